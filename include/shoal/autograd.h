@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Gradients. Operations on tensors that need a gradient are recorded as they run; shoal_backward walks the
+ * record from the newest to the oldest. What flows to one leaf within one backward is summed first and
+ * added to its gradient once.
+ *
+ * Ownership: shoal_grad returns a borrowed tensor that the leaf keeps. Hooks own nothing; their context must
+ * live until the hook is removed or its tensor is gone.
+ * Threads: record and backward of one graph belong to one thread at a time.
+ * Errors: changing a tensor in place after it was saved, or a leaf while gradients are on, is an error; so is
+ * an input that needs a gradient to an op that has none.
+ *
+ *     shoal_tensor *w = shoal_full((int64_t[]){3}, 1, 2.0, SHOAL_F32);
+ *     status = shoal_set_requires_grad(w, true);
+ *     status = shoal_backward(shoal_sum(shoal_mul(w, w), NULL, 0, false), NULL);
+ *     const float *gradient = shoal_data(shoal_grad(w));
+ */
+#ifndef SHOAL_AUTOGRAD_H
+#define SHOAL_AUTOGRAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "shoal/api.h"
+#include "shoal/status.h"
+#include "shoal/tensor.h"
+
+SHOAL_BEGIN_DECLS
+
+/* Makes a tensor a leaf whose gradient is wanted, or no longer. Floating dtypes only; not for results. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_set_requires_grad(shoal_tensor *tensor, bool is_required);
+
+/* True for such a leaf and for every recorded result that depends on one. */
+SHOAL_API bool shoal_requires_grad(const shoal_tensor *tensor);
+
+/* True for tensors that no recorded operation made. */
+SHOAL_API bool shoal_is_leaf(const shoal_tensor *tensor);
+
+/* The leaf's gradient, NULL when there is none (yet). */
+SHOAL_API shoal_tensor *shoal_grad(const shoal_tensor *leaf);
+
+/* Replaces the gradient; NULL removes it. Same shape and device as the leaf. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_set_grad(shoal_tensor *leaf, shoal_tensor *gradient);
+
+/* A tensor over the same storage that is outside the record. */
+SHOAL_API shoal_tensor *shoal_detach(shoal_tensor *tensor);
+
+/* Backward --------------------------------------------------------------------------------------------- */
+
+/* One root. `gradient` NULL means one, for a tensor of one element. The record is consumed. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_backward(shoal_tensor *root, shoal_tensor *gradient);
+
+typedef struct shoal_backward_options {
+    size_t struct_size; /* sizeof(shoal_backward_options) */
+    bool keeps_graph;   /* allow another backward over the same record */
+} shoal_backward_options;
+
+/* Several roots at once. gradients, or any of its entries, may be NULL as above. Options may be NULL. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_backward_roots(shoal_tensor *const *roots,
+                                                             shoal_tensor *const *gradients, size_t n_roots,
+                                                             const shoal_backward_options *options);
+
+/* Hooks ------------------------------------------------------------------------------------------------ */
+
+typedef struct shoal_hook shoal_hook;
+
+/*
+ * Sees a tensor's gradient, complete, before it flows on. Returns the gradient to use instead, or NULL to
+ * leave it. Runs in a scope of the backward.
+ */
+typedef shoal_tensor *(*shoal_gradient_hook)(void *context, shoal_tensor *gradient);
+
+/* Called for a leaf after its gradient was accumulated. A status other than SHOAL_OK ends the backward. */
+typedef shoal_status (*shoal_leaf_hook)(void *context, shoal_tensor *leaf);
+
+/* Called once when the backward that is running on this thread ends without error. */
+typedef shoal_status (*shoal_end_hook)(void *context);
+
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook,
+                                                          void *context, shoal_hook **hook_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_on_accumulated(shoal_tensor *leaf, shoal_leaf_hook hook,
+                                                             void *context, shoal_hook **hook_out);
+
+/* Takes a hook off again; hook_out may be NULL above when that is never needed. */
+SHOAL_API void shoal_hook_remove(shoal_hook *hook);
+
+/* From inside a backward (a hook or a gradient function): run `hook` at its end. SHOAL_ERR_STATE outside. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_on_backward_end(shoal_end_hook hook, void *context);
+
+/* True while a backward runs on this thread. */
+SHOAL_API bool shoal_in_backward(void);
+
+/*
+ * An identity over many tensors: outputs[i] is inputs[i] with one node of the record around them all. The
+ * node's `hook` runs in backward when the gradients of all outputs that will get one have arrived; absent
+ * ones are NULL. The hook may replace entries of `gradients`. NULL inputs stay NULL.
+ */
+typedef shoal_status (*shoal_identity_hook)(void *context, shoal_tensor **gradients, size_t n_gradients);
+
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_identity(shoal_tensor *const *inputs, size_t n_inputs,
+                                                       shoal_identity_hook hook, void *context,
+                                                       shoal_tensor **outputs_out);
+
+/* Recomputing ------------------------------------------------------------------------------------------ */
+
+/*
+ * Runs `function` without recording its inside, and again in backward to get it: activation checkpointing.
+ * It must compute the same both times. `outputs` has room for n_outputs; each must be set. The context
+ * must live until backward has run or the outputs are gone; `free_context` (may be NULL) is called then.
+ */
+typedef shoal_status (*shoal_recompute_function)(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                                 shoal_tensor **outputs, size_t n_outputs);
+
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_recompute(shoal_recompute_function function, void *context,
+                                                        void (*free_context)(void *context),
+                                                        shoal_tensor *const *inputs, size_t n_inputs,
+                                                        shoal_tensor **outputs_out, size_t n_outputs);
+
+SHOAL_END_DECLS
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Operations as data: boxed arguments, calling by name, registering one's own. Most programs call the typed
+ * functions of shoal/ops.h; bindings, tracers and libraries of kernels use this header.
+ *
+ * An op has a signature such as "tensor self, int dim, scalar value = 0 -> tensor". Parameter types:
+ *     tensor  tensor?  tensors  int  ints  float  scalar  bool  dtype  string
+ * ("tensor?" may be absent, "scalar" takes an int or a float). Results: "tensor" or "tensors".
+ *
+ * Ownership: arguments are borrowed for the call; results belong to the innermost scope. A definition is
+ * copied. Registered ops live as long as the process.
+ * Threads: any.
+ * Errors: a kernel, meta or gradient function reports with shoal_fail and returns what that returns.
+ */
+#ifndef SHOAL_OP_H
+#define SHOAL_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/api.h"
+#include "shoal/dtype.h"
+#include "shoal/status.h"
+#include "shoal/tensor.h"
+
+SHOAL_BEGIN_DECLS
+
+typedef struct shoal_op shoal_op;
+
+/* Boxed values ----------------------------------------------------------------------------------------- */
+
+typedef enum shoal_value_kind {
+    SHOAL_VALUE_NONE = 0, /* an absent "tensor?", or "use the default" */
+    SHOAL_VALUE_TENSOR = 1,
+    SHOAL_VALUE_TENSORS = 2,
+    SHOAL_VALUE_INT = 3,
+    SHOAL_VALUE_INTS = 4,
+    SHOAL_VALUE_FLOAT = 5,
+    SHOAL_VALUE_BOOL = 6,
+    SHOAL_VALUE_DTYPE = 7,
+    SHOAL_VALUE_STRING = 8
+} shoal_value_kind;
+
+typedef struct shoal_value {
+    shoal_value_kind kind;
+    size_t count; /* elements of tensors and ints */
+    union {
+        shoal_tensor *tensor;
+        shoal_tensor *const *tensors;
+        int64_t integer;
+        const int64_t *integers;
+        double real;
+        bool boolean;
+        shoal_dtype dtype;
+        const char *string;
+    } as;
+} shoal_value;
+
+/* Calling ---------------------------------------------------------------------------------------------- */
+
+/* Found by name ("narrow", "add_"); SHOAL_ERR_INVALID, naming the nearest op, when there is none. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_find(const char *name, const shoal_op **op_out);
+
+/*
+ * Calls an op in the innermost scope. Fewer arguments than parameters are filled with defaults. The result
+ * is a tensor or a list of them whose array belongs to the scope.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_call(const shoal_op *op, const shoal_value *arguments,
+                                                      size_t n_arguments, shoal_value *result_out);
+
+SHOAL_API const char *shoal_op_name(const shoal_op *op);
+SHOAL_API const char *shoal_op_signature(const shoal_op *op);
+SHOAL_API const char *shoal_op_doc(const shoal_op *op);
+SHOAL_API uint32_t shoal_op_flags(const shoal_op *op);
+
+/* The op of that index, counted from 0, in order of registration; NULL past the last. */
+SHOAL_API const shoal_op *shoal_op_at(size_t index);
+
+/* Registering ------------------------------------------------------------------------------------------ */
+
+enum {
+    SHOAL_OP_VIEW = 1u << 0, /* every output aliases the first tensor argument; no kernel */
+    SHOAL_OP_IN_PLACE =
+        1u << 1, /* writes the first tensor (or tensors) argument and returns it; no meta needed */
+    SHOAL_OP_COLLECTIVE = 1u << 2,  /* starts communication */
+    SHOAL_OP_WAIT = 1u << 3,        /* ends it */
+    SHOAL_OP_SIDE_EFFECT = 1u << 4, /* must be kept even if the result is unused */
+    SHOAL_OP_COMPUTE = 1u << 5,     /* has floating-point work worth overlapping */
+    SHOAL_OP_FACTORY = 1u << 6      /* has no tensor argument */
+};
+
+typedef struct shoal_op_call_context shoal_op_call_context;
+
+/* Declares the outputs, in order, with shoal_op_output or shoal_op_output_view. Reads shapes, never data. */
+typedef shoal_status (*shoal_op_meta)(shoal_op_call_context *call, const shoal_value *arguments);
+
+/* Computes the outputs. Inputs are ready to read; outputs, and what an in-place op writes, to be written. */
+typedef shoal_status (*shoal_op_kernel)(shoal_op_call_context *call, const shoal_value *arguments,
+                                        shoal_tensor *const *outputs, size_t n_outputs);
+
+/*
+ * Gradients of the arguments, through ops, never by touching data, so that backward can be traced.
+ * output_gradients[i] is NULL where nothing flowed back. Fills input_gradients[] for each differentiable
+ * tensor, counted over "tensor" and "tensors" parameters in order; leave NULL where there is none, and
+ * skip those for which shoal_op_needs_gradient(call, i) is false.
+ * Tensor arguments and outputs that `saves` does not list have a shape but no data here.
+ */
+typedef shoal_status (*shoal_op_gradient)(shoal_op_call_context *call, const shoal_value *arguments,
+                                          shoal_tensor *const *outputs, shoal_tensor *const *output_gradients,
+                                          shoal_tensor **input_gradients);
+
+typedef struct shoal_op_definition {
+    size_t struct_size;    /* sizeof(shoal_op_definition) */
+    const char *name;      /* letters, digits, '_' and '.'; new */
+    const char *signature; /* see above */
+    uint32_t flags;
+    shoal_op_meta meta;         /* required, except for in-place ops */
+    shoal_op_kernel kernel;     /* required, except for views */
+    shoal_op_gradient gradient; /* NULL: not differentiable, and an input that needs a gradient is an error */
+    const char *saves;          /* what gradient reads: parameter names and "result", separated by spaces */
+    const char *doc;            /* one sentence */
+    void *context;              /* for shoal_op_context */
+} shoal_op_definition;
+
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_register(const shoal_op_definition *definition,
+                                                          const shoal_op **op_out);
+
+/* Inside meta, kernel and gradient functions ----------------------------------------------------------- */
+
+/* One more output, contiguous, on the device of the first tensor argument (factories: the CPU). */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output(shoal_op_call_context *call, shoal_dtype dtype,
+                                                        int n_dims, const int64_t *shape);
+
+/* One more output that looks at the storage of `base`, a tensor argument. Strides and offset in elements. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output_view(shoal_op_call_context *call, shoal_tensor *base,
+                                                             int n_dims, const int64_t *shape,
+                                                             const int64_t *strides, int64_t offset);
+
+/* One more output that is the argument itself. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output_alias(shoal_op_call_context *call,
+                                                              shoal_tensor *argument);
+
+/* In a gradient function: whether input_gradients[index] is wanted. */
+SHOAL_API bool shoal_op_needs_gradient(const shoal_op_call_context *call, size_t index);
+
+SHOAL_API void *shoal_op_context(const shoal_op_call_context *call);
+
+/* Sets the thread's error text, printf-like, and returns `status`, which must not be SHOAL_OK. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fail(shoal_status status, const char *format, ...)
+#if defined(__GNUC__) || defined(__clang__)
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
+
+SHOAL_END_DECLS
+
+#endif

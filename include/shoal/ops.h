@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The built-in operations as typed functions, one per row of src/op/ops.def.
+ *
+ * Dimensions may be negative (-1 is the last). Shapes broadcast as in NumPy. Two tensors in one call have
+ * the same dtype: casts are explicit (shoal_to_dtype). Integer division truncates; by zero it gives zero.
+ *
+ * Ownership: results belong to the innermost scope. Lists are arrays owned by the scope.
+ * Threads: any, each in its own scope.
+ * Errors: NULL, with the reason in the scope (shoal/scope.h).
+ */
+#ifndef SHOAL_OPS_H
+#define SHOAL_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/api.h"
+#include "shoal/dtype.h"
+#include "shoal/tensor.h"
+
+SHOAL_BEGIN_DECLS
+
+/* Making ----------------------------------------------------------------------------------------------- */
+
+SHOAL_API shoal_tensor *shoal_empty(const int64_t *shape, int n_dims, shoal_dtype dtype);
+SHOAL_API shoal_tensor *shoal_empty_on(shoal_device device, const int64_t *shape, int n_dims,
+                                       shoal_dtype dtype);
+SHOAL_API shoal_tensor *shoal_zeros(const int64_t *shape, int n_dims, shoal_dtype dtype);
+SHOAL_API shoal_tensor *shoal_full(const int64_t *shape, int n_dims, double value, shoal_dtype dtype);
+
+/* Copying ---------------------------------------------------------------------------------------------- */
+
+/* Always a copy, contiguous. */
+SHOAL_API shoal_tensor *shoal_clone(shoal_tensor *self);
+/* The tensor itself when it is contiguous, otherwise a copy. */
+SHOAL_API shoal_tensor *shoal_contiguous(shoal_tensor *self);
+/* Writes `source`, broadcast and cast, into `self`. They may overlap. */
+SHOAL_API shoal_tensor *shoal_copy_(shoal_tensor *self, shoal_tensor *source);
+/* The tensor itself when the dtype is its own, otherwise a cast copy. */
+SHOAL_API shoal_tensor *shoal_to_dtype(shoal_tensor *self, shoal_dtype dtype);
+
+/* Views ------------------------------------------------------------------------------------------------ */
+
+/* One entry of `shape` may be -1. An error when the strides do not allow a view. */
+SHOAL_API shoal_tensor *shoal_view(shoal_tensor *self, const int64_t *shape, int n_dims);
+/* A view where the strides allow it, otherwise a copy. */
+SHOAL_API shoal_tensor *shoal_reshape(shoal_tensor *self, const int64_t *shape, int n_dims);
+/* Dimensions first..last, inclusive, become one. A 0-d tensor becomes 1-d. */
+SHOAL_API shoal_tensor *shoal_flatten(shoal_tensor *self, int64_t first_dim, int64_t last_dim);
+SHOAL_API shoal_tensor *shoal_narrow(shoal_tensor *self, int64_t dim, int64_t start, int64_t length);
+/* start:stop:step as in NumPy: negative counts from the end, out of range is clamped; step > 0. */
+SHOAL_API shoal_tensor *shoal_slice(shoal_tensor *self, int64_t dim, int64_t start, int64_t stop,
+                                    int64_t step);
+SHOAL_API shoal_tensor *shoal_select(shoal_tensor *self, int64_t dim, int64_t index);
+SHOAL_API shoal_tensor *shoal_permute(shoal_tensor *self, const int64_t *dims, int n_dims);
+SHOAL_API shoal_tensor *shoal_transpose(shoal_tensor *self, int64_t dim_a, int64_t dim_b);
+/* Removes dimension `dim`, which must have size 1 to be removed; shoal_squeeze_all removes all of size 1. */
+SHOAL_API shoal_tensor *shoal_squeeze(shoal_tensor *self, int64_t dim);
+SHOAL_API shoal_tensor *shoal_squeeze_all(shoal_tensor *self);
+SHOAL_API shoal_tensor *shoal_unsqueeze(shoal_tensor *self, int64_t dim);
+/* Broadcast to a larger shape without copying; -1 keeps a size. */
+SHOAL_API shoal_tensor *shoal_expand(shoal_tensor *self, const int64_t *shape, int n_dims);
+/* Any view of the storage that stays inside it; the offset counts from the storage's start. */
+SHOAL_API shoal_tensor *shoal_as_strided(shoal_tensor *self, const int64_t *shape, const int64_t *strides,
+                                         int n_dims, int64_t offset);
+
+/* Splitting and joining -------------------------------------------------------------------------------- */
+
+/* Pieces of `size`, the last one shorter. */
+SHOAL_API shoal_tensor *const *shoal_split(shoal_tensor *self, int64_t size, int64_t dim, size_t *count_out);
+SHOAL_API shoal_tensor *const *shoal_split_with_sizes(shoal_tensor *self, const int64_t *sizes,
+                                                      size_t n_sizes, int64_t dim, size_t *count_out);
+/* At most `chunks` pieces of ceil(n / chunks), fewer when they run out. */
+SHOAL_API shoal_tensor *const *shoal_chunk(shoal_tensor *self, int64_t chunks, int64_t dim,
+                                           size_t *count_out);
+/* Exactly `chunks` pieces, empty ones at the end. */
+SHOAL_API shoal_tensor *const *shoal_chunk_with_empty(shoal_tensor *self, int64_t chunks, int64_t dim,
+                                                      size_t *count_out);
+SHOAL_API shoal_tensor *shoal_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim);
+SHOAL_API shoal_tensor *shoal_stack(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim);
+SHOAL_API shoal_tensor *shoal_getitem(shoal_tensor *const *tensors, size_t n_tensors, int64_t index);
+
+/* Arithmetic ------------------------------------------------------------------------------------------- */
+
+SHOAL_API shoal_tensor *shoal_add(shoal_tensor *self, shoal_tensor *other);
+SHOAL_API shoal_tensor *shoal_sub(shoal_tensor *self, shoal_tensor *other);
+SHOAL_API shoal_tensor *shoal_mul(shoal_tensor *self, shoal_tensor *other);
+SHOAL_API shoal_tensor *shoal_div(shoal_tensor *self, shoal_tensor *other);
+SHOAL_API shoal_tensor *shoal_neg(shoal_tensor *self);
+
+/* The scalar takes the tensor's dtype. */
+SHOAL_API shoal_tensor *shoal_add_scalar(shoal_tensor *self, double other);
+SHOAL_API shoal_tensor *shoal_sub_scalar(shoal_tensor *self, double other);
+SHOAL_API shoal_tensor *shoal_mul_scalar(shoal_tensor *self, double other);
+SHOAL_API shoal_tensor *shoal_div_scalar(shoal_tensor *self, double other);
+
+/* In place; the result is `self`, whose shape does not change. */
+SHOAL_API shoal_tensor *shoal_add_(shoal_tensor *self, shoal_tensor *other);
+SHOAL_API shoal_tensor *shoal_sub_(shoal_tensor *self, shoal_tensor *other);
+SHOAL_API shoal_tensor *shoal_mul_(shoal_tensor *self, shoal_tensor *other);
+SHOAL_API shoal_tensor *shoal_div_(shoal_tensor *self, shoal_tensor *other);
+SHOAL_API shoal_tensor *shoal_neg_(shoal_tensor *self);
+SHOAL_API shoal_tensor *shoal_add_scalar_(shoal_tensor *self, double other);
+SHOAL_API shoal_tensor *shoal_sub_scalar_(shoal_tensor *self, double other);
+SHOAL_API shoal_tensor *shoal_mul_scalar_(shoal_tensor *self, double other);
+SHOAL_API shoal_tensor *shoal_div_scalar_(shoal_tensor *self, double other);
+
+/* Over `dims`, or over all when n_dims is 0. Small floats are added in f64 and rounded once. */
+SHOAL_API shoal_tensor *shoal_sum(shoal_tensor *self, const int64_t *dims, int n_dims, bool keeps_dims);
+SHOAL_API shoal_tensor *shoal_mean(shoal_tensor *self, const int64_t *dims, int n_dims, bool keeps_dims);
+
+/* Lists ------------------------------------------------------------------------------------------------ */
+
+SHOAL_API shoal_tensor *const *shoal_foreach_copy_(shoal_tensor *const *self, shoal_tensor *const *source,
+                                                   size_t n_tensors);
+SHOAL_API shoal_tensor *const *shoal_foreach_div(shoal_tensor *const *self, size_t n_tensors, double divisor);
+SHOAL_API shoal_tensor *const *shoal_foreach_add_(shoal_tensor *const *self, shoal_tensor *const *other,
+                                                  size_t n_tensors);
+
+/* Sharding (what FSDP packs and unpacks) --------------------------------------------------------------- */
+
+/*
+ * [n_chunks, S] of `dtype`: row w holds, for each tensor in order, its w-th chunk of dimension 0 in
+ * row-major order, padded with zeros to the size of the first chunk.
+ */
+SHOAL_API shoal_tensor *shoal_chunk_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t n_chunks,
+                                        shoal_dtype dtype);
+/* Like shoal_split_with_sizes, copied: contiguous pieces. */
+SHOAL_API shoal_tensor *const *shoal_split_with_sizes_copy(shoal_tensor *self, const int64_t *sizes,
+                                                           size_t n_sizes, int64_t dim, size_t *count_out);
+/*
+ * Copies the inputs, flattened and cast, one after the other into row `rank` of `output`, a flat buffer of
+ * n_ranks equal rows. Gives {that row, output}.
+ */
+SHOAL_API shoal_tensor *const *shoal_all_gather_copy_in(shoal_tensor *output, shoal_tensor *const *inputs,
+                                                        size_t n_inputs, int64_t n_ranks, int64_t rank);
+
+SHOAL_END_DECLS
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* Everything. Each header can be included alone. */
+#ifndef SHOAL_H
+#define SHOAL_H
+
+#include "shoal/api.h"
+#include "shoal/autograd.h"
+#include "shoal/dlpack.h"
+#include "shoal/dtype.h"
+#include "shoal/log.h"
+#include "shoal/memory.h"
+#include "shoal/op.h"
+#include "shoal/ops.h"
+#include "shoal/option.h"
+#include "shoal/scope.h"
+#include "shoal/status.h"
+#include "shoal/tensor.h"
+#include "shoal/version.h"
+
+#endif

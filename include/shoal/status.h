@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a call came to. A status says how much is ruined (its scope); the error text says why, with the
+ * values that were wrong. Statuses are for programs to branch on, texts for people to read.
+ *
+ * Ownership: every returned string belongs to the library.
+ * Threads: any. The error text is per thread.
+ * Errors: none of these calls can fail.
+ *
+ *     shoal_status status = shoal_scope_begin();
+ *     if (status != SHOAL_OK) {
+ *         fprintf(stderr, "%s: %s\n", shoal_status_name(status), shoal_error_text());
+ *     }
+ */
+#ifndef SHOAL_STATUS_H
+#define SHOAL_STATUS_H
+
+#include "shoal/api.h"
+
+SHOAL_BEGIN_DECLS
+
+/* Rows of src/base/status.def; a value without a row, or a row without a value, does not compile. */
+typedef enum shoal_status {
+    SHOAL_OK = 0,
+    SHOAL_ERR_INVALID = -1,     /* an argument is wrong; nothing was changed */
+    SHOAL_ERR_NO_MEMORY = -2,   /* an allocation failed; nothing was changed */
+    SHOAL_ERR_UNSUPPORTED = -3, /* legal, but not offered for this dtype, device or build */
+    SHOAL_ERR_STATE = -4,       /* the object is not in a state that allows the call */
+    SHOAL_ERR_TIMEOUT = -5,     /* the deadline passed; this operation has no result */
+    SHOAL_ERR_SYSTEM = -6,      /* a system call failed; this operation has no result */
+    SHOAL_ERR_CANCELLED = -7,   /* given up before it finished, on request */
+    SHOAL_ERR_PEER = -8,        /* another rank died or left; its groups are unusable */
+    SHOAL_ERR_INTERNAL = -9     /* the library contradicts itself: a bug of ours */
+} shoal_status;
+
+/* The largest thing that must be thrown away after a failure. */
+typedef enum shoal_status_scope {
+    SHOAL_SCOPE_CALL = 0,   /* nothing: the call changed nothing and may be made again, corrected */
+    SHOAL_SCOPE_OP = 1,     /* the results of this operation */
+    SHOAL_SCOPE_GROUP = 2,  /* the group it ran on */
+    SHOAL_SCOPE_PROCESS = 3 /* the process */
+} shoal_status_scope;
+
+SHOAL_API shoal_status_scope shoal_status_get_scope(shoal_status status);
+
+/* "SHOAL_ERR_INVALID"; "SHOAL_ERR_?" for a number that is no status. */
+SHOAL_API const char *shoal_status_name(shoal_status status);
+
+/* One sentence that holds for every failure with this status. */
+SHOAL_API const char *shoal_status_message(shoal_status status);
+
+/*
+ * Why the last failing call on this thread failed; "" when the last call that returns a status succeeded.
+ * Valid until the next call into the library on this thread.
+ */
+SHOAL_API const char *shoal_error_text(void);
+
+SHOAL_END_DECLS
+
+#endif

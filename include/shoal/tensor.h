@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A tensor is a shape and strides over a storage. The memory of a storage may be in flight: a read waits
+ * for the last write, a write waits for reads too, freeing waits for nothing.
+ *
+ * Ownership: results belong to the innermost scope (shoal/scope.h); shoal_tensor_ref keeps one for longer.
+ * Threads: any thread may read, reference and release a tensor; changing one is for one thread at a time.
+ * Errors: calls that return a tensor give NULL and leave the error in the scope; the others return a status
+ * or, for shoal_data, NULL with the reason in shoal_error_text.
+ *
+ *     float values[6] = {1, 2, 3, 4, 5, 6};
+ *     shoal_tensor *t = shoal_from_memory(values, SHOAL_F32, 2, (int64_t[]){2, 3}, NULL, NULL, NULL);
+ *     shoal_tensor *row = shoal_select(t, 0, -1);
+ *     const float *last = shoal_data(row);
+ */
+#ifndef SHOAL_TENSOR_H
+#define SHOAL_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/api.h"
+#include "shoal/dtype.h"
+#include "shoal/scope.h"
+#include "shoal/status.h"
+
+SHOAL_BEGIN_DECLS
+
+/* More dimensions than this are an error. */
+#define SHOAL_MAX_DIMS 8
+
+/* Rows of src/tensor/devices.def. */
+typedef enum shoal_device {
+    SHOAL_CPU = 0,
+    SHOAL_META = 1 /* shapes without data: for planning and tracing */
+} shoal_device;
+
+/* Called once, when the last user of the memory is gone. May run on any thread; must not call the library. */
+typedef void (*shoal_deleter)(void *context, void *data);
+
+/* Making tensors --------------------------------------------------------------------------------------- */
+
+/*
+ * A tensor over the caller's memory, which stays the caller's: it must outlive every use, or `deleter` says
+ * when the last use is over. On failure the deleter is not called. `strides` are in elements; NULL means
+ * contiguous (row-major). `data` may be NULL only when there are no elements.
+ */
+SHOAL_API shoal_tensor *shoal_from_memory(void *data, shoal_dtype dtype, int n_dims, const int64_t *shape,
+                                          const int64_t *strides, shoal_deleter deleter,
+                                          void *deleter_context);
+
+/* Data ------------------------------------------------------------------------------------------------- */
+
+/* Waits for the last write and returns the first element's address, never NULL on success. */
+SHOAL_API const void *shoal_data(const shoal_tensor *tensor);
+
+/* Waits for the last write and for reads in flight, counts as a change, returns the first element's address. */
+SHOAL_API void *shoal_mutable_data(shoal_tensor *tensor);
+
+/* Waits for the last write; its error, every time, until the storage is overwritten. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_wait(const shoal_tensor *tensor);
+
+/* What it is. For a NULL tensor: 0, NULL or false ------------------------------------------------------ */
+
+SHOAL_API shoal_dtype shoal_tensor_dtype(const shoal_tensor *tensor);
+SHOAL_API shoal_device shoal_tensor_device(const shoal_tensor *tensor);
+SHOAL_API int shoal_tensor_n_dims(const shoal_tensor *tensor);
+SHOAL_API const int64_t *shoal_tensor_shape(const shoal_tensor *tensor);
+SHOAL_API const int64_t *shoal_tensor_strides(const shoal_tensor *tensor); /* in elements */
+SHOAL_API int64_t shoal_tensor_offset(const shoal_tensor *tensor); /* in elements from the storage's start */
+SHOAL_API int64_t shoal_tensor_count(const shoal_tensor *tensor);  /* number of elements */
+SHOAL_API bool shoal_tensor_is_contiguous(const shoal_tensor *tensor);
+
+/* Changes of the storage so far; equal numbers mean equal bits. */
+SHOAL_API uint64_t shoal_tensor_version(const shoal_tensor *tensor);
+
+/* True when both look at the same storage. */
+SHOAL_API bool shoal_tensor_shares_storage(const shoal_tensor *a, const shoal_tensor *b);
+
+/* A name for error texts; copied. NULL or "" removes it. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_tensor_set_name(shoal_tensor *tensor, const char *name);
+SHOAL_API const char *shoal_tensor_name(const shoal_tensor *tensor);
+
+/* Lifetime --------------------------------------------------------------------------------------------- */
+
+/* One more owner; returns its argument. NULL is allowed in both. */
+SHOAL_API shoal_tensor *shoal_tensor_ref(shoal_tensor *tensor);
+SHOAL_API void shoal_tensor_unref(shoal_tensor *tensor);
+
+/*
+ * Gives the memory of a tensor's storage back while all its views stay: touching their data is then an
+ * error that names the storage. Memory in use by work in flight is freed when that work is done. The
+ * version does not change.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_tensor_release_data(shoal_tensor *tensor);
+
+/*
+ * Puts memory under a storage, whether or not it was released; its views see it at once. `data` NULL means
+ * fresh memory of the storage's size, contents undefined; otherwise at least that many bytes, aligned for
+ * the dtype, with a deleter or none. Does not change the version.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_tensor_rebind_data(shoal_tensor *tensor, void *data,
+                                                                 shoal_deleter deleter,
+                                                                 void *deleter_context);
+
+SHOAL_END_DECLS
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* The version of these headers and of the library that is loaded. The build reads the three numbers from here. */
+#ifndef SHOAL_VERSION_H
+#define SHOAL_VERSION_H
+
+#include <stdbool.h>
+
+#include "shoal/api.h"
+
+#define SHOAL_VERSION_MAJOR 0
+#define SHOAL_VERSION_MINOR 1
+#define SHOAL_VERSION_PATCH 0
+
+SHOAL_BEGIN_DECLS
+
+/* "0.1.0", of the loaded library. Threads: any. */
+SHOAL_API const char *shoal_version(void);
+
+/* True when the loaded library is of this version or newer. Threads: any. */
+SHOAL_API bool shoal_version_at_least(int major, int minor);
+
+SHOAL_END_DECLS
+
+#endif

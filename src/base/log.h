@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* Writing to the log. Off costs one relaxed load and a branch. */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include <stdatomic.h>
+
+#include "shoal/log.h"
+
+/* The most talkative level that anybody listens to; 0 = silent. Changed by log.c only. */
+extern _Atomic int log_threshold;
+
+/* Lower case, no newline, "name value" pairs. */
+void log_write(shoal_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define LOG(level, ...)                                                                   \
+    do {                                                                                  \
+        if (atomic_load_explicit(&log_threshold, memory_order_relaxed) >= (int)(level)) { \
+            log_write((level), __VA_ARGS__);                                              \
+        }                                                                                 \
+    } while (0)
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * All host memory of the library. Everything goes through the one table that shoal_allocator_set installs,
+ * which is also where the tests make the k-th allocation fail.
+ */
+#ifndef BASE_MEM_H
+#define BASE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "shoal/status.h"
+
+/* Bulk data starts at multiples of this: a cache line, and the widest vector register. */
+#define MEM_DATA_ALIGNMENT 64
+
+/* NULL on failure, with the thread's error text saying how much was wanted. Contents undefined. */
+void *mem_alloc(size_t bytes);
+void *mem_alloc_aligned(size_t bytes, size_t alignment);
+
+/* count * size bytes, zeroed; a product that overflows fails. */
+void *mem_alloc_zeroed(size_t count, size_t size);
+
+/* A copy of a string. */
+char *mem_copy_string(const char *string);
+
+/* Makes room for `needed` elements in an array that grows by doubling. On failure nothing changes. */
+shoal_status mem_grow(void **array, size_t *capacity, size_t needed, size_t element_bytes);
+
+/* NULL is allowed. */
+void mem_free(void *memory);
+
+/* product = a * b; false when it does not fit. */
+bool mem_multiply(size_t a, size_t b, size_t *product);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The one way to wait: for a 32-bit word to change. Spins briefly if the caller may, then sleeps on the
+ * futex; always with a deadline, and asks a liveness callback now and then whether waiting still makes
+ * sense. No other file may spin or sleep.
+ */
+#ifndef BASE_WAIT_H
+#define BASE_WAIT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shoal/status.h"
+
+struct wait_options {
+    int64_t deadline_ns; /* absolute (base/clock.h) */
+    bool is_shared;      /* the word lies in memory shared between processes */
+    bool may_spin;       /* the caller has nothing better to do with its core */
+    /* Optional. Anything but SHOAL_OK ends the wait with that status; it has set the error text. Called at
+       least every WAIT_LIVENESS_NS while asleep, never while the word has already changed. */
+    shoal_status (*liveness)(void *context);
+    void *liveness_context;
+    const char *what; /* for the error text: "waited 2.0 s for <what>" */
+};
+
+#define WAIT_LIVENESS_NS 100000000 /* 100 ms */
+
+/*
+ * Returns once *word != value, with acquire order on the read that saw the change. SHOAL_ERR_TIMEOUT when
+ * the deadline passes first.
+ */
+shoal_status wait_while_equal(_Atomic uint32_t *word, uint32_t value, const struct wait_options *options);
+
+/* Wakes everybody asleep on the word; call after changing it. */
+void wait_wake_all(_Atomic uint32_t *word, bool is_shared);
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * CPU kernels over raw memory. Callers have validated everything: dtypes fit, counts and shapes are right,
+ * memory is there. Nothing here allocates or fails, except that a combination without meaning returns
+ * SHOAL_ERR_UNSUPPORTED (with the error text set) before anything is written.
+ *
+ * Conventions: counts are elements, strides are elements and may be zero or negative, memory may be
+ * misaligned (as far as the platform's unaligned vector loads go), count may be zero. Inputs and outputs
+ * either coincide exactly or do not overlap, unless said otherwise.
+ *
+ * Bits: every SIMD variant gives the same bits as the plain C one (docs/design/kernels.md); NaN payloads
+ * are free. f16 and bf16 are computed in f32 and rounded once, to nearest even.
+ */
+#ifndef KERNEL_KERNEL_H
+#define KERNEL_KERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/dtype.h"
+#include "shoal/status.h"
+
+/* An n-dimensional operand: first element and strides, in elements, per dimension. */
+struct kernel_operand {
+    void *data;
+    const int64_t *strides;
+};
+
+/* Copying and casting ---------------------------------------------------------------------------------- */
+
+void kernel_copy(void *dst, const void *src, size_t bytes);
+
+/* dst[i...] = cast(src[i...]) over a shape; equal dtypes copy bits (bool: bytes become 0 or 1). */
+void kernel_copy_nd(shoal_dtype dst_dtype, struct kernel_operand dst, shoal_dtype src_dtype,
+                    struct kernel_operand src, int n_dims, const int64_t *shape);
+
+/*
+ * Contiguous cast. Float to float rounds to nearest even, keeps subnormals, overflows to infinity, NaN stays
+ * NaN. Float to integer truncates toward zero and saturates, NaN gives 0. Integer to integer wraps. To bool:
+ * not equal to zero. Real to complex: imaginary 0. Complex to real: the real part.
+ */
+void kernel_cast(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype, const void *src, size_t count);
+
+/* Scalars ---------------------------------------------------------------------------------------------- */
+
+/* A number on its way to an element: converted to the dtype by the rules of kernel_cast. */
+struct kernel_scalar {
+    bool is_integer;
+    int64_t integer;
+    double real;
+};
+
+/* Writes one element. */
+void kernel_scalar_store(shoal_dtype dtype, void *element, struct kernel_scalar value);
+
+/* Every element of a shape becomes the value. */
+void kernel_fill_nd(shoal_dtype dtype, struct kernel_operand dst, int n_dims, const int64_t *shape,
+                    struct kernel_scalar value);
+
+/* Elementwise ------------------------------------------------------------------------------------------ */
+
+enum kernel_binary {
+    KERNEL_ADD,
+    KERNEL_SUB,
+    KERNEL_MUL,
+    KERNEL_DIV,
+    KERNEL_BINARY_COUNT
+};
+
+/*
+ * dst = a op b over a shape; broadcasting is stride 0. dst may coincide with a or b. Integers wrap; integer
+ * division truncates, by zero gives 0, and the smallest number by -1 gives itself. bool: add is or, mul is and;
+ * sub and div are unsupported.
+ */
+shoal_status kernel_binary_nd(enum kernel_binary op, shoal_dtype dtype, struct kernel_operand dst,
+                              struct kernel_operand a, struct kernel_operand b, int n_dims,
+                              const int64_t *shape);
+
+/* dst = -a. Unsupported for bool; unsigned wraps. */
+shoal_status kernel_negate_nd(shoal_dtype dtype, struct kernel_operand dst, struct kernel_operand a,
+                              int n_dims, const int64_t *shape);
+
+/* dst[i] = src[i] * factor, the factor first rounded to the accumulation type. Floats and complex only. */
+shoal_status kernel_scale(shoal_dtype dtype, void *dst, const void *src, size_t count, double factor);
+
+/* Reducing over ranks ---------------------------------------------------------------------------------- */
+
+/*
+ * dst[i] = srcs[0][i] op srcs[1][i] op ... : a left fold in that order in the accumulation type, rounded once.
+ *   floats   f16 and bf16 accumulate in f32. avg: fold, divide by n_srcs, round. premul_sum: multiply by the
+ *            factor and round (in the accumulation type), then fold. min, max: NaN wins; equal values keep the
+ *            earlier source, so -0 and +0 keep theirs.
+ *   integers wrap. avg: exact sum (128 bit) divided by n_srcs, truncated toward zero. premul_sum: unsupported.
+ *   bool     sum, max, bor: or; product, min, band: and; bxor: xor; avg, premul_sum: unsupported. Result 0 or 1.
+ *   complex  sum, avg, premul_sum componentwise; others unsupported.
+ *   band, bor, bxor: integers and bool only.
+ * n_srcs >= 1. dst may coincide with one or more of the sources.
+ */
+shoal_status kernel_reduce(shoal_reduce op, shoal_dtype dtype, void *dst, const void *const *srcs,
+                           size_t n_srcs, size_t count, double factor);
+
+/* SHOAL_OK when kernel_reduce knows the combination; otherwise the error it would return. */
+shoal_status kernel_reduce_check(shoal_reduce op, shoal_dtype dtype);
+
+/* Reducing over dimensions ----------------------------------------------------------------------------- */
+
+/*
+ * Sums over the dimensions where is_reduced; dst has stride 0 there (entries ignored). Elements are added in
+ * row-major order: f32, f16, bf16 in f64, rounded once; f64 and complex in themselves (c64 in c128); integers
+ * wrap; bool: or. `divisor` (0 = none) divides the sum before the rounding: the mean; integers truncate.
+ * Shapes without elements give 0.
+ */
+shoal_status kernel_sum_nd(shoal_dtype dtype, struct kernel_operand dst, struct kernel_operand src,
+                           int n_dims, const int64_t *shape, const bool *is_reduced, int64_t divisor);
+
+/* Exact sum of squares --------------------------------------------------------------------------------- */
+
+/*
+ * Squares of real floating values added without rounding, in integer bins, so that any order and any split
+ * gives the same number: bins of several ranks are added element by element as u64 (they must be normalised
+ * first) and rounded once at the end.
+ */
+#define KERNEL_SQUARES_BINS 144
+
+struct kernel_squares {
+    uint64_t
+        bins[KERNEL_SQUARES_BINS]; /* fixed-point digits, plus counts of infinities and NaNs; see squares.c */
+};
+
+void kernel_squares_init(struct kernel_squares *squares);
+shoal_status kernel_squares_add(struct kernel_squares *squares, shoal_dtype dtype, const void *src,
+                                size_t count);
+/* Carries digits so that up to 2^31 of them can be added. */
+void kernel_squares_normalise(struct kernel_squares *squares);
+void kernel_squares_merge(struct kernel_squares *into, const struct kernel_squares *from);
+/* Rounded to nearest even; infinity and NaN as a sum of doubles would give. */
+double kernel_squares_round(const struct kernel_squares *squares);
+
+/* Packing (chunk-cat) and unpacking (split-copy) ------------------------------------------------------- */
+
+/* One tensor as rows x row_elems, contiguous. Chunk w of W holds rows [w*c, (w+1)*c), c = ceil(rows / W). */
+struct kernel_pack_item {
+    const void *data;
+    int64_t rows;
+    int64_t row_elems;
+};
+
+/* Elements per packed row: the sum over items of ceil(rows / n_ranks) * row_elems. */
+int64_t kernel_pack_row_elems(const struct kernel_pack_item *items, size_t n_items, int64_t n_ranks);
+
+/*
+ * dst [n_ranks, S]: row w is, for each item in order, its chunk w followed by zeros up to c * row_elems. Cast
+ * on the way. `first_rank`, `n_rows`: which rows to write; dst points at row first_rank.
+ */
+void kernel_pack(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype,
+                 const struct kernel_pack_item *items, size_t n_items, int64_t n_ranks, int64_t first_rank,
+                 int64_t n_rows);
+
+/* A destination of kernel_unpack: contiguous [n_rows, elems]. */
+struct kernel_unpack_item {
+    void *data;
+    int64_t elems;
+};
+
+/* src [n_rows, sum of elems] -> each item's columns, cast on the way. */
+void kernel_unpack(shoal_dtype dst_dtype, const struct kernel_unpack_item *items, size_t n_items,
+                   shoal_dtype src_dtype, const void *src, int64_t n_rows);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Writing a test is the whole act: TEST(name) { ... } in any tests/<kind>/.../<file>_test.c registers itself.
+ * Each file is one program and one ctest entry; a program's arguments choose tests (see main.c).
+ *
+ *   TEST(add_wraps)                one body, once
+ *   TEST_RANKS(ring_turns, 4)      one body on 4 ranks, run twice: ranks as threads, ranks as processes
+ *
+ * A check that fails prints file, line, values, and the rank, and makes the test fail; REQUIRE also leaves the
+ * function. Seeds are printed on failure and set with SHOAL_TEST_SEED.
+ */
+#ifndef TEST_H
+#define TEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/status.h"
+
+/* Registration ----------------------------------------------------------------------------------------- */
+
+struct rank {
+    int rank;
+    int n_ranks;
+    bool is_process; /* false: a thread of the test's process */
+    void *shared;    /* TEST_SHARED_BYTES of zeroed memory that all ranks see */
+};
+
+#define TEST_SHARED_BYTES 65536
+
+struct test_case {
+    const char *name;
+    void (*run)(void);             /* plain tests */
+    void (*run_rank)(struct rank *self); /* ranked tests */
+    int n_ranks;
+};
+
+#define TEST(name)                                                                                           \
+    static void name(void);                                                                                  \
+    static const struct test_case test_case_##name = {.name = #name, .run = name};                           \
+    TEST_REGISTER(name)                                                                                      \
+    static void name(void)
+
+#define TEST_RANKS(name, ranks)                                                                              \
+    static void name(struct rank *self);                                                                     \
+    static const struct test_case test_case_##name = {.name = #name, .run_rank = name, .n_ranks = (ranks)};  \
+    TEST_REGISTER(name)                                                                                      \
+    static void name(struct rank *self)
+
+/* The linker collects these; main.c walks from __start_test_cases to __stop_test_cases. */
+#define TEST_REGISTER(name)                                                                                  \
+    __attribute__((used, retain, section("test_cases"))) static const struct test_case *const                \
+        test_pointer_##name = &test_case_##name;
+
+/* Checks ----------------------------------------------------------------------------------------------- */
+
+void test_failed(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Marks the test skipped, with the reason; the program then ends with 77 if nothing failed and nothing ran. */
+void test_skip(const char *reason);
+
+bool test_check_int(const char *file, int line, const char *what, long long actual, long long expected);
+bool test_check_double(const char *file, int line, const char *what, double actual, double expected);
+bool test_check_string(const char *file, int line, const char *what, const char *actual, const char *expected);
+bool test_check_status(const char *file, int line, const char *what, shoal_status actual,
+                       shoal_status expected);
+bool test_check_bytes(const char *file, int line, const char *what, const void *actual, const void *expected,
+                      size_t bytes);
+/* The thread's error text contains the words. */
+bool test_check_error_text(const char *file, int line, const char *words);
+
+#define CHECK(condition)                                                                                     \
+    ((condition) ? (void)0 : test_failed(__FILE__, __LINE__, "%s", #condition))
+#define CHECK_INT(actual, expected)                                                                          \
+    test_check_int(__FILE__, __LINE__, #actual, (long long)(actual), (long long)(expected))
+/* Equal as numbers; two NaNs are equal. */
+#define CHECK_DOUBLE(actual, expected) test_check_double(__FILE__, __LINE__, #actual, (actual), (expected))
+#define CHECK_STRING(actual, expected) test_check_string(__FILE__, __LINE__, #actual, (actual), (expected))
+#define CHECK_STATUS(call, expected) test_check_status(__FILE__, __LINE__, #call, (call), (expected))
+#define CHECK_OK(call) CHECK_STATUS(call, SHOAL_OK)
+#define CHECK_BYTES(actual, expected, bytes)                                                                 \
+    test_check_bytes(__FILE__, __LINE__, #actual, (actual), (expected), (bytes))
+#define CHECK_ERROR_TEXT(words) test_check_error_text(__FILE__, __LINE__, (words))
+
+/* Like CHECK, and returns from the (void) function. */
+#define REQUIRE(condition)                                                                                   \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            test_failed(__FILE__, __LINE__, "%s", #condition);                                               \
+            return;                                                                                          \
+        }                                                                                                    \
+    } while (0)
+#define REQUIRE_OK(call)                                                                                     \
+    do {                                                                                                     \
+        if (!CHECK_OK(call)) {                                                                               \
+            return;                                                                                          \
+        }                                                                                                    \
+    } while (0)
+
+/* True once a check of the running test failed: for loops that would print thousands of lines. */
+bool test_has_failed(void);
+
+/* Random numbers --------------------------------------------------------------------------------------- */
+
+struct test_random {
+    uint64_t state;
+};
+
+/* Seeded from SHOAL_TEST_SEED or the program's seed, mixed with `salt`. */
+struct test_random test_random_begin(uint64_t salt);
+uint64_t test_random_u64(struct test_random *random);
+uint64_t test_random_below(struct test_random *random, uint64_t bound); /* 0..bound-1; bound > 0 */
+double test_random_unit(struct test_random *random);                    /* [0, 1) */
+
+/* Memory ----------------------------------------------------------------------------------------------- */
+
+/*
+ * The harness owns the library's allocator. Blocks alive now; at the end of every plain test it must be what
+ * it was at its beginning, or the test fails with the number of blocks lost.
+ */
+size_t test_live_blocks(void);
+
+/*
+ * Runs `body` again and again, its k-th allocation failing, k = 1, 2, ... until it gets through: each run must
+ * return SHOAL_ERR_NO_MEMORY or SHOAL_OK and leave no block behind. Once with only the k-th failing and once
+ * with all from the k-th on. Returns the number of allocations of a clean run.
+ */
+size_t test_sweep_allocations(shoal_status (*body)(void *context), void *context);
+
+/* Ranks ------------------------------------------------------------------------------------------------ */
+
+/* All ranks of the running ranked test meet here. */
+void test_barrier(struct rank *self);
+
+/*
+ * A deadline for the running test, in seconds (default 60, times SHOAL_TEST_TIME_SCALE): past it the test's
+ * process prints which ranks had not finished and ends with a failure.
+ */
+void test_deadline(double seconds);
+
+#endif
