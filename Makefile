@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: MIT
+# A thin front of CMake. Flags live in CMakePresets.json, packages in scripts/deps.sh.
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+
+.PHONY: all run test test-asan test-tsan bench install lint tidy clean
+.NOTPARALLEL:
+
+all:
+	@cmake --preset release
+	@cmake --build --preset release -j $(JOBS)
+
+run:
+	@scripts/deps.sh build
+	@$(MAKE) --no-print-directory all
+	build/examples/00_tensors
+
+test:
+	@scripts/deps.sh build test
+	@$(MAKE) --no-print-directory all
+	@cmake --preset dev
+	@cmake --build --preset dev -j $(JOBS)
+	@ctest --preset dev
+
+test-asan test-tsan: test-%:
+	@scripts/deps.sh build test
+	@cmake --preset $*
+	@cmake --build --preset $* -j $(JOBS)
+	@ctest --preset $*
+
+bench: all
+	build/bin/shoal bench all
+
+install: all
+	@cmake --install build --prefix "$(abspath $(PREFIX))"
+
+lint:
+	@scripts/deps.sh build lint
+	@scripts/lint.sh
+
+tidy:
+	@scripts/deps.sh build lint
+	@scripts/tidy.sh
+
+clean:
+	@cmake -E rm -rf build

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+# What `make install` puts where: headers, both libraries, the tool, a pkg-config file, a CMake package. All
+# of it finds its parts relative to itself, so that the prefix may be chosen, and moved, after the build.
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY "${CMAKE_SOURCE_DIR}/include/shoal" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+    FILES_MATCHING PATTERN "*.h")
+install(TARGETS shoal EXPORT shoal-targets
+    LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+    INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(TARGETS shoal_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+install(FILES "${SHOAL_STATIC_LIBRARY}" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/shoal")
+install(EXPORT shoal-targets NAMESPACE shoal:: DESTINATION "${package_dir}")
+configure_package_config_file("${CMAKE_SOURCE_DIR}/cmake/shoal-config.cmake.in"
+    "${CMAKE_BINARY_DIR}/package/shoal-config.cmake"
+    INSTALL_DESTINATION "${package_dir}"
+    PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file("${CMAKE_BINARY_DIR}/package/shoal-config-version.cmake"
+    VERSION "${PROJECT_VERSION}" COMPATIBILITY SameMinorVersion)
+install(FILES
+    "${CMAKE_BINARY_DIR}/package/shoal-config.cmake"
+    "${CMAKE_BINARY_DIR}/package/shoal-config-version.cmake"
+    DESTINATION "${package_dir}")
+
+file(RELATIVE_PATH SHOAL_PC_TO_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+string(REGEX REPLACE "/$" "" SHOAL_PC_TO_PREFIX "${SHOAL_PC_TO_PREFIX}")
+configure_file("${CMAKE_SOURCE_DIR}/cmake/shoal.pc.in" "${CMAKE_BINARY_DIR}/package/shoal.pc" @ONLY)
+install(FILES "${CMAKE_BINARY_DIR}/package/shoal.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

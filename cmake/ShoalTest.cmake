@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: MIT
+# shoal_add_test(NAME name LABEL label COMMAND command...): one ctest entry. Exit status 77 means skipped.
+# Tests get their folders through the environment, so that they run from any working directory.
+function(shoal_add_test)
+    cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;LABEL" "COMMAND")
+    math(EXPR timeout_seconds "180 * ${SHOAL_TEST_TIME_SCALE}")
+    add_test(NAME "${arg_NAME}" COMMAND ${arg_COMMAND})
+    set_tests_properties("${arg_NAME}" PROPERTIES
+        LABELS "${arg_LABEL}"
+        TIMEOUT "${timeout_seconds}"
+        SKIP_RETURN_CODE 77
+        ENVIRONMENT
+            "SHOAL_SOURCE_DIR=${CMAKE_SOURCE_DIR};SHOAL_BUILD_DIR=${CMAKE_BINARY_DIR};SHOAL_RELEASE_DIR=${SHOAL_RELEASE_DIR};SHOAL_TOOL=${CMAKE_BINARY_DIR}/bin/shoal;SHOAL_TEST_TIME_SCALE=${SHOAL_TEST_TIME_SCALE};${SHOAL_TEST_ENVIRONMENT}")
+endfunction()

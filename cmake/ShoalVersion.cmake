@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: MIT
+# shoal_read_version(HEADER VARIABLE): "MAJOR.MINOR.PATCH" from the three macros of version.h.
+function(shoal_read_version header variable)
+    set(numbers "")
+    foreach(part MAJOR MINOR PATCH)
+        file(STRINGS "${header}" line REGEX "^#define SHOAL_VERSION_${part} [0-9]+$")
+        if(NOT line)
+            message(FATAL_ERROR "${header} does not define SHOAL_VERSION_${part}")
+        endif()
+        string(REGEX REPLACE ".* " "" number "${line}")
+        list(APPEND numbers "${number}")
+    endforeach()
+    list(JOIN numbers "." version)
+    set(${variable} "${version}" PARENT_SCOPE)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${header}")
+endfunction()
