@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* `shoal info`: what was built, what was found, every option with its value and where that came from. */
+#include "tool.h"
+
+#include "kernel/simd.h"
+#include "shoal/dtype.h"
+#include "shoal/op.h"
+#include "shoal/option.h"
+#include "shoal/version.h"
+#include "tensor/device.h"
+#include "tensor/dtype.h"
+
+#include <stdio.h>
+
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#else
+#define COMPILER "unknown"
+#endif
+
+static void print_options(void)
+{
+    shoal_option_info option;
+    for (size_t i = 0; shoal_option_get(i, &option); i++) {
+        printf("  %-20s %-10s %s\n", option.name, option.value, option.source);
+        printf("  %-20s %s (%s: %s)\n", "", option.doc, option.type, option.range);
+    }
+}
+
+static int print_summary(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    printf("version   %s\n", shoal_version());
+    printf("build     %s, %s\n", TOOL_BUILD_TYPE, COMPILER);
+    printf("simd      %s of", simd_name());
+    for (size_t i = 0; simd_variant(i); i++) {
+        printf(" %s", simd_variant(i)->name);
+    }
+    printf("\ndevices  ");
+    for (int device = 0; device < DEVICE_COUNT; device++) {
+        printf(" %s", device_rows[device].name);
+    }
+    printf("\ndtypes   ");
+    for (int dtype = 1; dtype < DTYPE_COUNT; dtype++) {
+        printf(" %s", shoal_dtype_name((shoal_dtype)dtype));
+    }
+    printf("\noptions\n");
+    print_options();
+    return TOOL_DONE;
+}
+
+static int print_ops(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    const shoal_op *op;
+    for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
+        printf("%s(%s)\n    %s\n", shoal_op_name(op), shoal_op_signature(op), shoal_op_doc(op));
+    }
+    return TOOL_DONE;
+}
+
+static int print_ops_page(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    printf("# Operations\n\nPrinted by `shoal info --ops-md`.\n\n| op | signature | what it does "
+           "|\n|---|---|---|\n");
+    const shoal_op *op;
+    for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
+        printf("| `%s` | `%s` | %s |\n", shoal_op_name(op), shoal_op_signature(op), shoal_op_doc(op));
+    }
+    return TOOL_DONE;
+}
+
+static int print_options_page(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    printf("# Options\n\nEnvironment variables, read once. Printed by `shoal info --options-md`.\n\n"
+           "| variable | type | accepted | default | what it does |\n|---|---|---|---|---|\n");
+    shoal_option_info option;
+    for (size_t i = 0; shoal_option_get(i, &option); i++) {
+        printf("| `%s` | %s | %s | `%s` | %s |\n", option.name, option.type, option.range,
+               option.default_value, option.doc);
+    }
+    return TOOL_DONE;
+}
+
+static const struct tool_choice pages[] = {
+    {.name = "--ops", .run = print_ops, .summary = "the operations, with signature"},
+    {.name = "--ops-md", .run = print_ops_page, .summary = "the same as a page of the manual"},
+    {.name = "--options-md", .run = print_options_page, .summary = "the options as a page of the manual"},
+};
+
+#define N_PAGES (sizeof pages / sizeof pages[0])
+
+int command_info(int argc, char **argv)
+{
+    if (argc < 2) {
+        return print_summary(argc, argv);
+    }
+    const struct tool_choice *page = tool_choice_find(pages, N_PAGES, argv[1]);
+    if (!page) {
+        return tool_choice_unknown("option of info", argv[1], pages, N_PAGES);
+    }
+    if (argc > 2) {
+        fprintf(stderr, "shoal: %s takes no argument, but got '%s'\n", argv[1], argv[2]);
+        return TOOL_USAGE;
+    }
+    return page->run(argc, argv);
+}

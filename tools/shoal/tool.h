@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of the tool share. Exit status: 0 done, 1 failed, 2 called wrongly. */
+#ifndef TOOL_H
+#define TOOL_H
+
+#include <stddef.h>
+
+enum {
+    TOOL_DONE = 0,
+    TOOL_FAILED = 1,
+    TOOL_USAGE = 2
+};
+
+#define COMMAND(name, function, summary) int function(int argc, char **argv);
+#include "commands.def"
+#undef COMMAND
+
+#define BENCH(name, function, summary) int function(int argc, char **argv);
+#include "benches.def"
+#undef BENCH
+
+/* A thing the user can name on the command line. */
+struct tool_choice {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+};
+
+/* The row of that name; NULL when there is none. */
+const struct tool_choice *tool_choice_find(const struct tool_choice *choices, size_t n_choices,
+                                           const char *name);
+
+/* Says on standard error that `word` is no `kind` ("command"), and which one is nearest. TOOL_USAGE. */
+int tool_choice_unknown(const char *kind, const char *word, const struct tool_choice *choices,
+                        size_t n_choices);
+
+#endif
