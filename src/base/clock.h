@@ -9,7 +9,7 @@
 
 int64_t clock_now_ns(void);
 
-/* The instant `seconds` from now; DEADLINE_NEVER when that is out of range. */
+/* The instant `seconds` from now; now for a negative number or NaN, DEADLINE_NEVER beyond the range (146 years). */
 int64_t clock_deadline_after(double seconds);
 
 #endif

@@ -3,7 +3,24 @@
  * A thing that will be finished once: state, error, waiters, callbacks. Reference-counted; meant to be
  * embedded as first member of what it completes. Tensors know asynchronous work only as one of these.
  *
- *   PENDING --completion_finish--> DONE | FAILED      (once; the last unref calls destroy)
+ *   PENDING --(somebody goes to sleep)--> AWAITED
+ *      \________________________________________\____completion_finish____> DONE | FAILED      (once)
+ *
+ * Lifetime: whoever calls wait, listen, finish or result holds a reference until that call has returned. So
+ * the object outlives everything that finish does after the waiters were let go; the finishing thread gives
+ * up its own reference only afterwards, and the last unref calls destroy, on whatever thread that is.
+ *
+ * Memory order:
+ * - finish writes status and text, then exchanges the state (release). Whoever sees DONE or FAILED has read
+ *   the state with acquire, so it also sees status, text, and all that the finishing thread wrote before.
+ * - A sleeper turns PENDING into AWAITED by compare-and-exchange, and sleeps only while the word is AWAITED.
+ *   Both changes are to one word, so they are ordered: either finish's exchange returns AWAITED, and it
+ *   wakes; or the sleeper's exchange finds the end and it does not sleep. Finish makes no system call for
+ *   nobody.
+ * - listen pushes with release; finish takes the whole stack and closes it by one exchange (acquire and
+ *   release). A listener is therefore either in the stack that finish took, fully written, or its push finds
+ *   the stack closed, and then the state, exchanged before, is seen as finished. Each runs exactly once.
+ * - unref releases on every decrement and acquires on the last, so destroy sees the writes of all owners.
  */
 #ifndef BASE_COMPLETION_H
 #define BASE_COMPLETION_H
@@ -16,30 +33,40 @@
 
 struct completion;
 
-/* Owned by whoever registers it; must live until it was called. Runs on the finishing thread. */
+/* Owned by whoever registers it; must live until it was called, and may be freed by that call. Runs on the
+   finishing thread, or inside completion_listen when that came too late; must not block. */
 struct completion_listener {
     void (*notify)(struct completion_listener *listener, struct completion *completion);
     struct completion_listener *next; /* the completion's */
+};
+
+enum completion_state {
+    COMPLETION_PENDING = 0,
+    COMPLETION_AWAITED = 1, /* pending, and somebody may be asleep on the word */
+    COMPLETION_DONE = 2,
+    COMPLETION_FAILED = 3
 };
 
 struct completion {
     _Atomic uint32_t references;
     _Atomic uint32_t state;                          /* enum completion_state; the word waiters sleep on */
     _Atomic(struct completion_listener *) listeners; /* newest first; closed once finished */
-    shoal_status status;                             /* written before state leaves PENDING */
-    char *text; /* likewise; NULL when the work succeeded or memory ran out */
-    void (*destroy)(struct completion *completion); /* NULL: mem_free(completion) */
+    shoal_status status;                             /* written before the state says that it ended */
+    char *text;                                      /* likewise; NULL: none, or memory ran out */
+    void (*destroy)(struct completion *completion);  /* NULL: mem_free(completion) */
 };
 
 /* One reference, the caller's. */
 void completion_init(struct completion *completion, void (*destroy)(struct completion *completion));
+/* NULL when memory runs out. */
 struct completion *completion_create(void);
+/* Returns its argument. NULL is allowed in both. */
 struct completion *completion_ref(struct completion *completion);
 void completion_unref(struct completion *completion);
 
 /*
  * Ends it with a status and, for failures, the thread's error text; exactly once. Releases what the
- * finishing thread wrote before to every thread that sees the end.
+ * finishing thread wrote before to every thread that sees the end. Wakes waiters, then calls the listeners.
  */
 void completion_finish(struct completion *completion, shoal_status status);
 

@@ -11,6 +11,7 @@
 
 #include <stdint.h>
 
+#include "base/try.h"
 #include "shoal/status.h"
 
 #ifdef SHOAL_FAIL_POINTS
@@ -18,7 +19,7 @@
 /* What the armed action makes of a passage; SHOAL_OK lets it go on. */
 typedef shoal_status (*fail_point_action)(void *context, const char *name);
 
-/* Passages are counted from 1 again; 0 arms nothing and only counts. */
+/* Passages are counted from 1 again; 0 arms nothing and only counts. Not while other threads pass points. */
 void fail_point_arm(uint64_t number, fail_point_action action, void *context);
 uint64_t fail_point_passages(void);
 shoal_status fail_point_pass(const char *name);

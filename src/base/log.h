@@ -10,6 +10,9 @@
 /* The most talkative level that anybody listens to; 0 = silent. Changed by log.c only. */
 extern _Atomic int log_threshold;
 
+/* Settles log_threshold, which is guessed high until SHOAL_LOG was read. log_write does so by itself. */
+void log_prepare(void);
+
 /* Lower case, no newline, "name value" pairs. */
 void log_write(shoal_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Values of the rows of options.def, read from the environment once, at first use. */
+/*
+ * Values of the rows of options.def, read from the environment once, at first use. An empty variable counts
+ * as none. Names that begin with SHOAL_TEST_ belong to the tests.
+ */
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H
 
@@ -15,5 +18,14 @@ enum option_id {
 int64_t option_int(enum option_id id);    /* types int and bytes */
 double option_seconds(enum option_id id); /* type seconds */
 int option_choice(enum option_id id);     /* index into the row's choices */
+
+/* For log.c, which must know its level before anything can be reported: 0 = silent. */
+int options_log_level(void);
+
+/*
+ * Tells the log once what was wrong with the environment, as soon as somebody listens. Every read of an
+ * option does so by itself; log.c calls it when the listener changes.
+ */
+void options_report_problems(void);
 
 #endif

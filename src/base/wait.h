@@ -17,8 +17,8 @@ struct wait_options {
     int64_t deadline_ns; /* absolute (base/clock.h) */
     bool is_shared;      /* the word lies in memory shared between processes */
     bool may_spin;       /* the caller has nothing better to do with its core */
-    /* Optional. Anything but SHOAL_OK ends the wait with that status; it has set the error text. Called at
-       least every WAIT_LIVENESS_NS while asleep, never while the word has already changed. */
+    /* Optional. Anything but SHOAL_OK ends the wait with that status; it has set the error text. Called about
+       every WAIT_LIVENESS_NS while the word has not changed; a change that it overlooks still counts. */
     shoal_status (*liveness)(void *context);
     void *liveness_context;
     const char *what; /* for the error text: "waited 2.0 s for <what>" */
@@ -31,6 +31,12 @@ struct wait_options {
  * the deadline passes first.
  */
 shoal_status wait_while_equal(_Atomic uint32_t *word, uint32_t value, const struct wait_options *options);
+
+/*
+ * Only the spinning part, for callers that announce a sleeper before they sleep (base/completion.c): true
+ * with acquire order once *word != value, false after a few microseconds, at once on a single processor.
+ */
+bool wait_spin_while_equal(_Atomic uint32_t *word, uint32_t value);
 
 /* Wakes everybody asleep on the word; call after changing it. */
 void wait_wake_all(_Atomic uint32_t *word, bool is_shared);

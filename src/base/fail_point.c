@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Counting and firing of fail points (test builds only). Arming is for a moment when nobody passes one:
+ * tests arm, run the code, and read the count when it is over.
+ */
+#include "base/fail_point.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#ifdef SHOAL_FAIL_POINTS
+
+static _Atomic uint64_t n_passages;
+static _Atomic uint64_t armed_number;
+static fail_point_action armed_action; /* written before armed_number, read after it */
+static void *armed_context;            /* likewise */
+
+void fail_point_arm(uint64_t number, fail_point_action action, void *context)
+{
+    atomic_store(&armed_number, 0);
+    atomic_store(&n_passages, 0);
+    armed_action = action;
+    armed_context = context;
+    atomic_store(&armed_number, action ? number : 0);
+}
+
+uint64_t fail_point_passages(void)
+{
+    return atomic_load(&n_passages);
+}
+
+shoal_status fail_point_pass(const char *name)
+{
+    uint64_t number = atomic_fetch_add(&n_passages, 1) + 1;
+    if (number != atomic_load(&armed_number)) {
+        return SHOAL_OK;
+    }
+    return armed_action(armed_context, name);
+}
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * All host memory of the library, through one table of two functions.
+ *
+ * The table is chosen once: by shoal_allocator_set, or by the first allocation, whichever comes first; the
+ * pointer `table` never changes after that, so every block is released by the table that allocated it.
+ */
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "shoal/memory.h"
+
+/* The smallest array mem_grow makes, in elements. */
+#define GROW_FIRST_COUNT 8
+
+static void *allocate_default(void *context, size_t bytes, size_t alignment)
+{
+    (void)context;
+    if (alignment <= alignof(max_align_t)) {
+        return malloc(bytes);
+    }
+    /* C11 wants a whole number of alignments; bytes <= PTRDIFF_MAX keeps this from overflowing. */
+    return aligned_alloc(alignment, (bytes + alignment - 1) & ~(alignment - 1));
+}
+
+static void release_default(void *context, void *memory)
+{
+    (void)context;
+    free(memory);
+}
+
+static const shoal_allocator default_table = {
+    .struct_size = sizeof(shoal_allocator),
+    .allocate = allocate_default,
+    .release = release_default,
+};
+static shoal_allocator custom_table;
+static atomic_bool is_custom_claimed;
+
+/* NULL until it is chosen. */
+static _Atomic(const shoal_allocator *) table;
+
+static const shoal_allocator *choose_table(void)
+{
+    /* Acquire: pairs with the release in shoal_allocator_set, which wrote custom_table. */
+    const shoal_allocator *chosen = atomic_load_explicit(&table, memory_order_acquire);
+    if (chosen) {
+        return chosen;
+    }
+    const shoal_allocator *expected = NULL;
+    /* Acquire on failure: pairs with the same release. */
+    if (atomic_compare_exchange_strong_explicit(&table, &expected, &default_table, memory_order_acq_rel,
+                                                memory_order_acquire)) {
+        return &default_table;
+    }
+    return expected;
+}
+
+static shoal_status check_table(const shoal_allocator *allocator)
+{
+    if (!allocator) {
+        return error_set(SHOAL_ERR_INVALID, "allocator is NULL");
+    }
+    if (allocator->struct_size < sizeof(shoal_allocator)) {
+        return error_set(SHOAL_ERR_INVALID, "allocator: struct_size is %zu, expected %zu",
+                         allocator->struct_size, sizeof(shoal_allocator));
+    }
+    const unsigned char *bytes = (const unsigned char *)allocator;
+    for (size_t i = sizeof(shoal_allocator); i < allocator->struct_size; i++) {
+        if (bytes[i] != 0) {
+            return error_set(SHOAL_ERR_UNSUPPORTED,
+                             "allocator: byte %zu is set, but this library knows only %zu bytes", i,
+                             sizeof(shoal_allocator));
+        }
+    }
+    if (!allocator->allocate || !allocator->release) {
+        return error_set(SHOAL_ERR_INVALID, "allocator: %s is NULL",
+                         allocator->allocate ? "release" : "allocate");
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_allocator_set(const shoal_allocator *allocator)
+{
+    error_clear();
+    shoal_status status = check_table(allocator);
+    if (status != SHOAL_OK) {
+        return status;
+    }
+    /* The claim keeps two callers from writing custom_table at the same time. */
+    if (atomic_load(&table) || atomic_exchange(&is_custom_claimed, true)) {
+        return error_set(SHOAL_ERR_STATE, "the allocator must be set once, before any other call");
+    }
+    custom_table = *allocator;
+    const shoal_allocator *expected = NULL;
+    /* Release: pairs with the acquire in choose_table. */
+    if (!atomic_compare_exchange_strong_explicit(&table, &expected, &custom_table, memory_order_acq_rel,
+                                                 memory_order_acquire)) {
+        return error_set(SHOAL_ERR_STATE, "the allocator must be set before the first allocation");
+    }
+    return SHOAL_OK;
+}
+
+void *mem_alloc_aligned(size_t bytes, size_t alignment)
+{
+    assert(alignment != 0 && (alignment & (alignment - 1)) == 0 && alignment <= 1u << 20);
+    const shoal_allocator *chosen = choose_table();
+    void *memory = NULL;
+    /* Half of the address space is the most that pointer differences can measure. */
+    if (bytes <= PTRDIFF_MAX) {
+        memory = chosen->allocate(chosen->context, bytes ? bytes : 1, alignment);
+    }
+    if (!memory) {
+        (void)error_set(SHOAL_ERR_NO_MEMORY, "no memory for %zu bytes", bytes);
+    }
+    return memory;
+}
+
+void *mem_alloc(size_t bytes)
+{
+    return mem_alloc_aligned(bytes, alignof(max_align_t));
+}
+
+void *mem_alloc_zeroed(size_t count, size_t size)
+{
+    size_t bytes;
+    if (!mem_multiply(count, size, &bytes)) {
+        (void)error_set(SHOAL_ERR_NO_MEMORY, "no memory for %zu elements of %zu bytes", count, size);
+        return NULL;
+    }
+    void *memory = mem_alloc(bytes);
+    if (memory) {
+        memset(memory, 0, bytes);
+    }
+    return memory;
+}
+
+char *mem_copy_string(const char *string)
+{
+    size_t bytes = strlen(string) + 1;
+    char *copy = mem_alloc(bytes);
+    if (copy) {
+        memcpy(copy, string, bytes);
+    }
+    return copy;
+}
+
+shoal_status mem_grow(void **array, size_t *capacity, size_t needed, size_t element_bytes)
+{
+    if (needed <= *capacity) {
+        return SHOAL_OK;
+    }
+    size_t count = *capacity > SIZE_MAX / 2 ? needed : *capacity * 2;
+    count = count < GROW_FIRST_COUNT ? GROW_FIRST_COUNT : count;
+    count = count < needed ? needed : count;
+    size_t bytes;
+    if (!mem_multiply(count, element_bytes, &bytes)) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "no memory for %zu elements of %zu bytes", count,
+                         element_bytes);
+    }
+    void *grown = mem_alloc(bytes);
+    if (!grown) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    if (*capacity > 0) {
+        memcpy(grown, *array, *capacity * element_bytes);
+    }
+    mem_free(*array);
+    *array = grown;
+    *capacity = count;
+    return SHOAL_OK;
+}
+
+void mem_free(void *memory)
+{
+    if (memory) {
+        const shoal_allocator *chosen = choose_table();
+        chosen->release(chosen->context, memory);
+    }
+}
+
+bool mem_multiply(size_t a, size_t b, size_t *product)
+{
+    return !__builtin_mul_overflow(a, b, product);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Waiting for a 32-bit word to change: a few microseconds of spinning where that can help, then the futex.
+ *
+ * No wake-up is lost: the kernel compares the word with the expected value and goes to sleep in one step, and
+ * the other side changes the word before it wakes. Every return from the kernel, for whatever reason, leads
+ * back to reading the word, so signals and stray wake-ups only cost a turn of the loop.
+ */
+#include "base/wait.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+_Static_assert(sizeof(_Atomic uint32_t) == 4, "the kernel's futex word has 32 bits");
+
+/* About what a futex wake and a switch to the woken thread cost: spinning longer can not win. */
+#define SPIN_NS 4000
+/* Reads between two looks at the clock, which costs about as much as they do. */
+#define SPIN_READS 16
+
+static void relax_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    /* yield does nothing on most cores; isb takes a few tens of nanoseconds, like pause. */
+    __asm__ volatile("isb" ::: "memory");
+#else
+    atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+/* On one processor spinning only keeps the other side from running. Counted once: asking the kernel each
+   time would cost more than the spinning saves. */
+static bool has_several_cpus(void)
+{
+    static _Atomic int n_cpus_known;
+    /* Relaxed, here and below: the number stands for itself, and everybody computes the same one. */
+    int n_cpus = atomic_load_explicit(&n_cpus_known, memory_order_relaxed);
+    if (n_cpus == 0) {
+        cpu_set_t allowed;
+        if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+            n_cpus = CPU_COUNT(&allowed);
+        } else {
+            /* More processors than the set has room for. */
+            n_cpus = INT_MAX;
+        }
+        atomic_store_explicit(&n_cpus_known, n_cpus, memory_order_relaxed);
+    }
+    return n_cpus > 1;
+}
+
+/* Acquire: pairs with the store, at least release, by which the other side changes the word. */
+static bool has_changed(_Atomic uint32_t *word, uint32_t value)
+{
+    return atomic_load_explicit(word, memory_order_acquire) != value;
+}
+
+bool wait_spin_while_equal(_Atomic uint32_t *word, uint32_t value)
+{
+    if (has_changed(word, value)) {
+        return true;
+    }
+    if (!has_several_cpus()) {
+        return false;
+    }
+    int64_t end_ns = clock_now_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < SPIN_READS; i++) {
+            relax_cpu();
+            if (has_changed(word, value)) {
+                return true;
+            }
+        }
+    } while (clock_now_ns() < end_ns);
+    return false;
+}
+
+/* Sleeps until woken, or about `until_ns`, or for no reason at all: the caller looks at the word again. */
+static shoal_status sleep_on_word(_Atomic uint32_t *word, uint32_t value, int64_t until_ns, bool is_shared)
+{
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000), .tv_nsec = until_ns % 1000000000};
+    /* The bitset form takes an instant of the monotonic clock, so interrupted sleeps need no arithmetic. */
+    int operation = FUTEX_WAIT_BITSET | (is_shared ? 0 : FUTEX_PRIVATE_FLAG);
+    long result = syscall(SYS_futex, word, operation, value, until_ns == DEADLINE_NEVER ? NULL : &until, NULL,
+                          FUTEX_BITSET_MATCH_ANY);
+    if (result == 0 || errno == EAGAIN || errno == EINTR || errno == ETIMEDOUT) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_SYSTEM, "futex wait: %s", strerror(errno));
+}
+
+static shoal_status fail_with_timeout(int64_t waited_ns, const char *what)
+{
+    return error_set(SHOAL_ERR_TIMEOUT, "waited %.1f s for %s", (double)waited_ns * 1e-9,
+                     what ? what : "a change");
+}
+
+/* The slow half: asleep, with the deadline and the liveness callback. */
+static shoal_status sleep_while_equal(_Atomic uint32_t *word, uint32_t value,
+                                      const struct wait_options *options)
+{
+    int64_t start_ns = clock_now_ns();
+    int64_t now_ns = start_ns;
+    int64_t liveness_ns = options->liveness ? start_ns + WAIT_LIVENESS_NS : DEADLINE_NEVER;
+    while (!has_changed(word, value)) {
+        if (now_ns >= options->deadline_ns) {
+            return fail_with_timeout(now_ns - start_ns, options->what);
+        }
+        if (now_ns >= liveness_ns) {
+            shoal_status status = options->liveness(options->liveness_context);
+            if (status != SHOAL_OK && !has_changed(word, value)) {
+                return status;
+            }
+            /* A peer may do its part and die: its part was done. The text of the callback is then void. */
+            if (status != SHOAL_OK) {
+                error_clear();
+                return SHOAL_OK;
+            }
+            liveness_ns = clock_now_ns() + WAIT_LIVENESS_NS;
+        }
+        int64_t until_ns = options->deadline_ns < liveness_ns ? options->deadline_ns : liveness_ns;
+        shoal_status status = sleep_on_word(word, value, until_ns, options->is_shared);
+        if (status != SHOAL_OK) {
+            return status;
+        }
+        now_ns = clock_now_ns();
+    }
+    return SHOAL_OK;
+}
+
+shoal_status wait_while_equal(_Atomic uint32_t *word, uint32_t value, const struct wait_options *options)
+{
+    if (has_changed(word, value)) {
+        return SHOAL_OK;
+    }
+    if (options->may_spin && wait_spin_while_equal(word, value)) {
+        return SHOAL_OK;
+    }
+    return sleep_while_equal(word, value, options);
+}
+
+void wait_wake_all(_Atomic uint32_t *word, bool is_shared)
+{
+    /* Fails only for an address that is no memory, which the caller has just written to. */
+    (void)syscall(SYS_futex, word, FUTEX_WAKE | (is_shared ? 0 : FUTEX_PRIVATE_FLAG), INT_MAX, NULL, NULL, 0);
+}
