@@ -1,0 +1,36 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Shows what clang-format would change. Version 14 only: others disagree about details.
+#
+#   scripts/check_format.sh [--fix] [FILE...]     default: every C file of the tree
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fix=false
+if [[ ${1:-} == --fix ]]; then
+    fix=true
+    shift
+fi
+files=("$@")
+if [[ ${#files[@]} -eq 0 ]]; then
+    folders=()
+    for folder in src include tests tools examples nn bench; do
+        [[ -d $folder ]] && folders+=("$folder")
+    done
+    mapfile -t files < <(find "${folders[@]}" -name '*.[ch]' | sort)
+fi
+if $fix; then
+    clang-format-14 -i "${files[@]}"
+    exit 0
+fi
+
+failed=false
+for file in "${files[@]}"; do
+    if ! clang-format-14 "$file" | diff -u --label "$file" --label "$file (formatted)" "$file" -; then
+        failed=true
+    fi
+done
+if $failed; then
+    echo "format: run scripts/check_format.sh --fix" >&2
+    exit 1
+fi

@@ -1,0 +1,45 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Every check that needs no run of the program. All of them run, even after a failure.
+#
+#   scripts/lint.sh            all of them
+#   scripts/lint.sh layers     one
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+check_format() { scripts/check_format.sh; }
+check_layers() { scripts/check_layers.sh; }
+check_banned() { scripts/check_banned.pl .; }
+check_symbols() { scripts/check_symbols.sh; }
+check_version() { scripts/check_version.sh; }
+check_shell() { find scripts tests .ci \( -name '*.sh' -o -path .ci/run \) -exec shellcheck {} +; }
+check_tidy() { scripts/tidy.sh --changed; }
+
+# clang sees other things than gcc. Its build must be as silent.
+check_clang() {
+    cmake --preset dev -B build/clang -DCMAKE_C_COMPILER=clang-14 >/dev/null &&
+        cmake --build build/clang -j "$(nproc)" >/dev/null
+}
+
+failed=()
+checks=("$@")
+if [[ ${#checks[@]} -eq 0 ]]; then
+    checks=(format layers banned symbols version shell tidy clang)
+fi
+for check in "${checks[@]}"; do
+    if ! declare -F "check_$check" >/dev/null; then
+        echo "scripts/lint.sh: no check '$check'" >&2
+        exit 2
+    fi
+    begin=$SECONDS
+    if "check_$check"; then
+        echo "lint: $check ok ($((SECONDS - begin)) s)"
+    else
+        echo "lint: $check FAILED ($((SECONDS - begin)) s)"
+        failed+=("$check")
+    fi
+done
+if [[ ${#failed[@]} -gt 0 ]]; then
+    echo "lint: failed: ${failed[*]}" >&2
+    exit 1
+fi

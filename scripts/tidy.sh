@@ -1,0 +1,37 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# clang-tidy with the tree's .clang-tidy.
+#
+#   scripts/tidy.sh            every C file of the tree
+#   scripts/tidy.sh --changed  files that the last commit or the working tree changed
+#   scripts/tidy.sh FILE...
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cmake --preset dev >/dev/null
+database=build/dev/compile_commands.json
+
+if [[ ${1:-} == --changed ]]; then
+    base=HEAD
+    git rev-parse -q --verify HEAD~1 >/dev/null && base=HEAD~1
+    mapfile -t wanted < <({
+        git diff --name-only --diff-filter=d "$base" -- '*.c'
+        git ls-files --others --exclude-standard -- '*.c'
+    } | sort -u)
+elif [[ $# -gt 0 ]]; then
+    wanted=("$@")
+else
+    mapfile -t wanted < <(find src tools examples tests -name '*.c' | sort)
+fi
+
+# Only what this machine's build compiles: files for other processors have no entry.
+files=()
+for file in "${wanted[@]}"; do
+    if grep -qF "\"file\": \"$PWD/$file\"" "$database"; then
+        files+=("$file")
+    fi
+done
+if [[ ${#files[@]} -eq 0 ]]; then
+    exit 0
+fi
+printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 4 clang-tidy-14 --quiet -p build/dev --warnings-as-errors='*'
