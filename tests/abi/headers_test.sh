@@ -1,0 +1,37 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Every public header compiles alone, twice included, as C99, C11 and C++17, without a warning, with each
+# compiler that is here.
+set -euo pipefail
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+include=$SHOAL_SOURCE_DIR/include
+failed=0
+compiled=0
+
+# try COMPILER STANDARD LANGUAGE HEADER
+try() {
+    printf '#include "shoal/%s"\n#include "shoal/%s"\nint not_empty;\n' "$4" "$4" >"$scratch/alone.$3"
+    compiled=$((compiled + 1))
+    if ! "$1" "-std=$2" -Wall -Wextra -Wpedantic -Wundef -Werror -I"$include" -fsyntax-only "$scratch/alone.$3"; then
+        echo "shoal/$4 does not compile alone: $1 -std=$2"
+        failed=$((failed + 1))
+    fi
+}
+
+for path in "$include"/shoal/*.h; do
+    header=$(basename "$path")
+    for compiler in gcc clang; do
+        command -v "$compiler" >/dev/null || continue
+        try "$compiler" c99 c "$header"
+        try "$compiler" c11 c "$header"
+    done
+    for compiler in g++ clang++; do
+        command -v "$compiler" >/dev/null || continue
+        try "$compiler" c++17 cc "$header"
+    done
+done
+
+echo "$compiled compiled, $failed failed"
+[[ $compiled -gt 0 && $failed -eq 0 ]]

@@ -1,0 +1,96 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# `make install PREFIX=DIR`, then programs outside the tree: C99 and C++17 through pkg-config, shared and
+# static, and through find_package(shoal). The prefix is moved after the installation: nothing may depend on
+# where it was.
+set -euo pipefail
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+
+# ctest may itself run below make.
+unset MAKEFLAGS MAKELEVEL MFLAGS
+if ! make -C "$SHOAL_SOURCE_DIR" install PREFIX="$scratch/first" >install.log 2>&1; then
+    cat install.log
+    exit 1
+fi
+mv first prefix
+prefix=$scratch/prefix
+
+cat >program.c <<'EOF'
+#include <shoal/shoal.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(void)
+{
+    char built[32];
+    float values[3] = {1, 2, 3};
+    int64_t shape[1] = {3};
+    snprintf(built, sizeof built, "%d.%d.%d", SHOAL_VERSION_MAJOR, SHOAL_VERSION_MINOR, SHOAL_VERSION_PATCH);
+    if (strcmp(built, shoal_version()) != 0 || shoal_dtype_bytes(SHOAL_F32) != 4) {
+        return 1;
+    }
+    if (shoal_scope_begin() != SHOAL_OK) {
+        return 2;
+    }
+    shoal_tensor *sum = shoal_sum(shoal_from_memory(values, SHOAL_F32, 1, shape, NULL, NULL, NULL), NULL, 0, false);
+    const float *result = (const float *)shoal_data(sum);
+    int is_right = result && *result == 6;
+    return shoal_scope_end() == SHOAL_OK && is_right ? 0 : 3;
+}
+EOF
+cp program.c program.cc
+
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+read -ra flags <<<"$(pkg-config --cflags --libs shoal)"
+read -ra static_flags <<<"$(pkg-config --static --libs shoal)"
+strict=(-Wall -Wextra -Wpedantic -Werror)
+
+run_shared() {
+    LD_LIBRARY_PATH=$prefix/lib "$1"
+}
+
+echo "C99, pkg-config"
+cc -std=c99 "${strict[@]}" program.c -o c99 "${flags[@]}"
+run_shared ./c99
+echo "C++17, pkg-config"
+c++ -std=c++17 "${strict[@]}" program.cc -o cxx17 "${flags[@]}"
+run_shared ./cxx17
+
+echo "C99, libshoal.a"
+mkdir static_only
+cp "$prefix/lib/libshoal.a" static_only/
+cc -std=c99 "${strict[@]}" -I"$prefix/include" program.c -o c99_static -Lstatic_only "${static_flags[@]/-L*/}"
+./c99_static
+if ldd c99_static | grep libshoal; then
+    echo "the static program needs libshoal.so"
+    exit 1
+fi
+
+echo "find_package(shoal)"
+version=$("$prefix/bin/shoal" --version | awk '{ print $2 }')
+[[ $(pkg-config --modversion shoal) == "$version" ]]
+mkdir package
+cat >package/CMakeLists.txt <<EOF
+cmake_minimum_required(VERSION 3.20)
+project(user LANGUAGES C)
+find_package(shoal $version REQUIRED)
+add_executable(user_shared ../program.c)
+target_link_libraries(user_shared PRIVATE shoal::shoal)
+add_executable(user_static ../program.c)
+target_link_libraries(user_static PRIVATE shoal::static)
+EOF
+if ! { cmake -S package -B package/build -DCMAKE_PREFIX_PATH="$prefix" && cmake --build package/build; } \
+    >cmake.log 2>&1; then
+    cat cmake.log
+    exit 1
+fi
+package/build/user_shared
+package/build/user_static
+
+if grep -rlF "$scratch/first" "$prefix" || grep -rlF "$SHOAL_SOURCE_DIR" "$prefix/lib/pkgconfig" "$prefix/lib/cmake"; then
+    echo "these files name a place that they should not know"
+    exit 1
+fi

@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# The release libraries: what they export, how large they are, what they need, and whether the soname is
+# right.
+set -euo pipefail
+
+lib=$SHOAL_RELEASE_DIR/lib
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=false
+fail() {
+    echo "$1"
+    failed=true
+}
+
+for file in libshoal.so libshoal.a; do
+    if [[ ! -e $lib/$file ]]; then
+        echo "$lib/$file is missing: run make first"
+        exit 1
+    fi
+done
+
+"$SHOAL_SOURCE_DIR/scripts/check_symbols.sh" --lib "$lib" || fail "exported names differ"
+
+if ! nm -D --defined-only "$lib/libshoal.so" | grep -q ' shoal_version@@SHOAL_0\.1$'; then
+    fail "shoal_version is not exported under the version SHOAL_0.1"
+fi
+
+strip -o "$scratch/stripped.so" "$lib/libshoal.so"
+bytes=$(stat -c %s "$scratch/stripped.so")
+echo "libshoal.so stripped: $bytes bytes"
+[[ $bytes -lt 1048576 ]] || fail "libshoal.so stripped is not under 1 MiB"
+
+needed=$(ldd "$lib/libshoal.so" | awk '{ print $1 }')
+echo "libshoal.so needs: ${needed//$'\n'/ }"
+while read -r name; do
+    case $name in
+    libc.so.6 | libm.so.6 | libjansson.so.4) ;;
+    linux-vdso.so.1 | */ld-linux-*) ;; # the kernel and the loader themselves
+    *) fail "libshoal.so needs $name" ;;
+    esac
+done <<<"$needed"
+
+soname=$(objdump -p "$lib/libshoal.so" | awk '$1 == "SONAME" { print $2 }')
+major=$(sed -nE 's/^#define SHOAL_VERSION_MAJOR ([0-9]+)$/\1/p' "$SHOAL_SOURCE_DIR/include/shoal/version.h")
+[[ $soname == "libshoal.so.$major" ]] || fail "soname '$soname', expected libshoal.so.$major"
+
+if readelf -lW "$lib/libshoal.so" | grep 'GNU_STACK' | grep -q 'RWE'; then
+    fail "libshoal.so wants an executable stack"
+fi
+if readelf -d "$lib/libshoal.so" | grep -q TEXTREL; then
+    fail "libshoal.so has text relocations"
+fi
+
+! $failed
