@@ -70,7 +70,7 @@ expect 2 info --ops x
 expect 0 info --ops
 says out "narrow("
 expect 0 info --options-md
-says out '| `SHOAL_LOG` |'
+says out "| \`SHOAL_LOG\` |"
 
 expect 2 bench
 says err "usage: shoal bench"
