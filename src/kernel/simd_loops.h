@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The loops of a vector variant, over the vectors that the including file has defined. Included once per
+ * simd_<variant>.c, after these, where a pair is two vectors next to each other:
+ *
+ *   VARIANT_NAME, VARIANT_TABLE, VARIANT_HAS_STREAM, PAIR32, PAIR64 (elements of a pair), STREAM_ALIGNMENT
+ *   struct pair32 (f32), struct pair64 (f64), with for each:
+ *     splat add divide pick_min pick_max        pick_min(folded, next): next where it is smaller or NaN
+ *   load_f32 load_bf16 load_f16 load_f64        widened to f32; any address
+ *   store_f32 store_bf16 store_f16 store_f64    rounded to nearest even; any address
+ *   stream_f32 ... stream_f64, stream_fence     with VARIANT_HAS_STREAM; multiples of STREAM_ALIGNMENT
+ *
+ * Each lane does what simd_plain.c does to one element, in the same order, so the bits are the same; what
+ * fills no pair is left to simd_plain.c itself.
+ */
+#ifndef KERNEL_SIMD_LOOPS_H
+#define KERNEL_SIMD_LOOPS_H
+
+#include "kernel/simd.h"
+
+#include <stdint.h>
+#include <string.h>
+
+ALWAYS_INLINE size_t element_bytes(enum simd_float type)
+{
+    return type == SIMD_F64 ? sizeof(double) : type == SIMD_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* How many elements come before the first aligned one; false when there never is one. */
+ALWAYS_INLINE bool find_aligned(enum simd_float type, const void *dst, size_t begin, size_t end,
+                                size_t *aligned)
+{
+    uintptr_t address = (uintptr_t)dst + begin * element_bytes(type);
+    size_t gap_bytes = (size_t)(-address & (STREAM_ALIGNMENT - 1));
+    *aligned = begin + gap_bytes / element_bytes(type);
+    return gap_bytes % element_bytes(type) == 0 && *aligned <= end;
+}
+
+ALWAYS_INLINE struct pair32 load32(enum simd_float type, const void *base, size_t index)
+{
+    const char *from = (const char *)base + index * element_bytes(type);
+    return type == SIMD_F32 ? load_f32(from) : type == SIMD_BF16 ? load_bf16(from) : load_f16(from);
+}
+
+ALWAYS_INLINE void store32(enum simd_float type, bool is_stream, void *base, size_t index, struct pair32 pair)
+{
+    char *to = (char *)base + index * element_bytes(type);
+    if (type == SIMD_F32) {
+        (is_stream ? stream_f32 : store_f32)(to, pair);
+    } else if (type == SIMD_BF16) {
+        (is_stream ? stream_bf16 : store_bf16)(to, pair);
+    } else {
+        (is_stream ? stream_f16 : store_f16)(to, pair);
+    }
+}
+
+ALWAYS_INLINE struct pair32 fold32(enum simd_fold fold, struct pair32 folded, struct pair32 next)
+{
+    return fold == SIMD_MIN   ? pick_min32(folded, next)
+           : fold == SIMD_MAX ? pick_max32(folded, next)
+                              : add32(folded, next);
+}
+
+ALWAYS_INLINE struct pair64 fold64(enum simd_fold fold, struct pair64 folded, struct pair64 next)
+{
+    return fold == SIMD_MIN   ? pick_min64(folded, next)
+           : fold == SIMD_MAX ? pick_max64(folded, next)
+                              : add64(folded, next);
+}
+
+/* One pair of results; the first two sources come as pointers because a store may change srcs, for all that
+   the compiler knows, and reloading them costs as much as the addition. */
+ALWAYS_INLINE struct pair32 reduce_pair32(enum simd_float type, enum simd_fold fold, const void *first,
+                                          const void *second, const void *const *srcs, size_t n_srcs,
+                                          size_t i)
+{
+    struct pair32 folded = load32(type, first, i);
+    if (n_srcs > 1) {
+        folded = fold32(fold, folded, load32(type, second, i));
+    }
+    for (size_t s = 2; s < n_srcs; s++) {
+        folded = fold32(fold, folded, load32(type, srcs[s], i));
+    }
+    return fold == SIMD_AVG ? divide32(folded, splat32((float)n_srcs)) : folded;
+}
+
+ALWAYS_INLINE struct pair64 reduce_pair64(enum simd_fold fold, const void *const *srcs, size_t n_srcs,
+                                          size_t offset_bytes)
+{
+    struct pair64 folded = load_f64((const char *)srcs[0] + offset_bytes);
+    for (size_t s = 1; s < n_srcs; s++) {
+        folded = fold64(fold, folded, load_f64((const char *)srcs[s] + offset_bytes));
+    }
+    return fold == SIMD_AVG ? divide64(folded, splat64((double)n_srcs)) : folded;
+}
+
+/* Both return how far they came: less than a pair from the end. */
+ALWAYS_INLINE size_t reduce_pairs32(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
+                                    const void *const *srcs, size_t n_srcs, size_t begin, size_t end)
+{
+    const void *first = srcs[0];
+    const void *second = srcs[n_srcs > 1 ? 1 : 0];
+    size_t i = begin;
+    for (; end - i >= 2 * PAIR32; i += 2 * PAIR32) {
+        struct pair32 low = reduce_pair32(type, fold, first, second, srcs, n_srcs, i);
+        struct pair32 high = reduce_pair32(type, fold, first, second, srcs, n_srcs, i + PAIR32);
+        store32(type, is_stream, dst, i, low);
+        store32(type, is_stream, dst, i + PAIR32, high);
+    }
+    for (; end - i >= PAIR32; i += PAIR32) {
+        store32(type, is_stream, dst, i, reduce_pair32(type, fold, first, second, srcs, n_srcs, i));
+    }
+    return i;
+}
+
+ALWAYS_INLINE size_t reduce_pairs64(enum simd_fold fold, bool is_stream, void *dst, const void *const *srcs,
+                                    size_t n_srcs, size_t begin, size_t end)
+{
+    size_t i = begin;
+    for (; end - i >= PAIR64; i += PAIR64) {
+        size_t offset_bytes = i * sizeof(double);
+        struct pair64 folded = reduce_pair64(fold, srcs, n_srcs, offset_bytes);
+        (is_stream ? stream_f64 : store_f64)((char *)dst + offset_bytes, folded);
+    }
+    return i;
+}
+
+ALWAYS_INLINE size_t reduce_pairs(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
+                                  const void *const *srcs, size_t n_srcs, size_t begin, size_t end)
+{
+    return type == SIMD_F64 ? reduce_pairs64(fold, is_stream, dst, srcs, n_srcs, begin, end)
+                            : reduce_pairs32(type, fold, is_stream, dst, srcs, n_srcs, begin, end);
+}
+
+ALWAYS_INLINE void reduce_all(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
+                              const void *const *srcs, size_t n_srcs, size_t begin, size_t end)
+{
+    simd_reduce_function *rest = simd_plain.reduce[type][fold];
+    size_t done = begin;
+    size_t aligned;
+    if (is_stream && find_aligned(type, dst, begin, end, &aligned)) {
+        rest(dst, srcs, n_srcs, begin, aligned);
+        done = reduce_pairs(type, fold, true, dst, srcs, n_srcs, aligned, end);
+        stream_fence();
+    } else {
+        done = reduce_pairs(type, fold, false, dst, srcs, n_srcs, begin, end);
+    }
+    rest(dst, srcs, n_srcs, done, end);
+}
+
+ALWAYS_INLINE size_t cast_pairs(enum simd_float from, enum simd_float to, bool is_stream, void *dst,
+                                const void *src, size_t begin, size_t end)
+{
+    size_t i = begin;
+    for (; end - i >= 2 * PAIR32; i += 2 * PAIR32) {
+        struct pair32 low = load32(from, src, i);
+        struct pair32 high = load32(from, src, i + PAIR32);
+        store32(to, is_stream, dst, i, low);
+        store32(to, is_stream, dst, i + PAIR32, high);
+    }
+    for (; end - i >= PAIR32; i += PAIR32) {
+        store32(to, is_stream, dst, i, load32(from, src, i));
+    }
+    return i;
+}
+
+ALWAYS_INLINE void cast_all(enum simd_float from, enum simd_float to, bool is_stream,
+                            simd_cast_function *rest, void *dst, const void *src, size_t count)
+{
+    size_t done;
+    size_t aligned;
+    if (is_stream && find_aligned(to, dst, 0, count, &aligned)) {
+        rest(dst, src, aligned);
+        done = cast_pairs(from, to, true, dst, src, aligned, count);
+        stream_fence();
+    } else {
+        done = cast_pairs(from, to, false, dst, src, 0, count);
+    }
+    rest((char *)dst + done * element_bytes(to), (const char *)src + done * element_bytes(from),
+         count - done);
+}
+
+#define SIMD_CAST(FROM, TO, member)                                                                \
+    static void member(void *dst, const void *src, size_t count)                                   \
+    {                                                                                              \
+        cast_all(SIMD_##FROM, SIMD_##TO, /*is_stream=*/false, simd_plain.member, dst, src, count); \
+    }
+#define SIMD_REDUCE(TYPE, FOLD, suffix)                                                                      \
+    static void reduce_##suffix(void *dst, const void *const *srcs, size_t n_srcs, size_t begin, size_t end) \
+    {                                                                                                        \
+        reduce_all(SIMD_##TYPE, SIMD_##FOLD, /*is_stream=*/false, dst, srcs, n_srcs, begin, end);            \
+    }
+#include "kernel/simd_members.def"
+#undef SIMD_CAST
+#undef SIMD_REDUCE
+
+#if VARIANT_HAS_STREAM
+
+#define SIMD_CAST(FROM, TO, member)                                                               \
+    static void member##_stream(void *dst, const void *src, size_t count)                         \
+    {                                                                                             \
+        cast_all(SIMD_##FROM, SIMD_##TO, /*is_stream=*/true, simd_plain.member, dst, src, count); \
+    }
+#define SIMD_REDUCE(TYPE, FOLD, suffix)                                                                   \
+    static void reduce_##suffix##_stream(void *dst, const void *const *srcs, size_t n_srcs, size_t begin, \
+                                         size_t end)                                                      \
+    {                                                                                                     \
+        reduce_all(SIMD_##TYPE, SIMD_##FOLD, /*is_stream=*/true, dst, srcs, n_srcs, begin, end);          \
+    }
+#include "kernel/simd_members.def"
+#undef SIMD_CAST
+#undef SIMD_REDUCE
+
+/* Bits are moved as f32 vectors, which loads and stores do not change; memcpy does the ragged ends. */
+static void copy_stream(void *dst, const void *src, size_t bytes)
+{
+    size_t head_bytes = (size_t)(-(uintptr_t)dst & (STREAM_ALIGNMENT - 1));
+    if (bytes < head_bytes + 2 * PAIR32 * sizeof(float)) {
+        simd_plain.copy(dst, src, bytes);
+        return;
+    }
+    memcpy(dst, src, head_bytes);
+    char *to = (char *)dst + head_bytes;
+    const char *from = (const char *)src + head_bytes;
+    size_t count = (bytes - head_bytes) / sizeof(float);
+    size_t done_bytes = cast_pairs(SIMD_F32, SIMD_F32, true, to, from, 0, count) * sizeof(float);
+    stream_fence();
+    memcpy(to + done_bytes, from + done_bytes, bytes - head_bytes - done_bytes);
+}
+
+#define STREAM_MEMBER(name) name##_stream
+
+#else
+
+/* The C library's memcpy is as fast as any stores that bypass the cache: docs/design/kernels.md. */
+#define STREAM_MEMBER(name) name
+
+#endif
+
+static void copy(void *dst, const void *src, size_t bytes)
+{
+    simd_plain.copy(dst, src, bytes);
+}
+
+const struct simd_table VARIANT_TABLE = {
+    .name = VARIANT_NAME,
+    .copy = copy,
+    .copy_stream = STREAM_MEMBER(copy),
+#define SIMD_CAST(FROM, TO, member) .member = member, .member##_stream = STREAM_MEMBER(member),
+#define SIMD_REDUCE(TYPE, FOLD, suffix)                  \
+    .reduce[SIMD_##TYPE][SIMD_##FOLD] = reduce_##suffix, \
+    .reduce_stream[SIMD_##TYPE][SIMD_##FOLD] = STREAM_MEMBER(reduce_##suffix),
+#include "kernel/simd_members.def"
+#undef SIMD_CAST
+#undef SIMD_REDUCE
+};
+
+#endif
