@@ -11,4 +11,8 @@ function(shoal_add_test)
         SKIP_RETURN_CODE 77
         ENVIRONMENT
             "SHOAL_SOURCE_DIR=${CMAKE_SOURCE_DIR};SHOAL_BUILD_DIR=${CMAKE_BINARY_DIR};SHOAL_RELEASE_DIR=${SHOAL_RELEASE_DIR};SHOAL_TOOL=${CMAKE_BINARY_DIR}/bin/shoal;SHOAL_TEST_TIME_SCALE=${SHOAL_TEST_TIME_SCALE};${SHOAL_TEST_ENVIRONMENT}")
+    # The abi tests look at one release build, and one of them makes it.
+    if(arg_LABEL STREQUAL "abi")
+        set_tests_properties("${arg_NAME}" PROPERTIES RESOURCE_LOCK release)
+    endif()
 endfunction()

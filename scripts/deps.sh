@@ -31,7 +31,7 @@ lint       perl             perl
 is_present() {
     local package=$1 probe=$2
     case $probe in
-    '<'*'>') echo "#include $probe" | cc -E -x c - >/dev/null 2>&1 ;;
+    '<'*'>') cc -E -x c - <<<"#include $probe" >/dev/null 2>&1 ;;
     -) dpkg -s "$package" 2>/dev/null | grep -q '^Status: install ok installed' ;;
     *) command -v "$probe" >/dev/null ;;
     esac
