@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Writing a test is the whole act: TEST(name) { ... } in any tests/<kind>/.../<file>_test.c registers itself.
- * Each file is one program and one ctest entry; a program's arguments choose tests (see main.c).
+ * Each file is one program and one ctest entry; a program's arguments choose tests (see main.c). Names that
+ * begin with "planted_" run only when an argument is exactly that name: they are meant to fail.
  *
  *   TEST(add_wraps)                one body, once
  *   TEST_RANKS(ring_turns, 4)      one body on 4 ranks, run twice: ranks as threads, ranks as processes
@@ -31,38 +32,44 @@ struct rank {
 
 struct test_case {
     const char *name;
-    void (*run)(void);             /* plain tests */
+    void (*run)(void);                   /* plain tests */
     void (*run_rank)(struct rank *self); /* ranked tests */
     int n_ranks;
+    int line; /* tests run in the order of the file */
 };
 
-#define TEST(name)                                                                                           \
-    static void name(void);                                                                                  \
-    static const struct test_case test_case_##name = {.name = #name, .run = name};                           \
-    TEST_REGISTER(name)                                                                                      \
-    static void name(void)
+#define TEST(test_name)                                          \
+    static void test_name(void);                                 \
+    static const struct test_case test_case_##test_name = {      \
+        .name = #test_name, .run = test_name, .line = __LINE__}; \
+    TEST_REGISTER(test_name)                                     \
+    static void test_name(void)
 
-#define TEST_RANKS(name, ranks)                                                                              \
-    static void name(struct rank *self);                                                                     \
-    static const struct test_case test_case_##name = {.name = #name, .run_rank = name, .n_ranks = (ranks)};  \
-    TEST_REGISTER(name)                                                                                      \
-    static void name(struct rank *self)
+#define TEST_RANKS(test_name, ranks)                                                      \
+    static void test_name(struct rank *self);                                             \
+    static const struct test_case test_case_##test_name = {                               \
+        .name = #test_name, .run_rank = test_name, .n_ranks = (ranks), .line = __LINE__}; \
+    TEST_REGISTER(test_name)                                                              \
+    static void test_name(struct rank *self)
 
 /* The linker collects these; main.c walks from __start_test_cases to __stop_test_cases. */
-#define TEST_REGISTER(name)                                                                                  \
-    __attribute__((used, retain, section("test_cases"))) static const struct test_case *const                \
-        test_pointer_##name = &test_case_##name;
+#define TEST_REGISTER(test_name)                                                                           \
+    __attribute__((used, retain,                                                                           \
+                   section("test_cases"))) static const struct test_case *const test_pointer_##test_name = \
+        &test_case_##test_name;
 
 /* Checks ----------------------------------------------------------------------------------------------- */
 
 void test_failed(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Marks the test skipped, with the reason; the program then ends with 77 if nothing failed and nothing ran. */
+/* Marks the test skipped, with the reason; the program then ends with 77 if nothing failed and nothing ran.
+   The test returns by itself. */
 void test_skip(const char *reason);
 
 bool test_check_int(const char *file, int line, const char *what, long long actual, long long expected);
 bool test_check_double(const char *file, int line, const char *what, double actual, double expected);
-bool test_check_string(const char *file, int line, const char *what, const char *actual, const char *expected);
+bool test_check_string(const char *file, int line, const char *what, const char *actual,
+                       const char *expected);
 bool test_check_status(const char *file, int line, const char *what, shoal_status actual,
                        shoal_status expected);
 bool test_check_bytes(const char *file, int line, const char *what, const void *actual, const void *expected,
@@ -70,32 +77,31 @@ bool test_check_bytes(const char *file, int line, const char *what, const void *
 /* The thread's error text contains the words. */
 bool test_check_error_text(const char *file, int line, const char *words);
 
-#define CHECK(condition)                                                                                     \
-    ((condition) ? (void)0 : test_failed(__FILE__, __LINE__, "%s", #condition))
-#define CHECK_INT(actual, expected)                                                                          \
+#define CHECK(condition) ((condition) ? (void)0 : test_failed(__FILE__, __LINE__, "%s", #condition))
+#define CHECK_INT(actual, expected) \
     test_check_int(__FILE__, __LINE__, #actual, (long long)(actual), (long long)(expected))
 /* Equal as numbers; two NaNs are equal. */
 #define CHECK_DOUBLE(actual, expected) test_check_double(__FILE__, __LINE__, #actual, (actual), (expected))
 #define CHECK_STRING(actual, expected) test_check_string(__FILE__, __LINE__, #actual, (actual), (expected))
 #define CHECK_STATUS(call, expected) test_check_status(__FILE__, __LINE__, #call, (call), (expected))
 #define CHECK_OK(call) CHECK_STATUS(call, SHOAL_OK)
-#define CHECK_BYTES(actual, expected, bytes)                                                                 \
+#define CHECK_BYTES(actual, expected, bytes) \
     test_check_bytes(__FILE__, __LINE__, #actual, (actual), (expected), (bytes))
 #define CHECK_ERROR_TEXT(words) test_check_error_text(__FILE__, __LINE__, (words))
 
 /* Like CHECK, and returns from the (void) function. */
-#define REQUIRE(condition)                                                                                   \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            test_failed(__FILE__, __LINE__, "%s", #condition);                                               \
-            return;                                                                                          \
-        }                                                                                                    \
+#define REQUIRE(condition)                                     \
+    do {                                                       \
+        if (!(condition)) {                                    \
+            test_failed(__FILE__, __LINE__, "%s", #condition); \
+            return;                                            \
+        }                                                      \
     } while (0)
-#define REQUIRE_OK(call)                                                                                     \
-    do {                                                                                                     \
-        if (!CHECK_OK(call)) {                                                                               \
-            return;                                                                                          \
-        }                                                                                                    \
+#define REQUIRE_OK(call)       \
+    do {                       \
+        if (!CHECK_OK(call)) { \
+            return;            \
+        }                      \
     } while (0)
 
 /* True once a check of the running test failed: for loops that would print thousands of lines. */
@@ -116,10 +122,19 @@ double test_random_unit(struct test_random *random);                    /* [0, 1
 /* Memory ----------------------------------------------------------------------------------------------- */
 
 /*
- * The harness owns the library's allocator. Blocks alive now; at the end of every plain test it must be what
- * it was at its beginning, or the test fails with the number of blocks lost.
+ * The harness owns the library's allocator. Blocks alive now; at the end of every test it must be what it was
+ * at its beginning, or the test fails with the number of blocks lost. Fresh memory is filled with a pattern.
  */
 size_t test_live_blocks(void);
+
+/* So many of the blocks this test allocates stay for ever, by design (a registry that only grows). */
+void test_keep_blocks(size_t count);
+
+/* The n-th allocation from now on fails, and with `is_lasting` all later ones; 0 ends that. */
+void test_fail_allocation(size_t number, bool is_lasting);
+
+/* Allocations asked for since the last test_fail_allocation. */
+size_t test_count_allocations(void);
 
 /*
  * Runs `body` again and again, its k-th allocation failing, k = 1, 2, ... until it gets through: each run must
@@ -130,13 +145,33 @@ size_t test_sweep_allocations(shoal_status (*body)(void *context), void *context
 
 /* Ranks ------------------------------------------------------------------------------------------------ */
 
-/* All ranks of the running ranked test meet here. */
+/* All ranks of the running ranked test meet here. Fails, and returns, when one of them has ended already. */
 void test_barrier(struct rank *self);
 
 /*
- * A deadline for the running test, in seconds (default 60, times SHOAL_TEST_TIME_SCALE): past it the test's
- * process prints which ranks had not finished and ends with a failure.
+ * A deadline for the running test, in seconds from now (default 60; times SHOAL_TEST_TIME_SCALE): past it the
+ * test fails with the ranks that had not finished. Ranks that are processes are killed then; otherwise the
+ * whole program ends, because threads can not be stopped.
  */
 void test_deadline(double seconds);
+
+/* Processes -------------------------------------------------------------------------------------------- */
+
+/*
+ * Runs `body` in a forked child: failed checks in it, an exit and a signal fail this test. For code that
+ * works once per process, such as reading the environment.
+ */
+void test_in_child(void (*body)(void *context), void *context);
+
+/*
+ * Runs a program (arguments[0], NULL at the end) and returns its exit code, or 128 + the signal that ended
+ * it, or -1 when it could not be run. What it writes to standard output and error is put into `output`, cut
+ * to fit and always ended. `environment` are "NAME=value" strings to add, NULL at the end; it may be NULL.
+ */
+int test_run_program(const char *const *arguments, const char *const *environment, char *output,
+                     size_t output_bytes);
+
+/* The path of the running test program. */
+const char *test_program(void);
 
 #endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the files of the harness share. Tests include only test.h.
+ *
+ *   main.c chooses tests -> running.c holds the test that runs -> threads.c | processes.c launch its ranks
+ *
+ * A test that is over has one outcome, in running.c. What several processes must see lies in a struct
+ * control in shared memory (ranks.c).
+ */
+#ifndef HARNESS_H
+#define HARNESS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "harness/test.h"
+
+#define HARNESS_MAX_RANKS 64
+#define HARNESS_REASON_BYTES 256
+#define HARNESS_DEFAULT_SECONDS 60.0
+
+#if defined(__SANITIZE_THREAD__)
+#define HARNESS_HAS_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HARNESS_HAS_TSAN 1
+#endif
+#endif
+#ifndef HARNESS_HAS_TSAN
+#define HARNESS_HAS_TSAN 0
+#endif
+
+/* The running test, as far as all of its ranks see it. Zeroed at the beginning of each test. */
+struct control {
+    _Atomic int64_t deadline_ns;
+    _Atomic uint32_t is_skipped;
+    char skip_reason[HARNESS_REASON_BYTES]; /* written by the rank that set is_skipped */
+    /* The barrier: `arrived` counts up to the number of ranks, then `generation` moves on. */
+    _Atomic uint32_t generation;
+    _Atomic uint32_t arrived;
+    /* Ranks that will not come to a barrier any more. */
+    _Atomic uint32_t n_left;
+    _Atomic int first_left;                          /* rank + 1; 0 while there is none */
+    _Atomic uint8_t has_returned[HARNESS_MAX_RANKS]; /* the body came to its end */
+};
+
+/* time.c */
+int64_t harness_now_ns(void);
+double harness_time_scale(void);
+
+/* running.c: one test runs at a time */
+enum outcome {
+    OUTCOME_PASSED,
+    OUTCOME_FAILED,
+    OUTCOME_SKIPPED
+};
+
+void harness_begin(const char *name, const struct test_case *test);
+enum outcome harness_end(void);
+const char *harness_name(void);
+struct control *harness_control(void);
+void harness_mark_failed(void);
+/* The rank whose failures this thread reports; -1 outside of thread ranks. */
+void harness_set_thread_rank(int rank);
+int harness_thread_rank(void);
+/* Prints at once and whole, whatever other threads print. */
+void harness_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Writes " 0 2" for the ranks that have not returned. */
+void harness_list_unfinished(char *text, size_t text_bytes);
+
+/* memory.c */
+void harness_memory_install(void);
+void harness_memory_begin(void);
+void harness_memory_end(void); /* fails the test if blocks were lost since harness_memory_begin */
+
+/* random.c: false when SHOAL_TEST_SEED is no number */
+bool harness_seed_read(void);
+uint64_t harness_seed(void);
+
+/* watchdog.c: a thread that ends the program when the running test is past its deadline */
+void harness_watchdog_begin(void);
+void harness_watchdog_end(void);
+void harness_watchdog_poke(void);
+void harness_catch_crashes(void);
+
+/* ranks.c */
+void harness_control_begin(void);
+void harness_control_end(void);
+void *harness_shared(void);
+void harness_rank_leave(int rank, bool has_returned);
+
+/* threads.c, processes.c */
+void harness_run_threads(const struct test_case *test);
+void harness_run_processes(const struct test_case *test);
+
+/* child.c: in the child; never returns */
+void harness_child_exit(void) __attribute__((noreturn));
+
+#endif

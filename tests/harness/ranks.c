@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The memory that ranks share, and their barrier. It is one MAP_SHARED mapping for both launchers, so that the
+ * thread sanitizer, which sees only threads, watches the very memory that processes will use.
+ */
+#include "harness/harness.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "harness/test.h"
+
+/* Asleep no longer than this before looking around again. */
+#define BARRIER_NAP_NS 50000000
+
+struct mapping {
+    struct control control;
+    _Alignas(4096) unsigned char shared[TEST_SHARED_BYTES];
+};
+
+static struct mapping *mapping;
+
+void harness_control_begin(void)
+{
+    void *memory =
+        mmap(NULL, sizeof *mapping, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, /*fd=*/-1, 0);
+    if (memory == MAP_FAILED) {
+        perror("the harness can not map shared memory");
+        exit(2);
+    }
+    mapping = memory;
+    int64_t delay_ns = (int64_t)(HARNESS_DEFAULT_SECONDS * harness_time_scale() * 1e9);
+    atomic_store(&mapping->control.deadline_ns, harness_now_ns() + delay_ns);
+}
+
+void harness_control_end(void)
+{
+    (void)munmap(mapping, sizeof *mapping);
+    mapping = NULL;
+}
+
+struct control *harness_control(void)
+{
+    return &mapping->control;
+}
+
+void *harness_shared(void)
+{
+    return mapping->shared;
+}
+
+static void wake_barrier(struct control *control)
+{
+    (void)syscall(SYS_futex, &control->generation, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void harness_rank_leave(int rank, bool has_returned)
+{
+    struct control *control = harness_control();
+    if (has_returned) {
+        atomic_store(&control->has_returned[rank], 1);
+    }
+    int expected = 0;
+    (void)atomic_compare_exchange_strong(&control->first_left, &expected, rank + 1);
+    atomic_fetch_add(&control->n_left, 1);
+    wake_barrier(control);
+}
+
+void test_barrier(struct rank *self)
+{
+    struct control *control = harness_control();
+    uint32_t generation = atomic_load(&control->generation);
+    if (atomic_fetch_add(&control->arrived, 1) + 1 == (uint32_t)self->n_ranks) {
+        atomic_store(&control->arrived, 0);
+        atomic_fetch_add(&control->generation, 1);
+        wake_barrier(control);
+        return;
+    }
+    while (atomic_load(&control->generation) == generation) {
+        /* In this order: a rank that left after the barrier moved on has moved it on. */
+        bool has_somebody_left = atomic_load(&control->n_left) > 0;
+        if (has_somebody_left && atomic_load(&control->generation) == generation) {
+            test_failed(__FILE__, __LINE__, "rank %d waits in test_barrier, but rank %d has ended",
+                        self->rank, atomic_load(&control->first_left) - 1);
+            return;
+        }
+        struct timespec nap = {.tv_nsec = BARRIER_NAP_NS};
+        (void)syscall(SYS_futex, &control->generation, FUTEX_WAIT, generation, &nap, NULL, 0);
+    }
+}
