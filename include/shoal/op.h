@@ -87,7 +87,8 @@ enum {
     SHOAL_OP_WAIT = 1u << 3,        /* ends it */
     SHOAL_OP_SIDE_EFFECT = 1u << 4, /* must be kept even if the result is unused */
     SHOAL_OP_COMPUTE = 1u << 5,     /* has floating-point work worth overlapping */
-    SHOAL_OP_FACTORY = 1u << 6      /* has no tensor argument */
+    SHOAL_OP_FACTORY = 1u << 6,     /* has no tensor argument */
+    SHOAL_OP_OVERWRITES = 1u << 7   /* in place, without reading what it writes */
 };
 
 typedef struct shoal_op_call_context shoal_op_call_context;

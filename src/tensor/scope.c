@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Scopes: a stack per thread. Only the owning thread touches a scope and the `owner` fields of the tensors in
+ * it, so nothing here is atomic. Ending a scope drops references and never waits.
+ */
+#include "tensor/scope.h"
+
+#include <stdalign.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/try.h"
+#include "tensor/tensor.h"
+
+struct scope_block {
+    struct scope_block *next;
+    alignas(max_align_t) char data[];
+};
+
+static _Thread_local struct scope *innermost;
+
+struct scope *scope_current(void)
+{
+    return innermost;
+}
+
+shoal_status shoal_scope_begin(void)
+{
+    error_clear();
+    struct scope *scope = mem_alloc(sizeof(*scope));
+    if (!scope) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *scope = (struct scope){.parent = innermost,
+                            .tracer = innermost ? innermost->tracer : NULL,
+                            .has_grad = innermost ? innermost->has_grad : true,
+                            .status = SHOAL_OK};
+    innermost = scope;
+    return SHOAL_OK;
+}
+
+/* An asynchronous failure that nobody has looked at would otherwise end with the scope, unseen. */
+static void look_for_failed_writes(struct scope *scope)
+{
+    for (size_t i = 0; i < scope->n_tensors && scope->status == SHOAL_OK; i++) {
+        if (scope->tensors[i]) {
+            shoal_status status = storage_peek_failure(scope->tensors[i]->storage);
+            if (status != SHOAL_OK) {
+                (void)scope_fail(status);
+            }
+        }
+    }
+}
+
+shoal_status shoal_scope_end(void)
+{
+    struct scope *scope = innermost;
+    error_clear();
+    if (!scope) {
+        return error_set(SHOAL_ERR_STATE, "scope_end: no scope is open on this thread");
+    }
+    look_for_failed_writes(scope);
+    innermost = scope->parent;
+    /* Newest first: views before what they look at, which is kinder to allocators. */
+    for (size_t i = scope->n_tensors; i > 0; i--) {
+        shoal_tensor *tensor = scope->tensors[i - 1];
+        if (tensor) {
+            tensor->owner = NULL;
+            shoal_tensor_unref(tensor);
+        }
+    }
+    while (scope->blocks) {
+        struct scope_block *block = scope->blocks;
+        scope->blocks = block->next;
+        mem_free(block);
+    }
+    shoal_status status = scope->status;
+    if (status != SHOAL_OK) {
+        (void)error_set(status, "%s", scope->text);
+    }
+    mem_free(scope->tensors);
+    mem_free(scope);
+    return status;
+}
+
+shoal_status shoal_scope_error(void)
+{
+    struct scope *scope = innermost;
+    if (!scope || scope->status == SHOAL_OK) {
+        return SHOAL_OK;
+    }
+    return error_set(scope->status, "%s", scope->text);
+}
+
+shoal_status scope_enter(void)
+{
+    struct scope *scope = innermost;
+    if (!scope) {
+        return error_set(SHOAL_ERR_STATE, "no scope is open on this thread (shoal_scope_begin)");
+    }
+    return scope->status == SHOAL_OK ? SHOAL_OK : shoal_scope_error();
+}
+
+shoal_status scope_fail(shoal_status status)
+{
+    struct scope *scope = innermost;
+    if (scope && scope->status == SHOAL_OK) {
+        scope->status = status;
+        const char *text = shoal_error_text();
+        size_t bytes = strnlen(text, sizeof(scope->text) - 1);
+        memcpy(scope->text, text, bytes);
+        scope->text[bytes] = '\0';
+    }
+    return status;
+}
+
+shoal_status scope_reserve(struct scope *scope, size_t n)
+{
+    return mem_grow((void **)&scope->tensors, &scope->capacity, scope->n_tensors + n,
+                    sizeof(scope->tensors[0]));
+}
+
+static void append(struct scope *scope, shoal_tensor *tensor)
+{
+    tensor->owner = scope;
+    tensor->owner_index = scope->n_tensors;
+    scope->tensors[scope->n_tensors++] = tensor;
+}
+
+shoal_tensor *scope_adopt(shoal_tensor *tensor)
+{
+    struct scope *scope = innermost;
+    shoal_status status = scope_reserve(scope, 1);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+        shoal_tensor_unref(tensor);
+        return NULL;
+    }
+    append(scope, tensor);
+    return tensor;
+}
+
+shoal_tensor *shoal_scope_keep(shoal_tensor *tensor)
+{
+    if (scope_enter() != SHOAL_OK) {
+        return NULL;
+    }
+    struct scope *scope = innermost;
+    if (!tensor) {
+        (void)scope_fail(error_set(SHOAL_ERR_INVALID, "scope_keep: tensor is NULL"));
+        return NULL;
+    }
+    if (tensor->owner != scope) {
+        return tensor;
+    }
+    if (!scope->parent) {
+        (void)scope_fail(error_set(SHOAL_ERR_STATE,
+                                   "scope_keep: the innermost scope has no parent; use shoal_tensor_ref"));
+        return NULL;
+    }
+    shoal_status status = scope_reserve(scope->parent, 1);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+        return NULL;
+    }
+    scope->tensors[tensor->owner_index] = NULL;
+    append(scope->parent, tensor);
+    return tensor;
+}
+
+void *scope_alloc(struct scope *scope, size_t bytes)
+{
+    size_t total;
+    if (__builtin_add_overflow(bytes, sizeof(struct scope_block), &total)) {
+        (void)error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are more than can be addressed", bytes);
+        return NULL;
+    }
+    struct scope_block *block = mem_alloc(total);
+    if (!block) {
+        return NULL;
+    }
+    block->next = scope->blocks;
+    scope->blocks = block;
+    return block->data;
+}
+
+shoal_status shoal_scope_set_grad(bool is_enabled)
+{
+    error_clear();
+    if (!innermost) {
+        return error_set(SHOAL_ERR_STATE, "scope_set_grad: no scope is open on this thread");
+    }
+    innermost->has_grad = is_enabled;
+    return SHOAL_OK;
+}
+
+bool shoal_scope_has_grad(void)
+{
+    return !innermost || innermost->has_grad;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The scope stack of a thread. A scope owns tensors (one reference each), arrays handed to callers, and the
+ * first error; it also says whether operations record gradients and who traces them.
+ */
+#ifndef TENSOR_SCOPE_H
+#define TENSOR_SCOPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "shoal/scope.h"
+
+struct op_tracer; /* op/tracer.h */
+
+struct scope_block;
+
+struct scope {
+    struct scope *parent;
+    shoal_tensor **tensors; /* growable; a slot is NULL after its tensor was kept elsewhere */
+    size_t n_tensors;
+    size_t capacity;
+    struct scope_block *blocks; /* arrays given to callers */
+    struct op_tracer *tracer;   /* NULL: none; inherited */
+    bool has_grad;              /* inherited */
+    shoal_status status;        /* the first error; SHOAL_OK: none */
+    char text[ERROR_TEXT_BYTES];
+};
+
+/* The innermost scope of this thread, or NULL. */
+struct scope *scope_current(void);
+
+/*
+ * On entry of every call that returns a tensor: SHOAL_ERR_STATE with no scope open, the scope's error when it
+ * holds one (its text becomes the thread's).
+ */
+shoal_status scope_enter(void);
+
+/* Remembers `status` and the thread's error text if it is the scope's first; returns `status`. */
+shoal_status scope_fail(shoal_status status);
+
+/* Gives the caller's reference to the innermost scope, which must exist. On failure the tensor is gone, the
+   error is in the scope, and the result is NULL. */
+shoal_tensor *scope_adopt(shoal_tensor *tensor);
+
+/* Room for `n` more tensors, so that as many scope_adopt calls cannot fail. */
+shoal_status scope_reserve(struct scope *scope, size_t n);
+
+/* Memory that lives as long as the innermost scope; NULL on failure. */
+void *scope_alloc(struct scope *scope, size_t bytes);
+
+#endif

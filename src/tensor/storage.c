@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Storages, their memory and their fences.
+ *
+ * A fence is a node that is on up to two lists: its storage's (last_write or reads) and, as a listener, its
+ * completion's. It carries one reference on the memory until the completion finishes, and is itself counted
+ * by the two lists. The finishing thread only drops the memory and its count; the storage's list is tidied by
+ * whoever next takes the lock, so the finishing thread never needs a storage's lock.
+ */
+#include "tensor/storage.h"
+
+#include <inttypes.h>
+#include <stdalign.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/options.h"
+#include "base/try.h"
+#include "tensor/device.h"
+
+struct fence {
+    struct completion_listener listener; /* first: the listener's address is the fence's */
+    _Atomic uint32_t references;         /* the storage's list and the completion's */
+    struct completion *completion;
+    struct memory *memory; /* dropped by the finishing thread */
+    struct fence *next;    /* in storage->reads */
+};
+
+/* Memory ----------------------------------------------------------------------------------------------- */
+
+static void memory_unref(struct memory *memory)
+{
+    /* Release: our accesses to the bytes come before the free. Pairs with the acquire below. */
+    if (!memory || atomic_fetch_sub_explicit(&memory->references, 1, memory_order_release) != 1) {
+        return;
+    }
+    /* Acquire: pairs with the release decrements of all other users. */
+    atomic_thread_fence(memory_order_acquire);
+    if (memory->deleter) {
+        memory->deleter(memory->deleter_context, memory->given);
+    }
+    mem_free(memory);
+}
+
+static struct memory *memory_ref(struct memory *memory)
+{
+    if (memory) {
+        /* Relaxed: the caller already holds a reference. */
+        atomic_fetch_add_explicit(&memory->references, 1, memory_order_relaxed);
+    }
+    return memory;
+}
+
+/* Header and data in one block: one allocation per tensor instead of two. */
+static struct memory *memory_create(size_t bytes)
+{
+    size_t total;
+    if (__builtin_add_overflow(bytes, sizeof(struct memory) + MEM_DATA_ALIGNMENT, &total)) {
+        (void)error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are more than can be addressed", bytes);
+        return NULL;
+    }
+    struct memory *memory = mem_alloc(total);
+    if (!memory) {
+        return NULL;
+    }
+    uintptr_t data = (uintptr_t)(memory + 1);
+    data = (data + MEM_DATA_ALIGNMENT - 1) & ~(uintptr_t)(MEM_DATA_ALIGNMENT - 1);
+    *memory = (struct memory){.base = (void *)data};
+    atomic_init(&memory->references, 1);
+    return memory;
+}
+
+/* What a tensor without elements points at, when its owner gave no address. */
+static alignas(MEM_DATA_ALIGNMENT) char no_bytes[MEM_DATA_ALIGNMENT];
+
+static struct memory *memory_create_borrowed(void *base, shoal_deleter deleter, void *deleter_context)
+{
+    struct memory *memory = mem_alloc(sizeof(*memory));
+    if (memory) {
+        *memory = (struct memory){.base = base ? base : no_bytes,
+                                  .deleter = deleter,
+                                  .deleter_context = deleter_context,
+                                  .given = base};
+        atomic_init(&memory->references, 1);
+    }
+    return memory;
+}
+
+/* Storages --------------------------------------------------------------------------------------------- */
+
+static shoal_status create_around(shoal_device device, size_t bytes, struct memory *memory,
+                                  struct storage **storage_out)
+{
+    struct storage *storage = mem_alloc(sizeof(*storage));
+    if (!storage) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *storage = (struct storage){.device = device, .bytes = bytes, .memory = memory};
+    atomic_init(&storage->references, 1);
+    (void)pthread_mutex_init(&storage->lock, NULL); /* cannot fail without attributes on Linux */
+    *storage_out = storage;
+    return SHOAL_OK;
+}
+
+shoal_status storage_create(shoal_device device, size_t bytes, struct storage **storage_out)
+{
+    struct memory *memory = NULL;
+    if (device_rows[device].has_data) {
+        memory = memory_create(bytes);
+        if (!memory) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+    }
+    shoal_status status = create_around(device, bytes, memory, storage_out);
+    if (status != SHOAL_OK) {
+        memory_unref(memory);
+    }
+    return status;
+}
+
+shoal_status storage_create_borrowed(size_t bytes, void *base, shoal_deleter deleter, void *deleter_context,
+                                     struct storage **storage_out)
+{
+    struct memory *memory = memory_create_borrowed(base, deleter, deleter_context);
+    if (!memory) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = create_around(SHOAL_CPU, bytes, memory, storage_out);
+    if (status != SHOAL_OK) {
+        memory->deleter = NULL; /* the caller keeps what it lent */
+        memory_unref(memory);
+    }
+    return status;
+}
+
+struct storage *storage_ref(struct storage *storage)
+{
+    /* Relaxed: the caller already holds a reference. */
+    atomic_fetch_add_explicit(&storage->references, 1, memory_order_relaxed);
+    return storage;
+}
+
+static void fence_unref(struct fence *fence)
+{
+    /* Release, with the acquire below: the other list's last use comes before the free. */
+    if (atomic_fetch_sub_explicit(&fence->references, 1, memory_order_release) != 1) {
+        return;
+    }
+    /* Acquire: pairs with the release decrement of the other list. */
+    atomic_thread_fence(memory_order_acquire);
+    completion_unref(fence->completion);
+    mem_free(fence);
+}
+
+void storage_unref(struct storage *storage)
+{
+    /* Release: our accesses come before the free. Pairs with the acquire below. */
+    if (!storage || atomic_fetch_sub_explicit(&storage->references, 1, memory_order_release) != 1) {
+        return;
+    }
+    /* Acquire: pairs with the release decrements of all other users. */
+    atomic_thread_fence(memory_order_acquire);
+    if (storage->last_write) {
+        fence_unref(storage->last_write);
+    }
+    while (storage->reads) {
+        struct fence *fence = storage->reads;
+        storage->reads = fence->next;
+        fence_unref(fence);
+    }
+    memory_unref(storage->memory);
+    (void)pthread_mutex_destroy(&storage->lock);
+    mem_free(storage->name);
+    mem_free(storage);
+}
+
+shoal_status storage_set_name(struct storage *storage, const char *name)
+{
+    char *copy = NULL;
+    if (name && name[0] != '\0') {
+        copy = mem_copy_string(name);
+        if (!copy) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+    }
+    mem_free(storage->name);
+    storage->name = copy;
+    return SHOAL_OK;
+}
+
+static const char *storage_label(const struct storage *storage)
+{
+    return storage->name ? storage->name : "(unnamed)";
+}
+
+shoal_status storage_base(const struct storage *storage, void **base_out)
+{
+    if (storage->memory) {
+        *base_out = storage->memory->base;
+        return SHOAL_OK;
+    }
+    if (!device_rows[storage->device].has_data) {
+        return error_set(SHOAL_ERR_STATE, "tensor %s is on device %s: it has a shape but no data",
+                         storage_label(storage), device_rows[storage->device].name);
+    }
+    return error_set(SHOAL_ERR_STATE, "the data of tensor %s (%zu bytes) was released",
+                     storage_label(storage), storage->bytes);
+}
+
+static shoal_status check_memory_may_change(const struct storage *storage, const char *change)
+{
+    if (!device_rows[storage->device].has_data) {
+        return error_set(SHOAL_ERR_STATE, "tensor %s is on device %s: there is no data to %s",
+                         storage_label(storage), device_rows[storage->device].name, change);
+    }
+    uint32_t exports = atomic_load(&storage->exports);
+    if (exports > 0) {
+        return error_set(SHOAL_ERR_STATE,
+                         "tensor %s: can not %s data while %" PRIu32 " DLPack exports of it live",
+                         storage_label(storage), change, exports);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status storage_release(struct storage *storage)
+{
+    TRY(check_memory_may_change(storage, "release"));
+    struct memory *memory = storage->memory;
+    storage->memory = NULL;
+    memory_unref(memory);
+    return SHOAL_OK;
+}
+
+shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter deleter, void *deleter_context)
+{
+    TRY(check_memory_may_change(storage, "re-bind"));
+    struct memory *memory =
+        base ? memory_create_borrowed(base, deleter, deleter_context) : memory_create(storage->bytes);
+    if (!memory) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    struct memory *old = storage->memory;
+    storage->memory = memory;
+    memory_unref(old);
+    return SHOAL_OK;
+}
+
+/* Fences ----------------------------------------------------------------------------------------------- */
+
+static void on_finish(struct completion_listener *listener, struct completion *completion)
+{
+    (void)completion;
+    struct fence *fence = (struct fence *)listener;
+    struct memory *memory = fence->memory;
+    fence_unref(fence);
+    memory_unref(memory);
+}
+
+static struct fence *fence_create(struct storage *storage, struct completion *completion)
+{
+    struct fence *fence = mem_alloc(sizeof(*fence));
+    if (fence) {
+        *fence = (struct fence){.listener = {.notify = on_finish},
+                                .completion = completion_ref(completion),
+                                .memory = memory_ref(storage->memory)};
+        atomic_init(&fence->references, 2);
+    }
+    return fence;
+}
+
+/* The lock is held. */
+static void count_fences(struct storage *storage, int change)
+{
+    /* Release: pairs with the acquire load in has_fences, so that who sees the count sees the fence too. */
+    atomic_fetch_add_explicit(&storage->n_fences, (uint32_t)change, memory_order_release);
+}
+
+static bool has_fences(struct storage *storage)
+{
+    /* Acquire: pairs with the release in count_fences. Zero after a fence was dropped means that its completion
+       was seen finished by the thread that dropped it, which then released. */
+    return atomic_load_explicit(&storage->n_fences, memory_order_acquire) > 0;
+}
+
+/* The lock is held. Drops reads that are over; how they ended does not matter to anybody here. */
+static void drop_finished_reads(struct storage *storage)
+{
+    struct fence **link = &storage->reads;
+    while (*link) {
+        struct fence *fence = *link;
+        if (completion_is_finished(fence->completion)) {
+            *link = fence->next;
+            count_fences(storage, -1);
+            fence_unref(fence);
+        } else {
+            link = &fence->next;
+        }
+    }
+}
+
+/* No lock is held while waiting. */
+static shoal_status wait_for(struct completion *completion)
+{
+    return completion_wait(completion, clock_deadline_after(option_seconds(OPTION_TIMEOUT)));
+}
+
+/* The last write, referenced, or NULL. */
+static struct completion *take_last_write(struct storage *storage)
+{
+    pthread_mutex_lock(&storage->lock);
+    struct completion *completion =
+        storage->last_write ? completion_ref(storage->last_write->completion) : NULL;
+    pthread_mutex_unlock(&storage->lock);
+    return completion;
+}
+
+/* Drops the last write if it is still the one that was waited for and ended as expected. */
+static void drop_last_write(struct storage *storage, const struct completion *completion)
+{
+    pthread_mutex_lock(&storage->lock);
+    struct fence *fence = storage->last_write;
+    if (fence && fence->completion == completion) {
+        storage->last_write = NULL;
+        count_fences(storage, -1);
+        fence_unref(fence);
+    }
+    drop_finished_reads(storage);
+    pthread_mutex_unlock(&storage->lock);
+}
+
+shoal_status storage_wait_readable(struct storage *storage)
+{
+    if (!has_fences(storage)) {
+        return SHOAL_OK;
+    }
+    struct completion *completion = take_last_write(storage);
+    if (!completion) {
+        return SHOAL_OK;
+    }
+    shoal_status status = wait_for(completion);
+    if (status == SHOAL_OK) {
+        drop_last_write(storage, completion);
+    }
+    completion_unref(completion);
+    return status;
+}
+
+static shoal_status wait_for_last_write(struct storage *storage, bool forgives_failure)
+{
+    struct completion *completion = take_last_write(storage);
+    if (!completion) {
+        return SHOAL_OK;
+    }
+    shoal_status status = wait_for(completion);
+    if (status != SHOAL_OK && forgives_failure && completion_is_finished(completion)) {
+        status = SHOAL_OK;
+    }
+    if (status == SHOAL_OK) {
+        drop_last_write(storage, completion);
+    }
+    completion_unref(completion);
+    return status;
+}
+
+shoal_status storage_wait_writable(struct storage *storage, bool overwrites_all)
+{
+    if (!has_fences(storage)) {
+        return SHOAL_OK;
+    }
+    TRY(wait_for_last_write(storage, overwrites_all));
+    for (;;) {
+        pthread_mutex_lock(&storage->lock);
+        drop_finished_reads(storage);
+        struct completion *read = storage->reads ? completion_ref(storage->reads->completion) : NULL;
+        pthread_mutex_unlock(&storage->lock);
+        if (!read) {
+            return SHOAL_OK;
+        }
+        shoal_status status = wait_for(read);
+        bool is_over = completion_is_finished(read);
+        completion_unref(read);
+        if (!is_over) {
+            return status; /* the deadline passed */
+        }
+    }
+}
+
+shoal_status storage_add_write(struct storage *storage, struct completion *completion)
+{
+    struct fence *fence = fence_create(storage, completion);
+    if (!fence) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    pthread_mutex_lock(&storage->lock);
+    struct fence *old = storage->last_write;
+    storage->last_write = fence;
+    count_fences(storage, old ? 0 : 1);
+    drop_finished_reads(storage);
+    pthread_mutex_unlock(&storage->lock);
+    if (old) {
+        fence_unref(old);
+    }
+    completion_listen(completion, &fence->listener);
+    return SHOAL_OK;
+}
+
+shoal_status storage_add_read(struct storage *storage, struct completion *completion)
+{
+    struct fence *fence = fence_create(storage, completion);
+    if (!fence) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    pthread_mutex_lock(&storage->lock);
+    drop_finished_reads(storage);
+    fence->next = storage->reads;
+    storage->reads = fence;
+    count_fences(storage, 1);
+    pthread_mutex_unlock(&storage->lock);
+    completion_listen(completion, &fence->listener);
+    return SHOAL_OK;
+}
+
+shoal_status storage_peek_failure(struct storage *storage)
+{
+    if (!has_fences(storage)) {
+        return SHOAL_OK;
+    }
+    struct completion *completion = take_last_write(storage);
+    shoal_status status = SHOAL_OK;
+    if (completion) {
+        status = completion_is_finished(completion) ? completion_result(completion) : SHOAL_OK;
+        completion_unref(completion);
+    }
+    return status;
+}

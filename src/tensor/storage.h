@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A storage is what tensors look at: a number of bytes on a device, the memory under them (which can be given
+ * back and replaced while tensors stay), a version that counts changes, and two fences:
+ *
+ *   last write      reading waits for it; when it failed, every read says so until the storage is overwritten
+ *   reads in flight writing waits for them and for the last write
+ *
+ * Freeing never waits. A fence keeps the memory (not the storage) alive until its completion has finished, so
+ * work in flight never loses the bytes under it, whatever happens to storages and tensors meanwhile.
+ *
+ * Threads: counts and fences are safe from any thread; changing contents, memory or name is for one thread at
+ * a time. The fast path of every access is one load: n_fences == 0 means that nothing is in flight.
+ */
+#ifndef TENSOR_STORAGE_H
+#define TENSOR_STORAGE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/completion.h"
+#include "shoal/tensor.h"
+
+/* Bytes with a count of those who need them: storages and fences. Own memory follows its header directly. */
+struct memory {
+    _Atomic uint32_t references;
+    void *base;
+    shoal_deleter deleter; /* NULL: nothing to do */
+    void *deleter_context;
+    void *given; /* what the deleter is called with: the address its owner gave us */
+};
+
+struct fence; /* storage.c */
+
+struct storage {
+    _Atomic uint32_t references;
+    _Atomic uint32_t exports; /* live DLPack exports: they hold the address, so the memory must stay */
+    shoal_device device;
+    size_t bytes;          /* what the views were checked against; never changes */
+    struct memory *memory; /* NULL while released, and always on devices without data */
+    _Atomic uint64_t version;
+    /* An in-place op gave a tensor of this storage a gradient history: other views must not bypass it. Set by
+       autograd. */
+    _Atomic bool has_history;
+    char *name; /* for error texts; NULL: none */
+
+    _Atomic uint32_t n_fences; /* last_write and reads; changed under the lock */
+    pthread_mutex_t lock;
+    struct fence *last_write;
+    struct fence *reads;
+};
+
+/* One reference, the caller's. Fresh memory on devices that have any, contents undefined. */
+shoal_status storage_create(shoal_device device, size_t bytes, struct storage **storage_out);
+/* Over memory of somebody else's. On failure the deleter is not called. */
+shoal_status storage_create_borrowed(size_t bytes, void *base, shoal_deleter deleter, void *deleter_context,
+                                     struct storage **storage_out);
+struct storage *storage_ref(struct storage *storage);
+void storage_unref(struct storage *storage);
+
+shoal_status storage_set_name(struct storage *storage, const char *name);
+
+/* Memory ----------------------------------------------------------------------------------------------- */
+
+/* The address of byte 0. SHOAL_ERR_STATE, naming the storage, when it has none. Does not wait. */
+shoal_status storage_base(const struct storage *storage, void **base_out);
+
+shoal_status storage_release(struct storage *storage);
+shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter deleter,
+                            void *deleter_context);
+
+/* Fences ----------------------------------------------------------------------------------------------- */
+
+/* Before reading: waits for the last write. */
+shoal_status storage_wait_readable(struct storage *storage);
+
+/*
+ * Before writing: waits for the last write and all reads. A last write that failed is an error, unless
+ * `overwrites_all`: then it is forgotten.
+ */
+shoal_status storage_wait_writable(struct storage *storage, bool overwrites_all);
+
+/* Work in flight that writes, or reads, the storage; replaces the last write. The completion is referenced. */
+shoal_status storage_add_write(struct storage *storage, struct completion *completion);
+shoal_status storage_add_read(struct storage *storage, struct completion *completion);
+
+/* The error of a last write that has already failed, or SHOAL_OK. Never waits. */
+shoal_status storage_peek_failure(struct storage *storage);
+
+/* Counts a change of the contents. */
+static inline void storage_bump_version(struct storage *storage)
+{
+    /* Relaxed: versions are compared by the thread that owns the tensor. */
+    atomic_fetch_add_explicit(&storage->version, 1, memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: MIT */
+/* Tensors: making them, asking them, reaching their data. */
+#include "tensor/tensor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "tensor/device.h"
+#include "tensor/dtype.h"
+#include "tensor/scope.h"
+
+/* Making ----------------------------------------------------------------------------------------------- */
+
+shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const struct layout *layout,
+                           shoal_tensor **tensor_out)
+{
+    int64_t count;
+    TRY(layout_count(layout->n_dims, layout->shape, &count));
+    shoal_tensor *tensor = mem_alloc(sizeof(*tensor));
+    if (!tensor) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    atomic_init(&tensor->references, 1);
+    tensor->dtype = dtype;
+    tensor->is_contiguous = layout_is_contiguous(layout->n_dims, layout->shape, layout->strides);
+    tensor->is_view = false;
+    tensor->is_detached = false;
+    tensor->layout = *layout;
+    tensor->count = count;
+    tensor->storage = storage_ref(storage);
+    tensor->history = NULL;
+    tensor->owner = NULL;
+    tensor->owner_index = 0;
+    *tensor_out = tensor;
+    return SHOAL_OK;
+}
+
+static shoal_status count_bytes(shoal_dtype dtype, int64_t count, size_t *bytes_out)
+{
+    size_t bytes;
+    if (!mem_multiply((size_t)count, dtype_bytes(dtype), &bytes) || bytes > PTRDIFF_MAX) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "shape: %" PRId64 " elements of %s are more bytes than can be addressed", count,
+                         shoal_dtype_name(dtype));
+    }
+    *bytes_out = bytes;
+    return SHOAL_OK;
+}
+
+shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_dims, const int64_t *shape,
+                                 shoal_tensor **tensor_out)
+{
+    int64_t count;
+    size_t bytes;
+    TRY(dtype_check(dtype, "dtype"));
+    TRY(layout_count(n_dims, shape, &count));
+    TRY(count_bytes(dtype, count, &bytes));
+    struct layout layout = {.n_dims = n_dims};
+    for (int i = 0; i < n_dims; i++) {
+        layout.shape[i] = shape[i];
+    }
+    layout_fill_strides(n_dims, layout.shape, layout.strides);
+    struct storage *storage;
+    TRY(storage_create(device, bytes, &storage));
+    shoal_status status = tensor_create(storage, dtype, &layout, tensor_out);
+    storage_unref(storage);
+    return status;
+}
+
+shoal_status tensor_check_bounds(size_t storage_bytes, shoal_dtype dtype, const struct layout *layout)
+{
+    int64_t first;
+    int64_t end;
+    TRY(layout_extent(layout->n_dims, layout->shape, layout->strides, layout->offset, &first, &end));
+    int64_t capacity = (int64_t)(storage_bytes / dtype_bytes(dtype));
+    if (first != end && (first < 0 || end > capacity)) {
+        char shape[LAYOUT_TEXT_BYTES];
+        char strides[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID,
+                         "shape %s with strides %s at offset %" PRId64 " touches elements %" PRId64
+                         "..%" PRId64 " of a storage of %" PRId64,
+                         layout_format(shape, layout->n_dims, layout->shape),
+                         layout_format(strides, layout->n_dims, layout->strides), layout->offset, first,
+                         end - 1, capacity);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status tensor_create_view(shoal_tensor *base, const struct layout *layout, shoal_tensor **tensor_out)
+{
+    TRY(tensor_check_bounds(base->storage->bytes, base->dtype, layout));
+    TRY(tensor_create(base->storage, base->dtype, layout, tensor_out));
+    (*tensor_out)->is_view = true;
+    return SHOAL_OK;
+}
+
+static shoal_status create_from_memory(void *data, shoal_dtype dtype, int n_dims, const int64_t *shape,
+                                       const int64_t *strides, shoal_tensor **tensor_out)
+{
+    int64_t count;
+    size_t bytes;
+    TRY(dtype_check(dtype, "dtype"));
+    TRY(layout_count(n_dims, shape, &count));
+    TRY(count_bytes(dtype, count, &bytes));
+    if (!data && count > 0) {
+        return error_set(SHOAL_ERR_INVALID, "data is NULL for %" PRId64 " elements", count);
+    }
+    if ((uintptr_t)data % dtype_rows[dtype].alignment != 0) {
+        return error_set(SHOAL_ERR_INVALID, "data: address %p is not aligned for %s", data,
+                         shoal_dtype_name(dtype));
+    }
+    struct layout layout = {.n_dims = n_dims};
+    for (int i = 0; i < n_dims; i++) {
+        layout.shape[i] = shape[i];
+        layout.strides[i] = strides ? strides[i] : 0;
+    }
+    /* Strides of a tensor without elements are never walked, so any will do, but they must multiply safely. */
+    if (!strides || count == 0) {
+        layout_fill_strides(n_dims, layout.shape, layout.strides);
+    }
+    /* Negative strides reach below `data`: the storage starts at the lowest element. */
+    int64_t first;
+    int64_t end;
+    TRY(layout_extent(n_dims, layout.shape, layout.strides, 0, &first, &end));
+    TRY(count_bytes(dtype, end - first, &bytes));
+    layout.offset = -first;
+    char *lowest = (char *)data + (first < 0 ? first * (int64_t)dtype_bytes(dtype) : 0);
+    struct storage *storage;
+    TRY(storage_create_borrowed(bytes, lowest, NULL, NULL, &storage));
+    shoal_status status = tensor_create(storage, dtype, &layout, tensor_out);
+    storage_unref(storage);
+    return status;
+}
+
+shoal_tensor *shoal_from_memory(void *data, shoal_dtype dtype, int n_dims, const int64_t *shape,
+                                const int64_t *strides, shoal_deleter deleter, void *deleter_context)
+{
+    shoal_tensor *tensor;
+    shoal_status status = scope_enter();
+    if (status != SHOAL_OK) {
+        return NULL;
+    }
+    /* The deleter is attached last: a failure before that leaves the memory with the caller. */
+    status = create_from_memory(data, dtype, n_dims, shape, strides, &tensor);
+    if (status != SHOAL_OK) {
+        scope_fail(error_prefix(status, "from_memory"));
+        return NULL;
+    }
+    if (!scope_adopt(tensor)) {
+        return NULL;
+    }
+    struct memory *memory = tensor->storage->memory;
+    memory->deleter = deleter;
+    memory->deleter_context = deleter_context;
+    memory->given = data;
+    return tensor;
+}
+
+/* Lifetime --------------------------------------------------------------------------------------------- */
+
+shoal_tensor *shoal_tensor_ref(shoal_tensor *tensor)
+{
+    if (tensor) {
+        /* Relaxed: the caller already holds a reference. */
+        atomic_fetch_add_explicit(&tensor->references, 1, memory_order_relaxed);
+    }
+    return tensor;
+}
+
+void shoal_tensor_unref(shoal_tensor *tensor)
+{
+    /* Release: our accesses come before the free. Pairs with the acquire below. */
+    if (!tensor || atomic_fetch_sub_explicit(&tensor->references, 1, memory_order_release) != 1) {
+        return;
+    }
+    /* Acquire: pairs with the release decrements of all other owners. */
+    atomic_thread_fence(memory_order_acquire);
+    if (tensor->history) {
+        tensor->history->destroy(tensor->history);
+    }
+    storage_unref(tensor->storage);
+    mem_free(tensor);
+}
+
+static shoal_status check_tensor(const shoal_tensor *tensor)
+{
+    error_clear();
+    return tensor ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "tensor is NULL");
+}
+
+shoal_status shoal_tensor_release_data(shoal_tensor *tensor)
+{
+    TRY(check_tensor(tensor));
+    return storage_release(tensor->storage);
+}
+
+shoal_status shoal_tensor_rebind_data(shoal_tensor *tensor, void *data, shoal_deleter deleter,
+                                      void *deleter_context)
+{
+    TRY(check_tensor(tensor));
+    if ((uintptr_t)data % dtype_rows[tensor->dtype].alignment != 0) {
+        return error_set(SHOAL_ERR_INVALID, "data: address %p is not aligned for %s", data,
+                         shoal_dtype_name(tensor->dtype));
+    }
+    return storage_rebind(tensor->storage, data, deleter, deleter_context);
+}
+
+shoal_status shoal_tensor_set_name(shoal_tensor *tensor, const char *name)
+{
+    TRY(check_tensor(tensor));
+    return storage_set_name(tensor->storage, name);
+}
+
+/* Data ------------------------------------------------------------------------------------------------- */
+
+shoal_status tensor_address(const shoal_tensor *tensor, void **address_out)
+{
+    void *base;
+    TRY(storage_base(tensor->storage, &base));
+    *address_out = (char *)base + tensor->layout.offset * (int64_t)dtype_bytes(tensor->dtype);
+    return SHOAL_OK;
+}
+
+/* A NULL that an earlier failure left behind must not hide that failure. */
+static bool is_missing(const shoal_tensor *tensor)
+{
+    if (tensor) {
+        error_clear();
+        return false;
+    }
+    if (shoal_scope_error() == SHOAL_OK) {
+        (void)error_set(SHOAL_ERR_INVALID, "tensor is NULL");
+    }
+    return true;
+}
+
+const void *shoal_data(const shoal_tensor *tensor)
+{
+    void *address;
+    if (is_missing(tensor) || storage_wait_readable(tensor->storage) != SHOAL_OK ||
+        tensor_address(tensor, &address) != SHOAL_OK) {
+        return NULL;
+    }
+    return address;
+}
+
+void *shoal_mutable_data(shoal_tensor *tensor)
+{
+    void *address;
+    if (is_missing(tensor) || storage_wait_writable(tensor->storage, /*overwrites_all=*/false) != SHOAL_OK ||
+        tensor_address(tensor, &address) != SHOAL_OK) {
+        return NULL;
+    }
+    storage_bump_version(tensor->storage);
+    return address;
+}
+
+shoal_status shoal_wait(const shoal_tensor *tensor)
+{
+    TRY(check_tensor(tensor));
+    return storage_wait_readable(tensor->storage);
+}
+
+/* Asking ----------------------------------------------------------------------------------------------- */
+
+shoal_dtype shoal_tensor_dtype(const shoal_tensor *tensor)
+{
+    return tensor ? tensor->dtype : (shoal_dtype)0;
+}
+
+shoal_device shoal_tensor_device(const shoal_tensor *tensor)
+{
+    return tensor ? tensor->storage->device : SHOAL_CPU;
+}
+
+int shoal_tensor_n_dims(const shoal_tensor *tensor)
+{
+    return tensor ? tensor->layout.n_dims : 0;
+}
+
+const int64_t *shoal_tensor_shape(const shoal_tensor *tensor)
+{
+    return tensor ? tensor->layout.shape : NULL;
+}
+
+const int64_t *shoal_tensor_strides(const shoal_tensor *tensor)
+{
+    return tensor ? tensor->layout.strides : NULL;
+}
+
+int64_t shoal_tensor_offset(const shoal_tensor *tensor)
+{
+    return tensor ? tensor->layout.offset : 0;
+}
+
+int64_t shoal_tensor_count(const shoal_tensor *tensor)
+{
+    return tensor ? tensor->count : 0;
+}
+
+bool shoal_tensor_is_contiguous(const shoal_tensor *tensor)
+{
+    return tensor && tensor->is_contiguous;
+}
+
+uint64_t shoal_tensor_version(const shoal_tensor *tensor)
+{
+    /* Relaxed: versions are compared by the thread that owns the tensor. */
+    return tensor ? atomic_load_explicit(&tensor->storage->version, memory_order_relaxed) : 0;
+}
+
+bool shoal_tensor_shares_storage(const shoal_tensor *a, const shoal_tensor *b)
+{
+    return a && b && a->storage == b->storage;
+}
+
+const char *shoal_tensor_name(const shoal_tensor *tensor)
+{
+    return tensor && tensor->storage->name ? tensor->storage->name : "";
+}
+
+const char *tensor_format(char text[TENSOR_TEXT_BYTES], const shoal_tensor *tensor)
+{
+    char shape[LAYOUT_TEXT_BYTES];
+    (void)snprintf(text, TENSOR_TEXT_BYTES, "%s %s", shoal_dtype_name(tensor->dtype),
+                   layout_format(shape, tensor->layout.n_dims, tensor->layout.shape));
+    return text;
+}
+
+/* Overlap ---------------------------------------------------------------------------------------------- */
+
+/* The bytes a tensor touches: [first, end) as addresses, or false when it touches none. */
+static bool find_span(const shoal_tensor *tensor, uintptr_t *first_out, uintptr_t *end_out)
+{
+    int64_t first;
+    int64_t end;
+    const struct layout *layout = &tensor->layout;
+    if (tensor->count == 0 || !tensor->storage->memory ||
+        layout_extent(layout->n_dims, layout->shape, layout->strides, layout->offset, &first, &end) !=
+            SHOAL_OK) {
+        return false;
+    }
+    uintptr_t base = (uintptr_t)tensor->storage->memory->base;
+    *first_out = base + (uintptr_t)first * dtype_bytes(tensor->dtype);
+    *end_out = base + (uintptr_t)end * dtype_bytes(tensor->dtype);
+    return true;
+}
+
+bool tensor_may_overlap(const shoal_tensor *a, const shoal_tensor *b)
+{
+    uintptr_t a_first;
+    uintptr_t a_end;
+    uintptr_t b_first;
+    uintptr_t b_end;
+    return find_span(a, &a_first, &a_end) && find_span(b, &b_first, &b_end) && a_first < b_end &&
+           b_first < a_end;
+}
+
+bool tensor_is_same_view(const shoal_tensor *a, const shoal_tensor *b)
+{
+    const struct layout *x = &a->layout;
+    const struct layout *y = &b->layout;
+    size_t bytes = (size_t)x->n_dims * sizeof(x->shape[0]);
+    return a->storage == b->storage && a->dtype == b->dtype && x->n_dims == y->n_dims &&
+           x->offset == y->offset && memcmp(x->shape, y->shape, bytes) == 0 &&
+           memcmp(x->strides, y->strides, bytes) == 0;
+}
+
+bool tensor_covers_storage(const shoal_tensor *tensor)
+{
+    const struct layout *layout = &tensor->layout;
+    return tensor_bytes(tensor) == tensor->storage->bytes &&
+           !layout_may_self_overlap(layout->n_dims, layout->shape, layout->strides);
+}
