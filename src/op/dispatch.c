@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calling an op; the picture is in dispatch.h. Everything that can fail (shapes, memory, the tape, room in the
+ * scope) is done before the kernel runs, so that a failed call has changed nothing.
+ */
+#include "op/dispatch.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "op/tape.h"
+#include "op/tracer.h"
+#include "tensor/device.h"
+#include "tensor/dtype.h"
+#include "tensor/scope.h"
+
+shoal_status shoal_fail(shoal_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    status = error_set_v(status == SHOAL_OK ? SHOAL_ERR_INTERNAL : status, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+/* Outputs ---------------------------------------------------------------------------------------------- */
+
+void op_context_init(shoal_op_call_context *call, const shoal_op *op)
+{
+    call->op = op;
+    call->device = SHOAL_CPU;
+    call->outputs = call->inline_outputs;
+    call->n_outputs = 0;
+    call->capacity = OP_INLINE_OUTPUTS;
+    call->needs_gradient = NULL;
+    call->n_needs_gradient = 0;
+}
+
+static void release_outputs(shoal_op_call_context *call)
+{
+    for (size_t i = 0; i < call->n_outputs; i++) {
+        shoal_tensor_unref(call->outputs[i].tensor);
+    }
+    if (call->outputs != call->inline_outputs) {
+        mem_free(call->outputs);
+    }
+}
+
+/* Takes the caller's reference, on failure too. */
+static shoal_status add_output(shoal_op_call_context *call, shoal_tensor *tensor, bool is_argument)
+{
+    if (call->n_outputs == call->capacity) {
+        struct op_output *outputs = mem_alloc(2 * call->capacity * sizeof(*outputs));
+        if (!outputs) {
+            shoal_tensor_unref(tensor);
+            return SHOAL_ERR_NO_MEMORY;
+        }
+        memcpy(outputs, call->outputs, call->n_outputs * sizeof(*outputs));
+        if (call->outputs != call->inline_outputs) {
+            mem_free(call->outputs);
+        }
+        call->outputs = outputs;
+        call->capacity *= 2;
+    }
+    call->outputs[call->n_outputs++] = (struct op_output){.tensor = tensor, .is_argument = is_argument};
+    return SHOAL_OK;
+}
+
+shoal_status shoal_op_output(shoal_op_call_context *call, shoal_dtype dtype, int n_dims, const int64_t *shape)
+{
+    shoal_tensor *tensor;
+    TRY(tensor_create_empty(call->device, dtype, n_dims, shape, &tensor));
+    return add_output(call, tensor, /*is_argument=*/false);
+}
+
+shoal_status shoal_op_output_view(shoal_op_call_context *call, shoal_tensor *base, int n_dims,
+                                  const int64_t *shape, const int64_t *strides, int64_t offset)
+{
+    shoal_tensor *tensor;
+    int64_t count;
+    if (!base || (n_dims > 0 && !strides)) {
+        return error_set(SHOAL_ERR_INVALID, "output_view: %s is NULL", base ? "strides" : "base");
+    }
+    TRY(layout_count(n_dims, shape, &count));
+    struct layout layout = {.n_dims = n_dims, .offset = offset};
+    for (int i = 0; i < n_dims; i++) {
+        layout.shape[i] = shape[i];
+        layout.strides[i] = strides[i];
+    }
+    TRY(tensor_create_view(base, &layout, &tensor));
+    return add_output(call, tensor, /*is_argument=*/false);
+}
+
+shoal_status shoal_op_output_alias(shoal_op_call_context *call, shoal_tensor *argument)
+{
+    if (!argument) {
+        return error_set(SHOAL_ERR_INVALID, "output_alias: argument is NULL");
+    }
+    return add_output(call, shoal_tensor_ref(argument), /*is_argument=*/true);
+}
+
+bool shoal_op_needs_gradient(const shoal_op_call_context *call, size_t index)
+{
+    return call && index < call->n_needs_gradient && call->needs_gradient[index];
+}
+
+void *shoal_op_context(const shoal_op_call_context *call)
+{
+    return call ? call->op->context : NULL;
+}
+
+/* Arguments -------------------------------------------------------------------------------------------- */
+
+static const char *const kind_names[] = {
+    [SHOAL_VALUE_NONE] = "nothing", [SHOAL_VALUE_TENSOR] = "tensor", [SHOAL_VALUE_TENSORS] = "tensors",
+    [SHOAL_VALUE_INT] = "int",      [SHOAL_VALUE_INTS] = "ints",     [SHOAL_VALUE_FLOAT] = "float",
+    [SHOAL_VALUE_BOOL] = "bool",    [SHOAL_VALUE_DTYPE] = "dtype",   [SHOAL_VALUE_STRING] = "string",
+};
+
+static shoal_status fail_kind(const struct op_param *param, const shoal_value *value)
+{
+    bool is_known = (unsigned)value->kind < sizeof(kind_names) / sizeof(kind_names[0]);
+    return error_set(SHOAL_ERR_INVALID, "%s: a value of kind %s does not fit", param->name,
+                     is_known ? kind_names[value->kind] : "?");
+}
+
+static shoal_status check_list(const struct op_param *param, const shoal_value *value)
+{
+    if (value->count > 0 && !value->as.tensors) {
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL with %zu tensors", param->name, value->count);
+    }
+    for (size_t i = 0; i < value->count; i++) {
+        if (!value->as.tensors[i]) {
+            return error_set(SHOAL_ERR_INVALID, "%s: tensor %zu of %zu is NULL", param->name, i,
+                             value->count);
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* The value's kind fits the parameter, and what it points at is there. */
+static shoal_status check_value(const struct op_param *param, const shoal_value *value)
+{
+    switch (param->type) {
+    case OP_PARAM_TENSOR:
+        if (value->kind == SHOAL_VALUE_NONE || (value->kind == SHOAL_VALUE_TENSOR && !value->as.tensor)) {
+            return error_set(SHOAL_ERR_INVALID, "%s is NULL", param->name);
+        }
+        return value->kind == SHOAL_VALUE_TENSOR ? SHOAL_OK : fail_kind(param, value);
+    case OP_PARAM_OPTIONAL_TENSOR:
+        return value->kind == SHOAL_VALUE_NONE || value->kind == SHOAL_VALUE_TENSOR ? SHOAL_OK
+                                                                                    : fail_kind(param, value);
+    case OP_PARAM_TENSORS:
+        return value->kind == SHOAL_VALUE_TENSORS ? check_list(param, value) : fail_kind(param, value);
+    case OP_PARAM_INT:
+        return value->kind == SHOAL_VALUE_INT ? SHOAL_OK : fail_kind(param, value);
+    case OP_PARAM_INTS:
+        if (value->kind == SHOAL_VALUE_INTS && value->count > 0 && !value->as.integers) {
+            return error_set(SHOAL_ERR_INVALID, "%s is NULL with %zu numbers", param->name, value->count);
+        }
+        return value->kind == SHOAL_VALUE_INTS ? SHOAL_OK : fail_kind(param, value);
+    case OP_PARAM_FLOAT:
+        return value->kind == SHOAL_VALUE_FLOAT ? SHOAL_OK : fail_kind(param, value);
+    case OP_PARAM_SCALAR:
+        return value->kind == SHOAL_VALUE_FLOAT || value->kind == SHOAL_VALUE_INT ? SHOAL_OK
+                                                                                  : fail_kind(param, value);
+    case OP_PARAM_BOOL:
+        return value->kind == SHOAL_VALUE_BOOL ? SHOAL_OK : fail_kind(param, value);
+    case OP_PARAM_DTYPE:
+        return value->kind == SHOAL_VALUE_DTYPE ? dtype_check(value->as.dtype, param->name)
+                                                : fail_kind(param, value);
+    case OP_PARAM_STRING:
+        return value->kind == SHOAL_VALUE_STRING && value->as.string ? SHOAL_OK : fail_kind(param, value);
+    }
+    return fail_kind(param, value);
+}
+
+static shoal_status complete_arguments(const shoal_op *op, const shoal_value *given, size_t n_given,
+                                       shoal_value arguments[OP_MAX_PARAMS])
+{
+    if (n_given > op->n_params) {
+        return error_set(SHOAL_ERR_INVALID, "%zu arguments for %zu parameters (%s)", n_given, op->n_params,
+                         op->signature);
+    }
+    if (n_given > 0 && !given) {
+        return error_set(SHOAL_ERR_INVALID, "arguments is NULL");
+    }
+    for (size_t i = 0; i < op->n_params; i++) {
+        const struct op_param *param = &op->params[i];
+        bool is_given = i < n_given && (given[i].kind != SHOAL_VALUE_NONE || !param->has_default);
+        if (!is_given && !param->has_default) {
+            return error_set(SHOAL_ERR_INVALID, "%s is missing (%s)", param->name, op->signature);
+        }
+        arguments[i] = is_given ? given[i] : param->default_value;
+        TRY(check_value(param, &arguments[i]));
+    }
+    return SHOAL_OK;
+}
+
+/* A tensor argument, or each of a list: so many of them. */
+static size_t count_tensors(const shoal_value *value)
+{
+    switch (value->kind) {
+    case SHOAL_VALUE_TENSOR:
+        return value->as.tensor ? 1 : 0;
+    case SHOAL_VALUE_TENSORS:
+        return value->count;
+    case SHOAL_VALUE_NONE:
+    case SHOAL_VALUE_INT:
+    case SHOAL_VALUE_INTS:
+    case SHOAL_VALUE_FLOAT:
+    case SHOAL_VALUE_BOOL:
+    case SHOAL_VALUE_DTYPE:
+    case SHOAL_VALUE_STRING:
+        return 0;
+    }
+    return 0;
+}
+
+static shoal_tensor *get_tensor(const shoal_value *value, size_t index)
+{
+    return value->kind == SHOAL_VALUE_TENSOR ? value->as.tensor : value->as.tensors[index];
+}
+
+/* Running ---------------------------------------------------------------------------------------------- */
+
+/* What the arguments say together. */
+struct survey {
+    const struct op_tape *tape; /* somebody needs a gradient; NULL: nobody */
+    bool has_tensors;
+};
+
+static shoal_status survey_tensor(shoal_op_call_context *call, struct survey *survey, bool has_grad,
+                                  shoal_tensor *tensor)
+{
+    shoal_device device = tensor->storage->device;
+    if (!survey->has_tensors) {
+        survey->has_tensors = true;
+        call->device = device;
+    } else if (device != call->device) {
+        return error_set(SHOAL_ERR_INVALID, "tensors on devices %s and %s in one call",
+                         device_rows[call->device].name, device_rows[device].name);
+    }
+    if (has_grad && tensor->history) {
+        survey->tape = tensor->history->tape;
+    } else if (has_grad && !tensor->is_detached && atomic_load(&tensor->storage->has_history)) {
+        return error_set(
+            SHOAL_ERR_STATE,
+            "tensor %s was taken before an in-place operation gave its storage a gradient; take the view "
+            "again, or detach it",
+            shoal_tensor_name(tensor));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status survey_arguments(shoal_op_call_context *call, const shoal_value *arguments, bool has_grad,
+                                     struct survey *survey)
+{
+    *survey = (struct survey){.tape = NULL};
+    for (size_t i = 0; i < call->op->n_params; i++) {
+        size_t n = count_tensors(&arguments[i]);
+        for (size_t k = 0; k < n; k++) {
+            TRY(survey_tensor(call, survey, has_grad, get_tensor(&arguments[i], k)));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    const shoal_op *op = call->op;
+    if (op->meta) {
+        TRY(op->meta(call, arguments));
+    } else {
+        for (size_t k = 0; k < count_tensors(&arguments[0]); k++) {
+            TRY(shoal_op_output_alias(call, get_tensor(&arguments[0], k)));
+        }
+    }
+    if (!op->returns_list && call->n_outputs != 1) {
+        return error_set(SHOAL_ERR_INTERNAL, "the meta function declared %zu outputs, not 1",
+                         call->n_outputs);
+    }
+    return SHOAL_OK;
+}
+
+/* Inputs can be read, and what an in-place op writes can be written. */
+static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *arguments)
+{
+    bool overwrites = (op->flags & SHOAL_OP_OVERWRITES) != 0;
+    for (size_t i = 0; i < op->n_params; i++) {
+        bool is_written = i == 0 && op_is_in_place(op);
+        size_t n = count_tensors(&arguments[i]);
+        for (size_t k = 0; k < n; k++) {
+            shoal_tensor *tensor = get_tensor(&arguments[i], k);
+            if (is_written) {
+                TRY(storage_wait_writable(tensor->storage, overwrites && tensor_covers_storage(tensor)));
+            } else {
+                TRY(storage_wait_readable(tensor->storage));
+            }
+        }
+    }
+    return SHOAL_OK;
+}
+
+static void bump_versions(const shoal_op *op, const shoal_value *arguments)
+{
+    if (op_is_in_place(op)) {
+        for (size_t k = 0; k < count_tensors(&arguments[0]); k++) {
+            storage_bump_version(get_tensor(&arguments[0], k)->storage);
+        }
+    }
+}
+
+/* Views and arguments themselves have nothing to compute. */
+static bool has_work(const shoal_op_call_context *call)
+{
+    if (op_is_in_place(call->op)) {
+        return true;
+    }
+    for (size_t i = 0; i < call->n_outputs; i++) {
+        if (!call->outputs[i].is_argument && !call->outputs[i].tensor->is_view) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static shoal_status run_kernel(shoal_op_call_context *call, const shoal_value *arguments,
+                               shoal_tensor *const *outputs)
+{
+    if (!has_work(call) || !device_rows[call->device].has_data) {
+        return SHOAL_OK;
+    }
+    TRY(wait_for_arguments(call->op, arguments));
+    return call->op->kernel(call, arguments, outputs, call->n_outputs);
+}
+
+/* Gives new outputs to the scope, which has room for them, and drops our references on arguments. */
+static void hand_over(shoal_op_call_context *call, struct scope *scope)
+{
+    for (size_t i = 0; i < call->n_outputs; i++) {
+        if (call->outputs[i].is_argument) {
+            shoal_tensor_unref(call->outputs[i].tensor);
+        } else {
+            call->outputs[i].tensor->is_detached = !scope->has_grad;
+            (void)scope_adopt(call->outputs[i].tensor);
+        }
+    }
+    if (call->outputs != call->inline_outputs) {
+        mem_free(call->outputs);
+    }
+}
+
+/* From declared outputs to computed ones. `outputs` has room for them all. */
+static shoal_status compute(shoal_op_call_context *call, const shoal_value *arguments,
+                            const struct survey *survey, shoal_tensor **outputs)
+{
+    struct tape_entry *entry = NULL;
+    size_t n_outputs = call->n_outputs;
+    for (size_t i = 0; i < n_outputs; i++) {
+        outputs[i] = call->outputs[i].tensor;
+    }
+    if (survey->tape) {
+        TRY(survey->tape->prepare(call->op, arguments, outputs, n_outputs, &entry));
+    }
+    shoal_status status = run_kernel(call, arguments, outputs);
+    bump_versions(call->op, arguments); /* after a failure too: part of the data may have changed */
+    if (entry && status == SHOAL_OK) {
+        survey->tape->commit(entry, outputs, n_outputs);
+    } else if (entry) {
+        survey->tape->cancel(entry);
+    }
+    return status;
+}
+
+shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_value *result_out)
+{
+    struct scope *scope = scope_current();
+    shoal_op_call_context call;
+    struct survey survey;
+    shoal_tensor *inline_list[OP_INLINE_OUTPUTS];
+    shoal_tensor **list = inline_list;
+    op_context_init(&call, op);
+    shoal_status status;
+    TRY_GOTO(status, survey_arguments(&call, arguments, scope->has_grad, &survey), drop_outputs);
+    TRY_GOTO(status, declare_outputs(&call, arguments), drop_outputs);
+    TRY_GOTO(status, scope_reserve(scope, call.n_outputs), drop_outputs);
+    if (op->returns_list) {
+        list = scope_alloc(scope, call.n_outputs * sizeof(list[0]));
+        TRY_GOTO(status, list ? SHOAL_OK : SHOAL_ERR_NO_MEMORY, drop_outputs);
+    }
+    TRY_GOTO(status, compute(&call, arguments, &survey, list), drop_outputs);
+    size_t n_outputs = call.n_outputs;
+    hand_over(&call, scope);
+    *result_out = op->returns_list
+                      ? (shoal_value){.kind = SHOAL_VALUE_TENSORS, .count = n_outputs, .as.tensors = list}
+                      : (shoal_value){.kind = SHOAL_VALUE_TENSOR, .count = 1, .as.tensor = list[0]};
+    return SHOAL_OK;
+
+drop_outputs:
+    release_outputs(&call);
+    return status;
+}
+
+shoal_status shoal_op_call(const shoal_op *op, const shoal_value *given, size_t n_given,
+                           shoal_value *result_out)
+{
+    shoal_value arguments[OP_MAX_PARAMS];
+    error_clear();
+    TRY(scope_enter());
+    if (!op || !result_out) {
+        return scope_fail(error_set(SHOAL_ERR_INVALID, "op_call: %s is NULL", op ? "result_out" : "op"));
+    }
+    shoal_status status = complete_arguments(op, given, n_given, arguments);
+    if (status == SHOAL_OK) {
+        struct op_tracer *tracer = scope_current()->tracer;
+        status =
+            tracer ? tracer->call(tracer, op, arguments, result_out) : op_execute(op, arguments, result_out);
+    }
+    return status == SHOAL_OK ? SHOAL_OK : scope_fail(error_prefix(status, "%s", op->name));
+}
+
+shoal_status op_set_tracer(struct op_tracer *tracer)
+{
+    struct scope *scope = scope_current();
+    if (!scope) {
+        return error_set(SHOAL_ERR_STATE, "set_tracer: no scope is open on this thread");
+    }
+    scope->tracer = tracer;
+    return SHOAL_OK;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The life of a call:
+ *
+ *   shoal_op_call  scope open and without error? arguments complete and of the right kind?
+ *        |
+ *     tracer       if the scope has one: it decides what happens
+ *        |
+ *   op_execute     meta declares the outputs -> tape prepares -> wait for inputs -> kernel -> versions -> tape commits
+ *
+ * On the meta device the kernel is left out: the outputs have shapes only.
+ */
+#ifndef OP_DISPATCH_H
+#define OP_DISPATCH_H
+
+#include "op/op.h"
+
+/* Runs a call whose arguments are complete: one value per parameter. For tracers. */
+shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_value *result_out);
+
+/* Most outputs have a place on the stack. */
+#define OP_INLINE_OUTPUTS 8
+
+struct op_output {
+    shoal_tensor *tensor; /* one reference is ours */
+    bool is_argument;     /* an argument itself: not for the scope to own */
+};
+
+struct shoal_op_call_context {
+    const shoal_op *op;
+    shoal_device device; /* of the first tensor argument */
+    struct op_output *outputs;
+    size_t n_outputs;
+    size_t capacity;
+    struct op_output inline_outputs[OP_INLINE_OUTPUTS];
+    const bool *needs_gradient; /* in gradient functions: one per differentiable tensor; NULL elsewhere */
+    size_t n_needs_gradient;
+};
+
+/* The gradient engine calls gradient functions with a context of its own. */
+void op_context_init(shoal_op_call_context *call, const shoal_op *op);
+
+#endif

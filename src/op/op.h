@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What an operation is. Built-in ones are rows of ops.def, registered ones are made from a
+ * shoal_op_definition; both are this struct, and nothing tells them apart afterwards.
+ */
+#ifndef OP_OP_H
+#define OP_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/op.h"
+#include "tensor/tensor.h"
+
+/* More parameters than this are an error at registration. */
+#define OP_MAX_PARAMS 6
+
+/* Parameter types, in the words of a signature. Rows: PARAM(NAME, word, value kind). */
+#define OP_PARAM_TYPES(PARAM)                             \
+    PARAM(TENSOR, "tensor", SHOAL_VALUE_TENSOR)           \
+    PARAM(OPTIONAL_TENSOR, "tensor?", SHOAL_VALUE_TENSOR) \
+    PARAM(TENSORS, "tensors", SHOAL_VALUE_TENSORS)        \
+    PARAM(INT, "int", SHOAL_VALUE_INT)                    \
+    PARAM(INTS, "ints", SHOAL_VALUE_INTS)                 \
+    PARAM(FLOAT, "float", SHOAL_VALUE_FLOAT)              \
+    PARAM(SCALAR, "scalar", SHOAL_VALUE_FLOAT)            \
+    PARAM(BOOL, "bool", SHOAL_VALUE_BOOL)                 \
+    PARAM(DTYPE, "dtype", SHOAL_VALUE_DTYPE)              \
+    PARAM(STRING, "string", SHOAL_VALUE_STRING)
+
+enum op_param_type {
+#define PARAM(NAME, word, kind) OP_PARAM_##NAME,
+    OP_PARAM_TYPES(PARAM)
+#undef PARAM
+};
+
+struct op_param {
+    char name[24];
+    enum op_param_type type;
+    bool has_default;
+    bool is_saved; /* the gradient function reads its data */
+    shoal_value default_value;
+    char default_text[16]; /* what default_value.as.string points at */
+};
+
+struct shoal_op {
+    const char *name;
+    const char *signature;
+    const char *doc;
+    uint32_t flags;
+    int index; /* in the registry; below OP_COUNT for built-in ones */
+    size_t n_params;
+    struct op_param params[OP_MAX_PARAMS];
+    bool returns_list;
+    bool saves_result; /* the gradient function reads the outputs' data */
+    shoal_op_meta meta;
+    shoal_op_kernel kernel;
+    shoal_op_gradient gradient; /* registered ops; built-in ones have theirs in autograd */
+    void *context;
+};
+
+/* Numbers of the built-in ops: OP_add, OP_narrow, ... */
+enum op_id {
+#define OP(name, signature, flags, meta, kernel, gradient, saves, doc) OP_##name,
+#include "op/ops.def"
+#undef OP
+    OP_COUNT
+};
+
+/* A built-in op. */
+const shoal_op *op_get(enum op_id id);
+
+static inline bool op_is_in_place(const shoal_op *op)
+{
+    return (op->flags & SHOAL_OP_IN_PLACE) != 0;
+}
+
+/* Fills the parsed fields of `op` from its signature and a list of saved names ("self result"). */
+shoal_status op_parse_signature(shoal_op *op, const char *saves);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* From tensors and boxed values to what kernels take. */
+#include "op/operand.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/try.h"
+
+shoal_status op_operand(const shoal_tensor *tensor, struct kernel_operand *operand_out)
+{
+    TRY(tensor_address(tensor, &operand_out->data));
+    operand_out->strides = tensor->layout.strides;
+    return SHOAL_OK;
+}
+
+shoal_status op_operand_over(const shoal_tensor *tensor, int n_dims, const int64_t *shape, int64_t *strides,
+                             struct kernel_operand *operand_out)
+{
+    const struct layout *layout = &tensor->layout;
+    layout_broadcast_strides(layout->n_dims, layout->shape, layout->strides, n_dims, shape, strides);
+    TRY(tensor_address(tensor, &operand_out->data));
+    operand_out->strides = strides;
+    return SHOAL_OK;
+}
+
+struct kernel_scalar op_scalar(const shoal_value *value)
+{
+    bool is_integer = value->kind == SHOAL_VALUE_INT;
+    return (struct kernel_scalar){.is_integer = is_integer,
+                                  .integer = is_integer ? value->as.integer : 0,
+                                  .real = is_integer ? 0.0 : value->as.real};
+}
+
+shoal_status op_copy_into(shoal_tensor *dst, shoal_tensor *src)
+{
+    struct kernel_operand to;
+    struct kernel_operand from;
+    int64_t strides[SHOAL_MAX_DIMS];
+    if (tensor_is_same_view(dst, src)) {
+        return SHOAL_OK;
+    }
+    TRY(op_operand(dst, &to));
+    TRY(op_operand_over(src, dst->layout.n_dims, dst->layout.shape, strides, &from));
+    kernel_copy_nd(dst->dtype, to, src->dtype, from, dst->layout.n_dims, dst->layout.shape);
+    return SHOAL_OK;
+}
+
+shoal_status op_separate(shoal_tensor *source, const shoal_tensor *target, shoal_tensor **safe_out,
+                         shoal_tensor **copy_out)
+{
+    shoal_tensor *copy;
+    *safe_out = source;
+    *copy_out = NULL;
+    if (!tensor_may_overlap(source, target) || tensor_is_same_view(source, target)) {
+        return SHOAL_OK;
+    }
+    TRY(tensor_create_empty(source->storage->device, source->dtype, source->layout.n_dims,
+                            source->layout.shape, &copy));
+    shoal_status status = op_copy_into(copy, source);
+    if (status != SHOAL_OK) {
+        shoal_tensor_unref(copy);
+        return status;
+    }
+    *safe_out = copy;
+    *copy_out = copy;
+    return SHOAL_OK;
+}
+
+shoal_status op_check_writable(const shoal_tensor *target)
+{
+    const struct layout *layout = &target->layout;
+    if (!layout_may_self_overlap(layout->n_dims, layout->shape, layout->strides)) {
+        return SHOAL_OK;
+    }
+    char shape[LAYOUT_TEXT_BYTES];
+    char strides[LAYOUT_TEXT_BYTES];
+    return error_set(SHOAL_ERR_INVALID,
+                     "self: elements of shape %s with strides %s share memory; write to a clone",
+                     layout_format(shape, layout->n_dims, layout->shape),
+                     layout_format(strides, layout->n_dims, layout->strides));
+}
+
+shoal_status op_check_in_place(const shoal_tensor *self, const shoal_tensor *source)
+{
+    int n_dims;
+    int64_t shape[SHOAL_MAX_DIMS];
+    const struct layout *to = &self->layout;
+    const struct layout *from = &source->layout;
+    TRY(op_check_writable(self));
+    TRY(layout_broadcast(to->n_dims, to->shape, from->n_dims, from->shape, &n_dims, shape));
+    if (n_dims != to->n_dims || memcmp(shape, to->shape, (size_t)n_dims * sizeof(shape[0])) != 0) {
+        char to_text[LAYOUT_TEXT_BYTES];
+        char from_text[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID, "self: shape %s can not hold %s broadcast with it",
+                         layout_format(to_text, to->n_dims, to->shape),
+                         layout_format(from_text, from->n_dims, from->shape));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status op_copy_overlapping(shoal_tensor *self, shoal_tensor *source)
+{
+    shoal_tensor *safe;
+    shoal_tensor *copy;
+    TRY(op_separate(source, self, &safe, &copy));
+    shoal_status status = op_copy_into(self, safe);
+    shoal_tensor_unref(copy);
+    return status;
+}

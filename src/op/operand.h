@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* From tensors and boxed values to what kernels take. */
+#ifndef OP_OPERAND_H
+#define OP_OPERAND_H
+
+#include <stdbool.h>
+
+#include "kernel/kernel.h"
+#include "op/op.h"
+
+/* The tensor's first element and strides; the tensor must outlive the operand. */
+shoal_status op_operand(const shoal_tensor *tensor, struct kernel_operand *operand_out);
+
+/* The same walked over a shape it broadcasts to; `strides` is where the new strides are put. */
+shoal_status op_operand_over(const shoal_tensor *tensor, int n_dims, const int64_t *shape, int64_t *strides,
+                             struct kernel_operand *operand_out);
+
+/* An int or float value. */
+struct kernel_scalar op_scalar(const shoal_value *value);
+
+/*
+ * A source that can be read while `target` is written: itself, or a copy when the two share some memory
+ * without being the same view. `*copy_out` (NULL when there is none) is the caller's to unref.
+ */
+shoal_status op_separate(shoal_tensor *source, const shoal_tensor *target, shoal_tensor **safe_out,
+                         shoal_tensor **copy_out);
+
+/* dst = cast(src), broadcast. Both have data; they do not overlap, or are the same view. */
+shoal_status op_copy_into(shoal_tensor *dst, shoal_tensor *src);
+
+/* The same for a source that may share memory with dst: as if all of it was read first. */
+shoal_status op_copy_overlapping(shoal_tensor *dst, shoal_tensor *src);
+
+/* `source` broadcasts to the shape of `self`, and self can be written element by element. */
+shoal_status op_check_in_place(const shoal_tensor *self, const shoal_tensor *source);
+
+/* The sizes are not negative and make up the dimension. */
+shoal_status op_check_sizes(const shoal_tensor *self, const shoal_value *sizes, int dim);
+
+/* SHOAL_ERR_INVALID when two elements of an in-place target share memory. */
+shoal_status op_check_writable(const shoal_tensor *target);
+
+#endif

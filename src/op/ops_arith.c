@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: MIT */
+/* Rows of arithmetic: add sub mul div with a tensor or a number, neg, in place or not, sum, mean, foreach. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "op/operand.h"
+#include "op/rows.h"
+#include "tensor/dtype.h"
+
+static shoal_status check_same_dtype(const shoal_tensor *self, const shoal_tensor *other)
+{
+    if (self->dtype == other->dtype) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_INVALID, "other: dtype %s does not fit self's %s; cast one with to_dtype",
+                     shoal_dtype_name(other->dtype), shoal_dtype_name(self->dtype));
+}
+
+/* Where truth values have no meaning: sub, div, neg. */
+static shoal_status check_number(const shoal_tensor *self)
+{
+    if (self->dtype != SHOAL_BOOL) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_UNSUPPORTED, "self: not offered for bool; cast to an integer first");
+}
+
+/* Two tensors ------------------------------------------------------------------------------------------ */
+
+shoal_status meta_binary(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    const shoal_tensor *self = arguments[0].as.tensor;
+    const shoal_tensor *other = arguments[1].as.tensor;
+    int n_dims;
+    int64_t shape[SHOAL_MAX_DIMS];
+    TRY(check_same_dtype(self, other));
+    TRY(layout_broadcast(self->layout.n_dims, self->layout.shape, other->layout.n_dims, other->layout.shape,
+                         &n_dims, shape));
+    return shoal_op_output(call, self->dtype, n_dims, shape);
+}
+
+shoal_status meta_binary_number(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    TRY(check_number(arguments[0].as.tensor));
+    return meta_binary(call, arguments);
+}
+
+static shoal_status run_binary(enum kernel_binary op, shoal_tensor *dst, shoal_tensor *self,
+                               shoal_tensor *other)
+{
+    struct kernel_operand to;
+    struct kernel_operand a;
+    struct kernel_operand b;
+    int64_t a_strides[SHOAL_MAX_DIMS];
+    int64_t b_strides[SHOAL_MAX_DIMS];
+    const struct layout *layout = &dst->layout;
+    TRY(op_operand(dst, &to));
+    TRY(op_operand_over(self, layout->n_dims, layout->shape, a_strides, &a));
+    TRY(op_operand_over(other, layout->n_dims, layout->shape, b_strides, &b));
+    return kernel_binary_nd(op, dst->dtype, to, a, b, layout->n_dims, layout->shape);
+}
+
+shoal_status meta_binary_(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    TRY(check_same_dtype(arguments[0].as.tensor, arguments[1].as.tensor));
+    TRY(op_check_in_place(arguments[0].as.tensor, arguments[1].as.tensor));
+    return shoal_op_output_alias(call, arguments[0].as.tensor);
+}
+
+shoal_status meta_binary_number_(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    TRY(check_number(arguments[0].as.tensor));
+    return meta_binary_(call, arguments);
+}
+
+static shoal_status run_binary_in_place(enum kernel_binary op, shoal_tensor *self, shoal_tensor *other)
+{
+    shoal_tensor *safe;
+    shoal_tensor *copy;
+    TRY(op_separate(other, self, &safe, &copy));
+    shoal_status status = run_binary(op, self, self, safe);
+    shoal_tensor_unref(copy);
+    return status;
+}
+
+/* A tensor and a number -------------------------------------------------------------------------------- */
+
+shoal_status meta_unary(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    const shoal_tensor *self = arguments[0].as.tensor;
+    return shoal_op_output(call, self->dtype, self->layout.n_dims, self->layout.shape);
+}
+
+shoal_status meta_unary_(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    TRY(op_check_writable(arguments[0].as.tensor));
+    return shoal_op_output_alias(call, arguments[0].as.tensor);
+}
+
+shoal_status meta_unary_number(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    TRY(check_number(arguments[0].as.tensor));
+    return meta_unary(call, arguments);
+}
+
+shoal_status meta_unary_number_(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    TRY(check_number(arguments[0].as.tensor));
+    return meta_unary_(call, arguments);
+}
+
+/* The number becomes one element of the dtype (rounded to it), walked with strides of zero. */
+static shoal_status run_with_number(enum kernel_binary op, shoal_tensor *dst, shoal_tensor *self,
+                                    const shoal_value *number)
+{
+    static const int64_t no_strides[SHOAL_MAX_DIMS];
+    _Alignas(16) char element[16];
+    struct kernel_operand to;
+    struct kernel_operand a;
+    TRY(op_operand(dst, &to));
+    TRY(op_operand(self, &a));
+    kernel_scalar_store(self->dtype, element, op_scalar(number));
+    return kernel_binary_nd(op, dst->dtype, to, a,
+                            (struct kernel_operand){.data = element, .strides = no_strides},
+                            dst->layout.n_dims, dst->layout.shape);
+}
+
+/* The rows of one operator: with a tensor, with a number, and both in place. */
+#define BINARY_ROWS(name, op)                                                                      \
+    shoal_status run_##name(shoal_op_call_context *call, const shoal_value *arguments,             \
+                            shoal_tensor *const *outputs, size_t n_outputs)                        \
+    {                                                                                              \
+        (void)call;                                                                                \
+        (void)n_outputs;                                                                           \
+        return run_binary(op, outputs[0], arguments[0].as.tensor, arguments[1].as.tensor);         \
+    }                                                                                              \
+    shoal_status run_##name##_(shoal_op_call_context *call, const shoal_value *arguments,          \
+                               shoal_tensor *const *outputs, size_t n_outputs)                     \
+    {                                                                                              \
+        (void)call;                                                                                \
+        (void)outputs;                                                                             \
+        (void)n_outputs;                                                                           \
+        return run_binary_in_place(op, arguments[0].as.tensor, arguments[1].as.tensor);            \
+    }                                                                                              \
+    shoal_status run_##name##_scalar(shoal_op_call_context *call, const shoal_value *arguments,    \
+                                     shoal_tensor *const *outputs, size_t n_outputs)               \
+    {                                                                                              \
+        (void)call;                                                                                \
+        (void)n_outputs;                                                                           \
+        return run_with_number(op, outputs[0], arguments[0].as.tensor, &arguments[1]);             \
+    }                                                                                              \
+    shoal_status run_##name##_scalar_(shoal_op_call_context *call, const shoal_value *arguments,   \
+                                      shoal_tensor *const *outputs, size_t n_outputs)              \
+    {                                                                                              \
+        (void)call;                                                                                \
+        (void)outputs;                                                                             \
+        (void)n_outputs;                                                                           \
+        return run_with_number(op, arguments[0].as.tensor, arguments[0].as.tensor, &arguments[1]); \
+    }
+
+BINARY_ROWS(add, KERNEL_ADD)
+BINARY_ROWS(sub, KERNEL_SUB)
+BINARY_ROWS(mul, KERNEL_MUL)
+BINARY_ROWS(div, KERNEL_DIV)
+
+static shoal_status negate(shoal_tensor *dst, shoal_tensor *self)
+{
+    struct kernel_operand to;
+    struct kernel_operand from;
+    TRY(op_operand(dst, &to));
+    TRY(op_operand(self, &from));
+    return kernel_negate_nd(self->dtype, to, from, self->layout.n_dims, self->layout.shape);
+}
+
+shoal_status run_neg(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
+                     size_t n_outputs)
+{
+    (void)call;
+    (void)n_outputs;
+    return negate(outputs[0], arguments[0].as.tensor);
+}
+
+shoal_status run_neg_(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
+                      size_t n_outputs)
+{
+    (void)call;
+    (void)outputs;
+    (void)n_outputs;
+    return negate(arguments[0].as.tensor, arguments[0].as.tensor);
+}
+
+/* Sum and mean ----------------------------------------------------------------------------------------- */
+
+static shoal_status find_reduced(const shoal_tensor *self, const shoal_value *dims,
+                                 bool is_reduced[SHOAL_MAX_DIMS])
+{
+    for (int i = 0; i < SHOAL_MAX_DIMS; i++) {
+        is_reduced[i] = dims->count == 0;
+    }
+    for (size_t i = 0; i < dims->count; i++) {
+        int dim;
+        TRY(layout_normalise_dim("dims", dims->as.integers[i], self->layout.n_dims, &dim));
+        if (is_reduced[dim]) {
+            return error_set(SHOAL_ERR_INVALID, "dims: dimension %d is given twice", dim);
+        }
+        is_reduced[dim] = true;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status declare_sum(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    const shoal_tensor *self = arguments[0].as.tensor;
+    bool keeps_dims = arguments[2].as.boolean;
+    bool is_reduced[SHOAL_MAX_DIMS];
+    int64_t shape[SHOAL_MAX_DIMS];
+    int n_dims = 0;
+    TRY(find_reduced(self, &arguments[1], is_reduced));
+    for (int i = 0; i < self->layout.n_dims; i++) {
+        if (!is_reduced[i]) {
+            shape[n_dims++] = self->layout.shape[i];
+        } else if (keeps_dims) {
+            shape[n_dims++] = 1;
+        }
+    }
+    return shoal_op_output(call, self->dtype, n_dims, shape);
+}
+
+shoal_status meta_sum(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    if (arguments[0].as.tensor->dtype == SHOAL_BOOL) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "self: bool has no sum; cast to an integer first");
+    }
+    return declare_sum(call, arguments);
+}
+
+shoal_status meta_mean(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    enum dtype_kind kind = dtype_kind(arguments[0].as.tensor->dtype);
+    if (kind != DTYPE_KIND_FLOAT && kind != DTYPE_KIND_COMPLEX) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "self: %s has no mean; cast to a floating dtype first",
+                         shoal_dtype_name(arguments[0].as.tensor->dtype));
+    }
+    return declare_sum(call, arguments);
+}
+
+/* Strides of the result as if every reduced dimension were still there. */
+static void spread_strides(const shoal_tensor *self, const shoal_tensor *out, const bool *is_reduced,
+                           int64_t *strides)
+{
+    bool keeps_dims = out->layout.n_dims == self->layout.n_dims;
+    int at = 0;
+    for (int i = 0; i < self->layout.n_dims; i++) {
+        strides[i] = is_reduced[i] ? 0 : out->layout.strides[keeps_dims ? i : at];
+        at += is_reduced[i] ? 0 : 1;
+    }
+}
+
+static shoal_status run_reduction(const shoal_value *arguments, shoal_tensor *out, bool is_mean)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    bool is_reduced[SHOAL_MAX_DIMS];
+    int64_t strides[SHOAL_MAX_DIMS];
+    struct kernel_operand to;
+    struct kernel_operand from;
+    TRY(find_reduced(self, &arguments[1], is_reduced));
+    TRY(op_operand(out, &to));
+    TRY(op_operand(self, &from));
+    if (is_mean && self->count == 0) {
+        /* As in NumPy, the mean of nothing is not a number. */
+        kernel_fill_nd(out->dtype, to, out->layout.n_dims, out->layout.shape,
+                       (struct kernel_scalar){.real = (double)NAN});
+        return SHOAL_OK;
+    }
+    spread_strides(self, out, is_reduced, strides);
+    to.strides = strides;
+    int64_t divisor = is_mean ? self->count / out->count : 0;
+    return kernel_sum_nd(self->dtype, to, from, self->layout.n_dims, self->layout.shape, is_reduced, divisor);
+}
+
+shoal_status run_sum(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
+                     size_t n_outputs)
+{
+    (void)call;
+    (void)n_outputs;
+    return run_reduction(arguments, outputs[0], /*is_mean=*/false);
+}
+
+shoal_status run_mean(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
+                      size_t n_outputs)
+{
+    (void)call;
+    (void)n_outputs;
+    return run_reduction(arguments, outputs[0], /*is_mean=*/true);
+}
+
+/* Lists ------------------------------------------------------------------------------------------------ */
+
+static shoal_status check_lengths(const shoal_value *self, const shoal_value *other)
+{
+    if (self->count == other->count) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_INVALID, "lists of %zu and %zu tensors in one call", self->count,
+                     other->count);
+}
+
+static shoal_status declare_targets(shoal_op_call_context *call, const shoal_value *arguments,
+                                    bool needs_same_dtype)
+{
+    TRY(check_lengths(&arguments[0], &arguments[1]));
+    for (size_t i = 0; i < arguments[0].count; i++) {
+        shoal_status status = SHOAL_OK;
+        if (needs_same_dtype) {
+            status = check_same_dtype(arguments[0].as.tensors[i], arguments[1].as.tensors[i]);
+        }
+        if (status == SHOAL_OK) {
+            status = op_check_in_place(arguments[0].as.tensors[i], arguments[1].as.tensors[i]);
+        }
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "pair %zu", i);
+        }
+        TRY(shoal_op_output_alias(call, arguments[0].as.tensors[i]));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status meta_foreach_copy_(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    return declare_targets(call, arguments, /*needs_same_dtype=*/false);
+}
+
+shoal_status meta_foreach_add_(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    return declare_targets(call, arguments, /*needs_same_dtype=*/true);
+}
+
+shoal_status meta_foreach_div(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    for (size_t i = 0; i < arguments[0].count; i++) {
+        const shoal_tensor *tensor = arguments[0].as.tensors[i];
+        TRY(check_number(tensor));
+        TRY(shoal_op_output(call, tensor->dtype, tensor->layout.n_dims, tensor->layout.shape));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status run_foreach_copy_(shoal_op_call_context *call, const shoal_value *arguments,
+                               shoal_tensor *const *outputs, size_t n_outputs)
+{
+    (void)call;
+    for (size_t i = 0; i < n_outputs; i++) {
+        TRY(op_copy_overlapping(outputs[i], arguments[1].as.tensors[i]));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status run_foreach_add_(shoal_op_call_context *call, const shoal_value *arguments,
+                              shoal_tensor *const *outputs, size_t n_outputs)
+{
+    (void)call;
+    for (size_t i = 0; i < n_outputs; i++) {
+        TRY(run_binary_in_place(KERNEL_ADD, outputs[i], arguments[1].as.tensors[i]));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status run_foreach_div(shoal_op_call_context *call, const shoal_value *arguments,
+                             shoal_tensor *const *outputs, size_t n_outputs)
+{
+    (void)call;
+    for (size_t i = 0; i < n_outputs; i++) {
+        TRY(run_with_number(KERNEL_DIV, outputs[i], arguments[0].as.tensors[i], &arguments[1]));
+    }
+    return SHOAL_OK;
+}

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: MIT */
+/* Rows that look at a tensor in another way. A view is made by its meta function; there is nothing to run. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "op/operand.h"
+#include "op/rows.h"
+
+/* A typing error must not make a list that fills the memory. */
+#define MAX_PIECES (1 << 24)
+
+shoal_status run_view(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
+                      size_t n_outputs)
+{
+    (void)call;
+    (void)arguments;
+    (void)outputs;
+    (void)n_outputs;
+    return SHOAL_OK;
+}
+
+static shoal_status declare_view(shoal_op_call_context *call, shoal_tensor *self, const struct layout *layout)
+{
+    return shoal_op_output_view(call, self, layout->n_dims, layout->shape, layout->strides, layout->offset);
+}
+
+/* The view begins `index` steps further along a dimension. Nothing moves in a tensor without elements: its
+   strides are never walked and may be too large to multiply. */
+static void move_start(const shoal_tensor *self, struct layout *layout, int dim, int64_t index)
+{
+    if (self->count > 0) {
+        layout->offset += index * self->layout.strides[dim];
+    }
+}
+
+/* The number of entries of a shape or list of dimensions, as dimensions. */
+static shoal_status get_n_dims(const char *argument, const shoal_value *value, int *n_dims)
+{
+    if (value->count > SHOAL_MAX_DIMS) {
+        return error_set(SHOAL_ERR_INVALID, "%s: %zu dimensions are more than %d", argument, value->count,
+                         SHOAL_MAX_DIMS);
+    }
+    *n_dims = (int)value->count;
+    return SHOAL_OK;
+}
+
+/* Shapes ----------------------------------------------------------------------------------------------- */
+
+/* A view of `self` in `shape` if its strides allow one; says so in *is_view. */
+static shoal_status try_view(shoal_op_call_context *call, shoal_tensor *self, int n_dims,
+                             const int64_t *shape, bool *is_view)
+{
+    struct layout layout = {.n_dims = n_dims, .offset = self->layout.offset};
+    memcpy(layout.shape, shape, (size_t)n_dims * sizeof(shape[0]));
+    *is_view = layout_view_strides(&self->layout, n_dims, shape, layout.strides);
+    return *is_view ? declare_view(call, self, &layout) : SHOAL_OK;
+}
+
+shoal_status meta_view(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    int n_dims = 0;
+    int64_t shape[SHOAL_MAX_DIMS];
+    bool is_view;
+    TRY(get_n_dims("shape", &arguments[1], &n_dims));
+    TRY(layout_infer_shape(self->count, n_dims, arguments[1].as.integers, shape));
+    TRY(try_view(call, self, n_dims, shape, &is_view));
+    if (!is_view) {
+        char from[LAYOUT_TEXT_BYTES];
+        char strides[LAYOUT_TEXT_BYTES];
+        char to[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID, "shape: %s is no view of %s with strides %s; use reshape",
+                         layout_format(to, n_dims, shape),
+                         layout_format(from, self->layout.n_dims, self->layout.shape),
+                         layout_format(strides, self->layout.n_dims, self->layout.strides));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status declare_reshaped(shoal_op_call_context *call, shoal_tensor *self, int n_dims,
+                                     const int64_t *shape)
+{
+    bool is_view;
+    TRY(try_view(call, self, n_dims, shape, &is_view));
+    return is_view ? SHOAL_OK : shoal_op_output(call, self->dtype, n_dims, shape);
+}
+
+shoal_status meta_reshape(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    int n_dims = 0;
+    int64_t shape[SHOAL_MAX_DIMS];
+    TRY(get_n_dims("shape", &arguments[1], &n_dims));
+    TRY(layout_infer_shape(self->count, n_dims, arguments[1].as.integers, shape));
+    return declare_reshaped(call, self, n_dims, shape);
+}
+
+shoal_status meta_flatten(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    const struct layout *from = &self->layout;
+    int first = 0;
+    int last = 0;
+    int64_t shape[SHOAL_MAX_DIMS] = {1};
+    int n_dims = 1;
+    /* A 0-d tensor is taken as 1-d, so -1 and 0 are its dimensions. */
+    int known = from->n_dims == 0 ? 1 : from->n_dims;
+    TRY(layout_normalise_dim("first_dim", arguments[1].as.integer, known, &first));
+    TRY(layout_normalise_dim("last_dim", arguments[2].as.integer, known, &last));
+    if (first > last) {
+        return error_set(SHOAL_ERR_INVALID, "first_dim: %d is behind last_dim %d", first, last);
+    }
+    if (from->n_dims > 0) {
+        n_dims = 0;
+        for (int i = 0; i < from->n_dims; i++) {
+            if (i <= first || i > last) {
+                shape[n_dims++] = from->shape[i];
+            } else if (__builtin_mul_overflow(shape[n_dims - 1], from->shape[i], &shape[n_dims - 1])) {
+                return error_set(SHOAL_ERR_INVALID, "dimensions %d..%d together are larger than 63 bits",
+                                 first, last);
+            }
+        }
+    }
+    return declare_reshaped(call, self, n_dims, shape);
+}
+
+/* Row-major copy into another shape of as many elements. */
+shoal_status run_copy_flat(shoal_op_call_context *call, const shoal_value *arguments,
+                           shoal_tensor *const *outputs, size_t n_outputs)
+{
+    (void)call;
+    (void)n_outputs;
+    shoal_tensor *self = arguments[0].as.tensor;
+    struct kernel_operand from;
+    struct kernel_operand to;
+    int64_t strides[SHOAL_MAX_DIMS];
+    TRY(op_operand(self, &from));
+    TRY(op_operand(outputs[0], &to));
+    layout_fill_strides(self->layout.n_dims, self->layout.shape, strides);
+    to.strides = strides;
+    kernel_copy_nd(self->dtype, to, self->dtype, from, self->layout.n_dims, self->layout.shape);
+    return SHOAL_OK;
+}
+
+shoal_status meta_expand(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    const struct layout *from = &self->layout;
+    struct layout layout = {.offset = from->offset};
+    TRY(get_n_dims("shape", &arguments[1], &layout.n_dims));
+    int missing = layout.n_dims - from->n_dims;
+    if (missing < 0) {
+        return error_set(SHOAL_ERR_INVALID, "shape: %d dimensions are fewer than the tensor's %d",
+                         layout.n_dims, from->n_dims);
+    }
+    for (int i = 0; i < layout.n_dims; i++) {
+        int64_t wanted = arguments[1].as.integers[i];
+        int64_t there = i < missing ? 1 : from->shape[i - missing];
+        layout.shape[i] = wanted == -1 && i >= missing ? there : wanted;
+        if (layout.shape[i] != there && there != 1) {
+            return error_set(SHOAL_ERR_INVALID,
+                             "shape: size %" PRId64 " of dimension %d does not fit the tensor's %" PRId64,
+                             wanted, i, there);
+        }
+    }
+    layout_broadcast_strides(from->n_dims, from->shape, from->strides, layout.n_dims, layout.shape,
+                             layout.strides);
+    return declare_view(call, self, &layout);
+}
+
+shoal_status meta_as_strided(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    int n_dims = 0;
+    TRY(get_n_dims("shape", &arguments[1], &n_dims));
+    if (arguments[2].count != arguments[1].count) {
+        return error_set(SHOAL_ERR_INVALID, "strides: %zu strides for %zu dimensions", arguments[2].count,
+                         arguments[1].count);
+    }
+    int64_t count;
+    int64_t strides[SHOAL_MAX_DIMS];
+    TRY(layout_count(n_dims, arguments[1].as.integers, &count));
+    if (count > 0) {
+        memcpy(strides, arguments[2].as.integers, (size_t)n_dims * sizeof(strides[0]));
+    } else {
+        layout_fill_strides(n_dims, arguments[1].as.integers, strides);
+    }
+    return shoal_op_output_view(call, arguments[0].as.tensor, n_dims, arguments[1].as.integers, strides,
+                                count > 0 ? arguments[3].as.integer : arguments[0].as.tensor->layout.offset);
+}
+
+/* Parts of a dimension --------------------------------------------------------------------------------- */
+
+shoal_status meta_narrow(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    struct layout layout = self->layout;
+    int64_t start = arguments[2].as.integer;
+    int64_t length = arguments[3].as.integer;
+    int dim;
+    TRY(layout_normalise_dim("dim", arguments[1].as.integer, layout.n_dims, &dim));
+    int64_t size = layout.shape[dim];
+    if (start < -size || start > size) {
+        return error_set(SHOAL_ERR_INVALID, "start: %" PRId64 " is not within %" PRId64 "..%" PRId64, start,
+                         -size, size);
+    }
+    start = start < 0 ? start + size : start;
+    if (length < 0 || length > size - start) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "length: %" PRId64 " from %" PRId64
+                         " on is not within dimension %d of size %" PRId64,
+                         length, start, dim, size);
+    }
+    move_start(self, &layout, dim, start);
+    layout.shape[dim] = length;
+    return declare_view(call, self, &layout);
+}
+
+static int64_t clamp_index(int64_t index, int64_t size)
+{
+    index = index < 0 ? index + size : index;
+    return index < 0 ? 0 : (index > size ? size : index);
+}
+
+shoal_status meta_slice(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    struct layout layout = self->layout;
+    int64_t step = arguments[4].as.integer;
+    int dim;
+    TRY(layout_normalise_dim("dim", arguments[1].as.integer, layout.n_dims, &dim));
+    if (step <= 0) {
+        return error_set(SHOAL_ERR_INVALID, "step: %" PRId64 " is not positive", step);
+    }
+    int64_t size = layout.shape[dim];
+    int64_t start = clamp_index(arguments[2].as.integer, size);
+    int64_t stop = clamp_index(arguments[3].as.integer, size);
+    int64_t length = stop > start ? (stop - start - 1) / step + 1 : 0;
+    move_start(self, &layout, dim, start);
+    layout.shape[dim] = length;
+    /* With one element or none the stride is never walked; a large step must not overflow it. */
+    if (length > 1 && self->count > 0) {
+        layout.strides[dim] *= step;
+    }
+    return declare_view(call, self, &layout);
+}
+
+static void remove_dim(struct layout *layout, int dim)
+{
+    layout->n_dims--;
+    for (int i = dim; i < layout->n_dims; i++) {
+        layout->shape[i] = layout->shape[i + 1];
+        layout->strides[i] = layout->strides[i + 1];
+    }
+}
+
+shoal_status meta_select(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    struct layout layout = self->layout;
+    int64_t index = arguments[2].as.integer;
+    int dim;
+    TRY(layout_normalise_dim("dim", arguments[1].as.integer, layout.n_dims, &dim));
+    int64_t size = layout.shape[dim];
+    if (index < -size || index >= size) {
+        return error_set(SHOAL_ERR_INVALID, "index: %" PRId64 " is not within dimension %d of size %" PRId64,
+                         index, dim, size);
+    }
+    move_start(self, &layout, dim, index < 0 ? index + size : index);
+    remove_dim(&layout, dim);
+    return declare_view(call, self, &layout);
+}
+
+/* Order and number of dimensions ----------------------------------------------------------------------- */
+
+shoal_status meta_permute(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    const struct layout *from = &self->layout;
+    struct layout layout = {.n_dims = from->n_dims, .offset = from->offset};
+    bool is_used[SHOAL_MAX_DIMS] = {false};
+    if (arguments[1].count != (size_t)from->n_dims) {
+        return error_set(SHOAL_ERR_INVALID, "dims: %zu given for %d dimensions", arguments[1].count,
+                         from->n_dims);
+    }
+    for (int i = 0; i < from->n_dims; i++) {
+        int dim;
+        TRY(layout_normalise_dim("dims", arguments[1].as.integers[i], from->n_dims, &dim));
+        if (is_used[dim]) {
+            return error_set(SHOAL_ERR_INVALID, "dims: dimension %d is given twice", dim);
+        }
+        is_used[dim] = true;
+        layout.shape[i] = from->shape[dim];
+        layout.strides[i] = from->strides[dim];
+    }
+    return declare_view(call, self, &layout);
+}
+
+shoal_status meta_transpose(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    struct layout layout = self->layout;
+    int a;
+    int b;
+    TRY(layout_normalise_dim("dim_a", arguments[1].as.integer, layout.n_dims, &a));
+    TRY(layout_normalise_dim("dim_b", arguments[2].as.integer, layout.n_dims, &b));
+    layout.shape[a] = self->layout.shape[b];
+    layout.strides[a] = self->layout.strides[b];
+    layout.shape[b] = self->layout.shape[a];
+    layout.strides[b] = self->layout.strides[a];
+    return declare_view(call, self, &layout);
+}
+
+shoal_status meta_squeeze(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    struct layout layout = self->layout;
+    int dim;
+    TRY(layout_normalise_dim("dim", arguments[1].as.integer, layout.n_dims, &dim));
+    if (layout.shape[dim] != 1) {
+        return error_set(SHOAL_ERR_INVALID, "dim: dimension %d has size %" PRId64 ", not 1", dim,
+                         layout.shape[dim]);
+    }
+    remove_dim(&layout, dim);
+    return declare_view(call, self, &layout);
+}
+
+shoal_status meta_squeeze_all(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    struct layout layout = self->layout;
+    for (int i = layout.n_dims - 1; i >= 0; i--) {
+        if (layout.shape[i] == 1) {
+            remove_dim(&layout, i);
+        }
+    }
+    return declare_view(call, self, &layout);
+}
+
+shoal_status meta_unsqueeze(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    struct layout layout = self->layout;
+    int dim;
+    if (layout.n_dims == SHOAL_MAX_DIMS) {
+        return error_set(SHOAL_ERR_INVALID, "self has %d dimensions already, the most there can be",
+                         layout.n_dims);
+    }
+    layout.n_dims++;
+    TRY(layout_normalise_dim("dim", arguments[1].as.integer, layout.n_dims, &dim));
+    for (int i = layout.n_dims - 1; i > dim; i--) {
+        layout.shape[i] = layout.shape[i - 1];
+        layout.strides[i] = layout.strides[i - 1];
+    }
+    /* As if the new dimension had been there: the stride that keeps a contiguous tensor contiguous. */
+    layout.strides[dim] = 1;
+    if (dim + 1 < layout.n_dims && self->count > 0) {
+        layout.strides[dim] = layout.shape[dim + 1] * layout.strides[dim + 1];
+    }
+    layout.shape[dim] = 1;
+    return declare_view(call, self, &layout);
+}
+
+/* Splitting -------------------------------------------------------------------------------------------- */
+
+/* One piece of `length` from *start on; moves *start. */
+static shoal_status declare_piece(shoal_op_call_context *call, shoal_tensor *self, int dim, int64_t *start,
+                                  int64_t length)
+{
+    struct layout layout = self->layout;
+    move_start(self, &layout, dim, *start);
+    layout.shape[dim] = length;
+    *start += length;
+    return declare_view(call, self, &layout);
+}
+
+/* Pieces of `size`, as many as `count` or as there are. */
+static shoal_status declare_pieces(shoal_op_call_context *call, shoal_tensor *self, int dim, int64_t size,
+                                   int64_t count)
+{
+    int64_t total = self->layout.shape[dim];
+    int64_t start = 0;
+    if (count > MAX_PIECES) {
+        return error_set(SHOAL_ERR_INVALID, "%" PRId64 " pieces are more than %d", count, MAX_PIECES);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        int64_t left = total - start;
+        TRY(declare_piece(call, self, dim, &start, left < size ? left : size));
+    }
+    return SHOAL_OK;
+}
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+shoal_status meta_split(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    int64_t size = arguments[1].as.integer;
+    int dim;
+    TRY(layout_normalise_dim("dim", arguments[2].as.integer, self->layout.n_dims, &dim));
+    int64_t total = self->layout.shape[dim];
+    if (size < 0 || (size == 0 && total > 0)) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "size: pieces of %" PRId64 " can not make up dimension %d of size %" PRId64, size,
+                         dim, total);
+    }
+    /* An empty dimension still gives one, empty, piece. */
+    return declare_pieces(call, self, dim, size, total == 0 ? 1 : divide_up(total, size));
+}
+
+/* The sizes are not negative and make up the dimension. */
+shoal_status op_check_sizes(const shoal_tensor *self, const shoal_value *sizes, int dim)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < sizes->count; i++) {
+        int64_t size = sizes->as.integers[i];
+        if (size < 0 || __builtin_add_overflow(sum, size, &sum)) {
+            return error_set(SHOAL_ERR_INVALID, "sizes: size %" PRId64 " of piece %zu is %s", size, i,
+                             size < 0 ? "negative" : "too large");
+        }
+    }
+    if (sum != self->layout.shape[dim]) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "sizes: they add up to %" PRId64 ", dimension %d has size %" PRId64, sum, dim,
+                         self->layout.shape[dim]);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status meta_split_with_sizes(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    int64_t start = 0;
+    int dim;
+    TRY(layout_normalise_dim("dim", arguments[2].as.integer, self->layout.n_dims, &dim));
+    TRY(op_check_sizes(self, &arguments[1], dim));
+    for (size_t i = 0; i < arguments[1].count; i++) {
+        TRY(declare_piece(call, self, dim, &start, arguments[1].as.integers[i]));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_chunks(const shoal_value *arguments, int *dim)
+{
+    TRY(layout_normalise_dim("dim", arguments[2].as.integer, arguments[0].as.tensor->layout.n_dims, dim));
+    if (arguments[1].as.integer < 1) {
+        return error_set(SHOAL_ERR_INVALID, "chunks: %" PRId64 " is not positive", arguments[1].as.integer);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status meta_chunk(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    int dim;
+    TRY(check_chunks(arguments, &dim));
+    int64_t total = self->layout.shape[dim];
+    int64_t size = divide_up(total, arguments[1].as.integer);
+    /* Like PyTorch, an empty dimension gives all the chunks that were asked for. */
+    int64_t count = total == 0 ? arguments[1].as.integer : divide_up(total, size);
+    return declare_pieces(call, self, dim, size, count);
+}
+
+shoal_status meta_chunk_with_empty(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    int dim;
+    TRY(check_chunks(arguments, &dim));
+    int64_t size = divide_up(self->layout.shape[dim], arguments[1].as.integer);
+    return declare_pieces(call, self, dim, size, arguments[1].as.integer);
+}
+
+shoal_status meta_getitem(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    int64_t count = (int64_t)arguments[0].count;
+    int64_t index = arguments[1].as.integer;
+    if (index < -count || index >= count) {
+        return error_set(SHOAL_ERR_INVALID, "index: %" PRId64 " is not within a list of %" PRId64, index,
+                         count);
+    }
+    return shoal_op_output_alias(call, arguments[0].as.tensors[index < 0 ? index + count : index]);
+}

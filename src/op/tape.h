@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How operations are recorded for backward. A tensor that needs a gradient carries a tensor_history, and that
+ * names the tape; the dispatcher asks it in two steps so that nothing can fail once data was changed:
+ *
+ *   prepare   after shapes are known, before the kernel runs: checks, allocates, may refuse the call
+ *   commit    after the kernel succeeded: attaches histories to the outputs; cannot fail
+ *   cancel    after the kernel failed: forgets what prepare made
+ */
+#ifndef OP_TAPE_H
+#define OP_TAPE_H
+
+#include <stddef.h>
+
+#include "op/op.h"
+
+struct tape_entry;
+
+struct op_tape {
+    shoal_status (*prepare)(const shoal_op *op, const shoal_value *arguments, shoal_tensor *const *outputs,
+                            size_t n_outputs, struct tape_entry **entry_out);
+    void (*commit)(struct tape_entry *entry, shoal_tensor *const *outputs, size_t n_outputs);
+    void (*cancel)(struct tape_entry *entry);
+};
+
+#endif
