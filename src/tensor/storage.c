@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/refcount.h"
 #include "base/try.h"
 #include "tensor/device.h"
 
@@ -32,12 +33,9 @@ struct fence {
 
 static void memory_unref(struct memory *memory)
 {
-    /* Release: our accesses to the bytes come before the free. Pairs with the acquire below. */
-    if (!memory || atomic_fetch_sub_explicit(&memory->references, 1, memory_order_release) != 1) {
+    if (!memory || !refcount_put(&memory->references)) {
         return;
     }
-    /* Acquire: pairs with the release decrements of all other users. */
-    atomic_thread_fence(memory_order_acquire);
     if (memory->deleter) {
         memory->deleter(memory->deleter_context, memory->given);
     }
@@ -47,8 +45,7 @@ static void memory_unref(struct memory *memory)
 static struct memory *memory_ref(struct memory *memory)
 {
     if (memory) {
-        /* Relaxed: the caller already holds a reference. */
-        atomic_fetch_add_explicit(&memory->references, 1, memory_order_relaxed);
+        refcount_get(&memory->references);
     }
     return memory;
 }
@@ -137,31 +134,23 @@ shoal_status storage_create_borrowed(size_t bytes, void *base, shoal_deleter del
 
 struct storage *storage_ref(struct storage *storage)
 {
-    /* Relaxed: the caller already holds a reference. */
-    atomic_fetch_add_explicit(&storage->references, 1, memory_order_relaxed);
+    refcount_get(&storage->references);
     return storage;
 }
 
 static void fence_unref(struct fence *fence)
 {
-    /* Release, with the acquire below: the other list's last use comes before the free. */
-    if (atomic_fetch_sub_explicit(&fence->references, 1, memory_order_release) != 1) {
-        return;
+    if (refcount_put(&fence->references)) {
+        completion_unref(fence->completion);
+        mem_free(fence);
     }
-    /* Acquire: pairs with the release decrement of the other list. */
-    atomic_thread_fence(memory_order_acquire);
-    completion_unref(fence->completion);
-    mem_free(fence);
 }
 
 void storage_unref(struct storage *storage)
 {
-    /* Release: our accesses come before the free. Pairs with the acquire below. */
-    if (!storage || atomic_fetch_sub_explicit(&storage->references, 1, memory_order_release) != 1) {
+    if (!storage || !refcount_put(&storage->references)) {
         return;
     }
-    /* Acquire: pairs with the release decrements of all other users. */
-    atomic_thread_fence(memory_order_acquire);
     if (storage->last_write) {
         fence_unref(storage->last_write);
     }

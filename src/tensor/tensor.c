@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/refcount.h"
 #include "base/try.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
@@ -18,11 +19,12 @@
 shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const struct layout *layout,
                            shoal_tensor **tensor_out)
 {
-    int64_t count;
-    TRY(layout_count(layout->n_dims, layout->shape, &count));
-    shoal_tensor *tensor = mem_alloc(sizeof(*tensor));
+    int64_t count = 0;
+    shoal_status status = layout_count(layout->n_dims, layout->shape, &count);
+    shoal_tensor *tensor = status == SHOAL_OK ? mem_alloc(sizeof(*tensor)) : NULL;
     if (!tensor) {
-        return SHOAL_ERR_NO_MEMORY;
+        storage_unref(storage);
+        return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;
     }
     atomic_init(&tensor->references, 1);
     tensor->dtype = dtype;
@@ -31,7 +33,7 @@ shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const str
     tensor->is_detached = false;
     tensor->layout = *layout;
     tensor->count = count;
-    tensor->storage = storage_ref(storage);
+    tensor->storage = storage;
     tensor->history = NULL;
     tensor->owner = NULL;
     tensor->owner_index = 0;
@@ -66,9 +68,7 @@ shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_d
     layout_fill_strides(n_dims, layout.shape, layout.strides);
     struct storage *storage;
     TRY(storage_create(device, bytes, &storage));
-    shoal_status status = tensor_create(storage, dtype, &layout, tensor_out);
-    storage_unref(storage);
-    return status;
+    return tensor_create(storage, dtype, &layout, tensor_out);
 }
 
 shoal_status tensor_check_bounds(size_t storage_bytes, shoal_dtype dtype, const struct layout *layout)
@@ -93,7 +93,7 @@ shoal_status tensor_check_bounds(size_t storage_bytes, shoal_dtype dtype, const 
 shoal_status tensor_create_view(shoal_tensor *base, const struct layout *layout, shoal_tensor **tensor_out)
 {
     TRY(tensor_check_bounds(base->storage->bytes, base->dtype, layout));
-    TRY(tensor_create(base->storage, base->dtype, layout, tensor_out));
+    TRY(tensor_create(storage_ref(base->storage), base->dtype, layout, tensor_out));
     (*tensor_out)->is_view = true;
     return SHOAL_OK;
 }
@@ -131,9 +131,7 @@ static shoal_status create_from_memory(void *data, shoal_dtype dtype, int n_dims
     char *lowest = (char *)data + (first < 0 ? first * (int64_t)dtype_bytes(dtype) : 0);
     struct storage *storage;
     TRY(storage_create_borrowed(bytes, lowest, NULL, NULL, &storage));
-    shoal_status status = tensor_create(storage, dtype, &layout, tensor_out);
-    storage_unref(storage);
-    return status;
+    return tensor_create(storage, dtype, &layout, tensor_out);
 }
 
 shoal_tensor *shoal_from_memory(void *data, shoal_dtype dtype, int n_dims, const int64_t *shape,
@@ -165,20 +163,16 @@ shoal_tensor *shoal_from_memory(void *data, shoal_dtype dtype, int n_dims, const
 shoal_tensor *shoal_tensor_ref(shoal_tensor *tensor)
 {
     if (tensor) {
-        /* Relaxed: the caller already holds a reference. */
-        atomic_fetch_add_explicit(&tensor->references, 1, memory_order_relaxed);
+        refcount_get(&tensor->references);
     }
     return tensor;
 }
 
 void shoal_tensor_unref(shoal_tensor *tensor)
 {
-    /* Release: our accesses come before the free. Pairs with the acquire below. */
-    if (!tensor || atomic_fetch_sub_explicit(&tensor->references, 1, memory_order_release) != 1) {
+    if (!tensor || !refcount_put(&tensor->references)) {
         return;
     }
-    /* Acquire: pairs with the release decrements of all other owners. */
-    atomic_thread_fence(memory_order_acquire);
     if (tensor->history) {
         tensor->history->destroy(tensor->history);
     }

@@ -44,7 +44,7 @@ struct shoal_tensor {
 };
 
 /*
- * One reference, the caller's; the storage is referenced. The layout must have been checked against the
+ * One reference, the caller's. Takes over the caller's reference on the storage, on failure too. The layout must have been checked against the
  * storage (tensor_check_bounds) or be known to fit.
  */
 shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const struct layout *layout,
