@@ -11,6 +11,7 @@
 #include "tensor/dtype.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__
@@ -52,13 +53,26 @@ static int print_summary(int argc, char **argv)
     return TOOL_DONE;
 }
 
+/* "narrow(tensor self, int dim) -> tensor": the signature ends in what the op gives. */
+static void print_op_call(const shoal_op *op)
+{
+    const char *signature = shoal_op_signature(op);
+    const char *arrow = strstr(signature, "->");
+    size_t chars = arrow ? (size_t)(arrow - signature) : strlen(signature);
+    while (chars > 0 && signature[chars - 1] == ' ') {
+        chars--;
+    }
+    printf("%s(%.*s)%s%s", shoal_op_name(op), (int)chars, signature, arrow ? " " : "", arrow ? arrow : "");
+}
+
 static int print_ops(int argc, char **argv)
 {
     (void)argc;
     (void)argv;
     const shoal_op *op;
     for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
-        printf("%s(%s)\n    %s\n", shoal_op_name(op), shoal_op_signature(op), shoal_op_doc(op));
+        print_op_call(op);
+        printf("\n    %s\n", shoal_op_doc(op));
     }
     return TOOL_DONE;
 }
@@ -67,13 +81,26 @@ static int print_ops_page(int argc, char **argv)
 {
     (void)argc;
     (void)argv;
-    printf("# Operations\n\nPrinted by `shoal info --ops-md`.\n\n| op | signature | what it does "
-           "|\n|---|---|---|\n");
+    printf("# Operations\n\nPrinted by `shoal info --ops-md`.\n\n| op | what it does |\n|---|---|\n");
     const shoal_op *op;
     for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
-        printf("| `%s` | `%s` | %s |\n", shoal_op_name(op), shoal_op_signature(op), shoal_op_doc(op));
+        printf("| `");
+        print_op_call(op);
+        printf("` | %s |\n", shoal_op_doc(op));
     }
     return TOOL_DONE;
+}
+
+/* A bar inside a cell would end it. */
+static void print_cell(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '|') {
+            putchar('\\');
+        }
+        putchar(*text);
+    }
+    printf(" | ");
 }
 
 static int print_options_page(int argc, char **argv)
@@ -84,8 +111,9 @@ static int print_options_page(int argc, char **argv)
            "| variable | type | accepted | default | what it does |\n|---|---|---|---|---|\n");
     shoal_option_info option;
     for (size_t i = 0; shoal_option_get(i, &option); i++) {
-        printf("| `%s` | %s | %s | `%s` | %s |\n", option.name, option.type, option.range,
-               option.default_value, option.doc);
+        printf("| `%s` | %s | ", option.name, option.type);
+        print_cell(option.range);
+        printf("`%s` | %s |\n", option.default_value, option.doc);
     }
     return TOOL_DONE;
 }

@@ -31,8 +31,8 @@ static int check_output(int exit_status)
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        (void)command_help(1, (char *[]){"help", NULL});
-        return check_output(TOOL_USAGE);
+        tool_print_help(stderr);
+        return TOOL_USAGE;
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("shoal %s\n", shoal_version());

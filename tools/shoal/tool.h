@@ -4,6 +4,7 @@
 #define TOOL_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 enum {
     TOOL_DONE = 0,
@@ -18,6 +19,8 @@ enum {
 #define BENCH(name, function, summary) int function(int argc, char **argv);
 #include "benches.def"
 #undef BENCH
+
+void tool_print_help(FILE *out);
 
 /* A thing the user can name on the command line. */
 struct tool_choice {
