@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Arithmetic element by element. Each operator and dtype has one function over a run, with separate loops
+ * for the layouts that vectorise; the n-dimensional calls cut their shape into runs. Complex numbers:
+ *
+ *   (a + bi) + (c + di) = (a + c) + (b + d)i          (a + bi)(c + di) = (ac - bd) + (ad + bc)i
+ *   (a + bi) / (c + di) = ((ac + bd) / s) + ((bc - ad) / s)i,   s = cc + dd
+ *
+ * as written, each operation rounded in the component's type, and nothing done for infinities or NaN.
+ */
+#include "kernel/kernel.h"
+
+#include "base/error.h"
+#include "kernel/element.h"
+#include "kernel/iterate.h"
+
+/* clang warns where a loop does not pay to vectorise; ELEMENT_LOOP only permits it. */
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed"
+#endif
+
+/* One element ------------------------------------------------------------------------------------------ */
+
+#define BINARY_VALUE(verb, NAME, expression)                                             \
+    static inline compute_##NAME verb##_value_##NAME(compute_##NAME x, compute_##NAME y) \
+    {                                                                                    \
+        return (expression);                                                             \
+    }
+#define UNARY_VALUE(verb, NAME, expression)                            \
+    static inline compute_##NAME verb##_value_##NAME(compute_##NAME x) \
+    {                                                                  \
+        return (expression);                                           \
+    }
+
+#define VALUES_FLOAT(NAME)         \
+    BINARY_VALUE(add, NAME, x + y) \
+    BINARY_VALUE(sub, NAME, x - y) \
+    BINARY_VALUE(mul, NAME, x *y)  \
+    BINARY_VALUE(div, NAME, x / y) \
+    UNARY_VALUE(negate, NAME, -x)
+
+/* Modulo 2^bits: in unsigned types that no promotion turns into int. */
+#define WRAPPED(NAME, operator)                                                     \
+    (compute_##NAME)(sizeof(compute_##NAME) == 8 ? (uint64_t)x operator(uint64_t) y \
+                                                 : (uint64_t)((uint32_t)x operator(uint32_t) y))
+#define VALUES_INTEGER(NAME)                  \
+    BINARY_VALUE(add, NAME, WRAPPED(NAME, +)) \
+    BINARY_VALUE(sub, NAME, WRAPPED(NAME, -)) \
+    BINARY_VALUE(mul, NAME, WRAPPED(NAME, *)) \
+    UNARY_VALUE(negate, NAME, sub_value_##NAME(0, x))
+
+/* Dividing by -1 is negating: the smallest number gives itself instead of a trap. */
+#define VALUES_SIGNED(NAME) \
+    VALUES_INTEGER(NAME)    \
+    BINARY_VALUE(div, NAME, (compute_##NAME)(y == 0 ? 0 : y == -1 ? negate_value_##NAME(x) : x / y))
+#define VALUES_UNSIGNED(NAME) \
+    VALUES_INTEGER(NAME)      \
+    BINARY_VALUE(div, NAME, (compute_##NAME)(y == 0 ? 0 : x / y))
+
+#define VALUES_BOOLEAN(NAME)       \
+    BINARY_VALUE(add, NAME, x | y) \
+    BINARY_VALUE(mul, NAME, x &y)
+
+#define COMPLEX(NAME, real, imaginary) ((compute_##NAME){.re = (real), .im = (imaginary)})
+#define VALUES_COMPLEX(NAME)                                                                    \
+    BINARY_VALUE(add, NAME, COMPLEX(NAME, x.re + y.re, x.im + y.im))                            \
+    BINARY_VALUE(sub, NAME, COMPLEX(NAME, x.re - y.re, x.im - y.im))                            \
+    BINARY_VALUE(mul, NAME, COMPLEX(NAME, x.re *y.re - x.im * y.im, x.re * y.im + x.im * y.re)) \
+    BINARY_VALUE(div, NAME,                                                                     \
+                 COMPLEX(NAME, (x.re * y.re + x.im * y.im) / (y.re * y.re + y.im * y.im),       \
+                         (x.im * y.re - x.re * y.im) / (y.re * y.re + y.im * y.im)))            \
+    UNARY_VALUE(negate, NAME, COMPLEX(NAME, -x.re, -x.im))
+
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) VALUES_##kind(NAME)
+#include "tensor/dtypes.def"
+#undef DTYPE
+
+/* Runs ------------------------------------------------------------------------------------------------- */
+
+/* Strides in bytes: of dst, a, and b where there is one. */
+struct run {
+    char *dst;
+    const char *a;
+    const char *b;
+    int64_t strides[ITERATE_MAX_OPERANDS];
+    int64_t count;
+};
+
+typedef void run_function(const struct run *run);
+
+#define BINARY_RUN(verb, NAME)                                                                    \
+    static void verb##_run_##NAME(const struct run *run)                                          \
+    {                                                                                             \
+        const int64_t bytes = sizeof(element_##NAME);                                             \
+        const int64_t count = run->count;                                                         \
+        element_##NAME *dst = (void *)run->dst;                                                   \
+        const element_##NAME *a = (const void *)run->a;                                           \
+        const element_##NAME *b = (const void *)run->b;                                           \
+        bool is_dense = run->strides[0] == bytes;                                                 \
+        if (is_dense && run->strides[1] == bytes && run->strides[2] == bytes) {                   \
+            ELEMENT_LOOP                                                                          \
+            for (int64_t i = 0; i < count; i++) {                                                 \
+                dst[i] = element_store_##NAME(                                                    \
+                    verb##_value_##NAME(element_load_##NAME(a[i]), element_load_##NAME(b[i])));   \
+            }                                                                                     \
+        } else if (is_dense && run->strides[1] == bytes && run->strides[2] == 0) {                \
+            compute_##NAME y = element_load_##NAME(*b);                                           \
+            ELEMENT_LOOP                                                                          \
+            for (int64_t i = 0; i < count; i++) {                                                 \
+                dst[i] = element_store_##NAME(verb##_value_##NAME(element_load_##NAME(a[i]), y)); \
+            }                                                                                     \
+        } else if (is_dense && run->strides[1] == 0 && run->strides[2] == bytes) {                \
+            compute_##NAME x = element_load_##NAME(*a);                                           \
+            ELEMENT_LOOP                                                                          \
+            for (int64_t i = 0; i < count; i++) {                                                 \
+                dst[i] = element_store_##NAME(verb##_value_##NAME(x, element_load_##NAME(b[i]))); \
+            }                                                                                     \
+        } else {                                                                                  \
+            for (int64_t i = 0; i < count; i++) {                                                 \
+                dst = (void *)(run->dst + i * run->strides[0]);                                   \
+                a = (const void *)(run->a + i * run->strides[1]);                                 \
+                b = (const void *)(run->b + i * run->strides[2]);                                 \
+                *dst = element_store_##NAME(                                                      \
+                    verb##_value_##NAME(element_load_##NAME(*a), element_load_##NAME(*b)));       \
+            }                                                                                     \
+        }                                                                                         \
+    }
+
+#define NEGATE_RUN(NAME)                                                                       \
+    static void negate_run_##NAME(const struct run *run)                                       \
+    {                                                                                          \
+        const int64_t bytes = sizeof(element_##NAME);                                          \
+        const int64_t count = run->count;                                                      \
+        element_##NAME *dst = (void *)run->dst;                                                \
+        const element_##NAME *a = (const void *)run->a;                                        \
+        if (run->strides[0] == bytes && run->strides[1] == bytes) {                            \
+            ELEMENT_LOOP                                                                       \
+            for (int64_t i = 0; i < count; i++) {                                              \
+                dst[i] = element_store_##NAME(negate_value_##NAME(element_load_##NAME(a[i]))); \
+            }                                                                                  \
+        } else {                                                                               \
+            for (int64_t i = 0; i < count; i++) {                                              \
+                dst = (void *)(run->dst + i * run->strides[0]);                                \
+                a = (const void *)(run->a + i * run->strides[1]);                              \
+                *dst = element_store_##NAME(negate_value_##NAME(element_load_##NAME(*a)));     \
+            }                                                                                  \
+        }                                                                                      \
+    }
+
+#define RUNS_BOOLEAN(NAME) BINARY_RUN(add, NAME) BINARY_RUN(mul, NAME)
+#define RUNS_FLOAT(NAME) RUNS_BOOLEAN(NAME) BINARY_RUN(sub, NAME) BINARY_RUN(div, NAME) NEGATE_RUN(NAME)
+#define RUNS_SIGNED(NAME) RUNS_FLOAT(NAME)
+#define RUNS_UNSIGNED(NAME) RUNS_FLOAT(NAME)
+#define RUNS_COMPLEX(NAME) RUNS_FLOAT(NAME)
+
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) RUNS_##kind(NAME)
+#include "tensor/dtypes.def"
+#undef DTYPE
+
+/* A missing function is an operator that the dtype does not have. */
+struct run_set {
+    run_function *binary[KERNEL_BINARY_COUNT];
+    run_function *negate;
+};
+
+#define SET_FLOAT(NAME)                            \
+    {                                              \
+        .binary = {[KERNEL_ADD] = add_run_##NAME,  \
+                   [KERNEL_SUB] = sub_run_##NAME,  \
+                   [KERNEL_MUL] = mul_run_##NAME,  \
+                   [KERNEL_DIV] = div_run_##NAME}, \
+        .negate = negate_run_##NAME                \
+    }
+#define SET_SIGNED(NAME) SET_FLOAT(NAME)
+#define SET_UNSIGNED(NAME) SET_FLOAT(NAME)
+#define SET_COMPLEX(NAME) SET_FLOAT(NAME)
+#define SET_BOOLEAN(NAME)                                                          \
+    {                                                                              \
+        .binary = { [KERNEL_ADD] = add_run_##NAME, [KERNEL_MUL] = mul_run_##NAME } \
+    }
+
+static const struct run_set run_sets[DTYPE_COUNT] = {
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) [SHOAL_##NAME] = SET_##kind(NAME),
+#include "tensor/dtypes.def"
+#undef DTYPE
+};
+
+static const char *const binary_names[KERNEL_BINARY_COUNT] = {
+    [KERNEL_ADD] = "add",
+    [KERNEL_SUB] = "sub",
+    [KERNEL_MUL] = "mul",
+    [KERNEL_DIV] = "div",
+};
+
+/* Shapes ----------------------------------------------------------------------------------------------- */
+
+/* One run is enough: no dimension, one dimension, or all operands row-major without gaps. */
+static bool find_single_run(struct run *run, const struct kernel_operand *operands, int n_operands,
+                            int n_dims, const int64_t *shape)
+{
+    for (int k = 0; n_dims > 1 && k < n_operands; k++) {
+        if (!iterate_is_dense(n_dims, shape, operands[k].strides)) {
+            return false;
+        }
+    }
+    for (int k = 0; k < n_operands; k++) {
+        run->strides[k] = n_dims == 1 ? operands[k].strides[0] : 1;
+    }
+    run->count = iterate_count(n_dims, shape);
+    return true;
+}
+
+/* Operands: dst, a and, for binary operators, b. */
+static void run_over_shape(run_function *function, shoal_dtype dtype, const struct kernel_operand *operands,
+                           int n_operands, int n_dims, const int64_t *shape)
+{
+    size_t bytes = dtype_bytes(dtype);
+    struct run run = {.dst = operands[0].data, .a = operands[1].data, .b = operands[n_operands - 1].data};
+    if (find_single_run(&run, operands, n_operands, n_dims, shape)) {
+        for (int k = 0; k < n_operands; k++) {
+            run.strides[k] *= (int64_t)bytes;
+        }
+        if (run.count > 0) {
+            function(&run);
+        }
+        return;
+    }
+    if (iterate_is_empty(n_dims, shape)) {
+        return;
+    }
+    struct iterate_space space;
+    iterate_begin(&space, n_dims, shape);
+    for (int k = 0; k < n_operands; k++) {
+        iterate_add(&space, operands[k], bytes);
+    }
+    iterate_arrange(&space);
+    int last = space.n_dims - 1;
+    run.count = space.shape[last];
+    for (int k = 0; k < n_operands; k++) {
+        run.strides[k] = space.operands[k].strides[last];
+    }
+    do {
+        run.dst = space.operands[0].data;
+        run.a = space.operands[1].data;
+        run.b = space.operands[n_operands - 1].data;
+        function(&run);
+    } while (iterate_next(&space, 1));
+}
+
+shoal_status kernel_binary_nd(enum kernel_binary op, shoal_dtype dtype, struct kernel_operand dst,
+                              struct kernel_operand a, struct kernel_operand b, int n_dims,
+                              const int64_t *shape)
+{
+    run_function *function = run_sets[dtype].binary[op];
+    if (!function) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "%s is not offered for %s", binary_names[op],
+                         shoal_dtype_name(dtype));
+    }
+    struct kernel_operand operands[] = {dst, a, b};
+    run_over_shape(function, dtype, operands, 3, n_dims, shape);
+    return SHOAL_OK;
+}
+
+shoal_status kernel_negate_nd(shoal_dtype dtype, struct kernel_operand dst, struct kernel_operand a,
+                              int n_dims, const int64_t *shape)
+{
+    run_function *function = run_sets[dtype].negate;
+    if (!function) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "negate is not offered for %s", shoal_dtype_name(dtype));
+    }
+    struct kernel_operand operands[] = {dst, a};
+    run_over_shape(function, dtype, operands, 2, n_dims, shape);
+    return SHOAL_OK;
+}
+
+/* Scaling ---------------------------------------------------------------------------------------------- */
+
+#define SCALE(NAME)                                                                          \
+    static void scale_##NAME(void *dst, const void *src, size_t count, double factor)        \
+    {                                                                                        \
+        element_##NAME *to = dst;                                                            \
+        const element_##NAME *from = src;                                                    \
+        const compute_##NAME y = (compute_##NAME)factor;                                     \
+        ELEMENT_LOOP                                                                         \
+        for (size_t i = 0; i < count; i++) {                                                 \
+            to[i] = element_store_##NAME(mul_value_##NAME(element_load_##NAME(from[i]), y)); \
+        }                                                                                    \
+    }
+SCALE(F64)
+SCALE(F32)
+SCALE(F16)
+SCALE(BF16)
+
+/* A complex number is scaled as its two components. */
+static const struct scale_row {
+    void (*function)(void *dst, const void *src, size_t count, double factor);
+    size_t n_components;
+} scale_rows[DTYPE_COUNT] = {
+    [SHOAL_F64] = {.function = scale_F64, .n_components = 1},
+    [SHOAL_F32] = {.function = scale_F32, .n_components = 1},
+    [SHOAL_F16] = {.function = scale_F16, .n_components = 1},
+    [SHOAL_BF16] = {.function = scale_BF16, .n_components = 1},
+    [SHOAL_C64] = {.function = scale_F32, .n_components = 2},
+    [SHOAL_C128] = {.function = scale_F64, .n_components = 2},
+};
+
+shoal_status kernel_scale(shoal_dtype dtype, void *dst, const void *src, size_t count, double factor)
+{
+    const struct scale_row *row = &scale_rows[dtype];
+    if (!row->function) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "scaling is not offered for %s", shoal_dtype_name(dtype));
+    }
+    row->function(dst, src, count * row->n_components, factor);
+    return SHOAL_OK;
+}
