@@ -21,15 +21,20 @@
 #define HARNESS_REASON_BYTES 256
 #define HARNESS_DEFAULT_SECONDS 60.0
 
-#if defined(__SANITIZE_THREAD__)
-#define HARNESS_HAS_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define HARNESS_HAS_TSAN 1
+#if defined(__has_feature)
+#define HARNESS_HAS_FEATURE(feature) __has_feature(feature)
+#else
+#define HARNESS_HAS_FEATURE(feature) 0
 #endif
-#endif
-#ifndef HARNESS_HAS_TSAN
+#if defined(__SANITIZE_THREAD__) || HARNESS_HAS_FEATURE(thread_sanitizer)
+#define HARNESS_HAS_TSAN 1
+#else
 #define HARNESS_HAS_TSAN 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || HARNESS_HAS_FEATURE(address_sanitizer)
+#define HARNESS_HAS_ASAN 1
+#else
+#define HARNESS_HAS_ASAN 0
 #endif
 
 /* The running test, as far as all of its ranks see it. Zeroed at the beginning of each test. */
