@@ -18,6 +18,9 @@ shoal_status op_operand_over(const shoal_tensor *tensor, int n_dims, const int64
                              struct kernel_operand *operand_out)
 {
     const struct layout *layout = &tensor->layout;
+    if (layout_is_same_shape(layout->n_dims, layout->shape, n_dims, shape)) {
+        return op_operand(tensor, operand_out);
+    }
     layout_broadcast_strides(layout->n_dims, layout->shape, layout->strides, n_dims, shape, strides);
     TRY(tensor_address(tensor, &operand_out->data));
     operand_out->strides = strides;
@@ -88,8 +91,11 @@ shoal_status op_check_in_place(const shoal_tensor *self, const shoal_tensor *sou
     const struct layout *to = &self->layout;
     const struct layout *from = &source->layout;
     TRY(op_check_writable(self));
+    if (layout_is_same_shape(to->n_dims, to->shape, from->n_dims, from->shape)) {
+        return SHOAL_OK;
+    }
     TRY(layout_broadcast(to->n_dims, to->shape, from->n_dims, from->shape, &n_dims, shape));
-    if (n_dims != to->n_dims || memcmp(shape, to->shape, (size_t)n_dims * sizeof(shape[0])) != 0) {
+    if (!layout_is_same_shape(n_dims, shape, to->n_dims, to->shape)) {
         char to_text[LAYOUT_TEXT_BYTES];
         char from_text[LAYOUT_TEXT_BYTES];
         return error_set(SHOAL_ERR_INVALID, "self: shape %s can not hold %s broadcast with it",

@@ -224,7 +224,7 @@ shoal_status meta_chunk_cat(shoal_op_call_context *call, const shoal_value *argu
         return error_set(SHOAL_ERR_INVALID, "n_chunks: %" PRId64 " is not positive", n_chunks);
     }
     for (size_t i = 0; i < list->count; i++) {
-        struct kernel_pack_item item;
+        struct kernel_pack_item item = {.data = NULL};
         TRY(measure(list->as.tensors[i], i, &item));
         int64_t elems;
         int64_t chunk_rows = item.rows / n_chunks + (item.rows % n_chunks != 0);

@@ -234,11 +234,25 @@ bool layout_view_strides(const struct layout *layout, int n_dims, const int64_t 
     return true;
 }
 
+bool layout_is_same_shape(int a_dims, const int64_t *a_shape, int b_dims, const int64_t *b_shape)
+{
+    bool is_same = a_dims == b_dims;
+    for (int i = 0; is_same && i < a_dims; i++) {
+        is_same = a_shape[i] == b_shape[i];
+    }
+    return is_same;
+}
+
 shoal_status layout_broadcast(int a_dims, const int64_t *a_shape, int b_dims, const int64_t *b_shape,
                               int *n_dims_out, int64_t *shape_out)
 {
     int n_dims = a_dims > b_dims ? a_dims : b_dims;
     int64_t shape[SHOAL_MAX_DIMS];
+    if (layout_is_same_shape(a_dims, a_shape, b_dims, b_shape)) {
+        memcpy(shape_out, a_shape, (size_t)n_dims * sizeof(shape[0]));
+        *n_dims_out = n_dims;
+        return SHOAL_OK;
+    }
     for (int i = 1; i <= n_dims; i++) {
         int64_t a = i <= a_dims ? a_shape[a_dims - i] : 1;
         int64_t b = i <= b_dims ? b_shape[b_dims - i] : 1;

@@ -51,6 +51,8 @@ shoal_status layout_infer_shape(int64_t count, int n_dims, const int64_t *shape,
 bool layout_view_strides(const struct layout *layout, int n_dims, const int64_t *new_shape,
                          int64_t *strides_out);
 
+bool layout_is_same_shape(int a_dims, const int64_t *a_shape, int b_dims, const int64_t *b_shape);
+
 /* NumPy's broadcasting of two shapes. */
 shoal_status layout_broadcast(int a_dims, const int64_t *a_shape, int b_dims, const int64_t *b_shape,
                               int *n_dims_out, int64_t *shape_out);

@@ -10,6 +10,7 @@
 #include "tensor/storage.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdalign.h>
 #include <string.h>
 
@@ -54,7 +55,9 @@ static struct memory *memory_ref(struct memory *memory)
 static struct memory *memory_create(size_t bytes)
 {
     size_t total;
-    if (__builtin_add_overflow(bytes, sizeof(struct memory) + MEM_DATA_ALIGNMENT, &total)) {
+    /* What is shorter than a cache line gains nothing from starting at one. */
+    size_t alignment = bytes < MEM_DATA_ALIGNMENT ? alignof(max_align_t) : MEM_DATA_ALIGNMENT;
+    if (__builtin_add_overflow(bytes, sizeof(struct memory) + alignment, &total)) {
         (void)error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are more than can be addressed", bytes);
         return NULL;
     }
@@ -63,7 +66,7 @@ static struct memory *memory_create(size_t bytes)
         return NULL;
     }
     uintptr_t data = (uintptr_t)(memory + 1);
-    data = (data + MEM_DATA_ALIGNMENT - 1) & ~(uintptr_t)(MEM_DATA_ALIGNMENT - 1);
+    data = (data + alignment - 1) & ~(uintptr_t)(alignment - 1);
     *memory = (struct memory){.base = (void *)data};
     atomic_init(&memory->references, 1);
     return memory;
@@ -96,7 +99,6 @@ static shoal_status create_around(shoal_device device, size_t bytes, struct memo
     }
     *storage = (struct storage){.device = device, .bytes = bytes, .memory = memory};
     atomic_init(&storage->references, 1);
-    (void)pthread_mutex_init(&storage->lock, NULL); /* cannot fail without attributes on Linux */
     *storage_out = storage;
     return SHOAL_OK;
 }
@@ -160,7 +162,6 @@ void storage_unref(struct storage *storage)
         fence_unref(fence);
     }
     memory_unref(storage->memory);
-    (void)pthread_mutex_destroy(&storage->lock);
     mem_free(storage->name);
     mem_free(storage);
 }
@@ -238,6 +239,26 @@ shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter d
 
 /* Fences ----------------------------------------------------------------------------------------------- */
 
+/* Storages share a few locks: most never have a fence, and a mutex of its own would be a third of a storage.
+   No code holds two of them. */
+#define LOCK_COUNT 16
+static pthread_mutex_t locks[LOCK_COUNT] = {[0 ... LOCK_COUNT - 1] = PTHREAD_MUTEX_INITIALIZER};
+
+static pthread_mutex_t *lock_of(const struct storage *storage)
+{
+    return &locks[((uintptr_t)storage / sizeof(struct storage)) % LOCK_COUNT];
+}
+
+static void lock(const struct storage *storage)
+{
+    (void)pthread_mutex_lock(lock_of(storage));
+}
+
+static void unlock(const struct storage *storage)
+{
+    (void)pthread_mutex_unlock(lock_of(storage));
+}
+
 static void on_finish(struct completion_listener *listener, struct completion *completion)
 {
     (void)completion;
@@ -298,17 +319,17 @@ static shoal_status wait_for(struct completion *completion)
 /* The last write, referenced, or NULL. */
 static struct completion *take_last_write(struct storage *storage)
 {
-    pthread_mutex_lock(&storage->lock);
+    lock(storage);
     struct completion *completion =
         storage->last_write ? completion_ref(storage->last_write->completion) : NULL;
-    pthread_mutex_unlock(&storage->lock);
+    unlock(storage);
     return completion;
 }
 
 /* Drops the last write if it is still the one that was waited for and ended as expected. */
 static void drop_last_write(struct storage *storage, const struct completion *completion)
 {
-    pthread_mutex_lock(&storage->lock);
+    lock(storage);
     struct fence *fence = storage->last_write;
     if (fence && fence->completion == completion) {
         storage->last_write = NULL;
@@ -316,7 +337,7 @@ static void drop_last_write(struct storage *storage, const struct completion *co
         fence_unref(fence);
     }
     drop_finished_reads(storage);
-    pthread_mutex_unlock(&storage->lock);
+    unlock(storage);
 }
 
 shoal_status storage_wait_readable(struct storage *storage)
@@ -360,10 +381,10 @@ shoal_status storage_wait_writable(struct storage *storage, bool overwrites_all)
     }
     TRY(wait_for_last_write(storage, overwrites_all));
     for (;;) {
-        pthread_mutex_lock(&storage->lock);
+        lock(storage);
         drop_finished_reads(storage);
         struct completion *read = storage->reads ? completion_ref(storage->reads->completion) : NULL;
-        pthread_mutex_unlock(&storage->lock);
+        unlock(storage);
         if (!read) {
             return SHOAL_OK;
         }
@@ -382,12 +403,12 @@ shoal_status storage_add_write(struct storage *storage, struct completion *compl
     if (!fence) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    pthread_mutex_lock(&storage->lock);
+    lock(storage);
     struct fence *old = storage->last_write;
     storage->last_write = fence;
     count_fences(storage, old ? 0 : 1);
     drop_finished_reads(storage);
-    pthread_mutex_unlock(&storage->lock);
+    unlock(storage);
     if (old) {
         fence_unref(old);
     }
@@ -401,12 +422,12 @@ shoal_status storage_add_read(struct storage *storage, struct completion *comple
     if (!fence) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    pthread_mutex_lock(&storage->lock);
+    lock(storage);
     drop_finished_reads(storage);
     fence->next = storage->reads;
     storage->reads = fence;
     count_fences(storage, 1);
-    pthread_mutex_unlock(&storage->lock);
+    unlock(storage);
     completion_listen(completion, &fence->listener);
     return SHOAL_OK;
 }

@@ -15,7 +15,6 @@
 #ifndef TENSOR_STORAGE_H
 #define TENSOR_STORAGE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,8 +46,8 @@ struct storage {
     _Atomic bool has_history;
     char *name; /* for error texts; NULL: none */
 
-    _Atomic uint32_t n_fences; /* last_write and reads; changed under the lock */
-    pthread_mutex_t lock;
+    /* Changed under the lock that storage.c has for this storage. */
+    _Atomic uint32_t n_fences; /* last_write and reads */
     struct fence *last_write;
     struct fence *reads;
 };

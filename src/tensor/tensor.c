@@ -16,15 +16,14 @@
 
 /* Making ----------------------------------------------------------------------------------------------- */
 
-shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const struct layout *layout,
-                           shoal_tensor **tensor_out)
+/* tensor_create for a layout whose elements were counted. */
+static shoal_status create_counted(struct storage *storage, shoal_dtype dtype, const struct layout *layout,
+                                   int64_t count, shoal_tensor **tensor_out)
 {
-    int64_t count = 0;
-    shoal_status status = layout_count(layout->n_dims, layout->shape, &count);
-    shoal_tensor *tensor = status == SHOAL_OK ? mem_alloc(sizeof(*tensor)) : NULL;
+    shoal_tensor *tensor = mem_alloc(sizeof(*tensor));
     if (!tensor) {
         storage_unref(storage);
-        return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;
+        return SHOAL_ERR_NO_MEMORY;
     }
     atomic_init(&tensor->references, 1);
     tensor->dtype = dtype;
@@ -41,9 +40,21 @@ shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const str
     return SHOAL_OK;
 }
 
+shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const struct layout *layout,
+                           shoal_tensor **tensor_out)
+{
+    int64_t count = 0;
+    shoal_status status = layout_count(layout->n_dims, layout->shape, &count);
+    if (status != SHOAL_OK) {
+        storage_unref(storage);
+        return status;
+    }
+    return create_counted(storage, dtype, layout, count, tensor_out);
+}
+
 static shoal_status count_bytes(shoal_dtype dtype, int64_t count, size_t *bytes_out)
 {
-    size_t bytes;
+    size_t bytes = 0;
     if (!mem_multiply((size_t)count, dtype_bytes(dtype), &bytes) || bytes > PTRDIFF_MAX) {
         return error_set(SHOAL_ERR_INVALID,
                          "shape: %" PRId64 " elements of %s are more bytes than can be addressed", count,
@@ -57,7 +68,7 @@ shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_d
                                  shoal_tensor **tensor_out)
 {
     int64_t count;
-    size_t bytes;
+    size_t bytes = 0;
     TRY(dtype_check(dtype, "dtype"));
     TRY(layout_count(n_dims, shape, &count));
     TRY(count_bytes(dtype, count, &bytes));
@@ -68,7 +79,7 @@ shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_d
     layout_fill_strides(n_dims, layout.shape, layout.strides);
     struct storage *storage;
     TRY(storage_create(device, bytes, &storage));
-    return tensor_create(storage, dtype, &layout, tensor_out);
+    return create_counted(storage, dtype, &layout, count, tensor_out);
 }
 
 shoal_status tensor_check_bounds(size_t storage_bytes, shoal_dtype dtype, const struct layout *layout)
@@ -102,7 +113,7 @@ static shoal_status create_from_memory(void *data, shoal_dtype dtype, int n_dims
                                        const int64_t *strides, shoal_tensor **tensor_out)
 {
     int64_t count;
-    size_t bytes;
+    size_t bytes = 0;
     TRY(dtype_check(dtype, "dtype"));
     TRY(layout_count(n_dims, shape, &count));
     TRY(count_bytes(dtype, count, &bytes));
