@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * kernel_sum_nd. The source is seen as panels: columns are the innermost kept dimension, rows the innermost
+ * reduced one. Every column has an accumulator on the stack that starts at +0; panels are added in the
+ * row-major order of the reduced dimensions, so that each sum has one order of additions, whatever the
+ * layout. Within a panel the loops run along the memory: several rows into a block of accumulators where
+ * columns are neighbours, several columns side by side where they are not.
+ */
+#include "kernel/kernel.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "kernel/element.h"
+#include "kernel/iterate.h"
+
+enum {
+    BLOCK_COLUMNS = 256,
+    LANES = 8,          /* columns that are added side by side */
+    MIN_ROW_COLUMNS = 8 /* fewer columns do not pay a loop per row */
+};
+
+/* Strides in bytes. */
+struct panel {
+    const char *src;
+    int64_t n_columns;
+    int64_t column_stride;
+    int64_t n_rows;
+    int64_t row_stride;
+};
+
+/* Accumulators by kind --------------------------------------------------------------------------------- */
+
+typedef double sum_FLOAT;
+typedef uint64_t sum_SIGNED;
+typedef uint64_t sum_UNSIGNED;
+typedef uint64_t sum_BOOLEAN;
+typedef struct dtype_c128 sum_COMPLEX;
+
+union sums {
+    double real[BLOCK_COLUMNS];
+    uint64_t integer[BLOCK_COLUMNS];
+    struct dtype_c128 complex_[BLOCK_COLUMNS];
+};
+
+static inline double plus_FLOAT(double sum, double value)
+{
+    return sum + value;
+}
+
+static inline uint64_t plus_SIGNED(uint64_t sum, uint64_t value)
+{
+    return sum + value;
+}
+
+static inline uint64_t plus_UNSIGNED(uint64_t sum, uint64_t value)
+{
+    return sum + value;
+}
+
+static inline uint64_t plus_BOOLEAN(uint64_t sum, uint64_t value)
+{
+    return sum | value;
+}
+
+static inline struct dtype_c128 plus_COMPLEX(struct dtype_c128 sum, struct dtype_c128 value)
+{
+    return (struct dtype_c128){.re = sum.re + value.re, .im = sum.im + value.im};
+}
+
+#define WIDEN_FLOAT(NAME, element) (double)element_load_##NAME(element)
+#define WIDEN_SIGNED(NAME, element) (uint64_t)(element)
+#define WIDEN_UNSIGNED(NAME, element) (uint64_t)(element)
+#define WIDEN_BOOLEAN(NAME, element) (uint64_t)((element) != 0)
+#define WIDEN_COMPLEX(NAME, element)                           \
+    (struct dtype_c128)                                        \
+    {                                                          \
+        .re = (double)(element).re, .im = (double)(element).im \
+    }
+
+/* Adding a panel --------------------------------------------------------------------------------------- */
+
+#define ADD(NAME, kind)                                                                              \
+    static inline sum_##kind add_element_##NAME(sum_##kind sum, const char *element)                 \
+    {                                                                                                \
+        return plus_##kind(sum, WIDEN_##kind(NAME, *(const element_##NAME *)(const void *)element)); \
+    }                                                                                                \
+                                                                                                     \
+    static void add_rows_##NAME(sum_##kind *sums, const struct panel *panel)                         \
+    {                                                                                                \
+        const int64_t bytes = sizeof(element_##NAME);                                                \
+        const int64_t step = panel->row_stride;                                                      \
+        const char *src = panel->src;                                                                \
+        int64_t row = 0;                                                                             \
+        for (; row + 4 <= panel->n_rows; row += 4) {                                                 \
+            for (int64_t i = 0; i < panel->n_columns; i++) {                                         \
+                const char *first = src + i * bytes;                                                 \
+                sum_##kind sum = add_element_##NAME(sums[i], first);                                 \
+                sum = add_element_##NAME(sum, first + step);                                         \
+                sum = add_element_##NAME(sum, first + 2 * step);                                     \
+                sums[i] = add_element_##NAME(sum, first + 3 * step);                                 \
+            }                                                                                        \
+            src += 4 * step;                                                                         \
+        }                                                                                            \
+        for (; row < panel->n_rows; row++) {                                                         \
+            for (int64_t i = 0; i < panel->n_columns; i++) {                                         \
+                sums[i] = add_element_##NAME(sums[i], src + i * bytes);                              \
+            }                                                                                        \
+            src += step;                                                                             \
+        }                                                                                            \
+    }                                                                                                \
+                                                                                                     \
+    static void add_columns_##NAME(sum_##kind *sums, const struct panel *panel)                      \
+    {                                                                                                \
+        int64_t column = 0;                                                                          \
+        for (; column + LANES <= panel->n_columns; column += LANES) {                                \
+            sum_##kind lanes[LANES];                                                                 \
+            memcpy(lanes, sums + column, sizeof(lanes));                                             \
+            const char *src = panel->src + column * panel->column_stride;                            \
+            for (int64_t row = 0; row < panel->n_rows; row++) {                                      \
+                for (int64_t i = 0; i < LANES; i++) {                                                \
+                    lanes[i] = add_element_##NAME(lanes[i], src + i * panel->column_stride);         \
+                }                                                                                    \
+                src += panel->row_stride;                                                            \
+            }                                                                                        \
+            memcpy(sums + column, lanes, sizeof(lanes));                                             \
+        }                                                                                            \
+        for (; column < panel->n_columns; column++) {                                                \
+            const char *src = panel->src + column * panel->column_stride;                            \
+            sum_##kind sum = sums[column];                                                           \
+            for (int64_t row = 0; row < panel->n_rows; row++) {                                      \
+                sum = add_element_##NAME(sum, src + row * panel->row_stride);                        \
+            }                                                                                        \
+            sums[column] = sum;                                                                      \
+        }                                                                                            \
+    }                                                                                                \
+                                                                                                     \
+    static void add_##NAME(void *sums, const struct panel *panel)                                    \
+    {                                                                                                \
+        if (panel->column_stride == sizeof(element_##NAME) && panel->n_columns >= MIN_ROW_COLUMNS) { \
+            add_rows_##NAME(sums, panel);                                                            \
+        } else {                                                                                     \
+            add_columns_##NAME(sums, panel);                                                         \
+        }                                                                                            \
+    }
+
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) ADD(NAME, kind)
+#include "tensor/dtypes.def"
+#undef DTYPE
+
+/* Writing the sums ------------------------------------------------------------------------------------- */
+
+static inline double round_sum_F64(double sum)
+{
+    return sum;
+}
+
+static inline float round_sum_F32(double sum)
+{
+    return (float)sum;
+}
+
+static inline uint16_t round_sum_F16(double sum)
+{
+    return half_f64_to_f16(sum);
+}
+
+static inline uint16_t round_sum_BF16(double sum)
+{
+    return half_f64_to_bf16(sum);
+}
+
+#define round_sum_C64 round_sum_F32
+#define round_sum_C128 round_sum_F64
+
+static inline int64_t divide_signed(int64_t sum, int64_t divisor)
+{
+    if (divisor == 0) {
+        return sum;
+    }
+    return divisor == -1 ? (int64_t) - (uint64_t)sum : sum / divisor;
+}
+
+static inline uint64_t divide_unsigned(uint64_t sum, int64_t divisor)
+{
+    return divisor == 0 ? sum : sum / (uint64_t)divisor;
+}
+
+static inline double divide_real(double sum, int64_t divisor)
+{
+    return divisor == 0 ? sum : sum / (double)divisor;
+}
+
+/* The sum wraps in the dtype before it is divided. */
+#define FINISH_FLOAT(NAME, ctype, sum) round_sum_##NAME(divide_real(sum, divisor))
+#define FINISH_SIGNED(NAME, ctype, sum) (ctype) divide_signed((ctype)(sum), divisor)
+#define FINISH_UNSIGNED(NAME, ctype, sum) (ctype) divide_unsigned((ctype)(sum), divisor)
+#define FINISH_BOOLEAN(NAME, ctype, sum) (ctype)(sum)
+#define FINISH_COMPLEX(NAME, ctype, sum)                        \
+    (ctype)                                                     \
+    {                                                           \
+        .re = round_sum_##NAME(divide_real((sum).re, divisor)), \
+        .im = round_sum_##NAME(divide_real((sum).im, divisor))  \
+    }
+
+#define FINISH(NAME, ctype, kind)                                                                          \
+    static void finish_##NAME(char *dst, int64_t stride, const void *sums, int64_t count, int64_t divisor) \
+    {                                                                                                      \
+        const sum_##kind *from = sums;                                                                     \
+        (void)divisor;                                                                                     \
+        for (int64_t i = 0; i < count; i++) {                                                              \
+            *(element_##NAME *)(void *)(dst + i * stride) = FINISH_##kind(NAME, ctype, from[i]);           \
+        }                                                                                                  \
+    }
+
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) FINISH(NAME, ctype, kind)
+#include "tensor/dtypes.def"
+#undef DTYPE
+
+static const struct sum_row {
+    void (*add)(void *sums, const struct panel *panel);
+    void (*finish)(char *dst, int64_t stride, const void *sums, int64_t count, int64_t divisor);
+} sum_rows[DTYPE_COUNT] = {
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) \
+    [SHOAL_##NAME] = {.add = add_##NAME, .finish = finish_##NAME},
+#include "tensor/dtypes.def"
+#undef DTYPE
+};
+
+/* Shapes ----------------------------------------------------------------------------------------------- */
+
+/* The dimensions whose is_reduced equals `wanted`: their number, sizes, and strides of one operand. */
+static int select_dims(int n_dims, const int64_t *values, const bool *is_reduced, bool wanted, int64_t *out)
+{
+    int n_selected = 0;
+    for (int i = 0; i < n_dims; i++) {
+        if (is_reduced[i] == wanted) {
+            out[n_selected++] = values[i];
+        }
+    }
+    return n_selected;
+}
+
+/* The source over the reduced dimensions, in row-major order. */
+static void begin_reduced(struct iterate_space *reduced, struct kernel_operand src, size_t bytes, int n_dims,
+                          const int64_t *shape, const bool *is_reduced)
+{
+    int64_t sizes[SHOAL_MAX_DIMS];
+    int64_t strides[SHOAL_MAX_DIMS];
+    int n_reduced = select_dims(n_dims, shape, is_reduced, true, sizes);
+    select_dims(n_dims, src.strides, is_reduced, true, strides);
+    iterate_begin(reduced, n_reduced, sizes);
+    iterate_add(reduced, (struct kernel_operand){.data = src.data, .strides = strides}, bytes);
+    iterate_merge(reduced);
+}
+
+/* Source and destination over the kept dimensions. */
+static void begin_kept(struct iterate_space *kept, const struct kernel_operand operands[2], size_t bytes,
+                       int n_dims, const int64_t *shape, const bool *is_reduced)
+{
+    int64_t sizes[SHOAL_MAX_DIMS];
+    int64_t strides[SHOAL_MAX_DIMS];
+    int n_kept = select_dims(n_dims, shape, is_reduced, false, sizes);
+    iterate_begin(kept, n_kept, sizes);
+    for (int k = 0; k < 2; k++) {
+        select_dims(n_dims, operands[k].strides, is_reduced, false, strides);
+        iterate_add(kept, (struct kernel_operand){.data = operands[k].data, .strides = strides}, bytes);
+    }
+    iterate_arrange(kept);
+}
+
+/* Nothing was added anywhere: zeros, unless there are no sums either. */
+static void store_empty_sums(shoal_dtype dtype, struct kernel_operand dst, int n_dims, const int64_t *shape,
+                             const bool *is_reduced)
+{
+    int64_t kept_shape[SHOAL_MAX_DIMS];
+    for (int i = 0; i < n_dims; i++) {
+        kept_shape[i] = is_reduced[i] ? 1 : shape[i];
+    }
+    kernel_fill_nd(dtype, dst, n_dims, kept_shape, (struct kernel_scalar){.is_integer = true, .integer = 0});
+}
+
+/* One block of columns, over all reduced dimensions. `panel` has its src, columns and strides. */
+static void sum_block(const struct sum_row *row, struct panel panel, struct iterate_space *reduced,
+                      union sums *sums)
+{
+    memset(sums, 0, (size_t)panel.n_columns * sizeof(sums->complex_[0]));
+    reduced->operands[0].data = (char *)(uintptr_t)panel.src;
+    do {
+        panel.src = reduced->operands[0].data;
+        row->add(sums, &panel);
+    } while (iterate_next(reduced, 1));
+}
+
+shoal_status kernel_sum_nd(shoal_dtype dtype, struct kernel_operand dst, struct kernel_operand src,
+                           int n_dims, const int64_t *shape, const bool *is_reduced, int64_t divisor)
+{
+    if (dtype == SHOAL_BOOL && divisor != 0) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the mean is not offered for bool");
+    }
+    if (iterate_is_empty(n_dims, shape)) {
+        store_empty_sums(dtype, dst, n_dims, shape, is_reduced);
+        return SHOAL_OK;
+    }
+    const struct sum_row *row = &sum_rows[dtype];
+    const struct kernel_operand operands[] = {src, dst};
+    struct iterate_space kept;
+    struct iterate_space reduced;
+    union sums sums;
+    begin_kept(&kept, operands, dtype_bytes(dtype), n_dims, shape, is_reduced);
+    begin_reduced(&reduced, src, dtype_bytes(dtype), n_dims, shape, is_reduced);
+    int64_t n_columns = kept.shape[kept.n_dims - 1];
+    int64_t dst_stride = kept.operands[1].strides[kept.n_dims - 1];
+    struct panel panel = {.column_stride = kept.operands[0].strides[kept.n_dims - 1],
+                          .n_rows = reduced.shape[reduced.n_dims - 1],
+                          .row_stride = reduced.operands[0].strides[reduced.n_dims - 1]};
+    do {
+        for (int64_t column = 0; column < n_columns; column += BLOCK_COLUMNS) {
+            panel.src = kept.operands[0].data + column * panel.column_stride;
+            panel.n_columns = n_columns - column < BLOCK_COLUMNS ? n_columns - column : BLOCK_COLUMNS;
+            sum_block(row, panel, &reduced, &sums);
+            row->finish(kept.operands[1].data + column * dst_stride, dst_stride, &sums, panel.n_columns,
+                        divisor);
+        }
+    } while (iterate_next(&kept, 1));
+    return SHOAL_OK;
+}
