@@ -8,7 +8,8 @@
  *   program --list          prints the names
  *
  * Exit code: 0 all passed, 1 something failed, 77 nothing failed and nothing ran, 2 wrong usage.
- * Environment: SHOAL_TEST_SEED, SHOAL_TEST_TIME_SCALE.
+ * Environment: SHOAL_TEST_SEED, SHOAL_TEST_TIME_SCALE (factor for deadlines), SHOAL_TEST_PLAIN_MEMORY (the
+ * library keeps its own allocator).
  */
 #include "harness/harness.h"
 

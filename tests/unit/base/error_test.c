@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/* The thread's error text: exact lengths around the cut, and arguments that point into the text itself. */
+#include "base/error.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "harness/test.h"
+
+TEST(set_gives_status_and_text)
+{
+    CHECK_STATUS(error_set(SHOAL_ERR_STATE, "dim %d of %s", 3, "x"), SHOAL_ERR_STATE);
+    CHECK_STRING(shoal_error_text(), "dim 3 of x");
+    CHECK_STATUS(error_set(SHOAL_ERR_PEER, "short"), SHOAL_ERR_PEER);
+    CHECK_STRING(shoal_error_text(), "short");
+    error_clear();
+    CHECK_STRING(shoal_error_text(), "");
+}
+
+TEST(texts_are_cut_where_they_no_longer_fit)
+{
+    char letters[ERROR_TEXT_BYTES + 10];
+    for (size_t chars = ERROR_TEXT_BYTES - 6; chars < ERROR_TEXT_BYTES + 6; chars++) {
+        memset(letters, 'a', chars);
+        letters[chars] = '\0';
+        (void)error_set(SHOAL_ERR_INVALID, "%s", letters);
+        const char *text = shoal_error_text();
+        bool is_cut = chars >= ERROR_TEXT_BYTES;
+        CHECK_INT(strlen(text), is_cut ? ERROR_TEXT_BYTES - 1 : chars);
+        CHECK_INT(strcmp(text + strlen(text) - 3, "...") == 0, is_cut);
+        CHECK_INT(strspn(text, "a"), is_cut ? ERROR_TEXT_BYTES - 4 : chars);
+    }
+}
+
+TEST(cut_does_not_split_a_character)
+{
+    /* Characters of two bytes, at both parities, so that one of the texts would be cut inside of one. */
+    for (size_t shift = 0; shift < 2; shift++) {
+        char letters[ERROR_TEXT_BYTES + 100];
+        memset(letters, 'a', sizeof letters);
+        for (size_t i = shift; i + 2 < sizeof letters; i += 2) {
+            memcpy(letters + i, "\xC3\xA9", 2);
+        }
+        letters[sizeof letters - 1] = '\0';
+        (void)error_set(SHOAL_ERR_INVALID, "%s", letters);
+        const char *dots = strstr(shoal_error_text(), "...");
+        REQUIRE(dots != NULL);
+        CHECK_INT((unsigned char)dots[-1], 0xA9);
+        CHECK_INT(dots[3], 0);
+    }
+}
+
+TEST(prefix_goes_in_front)
+{
+    (void)error_set(SHOAL_ERR_INVALID, "the cause");
+    CHECK_STATUS(error_prefix(SHOAL_ERR_SYSTEM, "step %d", 4), SHOAL_ERR_SYSTEM);
+    CHECK_STRING(shoal_error_text(), "step 4: the cause");
+    (void)error_prefix(SHOAL_ERR_SYSTEM, "outer");
+    CHECK_STRING(shoal_error_text(), "outer: step 4: the cause");
+    error_clear();
+    (void)error_prefix(SHOAL_ERR_SYSTEM, "alone");
+    CHECK_STRING(shoal_error_text(), "alone");
+}
+
+TEST(prefix_that_makes_the_text_too_long_keeps_its_beginning)
+{
+    char letters[ERROR_TEXT_BYTES];
+    memset(letters, 'x', sizeof letters);
+    letters[sizeof letters - 1] = '\0';
+    (void)error_set(SHOAL_ERR_INVALID, "%s", letters);
+    CHECK_INT(strlen(shoal_error_text()), ERROR_TEXT_BYTES - 1);
+    (void)error_prefix(SHOAL_ERR_INVALID, "op");
+    CHECK(strncmp(shoal_error_text(), "op: xxx", 7) == 0);
+    CHECK_INT(strlen(shoal_error_text()), ERROR_TEXT_BYTES - 1);
+    CHECK_STRING(shoal_error_text() + ERROR_TEXT_BYTES - 5, "x...");
+    /* A prefix that fills the text by itself. */
+    (void)error_prefix(SHOAL_ERR_INVALID, "%s%s", letters, letters);
+    CHECK_STRING(shoal_error_text() + ERROR_TEXT_BYTES - 5, "x...");
+}
+
+TEST(arguments_may_be_the_text_itself)
+{
+    (void)error_set(SHOAL_ERR_INVALID, "first");
+    (void)error_set(SHOAL_ERR_INVALID, "again %s and %s", shoal_error_text(), shoal_error_text() + 2);
+    CHECK_STRING(shoal_error_text(), "again first and rst");
+    (void)error_prefix(SHOAL_ERR_INVALID, "<%s>", shoal_error_text() + 6);
+    CHECK_STRING(shoal_error_text(), "<first and rst>: again first and rst");
+}
+
+TEST(system_errors_can_be_printed)
+{
+    errno = ENOENT;
+    (void)error_set(SHOAL_ERR_SYSTEM, "open: %m");
+    CHECK_ERROR_TEXT(strerror(ENOENT));
+}
+
+static void *write_other_text(void *unused)
+{
+    CHECK_STRING(shoal_error_text(), "");
+    (void)error_set(SHOAL_ERR_INVALID, "of the other thread");
+    return unused;
+}
+
+TEST(each_thread_has_its_text)
+{
+    (void)error_set(SHOAL_ERR_INVALID, "of this thread");
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, write_other_text, NULL) == 0);
+    REQUIRE(pthread_join(thread, NULL) == 0);
+    CHECK_STRING(shoal_error_text(), "of this thread");
+}
