@@ -86,7 +86,10 @@ static inline double round_odd_SIGNED(int64_t value)
     return value < 0 ? -rounded : rounded;
 }
 
-/* An integer that is not exact as a double is far beyond f16: its first rounding does not matter. */
+/*
+ * f32 takes the same way as bf16: clang 14 vectorises a plain (float) of an i64 into two roundings. An integer
+ * that is not exact as a double is far beyond f16: its first rounding does not matter.
+ */
 #define ROUND_TO_FLOATS(WIDE, wide)                        \
     static inline double round_##WIDE##_F64(wide value)    \
     {                                                      \
@@ -94,7 +97,7 @@ static inline double round_odd_SIGNED(int64_t value)
     }                                                      \
     static inline float round_##WIDE##_F32(wide value)     \
     {                                                      \
-        return (float)value;                               \
+        return (float)round_odd_##WIDE(value);             \
     }                                                      \
     static inline uint16_t round_##WIDE##_F16(wide value)  \
     {                                                      \
