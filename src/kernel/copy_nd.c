@@ -47,8 +47,12 @@ struct plane {
 
 /* Moves: one set per element size ---------------------------------------------------------------------- */
 
-/* A tile's side is a cache line of elements, at least eight: every line of both sides is used whole. */
-#define TILE_ELEMS(bytes) (64 / (bytes) > 8 ? 64 / (bytes) : 8)
+/*
+ * A tile has a cache line of columns, at least eight, so that every line of dst is written whole; and several
+ * lines of rows, because the places it reads in src are far from each other.
+ */
+#define TILE_COLUMNS(bytes) (64 / (bytes) > 8 ? 64 / (bytes) : 8)
+#define TILE_ROWS(bytes) (4 * TILE_COLUMNS(bytes))
 
 #define MOVE(bytes)                                                                                      \
     _Static_assert(sizeof(move_##bytes) == (bytes), "moves so many bytes");                              \
@@ -72,7 +76,7 @@ struct plane {
                                                                                                          \
     static inline void transpose_tile_##bytes(struct plane plane, int64_t n_rows, int64_t n_columns)     \
     {                                                                                                    \
-        move_##bytes tile[TILE_ELEMS(bytes)][TILE_ELEMS(bytes)];                                         \
+        move_##bytes tile[TILE_COLUMNS(bytes)][TILE_ROWS(bytes)];                                        \
         for (int64_t column = 0; column < n_columns; column++) {                                         \
             memcpy(tile[column], plane.src + column * plane.src_column_bytes, (size_t)n_rows * (bytes)); \
         }                                                                                                \
@@ -86,19 +90,20 @@ struct plane {
                                                                                                          \
     static void transpose_##bytes(struct plane plane)                                                    \
     {                                                                                                    \
-        const int64_t side = TILE_ELEMS(bytes);                                                          \
-        for (int64_t row = 0; row < plane.n_rows; row += side) {                                         \
-            for (int64_t column = 0; column < plane.n_columns; column += side) {                         \
+        const int64_t max_rows = TILE_ROWS(bytes);                                                       \
+        const int64_t max_columns = TILE_COLUMNS(bytes);                                                 \
+        for (int64_t row = 0; row < plane.n_rows; row += max_rows) {                                     \
+            for (int64_t column = 0; column < plane.n_columns; column += max_columns) {                  \
                 struct plane tile = plane;                                                               \
                 tile.dst += row * plane.dst_row_bytes + column * (bytes);                                \
                 tile.src += row * (bytes) + column * plane.src_column_bytes;                             \
                 int64_t n_rows = plane.n_rows - row;                                                     \
                 int64_t n_columns = plane.n_columns - column;                                            \
-                if (n_rows >= side && n_columns >= side) {                                               \
-                    transpose_tile_##bytes(tile, side, side);                                            \
+                if (n_rows >= max_rows && n_columns >= max_columns) {                                    \
+                    transpose_tile_##bytes(tile, max_rows, max_columns);                                 \
                 } else {                                                                                 \
-                    transpose_tile_##bytes(tile, n_rows < side ? n_rows : side,                          \
-                                           n_columns < side ? n_columns : side);                         \
+                    transpose_tile_##bytes(tile, n_rows < max_rows ? n_rows : max_rows,                  \
+                                           n_columns < max_columns ? n_columns : max_columns);           \
                 }                                                                                        \
             }                                                                                            \
         }                                                                                                \

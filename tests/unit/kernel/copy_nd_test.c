@@ -5,7 +5,7 @@
 #include "oracle.h"
 
 enum {
-    BUFFER_BYTES = 1 << 18,
+    BUFFER_BYTES = 1 << 19,
     ELEMENT_BYTES = 16
 };
 
@@ -100,15 +100,15 @@ TEST(eight_dimensions)
     }
 }
 
-/* Sizes around the tiles of every element size, batched, with and without gaps between rows. */
+/* Sizes around and above the tiles of every element size, batched, with and without gaps between rows. */
 TEST(transposes)
 {
     static const shoal_dtype dtypes[] = {SHOAL_U8,  SHOAL_F16,  SHOAL_F32, SHOAL_F64,
                                          SHOAL_C64, SHOAL_C128, SHOAL_BOOL};
     struct test_random random = test_random_begin(3);
     for (int round = 0; round < 300 && !test_has_failed(); round++) {
-        int64_t rows = 1 + (int64_t)test_random_below(&random, round % 10 == 0 ? 140 : 40);
-        int64_t columns = 1 + (int64_t)test_random_below(&random, 40);
+        int64_t rows = 1 + (int64_t)test_random_below(&random, round % 7 == 0 ? 270 : 70);
+        int64_t columns = 1 + (int64_t)test_random_below(&random, round % 7 == 0 ? 25 : 70);
         int64_t gap = (int64_t)test_random_below(&random, 3);
         struct layout layout = {
             .n_dims = 3,
