@@ -192,6 +192,80 @@ static const char *const binary_names[KERNEL_BINARY_COUNT] = {
     [KERNEL_DIV] = "div",
 };
 
+/* f16 and bf16 ----------------------------------------------------------------------------------------- */
+
+enum {
+    HALF_BLOCK_ELEMS = 512,
+    HALF_MIN_ELEMS = 32 /* shorter runs do not pay the detour */
+};
+
+/* What to do with a run: `wide` is the f32 function of an f16 or bf16 operator, NULL for other dtypes. */
+struct work {
+    shoal_dtype dtype;
+    run_function *function;
+    run_function *wide;
+};
+
+static bool is_half(shoal_dtype dtype)
+{
+    return dtype == SHOAL_F16 || dtype == SHOAL_BF16;
+}
+
+static struct work make_work(shoal_dtype dtype, run_function *function, run_function *f32_function)
+{
+    return (struct work){.dtype = dtype, .function = function, .wide = is_half(dtype) ? f32_function : NULL};
+}
+
+static bool can_widen(const struct run *run)
+{
+    const int64_t bytes = sizeof(uint16_t);
+    return run->count >= HALF_MIN_ELEMS && run->strides[0] == bytes &&
+           (run->strides[1] == bytes || run->strides[1] == 0) &&
+           (run->strides[2] == bytes || run->strides[2] == 0);
+}
+
+/* The next elements of a source as f32. A stride of 0 means one value, which is there from the start. */
+static void widen(shoal_dtype dtype, float *to, const char **from, int64_t stride, int64_t count)
+{
+    if (stride != 0) {
+        kernel_cast(SHOAL_F32, to, dtype, *from, (size_t)count);
+        *from += count * stride;
+    }
+}
+
+/* Whole blocks are cast by vector instructions, which the loops over single elements are not. */
+static void run_widened(const struct work *work, struct run run)
+{
+    float a[HALF_BLOCK_ELEMS];
+    float b[HALF_BLOCK_ELEMS];
+    float dst[HALF_BLOCK_ELEMS];
+    const int64_t bytes = sizeof(float);
+    struct run block = {.dst = (char *)dst,
+                        .a = (const char *)a,
+                        .b = (const char *)b,
+                        .strides = {bytes, run.strides[1] != 0 ? bytes : 0, run.strides[2] != 0 ? bytes : 0}};
+    kernel_cast(SHOAL_F32, a, work->dtype, run.a, 1);
+    kernel_cast(SHOAL_F32, b, work->dtype, run.b, 1);
+    while (run.count > 0) {
+        block.count = run.count < HALF_BLOCK_ELEMS ? run.count : HALF_BLOCK_ELEMS;
+        widen(work->dtype, a, &run.a, run.strides[1], block.count);
+        widen(work->dtype, b, &run.b, run.strides[2], block.count);
+        work->wide(&block);
+        kernel_cast(work->dtype, run.dst, SHOAL_F32, dst, (size_t)block.count);
+        run.dst += block.count * run.strides[0];
+        run.count -= block.count;
+    }
+}
+
+static inline void do_run(const struct work *work, const struct run *run)
+{
+    if (work->wide && can_widen(run)) {
+        run_widened(work, *run);
+    } else {
+        work->function(run);
+    }
+}
+
 /* Shapes ----------------------------------------------------------------------------------------------- */
 
 /* One run is enough: no dimension, one dimension, or all operands row-major without gaps. */
@@ -211,17 +285,17 @@ static bool find_single_run(struct run *run, const struct kernel_operand *operan
 }
 
 /* Operands: dst, a and, for binary operators, b. */
-static void run_over_shape(run_function *function, shoal_dtype dtype, const struct kernel_operand *operands,
-                           int n_operands, int n_dims, const int64_t *shape)
+static void run_over_shape(const struct work *work, const struct kernel_operand *operands, int n_operands,
+                           int n_dims, const int64_t *shape)
 {
-    size_t bytes = dtype_bytes(dtype);
+    size_t bytes = dtype_bytes(work->dtype);
     struct run run = {.dst = operands[0].data, .a = operands[1].data, .b = operands[n_operands - 1].data};
     if (find_single_run(&run, operands, n_operands, n_dims, shape)) {
         for (int k = 0; k < n_operands; k++) {
             run.strides[k] *= (int64_t)bytes;
         }
         if (run.count > 0) {
-            function(&run);
+            do_run(work, &run);
         }
         return;
     }
@@ -243,7 +317,7 @@ static void run_over_shape(run_function *function, shoal_dtype dtype, const stru
         run.dst = space.operands[0].data;
         run.a = space.operands[1].data;
         run.b = space.operands[n_operands - 1].data;
-        function(&run);
+        do_run(work, &run);
     } while (iterate_next(&space, 1));
 }
 
@@ -257,7 +331,8 @@ shoal_status kernel_binary_nd(enum kernel_binary op, shoal_dtype dtype, struct k
                          shoal_dtype_name(dtype));
     }
     struct kernel_operand operands[] = {dst, a, b};
-    run_over_shape(function, dtype, operands, 3, n_dims, shape);
+    struct work work = make_work(dtype, function, run_sets[SHOAL_F32].binary[op]);
+    run_over_shape(&work, operands, 3, n_dims, shape);
     return SHOAL_OK;
 }
 
@@ -269,7 +344,8 @@ shoal_status kernel_negate_nd(shoal_dtype dtype, struct kernel_operand dst, stru
         return error_set(SHOAL_ERR_UNSUPPORTED, "negate is not offered for %s", shoal_dtype_name(dtype));
     }
     struct kernel_operand operands[] = {dst, a};
-    run_over_shape(function, dtype, operands, 2, n_dims, shape);
+    struct work work = make_work(dtype, function, run_sets[SHOAL_F32].negate);
+    run_over_shape(&work, operands, 2, n_dims, shape);
     return SHOAL_OK;
 }
 
@@ -288,8 +364,30 @@ shoal_status kernel_negate_nd(shoal_dtype dtype, struct kernel_operand dst, stru
     }
 SCALE(F64)
 SCALE(F32)
-SCALE(F16)
-SCALE(BF16)
+
+static void scale_halves(shoal_dtype dtype, char *dst, const char *src, size_t count, double factor)
+{
+    float block[HALF_BLOCK_ELEMS];
+    while (count > 0) {
+        size_t part = count < HALF_BLOCK_ELEMS ? count : HALF_BLOCK_ELEMS;
+        kernel_cast(SHOAL_F32, block, dtype, src, part);
+        scale_F32(block, block, part, factor);
+        kernel_cast(dtype, dst, SHOAL_F32, block, part);
+        src += part * sizeof(uint16_t);
+        dst += part * sizeof(uint16_t);
+        count -= part;
+    }
+}
+
+static void scale_F16(void *dst, const void *src, size_t count, double factor)
+{
+    scale_halves(SHOAL_F16, dst, src, count, factor);
+}
+
+static void scale_BF16(void *dst, const void *src, size_t count, double factor)
+{
+    scale_halves(SHOAL_BF16, dst, src, count, factor);
+}
 
 /* A complex number is scaled as its two components. */
 static const struct scale_row {

@@ -66,125 +66,145 @@ static inline void add_at_bit(uint64_t *bins, unsigned bit, uint64_t value)
     digits[2] += high >> DIGIT_BITS;
 }
 
-/* f32 -------------------------------------------------------------------------------------------------- */
+/* f32, f16 and bf16 ------------------------------------------------------------------------------------ */
 
 enum {
-    F32_EXPONENTS = 256,
-    F32_LANES = 4,               /* tables in turn: neighbours often have one exponent, and would wait */
-    F32_BLOCK = F32_LANES << 16, /* a square is below 2^48, so that 2^16 fit into a sum per exponent */
-    F32_FEW = 128,               /* fewer elements do not pay a table */
+    MAX_EXPONENTS = 256,
+    TABLE_LANES = 4,                 /* tables in turn: neighbours often share an exponent, and would wait */
+    TABLE_BLOCK = TABLE_LANES << 16, /* a square is below 2^48, so that 2^16 fit into a sum per exponent */
+    TABLE_FEW = 64                   /* fewer elements do not pay a table */
 };
 
-static inline unsigned f32_exponent(uint32_t bits)
+/* A float of at most 24 bits: exponent fields e > 0 mean (2^mantissa_bits + m) * 2^(e - bias). */
+struct format {
+    unsigned mantissa_bits;
+    unsigned n_exponents;
+    unsigned bias;
+};
+
+static const struct format f32_format = {.mantissa_bits = 23, .n_exponents = 256, .bias = 150};
+static const struct format f16_format = {.mantissa_bits = 10, .n_exponents = 32, .bias = 25};
+static const struct format bf16_format = {.mantissa_bits = 7, .n_exponents = 256, .bias = 134};
+
+static inline unsigned exponent_of(struct format format, uint32_t bits)
 {
-    return (bits >> 23) & 0xff;
+    return (bits >> format.mantissa_bits) & (format.n_exponents - 1);
 }
 
-/* Without the bit of normal numbers an exponent of 0 is the same scale as an exponent of 1. */
-static inline uint64_t f32_square(uint32_t bits)
+static inline uint32_t fraction_of(struct format format, uint32_t bits)
 {
-    uint64_t mantissa = (bits & 0x7fffff) | (uint32_t)(f32_exponent(bits) != 0) << 23;
+    return bits & ((1u << format.mantissa_bits) - 1);
+}
+
+/* Without the leading bit of normal numbers an exponent field of 0 has the scale of 1. */
+static inline uint64_t square_of(struct format format, uint32_t bits)
+{
+    uint32_t leading = (uint32_t)(exponent_of(format, bits) != 0) << format.mantissa_bits;
+    uint64_t mantissa = fraction_of(format, bits) | leading;
     return mantissa * mantissa;
 }
 
-static inline unsigned f32_bit(unsigned exponent)
+static inline unsigned bit_of(struct format format, unsigned exponent)
 {
     unsigned scale = exponent == 0 ? 1 : exponent;
-    return 2 * scale - 2 * 150 + UNIT_BIT;
+    return UNIT_BIT + 2 * scale - 2 * format.bias;
 }
 
-static void count_f32_specials(struct kernel_squares *squares, const element_F32 *src, size_t count)
+static inline uint32_t load_bits_F32(const void *src, size_t index)
+{
+    return half_f32_bits(((const element_F32 *)src)[index]);
+}
+
+static inline uint32_t load_bits_half(const void *src, size_t index)
+{
+    return ((const element_F16 *)src)[index];
+}
+
+typedef uint32_t load_function(const void *src, size_t index);
+
+static inline void count_specials(struct kernel_squares *squares, struct format format, load_function *load,
+                                  const void *src, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        uint32_t bits = half_f32_bits(src[i]);
-        if (f32_exponent(bits) == 255) {
-            squares->bins[(bits & 0x7fffff) == 0 ? INFINITIES : NANS]++;
+        uint32_t bits = load(src, i);
+        if (exponent_of(format, bits) == format.n_exponents - 1) {
+            squares->bins[fraction_of(format, bits) == 0 ? INFINITIES : NANS]++;
         }
     }
 }
 
-static void add_few_f32(struct kernel_squares *squares, const element_F32 *src, size_t count)
+static inline void add_few(struct kernel_squares *squares, struct format format, load_function *load,
+                           const void *src, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        uint32_t bits = half_f32_bits(src[i]);
-        unsigned exponent = f32_exponent(bits);
-        if (exponent < 255) {
-            add_at_bit(squares->bins, f32_bit(exponent), f32_square(bits));
+        uint32_t bits = load(src, i);
+        unsigned exponent = exponent_of(format, bits);
+        if (exponent < format.n_exponents - 1) {
+            add_at_bit(squares->bins, bit_of(format, exponent), square_of(format, bits));
         }
     }
-    count_f32_specials(squares, src, count);
+    count_specials(squares, format, load, src, count);
 }
 
-static void add_f32_block(struct kernel_squares *squares, const element_F32 *src, size_t count)
+static inline void add_block(struct kernel_squares *squares, struct format format, load_function *load,
+                             const void *src, size_t count)
 {
-    uint64_t sums[F32_LANES][F32_EXPONENTS];
-    memset(sums, 0, sizeof(sums));
+    uint64_t sums[TABLE_LANES][MAX_EXPONENTS];
+    for (size_t lane = 0; lane < TABLE_LANES; lane++) {
+        memset(sums[lane], 0, format.n_exponents * sizeof(sums[lane][0]));
+    }
     size_t i = 0;
-    for (; i + F32_LANES <= count; i += F32_LANES) {
-        for (size_t lane = 0; lane < F32_LANES; lane++) {
-            uint32_t bits = half_f32_bits(src[i + lane]);
-            sums[lane][f32_exponent(bits)] += f32_square(bits);
+    for (; i + TABLE_LANES <= count; i += TABLE_LANES) {
+        for (size_t lane = 0; lane < TABLE_LANES; lane++) {
+            uint32_t bits = load(src, i + lane);
+            sums[lane][exponent_of(format, bits)] += square_of(format, bits);
         }
     }
     for (; i < count; i++) {
-        uint32_t bits = half_f32_bits(src[i]);
-        sums[0][f32_exponent(bits)] += f32_square(bits);
+        uint32_t bits = load(src, i);
+        sums[0][exponent_of(format, bits)] += square_of(format, bits);
     }
-    bool has_specials = false;
-    for (size_t lane = 0; lane < F32_LANES; lane++) {
-        for (unsigned exponent = 0; exponent < 255; exponent++) {
-            add_at_bit(squares->bins, f32_bit(exponent), sums[lane][exponent]);
+    for (unsigned exponent = 0; exponent < format.n_exponents - 1; exponent++) {
+        for (size_t lane = 0; lane < TABLE_LANES; lane++) {
+            if (sums[lane][exponent] != 0) {
+                add_at_bit(squares->bins, bit_of(format, exponent), sums[lane][exponent]);
+            }
         }
-        has_specials = has_specials || sums[lane][255] != 0;
     }
-    if (has_specials) {
-        count_f32_specials(squares, src, count);
-    }
-}
-
-static void add_f32(struct kernel_squares *squares, const void *src, size_t count)
-{
-    const element_F32 *from = src;
-    while (count > 0) {
-        size_t part = count < F32_BLOCK ? count : F32_BLOCK;
-        if (part < F32_FEW) {
-            add_few_f32(squares, from, part);
-        } else {
-            add_f32_block(squares, from, part);
-        }
-        kernel_squares_normalise(squares);
-        from += part;
-        count -= part;
+    const unsigned last = format.n_exponents - 1;
+    if ((sums[0][last] | sums[1][last] | sums[2][last] | sums[3][last]) != 0) {
+        count_specials(squares, format, load, src, count);
     }
 }
 
-/* f16 and bf16 ----------------------------------------------------------------------------------------- */
-
-/* Widening is exact. */
-static void add_halves(struct kernel_squares *squares, shoal_dtype dtype, const void *src, size_t count)
-{
-    float block[4096];
-    const char *from = src;
-    while (count > 0) {
-        size_t part = count < 4096 ? count : 4096;
-        kernel_cast(SHOAL_F32, block, dtype, from, part);
-        add_f32(squares, block, part);
-        from += part * sizeof(uint16_t);
-        count -= part;
+/* Expanded once per format, with the format and the load known to the compiler. */
+#define ADD_SMALL(name, format, load, element)                                            \
+    static void add_##name(struct kernel_squares *squares, const void *src, size_t count) \
+    {                                                                                     \
+        const element *from = src;                                                        \
+        while (count > 0) {                                                               \
+            size_t part = count < TABLE_BLOCK ? count : TABLE_BLOCK;                      \
+            if (part < TABLE_FEW) {                                                       \
+                add_few(squares, format, load, from, part);                               \
+            } else {                                                                      \
+                add_block(squares, format, load, from, part);                             \
+            }                                                                             \
+            kernel_squares_normalise(squares);                                            \
+            from += part;                                                                 \
+            count -= part;                                                                \
+        }                                                                                 \
     }
-}
-
-static void add_f16(struct kernel_squares *squares, const void *src, size_t count)
-{
-    add_halves(squares, SHOAL_F16, src, count);
-}
-
-static void add_bf16(struct kernel_squares *squares, const void *src, size_t count)
-{
-    add_halves(squares, SHOAL_BF16, src, count);
-}
+ADD_SMALL(f32, f32_format, load_bits_F32, element_F32)
+ADD_SMALL(f16, f16_format, load_bits_half, element_F16)
+ADD_SMALL(bf16, bf16_format, load_bits_half, element_BF16)
 
 /* f64 -------------------------------------------------------------------------------------------------- */
+
+enum {
+    F64_LANES = 4, /* sets of bins in turn, for the same reason */
+    F64_FEW = 256,
+    F64_BLOCK = 1 << 28 /* an element adds less than 2^32 to a bin */
+};
 
 static inline void add_f64_element(struct kernel_squares *squares, double value)
 {
@@ -197,20 +217,47 @@ static inline void add_f64_element(struct kernel_squares *squares, double value)
     }
     uint64_t mantissa = fraction | (uint64_t)(exponent != 0) << 52;
     unsigned scale = exponent == 0 ? 1 : exponent;
+    unsigned bit = UNIT_BIT + 2 * scale - 2 * 1075;
+    unsigned shift = bit % DIGIT_BITS;
     unsigned __int128 square = (unsigned __int128)mantissa * mantissa;
-    unsigned bit = 2 * scale - 2 * 1075 + UNIT_BIT;
-    add_at_bit(squares->bins, bit, (uint64_t)square);
-    add_at_bit(squares->bins, bit + 64, (uint64_t)(square >> 64));
+    /* 106 bits and a shift below 32: five digits. */
+    unsigned __int128 low = (unsigned __int128)(uint64_t)square << shift;
+    unsigned __int128 high = ((square >> 64) << shift) + (low >> 64);
+    uint64_t *digits = squares->bins + bit / DIGIT_BITS;
+    digits[0] += (uint64_t)low & DIGIT_MASK;
+    digits[1] += (uint64_t)low >> DIGIT_BITS;
+    digits[2] += (uint64_t)high & DIGIT_MASK;
+    digits[3] += (uint64_t)high >> DIGIT_BITS;
+    digits[4] += (uint64_t)(high >> 64);
+}
+
+static void add_f64_block(struct kernel_squares *squares, const element_F64 *src, size_t count)
+{
+    struct kernel_squares lanes[F64_LANES];
+    memset(lanes, 0, sizeof(lanes));
+    size_t i = 0;
+    for (; i + F64_LANES <= count; i += F64_LANES) {
+        for (size_t lane = 0; lane < F64_LANES; lane++) {
+            add_f64_element(&lanes[lane], src[i + lane]);
+        }
+    }
+    for (; i < count; i++) {
+        add_f64_element(&lanes[0], src[i]);
+    }
+    for (size_t lane = 0; lane < F64_LANES; lane++) {
+        kernel_squares_merge(squares, &lanes[lane]);
+    }
 }
 
 static void add_f64(struct kernel_squares *squares, const void *src, size_t count)
 {
-    /* An element adds less than 2^34 to a digit. */
-    const size_t block = (size_t)1 << 28;
     const element_F64 *from = src;
     while (count > 0) {
-        size_t part = count < block ? count : block;
-        for (size_t i = 0; i < part; i++) {
+        size_t part = count < F64_BLOCK ? count : F64_BLOCK;
+        if (part >= F64_FEW) {
+            add_f64_block(squares, from, part);
+        }
+        for (size_t i = 0; i < part && part < F64_FEW; i++) {
             add_f64_element(squares, from[i]);
         }
         kernel_squares_normalise(squares);

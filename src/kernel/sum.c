@@ -16,8 +16,10 @@
 
 enum {
     BLOCK_COLUMNS = 256,
-    LANES = 8,          /* columns that are added side by side */
-    MIN_ROW_COLUMNS = 8 /* fewer columns do not pay a loop per row */
+    LANES = 8, /* columns that are added side by side */
+    HALF_LINE_ELEMS = 128,
+    HALF_MIN_ELEMS = 32, /* shorter lines do not pay the detour */
+    MIN_ROW_COLUMNS = 8  /* fewer columns do not pay a loop per row */
 };
 
 /* Strides in bytes. */
@@ -147,6 +149,42 @@ static inline struct dtype_c128 plus_COMPLEX(struct dtype_c128 sum, struct dtype
 #define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) ADD(NAME, kind)
 #include "tensor/dtypes.def"
 #undef DTYPE
+
+/* f16 lines are widened by vector instructions first; what lies apart is left to the plain loops. */
+static void add_widened(void *sums, const struct panel *panel)
+{
+    float block[LANES * HALF_LINE_ELEMS];
+    const int64_t bytes = sizeof(uint16_t);
+    bool is_by_rows = panel->column_stride == bytes;
+    int64_t n_lines = is_by_rows ? panel->n_rows : panel->n_columns;
+    int64_t n_elems = is_by_rows ? panel->n_columns : panel->n_rows;
+    int64_t line_stride = is_by_rows ? panel->row_stride : panel->column_stride;
+    const int64_t line_bytes = HALF_LINE_ELEMS * (int64_t)sizeof(float);
+    struct panel part = {.column_stride = is_by_rows ? (int64_t)sizeof(float) : line_bytes,
+                         .row_stride = is_by_rows ? line_bytes : (int64_t)sizeof(float)};
+    part.src = (const char *)block;
+    for (int64_t line = 0; line < n_lines; line += LANES) {
+        int64_t lines = n_lines - line < LANES ? n_lines - line : LANES;
+        for (int64_t first = 0; first < n_elems; first += HALF_LINE_ELEMS) {
+            int64_t elems = n_elems - first < HALF_LINE_ELEMS ? n_elems - first : HALF_LINE_ELEMS;
+            const char *src = panel->src + line * line_stride + first * bytes;
+            for (int64_t i = 0; i < lines; i++) {
+                kernel_cast(SHOAL_F32, block + i * HALF_LINE_ELEMS, SHOAL_F16, src + i * line_stride,
+                            (size_t)elems);
+            }
+            part.n_rows = is_by_rows ? lines : elems;
+            part.n_columns = is_by_rows ? elems : lines;
+            add_F32((double *)sums + (is_by_rows ? first : line), &part);
+        }
+    }
+}
+
+static bool can_widen(const struct panel *panel)
+{
+    const int64_t bytes = sizeof(uint16_t);
+    return (panel->column_stride == bytes && panel->n_columns >= HALF_MIN_ELEMS) ||
+           (panel->row_stride == bytes && panel->n_rows >= HALF_MIN_ELEMS && panel->column_stride != bytes);
+}
 
 /* Writing the sums ------------------------------------------------------------------------------------- */
 
@@ -281,14 +319,18 @@ static void store_empty_sums(shoal_dtype dtype, struct kernel_operand dst, int n
 }
 
 /* One block of columns, over all reduced dimensions. `panel` has its src, columns and strides. */
-static void sum_block(const struct sum_row *row, struct panel panel, struct iterate_space *reduced,
-                      union sums *sums)
+static void sum_block(shoal_dtype dtype, struct panel panel, struct iterate_space *reduced, union sums *sums)
 {
+    bool is_widened = dtype == SHOAL_F16 && can_widen(&panel);
     memset(sums, 0, (size_t)panel.n_columns * sizeof(sums->complex_[0]));
     reduced->operands[0].data = (char *)(uintptr_t)panel.src;
     do {
         panel.src = reduced->operands[0].data;
-        row->add(sums, &panel);
+        if (is_widened) {
+            add_widened(sums, &panel);
+        } else {
+            sum_rows[dtype].add(sums, &panel);
+        }
     } while (iterate_next(reduced, 1));
 }
 
@@ -302,7 +344,6 @@ shoal_status kernel_sum_nd(shoal_dtype dtype, struct kernel_operand dst, struct 
         store_empty_sums(dtype, dst, n_dims, shape, is_reduced);
         return SHOAL_OK;
     }
-    const struct sum_row *row = &sum_rows[dtype];
     const struct kernel_operand operands[] = {src, dst};
     struct iterate_space kept;
     struct iterate_space reduced;
@@ -318,9 +359,9 @@ shoal_status kernel_sum_nd(shoal_dtype dtype, struct kernel_operand dst, struct 
         for (int64_t column = 0; column < n_columns; column += BLOCK_COLUMNS) {
             panel.src = kept.operands[0].data + column * panel.column_stride;
             panel.n_columns = n_columns - column < BLOCK_COLUMNS ? n_columns - column : BLOCK_COLUMNS;
-            sum_block(row, panel, &reduced, &sums);
-            row->finish(kept.operands[1].data + column * dst_stride, dst_stride, &sums, panel.n_columns,
-                        divisor);
+            sum_block(dtype, panel, &reduced, &sums);
+            sum_rows[dtype].finish(kept.operands[1].data + column * dst_stride, dst_stride, &sums,
+                                   panel.n_columns, divisor);
         }
     } while (iterate_next(&kept, 1));
     return SHOAL_OK;
