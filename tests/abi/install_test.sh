@@ -45,7 +45,7 @@ cp program.c program.cc
 
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 read -ra flags <<<"$(pkg-config --cflags --libs shoal)"
-read -ra static_flags <<<"$(pkg-config --static --libs shoal)"
+read -ra static_flags <<<"$(pkg-config --static --libs-only-l --libs-only-other shoal)"
 strict=(-Wall -Wextra -Wpedantic -Werror)
 
 run_shared() {
@@ -62,7 +62,7 @@ run_shared ./cxx17
 echo "C99, libshoal.a"
 mkdir static_only
 cp "$prefix/lib/libshoal.a" static_only/
-cc -std=c99 "${strict[@]}" -I"$prefix/include" program.c -o c99_static -Lstatic_only "${static_flags[@]/-L*/}"
+cc -std=c99 "${strict[@]}" -I"$prefix/include" program.c -o c99_static -Lstatic_only "${static_flags[@]}"
 ./c99_static
 if ldd c99_static | grep libshoal; then
     echo "the static program needs libshoal.so"
