@@ -94,9 +94,9 @@ shoal_status shoal_allocator_set(const shoal_allocator *allocator)
     if (status != SHOAL_OK) {
         return status;
     }
-    /* The claim keeps two callers from writing custom_table at the same time. */
-    if (atomic_load(&table) || atomic_exchange(&is_custom_claimed, true)) {
-        return error_set(SHOAL_ERR_STATE, "the allocator must be set once, before any other call");
+    /* The claim keeps everybody but the first caller from writing custom_table, which may be in use. */
+    if (atomic_exchange(&is_custom_claimed, true)) {
+        return error_set(SHOAL_ERR_STATE, "the allocator can be set only once");
     }
     custom_table = *allocator;
     const shoal_allocator *expected = NULL;

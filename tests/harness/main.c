@@ -32,15 +32,20 @@ enum launcher {
     LAUNCH_PROCESSES
 };
 
+/* For sorting: the tests of a program, in the order of the file. */
+struct entry {
+    const struct test_case *test;
+};
+
 struct totals {
     int n_outcomes[OUTCOME_SKIPPED + 1];
 };
 
 static int compare_lines(const void *a, const void *b)
 {
-    const struct test_case *const *first = a;
-    const struct test_case *const *second = b;
-    return ((*first)->line > (*second)->line) - ((*first)->line < (*second)->line);
+    int first = ((const struct entry *)a)->test->line;
+    int second = ((const struct entry *)b)->test->line;
+    return (first > second) - (first < second);
 }
 
 static void name_test(const struct test_case *test, enum launcher launcher, char *name, size_t name_bytes)
@@ -163,17 +168,17 @@ int main(int argc, char **argv)
         harness_print("seed %llu\n", (unsigned long long)harness_seed());
     }
     size_t n_tests = (size_t)(__stop_test_cases - __start_test_cases);
-    const struct test_case **tests = calloc(n_tests + 1, sizeof *tests);
+    struct entry *tests = calloc(n_tests + 1, sizeof *tests);
     if (!tests) {
         return 2;
     }
     for (size_t i = 0; i < n_tests; i++) {
-        tests[i] = __start_test_cases[i];
+        tests[i].test = __start_test_cases[i];
     }
     qsort(tests, n_tests, sizeof *tests, compare_lines);
     struct totals totals = {{0}};
     for (size_t i = 0; i < n_tests; i++) {
-        visit_test(tests[i], is_listing, argc - first_word, argv + first_word, &totals);
+        visit_test(tests[i].test, is_listing, argc - first_word, argv + first_word, &totals);
     }
     free(tests);
     return is_listing ? 0 : summarize(&totals);

@@ -3,6 +3,7 @@
 #include "base/completion.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -246,6 +247,36 @@ TEST(many_threads_wait)
     }
 }
 
+static void *finish_work(void *context)
+{
+    struct work *work = context;
+    work->result = 42;
+    completion_finish(&work->completion, SHOAL_OK);
+    completion_unref(&work->completion);
+    return NULL;
+}
+
+/* Asking alone must order the result behind the answer, without a wait. */
+TEST(polling_sees_the_result)
+{
+    int n_destroyed = 0;
+    for (int round = 0; round < N_ROUNDS && !test_has_failed(); round++) {
+        struct work *work = create_work(&n_destroyed);
+        REQUIRE(work != NULL);
+        pthread_t thread;
+        (void)completion_ref(&work->completion);
+        REQUIRE(pthread_create(&thread, NULL, finish_work, work) == 0);
+        while (!completion_is_finished(&work->completion)) {
+            (void)sched_yield();
+        }
+        CHECK_INT(work->result, 42);
+        CHECK_OK(completion_result(&work->completion));
+        completion_unref(&work->completion);
+        REQUIRE(pthread_join(thread, NULL) == 0);
+    }
+    CHECK_INT(n_destroyed, N_ROUNDS);
+}
+
 struct counting_listener {
     struct completion_listener base;
     _Atomic int n_calls;
@@ -262,15 +293,6 @@ static void count_call(struct completion_listener *base, struct completion *comp
     struct counting_listener *listener = (struct counting_listener *)base;
     listener->result_seen = ((struct work *)completion)->result;
     atomic_fetch_add(&listener->n_calls, 1);
-}
-
-static void *finish_work(void *context)
-{
-    struct work *work = context;
-    work->result = 42;
-    completion_finish(&work->completion, SHOAL_OK);
-    completion_unref(&work->completion);
-    return NULL;
 }
 
 /* Listening, waiting and finishing at the same moment: every listener is called, once, with the result. */

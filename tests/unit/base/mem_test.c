@@ -198,11 +198,15 @@ TEST(planted_default_table)
 TEST(planted_custom_table)
 {
     REQUIRE_OK(shoal_allocator_set(&custom));
-    /* Two tables could not tell whose a block is. */
-    CHECK_STATUS(shoal_allocator_set(&custom), SHOAL_ERR_STATE);
+    /* Two tables could not tell whose a block is, so a second one must not even be copied. */
+    int n_other_blocks = 0;
+    shoal_allocator other = custom;
+    other.context = &n_other_blocks;
+    CHECK_STATUS(shoal_allocator_set(&other), SHOAL_ERR_STATE);
     void *memory = mem_alloc(5);
     CHECK_INT(n_custom_blocks, 1);
-    CHECK_STATUS(shoal_allocator_set(&custom), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_allocator_set(&other), SHOAL_ERR_STATE);
+    CHECK_INT(n_other_blocks, 0);
     mem_free(memory);
     CHECK_INT(n_custom_blocks, 0);
 }

@@ -60,10 +60,9 @@ static void play(struct ping_pong *game, uint32_t parity)
         struct wait_options options = wait_long();
         options.is_shared = game->is_shared;
         options.may_spin = game->may_spin;
-        for (uint32_t seen = atomic_load(&game->turn); seen != turn; seen = atomic_load(&game->turn)) {
-            if (!CHECK_OK(wait_while_equal(&game->turn, seen, &options))) {
-                return;
-            }
+        /* The word is at my turn or just before it. No other read of it: the wait alone must order `plain`. */
+        if (turn > 0 && !CHECK_OK(wait_while_equal(&game->turn, turn - 1, &options))) {
+            return;
         }
         CHECK_INT(game->plain, turn);
         game->plain = turn + 1;
