@@ -8,16 +8,19 @@
  *
  * as written, each operation rounded in the component's type, and nothing done for infinities or NaN.
  */
+/*
+ * clang warns where a loop does not pay to vectorise, while ELEMENT_LOOP only permits it. With -g it finds the
+ * loops in the first inclusion of dtypes.def, so that this stands before all others.
+ */
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed"
+#endif
+
 #include "kernel/kernel.h"
 
 #include "base/error.h"
 #include "kernel/element.h"
 #include "kernel/iterate.h"
-
-/* clang warns where a loop does not pay to vectorise; ELEMENT_LOOP only permits it. */
-#if defined(__clang__)
-#pragma clang diagnostic ignored "-Wpass-failed"
-#endif
 
 /* One element ------------------------------------------------------------------------------------------ */
 
