@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/name.h"
+#include "base/struct_size.h"
 #include "base/try.h"
 #include "op/rows.h"
 
@@ -137,31 +138,6 @@ uint32_t shoal_op_flags(const shoal_op *op)
 
 /* Registering ------------------------------------------------------------------------------------------- */
 
-/* The caller's struct in the size this library knows: what an older caller lacks is zero. */
-static shoal_status read_definition(const shoal_op_definition *given, shoal_op_definition *definition)
-{
-    if (!given) {
-        return error_set(SHOAL_ERR_INVALID, "op_register: definition is NULL");
-    }
-    if (given->struct_size < sizeof(size_t)) {
-        return error_set(SHOAL_ERR_INVALID,
-                         "op_register: struct_size is %zu; set it to sizeof(shoal_op_definition)",
-                         given->struct_size);
-    }
-    size_t known = given->struct_size < sizeof(*definition) ? given->struct_size : sizeof(*definition);
-    *definition = (shoal_op_definition){.struct_size = 0};
-    memcpy(definition, given, known);
-    const char *tail = (const char *)given + known;
-    for (size_t i = known; i < given->struct_size; i++) {
-        if (*tail++ != 0) {
-            return error_set(SHOAL_ERR_UNSUPPORTED,
-                             "op_register: the definition uses byte %zu, which this library does not know",
-                             i);
-        }
-    }
-    return SHOAL_OK;
-}
-
 static shoal_status check_name(const char *name)
 {
     if (!name || !isalpha((unsigned char)name[0])) {
@@ -257,7 +233,7 @@ shoal_status shoal_op_register(const shoal_op_definition *given, const shoal_op 
 {
     shoal_op_definition definition;
     error_clear();
-    TRY(read_definition(given, &definition));
+    TRY(struct_size_read("op_register: definition", given, sizeof(size_t), &definition, sizeof(definition)));
     TRY(check_definition(&definition));
     struct registered *entry = mem_alloc_zeroed(1, sizeof(*entry));
     if (!entry) {
