@@ -3,8 +3,7 @@
  * Packing tensors into one row per rank (chunk-cat) and unpacking rows into tensors (split-copy), both in one
  * pass: every piece is contiguous on both sides, and is copied or cast straight to its place.
  *
- * The destination is written from front to back when packing, the source read so when unpacking. Whether to
- * bypass the cache depends on the size of the whole, not of the piece.
+ * Whether to bypass the cache depends on the size of the whole, not of the piece.
  */
 #include "kernel/kernel.h"
 
@@ -13,12 +12,14 @@
 
 #include <string.h>
 
-/* How pieces are moved: with a function of the vector table where it has one, otherwise with kernel_cast. */
+/* How pieces are moved: `copy` bytes past the cache, or else memcpy them where `is_copy`, or else with `cast`
+   of the vector table, or else with kernel_cast. */
 struct mover {
     shoal_dtype dst_dtype;
     shoal_dtype src_dtype;
     size_t dst_element_bytes;
     size_t src_element_bytes;
+    bool is_copy;
     simd_copy_function *copy;
     simd_cast_function *cast;
 };
@@ -53,13 +54,13 @@ static struct mover make_mover(shoal_dtype dst_dtype, shoal_dtype src_dtype, int
                           .src_dtype = src_dtype,
                           .dst_element_bytes = dtype_bytes(dst_dtype),
                           .src_element_bytes = dtype_bytes(src_dtype)};
-    const struct simd_table *table = simd_table();
     bool is_stream = simd_is_streaming((size_t)dst_elems * mover.dst_element_bytes);
     /* Casting bool to bool makes bytes 0 or 1, so it is no copy. */
-    if (dst_dtype == src_dtype && dst_dtype != SHOAL_BOOL) {
-        mover.copy = is_stream ? table->copy_stream : table->copy;
-    } else {
+    mover.is_copy = dst_dtype == src_dtype && dst_dtype != SHOAL_BOOL;
+    if (!mover.is_copy) {
         mover.cast = find_cast(dst_dtype, src_dtype, is_stream);
+    } else if (is_stream) {
+        mover.copy = simd_table()->copy_stream;
     }
     return mover;
 }
@@ -68,6 +69,8 @@ static void move_piece(const struct mover *mover, void *dst, const void *src, si
 {
     if (mover->copy) {
         mover->copy(dst, src, count * mover->dst_element_bytes);
+    } else if (mover->is_copy) {
+        memcpy(dst, src, count * mover->dst_element_bytes);
     } else if (mover->cast) {
         mover->cast(dst, src, count);
     } else {
@@ -92,43 +95,45 @@ int64_t kernel_pack_row_elems(const struct kernel_pack_item *items, size_t n_ite
     return elems;
 }
 
-/* Chunk `rank` of an item, then zeros; returns where the next item's begins. All zero bits are zero in every
-   dtype. */
-static char *pack_chunk(const struct mover *mover, char *dst, const struct kernel_pack_item *item,
-                        int64_t n_ranks, int64_t rank)
+/* Chunk `rank` of an item, then zeros. All zero bits are zero in every dtype. */
+static void pack_chunk(const struct mover *mover, char *dst, const struct kernel_pack_item *item,
+                       int64_t chunk_rows, int64_t rank)
 {
-    int64_t chunk_rows = find_chunk_rows(item->rows, n_ranks);
-    int64_t left_rows = 0;
-    /* rank * chunk_rows is beyond the tensor, and may be beyond int64_t, for ranks that get nothing. */
-    if (chunk_rows > 0 && rank <= item->rows / chunk_rows) {
-        left_rows = item->rows - rank * chunk_rows;
+    int64_t filled_rows = 0;
+    int64_t first_row;
+    /* For ranks that get nothing the product is beyond the tensor, and may be beyond int64_t. */
+    if (!__builtin_mul_overflow(rank, chunk_rows, &first_row) && first_row < item->rows) {
+        int64_t left_rows = item->rows - first_row;
+        filled_rows = left_rows < chunk_rows ? left_rows : chunk_rows;
     }
-    int64_t filled_rows = left_rows < chunk_rows ? left_rows : chunk_rows;
-    size_t filled = (size_t)filled_rows * (size_t)item->row_elems;
-    size_t padding = (size_t)(chunk_rows - filled_rows) * (size_t)item->row_elems;
+    size_t row_elems = (size_t)item->row_elems;
+    size_t filled = (size_t)filled_rows * row_elems;
+    size_t padding = (size_t)(chunk_rows - filled_rows) * row_elems;
     if (filled > 0) {
-        size_t first = (size_t)rank * (size_t)chunk_rows * (size_t)item->row_elems;
-        move_piece(mover, dst, (const char *)item->data + first * mover->src_element_bytes, filled);
-        dst += filled * mover->dst_element_bytes;
+        const char *from =
+            (const char *)item->data + (size_t)first_row * row_elems * mover->src_element_bytes;
+        move_piece(mover, dst, from, filled);
     }
     if (padding > 0) {
-        memset(dst, 0, padding * mover->dst_element_bytes);
-        dst += padding * mover->dst_element_bytes;
+        memset(dst + filled * mover->dst_element_bytes, 0, padding * mover->dst_element_bytes);
     }
-    return dst;
 }
 
+/* Item by item: each is read from front to back, and its chunk needs one division. */
 void kernel_pack(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype,
                  const struct kernel_pack_item *items, size_t n_items, int64_t n_ranks, int64_t first_rank,
                  int64_t n_rows)
 {
-    int64_t dst_elems = n_rows * kernel_pack_row_elems(items, n_items, n_ranks);
-    struct mover mover = make_mover(dst_dtype, src_dtype, dst_elems);
-    char *to = dst;
-    for (int64_t row = 0; row < n_rows; row++) {
-        for (size_t i = 0; i < n_items; i++) {
-            to = pack_chunk(&mover, to, &items[i], n_ranks, first_rank + row);
+    int64_t row_elems = kernel_pack_row_elems(items, n_items, n_ranks);
+    struct mover mover = make_mover(dst_dtype, src_dtype, n_rows * row_elems);
+    size_t row_bytes = (size_t)row_elems * mover.dst_element_bytes;
+    char *column = dst;
+    for (size_t i = 0; i < n_items; i++) {
+        int64_t chunk_rows = find_chunk_rows(items[i].rows, n_ranks);
+        for (int64_t row = 0; row < n_rows; row++) {
+            pack_chunk(&mover, column + (size_t)row * row_bytes, &items[i], chunk_rows, first_rank + row);
         }
+        column += (size_t)chunk_rows * (size_t)items[i].row_elems * mover.dst_element_bytes;
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Picks the table: the last row of simd.def that this machine can run, or the row that SHOAL_SIMD names. The
- * choice is made once and never changes.
+ * choice is made once.
  */
 #include "kernel/simd.h"
 
@@ -133,11 +133,12 @@ static const struct simd_table *pick(void)
     return best;
 }
 
+static _Atomic(const struct simd_table *) picked;
+
 const struct simd_table *simd_table(void)
 {
-    /* Only a pointer to a constant is published, and two threads that race pick the same one, so nothing
-       needs to be ordered: relaxed pairs with the relaxed store below. */
-    static _Atomic(const struct simd_table *) picked;
+    /* Only the address of a constant is published, and two threads that race pick the same one, so nothing
+       needs to be ordered. Pairs with the two stores below. */
     const struct simd_table *table = atomic_load_explicit(&picked, memory_order_relaxed);
     if (!table) {
         table = pick();
@@ -145,6 +146,12 @@ const struct simd_table *simd_table(void)
         atomic_store_explicit(&picked, table, memory_order_relaxed);
     }
     return table;
+}
+
+void simd_table_set(const struct simd_table *table)
+{
+    /* Pairs with the load in simd_table. */
+    atomic_store_explicit(&picked, table, memory_order_relaxed);
 }
 
 const char *simd_name(void)

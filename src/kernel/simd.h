@@ -70,6 +70,9 @@ bool simd_is_streaming(size_t output_bytes);
 /* The tables that this machine can run, worst first; index 0 is the plain one. NULL past the last. */
 const struct simd_table *simd_variant(size_t index);
 
+/* For tests and benchmarks: every kernel uses this table from now on. No kernel may be running. */
+void simd_table_set(const struct simd_table *table);
+
 /* For the files of this folder: simd_plain and so on. Only those of this architecture exist. */
 #define SIMD(name, architecture, is_usable) extern const struct simd_table simd_##name;
 #include "kernel/simd.def"

@@ -68,8 +68,8 @@ ALWAYS_INLINE struct pair64 fold64(enum simd_fold fold, struct pair64 folded, st
                               : add64(folded, next);
 }
 
-/* One pair of results; the first two sources come as pointers because a store may change srcs, for all that
-   the compiler knows, and reloading them costs as much as the addition. */
+/* One pair of results. The first two sources come as pointers: a store might change srcs, for all that the
+   compiler knows, and reloading them costs as much as adding. */
 ALWAYS_INLINE struct pair32 reduce_pair32(enum simd_float type, enum simd_fold fold, const void *first,
                                           const void *second, const void *const *srcs, size_t n_srcs,
                                           size_t i)
@@ -125,11 +125,96 @@ ALWAYS_INLINE size_t reduce_pairs64(enum simd_fold fold, bool is_stream, void *d
     return i;
 }
 
+/*
+ * More sources than DIRECT_SRCS are more than the prefetchers follow and, at equal offsets in their pages,
+ * more than a set of the first-level cache holds. They are folded in groups, a block at a time, into a buffer
+ * on the stack: the same additions in the same order.
+ */
+enum {
+    DIRECT_SRCS = 16,
+    GROUP_SRCS = 8,
+    BLOCK_ELEMS = 1024
+};
+
+/* folded = the fold of the group's sources, continuing from what is there unless the group is the first. */
+ALWAYS_INLINE void fold_group32(enum simd_float type, enum simd_fold fold, float *folded, bool is_first,
+                                const void *const *srcs, size_t n_srcs, size_t begin, size_t count)
+{
+    for (size_t i = 0; i < count; i += PAIR32) {
+        struct pair32 pair = is_first ? load32(type, srcs[0], begin + i) : load_f32(folded + i);
+        for (size_t s = is_first ? 1 : 0; s < n_srcs; s++) {
+            pair = fold32(fold, pair, load32(type, srcs[s], begin + i));
+        }
+        store_f32(folded + i, pair);
+    }
+}
+
+ALWAYS_INLINE void fold_group64(enum simd_fold fold, double *folded, bool is_first, const void *const *srcs,
+                                size_t n_srcs, size_t begin, size_t count)
+{
+    for (size_t i = 0; i < count; i += PAIR64) {
+        size_t offset_bytes = (begin + i) * sizeof(double);
+        struct pair64 pair = load_f64(is_first ? (const char *)srcs[0] + offset_bytes : (char *)(folded + i));
+        for (size_t s = is_first ? 1 : 0; s < n_srcs; s++) {
+            pair = fold64(fold, pair, load_f64((const char *)srcs[s] + offset_bytes));
+        }
+        store_f64(folded + i, pair);
+    }
+}
+
+ALWAYS_INLINE size_t reduce_blocks32(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
+                                     const void *const *srcs, size_t n_srcs, size_t begin, size_t end)
+{
+    float folded[BLOCK_ELEMS];
+    size_t count;
+    for (; end - begin >= PAIR32; begin += count) {
+        count = end - begin < BLOCK_ELEMS ? (end - begin) / PAIR32 * PAIR32 : BLOCK_ELEMS;
+        for (size_t s = 0; s < n_srcs; s += GROUP_SRCS) {
+            size_t n_group = n_srcs - s < GROUP_SRCS ? n_srcs - s : GROUP_SRCS;
+            fold_group32(type, fold, folded, s == 0, srcs + s, n_group, begin, count);
+        }
+        for (size_t i = 0; i < count; i += PAIR32) {
+            struct pair32 pair = load_f32(folded + i);
+            pair = fold == SIMD_AVG ? divide32(pair, splat32((float)n_srcs)) : pair;
+            store32(type, is_stream, dst, begin + i, pair);
+        }
+    }
+    return begin;
+}
+
+ALWAYS_INLINE size_t reduce_blocks64(enum simd_fold fold, bool is_stream, void *dst, const void *const *srcs,
+                                     size_t n_srcs, size_t begin, size_t end)
+{
+    double folded[BLOCK_ELEMS];
+    size_t count;
+    for (; end - begin >= PAIR64; begin += count) {
+        count = end - begin < BLOCK_ELEMS ? (end - begin) / PAIR64 * PAIR64 : BLOCK_ELEMS;
+        for (size_t s = 0; s < n_srcs; s += GROUP_SRCS) {
+            size_t n_group = n_srcs - s < GROUP_SRCS ? n_srcs - s : GROUP_SRCS;
+            fold_group64(fold, folded, s == 0, srcs + s, n_group, begin, count);
+        }
+        for (size_t i = 0; i < count; i += PAIR64) {
+            struct pair64 pair = load_f64(folded + i);
+            pair = fold == SIMD_AVG ? divide64(pair, splat64((double)n_srcs)) : pair;
+            (is_stream ? stream_f64 : store_f64)((char *)dst + (begin + i) * sizeof(double), pair);
+        }
+    }
+    return begin;
+}
+
 ALWAYS_INLINE size_t reduce_pairs(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
                                   const void *const *srcs, size_t n_srcs, size_t begin, size_t end)
 {
-    return type == SIMD_F64 ? reduce_pairs64(fold, is_stream, dst, srcs, n_srcs, begin, end)
-                            : reduce_pairs32(type, fold, is_stream, dst, srcs, n_srcs, begin, end);
+    if (n_srcs > DIRECT_SRCS) {
+        return type == SIMD_F64 ? reduce_blocks64(fold, is_stream, dst, srcs, n_srcs, begin, end)
+                                : reduce_blocks32(type, fold, is_stream, dst, srcs, n_srcs, begin, end);
+    }
+    if (type == SIMD_F64) {
+        return reduce_pairs64(fold, is_stream, dst, srcs, n_srcs, begin, end);
+    }
+    /* Two is what rings and trees reduce; as a constant it leaves no loop over the sources. */
+    return n_srcs == 2 ? reduce_pairs32(type, fold, is_stream, dst, srcs, 2, begin, end)
+                       : reduce_pairs32(type, fold, is_stream, dst, srcs, n_srcs, begin, end);
 }
 
 ALWAYS_INLINE void reduce_all(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,

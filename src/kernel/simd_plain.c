@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The table in plain C: what every machine can run, what the other variants call for the few elements that
- * fill no vector, and the definition of the right bits. One element at a time, through memcpy so that any
+ * fill no vector, and the definition of the right bits. Elements are reached through memcpy, so that any
  * alignment is fine; the type and the operator are constants in every expansion.
  */
 #include "kernel/simd.h"
@@ -11,6 +11,10 @@
 #include <string.h>
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+enum {
+    BLOCK_ELEMS = 256
+};
 
 ALWAYS_INLINE size_t element_bytes(enum simd_float type)
 {
@@ -72,37 +76,55 @@ ALWAYS_INLINE double fold_f64(enum simd_fold fold, double folded, double next)
     return folded + next;
 }
 
-ALWAYS_INLINE void reduce_f64(enum simd_fold fold, void *dst, const void *const *srcs, size_t n_srcs,
-                              size_t begin, size_t end)
+/* Block by block, so that the inner loops have one operation and compilers can use what vectors they have. */
+ALWAYS_INLINE void reduce_block_f64(enum simd_fold fold, void *dst, const void *const *srcs, size_t n_srcs,
+                                    size_t begin, size_t count)
 {
-    for (size_t i = begin; i < end; i++) {
-        double folded = load_f64(srcs[0], i);
-        for (size_t s = 1; s < n_srcs; s++) {
-            folded = fold_f64(fold, folded, load_f64(srcs[s], i));
+    double folded[BLOCK_ELEMS];
+    for (size_t i = 0; i < count; i++) {
+        folded[i] = load_f64(srcs[0], begin + i);
+    }
+    for (size_t s = 1; s < n_srcs; s++) {
+        const void *src = srcs[s];
+        for (size_t i = 0; i < count; i++) {
+            folded[i] = fold_f64(fold, folded[i], load_f64(src, begin + i));
         }
-        if (fold == SIMD_AVG) {
-            folded /= (double)n_srcs;
+    }
+    for (size_t i = 0; i < count; i++) {
+        double value = fold == SIMD_AVG ? folded[i] / (double)n_srcs : folded[i];
+        memcpy((char *)dst + (begin + i) * sizeof(value), &value, sizeof(value));
+    }
+}
+
+ALWAYS_INLINE void reduce_block_f32(enum simd_float type, enum simd_fold fold, void *dst,
+                                    const void *const *srcs, size_t n_srcs, size_t begin, size_t count)
+{
+    float folded[BLOCK_ELEMS];
+    for (size_t i = 0; i < count; i++) {
+        folded[i] = load_f32(type, srcs[0], begin + i);
+    }
+    for (size_t s = 1; s < n_srcs; s++) {
+        const void *src = srcs[s];
+        for (size_t i = 0; i < count; i++) {
+            folded[i] = fold_f32(fold, folded[i], load_f32(type, src, begin + i));
         }
-        memcpy((char *)dst + i * sizeof(folded), &folded, sizeof(folded));
+    }
+    for (size_t i = 0; i < count; i++) {
+        store_f32(type, dst, begin + i, fold == SIMD_AVG ? folded[i] / (float)n_srcs : folded[i]);
     }
 }
 
 ALWAYS_INLINE void reduce_any(enum simd_float type, enum simd_fold fold, void *dst, const void *const *srcs,
                               size_t n_srcs, size_t begin, size_t end)
 {
-    if (type == SIMD_F64) {
-        reduce_f64(fold, dst, srcs, n_srcs, begin, end);
-        return;
-    }
-    for (size_t i = begin; i < end; i++) {
-        float folded = load_f32(type, srcs[0], i);
-        for (size_t s = 1; s < n_srcs; s++) {
-            folded = fold_f32(fold, folded, load_f32(type, srcs[s], i));
+    size_t count;
+    for (; begin < end; begin += count) {
+        count = end - begin < BLOCK_ELEMS ? end - begin : BLOCK_ELEMS;
+        if (type == SIMD_F64) {
+            reduce_block_f64(fold, dst, srcs, n_srcs, begin, count);
+        } else {
+            reduce_block_f32(type, fold, dst, srcs, n_srcs, begin, count);
         }
-        if (fold == SIMD_AVG) {
-            folded /= (float)n_srcs;
-        }
-        store_f32(type, dst, i, folded);
     }
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * kernel_pack and kernel_unpack against their definitions, element by element: uneven rows, ranks that get
- * nothing, empty tensors, every pair of dtypes, any alignment, a range of rows.
+ * nothing, empty tensors, every pair of dtypes, any alignment, a range of rows, every vector table.
  */
 #include "kernel/kernel.h"
 
 #include "base/mem.h"
 #include "harness/test.h"
+#include "kernel/simd.h"
 #include "tensor/dtype.h"
 
 #include <stdint.h>
@@ -109,16 +110,27 @@ static void check_pack(struct test_random *random, shoal_dtype dst_dtype, shoal_
     }
 }
 
-TEST(packs_every_pair_of_dtypes)
+/* `check` for all pairs of dtypes, with every vector table that this machine can run. */
+static void check_all_pairs(uint64_t salt, void (*check)(struct test_random *random, shoal_dtype dst_dtype,
+                                                         shoal_dtype src_dtype))
 {
-    struct test_random random = test_random_begin(1);
-    for (int pair = 0; pair < (DTYPE_COUNT - 1) * (DTYPE_COUNT - 1) && !test_has_failed(); pair++) {
-        shoal_dtype dst_dtype = (shoal_dtype)(1 + pair / (DTYPE_COUNT - 1));
-        shoal_dtype src_dtype = (shoal_dtype)(1 + pair % (DTYPE_COUNT - 1));
-        for (int i = 0; i < 8; i++) {
-            check_pack(&random, dst_dtype, src_dtype);
+    struct test_random random = test_random_begin(salt);
+    const struct simd_table *in_use = simd_table();
+    const struct simd_table *table;
+    for (size_t v = 0; (table = simd_variant(v)); v++) {
+        simd_table_set(table);
+        for (int pair = 0; pair < 8 * (DTYPE_COUNT - 1) * (DTYPE_COUNT - 1) && !test_has_failed(); pair++) {
+            int dst_dtype = 1 + pair / 8 / (DTYPE_COUNT - 1);
+            int src_dtype = 1 + pair / 8 % (DTYPE_COUNT - 1);
+            check(&random, (shoal_dtype)dst_dtype, (shoal_dtype)src_dtype);
         }
     }
+    simd_table_set(in_use);
+}
+
+TEST(packs_every_pair_of_dtypes)
+{
+    check_all_pairs(1, check_pack);
 }
 
 TEST(bytes_of_bool_become_0_or_1)
@@ -165,14 +177,7 @@ static void check_unpack(struct test_random *random, shoal_dtype dst_dtype, shoa
 
 TEST(unpacks_every_pair_of_dtypes)
 {
-    struct test_random random = test_random_begin(2);
-    for (int pair = 0; pair < (DTYPE_COUNT - 1) * (DTYPE_COUNT - 1) && !test_has_failed(); pair++) {
-        shoal_dtype dst_dtype = (shoal_dtype)(1 + pair / (DTYPE_COUNT - 1));
-        shoal_dtype src_dtype = (shoal_dtype)(1 + pair % (DTYPE_COUNT - 1));
-        for (int i = 0; i < 8; i++) {
-            check_unpack(&random, dst_dtype, src_dtype);
-        }
-    }
+    check_all_pairs(2, check_unpack);
 }
 
 /* Sizes beyond 2^31 elements, and products that would not fit in 64 bits if they were formed: nothing of

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kernel_reduce for every dtype and operator against arithmetic written out one element at a time. What the
- * vector variants make of it is the matter of simd_test.c.
+ * kernel_reduce for every dtype and operator, with every vector table that this machine can run, against
+ * arithmetic written out one element at a time. Rare bits are the matter of simd_test.c.
  */
 #include "kernel/kernel.h"
 
 #include "base/mem.h"
 #include "harness/test.h"
 #include "kernel/half.h"
+#include "kernel/simd.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
 #include <string.h>
 
 enum {
-    MAX_COUNT = 1100, /* more than one block of any dtype */
+    MAX_COUNT = 1100, /* more than one block of any loop */
     MAX_SRCS = 70,
     MAX_SHIFT = 7,
     MAX_ELEMENT_BYTES = 16,
@@ -27,6 +28,7 @@ __extension__ typedef __int128 wide_integer;
 static unsigned char buffers[MAX_SRCS][BUFFER_BYTES];
 static unsigned char dst_buffer[BUFFER_BYTES];
 static unsigned char expected[BUFFER_BYTES];
+static unsigned char saved[BUFFER_BYTES];
 
 struct reduce_case {
     shoal_reduce op;
@@ -135,7 +137,7 @@ static double fold_real(shoal_reduce op, double a, double b)
 {
     if (op == SHOAL_MIN || op == SHOAL_MAX) {
         if (isnan(a) || isnan(b)) {
-            return NAN;
+            return (double)NAN;
         }
         return (op == SHOAL_MIN ? b < a : b > a) ? b : a;
     }
@@ -180,8 +182,8 @@ static void reduce_reference(const struct reduce_case *one, void *dst, const voi
 /* Values whose sums round, with the special ones among them; integers and bool are any bits. */
 static void fill(struct test_random *random, shoal_dtype dtype, unsigned char *base, size_t count)
 {
-    static const double specials[] = {0.0,      -0.0,      INFINITY, -INFINITY, NAN,
-                                      0x1p-149, -0x1p-126, 65504.0,  1e38};
+    static const double specials[] = {
+        0.0, -0.0, (double)INFINITY, -(double)INFINITY, (double)NAN, 0x1p-149, -0x1p-126, 65504.0, 1e38};
     bool is_complex = dtype_kind(dtype) == DTYPE_KIND_COMPLEX;
     shoal_dtype part = !is_complex ? dtype : dtype == SHOAL_C64 ? SHOAL_F32 : SHOAL_F64;
     size_t part_count = is_complex ? 2 * count : count;
@@ -214,9 +216,9 @@ static void compare(const struct reduce_case *one, const unsigned char *actual)
     for (size_t i = 0; i < part_count; i++) {
         size_t offset = i * dtype_bytes(part);
         if (!is_same(part, actual + offset, expected + offset)) {
-            test_failed(__FILE__, __LINE__, "%s %s: srcs %zu, count %zu, dst is source %zu: element %zu",
-                        shoal_reduce_name(one->op), shoal_dtype_name(one->dtype), one->n_srcs, one->count,
-                        one->in_place, i);
+            test_failed(__FILE__, __LINE__, "%s %s %s: srcs %zu, count %zu, dst is source %zu: element %zu",
+                        simd_name(), shoal_reduce_name(one->op), shoal_dtype_name(one->dtype), one->n_srcs,
+                        one->count, one->in_place, i);
             return;
         }
     }
@@ -235,8 +237,17 @@ static void check_case(struct test_random *random, const struct reduce_case *one
         }
     }
     reduce_reference(one, expected, srcs);
-    CHECK_OK(kernel_reduce(one->op, one->dtype, dst, srcs, one->n_srcs, one->count, one->factor));
-    compare(one, dst);
+    size_t dst_bytes = one->count * dtype_bytes(one->dtype);
+    memcpy(saved, dst, dst_bytes);
+    const struct simd_table *in_use = simd_table();
+    const struct simd_table *table;
+    for (size_t v = 0; (table = simd_variant(v)); v++) {
+        memcpy(dst, saved, dst_bytes);
+        simd_table_set(table);
+        CHECK_OK(kernel_reduce(one->op, one->dtype, dst, srcs, one->n_srcs, one->count, one->factor));
+        compare(one, dst);
+    }
+    simd_table_set(in_use);
 }
 
 static void check_all(struct test_random *random, size_t n_srcs, size_t count)

@@ -14,7 +14,8 @@
 
 enum {
     MAX_COUNT = 130,
-    MAX_SRCS = 9,
+    FEW_SRCS = 9,
+    MAX_SRCS = 40, /* more than are folded directly, and several groups of them */
     MAX_SHIFT = 7, /* bytes off alignment */
     GUARD_BYTES = 128,
     BUFFER_BYTES = MAX_COUNT * 8 + MAX_SHIFT + 2 * GUARD_BYTES,
@@ -326,11 +327,29 @@ TEST(reduces_take_any_count_alignment_and_number_of_sources)
     struct test_random random = test_random_begin(2);
     struct reduce_case one = {.table = NULL};
     for (size_t v = 0; (one.table = simd_variant(v)); v++) {
-        for (int i = 0; i < SIMD_FLOAT_COUNT * SIMD_FOLD_COUNT * MAX_SRCS; i++) {
+        for (int i = 0; i < SIMD_FLOAT_COUNT * SIMD_FOLD_COUNT * FEW_SRCS; i++) {
             one.type = (enum simd_float)(i % SIMD_FLOAT_COUNT);
             one.fold = (enum simd_fold)(i / SIMD_FLOAT_COUNT % SIMD_FOLD_COUNT);
             one.n_srcs = (size_t)i / (SIMD_FLOAT_COUNT * SIMD_FOLD_COUNT) + 1;
             check_reduce_lengths(&random, one);
+        }
+    }
+}
+
+TEST(reduces_take_many_sources)
+{
+    static const size_t numbers[] = {16, 17, 24, 25, MAX_SRCS};
+    struct test_random random = test_random_begin(5);
+    struct reduce_case one = {.table = NULL};
+    for (size_t v = 1; (one.table = simd_variant(v)); v++) {
+        for (size_t i = 0; i < SIMD_FLOAT_COUNT * SIMD_FOLD_COUNT * 5 && !test_has_failed(); i++) {
+            one.type = (enum simd_float)(i % SIMD_FLOAT_COUNT);
+            one.fold = (enum simd_fold)(i / SIMD_FLOAT_COUNT % SIMD_FOLD_COUNT);
+            one.n_srcs = numbers[i / (SIMD_FLOAT_COUNT * SIMD_FOLD_COUNT)];
+            one.end = MAX_COUNT - i % 33;
+            one.in_place = i % 2 ? one.n_srcs : i % one.n_srcs;
+            one.is_stream = i % 2 == 1;
+            check_reduce(&random, &one);
         }
     }
 }
