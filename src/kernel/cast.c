@@ -191,6 +191,13 @@ static cast_function *const stores[WIDE_COUNT][DTYPE_COUNT] = {
     }
 DIRECT(F64, F32, (double)from[i])
 DIRECT(F32, F64, (float)from[i])
+DIRECT(F32, I8, (float)from[i])
+DIRECT(F32, I16, (float)from[i])
+DIRECT(F32, I32, (float)from[i])
+DIRECT(F32, U8, (float)from[i])
+DIRECT(F32, U16, (float)from[i])
+DIRECT(F32, U32, (float)from[i])
+DIRECT(F32, BOOL, from[i] != 0 ? 1.0f : 0.0f)
 DIRECT(BOOL, BOOL, from[i] != 0)
 DIRECT(BOOL, C64, from[i].re != 0 || from[i].im != 0)
 DIRECT(BOOL, C128, from[i].re != 0 || from[i].im != 0)
@@ -212,7 +219,10 @@ static cast_function *const directs[DTYPE_COUNT][DTYPE_COUNT] = {
     [SHOAL_BF16][SHOAL_F32] = cast_F32_BF16,   [SHOAL_F16][SHOAL_F32] = cast_F32_F16,
     [SHOAL_F32][SHOAL_BF16] = cast_BF16_F32,   [SHOAL_F32][SHOAL_F16] = cast_F16_F32,
     [SHOAL_BOOL][SHOAL_BOOL] = cast_BOOL_BOOL, [SHOAL_BOOL][SHOAL_C64] = cast_C64_BOOL,
-    [SHOAL_BOOL][SHOAL_C128] = cast_C128_BOOL,
+    [SHOAL_BOOL][SHOAL_C128] = cast_C128_BOOL, [SHOAL_F32][SHOAL_I8] = cast_I8_F32,
+    [SHOAL_F32][SHOAL_I16] = cast_I16_F32,     [SHOAL_F32][SHOAL_I32] = cast_I32_F32,
+    [SHOAL_F32][SHOAL_U8] = cast_U8_F32,       [SHOAL_F32][SHOAL_U16] = cast_U16_F32,
+    [SHOAL_F32][SHOAL_U32] = cast_U32_F32,     [SHOAL_F32][SHOAL_BOOL] = cast_BOOL_F32,
 };
 
 /* The pairs of two complex dtypes are pairs of their components. */
