@@ -90,7 +90,7 @@ static bool parse_default(struct op_param *param, const char *token)
         if (strlen(token) >= sizeof(param->default_text)) {
             return false;
         }
-        (void)strcpy(param->default_text, token);
+        memcpy(param->default_text, token, strlen(token) + 1);
         value->as.string = param->default_text;
         return true;
     case OP_PARAM_TENSOR:
