@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/refcount.h"
 #include "base/wait.h"
 
 /* What the stack of a finished completion holds; never called. */
@@ -42,18 +43,14 @@ struct completion *completion_create(void)
 struct completion *completion_ref(struct completion *completion)
 {
     if (completion) {
-        /* Relaxed: the caller's own reference already makes the object visible and keeps it alive. */
-        uint32_t before = atomic_fetch_add_explicit(&completion->references, 1, memory_order_relaxed);
-        assert(before > 0 && before < UINT32_MAX);
-        (void)before;
+        refcount_get(&completion->references);
     }
     return completion;
 }
 
 void completion_unref(struct completion *completion)
 {
-    /* Release and acquire: pairs with itself on the threads of the other owners. */
-    if (!completion || atomic_fetch_sub_explicit(&completion->references, 1, memory_order_acq_rel) != 1) {
+    if (!completion || !refcount_put(&completion->references)) {
         return;
     }
     mem_free(completion->text);

@@ -20,7 +20,7 @@
  * - listen pushes with release; finish takes the whole stack and closes it by one exchange (acquire and
  *   release). A listener is therefore either in the stack that finish took, fully written, or its push finds
  *   the stack closed, and then the state, exchanged before, is seen as finished. Each runs exactly once.
- * - unref releases on every decrement and acquires on the last, so destroy sees the writes of all owners.
+ * - References are counted by base/refcount.h, so destroy sees the writes of all owners.
  */
 #ifndef BASE_COMPLETION_H
 #define BASE_COMPLETION_H

@@ -15,6 +15,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/struct_size.h"
+#include "base/try.h"
 #include "shoal/memory.h"
 
 /* The smallest array mem_grow makes, in elements. */
@@ -63,42 +65,19 @@ static const shoal_allocator *choose_table(void)
     return expected;
 }
 
-static shoal_status check_table(const shoal_allocator *allocator)
-{
-    if (!allocator) {
-        return error_set(SHOAL_ERR_INVALID, "allocator is NULL");
-    }
-    if (allocator->struct_size < sizeof(shoal_allocator)) {
-        return error_set(SHOAL_ERR_INVALID, "allocator: struct_size is %zu, expected %zu",
-                         allocator->struct_size, sizeof(shoal_allocator));
-    }
-    const unsigned char *bytes = (const unsigned char *)allocator;
-    for (size_t i = sizeof(shoal_allocator); i < allocator->struct_size; i++) {
-        if (bytes[i] != 0) {
-            return error_set(SHOAL_ERR_UNSUPPORTED,
-                             "allocator: byte %zu is set, but this library knows only %zu bytes", i,
-                             sizeof(shoal_allocator));
-        }
-    }
-    if (!allocator->allocate || !allocator->release) {
-        return error_set(SHOAL_ERR_INVALID, "allocator: %s is NULL",
-                         allocator->allocate ? "release" : "allocate");
-    }
-    return SHOAL_OK;
-}
-
 shoal_status shoal_allocator_set(const shoal_allocator *allocator)
 {
+    shoal_allocator given;
     error_clear();
-    shoal_status status = check_table(allocator);
-    if (status != SHOAL_OK) {
-        return status;
+    TRY(struct_size_read("allocator", allocator, sizeof given, &given, sizeof given));
+    if (!given.allocate || !given.release) {
+        return error_set(SHOAL_ERR_INVALID, "allocator: %s is NULL", given.allocate ? "release" : "allocate");
     }
     /* The claim keeps everybody but the first caller from writing custom_table, which may be in use. */
     if (atomic_exchange(&is_custom_claimed, true)) {
         return error_set(SHOAL_ERR_STATE, "the allocator can be set only once");
     }
-    custom_table = *allocator;
+    custom_table = given;
     const shoal_allocator *expected = NULL;
     /* Release: pairs with the acquire in choose_table. */
     if (!atomic_compare_exchange_strong_explicit(&table, &expected, &custom_table, memory_order_acq_rel,
