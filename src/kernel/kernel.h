@@ -37,8 +37,8 @@ void kernel_copy_nd(shoal_dtype dst_dtype, struct kernel_operand dst, shoal_dtyp
 
 /*
  * Contiguous cast. Float to float rounds to nearest even, keeps subnormals, overflows to infinity, NaN stays
- * NaN. Float to integer truncates toward zero and saturates, NaN gives 0. Integer to integer wraps. To bool:
- * not equal to zero. Real to complex: imaginary 0. Complex to real: the real part.
+ * NaN. Float to integer truncates toward zero and saturates, NaN gives 0. Integer to integer wraps, integer to
+ * float rounds once. To bool: not equal to zero (complex: either part). Real to complex: imaginary 0. Complex to real: the real part.
  */
 void kernel_cast(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype, const void *src, size_t count);
 
@@ -109,7 +109,8 @@ shoal_status kernel_reduce_check(shoal_reduce op, shoal_dtype dtype);
  * Sums over the dimensions where is_reduced; dst has stride 0 there (entries ignored). Elements are added in
  * row-major order: f32, f16, bf16 in f64, rounded once; f64 and complex in themselves (c64 in c128); integers
  * wrap; bool: or. `divisor` (0 = none) divides the sum before the rounding: the mean; integers truncate.
- * Shapes without elements give 0.
+ * Shapes without elements give 0, and so do elements that are all -0: the sum starts at +0. The mean of bool is
+ * unsupported.
  */
 shoal_status kernel_sum_nd(shoal_dtype dtype, struct kernel_operand dst, struct kernel_operand src,
                            int n_dims, const int64_t *shape, const bool *is_reduced, int64_t divisor);
