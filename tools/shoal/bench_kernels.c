@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `shoal bench kernels`: the speed of kernels next to memcpy of as many bytes, measured in turns in the same
+ * loop so that what disturbs one disturbs the other; the best of 20 of each. Bytes are read plus written, for
+ * memcpy too. Every result is compared with plain C.
+ */
+#include "bench_cases.h"
+#include "bench_ops.h"
+#include "tool.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "tensor/dtype.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#else
+#define COMPILER "unknown"
+#endif
+
+enum {
+    ROUNDS = 20,
+    MAX_SIZES = 8
+};
+
+/* A round runs at least this long, so that reading the clock does not count. */
+static const double round_seconds = 200e-6;
+static const double op_overhead_limit_ns = 300;
+
+struct request {
+    bool is_json;
+    const char *variant; /* NULL: all */
+    const char *kernel;  /* NULL: all */
+    size_t sizes_bytes[MAX_SIZES];
+    size_t n_sizes;
+};
+
+struct result {
+    double gbps;
+    double memcpy_gbps;
+    size_t wrong;
+};
+
+/* Measuring ---------------------------------------------------------------------------------------------- */
+
+static double seconds_since(int64_t begin_ns)
+{
+    return (double)(clock_now_ns() - begin_ns) * 1e-9;
+}
+
+static double time_case(struct bench_case *one, size_t repeats)
+{
+    int64_t begin_ns = clock_now_ns();
+    for (size_t i = 0; i < repeats; i++) {
+        one->row->run(one);
+    }
+    return seconds_since(begin_ns) / (double)repeats;
+}
+
+static double time_memcpy(unsigned char *dst, const unsigned char *src, size_t bytes, size_t repeats)
+{
+    int64_t begin_ns = clock_now_ns();
+    for (size_t i = 0; i < repeats; i++) {
+        memcpy(dst, src, bytes);
+        /* Nobody reads the copy: without this the compiler may leave it out. */
+        __asm__ volatile("" : : "r"(dst) : "memory");
+    }
+    return seconds_since(begin_ns) / (double)repeats;
+}
+
+static shoal_status measure(struct bench_case *one, struct result *result)
+{
+    size_t half_bytes = one->touched_bytes / 2;
+    unsigned char *src = mem_alloc_aligned(half_bytes, MEM_DATA_ALIGNMENT);
+    unsigned char *dst = mem_alloc_aligned(half_bytes, MEM_DATA_ALIGNMENT);
+    if (!src || !dst) {
+        mem_free(src);
+        mem_free(dst);
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    memset(src, 1, half_bytes);
+    memset(dst, 2, half_bytes);
+    double best = (double)INFINITY;
+    double memcpy_best = (double)INFINITY;
+    size_t repeats = 1 + (size_t)(round_seconds / (time_memcpy(dst, src, half_bytes, 1) + 1e-9));
+    for (int round = 0; round < ROUNDS; round++) {
+        memcpy_best = fmin(memcpy_best, time_memcpy(dst, src, half_bytes, repeats));
+        best = fmin(best, time_case(one, repeats));
+    }
+    result->gbps = (double)one->touched_bytes / best * 1e-9;
+    result->memcpy_gbps = (double)(2 * half_bytes) / memcpy_best * 1e-9;
+    result->wrong = bench_case_count_wrong(one);
+    mem_free(src);
+    mem_free(dst);
+    return SHOAL_OK;
+}
+
+/* Printing ----------------------------------------------------------------------------------------------- */
+
+/* The processor as the system calls it, or its part number where it has no name. */
+static void print_cpu(void)
+{
+    static const char *const keys[] = {"model name", "CPU part"};
+    char line[256] = "";
+    const char *name = "unknown\n";
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, sizeof(line), file)) {
+        const char *colon = strchr(line, ':');
+        bool is_key =
+            strncmp(line, keys[0], strlen(keys[0])) == 0 || strncmp(line, keys[1], strlen(keys[1])) == 0;
+        if (colon && is_key) {
+            name = colon[1] == ' ' ? colon + 2 : colon + 1;
+            break;
+        }
+    }
+    printf("# cpu       %s%s", name, strchr(name, '\n') ? "" : "\n");
+    if (file) {
+        fclose(file);
+    }
+}
+
+static void print_header(const struct simd_table *in_use)
+{
+    print_cpu();
+    printf("# compiler  %s\n", COMPILER);
+    printf("# variant   %s (*)\n", in_use->name);
+    printf(
+        "# gbps      bytes read and written / best of %d, 1e9 bytes per second; ratio = gbps / memcpy_gbps\n",
+        ROUNDS);
+    printf("%-7s %-10s %10s %-10s %8s %12s %6s %6s\n", "kernel", "dtype", "bytes", "variant", "gbps",
+           "memcpy_gbps", "ratio", "wrong");
+}
+
+static void print_row(const struct request *request, const struct bench_case *one,
+                      const struct simd_table *table, bool is_default, const struct result *result)
+{
+    const struct bench_row *row = one->row;
+    char dtype[32];
+    char variant[32];
+    snprintf(dtype, sizeof(dtype), "%s%s%s", shoal_dtype_name(row->src_dtype),
+             row->src_dtype == row->dst_dtype ? "" : "->",
+             row->src_dtype == row->dst_dtype ? "" : shoal_dtype_name(row->dst_dtype));
+    double ratio = result->gbps / result->memcpy_gbps;
+    if (request->is_json) {
+        printf(
+            "{\"kernel\": \"%s\", \"dtype\": \"%s\", \"bytes\": %zu, \"variant\": \"%s\", "
+            "\"is_default\": %s, \"gbps\": %.2f, \"memcpy_gbps\": %.2f, \"ratio\": %.3f, \"wrong\": %zu}\n",
+            row->kernel, dtype, one->touched_bytes, table->name, is_default ? "true" : "false", result->gbps,
+            result->memcpy_gbps, ratio, result->wrong);
+    } else {
+        snprintf(variant, sizeof(variant), "%s%s", table->name, is_default ? "*" : "");
+        printf("%-7s %-10s %10zu %-10s %8.1f %12.1f %6.2f %6zu%s\n", row->kernel, dtype, one->touched_bytes,
+               variant, result->gbps, result->memcpy_gbps, ratio, result->wrong,
+               is_default && ratio < row->least_ratio ? "  below the promised ratio" : "");
+    }
+    fflush(stdout);
+}
+
+static void print_op_overhead(const struct request *request)
+{
+    double overhead_ns = bench_op_overhead_ns();
+    if (request->is_json) {
+        printf("{\"kernel\": \"op_overhead_ns\", \"ns\": %.1f}\n", overhead_ns);
+    } else {
+        printf("op_overhead_ns %.1f%s\n", overhead_ns,
+               overhead_ns < op_overhead_limit_ns ? "" : "  above the promised 300");
+    }
+}
+
+/* Running ------------------------------------------------------------------------------------------------ */
+
+/* All variants of one row at one size, on the same buffers. */
+static shoal_status run_row(const struct request *request, const struct simd_table *in_use,
+                            const struct bench_row *row, size_t touched_bytes, size_t *wrong)
+{
+    struct bench_case one;
+    shoal_status status = bench_case_init(&one, row, touched_bytes);
+    const struct simd_table *table;
+    for (size_t v = 0; status == SHOAL_OK && (table = simd_variant(v)); v++) {
+        if (request->variant && strcmp(request->variant, table->name) != 0) {
+            continue;
+        }
+        struct result result;
+        simd_table_set(table);
+        memset(one.dst, 0, one.dst_bytes);
+        status = measure(&one, &result);
+        simd_table_set(in_use);
+        if (status == SHOAL_OK) {
+            print_row(request, &one, table, table == in_use, &result);
+            *wrong += result.wrong;
+        }
+    }
+    bench_case_fini(&one);
+    return status;
+}
+
+static int run_request(const struct request *request)
+{
+    const struct simd_table *in_use = simd_table();
+    size_t wrong = 0;
+    if (!request->is_json) {
+        print_header(in_use);
+    }
+    for (size_t s = 0; s < request->n_sizes; s++) {
+        for (size_t r = 0; r < bench_n_rows; r++) {
+            if (request->kernel && strcmp(request->kernel, bench_rows[r].kernel) != 0) {
+                continue;
+            }
+            if (run_row(request, in_use, &bench_rows[r], request->sizes_bytes[s], &wrong) != SHOAL_OK) {
+                fprintf(stderr, "shoal bench kernels: %s\n", shoal_error_text());
+                return TOOL_FAILED;
+            }
+        }
+    }
+    if (!request->kernel || strcmp(request->kernel, "op_overhead_ns") == 0) {
+        print_op_overhead(request);
+    }
+    return wrong == 0 ? TOOL_DONE : TOOL_FAILED;
+}
+
+/* Arguments ---------------------------------------------------------------------------------------------- */
+
+static bool is_variant(const char *name)
+{
+    const struct simd_table *table;
+    for (size_t v = 0; (table = simd_variant(v)); v++) {
+        if (strcmp(table->name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_kernel(const char *name)
+{
+    for (size_t r = 0; r < bench_n_rows; r++) {
+        if (strcmp(bench_rows[r].kernel, name) == 0) {
+            return true;
+        }
+    }
+    return strcmp(name, "op_overhead_ns") == 0;
+}
+
+/* A number of bytes with an optional K, M or G. */
+static bool parse_bytes(const char *text, size_t *bytes)
+{
+    static const char suffixes[] = "KMG";
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    const char *suffix = *end ? strchr(suffixes, *end) : NULL;
+    unsigned int shift = suffix ? 10 * (unsigned int)(suffix - suffixes + 1) : 0;
+    const unsigned long long most = (unsigned long long)1 << 38;
+    if (errno != 0 || text[0] < '0' || text[0] > '9' || (*end && (!suffix || end[1])) ||
+        number > most >> shift) {
+        return false;
+    }
+    *bytes = (size_t)(number << shift);
+    return *bytes >= 1024;
+}
+
+/* An option that takes a value; false when the value is none. */
+static bool parse_value(struct request *request, const char *option, const char *value)
+{
+    if (strcmp(option, "--variant") == 0) {
+        request->variant = value;
+        return is_variant(value);
+    }
+    if (strcmp(option, "--kernel") == 0) {
+        request->kernel = value;
+        return is_kernel(value);
+    }
+    if (strcmp(option, "--bytes") == 0 && request->n_sizes < MAX_SIZES) {
+        return parse_bytes(value, &request->sizes_bytes[request->n_sizes++]);
+    }
+    return false;
+}
+
+static int print_usage(FILE *out, int exit_status)
+{
+    fprintf(out,
+            "usage: shoal bench kernels [--json] [--variant NAME] [--kernel NAME] [--bytes N[K|M|G]]...\n"
+            "  --variant  only this set of vector instructions (see shoal info)\n"
+            "  --kernel   pack, unpack, cast, reduce or op_overhead_ns\n"
+            "  --bytes    read and written per run, at least 1K; default 512K and 192M\n");
+    return exit_status;
+}
+
+int bench_kernels(int argc, char **argv)
+{
+    struct request request = {.is_json = false};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0) {
+            return print_usage(stdout, TOOL_DONE);
+        }
+        if (strcmp(argv[i], "--json") == 0) {
+            request.is_json = true;
+            continue;
+        }
+        if (i + 1 >= argc || !parse_value(&request, argv[i], argv[i + 1])) {
+            fprintf(stderr, "shoal bench kernels: bad argument: %s %s\n", argv[i],
+                    i + 1 < argc ? argv[i + 1] : "");
+            return print_usage(stderr, TOOL_USAGE);
+        }
+        i++;
+    }
+    if (request.n_sizes == 0) {
+        request.sizes_bytes[request.n_sizes++] = (size_t)512 << 10;
+        request.sizes_bytes[request.n_sizes++] = (size_t)192 << 20;
+    }
+    return run_request(&request);
+}
