@@ -139,6 +139,9 @@ shoal_status layout_extent(int n_dims, const int64_t *shape, const int64_t *stri
                              strides[i], i, shape[i]);
         }
     }
+    if (last == INT64_MAX) {
+        return error_set(SHOAL_ERR_INVALID, "offset: %" PRId64 " overflows", offset);
+    }
     *first_out = first;
     *end_out = last + 1;
     return SHOAL_OK;
@@ -193,6 +196,13 @@ shoal_status layout_infer_shape(int64_t count, int n_dims, const int64_t *shape,
     return SHOAL_OK;
 }
 
+/* True when `outer` steps over a run of `size` elements exactly. */
+static bool continues_run(int64_t outer, int64_t size, int64_t stride)
+{
+    int64_t step;
+    return !__builtin_mul_overflow(size, stride, &step) && outer == step;
+}
+
 bool layout_view_strides(const struct layout *layout, int n_dims, const int64_t *new_shape,
                          int64_t *strides_out)
 {
@@ -212,7 +222,7 @@ bool layout_view_strides(const struct layout *layout, int n_dims, const int64_t 
         int64_t run_stride = layout->strides[from];
         int64_t run_size = layout->shape[from];
         while (from > 0 && (layout->shape[from - 1] == 1 || run_size == 1 ||
-                            layout->strides[from - 1] == run_size * run_stride)) {
+                            continues_run(layout->strides[from - 1], run_size, run_stride))) {
             run_stride = run_size == 1 ? layout->strides[from - 1] : run_stride;
             run_size *= layout->shape[from - 1];
             from--;
@@ -220,7 +230,10 @@ bool layout_view_strides(const struct layout *layout, int n_dims, const int64_t 
         from--;
         int64_t used = 1;
         while (to >= 0 && (used < run_size || new_shape[to] == 1)) {
-            strides_out[to] = used * run_stride;
+            /* Overflows only behind the whole run, for a size of 1, whose stride is never walked. */
+            if (__builtin_mul_overflow(used, run_stride, &strides_out[to])) {
+                strides_out[to] = run_stride;
+            }
             used *= new_shape[to];
             to--;
         }

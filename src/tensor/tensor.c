@@ -137,7 +137,12 @@ static shoal_status create_from_memory(void *data, shoal_dtype dtype, int n_dims
     int64_t first;
     int64_t end;
     TRY(layout_extent(n_dims, layout.shape, layout.strides, 0, &first, &end));
-    TRY(count_bytes(dtype, end - first, &bytes));
+    int64_t span;
+    if (__builtin_sub_overflow(end, first, &span)) {
+        return error_set(SHOAL_ERR_INVALID, "strides: elements %" PRId64 "..%" PRId64 " are too far apart",
+                         first, end - 1);
+    }
+    TRY(count_bytes(dtype, span, &bytes));
     layout.offset = -first;
     char *lowest = (char *)data + (first < 0 ? first * (int64_t)dtype_bytes(dtype) : 0);
     struct storage *storage;
