@@ -287,11 +287,12 @@ static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_val
     return SHOAL_OK;
 }
 
-/* Inputs can be read, and what an in-place op writes can be written. */
+/* Inputs can be read, and what an in-place op writes can be written. Inputs come first: a failed write may be
+   forgotten only when what overwrites it is there. */
 static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *arguments)
 {
     bool overwrites = (op->flags & SHOAL_OP_OVERWRITES) != 0;
-    for (size_t i = 0; i < op->n_params; i++) {
+    for (size_t i = op->n_params; i-- > 0;) {
         bool is_written = i == 0 && op_is_in_place(op);
         size_t n = count_tensors(&arguments[i]);
         for (size_t k = 0; k < n; k++) {

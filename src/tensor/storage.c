@@ -365,6 +365,7 @@ static shoal_status wait_for_last_write(struct storage *storage, bool forgives_f
     }
     shoal_status status = wait_for(completion);
     if (status != SHOAL_OK && forgives_failure && completion_is_finished(completion)) {
+        error_clear();
         status = SHOAL_OK;
     }
     if (status == SHOAL_OK) {
@@ -394,6 +395,7 @@ shoal_status storage_wait_writable(struct storage *storage, bool overwrites_all)
         if (!is_over) {
             return status; /* the deadline passed */
         }
+        error_clear(); /* how the read ended is not the writer's business */
     }
 }
 
