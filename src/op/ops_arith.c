@@ -196,6 +196,10 @@ shoal_status run_neg_(shoal_op_call_context *call, const shoal_value *arguments,
 static shoal_status find_reduced(const shoal_tensor *self, const shoal_value *dims,
                                  bool is_reduced[SHOAL_MAX_DIMS])
 {
+    if (dims->count > SHOAL_MAX_DIMS) {
+        return error_set(SHOAL_ERR_INVALID, "dims: %td dimensions are not within 0..%d",
+                         (ptrdiff_t)dims->count, SHOAL_MAX_DIMS);
+    }
     for (int i = 0; i < SHOAL_MAX_DIMS; i++) {
         is_reduced[i] = dims->count == 0;
     }

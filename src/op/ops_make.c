@@ -13,8 +13,8 @@ static shoal_status declare_new(shoal_op_call_context *call, const shoal_value *
 {
     TRY(device_find(device, &call->device));
     if (shape->count > SHOAL_MAX_DIMS) {
-        return error_set(SHOAL_ERR_INVALID, "shape: %zu dimensions are more than %d", shape->count,
-                         SHOAL_MAX_DIMS);
+        return error_set(SHOAL_ERR_INVALID, "shape: %td dimensions are not within 0..%d",
+                         (ptrdiff_t)shape->count, SHOAL_MAX_DIMS);
     }
     return shoal_op_output(call, dtype, (int)shape->count, shape->as.integers);
 }

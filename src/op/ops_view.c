@@ -27,11 +27,13 @@ static shoal_status declare_view(shoal_op_call_context *call, shoal_tensor *self
 }
 
 /* The view begins `index` steps further along a dimension. Nothing moves in a tensor without elements: its
-   strides are never walked and may be too large to multiply. */
+   strides are never walked. One step past the last may overflow, but then the view is empty and stays. */
 static void move_start(const shoal_tensor *self, struct layout *layout, int dim, int64_t index)
 {
-    if (self->count > 0) {
-        layout->offset += index * self->layout.strides[dim];
+    int64_t offset;
+    if (self->count > 0 && !__builtin_mul_overflow(index, self->layout.strides[dim], &offset) &&
+        !__builtin_add_overflow(layout->offset, offset, &offset)) {
+        layout->offset = offset;
     }
 }
 
@@ -39,8 +41,8 @@ static void move_start(const shoal_tensor *self, struct layout *layout, int dim,
 static shoal_status get_n_dims(const char *argument, const shoal_value *value, int *n_dims)
 {
     if (value->count > SHOAL_MAX_DIMS) {
-        return error_set(SHOAL_ERR_INVALID, "%s: %zu dimensions are more than %d", argument, value->count,
-                         SHOAL_MAX_DIMS);
+        return error_set(SHOAL_ERR_INVALID, "%s: %td dimensions are not within 0..%d", argument,
+                         (ptrdiff_t)value->count, SHOAL_MAX_DIMS);
     }
     *n_dims = (int)value->count;
     return SHOAL_OK;
@@ -181,10 +183,9 @@ shoal_status meta_as_strided(shoal_op_call_context *call, const shoal_value *arg
     int64_t count;
     int64_t strides[SHOAL_MAX_DIMS];
     TRY(layout_count(n_dims, arguments[1].as.integers, &count));
-    if (count > 0) {
-        memcpy(strides, arguments[2].as.integers, (size_t)n_dims * sizeof(strides[0]));
-    } else {
-        layout_fill_strides(n_dims, arguments[1].as.integers, strides);
+    layout_fill_strides(n_dims, arguments[1].as.integers, strides);
+    for (int i = 0; i < n_dims && count > 0; i++) {
+        strides[i] = arguments[2].as.integers[i];
     }
     return shoal_op_output_view(call, arguments[0].as.tensor, n_dims, arguments[1].as.integers, strides,
                                 count > 0 ? arguments[3].as.integer : arguments[0].as.tensor->layout.offset);
@@ -354,9 +355,9 @@ shoal_status meta_unsqueeze(shoal_op_call_context *call, const shoal_value *argu
         layout.strides[i] = layout.strides[i - 1];
     }
     /* As if the new dimension had been there: the stride that keeps a contiguous tensor contiguous. */
-    layout.strides[dim] = 1;
-    if (dim + 1 < layout.n_dims && self->count > 0) {
-        layout.strides[dim] = layout.shape[dim + 1] * layout.strides[dim + 1];
+    if (dim + 1 == layout.n_dims || self->count == 0 ||
+        __builtin_mul_overflow(layout.shape[dim + 1], layout.strides[dim + 1], &layout.strides[dim])) {
+        layout.strides[dim] = 1;
     }
     layout.shape[dim] = 1;
     return declare_view(call, self, &layout);

@@ -27,10 +27,10 @@ static shoal_value box_ints(const int64_t *integers, size_t count)
     return (shoal_value){.kind = SHOAL_VALUE_INTS, .count = count, .as.integers = integers};
 }
 
-/* A number of dimensions below zero becomes one that every op rejects, not a huge list. */
+/* A number of dimensions below zero becomes a count that every op rejects, and prints as that number. */
 static shoal_value box_dims(const int64_t *integers, int n_dims)
 {
-    return box_ints(integers, n_dims < 0 ? SIZE_MAX : (size_t)n_dims);
+    return box_ints(integers, (size_t)n_dims);
 }
 
 static shoal_value box_float(double real)
