@@ -165,15 +165,19 @@ static void print_row(const struct request *request, const struct bench_case *on
     fflush(stdout);
 }
 
-static void print_op_overhead(const struct request *request)
+/* False when it could not be measured. */
+static bool print_op_overhead(const struct request *request)
 {
     double overhead_ns = bench_op_overhead_ns();
-    if (request->is_json) {
+    if (isnan(overhead_ns)) {
+        fprintf(stderr, "shoal bench kernels: op_overhead_ns: %s\n", shoal_error_text());
+    } else if (request->is_json) {
         printf("{\"kernel\": \"op_overhead_ns\", \"ns\": %.1f}\n", overhead_ns);
     } else {
         printf("op_overhead_ns %.1f%s\n", overhead_ns,
                overhead_ns < op_overhead_limit_ns ? "" : "  above the promised 300");
     }
+    return !isnan(overhead_ns);
 }
 
 /* Running ------------------------------------------------------------------------------------------------ */
@@ -207,6 +211,7 @@ static int run_request(const struct request *request)
 {
     const struct simd_table *in_use = simd_table();
     size_t wrong = 0;
+    bool is_complete = true;
     if (!request->is_json) {
         print_header(in_use);
     }
@@ -222,9 +227,9 @@ static int run_request(const struct request *request)
         }
     }
     if (!request->kernel || strcmp(request->kernel, "op_overhead_ns") == 0) {
-        print_op_overhead(request);
+        is_complete = print_op_overhead(request);
     }
-    return wrong == 0 ? TOOL_DONE : TOOL_FAILED;
+    return is_complete && wrong == 0 ? TOOL_DONE : TOOL_FAILED;
 }
 
 /* Arguments ---------------------------------------------------------------------------------------------- */

@@ -1,0 +1,48 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# `shoal bench kernels`: the rows and keys it promises, and that SHOAL_SIMD chooses the variant.
+set -euo pipefail
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=false
+
+complain() {
+    echo "$1"
+    cat "$scratch/out" "$scratch/err"
+    failed=true
+}
+
+bench() {
+    "$SHOAL_TOOL" bench kernels "$@" >"$scratch/out" 2>"$scratch/err"
+}
+
+bench --json --bytes 16K || complain "a result differs from plain C"
+for key in kernel dtype bytes variant gbps memcpy_gbps ratio wrong; do
+    grep -q "\"$key\": " "$scratch/out" || complain "no key $key"
+done
+for kernel in pack unpack cast reduce op_overhead_ns; do
+    grep -q "\"kernel\": \"$kernel\"" "$scratch/out" || complain "no row $kernel"
+done
+if grep -v '"kernel": "op_overhead_ns"' "$scratch/out" | grep -qv '"wrong": 0}'; then
+    complain "a row with wrong elements"
+fi
+
+SHOAL_SIMD=plain bench --bytes 16K --kernel cast || complain "failed"
+grep -q '^# variant *plain ' "$scratch/out" || complain "SHOAL_SIMD=plain does not choose plain"
+
+# One of the two is for another architecture.
+for other in neon avx2; do
+    "$SHOAL_TOOL" info | grep '^simd ' | grep -qw "$other" && continue
+    SHOAL_SIMD=$other SHOAL_LOG=warn bench --bytes 16K --kernel cast || complain "failed"
+    grep -q "SHOAL_SIMD $other" "$scratch/err" || complain "no warning about $other"
+done
+
+for arguments in "--bytes" "--bytes 1" "--bytes 10Q" "--bytes -5" "--variant nonsense" "--kernel nonsense" "--what 1"; do
+    status=0
+    # shellcheck disable=SC2086 # several words on purpose
+    bench $arguments || status=$?
+    [[ $status -eq 2 ]] || complain "$arguments: exit status $status, expected 2"
+done
+
+[[ $failed == false ]]
