@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Starting and ending a backward: roots and their gradients, the stack of backwards that run inside each other
+ * on a thread, and the hooks for the end. The walk itself is in walk.c.
+ */
+#include "autograd/backward.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "autograd/node.h"
+#include "autograd/walk.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "op/op.h"
+#include "tensor/device.h"
+#include "tensor/scope.h"
+
+struct end_hook {
+    struct end_hook *next;
+    shoal_end_hook function;
+    void *context;
+};
+
+/* A backward that is running. */
+struct run {
+    struct run *parent; /* the one inside which it was started, on this thread */
+    struct walk walk;
+    struct end_hook *first_hook;
+    struct end_hook *last_hook;
+};
+
+static _Thread_local struct run *innermost;
+
+bool shoal_in_backward(void)
+{
+    return innermost != NULL;
+}
+
+/* The end ---------------------------------------------------------------------------------------------- */
+
+shoal_status shoal_on_backward_end(shoal_end_hook hook, void *context)
+{
+    struct run *run = innermost;
+    error_clear();
+    if (!hook) {
+        return error_set(SHOAL_ERR_INVALID, "on_backward_end: hook is NULL");
+    }
+    if (!run) {
+        return error_set(SHOAL_ERR_STATE, "on_backward_end: no backward is running on this thread");
+    }
+    while (run->walk.request->is_part) {
+        run = run->parent;
+    }
+    struct end_hook *entry = mem_alloc(sizeof(*entry));
+    if (!entry) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *entry = (struct end_hook){.function = hook, .context = context};
+    if (run->last_hook) {
+        run->last_hook->next = entry;
+    } else {
+        run->first_hook = entry;
+    }
+    run->last_hook = entry;
+    return SHOAL_OK;
+}
+
+static struct end_hook take_end_hook(struct run *run)
+{
+    struct end_hook *entry = run->first_hook;
+    struct end_hook hook = *entry;
+    run->first_hook = entry->next;
+    if (!run->first_hook) {
+        run->last_hook = NULL;
+    }
+    mem_free(entry);
+    return hook;
+}
+
+static shoal_status run_end_hook(const struct end_hook *hook)
+{
+    TRY(shoal_scope_set_grad(false));
+    return hook->function(hook->context);
+}
+
+/* Those that hooks add on the way are run too. */
+static shoal_status run_end_hooks(struct run *run)
+{
+    while (run->first_hook) {
+        struct end_hook hook = take_end_hook(run);
+        TRY(shoal_scope_begin());
+        shoal_status status = run_end_hook(&hook);
+        if (status != SHOAL_OK) {
+            (void)scope_fail(status);
+        }
+        status = shoal_scope_end();
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "a hook for the end of backward");
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* Roots ------------------------------------------------------------------------------------------------ */
+
+static shoal_status check_root(const struct backward_request *request, size_t index)
+{
+    char what[48];
+    const shoal_tensor *root = request->roots[index];
+    const shoal_tensor *gradient = request->gradients ? request->gradients[index] : NULL;
+    if (!root || (!gradient && root->count != 1)) {
+        /* A NULL that an earlier failure left behind must not hide that failure. */
+        TRY(shoal_scope_error());
+    }
+    if (!root) {
+        return error_set(SHOAL_ERR_INVALID, "root %zu is NULL", index);
+    }
+    if (!root->history) {
+        return error_set(SHOAL_ERR_STATE, "root %zu does not require a gradient", index);
+    }
+    (void)snprintf(what, sizeof(what), "root %zu", index);
+    TRY(history_check_current(root, what));
+    if (gradient) {
+        struct saved_tensor look;
+        saved_note(&look, root);
+        (void)snprintf(what, sizeof(what), "the gradient of root %zu", index);
+        return saved_check_like(&look, gradient, what);
+    }
+    if (root->count != 1) {
+        char text[TENSOR_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID,
+                         "root %zu is %s: a root of %" PRId64 " elements needs a gradient to start from",
+                         index, tensor_format(text, root), root->count);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_request(const struct backward_request *request)
+{
+    if (!request->roots || request->n_roots == 0) {
+        return error_set(SHOAL_ERR_INVALID, "%s", request->roots ? "there are no roots" : "roots is NULL");
+    }
+    for (size_t i = 0; i < request->n_roots; i++) {
+        TRY(check_root(request, i));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status make_one(const shoal_tensor *root, shoal_tensor **one_out)
+{
+    shoal_value result;
+    const shoal_value arguments[] = {
+        {.kind = SHOAL_VALUE_INTS, .count = (size_t)root->layout.n_dims, .as.integers = root->layout.shape},
+        {.kind = SHOAL_VALUE_FLOAT, .as.real = 1.0},
+        {.kind = SHOAL_VALUE_DTYPE, .as.dtype = root->dtype},
+        {.kind = SHOAL_VALUE_STRING, .as.string = device_rows[root->storage->device].name},
+    };
+    TRY(shoal_op_call(op_get(OP_full), arguments, sizeof(arguments) / sizeof(arguments[0]), &result));
+    *one_out = result.as.tensor;
+    return SHOAL_OK;
+}
+
+static shoal_status seed_all(struct run *run)
+{
+    const struct backward_request *request = run->walk.request;
+    TRY(shoal_scope_set_grad(false));
+    for (size_t i = 0; i < request->n_roots; i++) {
+        shoal_tensor *gradient = request->gradients ? request->gradients[i] : NULL;
+        if (!gradient) {
+            TRY(make_one(request->roots[i], &gradient));
+        }
+        TRY(walk_seed(&run->walk, i, gradient));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status seed_in_scope(struct run *run)
+{
+    TRY(shoal_scope_begin());
+    shoal_status status = seed_all(run);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+    return shoal_scope_end();
+}
+
+/* Running ---------------------------------------------------------------------------------------------- */
+
+static shoal_status run_steps(struct run *run, bool *has_started)
+{
+    TRY(walk_collect(&run->walk));
+    TRY(seed_in_scope(run));
+    *has_started = true;
+    TRY(walk_visit(&run->walk));
+    return run_end_hooks(run);
+}
+
+shoal_status backward_run(const struct backward_request *request)
+{
+    bool has_started = false;
+    TRY(check_request(request));
+    struct run run = {.parent = innermost, .walk = {.request = request}};
+    innermost = &run;
+    shoal_status status = run_steps(&run, &has_started);
+    innermost = run.parent;
+    while (run.first_hook) {
+        (void)take_end_hook(&run);
+    }
+    /* After a failure on the way there is no telling what a second try would add twice. */
+    walk_end(&run.walk, has_started && status != SHOAL_OK && !request->keeps_graph);
+    return status;
+}
+
+shoal_status shoal_backward(shoal_tensor *root, shoal_tensor *gradient)
+{
+    error_clear();
+    shoal_status status =
+        backward_run(&(struct backward_request){.roots = &root, .gradients = &gradient, .n_roots = 1});
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "backward");
+}
+
+static shoal_status read_options(const shoal_backward_options *options, bool *keeps_graph_out)
+{
+    *keeps_graph_out = false;
+    if (!options) {
+        return SHOAL_OK;
+    }
+    if (options->struct_size < sizeof(*options)) {
+        return error_set(SHOAL_ERR_INVALID, "options: struct_size is %zu, expected %zu", options->struct_size,
+                         sizeof(*options));
+    }
+    const unsigned char *bytes = (const unsigned char *)options;
+    for (size_t i = sizeof(*options); i < options->struct_size; i++) {
+        if (bytes[i] != 0) {
+            return error_set(SHOAL_ERR_UNSUPPORTED,
+                             "options: byte %zu is set, but this library knows only %zu bytes", i,
+                             sizeof(*options));
+        }
+    }
+    *keeps_graph_out = options->keeps_graph;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_backward_roots(shoal_tensor *const *roots, shoal_tensor *const *gradients, size_t n_roots,
+                                  const shoal_backward_options *options)
+{
+    error_clear();
+    struct backward_request request = {.roots = roots, .gradients = gradients, .n_roots = n_roots};
+    shoal_status status = read_options(options, &request.keeps_graph);
+    if (status == SHOAL_OK) {
+        status = backward_run(&request);
+    }
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "backward");
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* Running a backward, from outside and from inside another one. */
+#ifndef AUTOGRAD_BACKWARD_H
+#define AUTOGRAD_BACKWARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/autograd.h"
+
+struct backward_request {
+    shoal_tensor *const *roots;
+    shoal_tensor *const *gradients; /* NULL, or NULL entries: one, for roots of one element */
+    size_t n_roots;
+    bool keeps_graph;
+    bool is_part; /* of the backward that is running: hooks for its end are for the end of that one */
+    uint64_t oldest_sequence; /* nodes older than this are an error: they are not ours to walk */
+};
+
+shoal_status backward_run(const struct backward_request *request);
+
+#endif

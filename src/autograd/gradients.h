@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The gradient functions that rows of ops.def name. A row whose function is missing does not link.
+ *
+ * They call ops and nothing else, and need no check after each call: once an op failed, its scope makes every
+ * later one return NULL, and the engine asks the scope at the end.
+ */
+#ifndef AUTOGRAD_GRADIENTS_H
+#define AUTOGRAD_GRADIENTS_H
+
+#include "op/dispatch.h"
+#include "op/op.h"
+
+/* One signature for all; hardly any function needs every parameter. */
+#define GRADIENT(name)                                                                          \
+    shoal_status gradient_##name(__attribute__((unused)) shoal_op_call_context *call,           \
+                                 __attribute__((unused)) const shoal_value *arguments,          \
+                                 __attribute__((unused)) shoal_tensor *const *outputs,          \
+                                 __attribute__((unused)) shoal_tensor *const *output_gradients, \
+                                 __attribute__((unused)) shoal_tensor **input_gradients)
+
+#define OP(name, signature, flags, meta, kernel, gradient, saves, doc) GRADIENT(gradient);
+#include "op/ops.def"
+#undef OP
+
+/* The function of a built-in or registered op; NULL: not differentiable. */
+shoal_op_gradient gradients_find(const shoal_op *op);
+
+/* For gradient functions ------------------------------------------------------------------------------- */
+
+/* `gradient` summed over the dimensions along which a tensor that looks like `like` was broadcast. */
+shoal_tensor *gradients_sum_to(shoal_tensor *gradient, const shoal_tensor *like);
+
+/* Zeros that look like `like`, on the device of `gradient`: a stand-in's own device is meta. */
+shoal_tensor *gradients_zeros(const shoal_tensor *like, shoal_tensor *gradient);
+
+/* A "scalar" argument. */
+double gradients_scalar(const shoal_value *value);
+
+#endif

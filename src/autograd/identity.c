@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One node around many tensors. Its outputs look at the storages of its inputs, so they count as views: what
+ * is changed in place through one of them would not be seen by its input.
+ */
+#include "autograd/leaf.h"
+#include "autograd/node.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "tensor/scope.h"
+
+struct identity_node {
+    struct node node; /* first: a node's address is this one's */
+    shoal_identity_hook hook;
+    void *context;
+};
+
+static const char *name_identity(const struct node *node)
+{
+    (void)node;
+    return "identity";
+}
+
+static shoal_status run_identity(struct node *node, const bool *needs_gradient, shoal_tensor **gradients,
+                                 shoal_tensor **input_gradients)
+{
+    const struct identity_node *identity = (const struct identity_node *)node;
+    (void)needs_gradient;
+    if (identity->hook) {
+        TRY(identity->hook(identity->context, gradients, node->n_outputs));
+    }
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        input_gradients[i] = gradients[i];
+    }
+    return SHOAL_OK;
+}
+
+static const struct node_kind identity_kind = {.name = name_identity, .backward = run_identity};
+
+/* Fills the node; outputs[i] is a new tensor with one reference, or NULL where the input is handed through. */
+static shoal_status wrap_inputs(struct node *node, shoal_tensor *const *inputs, shoal_tensor **outputs)
+{
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        if (inputs[i] && inputs[i]->history) {
+            TRY(history_check_current(inputs[i], "an input"));
+            TRY(leaf_detach(inputs[i], &outputs[i]));
+            outputs[i]->is_detached = false;
+            node_set_input(node, i, inputs[i]);
+            node_set_output(node, i, outputs[i]);
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* With room in the scope: nothing can fail any more. */
+static void hand_over(struct node *node, shoal_tensor *const *inputs, shoal_tensor **outputs)
+{
+    node_number(node);
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        if (outputs[i]) {
+            node_attach(node, i, outputs[i]);
+            (void)scope_adopt(outputs[i]);
+        } else {
+            outputs[i] = inputs[i];
+        }
+    }
+}
+
+static shoal_status record(shoal_tensor *const *inputs, size_t n_inputs, shoal_identity_hook hook,
+                           void *context, shoal_tensor **outputs)
+{
+    struct node *node =
+        node_create(&identity_kind, sizeof(struct identity_node), n_inputs, n_inputs, 0, NULL);
+    if (!node) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    ((struct identity_node *)node)->hook = hook;
+    ((struct identity_node *)node)->context = context;
+    shoal_status status = wrap_inputs(node, inputs, outputs);
+    if (status == SHOAL_OK) {
+        status = scope_reserve(scope_current(), n_inputs);
+    }
+    if (status == SHOAL_OK) {
+        hand_over(node, inputs, outputs);
+    } else {
+        for (size_t i = 0; i < n_inputs; i++) {
+            shoal_tensor_unref(outputs[i]);
+        }
+    }
+    node_unref(node);
+    return status;
+}
+
+static bool needs_record(shoal_tensor *const *inputs, size_t n_inputs)
+{
+    for (size_t i = 0; i < n_inputs; i++) {
+        if (inputs[i] && inputs[i]->history) {
+            return shoal_scope_has_grad();
+        }
+    }
+    return false;
+}
+
+shoal_status shoal_identity(shoal_tensor *const *inputs, size_t n_inputs, shoal_identity_hook hook,
+                            void *context, shoal_tensor **outputs_out)
+{
+    error_clear();
+    TRY(scope_enter());
+    if (n_inputs > 0 && (!inputs || !outputs_out)) {
+        return error_set(SHOAL_ERR_INVALID, "identity: %s is NULL", inputs ? "outputs_out" : "inputs");
+    }
+    shoal_tensor **outputs = mem_alloc_zeroed(n_inputs, sizeof(outputs[0]));
+    if (!outputs) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = SHOAL_OK;
+    bool is_recorded = needs_record(inputs, n_inputs);
+    if (is_recorded) {
+        status = record(inputs, n_inputs, hook, context, outputs);
+    }
+    for (size_t i = 0; i < n_inputs && status == SHOAL_OK; i++) {
+        outputs_out[i] = is_recorded ? outputs[i] : inputs[i];
+    }
+    mem_free(outputs);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "identity");
+}

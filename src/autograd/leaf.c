@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Leaves and their gradients.
+ *
+ * A leaf keeps its gradient as a view without history of its own making. If it kept the tensor it was given,
+ * that tensor could later be changed in place under recording, and leaf, gradient and record would keep each
+ * other alive.
+ */
+#include "autograd/leaf.h"
+
+#include <string.h>
+
+#include "autograd/tape.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "tensor/device.h"
+#include "tensor/scope.h"
+
+static void end_leaf(struct tensor_history *history)
+{
+    struct leaf *leaf = (struct leaf *)history;
+    hook_list_clear(&leaf->gradient_hooks);
+    hook_list_clear(&leaf->accumulated_hooks);
+    shoal_tensor_unref(leaf->gradient);
+    mem_free(leaf);
+}
+
+struct leaf *leaf_of(const shoal_tensor *tensor)
+{
+    struct history *history = history_of(tensor);
+    return history && history->is_leaf ? (struct leaf *)history : NULL;
+}
+
+shoal_status leaf_create(shoal_tensor *tensor)
+{
+    struct leaf *leaf = mem_alloc_zeroed(1, sizeof(*leaf));
+    if (!leaf) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    leaf->history.base = (struct tensor_history){.tape = &autograd_tape, .destroy = end_leaf};
+    leaf->history.is_leaf = true;
+    tensor->history = &leaf->history.base;
+    return SHOAL_OK;
+}
+
+shoal_status leaf_detach(shoal_tensor *tensor, shoal_tensor **detached_out)
+{
+    TRY(tensor_create_view(tensor, &tensor->layout, detached_out));
+    (*detached_out)->is_detached = true;
+    return SHOAL_OK;
+}
+
+shoal_status leaf_keep_gradient(struct leaf *leaf, shoal_tensor *gradient)
+{
+    shoal_tensor *kept = NULL;
+    if (gradient) {
+        TRY(leaf_detach(gradient, &kept));
+    }
+    shoal_tensor_unref(leaf->gradient);
+    leaf->gradient = kept;
+    return SHOAL_OK;
+}
+
+/* Public ----------------------------------------------------------------------------------------------- */
+
+static shoal_status begin_requiring(shoal_tensor *tensor)
+{
+    if (!shoal_dtype_is_floating(tensor->dtype)) {
+        return error_set(SHOAL_ERR_INVALID, "set_requires_grad: a tensor of %s has no gradient",
+                         shoal_dtype_name(tensor->dtype));
+    }
+    if (!tensor->is_detached && atomic_load(&tensor->storage->has_history)) {
+        return error_set(SHOAL_ERR_STATE,
+                         "set_requires_grad: another tensor over the same storage was changed "
+                         "in place and has a gradient; detach this one first");
+    }
+    return leaf_create(tensor);
+}
+
+static shoal_status end_requiring(shoal_tensor *tensor)
+{
+    struct leaf *leaf = leaf_of(tensor);
+    if (leaf->visits) {
+        return error_set(SHOAL_ERR_STATE, "set_requires_grad: a running backward is about to reach the leaf");
+    }
+    tensor->history = NULL;
+    end_leaf(&leaf->history.base);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_set_requires_grad(shoal_tensor *tensor, bool is_required)
+{
+    error_clear();
+    if (!tensor) {
+        return error_set(SHOAL_ERR_INVALID, "set_requires_grad: tensor is NULL");
+    }
+    if (history_output(tensor)) {
+        return error_set(
+            SHOAL_ERR_STATE,
+            "set_requires_grad: the tensor is the result of recorded operations; detach it first");
+    }
+    if (is_required == (tensor->history != NULL)) {
+        return SHOAL_OK;
+    }
+    return is_required ? begin_requiring(tensor) : end_requiring(tensor);
+}
+
+bool shoal_requires_grad(const shoal_tensor *tensor)
+{
+    return tensor && tensor->history;
+}
+
+bool shoal_is_leaf(const shoal_tensor *tensor)
+{
+    return tensor && !history_output(tensor);
+}
+
+shoal_tensor *shoal_grad(const shoal_tensor *leaf)
+{
+    struct leaf *history = leaf ? leaf_of(leaf) : NULL;
+    return history ? history->gradient : NULL;
+}
+
+static shoal_status check_gradient(const shoal_tensor *leaf, const shoal_tensor *gradient)
+{
+    char leaf_text[TENSOR_TEXT_BYTES];
+    char text[TENSOR_TEXT_BYTES];
+    size_t shape_bytes = (size_t)leaf->layout.n_dims * sizeof(leaf->layout.shape[0]);
+    if (gradient->history) {
+        return error_set(SHOAL_ERR_INVALID, "set_grad: gradient requires a gradient itself; detach it first");
+    }
+    if (!shoal_dtype_is_floating(gradient->dtype) || gradient->layout.n_dims != leaf->layout.n_dims ||
+        memcmp(gradient->layout.shape, leaf->layout.shape, shape_bytes) != 0 ||
+        gradient->storage->device != leaf->storage->device) {
+        return error_set(SHOAL_ERR_INVALID, "set_grad: gradient is %s on %s, but the leaf is %s on %s",
+                         tensor_format(text, gradient), device_rows[gradient->storage->device].name,
+                         tensor_format(leaf_text, leaf), device_rows[leaf->storage->device].name);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_set_grad(shoal_tensor *leaf, shoal_tensor *gradient)
+{
+    error_clear();
+    if (!leaf) {
+        return error_set(SHOAL_ERR_INVALID, "set_grad: leaf is NULL");
+    }
+    struct leaf *history = leaf_of(leaf);
+    if (!history) {
+        return error_set(SHOAL_ERR_STATE, "set_grad: the tensor %s",
+                         leaf->history ? "is a result, not a leaf" : "does not require a gradient");
+    }
+    if (gradient) {
+        TRY(check_gradient(leaf, gradient));
+    }
+    return leaf_keep_gradient(history, gradient);
+}
+
+shoal_tensor *shoal_detach(shoal_tensor *tensor)
+{
+    shoal_tensor *detached;
+    if (scope_enter() != SHOAL_OK) {
+        return NULL;
+    }
+    shoal_status status =
+        tensor ? leaf_detach(tensor, &detached) : error_set(SHOAL_ERR_INVALID, "detach: tensor is NULL");
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+        return NULL;
+    }
+    return scope_adopt(detached);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* The history of a leaf: a tensor that no recorded operation made and whose gradient is wanted. */
+#ifndef AUTOGRAD_LEAF_H
+#define AUTOGRAD_LEAF_H
+
+#include "autograd/node.h"
+
+struct leaf_visit; /* backward.c: what a running backward knows of a leaf */
+
+struct leaf {
+    struct history history;          /* first: found from the tensor's pointer */
+    shoal_tensor *gradient;          /* one reference; a view without history; NULL: none */
+    struct hook_list gradient_hooks; /* see the sum of one backward before it is added */
+    struct hook_list accumulated_hooks;
+    struct leaf_visit *visits; /* one per running backward that leads to it */
+};
+
+/* NULL when the tensor is no leaf that wants a gradient. */
+struct leaf *leaf_of(const shoal_tensor *tensor);
+
+/* Makes a tensor without history a leaf. */
+shoal_status leaf_create(shoal_tensor *tensor);
+
+/* Keeps `gradient` (its storage, not the tensor) as the gradient; NULL removes it. */
+shoal_status leaf_keep_gradient(struct leaf *leaf, shoal_tensor *gradient);
+
+/* A tensor over the same storage that is outside the record; one reference, the caller's. */
+shoal_status leaf_detach(shoal_tensor *tensor, shoal_tensor **detached_out);
+
+#endif

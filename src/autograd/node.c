@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Nodes of the record and what they keep of tensors.
+ *
+ * Destroying a node drops its edges, which may destroy older nodes, and so on for as long as the record is
+ * deep; so dying nodes wait in a list of the thread and the outermost node_unref empties it.
+ */
+#include "autograd/node.h"
+
+#include <inttypes.h>
+#include <stdalign.h>
+#include <string.h>
+
+#include "autograd/leaf.h"
+#include "autograd/tape.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/refcount.h"
+#include "base/try.h"
+#include "tensor/device.h"
+#include "tensor/scope.h"
+
+/* Saved tensors ---------------------------------------------------------------------------------------- */
+
+static uint64_t load_version(const struct storage *storage)
+{
+    /* Relaxed: versions are compared by the thread that owns the tensor. */
+    return atomic_load_explicit(&storage->version, memory_order_relaxed);
+}
+
+void saved_note(struct saved_tensor *saved, const shoal_tensor *tensor)
+{
+    *saved = (struct saved_tensor){.storage_bytes = tensor->storage->bytes,
+                                   .layout = tensor->layout,
+                                   .device = tensor->storage->device,
+                                   .dtype = tensor->dtype};
+}
+
+void saved_keep_data(struct saved_tensor *saved, struct storage *storage)
+{
+    saved->storage = storage_ref(storage);
+    saved->version = load_version(storage);
+}
+
+void saved_update_version(struct saved_tensor *saved)
+{
+    if (saved->storage) {
+        saved->version = load_version(saved->storage);
+    }
+}
+
+void saved_release(struct saved_tensor *saved)
+{
+    if (saved->storage) {
+        storage_unref(saved->storage);
+        saved->storage = NULL;
+    }
+}
+
+static shoal_status restore_data(const struct saved_tensor *saved, const char *name,
+                                 shoal_tensor **tensor_out)
+{
+    uint64_t version = load_version(saved->storage);
+    if (version != saved->version) {
+        char shape[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_STATE,
+                         "%s (%s %s) was saved for backward in version %" PRIu64
+                         " and changed in place since: it is in version %" PRIu64,
+                         name, shoal_dtype_name(saved->dtype),
+                         layout_format(shape, saved->layout.n_dims, saved->layout.shape), saved->version,
+                         version);
+    }
+    return tensor_create(storage_ref(saved->storage), saved->dtype, &saved->layout, tensor_out);
+}
+
+/* Strides and offset are the saved tensor's too: gradients of views look at them. */
+static shoal_status make_stand_in(const struct saved_tensor *saved, shoal_tensor **tensor_out)
+{
+    struct storage *storage;
+    TRY(storage_create(SHOAL_META, saved->storage_bytes, &storage));
+    return tensor_create(storage, saved->dtype, &saved->layout, tensor_out);
+}
+
+shoal_status saved_restore(const struct saved_tensor *saved, const char *name, shoal_tensor **tensor_out)
+{
+    shoal_tensor *tensor;
+    if (saved->storage) {
+        TRY(restore_data(saved, name, &tensor));
+        tensor->is_view = true;
+    } else {
+        TRY(make_stand_in(saved, &tensor));
+    }
+    tensor->is_detached = true;
+    if (!scope_adopt(tensor)) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *tensor_out = tensor;
+    return SHOAL_OK;
+}
+
+shoal_status saved_check_like(const struct saved_tensor *saved, const shoal_tensor *tensor, const char *what)
+{
+    const struct layout *expected = &saved->layout;
+    const struct layout *actual = &tensor->layout;
+    bool is_same_shape =
+        actual->n_dims == expected->n_dims &&
+        memcmp(actual->shape, expected->shape, (size_t)actual->n_dims * sizeof(actual->shape[0])) == 0;
+    if (is_same_shape && tensor->dtype == saved->dtype && tensor->storage->device == saved->device) {
+        return SHOAL_OK;
+    }
+    char text[TENSOR_TEXT_BYTES];
+    char shape[LAYOUT_TEXT_BYTES];
+    return error_set(SHOAL_ERR_INVALID, "%s is %s on %s, but its tensor is %s %s on %s", what,
+                     tensor_format(text, tensor), device_rows[tensor->storage->device].name,
+                     shoal_dtype_name(saved->dtype), layout_format(shape, expected->n_dims, expected->shape),
+                     device_rows[saved->device].name);
+}
+
+/* Histories -------------------------------------------------------------------------------------------- */
+
+static void end_result(struct tensor_history *history)
+{
+    node_unref(((struct node_output *)history)->node);
+}
+
+shoal_status history_check_current(const shoal_tensor *tensor, const char *what)
+{
+    if (!tensor->history || !atomic_load(&tensor->storage->has_history)) {
+        return SHOAL_OK;
+    }
+    const struct node_output *output = history_output(tensor);
+    if (!output) {
+        /* A leaf over a storage that was written for somebody else's gradient, unless it was cut off first. */
+        return tensor->is_detached ? SHOAL_OK
+                                   : error_set(SHOAL_ERR_STATE,
+                                               "%s: another tensor over its storage was changed in place and "
+                                               "has a gradient since; detach the leaf or use that tensor",
+                                               what);
+    }
+    uint64_t version = load_version(tensor->storage);
+    if (tensor->is_view && output->version != version) {
+        return error_set(SHOAL_ERR_STATE,
+                         "%s: the view was recorded in version %" PRIu64
+                         " of its storage, which was changed in place since: it is in version %" PRIu64
+                         "; take the view again",
+                         what, output->version, version);
+    }
+    return SHOAL_OK;
+}
+
+/* Nodes ------------------------------------------------------------------------------------------------ */
+
+/* The place in the record of the next node. One counter for the process: graphs may join. */
+static _Atomic uint64_t next_number = 1;
+
+static _Thread_local struct node *dying;
+static _Thread_local bool is_emptying;
+
+static size_t align_up(size_t bytes)
+{
+    return (bytes + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
+}
+
+/* SIZE_MAX when there is too much to be addressed. */
+static size_t count_bytes(size_t count, size_t element_bytes)
+{
+    size_t bytes;
+    return mem_multiply(count, element_bytes, &bytes) && bytes < SIZE_MAX / 8 ? align_up(bytes)
+                                                                              : SIZE_MAX / 8;
+}
+
+struct node *node_create(const struct node_kind *kind, size_t node_bytes, size_t n_inputs, size_t n_outputs,
+                         size_t extra_bytes, void **extra_out)
+{
+    size_t head_bytes = align_up(node_bytes);
+    size_t input_bytes = count_bytes(n_inputs, sizeof(struct node_input));
+    size_t output_bytes = count_bytes(n_outputs, sizeof(struct node_output));
+    char *block = mem_alloc_zeroed(1, head_bytes + input_bytes + output_bytes + count_bytes(extra_bytes, 1));
+    if (!block) {
+        return NULL;
+    }
+    struct node *node = (struct node *)block;
+    node->kind = kind;
+    atomic_init(&node->references, 1);
+    node->n_inputs = n_inputs;
+    node->n_outputs = n_outputs;
+    node->inputs = (struct node_input *)(block + head_bytes);
+    node->outputs = (struct node_output *)(block + head_bytes + input_bytes);
+    for (size_t i = 0; i < n_outputs; i++) {
+        node->outputs[i].history.base =
+            (struct tensor_history){.tape = &autograd_tape, .destroy = end_result};
+        node->outputs[i].node = node;
+    }
+    if (extra_out) {
+        *extra_out = block + head_bytes + input_bytes + output_bytes;
+    }
+    return node;
+}
+
+struct node *node_ref(struct node *node)
+{
+    refcount_get(&node->references);
+    return node;
+}
+
+void node_drop_edge(struct node *node, size_t index)
+{
+    struct node_input *input = &node->inputs[index];
+    struct node *older = input->node;
+    shoal_tensor *leaf = input->leaf;
+    input->node = NULL;
+    input->leaf = NULL;
+    node_unref(older);
+    shoal_tensor_unref(leaf);
+}
+
+void node_consume(struct node *node)
+{
+    if (node->is_consumed) {
+        return;
+    }
+    node->is_consumed = true;
+    if (node->kind->release) {
+        node->kind->release(node);
+    }
+    for (size_t i = 0; i < node->n_outputs; i++) {
+        saved_release(&node->outputs[i].saved);
+    }
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        saved_release(&node->inputs[i].saved);
+        node_drop_edge(node, i);
+    }
+}
+
+static void destroy(struct node *node)
+{
+    node_consume(node);
+    for (size_t i = 0; i < node->n_outputs; i++) {
+        hook_list_clear(&node->outputs[i].hooks);
+    }
+    mem_free(node);
+}
+
+void node_unref(struct node *node)
+{
+    if (!node || !refcount_put(&node->references)) {
+        return;
+    }
+    node->next_dying = dying;
+    dying = node;
+    if (is_emptying) {
+        return;
+    }
+    is_emptying = true;
+    while (dying) {
+        struct node *next = dying;
+        dying = next->next_dying;
+        destroy(next);
+    }
+    is_emptying = false;
+}
+
+void node_set_input(struct node *node, size_t index, shoal_tensor *tensor)
+{
+    struct node_input *input = &node->inputs[index];
+    struct node_output *made_by = history_output(tensor);
+    saved_note(&input->saved, tensor);
+    input->is_present = true;
+    if (made_by) {
+        input->node = node_ref(made_by->node);
+        input->output = (size_t)(made_by - made_by->node->outputs);
+    } else if (leaf_of(tensor)) {
+        input->leaf = shoal_tensor_ref(tensor);
+    }
+}
+
+void node_set_output(struct node *node, size_t index, const shoal_tensor *tensor)
+{
+    saved_note(&node->outputs[index].saved, tensor);
+}
+
+void node_number(struct node *node)
+{
+    /* Relaxed: only the order among numbers matters, and a node's edges were numbered before it by the thread
+       that owns the graph. */
+    node->sequence = atomic_fetch_add_explicit(&next_number, 1, memory_order_relaxed);
+}
+
+uint64_t node_next_number(void)
+{
+    /* Relaxed: as in node_number. */
+    return atomic_load_explicit(&next_number, memory_order_relaxed);
+}
+
+void node_attach(struct node *node, size_t index, shoal_tensor *tensor)
+{
+    struct node_output *output = &node->outputs[index];
+    struct tensor_history *old = tensor->history;
+    output->version = load_version(tensor->storage);
+    tensor->history = &output->history.base;
+    (void)node_ref(node);
+    if (old) {
+        old->destroy(old);
+    }
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Activation checkpointing: a node that keeps its inputs and a function instead of what happened in between.
+ *
+ *   forward   the function runs with gradients off; its outputs become outputs of one node
+ *   backward  the function runs again with gradients on, over new leaves that look at the saved inputs; a
+ *             backward inside the running one gives the gradients of those leaves, which are the inputs', and
+ *             adds to the gradients of other leaves that the function uses
+ *
+ * The node is recorded even if no input needs a gradient, because only the second run shows what the function
+ * uses besides its inputs.
+ */
+#include <stdio.h>
+
+#include "autograd/backward.h"
+#include "autograd/leaf.h"
+#include "autograd/node.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "tensor/scope.h"
+
+struct recompute_node {
+    struct node node; /* first: a node's address is this one's */
+    shoal_recompute_function function;
+    void *context;
+    void (*free_context)(void *context); /* NULL: none, or not ours yet */
+};
+
+/* The second run --------------------------------------------------------------------------------------- */
+
+/* Lists for the second run; they live in the node's scope. */
+struct rerun {
+    shoal_tensor **inputs;
+    shoal_tensor **outputs;
+    shoal_tensor **roots; /* outputs through which gradients flow, */
+    shoal_tensor **root_gradients;
+    size_t n_roots;
+};
+
+static const char *name_recompute(const struct node *node)
+{
+    (void)node;
+    return "recompute";
+}
+
+static void release_recompute(struct node *node)
+{
+    struct recompute_node *recompute = (struct recompute_node *)node;
+    if (recompute->free_context) {
+        recompute->free_context(recompute->context);
+    }
+}
+
+static shoal_tensor **make_list(size_t count)
+{
+    shoal_tensor **list = scope_alloc(scope_current(), count * sizeof(list[0]));
+    for (size_t i = 0; list && i < count; i++) {
+        list[i] = NULL;
+    }
+    return list;
+}
+
+static shoal_status restore_inputs(const struct node *node, const bool *needs_gradient, shoal_tensor **inputs)
+{
+    char name[48];
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        if (!node->inputs[i].is_present) {
+            continue;
+        }
+        (void)snprintf(name, sizeof(name), "input %zu", i);
+        TRY(saved_restore(&node->inputs[i].saved, name, &inputs[i]));
+        if (needs_gradient[i]) {
+            TRY(leaf_create(inputs[i]));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status choose_roots(const struct node *node, shoal_tensor *const *gradients, struct rerun *rerun)
+{
+    char name[48];
+    for (size_t i = 0; i < node->n_outputs; i++) {
+        (void)snprintf(name, sizeof(name), "output %zu of the second run", i);
+        if (!rerun->outputs[i]) {
+            return error_set(SHOAL_ERR_STATE, "%s was not set", name);
+        }
+        TRY(saved_check_like(&node->outputs[i].saved, rerun->outputs[i], name));
+        if (gradients[i] && rerun->outputs[i]->history) {
+            rerun->roots[rerun->n_roots] = rerun->outputs[i];
+            rerun->root_gradients[rerun->n_roots++] = gradients[i];
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* In a scope of its own inside the node's. */
+static shoal_status run_again(struct node *node, const bool *needs_gradient, shoal_tensor *const *gradients,
+                              struct rerun *rerun)
+{
+    const struct recompute_node *recompute = (const struct recompute_node *)node;
+    struct backward_request request = {.is_part = true, .oldest_sequence = node_next_number()};
+    TRY(shoal_scope_set_grad(true));
+    TRY(restore_inputs(node, needs_gradient, rerun->inputs));
+    TRY(recompute->function(recompute->context, rerun->inputs, node->n_inputs, rerun->outputs,
+                            node->n_outputs));
+    TRY(shoal_scope_error());
+    TRY(choose_roots(node, gradients, rerun));
+    if (rerun->n_roots > 0) {
+        request.roots = rerun->roots;
+        request.gradients = rerun->root_gradients;
+        request.n_roots = rerun->n_roots;
+        TRY(backward_run(&request));
+    }
+    /* The leaves die with this scope, their gradients must not. */
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        rerun->inputs[i] = rerun->inputs[i] ? shoal_tensor_ref(shoal_grad(rerun->inputs[i])) : NULL;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status run_recompute(struct node *node, const bool *needs_gradient, shoal_tensor **gradients,
+                                  shoal_tensor **input_gradients)
+{
+    struct rerun rerun = {.inputs = make_list(node->n_inputs),
+                          .outputs = make_list(node->n_outputs),
+                          .roots = make_list(node->n_outputs),
+                          .root_gradients = make_list(node->n_outputs)};
+    if (!rerun.inputs || !rerun.outputs || !rerun.roots || !rerun.root_gradients) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    TRY(shoal_scope_begin());
+    shoal_status status = run_again(node, needs_gradient, gradients, &rerun);
+    bool has_gradients = status == SHOAL_OK;
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+    status = shoal_scope_end();
+    for (size_t i = 0; has_gradients && i < node->n_inputs; i++) {
+        if (rerun.inputs[i]) {
+            input_gradients[i] = scope_adopt(rerun.inputs[i]);
+        }
+    }
+    return status;
+}
+
+static const struct node_kind recompute_kind = {
+    .name = name_recompute, .backward = run_recompute, .release = release_recompute};
+
+/* The first run ---------------------------------------------------------------------------------------- */
+
+/* An output of ours for one of the function's. What existed before the call is only looked at. */
+static shoal_status wrap_output(shoal_tensor *made, size_t index, shoal_tensor **output_out)
+{
+    if (!made) {
+        return error_set(SHOAL_ERR_INVALID, "the function did not set output %zu", index);
+    }
+    TRY(leaf_detach(made, output_out));
+    (*output_out)->is_view = made->is_view || made->owner != scope_current();
+    return SHOAL_OK;
+}
+
+/* In a scope of its own: `outputs` are new tensors, each with one reference, outside any scope. */
+static shoal_status run_first(const struct recompute_node *recompute, shoal_tensor *const *inputs,
+                              shoal_tensor **outputs)
+{
+    const struct node *node = &recompute->node;
+    shoal_tensor **made = make_list(node->n_outputs);
+    if (!made) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    TRY(shoal_scope_set_grad(false));
+    error_clear();
+    TRY(recompute->function(recompute->context, inputs, node->n_inputs, made, node->n_outputs));
+    TRY(shoal_scope_error());
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        if (inputs[i] && shoal_tensor_version(inputs[i]) != node->inputs[i].saved.version) {
+            return error_set(SHOAL_ERR_STATE,
+                             "the function changed input %zu in place: it would not compute the same again",
+                             i);
+        }
+    }
+    for (size_t i = 0; i < node->n_outputs; i++) {
+        TRY(wrap_output(made[i], i, &outputs[i]));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status run_in_scope(const struct recompute_node *recompute, shoal_tensor *const *inputs,
+                                 shoal_tensor **outputs)
+{
+    TRY(shoal_scope_begin());
+    shoal_status status = run_first(recompute, inputs, outputs);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+    return shoal_scope_end();
+}
+
+/* With room in the scope: nothing can fail any more. */
+static void hand_over(struct node *node, shoal_tensor *const *outputs)
+{
+    bool has_grad = shoal_scope_has_grad();
+    node_number(node);
+    for (size_t i = 0; i < node->n_outputs; i++) {
+        node_set_output(node, i, outputs[i]);
+        if (has_grad && shoal_dtype_is_floating(outputs[i]->dtype)) {
+            node_attach(node, i, outputs[i]);
+        }
+        (void)scope_adopt(outputs[i]);
+    }
+}
+
+static shoal_status save_inputs(struct node *node, shoal_tensor *const *inputs)
+{
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        if (inputs[i]) {
+            TRY(history_check_current(inputs[i], "an input"));
+            node_set_input(node, i, inputs[i]);
+            saved_keep_data(&node->inputs[i].saved, inputs[i]->storage);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_call(shoal_recompute_function function, shoal_tensor *const *inputs,
+                               size_t n_inputs, shoal_tensor **outputs_out, size_t n_outputs)
+{
+    if (!function || (!inputs && n_inputs > 0) || !outputs_out) {
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL",
+                         !function     ? "function"
+                         : outputs_out ? "inputs"
+                                       : "outputs_out");
+    }
+    return n_outputs > 0 ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "n_outputs is 0");
+}
+
+/* Outputs are written to a list of ours first: the caller's may be the list of inputs. */
+static shoal_status call_first(struct recompute_node *recompute, shoal_tensor *const *inputs,
+                               shoal_tensor **outputs)
+{
+    struct node *node = &recompute->node;
+    TRY(save_inputs(node, inputs));
+    shoal_status status = run_in_scope(recompute, inputs, outputs);
+    if (status == SHOAL_OK) {
+        status = scope_reserve(scope_current(), node->n_outputs);
+    }
+    if (status == SHOAL_OK) {
+        hand_over(node, outputs);
+        return SHOAL_OK;
+    }
+    for (size_t i = 0; i < node->n_outputs; i++) {
+        shoal_tensor_unref(outputs[i]);
+    }
+    return status;
+}
+
+shoal_status shoal_recompute(shoal_recompute_function function, void *context,
+                             void (*free_context)(void *context), shoal_tensor *const *inputs,
+                             size_t n_inputs, shoal_tensor **outputs_out, size_t n_outputs)
+{
+    error_clear();
+    TRY(scope_enter());
+    shoal_status status = check_call(function, inputs, n_inputs, outputs_out, n_outputs);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "recompute");
+    }
+    shoal_tensor **outputs = mem_alloc_zeroed(n_outputs, sizeof(outputs[0]));
+    struct recompute_node *recompute = (struct recompute_node *)node_create(
+        &recompute_kind, sizeof(*recompute), n_inputs, n_outputs, 0, NULL);
+    status = SHOAL_ERR_NO_MEMORY;
+    if (outputs && recompute) {
+        recompute->function = function;
+        recompute->context = context;
+        status = call_first(recompute, inputs, outputs);
+    }
+    if (status == SHOAL_OK) {
+        /* From here on the context is the node's, which goes at once if no output needs it. */
+        recompute->free_context = free_context;
+        for (size_t i = 0; i < n_outputs; i++) {
+            outputs_out[i] = outputs[i];
+        }
+    }
+    mem_free(outputs);
+    if (recompute) {
+        node_unref(&recompute->node);
+    }
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "recompute");
+}

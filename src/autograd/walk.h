@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* One walk over the record, from roots to leaves: the steps of a backward, in this order. */
+#ifndef AUTOGRAD_WALK_H
+#define AUTOGRAD_WALK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "autograd/backward.h"
+
+struct node_visit;
+struct leaf_visit;
+
+/* Zeroed except for the request, which must outlive it. */
+struct walk {
+    const struct backward_request *request;
+    struct node_visit **order; /* newest first; NULL once visited */
+    size_t n_order;
+    size_t order_capacity;
+    struct node_visit **heap; /* found and not yet in order: the newest is on top */
+    size_t n_heap;
+    size_t heap_capacity;
+    struct leaf_visit *leaves; /* not yet complete */
+};
+
+/* Finds all nodes and leaves. On failure nothing has changed; walk_end is still needed. */
+shoal_status walk_collect(struct walk *walk);
+
+/* What flows into a root. In a scope. */
+shoal_status walk_seed(struct walk *walk, size_t root, shoal_tensor *gradient);
+
+shoal_status walk_visit(struct walk *walk);
+
+/* Forgets everything; `consumes`: the nodes that were not visited are used up too. */
+void walk_end(struct walk *walk, bool consumes);
+
+#endif
