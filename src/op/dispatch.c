@@ -284,6 +284,11 @@ static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_val
         return error_set(SHOAL_ERR_INTERNAL, "the meta function declared %zu outputs, not 1",
                          call->n_outputs);
     }
+    for (size_t i = 0; (op->flags & SHOAL_OP_VIEW) != 0 && i < call->n_outputs; i++) {
+        if (!call->outputs[i].is_argument && !call->outputs[i].tensor->is_view) {
+            return error_set(SHOAL_ERR_INTERNAL, "output %zu of a view is a new tensor", i);
+        }
+    }
     return SHOAL_OK;
 }
 
@@ -394,8 +399,11 @@ shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_
         list = scope_alloc(scope, call.n_outputs * sizeof(list[0]));
         TRY_GOTO(status, list ? SHOAL_OK : SHOAL_ERR_NO_MEMORY, drop_outputs);
     }
-    TRY_GOTO(status, compute(&call, arguments, &survey, list), drop_outputs);
     size_t n_outputs = call.n_outputs;
+    scope->n_promised += n_outputs;
+    status = compute(&call, arguments, &survey, list);
+    scope->n_promised -= n_outputs;
+    TRY_GOTO(status, status, drop_outputs);
     hand_over(&call, scope);
     *result_out = op->returns_list
                       ? (shoal_value){.kind = SHOAL_VALUE_TENSORS, .count = n_outputs, .as.tensors = list}

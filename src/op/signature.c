@@ -29,8 +29,8 @@ enum {
     TOKEN_BYTES = 24
 };
 
-/* The next word up to a space, comma or the end; returns where it stopped. Too long a word is cut, and then
-   matches nothing. */
+/* The next word up to a space, comma or the end; returns where it stopped. Too long a word is cut and ends in
+   '?', so that it is no name and matches nothing. */
 static const char *read_token(const char *text, char token[TOKEN_BYTES])
 {
     size_t length = 0;
@@ -40,6 +40,8 @@ static const char *read_token(const char *text, char token[TOKEN_BYTES])
     while (*text && *text != ' ' && *text != ',') {
         if (length + 1 < TOKEN_BYTES) {
             token[length++] = *text;
+        } else {
+            token[length - 1] = '?';
         }
         text++;
     }

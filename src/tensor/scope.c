@@ -116,7 +116,7 @@ shoal_status scope_fail(shoal_status status)
 
 shoal_status scope_reserve(struct scope *scope, size_t n)
 {
-    return mem_grow((void **)&scope->tensors, &scope->capacity, scope->n_tensors + n,
+    return mem_grow((void **)&scope->tensors, &scope->capacity, scope->n_tensors + scope->n_promised + n,
                     sizeof(scope->tensors[0]));
 }
 

@@ -20,6 +20,7 @@ struct scope {
     struct scope *parent;
     shoal_tensor **tensors; /* growable; a slot is NULL after its tensor was kept elsewhere */
     size_t n_tensors;
+    size_t n_promised; /* places kept for the results of ops that run now, whatever their kernels make */
     size_t capacity;
     struct scope_block *blocks; /* arrays given to callers */
     struct op_tracer *tracer;   /* NULL: none; inherited */
