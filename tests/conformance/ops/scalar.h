@@ -44,7 +44,7 @@ static inline struct format format_of(shoal_dtype dtype)
 }
 
 /* To nearest, ties to even, with gradual underflow and overflow to infinity. */
-static inline double round_to(shoal_dtype dtype, long double value)
+static inline double round_wide(shoal_dtype dtype, long double value)
 {
     struct format format = format_of(dtype);
     int exponent;
@@ -59,6 +59,11 @@ static inline double round_to(shoal_dtype dtype, long double value)
         return value < 0 ? -(double)INFINITY : (double)INFINITY;
     }
     return rounded == 0 ? copysign(0.0, (double)value) : (double)rounded;
+}
+
+static inline double round_to(shoal_dtype dtype, double value)
+{
+    return round_wide(dtype, (long double)value);
 }
 
 /* f16 and bf16 --------------------------------------------------------------------------------------------- */
@@ -219,7 +224,7 @@ static inline uint64_t truncate_to(shoal_dtype dtype, double value)
     if (isnan(value)) {
         return 0;
     }
-    long double whole = truncl(value);
+    long double whole = truncl((long double)value);
     whole = whole < low ? low : whole > high ? high : whole;
     return whole < 0 ? (uint64_t)(int64_t)whole : (uint64_t)whole;
 }
@@ -234,7 +239,7 @@ static inline struct scalar scalar_cast(shoal_dtype to, shoal_dtype from, struct
     if (to_kind == DTYPE_KIND_FLOAT || to_kind == DTYPE_KIND_COMPLEX) {
         long double wide =
             from_kind == DTYPE_KIND_SIGNED ? (long double)(int64_t)value.bits : (long double)value.bits;
-        result.re = round_to(to, is_real ? (long double)value.re : wide);
+        result.re = round_wide(to, is_real ? (long double)value.re : wide);
         result.im = to_kind == DTYPE_KIND_COMPLEX && is_complex ? round_to(to, value.im) : 0;
     } else if (to_kind == DTYPE_KIND_BOOLEAN) {
         result.bits = is_real ? value.re != 0 || (is_complex && value.im != 0) : value.bits != 0;

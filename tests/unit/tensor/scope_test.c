@@ -2,6 +2,7 @@
 /* Scopes: what they own, what they remember, and whose they are. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -244,7 +245,7 @@ TEST(a_long_error_text_is_kept_whole_or_cut_cleanly)
         shape[i] = INT64_MAX - i;
     }
     CHECK(!shoal_view(tensor, shape, 8));
-    (void)strcpy(text, shoal_error_text());
+    (void)snprintf(text, sizeof(text), "%s", shoal_error_text());
     CHECK(strlen(text) > 100);
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
     CHECK_STRING(shoal_error_text(), text);
