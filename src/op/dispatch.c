@@ -204,21 +204,10 @@ static shoal_status complete_arguments(const shoal_op *op, const shoal_value *gi
 /* A tensor argument, or each of a list: so many of them. */
 static size_t count_tensors(const shoal_value *value)
 {
-    switch (value->kind) {
-    case SHOAL_VALUE_TENSOR:
+    if (value->kind == SHOAL_VALUE_TENSOR) {
         return value->as.tensor ? 1 : 0;
-    case SHOAL_VALUE_TENSORS:
-        return value->count;
-    case SHOAL_VALUE_NONE:
-    case SHOAL_VALUE_INT:
-    case SHOAL_VALUE_INTS:
-    case SHOAL_VALUE_FLOAT:
-    case SHOAL_VALUE_BOOL:
-    case SHOAL_VALUE_DTYPE:
-    case SHOAL_VALUE_STRING:
-        return 0;
     }
-    return 0;
+    return value->kind == SHOAL_VALUE_TENSORS ? value->count : 0;
 }
 
 static shoal_tensor *get_tensor(const shoal_value *value, size_t index)

@@ -36,6 +36,7 @@ shoal_status shoal_scope_begin(void)
                             .has_grad = innermost ? innermost->has_grad : true,
                             .status = SHOAL_OK};
     innermost = scope;
+    block_keep_spares();
     return SHOAL_OK;
 }
 
@@ -80,6 +81,9 @@ shoal_status shoal_scope_end(void)
     }
     mem_free(scope->tensors);
     mem_free(scope);
+    if (!innermost) {
+        block_free_spares();
+    }
     return status;
 }
 

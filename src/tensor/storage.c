@@ -11,7 +11,6 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdalign.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -30,65 +29,14 @@ struct fence {
     struct fence *next;    /* in storage->reads */
 };
 
-/* Memory ----------------------------------------------------------------------------------------------- */
-
-static void memory_unref(struct memory *memory)
-{
-    if (!memory || !refcount_put(&memory->references)) {
-        return;
-    }
-    if (memory->deleter) {
-        memory->deleter(memory->deleter_context, memory->given);
-    }
-    mem_free(memory);
-}
-
-static struct memory *memory_ref(struct memory *memory)
-{
-    if (memory) {
-        refcount_get(&memory->references);
-    }
-    return memory;
-}
-
-/* Header and data in one block: one allocation per tensor instead of two. */
-static struct memory *memory_create(size_t bytes)
-{
-    size_t total;
-    /* What is shorter than a cache line gains nothing from starting at one. */
-    size_t alignment = bytes < MEM_DATA_ALIGNMENT ? alignof(max_align_t) : MEM_DATA_ALIGNMENT;
-    if (__builtin_add_overflow(bytes, sizeof(struct memory) + alignment, &total)) {
-        (void)error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are more than can be addressed", bytes);
-        return NULL;
-    }
-    struct memory *memory = mem_alloc(total);
-    if (!memory) {
-        return NULL;
-    }
-    uintptr_t data = (uintptr_t)(memory + 1);
-    data = (data + alignment - 1) & ~(uintptr_t)(alignment - 1);
-    *memory = (struct memory){.base = (void *)data};
-    atomic_init(&memory->references, 1);
-    return memory;
-}
-
-/* What a tensor without elements points at, when its owner gave no address. */
-static alignas(MEM_DATA_ALIGNMENT) char no_bytes[MEM_DATA_ALIGNMENT];
-
-static struct memory *memory_create_borrowed(void *base, shoal_deleter deleter, void *deleter_context)
-{
-    struct memory *memory = mem_alloc(sizeof(*memory));
-    if (memory) {
-        *memory = (struct memory){.base = base ? base : no_bytes,
-                                  .deleter = deleter,
-                                  .deleter_context = deleter_context,
-                                  .given = base};
-        atomic_init(&memory->references, 1);
-    }
-    return memory;
-}
-
 /* Storages --------------------------------------------------------------------------------------------- */
+
+void storage_init(struct storage *storage, struct block *block, shoal_device device, size_t bytes,
+                  struct memory *memory)
+{
+    *storage = (struct storage){.block = block, .device = device, .bytes = bytes, .memory = memory};
+    atomic_init(&storage->references, 1);
+}
 
 static shoal_status create_around(shoal_device device, size_t bytes, struct memory *memory,
                                   struct storage **storage_out)
@@ -97,8 +45,7 @@ static shoal_status create_around(shoal_device device, size_t bytes, struct memo
     if (!storage) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    *storage = (struct storage){.device = device, .bytes = bytes, .memory = memory};
-    atomic_init(&storage->references, 1);
+    storage_init(storage, NULL, device, bytes, memory);
     *storage_out = storage;
     return SHOAL_OK;
 }
@@ -163,7 +110,7 @@ void storage_unref(struct storage *storage)
     }
     memory_unref(storage->memory);
     mem_free(storage->name);
-    mem_free(storage);
+    block_free(storage->block, storage);
 }
 
 shoal_status storage_set_name(struct storage *storage, const char *name)

@@ -22,21 +22,14 @@
 
 #include "base/completion.h"
 #include "shoal/tensor.h"
-
-/* Bytes with a count of those who need them: storages and fences. Own memory follows its header directly. */
-struct memory {
-    _Atomic uint32_t references;
-    void *base;
-    shoal_deleter deleter; /* NULL: nothing to do */
-    void *deleter_context;
-    void *given; /* what the deleter is called with: the address its owner gave us */
-};
+#include "tensor/memory.h"
 
 struct fence; /* storage.c */
 
 struct storage {
     _Atomic uint32_t references;
     _Atomic uint32_t exports; /* live DLPack exports: they hold the address, so the memory must stay */
+    struct block *block;      /* NULL: allocated alone */
     shoal_device device;
     size_t bytes;          /* what the views were checked against; never changes */
     struct memory *memory; /* NULL while released, and always on devices without data */
@@ -52,6 +45,9 @@ struct storage {
     struct fence *reads;
 };
 
+/* In the caller's memory; takes over the reference on `memory`. */
+void storage_init(struct storage *storage, struct block *block, shoal_device device, size_t bytes,
+                  struct memory *memory);
 /* One reference, the caller's. Fresh memory on devices that have any, contents undefined. */
 shoal_status storage_create(shoal_device device, size_t bytes, struct storage **storage_out);
 /* Over memory of somebody else's. On failure the deleter is not called. */

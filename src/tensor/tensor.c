@@ -3,6 +3,7 @@
 #include "tensor/tensor.h"
 
 #include <inttypes.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,15 +17,10 @@
 
 /* Making ----------------------------------------------------------------------------------------------- */
 
-/* tensor_create for a layout whose elements were counted. */
-static shoal_status create_counted(struct storage *storage, shoal_dtype dtype, const struct layout *layout,
-                                   int64_t count, shoal_tensor **tensor_out)
+/* In memory that is there; takes over the reference on the storage. */
+static void init_tensor(shoal_tensor *tensor, struct block *block, struct storage *storage, shoal_dtype dtype,
+                        const struct layout *layout, int64_t count)
 {
-    shoal_tensor *tensor = mem_alloc(sizeof(*tensor));
-    if (!tensor) {
-        storage_unref(storage);
-        return SHOAL_ERR_NO_MEMORY;
-    }
     atomic_init(&tensor->references, 1);
     tensor->dtype = dtype;
     tensor->is_contiguous = layout_is_contiguous(layout->n_dims, layout->shape, layout->strides);
@@ -34,10 +30,9 @@ static shoal_status create_counted(struct storage *storage, shoal_dtype dtype, c
     tensor->count = count;
     tensor->storage = storage;
     tensor->history = NULL;
+    tensor->block = block;
     tensor->owner = NULL;
     tensor->owner_index = 0;
-    *tensor_out = tensor;
-    return SHOAL_OK;
 }
 
 shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const struct layout *layout,
@@ -45,11 +40,14 @@ shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const str
 {
     int64_t count = 0;
     shoal_status status = layout_count(layout->n_dims, layout->shape, &count);
-    if (status != SHOAL_OK) {
+    shoal_tensor *tensor = status == SHOAL_OK ? mem_alloc(sizeof(*tensor)) : NULL;
+    if (!tensor) {
         storage_unref(storage);
-        return status;
+        return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;
     }
-    return create_counted(storage, dtype, layout, count, tensor_out);
+    init_tensor(tensor, NULL, storage, dtype, layout, count);
+    *tensor_out = tensor;
+    return SHOAL_OK;
 }
 
 static shoal_status count_bytes(shoal_dtype dtype, int64_t count, size_t *bytes_out)
@@ -61,6 +59,37 @@ static shoal_status count_bytes(shoal_dtype dtype, int64_t count, size_t *bytes_
                          shoal_dtype_name(dtype));
     }
     *bytes_out = bytes;
+    return SHOAL_OK;
+}
+
+/* A tensor with a storage of its own, and its data if that is small. */
+struct fresh {
+    struct block block; /* first: the block's address is the allocation's */
+    shoal_tensor tensor;
+    struct storage storage;
+    struct memory memory;
+    alignas(max_align_t) char data[];
+};
+
+/* Data up to this size lies in the block. It is given back with the block only, so it must not be worth more. */
+#define FRESH_DATA_BYTES 1024
+
+/* The memory of a fresh tensor: inside the block, apart, or none on devices without data. */
+static shoal_status fill_memory(struct fresh *fresh, shoal_device device, size_t bytes,
+                                struct memory **memory_out)
+{
+    *memory_out = NULL;
+    if (!device_rows[device].has_data) {
+        return SHOAL_OK;
+    }
+    if (bytes > FRESH_DATA_BYTES) {
+        *memory_out = memory_create(bytes);
+        return *memory_out ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    }
+    uintptr_t alignment = bytes < MEM_DATA_ALIGNMENT ? alignof(max_align_t) : MEM_DATA_ALIGNMENT;
+    uintptr_t data = ((uintptr_t)fresh->data + alignment - 1) & ~(alignment - 1);
+    memory_init(&fresh->memory, &fresh->block, (void *)data);
+    *memory_out = &fresh->memory;
     return SHOAL_OK;
 }
 
@@ -77,9 +106,24 @@ shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_d
         layout.shape[i] = shape[i];
     }
     layout_fill_strides(n_dims, layout.shape, layout.strides);
-    struct storage *storage;
-    TRY(storage_create(device, bytes, &storage));
-    return create_counted(storage, dtype, &layout, count, tensor_out);
+    size_t inside =
+        device_rows[device].has_data && bytes <= FRESH_DATA_BYTES ? bytes + MEM_DATA_ALIGNMENT : 0;
+    struct fresh *fresh = (struct fresh *)block_create(sizeof(*fresh) + inside);
+    if (!fresh) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    struct memory *memory;
+    shoal_status status = fill_memory(fresh, device, bytes, &memory);
+    if (status != SHOAL_OK) {
+        atomic_init(&fresh->block.objects, 1);
+        block_free(&fresh->block, fresh);
+        return status;
+    }
+    atomic_init(&fresh->block.objects, memory == &fresh->memory ? 3 : 2);
+    storage_init(&fresh->storage, &fresh->block, device, bytes, memory);
+    init_tensor(&fresh->tensor, &fresh->block, &fresh->storage, dtype, &layout, count);
+    *tensor_out = &fresh->tensor;
+    return SHOAL_OK;
 }
 
 shoal_status tensor_check_bounds(size_t storage_bytes, shoal_dtype dtype, const struct layout *layout)
@@ -193,7 +237,7 @@ void shoal_tensor_unref(shoal_tensor *tensor)
         tensor->history->destroy(tensor->history);
     }
     storage_unref(tensor->storage);
-    mem_free(tensor);
+    block_free(tensor->block, tensor);
 }
 
 static shoal_status check_tensor(const shoal_tensor *tensor)

@@ -37,6 +37,7 @@ struct shoal_tensor {
     int64_t count; /* elements */
     struct storage *storage;
     struct tensor_history *history; /* NULL: none */
+    struct block *block;            /* NULL: allocated alone */
 
     /* The scope that owns a reference, and where in its list; NULL when none does. Only the scope's thread. */
     struct scope *owner;

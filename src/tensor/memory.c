@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* Counted bytes, and blocks of objects that were made together. */
+#include "tensor/memory.h"
+
+#include <stdalign.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/refcount.h"
+
+/* As many as the results of a few dozen small ops; more would only be memory that lies around. */
+#define MAX_SPARES 64
+
+static _Thread_local struct {
+    struct block *first;
+    unsigned count;
+    bool is_open;
+} spares;
+
+struct block *block_create(size_t bytes)
+{
+    bool is_reusable = bytes <= BLOCK_REUSABLE_BYTES;
+    struct block *block = spares.first;
+    if (is_reusable && block) {
+        spares.first = block->next;
+        spares.count--;
+        return block;
+    }
+    block = mem_alloc(is_reusable ? BLOCK_REUSABLE_BYTES : bytes);
+    if (block) {
+        block->is_reusable = is_reusable;
+    }
+    return block;
+}
+
+void block_free(struct block *block, void *object)
+{
+    if (!block) {
+        mem_free(object);
+    } else if (!refcount_put(&block->objects)) {
+        return;
+    } else if (block->is_reusable && spares.is_open && spares.count < MAX_SPARES) {
+        block->next = spares.first;
+        spares.first = block;
+        spares.count++;
+    } else {
+        mem_free(block);
+    }
+}
+
+void block_keep_spares(void)
+{
+    spares.is_open = true;
+}
+
+void block_free_spares(void)
+{
+    spares.is_open = false;
+    spares.count = 0;
+    while (spares.first) {
+        struct block *block = spares.first;
+        spares.first = block->next;
+        mem_free(block);
+    }
+}
+
+void memory_init(struct memory *memory, struct block *block, void *base)
+{
+    *memory = (struct memory){.block = block, .base = base};
+    atomic_init(&memory->references, 1);
+}
+
+struct memory *memory_create(size_t bytes)
+{
+    size_t total;
+    /* What is shorter than a cache line gains nothing from starting at one. */
+    size_t alignment = bytes < MEM_DATA_ALIGNMENT ? alignof(max_align_t) : MEM_DATA_ALIGNMENT;
+    if (__builtin_add_overflow(bytes, sizeof(struct memory) + alignment, &total)) {
+        (void)error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are more than can be addressed", bytes);
+        return NULL;
+    }
+    struct memory *memory = mem_alloc(total);
+    if (memory) {
+        uintptr_t data = (uintptr_t)(memory + 1);
+        memory_init(memory, NULL, (void *)((data + alignment - 1) & ~(uintptr_t)(alignment - 1)));
+    }
+    return memory;
+}
+
+/* What a tensor without elements points at, when its owner gave no address. */
+static alignas(MEM_DATA_ALIGNMENT) char no_bytes[MEM_DATA_ALIGNMENT];
+
+struct memory *memory_create_borrowed(void *base, shoal_deleter deleter, void *deleter_context)
+{
+    struct memory *memory = mem_alloc(sizeof(*memory));
+    if (memory) {
+        memory_init(memory, NULL, base ? base : no_bytes);
+        memory->deleter = deleter;
+        memory->deleter_context = deleter_context;
+        memory->given = base;
+    }
+    return memory;
+}
+
+struct memory *memory_ref(struct memory *memory)
+{
+    if (memory) {
+        refcount_get(&memory->references);
+    }
+    return memory;
+}
+
+void memory_unref(struct memory *memory)
+{
+    if (!memory || !refcount_put(&memory->references)) {
+        return;
+    }
+    if (memory->deleter) {
+        memory->deleter(memory->deleter_context, memory->given);
+    }
+    block_free(memory->block, memory);
+}
