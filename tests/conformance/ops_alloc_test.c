@@ -84,9 +84,9 @@ TEST(ops_allocate_only_their_results)
     REQUIRE_OK(shoal_scope_begin());
     shoal_tensor *t = shoal_zeros((int64_t[]){3, 1}, 2, SHOAL_F32);
     REQUIRE(t);
-    /* tensor; tensor, storage and memory; nothing */
-    CHECK_INT(count_allocations(shoal_squeeze_all, t), 1);
-    CHECK_INT(count_allocations(shoal_neg, t), 3);
+    /* at most: tensor; tensor, storage and memory; nothing */
+    CHECK(count_allocations(shoal_squeeze_all, t) <= 1);
+    CHECK(count_allocations(shoal_neg, t) <= 3);
     CHECK_INT(count_allocations(shoal_neg_, t), 0);
     CHECK_INT(count_allocations(shoal_contiguous, t), 0);
     CHECK_OK(shoal_scope_end());

@@ -294,8 +294,9 @@ static inline double pick_real(struct test_random *random)
 
 static inline void fill_bytes(struct test_random *random, struct case_input *input)
 {
-    static const uint64_t special[] = {0,      1,      UINT64_MAX,        0x80, 0x7f,
-                                       0x8000, 0x7fff, UINT64_C(1) << 63, 255,  2};
+    /* The first is just above a tie of bf16, by less than f64 can tell. */
+    static const uint64_t special[] = {0x4040000000000001, 0,   1, UINT64_MAX, 0x80, 0x7f, 0x8000, 0x7fff,
+                                       UINT64_C(1) << 63,  255, 2};
     enum dtype_kind kind = dtype_kind(input->dtype);
     for (int64_t i = 0; i < input->storage_elems; i++) {
         unsigned char *element = &input->bytes[(size_t)i * dtype_bytes(input->dtype)];

