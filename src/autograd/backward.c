@@ -6,7 +6,6 @@
 #include "autograd/backward.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "autograd/node.h"
 #include "autograd/walk.h"
@@ -107,7 +106,6 @@ static shoal_status run_end_hooks(struct run *run)
 
 static shoal_status check_root(const struct backward_request *request, size_t index)
 {
-    char what[48];
     const shoal_tensor *root = request->roots[index];
     const shoal_tensor *gradient = request->gradients ? request->gradients[index] : NULL;
     if (!root || (!gradient && root->count != 1)) {
@@ -120,13 +118,15 @@ static shoal_status check_root(const struct backward_request *request, size_t in
     if (!root->history) {
         return error_set(SHOAL_ERR_STATE, "root %zu does not require a gradient", index);
     }
-    (void)snprintf(what, sizeof(what), "root %zu", index);
-    TRY(history_check_current(root, what));
+    shoal_status status = history_check_current(root);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "root %zu", index);
+    }
     if (gradient) {
         struct saved_tensor look;
         saved_note(&look, root);
-        (void)snprintf(what, sizeof(what), "the gradient of root %zu", index);
-        return saved_check_like(&look, gradient, what);
+        status = saved_check_like(&look, gradient);
+        return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "the gradient of root %zu", index);
     }
     if (root->count != 1) {
         char text[TENSOR_TEXT_BYTES];

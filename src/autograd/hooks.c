@@ -125,6 +125,12 @@ shoal_status shoal_on_accumulated(shoal_tensor *leaf, shoal_leaf_hook hook, void
 
 /* Running ---------------------------------------------------------------------------------------------- */
 
+static shoal_status check_replaced(const struct saved_tensor *before, const shoal_tensor *replaced)
+{
+    shoal_status status = saved_check_like(before, replaced);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "the gradient that a hook returned");
+}
+
 shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradient)
 {
     /* Hooks that are added on the way run the next time. */
@@ -138,7 +144,7 @@ shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradi
             shoal_tensor *replaced = hook->on_gradient(hook->context, *gradient);
             status = shoal_scope_error();
             if (status == SHOAL_OK && replaced) {
-                status = saved_check_like(&before, replaced, "the gradient that a hook returned");
+                status = check_replaced(&before, replaced);
                 *gradient = replaced;
             }
         }

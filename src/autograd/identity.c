@@ -43,7 +43,7 @@ static shoal_status wrap_inputs(struct node *node, shoal_tensor *const *inputs, 
 {
     for (size_t i = 0; i < node->n_inputs; i++) {
         if (inputs[i] && inputs[i]->history) {
-            TRY(history_check_current(inputs[i], "an input"));
+            TRY(history_check_current(inputs[i]));
             TRY(leaf_detach(inputs[i], &outputs[i]));
             outputs[i]->is_detached = false;
             node_set_input(node, i, inputs[i]);

@@ -42,13 +42,6 @@ void saved_keep_data(struct saved_tensor *saved, struct storage *storage)
     saved->version = load_version(storage);
 }
 
-void saved_update_version(struct saved_tensor *saved)
-{
-    if (saved->storage) {
-        saved->version = load_version(saved->storage);
-    }
-}
-
 void saved_release(struct saved_tensor *saved)
 {
     if (saved->storage) {
@@ -57,16 +50,15 @@ void saved_release(struct saved_tensor *saved)
     }
 }
 
-static shoal_status restore_data(const struct saved_tensor *saved, const char *name,
-                                 shoal_tensor **tensor_out)
+static shoal_status restore_data(const struct saved_tensor *saved, shoal_tensor **tensor_out)
 {
     uint64_t version = load_version(saved->storage);
     if (version != saved->version) {
         char shape[LAYOUT_TEXT_BYTES];
         return error_set(SHOAL_ERR_STATE,
-                         "%s (%s %s) was saved for backward in version %" PRIu64
+                         "%s %s was saved for backward in version %" PRIu64
                          " and changed in place since: it is in version %" PRIu64,
-                         name, shoal_dtype_name(saved->dtype),
+                         shoal_dtype_name(saved->dtype),
                          layout_format(shape, saved->layout.n_dims, saved->layout.shape), saved->version,
                          version);
     }
@@ -76,16 +68,21 @@ static shoal_status restore_data(const struct saved_tensor *saved, const char *n
 /* Strides and offset are the saved tensor's too: gradients of views look at them. */
 static shoal_status make_stand_in(const struct saved_tensor *saved, shoal_tensor **tensor_out)
 {
+    const struct layout *layout = &saved->layout;
+    if (layout->offset == 0 && layout_is_contiguous(layout->n_dims, layout->shape, layout->strides)) {
+        /* The usual case, and the cheaper one. */
+        return tensor_create_empty(SHOAL_META, saved->dtype, layout->n_dims, layout->shape, tensor_out);
+    }
     struct storage *storage;
     TRY(storage_create(SHOAL_META, saved->storage_bytes, &storage));
     return tensor_create(storage, saved->dtype, &saved->layout, tensor_out);
 }
 
-shoal_status saved_restore(const struct saved_tensor *saved, const char *name, shoal_tensor **tensor_out)
+shoal_status saved_restore(const struct saved_tensor *saved, shoal_tensor **tensor_out)
 {
     shoal_tensor *tensor;
     if (saved->storage) {
-        TRY(restore_data(saved, name, &tensor));
+        TRY(restore_data(saved, &tensor));
         tensor->is_view = true;
     } else {
         TRY(make_stand_in(saved, &tensor));
@@ -98,7 +95,7 @@ shoal_status saved_restore(const struct saved_tensor *saved, const char *name, s
     return SHOAL_OK;
 }
 
-shoal_status saved_check_like(const struct saved_tensor *saved, const shoal_tensor *tensor, const char *what)
+shoal_status saved_check_like(const struct saved_tensor *saved, const shoal_tensor *tensor)
 {
     const struct layout *expected = &saved->layout;
     const struct layout *actual = &tensor->layout;
@@ -110,7 +107,7 @@ shoal_status saved_check_like(const struct saved_tensor *saved, const shoal_tens
     }
     char text[TENSOR_TEXT_BYTES];
     char shape[LAYOUT_TEXT_BYTES];
-    return error_set(SHOAL_ERR_INVALID, "%s is %s on %s, but its tensor is %s %s on %s", what,
+    return error_set(SHOAL_ERR_INVALID, "%s on %s does not fit its tensor, %s %s on %s",
                      tensor_format(text, tensor), device_rows[tensor->storage->device].name,
                      shoal_dtype_name(saved->dtype), layout_format(shape, expected->n_dims, expected->shape),
                      device_rows[saved->device].name);
@@ -123,27 +120,23 @@ static void end_result(struct tensor_history *history)
     node_unref(((struct node_output *)history)->node);
 }
 
-shoal_status history_check_current(const shoal_tensor *tensor, const char *what)
+shoal_status history_check_current(const shoal_tensor *tensor)
 {
     if (!tensor->history || !atomic_load(&tensor->storage->has_history)) {
         return SHOAL_OK;
     }
     const struct node_output *output = history_output(tensor);
-    if (!output) {
-        /* A leaf over a storage that was written for somebody else's gradient, unless it was cut off first. */
-        return tensor->is_detached ? SHOAL_OK
-                                   : error_set(SHOAL_ERR_STATE,
-                                               "%s: another tensor over its storage was changed in place and "
-                                               "has a gradient since; detach the leaf or use that tensor",
-                                               what);
+    if (!output && !tensor->is_detached) {
+        return error_set(SHOAL_ERR_STATE, "another tensor over the storage of this leaf was changed in place "
+                                          "and has a gradient since; detach the leaf or use that tensor");
     }
     uint64_t version = load_version(tensor->storage);
-    if (tensor->is_view && output->version != version) {
+    if (output && tensor->is_view && output->version != version) {
         return error_set(SHOAL_ERR_STATE,
-                         "%s: the view was recorded in version %" PRIu64
+                         "the view was recorded in version %" PRIu64
                          " of its storage, which was changed in place since: it is in version %" PRIu64
                          "; take the view again",
-                         what, output->version, version);
+                         output->version, version);
     }
     return SHOAL_OK;
 }

@@ -127,12 +127,12 @@ void saved_release(struct saved_tensor *saved);
 /*
  * The tensor again, owned by the innermost scope: outside the record, over the same storage. Where no data was
  * kept it is a stand-in on the meta device: a shape whose data nobody can touch. SHOAL_ERR_STATE, with both
- * versions, when the data was changed since; `name` says what it was.
+ * versions, when the data was changed since. Callers put the tensor's name in front of the error.
  */
-shoal_status saved_restore(const struct saved_tensor *saved, const char *name, shoal_tensor **tensor_out);
+shoal_status saved_restore(const struct saved_tensor *saved, shoal_tensor **tensor_out);
 
-/* SHOAL_ERR_INVALID when `tensor` differs from the saved one in dtype, shape or device; `what` names it. */
-shoal_status saved_check_like(const struct saved_tensor *saved, const shoal_tensor *tensor, const char *what);
+/* SHOAL_ERR_INVALID when `tensor` differs from the saved one in dtype, shape or device. Callers name it. */
+shoal_status saved_check_like(const struct saved_tensor *saved, const shoal_tensor *tensor);
 
 /* Histories -------------------------------------------------------------------------------------------- */
 
@@ -150,8 +150,8 @@ static inline struct node_output *history_output(const shoal_tensor *tensor)
 
 /*
  * SHOAL_ERR_STATE when the tensor has a history that an in-place change of its storage has overtaken: the
- * change was recorded for another tensor over the same storage.
+ * change was recorded for another tensor over the same storage. Callers name the tensor.
  */
-shoal_status history_check_current(const shoal_tensor *tensor, const char *what);
+shoal_status history_check_current(const shoal_tensor *tensor);
 
 #endif

@@ -10,8 +10,6 @@
  * The node is recorded even if no input needs a gradient, because only the second run shows what the function
  * uses besides its inputs.
  */
-#include <stdio.h>
-
 #include "autograd/backward.h"
 #include "autograd/leaf.h"
 #include "autograd/node.h"
@@ -63,13 +61,14 @@ static shoal_tensor **make_list(size_t count)
 
 static shoal_status restore_inputs(const struct node *node, const bool *needs_gradient, shoal_tensor **inputs)
 {
-    char name[48];
     for (size_t i = 0; i < node->n_inputs; i++) {
         if (!node->inputs[i].is_present) {
             continue;
         }
-        (void)snprintf(name, sizeof(name), "input %zu", i);
-        TRY(saved_restore(&node->inputs[i].saved, name, &inputs[i]));
+        shoal_status status = saved_restore(&node->inputs[i].saved, &inputs[i]);
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "input %zu", i);
+        }
         if (needs_gradient[i]) {
             TRY(leaf_create(inputs[i]));
         }
@@ -79,13 +78,14 @@ static shoal_status restore_inputs(const struct node *node, const bool *needs_gr
 
 static shoal_status choose_roots(const struct node *node, shoal_tensor *const *gradients, struct rerun *rerun)
 {
-    char name[48];
     for (size_t i = 0; i < node->n_outputs; i++) {
-        (void)snprintf(name, sizeof(name), "output %zu of the second run", i);
         if (!rerun->outputs[i]) {
-            return error_set(SHOAL_ERR_STATE, "%s was not set", name);
+            return error_set(SHOAL_ERR_STATE, "output %zu was not set in the second run", i);
         }
-        TRY(saved_check_like(&node->outputs[i].saved, rerun->outputs[i], name));
+        shoal_status status = saved_check_like(&node->outputs[i].saved, rerun->outputs[i]);
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "output %zu of the second run", i);
+        }
         if (gradients[i] && rerun->outputs[i]->history) {
             rerun->roots[rerun->n_roots] = rerun->outputs[i];
             rerun->root_gradients[rerun->n_roots++] = gradients[i];
@@ -215,7 +215,7 @@ static shoal_status save_inputs(struct node *node, shoal_tensor *const *inputs)
 {
     for (size_t i = 0; i < node->n_inputs; i++) {
         if (inputs[i]) {
-            TRY(history_check_current(inputs[i], "an input"));
+            TRY(history_check_current(inputs[i]));
             node_set_input(node, i, inputs[i]);
             saved_keep_data(&node->inputs[i].saved, inputs[i]->storage);
         }

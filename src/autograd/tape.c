@@ -8,7 +8,6 @@
  */
 #include "autograd/tape.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "autograd/gradients.h"
@@ -21,9 +20,6 @@
 #include "shoal/ops.h"
 #include "tensor/dtype.h"
 #include "tensor/scope.h"
-
-/* "tensors[4294967295]" with the longest name of a parameter. */
-#define ARGUMENT_TEXT_BYTES 64
 
 /* A recorded call of an op. */
 struct tape_entry {
@@ -60,14 +56,11 @@ static shoal_tensor *get_tensor(const shoal_value *value, size_t index)
     return value->kind == SHOAL_VALUE_TENSOR ? value->as.tensor : NULL;
 }
 
-static const char *format_argument(char text[ARGUMENT_TEXT_BYTES], const struct op_param *param, size_t index)
+/* Puts the name of a tensor argument in front of the error. */
+static shoal_status name_argument(shoal_status status, const struct op_param *param, size_t index)
 {
-    if (param->type == OP_PARAM_TENSORS) {
-        (void)snprintf(text, ARGUMENT_TEXT_BYTES, "%s[%zu]", param->name, index);
-    } else {
-        (void)snprintf(text, ARGUMENT_TEXT_BYTES, "%s", param->name);
-    }
-    return text;
+    return param->type == OP_PARAM_TENSORS ? error_prefix(status, "%s[%zu]", param->name, index)
+                                           : error_prefix(status, "%s", param->name);
 }
 
 /* Bytes behind a value, in whole int64_t. */
@@ -102,45 +95,47 @@ static char *copy_value(shoal_value *copy, const shoal_value *value, char *place
 
 static shoal_status check_in_place_target(const shoal_op *op, const shoal_value *written, size_t index)
 {
-    char name[ARGUMENT_TEXT_BYTES];
     const shoal_tensor *tensor = get_tensor(written, index);
-    (void)format_argument(name, &op->params[0], index);
     if (leaf_of(tensor)) {
-        return error_set(
-            SHOAL_ERR_STATE,
-            "%s is a leaf that requires a gradient: it cannot be changed in place while gradients "
-            "are on",
-            name);
+        return error_set(SHOAL_ERR_STATE,
+                         "this leaf requires a gradient: it cannot be changed in place while "
+                         "gradients are on");
     }
     if (tensor->is_view) {
-        return error_set(
-            SHOAL_ERR_STATE,
-            "%s is a view: changing it in place while gradients are recorded would not be seen by "
-            "the tensor it looks at",
-            name);
+        return error_set(SHOAL_ERR_STATE, "this is a view: changing it in place while gradients are recorded "
+                                          "would not be seen by the tensor it looks at");
     }
     for (size_t i = 0; i < index; i++) {
         if (get_tensor(written, i) == tensor) {
-            return error_set(SHOAL_ERR_STATE, "%s is also %s[%zu]: one call cannot record two changes of it",
-                             name, op->params[0].name, i);
+            return error_set(SHOAL_ERR_STATE,
+                             "this is also %s[%zu]: one call cannot record two changes of it",
+                             op->params[0].name, i);
         }
     }
     return SHOAL_OK;
 }
 
+static shoal_status check_argument(const shoal_op *op, const shoal_value *arguments, size_t param,
+                                   size_t index)
+{
+    const shoal_tensor *tensor = get_tensor(&arguments[param], index);
+    if (!tensor) {
+        return SHOAL_OK;
+    }
+    if (param == 0 && op_is_in_place(op)) {
+        TRY(check_in_place_target(op, &arguments[0], index));
+    }
+    return history_check_current(tensor);
+}
+
 static shoal_status check_arguments(const shoal_op *op, const shoal_value *arguments)
 {
-    char name[ARGUMENT_TEXT_BYTES];
     for (size_t i = 0; i < op->n_params; i++) {
-        bool is_written = i == 0 && op_is_in_place(op);
         size_t n_tensors = count_param_tensors(&op->params[i], &arguments[i]);
         for (size_t k = 0; k < n_tensors; k++) {
-            shoal_tensor *tensor = get_tensor(&arguments[i], k);
-            if (tensor && is_written) {
-                TRY(check_in_place_target(op, &arguments[i], k));
-            }
-            if (tensor) {
-                TRY(history_check_current(tensor, format_argument(name, &op->params[i], k)));
+            shoal_status status = check_argument(op, arguments, i, k);
+            if (status != SHOAL_OK) {
+                return name_argument(status, &op->params[i], k);
             }
         }
     }
@@ -266,7 +261,6 @@ static const char *name_entry(const struct node *node)
 static shoal_status restore_param(const struct tape_entry *entry, size_t param, size_t first,
                                   shoal_value *value)
 {
-    char name[ARGUMENT_TEXT_BYTES];
     const struct op_param *description = &entry->op->params[param];
     size_t n_tensors = count_param_tensors(description, value);
     shoal_tensor *one = NULL;
@@ -279,8 +273,9 @@ static shoal_status restore_param(const struct tape_entry *entry, size_t param, 
     }
     for (size_t k = 0; k < n_tensors; k++) {
         const struct node_input *input = &entry->node.inputs[first + k];
-        if (input->is_present) {
-            TRY(saved_restore(&input->saved, format_argument(name, description, k), &tensors[k]));
+        shoal_status status = input->is_present ? saved_restore(&input->saved, &tensors[k]) : SHOAL_OK;
+        if (status != SHOAL_OK) {
+            return name_argument(status, description, k);
         }
     }
     if (description->type == OP_PARAM_TENSORS) {
@@ -307,14 +302,15 @@ static shoal_status restore_arguments(const struct tape_entry *entry, shoal_valu
 
 static shoal_status restore_outputs(const struct node *node, shoal_tensor ***outputs_out)
 {
-    char name[ARGUMENT_TEXT_BYTES];
     shoal_tensor **outputs = scope_alloc(scope_current(), node->n_outputs * sizeof(outputs[0]));
     if (!outputs) {
         return SHOAL_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < node->n_outputs; i++) {
-        (void)snprintf(name, sizeof(name), "result[%zu]", i);
-        TRY(saved_restore(&node->outputs[i].saved, name, &outputs[i]));
+        shoal_status status = saved_restore(&node->outputs[i].saved, &outputs[i]);
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "result[%zu]", i);
+        }
     }
     *outputs_out = outputs;
     return SHOAL_OK;
@@ -325,7 +321,7 @@ static shoal_status run_gradient(struct node *node, const bool *needs_gradient, 
 {
     const struct tape_entry *entry = (const struct tape_entry *)node;
     shoal_value arguments[OP_MAX_PARAMS];
-    shoal_tensor **outputs;
+    shoal_tensor **outputs = NULL;
     shoal_op_call_context call;
     TRY(restore_arguments(entry, arguments));
     TRY(restore_outputs(node, &outputs));
@@ -382,9 +378,6 @@ static void commit(struct tape_entry *entry, shoal_tensor *const *outputs, size_
 {
     struct node *node = &entry->node;
     node_number(node);
-    for (size_t i = 0; i < node->n_inputs; i++) {
-        saved_update_version(&node->inputs[i].saved);
-    }
     for (size_t i = 0; i < n_outputs; i++) {
         if (entry->op->saves_result) {
             saved_keep_data(&node->outputs[i].saved, outputs[i]->storage);

@@ -13,8 +13,6 @@
  */
 #include "autograd/walk.h"
 
-#include <stdio.h>
-
 #include "autograd/leaf.h"
 #include "autograd/node.h"
 #include "base/error.h"
@@ -351,12 +349,14 @@ static shoal_status deliver(const struct walk *walk, const struct node *node, sh
 {
     for (size_t i = 0; i < node->n_inputs; i++) {
         struct slot *slot = gradients[i] ? find_slot(walk, &node->inputs[i]) : NULL;
-        if (slot) {
-            char what[48];
-            (void)snprintf(what, sizeof(what), "the gradient for input %zu", i);
-            TRY(saved_check_like(&node->inputs[i].saved, gradients[i], what));
-            TRY(slot_add(slot, gradients[i]));
+        if (!slot) {
+            continue;
         }
+        shoal_status status = saved_check_like(&node->inputs[i].saved, gradients[i]);
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "the gradient for input %zu", i);
+        }
+        TRY(slot_add(slot, gradients[i]));
     }
     return SHOAL_OK;
 }
@@ -367,12 +367,14 @@ static shoal_status propagate(const struct walk *walk, const struct node_visit *
     struct node *node = visit->node;
     struct scope *scope = scope_current();
     TRY(shoal_scope_set_grad(false));
-    shoal_tensor **gradients = scope_alloc(scope, node->n_outputs * sizeof(gradients[0]));
-    shoal_tensor **input_gradients = scope_alloc(scope, node->n_inputs * sizeof(input_gradients[0]));
-    bool *needs_gradient = scope_alloc(scope, node->n_inputs * sizeof(needs_gradient[0]));
-    if (!gradients || !input_gradients || !needs_gradient) {
+    /* Three lists in one block: gradients of outputs and of inputs, and which of the latter are wanted. */
+    shoal_tensor **gradients =
+        scope_alloc(scope, (node->n_outputs + node->n_inputs) * sizeof(gradients[0]) + node->n_inputs);
+    if (!gradients) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    shoal_tensor **input_gradients = gradients + node->n_outputs;
+    bool *needs_gradient = (bool *)(input_gradients + node->n_inputs);
     for (size_t i = 0; i < node->n_outputs; i++) {
         gradients[i] = visit->slots[i].sum;
         if (gradients[i]) {
