@@ -120,6 +120,7 @@ static shoal_tensor *fresh(shoal_tensor *tensor)
     CASE(sum, empty, false, return square(shoal_sum(x[0], INTS(1), 1, false)), 1, S(2, 0)) \
     CASE(mean, all, false, return square(shoal_mean(x[0], NULL, 0, true)), 1, S(2, 3)) \
     CASE(mean, dims, false, return square(shoal_mean(x[0], INTS(0, -1), 2, false)), 1, S(2, 3, 2)) \
+    CASE(mean, of_nothing, false, return square(shoal_mean(x[0], INTS(1), 1, false)), 1, S(2, 0)) \
     CASE(mean, nothing_left, false, return square(shoal_mean(x[0], INTS(1), 1, false)), 1, S(0, 3)) \
     CASE(foreach_copy_, plain, false, MIX(false, (n = 3, shoal_foreach_copy_(LIST(fresh(x[0]), fresh(x[0]), fresh(x[1])), LIST(x[2], x[2], x[3]), 3))), 4, S(2, 3), S(2), S(3), S0) \
     CASE(foreach_div, plain, false, MIX(false, (n = 3, shoal_foreach_div(LIST(x[0], x[1], x[0]), 3, -1.5))), 2, S(2, 3), S(2)) \

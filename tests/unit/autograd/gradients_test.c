@@ -259,6 +259,24 @@ TEST(random_broadcasts)
     }
 }
 
+/* getitem hands its argument through, so no record ever calls this one; a tracer that copies might. */
+SCOPED_TEST(getitem_gives_its_gradient_to_one)
+{
+    for (int64_t index = -3; index < 3; index++) {
+        shoal_op_call_context call;
+        shoal_tensor *gradient = shoal_zeros(INTS(2), 1, SHOAL_F64);
+        shoal_tensor *list[3] = {gradient, gradient, gradient};
+        shoal_tensor *inputs[3] = {NULL, NULL, NULL};
+        const shoal_value arguments[] = {{.kind = SHOAL_VALUE_TENSORS, .count = 3, .as.tensors = list},
+                                         {.kind = SHOAL_VALUE_INT, .as.integer = index}};
+        op_context_init(&call, op_get(OP_getitem));
+        CHECK_OK(gradient_getitem(&call, arguments, &gradient, &gradient, inputs));
+        for (int64_t i = 0; i < 3; i++) {
+            CHECK(inputs[i] == (i == (index + 3) % 3 ? gradient : NULL));
+        }
+    }
+}
+
 /* Refusals --------------------------------------------------------------------------------------------- */
 
 SCOPED_TEST(as_strided_of_a_strided_tensor_is_refused)

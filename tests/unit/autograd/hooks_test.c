@@ -137,6 +137,64 @@ SCOPED_TEST(a_hook_may_remove_itself_and_others)
     CHECK_STRING(journal.text, "abcc");
 }
 
+/* Takes itself and its neighbour off and puts a new one on: the walk over the list must not notice. */
+struct changing {
+    shoal_tensor *leaf; /* for add_itself */
+    shoal_hook *own;
+    shoal_hook *neighbour;
+    struct noting *added;
+};
+
+static shoal_status change_list(void *context, shoal_tensor *leaf)
+{
+    struct changing *changing = context;
+    shoal_hook_remove(changing->own);
+    shoal_hook_remove(changing->neighbour);
+    changing->own = NULL;
+    changing->neighbour = NULL;
+    note(changing->added->journal, 'x');
+    return shoal_on_accumulated(leaf, note_leaf, changing->added, NULL);
+}
+
+SCOPED_TEST(a_hook_may_change_its_list)
+{
+    struct journal journal = {""};
+    struct noting added = {&journal, 'n', 0, 0, NULL};
+    struct noting neighbour = {&journal, 'b', 0, 0, NULL};
+    struct noting last = {&journal, 'c', 0, 0, NULL};
+    struct changing changing = {.added = &added};
+    shoal_tensor *x = make_leaf(2, 3, 1);
+    CHECK_OK(shoal_on_accumulated(x, change_list, &changing, &changing.own));
+    CHECK_OK(shoal_on_accumulated(x, note_leaf, &neighbour, &changing.neighbour));
+    CHECK_OK(shoal_on_accumulated(x, note_leaf, &last, NULL));
+    CHECK_OK(shoal_backward(sum_all(x), NULL));
+    CHECK_STRING(journal.text, "xc");
+    CHECK_OK(shoal_backward(sum_all(x), NULL));
+    CHECK_STRING(journal.text, "xccn");
+}
+
+/* One that is added on the way runs the next time, even if the list would otherwise never end. */
+static shoal_tensor *add_itself(void *context, shoal_tensor *gradient)
+{
+    (void)gradient;
+    struct changing *changing = context;
+    note(changing->added->journal, 'a');
+    CHECK_OK(shoal_on_gradient(changing->leaf, add_itself, context, NULL));
+    return NULL;
+}
+
+SCOPED_TEST(hooks_that_are_added_on_the_way_wait)
+{
+    struct journal journal = {""};
+    struct noting added = {&journal, 'n', 0, 0, NULL};
+    struct changing changing = {.leaf = make_leaf(2, 3, 1), .added = &added};
+    CHECK_OK(shoal_on_gradient(changing.leaf, add_itself, &changing, NULL));
+    CHECK_OK(shoal_backward(sum_all(changing.leaf), NULL));
+    CHECK_STRING(journal.text, "a");
+    CHECK_OK(shoal_backward(sum_all(changing.leaf), NULL));
+    CHECK_STRING(journal.text, "aaa");
+}
+
 TEST(a_handle_may_outlive_its_tensor)
 {
     struct journal journal = {""};
@@ -172,8 +230,8 @@ SCOPED_TEST(bad_hooks_end_the_backward)
     shoal_hook *hook;
     CHECK_OK(shoal_on_gradient(y, change_shape, NULL, NULL));
     CHECK_STATUS(shoal_backward(sum_all(y), NULL), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT(
-        "gradient of neg: the gradient that a hook returned is f64 [1] on cpu, but its tensor is f64 [2]");
+    CHECK_ERROR_TEXT("gradient of neg: the gradient that a hook returned: f64 [1] on cpu does not fit its "
+                     "tensor, f64 [2]");
     CHECK_OK(shoal_on_gradient(z, fail_inside, NULL, NULL));
     CHECK_STATUS(shoal_backward(sum_all(z), NULL), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("gradient of neg: select: ");

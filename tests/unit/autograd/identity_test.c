@@ -104,7 +104,7 @@ SCOPED_TEST(nothing_to_record)
     CHECK_DOUBLE(grad_at(x, 0), 1);
     CHECK_STATUS(shoal_identity(NULL, 1, look, &watch, list), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_identity(list, 1, look, &watch, NULL), SHOAL_ERR_INVALID);
-    CHECK_SCOPE_ERROR(shoal_neg_(list[0]), SHOAL_ERR_STATE, "self is a view");
+    CHECK_SCOPE_ERROR(shoal_neg_(list[0]), SHOAL_ERR_STATE, "self: this is a view");
 }
 
 SCOPED_TEST(its_hook_reports)

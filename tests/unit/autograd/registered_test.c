@@ -145,10 +145,10 @@ SCOPED_TEST(wrong_gradients_are_noticed)
 {
     static int kind;
     static const char *const texts[] = {
-        "gradient of test.wrong: the gradient for input 0 is f64 [] on cpu, but its tensor is f64 [2] on cpu",
-        "the gradient for input 0 is f64 [2] on meta, but its tensor is f64 [2] on cpu",
+        "gradient of test.wrong: the gradient for input 0: f64 [] on cpu does not fit its tensor, f64 [2]",
+        "the gradient for input 0: f64 [2] on meta does not fit its tensor, f64 [2] on cpu",
         "gradient of test.wrong: mul: tensors on devices cpu and meta",
-        "the gradient for input 0 is f32 [2]",
+        "the gradient for input 0: f32 [2]",
         "gradient of test.wrong: I will not",
     };
     const shoal_op *op = register_op(&(shoal_op_definition){.struct_size = sizeof(shoal_op_definition),
