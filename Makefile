@@ -2,12 +2,14 @@
 # A thin front of CMake. Flags live in CMakePresets.json, packages in scripts/deps.sh.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+# For CI: -DSHOAL_WERROR=ON. The test presets have it anyway.
+RELEASE_OPTIONS ?=
 
 .PHONY: all run test test-asan test-tsan bench install lint tidy clean
 .NOTPARALLEL:
 
 all:
-	@cmake --preset release
+	@cmake --preset release $(RELEASE_OPTIONS)
 	@cmake --build --preset release -j $(JOBS)
 
 run:
