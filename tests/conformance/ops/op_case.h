@@ -23,7 +23,7 @@ enum {
     CASE_MAX_INPUTS = 8,
     CASE_MAX_INTS = 24,
     CASE_MAX_ELEMS = 160,         /* of one input */
-    CASE_MAX_STORAGE_ELEMS = 4096 /* of the storage under it */
+    CASE_MAX_STORAGE_ELEMS = 8192 /* of the storage under it: five doubled strides, or all rows of a gather */
 };
 
 struct case_input {
