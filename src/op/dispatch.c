@@ -108,6 +108,11 @@ bool shoal_op_needs_gradient(const shoal_op_call_context *call, size_t index)
     return call && index < call->n_needs_gradient && call->needs_gradient[index];
 }
 
+size_t shoal_op_n_outputs(const shoal_op_call_context *call)
+{
+    return call ? call->n_outputs : 0;
+}
+
 void *shoal_op_context(const shoal_op_call_context *call)
 {
     return call ? call->op->context : NULL;
@@ -334,15 +339,23 @@ static shoal_status run_kernel(shoal_op_call_context *call, const shoal_value *a
     return call->op->kernel(call, arguments, outputs, call->n_outputs);
 }
 
+/* A view of a tensor outside the record is outside it too. */
+static bool is_detached(const shoal_value *arguments, const shoal_tensor *output, bool has_grad)
+{
+    bool has_base = output->is_view && count_tensors(&arguments[0]) > 0;
+    return !has_grad || (has_base && !output->history && get_tensor(&arguments[0], 0)->is_detached);
+}
+
 /* Gives new outputs to the scope, which has room for them, and drops our references on arguments. */
-static void hand_over(shoal_op_call_context *call, struct scope *scope)
+static void hand_over(shoal_op_call_context *call, const shoal_value *arguments, struct scope *scope)
 {
     for (size_t i = 0; i < call->n_outputs; i++) {
         if (call->outputs[i].is_argument) {
             shoal_tensor_unref(call->outputs[i].tensor);
         } else {
-            call->outputs[i].tensor->is_detached = !scope->has_grad;
-            (void)scope_adopt(call->outputs[i].tensor);
+            shoal_tensor *tensor = call->outputs[i].tensor;
+            tensor->is_detached = is_detached(arguments, tensor, scope->has_grad);
+            (void)scope_adopt(tensor);
         }
     }
     if (call->outputs != call->inline_outputs) {
@@ -393,7 +406,7 @@ shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_
     status = compute(&call, arguments, &survey, list);
     scope->n_promised -= n_outputs;
     TRY_GOTO(status, status, drop_outputs);
-    hand_over(&call, scope);
+    hand_over(&call, arguments, scope);
     *result_out = op->returns_list
                       ? (shoal_value){.kind = SHOAL_VALUE_TENSORS, .count = n_outputs, .as.tensors = list}
                       : (shoal_value){.kind = SHOAL_VALUE_TENSOR, .count = 1, .as.tensor = list[0]};

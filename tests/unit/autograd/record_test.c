@@ -304,3 +304,13 @@ SCOPED_TEST(meta_tensors_are_recorded)
     CHECK_INT(shoal_tensor_device(shoal_grad(x)), SHOAL_META);
     CHECK_INT(shoal_tensor_count(shoal_grad(x)), 6);
 }
+
+SCOPED_TEST(views_of_detached_tensors_stay_detached)
+{
+    shoal_tensor *x = make_leaf(4, 1, 1);
+    shoal_tensor *buffer = shoal_zeros(INTS(4), 1, SHOAL_F64);
+    CHECK(shoal_copy_(buffer, x) != NULL);
+    shoal_tensor *view = shoal_narrow(shoal_detach(buffer), 0, 1, 2);
+    CHECK(view && !shoal_requires_grad(view));
+    CHECK_DOUBLE(value_at(shoal_neg(view), 1), -3);
+}
