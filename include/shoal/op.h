@@ -102,8 +102,8 @@ typedef shoal_status (*shoal_op_kernel)(shoal_op_call_context *call, const shoal
 
 /*
  * Gradients of the arguments, through ops, never by touching data, so that backward can be traced.
- * output_gradients[i] is NULL where nothing flowed back. Fills input_gradients[] for each differentiable
- * tensor, counted over "tensor" and "tensors" parameters in order; leave NULL where there is none, and
+ * output_gradients[i] is NULL where nothing flowed back. Fills input_gradients[], one per tensor, counted over
+ * "tensor", "tensor?" (absent or not) and "tensors" parameters in order; leave NULL where there is none, and
  * skip those for which shoal_op_needs_gradient(call, i) is false.
  * Tensor arguments and outputs that `saves` does not list have a shape but no data here.
  */
@@ -144,6 +144,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output_alias(shoal_op_call_cont
 
 /* In a gradient function: whether input_gradients[index] is wanted. */
 SHOAL_API bool shoal_op_needs_gradient(const shoal_op_call_context *call, size_t index);
+
+/* In a gradient function: how many outputs the call had. In a meta function: how many were declared so far. */
+SHOAL_API size_t shoal_op_n_outputs(const shoal_op_call_context *call);
 
 SHOAL_API void *shoal_op_context(const shoal_op_call_context *call);
 
