@@ -9,6 +9,9 @@
  *   load_f32 load_bf16 load_f16 load_f64        widened to f32; any address
  *   store_f32 store_bf16 store_f16 store_f64    rounded to nearest even; any address
  *   stream_f32 ... stream_f64, stream_fence     with VARIANT_HAS_STREAM; multiples of STREAM_ALIGNMENT
+ * and, where VARIANT_HAS_BF16 is defined as 1, faster ways with the same bits:
+ *   sum_bf16_begin sum_bf16_add sum_bf16_store  as load, add32 of a load, store; lanes in an order of its own
+ *   cast_f32_bf16_blocks                        casts some of the elements and returns how many
  *
  * Each lane does what simd_plain.c does to one element, in the same order, so the bits are the same; what
  * fills no pair is left to simd_plain.c itself.
@@ -20,6 +23,14 @@
 
 #include <stdint.h>
 #include <string.h>
+
+#ifndef VARIANT_HAS_BF16
+#define VARIANT_HAS_BF16 0
+#define sum_bf16_begin load_bf16
+#define sum_bf16_add(sum, from) add32(sum, load_bf16(from))
+#define sum_bf16_store store_bf16
+#define cast_f32_bf16_blocks(dst, src, count) ((size_t)0)
+#endif
 
 ALWAYS_INLINE size_t element_bytes(enum simd_float type)
 {
@@ -68,20 +79,34 @@ ALWAYS_INLINE struct pair64 fold64(enum simd_fold fold, struct pair64 folded, st
                               : add64(folded, next);
 }
 
-/* One pair of results. The first two sources come as pointers: a store might change srcs, for all that the
-   compiler knows, and reloading them costs as much as adding. */
-ALWAYS_INLINE struct pair32 reduce_pair32(enum simd_float type, enum simd_fold fold, const void *first,
-                                          const void *second, const void *const *srcs, size_t n_srcs,
-                                          size_t i)
+/* Averages are sums too, until the division. */
+ALWAYS_INLINE bool is_bf16_sum(enum simd_float type, enum simd_fold fold)
 {
-    struct pair32 folded = load32(type, first, i);
-    if (n_srcs > 1) {
-        folded = fold32(fold, folded, load32(type, second, i));
+    return VARIANT_HAS_BF16 && type == SIMD_BF16 && (fold == SIMD_SUM || fold == SIMD_AVG);
+}
+
+ALWAYS_INLINE struct pair32 fold_first32(enum simd_float type, enum simd_fold fold, const void *src, size_t i)
+{
+    return is_bf16_sum(type, fold) ? sum_bf16_begin((const char *)src + i * sizeof(uint16_t))
+                                   : load32(type, src, i);
+}
+
+ALWAYS_INLINE struct pair32 fold_next32(enum simd_float type, enum simd_fold fold, struct pair32 folded,
+                                        const void *src, size_t i)
+{
+    return is_bf16_sum(type, fold) ? sum_bf16_add(folded, (const char *)src + i * sizeof(uint16_t))
+                                   : fold32(fold, folded, load32(type, src, i));
+}
+
+ALWAYS_INLINE void store_fold32(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
+                                size_t i, struct pair32 folded, size_t n_srcs)
+{
+    struct pair32 result = fold == SIMD_AVG ? divide32(folded, splat32((float)n_srcs)) : folded;
+    if (is_bf16_sum(type, fold)) {
+        sum_bf16_store((char *)dst + i * sizeof(uint16_t), result);
+    } else {
+        store32(type, is_stream, dst, i, result);
     }
-    for (size_t s = 2; s < n_srcs; s++) {
-        folded = fold32(fold, folded, load32(type, srcs[s], i));
-    }
-    return fold == SIMD_AVG ? divide32(folded, splat32((float)n_srcs)) : folded;
 }
 
 ALWAYS_INLINE struct pair64 reduce_pair64(enum simd_fold fold, const void *const *srcs, size_t n_srcs,
@@ -94,21 +119,55 @@ ALWAYS_INLINE struct pair64 reduce_pair64(enum simd_fold fold, const void *const
     return fold == SIMD_AVG ? divide64(folded, splat64((double)n_srcs)) : folded;
 }
 
+/* f32 waits for memory, and two pairs at a time are enough; the halves wait for their instructions. */
+ALWAYS_INLINE size_t pairs_at_once(enum simd_float type)
+{
+    return type == SIMD_F32 ? 2 : 4;
+}
+
+/* As many pairs of results as that. The first two sources come as pointers: a store might change srcs, for all
+   that the compiler knows, and reloading them costs as much as adding. */
+ALWAYS_INLINE void reduce_at_once32(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
+                                    const void *first, const void *second, const void *const *srcs,
+                                    size_t n_srcs, size_t i)
+{
+    bool has_four = pairs_at_once(type) == 4;
+    struct pair32 a = fold_first32(type, fold, first, i);
+    struct pair32 b = fold_first32(type, fold, first, i + PAIR32);
+    struct pair32 c = has_four ? fold_first32(type, fold, first, i + 2 * PAIR32) : a;
+    struct pair32 d = has_four ? fold_first32(type, fold, first, i + 3 * PAIR32) : b;
+    for (size_t s = 1; s < n_srcs; s++) {
+        const void *next = s == 1 ? second : srcs[s];
+        a = fold_next32(type, fold, a, next, i);
+        b = fold_next32(type, fold, b, next, i + PAIR32);
+        c = has_four ? fold_next32(type, fold, c, next, i + 2 * PAIR32) : c;
+        d = has_four ? fold_next32(type, fold, d, next, i + 3 * PAIR32) : d;
+    }
+    store_fold32(type, fold, is_stream, dst, i, a, n_srcs);
+    store_fold32(type, fold, is_stream, dst, i + PAIR32, b, n_srcs);
+    if (has_four) {
+        store_fold32(type, fold, is_stream, dst, i + 2 * PAIR32, c, n_srcs);
+        store_fold32(type, fold, is_stream, dst, i + 3 * PAIR32, d, n_srcs);
+    }
+}
+
 /* Both return how far they came: less than a pair from the end. */
 ALWAYS_INLINE size_t reduce_pairs32(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
                                     const void *const *srcs, size_t n_srcs, size_t begin, size_t end)
 {
     const void *first = srcs[0];
     const void *second = srcs[n_srcs > 1 ? 1 : 0];
+    const size_t step = pairs_at_once(type) * PAIR32;
     size_t i = begin;
-    for (; end - i >= 2 * PAIR32; i += 2 * PAIR32) {
-        struct pair32 low = reduce_pair32(type, fold, first, second, srcs, n_srcs, i);
-        struct pair32 high = reduce_pair32(type, fold, first, second, srcs, n_srcs, i + PAIR32);
-        store32(type, is_stream, dst, i, low);
-        store32(type, is_stream, dst, i + PAIR32, high);
+    for (; end - i >= step; i += step) {
+        reduce_at_once32(type, fold, is_stream, dst, first, second, srcs, n_srcs, i);
     }
     for (; end - i >= PAIR32; i += PAIR32) {
-        store32(type, is_stream, dst, i, reduce_pair32(type, fold, first, second, srcs, n_srcs, i));
+        struct pair32 folded = fold_first32(type, fold, first, i);
+        for (size_t s = 1; s < n_srcs; s++) {
+            folded = fold_next32(type, fold, folded, srcs[s], i);
+        }
+        store_fold32(type, fold, is_stream, dst, i, folded, n_srcs);
     }
     return i;
 }
@@ -141,9 +200,9 @@ ALWAYS_INLINE void fold_group32(enum simd_float type, enum simd_fold fold, float
                                 const void *const *srcs, size_t n_srcs, size_t begin, size_t count)
 {
     for (size_t i = 0; i < count; i += PAIR32) {
-        struct pair32 pair = is_first ? load32(type, srcs[0], begin + i) : load_f32(folded + i);
+        struct pair32 pair = is_first ? fold_first32(type, fold, srcs[0], begin + i) : load_f32(folded + i);
         for (size_t s = is_first ? 1 : 0; s < n_srcs; s++) {
-            pair = fold32(fold, pair, load32(type, srcs[s], begin + i));
+            pair = fold_next32(type, fold, pair, srcs[s], begin + i);
         }
         store_f32(folded + i, pair);
     }
@@ -174,9 +233,7 @@ ALWAYS_INLINE size_t reduce_blocks32(enum simd_float type, enum simd_fold fold, 
             fold_group32(type, fold, folded, s == 0, srcs + s, n_group, begin, count);
         }
         for (size_t i = 0; i < count; i += PAIR32) {
-            struct pair32 pair = load_f32(folded + i);
-            pair = fold == SIMD_AVG ? divide32(pair, splat32((float)n_srcs)) : pair;
-            store32(type, is_stream, dst, begin + i, pair);
+            store_fold32(type, fold, is_stream, dst, begin + i, load_f32(folded + i), n_srcs);
         }
     }
     return begin;
@@ -237,6 +294,10 @@ ALWAYS_INLINE size_t cast_pairs(enum simd_float from, enum simd_float to, bool i
                                 const void *src, size_t begin, size_t end)
 {
     size_t i = begin;
+    if (VARIANT_HAS_BF16 && from == SIMD_F32 && to == SIMD_BF16) {
+        i += cast_f32_bf16_blocks((char *)dst + i * sizeof(uint16_t), (const char *)src + i * sizeof(float),
+                                  end - i);
+    }
     for (; end - i >= 2 * PAIR32; i += 2 * PAIR32) {
         struct pair32 low = load32(from, src, i);
         struct pair32 high = load32(from, src, i + PAIR32);
@@ -261,8 +322,13 @@ ALWAYS_INLINE void cast_all(enum simd_float from, enum simd_float to, bool is_st
     } else {
         done = cast_pairs(from, to, false, dst, src, 0, count);
     }
-    rest((char *)dst + done * element_bytes(to), (const char *)src + done * element_bytes(from),
-         count - done);
+    if (done < count && count >= PAIR32) {
+        /* The last pair again covers what fills no pair: dst is not src, so it gets the same values twice. */
+        store32(to, /*is_stream=*/false, dst, count - PAIR32, load32(from, src, count - PAIR32));
+    } else {
+        rest((char *)dst + done * element_bytes(to), (const char *)src + done * element_bytes(from),
+             count - done);
+    }
 }
 
 #define SIMD_CAST(FROM, TO, member)                                                                \
