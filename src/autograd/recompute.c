@@ -156,7 +156,7 @@ static shoal_status wrap_output(shoal_tensor *made, size_t index, shoal_tensor *
         return error_set(SHOAL_ERR_INVALID, "the function did not set output %zu", index);
     }
     TRY(leaf_detach(made, output_out));
-    (*output_out)->is_view = made->is_view || made->owner != scope_current();
+    (*output_out)->is_view = made->is_view || !tensor_is_owned_by(made, scope_current());
     return SHOAL_OK;
 }
 

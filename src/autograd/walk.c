@@ -277,7 +277,7 @@ static shoal_status end_scope(shoal_status status)
 static bool is_exclusive(const shoal_tensor *tensor)
 {
     const struct storage *storage = tensor->storage;
-    uint32_t n_owners = tensor->owner && tensor->owner == scope_current() ? 2 : 1;
+    uint32_t n_owners = tensor_is_owned_by(tensor, scope_current()) ? 2 : 1;
     return atomic_load(&tensor->references) == n_owners && atomic_load(&storage->references) == 1 &&
            tensor->is_contiguous && storage->bytes == tensor_bytes(tensor) &&
            !(storage->memory && storage->memory->given);

@@ -286,24 +286,42 @@ static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_val
     return SHOAL_OK;
 }
 
-/* Inputs can be read, and what an in-place op writes can be written. Inputs come first: a failed write may be
-   forgotten only when what overwrites it is there. */
+/* An in-place op that replaces every byte of a storage does not care how the last write of it ended. */
+static bool replaces_storage(const shoal_op *op, const shoal_tensor *target)
+{
+    return (op->flags & SHOAL_OP_OVERWRITES) != 0 && tensor_covers_storage(target);
+}
+
+/* Inputs can be read, and what an in-place op writes can be written; all of it is there. */
 static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *arguments)
 {
-    bool overwrites = (op->flags & SHOAL_OP_OVERWRITES) != 0;
-    for (size_t i = op->n_params; i-- > 0;) {
+    for (size_t i = 0; i < op->n_params; i++) {
         bool is_written = i == 0 && op_is_in_place(op);
         size_t n = count_tensors(&arguments[i]);
         for (size_t k = 0; k < n; k++) {
             shoal_tensor *tensor = get_tensor(&arguments[i], k);
             if (is_written) {
-                TRY(storage_wait_writable(tensor->storage, overwrites && tensor_covers_storage(tensor)));
+                TRY(storage_wait_writable(tensor->storage, replaces_storage(op, tensor)));
             } else {
                 TRY(storage_wait_readable(tensor->storage));
             }
+            void *base;
+            TRY(storage_base(tensor->storage, &base));
         }
     }
     return SHOAL_OK;
+}
+
+/* After an in-place kernel succeeded: failures of what it replaced are history. */
+static void forget_replaced(const shoal_op *op, const shoal_value *arguments)
+{
+    size_t n = (op->flags & SHOAL_OP_OVERWRITES) != 0 ? count_tensors(&arguments[0]) : 0;
+    for (size_t k = 0; k < n; k++) {
+        shoal_tensor *target = get_tensor(&arguments[0], k);
+        if (replaces_storage(op, target)) {
+            storage_forget_fences(target->storage);
+        }
+    }
 }
 
 static void bump_versions(const shoal_op *op, const shoal_value *arguments)
@@ -336,7 +354,9 @@ static shoal_status run_kernel(shoal_op_call_context *call, const shoal_value *a
         return SHOAL_OK;
     }
     TRY(wait_for_arguments(call->op, arguments));
-    return call->op->kernel(call, arguments, outputs, call->n_outputs);
+    TRY(call->op->kernel(call, arguments, outputs, call->n_outputs));
+    forget_replaced(call->op, arguments);
+    return SHOAL_OK;
 }
 
 /* A view of a tensor outside the record is outside it too. */

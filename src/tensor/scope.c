@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Scopes: a stack per thread. Only the owning thread touches a scope and the `owner` fields of the tensors in
+ * Scopes: a stack per thread. Only the owning thread touches a scope and writes the `owner` fields of the tensors in
  * it, so nothing here is atomic. Ending a scope drops references and never waits.
  */
 #include "tensor/scope.h"
@@ -40,6 +40,12 @@ shoal_status shoal_scope_begin(void)
     return SHOAL_OK;
 }
 
+static void set_owner(shoal_tensor *tensor, struct scope *scope)
+{
+    /* Relaxed: pairs with the load in tensor_is_owned_by, which trusts only values of its own thread. */
+    atomic_store_explicit(&tensor->owner, scope, memory_order_relaxed);
+}
+
 /* An asynchronous failure that nobody has looked at would otherwise end with the scope, unseen. */
 static void look_for_failed_writes(struct scope *scope)
 {
@@ -66,7 +72,7 @@ shoal_status shoal_scope_end(void)
     for (size_t i = scope->n_tensors; i > 0; i--) {
         shoal_tensor *tensor = scope->tensors[i - 1];
         if (tensor) {
-            tensor->owner = NULL;
+            set_owner(tensor, NULL);
             shoal_tensor_unref(tensor);
         }
     }
@@ -126,7 +132,7 @@ shoal_status scope_reserve(struct scope *scope, size_t n)
 
 static void append(struct scope *scope, shoal_tensor *tensor)
 {
-    tensor->owner = scope;
+    set_owner(tensor, scope);
     tensor->owner_index = scope->n_tensors;
     scope->tensors[scope->n_tensors++] = tensor;
 }
@@ -154,7 +160,7 @@ shoal_tensor *shoal_scope_keep(shoal_tensor *tensor)
         (void)scope_fail(error_set(SHOAL_ERR_INVALID, "scope_keep: tensor is NULL"));
         return NULL;
     }
-    if (tensor->owner != scope) {
+    if (!tensor_is_owned_by(tensor, scope)) {
         return tensor;
     }
     if (!scope->parent) {

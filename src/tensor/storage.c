@@ -95,6 +95,16 @@ static void fence_unref(struct fence *fence)
     }
 }
 
+/* A whole list of them. */
+static void unref_fences(struct fence *fence)
+{
+    while (fence) {
+        struct fence *next = fence->next;
+        fence_unref(fence);
+        fence = next;
+    }
+}
+
 void storage_unref(struct storage *storage)
 {
     if (!storage || !refcount_put(&storage->references)) {
@@ -103,11 +113,7 @@ void storage_unref(struct storage *storage)
     if (storage->last_write) {
         fence_unref(storage->last_write);
     }
-    while (storage->reads) {
-        struct fence *fence = storage->reads;
-        storage->reads = fence->next;
-        fence_unref(fence);
-    }
+    unref_fences(storage->reads);
     memory_unref(storage->memory);
     mem_free(storage->name);
     block_free(storage->block, storage);
@@ -180,6 +186,8 @@ shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter d
     }
     struct memory *old = storage->memory;
     storage->memory = memory;
+    storage_forget_fences(
+        storage); /* they were about the old memory, which they keep as long as they need it */
     memory_unref(old);
     return SHOAL_OK;
 }
@@ -311,23 +319,22 @@ static shoal_status wait_for_last_write(struct storage *storage, bool forgives_f
         return SHOAL_OK;
     }
     shoal_status status = wait_for(completion);
-    if (status != SHOAL_OK && forgives_failure && completion_is_finished(completion)) {
-        error_clear();
-        status = SHOAL_OK;
-    }
     if (status == SHOAL_OK) {
         drop_last_write(storage, completion);
+    } else if (forgives_failure && completion_is_finished(completion)) {
+        error_clear();
+        status = SHOAL_OK; /* the failure stays until storage_forget_fences */
     }
     completion_unref(completion);
     return status;
 }
 
-shoal_status storage_wait_writable(struct storage *storage, bool overwrites_all)
+shoal_status storage_wait_writable(struct storage *storage, bool forgives_failure)
 {
     if (!has_fences(storage)) {
         return SHOAL_OK;
     }
-    TRY(wait_for_last_write(storage, overwrites_all));
+    TRY(wait_for_last_write(storage, forgives_failure));
     for (;;) {
         lock(storage);
         drop_finished_reads(storage);
@@ -344,6 +351,25 @@ shoal_status storage_wait_writable(struct storage *storage, bool overwrites_all)
         }
         error_clear(); /* how the read ended is not the writer's business */
     }
+}
+
+void storage_forget_fences(struct storage *storage)
+{
+    if (!has_fences(storage)) {
+        return;
+    }
+    lock(storage);
+    struct fence *fences = storage->reads;
+    if (storage->last_write) {
+        storage->last_write->next = fences;
+        fences = storage->last_write;
+    }
+    storage->last_write = NULL;
+    storage->reads = NULL;
+    /* Release: as in count_fences. */
+    atomic_store_explicit(&storage->n_fences, 0, memory_order_release);
+    unlock(storage);
+    unref_fences(fences);
 }
 
 shoal_status storage_add_write(struct storage *storage, struct completion *completion)

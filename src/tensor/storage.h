@@ -74,9 +74,12 @@ shoal_status storage_wait_readable(struct storage *storage);
 
 /*
  * Before writing: waits for the last write and all reads. A last write that failed is an error, unless
- * `overwrites_all`: then it is forgotten.
+ * `forgives_failure`: who overwrites everything need not care, and calls storage_forget_fences once it has.
  */
-shoal_status storage_wait_writable(struct storage *storage, bool overwrites_all);
+shoal_status storage_wait_writable(struct storage *storage, bool forgives_failure);
+
+/* The contents are new: what was in flight for the old ones, or failed, no longer matters here. */
+void storage_forget_fences(struct storage *storage);
 
 /* Work in flight that writes, or reads, the storage; replaces the last write. The completion is referenced. */
 shoal_status storage_add_write(struct storage *storage, struct completion *completion);

@@ -31,7 +31,7 @@ static void init_tensor(shoal_tensor *tensor, struct block *block, struct storag
     tensor->storage = storage;
     tensor->history = NULL;
     tensor->block = block;
-    tensor->owner = NULL;
+    atomic_init(&tensor->owner, NULL);
     tensor->owner_index = 0;
 }
 
@@ -305,7 +305,8 @@ const void *shoal_data(const shoal_tensor *tensor)
 void *shoal_mutable_data(shoal_tensor *tensor)
 {
     void *address;
-    if (is_missing(tensor) || storage_wait_writable(tensor->storage, /*overwrites_all=*/false) != SHOAL_OK ||
+    if (is_missing(tensor) ||
+        storage_wait_writable(tensor->storage, /*forgives_failure=*/false) != SHOAL_OK ||
         tensor_address(tensor, &address) != SHOAL_OK) {
         return NULL;
     }
@@ -387,31 +388,39 @@ const char *tensor_format(char text[TENSOR_TEXT_BYTES], const shoal_tensor *tens
 
 /* Overlap ---------------------------------------------------------------------------------------------- */
 
-/* The bytes a tensor touches: [first, end) as addresses, or false when it touches none. */
-static bool find_span(const shoal_tensor *tensor, uintptr_t *first_out, uintptr_t *end_out)
+/* The bytes a tensor touches: [first, end) from `base` on, or false when it touches none. */
+static bool find_span(const shoal_tensor *tensor, uintptr_t base, uintptr_t *first_out, uintptr_t *end_out)
 {
     int64_t first;
     int64_t end;
     const struct layout *layout = &tensor->layout;
-    if (tensor->count == 0 || !tensor->storage->memory ||
-        layout_extent(layout->n_dims, layout->shape, layout->strides, layout->offset, &first, &end) !=
-            SHOAL_OK) {
+    if (tensor->count == 0 || layout_extent(layout->n_dims, layout->shape, layout->strides, layout->offset,
+                                            &first, &end) != SHOAL_OK) {
         return false;
     }
-    uintptr_t base = (uintptr_t)tensor->storage->memory->base;
     *first_out = base + (uintptr_t)first * dtype_bytes(tensor->dtype);
     *end_out = base + (uintptr_t)end * dtype_bytes(tensor->dtype);
     return true;
 }
 
+/* Where a storage's bytes are. Without memory, two storages are never at the same place. */
+static bool find_base(const shoal_tensor *tensor, const shoal_tensor *other, uintptr_t *base_out)
+{
+    bool is_shared = tensor->storage == other->storage;
+    *base_out = is_shared || !tensor->storage->memory ? 0 : (uintptr_t)tensor->storage->memory->base;
+    return is_shared || tensor->storage->memory;
+}
+
 bool tensor_may_overlap(const shoal_tensor *a, const shoal_tensor *b)
 {
+    uintptr_t a_base;
+    uintptr_t b_base;
     uintptr_t a_first;
     uintptr_t a_end;
     uintptr_t b_first;
     uintptr_t b_end;
-    return find_span(a, &a_first, &a_end) && find_span(b, &b_first, &b_end) && a_first < b_end &&
-           b_first < a_end;
+    return find_base(a, b, &a_base) && find_base(b, a, &b_base) && find_span(a, a_base, &a_first, &a_end) &&
+           find_span(b, b_base, &b_first, &b_end) && a_first < b_end && b_first < a_end;
 }
 
 bool tensor_is_same_view(const shoal_tensor *a, const shoal_tensor *b)

@@ -39,8 +39,9 @@ struct shoal_tensor {
     struct tensor_history *history; /* NULL: none */
     struct block *block;            /* NULL: allocated alone */
 
-    /* The scope that owns a reference, and where in its list; NULL when none does. Only the scope's thread. */
-    struct scope *owner;
+    /* The scope that owns a reference, and where in its list; NULL when none does. Written by the scope's thread
+       only; atomic because others may ask whether it is theirs (tensor_is_owned_by). */
+    _Atomic(struct scope *) owner;
     size_t owner_index;
 };
 
@@ -63,6 +64,13 @@ shoal_status tensor_check_bounds(size_t storage_bytes, shoal_dtype dtype, const 
 
 /* Without waiting: the address of the first element. */
 shoal_status tensor_address(const shoal_tensor *tensor, void **address_out);
+
+/* True when that scope, which must be of this thread, owns a reference. */
+static inline bool tensor_is_owned_by(const shoal_tensor *tensor, const struct scope *scope)
+{
+    /* Relaxed: only this thread can have written this scope, so any other value read means "no". */
+    return scope && atomic_load_explicit(&tensor->owner, memory_order_relaxed) == scope;
+}
 
 /* True when the two may touch a common byte. */
 bool tensor_may_overlap(const shoal_tensor *a, const shoal_tensor *b);

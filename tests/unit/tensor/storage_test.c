@@ -264,8 +264,10 @@ TEST(failed_write_is_seen_every_time_until_overwritten)
         CHECK_ERROR_TEXT("rank 3 died");
     }
     CHECK_INT(shoal_tensor_version(tensor), 0);
-    CHECK_STATUS(storage_wait_writable(tensor->storage, /*overwrites_all=*/false), SHOAL_ERR_PEER);
-    CHECK_OK(storage_wait_writable(tensor->storage, /*overwrites_all=*/true));
+    CHECK_STATUS(storage_wait_writable(tensor->storage, /*forgives_failure=*/false), SHOAL_ERR_PEER);
+    CHECK_OK(storage_wait_writable(tensor->storage, /*forgives_failure=*/true));
+    CHECK_STATUS(shoal_wait(tensor), SHOAL_ERR_PEER); /* forgiven for writing, not forgotten */
+    storage_forget_fences(tensor->storage);
     CHECK(shoal_data(tensor));
     CHECK_OK(shoal_wait(tensor));
     completion_unref(write);
@@ -325,10 +327,29 @@ TEST(a_failure_is_not_ended_by_less_than_an_overwrite)
     /* A tensor can not be mended with its own contents. */
     check_stays_failed(tensor, shoal_copy_, tensor, tensor);
     check_stays_failed(tensor, shoal_copy_, forwards, backwards);
-    (void)storage_wait_writable(tensor->storage, true);
-    (void)storage_wait_writable(other->storage, true);
+    storage_forget_fences(tensor->storage);
+    storage_forget_fences(other->storage);
     completion_unref(write);
     completion_unref(other_write);
+    CHECK_OK(shoal_scope_end());
+}
+
+TEST(new_memory_has_nothing_to_do_with_old_work)
+{
+    struct completion *write;
+    struct completion *pending;
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *failed = tensor_in_flight(4, &write);
+    shoal_tensor *waiting = tensor_in_flight(4, &pending);
+    REQUIRE(failed && waiting);
+    fail_completion(write, "rank 3 died");
+    CHECK_OK(shoal_tensor_rebind_data(failed, NULL, NULL, NULL));
+    CHECK(shoal_data(failed) != NULL);
+    CHECK_OK(shoal_tensor_rebind_data(waiting, NULL, NULL, NULL));
+    CHECK(shoal_mutable_data(waiting) != NULL);
+    completion_finish(pending, SHOAL_OK);
+    completion_unref(write);
+    completion_unref(pending);
     CHECK_OK(shoal_scope_end());
 }
 
