@@ -90,7 +90,8 @@ SHOAL_API shoal_tensor *shoal_mul(shoal_tensor *self, shoal_tensor *other);
 SHOAL_API shoal_tensor *shoal_div(shoal_tensor *self, shoal_tensor *other);
 SHOAL_API shoal_tensor *shoal_neg(shoal_tensor *self);
 
-/* The scalar takes the tensor's dtype. */
+/* The number takes the tensor's dtype as a cast would. It is a double: for integers beyond 2^53, or that shall wrap,
+   call by name with a boxed int (shoal/op.h). */
 SHOAL_API shoal_tensor *shoal_add_scalar(shoal_tensor *self, double other);
 SHOAL_API shoal_tensor *shoal_sub_scalar(shoal_tensor *self, double other);
 SHOAL_API shoal_tensor *shoal_mul_scalar(shoal_tensor *self, double other);

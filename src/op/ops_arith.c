@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/mem.h"
 #include "base/try.h"
 #include "op/operand.h"
 #include "op/rows.h"
@@ -262,6 +263,17 @@ static void spread_strides(const shoal_tensor *self, const shoal_tensor *out, co
     }
 }
 
+/* As in NumPy, the mean of nothing is not a number, in both parts of a complex one. `out` is contiguous. */
+static void fill_nan(const shoal_tensor *out, struct kernel_operand to)
+{
+    bool is_complex = dtype_kind(out->dtype) == DTYPE_KIND_COMPLEX;
+    shoal_dtype part = out->dtype == SHOAL_C64 ? SHOAL_F32 : SHOAL_F64;
+    int64_t count = is_complex ? 2 * out->count : out->count;
+    to.strides = (int64_t[]){1};
+    kernel_fill_nd(is_complex ? part : out->dtype, to, 1, &count,
+                   (struct kernel_scalar){.real = (double)NAN});
+}
+
 static shoal_status run_reduction(const shoal_value *arguments, shoal_tensor *out, bool is_mean)
 {
     shoal_tensor *self = arguments[0].as.tensor;
@@ -273,9 +285,7 @@ static shoal_status run_reduction(const shoal_value *arguments, shoal_tensor *ou
     TRY(op_operand(out, &to));
     TRY(op_operand(self, &from));
     if (is_mean && self->count == 0) {
-        /* As in NumPy, the mean of nothing is not a number. */
-        kernel_fill_nd(out->dtype, to, out->layout.n_dims, out->layout.shape,
-                       (struct kernel_scalar){.real = (double)NAN});
+        fill_nan(out, to);
         return SHOAL_OK;
     }
     spread_strides(self, out, is_reduced, strides);
@@ -351,24 +361,69 @@ shoal_status meta_foreach_div(shoal_op_call_context *call, const shoal_value *ar
     return SHOAL_OK;
 }
 
+/* Sources that can be read while their targets are written. Made before anything is, because this may fail.
+   Pairs are independent: a source that overlaps another pair's target is read before or after that is written. */
+struct sources {
+    shoal_tensor **safe;   /* as in op_separate */
+    shoal_tensor **copies; /* likewise */
+    size_t count;
+};
+
+static void sources_free(struct sources *sources)
+{
+    for (size_t i = 0; i < sources->count; i++) {
+        shoal_tensor_unref(sources->copies[i]);
+    }
+    mem_free(sources->safe);
+    mem_free(sources->copies);
+}
+
+static shoal_status sources_separate(struct sources *sources, const shoal_value *from,
+                                     shoal_tensor *const *targets)
+{
+    *sources = (struct sources){.safe = mem_alloc_zeroed(from->count, sizeof(sources->safe[0])),
+                                .copies = mem_alloc_zeroed(from->count, sizeof(sources->copies[0]))};
+    shoal_status status = sources->safe && sources->copies ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    for (size_t i = 0; i < from->count && status == SHOAL_OK; i++) {
+        status = op_separate(from->as.tensors[i], targets[i], &sources->safe[i], &sources->copies[i]);
+        sources->count += status == SHOAL_OK ? 1 : 0;
+    }
+    if (status != SHOAL_OK) {
+        sources_free(sources);
+    }
+    return status;
+}
+
 shoal_status run_foreach_copy_(shoal_op_call_context *call, const shoal_value *arguments,
                                shoal_tensor *const *outputs, size_t n_outputs)
 {
     (void)call;
-    for (size_t i = 0; i < n_outputs; i++) {
-        TRY(op_copy_overlapping(outputs[i], arguments[1].as.tensors[i]));
+    struct sources sources;
+    shoal_status status = sources_separate(&sources, &arguments[1], outputs);
+    if (status != SHOAL_OK) {
+        return status;
     }
-    return SHOAL_OK;
+    for (size_t i = 0; i < n_outputs && status == SHOAL_OK; i++) {
+        status = op_copy_into(outputs[i], sources.safe[i]);
+    }
+    sources_free(&sources);
+    return status;
 }
 
 shoal_status run_foreach_add_(shoal_op_call_context *call, const shoal_value *arguments,
                               shoal_tensor *const *outputs, size_t n_outputs)
 {
     (void)call;
-    for (size_t i = 0; i < n_outputs; i++) {
-        TRY(run_binary_in_place(KERNEL_ADD, outputs[i], arguments[1].as.tensors[i]));
+    struct sources sources;
+    shoal_status status = sources_separate(&sources, &arguments[1], outputs);
+    if (status != SHOAL_OK) {
+        return status;
     }
-    return SHOAL_OK;
+    for (size_t i = 0; i < n_outputs && status == SHOAL_OK; i++) {
+        status = run_binary(KERNEL_ADD, outputs[i], outputs[i], sources.safe[i]);
+    }
+    sources_free(&sources);
+    return status;
 }
 
 shoal_status run_foreach_div(shoal_op_call_context *call, const shoal_value *arguments,

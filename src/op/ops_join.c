@@ -300,7 +300,9 @@ shoal_status meta_all_gather_copy_in(shoal_op_call_context *call, const shoal_va
         if (tensor_may_overlap(input, output)) {
             return error_set(SHOAL_ERR_INVALID, "inputs: tensor %zu shares memory with the output", i);
         }
-        row_elems += input->count;
+        if (__builtin_add_overflow(row_elems, input->count, &row_elems)) {
+            return error_set(SHOAL_ERR_INVALID, "inputs: together they have more than 2^63 elements");
+        }
     }
     if (output->layout.n_dims != 1 || !output->is_contiguous || output->count / n_ranks != row_elems ||
         output->count % n_ranks != 0) {

@@ -256,9 +256,10 @@ static inline void expect_reduced(const struct op_case *c, struct expectation *e
         output->values[to].im += value.im;
         output->values[to].bits += value.bits;
     }
+    bool is_complex = output->dtype == SHOAL_C64 || output->dtype == SHOAL_C128;
     for (int64_t i = 0; i < n_sums; i++) {
         output->values[i] = is_mean && n_each == 0
-                                ? (struct scalar){.re = (double)NAN}
+                                ? (struct scalar){.re = (double)NAN, .im = is_complex ? (double)NAN : 0}
                                 : finish_sum(output->dtype, output->values[i], is_mean ? n_each : 0);
     }
 }
