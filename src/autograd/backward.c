@@ -11,6 +11,7 @@
 #include "autograd/walk.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/struct_size.h"
 #include "base/try.h"
 #include "op/op.h"
 #include "tensor/device.h"
@@ -81,7 +82,8 @@ static struct end_hook take_end_hook(struct run *run)
 static shoal_status run_end_hook(const struct end_hook *hook)
 {
     TRY(shoal_scope_set_grad(false));
-    return hook->function(hook->context);
+    struct scope_callback callback = scope_callback_begin();
+    return scope_callback_end(callback, "the hook", hook->function(hook->context));
 }
 
 /* Those that hooks add on the way are run too. */
@@ -227,19 +229,9 @@ static shoal_status read_options(const shoal_backward_options *options, bool *ke
     if (!options) {
         return SHOAL_OK;
     }
-    if (options->struct_size < sizeof(*options)) {
-        return error_set(SHOAL_ERR_INVALID, "options: struct_size is %zu, expected %zu", options->struct_size,
-                         sizeof(*options));
-    }
-    const unsigned char *bytes = (const unsigned char *)options;
-    for (size_t i = sizeof(*options); i < options->struct_size; i++) {
-        if (bytes[i] != 0) {
-            return error_set(SHOAL_ERR_UNSUPPORTED,
-                             "options: byte %zu is set, but this library knows only %zu bytes", i,
-                             sizeof(*options));
-        }
-    }
-    *keeps_graph_out = options->keeps_graph;
+    shoal_backward_options known;
+    TRY(struct_size_read("options", options, sizeof(size_t) + sizeof(bool), &known, sizeof(known)));
+    *keeps_graph_out = known.keeps_graph;
     return SHOAL_OK;
 }
 

@@ -3,7 +3,7 @@
  * Names, scopes and messages of statuses, from the rows of status.def. The compiler keeps the rows and the
  * public enum equal: a row without a value fails its assertion, a value without a row fails the switch.
  */
-#include "shoal/status.h"
+#include "base/status.h"
 
 #include <stddef.h>
 
@@ -49,6 +49,11 @@ static const struct status_row *find_row(shoal_status status)
     return NULL;
 }
 #pragma GCC diagnostic pop
+
+bool status_is_known(shoal_status status)
+{
+    return find_row(status) != NULL;
+}
 
 shoal_status_scope shoal_status_get_scope(shoal_status status)
 {

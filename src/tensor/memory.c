@@ -10,22 +10,17 @@
 
 /* As many as the results of a few dozen small ops; more would only be memory that lies around. None under the
    address sanitizer, which could not see that a freed block is used. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define HAS_ADDRESS_SANITIZER
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define HAS_ADDRESS_SANITIZER
-#endif
-#ifdef HAS_ADDRESS_SANITIZER
-#define MAX_SPARES 0
+enum {
+#if defined(__SANITIZE_ADDRESS__)
+    MAX_SPARES = 0
 #else
-#define MAX_SPARES 64
+    MAX_SPARES = 64
 #endif
+};
 
 static _Thread_local struct {
     struct block *first;
-    unsigned count;
+    int count;
     bool is_open;
 } spares;
 

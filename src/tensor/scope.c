@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/status.h"
 #include "base/try.h"
 #include "tensor/tensor.h"
 
@@ -18,6 +19,9 @@ struct scope_block {
 };
 
 static _Thread_local struct scope *innermost;
+
+/* While a callback runs: the scope that was innermost when it began, and that it must not end. */
+static _Thread_local struct scope *callback_floor;
 
 struct scope *scope_current(void)
 {
@@ -59,15 +63,9 @@ static void look_for_failed_writes(struct scope *scope)
     }
 }
 
-shoal_status shoal_scope_end(void)
+/* Releases what a scope owns, and the scope, which is no longer on the stack. */
+static void free_scope(struct scope *scope)
 {
-    struct scope *scope = innermost;
-    error_clear();
-    if (!scope) {
-        return error_set(SHOAL_ERR_STATE, "scope_end: no scope is open on this thread");
-    }
-    look_for_failed_writes(scope);
-    innermost = scope->parent;
     /* Newest first: views before what they look at, which is kinder to allocators. */
     for (size_t i = scope->n_tensors; i > 0; i--) {
         shoal_tensor *tensor = scope->tensors[i - 1];
@@ -81,16 +79,57 @@ shoal_status shoal_scope_end(void)
         scope->blocks = block->next;
         mem_free(block);
     }
-    shoal_status status = scope->status;
-    if (status != SHOAL_OK) {
-        (void)error_set(status, "%s", scope->text);
-    }
     mem_free(scope->tensors);
     mem_free(scope);
     if (!innermost) {
         block_free_spares();
     }
+}
+
+shoal_status shoal_scope_end(void)
+{
+    struct scope *scope = innermost;
+    if (!scope) {
+        return error_set(SHOAL_ERR_STATE, "scope_end: no scope is open on this thread");
+    }
+    if (scope == callback_floor) {
+        return error_set(SHOAL_ERR_STATE, "scope_end: the innermost scope was not opened by this callback");
+    }
+    look_for_failed_writes(scope);
+    innermost = scope->parent;
+    shoal_status status = scope->status;
+    if (status != SHOAL_OK) {
+        (void)error_set(status, "%s", scope->text);
+    }
+    free_scope(scope);
     return status;
+}
+
+struct scope_callback scope_callback_begin(void)
+{
+    struct scope_callback callback = {.scope = innermost, .floor = callback_floor};
+    callback_floor = innermost;
+    error_clear();
+    return callback;
+}
+
+shoal_status scope_callback_end(struct scope_callback callback, const char *what, shoal_status status)
+{
+    bool is_left_open = innermost != callback.scope;
+    while (innermost != callback.scope) {
+        struct scope *scope = innermost;
+        innermost = scope->parent;
+        free_scope(scope);
+    }
+    callback_floor = callback.floor;
+    if (status == SHOAL_OK) {
+        return is_left_open ? error_set(SHOAL_ERR_STATE, "%s left a scope open", what) : SHOAL_OK;
+    }
+    if (!status_is_known(status)) {
+        return error_set(SHOAL_ERR_INVALID, "%s returned %d, which is no status", what, (int)status);
+    }
+    return shoal_error_text()[0] ? status
+                                 : error_set(status, "%s returned %s", what, shoal_status_name(status));
 }
 
 shoal_status shoal_scope_error(void)

@@ -48,6 +48,23 @@ shoal_tensor *scope_adopt(shoal_tensor *tensor);
 /* Room for `n` more tensors, so that as many scope_adopt calls cannot fail. */
 shoal_status scope_reserve(struct scope *scope, size_t n);
 
+/*
+ * Around a call of a function that is not ours (a hook, a kernel of a registered op): it can not end scopes that it
+ * did not open, and those it leaves open are ended for it.
+ */
+struct scope_callback {
+    struct scope *scope; /* the innermost one when it began */
+    struct scope *floor; /* of the callback around this one */
+};
+
+struct scope_callback scope_callback_begin(void);
+
+/*
+ * `status` is what the function returned, `what` says which it was ("the kernel"). Returns the status to go on with:
+ * a failure always has a text, a number that is no status is one, and so is a scope left open.
+ */
+shoal_status scope_callback_end(struct scope_callback callback, const char *what, shoal_status status);
+
 /* Memory that lives as long as the innermost scope; NULL on failure. */
 void *scope_alloc(struct scope *scope, size_t bytes);
 

@@ -32,7 +32,7 @@ static shoal_status run_scaled(shoal_op_call_context *call, const shoal_value *a
     float *to = shoal_mutable_data(outputs[0]);
     n_kernel_calls++;
     if (n_outputs != 1 || !from || !to) {
-        return shoal_fail(SHOAL_ERR_INTERNAL, "no data or %zu outputs", n_outputs);
+        return shoal_fail(SHOAL_ERR_INVALID, "no data or %zu outputs", n_outputs);
     }
     for (int64_t i = 0; i < shoal_tensor_count(outputs[0]); i++) {
         to[i] = from[i] * (float)arguments[1].as.real + (context ? *context : 0.0f);
@@ -57,7 +57,7 @@ static shoal_status run_increment(shoal_op_call_context *call, const shoal_value
     (void)n_outputs;
     n_kernel_calls++;
     if (outputs[0] != arguments[0].as.tensor) {
-        return shoal_fail(SHOAL_ERR_INTERNAL, "the output is not self");
+        return shoal_fail(SHOAL_ERR_INVALID, "the output is not self");
     }
     float *data = shoal_mutable_data(outputs[0]);
     for (int64_t i = 0; data && i < shoal_tensor_count(outputs[0]); i++) {
@@ -284,8 +284,8 @@ TEST(wrong_declarations_are_caught)
     fresh.flags = SHOAL_OP_VIEW;
     fresh.kernel = NULL;
     const shoal_op_definition *definitions[] = {&outside, &none, &two, &fresh};
-    static const shoal_status expected[] = {SHOAL_ERR_INVALID, SHOAL_ERR_INTERNAL, SHOAL_ERR_INTERNAL,
-                                            SHOAL_ERR_INTERNAL};
+    static const shoal_status expected[] = {SHOAL_ERR_INVALID, SHOAL_ERR_INVALID, SHOAL_ERR_INVALID,
+                                            SHOAL_ERR_INVALID};
     for (int i = 0; i < 4; i++) {
         const shoal_op *op = register_op(definitions[i]);
         shoal_value result;
