@@ -119,9 +119,11 @@ typedef struct shoal_op_definition {
     shoal_op_meta meta;         /* required, except for in-place ops */
     shoal_op_kernel kernel;     /* required, except for views */
     shoal_op_gradient gradient; /* NULL: not differentiable, and an input that needs a gradient is an error */
-    const char *saves;          /* what gradient reads: parameter names and "result", separated by spaces */
-    const char *doc;            /* one sentence */
-    void *context;              /* for shoal_op_context */
+    /* What gradient reads: parameter names and "result", separated by spaces. "a:b" saves a only when the gradient of
+       b is wanted: "self:other other:self" for a product. */
+    const char *saves;
+    const char *doc; /* one sentence */
+    void *context;   /* for shoal_op_context */
 } shoal_op_definition;
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_register(const shoal_op_definition *definition,

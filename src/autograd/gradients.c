@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "shoal/ops.h"
+#include "tensor/dtype.h"
 #include "tensor/device.h"
 
 GRADIENT(none)
@@ -218,6 +219,9 @@ GRADIENT(mean)
     shoal_tensor *gradient = output_gradients[0];
     /* A mean of no terms has no inputs to flow to. */
     int64_t n_terms = self->count > 0 ? self->count / gradient->count : 1;
-    input_gradients[0] = spread(shoal_div_scalar(gradient, (double)n_terms), self, &arguments[1]);
+    /* In the accumulation type: the number of terms is soon more than f16 and bf16 can count. */
+    gradient = shoal_to_dtype(gradient, dtype_rows[self->dtype].accumulation);
+    gradient = shoal_to_dtype(shoal_div_scalar(gradient, (double)n_terms), self->dtype);
+    input_gradients[0] = spread(gradient, self, &arguments[1]);
     return SHOAL_OK;
 }

@@ -131,6 +131,16 @@ static shoal_status check_replaced(const struct saved_tensor *before, const shoa
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "the gradient that a hook returned");
 }
 
+shoal_status hook_check_unchanged(const shoal_tensor *gradient, uint64_t version)
+{
+    if (shoal_tensor_version(gradient) == version) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_STATE,
+                     "the hook changed its gradient in place, which others may share; it must "
+                     "return a new tensor instead");
+}
+
 shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradient)
 {
     /* Hooks that are added on the way run the next time. */
@@ -140,9 +150,15 @@ shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradi
     for (shoal_hook *hook = last ? list->first : NULL; hook && status == SHOAL_OK; hook = hook->next) {
         if (!atomic_load(&hook->is_removed)) {
             struct saved_tensor before;
-            saved_note(&before, *gradient);
-            shoal_tensor *replaced = hook->on_gradient(hook->context, *gradient);
-            status = shoal_scope_error();
+            shoal_tensor *given = *gradient;
+            uint64_t version = shoal_tensor_version(given);
+            saved_note(&before, given);
+            struct scope_callback callback = scope_callback_begin();
+            shoal_tensor *replaced = hook->on_gradient(hook->context, given);
+            status = scope_callback_end(callback, "the hook", shoal_scope_error());
+            if (status == SHOAL_OK) {
+                status = hook_check_unchanged(given, version);
+            }
             if (status == SHOAL_OK && replaced) {
                 status = check_replaced(&before, replaced);
                 *gradient = replaced;
@@ -163,8 +179,8 @@ shoal_status hook_list_run_leaf(struct hook_list *list, shoal_tensor *leaf)
     list->n_running++;
     for (shoal_hook *hook = last ? list->first : NULL; hook && status == SHOAL_OK; hook = hook->next) {
         if (!atomic_load(&hook->is_removed)) {
-            error_clear();
-            status = hook->on_accumulated(hook->context, leaf);
+            struct scope_callback callback = scope_callback_begin();
+            status = scope_callback_end(callback, "the hook", hook->on_accumulated(hook->context, leaf));
             status = status == SHOAL_OK ? shoal_scope_error() : status;
         }
         if (hook == last) {

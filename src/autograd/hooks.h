@@ -8,6 +8,7 @@
 #define AUTOGRAD_HOOKS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "shoal/autograd.h"
 
@@ -22,6 +23,9 @@ void hook_list_clear(struct hook_list *list);
 
 /* In order of registration, each with what the one before gave back. *gradient belongs to the scope. */
 shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradient);
+
+/* SHOAL_ERR_STATE when a hook wrote into a gradient, of that version before, that it was only shown. */
+shoal_status hook_check_unchanged(const shoal_tensor *gradient, uint64_t version);
 
 /* In order of registration, up to the first that fails. */
 shoal_status hook_list_run_leaf(struct hook_list *list, shoal_tensor *leaf);

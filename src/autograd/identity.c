@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "op/dispatch.h"
 #include "tensor/scope.h"
 
 struct identity_node {
@@ -22,13 +23,39 @@ static const char *name_identity(const struct node *node)
     return "identity";
 }
 
+/* What the hook is shown; it may replace the tensors, but not write into them. */
+struct shown {
+    shoal_tensor *gradient;
+    uint64_t version;
+};
+
+static shoal_status run_hook(const struct identity_node *identity, shoal_tensor **gradients,
+                             size_t n_gradients)
+{
+    struct shown *shown = scope_alloc(scope_current(), n_gradients * sizeof(shown[0]));
+    if (!shown) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < n_gradients; i++) {
+        shown[i] = (struct shown){.gradient = gradients[i], .version = shoal_tensor_version(gradients[i])};
+    }
+    struct scope_callback callback = scope_callback_begin();
+    TRY(scope_callback_end(callback, "the hook", identity->hook(identity->context, gradients, n_gradients)));
+    for (size_t i = 0; i < n_gradients; i++) {
+        if (shown[i].gradient) {
+            TRY(hook_check_unchanged(shown[i].gradient, shown[i].version));
+        }
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status run_identity(struct node *node, const bool *needs_gradient, shoal_tensor **gradients,
                                  shoal_tensor **input_gradients)
 {
     const struct identity_node *identity = (const struct identity_node *)node;
     (void)needs_gradient;
     if (identity->hook) {
-        TRY(identity->hook(identity->context, gradients, node->n_outputs));
+        TRY(run_hook(identity, gradients, node->n_outputs));
     }
     for (size_t i = 0; i < node->n_inputs; i++) {
         input_gradients[i] = gradients[i];
@@ -42,6 +69,9 @@ static const struct node_kind identity_kind = {.name = name_identity, .backward 
 static shoal_status wrap_inputs(struct node *node, shoal_tensor *const *inputs, shoal_tensor **outputs)
 {
     for (size_t i = 0; i < node->n_inputs; i++) {
+        if (inputs[i]) {
+            TRY(op_check_current(inputs[i]));
+        }
         if (inputs[i] && inputs[i]->history) {
             TRY(history_check_current(inputs[i]));
             TRY(leaf_detach(inputs[i], &outputs[i]));

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "op/dispatch.h"
 #include "tensor/scope.h"
 
 struct recompute_node {
@@ -94,6 +95,16 @@ static shoal_status choose_roots(const struct node *node, shoal_tensor *const *g
     return SHOAL_OK;
 }
 
+static shoal_status call_function(const struct recompute_node *recompute, shoal_tensor *const *inputs,
+                                  shoal_tensor **outputs)
+{
+    const struct node *node = &recompute->node;
+    struct scope_callback callback = scope_callback_begin();
+    return scope_callback_end(
+        callback, "the function",
+        recompute->function(recompute->context, inputs, node->n_inputs, outputs, node->n_outputs));
+}
+
 /* In a scope of its own inside the node's. */
 static shoal_status run_again(struct node *node, const bool *needs_gradient, shoal_tensor *const *gradients,
                               struct rerun *rerun)
@@ -102,8 +113,7 @@ static shoal_status run_again(struct node *node, const bool *needs_gradient, sho
     struct backward_request request = {.is_part = true, .oldest_sequence = node_next_number()};
     TRY(shoal_scope_set_grad(true));
     TRY(restore_inputs(node, needs_gradient, rerun->inputs));
-    TRY(recompute->function(recompute->context, rerun->inputs, node->n_inputs, rerun->outputs,
-                            node->n_outputs));
+    TRY(call_function(recompute, rerun->inputs, rerun->outputs));
     TRY(shoal_scope_error());
     TRY(choose_roots(node, gradients, rerun));
     if (rerun->n_roots > 0) {
@@ -170,8 +180,7 @@ static shoal_status run_first(const struct recompute_node *recompute, shoal_tens
         return SHOAL_ERR_NO_MEMORY;
     }
     TRY(shoal_scope_set_grad(false));
-    error_clear();
-    TRY(recompute->function(recompute->context, inputs, node->n_inputs, made, node->n_outputs));
+    TRY(call_function(recompute, inputs, made));
     TRY(shoal_scope_error());
     for (size_t i = 0; i < node->n_inputs; i++) {
         if (inputs[i] && shoal_tensor_version(inputs[i]) != node->inputs[i].saved.version) {
@@ -215,6 +224,7 @@ static shoal_status save_inputs(struct node *node, shoal_tensor *const *inputs)
 {
     for (size_t i = 0; i < node->n_inputs; i++) {
         if (inputs[i]) {
+            TRY(op_check_current(inputs[i]));
             TRY(history_check_current(inputs[i]));
             node_set_input(node, i, inputs[i]);
             saved_keep_data(&node->inputs[i].saved, inputs[i]->storage);

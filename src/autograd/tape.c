@@ -28,6 +28,7 @@ struct tape_entry {
     /* One per parameter. Numbers and strings are copies at the end of the block; tensors are the node's
        inputs, counted over the parameters, and filled in when backward comes. */
     shoal_value arguments[OP_MAX_PARAMS];
+    bool saves_result;
 };
 
 /* Arguments -------------------------------------------------------------------------------------------- */
@@ -99,7 +100,7 @@ static shoal_status check_in_place_target(const shoal_op *op, const shoal_value 
     if (leaf_of(tensor)) {
         return error_set(SHOAL_ERR_STATE,
                          "this leaf requires a gradient: it cannot be changed in place while "
-                         "gradients are on");
+                         "gradients are on (shoal_scope_set_grad(false) around updates)");
     }
     if (tensor->is_view) {
         return error_set(SHOAL_ERR_STATE, "this is a view: changing it in place while gradients are recorded "
@@ -214,6 +215,22 @@ static bool is_overwritten(const shoal_op *op, const shoal_value *arguments, con
     return false;
 }
 
+/* True when a gradient of the parameter that something is saved for will be asked for. */
+static bool is_wanted(const shoal_op *op, const shoal_value *arguments, int saved_for)
+{
+    if (saved_for == OP_SAVED_FOR_ANY) {
+        return true;
+    }
+    size_t n_tensors = count_param_tensors(&op->params[saved_for], &arguments[saved_for]);
+    for (size_t i = 0; i < n_tensors; i++) {
+        const shoal_tensor *tensor = get_tensor(&arguments[saved_for], i);
+        if (tensor && tensor->history) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static shoal_status save_input(struct tape_entry *entry, const shoal_value *arguments, size_t param,
                                size_t input, shoal_tensor *tensor)
 {
@@ -224,7 +241,7 @@ static shoal_status save_input(struct tape_entry *entry, const shoal_value *argu
         /* What was there before does not matter, and must not be kept alive by a buffer that is used again. */
         node_drop_edge(&entry->node, input);
     }
-    if (!op->params[param].is_saved) {
+    if (!op->params[param].is_saved || !is_wanted(op, arguments, op->params[param].saved_for)) {
         return SHOAL_OK;
     }
     if (is_overwritten(op, arguments, tensor)) {
@@ -329,7 +346,10 @@ static shoal_status run_gradient(struct node *node, const bool *needs_gradient, 
     call.needs_gradient = needs_gradient;
     call.n_needs_gradient = node->n_inputs;
     call.n_outputs = node->n_outputs; /* for lists; there is nothing to declare here */
-    return gradients_find(entry->op)(&call, arguments, outputs, gradients, input_gradients);
+    struct scope_callback callback = scope_callback_begin();
+    return scope_callback_end(
+        callback, "the gradient function",
+        gradients_find(entry->op)(&call, arguments, outputs, gradients, input_gradients));
 }
 
 static const struct node_kind entry_kind = {.name = name_entry, .backward = run_gradient};
@@ -360,6 +380,7 @@ static shoal_status prepare(const shoal_op *op, const shoal_value *arguments, sh
     }
     struct tape_entry *entry = (struct tape_entry *)node;
     entry->op = op;
+    entry->saves_result = op->saves_result && is_wanted(op, arguments, op->result_saved_for);
     shoal_status status = save_arguments(entry, arguments, extra);
     if (status != SHOAL_OK) {
         node_unref(node);
@@ -379,7 +400,7 @@ static void commit(struct tape_entry *entry, shoal_tensor *const *outputs, size_
     struct node *node = &entry->node;
     node_number(node);
     for (size_t i = 0; i < n_outputs; i++) {
-        if (entry->op->saves_result) {
+        if (entry->saves_result) {
             saved_keep_data(&node->outputs[i].saved, outputs[i]->storage);
         }
         if (node->outputs[i].is_recorded) {

@@ -27,11 +27,26 @@ shoal_status shoal_fail(shoal_status status, const char *format, ...)
     return status;
 }
 
+/* A tensor argument, or each of a list: so many of them. */
+static size_t count_tensors(const shoal_value *value)
+{
+    if (value->kind == SHOAL_VALUE_TENSOR) {
+        return value->as.tensor ? 1 : 0;
+    }
+    return value->kind == SHOAL_VALUE_TENSORS ? value->count : 0;
+}
+
+static shoal_tensor *get_tensor(const shoal_value *value, size_t index)
+{
+    return value->kind == SHOAL_VALUE_TENSOR ? value->as.tensor : value->as.tensors[index];
+}
+
 /* Outputs ---------------------------------------------------------------------------------------------- */
 
 void op_context_init(shoal_op_call_context *call, const shoal_op *op)
 {
     call->op = op;
+    call->arguments = NULL;
     call->device = SHOAL_CPU;
     call->outputs = call->inline_outputs;
     call->n_outputs = 0;
@@ -77,6 +92,20 @@ shoal_status shoal_op_output(shoal_op_call_context *call, shoal_dtype dtype, int
     return add_output(call, tensor, /*is_argument=*/false);
 }
 
+/* Outputs may look at arguments only: a gradient could not find its way through anything else. */
+static shoal_status check_is_argument(const shoal_op_call_context *call, const shoal_tensor *tensor)
+{
+    for (size_t i = 0; call->arguments && i < call->op->n_params; i++) {
+        for (size_t k = 0; k < count_tensors(&call->arguments[i]); k++) {
+            if (get_tensor(&call->arguments[i], k) == tensor) {
+                return SHOAL_OK;
+            }
+        }
+    }
+    return error_set(SHOAL_ERR_INVALID, "output %zu looks at a tensor that is not an argument",
+                     call->n_outputs);
+}
+
 shoal_status shoal_op_output_view(shoal_op_call_context *call, shoal_tensor *base, int n_dims,
                                   const int64_t *shape, const int64_t *strides, int64_t offset)
 {
@@ -84,6 +113,9 @@ shoal_status shoal_op_output_view(shoal_op_call_context *call, shoal_tensor *bas
     int64_t count;
     if (!base || (n_dims > 0 && !strides)) {
         return error_set(SHOAL_ERR_INVALID, "output_view: %s is NULL", base ? "strides" : "base");
+    }
+    if (!op_is_builtin(call->op)) {
+        TRY(check_is_argument(call, base));
     }
     TRY(layout_count(n_dims, shape, &count));
     struct layout layout = {.n_dims = n_dims, .offset = offset};
@@ -99,6 +131,9 @@ shoal_status shoal_op_output_alias(shoal_op_call_context *call, shoal_tensor *ar
 {
     if (!argument) {
         return error_set(SHOAL_ERR_INVALID, "output_alias: argument is NULL");
+    }
+    if (!op_is_builtin(call->op)) {
+        TRY(check_is_argument(call, argument));
     }
     return add_output(call, shoal_tensor_ref(argument), /*is_argument=*/true);
 }
@@ -206,20 +241,6 @@ static shoal_status complete_arguments(const shoal_op *op, const shoal_value *gi
     return SHOAL_OK;
 }
 
-/* A tensor argument, or each of a list: so many of them. */
-static size_t count_tensors(const shoal_value *value)
-{
-    if (value->kind == SHOAL_VALUE_TENSOR) {
-        return value->as.tensor ? 1 : 0;
-    }
-    return value->kind == SHOAL_VALUE_TENSORS ? value->count : 0;
-}
-
-static shoal_tensor *get_tensor(const shoal_value *value, size_t index)
-{
-    return value->kind == SHOAL_VALUE_TENSOR ? value->as.tensor : value->as.tensors[index];
-}
-
 /* Running ---------------------------------------------------------------------------------------------- */
 
 /* What the arguments say together. */
@@ -227,6 +248,19 @@ struct survey {
     const struct op_tape *tape; /* somebody needs a gradient; NULL: nobody */
     bool has_tensors;
 };
+
+shoal_status op_check_current(const shoal_tensor *tensor)
+{
+    if (tensor->history || tensor->is_detached || !atomic_load(&tensor->storage->has_history)) {
+        return SHOAL_OK;
+    }
+    const char *name = shoal_tensor_name(tensor);
+    return error_set(
+        SHOAL_ERR_STATE,
+        "tensor %s was taken before an in-place operation gave its storage a gradient; take the view "
+        "again, or detach it",
+        name[0] ? name : "(unnamed)");
+}
 
 static shoal_status survey_tensor(shoal_op_call_context *call, struct survey *survey, bool has_grad,
                                   shoal_tensor *tensor)
@@ -236,19 +270,16 @@ static shoal_status survey_tensor(shoal_op_call_context *call, struct survey *su
         survey->has_tensors = true;
         call->device = device;
     } else if (device != call->device) {
-        return error_set(SHOAL_ERR_INVALID, "tensors on devices %s and %s in one call",
-                         device_rows[call->device].name, device_rows[device].name);
+        return error_set(
+            SHOAL_ERR_INVALID,
+            "tensors on devices %s and %s in one call (in a gradient function: list what it reads in saves)",
+            device_rows[call->device].name, device_rows[device].name);
     }
     if (has_grad && tensor->history) {
         survey->tape = tensor->history->tape;
-    } else if (has_grad && !tensor->is_detached && atomic_load(&tensor->storage->has_history)) {
-        return error_set(
-            SHOAL_ERR_STATE,
-            "tensor %s was taken before an in-place operation gave its storage a gradient; take the view "
-            "again, or detach it",
-            shoal_tensor_name(tensor));
+        return SHOAL_OK;
     }
-    return SHOAL_OK;
+    return has_grad ? op_check_current(tensor) : SHOAL_OK;
 }
 
 static shoal_status survey_arguments(shoal_op_call_context *call, const shoal_value *arguments, bool has_grad,
@@ -264,23 +295,44 @@ static shoal_status survey_arguments(shoal_op_call_context *call, const shoal_va
     return SHOAL_OK;
 }
 
+/* Functions of registered ops are watched; ours are not, which is most of what a small op costs. */
+static shoal_status call_meta(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    if (op_is_builtin(call->op)) {
+        return call->op->meta(call, arguments);
+    }
+    struct scope_callback callback = scope_callback_begin();
+    return scope_callback_end(callback, "the meta function", call->op->meta(call, arguments));
+}
+
+static shoal_status call_kernel(shoal_op_call_context *call, const shoal_value *arguments,
+                                shoal_tensor *const *outputs)
+{
+    if (op_is_builtin(call->op)) {
+        return call->op->kernel(call, arguments, outputs, call->n_outputs);
+    }
+    struct scope_callback callback = scope_callback_begin();
+    return scope_callback_end(callback, "the kernel",
+                              call->op->kernel(call, arguments, outputs, call->n_outputs));
+}
+
 static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_value *arguments)
 {
     const shoal_op *op = call->op;
+    shoal_status mistake = op_is_builtin(op) ? SHOAL_ERR_INTERNAL : SHOAL_ERR_INVALID;
     if (op->meta) {
-        TRY(op->meta(call, arguments));
+        TRY(call_meta(call, arguments));
     } else {
         for (size_t k = 0; k < count_tensors(&arguments[0]); k++) {
             TRY(shoal_op_output_alias(call, get_tensor(&arguments[0], k)));
         }
     }
     if (!op->returns_list && call->n_outputs != 1) {
-        return error_set(SHOAL_ERR_INTERNAL, "the meta function declared %zu outputs, not 1",
-                         call->n_outputs);
+        return error_set(mistake, "the meta function declared %zu outputs, not 1", call->n_outputs);
     }
     for (size_t i = 0; (op->flags & SHOAL_OP_VIEW) != 0 && i < call->n_outputs; i++) {
         if (!call->outputs[i].is_argument && !call->outputs[i].tensor->is_view) {
-            return error_set(SHOAL_ERR_INTERNAL, "output %zu of a view is a new tensor", i);
+            return error_set(mistake, "output %zu of a view is a new tensor", i);
         }
     }
     return SHOAL_OK;
@@ -354,16 +406,19 @@ static shoal_status run_kernel(shoal_op_call_context *call, const shoal_value *a
         return SHOAL_OK;
     }
     TRY(wait_for_arguments(call->op, arguments));
-    TRY(call->op->kernel(call, arguments, outputs, call->n_outputs));
+    TRY(call_kernel(call, arguments, outputs));
     forget_replaced(call->op, arguments);
     return SHOAL_OK;
 }
 
-/* A view of a tensor outside the record is outside it too. */
+/* A view that was taken while gradients were off, or of a detached tensor, is outside the record on purpose. What is
+   new is not: it may still be given a history in place, which its views must see. */
 static bool is_detached(const shoal_value *arguments, const shoal_tensor *output, bool has_grad)
 {
-    bool has_base = output->is_view && count_tensors(&arguments[0]) > 0;
-    return !has_grad || (has_base && !output->history && get_tensor(&arguments[0], 0)->is_detached);
+    if (!output->is_view || output->history) {
+        return false;
+    }
+    return !has_grad || (count_tensors(&arguments[0]) > 0 && get_tensor(&arguments[0], 0)->is_detached);
 }
 
 /* Gives new outputs to the scope, which has room for them, and drops our references on arguments. */
@@ -413,6 +468,7 @@ shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_
     shoal_tensor *inline_list[OP_INLINE_OUTPUTS];
     shoal_tensor **list = inline_list;
     op_context_init(&call, op);
+    call.arguments = arguments;
     shoal_status status;
     TRY_GOTO(status, survey_arguments(&call, arguments, scope->has_grad, &survey), drop_outputs);
     TRY_GOTO(status, declare_outputs(&call, arguments), drop_outputs);
@@ -442,11 +498,14 @@ shoal_status shoal_op_call(const shoal_op *op, const shoal_value *given, size_t 
 {
     shoal_value arguments[OP_MAX_PARAMS];
     error_clear();
-    TRY(scope_enter());
+    shoal_status status = scope_enter();
+    if (status != SHOAL_OK) {
+        return scope_current() ? status : error_prefix(status, "%s", shoal_op_name(op));
+    }
     if (!op || !result_out) {
         return scope_fail(error_set(SHOAL_ERR_INVALID, "op_call: %s is NULL", op ? "result_out" : "op"));
     }
-    shoal_status status = complete_arguments(op, given, n_given, arguments);
+    status = complete_arguments(op, given, n_given, arguments);
     if (status == SHOAL_OK) {
         struct op_tracer *tracer = scope_current()->tracer;
         status =

@@ -18,6 +18,12 @@
 /* Runs a call whose arguments are complete: one value per parameter. For tracers. */
 shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_value *result_out);
 
+/*
+ * SHOAL_ERR_STATE for a tensor outside the record whose storage an in-place op gave a gradient: using it would drop
+ * that gradient. Detached tensors are outside on purpose.
+ */
+shoal_status op_check_current(const shoal_tensor *tensor);
+
 /* Most outputs have a place on the stack. */
 #define OP_INLINE_OUTPUTS 8
 
@@ -28,7 +34,8 @@ struct op_output {
 
 struct shoal_op_call_context {
     const shoal_op *op;
-    shoal_device device; /* of the first tensor argument */
+    const shoal_value *arguments; /* complete; NULL in gradient functions */
+    shoal_device device;          /* of the first tensor argument */
     struct op_output *outputs;
     size_t n_outputs;
     size_t capacity;

@@ -35,11 +35,14 @@ enum op_param_type {
 #undef PARAM
 };
 
+#define OP_SAVED_FOR_ANY (-1)
+
 struct op_param {
     char name[24];
     enum op_param_type type;
     bool has_default;
-    bool is_saved; /* the gradient function reads its data */
+    bool is_saved; /* the gradient function reads its data, */
+    int saved_for; /* for the gradient of that parameter only; OP_SAVED_FOR_ANY: for all */
     shoal_value default_value;
     char default_text[16]; /* what default_value.as.string points at */
 };
@@ -53,7 +56,8 @@ struct shoal_op {
     size_t n_params;
     struct op_param params[OP_MAX_PARAMS];
     bool returns_list;
-    bool saves_result; /* the gradient function reads the outputs' data */
+    bool saves_result;    /* the gradient function reads the outputs' data, */
+    int result_saved_for; /* as op_param.saved_for */
     shoal_op_meta meta;
     shoal_op_kernel kernel;
     shoal_op_gradient gradient; /* registered ops; built-in ones have theirs in autograd */
@@ -70,6 +74,11 @@ enum op_id {
 
 /* A built-in op. */
 const shoal_op *op_get(enum op_id id);
+
+static inline bool op_is_builtin(const shoal_op *op)
+{
+    return op->index < OP_COUNT;
+}
 
 static inline bool op_is_in_place(const shoal_op *op)
 {

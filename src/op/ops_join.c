@@ -291,7 +291,10 @@ shoal_status meta_all_gather_copy_in(shoal_op_call_context *call, const shoal_va
     int64_t n_ranks = arguments[2].as.integer;
     int64_t rank = arguments[3].as.integer;
     int64_t row_elems = 0;
-    if (n_ranks < 1 || rank < 0 || rank >= n_ranks) {
+    if (n_ranks < 1) {
+        return error_set(SHOAL_ERR_INVALID, "n_ranks: %" PRId64 " is not positive", n_ranks);
+    }
+    if (rank < 0 || rank >= n_ranks) {
         return error_set(SHOAL_ERR_INVALID, "rank: %" PRId64 " is not one of %" PRId64 " ranks", rank,
                          n_ranks);
     }

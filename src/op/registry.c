@@ -152,11 +152,19 @@ static shoal_status check_name(const char *name)
     return SHOAL_OK;
 }
 
+#define KNOWN_FLAGS                                                                                   \
+    (SHOAL_OP_VIEW | SHOAL_OP_IN_PLACE | SHOAL_OP_COLLECTIVE | SHOAL_OP_WAIT | SHOAL_OP_SIDE_EFFECT | \
+     SHOAL_OP_COMPUTE | SHOAL_OP_FACTORY | SHOAL_OP_OVERWRITES)
+
 static shoal_status check_definition(const shoal_op_definition *definition)
 {
     bool is_view = (definition->flags & SHOAL_OP_VIEW) != 0;
     bool is_in_place = (definition->flags & SHOAL_OP_IN_PLACE) != 0;
     TRY(check_name(definition->name));
+    if ((definition->flags & ~(uint32_t)KNOWN_FLAGS) != 0) {
+        return error_set(SHOAL_ERR_INVALID, "op_register: %s has unknown flags 0x%x", definition->name,
+                         (unsigned)(definition->flags & ~(uint32_t)KNOWN_FLAGS));
+    }
     if (!definition->signature) {
         return error_set(SHOAL_ERR_INVALID, "op_register: %s has no signature", definition->name);
     }

@@ -26,7 +26,7 @@ static const struct {
 
 enum {
     PARAM_TYPE_COUNT = sizeof(param_types) / sizeof(param_types[0]),
-    TOKEN_BYTES = 24
+    TOKEN_BYTES = 48
 };
 
 /* The next word up to a space, comma or the end; returns where it stopped. Too long a word is cut and ends in
@@ -149,7 +149,7 @@ static shoal_status parse_param(shoal_op *op, const char *type_word, const char 
         return fail_in(op->signature, "no parameter type", type_word);
     }
     *text = read_token(*text, token);
-    if (!is_identifier(token) || find_param(op, token)) {
+    if (!is_identifier(token) || strlen(token) >= sizeof(param->name) || find_param(op, token)) {
         return fail_in(op->signature, "bad or repeated parameter name", token);
     }
     memcpy(param->name, token, sizeof(param->name));
@@ -180,22 +180,54 @@ static shoal_status parse_result(shoal_op *op, const char *text)
     return SHOAL_OK;
 }
 
+static int find_tensor_param(const shoal_op *op, const char *name)
+{
+    for (size_t i = 0; i < op->n_params; i++) {
+        if (op->params[i].type <= OP_PARAM_TENSORS && strcmp(op->params[i].name, name) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* One word of `saves`: "name", or "name:for" when only the gradient of parameter `for` needs it. */
+static shoal_status mark_saved_word(shoal_op *op, char word[TOKEN_BYTES])
+{
+    int saved_for = OP_SAVED_FOR_ANY;
+    char *colon = strchr(word, ':');
+    if (colon) {
+        *colon = '\0';
+        saved_for = find_tensor_param(op, colon + 1);
+        if (saved_for < 0) {
+            return error_set(SHOAL_ERR_INVALID, "saves: \"%s\" is no tensor parameter of \"%.160s\"",
+                             colon + 1, op->signature);
+        }
+    }
+    if (strcmp(word, "result") == 0) {
+        op->saves_result = true;
+        op->result_saved_for = saved_for;
+        return SHOAL_OK;
+    }
+    int param = find_tensor_param(op, word);
+    if (param < 0) {
+        return error_set(SHOAL_ERR_INVALID, "saves: \"%s\" is no tensor parameter of \"%.160s\"", word,
+                         op->signature);
+    }
+    op->params[param].is_saved = true;
+    op->params[param].saved_for = saved_for;
+    return SHOAL_OK;
+}
+
 static shoal_status mark_saved(shoal_op *op, const char *saves)
 {
-    char token[TOKEN_BYTES];
+    char word[TOKEN_BYTES];
     op->saves_result = false;
     while (saves && *saves) {
-        saves = read_token(saves, token);
-        if (strcmp(token, "result") == 0) {
-            op->saves_result = true;
-            continue;
+        saves = read_token(saves, word);
+        if (*saves == ',') {
+            return error_set(SHOAL_ERR_INVALID, "saves: names are separated by spaces, not by \",\"");
         }
-        struct op_param *param = (struct op_param *)find_param(op, token);
-        if (!param || param->type > OP_PARAM_TENSORS) {
-            return error_set(SHOAL_ERR_INVALID, "saves: \"%s\" is no tensor parameter of \"%.160s\"", token,
-                             op->signature);
-        }
-        param->is_saved = true;
+        TRY(mark_saved_word(op, word));
     }
     return SHOAL_OK;
 }

@@ -314,3 +314,67 @@ SCOPED_TEST(views_of_detached_tensors_stay_detached)
     CHECK(view && !shoal_requires_grad(view));
     CHECK_DOUBLE(value_at(shoal_neg(view), 1), -3);
 }
+
+/* What is new is not detached, even if it was made while gradients were off: its views must see its history. */
+SCOPED_TEST(a_buffer_made_without_gradients_is_not_detached)
+{
+    shoal_tensor *x = make_leaf(3, 1, 1);
+    CHECK_OK(shoal_scope_set_grad(false));
+    shoal_tensor *buffer = shoal_zeros(INTS(3), 1, SHOAL_F64);
+    CHECK_OK(shoal_scope_set_grad(true));
+    shoal_tensor *view = shoal_narrow(buffer, 0, 0, 2);
+    CHECK(shoal_copy_(buffer, x));
+    CHECK_SCOPE_ERROR(shoal_mul(view, view), SHOAL_ERR_STATE, "before an in-place operation");
+    CHECK_OK(shoal_backward(sum_all(shoal_narrow(buffer, 0, 0, 2)), NULL));
+    CHECK_DOUBLE(grad_at(x, 1), 1);
+}
+
+static shoal_status negate_first(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    (void)context;
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = shoal_neg(inputs[0]);
+    return SHOAL_OK;
+}
+
+SCOPED_TEST(recompute_and_identity_refuse_stale_views_too)
+{
+    shoal_tensor *x = make_leaf(2, 1, 1);
+    shoal_tensor *buffer = shoal_zeros(INTS(2), 1, SHOAL_F64);
+    shoal_tensor *views[] = {shoal_view(buffer, INTS(2, 1), 2), x};
+    shoal_tensor *outputs[2];
+    CHECK(shoal_copy_(buffer, x));
+    CHECK_STATUS(shoal_recompute(negate_first, NULL, NULL, views, 1, outputs, 1), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("before an in-place operation");
+    CHECK_STATUS(shoal_identity(views, 2, NULL, NULL, outputs), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("before an in-place operation");
+}
+
+/* Only what the wanted gradients read is saved: a product with a constant does not hold on to the leaf's value. */
+SCOPED_TEST(what_no_gradient_reads_may_change)
+{
+    shoal_tensor *x = make_leaf(2, 1, 1);
+    shoal_tensor *constant = make_vector((double[]){5, 7}, 2);
+    shoal_tensor *loss = sum_all(shoal_mul(x, constant));
+    shoal_tensor *both = sum_all(shoal_mul(x, x));
+    CHECK_OK(shoal_scope_set_grad(false));
+    CHECK(shoal_mul_scalar_(x, 3));
+    CHECK_OK(shoal_scope_set_grad(true));
+    CHECK_OK(shoal_backward(loss, NULL));
+    CHECK_DOUBLE(grad_at(x, 1), 7);
+    CHECK_STATUS(shoal_backward(both, NULL), SHOAL_ERR_STATE);
+}
+
+/* 70,000 terms are more than f16 can count, and 1 / 70,000 is still a number of it. */
+SCOPED_TEST(the_mean_of_many_halves_has_a_gradient)
+{
+    static const shoal_dtype dtypes[] = {SHOAL_F16, SHOAL_BF16};
+    for (size_t i = 0; i < 2; i++) {
+        shoal_tensor *x = require_grad(shoal_zeros(INTS(70000), 1, dtypes[i]));
+        CHECK_OK(shoal_backward(shoal_mean(x, NULL, 0, false), NULL));
+        shoal_tensor *gradient = shoal_to_dtype(shoal_grad(x), SHOAL_F64);
+        CHECK(fabs(value_at(gradient, 69999) * 70000 - 1) < 0.01);
+    }
+}
