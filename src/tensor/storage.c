@@ -249,8 +249,9 @@ static bool has_fences(struct storage *storage)
     return atomic_load_explicit(&storage->n_fences, memory_order_acquire) > 0;
 }
 
-/* The lock is held. Drops reads that are over; how they ended does not matter to anybody here. */
-static void drop_finished_reads(struct storage *storage)
+/* The lock is held. Takes reads that are over off the list; how they ended does not matter to anybody here. They are
+   put on *dropped, to be let go when the lock is not held: that may end work, which may take locks. */
+static void take_finished_reads(struct storage *storage, struct fence **dropped)
 {
     struct fence **link = &storage->reads;
     while (*link) {
@@ -258,7 +259,8 @@ static void drop_finished_reads(struct storage *storage)
         if (completion_is_finished(fence->completion)) {
             *link = fence->next;
             count_fences(storage, -1);
-            fence_unref(fence);
+            fence->next = *dropped;
+            *dropped = fence;
         } else {
             link = &fence->next;
         }
@@ -284,15 +286,18 @@ static struct completion *take_last_write(struct storage *storage)
 /* Drops the last write if it is still the one that was waited for and ended as expected. */
 static void drop_last_write(struct storage *storage, const struct completion *completion)
 {
+    struct fence *dropped = NULL;
     lock(storage);
     struct fence *fence = storage->last_write;
     if (fence && fence->completion == completion) {
         storage->last_write = NULL;
         count_fences(storage, -1);
-        fence_unref(fence);
+        dropped = fence;
+        dropped->next = NULL;
     }
-    drop_finished_reads(storage);
+    take_finished_reads(storage, &dropped);
     unlock(storage);
+    unref_fences(dropped);
 }
 
 shoal_status storage_wait_readable(struct storage *storage)
@@ -336,10 +341,12 @@ shoal_status storage_wait_writable(struct storage *storage, bool forgives_failur
     }
     TRY(wait_for_last_write(storage, forgives_failure));
     for (;;) {
+        struct fence *dropped = NULL;
         lock(storage);
-        drop_finished_reads(storage);
+        take_finished_reads(storage, &dropped);
         struct completion *read = storage->reads ? completion_ref(storage->reads->completion) : NULL;
         unlock(storage);
+        unref_fences(dropped);
         if (!read) {
             return SHOAL_OK;
         }
@@ -379,14 +386,12 @@ shoal_status storage_add_write(struct storage *storage, struct completion *compl
         return SHOAL_ERR_NO_MEMORY;
     }
     lock(storage);
-    struct fence *old = storage->last_write;
+    struct fence *dropped = storage->last_write;
     storage->last_write = fence;
-    count_fences(storage, old ? 0 : 1);
-    drop_finished_reads(storage);
+    count_fences(storage, dropped ? 0 : 1);
+    take_finished_reads(storage, &dropped);
     unlock(storage);
-    if (old) {
-        fence_unref(old);
-    }
+    unref_fences(dropped);
     completion_listen(completion, &fence->listener);
     return SHOAL_OK;
 }
@@ -397,12 +402,14 @@ shoal_status storage_add_read(struct storage *storage, struct completion *comple
     if (!fence) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    struct fence *dropped = NULL;
     lock(storage);
-    drop_finished_reads(storage);
+    take_finished_reads(storage, &dropped);
     fence->next = storage->reads;
     storage->reads = fence;
     count_fences(storage, 1);
     unlock(storage);
+    unref_fences(dropped);
     completion_listen(completion, &fence->listener);
     return SHOAL_OK;
 }

@@ -240,24 +240,24 @@ void shoal_tensor_unref(shoal_tensor *tensor)
     block_free(tensor->block, tensor);
 }
 
-static shoal_status check_tensor(const shoal_tensor *tensor)
+static shoal_status check_tensor(const char *function, const shoal_tensor *tensor)
 {
     error_clear();
-    return tensor ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "tensor is NULL");
+    return tensor ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "%s: tensor is NULL", function);
 }
 
 shoal_status shoal_tensor_release_data(shoal_tensor *tensor)
 {
-    TRY(check_tensor(tensor));
+    TRY(check_tensor("release_data", tensor));
     return storage_release(tensor->storage);
 }
 
 shoal_status shoal_tensor_rebind_data(shoal_tensor *tensor, void *data, shoal_deleter deleter,
                                       void *deleter_context)
 {
-    TRY(check_tensor(tensor));
+    TRY(check_tensor("rebind_data", tensor));
     if ((uintptr_t)data % dtype_rows[tensor->dtype].alignment != 0) {
-        return error_set(SHOAL_ERR_INVALID, "data: address %p is not aligned for %s", data,
+        return error_set(SHOAL_ERR_INVALID, "rebind_data: data: address %p is not aligned for %s", data,
                          shoal_dtype_name(tensor->dtype));
     }
     return storage_rebind(tensor->storage, data, deleter, deleter_context);
@@ -265,7 +265,7 @@ shoal_status shoal_tensor_rebind_data(shoal_tensor *tensor, void *data, shoal_de
 
 shoal_status shoal_tensor_set_name(shoal_tensor *tensor, const char *name)
 {
-    TRY(check_tensor(tensor));
+    TRY(check_tensor("set_name", tensor));
     return storage_set_name(tensor->storage, name);
 }
 
@@ -280,14 +280,14 @@ shoal_status tensor_address(const shoal_tensor *tensor, void **address_out)
 }
 
 /* A NULL that an earlier failure left behind must not hide that failure. */
-static bool is_missing(const shoal_tensor *tensor)
+static bool is_missing(const char *function, const shoal_tensor *tensor)
 {
     if (tensor) {
         error_clear();
         return false;
     }
     if (shoal_scope_error() == SHOAL_OK) {
-        (void)error_set(SHOAL_ERR_INVALID, "tensor is NULL");
+        (void)error_set(SHOAL_ERR_INVALID, "%s: tensor is NULL", function);
     }
     return true;
 }
@@ -295,7 +295,7 @@ static bool is_missing(const shoal_tensor *tensor)
 const void *shoal_data(const shoal_tensor *tensor)
 {
     void *address;
-    if (is_missing(tensor) || storage_wait_readable(tensor->storage) != SHOAL_OK ||
+    if (is_missing("data", tensor) || storage_wait_readable(tensor->storage) != SHOAL_OK ||
         tensor_address(tensor, &address) != SHOAL_OK) {
         return NULL;
     }
@@ -305,7 +305,7 @@ const void *shoal_data(const shoal_tensor *tensor)
 void *shoal_mutable_data(shoal_tensor *tensor)
 {
     void *address;
-    if (is_missing(tensor) ||
+    if (is_missing("mutable_data", tensor) ||
         storage_wait_writable(tensor->storage, /*forgives_failure=*/false) != SHOAL_OK ||
         tensor_address(tensor, &address) != SHOAL_OK) {
         return NULL;
@@ -316,7 +316,7 @@ void *shoal_mutable_data(shoal_tensor *tensor)
 
 shoal_status shoal_wait(const shoal_tensor *tensor)
 {
-    TRY(check_tensor(tensor));
+    TRY(check_tensor("wait", tensor));
     return storage_wait_readable(tensor->storage);
 }
 
