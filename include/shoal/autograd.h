@@ -7,8 +7,9 @@
  * Ownership: shoal_grad returns a borrowed tensor that the leaf keeps. Hooks own nothing; their context must
  * live until the hook is removed or its tensor, and the record that leads to it, are gone.
  * Threads: record and backward of one graph belong to one thread at a time.
- * Errors: changing a tensor in place after it was saved, or a leaf or a view while gradients are recorded, is
- * an error; so is an input that needs a gradient to an op that has none.
+ * Errors: an in-place change that has to be recorded is refused on a leaf and on a view; updates of parameters are
+ * made with gradients off (shoal_scope_set_grad(false)). Using a tensor that was saved for backward and changed since
+ * is an error in backward. So is an input that needs a gradient to an op that has none, when it is called.
  *
  *     shoal_tensor *w = shoal_full((int64_t[]){3}, 1, 2.0, SHOAL_F32);
  *     status = shoal_set_requires_grad(w, true);
@@ -79,7 +80,7 @@ typedef struct shoal_hook shoal_hook;
 
 /*
  * Sees a tensor's gradient, complete, before it flows on. Returns the gradient to use instead, or NULL to
- * leave it. Runs in a scope of the backward, with gradients off; an error in that scope ends the backward. Hooks
+ * leave it; writing into it is an error, since others may share it. Runs in a scope of the backward, with gradients off; an error in that scope ends the backward. Hooks
  * of one tensor run in order of registration. A hook belongs to the value it was put on: it runs even if the
  * tensor is gone by then, and changing the tensor in place later takes nothing from it.
  */
@@ -127,7 +128,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_identity(shoal_tensor *const *inpu
 
 /*
  * Runs `function` without recording its inside, and again in backward to get it: activation checkpointing.
- * It must compute the same both times. `outputs` has room for n_outputs; each must be set. The context
+ * It must compute the same both times. It runs in a scope made for it: outputs made in a scope of its own must be
+ * handed out with shoal_scope_keep. `outputs` has room for n_outputs; each must be set. The context
  * must live until backward has run or the outputs are gone; `free_context` (may be NULL) is called then, but
  * not when the call fails.
  *

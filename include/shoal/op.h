@@ -7,9 +7,12 @@
  *     tensor  tensor?  tensors  int  ints  float  scalar  bool  dtype  string
  * ("tensor?" may be absent, "scalar" takes an int or a float). Results: "tensor" or "tensors".
  *
+ * A kernel gets tensors as they are, views with any strides included: use shoal_tensor_strides, or call
+ * shoal_contiguous first. The op's name is put in front of error texts by the dispatcher.
+ *
  * Ownership: arguments are borrowed for the call; results belong to the innermost scope. A definition is
  * copied. Registered ops live as long as the process.
- * Threads: any.
+ * Threads: any; registering may run beside calls.
  * Errors: a kernel, meta or gradient function reports with shoal_fail and returns what that returns.
  */
 #ifndef SHOAL_OP_H
@@ -113,7 +116,7 @@ typedef shoal_status (*shoal_op_gradient)(shoal_op_call_context *call, const sho
 
 typedef struct shoal_op_definition {
     size_t struct_size;    /* sizeof(shoal_op_definition) */
-    const char *name;      /* letters, digits, '_' and '.'; new */
+    const char *name;      /* a letter, then letters, digits, '_' and '.'; not yet taken */
     const char *signature; /* see above */
     uint32_t flags;
     shoal_op_meta meta;         /* required, except for in-place ops */
@@ -126,6 +129,7 @@ typedef struct shoal_op_definition {
     void *context;   /* for shoal_op_context */
 } shoal_op_definition;
 
+/* op_out may be NULL. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_register(const shoal_op_definition *definition,
                                                           const shoal_op **op_out);
 

@@ -90,8 +90,8 @@ SHOAL_API shoal_tensor *shoal_mul(shoal_tensor *self, shoal_tensor *other);
 SHOAL_API shoal_tensor *shoal_div(shoal_tensor *self, shoal_tensor *other);
 SHOAL_API shoal_tensor *shoal_neg(shoal_tensor *self);
 
-/* The number takes the tensor's dtype as a cast would. It is a double: for integers beyond 2^53, or that shall wrap,
-   call by name with a boxed int (shoal/op.h). */
+/* The number is rounded to a floating dtype. To an integer dtype it must be whole and within 64 bits, and wraps:
+   shoal_add_scalar(u8, -1) subtracts 1. Whole numbers beyond 2^53 are exact as boxed ints only (shoal/op.h). */
 SHOAL_API shoal_tensor *shoal_add_scalar(shoal_tensor *self, double other);
 SHOAL_API shoal_tensor *shoal_sub_scalar(shoal_tensor *self, double other);
 SHOAL_API shoal_tensor *shoal_mul_scalar(shoal_tensor *self, double other);

@@ -5,8 +5,12 @@
  *
  * Ownership: a result dies with the innermost scope of its birth, unless kept (parent scope) or referenced.
  * Threads: scopes belong to the thread that opened them.
- * Errors: once a scope holds an error every tensor call in it returns NULL at once; shoal_scope_end returns
- * that error. Ending a scope never blocks: work in flight holds the memory it needs.
+ * Errors: there are two ways to hear of one. Calls that return a tensor leave it in the scope: once a scope holds
+ * an error every such call in it returns NULL at once, and shoal_scope_end returns that error. Calls that return a
+ * status (shoal_backward, shoal_set_grad, ...) return theirs and leave the scope alone. An error stays in its
+ * scope: neither the parent nor a scope opened inside has it. Ending a scope never blocks: work in flight holds the
+ * memory it needs. A tensor must not be used after its scope ended, and a thread should end its scopes before it
+ * exits: what they hold is lost otherwise.
  *
  *     shoal_status status = shoal_scope_begin();
  *     if (status == SHOAL_OK) {
@@ -32,7 +36,7 @@ typedef struct shoal_tensor shoal_tensor;
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_scope_begin(void);
 
 /*
- * Closes the innermost scope, releases what it owns and returns its first error, or else the error of an
+ * Closes the innermost scope (a hook or kernel: one that it opened itself), releases what it owns and returns its first error, or else the error of an
  * asynchronous write that already failed in one of its tensors. SHOAL_ERR_STATE when none is open.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_scope_end(void);

@@ -22,8 +22,8 @@ SHOAL_BEGIN_DECLS
 /* Rows of src/base/status.def; a value without a row, or a row without a value, does not compile. */
 typedef enum shoal_status {
     SHOAL_OK = 0,
-    SHOAL_ERR_INVALID = -1,     /* an argument is wrong; nothing was changed */
-    SHOAL_ERR_NO_MEMORY = -2,   /* an allocation failed; nothing was changed */
+    SHOAL_ERR_INVALID = -1,   /* an argument is wrong; nothing was changed, unless the call says otherwise */
+    SHOAL_ERR_NO_MEMORY = -2, /* an allocation failed; likewise */
     SHOAL_ERR_UNSUPPORTED = -3, /* legal, but not offered for this dtype, device or build */
     SHOAL_ERR_STATE = -4,       /* the object is not in a state that allows the call */
     SHOAL_ERR_TIMEOUT = -5,     /* the deadline passed; this operation has no result */
@@ -35,7 +35,8 @@ typedef enum shoal_status {
 
 /* The largest thing that must be thrown away after a failure. */
 typedef enum shoal_status_scope {
-    SHOAL_SCOPE_CALL = 0,   /* nothing: the call changed nothing and may be made again, corrected */
+    SHOAL_SCOPE_CALL = 0,   /* nothing: the call may be made again, corrected. Calls that run functions of
+                               the caller's, as shoal_backward does, say what they leave behind instead */
     SHOAL_SCOPE_OP = 1,     /* the results of this operation */
     SHOAL_SCOPE_GROUP = 2,  /* the group it ran on */
     SHOAL_SCOPE_PROCESS = 3 /* the process */
@@ -50,8 +51,9 @@ SHOAL_API const char *shoal_status_name(shoal_status status);
 SHOAL_API const char *shoal_status_message(shoal_status status);
 
 /*
- * Why the last failing call on this thread failed; "" when the last call that returns a status succeeded.
- * Valid until the next call into the library on this thread.
+ * Why the last call that failed on this thread did. Calls that can fail empty it when they begin, except
+ * shoal_scope_end and shoal_scope_error, so that a reason outlives the scope it happened in. Valid until the
+ * next call into the library on this thread.
  */
 SHOAL_API const char *shoal_error_text(void);
 

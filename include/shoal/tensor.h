@@ -72,13 +72,15 @@ SHOAL_API int64_t shoal_tensor_offset(const shoal_tensor *tensor); /* in element
 SHOAL_API int64_t shoal_tensor_count(const shoal_tensor *tensor);  /* number of elements */
 SHOAL_API bool shoal_tensor_is_contiguous(const shoal_tensor *tensor);
 
-/* Changes of the storage so far; equal numbers mean equal bits. */
+/* Changes of the storage through the library so far. Writing through an address kept from before, and putting other
+   memory under the storage, do not count. */
 SHOAL_API uint64_t shoal_tensor_version(const shoal_tensor *tensor);
 
 /* True when both look at the same storage. */
 SHOAL_API bool shoal_tensor_shares_storage(const shoal_tensor *a, const shoal_tensor *b);
 
-/* A name for error texts; copied. NULL or "" removes it. */
+/* A name for error texts about the storage, which all its views share; copied. NULL or "" removes it. Without one
+   shoal_tensor_name gives "". */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_tensor_set_name(shoal_tensor *tensor, const char *name);
 SHOAL_API const char *shoal_tensor_name(const shoal_tensor *tensor);
 

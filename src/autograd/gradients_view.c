@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Gradients of views. What a view left out gets zeros; what it shows several times gets the sum. A gradient
- * that is itself a view of the incoming one is fine: the engine copies before anybody can change it.
+ * that is itself a view of the incoming one is fine: nobody may write into a gradient that is on its way (hooks are
+ * checked), and what a leaf keeps is copied if it is shared.
  */
 #include "autograd/gradients.h"
 #include "base/error.h"

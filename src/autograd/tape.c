@@ -4,7 +4,7 @@
  * recorded operation.
  *
  * Everything that can fail, and every copy of data that the kernel is about to overwrite, happens in prepare.
- * Whatever cannot be differentiated is refused there, so that no gradient is ever dropped silently.
+ * An op that cannot be differentiated is refused there, so that no gradient is ever dropped silently.
  */
 #include "autograd/tape.h"
 

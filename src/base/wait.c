@@ -45,7 +45,8 @@ static void relax_cpu(void)
 static bool has_several_cpus(void)
 {
     static _Atomic int n_cpus_known;
-    /* Relaxed, here and below: the number stands for itself, and everybody computes the same one. */
+    /* Relaxed, here and below: the number stands for itself. It is the first waiting thread's: one that is pinned
+       to a processor alone keeps the others from spinning, which costs time, not correctness. */
     int n_cpus = atomic_load_explicit(&n_cpus_known, memory_order_relaxed);
     if (n_cpus == 0) {
         cpu_set_t allowed;

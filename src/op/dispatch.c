@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calling an op; the picture is in dispatch.h. Everything that can fail (shapes, memory, the tape, room in the
- * scope) is done before the kernel runs, so that a failed call has changed nothing.
+ * Calling an op; the picture is in dispatch.h. Shapes, results, the tape and room in the scope are settled before
+ * the kernel runs, and built-in kernels allocate before they write: a failed call has changed nothing.
  */
 #include "op/dispatch.h"
 
