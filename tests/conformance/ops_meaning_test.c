@@ -114,7 +114,8 @@
     BAD(split_with_sizes_copy, INVALID, "add up to 2", shoal_split_with_sizes_copy(f, DIMS(1, 1), 1, &n)) \
     BAD(all_gather_copy_in, INVALID, "rank: 2", shoal_all_gather_copy_in(g, LIST(s, s), 2, 2))            \
     BAD(all_gather_copy_in, INVALID, "rank: -1", shoal_all_gather_copy_in(g, LIST(s, s), 2, -1))          \
-    BAD(all_gather_copy_in, INVALID, "0 ranks", shoal_all_gather_copy_in(g, LIST(s, s), 0, 0))            \
+    BAD(all_gather_copy_in, INVALID, "n_ranks: 0 is not positive",                                        \
+        shoal_all_gather_copy_in(g, LIST(s, s), 0, 0))                                                    \
     BAD(all_gather_copy_in, INVALID, "[4]", shoal_all_gather_copy_in(g, LIST(s), 2, 0))                   \
     BAD(all_gather_copy_in, INVALID, "[2, 3]", shoal_all_gather_copy_in(f, LIST(s), 6, 0))                \
     BAD(all_gather_copy_in, INVALID, "shares memory", shoal_all_gather_copy_in(g, LIST(g), 1, 0))
