@@ -88,28 +88,71 @@ static shoal_status run_binary_in_place(enum kernel_binary op, shoal_tensor *sel
 
 /* A tensor and a number -------------------------------------------------------------------------------- */
 
-shoal_status meta_unary(shoal_op_call_context *call, const shoal_value *arguments)
+static shoal_status declare_like(shoal_op_call_context *call, const shoal_tensor *self)
 {
-    const shoal_tensor *self = arguments[0].as.tensor;
     return shoal_op_output(call, self->dtype, self->layout.n_dims, self->layout.shape);
 }
 
-shoal_status meta_unary_(shoal_op_call_context *call, const shoal_value *arguments)
+static shoal_status declare_itself(shoal_op_call_context *call, shoal_tensor *self)
 {
-    TRY(op_check_writable(arguments[0].as.tensor));
-    return shoal_op_output_alias(call, arguments[0].as.tensor);
+    TRY(op_check_writable(self));
+    return shoal_op_output_alias(call, self);
 }
 
-shoal_status meta_unary_number(shoal_op_call_context *call, const shoal_value *arguments)
+static bool is_integer(shoal_dtype dtype)
 {
-    TRY(check_number(arguments[0].as.tensor));
-    return meta_unary(call, arguments);
+    enum dtype_kind kind = dtype_kind(dtype);
+    return kind == DTYPE_KIND_SIGNED || kind == DTYPE_KIND_UNSIGNED;
 }
 
-shoal_status meta_unary_number_(shoal_op_call_context *call, const shoal_value *arguments)
+/* The boxed int that a float means to an integer dtype; beyond int64_t, which only unsigned dtypes take, the one
+   that wraps to it. False for fractions, what 64 bits do not hold, and NaN. */
+static bool find_integer(shoal_dtype dtype, double real, int64_t *integer_out)
+{
+    double end = dtype_kind(dtype) == DTYPE_KIND_UNSIGNED ? 0x1p64 : 0x1p63;
+    if (!(real >= -0x1p63 && real < end)) {
+        return false;
+    }
+    bool is_negative = real < 0;
+    uint64_t bits = is_negative ? (uint64_t)(int64_t)real : (uint64_t)real;
+    *integer_out = (int64_t)bits;
+    return (is_negative ? (double)(int64_t)bits : (double)bits) == real;
+}
+
+static shoal_status check_fits(const shoal_tensor *self, const char *name, const shoal_value *number)
+{
+    int64_t integer;
+    if (number->kind == SHOAL_VALUE_INT || !is_integer(self->dtype) ||
+        find_integer(self->dtype, number->as.real, &integer)) {
+        return SHOAL_OK;
+    }
+    double size = number->as.real < 0 ? -number->as.real : number->as.real;
+    return error_set(SHOAL_ERR_INVALID, "%s: %.15g is no %sinteger, but self is %s; cast with to_dtype first",
+                     name, number->as.real, size >= 0x1p63 ? "64-bit " : "", shoal_dtype_name(self->dtype));
+}
+
+shoal_status meta_scalar(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    TRY(check_fits(arguments[0].as.tensor, "other", &arguments[1]));
+    return declare_like(call, arguments[0].as.tensor);
+}
+
+shoal_status meta_scalar_(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    TRY(check_fits(arguments[0].as.tensor, "other", &arguments[1]));
+    return declare_itself(call, arguments[0].as.tensor);
+}
+
+shoal_status meta_scalar_number(shoal_op_call_context *call, const shoal_value *arguments)
 {
     TRY(check_number(arguments[0].as.tensor));
-    return meta_unary_(call, arguments);
+    return meta_scalar(call, arguments);
+}
+
+shoal_status meta_scalar_number_(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    TRY(check_number(arguments[0].as.tensor));
+    return meta_scalar_(call, arguments);
 }
 
 /* The number becomes one element of the dtype (rounded to it), walked with strides of zero. */
@@ -122,7 +165,11 @@ static shoal_status run_with_number(enum kernel_binary op, shoal_tensor *dst, sh
     struct kernel_operand a;
     TRY(op_operand(dst, &to));
     TRY(op_operand(self, &a));
-    kernel_scalar_store(self->dtype, element, op_scalar(number));
+    struct kernel_scalar value = op_scalar(number);
+    if (!value.is_integer && is_integer(self->dtype)) {
+        value.is_integer = find_integer(self->dtype, value.real, &value.integer);
+    }
+    kernel_scalar_store(self->dtype, element, value);
     return kernel_binary_nd(op, dst->dtype, to, a,
                             (struct kernel_operand){.data = element, .strides = no_strides},
                             dst->layout.n_dims, dst->layout.shape);
@@ -165,6 +212,18 @@ BINARY_ROWS(add, KERNEL_ADD)
 BINARY_ROWS(sub, KERNEL_SUB)
 BINARY_ROWS(mul, KERNEL_MUL)
 BINARY_ROWS(div, KERNEL_DIV)
+
+shoal_status meta_neg(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    TRY(check_number(arguments[0].as.tensor));
+    return declare_like(call, arguments[0].as.tensor);
+}
+
+shoal_status meta_neg_(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    TRY(check_number(arguments[0].as.tensor));
+    return declare_itself(call, arguments[0].as.tensor);
+}
 
 static shoal_status negate(shoal_tensor *dst, shoal_tensor *self)
 {
@@ -355,8 +414,14 @@ shoal_status meta_foreach_div(shoal_op_call_context *call, const shoal_value *ar
 {
     for (size_t i = 0; i < arguments[0].count; i++) {
         const shoal_tensor *tensor = arguments[0].as.tensors[i];
-        TRY(check_number(tensor));
-        TRY(shoal_op_output(call, tensor->dtype, tensor->layout.n_dims, tensor->layout.shape));
+        shoal_status status = check_number(tensor);
+        if (status == SHOAL_OK) {
+            status = check_fits(tensor, "divisor", &arguments[1]);
+        }
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "tensor %zu", i);
+        }
+        TRY(declare_like(call, tensor));
     }
     return SHOAL_OK;
 }

@@ -4,6 +4,7 @@
  * targets that can not be written. Each must say what was wrong with its value. Every row of ops.def has a
  * line here or is listed as one that takes any tensor.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@
 #define LIST(...) \
     ((shoal_tensor *const[]){__VA_ARGS__}), (sizeof((shoal_tensor *[]){__VA_ARGS__}) / sizeof(shoal_tensor *))
 
-/* Rows: BAD(op, status, words in the text, call). f: f32 [2, 3]; g: f32 [4]; i: i32 [2, 3]; b: bool [2, 3];
+/* Rows: BAD(op, status, words in the text, call). f: f32 [2, 3]; g: f32 [4]; i: i32 [2, 3]; u: u64 [2, 3]; b: bool [2, 3];
    s: f32 []; d: f32 [1, 1, 1, 1, 1, 1, 1, 1]; x: f32 [2, 3], all six one element; v: f32 [3, 2], transposed. */
 #define BAD_CALLS(BAD)                                                                                    \
     BAD(empty, INVALID, "-2", shoal_empty(DIMS(3, -2), SHOAL_F32))                                        \
@@ -92,6 +93,15 @@
     BAD(div_, UNSUPPORTED, "bool", shoal_div_(b, b))                                                      \
     BAD(neg_, INVALID, "share memory", shoal_neg_(x))                                                     \
     BAD(neg_, UNSUPPORTED, "bool", shoal_neg_(b))                                                         \
+    BAD(add_scalar, INVALID, "other: 0.5 is no integer, but self is i32", shoal_add_scalar(i, 0.5))       \
+    BAD(mul_scalar, INVALID, "nan is no integer", shoal_mul_scalar(i, (double)NAN))                       \
+    BAD(sub_scalar, INVALID, "16777216.5 is", shoal_sub_scalar(i, 16777216.5))                            \
+    BAD(div_scalar, INVALID, "inf is no 64-bit integer", shoal_div_scalar(i, (double)INFINITY))           \
+    BAD(add_scalar_, INVALID, "9.22337203685478e+18 is no 64-bit", shoal_add_scalar_(i, 0x1p63))          \
+    BAD(add_scalar_, INVALID, "self is u64", shoal_add_scalar_(u, 0x1p64))                                \
+    BAD(sub_scalar_, INVALID, "-1e+300 is no 64-bit integer", shoal_sub_scalar_(u, -1e300))               \
+    BAD(mul_scalar_, INVALID, "-0.5 is no integer", shoal_mul_scalar_(u, -0.5))                           \
+    BAD(div_scalar_, INVALID, "1e-300 is no integer", shoal_div_scalar_(i, 1e-300))                       \
     BAD(sub_scalar, UNSUPPORTED, "bool", shoal_sub_scalar(b, 1))                                          \
     BAD(div_scalar, UNSUPPORTED, "bool", shoal_div_scalar(b, 1))                                          \
     BAD(add_scalar_, INVALID, "share memory", shoal_add_scalar_(x, 1))                                    \
@@ -106,6 +116,7 @@
     BAD(mean, INVALID, "dims", shoal_mean(g, (int64_t[]){0}, -1, false))                                  \
     BAD(foreach_copy_, INVALID, "pair 1", shoal_foreach_copy_(LIST2(f, f), LIST(f, g)))                   \
     BAD(foreach_div, UNSUPPORTED, "bool", shoal_foreach_div(LIST(f, b), 2))                               \
+    BAD(foreach_div, INVALID, "tensor 1: divisor: 2.5 is no integer", shoal_foreach_div(LIST(f, i), 2.5)) \
     BAD(foreach_add_, INVALID, "pair 0", shoal_foreach_add_(LIST2(f, f), LIST(i, f)))                     \
     BAD(chunk_cat, INVALID, "n_chunks: 0", shoal_chunk_cat(LIST(f), 0, SHOAL_F32))                        \
     BAD(chunk_cat, INVALID, "i32", shoal_chunk_cat(LIST(f, i), 2, SHOAL_F32))                             \
@@ -123,11 +134,10 @@
 #define LIST2(a, b) ((shoal_tensor *const[]){a, b})
 
 /* Rows that take every tensor there is; a NULL one is tried through the table. */
-static const char *const takes_anything[] = {"clone", "contiguous", "squeeze_all", "add_scalar",
-                                             "mul_scalar"};
+static const char *const takes_anything[] = {"clone", "contiguous", "squeeze_all"};
 
 struct tensors {
-    shoal_tensor *f, *g, *i, *b, *s, *d, *x, *v;
+    shoal_tensor *f, *g, *i, *u, *b, *s, *d, *x, *v;
 };
 
 /* The `number`-th bad call; false past the last. Fills in what it should have given. */
@@ -137,6 +147,7 @@ static bool make_bad_call(const struct tensors *t, int number, const char **op, 
     shoal_tensor *f = t->f;
     shoal_tensor *g = t->g;
     shoal_tensor *i = t->i;
+    shoal_tensor *u = t->u;
     shoal_tensor *b = t->b;
     shoal_tensor *s = t->s;
     shoal_tensor *d = t->d;
@@ -164,6 +175,7 @@ static bool make_tensors(struct tensors *t)
     *t = (struct tensors){.f = shoal_full((int64_t[]){2, 3}, 2, 1.5, SHOAL_F32),
                           .g = shoal_full((int64_t[]){4}, 1, 2.5, SHOAL_F32),
                           .i = shoal_full((int64_t[]){2, 3}, 2, 3, SHOAL_I32),
+                          .u = shoal_full((int64_t[]){2, 3}, 2, 3, SHOAL_U64),
                           .b = shoal_full((int64_t[]){2, 3}, 2, 1, SHOAL_BOOL),
                           .s = shoal_full(NULL, 0, 3.5, SHOAL_F32),
                           .d = shoal_full(ones, SHOAL_MAX_DIMS, 4.5, SHOAL_F32)};

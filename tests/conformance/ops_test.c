@@ -222,11 +222,14 @@ static size_t count_needed(const struct op_case *c)
     return (size_t)n;
 }
 
-/* Typed functions take numbers as double; an integer wraps where a double saturates, so it is another call. */
+/* Typed functions take numbers as double: an int that is one means the same, except to `full`, which casts. */
 static bool fits_typed(const struct op_case *c)
 {
+    const int64_t exact = INT64_C(1) << 53;
     for (int i = 0; i < c->n_arguments; i++) {
-        if (c->op->params[i].type == OP_PARAM_SCALAR && c->arguments[i].kind == SHOAL_VALUE_INT) {
+        int64_t integer = c->arguments[i].integer;
+        if (c->op->params[i].type == OP_PARAM_SCALAR && c->arguments[i].kind == SHOAL_VALUE_INT &&
+            (c->op->index == OP_full || integer < -exact || integer > exact)) {
             return false;
         }
     }

@@ -463,12 +463,12 @@ static inline void add_one_(struct op_case *c, struct test_random *r, shoal_dtyp
     CASE(name##_scalar)                             \
     {                                               \
         add_one(c, r, pick_operand_dtype(r));       \
-        add_number(c, r);                           \
+        add_operand(c, r);                          \
     }                                               \
     CASE(name##_scalar_)                            \
     {                                               \
         add_one_(c, r, pick_operand_dtype(r));      \
-        add_number(c, r);                           \
+        add_operand(c, r);                          \
     }
 CASES_OF_OPERATOR(add, pick_dtype)
 CASES_OF_OPERATOR(sub, pick_number_dtype)
@@ -553,7 +553,7 @@ CASE(foreach_div)
         (void)add_input(c, r, pick_number_dtype(r), 0, 4);
     }
     add_tensors(c, 0, n);
-    add_number(c, r);
+    add_operand(c, r);
 }
 
 /* Sharding ----------------------------------------------------------------------------------------------------- */

@@ -139,11 +139,25 @@ static inline void expect_binary_in_place(const struct op_case *c, struct expect
     }
 }
 
+/* The number of an operator: a float is whole where the dtype is an integer's, and wraps like the int it is. */
+static inline struct scalar operand_as(const struct op_case *c, shoal_dtype dtype)
+{
+    const struct case_argument *number = &c->arguments[1];
+    enum dtype_kind kind = dtype_kind(dtype);
+    bool is_integer = kind == DTYPE_KIND_SIGNED || kind == DTYPE_KIND_UNSIGNED;
+    if (!is_integer || number->kind == SHOAL_VALUE_INT) {
+        return number_as(c, 1, dtype);
+    }
+    double real = number->real;
+    uint64_t bits = real < 0 ? 0 - (uint64_t)-real : (uint64_t)real;
+    return (struct scalar){.bits = wrap_to(dtype, bits)};
+}
+
 static inline void expect_with_number(const struct op_case *c, struct expectation *e, int self, char verb)
 {
     const struct layout *layout = layout_of(c, self);
     shoal_dtype dtype = c->inputs[self].dtype;
-    struct scalar number = number_as(c, 1, dtype);
+    struct scalar number = operand_as(c, dtype);
     struct expected_output *output = add_output(e, RELATION_NEW, dtype, layout->n_dims, layout->shape);
     FOR_EACH(at, layout->n_dims, layout->shape)
     {
@@ -155,7 +169,7 @@ static inline void expect_with_number_in_place(const struct op_case *c, struct e
 {
     const struct layout *layout = layout_of(c, 0);
     shoal_dtype dtype = c->inputs[0].dtype;
-    struct scalar number = number_as(c, 1, dtype);
+    struct scalar number = operand_as(c, dtype);
     add_same(e, c, 0);
     FOR_EACH(at, layout->n_dims, layout->shape)
     {

@@ -375,6 +375,41 @@ static inline void add_number(struct op_case *c, struct test_random *random)
     }
 }
 
+/* Whole numbers up to what 64 bits hold: exact as double, and wrapping in most dtypes. */
+static inline double pick_whole(struct test_random *random, bool may_pass_int64)
+{
+    static const double edges[] = {-0x1p63, -0x1p53,    -32769, -129,          -128,   -1,           -0.0,
+                                   127,     128,        255,    256,           300,    65535,        0x1p31,
+                                   0x1p32,  0x1p53 + 2, 0x1p62, 0x1p63 - 1024, 0x1p63, 0x1p64 - 2048};
+    enum {
+        N_EDGES = sizeof(edges) / sizeof(edges[0]),
+        N_BEYOND_INT64 = 2
+    };
+    if (chance(random, 3)) {
+        return (double)pick(random, -9, 9);
+    }
+    if (chance(random, 3)) {
+        return (double)((int64_t)test_random_u64(random) / 2);
+    }
+    return edges[pick(random, 0, N_EDGES - 1 - (may_pass_int64 ? 0 : N_BEYOND_INT64))];
+}
+
+/* The number of an operator: as above, but a float is whole where an input has an integer dtype. */
+static inline void add_operand(struct op_case *c, struct test_random *random)
+{
+    bool has_signed = false;
+    bool has_unsigned = false;
+    for (int i = 0; i < c->n_inputs; i++) {
+        has_signed = has_signed || dtype_kind(c->inputs[i].dtype) == DTYPE_KIND_SIGNED;
+        has_unsigned = has_unsigned || dtype_kind(c->inputs[i].dtype) == DTYPE_KIND_UNSIGNED;
+    }
+    add_number(c, random);
+    struct case_argument *number = &c->arguments[c->n_arguments - 1];
+    if (number->kind == SHOAL_VALUE_FLOAT && (has_signed || has_unsigned)) {
+        number->real = pick_whole(random, /*may_pass_int64=*/!has_signed);
+    }
+}
+
 /* Sometimes counted from the end. */
 static inline int64_t pick_dim_spelling(struct test_random *random, int dim, int n_dims)
 {

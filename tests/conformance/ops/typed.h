@@ -25,7 +25,7 @@ static inline bool give_many(shoal_value *result, shoal_tensor *const *tensors, 
 #define LIST(i) (v[i].as.tensors), (v[i].count)
 #define INT(i) (v[i].as.integer)
 #define DIMS(i) (v[i].as.integers), ((int)v[i].count)
-#define NUMBER(i) (v[i].as.real)
+#define NUMBER(i) (v[i].kind == SHOAL_VALUE_INT ? (double)v[i].as.integer : v[i].as.real)
 
 #define TYPED(name) static inline bool typed_##name(const shoal_value *v, shoal_value *result)
 #define TYPED_ONE(name, ...)                                \
