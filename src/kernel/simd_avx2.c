@@ -15,6 +15,7 @@
 #define VARIANT_NAME "avx2"
 #define VARIANT_TABLE simd_avx2
 #define VARIANT_HAS_STREAM 1
+#define VARIANT_HAS_BF16 1
 #define STREAM_ALIGNMENT 64u /* a cache line, so that whole lines are written */
 #define PAIR32 16u
 #define PAIR64 8u
@@ -224,6 +225,103 @@ ALWAYS_INLINE struct pair64 pick_max64(struct pair64 folded, struct pair64 next)
 {
     return (struct pair64){.low = pick_max_f64(folded.low, next.low),
                            .high = pick_max_f64(folded.high, next.high)};
+}
+
+/*
+ * Each lane of both to bf16: low to the even elements, high to the odd ones. Not for NaNs that have bits in the
+ * lower half. Upper and lower halves of all lanes are brought together, so that both vectors round at once:
+ * bit 15 of the average (lower + bias + 1) / 2 is the carry of lower + 0x7fff + last_kept.
+ */
+ALWAYS_INLINE __m256i join_numbers(struct pair32 pair)
+{
+    __m256i even = _mm256_castps_si256(pair.low);
+    __m256i odd = _mm256_castps_si256(pair.high);
+    __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
+    __m256i lower = _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xaa);
+    __m256i bias =
+        _mm256_and_si256(_mm256_or_si256(upper, _mm256_set1_epi16(0x7ffe)), _mm256_set1_epi16(0x7fff));
+    __m256i carry = _mm256_srli_epi16(_mm256_avg_epu16(lower, bias), 15);
+    return _mm256_add_epi16(upper, carry);
+}
+
+/* Sums of bf16: elements 0, 2, 4, ... in low and 1, 3, 5, ... in high, so that no lane has to move. */
+ALWAYS_INLINE struct pair32 sum_bf16_begin(const void *from)
+{
+    __m256i words = load_bytes(from);
+    __m256i odd = _mm256_and_si256(words, _mm256_set1_epi32((int)0xffff0000));
+    return (struct pair32){.low = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)),
+                           .high = _mm256_castsi256_ps(odd)};
+}
+
+ALWAYS_INLINE struct pair32 sum_bf16_add(struct pair32 sum, const void *from)
+{
+    return add32(sum, sum_bf16_begin(from));
+}
+
+/* A NaN among sums and averages of bf16 is one of the operands, made quiet, or the processor's own: the lower
+   half is zero, and rounding it as a number changes nothing in the upper one. */
+ALWAYS_INLINE void sum_bf16_store(void *to, struct pair32 sum)
+{
+    _mm256_storeu_si256(to, join_numbers(sum));
+}
+
+ALWAYS_INLINE void sum_bf16_stream(void *to, struct pair32 sum)
+{
+    _mm256_stream_si256(to, join_numbers(sum));
+}
+
+/* Casts look for NaNs once per block, which is what one NaN costs. */
+enum {
+    CAST_BLOCK = 32 * PAIR32
+};
+
+/* join_numbers leaves 0 8 1 9 2 10 3 11 in the lower half of the register, 4 12 5 13 ... in the upper. */
+ALWAYS_INLINE __m256i narrow_numbers(struct pair32 pair)
+{
+    const __m128i unzip = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    __m256i halves = _mm256_shuffle_epi8(join_numbers(pair), _mm256_broadcastsi128_si256(unzip));
+    return _mm256_permute4x64_epi64(halves, 0xd8);
+}
+
+ALWAYS_INLINE void store_narrow(bool is_stream, void *to, __m256i halves)
+{
+    if (is_stream) {
+        _mm256_stream_si256(to, halves);
+    } else {
+        _mm256_storeu_si256(to, halves);
+    }
+}
+
+ALWAYS_INLINE size_t narrow_blocks(bool is_stream, char *to, const char *from, size_t count)
+{
+    size_t done = 0;
+    size_t block;
+    for (; count - done >= PAIR32; done += block) {
+        block = count - done < CAST_BLOCK ? (count - done) / PAIR32 * PAIR32 : CAST_BLOCK;
+        __m256 is_nan = _mm256_setzero_ps();
+        for (size_t i = done; i < done + block; i += PAIR32) {
+            struct pair32 pair = load_f32(from + i * sizeof(float));
+            is_nan = _mm256_or_ps(is_nan, _mm256_cmp_ps(pair.low, pair.high, _CMP_UNORD_Q));
+            store_narrow(is_stream, to + i * sizeof(uint16_t), narrow_numbers(pair));
+        }
+        if (_mm256_movemask_ps(is_nan) != 0) {
+            for (size_t i = done; i < done + block; i += PAIR32) {
+                __m256i halves = narrow_bf16(load_f32(from + i * sizeof(float)));
+                store_narrow(is_stream, to + i * sizeof(uint16_t), halves);
+            }
+        }
+    }
+    return done;
+}
+
+ALWAYS_INLINE size_t cast_f32_bf16_blocks(void *dst, const void *src, size_t count)
+{
+    return narrow_blocks(/*is_stream=*/false, dst, src, count);
+}
+
+ALWAYS_INLINE size_t stream_f32_bf16_blocks(void *dst, const void *src, size_t count)
+{
+    return narrow_blocks(/*is_stream=*/true, dst, src, count);
 }
 
 #include "kernel/simd_loops.h"

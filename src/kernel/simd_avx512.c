@@ -15,6 +15,7 @@
 #define VARIANT_NAME "avx512"
 #define VARIANT_TABLE simd_avx512
 #define VARIANT_HAS_STREAM 1
+#define VARIANT_HAS_BF16 1
 #define STREAM_ALIGNMENT 64u /* a cache line, so that whole lines are written */
 #define PAIR32 32u
 #define PAIR64 16u
@@ -68,15 +69,27 @@ ALWAYS_INLINE struct pair32 load_f16(const void *from)
                            .high = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(bytes + 32)))};
 }
 
-/* As half_f32_to_bf16, in the lower half of each lane. VCVTNEPS2BF16 would flush subnormals. */
+/*
+ * The f32 closest to `bits` that is a bf16, in the upper half of each lane; the lower half is anything. Not for
+ * NaNs that have bits in the lower half. VCVTNEPS2BF16 would flush subnormals.
+ *
+ * To add 0x7fff + last_kept is to subtract ~(0x7ffe | last_kept), which is one instruction: 0x15 is the truth
+ * table of ~((a & b) | c).
+ */
+ALWAYS_INLINE __m512i round_number(__m512i bits)
+{
+    __m512i minus_bias = _mm512_ternarylogic_epi32(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1),
+                                                   _mm512_set1_epi32(0x7ffe), 0x15);
+    return _mm512_sub_epi32(bits, minus_bias);
+}
+
+/* As half_f32_to_bf16, in the lower half of each lane. */
 ALWAYS_INLINE __m512i round_bf16(__m512 value)
 {
     __m512i bits = _mm512_castps_si512(value);
-    __m512i last_kept = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), last_kept);
-    __m512i nan = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
     __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-    return _mm512_srli_epi32(_mm512_mask_blend_epi32(is_nan, rounded, nan), 16);
+    __m512i rounded = _mm512_mask_or_epi32(round_number(bits), is_nan, bits, _mm512_set1_epi32(0x400000));
+    return _mm512_srli_epi32(rounded, 16);
 }
 
 /* Packing works within quarters of the register and leaves the eighths in the order 0 2 4 6 1 3 5 7. */
@@ -226,6 +239,49 @@ ALWAYS_INLINE struct pair64 pick_max64(struct pair64 folded, struct pair64 next)
     return (struct pair64){.low = pick_max_f64(folded.low, next.low),
                            .high = pick_max_f64(folded.high, next.high)};
 }
+
+/* Sums of bf16: elements 0, 2, 4, ... in low and 1, 3, 5, ... in high, so that no lane has to move. */
+ALWAYS_INLINE struct pair32 sum_bf16_begin(const void *from)
+{
+    __m512i words = load_bytes(from);
+    __m512i odd = _mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000));
+    return (struct pair32){.low = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)),
+                           .high = _mm512_castsi512_ps(odd)};
+}
+
+ALWAYS_INLINE struct pair32 sum_bf16_add(struct pair32 sum, const void *from)
+{
+    return add32(sum, sum_bf16_begin(from));
+}
+
+/* A NaN among sums and averages of bf16 is one of the operands, made quiet, or the processor's own: the lower
+   half is zero, and rounding it as a number changes nothing in the upper one. */
+ALWAYS_INLINE __m512i join_sums(struct pair32 sum)
+{
+    __m512i even = _mm512_srli_epi32(round_number(_mm512_castps_si512(sum.low)), 16);
+    __m512i odd = round_number(_mm512_castps_si512(sum.high));
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, even, odd);
+}
+
+ALWAYS_INLINE void sum_bf16_store(void *to, struct pair32 sum)
+{
+    _mm512_storeu_si512(to, join_sums(sum));
+}
+
+ALWAYS_INLINE void sum_bf16_stream(void *to, struct pair32 sum)
+{
+    _mm512_stream_si512(to, join_sums(sum));
+}
+
+/* Masks make NaNs cheap, two instructions a vector: store_bf16 does it all. */
+ALWAYS_INLINE size_t cast_f32_bf16_blocks(void *dst, const void *src, size_t count)
+{
+    (void)dst;
+    (void)src;
+    (void)count;
+    return 0;
+}
+#define stream_f32_bf16_blocks cast_f32_bf16_blocks
 
 #include "kernel/simd_loops.h"
 

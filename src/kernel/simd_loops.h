@@ -12,6 +12,7 @@
  * and, where VARIANT_HAS_BF16 is defined as 1, faster ways with the same bits:
  *   sum_bf16_begin sum_bf16_add sum_bf16_store  as load, add32 of a load, store; lanes in an order of its own
  *   cast_f32_bf16_blocks                        casts some of the elements and returns how many
+ *   sum_bf16_stream stream_f32_bf16_blocks      the last two with VARIANT_HAS_STREAM
  *
  * Each lane does what simd_plain.c does to one element, in the same order, so the bits are the same; what
  * fills no pair is left to simd_plain.c itself.
@@ -29,7 +30,20 @@
 #define sum_bf16_begin load_bf16
 #define sum_bf16_add(sum, from) add32(sum, load_bf16(from))
 #define sum_bf16_store store_bf16
-#define cast_f32_bf16_blocks(dst, src, count) ((size_t)0)
+#define sum_bf16_stream stream_bf16
+
+ALWAYS_INLINE size_t cast_f32_bf16_blocks(void *dst, const void *src, size_t count)
+{
+    (void)dst;
+    (void)src;
+    (void)count;
+    return 0;
+}
+#define stream_f32_bf16_blocks cast_f32_bf16_blocks
+
+#elif !VARIANT_HAS_STREAM
+#define sum_bf16_stream sum_bf16_store
+#define stream_f32_bf16_blocks cast_f32_bf16_blocks
 #endif
 
 ALWAYS_INLINE size_t element_bytes(enum simd_float type)
@@ -103,7 +117,7 @@ ALWAYS_INLINE void store_fold32(enum simd_float type, enum simd_fold fold, bool 
 {
     struct pair32 result = fold == SIMD_AVG ? divide32(folded, splat32((float)n_srcs)) : folded;
     if (is_bf16_sum(type, fold)) {
-        sum_bf16_store((char *)dst + i * sizeof(uint16_t), result);
+        (is_stream ? sum_bf16_stream : sum_bf16_store)((char *)dst + i * sizeof(uint16_t), result);
     } else {
         store32(type, is_stream, dst, i, result);
     }
@@ -295,8 +309,9 @@ ALWAYS_INLINE size_t cast_pairs(enum simd_float from, enum simd_float to, bool i
 {
     size_t i = begin;
     if (VARIANT_HAS_BF16 && from == SIMD_F32 && to == SIMD_BF16) {
-        i += cast_f32_bf16_blocks((char *)dst + i * sizeof(uint16_t), (const char *)src + i * sizeof(float),
-                                  end - i);
+        char *first = (char *)dst + i * sizeof(uint16_t);
+        i += (is_stream ? stream_f32_bf16_blocks
+                        : cast_f32_bf16_blocks)(first, (const char *)src + i * sizeof(float), end - i);
     }
     for (; end - i >= 2 * PAIR32; i += 2 * PAIR32) {
         struct pair32 low = load32(from, src, i);
