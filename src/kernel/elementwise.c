@@ -271,7 +271,7 @@ static inline void do_run(const struct work *work, const struct run *run)
 
 /* Shapes ----------------------------------------------------------------------------------------------- */
 
-/* One run is enough: no dimension, one dimension, or all operands row-major without gaps. */
+/* One run is enough: no dimension, one dimension, or all operands row-major without gaps. There are elements. */
 static bool find_single_run(struct run *run, const struct kernel_operand *operands, int n_operands,
                             int n_dims, const int64_t *shape)
 {
@@ -281,7 +281,8 @@ static bool find_single_run(struct run *run, const struct kernel_operand *operan
         }
     }
     for (int k = 0; k < n_operands; k++) {
-        run->strides[k] = n_dims == 1 ? operands[k].strides[0] : 1;
+        /* Of a single element, the stride means nothing and may be any number. */
+        run->strides[k] = n_dims == 1 && shape[0] != 1 ? operands[k].strides[0] : 1;
     }
     run->count = iterate_count(n_dims, shape);
     return true;
@@ -293,16 +294,14 @@ static void run_over_shape(const struct work *work, const struct kernel_operand 
 {
     size_t bytes = dtype_bytes(work->dtype);
     struct run run = {.dst = operands[0].data, .a = operands[1].data, .b = operands[n_operands - 1].data};
+    if (iterate_is_empty(n_dims, shape)) {
+        return;
+    }
     if (find_single_run(&run, operands, n_operands, n_dims, shape)) {
         for (int k = 0; k < n_operands; k++) {
             run.strides[k] *= (int64_t)bytes;
         }
-        if (run.count > 0) {
-            do_run(work, &run);
-        }
-        return;
-    }
-    if (iterate_is_empty(n_dims, shape)) {
+        do_run(work, &run);
         return;
     }
     struct iterate_space space;

@@ -17,7 +17,8 @@ void iterate_add(struct iterate_space *space, struct kernel_operand operand, siz
     struct iterate_operand *added = &space->operands[space->n_operands++];
     added->data = operand.data;
     for (int i = 0; i < space->n_dims; i++) {
-        added->strides[i] = operand.strides[i] * (int64_t)element_bytes;
+        /* Over a single element, the stride means nothing and may be any number. */
+        added->strides[i] = space->shape[i] == 1 ? 0 : operand.strides[i] * (int64_t)element_bytes;
     }
 }
 

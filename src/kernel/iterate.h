@@ -38,6 +38,7 @@ struct iterate_space {
     struct iterate_operand operands[ITERATE_MAX_OPERANDS];
 };
 
+/* Before all else: the other sizes of an empty shape may be any, so that their product need not be a number. */
 static inline bool iterate_is_empty(int n_dims, const int64_t *shape)
 {
     for (int i = 0; i < n_dims; i++) {
@@ -48,6 +49,7 @@ static inline bool iterate_is_empty(int n_dims, const int64_t *shape)
     return false;
 }
 
+/* The shape must have elements. */
 static inline int64_t iterate_count(int n_dims, const int64_t *shape)
 {
     int64_t count = 1;
@@ -57,7 +59,7 @@ static inline int64_t iterate_count(int n_dims, const int64_t *shape)
     return count;
 }
 
-/* Row-major without gaps. */
+/* Row-major without gaps. The shape must have elements. */
 static inline bool iterate_is_dense(int n_dims, const int64_t *shape, const int64_t *strides)
 {
     int64_t expected = 1;

@@ -313,3 +313,48 @@ TEST(scale_rounds_the_factor_then_the_product)
         }
     }
 }
+
+/* What is walked before it is known to be empty multiplies these sizes: the undefined behaviour sanitizer tells. */
+TEST(empty_shapes_of_any_size_are_left_alone)
+{
+    enum {
+        N_CASES = 5
+    };
+    const int64_t huge = INT64_C(1) << 40;
+    const int64_t most = INT64_MAX;
+    const int64_t shapes[N_CASES][3] = {
+        {0, huge, huge}, {huge, huge, 0}, {huge, 0, huge}, {most, most, 0}, {0, most, most}};
+    /* Each is row-major for one way of counting sizes of 0: as 0, as 1, or not reached. */
+    const int64_t strides[N_CASES][3] = {
+        {huge, huge, 1}, {0, 0, 1}, {huge, huge, 1}, {1, 1, 1}, {0, most, 1}};
+    const bool is_reduced[] = {false, true, false};
+    unsigned char untouched = 0x5a;
+    for (int i = 0; i < N_CASES; i++) {
+        for (int k = 0; k < N_CASES; k++) {
+            struct kernel_operand none = {.data = &untouched, .strides = strides[k]};
+            CHECK_OK(kernel_binary_nd(KERNEL_ADD, SHOAL_F32, none, none, none, 3, shapes[i]));
+            CHECK_OK(kernel_negate_nd(SHOAL_BF16, none, none, 3, shapes[i]));
+            CHECK_OK(kernel_sum_nd(SHOAL_F32, none, none, 3, shapes[i], (bool[]){false, false, false}, 0));
+            if (shapes[i][0] == 0 || shapes[i][2] == 0) {
+                CHECK_OK(kernel_sum_nd(SHOAL_F64, none, none, 3, shapes[i], is_reduced, 0));
+            }
+            kernel_fill_nd(SHOAL_F32, none, 3, shapes[i], (struct kernel_scalar){.real = 0});
+            kernel_copy_nd(SHOAL_F32, none, SHOAL_F32, none, 3, shapes[i]);
+            kernel_copy_nd(SHOAL_F64, none, SHOAL_U8, none, 3, shapes[i]);
+        }
+    }
+    CHECK_INT(untouched, 0x5a);
+}
+
+/* Likewise: a dimension of one element is never stepped over, so that its stride may be any number. */
+TEST(strides_of_single_elements_mean_nothing)
+{
+    const int64_t most = INT64_MAX;
+    int32_t memory[4] = {1, 2, 3, 4};
+    struct kernel_operand one = {.data = memory, .strides = &most};
+    CHECK_OK(kernel_binary_nd(KERNEL_ADD, SHOAL_I32, one, one, one, 1, (int64_t[]){1}));
+    struct kernel_operand every_second = {.data = memory, .strides = (int64_t[]){most, 2, INT64_MIN}};
+    CHECK_OK(kernel_negate_nd(SHOAL_I32, every_second, every_second, 3, (int64_t[]){1, 2, 1}));
+    const int32_t expected[4] = {-2, 2, -3, 4};
+    CHECK_BYTES(memory, expected, sizeof(expected));
+}
