@@ -115,9 +115,15 @@
     BAD(mean, UNSUPPORTED, "i32", shoal_mean(i, NULL, 0, false))                                          \
     BAD(mean, INVALID, "dims", shoal_mean(g, (int64_t[]){0}, -1, false))                                  \
     BAD(foreach_copy_, INVALID, "pair 1", shoal_foreach_copy_(LIST2(f, f), LIST(f, g)))                   \
+    BAD(foreach_copy_, INVALID, "source 1 shares memory with target 0",                                   \
+        shoal_foreach_copy_(LIST2(f, b), LIST(i, f)))                                                     \
     BAD(foreach_div, UNSUPPORTED, "bool", shoal_foreach_div(LIST(f, b), 2))                               \
     BAD(foreach_div, INVALID, "tensor 1: divisor: 2.5 is no integer", shoal_foreach_div(LIST(f, i), 2.5)) \
     BAD(foreach_add_, INVALID, "pair 0", shoal_foreach_add_(LIST2(f, f), LIST(i, f)))                     \
+    BAD(foreach_add_, INVALID, "source 1 shares memory with target 0",                                    \
+        shoal_foreach_add_(LIST2(s, f), LIST(s, s)))                                                      \
+    BAD(foreach_add_, INVALID, "source 0 shares memory with target 1",                                    \
+        shoal_foreach_add_(LIST2(f, s), LIST(s, s)))                                                      \
     BAD(chunk_cat, INVALID, "n_chunks: 0", shoal_chunk_cat(LIST(f), 0, SHOAL_F32))                        \
     BAD(chunk_cat, INVALID, "i32", shoal_chunk_cat(LIST(f, i), 2, SHOAL_F32))                             \
     BAD(chunk_cat, INVALID, "shape []", shoal_chunk_cat(LIST(s), 2, SHOAL_F32))                           \

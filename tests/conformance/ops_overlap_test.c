@@ -164,3 +164,52 @@ TEST(overlap_between_dtypes_is_seen)
     CHECK_BYTES(memory, expected, sizeof(expected));
     CHECK_OK(shoal_scope_end());
 }
+
+typedef shoal_tensor *const *(*foreach_op)(shoal_tensor *const *self, shoal_tensor *const *other,
+                                           size_t count);
+
+static void check_pairs(foreach_op op, shoal_tensor *const *targets, shoal_tensor *const *sources,
+                        const char *words)
+{
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *const *result = op(targets, sources, 2);
+    if (words) {
+        CHECK(!result);
+        CHECK_ERROR_TEXT(words);
+    } else {
+        CHECK(result && result[0] == targets[0] && result[1] == targets[1]);
+    }
+    CHECK_STATUS(shoal_scope_end(), words ? SHOAL_ERR_INVALID : SHOAL_OK);
+}
+
+/* Whether a source was read before or after another pair was done would show in the result. Views of one tensor
+   and tensors over one memory are told from those that only lie side by side; the own pair may overlap. */
+TEST(sources_lie_apart_from_targets_of_other_pairs)
+{
+    static const foreach_op ops[] = {shoal_foreach_copy_, shoal_foreach_add_};
+    int32_t memory[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const int64_t four[] = {4};
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *whole = shoal_full((int64_t[]){8}, 1, 1, SHOAL_I32);
+    shoal_tensor *low = shoal_narrow(whole, 0, 0, 4);
+    shoal_tensor *middle = shoal_narrow(whole, 0, 3, 4);
+    shoal_tensor *high = shoal_narrow(whole, 0, 4, 4);
+    shoal_tensor *other = shoal_full(four, 1, 2, SHOAL_I32);
+    shoal_tensor *lent = shoal_from_memory(memory, SHOAL_I32, 1, four, NULL, NULL, NULL);
+    shoal_tensor *lent_again = shoal_from_memory(memory + 3, SHOAL_I32, 1, four, NULL, NULL, NULL);
+    shoal_tensor *lent_apart = shoal_from_memory(memory + 4, SHOAL_I32, 1, four, NULL, NULL, NULL);
+    REQUIRE(high && middle && lent && lent_again && lent_apart);
+#define LIST(a, b) ((shoal_tensor *[]){a, b})
+    for (int i = 0; i < 2; i++) {
+        check_pairs(ops[i], LIST(low, other), LIST(other, middle), "source 0 shares memory with target 1");
+        check_pairs(ops[i], LIST(low, other), LIST(lent, middle), "source 1 shares memory with target 0");
+        check_pairs(ops[i], LIST(other, lent), LIST(lent_again, low), "source 0 shares memory with target 1");
+        CHECK_INT(memory[0], 1);
+        check_pairs(ops[i], LIST(low, other), LIST(lent, high), NULL);
+        check_pairs(ops[i], LIST(low, lent), LIST(middle, lent_again), NULL);
+        check_pairs(ops[i], LIST(other, lent), LIST(lent_apart, low), NULL);
+        memory[0] = 1;
+    }
+#undef LIST
+    CHECK_OK(shoal_scope_end());
+}
