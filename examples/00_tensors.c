@@ -17,8 +17,8 @@ static shoal_status step(shoal_tensor *slope, shoal_tensor *offset, float *loss_
     if (status != SHOAL_OK) {
         return status;
     }
-    shoal_tensor *x = shoal_from_memory(xs, SHOAL_F32, 1, shape, NULL, NULL, NULL);
-    shoal_tensor *y = shoal_from_memory(ys, SHOAL_F32, 1, shape, NULL, NULL, NULL);
+    shoal_tensor *x = shoal_from_memory(xs, shape, 1, SHOAL_F32, NULL, NULL, NULL);
+    shoal_tensor *y = shoal_from_memory(ys, shape, 1, SHOAL_F32, NULL, NULL, NULL);
     shoal_tensor *error = shoal_sub(shoal_add(shoal_mul(slope, x), offset), y);
     shoal_tensor *loss = shoal_mean(shoal_mul(error, error), NULL, 0, false);
     status = shoal_backward(loss, NULL);

@@ -136,13 +136,13 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_register(const shoal_op_definit
 /* Inside meta, kernel and gradient functions ----------------------------------------------------------- */
 
 /* One more output, contiguous, on the device of the first tensor argument (factories: the CPU). */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output(shoal_op_call_context *call, shoal_dtype dtype,
-                                                        int n_dims, const int64_t *shape);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output(shoal_op_call_context *call, const int64_t *shape,
+                                                        int n_dims, shoal_dtype dtype);
 
 /* One more output that looks at the storage of `base`, a tensor argument. Strides and offset in elements. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output_view(shoal_op_call_context *call, shoal_tensor *base,
-                                                             int n_dims, const int64_t *shape,
-                                                             const int64_t *strides, int64_t offset);
+                                                             const int64_t *shape, const int64_t *strides,
+                                                             int n_dims, int64_t offset);
 
 /* One more output that is the argument itself. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_output_alias(shoal_op_call_context *call,

@@ -25,8 +25,8 @@ SHOAL_BEGIN_DECLS
 /* Making ----------------------------------------------------------------------------------------------- */
 
 SHOAL_API shoal_tensor *shoal_empty(const int64_t *shape, int n_dims, shoal_dtype dtype);
-SHOAL_API shoal_tensor *shoal_empty_on(shoal_device device, const int64_t *shape, int n_dims,
-                                       shoal_dtype dtype);
+SHOAL_API shoal_tensor *shoal_empty_on(const int64_t *shape, int n_dims, shoal_dtype dtype,
+                                       shoal_device device);
 SHOAL_API shoal_tensor *shoal_zeros(const int64_t *shape, int n_dims, shoal_dtype dtype);
 SHOAL_API shoal_tensor *shoal_full(const int64_t *shape, int n_dims, double value, shoal_dtype dtype);
 

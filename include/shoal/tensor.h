@@ -9,7 +9,7 @@
  * or, for shoal_data, NULL with the reason in shoal_error_text.
  *
  *     float values[6] = {1, 2, 3, 4, 5, 6};
- *     shoal_tensor *t = shoal_from_memory(values, SHOAL_F32, 2, (int64_t[]){2, 3}, NULL, NULL, NULL);
+ *     shoal_tensor *t = shoal_from_memory(values, (int64_t[]){2, 3}, 2, SHOAL_F32, NULL, NULL, NULL);
  *     shoal_tensor *row = shoal_select(t, 0, -1);
  *     const float *last = shoal_data(row);
  */
@@ -46,7 +46,7 @@ typedef void (*shoal_deleter)(void *context, void *data);
  * when the last use is over. On failure the deleter is not called. `strides` are in elements; NULL means
  * contiguous (row-major). `data` may be NULL only when there are no elements.
  */
-SHOAL_API shoal_tensor *shoal_from_memory(void *data, shoal_dtype dtype, int n_dims, const int64_t *shape,
+SHOAL_API shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int n_dims, shoal_dtype dtype,
                                           const int64_t *strides, shoal_deleter deleter,
                                           void *deleter_context);
 

@@ -85,7 +85,7 @@ static shoal_status add_output(shoal_op_call_context *call, shoal_tensor *tensor
     return SHOAL_OK;
 }
 
-shoal_status shoal_op_output(shoal_op_call_context *call, shoal_dtype dtype, int n_dims, const int64_t *shape)
+shoal_status shoal_op_output(shoal_op_call_context *call, const int64_t *shape, int n_dims, shoal_dtype dtype)
 {
     shoal_tensor *tensor;
     TRY(tensor_create_empty(call->device, dtype, n_dims, shape, &tensor));
@@ -106,8 +106,8 @@ static shoal_status check_is_argument(const shoal_op_call_context *call, const s
                      call->n_outputs);
 }
 
-shoal_status shoal_op_output_view(shoal_op_call_context *call, shoal_tensor *base, int n_dims,
-                                  const int64_t *shape, const int64_t *strides, int64_t offset)
+shoal_status shoal_op_output_view(shoal_op_call_context *call, shoal_tensor *base, const int64_t *shape,
+                                  const int64_t *strides, int n_dims, int64_t offset)
 {
     shoal_tensor *tensor;
     int64_t count;

@@ -40,7 +40,7 @@ shoal_status meta_binary(shoal_op_call_context *call, const shoal_value *argumen
     TRY(check_same_dtype(self, other));
     TRY(layout_broadcast(self->layout.n_dims, self->layout.shape, other->layout.n_dims, other->layout.shape,
                          &n_dims, shape));
-    return shoal_op_output(call, self->dtype, n_dims, shape);
+    return shoal_op_output(call, shape, n_dims, self->dtype);
 }
 
 shoal_status meta_binary_number(shoal_op_call_context *call, const shoal_value *arguments)
@@ -91,7 +91,7 @@ static shoal_status run_binary_in_place(enum kernel_binary op, shoal_tensor *sel
 
 static shoal_status declare_like(shoal_op_call_context *call, const shoal_tensor *self)
 {
-    return shoal_op_output(call, self->dtype, self->layout.n_dims, self->layout.shape);
+    return shoal_op_output(call, self->layout.shape, self->layout.n_dims, self->dtype);
 }
 
 static shoal_status declare_itself(shoal_op_call_context *call, shoal_tensor *self)
@@ -290,7 +290,7 @@ static shoal_status declare_sum(shoal_op_call_context *call, const shoal_value *
             shape[n_dims++] = 1;
         }
     }
-    return shoal_op_output(call, self->dtype, n_dims, shape);
+    return shoal_op_output(call, shape, n_dims, self->dtype);
 }
 
 shoal_status meta_sum(shoal_op_call_context *call, const shoal_value *arguments)

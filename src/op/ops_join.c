@@ -61,7 +61,7 @@ shoal_status meta_cat(shoal_op_call_context *call, const shoal_value *arguments)
                              "tensors: their sizes in dimension %d add up to more than 63 bits", dim);
         }
     }
-    return shoal_op_output(call, list->as.tensors[0]->dtype, layout.n_dims, layout.shape);
+    return shoal_op_output(call, layout.shape, layout.n_dims, list->as.tensors[0]->dtype);
 }
 
 /* Copies `src` to where it belongs in `dst`: `start` steps along `dim`; dst_strides are those of src's dimensions. */
@@ -117,7 +117,7 @@ shoal_status meta_stack(shoal_op_call_context *call, const shoal_value *argument
     for (int i = 0; i <= first->n_dims; i++) {
         shape[i] = i == dim ? (int64_t)list->count : first->shape[i < dim ? i : i - 1];
     }
-    return shoal_op_output(call, list->as.tensors[0]->dtype, first->n_dims + 1, shape);
+    return shoal_op_output(call, shape, first->n_dims + 1, list->as.tensors[0]->dtype);
 }
 
 shoal_status run_stack(shoal_op_call_context *call, const shoal_value *arguments,
@@ -150,7 +150,7 @@ shoal_status meta_split_with_sizes_copy(shoal_op_call_context *call, const shoal
     TRY(op_check_sizes(self, &arguments[1], dim));
     for (size_t i = 0; i < arguments[1].count; i++) {
         layout.shape[dim] = arguments[1].as.integers[i];
-        TRY(shoal_op_output(call, self->dtype, layout.n_dims, layout.shape));
+        TRY(shoal_op_output(call, layout.shape, layout.n_dims, self->dtype));
     }
     return SHOAL_OK;
 }
@@ -234,7 +234,7 @@ shoal_status meta_chunk_cat(shoal_op_call_context *call, const shoal_value *argu
                              "tensors: a row of the result would have more than 2^63 elements");
         }
     }
-    return shoal_op_output(call, arguments[2].as.dtype, 2, (int64_t[]){n_chunks, row_elems});
+    return shoal_op_output(call, (int64_t[]){n_chunks, row_elems}, 2, arguments[2].as.dtype);
 }
 
 /* Contiguous inputs for packing: the tensors themselves, or copies that the caller owns. */
@@ -314,7 +314,7 @@ shoal_status meta_all_gather_copy_in(shoal_op_call_context *call, const shoal_va
                          "output: %s is not a flat buffer of %" PRId64 " rows of %" PRId64 " elements",
                          tensor_format(text, output), n_ranks, row_elems);
     }
-    TRY(shoal_op_output_view(call, output, 1, &row_elems, (int64_t[]){1},
+    TRY(shoal_op_output_view(call, output, &row_elems, (int64_t[]){1}, 1,
                              output->layout.offset + rank * row_elems));
     return shoal_op_output_alias(call, output);
 }

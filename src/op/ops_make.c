@@ -16,7 +16,7 @@ static shoal_status declare_new(shoal_op_call_context *call, const shoal_value *
         return error_set(SHOAL_ERR_INVALID, "shape: %td dimensions are not within 0..%d",
                          (ptrdiff_t)shape->count, SHOAL_MAX_DIMS);
     }
-    return shoal_op_output(call, dtype, (int)shape->count, shape->as.integers);
+    return shoal_op_output(call, shape->as.integers, (int)shape->count, dtype);
 }
 
 shoal_status meta_empty(shoal_op_call_context *call, const shoal_value *arguments)
@@ -65,7 +65,7 @@ shoal_status run_full(shoal_op_call_context *call, const shoal_value *arguments,
 
 static shoal_status declare_like(shoal_op_call_context *call, const shoal_tensor *self, shoal_dtype dtype)
 {
-    return shoal_op_output(call, dtype, self->layout.n_dims, self->layout.shape);
+    return shoal_op_output(call, self->layout.shape, self->layout.n_dims, dtype);
 }
 
 shoal_status meta_clone(shoal_op_call_context *call, const shoal_value *arguments)

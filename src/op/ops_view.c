@@ -23,7 +23,7 @@ shoal_status run_view(shoal_op_call_context *call, const shoal_value *arguments,
 
 static shoal_status declare_view(shoal_op_call_context *call, shoal_tensor *self, const struct layout *layout)
 {
-    return shoal_op_output_view(call, self, layout->n_dims, layout->shape, layout->strides, layout->offset);
+    return shoal_op_output_view(call, self, layout->shape, layout->strides, layout->n_dims, layout->offset);
 }
 
 /* The view begins `index` steps further along a dimension. Nothing moves in a tensor without elements: its
@@ -86,7 +86,7 @@ static shoal_status declare_reshaped(shoal_op_call_context *call, shoal_tensor *
 {
     bool is_view;
     TRY(try_view(call, self, n_dims, shape, &is_view));
-    return is_view ? SHOAL_OK : shoal_op_output(call, self->dtype, n_dims, shape);
+    return is_view ? SHOAL_OK : shoal_op_output(call, shape, n_dims, self->dtype);
 }
 
 shoal_status meta_reshape(shoal_op_call_context *call, const shoal_value *arguments)
@@ -187,7 +187,7 @@ shoal_status meta_as_strided(shoal_op_call_context *call, const shoal_value *arg
     for (int i = 0; i < n_dims && count > 0; i++) {
         strides[i] = arguments[2].as.integers[i];
     }
-    return shoal_op_output_view(call, arguments[0].as.tensor, n_dims, arguments[1].as.integers, strides,
+    return shoal_op_output_view(call, arguments[0].as.tensor, arguments[1].as.integers, strides, n_dims,
                                 count > 0 ? arguments[3].as.integer : arguments[0].as.tensor->layout.offset);
 }
 

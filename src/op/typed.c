@@ -87,7 +87,7 @@ shoal_tensor *shoal_empty(const int64_t *shape, int n_dims, shoal_dtype dtype)
     return ONE(empty, box_dims(shape, n_dims), box_dtype(dtype));
 }
 
-shoal_tensor *shoal_empty_on(shoal_device device, const int64_t *shape, int n_dims, shoal_dtype dtype)
+shoal_tensor *shoal_empty_on(const int64_t *shape, int n_dims, shoal_dtype dtype, shoal_device device)
 {
     if (scope_enter() != SHOAL_OK) {
         return NULL;

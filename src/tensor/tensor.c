@@ -194,7 +194,7 @@ static shoal_status create_from_memory(void *data, shoal_dtype dtype, int n_dims
     return tensor_create(storage, dtype, &layout, tensor_out);
 }
 
-shoal_tensor *shoal_from_memory(void *data, shoal_dtype dtype, int n_dims, const int64_t *shape,
+shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int n_dims, shoal_dtype dtype,
                                 const int64_t *strides, shoal_deleter deleter, void *deleter_context)
 {
     shoal_tensor *tensor;

@@ -35,7 +35,7 @@ int main(void)
     if (shoal_scope_begin() != SHOAL_OK) {
         return 2;
     }
-    shoal_tensor *sum = shoal_sum(shoal_from_memory(values, SHOAL_F32, 1, shape, NULL, NULL, NULL), NULL, 0, false);
+    shoal_tensor *sum = shoal_sum(shoal_from_memory(values, shape, 1, SHOAL_F32, NULL, NULL, NULL), NULL, 0, false);
     const float *result = (const float *)shoal_data(sum);
     int is_right = result && *result == 6;
     return shoal_scope_end() == SHOAL_OK && is_right ? 0 : 3;

@@ -133,8 +133,8 @@ TEST(overlap_between_storages_is_seen)
         memory[i] = i;
     }
     REQUIRE_OK(shoal_scope_begin());
-    shoal_tensor *low = shoal_from_memory(memory, SHOAL_I16, 1, (int64_t[]){9}, NULL, NULL, NULL);
-    shoal_tensor *high = shoal_from_memory(memory + 1, SHOAL_I16, 1, (int64_t[]){9}, NULL, NULL, NULL);
+    shoal_tensor *low = shoal_from_memory(memory, (int64_t[]){9}, 1, SHOAL_I16, NULL, NULL, NULL);
+    shoal_tensor *high = shoal_from_memory(memory + 1, (int64_t[]){9}, 1, SHOAL_I16, NULL, NULL, NULL);
     CHECK(shoal_copy_(high, low) == high);
     for (int i = 0; i < 10; i++) {
         CHECK_INT(memory[i], i == 0 ? 0 : i - 1);
@@ -158,8 +158,8 @@ TEST(overlap_between_dtypes_is_seen)
         expected[i] = memory[i];
     }
     REQUIRE_OK(shoal_scope_begin());
-    shoal_tensor *narrow = shoal_from_memory(memory, SHOAL_I32, 1, (int64_t[]){4}, NULL, NULL, NULL);
-    shoal_tensor *wide = shoal_from_memory(memory, SHOAL_I64, 1, (int64_t[]){4}, NULL, NULL, NULL);
+    shoal_tensor *narrow = shoal_from_memory(memory, (int64_t[]){4}, 1, SHOAL_I32, NULL, NULL, NULL);
+    shoal_tensor *wide = shoal_from_memory(memory, (int64_t[]){4}, 1, SHOAL_I64, NULL, NULL, NULL);
     CHECK(shoal_copy_(wide, narrow) == wide);
     CHECK_BYTES(memory, expected, sizeof(expected));
     CHECK_OK(shoal_scope_end());
@@ -195,9 +195,9 @@ TEST(sources_lie_apart_from_targets_of_other_pairs)
     shoal_tensor *middle = shoal_narrow(whole, 0, 3, 4);
     shoal_tensor *high = shoal_narrow(whole, 0, 4, 4);
     shoal_tensor *other = shoal_full(four, 1, 2, SHOAL_I32);
-    shoal_tensor *lent = shoal_from_memory(memory, SHOAL_I32, 1, four, NULL, NULL, NULL);
-    shoal_tensor *lent_again = shoal_from_memory(memory + 3, SHOAL_I32, 1, four, NULL, NULL, NULL);
-    shoal_tensor *lent_apart = shoal_from_memory(memory + 4, SHOAL_I32, 1, four, NULL, NULL, NULL);
+    shoal_tensor *lent = shoal_from_memory(memory, four, 1, SHOAL_I32, NULL, NULL, NULL);
+    shoal_tensor *lent_again = shoal_from_memory(memory + 3, four, 1, SHOAL_I32, NULL, NULL, NULL);
+    shoal_tensor *lent_apart = shoal_from_memory(memory + 4, four, 1, SHOAL_I32, NULL, NULL, NULL);
     REQUIRE(high && middle && lent && lent_again && lent_apart);
 #define LIST(a, b) ((shoal_tensor *[]){a, b})
     for (int i = 0; i < 2; i++) {

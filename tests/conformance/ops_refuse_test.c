@@ -307,7 +307,7 @@ TEST(views_of_huge_strides)
     const int64_t far = INT64_C(1) << 62;
     size_t n;
     REQUIRE_OK(shoal_scope_begin());
-    shoal_tensor *base = shoal_empty_on(SHOAL_META, (int64_t[]){far + 1}, 1, SHOAL_U8);
+    shoal_tensor *base = shoal_empty_on((int64_t[]){far + 1}, 1, SHOAL_U8, SHOAL_META);
     shoal_tensor *wide = shoal_as_strided(base, (int64_t[]){2, 1}, (int64_t[]){far, far}, 2, 0);
     shoal_tensor *back = shoal_as_strided(base, (int64_t[]){2}, (int64_t[]){-far}, 1, far);
     REQUIRE(wide && back);

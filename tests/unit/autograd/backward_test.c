@@ -128,7 +128,7 @@ SCOPED_TEST(gradients_are_not_copied_without_need)
 
 static shoal_tensor *give_own_memory(void *context, shoal_tensor *gradient)
 {
-    return shoal_from_memory(context, SHOAL_F64, 1, shoal_tensor_shape(gradient), NULL, NULL, NULL);
+    return shoal_from_memory(context, shoal_tensor_shape(gradient), 1, SHOAL_F64, NULL, NULL, NULL);
 }
 
 SCOPED_TEST(gradients_do_not_keep_a_users_memory)
@@ -366,7 +366,7 @@ SCOPED_TEST(roots_are_checked)
     CHECK_ERROR_TEXT("the gradient of root 0: f64 [1] on cpu does not fit its tensor, f64 [2] on cpu");
     CHECK_STATUS(shoal_backward(y, shoal_zeros(INTS(2), 1, SHOAL_F32)), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("f32 [2]");
-    CHECK_STATUS(shoal_backward(y, shoal_empty_on(SHOAL_META, INTS(2), 1, SHOAL_F64)), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_backward(y, shoal_empty_on(INTS(2), 1, SHOAL_F64, SHOAL_META)), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("on meta");
     CHECK_STATUS(shoal_backward_roots(NULL, NULL, 1, NULL), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_backward_roots(&y, NULL, 0, NULL), SHOAL_ERR_INVALID);

@@ -99,14 +99,14 @@ static shoal_tensor *foreign;
 static shoal_status meta_same(shoal_op_call_context *call, const shoal_value *arguments)
 {
     const shoal_tensor *self = arguments[0].as.tensor;
-    return shoal_op_output(call, shoal_tensor_dtype(self), shoal_tensor_n_dims(self),
-                           shoal_tensor_shape(self));
+    return shoal_op_output(call, shoal_tensor_shape(self), shoal_tensor_n_dims(self),
+                           shoal_tensor_dtype(self));
 }
 
 static shoal_status meta_foreign(shoal_op_call_context *call, const shoal_value *arguments)
 {
     (void)arguments;
-    return shoal_op_output_view(call, foreign, 1, (int64_t[]){1}, (int64_t[]){1}, 0);
+    return shoal_op_output_view(call, foreign, (int64_t[]){1}, (int64_t[]){1}, 1, 0);
 }
 
 static shoal_status end_scope(shoal_op_call_context *call, const shoal_value *arguments,

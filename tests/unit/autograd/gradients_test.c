@@ -86,7 +86,7 @@ static shoal_tensor *make_input(const struct shape *shape, const double *values,
     struct shape wide = *shape;
     int n_dims = shape->n_dims;
     shoal_tensor *source =
-        shoal_from_memory((void *)(uintptr_t)values, SHOAL_F64, n_dims, shape->sizes, NULL, NULL, NULL);
+        shoal_from_memory((void *)(uintptr_t)values, shape->sizes, n_dims, SHOAL_F64, NULL, NULL, NULL);
     shoal_tensor *tensor;
     if (strides == TRANSPOSED && n_dims >= 2) {
         wide.sizes[n_dims - 1] = shape->sizes[n_dims - 2];

@@ -50,7 +50,7 @@ SCOPED_TEST(set_grad_checks_and_keeps)
     CHECK_STATUS(shoal_set_grad(x, make_vector((double[]){1, 2}, 2)), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("gradient is f64 [2] on cpu, but the leaf is f64 [3] on cpu");
     CHECK_STATUS(shoal_set_grad(x, shoal_zeros(INTS(3), 1, SHOAL_I32)), SHOAL_ERR_INVALID);
-    CHECK_STATUS(shoal_set_grad(x, shoal_empty_on(SHOAL_META, INTS(3), 1, SHOAL_F64)), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_set_grad(x, shoal_empty_on(INTS(3), 1, SHOAL_F64, SHOAL_META)), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_set_grad(x, x), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("requires a gradient itself");
     CHECK_STATUS(shoal_set_grad(gradient, NULL), SHOAL_ERR_STATE);
@@ -298,7 +298,7 @@ SCOPED_TEST(a_change_outside_the_record_leaves_views_alone)
 
 SCOPED_TEST(meta_tensors_are_recorded)
 {
-    shoal_tensor *x = require_grad(shoal_empty_on(SHOAL_META, INTS(2, 3), 2, SHOAL_F32));
+    shoal_tensor *x = require_grad(shoal_empty_on(INTS(2, 3), 2, SHOAL_F32, SHOAL_META));
     shoal_tensor *y = shoal_mul_(shoal_clone(x), x);
     CHECK_OK(shoal_backward(sum_all(shoal_narrow(y, 0, 0, 1)), NULL));
     CHECK_INT(shoal_tensor_device(shoal_grad(x)), SHOAL_META);

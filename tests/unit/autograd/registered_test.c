@@ -26,8 +26,8 @@ static shoal_tensor *call_op(const shoal_op *op, const shoal_value *arguments, s
 static shoal_status declare_same(shoal_op_call_context *call, const shoal_value *arguments)
 {
     const shoal_tensor *self = arguments[0].as.tensor;
-    return shoal_op_output(call, shoal_tensor_dtype(self), shoal_tensor_n_dims(self),
-                           shoal_tensor_shape(self));
+    return shoal_op_output(call, shoal_tensor_shape(self), shoal_tensor_n_dims(self),
+                           shoal_tensor_dtype(self));
 }
 
 static shoal_status run_square(shoal_op_call_context *call, const shoal_value *arguments,

@@ -186,7 +186,7 @@ TEST(devices_do_not_mix)
     const int64_t shape[] = {2};
     REQUIRE_OK(shoal_scope_begin());
     shoal_tensor *cpu = shoal_zeros(shape, 1, SHOAL_F32);
-    shoal_tensor *meta = shoal_empty_on(SHOAL_META, shape, 1, SHOAL_F32);
+    shoal_tensor *meta = shoal_empty_on(shape, 1, SHOAL_F32, SHOAL_META);
     shoal_tensor *mixed[] = {cpu, meta};
     for (int k = 0; k < 4; k++) {
         CHECK_OK(shoal_scope_begin());
@@ -207,7 +207,7 @@ TEST(meta_calls_need_no_memory_for_data)
 {
     const int64_t huge[] = {INT64_C(1) << 40, 4};
     REQUIRE_OK(shoal_scope_begin());
-    shoal_tensor *t = shoal_empty_on(SHOAL_META, huge, 2, SHOAL_F32);
+    shoal_tensor *t = shoal_empty_on(huge, 2, SHOAL_F32, SHOAL_META);
     shoal_tensor *sum = shoal_sum(shoal_mul(t, shoal_neg(t)), (int64_t[]){0}, 1, false);
     REQUIRE(sum);
     CHECK_INT(shoal_tensor_device(sum), SHOAL_META);

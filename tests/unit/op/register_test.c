@@ -19,8 +19,8 @@ static int n_kernel_calls;
 static shoal_status meta_like(shoal_op_call_context *call, const shoal_value *arguments)
 {
     const shoal_tensor *self = arguments[0].as.tensor;
-    return shoal_op_output(call, shoal_tensor_dtype(self), shoal_tensor_n_dims(self),
-                           shoal_tensor_shape(self));
+    return shoal_op_output(call, shoal_tensor_shape(self), shoal_tensor_n_dims(self),
+                           shoal_tensor_dtype(self));
 }
 
 /* out = self * factor + the number in the op's context, for contiguous f32. */
@@ -77,14 +77,14 @@ static shoal_status meta_diagonal(shoal_op_call_context *call, const shoal_value
     const int64_t *strides = shoal_tensor_strides(self);
     int64_t count = shape[0] < shape[1] ? shape[0] : shape[1];
     int64_t stride = strides[0] + strides[1];
-    return shoal_op_output_view(call, self, 1, &count, &stride, shoal_tensor_offset(self));
+    return shoal_op_output_view(call, self, &count, &stride, 1, shoal_tensor_offset(self));
 }
 
 static shoal_status meta_outside(shoal_op_call_context *call, const shoal_value *arguments)
 {
     int64_t count = 1000;
     int64_t stride = 1;
-    return shoal_op_output_view(call, arguments[0].as.tensor, 1, &count, &stride, 0);
+    return shoal_op_output_view(call, arguments[0].as.tensor, &count, &stride, 1, 0);
 }
 
 static shoal_status meta_nothing(shoal_op_call_context *call, const shoal_value *arguments)
@@ -192,7 +192,7 @@ TEST(a_registered_op_is_an_op)
     CHECK(data && data[0] == 20.5f);
     /* On the meta device the kernel is not called. */
     int calls = n_kernel_calls;
-    arguments[0] = box(shoal_empty_on(SHOAL_META, (int64_t[]){5}, 1, SHOAL_F32));
+    arguments[0] = box(shoal_empty_on((int64_t[]){5}, 1, SHOAL_F32, SHOAL_META));
     CHECK_OK(shoal_op_call(op, arguments, 2, &result));
     CHECK_INT(n_kernel_calls, calls);
     CHECK_INT(shoal_tensor_device(result.as.tensor), SHOAL_META);
@@ -238,7 +238,7 @@ TEST(an_in_place_op_needs_no_meta)
     CHECK(data && data[1] == 1.0f);
     CHECK(shoal_tensor_version(t) > 0);
     int calls = n_kernel_calls;
-    shoal_tensor *meta = shoal_empty_on(SHOAL_META, (int64_t[]){2}, 1, SHOAL_F32);
+    shoal_tensor *meta = shoal_empty_on((int64_t[]){2}, 1, SHOAL_F32, SHOAL_META);
     argument = box(meta);
     CHECK_OK(shoal_op_call(op, &argument, 1, &result));
     CHECK(result.as.tensor == meta);
@@ -309,7 +309,7 @@ TEST(outputs_are_checked)
     const shoal_op *op = register_op(&list);
     shoal_value result;
     REQUIRE_OK(shoal_scope_begin());
-    shoal_value argument = box(shoal_empty_on(SHOAL_META, (int64_t[]){3}, 1, SHOAL_F32));
+    shoal_value argument = box(shoal_empty_on((int64_t[]){3}, 1, SHOAL_F32, SHOAL_META));
     CHECK_OK(shoal_op_call(op, &argument, 1, &result));
     CHECK_INT(result.kind, SHOAL_VALUE_TENSORS);
     CHECK_INT(result.count, 2);

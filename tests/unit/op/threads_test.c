@@ -100,7 +100,7 @@ TEST(threads_compute_in_their_own_scopes)
 static shoal_status meta_nothing(shoal_op_call_context *call, const shoal_value *arguments)
 {
     (void)arguments;
-    return shoal_op_output(call, SHOAL_F32, 0, NULL);
+    return shoal_op_output(call, NULL, 0, SHOAL_F32);
 }
 
 static shoal_status run_nothing(shoal_op_call_context *call, const shoal_value *arguments,

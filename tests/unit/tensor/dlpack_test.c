@@ -256,7 +256,7 @@ TEST(bad_exports_are_refused)
     CHECK_ERROR_TEXT("tensor is NULL");
     CHECK_STATUS(shoal_to_dlpack(t, NULL), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("managed_out is NULL");
-    CHECK_STATUS(shoal_to_dlpack(shoal_empty_on(SHOAL_META, (int64_t[]){1}, 1, SHOAL_F32), &managed),
+    CHECK_STATUS(shoal_to_dlpack(shoal_empty_on((int64_t[]){1}, 1, SHOAL_F32, SHOAL_META), &managed),
                  SHOAL_ERR_STATE);
     CHECK_OK(shoal_tensor_release_data(t));
     CHECK_STATUS(shoal_to_dlpack(t, &managed), SHOAL_ERR_STATE);

@@ -28,7 +28,7 @@ static void check_refused(void *data, shoal_dtype dtype, int n_dims, const int64
 {
     struct deletion deletion = {.count = 0};
     REQUIRE_OK(shoal_scope_begin());
-    CHECK(!shoal_from_memory(data, dtype, n_dims, shape, strides, note_deletion, &deletion));
+    CHECK(!shoal_from_memory(data, shape, n_dims, dtype, strides, note_deletion, &deletion));
     CHECK_ERROR_TEXT("from_memory");
     CHECK_ERROR_TEXT(words);
     CHECK_STATUS(shoal_scope_error(), SHOAL_ERR_INVALID);
@@ -40,7 +40,7 @@ TEST(elements_are_the_callers)
 {
     float values[6] = {1, 2, 3, 4, 5, 6};
     REQUIRE_OK(shoal_scope_begin());
-    shoal_tensor *t = shoal_from_memory(values, SHOAL_F32, 2, (int64_t[]){2, 3}, NULL, NULL, NULL);
+    shoal_tensor *t = shoal_from_memory(values, (int64_t[]){2, 3}, 2, SHOAL_F32, NULL, NULL, NULL);
     REQUIRE(t);
     CHECK(shoal_data(t) == values);
     CHECK(shoal_mutable_data(t) == values);
@@ -64,7 +64,7 @@ TEST(every_dtype_every_position)
     for (int d = 1; d < DTYPE_COUNT; d++) {
         REQUIRE_OK(shoal_scope_begin());
         size_t bytes = shoal_dtype_bytes((shoal_dtype)d);
-        shoal_tensor *t = shoal_from_memory(memory, (shoal_dtype)d, 3, (int64_t[]){2, 3, 4},
+        shoal_tensor *t = shoal_from_memory(memory, (int64_t[]){2, 3, 4}, 3, (shoal_dtype)d,
                                             (int64_t[]){1, 2, 6}, NULL, NULL);
         REQUIRE(t);
         CHECK_INT(shoal_tensor_dtype(t), d);
@@ -85,7 +85,7 @@ TEST(negative_strides_reach_below_the_address)
     struct deletion deletion = {.count = 0};
     REQUIRE_OK(shoal_scope_begin());
     /* Rows backwards, columns forwards: element (0, 0) is values[8]. */
-    shoal_tensor *t = shoal_from_memory(&values[8], SHOAL_I16, 2, (int64_t[]){3, 4}, (int64_t[]){-4, 1},
+    shoal_tensor *t = shoal_from_memory(&values[8], (int64_t[]){3, 4}, 2, SHOAL_I16, (int64_t[]){-4, 1},
                                         note_deletion, &deletion);
     REQUIRE(t);
     CHECK(shoal_data(t) == &values[8]);
@@ -107,7 +107,7 @@ TEST(zero_strides_repeat)
     double value = 2.5;
     REQUIRE_OK(shoal_scope_begin());
     shoal_tensor *t =
-        shoal_from_memory(&value, SHOAL_F64, 2, (int64_t[]){3, 2}, (int64_t[]){0, 0}, NULL, NULL);
+        shoal_from_memory(&value, (int64_t[]){3, 2}, 2, SHOAL_F64, (int64_t[]){0, 0}, NULL, NULL);
     REQUIRE(t);
     CHECK_INT(t->storage->bytes, sizeof(value));
     const double *copy = shoal_data(shoal_clone(t));
@@ -121,14 +121,14 @@ TEST(no_elements_need_no_memory)
     struct deletion deletion = {.count = 0};
     REQUIRE_OK(shoal_scope_begin());
     shoal_tensor *t =
-        shoal_from_memory(NULL, SHOAL_C128, 2, (int64_t[]){0, 5}, NULL, note_deletion, &deletion);
+        shoal_from_memory(NULL, (int64_t[]){0, 5}, 2, SHOAL_C128, NULL, note_deletion, &deletion);
     REQUIRE(t);
     CHECK(shoal_data(t)); /* never NULL on success */
     CHECK(shoal_mutable_data(t));
     CHECK_INT(shoal_tensor_count(t), 0);
     CHECK(shoal_tensor_is_contiguous(t));
-    CHECK(shoal_from_memory(NULL, SHOAL_F32, 1, (int64_t[]){0}, (int64_t[]){INT64_MIN}, NULL, NULL));
-    CHECK(shoal_from_memory(NULL, SHOAL_F32, 3, (int64_t[]){INT64_MAX, INT64_MAX, 0}, NULL, NULL, NULL));
+    CHECK(shoal_from_memory(NULL, (int64_t[]){0}, 1, SHOAL_F32, (int64_t[]){INT64_MIN}, NULL, NULL));
+    CHECK(shoal_from_memory(NULL, (int64_t[]){INT64_MAX, INT64_MAX, 0}, 3, SHOAL_F32, NULL, NULL, NULL));
     CHECK_OK(shoal_scope_end());
     CHECK_INT(deletion.count, 1);
     CHECK(deletion.data == NULL);
@@ -138,7 +138,7 @@ TEST(a_scalar_has_one_element)
 {
     int64_t value = -3;
     REQUIRE_OK(shoal_scope_begin());
-    shoal_tensor *t = shoal_from_memory(&value, SHOAL_I64, 0, NULL, NULL, NULL, NULL);
+    shoal_tensor *t = shoal_from_memory(&value, NULL, 0, SHOAL_I64, NULL, NULL, NULL);
     REQUIRE(t);
     CHECK_INT(shoal_tensor_n_dims(t), 0);
     CHECK_INT(shoal_tensor_count(t), 1);
@@ -151,7 +151,7 @@ TEST(deleter_runs_once_when_the_last_user_is_gone)
     char memory[4];
     struct deletion deletion = {.count = 0};
     REQUIRE_OK(shoal_scope_begin());
-    shoal_tensor *t = shoal_from_memory(memory, SHOAL_U8, 1, (int64_t[]){4}, NULL, note_deletion, &deletion);
+    shoal_tensor *t = shoal_from_memory(memory, (int64_t[]){4}, 1, SHOAL_U8, NULL, note_deletion, &deletion);
     shoal_tensor *view = shoal_tensor_ref(shoal_narrow(t, 0, 1, 2));
     REQUIRE(view);
     CHECK_OK(shoal_scope_end());
@@ -208,7 +208,7 @@ static shoal_status make_from_memory(void *context)
         return status;
     }
     shoal_tensor *t =
-        shoal_from_memory(values, SHOAL_F32, 2, (int64_t[]){2, 3}, NULL, note_deletion, &deletion);
+        shoal_from_memory(values, (int64_t[]){2, 3}, 2, SHOAL_F32, NULL, note_deletion, &deletion);
     status = shoal_scope_end();
     CHECK((status == SHOAL_OK) == (t != NULL));
     CHECK_INT(deletion.count, t ? 1 : 0);

@@ -23,7 +23,7 @@ static void count_call(void *context, void *data)
 static shoal_tensor *make_counted(_Atomic int *n_deleted)
 {
     static int32_t memory[2];
-    return shoal_from_memory(memory, SHOAL_I32, 1, (int64_t[]){2}, NULL, count_call, n_deleted);
+    return shoal_from_memory(memory, (int64_t[]){2}, 1, SHOAL_I32, NULL, count_call, n_deleted);
 }
 
 /* Owning ----------------------------------------------------------------------------------------------- */
@@ -164,7 +164,7 @@ TEST(a_tensor_of_an_outer_scope_survives_being_an_inner_result)
 TEST(without_a_scope_tensor_calls_fail)
 {
     static float memory[1];
-    CHECK(!shoal_from_memory(memory, SHOAL_F32, 0, NULL, NULL, NULL, NULL));
+    CHECK(!shoal_from_memory(memory, NULL, 0, SHOAL_F32, NULL, NULL, NULL));
     CHECK_ERROR_TEXT("no scope");
     CHECK(!shoal_zeros((int64_t[]){1}, 1, SHOAL_F32));
     CHECK_ERROR_TEXT("no scope");
@@ -197,7 +197,7 @@ TEST(the_first_error_stays_and_stops_the_scope)
     CHECK(!shoal_add_scalar_(good, 1));
     CHECK_ERROR_TEXT("17");
     CHECK(!shoal_narrow(good, 5, 5, 5));
-    CHECK(!shoal_from_memory(memory, SHOAL_F32, 0, NULL, NULL, count_call, &n_deleted));
+    CHECK(!shoal_from_memory(memory, NULL, 0, SHOAL_F32, NULL, count_call, &n_deleted));
     CHECK(!shoal_scope_keep(good));
     size_t count = 99;
     CHECK(!shoal_chunk(good, 2, 0, &count));

@@ -373,7 +373,7 @@ TEST(scope_end_does_not_wait)
     REQUIRE(write);
     REQUIRE_OK(shoal_scope_begin());
     shoal_tensor *tensor =
-        shoal_from_memory(memory, SHOAL_I32, 1, (int64_t[]){4}, NULL, count_call, &n_deleted);
+        shoal_from_memory(memory, (int64_t[]){4}, 1, SHOAL_I32, NULL, count_call, &n_deleted);
     REQUIRE(tensor);
     CHECK_OK(storage_add_write(tensor->storage, write));
     CHECK_OK(shoal_scope_end());
@@ -394,7 +394,7 @@ TEST(memory_lives_until_the_last_fence_is_over)
     REQUIRE(write && read);
     REQUIRE_OK(shoal_scope_begin());
     shoal_tensor *tensor =
-        shoal_from_memory(memory, SHOAL_I32, 1, (int64_t[]){4}, NULL, count_call, &n_deleted);
+        shoal_from_memory(memory, (int64_t[]){4}, 1, SHOAL_I32, NULL, count_call, &n_deleted);
     REQUIRE(tensor);
     CHECK_OK(storage_add_read(tensor->storage, read));
     CHECK_OK(storage_add_write(tensor->storage, write));
@@ -418,7 +418,7 @@ TEST(memory_outlives_its_storage_in_flight_on_another_thread)
     REQUIRE(write);
     REQUIRE_OK(shoal_scope_begin());
     shoal_tensor *tensor =
-        shoal_from_memory(memory, SHOAL_I32, 1, (int64_t[]){4}, NULL, count_call, &n_deleted);
+        shoal_from_memory(memory, (int64_t[]){4}, 1, SHOAL_I32, NULL, count_call, &n_deleted);
     REQUIRE(tensor);
     CHECK_OK(storage_add_write(tensor->storage, write));
     struct finisher finisher = {.completion = write, .target = &memory[2]};
@@ -440,7 +440,7 @@ TEST(replaced_write_still_holds_its_memory)
     struct completion *newer = completion_create();
     REQUIRE(older && newer);
     REQUIRE_OK(shoal_scope_begin());
-    shoal_tensor *tensor = shoal_from_memory(memory, SHOAL_I32, 0, NULL, NULL, count_call, &n_deleted);
+    shoal_tensor *tensor = shoal_from_memory(memory, NULL, 0, SHOAL_I32, NULL, count_call, &n_deleted);
     REQUIRE(tensor);
     CHECK_OK(storage_add_write(tensor->storage, older));
     CHECK_OK(storage_add_write(tensor->storage, newer));

@@ -69,8 +69,8 @@ TEST(constructors_refuse_bad_arguments)
     check_not_made(shoal_zeros((int64_t[9]){1, 1, 1, 1, 1, 1, 1, 1, 1}, 9, SHOAL_F32), "zeros", "9");
     check_not_made(shoal_empty(big, 2, SHOAL_I8), "empty", "[1099511627776, 1099511627776]");
     check_not_made(shoal_empty((int64_t[]){INT64_MAX / 2}, 1, SHOAL_F32), "empty", "4611686018427387903");
-    check_not_made(shoal_empty_on((shoal_device)7, (int64_t[]){1}, 1, SHOAL_F32), "empty", "7");
-    check_not_made(shoal_empty_on((shoal_device)-1, (int64_t[]){1}, 1, SHOAL_F32), "empty", "-1");
+    check_not_made(shoal_empty_on((int64_t[]){1}, 1, SHOAL_F32, (shoal_device)7), "empty", "7");
+    check_not_made(shoal_empty_on((int64_t[]){1}, 1, SHOAL_F32, (shoal_device)-1), "empty", "-1");
     CHECK_OK(shoal_scope_end());
 }
 
@@ -97,7 +97,7 @@ TEST(fresh_data_is_aligned_for_vectors)
 TEST(meta_tensors_have_shapes_only)
 {
     REQUIRE_OK(shoal_scope_begin());
-    shoal_tensor *t = shoal_empty_on(SHOAL_META, (int64_t[]){INT64_C(1) << 40, 3}, 2, SHOAL_F32);
+    shoal_tensor *t = shoal_empty_on((int64_t[]){INT64_C(1) << 40, 3}, 2, SHOAL_F32, SHOAL_META);
     REQUIRE(t);
     CHECK_INT(shoal_tensor_device(t), SHOAL_META);
     CHECK_INT(shoal_tensor_count(t), 3 * (INT64_C(1) << 40));
@@ -243,7 +243,7 @@ TEST(rebinding_in_flight_keeps_the_old_memory)
     struct completion *write = completion_create();
     REQUIRE(write);
     REQUIRE_OK(shoal_scope_begin());
-    shoal_tensor *t = shoal_from_memory(memory, SHOAL_F32, 1, (int64_t[]){2}, NULL, count_call, &n_deleted);
+    shoal_tensor *t = shoal_from_memory(memory, (int64_t[]){2}, 1, SHOAL_F32, NULL, count_call, &n_deleted);
     REQUIRE(t);
     CHECK_OK(storage_add_write(t->storage, write));
     CHECK_OK(shoal_tensor_rebind_data(t, NULL, NULL, NULL));
@@ -345,9 +345,9 @@ TEST(overlap_is_seen_across_storages)
 {
     int32_t memory[8] = {0};
     REQUIRE_OK(shoal_scope_begin());
-    shoal_tensor *a = shoal_from_memory(memory, SHOAL_I32, 1, (int64_t[]){5}, NULL, NULL, NULL);
-    shoal_tensor *b = shoal_from_memory(memory + 4, SHOAL_I32, 1, (int64_t[]){4}, NULL, NULL, NULL);
-    shoal_tensor *c = shoal_from_memory(memory + 5, SHOAL_I32, 1, (int64_t[]){3}, NULL, NULL, NULL);
+    shoal_tensor *a = shoal_from_memory(memory, (int64_t[]){5}, 1, SHOAL_I32, NULL, NULL, NULL);
+    shoal_tensor *b = shoal_from_memory(memory + 4, (int64_t[]){4}, 1, SHOAL_I32, NULL, NULL, NULL);
+    shoal_tensor *c = shoal_from_memory(memory + 5, (int64_t[]){3}, 1, SHOAL_I32, NULL, NULL, NULL);
     REQUIRE(a && b && c);
     CHECK(tensor_may_overlap(a, b));
     CHECK(!tensor_may_overlap(a, c));
