@@ -51,6 +51,17 @@ expect 2 inof
 says err "'inof' is not a command; did you mean 'info'?"
 expect 2 --verison
 says err "did you mean '--version'?"
+expect 0 -h
+expect 2 xyzzy
+if grep -q 'did you mean' "$scratch/err"; then
+    echo "a suggestion for 'xyzzy':"
+    cat "$scratch/err"
+    failed=true
+fi
+expect 0 info --help
+says out "--ops "
+expect 2 info --opps
+says err "is not an option of info; did you mean '--ops'?"
 expect 2 help me
 says err "'me'"
 

@@ -296,7 +296,10 @@ static int print_usage(FILE *out, int exit_status)
             "usage: shoal bench kernels [--json] [--variant NAME] [--kernel NAME] [--bytes N[K|M|G]]...\n"
             "  --variant  only this set of vector instructions (see shoal info)\n"
             "  --kernel   pack, unpack, cast, reduce or op_overhead_ns\n"
-            "  --bytes    read and written per run, at least 1K; default 512K and 192M\n");
+            "  --bytes    read and written per run, at least 1K; default 512K and 192M\n"
+            "A row of the default variant is marked when its ratio to memcpy is below 0.8 for f32 or 0.6 for "
+            "bf16.\n"
+            "A run with the default sizes takes about half a minute.\n");
     return exit_status;
 }
 
@@ -312,7 +315,7 @@ int bench_kernels(int argc, char **argv)
             continue;
         }
         if (i + 1 >= argc || !parse_value(&request, argv[i], argv[i + 1])) {
-            fprintf(stderr, "shoal bench kernels: bad argument: %s %s\n", argv[i],
+            fprintf(stderr, "shoal bench kernels: bad argument: %s%s%s\n", argv[i], i + 1 < argc ? " " : "",
                     i + 1 < argc ? argv[i + 1] : "");
             return print_usage(stderr, TOOL_USAGE);
         }

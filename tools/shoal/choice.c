@@ -30,8 +30,10 @@ int tool_choice_unknown(const char *kind, const char *word, const struct tool_ch
             nearest_distance = distance;
         }
     }
-    fprintf(stderr, "shoal: '%s' is not a %s", word, kind);
-    if (nearest != NULL) {
+    const char *article = strchr("aeiou", kind[0]) ? "an" : "a";
+    fprintf(stderr, "shoal: '%s' is not %s %s", word, article, kind);
+    /* A suggestion that shares little with the word is no help. */
+    if (nearest != NULL && 2 * nearest_distance <= strlen(word)) {
         fprintf(stderr, "; did you mean '%s'?", nearest);
     }
     fputc('\n', stderr);

@@ -118,13 +118,27 @@ static int print_options_page(int argc, char **argv)
     return TOOL_DONE;
 }
 
+static int print_usage(int argc, char **argv);
+
 static const struct tool_choice pages[] = {
     {.name = "--ops", .run = print_ops, .summary = "the operations, with signature"},
     {.name = "--ops-md", .run = print_ops_page, .summary = "the same as a page of the manual"},
     {.name = "--options-md", .run = print_options_page, .summary = "the options as a page of the manual"},
+    {.name = "--help", .run = print_usage, .summary = "this list"},
 };
 
 #define N_PAGES (sizeof pages / sizeof pages[0])
+
+static int print_usage(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    puts("usage: shoal info [OPTION]");
+    for (size_t i = 0; i < N_PAGES; i++) {
+        printf("  %-14s %s\n", pages[i].name, pages[i].summary);
+    }
+    return TOOL_DONE;
+}
 
 int command_info(int argc, char **argv)
 {

@@ -13,6 +13,7 @@ static const struct tool_choice commands[] = {
 #undef COMMAND
     /* Not commands, but named like ones when the user mistypes them. */
     {.name = "--help", .run = command_help},
+    {.name = "-h", .run = command_help},
     {.name = "--version", .run = NULL},
 };
 
