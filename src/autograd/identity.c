@@ -19,7 +19,6 @@ struct identity_node {
 
 static const char *name_identity(const struct node *node)
 {
-    (void)node;
     return "identity";
 }
 
@@ -53,7 +52,6 @@ static shoal_status run_identity(struct node *node, const bool *needs_gradient, 
                                  shoal_tensor **input_gradients)
 {
     const struct identity_node *identity = (const struct identity_node *)node;
-    (void)needs_gradient;
     if (identity->hook) {
         TRY(run_hook(identity, gradients, node->n_outputs));
     }

@@ -39,7 +39,6 @@ struct rerun {
 
 static const char *name_recompute(const struct node *node)
 {
-    (void)node;
     return "recompute";
 }
 

@@ -24,7 +24,6 @@
 
 static void *allocate_default(void *context, size_t bytes, size_t alignment)
 {
-    (void)context;
     if (alignment <= alignof(max_align_t)) {
         return malloc(bytes);
     }
@@ -34,7 +33,6 @@ static void *allocate_default(void *context, size_t bytes, size_t alignment)
 
 static void release_default(void *context, void *memory)
 {
-    (void)context;
     free(memory);
 }
 

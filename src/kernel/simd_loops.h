@@ -34,9 +34,6 @@
 
 ALWAYS_INLINE size_t cast_f32_bf16_blocks(void *dst, const void *src, size_t count)
 {
-    (void)dst;
-    (void)src;
-    (void)count;
     return 0;
 }
 #define stream_f32_bf16_blocks cast_f32_bf16_blocks

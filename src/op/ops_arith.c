@@ -181,31 +181,21 @@ static shoal_status run_with_number(enum kernel_binary op, shoal_tensor *dst, sh
     shoal_status run_##name(shoal_op_call_context *call, const shoal_value *arguments,             \
                             shoal_tensor *const *outputs, size_t n_outputs)                        \
     {                                                                                              \
-        (void)call;                                                                                \
-        (void)n_outputs;                                                                           \
         return run_binary(op, outputs[0], arguments[0].as.tensor, arguments[1].as.tensor);         \
     }                                                                                              \
     shoal_status run_##name##_(shoal_op_call_context *call, const shoal_value *arguments,          \
                                shoal_tensor *const *outputs, size_t n_outputs)                     \
     {                                                                                              \
-        (void)call;                                                                                \
-        (void)outputs;                                                                             \
-        (void)n_outputs;                                                                           \
         return run_binary_in_place(op, arguments[0].as.tensor, arguments[1].as.tensor);            \
     }                                                                                              \
     shoal_status run_##name##_scalar(shoal_op_call_context *call, const shoal_value *arguments,    \
                                      shoal_tensor *const *outputs, size_t n_outputs)               \
     {                                                                                              \
-        (void)call;                                                                                \
-        (void)n_outputs;                                                                           \
         return run_with_number(op, outputs[0], arguments[0].as.tensor, &arguments[1]);             \
     }                                                                                              \
     shoal_status run_##name##_scalar_(shoal_op_call_context *call, const shoal_value *arguments,   \
                                       shoal_tensor *const *outputs, size_t n_outputs)              \
     {                                                                                              \
-        (void)call;                                                                                \
-        (void)outputs;                                                                             \
-        (void)n_outputs;                                                                           \
         return run_with_number(op, arguments[0].as.tensor, arguments[0].as.tensor, &arguments[1]); \
     }
 
@@ -238,17 +228,12 @@ static shoal_status negate(shoal_tensor *dst, shoal_tensor *self)
 shoal_status run_neg(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
                      size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     return negate(outputs[0], arguments[0].as.tensor);
 }
 
 shoal_status run_neg_(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
                       size_t n_outputs)
 {
-    (void)call;
-    (void)outputs;
-    (void)n_outputs;
     return negate(arguments[0].as.tensor, arguments[0].as.tensor);
 }
 
@@ -357,16 +342,12 @@ static shoal_status run_reduction(const shoal_value *arguments, shoal_tensor *ou
 shoal_status run_sum(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
                      size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     return run_reduction(arguments, outputs[0], /*is_mean=*/false);
 }
 
 shoal_status run_mean(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
                       size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     return run_reduction(arguments, outputs[0], /*is_mean=*/true);
 }
 
@@ -553,8 +534,6 @@ static shoal_status run_pairs(shoal_tensor *const *targets, const shoal_value *f
 shoal_status run_foreach_copy_(shoal_op_call_context *call, const shoal_value *arguments,
                                shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     return run_pairs(outputs, &arguments[1], op_copy_into);
 }
 
@@ -566,15 +545,12 @@ static shoal_status add_into(shoal_tensor *target, shoal_tensor *source)
 shoal_status run_foreach_add_(shoal_op_call_context *call, const shoal_value *arguments,
                               shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     return run_pairs(outputs, &arguments[1], add_into);
 }
 
 shoal_status run_foreach_div(shoal_op_call_context *call, const shoal_value *arguments,
                              shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
     for (size_t i = 0; i < n_outputs; i++) {
         TRY(run_with_number(KERNEL_DIV, outputs[i], arguments[0].as.tensors[i], &arguments[1]));
     }

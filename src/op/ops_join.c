@@ -84,8 +84,6 @@ static shoal_status place(shoal_tensor *dst, int dim, int64_t start, const int64
 shoal_status run_cat(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
                      size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     const shoal_value *list = &arguments[0];
     shoal_tensor *out = outputs[0];
     int dim;
@@ -123,8 +121,6 @@ shoal_status meta_stack(shoal_op_call_context *call, const shoal_value *argument
 shoal_status run_stack(shoal_op_call_context *call, const shoal_value *arguments,
                        shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     const shoal_value *list = &arguments[0];
     shoal_tensor *out = outputs[0];
     int dim;
@@ -179,7 +175,6 @@ static shoal_status unpack_columns(shoal_tensor *self, shoal_tensor *const *outp
 shoal_status run_split_with_sizes_copy(shoal_op_call_context *call, const shoal_value *arguments,
                                        shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
     shoal_tensor *self = arguments[0].as.tensor;
     struct kernel_operand from;
     int dim;
@@ -256,8 +251,6 @@ static shoal_status make_contiguous(shoal_tensor *tensor, shoal_tensor **copy_ou
 shoal_status run_chunk_cat(shoal_op_call_context *call, const shoal_value *arguments,
                            shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     const shoal_value *list = &arguments[0];
     int64_t n_chunks = arguments[1].as.integer;
     void *destination;
@@ -322,8 +315,6 @@ shoal_status meta_all_gather_copy_in(shoal_op_call_context *call, const shoal_va
 shoal_status run_all_gather_copy_in(shoal_op_call_context *call, const shoal_value *arguments,
                                     shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     shoal_tensor *row = outputs[0];
     void *address;
     TRY(tensor_address(row, &address));

@@ -32,19 +32,12 @@ shoal_status meta_full(shoal_op_call_context *call, const shoal_value *arguments
 shoal_status run_empty(shoal_op_call_context *call, const shoal_value *arguments,
                        shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)arguments;
-    (void)outputs;
-    (void)n_outputs;
     return SHOAL_OK;
 }
 
 shoal_status run_zeros(shoal_op_call_context *call, const shoal_value *arguments,
                        shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)arguments;
-    (void)n_outputs;
     void *address;
     TRY(tensor_address(outputs[0], &address));
     memset(address, 0, tensor_bytes(outputs[0]));
@@ -54,8 +47,6 @@ shoal_status run_zeros(shoal_op_call_context *call, const shoal_value *arguments
 shoal_status run_full(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
                       size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     struct kernel_operand to;
     TRY(op_operand(outputs[0], &to));
     kernel_fill_nd(outputs[0]->dtype, to, outputs[0]->layout.n_dims, outputs[0]->layout.shape,
@@ -89,8 +80,6 @@ shoal_status meta_to_dtype(shoal_op_call_context *call, const shoal_value *argum
 shoal_status run_copy(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
                       size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     return op_copy_into(outputs[0], arguments[0].as.tensor);
 }
 
@@ -103,8 +92,5 @@ shoal_status meta_copy_(shoal_op_call_context *call, const shoal_value *argument
 shoal_status run_copy_(shoal_op_call_context *call, const shoal_value *arguments,
                        shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)outputs;
-    (void)n_outputs;
     return op_copy_overlapping(arguments[0].as.tensor, arguments[1].as.tensor);
 }

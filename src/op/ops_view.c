@@ -14,10 +14,6 @@
 shoal_status run_view(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,
                       size_t n_outputs)
 {
-    (void)call;
-    (void)arguments;
-    (void)outputs;
-    (void)n_outputs;
     return SHOAL_OK;
 }
 
@@ -132,8 +128,6 @@ shoal_status meta_flatten(shoal_op_call_context *call, const shoal_value *argume
 shoal_status run_copy_flat(shoal_op_call_context *call, const shoal_value *arguments,
                            shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     shoal_tensor *self = arguments[0].as.tensor;
     struct kernel_operand from;
     struct kernel_operand to;

@@ -47,7 +47,6 @@ static shoal_status find_dtype(DLDataType type, shoal_dtype *dtype_out)
 
 static void end_import(void *context, void *data)
 {
-    (void)data;
     struct DLManagedTensor *managed = context;
     if (managed->deleter) {
         managed->deleter(managed);

@@ -216,7 +216,6 @@ static void unlock(const struct storage *storage)
 
 static void on_finish(struct completion_listener *listener, struct completion *completion)
 {
-    (void)completion;
     struct fence *fence = (struct fence *)listener;
     struct memory *memory = fence->memory;
     fence_unref(fence);

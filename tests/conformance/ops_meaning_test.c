@@ -171,7 +171,6 @@ static bool make_bad_call(const struct tensors *t, int number, const char **op, 
     }
     BAD_CALLS(BAD)
 #undef BAD
-    (void)n;
     return false;
 }
 

@@ -27,7 +27,6 @@ static _Atomic size_t n_kept;
 
 static void *allocate(void *context, size_t bytes, size_t alignment)
 {
-    (void)context;
     if (bytes == 0 || alignment == 0 || (alignment & (alignment - 1)) != 0) {
         test_failed(__FILE__, __LINE__, "the allocator was asked for %zu bytes at multiples of %zu", bytes,
                     alignment);
@@ -49,7 +48,6 @@ static void *allocate(void *context, size_t bytes, size_t alignment)
 
 static void release(void *context, void *memory)
 {
-    (void)context;
     if (!memory) {
         test_failed(__FILE__, __LINE__, "the allocator was asked to release NULL");
         return;

@@ -32,8 +32,6 @@ static void print_options(void)
 
 static int print_summary(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     printf("version   %s\n", shoal_version());
     printf("build     %s, %s\n", TOOL_BUILD_TYPE, COMPILER);
     printf("simd      %s of", simd_name());
@@ -67,8 +65,6 @@ static void print_op_call(const shoal_op *op)
 
 static int print_ops(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     const shoal_op *op;
     for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
         print_op_call(op);
@@ -79,8 +75,6 @@ static int print_ops(int argc, char **argv)
 
 static int print_ops_page(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     printf("# Operations\n\nPrinted by `shoal info --ops-md`.\n\n| op | what it does |\n|---|---|\n");
     const shoal_op *op;
     for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
@@ -105,8 +99,6 @@ static void print_cell(const char *text)
 
 static int print_options_page(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     printf("# Options\n\nEnvironment variables, read once. Printed by `shoal info --options-md`.\n\n"
            "| variable | type | accepted | default | what it does |\n|---|---|---|---|---|\n");
     shoal_option_info option;
@@ -131,8 +123,6 @@ static const struct tool_choice pages[] = {
 
 static int print_usage(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     puts("usage: shoal info [OPTION]");
     for (size_t i = 0; i < N_PAGES; i++) {
         printf("  %-14s %s\n", pages[i].name, pages[i].summary);

@@ -204,7 +204,6 @@ struct settling {
 static shoal_status note_settled(void *context, shoal_tensor *leaf)
 {
     struct settling *settling = context;
-    (void)leaf;
     settling->was_late_empty = shoal_grad(settling->late) == NULL;
     return SHOAL_OK;
 }

@@ -5,22 +5,18 @@
 
 static shoal_tensor *leave_scope_open(void *context, shoal_tensor *gradient)
 {
-    (void)context;
-    (void)gradient;
     CHECK_OK(shoal_scope_begin());
     return NULL;
 }
 
 static shoal_tensor *end_callers_scope(void *context, shoal_tensor *gradient)
 {
-    (void)gradient;
     *(shoal_status *)context = shoal_scope_end();
     return NULL;
 }
 
 static shoal_tensor *scale_in_place(void *context, shoal_tensor *gradient)
 {
-    (void)context;
     return shoal_mul_scalar_(gradient, 10);
 }
 
@@ -54,7 +50,6 @@ SCOPED_TEST(a_hook_can_not_write_into_a_gradient_that_others_share)
 
 static shoal_status return_bare_status(void *context, shoal_tensor *leaf)
 {
-    (void)leaf;
     return *(const shoal_status *)context;
 }
 
@@ -75,8 +70,6 @@ SCOPED_TEST(a_status_without_text_gets_one)
 static shoal_status recompute_badly(void *context, shoal_tensor *const *inputs, size_t n_inputs,
                                     shoal_tensor **outputs, size_t n_outputs)
 {
-    (void)n_inputs;
-    (void)n_outputs;
     outputs[0] = shoal_neg(inputs[0]);
     return *(const bool *)context ? shoal_scope_begin() : shoal_scope_end();
 }
@@ -105,17 +98,12 @@ static shoal_status meta_same(shoal_op_call_context *call, const shoal_value *ar
 
 static shoal_status meta_foreign(shoal_op_call_context *call, const shoal_value *arguments)
 {
-    (void)arguments;
     return shoal_op_output_view(call, foreign, (int64_t[]){1}, (int64_t[]){1}, 1, 0);
 }
 
 static shoal_status end_scope(shoal_op_call_context *call, const shoal_value *arguments,
                               shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)arguments;
-    (void)outputs;
-    (void)n_outputs;
     return shoal_scope_end();
 }
 

@@ -176,7 +176,6 @@ SCOPED_TEST(a_hook_may_change_its_list)
 /* One that is added on the way runs the next time, even if the list would otherwise never end. */
 static shoal_tensor *add_itself(void *context, shoal_tensor *gradient)
 {
-    (void)gradient;
     struct changing *changing = context;
     note(changing->added->journal, 'a');
     CHECK_OK(shoal_on_gradient(changing->leaf, add_itself, context, NULL));
@@ -212,13 +211,11 @@ TEST(a_handle_may_outlive_its_tensor)
 
 static shoal_tensor *change_shape(void *context, shoal_tensor *gradient)
 {
-    (void)context;
     return shoal_narrow(gradient, 0, 0, 1);
 }
 
 static shoal_tensor *fail_inside(void *context, shoal_tensor *gradient)
 {
-    (void)context;
     return shoal_select(gradient, 0, 99);
 }
 
@@ -260,7 +257,6 @@ SCOPED_TEST(hooks_need_a_gradient_to_hook)
 
 static shoal_status fail_leaf(void *context, shoal_tensor *leaf)
 {
-    (void)leaf;
     return shoal_fail(SHOAL_ERR_CANCELLED, "%s", (const char *)context);
 }
 
@@ -289,7 +285,6 @@ SCOPED_TEST(leaf_hooks_report)
 /* An optimizer inside the backward: it may clear the gradient it was given. */
 static shoal_status step_and_clear(void *context, shoal_tensor *leaf)
 {
-    (void)context;
     CHECK(shoal_sub_(leaf, shoal_grad(leaf)));
     CHECK(shoal_mul_scalar_(shoal_grad(leaf), 0));
     return shoal_set_grad(leaf, NULL);
@@ -321,7 +316,6 @@ static shoal_status note_and_add_another(void *context)
 
 static shoal_tensor *ask_for_the_end(void *context, shoal_tensor *gradient)
 {
-    (void)gradient;
     CHECK_OK(shoal_on_backward_end(note_and_add_another, context));
     return NULL;
 }
@@ -395,7 +389,6 @@ static shoal_tensor *run_nested(void *context, shoal_tensor *gradient)
     struct nested *nested = context;
     shoal_backward_options options = {.struct_size = sizeof(options), .keeps_graph = nested->keeps_graph};
     shoal_tensor *root = nested->root;
-    (void)gradient;
     nested->root = NULL;
     if (root) {
         CHECK_OK(shoal_on_backward_end(note_end, &nested->at_end));

@@ -7,25 +7,21 @@
 
 static shoal_status end_hook(void *context)
 {
-    (void)context;
     return SHOAL_OK;
 }
 
 static shoal_tensor *on_gradient(void *context, shoal_tensor *gradient)
 {
-    (void)context;
     return shoal_on_backward_end(end_hook, NULL) == SHOAL_OK ? shoal_mul_scalar(gradient, 2) : NULL;
 }
 
 static shoal_status on_leaf(void *context, shoal_tensor *leaf)
 {
-    (void)context;
     return shoal_sub_(leaf, shoal_mul_scalar(shoal_grad(leaf), 0.1)) ? SHOAL_OK : shoal_scope_error();
 }
 
 static shoal_status on_identity(void *context, shoal_tensor **gradients, size_t n_gradients)
 {
-    (void)context;
     gradients[0] = shoal_neg(gradients[0]);
     return n_gradients == 2 ? SHOAL_OK : SHOAL_ERR_INTERNAL;
 }
@@ -34,8 +30,6 @@ static shoal_status run_block(void *context, shoal_tensor *const *inputs, size_t
                               shoal_tensor **outputs, size_t n_outputs)
 {
     shoal_tensor *weight = context;
-    (void)n_inputs;
-    (void)n_outputs;
     outputs[0] = shoal_mul(shoal_mul(inputs[0], weight), inputs[1]);
     return SHOAL_OK;
 }
@@ -73,7 +67,6 @@ static shoal_status run_step(shoal_tensor *leaves[3])
 
 static shoal_status train(void *context)
 {
-    (void)context;
     shoal_tensor *leaves[3];
     shoal_hook *hook = NULL;
     TRY(shoal_scope_begin());

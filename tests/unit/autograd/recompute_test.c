@@ -175,7 +175,6 @@ SCOPED_TEST(a_kept_record_runs_again)
 static shoal_status run_mixed(void *context, shoal_tensor *const *inputs, size_t n_inputs,
                               shoal_tensor **outputs, size_t n_outputs)
 {
-    (void)context;
     CHECK_INT(n_inputs, 3);
     CHECK_INT(n_outputs, 4);
     CHECK(!inputs[1]);
@@ -245,8 +244,6 @@ static shoal_tensor *ask_for_the_end(void *context, shoal_tensor *gradient)
 static shoal_status run_asking(void *context, shoal_tensor *const *inputs, size_t n_inputs,
                                shoal_tensor **outputs, size_t n_outputs)
 {
-    (void)n_inputs;
-    (void)n_outputs;
     outputs[0] = shoal_neg(inputs[0]);
     return shoal_requires_grad(outputs[0]) ? shoal_on_gradient(outputs[0], ask_for_the_end, context, NULL)
                                            : SHOAL_OK;
@@ -255,7 +252,6 @@ static shoal_status run_asking(void *context, shoal_tensor *const *inputs, size_
 static shoal_status note_settling(void *context, shoal_tensor *leaf)
 {
     struct asking *asking = context;
-    (void)leaf;
     asking->n_ends_at_settling = asking->n_ends;
     return SHOAL_OK;
 }
@@ -285,8 +281,6 @@ static shoal_status run_trouble(void *context, shoal_tensor *const *inputs, size
 {
     struct trouble *trouble = context;
     bool is_second = trouble->n_runs++ > 0;
-    (void)n_inputs;
-    (void)n_outputs;
     outputs[0] = shoal_neg(inputs[0]);
     switch (trouble->kind) {
     case 0: /* fails with a status */
@@ -353,9 +347,6 @@ SCOPED_TEST(errors_of_the_first_run_come_out)
 static shoal_status run_in_place(void *context, shoal_tensor *const *inputs, size_t n_inputs,
                                  shoal_tensor **outputs, size_t n_outputs)
 {
-    (void)context;
-    (void)n_inputs;
-    (void)n_outputs;
     outputs[0] = shoal_neg(shoal_neg_(inputs[0]));
     return SHOAL_OK;
 }

@@ -332,9 +332,6 @@ SCOPED_TEST(a_buffer_made_without_gradients_is_not_detached)
 static shoal_status negate_first(void *context, shoal_tensor *const *inputs, size_t n_inputs,
                                  shoal_tensor **outputs, size_t n_outputs)
 {
-    (void)context;
-    (void)n_inputs;
-    (void)n_outputs;
     outputs[0] = shoal_neg(inputs[0]);
     return SHOAL_OK;
 }

@@ -36,8 +36,6 @@ static shoal_status run_square(shoal_op_call_context *call, const shoal_value *a
     const double *from = shoal_data(arguments[0].as.tensor);
     const double *bias = arguments[4].kind == SHOAL_VALUE_TENSOR ? shoal_data(arguments[4].as.tensor) : NULL;
     double *to = shoal_mutable_data(outputs[0]);
-    (void)call;
-    (void)n_outputs;
     for (int64_t i = 0; from && to && i < shoal_tensor_count(outputs[0]); i++) {
         to[i] = from[i] * from[i] * arguments[1].as.real + (bias ? bias[i] : 0);
     }
@@ -116,7 +114,6 @@ static shoal_status flow_wrong(shoal_op_call_context *call, const shoal_value *a
                                shoal_tensor **input_gradients)
 {
     int kind = *(const int *)shoal_op_context(call);
-    (void)outputs;
     if (kind == 0) {
         input_gradients[0] = sum_all(output_gradients[0]);
     } else if (kind == 1) {
@@ -134,8 +131,6 @@ static shoal_status flow_wrong(shoal_op_call_context *call, const shoal_value *a
 static shoal_status run_copy(shoal_op_call_context *call, const shoal_value *arguments,
                              shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     memcpy(shoal_mutable_data(outputs[0]), shoal_data(arguments[0].as.tensor),
            (size_t)shoal_tensor_count(outputs[0]) * sizeof(double));
     return SHOAL_OK;
@@ -191,8 +186,6 @@ static shoal_status run_square_in_place(shoal_op_call_context *call, const shoal
                                         shoal_tensor *const *outputs, size_t n_outputs)
 {
     double *data = shoal_mutable_data(arguments[0].as.tensor);
-    (void)call;
-    (void)n_outputs;
     for (int64_t i = 0; data && i < shoal_tensor_count(outputs[0]); i++) {
         data[i] *= data[i];
     }
@@ -203,7 +196,6 @@ static shoal_status flow_square_in_place(shoal_op_call_context *call, const shoa
                                          shoal_tensor *const *outputs, shoal_tensor *const *output_gradients,
                                          shoal_tensor **input_gradients)
 {
-    (void)call;
     CHECK_DOUBLE(value_at(arguments[0].as.tensor, 0), 3);
     CHECK_DOUBLE(value_at(outputs[0], 0), 9);
     input_gradients[0] = shoal_mul_scalar(shoal_mul(output_gradients[0], arguments[0].as.tensor), 2);

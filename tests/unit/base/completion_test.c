@@ -125,7 +125,6 @@ TEST(unfinished_completions_can_be_dropped)
 
 static shoal_status create_and_drop(void *context)
 {
-    (void)context;
     struct completion *completion = completion_create();
     if (!completion) {
         return SHOAL_ERR_NO_MEMORY;

@@ -81,8 +81,6 @@ TEST(errno_is_printed_and_kept)
 
 static void log_from_inside(void *context, shoal_log_level level, const char *message)
 {
-    (void)level;
-    (void)message;
     ++*(int *)context;
     /* Forbidden, but a mistake of the application must not become a deadlock of ours. */
     LOG(SHOAL_LOG_ERROR, "from inside");

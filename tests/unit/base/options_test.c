@@ -22,7 +22,6 @@ static int n_heard;
 
 static void hear(void *context, shoal_log_level level, const char *message)
 {
-    (void)context;
     CHECK_INT(level, SHOAL_LOG_WARN);
     n_heard++;
     size_t used = strlen(heard);
@@ -66,7 +65,6 @@ static void expect_heard(const char *words)
 
 static void run_with_defaults(void *context)
 {
-    (void)context;
     clear_environment();
     /* Empty counts as absent, and the tests' own names are nobody's business. */
     (void)setenv("SHOAL_TIMEOUT", "", 1);
@@ -88,7 +86,6 @@ TEST(defaults_hold)
 
 static void run_with_values(void *context)
 {
-    (void)context;
     clear_environment();
     (void)setenv("SHOAL_SIMD", "plain", 1);
     (void)setenv("SHOAL_STREAM_BYTES", "3K", 1);
@@ -111,7 +108,6 @@ TEST(values_come_from_the_environment)
 
 static void run_with_bad_values(void *context)
 {
-    (void)context;
     clear_environment();
     (void)setenv("SHOAL_SIMD", "mmx", 1);
     (void)setenv("SHOAL_STREAM_BYTES", "-1", 1);
@@ -137,7 +133,6 @@ TEST(bad_values_keep_the_default_and_are_told)
 
 static void run_with_long_value(void *context)
 {
-    (void)context;
     clear_environment();
     char zeroes[300];
     memset(zeroes, '0', sizeof zeroes);
@@ -154,7 +149,6 @@ TEST(overlong_values_are_bad)
 
 static void run_with_unknown_names(void *context)
 {
-    (void)context;
     clear_environment();
     (void)setenv("SHOAL_TIMEOUTS", "1", 1);
     (void)setenv("SHOAL_LGO", "1", 1);
@@ -177,7 +171,6 @@ TEST(unknown_names_are_told_with_the_nearest)
 
 static void run_with_many_unknown_names(void *context)
 {
-    (void)context;
     clear_environment();
     for (int i = 0; i < 20; i++) {
         char name[200];
@@ -196,7 +189,6 @@ TEST(many_unknown_names_are_counted)
 
 static void run_with_late_listener(void *context)
 {
-    (void)context;
     clear_environment();
     (void)setenv("SHOAL_SIMD", "mmx", 1);
     /* Read by a silent program first, so that there is nobody to tell. */

@@ -125,7 +125,6 @@ TEST(planted_many_failures)
 /* Two blocks; forgets the first when the second is refused. */
 static shoal_status forget_first_block(void *context)
 {
-    (void)context;
     void *first = mem_alloc(1);
     if (!first) {
         return SHOAL_ERR_NO_MEMORY;
@@ -147,7 +146,6 @@ TEST(planted_sweep_leak)
 
 static shoal_status blame_the_caller(void *context)
 {
-    (void)context;
     void *block = mem_alloc(1);
     if (!block) {
         return error_set(SHOAL_ERR_INVALID, "planted");
@@ -382,7 +380,6 @@ TEST_RANKS(shared_memory_starts_zeroed, 2)
 
 static shoal_status allocate_thrice(void *context)
 {
-    (void)context;
     void *blocks[3] = {NULL, NULL, NULL};
     shoal_status status = SHOAL_OK;
     for (int i = 0; i < 3 && status == SHOAL_OK; i++) {

@@ -43,18 +43,12 @@ static shoal_status run_scaled(shoal_op_call_context *call, const shoal_value *a
 static shoal_status run_failing(shoal_op_call_context *call, const shoal_value *arguments,
                                 shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)arguments;
-    (void)outputs;
-    (void)n_outputs;
     return shoal_fail(SHOAL_ERR_UNSUPPORTED, "the moon is in the %s quarter", "wrong");
 }
 
 static shoal_status run_increment(shoal_op_call_context *call, const shoal_value *arguments,
                                   shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     n_kernel_calls++;
     if (outputs[0] != arguments[0].as.tensor) {
         return shoal_fail(SHOAL_ERR_INVALID, "the output is not self");
@@ -89,8 +83,6 @@ static shoal_status meta_outside(shoal_op_call_context *call, const shoal_value 
 
 static shoal_status meta_nothing(shoal_op_call_context *call, const shoal_value *arguments)
 {
-    (void)call;
-    (void)arguments;
     return SHOAL_OK;
 }
 
@@ -104,8 +96,6 @@ static shoal_status meta_pair(shoal_op_call_context *call, const shoal_value *ar
 static shoal_status run_composed(shoal_op_call_context *call, const shoal_value *arguments,
                                  shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)n_outputs;
     shoal_tensor *sum = arguments[0].as.tensor;
     /* With the argument they fill the first eight places of the scope to the last. */
     for (int i = 0; i < 7; i++) {
@@ -476,7 +466,6 @@ static const shoal_op *composed_op;
 
 static shoal_status call_composed(void *context)
 {
-    (void)context;
     shoal_value result = {.kind = SHOAL_VALUE_NONE};
     shoal_status status = shoal_scope_begin();
     if (status != SHOAL_OK) {

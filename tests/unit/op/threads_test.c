@@ -99,17 +99,12 @@ TEST(threads_compute_in_their_own_scopes)
 
 static shoal_status meta_nothing(shoal_op_call_context *call, const shoal_value *arguments)
 {
-    (void)arguments;
     return shoal_op_output(call, NULL, 0, SHOAL_F32);
 }
 
 static shoal_status run_nothing(shoal_op_call_context *call, const shoal_value *arguments,
                                 shoal_tensor *const *outputs, size_t n_outputs)
 {
-    (void)call;
-    (void)arguments;
-    (void)outputs;
-    (void)n_outputs;
     return SHOAL_OK;
 }
 

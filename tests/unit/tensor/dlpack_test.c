@@ -277,7 +277,6 @@ TEST(bad_exports_are_refused)
 static shoal_status round_trip(void *context)
 {
     struct DLManagedTensor *managed = NULL;
-    (void)context;
     shoal_status status = shoal_scope_begin();
     if (status != SHOAL_OK) {
         return status;

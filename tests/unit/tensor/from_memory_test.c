@@ -202,7 +202,6 @@ static shoal_status make_from_memory(void *context)
 {
     static float values[6];
     struct deletion deletion = {.count = 0};
-    (void)context;
     shoal_status status = shoal_scope_begin();
     if (status != SHOAL_OK) {
         return status;

@@ -15,7 +15,6 @@
 
 static void count_call(void *context, void *data)
 {
-    (void)data;
     atomic_fetch_add((_Atomic int *)context, 1);
 }
 
@@ -363,7 +362,6 @@ TEST(the_last_of_many_threads_frees)
 
 static shoal_status use_nested_scopes(void *context)
 {
-    (void)context;
     shoal_status status = shoal_scope_begin();
     if (status != SHOAL_OK) {
         return status;

@@ -74,7 +74,6 @@ static shoal_tensor *tensor_in_flight(int64_t n, struct completion **completion_
 
 static void count_call(void *context, void *data)
 {
-    (void)data;
     atomic_fetch_add((_Atomic int *)context, 1);
 }
 
@@ -546,7 +545,6 @@ TEST(reads_of_many_threads_come_before_the_write)
 
 static shoal_status make_and_fence(void *context)
 {
-    (void)context;
     shoal_status status = shoal_scope_begin();
     if (status != SHOAL_OK) {
         return status;

@@ -14,7 +14,6 @@
 
 static void count_call(void *context, void *data)
 {
-    (void)data;
     atomic_fetch_add((_Atomic int *)context, 1);
 }
 
@@ -259,7 +258,6 @@ static shoal_status rebind_everything(void *context)
 {
     _Atomic int n_deleted = 0;
     float memory[2];
-    (void)context;
     shoal_status status = shoal_scope_begin();
     if (status != SHOAL_OK) {
         return status;
