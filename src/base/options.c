@@ -148,6 +148,7 @@ static void read_value(const struct option_row *row, struct option_value *value)
     describe_range(row, value);
     bool is_default_good = parse_value(row, row->default_text, value);
     assert(is_default_good);
+    (void)is_default_good;
     const char *text = getenv(row->name);
     if (!text || *text == '\0') {
         value->source = SOURCE_DEFAULT;

@@ -323,7 +323,7 @@ static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_val
     if (op->meta) {
         TRY(call_meta(call, arguments));
     } else {
-        for (size_t k = 0; k < count_tensors(&arguments[0]); k++) {
+        for (size_t k = 0; op->n_params > 0 && k < count_tensors(&arguments[0]); k++) {
             TRY(shoal_op_output_alias(call, get_tensor(&arguments[0], k)));
         }
     }
