@@ -3,7 +3,6 @@
 # clang-tidy with the tree's .clang-tidy.
 #
 #   scripts/tidy.sh            every C file of src, tools and examples
-#   scripts/tidy.sh --changed  files that the last commit or the working tree changed
 #   scripts/tidy.sh FILE...
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,14 +10,7 @@ cd "$(dirname "$0")/.."
 cmake --preset dev >/dev/null
 database=build/dev/compile_commands.json
 
-if [[ ${1:-} == --changed ]]; then
-    base=HEAD
-    git rev-parse -q --verify HEAD~1 >/dev/null && base=HEAD~1
-    mapfile -t wanted < <({
-        git diff --name-only --diff-filter=d "$base" -- 'src/*.c' 'tools/*.c' 'examples/*.c'
-        git ls-files --others --exclude-standard -- 'src/*.c' 'tools/*.c' 'examples/*.c'
-    } | sort -u)
-elif [[ $# -gt 0 ]]; then
+if [[ $# -gt 0 ]]; then
     wanted=("$@")
 else
     mapfile -t wanted < <(find src tools examples -name '*.c' | sort)

@@ -323,7 +323,7 @@ static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_val
     if (op->meta) {
         TRY(call_meta(call, arguments));
     } else {
-        for (size_t k = 0; op->n_params > 0 && k < count_tensors(&arguments[0]); k++) {
+        for (size_t k = 0; k < count_tensors(&arguments[0]); k++) {
             TRY(shoal_op_output_alias(call, get_tensor(&arguments[0], k)));
         }
     }
@@ -497,6 +497,7 @@ shoal_status shoal_op_call(const shoal_op *op, const shoal_value *given, size_t 
                            shoal_value *result_out)
 {
     shoal_value arguments[OP_MAX_PARAMS];
+    arguments[0].kind = SHOAL_VALUE_NONE; /* what is asked of the first argument of an op that has none */
     error_clear();
     shoal_status status = scope_enter();
     if (status != SHOAL_OK) {
