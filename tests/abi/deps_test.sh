@@ -6,7 +6,7 @@ set -euo pipefail
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-deps=$SHOAL_SOURCE_DIR/scripts/deps.sh
+deps=$SHOAL_TEST_SOURCE_DIR/scripts/deps.sh
 mkdir "$scratch/bin"
 export PATH=$scratch/bin:$PATH SCRATCH=$scratch
 

@@ -6,7 +6,7 @@ set -euo pipefail
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-include=$SHOAL_SOURCE_DIR/include
+include=$SHOAL_TEST_SOURCE_DIR/include
 failed=0
 compiled=0
 

@@ -11,7 +11,7 @@ cd "$scratch"
 
 # ctest may itself run below make.
 unset MAKEFLAGS MAKELEVEL MFLAGS
-if ! make -C "$SHOAL_SOURCE_DIR" install PREFIX="$scratch/first" >install.log 2>&1; then
+if ! make -C "$SHOAL_TEST_SOURCE_DIR" install PREFIX="$scratch/first" >install.log 2>&1; then
     cat install.log
     exit 1
 fi
@@ -90,7 +90,7 @@ fi
 package/build/user_shared
 package/build/user_static
 
-if grep -rlF "$scratch/first" "$prefix" || grep -rlF "$SHOAL_SOURCE_DIR" "$prefix/lib/pkgconfig" "$prefix/lib/cmake"; then
+if grep -rlF "$scratch/first" "$prefix" || grep -rlF "$SHOAL_TEST_SOURCE_DIR" "$prefix/lib/pkgconfig" "$prefix/lib/cmake"; then
     echo "these files name a place that they should not know"
     exit 1
 fi

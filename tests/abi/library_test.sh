@@ -4,7 +4,7 @@
 # right.
 set -euo pipefail
 
-lib=$SHOAL_RELEASE_DIR/lib
+lib=$SHOAL_TEST_RELEASE_DIR/lib
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failed=false
@@ -20,7 +20,7 @@ for file in libshoal.so libshoal.a; do
     fi
 done
 
-"$SHOAL_SOURCE_DIR/scripts/check_symbols.sh" --lib "$lib" || fail "exported names differ"
+"$SHOAL_TEST_SOURCE_DIR/scripts/check_symbols.sh" --lib "$lib" || fail "exported names differ"
 
 if ! nm -D --defined-only "$lib/libshoal.so" | grep -q ' shoal_version@@SHOAL_0\.1$'; then
     fail "shoal_version is not exported under the version SHOAL_0.1"
@@ -42,7 +42,7 @@ while read -r name; do
 done <<<"$needed"
 
 soname=$(objdump -p "$lib/libshoal.so" | awk '$1 == "SONAME" { print $2 }')
-major=$(sed -nE 's/^#define SHOAL_VERSION_MAJOR ([0-9]+)$/\1/p' "$SHOAL_SOURCE_DIR/include/shoal/version.h")
+major=$(sed -nE 's/^#define SHOAL_VERSION_MAJOR ([0-9]+)$/\1/p' "$SHOAL_TEST_SOURCE_DIR/include/shoal/version.h")
 [[ $soname == "libshoal.so.$major" ]] || fail "soname '$soname', expected libshoal.so.$major"
 
 if readelf -lW "$lib/libshoal.so" | grep 'GNU_STACK' | grep -q 'RWE'; then

@@ -4,7 +4,7 @@
 # over the same tree with one thing wrong.
 set -euo pipefail
 
-scripts=$SHOAL_SOURCE_DIR/scripts
+scripts=$SHOAL_TEST_SOURCE_DIR/scripts
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 tree=$scratch/tree

@@ -14,7 +14,7 @@ complain() {
 }
 
 bench() {
-    "$SHOAL_TOOL" bench kernels "$@" >"$scratch/out" 2>"$scratch/err"
+    "$SHOAL_TEST_TOOL" bench kernels "$@" >"$scratch/out" 2>"$scratch/err"
 }
 
 bench --json --bytes 16K || complain "a result differs from plain C"
@@ -33,7 +33,7 @@ grep -q '^# variant *plain ' "$scratch/out" || complain "SHOAL_SIMD=plain does n
 
 # One of the two is for another architecture.
 for other in neon avx2; do
-    "$SHOAL_TOOL" info | grep '^simd ' | grep -qw "$other" && continue
+    "$SHOAL_TEST_TOOL" info | grep '^simd ' | grep -qw "$other" && continue
     SHOAL_SIMD=$other SHOAL_LOG=warn bench --bytes 16K --kernel cast || complain "failed"
     grep -q "SHOAL_SIMD $other" "$scratch/err" || complain "no warning about $other"
 done

@@ -11,7 +11,7 @@ failed=false
 expect() {
     local wanted=$1 status=0
     shift
-    "$SHOAL_TOOL" "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
+    "$SHOAL_TEST_TOOL" "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
     if [[ $status -ne $wanted ]]; then
         echo "shoal $*: exit status $status, expected $wanted"
         cat "$scratch/err"
@@ -33,7 +33,7 @@ says() {
 }
 
 version=$(sed -nE 's/^#define SHOAL_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+)$/\2/p' \
-    "$SHOAL_SOURCE_DIR/include/shoal/version.h" | paste -sd.)
+    "$SHOAL_TEST_SOURCE_DIR/include/shoal/version.h" | paste -sd.)
 expect 0 --version
 says out "shoal $version"
 
@@ -96,7 +96,7 @@ expect 2 bench kernles
 says err "did you mean 'kernels'?"
 
 # A tool whose output went nowhere has not done its work.
-if [[ -e /dev/full ]] && "$SHOAL_TOOL" info >/dev/full 2>/dev/null; then
+if [[ -e /dev/full ]] && "$SHOAL_TEST_TOOL" info >/dev/full 2>/dev/null; then
     echo "shoal info succeeded although nothing could be written"
     failed=true
 fi

@@ -128,12 +128,12 @@ static bool is_row(const char *name)
 
 TEST(every_typed_function_has_a_row)
 {
-    const char *folder = getenv("SHOAL_SOURCE_DIR");
+    const char *folder = getenv("SHOAL_TEST_SOURCE_DIR");
     char path[1024];
     char line[1024];
     int n_functions = 0;
     if (!folder) {
-        test_skip("SHOAL_SOURCE_DIR is not set; ctest sets it");
+        test_skip("SHOAL_TEST_SOURCE_DIR is not set; ctest sets it");
         return;
     }
     (void)snprintf(path, sizeof(path), "%s/include/shoal/ops.h", folder);
