@@ -27,6 +27,11 @@ shoal_status op_operand_over(const shoal_tensor *tensor, int n_dims, const int64
     return SHOAL_OK;
 }
 
+shoal_status op_declare_like(shoal_op_call_context *call, const shoal_tensor *like, shoal_dtype dtype)
+{
+    return shoal_op_output(call, like->layout.shape, like->layout.n_dims, dtype);
+}
+
 struct kernel_scalar op_scalar(const shoal_value *value)
 {
     bool is_integer = value->kind == SHOAL_VALUE_INT;

@@ -15,6 +15,9 @@ shoal_status op_operand(const shoal_tensor *tensor, struct kernel_operand *opera
 shoal_status op_operand_over(const shoal_tensor *tensor, int n_dims, const int64_t *shape, int64_t *strides,
                              struct kernel_operand *operand_out);
 
+/* One more output of a call, with the shape of `like`. */
+shoal_status op_declare_like(shoal_op_call_context *call, const shoal_tensor *like, shoal_dtype dtype);
+
 /* An int or float value. */
 struct kernel_scalar op_scalar(const shoal_value *value);
 

@@ -54,27 +54,22 @@ shoal_status run_full(shoal_op_call_context *call, const shoal_value *arguments,
     return SHOAL_OK;
 }
 
-static shoal_status declare_like(shoal_op_call_context *call, const shoal_tensor *self, shoal_dtype dtype)
-{
-    return shoal_op_output(call, self->layout.shape, self->layout.n_dims, dtype);
-}
-
 shoal_status meta_clone(shoal_op_call_context *call, const shoal_value *arguments)
 {
-    return declare_like(call, arguments[0].as.tensor, arguments[0].as.tensor->dtype);
+    return op_declare_like(call, arguments[0].as.tensor, arguments[0].as.tensor->dtype);
 }
 
 shoal_status meta_contiguous(shoal_op_call_context *call, const shoal_value *arguments)
 {
     shoal_tensor *self = arguments[0].as.tensor;
-    return self->is_contiguous ? shoal_op_output_alias(call, self) : declare_like(call, self, self->dtype);
+    return self->is_contiguous ? shoal_op_output_alias(call, self) : op_declare_like(call, self, self->dtype);
 }
 
 shoal_status meta_to_dtype(shoal_op_call_context *call, const shoal_value *arguments)
 {
     shoal_tensor *self = arguments[0].as.tensor;
     shoal_dtype dtype = arguments[1].as.dtype;
-    return self->dtype == dtype ? shoal_op_output_alias(call, self) : declare_like(call, self, dtype);
+    return self->dtype == dtype ? shoal_op_output_alias(call, self) : op_declare_like(call, self, dtype);
 }
 
 shoal_status run_copy(shoal_op_call_context *call, const shoal_value *arguments, shoal_tensor *const *outputs,

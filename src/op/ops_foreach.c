@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+/* Rows over lists: foreach_copy_ foreach_div foreach_add_. A call changes all of its targets or none. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "op/arith.h"
+#include "op/operand.h"
+#include "op/rows.h"
+
+static shoal_status check_lengths(const shoal_value *self, const shoal_value *other)
+{
+    if (self->count == other->count) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_INVALID, "lists of %zu and %zu tensors in one call", self->count,
+                     other->count);
+}
+
+enum {
+    SEEN_BITS = 12 /* few storages of some hundred fall together */
+};
+
+/* Where the targets of a list lie, roughly: enough to pass most sources without looking at any target again. */
+struct targets {
+    uint64_t seen[(1 << SEEN_BITS) / 64]; /* a bit per storage, by its hash */
+    uintptr_t first;                      /* around all memory that somebody lent us, */
+    uintptr_t end;                        /* which alone can lie in two storages */
+};
+
+static bool is_borrowed(const struct storage *storage)
+{
+    return storage->memory && storage->memory->given;
+}
+
+static uint64_t hash_storage(const struct storage *storage)
+{
+    return (uint64_t)(uintptr_t)storage * UINT64_C(0x9e3779b97f4a7c15) >> (64 - SEEN_BITS);
+}
+
+static void targets_collect(struct targets *targets, const shoal_value *list)
+{
+    *targets = (struct targets){.first = UINTPTR_MAX};
+    for (size_t i = 0; i < list->count; i++) {
+        const struct storage *storage = list->as.tensors[i]->storage;
+        uint64_t hash = hash_storage(storage);
+        targets->seen[hash / 64] |= UINT64_C(1) << hash % 64;
+        if (is_borrowed(storage)) {
+            uintptr_t base = (uintptr_t)storage->memory->base;
+            targets->first = base < targets->first ? base : targets->first;
+            targets->end = base + storage->bytes > targets->end ? base + storage->bytes : targets->end;
+        }
+    }
+}
+
+static bool targets_may_meet(const struct targets *targets, const struct storage *storage)
+{
+    uint64_t hash = hash_storage(storage);
+    if (targets->seen[hash / 64] >> hash % 64 & 1) {
+        return true;
+    }
+    uintptr_t base = is_borrowed(storage) ? (uintptr_t)storage->memory->base : UINTPTR_MAX;
+    return base < targets->end && base + storage->bytes > targets->first;
+}
+
+static shoal_status check_apart_from_others(size_t source_index, const shoal_tensor *source,
+                                            const shoal_value *targets)
+{
+    for (size_t i = 0; i < targets->count; i++) {
+        const shoal_tensor *target = targets->as.tensors[i];
+        bool may_meet = target->storage == source->storage ||
+                        (is_borrowed(target->storage) && is_borrowed(source->storage));
+        if (may_meet && i != source_index && tensor_may_overlap(source, target)) {
+            return error_set(SHOAL_ERR_INVALID, "source %zu shares memory with target %zu", source_index, i);
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* A call means its sources as they were before it, but the pairs are done one after the other. */
+static shoal_status check_pairs_apart(const shoal_value *self, const shoal_value *sources)
+{
+    struct targets targets;
+    targets_collect(&targets, self);
+    for (size_t i = 0; i < sources->count; i++) {
+        const shoal_tensor *source = sources->as.tensors[i];
+        if (targets_may_meet(&targets, source->storage)) {
+            TRY(check_apart_from_others(i, source, self));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status declare_targets(shoal_op_call_context *call, const shoal_value *arguments,
+                                    bool needs_same_dtype)
+{
+    TRY(check_lengths(&arguments[0], &arguments[1]));
+    for (size_t i = 0; i < arguments[0].count; i++) {
+        shoal_status status = SHOAL_OK;
+        if (needs_same_dtype) {
+            status = arith_check_same_dtype(arguments[0].as.tensors[i], arguments[1].as.tensors[i]);
+        }
+        if (status == SHOAL_OK) {
+            status = op_check_in_place(arguments[0].as.tensors[i], arguments[1].as.tensors[i]);
+        }
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "pair %zu", i);
+        }
+        TRY(shoal_op_output_alias(call, arguments[0].as.tensors[i]));
+    }
+    return check_pairs_apart(&arguments[0], &arguments[1]);
+}
+
+shoal_status meta_foreach_copy_(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    return declare_targets(call, arguments, /*needs_same_dtype=*/false);
+}
+
+shoal_status meta_foreach_add_(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    return declare_targets(call, arguments, /*needs_same_dtype=*/true);
+}
+
+shoal_status meta_foreach_div(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    for (size_t i = 0; i < arguments[0].count; i++) {
+        const shoal_tensor *tensor = arguments[0].as.tensors[i];
+        shoal_status status = arith_check_number(tensor);
+        if (status == SHOAL_OK) {
+            status = arith_check_fits(tensor, "divisor", &arguments[1]);
+        }
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "tensor %zu", i);
+        }
+        TRY(op_declare_like(call, tensor, tensor->dtype));
+    }
+    return SHOAL_OK;
+}
+
+/* Sources that can be read while their targets are written. Made before anything is, because this may fail.
+   Targets of other pairs need no care: check_pairs_apart has refused what meets them. */
+struct sources {
+    shoal_tensor **safe;   /* as in op_separate */
+    shoal_tensor **copies; /* likewise */
+    size_t count;
+};
+
+static void sources_free(struct sources *sources)
+{
+    for (size_t i = 0; i < sources->count; i++) {
+        shoal_tensor_unref(sources->copies[i]);
+    }
+    mem_free(sources->safe);
+    mem_free(sources->copies);
+}
+
+static shoal_status sources_separate(struct sources *sources, const shoal_value *from,
+                                     shoal_tensor *const *targets)
+{
+    *sources = (struct sources){.safe = mem_alloc_zeroed(from->count, sizeof(sources->safe[0])),
+                                .copies = mem_alloc_zeroed(from->count, sizeof(sources->copies[0]))};
+    shoal_status status = sources->safe && sources->copies ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    for (size_t i = 0; i < from->count && status == SHOAL_OK; i++) {
+        status = op_separate(from->as.tensors[i], targets[i], &sources->safe[i], &sources->copies[i]);
+        sources->count += status == SHOAL_OK ? 1 : 0;
+    }
+    if (status != SHOAL_OK) {
+        sources_free(sources);
+    }
+    return status;
+}
+
+typedef shoal_status pair_function(shoal_tensor *target, shoal_tensor *source);
+
+static shoal_status run_pairs(shoal_tensor *const *targets, const shoal_value *from, pair_function *function)
+{
+    struct sources sources;
+    shoal_status status = sources_separate(&sources, from, targets);
+    if (status != SHOAL_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < from->count && status == SHOAL_OK; i++) {
+        status = function(targets[i], sources.safe[i]);
+    }
+    sources_free(&sources);
+    return status;
+}
+
+shoal_status run_foreach_copy_(shoal_op_call_context *call, const shoal_value *arguments,
+                               shoal_tensor *const *outputs, size_t n_outputs)
+{
+    return run_pairs(outputs, &arguments[1], op_copy_into);
+}
+
+static shoal_status add_into(shoal_tensor *target, shoal_tensor *source)
+{
+    return arith_run(KERNEL_ADD, target, target, source);
+}
+
+shoal_status run_foreach_add_(shoal_op_call_context *call, const shoal_value *arguments,
+                              shoal_tensor *const *outputs, size_t n_outputs)
+{
+    return run_pairs(outputs, &arguments[1], add_into);
+}
+
+shoal_status run_foreach_div(shoal_op_call_context *call, const shoal_value *arguments,
+                             shoal_tensor *const *outputs, size_t n_outputs)
+{
+    for (size_t i = 0; i < n_outputs; i++) {
+        TRY(arith_run_with_number(KERNEL_DIV, outputs[i], arguments[0].as.tensors[i], &arguments[1]));
+    }
+    return SHOAL_OK;
+}
