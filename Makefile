@@ -7,6 +7,7 @@ RELEASE_OPTIONS ?=
 
 .PHONY: all run test test-asan test-tsan bench install lint tidy clean
 .NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
 
 all:
 	@cmake --preset release $(RELEASE_OPTIONS)
@@ -14,12 +15,12 @@ all:
 
 run:
 	@scripts/deps.sh build
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) all
 	build/examples/00_tensors
 
 test:
 	@scripts/deps.sh build test
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) all
 	@cmake --preset dev
 	@cmake --build --preset dev -j $(JOBS)
 	@ctest --preset dev
