@@ -90,7 +90,10 @@ fi
 package/build/user_shared
 package/build/user_static
 
-if grep -rlF "$scratch/first" "$prefix" || grep -rlF "$SHOAL_TEST_SOURCE_DIR" "$prefix/lib/pkgconfig" "$prefix/lib/cmake"; then
+# A path begins after something that is no part of one: the tree may lie in /shoal.
+begin='(^|[^A-Za-z0-9_./}-])'
+if grep -rlF "$scratch/first" "$prefix" ||
+    grep -rlE "$begin$SHOAL_TEST_SOURCE_DIR/" "$prefix/lib/pkgconfig" "$prefix/lib/cmake"; then
     echo "these files name a place that they should not know"
     exit 1
 fi
