@@ -265,6 +265,10 @@ int option_choice(enum option_id id)
 int options_log_level(void)
 {
     (void)pthread_once(&is_read, read_environment);
+    /* Who set it wants to hear something: least of all shall the report of the bad value be lost. */
+    if (values[OPTION_LOG].source == SOURCE_BAD) {
+        return SHOAL_LOG_WARN;
+    }
     /* The choices are in the order of shoal_log_level, behind "off". */
     return (int)values[OPTION_LOG].integer;
 }

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/error.h"
+#include "base/name.h"
 
 const struct dtype_row dtype_rows[DTYPE_COUNT] = {
     [DTYPE_INDEX_NONE] = {.name = "?"},
@@ -94,7 +95,14 @@ shoal_status shoal_dtype_find(const char *name, shoal_dtype *dtype_out)
             return SHOAL_OK;
         }
     }
-    return error_set(SHOAL_ERR_INVALID, "name: there is no dtype \"%.32s\"", name);
+    int nearest = 1;
+    for (int i = 2; i < DTYPE_COUNT; i++) {
+        if (name_distance(name, dtype_rows[i].name) < name_distance(name, dtype_rows[nearest].name)) {
+            nearest = i;
+        }
+    }
+    return error_set(SHOAL_ERR_INVALID, "dtype_find: there is no dtype \"%.32s\"; the nearest is \"%s\"",
+                     name, dtype_rows[nearest].name);
 }
 
 const char *shoal_reduce_name(shoal_reduce reduce)
@@ -114,5 +122,5 @@ shoal_status shoal_reduce_find(const char *name, shoal_reduce *reduce_out)
             return SHOAL_OK;
         }
     }
-    return error_set(SHOAL_ERR_INVALID, "name: there is no reduce operator \"%.32s\"", name);
+    return error_set(SHOAL_ERR_INVALID, "reduce_find: there is no reduce operator \"%.32s\"", name);
 }

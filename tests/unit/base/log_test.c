@@ -164,6 +164,13 @@ TEST(silent_unless_asked)
     CHECK(strstr(output, "shoal[") == NULL);
     run_with_level("SHOAL_LOG=off");
     CHECK(strstr(output, "shoal[") == NULL);
+}
+
+/* Who sets it wants to hear something, at least that it was set badly. */
+TEST(a_bad_level_is_heard_of)
+{
     run_with_level("SHOAL_LOG=loud");
-    CHECK(strstr(output, "shoal[") == NULL);
+    CHECK(strstr(output, " warn: a warning\n") != NULL);
+    CHECK(strstr(output, "loud") != NULL);
+    CHECK(strstr(output, "a remark") == NULL);
 }
