@@ -7,6 +7,8 @@
  *     tensor  tensor?  tensors  int  ints  float  scalar  bool  dtype  string
  * ("tensor?" may be absent, "scalar" takes an int or a float). Results: "tensor" or "tensors".
  *
+ * examples/02_own_op.c registers an op with a gradient.
+ *
  * A kernel gets tensors as they are, views with any strides included: use shoal_tensor_strides, or call
  * shoal_contiguous first. The op's name is put in front of error texts by the dispatcher.
  *
