@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Gradients of ops that take or give lists: splitting, joining, and one op over many tensors. */
 #include "autograd/gradients.h"
+#include "base/try.h"
 #include "shoal/ops.h"
 
 /* Splitting -------------------------------------------------------------------------------------------- */
-
-static int64_t normalise(int64_t dim, int n_dims)
-{
-    return dim < 0 ? dim + n_dims : dim;
-}
 
 /* Pieces of which only some have a gradient. */
 static shoal_tensor *join_with_zeros(shoal_tensor *const *outputs, shoal_tensor *const *gradients,
@@ -44,7 +40,8 @@ static shoal_tensor *join_pieces(shoal_tensor *const *outputs, shoal_tensor *con
 GRADIENT(split)
 {
     const shoal_tensor *self = arguments[0].as.tensor;
-    int64_t dim = normalise(arguments[2].as.integer, self->layout.n_dims);
+    int dim;
+    TRY(layout_normalise_dim("dim", arguments[2].as.integer, self->layout.n_dims, &dim));
     input_gradients[0] = join_pieces(outputs, output_gradients, call->n_outputs, self, dim);
     return SHOAL_OK;
 }
@@ -60,7 +57,8 @@ GRADIENT(split_with_sizes)
 GRADIENT(cat)
 {
     shoal_tensor *gradient = output_gradients[0];
-    int64_t dim = normalise(arguments[1].as.integer, gradient->layout.n_dims);
+    int dim;
+    TRY(layout_normalise_dim("dim", arguments[1].as.integer, gradient->layout.n_dims, &dim));
     int64_t start = 0;
     for (size_t i = 0; i < arguments[0].count; i++) {
         int64_t length = arguments[0].as.tensors[i]->layout.shape[dim];

@@ -74,15 +74,6 @@ GRADIENT(select)
 
 /* Strided views ---------------------------------------------------------------------------------------- */
 
-static void remove_dim(struct layout *layout, int dim)
-{
-    layout->n_dims--;
-    for (int i = dim; i < layout->n_dims; i++) {
-        layout->shape[i] = layout->shape[i + 1];
-        layout->strides[i] = layout->strides[i + 1];
-    }
-}
-
 /* The dimension to take apart: with the fewest steps, but not one that does nothing. */
 static int choose_dim(const struct layout *layout)
 {
@@ -108,7 +99,7 @@ static void add_strided(shoal_tensor *total, shoal_tensor *gradient, const struc
     }
     int dim = choose_dim(layout);
     struct layout rest = *layout;
-    remove_dim(&rest, dim);
+    layout_remove_dim(&rest, dim);
     if (layout->strides[dim] == 0) {
         add_strided(total, shoal_sum(gradient, (int64_t[]){dim}, 1, /*keeps_dims=*/false), &rest);
         return;

@@ -241,15 +241,6 @@ shoal_status meta_slice(shoal_op_call_context *call, const shoal_value *argument
     return declare_view(call, self, &layout);
 }
 
-static void remove_dim(struct layout *layout, int dim)
-{
-    layout->n_dims--;
-    for (int i = dim; i < layout->n_dims; i++) {
-        layout->shape[i] = layout->shape[i + 1];
-        layout->strides[i] = layout->strides[i + 1];
-    }
-}
-
 shoal_status meta_select(shoal_op_call_context *call, const shoal_value *arguments)
 {
     shoal_tensor *self = arguments[0].as.tensor;
@@ -263,7 +254,7 @@ shoal_status meta_select(shoal_op_call_context *call, const shoal_value *argumen
                          index, dim, size);
     }
     move_start(self, &layout, dim, index < 0 ? index + size : index);
-    remove_dim(&layout, dim);
+    layout_remove_dim(&layout, dim);
     return declare_view(call, self, &layout);
 }
 
@@ -317,7 +308,7 @@ shoal_status meta_squeeze(shoal_op_call_context *call, const shoal_value *argume
         return error_set(SHOAL_ERR_INVALID, "dim: dimension %d has size %" PRId64 ", not 1", dim,
                          layout.shape[dim]);
     }
-    remove_dim(&layout, dim);
+    layout_remove_dim(&layout, dim);
     return declare_view(call, self, &layout);
 }
 
@@ -327,7 +318,7 @@ shoal_status meta_squeeze_all(shoal_op_call_context *call, const shoal_value *ar
     struct layout layout = self->layout;
     for (int i = layout.n_dims - 1; i >= 0; i--) {
         if (layout.shape[i] == 1) {
-            remove_dim(&layout, i);
+            layout_remove_dim(&layout, i);
         }
     }
     return declare_view(call, self, &layout);

@@ -247,6 +247,15 @@ bool layout_view_strides(const struct layout *layout, int n_dims, const int64_t 
     return true;
 }
 
+void layout_remove_dim(struct layout *layout, int dim)
+{
+    layout->n_dims--;
+    for (int i = dim; i < layout->n_dims; i++) {
+        layout->shape[i] = layout->shape[i + 1];
+        layout->strides[i] = layout->strides[i + 1];
+    }
+}
+
 bool layout_is_same_shape(int a_dims, const int64_t *a_shape, int b_dims, const int64_t *b_shape)
 {
     bool is_same = a_dims == b_dims;

@@ -53,6 +53,9 @@ bool layout_view_strides(const struct layout *layout, int n_dims, const int64_t 
 
 bool layout_is_same_shape(int a_dims, const int64_t *a_shape, int b_dims, const int64_t *b_shape);
 
+/* The layout without that dimension, whose first index stays. */
+void layout_remove_dim(struct layout *layout, int dim);
+
 /* NumPy's broadcasting of two shapes. */
 shoal_status layout_broadcast(int a_dims, const int64_t *a_shape, int b_dims, const int64_t *b_shape,
                               int *n_dims_out, int64_t *shape_out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Scopes: a stack per thread. Only the owning thread touches a scope and writes the `owner` fields of the tensors in
- * it, so nothing here is atomic. Ending a scope drops references and never waits.
+ * it, so the scope itself needs no atomics. Ending a scope drops references and never waits.
  */
 #include "tensor/scope.h"
 

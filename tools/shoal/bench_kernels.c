@@ -10,22 +10,14 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/option_parse.h"
 #include "tensor/dtype.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if defined(__clang__)
-#define COMPILER "clang " __clang_version__
-#elif defined(__GNUC__)
-#define COMPILER "gcc " __VERSION__
-#else
-#define COMPILER "unknown"
-#endif
 
 enum {
     ROUNDS = 20,
@@ -131,7 +123,7 @@ static void print_cpu(void)
 static void print_header(const struct simd_table *in_use)
 {
     print_cpu();
-    printf("# compiler  %s\n", COMPILER);
+    printf("# compiler  %s\n", TOOL_COMPILER);
     printf("# variant   %s (*)\n", in_use->name);
     printf(
         "# gbps      bytes read and written / best of %d, 1e9 bytes per second; ratio = gbps / memcpy_gbps\n",
@@ -255,22 +247,15 @@ static bool is_kernel(const char *name)
     return strcmp(name, "op_overhead_ns") == 0;
 }
 
-/* A number of bytes with an optional K, M or G. */
-static bool parse_bytes(const char *text, size_t *bytes)
+/* At least 1K, and no more than any machine has. */
+static bool parse_bytes(const char *text, size_t *bytes_out)
 {
-    static const char suffixes[] = "KMG";
-    char *end;
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    const char *suffix = *end ? strchr(suffixes, *end) : NULL;
-    unsigned int shift = suffix ? 10 * (unsigned int)(suffix - suffixes + 1) : 0;
-    const unsigned long long most = (unsigned long long)1 << 38;
-    if (errno != 0 || text[0] < '0' || text[0] > '9' || (*end && (!suffix || end[1])) ||
-        number > most >> shift) {
+    int64_t bytes;
+    if (!option_parse_bytes(text, &bytes) || bytes < 1024 || bytes > (int64_t)1 << 38) {
         return false;
     }
-    *bytes = (size_t)(number << shift);
-    return *bytes >= 1024;
+    *bytes_out = (size_t)bytes;
+    return true;
 }
 
 /* An option that takes a value; false when the value is none. */

@@ -13,14 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#if defined(__clang__)
-#define COMPILER "clang " __clang_version__
-#elif defined(__GNUC__)
-#define COMPILER "gcc " __VERSION__
-#else
-#define COMPILER "unknown"
-#endif
-
 static void print_options(void)
 {
     shoal_option_info option;
@@ -33,7 +25,7 @@ static void print_options(void)
 static int print_summary(int argc, char **argv)
 {
     printf("version   %s\n", shoal_version());
-    printf("build     %s, %s\n", TOOL_BUILD_TYPE, COMPILER);
+    printf("build     %s, %s\n", TOOL_BUILD_TYPE, TOOL_COMPILER);
     printf("simd      %s of", simd_name());
     for (size_t i = 0; simd_variant(i); i++) {
         printf(" %s", simd_variant(i)->name);

@@ -12,6 +12,15 @@ enum {
     TOOL_USAGE = 2
 };
 
+/* What this program was compiled with. */
+#if defined(__clang__)
+#define TOOL_COMPILER "clang " __clang_version__
+#elif defined(__GNUC__)
+#define TOOL_COMPILER "gcc " __VERSION__
+#else
+#define TOOL_COMPILER "unknown"
+#endif
+
 #define COMMAND(name, function, summary) int function(int argc, char **argv);
 #include "commands.def"
 #undef COMMAND
