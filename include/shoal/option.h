@@ -20,7 +20,7 @@ SHOAL_BEGIN_DECLS
 
 typedef struct shoal_option_info {
     const char *name;          /* "SHOAL_LOG" */
-    const char *type;          /* "choice", "seconds", "bytes", "int" */
+    const char *type;          /* "choice", "seconds", "bytes", "int", "text" */
     const char *range;         /* what is accepted, in words */
     const char *default_value; /* as it would be written in the environment */
     const char *value;         /* the value in force, likewise */

@@ -30,7 +30,8 @@ typedef enum shoal_status {
     SHOAL_ERR_SYSTEM = -6,      /* a system call failed; this operation has no result */
     SHOAL_ERR_CANCELLED = -7,   /* given up before it finished, on request */
     SHOAL_ERR_PEER = -8,        /* another rank died or left; its groups are unusable */
-    SHOAL_ERR_INTERNAL = -9     /* the library contradicts itself: a bug of ours */
+    SHOAL_ERR_MISMATCH = -9,    /* ranks called different things; their group is unusable */
+    SHOAL_ERR_INTERNAL = -10    /* the library contradicts itself: a bug of ours */
 } shoal_status;
 
 /* The largest thing that must be thrown away after a failure. */

@@ -28,7 +28,7 @@
 #define TEST_PREFIX "SHOAL_TEST_"
 
 /* Values longer than this are bad: no good one needs more. */
-#define VALUE_BYTES 64
+#define VALUE_BYTES 256
 #define RANGE_BYTES 80
 /* So many unknown names are told, the others counted. */
 #define UNKNOWN_MAX 8
@@ -38,7 +38,8 @@ enum option_type {
     TYPE_int,
     TYPE_bytes,
     TYPE_seconds,
-    TYPE_choice
+    TYPE_choice,
+    TYPE_text
 };
 
 struct option_row {
@@ -50,7 +51,7 @@ struct option_row {
     int64_t high;
     double low_seconds; /* of seconds */
     double high_seconds;
-    const char *range_text; /* of seconds and choice */
+    const char *range_text; /* of seconds, choice and text */
     const char *choices;    /* of choice */
     const char *doc;
 };
@@ -62,6 +63,7 @@ struct option_row {
     .low_seconds = (range_low), .high_seconds = (range_high), \
     .range_text = "seconds, " #range_low " to " #range_high
 #define RANGE_choice(range_low, range_high, row_choices) .range_text = (row_choices), .choices = (row_choices)
+#define RANGE_text(range_low, range_high, row_choices) .range_text = (row_choices)
 
 static const struct option_row rows[] = {
 #define OPTION(row_name, row_type, row_default, row_low, row_high, row_choices, row_doc) \
@@ -119,6 +121,9 @@ static bool parse_value(const struct option_row *row, const char *text, struct o
     case TYPE_choice:
         is_good = option_parse_choice(text, row->choices, &choice);
         integer = choice;
+        break;
+    case TYPE_text:
+        is_good = true;
         break;
     }
     if (!is_good || strlen(text) >= VALUE_BYTES) {
@@ -260,6 +265,12 @@ int option_choice(enum option_id id)
 {
     assert(rows[id].type == TYPE_choice);
     return (int)get_value(id)->integer;
+}
+
+const char *option_text(enum option_id id)
+{
+    assert(rows[id].type == TYPE_text);
+    return get_value(id)->text;
 }
 
 int options_log_level(void)

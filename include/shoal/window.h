@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory that the ranks of a group share on one host.
+ *
+ * Symmetric memory: as many bytes for every rank; each can reach all the others'. Collectives whose buffers lie
+ * in symmetric memory on every rank skip staging.
+ * A window: one block for all ranks of the host. A gather into it is each rank writing its own part in place.
+ *
+ * Ownership: freed by each rank; the memory goes when the last has. Closing the world frees what is left.
+ * Threads: any; creating is collective and follows the order of the group's other collectives.
+ * Errors: status and text; a shortage of memory is an error with sizes at creation, never a signal later.
+ */
+#ifndef SHOAL_WINDOW_H
+#define SHOAL_WINDOW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/api.h"
+#include "shoal/dtype.h"
+#include "shoal/group.h"
+#include "shoal/status.h"
+
+SHOAL_BEGIN_DECLS
+
+/* Symmetric memory ------------------------------------------------------------------------------------- */
+
+typedef struct shoal_symmetric shoal_symmetric;
+
+/* Collective: the same size on every rank. Zeroed, starts at a page. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes,
+                                                               shoal_symmetric **symmetric_out);
+SHOAL_API void *shoal_symmetric_data(shoal_symmetric *symmetric);
+/* The block of another rank of the group, mapped here; NULL for a rank out of range. */
+SHOAL_API void *shoal_symmetric_peer(shoal_symmetric *symmetric, int group_rank);
+SHOAL_API size_t shoal_symmetric_bytes(const shoal_symmetric *symmetric);
+/* Local. No operation on this memory may be unfinished on this rank. NULL is allowed. */
+SHOAL_API void shoal_symmetric_free(shoal_symmetric *symmetric);
+
+/* Windows ---------------------------------------------------------------------------------------------- */
+
+typedef struct shoal_window shoal_window;
+
+/* Collective. `bytes` once for the whole group. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_create(shoal_group *group, size_t bytes,
+                                                            shoal_window **window_out);
+/* Read-only. Its contents are defined between a gather's end and the release that follows it. */
+SHOAL_API const void *shoal_window_data(const shoal_window *window);
+SHOAL_API size_t shoal_window_bytes(const shoal_window *window);
+SHOAL_API void shoal_window_free(shoal_window *window);
+
+/* Something a rank writes into the window: `count` elements from `data` to a byte offset, cast on the way. */
+typedef struct shoal_window_piece {
+    const void *data;
+    size_t count;
+    shoal_dtype data_dtype;
+    shoal_dtype window_dtype;
+    size_t offset; /* in bytes */
+} shoal_window_piece;
+
+/*
+ * Collective on the window's group. Begins the next generation of the window: waits until every rank has released
+ * the one before, writes this rank's pieces, and ends when all ranks have written theirs. Ranks may write
+ * different numbers of pieces; what several of them write to the same place is undefined. `label` (such as the
+ * number of a layer) must be the same on all ranks.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_gather(shoal_window *window,
+                                                            const shoal_window_piece *pieces, size_t n_pieces,
+                                                            uint64_t label);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_gather_start(shoal_window *window,
+                                                                  const shoal_window_piece *pieces,
+                                                                  size_t n_pieces, uint64_t label,
+                                                                  shoal_work **work_out);
+
+/* This rank has read what it wanted of the current generation. Never blocks. SHOAL_ERR_STATE when there is none,
+   or it was released already. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_release(shoal_window *window);
+
+SHOAL_END_DECLS
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A world: the ranks of one job, and everything they share. A process opens one (or, for ranks as threads,
+ * one per thread), makes groups in it, and closes it.
+ *
+ * Ownership: shoal_world_close ends the world and every group, work, window and mesh made from it.
+ * Threads: a world may be used from any thread; open and close are called by one.
+ * Errors: status and text. Every wait has a deadline and notices ranks that die.
+ *
+ *     shoal_world *world;
+ *     if (shoal_world_open(NULL, &world) != SHOAL_OK) { ... shoal_error_text() ... }
+ *     shoal_group *all = shoal_world_group(world);
+ */
+#ifndef SHOAL_WORLD_H
+#define SHOAL_WORLD_H
+
+#include <stddef.h>
+
+#include "shoal/api.h"
+#include "shoal/status.h"
+
+SHOAL_BEGIN_DECLS
+
+typedef struct shoal_world shoal_world;
+typedef struct shoal_group shoal_group;
+typedef struct shoal_store shoal_store;
+
+/*
+ * What start-up needs of an application that already has a way to talk: every rank gives `bytes` bytes and
+ * gets those of all ranks in rank order. Three lines on MPI_Allgather. Zero is success.
+ */
+typedef int (*shoal_exchange)(void *context, const void *in, void *out_all, size_t bytes);
+
+typedef struct shoal_world_options {
+    size_t struct_size; /* sizeof(shoal_world_options) */
+    /* 0: from the environment. The first family that is complete: SHOAL_*, torchrun, Open MPI, PMI, Slurm; else a
+       world of one. Half a family is an error that names what is missing. */
+    int n_ranks;
+    int rank;
+    /* What ranks that belong together agree on, when n_ranks is given without `exchange`. */
+    const char *key;
+    shoal_exchange exchange; /* optional: replaces meeting on a socket of this machine */
+    void *exchange_context;
+    const char *transport;     /* NULL: "shm". Rows of src/transport/transports.def */
+    double startup_timeout_s;  /* 0: 60 */
+    double timeout_s;          /* of an operation; 0: SHOAL_TIMEOUT, which is 600 by default */
+    double close_timeout_s;    /* 0: 30 */
+} shoal_world_options;
+
+/* NULL options: everything by default. Returns on a rank once all ranks have come. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_options *options,
+                                                         shoal_world **world_out);
+
+/*
+ * Waits until every rank that lives has closed too, then frees everything. A rank that does not come within
+ * the deadline is named in a SHOAL_ERR_TIMEOUT; the world is gone all the same. NULL is allowed.
+ */
+SHOAL_API shoal_status shoal_world_close(shoal_world *world);
+
+SHOAL_API int shoal_world_rank(const shoal_world *world);
+SHOAL_API int shoal_world_n_ranks(const shoal_world *world);
+
+/* Where rank and size came from: "SHOAL", "torchrun", "Open MPI", "PMI", "Slurm", "alone", "options". */
+SHOAL_API const char *shoal_world_launcher(const shoal_world *world);
+
+/* All ranks, in order. Borrowed: lives as long as the world. */
+SHOAL_API shoal_group *shoal_world_group(shoal_world *world);
+
+/* The store that start-up used; rank 0 holds it. Borrowed. */
+SHOAL_API shoal_store *shoal_world_store(shoal_world *world);
+
+/*
+ * Runs `function` on n_ranks threads of this process, each with a world of its own as one rank of the same job.
+ * Returns the first failure of a rank, by rank: what its function returned, or what opening or closing did.
+ */
+typedef shoal_status (*shoal_rank_function)(shoal_world *world, void *context);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_run_threads(int n_ranks, shoal_rank_function function,
+                                                                void *context);
+
+/*
+ * The flight record of all groups as one JSON object, handed to `write` piece by piece: the last calls of every
+ * lane, with op, sequence, dtype, count, times and state. What `write` returns other than 0 ends it as
+ * SHOAL_ERR_CANCELLED.
+ */
+typedef int (*shoal_write_function)(void *context, const char *text, size_t bytes);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_dump(shoal_world *world, shoal_write_function write,
+                                                         void *context);
+
+SHOAL_END_DECLS
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of this layer know of a group. */
+#ifndef COMM_GROUP_H
+#define COMM_GROUP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shoal/group.h"
+#include "transport/transport.h"
+
+struct lane;
+struct p2p; /* comm/p2p.c: the group's streams */
+struct recorder;
+struct shoal_world;
+
+struct shoal_group {
+    struct shoal_world *world;
+    _Atomic uint32_t references; /* handles; at 0 the group stays, idle, until the world is closed: the members'
+                                    counts of calls must not part */
+    int *ranks; /* world ranks */
+    char *tag;
+    char *key; /* ranks and tag as text: the same on all members */
+    struct transport_peers peers; /* rank and n_ranks of the group are here */
+    struct lane *lane;
+    struct recorder *recorder;
+    struct p2p *_Atomic p2p; /* made at first use */
+    _Atomic double timeout_s;
+    struct shoal_group *next; /* of the world's */
+};
+
+/* All groups of a world. */
+struct groups *groups_create(void);
+/* Every group is idle or poisoned; lanes are joined. */
+void groups_free(struct groups *groups);
+
+/* The deadline of an operation that starts now. */
+int64_t group_deadline(const struct shoal_group *group);
+
+/* SHOAL_OK, or the first reason, without connecting. */
+shoal_status group_failure(struct shoal_group *group);
+/* Connects if need be, then poisons. */
+void group_poison(struct shoal_group *group, shoal_status status, const char *text);
+
+#endif
