@@ -47,8 +47,10 @@ void test_in_child(void (*body)(void *context), void *context)
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         harness_memory_begin();
+        harness_descriptors_begin();
         body(context);
         harness_memory_end();
+        harness_descriptors_end();
         harness_child_exit();
     }
     int wait_status = wait_for(pid);

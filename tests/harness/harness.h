@@ -49,6 +49,10 @@ struct control {
     _Atomic uint32_t n_left;
     _Atomic int first_left;                          /* rank + 1; 0 while there is none */
     _Atomic uint8_t has_returned[HARNESS_MAX_RANKS]; /* the body came to its end */
+    _Atomic int processes[HARNESS_MAX_RANKS];        /* 0 for threads */
+    /* Ranks that are expected to die, and how: a signal, or 0. */
+    _Atomic uint32_t n_doomed;
+    _Atomic int doomed_by[HARNESS_MAX_RANKS];
 };
 
 /* time.c */
@@ -80,6 +84,10 @@ void harness_memory_install(void);
 void harness_memory_begin(void);
 void harness_memory_end(void); /* fails the test if blocks were lost since harness_memory_begin */
 
+/* descriptors.c */
+void harness_descriptors_begin(void);
+void harness_descriptors_end(void); /* fails the test if there are others than at harness_descriptors_begin */
+
 /* random.c: false when SHOAL_TEST_SEED is no number */
 bool harness_seed_read(void);
 uint64_t harness_seed(void);
@@ -95,6 +103,8 @@ void harness_control_begin(void);
 void harness_control_end(void);
 void *harness_shared(void);
 void harness_rank_leave(int rank, bool has_returned);
+/* The signal that will end this rank; 0 for those that shall live. */
+int harness_doom(int rank);
 
 /* threads.c, processes.c */
 void harness_run_threads(const struct test_case *test);

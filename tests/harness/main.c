@@ -78,7 +78,7 @@ static void run_body(const struct test_case *test, enum launcher launcher)
         return;
     }
     if (launcher == LAUNCH_PROCESSES) {
-        if (HARNESS_HAS_TSAN) {
+        if (HARNESS_HAS_TSAN && !test->is_only_processes) {
             test_skip("the thread sanitizer does not see what processes do to each other");
         } else {
             /* Without the watchdog: its thread would not be there in the forked ranks. */
@@ -118,7 +118,8 @@ static void run_one(const struct test_case *test, enum launcher launcher, const 
 static void visit_test(const struct test_case *test, bool is_listing, int n_words, char **words,
                        struct totals *totals)
 {
-    enum launcher first = test->run ? LAUNCH_PLAIN : LAUNCH_THREADS;
+    enum launcher first_ranked = test->is_only_processes ? LAUNCH_PROCESSES : LAUNCH_THREADS;
+    enum launcher first = test->run ? LAUNCH_PLAIN : first_ranked;
     enum launcher last = test->run ? LAUNCH_PLAIN : LAUNCH_PROCESSES;
     for (enum launcher launcher = first; launcher <= last; launcher++) {
         char name[128];

@@ -7,6 +7,7 @@
  *   any other exit code, signal, early exit   -> the test fails and says which rank and how; the others get a
  *                                                short time to end by themselves, then they are killed
  *   deadline                                  -> the same, for all that still run
+ *   expected to be ended by a signal          -> the rank passed if that is how it ended, and only then
  *
  * An ended rank is left a zombie until its whole group was killed, so that no number can be reused.
  */
@@ -60,11 +61,14 @@ static void run_child(struct launch *launch, int rank, int output)
     for (int i = 0; i <= rank; i++) {
         (void)close(launch->ranks[i].output);
     }
+    atomic_store(&harness_control()->processes[rank], (int)getpid());
     harness_memory_begin();
+    harness_descriptors_begin();
     struct rank self = {
         .rank = rank, .n_ranks = launch->test->n_ranks, .is_process = true, .shared = harness_shared()};
     launch->test->run_rank(&self);
     harness_memory_end();
+    harness_descriptors_end();
     harness_rank_leave(rank, /*has_returned=*/true);
     harness_child_exit();
 }
@@ -148,8 +152,13 @@ static void judge_rank(struct launch *launch, int rank, int wait_status)
 {
     const char *name = harness_name();
     bool has_returned = atomic_load(&harness_control()->has_returned[rank]) != 0;
+    int doom = harness_doom(rank);
     if (launch->ranks[rank].was_killed) {
         harness_print("%s: rank %d was still running and was killed\n", name, rank);
+    } else if (doom != 0 && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == doom) {
+        return;
+    } else if (doom != 0 && has_returned) {
+        harness_print("%s: rank %d came to its end, but was to be ended by signal %d\n", name, rank, doom);
     } else if (WIFSIGNALED(wait_status)) {
         harness_print("%s: rank %d was ended by signal %d (%s)\n", name, rank, WTERMSIG(wait_status),
                       strsignal(WTERMSIG(wait_status)));

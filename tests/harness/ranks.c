@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,22 +68,65 @@ void harness_rank_leave(int rank, bool has_returned)
     if (has_returned) {
         atomic_store(&control->has_returned[rank], 1);
     }
+    if (harness_doom(rank) != 0) {
+        return; /* nobody waits for it */
+    }
     int expected = 0;
     (void)atomic_compare_exchange_strong(&control->first_left, &expected, rank + 1);
     atomic_fetch_add(&control->n_left, 1);
     wake_barrier(control);
 }
 
+int harness_doom(int rank)
+{
+    return atomic_load(&harness_control()->doomed_by[rank]);
+}
+
+void test_expect_death(int rank, int signal)
+{
+    struct control *control = harness_control();
+    if (rank < 0 || rank >= HARNESS_MAX_RANKS || signal <= 0) {
+        test_failed(__FILE__, __LINE__, "rank %d can not be expected to die by signal %d", rank, signal);
+        return;
+    }
+    if (atomic_exchange(&control->doomed_by[rank], signal) == 0) {
+        atomic_fetch_add(&control->n_doomed, 1);
+        wake_barrier(control);
+    }
+}
+
+int test_process(int rank)
+{
+    bool is_rank = rank >= 0 && rank < HARNESS_MAX_RANKS;
+    return is_rank ? atomic_load(&harness_control()->processes[rank]) : 0;
+}
+
+void test_signal(int rank, int signal)
+{
+    int process = test_process(rank);
+    if (process <= 0 || kill(process, signal) != 0) {
+        test_failed(__FILE__, __LINE__, "rank %d (process %d) can not be sent signal %d", rank, process,
+                    signal);
+    }
+}
+
+/* Lets everybody go if all who can come have come. Whoever looks first does it. */
+static void open_barrier(struct control *control, int n_ranks)
+{
+    uint32_t arrived = atomic_load(&control->arrived);
+    if (arrived > 0 && arrived + atomic_load(&control->n_doomed) >= (uint32_t)n_ranks &&
+        atomic_compare_exchange_strong(&control->arrived, &arrived, 0)) {
+        atomic_fetch_add(&control->generation, 1);
+        wake_barrier(control);
+    }
+}
+
 void test_barrier(struct rank *self)
 {
     struct control *control = harness_control();
     uint32_t generation = atomic_load(&control->generation);
-    if (atomic_fetch_add(&control->arrived, 1) + 1 == (uint32_t)self->n_ranks) {
-        atomic_store(&control->arrived, 0);
-        atomic_fetch_add(&control->generation, 1);
-        wake_barrier(control);
-        return;
-    }
+    atomic_fetch_add(&control->arrived, 1);
+    open_barrier(control, self->n_ranks);
     while (atomic_load(&control->generation) == generation) {
         /* In this order: a rank that left after the barrier moved on has moved it on. */
         bool has_somebody_left = atomic_load(&control->n_left) > 0;
@@ -93,5 +137,7 @@ void test_barrier(struct rank *self)
         }
         struct timespec nap = {.tv_nsec = BARRIER_NAP_NS};
         (void)syscall(SYS_futex, &control->generation, FUTEX_WAIT, generation, &nap, NULL, 0);
+        /* Somebody may have been given up since. */
+        open_barrier(control, self->n_ranks);
     }
 }

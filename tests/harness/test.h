@@ -6,6 +6,8 @@
  *
  *   TEST(add_wraps)                one body, once
  *   TEST_RANKS(ring_turns, 4)      one body on 4 ranks, run twice: ranks as threads, ranks as processes
+ *   TEST_PROCESSES(rank_dies, 3)   one body on 3 ranks that are processes, under the thread sanitizer too: for
+ *                                  what threads can not do, such as dying
  *
  * A check that fails prints file, line, values, and the rank, and makes the test fail; REQUIRE also leaves the
  * function. Seeds are printed on failure and set with SHOAL_TEST_SEED.
@@ -35,6 +37,7 @@ struct test_case {
     void (*run)(void);                   /* plain tests */
     void (*run_rank)(struct rank *self); /* ranked tests */
     int n_ranks;
+    bool is_only_processes;
     int line; /* tests run in the order of the file */
 };
 
@@ -50,6 +53,16 @@ struct test_case {
     static const struct test_case test_case_##test_name = {                               \
         .name = #test_name, .run_rank = test_name, .n_ranks = (ranks), .line = __LINE__}; \
     TEST_REGISTER(test_name)                                                              \
+    static void test_name(struct rank *self)
+
+#define TEST_PROCESSES(test_name, ranks)                                              \
+    static void test_name(struct rank *self);                                         \
+    static const struct test_case test_case_##test_name = {.name = #test_name,        \
+                                                           .run_rank = test_name,     \
+                                                           .n_ranks = (ranks),        \
+                                                           .is_only_processes = true, \
+                                                           .line = __LINE__};         \
+    TEST_REGISTER(test_name)                                                          \
     static void test_name(struct rank *self)
 
 /* The linker collects these; main.c walks from __start_test_cases to __stop_test_cases. */
@@ -143,10 +156,34 @@ size_t test_count_allocations(void);
  */
 size_t test_sweep_allocations(shoal_status (*body)(void *context), void *context);
 
+/*
+ * Descriptors that this process has open now; at the end of every test it must be what it was at its beginning, or
+ * the test fails with their names.
+ */
+size_t test_open_descriptors(void);
+
 /* Ranks ------------------------------------------------------------------------------------------------ */
 
-/* All ranks of the running ranked test meet here. Fails, and returns, when one of them has ended already. */
+/*
+ * All ranks of the running ranked test meet here, except those that are expected to die. Fails, and returns, when
+ * another one has ended already.
+ */
 void test_barrier(struct rank *self);
+
+/*
+ * The process of this rank will be ended by this signal: said before it happens, by any rank. It then fails the
+ * test not to die so; barriers do not wait for that rank any more.
+ */
+void test_expect_death(int rank, int signal);
+
+/* Sends a signal to the process of a rank, which has come to a barrier before: SIGSTOP, SIGCONT, SIGKILL. */
+void test_signal(int rank, int signal);
+
+/* The process of a rank that has come to a barrier before. */
+int test_process(int rank);
+
+/* Lets time pass, to be late on purpose. Never a way to wait for something. */
+void test_pause(double seconds);
 
 /*
  * A deadline for the running test, in seconds from now (default 60; times SHOAL_TEST_TIME_SCALE): past it the
@@ -154,6 +191,9 @@ void test_barrier(struct rank *self);
  * whole program ends, because threads can not be stopped.
  */
 void test_deadline(double seconds);
+
+/* What SHOAL_TEST_TIME_SCALE says, for limits that a test checks itself. */
+double test_time_scale(void);
 
 /* Processes -------------------------------------------------------------------------------------------- */
 

@@ -22,6 +22,19 @@ double harness_time_scale(void)
     return scale > 0.0 && scale < 1e6 ? scale : 1.0;
 }
 
+double test_time_scale(void)
+{
+    return harness_time_scale();
+}
+
+void test_pause(double seconds)
+{
+    struct timespec left = {.tv_sec = (time_t)seconds,
+                            .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    while (nanosleep(&left, &left) != 0) {
+    }
+}
+
 void test_deadline(double seconds)
 {
     int64_t delay_ns = (int64_t)(seconds * harness_time_scale() * 1e9);

@@ -84,6 +84,33 @@ TEST_RANKS(planted_missed_barrier, 2)
     }
 }
 
+TEST_PROCESSES(planted_refusal_to_die, 2)
+{
+    if (self->rank == 1) {
+        test_expect_death(1, SIGKILL);
+    }
+}
+
+TEST_PROCESSES(planted_other_death, 2)
+{
+    if (self->rank == 1) {
+        test_expect_death(1, SIGKILL);
+        (void)raise(SIGTERM);
+    }
+}
+
+TEST(planted_open_descriptor)
+{
+    CHECK(dup(STDOUT_FILENO) >= 0);
+}
+
+TEST_RANKS(planted_rank_descriptor, 2)
+{
+    if (self->rank == 1) {
+        CHECK(dup(STDOUT_FILENO) >= 0);
+    }
+}
+
 static void *lost_block; /* known to the leak sanitizer, unknown to the library's user */
 
 TEST(planted_leak)
@@ -280,6 +307,22 @@ TEST(leak_is_reported)
     }
 }
 
+TEST(open_descriptor_is_reported)
+{
+    expect_failure("planted_open_descriptor", "was left open: ");
+    expect_failure("planted_rank_descriptor/threads", "was left open: ");
+    if (!HARNESS_HAS_TSAN) {
+        expect_failure("planted_rank_descriptor/processes", "[rank 1] ");
+        CHECK(strstr(output, "was left open: ") != NULL);
+    }
+}
+
+TEST(expected_death_must_come)
+{
+    expect_failure("planted_refusal_to_die", "rank 1 came to its end, but was to be ended by signal 9");
+    expect_failure("planted_other_death", "rank 1 was ended by signal 15");
+}
+
 TEST(crash_is_named)
 {
     int code = run_planted("planted_crash", NULL);
@@ -376,6 +419,41 @@ TEST_RANKS(shared_memory_starts_zeroed, 2)
         n_set += bytes[i] != 0;
     }
     CHECK_INT(n_set, 0);
+}
+
+/* The others meet without the dead one, and are judged as always. */
+TEST_PROCESSES(survivors_of_an_expected_death_meet, 3)
+{
+    test_barrier(self);
+    if (self->rank == 1) {
+        test_expect_death(1, SIGKILL);
+        (void)raise(SIGKILL);
+    }
+    test_barrier(self);
+    test_barrier(self);
+}
+
+/* Said by another rank, while some wait already; the signal comes from outside. */
+TEST_PROCESSES(stopped_rank_goes_on_and_is_killed, 3)
+{
+    _Atomic uint32_t *is_on = self->shared;
+    test_barrier(self);
+    if (self->rank == 2) {
+        (void)raise(SIGSTOP);
+        atomic_store(is_on, 1);
+        for (;;) {
+            (void)pause();
+        }
+    }
+    if (self->rank == 0) {
+        while (atomic_load(is_on) == 0) {
+            test_signal(2, SIGCONT);
+            test_pause(0.001);
+        }
+        test_expect_death(2, SIGKILL);
+        test_signal(2, SIGKILL);
+    }
+    test_barrier(self);
 }
 
 static shoal_status allocate_thrice(void *context)
