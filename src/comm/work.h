@@ -6,11 +6,14 @@
 #ifndef COMM_WORK_H
 #define COMM_WORK_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/completion.h"
 #include "shoal/work.h"
+
+struct shoal_world;
 
 struct shoal_work {
     struct completion completion; /* first: its destroy frees the whole */
@@ -19,8 +22,21 @@ struct shoal_work {
      * calling thread can do for it, until `until_ns` at most (0: without blocking). Need not finish it.
      */
     void (*push)(struct shoal_work *work, int64_t until_ns);
-    /* Set by wait and by a test that saw the end; shoal_world_close warns once about those that were not. */
+    /* Set by the first wait or test that saw the end. */
     _Atomic bool was_awaited;
+    /* Counts the work in its n_unawaited until somebody has awaited it; shoal_world_close warns about the rest. */
+    struct shoal_world *world;
 };
+
+/*
+ * One reference, the caller's. `world` may be NULL: not counted. To take back a work that was never handed out,
+ * work_forget it first.
+ */
+void work_init(struct shoal_work *work, struct shoal_world *world,
+               void (*destroy)(struct completion *completion),
+               void (*push)(struct shoal_work *work, int64_t until_ns));
+
+/* Nobody needs to await it any more. */
+void work_forget(struct shoal_work *work);
 
 #endif
