@@ -28,11 +28,17 @@ void regions_free(struct regions *regions);
 
 /*
  * Adds one: block k of the segment belongs to world_ranks[k], lies at base + k * stride and has `bytes` bytes; own
- * is the caller's k. `id` is not 0 and the same on all members; not known yet.
+ * is the caller's k. `id` is not 0 and the same on all members. SHOAL_ERR_STATE when it is known already.
  */
 shoal_status regions_add(struct regions *regions, uint32_t id, char *base, size_t stride, size_t bytes,
                          const int *world_ranks, int n_ranks, int own);
 void regions_remove(struct regions *regions, uint32_t id);
+
+/*
+ * An id for something new that `world_rank` leads: no other rank proposes it, and nothing known here has it. (After
+ * 65535 of them numbers come again; a member that still has the old one says so in regions_add.)
+ */
+uint32_t regions_propose_id(struct regions *regions, int world_rank);
 
 /* Where [buffer, buffer + bytes) lies; id 0 when not wholly inside the caller's block of one region. */
 struct region_place regions_find(struct regions *regions, const void *buffer, size_t bytes);
