@@ -27,6 +27,8 @@ _Static_assert(sizeof(_Atomic uint32_t) == 4, "the kernel's futex word has 32 bi
 #define SPIN_NS 4000
 /* Reads between two looks at the clock, which costs about as much as they do. */
 #define SPIN_READS 16
+/* Reads before the first pause. */
+#define SPIN_FIRST_READS 32
 
 static void relax_cpu(void)
 {
@@ -67,15 +69,21 @@ static bool has_changed(_Atomic uint32_t *word, uint32_t value)
     return atomic_load_explicit(word, memory_order_acquire) != value;
 }
 
-bool wait_spin_while_equal(_Atomic uint32_t *word, uint32_t value)
+bool wait_spin_while_equal_for(_Atomic uint32_t *word, uint32_t value, int64_t spin_ns)
 {
     if (has_changed(word, value)) {
         return true;
     }
-    if (!has_several_cpus()) {
+    if (spin_ns <= 0 || !has_several_cpus()) {
         return false;
     }
-    int64_t end_ns = clock_now_ns() + SPIN_NS;
+    /* What comes within some tens of nanoseconds is not kept waiting by a clock or a pause. */
+    for (int i = 0; i < SPIN_FIRST_READS; i++) {
+        if (has_changed(word, value)) {
+            return true;
+        }
+    }
+    int64_t end_ns = clock_now_ns() + spin_ns;
     do {
         for (int i = 0; i < SPIN_READS; i++) {
             relax_cpu();
@@ -85,6 +93,18 @@ bool wait_spin_while_equal(_Atomic uint32_t *word, uint32_t value)
         }
     } while (clock_now_ns() < end_ns);
     return false;
+}
+
+bool wait_spin_while_equal(_Atomic uint32_t *word, uint32_t value)
+{
+    return wait_spin_while_equal_for(word, value, SPIN_NS);
+}
+
+void wait_sleep(int64_t ns)
+{
+    struct timespec rest = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = ns % 1000000000};
+    while (ns > 0 && clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, &rest) == EINTR) {
+    }
 }
 
 /* Sleeps until woken, or about `until_ns`, or for no reason at all: the caller looks at the word again. */

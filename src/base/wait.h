@@ -38,6 +38,12 @@ shoal_status wait_while_equal(_Atomic uint32_t *word, uint32_t value, const stru
  */
 bool wait_spin_while_equal(_Atomic uint32_t *word, uint32_t value);
 
+/* The same for as long as the caller says; 0 or less only looks. */
+bool wait_spin_while_equal_for(_Atomic uint32_t *word, uint32_t value, int64_t spin_ns);
+
+/* Sleeps that long, or a little longer: for retries, where there is no word to wait for. */
+void wait_sleep(int64_t ns);
+
 /* Wakes everybody asleep on the word; call after changing it. */
 void wait_wake_all(_Atomic uint32_t *word, bool is_shared);
 

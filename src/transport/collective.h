@@ -40,20 +40,25 @@ struct collective_piece {
     size_t count;
 };
 
+/* Words between the `released` flags of two members: a cache line pair each. */
+#define WINDOW_RELEASED_STRIDE 32
+
 /* The shared memory of a window, as the transport sees it. */
 struct window_area {
-    uint32_t id;               /* the same on all members */
-    char *writable;            /* the window's bytes, mapped here */
+    uint32_t id;    /* the same on all members */
+    char *writable; /* the window's bytes, mapped here */
     size_t bytes;
-    _Atomic uint32_t *released; /* one flag word per member, a cache line apart: generations it has released */
+    _Atomic uint32_t
+        *released; /* a flag (transport/flag.h) per member, WINDOW_RELEASED_STRIDE apart: generations
+                                    it has released */
 };
 
 struct collective {
     enum collective_kind kind;
     shoal_dtype dtype;
     shoal_reduce reduce;
-    double factor; /* premul_sum only, otherwise 0 */
-    int root;      /* in the group; 0 where there is none */
+    double factor;   /* premul_sum only, otherwise 0 */
+    int root;        /* in the group; 0 where there is none */
     size_t n_pieces; /* 1, unless a list */
     const struct collective_piece *pieces;
     struct collective_piece single; /* what pieces points to when n_pieces is 1 and nothing was copied */
@@ -69,7 +74,7 @@ struct collective {
     uint32_t generation; /* of the window that this begins: 1, 2, ... */
 
     /* Set by the lane. */
-    uint32_t sequence;   /* the lane's, from 0; wraps */
+    uint32_t sequence; /* the lane's, from 0; wraps */
     int64_t deadline_ns;
 
     /* The channel's. */

@@ -79,6 +79,10 @@ struct transport {
     shoal_status (*failure)(struct channel *channel);
 };
 
+#define TRANSPORT(name, variable) extern const struct transport variable;
+#include "transport/transports.def"
+#undef TRANSPORT
+
 /* Rows of transports.def. NULL past the last. */
 const struct transport *transport_at(size_t index);
 /* SHOAL_ERR_INVALID with the names there are. */

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks, pieces and elements: blocks.h. */
+#include "transport/shm/blocks.h"
+
+#include "base/try.h"
+#include "kernel/kernel.h"
+
+static bool has_block_per_rank(enum collective_kind kind, enum block_side side)
+{
+    bool is_gather = kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_GATHER;
+    bool is_scatter = kind == COLLECTIVE_REDUCE_SCATTER || kind == COLLECTIVE_SCATTER;
+    return kind == COLLECTIVE_ALL_TO_ALL || (side == BLOCK_SEND ? is_scatter : is_gather);
+}
+
+static const size_t *get_counts(const struct collective *collective, enum block_side side)
+{
+    return side == BLOCK_SEND ? collective->send_counts : collective->recv_counts;
+}
+
+size_t block_elements(const struct collective *collective, enum block_side side, int rank)
+{
+    if (collective->send_counts) {
+        return get_counts(collective, side)[rank];
+    }
+    size_t elements = 0;
+    for (size_t i = 0; i < collective->n_pieces; i++) {
+        elements += collective->pieces[i].count;
+    }
+    return elements;
+}
+
+size_t block_offset(const struct collective *collective, enum block_side side, int rank)
+{
+    if (!has_block_per_rank(collective->kind, side)) {
+        return 0;
+    }
+    if (!collective->send_counts) {
+        return (size_t)rank * block_elements(collective, side, rank);
+    }
+    const size_t *counts = get_counts(collective, side);
+    size_t offset = 0;
+    for (int i = 0; i < rank; i++) {
+        offset += counts[i];
+    }
+    return offset;
+}
+
+size_t block_largest(const struct collective *collective, enum block_side side, int n_ranks)
+{
+    if (!collective->send_counts) {
+        return block_elements(collective, side, 0);
+    }
+    size_t largest = 0;
+    for (int i = 0; i < n_ranks; i++) {
+        size_t elements = block_elements(collective, side, i);
+        largest = elements > largest ? elements : largest;
+    }
+    return largest;
+}
+
+struct block_walk block_walk_begin(const struct collective *collective, enum block_side side, int rank,
+                                   size_t from, size_t to)
+{
+    struct block_walk walk = {
+        .collective = collective,
+        .side = side,
+        .rank = rank,
+        .skip = from,
+        .left = to - from,
+        .element_bytes = shoal_dtype_bytes(collective->dtype),
+    };
+    if (!collective->send_counts) {
+        while (walk.left > 0 && walk.skip >= collective->pieces[walk.piece].count) {
+            walk.skip -= collective->pieces[walk.piece].count;
+            walk.piece++;
+        }
+    }
+    return walk;
+}
+
+struct block_run block_walk_next(struct block_walk *walk, size_t most)
+{
+    struct block_run run = {0};
+    if (walk->left == 0) {
+        return run;
+    }
+    const struct collective *collective = walk->collective;
+    const struct collective_piece *piece = &collective->pieces[walk->piece];
+    size_t first = walk->skip; /* of the run, in elements from the beginning of the piece's buffer */
+    size_t in_piece = walk->left;
+    if (collective->send_counts) {
+        first += block_offset(collective, walk->side, walk->rank);
+    } else {
+        in_piece = piece->count - walk->skip;
+        if (has_block_per_rank(collective->kind, walk->side)) {
+            first += (size_t)walk->rank * piece->count;
+        }
+    }
+    run.elements = in_piece < walk->left ? in_piece : walk->left;
+    run.elements = run.elements < most ? run.elements : most;
+    char *buffer = walk->side == BLOCK_SEND ? (char *)piece->send : (char *)piece->recv;
+    run.data = buffer + first * walk->element_bytes;
+    walk->left -= run.elements;
+    walk->skip += run.elements;
+    if (!collective->send_counts) {
+        /* Pieces without elements have no stretch. */
+        while (walk->left > 0 && walk->skip >= collective->pieces[walk->piece].count) {
+            walk->skip = 0;
+            walk->piece++;
+        }
+    }
+    return run;
+}
+
+void block_copy_out(const struct collective *collective, enum block_side side, int rank, size_t from,
+                    size_t to, char *target)
+{
+    struct block_walk walk = block_walk_begin(collective, side, rank, from, to);
+    struct block_run run;
+    while ((run = block_walk_next(&walk, SIZE_MAX)).elements > 0) {
+        size_t bytes = run.elements * walk.element_bytes;
+        kernel_copy(target, run.data, bytes);
+        target += bytes;
+    }
+}
+
+void block_copy_in(const struct collective *collective, enum block_side side, int rank, size_t from,
+                   size_t to, const char *source)
+{
+    struct block_walk walk = block_walk_begin(collective, side, rank, from, to);
+    struct block_run run;
+    while ((run = block_walk_next(&walk, SIZE_MAX)).elements > 0) {
+        size_t bytes = run.elements * walk.element_bytes;
+        if (run.data != source) {
+            kernel_copy(run.data, source, bytes);
+        }
+        source += bytes;
+    }
+}
+
+shoal_status block_reduce(const struct collective *collective, int own, int own_block, int n_ranks,
+                          const void **sources, size_t from, size_t to)
+{
+    struct block_walk mine = block_walk_begin(collective, BLOCK_SEND, own_block, from, to);
+    struct block_walk result = block_walk_begin(collective, BLOCK_RECV, own_block, from, to);
+    struct block_run out;
+    while ((out = block_walk_next(&result, SIZE_MAX)).elements > 0) {
+        /* Both sides have the same pieces, so the stretches are the same. */
+        struct block_run in = block_walk_next(&mine, out.elements);
+        sources[own] = in.data;
+        TRY(kernel_reduce(collective->reduce, collective->dtype, out.data, sources, (size_t)n_ranks,
+                          out.elements, collective->factor));
+        for (int i = 0; i < n_ranks; i++) {
+            sources[i] = (const char *)sources[i] + out.elements * mine.element_bytes;
+        }
+    }
+    return SHOAL_OK;
+}

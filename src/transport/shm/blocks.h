@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where the elements of a collective lie. Every buffer is a number of blocks, one per rank or only one; a block is
+ * the elements of all pieces one after the other. So algorithms count elements of blocks, and lists of pieces,
+ * counts per rank and the plain case are one to them.
+ *
+ *   kind                       send buffer      receive buffer
+ *   broadcast                  block 0          block 0
+ *   all_reduce, reduce         block 0          block 0
+ *   all_gather, gather         block 0          a block per rank
+ *   reduce_scatter, scatter    a block per rank block 0
+ *   all_to_all                 a block per rank a block per rank
+ */
+#ifndef SHM_BLOCKS_H
+#define SHM_BLOCKS_H
+
+#include <stddef.h>
+
+#include "transport/collective.h"
+
+enum block_side {
+    BLOCK_SEND,
+    BLOCK_RECV
+};
+
+/* Elements of the block for `rank`. */
+size_t block_elements(const struct collective *collective, enum block_side side, int rank);
+/* Elements of the blocks before it. */
+size_t block_offset(const struct collective *collective, enum block_side side, int rank);
+/* The largest block of all ranks of the side. */
+size_t block_largest(const struct collective *collective, enum block_side side, int n_ranks);
+
+/* A stretch of a block as contiguous memory. */
+struct block_run {
+    char *data;
+    size_t elements;
+};
+
+/* Walks over elements [from, to) of a block. */
+struct block_walk {
+    const struct collective *collective;
+    enum block_side side;
+    int rank;
+    size_t piece; /* where the walk is */
+    size_t skip;  /* elements of that piece that lie behind */
+    size_t left;  /* elements still to walk over */
+    size_t element_bytes;
+};
+
+struct block_walk block_walk_begin(const struct collective *collective, enum block_side side, int rank,
+                                   size_t from, size_t to);
+/* The next stretch, of at most `most` elements; elements 0 at the end. */
+struct block_run block_walk_next(struct block_walk *walk, size_t most);
+
+/* Between a stretch of a block and contiguous memory. */
+void block_copy_out(const struct collective *collective, enum block_side side, int rank, size_t from,
+                    size_t to, char *target);
+void block_copy_in(const struct collective *collective, enum block_side side, int rank, size_t from,
+                   size_t to, const char *source);
+
+/*
+ * Reduces elements [from, to): sources[r] points at element `from` of rank r's contribution, contiguous; the own one
+ * (sources[own]) is taken from the block own_block of the send buffer instead. The result goes to the same stretch
+ * of block 0 of the receive buffer.
+ */
+shoal_status block_reduce(const struct collective *collective, int own, int own_block, int n_ranks,
+                          const void **sources, size_t from, size_t to);
+
+#endif

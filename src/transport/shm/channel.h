@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A group's shared memory: docs/design/shm.md. What one rank writes is on cache lines of its own.
+ *
+ *   meeting     every collective, in order, has a slot of each rank: a fingerprint, perhaps data, and a flag that
+ *               says how many collectives the rank has entered. Slot s % SHM_SLOTS is used again once all ranks
+ *               have done with collective s.
+ *   staging     a second segment, made when first needed: two halves per rank that data goes through in rounds,
+ *               and two for partial results. The counters of rounds never start again, so that a half is free
+ *               when the peers' counters say so, whatever collective used it before.
+ */
+#ifndef SHM_CHANNEL_H
+#define SHM_CHANNEL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "transport/algorithm.h"
+#include "transport/flag.h"
+#include "transport/regions.h"
+#include "transport/transport.h"
+
+/* Two lines: processors fetch them in pairs. */
+#define SHM_LINE 128
+#define SHM_SLOTS 8
+/* A half of a rank's staging, and of its results. */
+#define SHM_HALF_BYTES ((size_t)128 * 1024)
+
+/* What ranks compare before data moves. No padding, so that it can be compared as bytes. */
+struct shm_fingerprint {
+    uint32_t sequence;
+    uint8_t kind;
+    uint8_t dtype;
+    uint8_t reduce;
+    uint8_t has_counts;
+    uint64_t count; /* elements over all pieces; window_gather: the label */
+    uint64_t hash;  /* of what does not fit: counts of pieces and ranks; window_gather: id and generation */
+    double factor;
+    int32_t root;
+    uint32_t n_pieces;
+};
+
+struct shm_slot {
+    /* Collectives that this rank has entered, when this slot was last written: flag.h. */
+    _Alignas(SHM_LINE) _Atomic uint32_t entered;
+    uint32_t algorithm; /* what the rank picked */
+    struct shm_fingerprint fingerprint;
+    /* On a line of its own: only `direct` reads it. */
+    _Alignas(64) struct region_place send;
+    struct region_place recv;
+    _Alignas(SHM_LINE) char data[ALGORITHM_SLOT_BYTES];
+};
+
+/* The counters of one rank, each on lines of its own. All only grow (flag.h). */
+struct shm_rank {
+    _Alignas(
+        SHM_LINE) _Atomic uint32_t done; /* collectives whose slots this rank has read for the last time */
+    _Alignas(
+        SHM_LINE) _Atomic uint32_t wrote; /* collectives, in direct and window: has written and read all */
+    _Alignas(SHM_LINE) _Atomic uint32_t filled;  /* rounds whose data lies in this rank's half */
+    _Alignas(SHM_LINE) _Atomic uint32_t reduced; /* rounds whose part this rank has reduced */
+    _Alignas(SHM_LINE) _Atomic uint32_t taken;   /* rounds of which this rank has read everything */
+    struct shm_slot slots[SHM_SLOTS];
+};
+
+enum shm_failure_state {
+    SHM_FINE = 0,
+    SHM_FAILING = 1, /* somebody writes the reason; if he dies at it, it stays like this */
+    SHM_FAILED = 2
+};
+
+struct shm_segment {
+    _Alignas(SHM_LINE) _Atomic uint32_t failure_state;
+    int32_t status;
+    char text[ERROR_TEXT_BYTES];
+    struct shm_rank ranks[];
+};
+
+/* What data goes through. halves: a rank's data; results: what it reduced. */
+struct shm_staging {
+    _Alignas(SHM_LINE) char halves[2][SHM_HALF_BYTES];
+    char results[2][SHM_HALF_BYTES];
+};
+
+struct shm_channel {
+    struct channel base;
+    int rank;
+    int n_ranks;
+    struct segment *segment;
+    struct shm_segment *shared; /* NULL with one rank */
+    struct segment *staging_segment;
+    struct shm_staging *staging; /* by rank; NULL until needed */
+    /* Collectives that this rank knows all peers to have done with; only grows. Touched under the lane's lock, or
+       while nothing else runs. */
+    uint32_t known_done;
+    /* Rounds gone by in staging; the same on all ranks. Touched by run only. */
+    uint32_t rounds;
+    const void **sources; /* n_ranks: of a reduction */
+    const char **peers;   /* n_ranks: memory of peers */
+    char **targets;       /* n_ranks: likewise, written */
+    /* The first failure seen here; written under the mutex, read once has_failed. */
+    pthread_mutex_t failure_lock;
+    _Atomic bool has_failed;
+    shoal_status status;
+    char text[ERROR_TEXT_BYTES];
+};
+
+static inline struct shm_rank *shm_peer(const struct shm_channel *channel, int rank)
+{
+    return &channel->shared->ranks[rank];
+}
+
+static inline struct shm_slot *shm_slot(const struct shm_channel *channel, int rank, uint32_t sequence)
+{
+    return &channel->shared->ranks[rank].slots[sequence % SHM_SLOTS];
+}
+
+/* The staging segment, made at first use. */
+shoal_status shm_open_staging(struct shm_channel *channel, int64_t deadline_ns);
+
+/* Keeps the first reason, here and for the peers. */
+void shm_fail(struct shm_channel *channel, shoal_status status, const char *text);
+shoal_status shm_failure(struct shm_channel *channel);
+
+/*
+ * Waits for a counter of a peer, until `until_ns`, noticing failures and deaths. Failures are described by the
+ * caller (shm_describe_wait).
+ */
+shoal_status shm_wait(struct shm_channel *channel, int peer, _Atomic uint32_t *flag, uint32_t target,
+                      int64_t until_ns);
+
+/* meet.c ----------------------------------------------------------------------------------------------- */
+
+/* Whether the slot of the next collective is free; no waiting. */
+bool shm_has_slot(struct shm_channel *channel, uint32_t sequence);
+shoal_status shm_wait_slot(struct shm_channel *channel, const struct collective *collective);
+
+/* Writes fingerprint and places into the slot; `enter` then shows it to the peers. */
+void shm_write_slot(struct shm_channel *channel, const struct collective *collective);
+void shm_enter(struct shm_channel *channel, uint32_t sequence);
+
+bool shm_have_all_entered(struct shm_channel *channel, uint32_t sequence);
+/* Until all have entered; on a timeout the text names those who have not. */
+shoal_status shm_wait_entered(struct shm_channel *channel, const struct collective *collective,
+                              int64_t until_ns);
+/* SHOAL_ERR_MISMATCH with both calls in full. All have entered. */
+shoal_status shm_compare(struct shm_channel *channel, const struct collective *collective);
+/* What all ranks can do: direct only if all picked it. */
+enum algorithm_id shm_settle(struct shm_channel *channel, const struct collective *collective);
+/* The peers may write over what this rank has read. */
+void shm_done(struct shm_channel *channel, uint32_t sequence);
+
+/* Symmetric places of the buffers that peers must reach; false when one is ordinary memory. */
+bool shm_find_places(struct shm_channel *channel, const struct collective *collective,
+                     struct region_place *send_out, struct region_place *recv_out);
+
+/* Ways to travel, each in a file of its name ------------------------------------------------------------ */
+
+void shm_oneshot_fill(struct shm_channel *channel, const struct collective *collective);
+shoal_status shm_oneshot_deliver(struct shm_channel *channel, const struct collective *collective);
+/* What one rank puts into its slot. */
+size_t shm_oneshot_bytes(const struct collective *collective, int n_ranks);
+
+shoal_status shm_staged_run(struct shm_channel *channel, struct collective *collective);
+shoal_status shm_direct_run(struct shm_channel *channel, struct collective *collective);
+shoal_status shm_window_run(struct shm_channel *channel, struct collective *collective);
+shoal_status shm_local_run(const struct collective *collective);
+
+/* Shared by them. */
+void shm_copy_own(const struct collective *collective, int rank);
+void shm_window_write(const struct collective *collective);
+/* `channel` is NULL in a group of one. */
+shoal_status shm_window_wait_released(const struct window_area *window, int member,
+                                      const struct collective *collective, struct shm_channel *channel);
+/* Until every peer has raised `wrote` for this collective. */
+shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective *collective);
+
+#endif

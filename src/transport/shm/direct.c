@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Symmetric memory: ranks read the peers' send buffers where they are, and all_reduce writes its share of the
+ * result into everybody's receive buffer.
+ *
+ * Memory order: a peer's send buffer is read after its `entered` was seen (acquire), set (release) after the
+ * application had written it. Every rank raises `wrote` (release) after its last read and write of peers' memory
+ * and returns after it has seen everybody's (acquire): only then may buffers be used again.
+ *
+ * In place is safe where the calls allow it: what a rank writes into a send buffer of its own (all_gather,
+ * reduce_scatter, gather, scatter) no peer reads, and slice r of an all_reduce is read and written by rank r only.
+ * all_to_all in place is not direct (shm_find_places).
+ */
+#include "base/fail_point.h"
+#include "base/try.h"
+#include "kernel/kernel.h"
+#include "transport/shm/blocks.h"
+#include "transport/shm/channel.h"
+
+/* What a rank reduces before it writes it out to the peers: stays in the nearest cache. */
+#define DIRECT_CHUNK_BYTES ((size_t)16 * 1024)
+
+static size_t single_bytes(const struct collective *collective, int n_blocks)
+{
+    return collective->pieces[0].count * shoal_dtype_bytes(collective->dtype) * (size_t)n_blocks;
+}
+
+bool shm_find_places(struct shm_channel *channel, const struct collective *collective,
+                     struct region_place *send_out, struct region_place *recv_out)
+{
+    *send_out = (struct region_place){0};
+    *recv_out = (struct region_place){0};
+    const struct collective_piece *piece = &collective->pieces[0];
+    if (collective->kind == COLLECTIVE_BARRIER || collective->kind == COLLECTIVE_WINDOW_GATHER ||
+        collective->n_pieces != 1 || collective->send_counts) {
+        return false;
+    }
+    struct regions *regions = channel->base.peers->regions;
+    size_t block = piece->count * shoal_dtype_bytes(collective->dtype);
+    bool is_root = channel->rank == collective->root;
+    switch (collective->kind) {
+    case COLLECTIVE_ALL_REDUCE:
+        *send_out = regions_find(regions, piece->send, block);
+        *recv_out = send_out->id ? regions_find(regions, piece->recv, block) : *recv_out;
+        return send_out->id && recv_out->id;
+    case COLLECTIVE_BROADCAST:
+        *send_out = is_root ? regions_find(regions, piece->recv, block) : *send_out;
+        return !is_root || send_out->id;
+    case COLLECTIVE_SCATTER:
+        *send_out =
+            is_root ? regions_find(regions, piece->send, block * (size_t)channel->n_ranks) : *send_out;
+        return !is_root || send_out->id;
+    case COLLECTIVE_REDUCE:
+    case COLLECTIVE_GATHER:
+        *send_out = is_root ? *send_out : regions_find(regions, piece->send, block);
+        return is_root || send_out->id;
+    case COLLECTIVE_ALL_GATHER:
+        *send_out = regions_find(regions, piece->send, block);
+        return send_out->id;
+    case COLLECTIVE_ALL_TO_ALL:
+    case COLLECTIVE_REDUCE_SCATTER:
+        if (collective->kind == COLLECTIVE_ALL_TO_ALL && piece->send == piece->recv) {
+            return false;
+        }
+        *send_out = regions_find(regions, piece->send, block * (size_t)channel->n_ranks);
+        return send_out->id;
+    case COLLECTIVE_BARRIER:
+    case COLLECTIVE_WINDOW_GATHER:
+    case COLLECTIVE_COUNT:
+        break;
+    }
+    return false;
+}
+
+/* A peer's buffer, mapped here. The peer says where it is, so the answer is checked. */
+static shoal_status find_peer_buffer(struct shm_channel *channel, const struct collective *collective,
+                                     int peer, bool is_send, size_t bytes, char **buffer_out)
+{
+    const struct shm_slot *slot = shm_slot(channel, peer, collective->sequence);
+    int world_rank = channel->base.peers->world_ranks[peer];
+    struct region_place place = is_send ? slot->send : slot->recv;
+    *buffer_out = regions_peer(channel->base.peers->regions, place, world_rank, bytes);
+    if (!*buffer_out && bytes > 0) {
+        return error_set(SHOAL_ERR_PEER, "%s: rank %d names symmetric memory that is not known here",
+                         collective_rows[collective->kind].name, world_rank);
+    }
+    return SHOAL_OK;
+}
+
+/* All peers' send buffers into channel->peers; the own one too, as it was given. */
+static shoal_status find_sends(struct shm_channel *channel, const struct collective *collective, size_t bytes)
+{
+    for (int i = 0; i < channel->n_ranks; i++) {
+        char *buffer = (char *)collective->pieces[0].send;
+        if (i != channel->rank) {
+            TRY(find_peer_buffer(channel, collective, i, /*is_send=*/true, bytes, &buffer));
+        }
+        channel->peers[i] = buffer;
+    }
+    return SHOAL_OK;
+}
+
+/* Rank r's share of `count` elements, in whole cache lines. */
+static size_t share_begin(size_t count, int n_ranks, int rank, size_t element_bytes)
+{
+    size_t line = element_bytes < 64 ? 64 / element_bytes : 1;
+    size_t n_lines = (count + line - 1) / line;
+    size_t begin = (n_lines * (size_t)rank / (size_t)n_ranks) * line;
+    return begin < count ? begin : count;
+}
+
+static shoal_status run_all_reduce(struct shm_channel *channel, const struct collective *collective)
+{
+    const struct collective_piece *piece = &collective->pieces[0];
+    size_t element_bytes = shoal_dtype_bytes(collective->dtype);
+    TRY(find_sends(channel, collective, piece->count * element_bytes));
+    for (int i = 0; i < channel->n_ranks; i++) {
+        channel->targets[i] = piece->recv;
+        if (i != channel->rank) {
+            TRY(find_peer_buffer(channel, collective, i, /*is_send=*/false, piece->count * element_bytes,
+                                 &channel->targets[i]));
+        }
+    }
+    size_t end = share_begin(piece->count, channel->n_ranks, channel->rank + 1, element_bytes);
+    size_t chunk = DIRECT_CHUNK_BYTES / element_bytes;
+    for (size_t at = share_begin(piece->count, channel->n_ranks, channel->rank, element_bytes); at < end;) {
+        size_t elements = end - at < chunk ? end - at : chunk;
+        size_t offset = at * element_bytes;
+        for (int i = 0; i < channel->n_ranks; i++) {
+            channel->sources[i] = channel->peers[i] + offset;
+        }
+        char *result = channel->targets[channel->rank] + offset;
+        TRY(kernel_reduce(collective->reduce, collective->dtype, result, channel->sources,
+                          (size_t)channel->n_ranks, elements, collective->factor));
+        for (int i = 1; i < channel->n_ranks; i++) {
+            int peer = (channel->rank + i) % channel->n_ranks;
+            kernel_copy(channel->targets[peer] + offset, result, elements * element_bytes);
+        }
+        at += elements;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status reduce_block(struct shm_channel *channel, const struct collective *collective,
+                                 size_t offset_bytes)
+{
+    const struct collective_piece *piece = &collective->pieces[0];
+    for (int i = 0; i < channel->n_ranks; i++) {
+        channel->sources[i] = channel->peers[i] + offset_bytes;
+    }
+    return kernel_reduce(collective->reduce, collective->dtype, piece->recv, channel->sources,
+                         (size_t)channel->n_ranks, piece->count, collective->factor);
+}
+
+/* Blocks of peers into this rank's receive buffer, starting with the next rank so that not all read the same. */
+static void take_blocks(struct shm_channel *channel, const struct collective *collective, size_t from_bytes)
+{
+    const struct collective_piece *piece = &collective->pieces[0];
+    size_t block = single_bytes(collective, 1);
+    for (int i = 0; i < channel->n_ranks; i++) {
+        int peer = (channel->rank + i) % channel->n_ranks;
+        char *target = (char *)piece->recv + (size_t)peer * block;
+        if (channel->peers[peer] + from_bytes != target) {
+            kernel_copy(target, channel->peers[peer] + from_bytes, block);
+        }
+    }
+}
+
+static shoal_status run_from_root(struct shm_channel *channel, const struct collective *collective)
+{
+    const struct collective_piece *piece = &collective->pieces[0];
+    if (channel->rank == collective->root) {
+        if (collective->kind == COLLECTIVE_SCATTER) {
+            shm_copy_own(collective, channel->rank);
+        }
+        return SHOAL_OK;
+    }
+    bool is_scatter = collective->kind == COLLECTIVE_SCATTER;
+    size_t block = single_bytes(collective, 1);
+    char *buffer;
+    TRY(find_peer_buffer(channel, collective, collective->root, /*is_send=*/true,
+                         single_bytes(collective, is_scatter ? channel->n_ranks : 1), &buffer));
+    kernel_copy(piece->recv, buffer + (is_scatter ? (size_t)channel->rank * block : 0), block);
+    return SHOAL_OK;
+}
+
+static shoal_status move_data(struct shm_channel *channel, const struct collective *collective)
+{
+    size_t block = single_bytes(collective, 1);
+    size_t own = (size_t)channel->rank * block;
+    bool is_root = channel->rank == collective->root;
+    switch (collective->kind) {
+    case COLLECTIVE_ALL_REDUCE:
+        return run_all_reduce(channel, collective);
+    case COLLECTIVE_REDUCE_SCATTER:
+        TRY(find_sends(channel, collective, single_bytes(collective, channel->n_ranks)));
+        return reduce_block(channel, collective, own);
+    case COLLECTIVE_ALL_TO_ALL:
+        TRY(find_sends(channel, collective, single_bytes(collective, channel->n_ranks)));
+        take_blocks(channel, collective, own);
+        return SHOAL_OK;
+    case COLLECTIVE_ALL_GATHER:
+        TRY(find_sends(channel, collective, block));
+        take_blocks(channel, collective, 0);
+        return SHOAL_OK;
+    case COLLECTIVE_REDUCE:
+        if (is_root) {
+            TRY(find_sends(channel, collective, block));
+            return reduce_block(channel, collective, 0);
+        }
+        return SHOAL_OK;
+    case COLLECTIVE_GATHER:
+        if (is_root) {
+            TRY(find_sends(channel, collective, block));
+            take_blocks(channel, collective, 0);
+        }
+        return SHOAL_OK;
+    case COLLECTIVE_BROADCAST:
+    case COLLECTIVE_SCATTER:
+        return run_from_root(channel, collective);
+    case COLLECTIVE_BARRIER:
+    case COLLECTIVE_WINDOW_GATHER:
+    case COLLECTIVE_COUNT:
+        break;
+    }
+    return error_set(SHOAL_ERR_INTERNAL, "%s is never direct", collective_rows[collective->kind].name);
+}
+
+shoal_status shm_direct_run(struct shm_channel *channel, struct collective *collective)
+{
+    FAIL_POINT("shm direct");
+    TRY(move_data(channel, collective));
+    flag_set(&shm_peer(channel, channel->rank)->wrote, collective->sequence + 1);
+    FAIL_POINT("shm direct wrote");
+    TRY(shm_wait_wrote(channel, collective));
+    shm_done(channel, collective->sequence);
+    return SHOAL_OK;
+}

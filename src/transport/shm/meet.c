@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How ranks meet in a collective: each writes what it was called with into its slot and enters; whoever sees all
+ * slots of a sequence entered compares them with its own call.
+ *
+ * Memory order: a rank writes its slot before flag_set(entered) (release); readers have seen the flag with
+ * acquire. A slot is written again for collective s + SHM_SLOTS only after every peer's `done` was seen (acquire)
+ * at s + 1, which the peer set (release) after its last read of the slots of s.
+ */
+#include "transport/shm/channel.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/try.h"
+#include "transport/shm/blocks.h"
+
+_Static_assert(sizeof(struct shm_fingerprint) == 40, "compared as bytes: no padding");
+_Static_assert(offsetof(struct shm_slot, fingerprint) + sizeof(struct shm_fingerprint) <= 64,
+               "flag and fingerprint arrive in one cache line");
+
+/* Slots ------------------------------------------------------------------------------------------------ */
+
+bool shm_has_slot(struct shm_channel *channel, uint32_t sequence)
+{
+    uint32_t needed = sequence + 1 - SHM_SLOTS;
+    if (flag_is_past(channel->known_done, needed & FLAG_MASK)) {
+        return true;
+    }
+    uint32_t least = sequence & FLAG_MASK;
+    for (int i = 0; i < channel->n_ranks; i++) {
+        uint32_t done = flag_get(&shm_peer(channel, i)->done);
+        if (i != channel->rank && !flag_is_past(done, least)) {
+            least = done;
+        }
+    }
+    channel->known_done = least;
+    return flag_is_past(least, needed & FLAG_MASK);
+}
+
+shoal_status shm_wait_slot(struct shm_channel *channel, const struct collective *collective)
+{
+    uint32_t needed = (collective->sequence + 1 - SHM_SLOTS) & FLAG_MASK;
+    if (shm_has_slot(channel, collective->sequence)) {
+        return SHOAL_OK;
+    }
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i == channel->rank) {
+            continue;
+        }
+        shoal_status status =
+            shm_wait(channel, i, &shm_peer(channel, i)->done, needed, collective->deadline_ns);
+        if (status == SHOAL_ERR_TIMEOUT) {
+            char call[128];
+            return error_set(status, "%s: rank %d has not finished a collective started %d calls before",
+                             collective_describe(collective, call, sizeof call),
+                             channel->base.peers->world_ranks[i], SHM_SLOTS);
+        }
+        TRY(status);
+    }
+    channel->known_done = needed;
+    return SHOAL_OK;
+}
+
+void shm_done(struct shm_channel *channel, uint32_t sequence)
+{
+    flag_set(&shm_peer(channel, channel->rank)->done, sequence + 1);
+}
+
+/* Fingerprints ----------------------------------------------------------------------------------------- */
+
+/* FNV-1a over words; detects differences, no more is asked of it. */
+static uint64_t hash_word(uint64_t hash, uint64_t word)
+{
+    for (int i = 0; i < 8; i++) {
+        hash = (hash ^ ((word >> (8 * i)) & 0xff)) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+static uint64_t hash_calls(const struct collective *collective, int n_ranks)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
+        return hash_word(hash_word(hash, collective->window->id), collective->generation);
+    }
+    /* all_to_all_v differs between ranks; its counts are compared one by one where they meet. */
+    if (collective->send_counts && collective->kind != COLLECTIVE_ALL_TO_ALL) {
+        for (int i = 0; i < n_ranks; i++) {
+            hash = hash_word(hash, collective->send_counts[i]);
+        }
+        return hash;
+    }
+    if (collective->n_pieces > 1) {
+        for (size_t i = 0; i < collective->n_pieces; i++) {
+            hash = hash_word(hash, collective->pieces[i].count);
+        }
+        return hash;
+    }
+    return 0;
+}
+
+static struct shm_fingerprint take_fingerprint(const struct collective *collective, int n_ranks)
+{
+    struct shm_fingerprint fingerprint = {
+        .sequence = collective->sequence,
+        .kind = (uint8_t)collective->kind,
+        .dtype = (uint8_t)collective->dtype,
+        .reduce = (uint8_t)collective->reduce,
+        .has_counts = collective->send_counts != NULL,
+        .hash = hash_calls(collective, n_ranks),
+        .factor = collective->factor,
+        .root = collective->root,
+        .n_pieces = (uint32_t)collective->n_pieces,
+    };
+    if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
+        fingerprint.count = collective->label;
+    } else if (!collective->send_counts) {
+        fingerprint.count = block_elements(collective, BLOCK_SEND, 0);
+    }
+    return fingerprint;
+}
+
+/* The counts of an all_to_all_v differ between ranks, so they lie in the slot. */
+static void write_counts(uint64_t *target, const size_t *counts, int n_ranks)
+{
+    for (int i = 0; i < n_ranks; i++) {
+        target[i] = counts[i];
+    }
+}
+
+void shm_write_slot(struct shm_channel *channel, const struct collective *collective)
+{
+    struct shm_slot *slot = shm_slot(channel, channel->rank, collective->sequence);
+    slot->algorithm = (uint32_t)collective->algorithm;
+    slot->fingerprint = take_fingerprint(collective, channel->n_ranks);
+    if (collective->send_counts && collective->kind == COLLECTIVE_ALL_TO_ALL) {
+        write_counts((uint64_t *)(void *)slot->data, collective->send_counts, channel->n_ranks);
+    }
+    if (collective->algorithm == ALGORITHM_DIRECT) {
+        (void)shm_find_places(channel, collective, &slot->send, &slot->recv);
+    }
+}
+
+void shm_enter(struct shm_channel *channel, uint32_t sequence)
+{
+    flag_set(&shm_slot(channel, channel->rank, sequence)->entered, sequence + 1);
+}
+
+/* Arriving --------------------------------------------------------------------------------------------- */
+
+static bool has_entered(struct shm_channel *channel, int rank, uint32_t sequence)
+{
+    return flag_has_reached(&shm_slot(channel, rank, sequence)->entered, (sequence + 1) & FLAG_MASK);
+}
+
+bool shm_have_all_entered(struct shm_channel *channel, uint32_t sequence)
+{
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i != channel->rank && !has_entered(channel, i, sequence)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static shoal_status fail_missing(struct shm_channel *channel, const struct collective *collective)
+{
+    char missing[160];
+    size_t at = 0;
+    int n_missing = 0;
+    missing[0] = '\0';
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i == channel->rank || has_entered(channel, i, collective->sequence)) {
+            continue;
+        }
+        n_missing++;
+        if (at + 16 < sizeof missing) {
+            at += (size_t)snprintf(missing + at, sizeof missing - at, "%s %d", n_missing > 1 ? "," : "",
+                                   channel->base.peers->world_ranks[i]);
+        }
+    }
+    char call[128];
+    return error_set(SHOAL_ERR_TIMEOUT, "%s on group %s: the deadline passed and rank%s%s did not call it",
+                     collective_describe(collective, call, sizeof call), channel->base.peers->key,
+                     n_missing > 1 ? "s" : "", missing);
+}
+
+shoal_status shm_wait_entered(struct shm_channel *channel, const struct collective *collective,
+                              int64_t until_ns)
+{
+    uint32_t target = (collective->sequence + 1) & FLAG_MASK;
+    for (int i = 1; i < channel->n_ranks; i++) {
+        int peer = (channel->rank + i) % channel->n_ranks;
+        _Atomic uint32_t *entered = &shm_slot(channel, peer, collective->sequence)->entered;
+        shoal_status status = shm_wait(channel, peer, entered, target, until_ns);
+        if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= until_ns &&
+            !has_entered(channel, peer, collective->sequence)) {
+            return fail_missing(channel, collective);
+        }
+        TRY(status);
+    }
+    return SHOAL_OK;
+}
+
+/* Comparing -------------------------------------------------------------------------------------------- */
+
+/* What a fingerprint says, whatever is in it: a peer wrote it. */
+static void describe_fingerprint(const struct shm_fingerprint *fingerprint, char *text, size_t text_bytes)
+{
+    if (fingerprint->kind >= COLLECTIVE_COUNT) {
+        (void)snprintf(text, text_bytes, "kind %d", fingerprint->kind);
+        return;
+    }
+    const struct collective_row *row = &collective_rows[fingerprint->kind];
+    char reduce[48] = "";
+    char root[24] = "";
+    char pieces[32] = "";
+    char count[48] = "";
+    if (row->reduces) {
+        (void)snprintf(reduce, sizeof reduce, " %s", shoal_reduce_name((shoal_reduce)fingerprint->reduce));
+    }
+    if (row->reduces && fingerprint->reduce == SHOAL_PREMUL_SUM) {
+        (void)snprintf(reduce, sizeof reduce, " premul_sum factor %g", fingerprint->factor);
+    }
+    if (row->has_root) {
+        (void)snprintf(root, sizeof root, " root %" PRId32, fingerprint->root);
+    }
+    if (fingerprint->n_pieces > 1) {
+        (void)snprintf(pieces, sizeof pieces, " in %" PRIu32 " parts", fingerprint->n_pieces);
+    }
+    if (fingerprint->kind == COLLECTIVE_WINDOW_GATHER) {
+        (void)snprintf(count, sizeof count, " label %" PRIu64, fingerprint->count);
+    } else if (fingerprint->has_counts) {
+        (void)snprintf(count, sizeof count, " counts (hash %08" PRIx32 ")", (uint32_t)fingerprint->hash);
+    } else if (fingerprint->kind != COLLECTIVE_BARRIER) {
+        (void)snprintf(count, sizeof count, " count %" PRIu64, fingerprint->count);
+    }
+    bool has_dtype = fingerprint->kind != COLLECTIVE_BARRIER && fingerprint->kind != COLLECTIVE_WINDOW_GATHER;
+    (void)snprintf(text, text_bytes, "%s%s%s%s%s%s%s%s #%" PRIu32, row->name,
+                   fingerprint->has_counts ? "_v" : "", has_dtype ? " " : "",
+                   has_dtype ? shoal_dtype_name((shoal_dtype)fingerprint->dtype) : "", reduce, count, pieces,
+                   root, fingerprint->sequence);
+}
+
+static shoal_status fail_mismatch(struct shm_channel *channel, int peer, const struct shm_fingerprint *theirs,
+                                  const struct shm_fingerprint *ours)
+{
+    char their_call[160];
+    char our_call[160];
+    describe_fingerprint(theirs, their_call, sizeof their_call);
+    describe_fingerprint(ours, our_call, sizeof our_call);
+    const int *world_ranks = channel->base.peers->world_ranks;
+    const char *hint = strcmp(their_call, our_call) == 0 ? " (their parts or counts differ)" : "";
+    /* The lower rank first, so that all ranks say the same. */
+    if (peer < channel->rank) {
+        return error_set(SHOAL_ERR_MISMATCH, "rank %d called %s, rank %d called %s%s", world_ranks[peer],
+                         their_call, world_ranks[channel->rank], our_call, hint);
+    }
+    return error_set(SHOAL_ERR_MISMATCH, "rank %d called %s, rank %d called %s%s", world_ranks[channel->rank],
+                     our_call, world_ranks[peer], their_call, hint);
+}
+
+static shoal_status compare_algorithms(struct shm_channel *channel, int peer, uint32_t theirs, uint32_t ours)
+{
+    bool is_large = theirs == ALGORITHM_DIRECT || theirs == ALGORITHM_STAGED;
+    bool are_we_large = ours == ALGORITHM_DIRECT || ours == ALGORITHM_STAGED;
+    if (theirs == ours || (is_large && are_we_large)) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_MISMATCH, "rank %d uses algorithm %s, rank %d %s: SHOAL_ALGO differs",
+                     channel->base.peers->world_ranks[channel->rank], algorithm_rows[ours].name,
+                     channel->base.peers->world_ranks[peer],
+                     theirs < ALGORITHM_COUNT ? algorithm_rows[theirs].name : "?");
+}
+
+shoal_status shm_compare(struct shm_channel *channel, const struct collective *collective)
+{
+    const struct shm_slot *own = shm_slot(channel, channel->rank, collective->sequence);
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i == channel->rank) {
+            continue;
+        }
+        const struct shm_slot *slot = shm_slot(channel, i, collective->sequence);
+        if (memcmp(&slot->fingerprint, &own->fingerprint, sizeof slot->fingerprint) != 0) {
+            return fail_mismatch(channel, i, &slot->fingerprint, &own->fingerprint);
+        }
+        TRY(compare_algorithms(channel, i, slot->algorithm, own->algorithm));
+    }
+    return SHOAL_OK;
+}
+
+enum algorithm_id shm_settle(struct shm_channel *channel, const struct collective *collective)
+{
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (shm_slot(channel, i, collective->sequence)->algorithm != ALGORITHM_DIRECT) {
+            return ALGORITHM_STAGED;
+        }
+    }
+    return ALGORITHM_DIRECT;
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Small collectives: each rank writes what the others need into its slot before it enters; whoever has seen all
+ * slots takes its part and needs nobody any more. That is why such a collective can be left unfinished until
+ * somebody wants the result.
+ *
+ * A slot holds the send buffer's blocks one after the other, except what nobody else reads: the block of the rank
+ * itself, and the buffers of ranks that give nothing.
+ */
+#include "base/try.h"
+#include "kernel/kernel.h"
+#include "transport/shm/blocks.h"
+#include "transport/shm/channel.h"
+
+static bool gives_nothing(const struct collective *collective, int rank)
+{
+    switch (collective->kind) {
+    case COLLECTIVE_BROADCAST:
+    case COLLECTIVE_SCATTER:
+        return rank != collective->root;
+    case COLLECTIVE_REDUCE:
+    case COLLECTIVE_GATHER:
+        return rank == collective->root;
+    case COLLECTIVE_BARRIER:
+    case COLLECTIVE_WINDOW_GATHER:
+        return true;
+    case COLLECTIVE_ALL_REDUCE:
+    case COLLECTIVE_ALL_GATHER:
+    case COLLECTIVE_REDUCE_SCATTER:
+    case COLLECTIVE_ALL_TO_ALL:
+    case COLLECTIVE_COUNT:
+        break;
+    }
+    return false;
+}
+
+static bool has_send_blocks(const struct collective *collective)
+{
+    return collective->kind == COLLECTIVE_REDUCE_SCATTER || collective->kind == COLLECTIVE_ALL_TO_ALL ||
+           collective->kind == COLLECTIVE_SCATTER;
+}
+
+/* a * b, or SIZE_MAX where it would not fit a slot anyway. */
+static size_t multiply(size_t a, size_t b)
+{
+    return a > 0 && b > ALGORITHM_SLOT_BYTES * 4096 / a ? SIZE_MAX : a * b;
+}
+
+size_t shm_oneshot_bytes(const struct collective *collective, int n_ranks)
+{
+    if (collective->kind == COLLECTIVE_BARRIER) {
+        return 0;
+    }
+    if (collective->kind == COLLECTIVE_WINDOW_GATHER ||
+        (collective->send_counts && collective->kind == COLLECTIVE_ALL_TO_ALL)) {
+        return SIZE_MAX;
+    }
+    size_t elements;
+    if (collective->send_counts) {
+        size_t sum = 0;
+        size_t largest = 0;
+        for (int i = 0; i < n_ranks; i++) {
+            size_t count = collective->send_counts[i];
+            sum += count;
+            largest = count > largest ? count : largest;
+        }
+        elements = has_send_blocks(collective) ? sum : largest;
+    } else {
+        elements = block_elements(collective, BLOCK_SEND, 0);
+        elements = multiply(elements, has_send_blocks(collective) ? (size_t)n_ranks : 1);
+    }
+    return multiply(elements, shoal_dtype_bytes(collective->dtype));
+}
+
+/* A broadcast has one buffer, which may be given as either. */
+static enum block_side send_side(const struct collective *collective)
+{
+    return collective->kind == COLLECTIVE_BROADCAST ? BLOCK_RECV : BLOCK_SEND;
+}
+
+void shm_oneshot_fill(struct shm_channel *channel, const struct collective *collective)
+{
+    if (gives_nothing(collective, channel->rank)) {
+        return;
+    }
+    char *data = shm_slot(channel, channel->rank, collective->sequence)->data;
+    size_t element_bytes = shoal_dtype_bytes(collective->dtype);
+    if (!has_send_blocks(collective)) {
+        size_t elements = block_elements(collective, BLOCK_SEND, channel->rank);
+        block_copy_out(collective, send_side(collective), channel->rank, 0, elements, data);
+        return;
+    }
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i != channel->rank) {
+            size_t offset = block_offset(collective, BLOCK_SEND, i);
+            block_copy_out(collective, BLOCK_SEND, i, 0, block_elements(collective, BLOCK_SEND, i),
+                           data + offset * element_bytes);
+        }
+    }
+}
+
+/* The memory of a peer's slot that holds the block for this rank. */
+static const char *find_block(struct shm_channel *channel, const struct collective *collective, int peer)
+{
+    const char *data = shm_slot(channel, peer, collective->sequence)->data;
+    if (!has_send_blocks(collective)) {
+        return data;
+    }
+    return data + block_offset(collective, BLOCK_SEND, channel->rank) * shoal_dtype_bytes(collective->dtype);
+}
+
+/* The own block, where it does not lie in place already. */
+void shm_copy_own(const struct collective *collective, int rank)
+{
+    struct block_walk from =
+        block_walk_begin(collective, BLOCK_SEND, rank, 0, block_elements(collective, BLOCK_SEND, rank));
+    struct block_walk to =
+        block_walk_begin(collective, BLOCK_RECV, rank, 0, block_elements(collective, BLOCK_RECV, rank));
+    struct block_run run;
+    while ((run = block_walk_next(&from, SIZE_MAX)).elements > 0) {
+        struct block_run target = block_walk_next(&to, run.elements);
+        if (target.data != run.data) {
+            kernel_copy(target.data, run.data, run.elements * from.element_bytes);
+        }
+    }
+}
+
+static shoal_status deliver_reduction(struct shm_channel *channel, const struct collective *collective)
+{
+    for (int i = 0; i < channel->n_ranks; i++) {
+        channel->sources[i] = find_block(channel, collective, i);
+    }
+    return block_reduce(collective, channel->rank, channel->rank, channel->n_ranks, channel->sources, 0,
+                        block_elements(collective, BLOCK_RECV, channel->rank));
+}
+
+/* Takes the block that a peer has for this rank. */
+static void take_block(struct shm_channel *channel, const struct collective *collective, int peer)
+{
+    block_copy_in(collective, BLOCK_RECV, peer, 0, block_elements(collective, BLOCK_RECV, peer),
+                  find_block(channel, collective, peer));
+}
+
+static void deliver_blocks(struct shm_channel *channel, const struct collective *collective)
+{
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i == channel->rank) {
+            shm_copy_own(collective, i);
+        } else {
+            take_block(channel, collective, i);
+        }
+    }
+}
+
+shoal_status shm_oneshot_deliver(struct shm_channel *channel, const struct collective *collective)
+{
+    bool is_root = channel->rank == collective->root;
+    switch (collective->kind) {
+    case COLLECTIVE_ALL_REDUCE:
+    case COLLECTIVE_REDUCE_SCATTER:
+        return deliver_reduction(channel, collective);
+    case COLLECTIVE_REDUCE:
+        return is_root ? deliver_reduction(channel, collective) : SHOAL_OK;
+    case COLLECTIVE_ALL_GATHER:
+    case COLLECTIVE_ALL_TO_ALL:
+        deliver_blocks(channel, collective);
+        return SHOAL_OK;
+    case COLLECTIVE_GATHER:
+        if (is_root) {
+            deliver_blocks(channel, collective);
+        }
+        return SHOAL_OK;
+    case COLLECTIVE_BROADCAST:
+        if (!is_root) {
+            take_block(channel, collective, collective->root);
+        }
+        return SHOAL_OK;
+    case COLLECTIVE_SCATTER:
+        if (is_root) {
+            shm_copy_own(collective, channel->rank);
+        } else {
+            take_block(channel, collective, collective->root);
+        }
+        return SHOAL_OK;
+    case COLLECTIVE_BARRIER:
+    case COLLECTIVE_WINDOW_GATHER:
+    case COLLECTIVE_COUNT:
+        break;
+    }
+    return SHOAL_OK;
+}

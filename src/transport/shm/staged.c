@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Ordinary memory of any size, through the staging halves in rounds. In a round every rank fills a half with what
+ * the others need of it, and takes what it needs of theirs; the next half is filled before that, so that peers do
+ * not wait for each other's copies. Rounds are counted over the life of the channel, g = 0, 1, ...:
+ *
+ *   filled > g     the half g % 2 of that rank holds its data of round g
+ *   reduced > g    the rank has read all halves of round g (all_reduce: and its result lies in its results)
+ *   taken > g      the rank has read all results of round g
+ *
+ *   A rank fills a half in round g after all peers have reduced >= g - 1, that is, have read round g - 2.
+ *   It writes results in round g after all peers have taken >= g - 1.
+ *
+ * Memory order: each counter is raised (release) after the accesses it speaks of, and seen (acquire) before the
+ * accesses it allows. All ranks make the same number of rounds in a collective, so the counters never part.
+ *
+ * In place is safe: elements of a round are read out of the send buffer before any result of that round, or of a
+ * later one, is written; rounds touch different elements.
+ */
+#include "base/clock.h"
+#include "base/fail_point.h"
+#include "base/try.h"
+#include "kernel/kernel.h"
+#include "transport/shm/blocks.h"
+#include "transport/shm/channel.h"
+
+/* One collective on its way through the rounds. */
+struct journey {
+    struct shm_channel *channel;
+    const struct collective *collective;
+    size_t element_bytes;
+    size_t chunk; /* elements of a block that one round moves */
+    size_t n_rounds;
+    uint32_t first;  /* global number of round 0 */
+    bool has_blocks; /* a half has a part for each peer */
+};
+
+typedef void fill_function(const struct journey *journey, size_t round);
+typedef shoal_status take_function(const struct journey *journey, size_t round);
+
+struct stretch {
+    size_t from;
+    size_t to;
+};
+
+/* The elements of a block of so many that a round moves. */
+static struct stretch find_stretch(const struct journey *journey, size_t round, size_t block)
+{
+    size_t from = round * journey->chunk;
+    size_t to = from + journey->chunk;
+    return (struct stretch){.from = from < block ? from : block, .to = to < block ? to : block};
+}
+
+static uint32_t global_round(const struct journey *journey, size_t round)
+{
+    return journey->first + (uint32_t)round;
+}
+
+/* A rank's half of a round; with a part per peer, the part for `receiver`. */
+static char *find_half(const struct journey *journey, int rank, size_t round, int receiver)
+{
+    char *half = journey->channel->staging[rank].halves[global_round(journey, round) & 1];
+    size_t part = journey->has_blocks ? (size_t)receiver : 0;
+    return half + part * journey->chunk * journey->element_bytes;
+}
+
+static shoal_status wait_round(const struct journey *journey, int peer, _Atomic uint32_t *counter,
+                               uint32_t target)
+{
+    struct shm_channel *channel = journey->channel;
+    int64_t deadline_ns = journey->collective->deadline_ns;
+    shoal_status status = shm_wait(channel, peer, counter, target & FLAG_MASK, deadline_ns);
+    if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= deadline_ns) {
+        char call[128];
+        return error_set(status, "%s: the deadline passed and rank %d has not done its part",
+                         collective_describe(journey->collective, call, sizeof call),
+                         channel->base.peers->world_ranks[peer]);
+    }
+    return status;
+}
+
+/* Until all peers have read what this rank's half held before. */
+static shoal_status wait_half_free(const struct journey *journey, size_t round)
+{
+    struct shm_channel *channel = journey->channel;
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i != channel->rank) {
+            TRY(wait_round(journey, i, &shm_peer(channel, i)->reduced, global_round(journey, round) - 1));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status wait_filled(const struct journey *journey, int peer, size_t round)
+{
+    return wait_round(journey, peer, &shm_peer(journey->channel, peer)->filled,
+                      global_round(journey, round) + 1);
+}
+
+static shoal_status fill_round(const struct journey *journey, size_t round, fill_function *fill)
+{
+    TRY(wait_half_free(journey, round));
+    FAIL_POINT("shm staged fill");
+    fill(journey, round);
+    flag_set(&shm_peer(journey->channel, journey->channel->rank)->filled, global_round(journey, round) + 1);
+    return SHOAL_OK;
+}
+
+static shoal_status travel(struct journey *journey, fill_function *fill, take_function *take)
+{
+    struct shm_rank *own = shm_peer(journey->channel, journey->channel->rank);
+    if (journey->n_rounds > 0) {
+        TRY(fill_round(journey, 0, fill));
+    }
+    for (size_t round = 0; round < journey->n_rounds; round++) {
+        if (round + 1 < journey->n_rounds) {
+            TRY(fill_round(journey, round + 1, fill));
+        }
+        FAIL_POINT("shm staged take");
+        TRY(take(journey, round));
+        flag_set(&own->reduced, global_round(journey, round) + 1);
+        flag_set(&own->taken, global_round(journey, round) + 1);
+    }
+    journey->channel->rounds += (uint32_t)journey->n_rounds;
+    return SHOAL_OK;
+}
+
+/* One block that all takers read ------------------------------------------------------------------------- */
+
+static void fill_own_block(const struct journey *journey, size_t round)
+{
+    const struct collective *collective = journey->collective;
+    int rank = journey->channel->rank;
+    struct stretch stretch = find_stretch(journey, round, block_elements(collective, BLOCK_SEND, rank));
+    enum block_side side = collective->kind == COLLECTIVE_BROADCAST ? BLOCK_RECV : BLOCK_SEND;
+    block_copy_out(collective, side, rank, stretch.from, stretch.to,
+                   find_half(journey, rank, round, /*receiver=*/0));
+}
+
+static void fill_nothing(const struct journey *journey, size_t round)
+{
+}
+
+/* Takes from a peer what is for this rank. */
+static shoal_status take_from(const struct journey *journey, int peer, size_t round)
+{
+    const struct collective *collective = journey->collective;
+    struct stretch stretch = find_stretch(journey, round, block_elements(collective, BLOCK_RECV, peer));
+    TRY(wait_filled(journey, peer, round));
+    block_copy_in(collective, BLOCK_RECV, peer, stretch.from, stretch.to,
+                  find_half(journey, peer, round, journey->channel->rank));
+    return SHOAL_OK;
+}
+
+static shoal_status take_from_all(const struct journey *journey, size_t round)
+{
+    struct shm_channel *channel = journey->channel;
+    for (int i = 1; i < channel->n_ranks; i++) {
+        TRY(take_from(journey, (channel->rank + i) % channel->n_ranks, round));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status take_from_root(const struct journey *journey, size_t round)
+{
+    return take_from(journey, journey->collective->root, round);
+}
+
+static shoal_status take_nothing(const struct journey *journey, size_t round)
+{
+    return SHOAL_OK;
+}
+
+/* Reduces a stretch of the own block out of everybody's half. */
+static shoal_status take_reduction(const struct journey *journey, size_t round)
+{
+    struct shm_channel *channel = journey->channel;
+    const struct collective *collective = journey->collective;
+    struct stretch stretch =
+        find_stretch(journey, round, block_elements(collective, BLOCK_RECV, channel->rank));
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i != channel->rank) {
+            TRY(wait_filled(journey, i, round));
+        }
+        channel->sources[i] = find_half(journey, i, round, channel->rank);
+    }
+    return block_reduce(collective, channel->rank, channel->rank, channel->n_ranks, channel->sources,
+                        stretch.from, stretch.to);
+}
+
+/* A block for each ---------------------------------------------------------------------------------------- */
+
+static void fill_blocks(const struct journey *journey, size_t round)
+{
+    const struct collective *collective = journey->collective;
+    int rank = journey->channel->rank;
+    for (int i = 0; i < journey->channel->n_ranks; i++) {
+        if (i != rank) {
+            struct stretch stretch = find_stretch(journey, round, block_elements(collective, BLOCK_SEND, i));
+            block_copy_out(collective, BLOCK_SEND, i, stretch.from, stretch.to,
+                           find_half(journey, rank, round, i));
+        }
+    }
+}
+
+/* All-reduce: everybody reduces a share of each round ------------------------------------------------------ */
+
+/* Rank's share of a stretch, in whole cache lines of the half. */
+static struct stretch find_share(const struct journey *journey, struct stretch whole, int rank)
+{
+    size_t line = journey->element_bytes < 64 ? 64 / journey->element_bytes : 1;
+    size_t count = whole.to - whole.from;
+    size_t n_lines = (count + line - 1) / line;
+    size_t n_ranks = (size_t)journey->channel->n_ranks;
+    size_t from = n_lines * (size_t)rank / n_ranks * line;
+    size_t to = n_lines * (size_t)(rank + 1) / n_ranks * line;
+    return (struct stretch){.from = whole.from + (from < count ? from : count),
+                            .to = whole.from + (to < count ? to : count)};
+}
+
+static void fill_shares(const struct journey *journey, size_t round)
+{
+    const struct collective *collective = journey->collective;
+    int rank = journey->channel->rank;
+    struct stretch whole = find_stretch(journey, round, block_elements(collective, BLOCK_SEND, rank));
+    struct stretch own = find_share(journey, whole, rank);
+    char *half = find_half(journey, rank, round, 0);
+    block_copy_out(collective, BLOCK_SEND, rank, whole.from, own.from, half);
+    block_copy_out(collective, BLOCK_SEND, rank, own.to, whole.to,
+                   half + (own.to - whole.from) * journey->element_bytes);
+}
+
+/* The own share, reduced into the receive buffer and from there into the results. */
+static shoal_status reduce_share(const struct journey *journey, size_t round, struct stretch whole)
+{
+    struct shm_channel *channel = journey->channel;
+    const struct collective *collective = journey->collective;
+    struct stretch own = find_share(journey, whole, channel->rank);
+    uint32_t global = global_round(journey, round);
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i != channel->rank) {
+            TRY(wait_filled(journey, i, round));
+        }
+        channel->sources[i] =
+            find_half(journey, i, round, 0) + (own.from - whole.from) * journey->element_bytes;
+    }
+    TRY(block_reduce(collective, channel->rank, channel->rank, channel->n_ranks, channel->sources, own.from,
+                     own.to));
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i != channel->rank) {
+            TRY(wait_round(journey, i, &shm_peer(channel, i)->taken, global - 1));
+        }
+    }
+    block_copy_out(collective, BLOCK_RECV, channel->rank, own.from, own.to,
+                   channel->staging[channel->rank].results[global & 1]);
+    flag_set(&shm_peer(channel, channel->rank)->reduced, global + 1);
+    return SHOAL_OK;
+}
+
+static shoal_status take_shares(const struct journey *journey, size_t round)
+{
+    struct shm_channel *channel = journey->channel;
+    const struct collective *collective = journey->collective;
+    struct stretch whole =
+        find_stretch(journey, round, block_elements(collective, BLOCK_RECV, channel->rank));
+    uint32_t global = global_round(journey, round);
+    TRY(reduce_share(journey, round, whole));
+    FAIL_POINT("shm staged reduced");
+    for (int i = 1; i < channel->n_ranks; i++) {
+        int peer = (channel->rank + i) % channel->n_ranks;
+        struct stretch theirs = find_share(journey, whole, peer);
+        TRY(wait_round(journey, peer, &shm_peer(channel, peer)->reduced, global + 1));
+        block_copy_in(collective, BLOCK_RECV, peer, theirs.from, theirs.to,
+                      channel->staging[peer].results[global & 1]);
+    }
+    return SHOAL_OK;
+}
+
+/* All-to-all with counts: ranks learn each other's when they meet ------------------------------------------ */
+
+/* The largest block between any two ranks; SHOAL_ERR_MISMATCH when a peer sends another number than is expected. */
+static shoal_status meet_counts(struct shm_channel *channel, const struct collective *collective,
+                                size_t *largest_out)
+{
+    const int *world_ranks = channel->base.peers->world_ranks;
+    size_t largest = 0;
+    for (int i = 0; i < channel->n_ranks; i++) {
+        const uint64_t *counts =
+            (const uint64_t *)(const void *)shm_slot(channel, i, collective->sequence)->data;
+        if (counts[channel->rank] != collective->recv_counts[i]) {
+            return error_set(SHOAL_ERR_MISMATCH,
+                             "all_to_all_v #%u: rank %d sends %zu elements to rank %d, which expects %zu",
+                             collective->sequence, world_ranks[i], (size_t)counts[channel->rank],
+                             world_ranks[channel->rank], collective->recv_counts[i]);
+        }
+        for (int k = 0; k < channel->n_ranks; k++) {
+            largest = counts[k] > largest ? (size_t)counts[k] : largest;
+        }
+    }
+    *largest_out = largest;
+    return SHOAL_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- */
+
+static shoal_status prepare(struct journey *journey)
+{
+    struct shm_channel *channel = journey->channel;
+    const struct collective *collective = journey->collective;
+    enum collective_kind kind = collective->kind;
+    size_t half = SHM_HALF_BYTES / journey->element_bytes;
+    journey->has_blocks =
+        kind == COLLECTIVE_REDUCE_SCATTER || kind == COLLECTIVE_ALL_TO_ALL || kind == COLLECTIVE_SCATTER;
+    journey->chunk = journey->has_blocks ? half / (size_t)channel->n_ranks : half;
+    /* Parts begin at cache lines. */
+    size_t line = journey->element_bytes < 64 ? 64 / journey->element_bytes : 1;
+    journey->chunk = journey->chunk > line ? journey->chunk / line * line : journey->chunk;
+    size_t largest;
+    if (kind == COLLECTIVE_ALL_TO_ALL && collective->send_counts) {
+        TRY(meet_counts(channel, collective, &largest));
+    } else {
+        largest = block_largest(collective, BLOCK_SEND, channel->n_ranks);
+    }
+    journey->n_rounds = (largest + journey->chunk - 1) / journey->chunk;
+    journey->first = channel->rounds;
+    return SHOAL_OK;
+}
+
+static shoal_status choose(struct journey *journey)
+{
+    const struct collective *collective = journey->collective;
+    int rank = journey->channel->rank;
+    bool is_root = rank == collective->root;
+    switch (collective->kind) {
+    case COLLECTIVE_ALL_REDUCE:
+        return travel(journey, fill_shares, take_shares);
+    case COLLECTIVE_REDUCE:
+        return travel(journey, is_root ? fill_nothing : fill_own_block,
+                      is_root ? take_reduction : take_nothing);
+    case COLLECTIVE_REDUCE_SCATTER:
+        return travel(journey, fill_blocks, take_reduction);
+    case COLLECTIVE_BROADCAST:
+        return travel(journey, is_root ? fill_own_block : fill_nothing,
+                      is_root ? take_nothing : take_from_root);
+    case COLLECTIVE_ALL_GATHER:
+        shm_copy_own(collective, rank);
+        return travel(journey, fill_own_block, take_from_all);
+    case COLLECTIVE_GATHER:
+        if (is_root) {
+            shm_copy_own(collective, rank);
+        }
+        return travel(journey, is_root ? fill_nothing : fill_own_block,
+                      is_root ? take_from_all : take_nothing);
+    case COLLECTIVE_SCATTER:
+        if (is_root) {
+            shm_copy_own(collective, rank);
+        }
+        return travel(journey, is_root ? fill_blocks : fill_nothing, is_root ? take_nothing : take_from_root);
+    case COLLECTIVE_ALL_TO_ALL:
+        shm_copy_own(collective, rank);
+        return travel(journey, fill_blocks, take_from_all);
+    case COLLECTIVE_BARRIER:
+    case COLLECTIVE_WINDOW_GATHER:
+    case COLLECTIVE_COUNT:
+        break;
+    }
+    return error_set(SHOAL_ERR_INTERNAL, "%s is never staged", collective_rows[collective->kind].name);
+}
+
+shoal_status shm_staged_run(struct shm_channel *channel, struct collective *collective)
+{
+    TRY(shm_open_staging(channel, collective->deadline_ns));
+    struct journey journey = {
+        .channel = channel,
+        .collective = collective,
+        .element_bytes = shoal_dtype_bytes(collective->dtype),
+    };
+    TRY(prepare(&journey));
+    /* The slots have been read: meet_counts was the last. */
+    shm_done(channel, collective->sequence);
+    return choose(&journey);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Gathering into a window: each rank writes its pieces where they stay, and waits until the others have.
+ *
+ * Memory order: a rank writes the window after it has seen every member's `released` (acquire) at the generation
+ * before, which the member set (release) after its last read; it reads the window after it has seen every peer's
+ * `wrote` (acquire), set (release) after the peer's last write.
+ *
+ * Calls are compared after the writing: what lies in a window before the gather has ended is nobody's data.
+ */
+#include "base/clock.h"
+#include "base/fail_point.h"
+#include "base/try.h"
+#include "base/wait.h"
+#include "kernel/kernel.h"
+#include "transport/shm/channel.h"
+
+void shm_window_write(const struct collective *collective)
+{
+    for (size_t i = 0; i < collective->n_window_pieces; i++) {
+        const shoal_window_piece *piece = &collective->window_pieces[i];
+        char *target = collective->window->writable + piece->offset;
+        if (piece->data_dtype == piece->window_dtype) {
+            kernel_copy(target, piece->data, piece->count * shoal_dtype_bytes(piece->data_dtype));
+        } else {
+            kernel_cast(piece->window_dtype, target, piece->data_dtype, piece->data, piece->count);
+        }
+    }
+}
+
+/* The flag of a member in the window's control page: COLLECTIVE_WINDOW_STRIDE words apart. */
+static _Atomic uint32_t *find_released(const struct window_area *window, int member)
+{
+    return window->released + (size_t)member * WINDOW_RELEASED_STRIDE;
+}
+
+shoal_status shm_window_wait_released(const struct window_area *window, int member,
+                                      const struct collective *collective, struct shm_channel *channel)
+{
+    uint32_t target = (collective->generation - 1) & FLAG_MASK;
+    _Atomic uint32_t *released = find_released(window, member);
+    if (flag_has_reached(released, target)) {
+        return SHOAL_OK;
+    }
+    shoal_status status;
+    if (channel) {
+        status = shm_wait(channel, member, released, target, collective->deadline_ns);
+    } else {
+        struct wait_options options = {.deadline_ns = collective->deadline_ns, .what = "a window's release"};
+        status = flag_wait(released, target, &options);
+    }
+    if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= collective->deadline_ns) {
+        char call[128];
+        return error_set(status, "%s: rank %d has not released the generation before",
+                         collective_describe(collective, call, sizeof call),
+                         channel ? channel->base.peers->world_ranks[member] : 0);
+    }
+    return status;
+}
+
+shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective *collective)
+{
+    for (int i = 1; i < channel->n_ranks; i++) {
+        int peer = (channel->rank + i) % channel->n_ranks;
+        shoal_status status = shm_wait(channel, peer, &shm_peer(channel, peer)->wrote,
+                                       (collective->sequence + 1) & FLAG_MASK, collective->deadline_ns);
+        if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= collective->deadline_ns) {
+            char call[128];
+            return error_set(status, "%s: the deadline passed and rank %d has not done its part",
+                             collective_describe(collective, call, sizeof call),
+                             channel->base.peers->world_ranks[peer]);
+        }
+        TRY(status);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shm_window_run(struct shm_channel *channel, struct collective *collective)
+{
+    TRY(shm_wait_slot(channel, collective));
+    FAIL_POINT("shm window meet");
+    shm_write_slot(channel, collective);
+    shm_enter(channel, collective->sequence);
+    for (int i = 0; i < channel->n_ranks; i++) {
+        TRY(shm_window_wait_released(collective->window, i, collective, channel));
+    }
+    FAIL_POINT("shm window write");
+    shm_window_write(collective);
+    flag_set(&shm_peer(channel, channel->rank)->wrote, collective->sequence + 1);
+    FAIL_POINT("shm window wrote");
+    TRY(shm_wait_entered(channel, collective, collective->deadline_ns));
+    TRY(shm_compare(channel, collective));
+    TRY(shm_wait_wrote(channel, collective));
+    shm_done(channel, collective->sequence);
+    return SHOAL_OK;
+}
