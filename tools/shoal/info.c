@@ -105,6 +105,7 @@ static int print_options_page(int argc, char **argv)
 static int print_usage(int argc, char **argv);
 
 static const struct tool_choice pages[] = {
+    {.name = "--explain", .run = info_explain, .summary = "which algorithm a collective takes, and why"},
     {.name = "--ops", .run = print_ops, .summary = "the operations, with signature"},
     {.name = "--ops-md", .run = print_ops_page, .summary = "the same as a page of the manual"},
     {.name = "--options-md", .run = print_options_page, .summary = "the options as a page of the manual"},
@@ -131,9 +132,9 @@ int command_info(int argc, char **argv)
     if (!page) {
         return tool_choice_unknown("option of info", argv[1], pages, N_PAGES);
     }
-    if (argc > 2) {
+    if (argc > 2 && page->run != info_explain) {
         fprintf(stderr, "shoal: %s takes no argument, but got '%s'\n", argv[1], argv[2]);
         return TOOL_USAGE;
     }
-    return page->run(argc, argv);
+    return page->run(argc - 1, argv + 1);
 }

@@ -31,6 +31,9 @@ enum {
 
 void tool_print_help(FILE *out);
 
+/* `shoal info --explain`. */
+int info_explain(int argc, char **argv);
+
 /* A thing the user can name on the command line. */
 struct tool_choice {
     const char *name;
