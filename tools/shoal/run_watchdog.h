@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A process that outlives `shoal run` by a moment: when the launcher is gone, however it went, every process
+ * group of its ranks is killed. PR_SET_PDEATHSIG alone reaches the ranks, but not what a rank started (a program
+ * behind `sh -c`), nor a set-uid program.
+ */
+#ifndef RUN_WATCHDOG_H
+#define RUN_WATCHDOG_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct run_watchdog {
+    pid_t pid;
+    int fd; /* write end of a pipe; its last holder is the launcher. Closed when a program is executed. */
+};
+
+/* False, with errno, when there can be none. */
+bool run_watchdog_start(struct run_watchdog *watchdog, int max_groups);
+
+/* The caller's process group, which it leads, ends with the launcher. Called by a rank before its program. */
+bool run_watchdog_join(const struct run_watchdog *watchdog);
+
+/* All groups are gone: nobody is needed to look after them. */
+void run_watchdog_stop(struct run_watchdog *watchdog);
+
+#endif
