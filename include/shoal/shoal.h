@@ -7,6 +7,7 @@
 #include "shoal/autograd.h"
 #include "shoal/dlpack.h"
 #include "shoal/dtype.h"
+#include "shoal/group.h"
 #include "shoal/log.h"
 #include "shoal/memory.h"
 #include "shoal/op.h"
@@ -14,7 +15,11 @@
 #include "shoal/option.h"
 #include "shoal/scope.h"
 #include "shoal/status.h"
+#include "shoal/store.h"
 #include "shoal/tensor.h"
 #include "shoal/version.h"
+#include "shoal/window.h"
+#include "shoal/work.h"
+#include "shoal/world.h"
 
 #endif

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The flight record as JSON: shoal_world_dump, and the file that SHOAL_DUMP asks for.
+ *
+ *   {"version": 1, "rank": 0, "n_ranks": 2, "launcher": "SHOAL", "now_ns": ...,
+ *    "groups": [{"key": "0,1/", "ranks": [0, 1], "tag": "", "sequence": 7, "unfinished": 1,
+ *                "failure": null | {"status": "SHOAL_ERR_PEER", "text": "..."},
+ *                "calls": [{"op": "all_reduce", "sequence": 6, "dtype": "f32", "count": 1024, "bytes": 4096,
+ *                           "reduce": "sum" | null, "root": 1 | null, "algorithm": "oneshot" | null,
+ *                           "issue_ns": ..., "start_ns": ... | null, "end_ns": ... | null,
+ *                           "state": "done", "status": "SHOAL_OK"}, ...]}, ...]}
+ *
+ * Times are those of the monotonic clock. Calls are in the order in which they were issued.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/try.h"
+#include "comm/groups.h"
+#include "comm/lane.h"
+#include "comm/record.h"
+#include "comm/world.h"
+#include "transport/algorithm.h"
+
+/* Writing JSON ----------------------------------------------------------------------------------------- */
+
+struct writer {
+    shoal_write_function write;
+    void *context;
+    size_t used;
+    char buffer[1024];
+};
+
+static shoal_status flush(struct writer *writer)
+{
+    if (writer->used > 0 && writer->write(writer->context, writer->buffer, writer->used) != 0) {
+        return error_set(SHOAL_ERR_CANCELLED, "the dump's write function gave up");
+    }
+    writer->used = 0;
+    return SHOAL_OK;
+}
+
+static shoal_status put(struct writer *writer, const char *text, size_t bytes)
+{
+    if (writer->used + bytes > sizeof writer->buffer) {
+        TRY(flush(writer));
+    }
+    memcpy(writer->buffer + writer->used, text, bytes);
+    writer->used += bytes;
+    return SHOAL_OK;
+}
+
+/* At most 255 characters. */
+__attribute__((format(printf, 2, 3))) static shoal_status put_format(struct writer *writer,
+                                                                     const char *format, ...)
+{
+    char text[256];
+    va_list arguments;
+    va_start(arguments, format);
+    int bytes = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (bytes < 0 || (size_t)bytes >= sizeof text) {
+        return error_set(SHOAL_ERR_INTERNAL, "a piece of the dump is too long: %s", format);
+    }
+    return put(writer, text, (size_t)bytes);
+}
+
+/* In quotes. What is no ASCII is written as the Latin-1 character of that byte, so that the output is always
+   well-formed, whatever a text contains. */
+static shoal_status put_string(struct writer *writer, const char *text)
+{
+    TRY(put(writer, "\"", 1));
+    for (const char *at = text; *at; at++) {
+        unsigned char byte = (unsigned char)*at;
+        if (byte == '"' || byte == '\\') {
+            TRY(put_format(writer, "\\%c", byte));
+        } else if (byte < 0x20 || byte > 0x7e) {
+            TRY(put_format(writer, "\\u%04x", byte));
+        } else {
+            TRY(put(writer, at, 1));
+        }
+    }
+    return put(writer, "\"", 1);
+}
+
+/* `text` NULL: null. */
+static shoal_status put_member(struct writer *writer, const char *name, const char *text)
+{
+    TRY(put_format(writer, ", \"%s\": ", name));
+    return text ? put_string(writer, text) : put(writer, "null", 4);
+}
+
+/* 0: null. */
+static shoal_status put_time(struct writer *writer, const char *name, int64_t time_ns)
+{
+    if (time_ns == 0) {
+        return put_member(writer, name, NULL);
+    }
+    return put_format(writer, ", \"%s\": %" PRId64, name, time_ns);
+}
+
+/* Calls ------------------------------------------------------------------------------------------------ */
+
+static const char *const state_names[RECORD_STATE_COUNT] = {
+#define RECORD_STATE(NAME, name) [RECORD_##NAME] = name,
+#include "comm/record_states.def"
+#undef RECORD_STATE
+};
+
+/* Acquire, everywhere here: pairs with the release stores of comm/recorder.c, see recorder.h. */
+static uint64_t load(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static int64_t load_time(const _Atomic int64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+bool record_read(const struct record *record, struct record_call *call_out)
+{
+    uint64_t number = load(&record->number);
+    if (number == 0) {
+        return false;
+    }
+    uint64_t what = load(&record->what);
+    uint64_t state = load(&record->sequence_state);
+    *call_out = (struct record_call){.number = number,
+                                     .kind = (enum collective_kind)(what & 0xff),
+                                     .dtype = (shoal_dtype)(what >> 8 & 0xff),
+                                     .reduce = (shoal_reduce)(what >> 16 & 0xff),
+                                     .has_counts = what >> 24 & 1,
+                                     .root = (int)(uint32_t)(what >> 32),
+                                     .count = load(&record->count),
+                                     .sequence = (uint32_t)(state >> 32),
+                                     .state = (enum record_state)(state >> 24 & 0xff),
+                                     .algorithm = (unsigned)(state >> 16 & 0xff),
+                                     .status = (shoal_status) - (int)(state & 0xffff),
+                                     .issue_ns = load_time(&record->issue_ns),
+                                     .start_ns = load_time(&record->start_ns),
+                                     .end_ns = load_time(&record->end_ns)};
+    return load(&record->number) == number;
+}
+
+/* The widest buffer, as in collective_bytes. */
+static uint64_t count_bytes(const struct record_call *call, int n_ranks)
+{
+    if (call->has_counts || call->kind == COLLECTIVE_WINDOW_GATHER) {
+        return call->count * shoal_dtype_bytes(call->dtype);
+    }
+    struct collective collective = {
+        .kind = call->kind, .dtype = call->dtype, .n_pieces = 1, .single = {.count = (size_t)call->count}};
+    collective.pieces = &collective.single;
+    return collective_bytes(&collective, n_ranks);
+}
+
+static shoal_status put_call(struct writer *writer, const struct record_call *call, int n_ranks)
+{
+    const struct collective_row *row = &collective_rows[call->kind];
+    TRY(put_format(writer, "{\"op\": \"%s%s\", \"sequence\": %" PRIu32, row->name,
+                   call->has_counts ? "_v" : "", call->sequence));
+    TRY(put_member(writer, "dtype", shoal_dtype_name(call->dtype)));
+    TRY(put_format(writer, ", \"count\": %" PRIu64 ", \"bytes\": %" PRIu64, call->count,
+                   count_bytes(call, n_ranks)));
+    TRY(put_member(writer, "reduce", row->reduces ? shoal_reduce_name(call->reduce) : NULL));
+    if (row->has_root) {
+        TRY(put_format(writer, ", \"root\": %d", call->root));
+    } else {
+        TRY(put_member(writer, "root", NULL));
+    }
+    bool has_algorithm = call->algorithm < ALGORITHM_COUNT;
+    TRY(put_member(writer, "algorithm", has_algorithm ? algorithm_rows[call->algorithm].name : NULL));
+    TRY(put_format(writer, ", \"issue_ns\": %" PRId64, call->issue_ns));
+    TRY(put_time(writer, "start_ns", call->start_ns));
+    TRY(put_time(writer, "end_ns", call->end_ns));
+    TRY(put_member(writer, "state", state_names[call->state]));
+    TRY(put_member(writer, "status", shoal_status_name(call->status)));
+    return put(writer, "}", 1);
+}
+
+static shoal_status put_calls(struct writer *writer, const struct shoal_group *group)
+{
+    const struct recorder *recorder = group->recorder;
+    /* Relaxed: each record is read by its own rules. */
+    uint64_t n_calls = atomic_load_explicit(&recorder->n_calls, memory_order_relaxed);
+    uint64_t first = n_calls > RECORDER_CALLS ? n_calls - RECORDER_CALLS + 1 : 1;
+    bool has_any = false;
+    TRY(put_format(writer, ", \"calls\": ["));
+    for (uint64_t number = first; number <= n_calls; number++) {
+        struct record_call call;
+        if (!record_read(&recorder->records[number % RECORDER_CALLS], &call) || call.number != number) {
+            continue;
+        }
+        TRY(put(writer, ",\n  ", has_any ? 4 : 0));
+        TRY(put_call(writer, &call, group->peers.n_ranks));
+        has_any = true;
+    }
+    return put(writer, "]", 1);
+}
+
+/* Groups and the world --------------------------------------------------------------------------------- */
+
+static shoal_status put_failure(struct writer *writer, struct shoal_group *group)
+{
+    shoal_status status = group_failure(group);
+    if (status == SHOAL_OK) {
+        return put_member(writer, "failure", NULL);
+    }
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    error_clear();
+    TRY(put_format(writer, ", \"failure\": {\"status\": \"%s\"", shoal_status_name(status)));
+    TRY(put_member(writer, "text", text));
+    return put(writer, "}", 1);
+}
+
+static shoal_status put_group(struct writer *writer, struct shoal_group *group)
+{
+    TRY(put_format(writer, "{\"key\": "));
+    TRY(put_string(writer, group->key));
+    TRY(put_format(writer, ", \"ranks\": ["));
+    for (int i = 0; i < group->peers.n_ranks; i++) {
+        TRY(put_format(writer, "%s%d", i > 0 ? ", " : "", group->ranks[i]));
+    }
+    TRY(put(writer, "]", 1));
+    TRY(put_member(writer, "tag", group->tag));
+    TRY(put_format(writer, ", \"sequence\": %" PRIu64 ", \"unfinished\": %" PRIu64,
+                   lane_sequence(group->lane), lane_n_unfinished(group->lane)));
+    TRY(put_failure(writer, group));
+    TRY(put_calls(writer, group));
+    return put(writer, "}", 1);
+}
+
+static shoal_status put_world(struct writer *writer, struct shoal_world *world)
+{
+    TRY(put_format(writer, "{\"version\": 1, \"rank\": %d, \"n_ranks\": %d", world->rank, world->n_ranks));
+    TRY(put_member(writer, "launcher", world->launcher));
+    TRY(put_format(writer, ", \"now_ns\": %" PRId64 ", \"groups\": [", clock_now_ns()));
+    struct shoal_group *first = groups_first(world->groups);
+    for (struct shoal_group *group = first; group; group = group->next) {
+        TRY(put(writer, ",\n ", group == first ? 0 : 3));
+        TRY(put_group(writer, group));
+    }
+    TRY(put(writer, "]}\n", 3));
+    return flush(writer);
+}
+
+shoal_status shoal_world_dump(shoal_world *world, shoal_write_function write, void *context)
+{
+    error_clear();
+    if (!world || !write) {
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL", world ? "write" : "world");
+    }
+    struct writer writer = {.write = write, .context = context};
+    return put_world(&writer, world);
+}
+
+/* The file --------------------------------------------------------------------------------------------- */
+
+static int write_to_file(void *context, const char *text, size_t bytes)
+{
+    int fd = *(int *)context;
+    while (bytes > 0) {
+        ssize_t n_written = write(fd, text, bytes);
+        if (n_written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n_written <= 0) {
+            return -1;
+        }
+        text += n_written;
+        bytes -= (size_t)n_written;
+    }
+    return 0;
+}
+
+static void write_file(struct shoal_world *world, const char *prefix)
+{
+    char path[4096];
+    int bytes = snprintf(path, sizeof path, "%s%d.json", prefix, world->rank);
+    if (bytes < 0 || (size_t)bytes >= sizeof path) {
+        LOG(SHOAL_LOG_ERROR, "SHOAL_DUMP: the path is too long");
+        return;
+    }
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        LOG(SHOAL_LOG_ERROR, "flight record %s: %s", path, strerror(errno));
+        return;
+    }
+    errno = 0;
+    shoal_status status = shoal_world_dump(world, write_to_file, &fd);
+    int code = errno;
+    if (close(fd) != 0 && status == SHOAL_OK) {
+        status = SHOAL_ERR_SYSTEM;
+        code = errno;
+    }
+    if (status == SHOAL_OK) {
+        LOG(SHOAL_LOG_WARN, "flight record written to %s", path);
+    } else {
+        LOG(SHOAL_LOG_ERROR, "flight record %s: %s", path, strerror(code));
+    }
+}
+
+void recorder_report_failure(struct shoal_group *group)
+{
+    const char *prefix = option_text(OPTION_DUMP);
+    struct groups *groups = group->world->groups;
+    /* Relaxed: only decides who writes. */
+    if (prefix[0] == '\0' || atomic_exchange_explicit(&groups->was_dumped, true, memory_order_relaxed)) {
+        return;
+    }
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    write_file(group->world, prefix);
+    (void)error_set(SHOAL_OK, "%s", text);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/* Writing records. What reads them is comm/dump.c; recorder.h has the argument for the memory orders. */
+#include "comm/recorder.h"
+
+#include <stddef.h>
+
+#include "base/mem.h"
+#include "comm/record.h"
+
+struct recorder *recorder_create(void)
+{
+    struct recorder *recorder = mem_alloc_aligned(sizeof *recorder, _Alignof(struct recorder));
+    if (!recorder) {
+        return NULL;
+    }
+    for (size_t i = 0; i < RECORDER_CALLS; i++) {
+        atomic_init(&recorder->records[i].number, 0);
+    }
+    atomic_init(&recorder->n_calls, 0);
+    return recorder;
+}
+
+void recorder_free(struct recorder *recorder)
+{
+    mem_free(recorder);
+}
+
+static uint64_t count_elements(const struct collective *collective, int n_ranks)
+{
+    if (!collective->send_counts && collective->n_pieces == 1) {
+        return collective->pieces[0].count;
+    }
+    uint64_t count = 0;
+    if (collective->send_counts) {
+        for (int i = 0; i < n_ranks; i++) {
+            count += collective->send_counts[i];
+        }
+        return count;
+    }
+    for (size_t i = 0; i < collective->n_pieces; i++) {
+        count += collective->pieces[i].count;
+    }
+    return count;
+}
+
+/* Release: pairs with the acquire loads of the dump. */
+static void store(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_release);
+}
+
+static void store_time(_Atomic int64_t *word, int64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_release);
+}
+
+struct record_handle recorder_issue(struct recorder *recorder, const struct collective *collective,
+                                    int n_ranks, enum record_state state, int64_t issue_ns, int64_t start_ns)
+{
+    /* Relaxed: a number of its own is all that is needed. */
+    uint64_t number = atomic_fetch_add_explicit(&recorder->n_calls, 1, memory_order_relaxed) + 1;
+    struct record *record = &recorder->records[number % RECORDER_CALLS];
+    store(&record->number, 0);
+    store(&record->what, record_pack_what(collective));
+    store(&record->count, count_elements(collective, n_ranks));
+    store(&record->sequence_state, record_pack_state(collective, state, SHOAL_OK));
+    store_time(&record->issue_ns, issue_ns);
+    store_time(&record->start_ns, start_ns);
+    store_time(&record->end_ns, 0);
+    store(&record->number, number);
+    return (struct record_handle){.record = record, .number = number};
+}
+
+/* Between this look and the stores that follow, RECORDER_CALLS later calls may take the record: then one of them
+   gets a wrong time or state. Not worth a lock. */
+static bool is_current(struct record_handle handle)
+{
+    return atomic_load_explicit(&handle.record->number, memory_order_relaxed) == handle.number;
+}
+
+void recorder_start(struct record_handle handle, const struct collective *collective, int64_t start_ns)
+{
+    if (is_current(handle)) {
+        store_time(&handle.record->start_ns, start_ns);
+        store(&handle.record->sequence_state, record_pack_state(collective, RECORD_RUNNING, SHOAL_OK));
+    }
+}
+
+void recorder_end(struct record_handle handle, const struct collective *collective, shoal_status status,
+                  int64_t end_ns)
+{
+    if (is_current(handle)) {
+        enum record_state state = status == SHOAL_OK ? RECORD_DONE : RECORD_FAILED;
+        store_time(&handle.record->end_ns, end_ns);
+        store(&handle.record->sequence_state, record_pack_state(collective, state, status));
+    }
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The flight recorder of a group: the last calls, for whoever wants to know afterwards, or from another thread
+ * while it hangs, what the ranks were doing.
+ *
+ * A call costs a dozen stores. A record is eight words, each atomic and each written by one thread at a time:
+ * whoever issues the call, then whoever carries it. A dump copies the words and drops a record that was written
+ * over meanwhile, which its `number` tells: it is cleared before the others are changed and set after them, and
+ * every store releases and every load of the dump acquires, so that a dump that saw a word of the later call sees
+ * at its second look that the number is no longer the earlier one.
+ */
+#ifndef COMM_RECORDER_H
+#define COMM_RECORDER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shoal/world.h"
+#include "transport/collective.h"
+
+#define RECORDER_CALLS 128
+
+struct shoal_group;
+
+enum record_state {
+#define RECORD_STATE(NAME, name) RECORD_##NAME,
+#include "comm/record_states.def"
+#undef RECORD_STATE
+    RECORD_STATE_COUNT
+};
+
+struct record {
+    _Alignas(64) _Atomic uint64_t number; /* of the call on this rank, from 1; 0 while it changes */
+    _Atomic uint64_t what;                /* kind, dtype, reduce, flags, root: pack_what */
+    _Atomic uint64_t count;               /* elements over all pieces, or over all ranks with counts */
+    _Atomic uint64_t sequence_state;      /* sequence << 32 | state << 24 | algorithm << 16 | -status */
+    _Atomic int64_t issue_ns;
+    _Atomic int64_t start_ns; /* 0: not yet, here and below */
+    _Atomic int64_t end_ns;
+};
+
+struct recorder {
+    struct record records[RECORDER_CALLS];
+    _Atomic uint64_t n_calls;
+};
+
+struct recorder *recorder_create(void); /* NULL: no memory */
+void recorder_free(struct recorder *recorder);
+
+/* Which record, and of which call; a record that was used again since is left alone. */
+struct record_handle {
+    struct record *record;
+    uint64_t number;
+};
+
+/* start_ns: 0 while nobody has begun to carry it. */
+struct record_handle recorder_issue(struct recorder *recorder, const struct collective *collective,
+                                    int n_ranks, enum record_state state, int64_t issue_ns, int64_t start_ns);
+void recorder_start(struct record_handle handle, const struct collective *collective, int64_t start_ns);
+void recorder_end(struct record_handle handle, const struct collective *collective, shoal_status status,
+                  int64_t end_ns);
+
+/* A group has failed: writes the dump that SHOAL_DUMP asks for, once in a world. Keeps the thread's error text. */
+void recorder_report_failure(struct shoal_group *group);
+
+#endif
