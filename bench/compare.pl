@@ -1,0 +1,105 @@
+#!/usr/bin/perl
+# SPDX-License-Identifier: MIT
+# Reads the JSON lines of `shoal bench` and of the peers, prints them side by side, and then a line per bar.
+#
+#   bench/compare.pl BARS ROWS.jsonl
+#
+# Of several rounds the smallest median counts, for everybody. `mpi` is the faster of the MPI libraries that
+# were measured, size by size. Exit status 1 when a result was wrong.
+use strict;
+use warnings;
+
+my @mpi = qw(openmpi mpich);
+my @peers = (@mpi, 'gloo');
+my %is_peer = map { $_ => 1 } @peers;
+
+die "usage: bench/compare.pl BARS ROWS.jsonl\n" if @ARGV != 2;
+my ($bars_path, $rows_path) = @ARGV;
+
+# $time{op}{ours' buffers or peer}{bytes}: microseconds
+my (%time, %algorithm, @order);
+my $n_wrong = 0;
+
+open(my $rows, '<', $rows_path) or die "$rows_path: $!\n";
+while (my $line = <$rows>) {
+    my %row;
+    $row{$1} = defined $2 ? $2 : $3 while $line =~ /"(\w+)": (?:"([^"]*)"|([-\d.]+))/g;
+    next if !defined $row{median_us};
+    my $who = $is_peer{ $row{transport} } ? $row{transport} : $row{buffers};
+    my $old = $time{ $row{op} }{$who}{ $row{size} };
+    $n_wrong += $row{wrong};
+    if (!defined $old || $row{median_us} < $old) {
+        $time{ $row{op} }{$who}{ $row{size} } = $row{median_us};
+        $algorithm{ $row{op} }{$who}{ $row{size} } = $row{algorithm};
+    }
+    push @order, $row{op} if !grep { $_ eq $row{op} } @order;
+}
+close($rows);
+
+# The shortest time of these peers; undef when none was measured.
+sub fastest
+{
+    my ($op, $size, @who) = @_;
+    my @times = sort { $a <=> $b } grep { defined } map { $time{$op}{$_}{$size} } @who;
+    return $times[0];
+}
+
+sub bytes
+{
+    my ($text) = @_;
+    my %unit = (K => 10, M => 20, G => 30);
+    return $text =~ /^(\d+)([KMG])$/ ? $1 << $unit{$2} : $text;
+}
+
+sub short_bytes
+{
+    my ($bytes) = @_;
+    for my $unit ([ 30, 'G' ], [ 20, 'M' ], [ 10, 'K' ]) {
+        my ($shift, $letter) = @$unit;
+        return ($bytes >> $shift) . $letter if $bytes > 0 && $bytes % (1 << $shift) == 0;
+    }
+    return $bytes;
+}
+
+sub cell { my ($value, $format) = @_; return defined $value ? sprintf($format, $value) : '-' }
+
+printf "%-14s %-9s %6s %-9s %10s %10s %10s %10s %9s %9s\n", qw(op buffers bytes algorithm ours_us), @peers,
+    qw(ours/mpi ours/gloo);
+for my $op (@order) {
+    for my $buffers (grep { !$is_peer{$_} } sort keys %{ $time{$op} }) {
+        for my $size (sort { $a <=> $b } keys %{ $time{$op}{$buffers} }) {
+            my $ours = $time{$op}{$buffers}{$size};
+            my ($fast_mpi, $gloo) = (fastest($op, $size, @mpi), fastest($op, $size, 'gloo'));
+            printf "%-14s %-9s %6s %-9s %10.2f %10s %10s %10s %9s %9s\n", $op, $buffers, short_bytes($size),
+                $algorithm{$op}{$buffers}{$size}, $ours,
+                (map { cell($time{$op}{$_}{$size}, '%.2f') } @peers),
+                cell($fast_mpi ? $ours / $fast_mpi : undef, '%.3f'), cell($gloo ? $ours / $gloo : undef, '%.3f');
+        }
+    }
+}
+print "\nwrong results: $n_wrong\n\n";
+
+# The worst ratio over the sizes of a bar; undef when a side was not measured.
+sub worst_ratio
+{
+    my ($op, $buffers, $from, $to, @against) = @_;
+    my $worst;
+    for my $size (keys %{ $time{$op}{$buffers} }) {
+        my $theirs = fastest($op, $size, @against);
+        next if $size < $from || $size > $to || !$theirs;
+        my $ratio = $time{$op}{$buffers}{$size} / $theirs;
+        $worst = $ratio if !defined $worst || $ratio > $worst;
+    }
+    return $worst;
+}
+
+open(my $bars, '<', $bars_path) or die "$bars_path: $!\n";
+while (my $line = <$bars>) {
+    next if $line =~ /^\s*(?:#|$)/;
+    my ($op, $buffers, $from, $to, $against, $bound) = split ' ', $line;
+    my $ratio = worst_ratio($op, $buffers, bytes($from), bytes($to), $against eq 'mpi' ? @mpi : $against);
+    my $verdict = !defined $ratio ? 'absent' : $ratio <= $bound ? 'ok' : 'short';
+    printf "%-40s %7s %5s %s\n", "$op/$buffers/$from-$to/$against", cell($ratio, '%.3f'), $bound, $verdict;
+}
+close($bars);
+exit($n_wrong > 0 ? 1 : 0);

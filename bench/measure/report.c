@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/* From the times on the page to a row. docs/performance.md explains every column. */
+#include "measure/measure.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The processor as the system calls it, or its part number where it has no name. */
+void measure_print_cpu(FILE *out)
+{
+    static const char *const keys[] = {"model name", "CPU part"};
+    char line[256] = "";
+    const char *name = "unknown\n";
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, sizeof(line), file)) {
+        const char *colon = strchr(line, ':');
+        bool is_key =
+            strncmp(line, keys[0], strlen(keys[0])) == 0 || strncmp(line, keys[1], strlen(keys[1])) == 0;
+        if (colon && is_key) {
+            name = colon[1] == ' ' ? colon + 2 : colon + 1;
+            break;
+        }
+    }
+    fprintf(out, "# cpu       %s%s", name, strchr(name, '\n') ? "" : "\n");
+    if (file) {
+        fclose(file);
+    }
+}
+
+void measure_print_header(void)
+{
+    printf("%-14s %5s %10s %10s %-5s %-5s %4s %-9s %-16s %-9s %10s %10s %10s %8s %8s %7s\n", "#op", "ranks",
+           "bytes", "count", "dtype", "redop", "root", "transport", "algorithm", "buffers", "median_us",
+           "p99_us", "max_us", "algbw", "busbw", "wrong");
+}
+
+struct summary {
+    double min_us;
+    double median_us;
+    double p99_us;
+    double max_us;
+    double algbw_gbs;
+    double busbw_gbs;
+    uint64_t wrong;
+};
+
+static int compare_times(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left;
+    int64_t b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* The longest of the ranks, per iteration, into rank 0's own times. */
+static void summarise(const struct measure_plan *plan, struct measure_page *page, struct summary *summary)
+{
+    size_t n = (size_t)plan->n_iterations;
+    int64_t *longest = measure_page_times(page, 0);
+    summary->wrong = *measure_page_wrong(page, 0);
+    for (int rank = 1; rank < plan->request->n_ranks; rank++) {
+        const int64_t *times = measure_page_times(page, rank);
+        for (size_t i = 0; i < n; i++) {
+            longest[i] = times[i] > longest[i] ? times[i] : longest[i];
+        }
+        summary->wrong += *measure_page_wrong(page, rank);
+    }
+    qsort(longest, n, sizeof(longest[0]), compare_times);
+    summary->min_us = (double)longest[0] * 1e-3;
+    summary->median_us = (double)(longest[(n - 1) / 2] + longest[n / 2]) * 0.5e-3;
+    summary->p99_us = (double)longest[(n * 99 + 99) / 100 - 1] * 1e-3;
+    summary->max_us = (double)longest[n - 1] * 1e-3;
+    summary->algbw_gbs = (double)plan->bytes / (summary->median_us * 1e3);
+    summary->busbw_gbs =
+        summary->algbw_gbs * measure_ops[plan->request->op].bus_scale((double)plan->request->n_ranks);
+}
+
+static void print_json(const struct measure_plan *plan, const struct measure_library *library,
+                       const char *algorithm, const struct summary *summary)
+{
+    const struct measure_request *request = plan->request;
+    printf(
+        "{\"op\": \"%s\", \"ranks\": %d, \"bytes\": %zu, \"dtype\": \"%s\", \"transport\": \"%s\", "
+        "\"algorithm\": \"%s\", \"median_us\": %.3f, \"p99_us\": %.3f, \"max_us\": %.3f, \"wrong\": %" PRIu64
+        ", ",
+        measure_ops[request->op].name, request->n_ranks, plan->bytes, request->dtype->name,
+        library->transport, algorithm, summary->median_us, summary->p99_us, summary->max_us, summary->wrong);
+    printf(
+        "\"min_us\": %.3f, \"algbw_gbs\": %.3f, \"busbw_gbs\": %.3f, \"buffers\": \"%s\", \"rotate\": %zu, "
+        "\"iterations\": %d, \"size\": %zu}\n",
+        summary->min_us, summary->algbw_gbs, summary->busbw_gbs, library->buffers, request->rotate_bytes,
+        plan->n_iterations, plan->bytes > 0 ? plan->size_bytes : 0);
+}
+
+static void print_text(const struct measure_plan *plan, const struct measure_library *library,
+                       const char *algorithm, const struct summary *summary)
+{
+    const struct measure_request *request = plan->request;
+    const struct measure_op_row *op = &measure_ops[request->op];
+    printf(
+        "%-14s %5d %10zu %10zu %-5s %-5s %4s %-9s %-16s %-9s %10.2f %10.2f %10.2f %8.2f %8.2f %7" PRIu64 "\n",
+        op->name, request->n_ranks, plan->bytes, plan->count, request->dtype->name, op->reduces ? "sum" : "-",
+        op->has_root ? "0" : "-", library->transport, algorithm, library->buffers, summary->median_us,
+        summary->p99_us, summary->max_us, summary->algbw_gbs, summary->busbw_gbs, summary->wrong);
+}
+
+uint64_t measure_print_row(const struct measure_plan *plan, struct measure_page *page,
+                           const struct measure_library *library)
+{
+    struct summary summary;
+    summarise(plan, page, &summary);
+    const char *algorithm = library->algorithm ? library->algorithm(library->context, plan) : "default";
+    (plan->request->is_json ? print_json : print_text)(plan, library, algorithm, &summary);
+    fflush(stdout);
+    return summary.wrong;
+}

@@ -1,0 +1,160 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Measures our collectives and those of Open MPI, MPICH and Gloo in one run, op by op, and compares them.
+#
+#   bench/run.sh [--tool build/bin/shoal] [--output FILE] [--ops "all_reduce all_gather"] [OPTION...]
+#
+# Further options go to every program: --ranks --sizes --dtype --rotate --iterations. The environment has the same
+# by other names, for make: RANKS SIZES ROTATE ROUNDS REPORT. Peers that are not installed are named and left out.
+# Nobody is pinned. Exit status 1 when a program failed or a result was wrong; a bar that is short is no failure.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+tool=build/bin/shoal
+ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier"
+ranks=${RANKS:-2}
+rounds=${ROUNDS:-2}
+report=${REPORT:-}
+options=(--sizes "${SIZES:-1K:64M:4}" --rotate "${ROTATE:-0}")
+while [[ $# -gt 0 ]]; do
+    case $1 in
+    --tool) tool=$2 ;;
+    --output) report=$2 ;;
+    --ops) ops=$2 ;;
+    --ranks) ranks=$2 ;;
+    --rounds) rounds=$2 ;;
+    --sizes | --dtype | --rotate | --iterations) options+=("$1" "$2") ;;
+    *)
+        echo "bench/run.sh: bad argument: $1" >&2
+        exit 2
+        ;;
+    esac
+    shift 2 || exit 2
+done
+options+=(--ranks "$ranks" --json)
+
+work=build/bench
+mkdir -p "$work"
+: >"$work/rows.jsonl"
+meeting=$(mktemp -u /dev/shm/shoal-bench.XXXXXX)
+trap 'rm -f "$meeting"' EXIT
+failed=false
+
+# The peers -------------------------------------------------------------------------------------------------
+
+# Prints the names of the compiler and the launcher of an MPI library: with its name as a suffix, as Debian has
+# them, or plain.
+find_mpi() {
+    local name=$1 words=$2 suffix
+    for suffix in ".$name" ""; do
+        if command -v "mpicc$suffix" >/dev/null && "mpirun$suffix" --version 2>/dev/null | grep -q "$words"; then
+            echo "mpicc$suffix mpirun$suffix"
+            return
+        fi
+    done
+}
+
+measure_sources=(bench/measure/*.c src/base/clock.c src/base/option_parse.c)
+flags=(-std=c11 -D_GNU_SOURCE -O3 -DNDEBUG -Ibench -Isrc -Iinclude)
+
+# build_mpi NAME COMPILER
+build_mpi() {
+    "$2" "${flags[@]}" -o "$work/mpi_collectives.$1" bench/peers/mpi_collectives.c "${measure_sources[@]}"
+}
+
+find_python() {
+    local python
+    for python in ${PYTHON:-} python3 /usr/bin/python3; do
+        if "$python" -c 'import torch.distributed as d; assert d.is_gloo_available()' 2>/dev/null; then
+            echo "$python"
+            return
+        fi
+    done
+}
+
+read -r openmpi_compiler openmpi_run <<<"$(find_mpi openmpi 'Open MPI\|OpenRTE')"
+read -r mpich_compiler mpich_run <<<"$(find_mpi mpich HYDRA)"
+python=$(find_python)
+if [[ -n $openmpi_run ]] && ! build_mpi openmpi "$openmpi_compiler"; then
+    openmpi_run=
+fi
+if [[ -n $mpich_run ]] && ! build_mpi mpich "$mpich_compiler"; then
+    mpich_run=
+fi
+if [[ -n $python ]]; then
+    cc "${flags[@]}" -fPIC -shared -o "$work/libmeasure.so" "${measure_sources[@]}" || python=
+fi
+
+# Open MPI wants to be told that root means it, and that more ranks than processors are meant.
+openmpi_options=(--bind-to none)
+[[ $(id -u) -eq 0 ]] && openmpi_options+=(--allow-run-as-root)
+[[ $ranks -gt $(nproc) ]] && openmpi_options+=(--oversubscribe)
+
+# Runs ------------------------------------------------------------------------------------------------------
+
+# measured WHAT COMMAND...: its rows go to the file; a failure is remembered. 3 is "there is no such thing".
+measured() {
+    local what=$1 status=0
+    shift
+    timeout "${LIMIT:-120}" "$@" >>"$work/rows.jsonl" || status=$?
+    if [[ $status -eq 3 ]]; then
+        echo "# $what: absent"
+    elif [[ $status -ne 0 ]]; then
+        echo "# $what: FAILED, exit status $status"
+        failed=true
+    fi
+}
+
+run_op() {
+    local op=$1 round=$2
+    measured "shoal $op" "$tool" bench "$op" "${options[@]}"
+    case $op in
+    all_gather) measured "shoal $op --window" "$tool" bench "$op" --window "${options[@]}" ;;
+    barrier) ;;
+    *) measured "shoal $op --symmetric" "$tool" bench "$op" --symmetric "${options[@]}" ;;
+    esac
+    if [[ -n $openmpi_run ]]; then
+        measured "openmpi $op" "$openmpi_run" "${openmpi_options[@]}" -n "$ranks" \
+            "$work/mpi_collectives.openmpi" "$op" --page "$meeting" "${options[@]}"
+    fi
+    if [[ -n $mpich_run ]]; then
+        measured "mpich $op" "$mpich_run" -bind-to none -n "$ranks" \
+            "$work/mpi_collectives.mpich" "$op" --page "$meeting" "${options[@]}"
+    fi
+    # Gloo is far away and slow: once is enough.
+    if [[ -n $python && $round -eq 1 ]]; then
+        measured "gloo $op" "$python" bench/peers/gloo_collectives.py "$op" --library "$work/libmeasure.so" \
+            "${options[@]}"
+    fi
+}
+
+first_line() { "$@" 2>/dev/null | head -n 1; }
+
+print_machine() {
+    echo "# $("$tool" --version), $(date -u +%Y-%m-%d), $(uname -m), $(nproc) processors," \
+        "$(sed -nE 's/^(model name|CPU part)[^:]*: *//p' /proc/cpuinfo | head -n 1)"
+    echo "# $ranks ranks, not pinned; ${options[*]}; $rounds rounds"
+    echo "# load before: $(cut -d' ' -f1-3 /proc/loadavg); huge pages:" \
+        "$(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || echo unknown)"
+    echo "# openmpi: ${openmpi_run:+$(first_line "$openmpi_run" --version)}${openmpi_run:-absent}"
+    echo "# mpich: ${mpich_run:+$("$mpich_run" --version | sed -nE 's/^ *Version: *//p') }${mpich_run:-absent}"
+    echo "# gloo: ${python:+PyTorch $("$python" -c 'import torch; print(torch.__version__)') }${python:-absent}"
+}
+
+main() {
+    print_machine
+    for ((round = 1; round <= rounds; round++)); do
+        for op in $ops; do
+            run_op "$op" "$round"
+        done
+    done
+    echo
+    bench/compare.pl bench/bars.txt "$work/rows.jsonl" || failed=true
+    [[ $failed == false ]]
+}
+
+if [[ -n $report ]]; then
+    main | tee "$report"
+    exit "${PIPESTATUS[0]}"
+fi
+main
