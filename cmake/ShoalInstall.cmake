@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-# What `make install` puts where: headers, both libraries, the tool, a pkg-config file, a CMake package. All
-# of it finds its parts relative to itself, so that the prefix may be chosen, and moved, after the build.
+# What `make install` puts where: headers, both libraries, the tool, its manual, a pkg-config file, a CMake
+# package. All of it finds its parts relative to itself, so that the prefix may be chosen, and moved, after the
+# build.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/include/shoal" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
@@ -10,6 +11,8 @@ install(TARGETS shoal EXPORT shoal-targets
     INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(TARGETS shoal_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(FILES "${SHOAL_STATIC_LIBRARY}" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(DIRECTORY "${CMAKE_SOURCE_DIR}/docs/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1"
+    FILES_MATCHING PATTERN "*.1")
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/shoal")
 install(EXPORT shoal-targets NAMESPACE shoal:: DESTINATION "${package_dir}")

@@ -20,6 +20,8 @@ build      libdlpack-dev    <dlpack/dlpack.h>
 test       g++              c++
 test       pkg-config       pkg-config
 test       perl             perl
+test       openmpi-bin      mpirun.openmpi
+test       mpich            mpirun.mpich
 lint       clang-format-14  clang-format-14
 lint       clang-tidy-14    clang-tidy-14
 lint       clang-14         clang-14

@@ -90,6 +90,10 @@ fi
 package/build/user_shared
 package/build/user_static
 
+for page in shoal shoal-run; do
+    [[ -s $prefix/share/man/man1/$page.1 ]]
+done
+
 # A path begins after something that is no part of one: the tree may lie in /shoal.
 begin='(^|[^A-Za-z0-9_./}-])'
 if grep -rlF "$scratch/first" "$prefix" ||

@@ -271,6 +271,21 @@ test_signals() {
     await all_gone "$scratch"/patient.*
 }
 
+# On a terminal: what is typed reaches rank 0 although the terminal belongs to the launcher, and Ctrl-C is a key.
+# shellcheck disable=SC2016
+test_terminal() {
+    command -v script >/dev/null || return 0
+    local status=0
+    : >"$scratch/err"
+    export PROGRAM='touch "$0/typing"; exec sleep 1000'
+    echo typed | timeout "$limit_s" script -qefc "'$SHOAL_TEST_TOOL' run -n 2 cat" /dev/null >"$scratch/terminal"
+    tr -d '\r' <"$scratch/terminal" >"$scratch/out"
+    says out "[0] typed"
+    { await test -e "$scratch/typing" && printf '\003'; } | timeout "$limit_s" script -qefc \
+        "'$SHOAL_TEST_TOOL' run -n 2 sh -c \"\$PROGRAM\" '$scratch'" /dev/null >"$scratch/out" || status=$?
+    [[ $status -eq 130 ]] || complain "Ctrl-C: exit status $status"
+}
+
 # However the launcher goes, its ranks go along, and what they started, and nothing of the launcher's own stays.
 test_killed_launcher() {
     start killed sh -c "trap '' INT TERM HUP; $rank_program" sh "$scratch/killed"
@@ -294,7 +309,7 @@ test_left_behind() {
 }
 
 for test in test_output test_much_output test_exit_codes test_not_started test_input test_signals \
-    test_killed_launcher test_left_behind; do
+    test_terminal test_killed_launcher test_left_behind; do
     begin=$SECONDS
     "$test"
     echo "$test: $((SECONDS - begin)) s"

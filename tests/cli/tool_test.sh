@@ -42,7 +42,7 @@ asan_options=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS=$asan_options:detect_leaks=0
 
 expect 0 help
-for command in bench help info; do
+for command in bench help info run; do
     says out "  $command "
 done
 expect 0 --help
