@@ -102,7 +102,7 @@ static shoal_status find_kind(const char *text, size_t chars, enum collective_ki
 static shoal_status parse_item(const char *item, size_t chars, enum algorithm_id *table)
 {
     const char *equals = memchr(item, '=', chars);
-    enum algorithm_id algorithm;
+    enum algorithm_id algorithm = ALGORITHM_LOCAL;
     if (!equals) {
         TRY(find_algorithm(item, chars, &algorithm));
         for (int i = 0; i < COLLECTIVE_COUNT; i++) {
@@ -111,7 +111,7 @@ static shoal_status parse_item(const char *item, size_t chars, enum algorithm_id
         return SHOAL_OK;
     }
     size_t kind_chars = (size_t)(equals - item);
-    enum collective_kind kind;
+    enum collective_kind kind = COLLECTIVE_BARRIER;
     TRY(find_kind(item, kind_chars, &kind));
     TRY(find_algorithm(equals + 1, chars - kind_chars - 1, &algorithm));
     table[kind] = algorithm;
