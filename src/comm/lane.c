@@ -688,8 +688,7 @@ static void stop_thread(struct lane *lane)
     }
 }
 
-/* Ends what can be ended by this caller; true when nothing is left and nobody is inside the channel. */
-static bool drain(struct lane *lane, int64_t until_ns)
+bool lane_drain(struct lane *lane, int64_t until_ns)
 {
     struct goal goal = {.kind = GOAL_ALL, .until_ns = until_ns};
     struct wakes wakes = {0};
@@ -706,7 +705,7 @@ static bool drain(struct lane *lane, int64_t until_ns)
 static bool drain_poisoned(struct lane *lane)
 {
     int64_t deadline_ns = clock_deadline_after(LEAVE_SECONDS);
-    while (!drain(lane, DEADLINE_NEVER)) {
+    while (!lane_drain(lane, DEADLINE_NEVER)) {
         if (clock_now_ns() >= deadline_ns) {
             return false;
         }
@@ -724,7 +723,7 @@ void lane_free(struct lane *lane)
     }
     struct channel *channel = find_channel(lane);
     /* What the peers have done their part of still ends well. */
-    if (!drain(lane, 0)) {
+    if (!lane_drain(lane, 0)) {
         channel->transport->poison(channel, SHOAL_ERR_CANCELLED,
                                    "the world was closed before the operation had ended");
     }

@@ -9,6 +9,7 @@
 #ifndef COMM_LANE_H
 #define COMM_LANE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "shoal/work.h"
@@ -31,6 +32,12 @@ void lane_free(struct lane *lane);
  */
 shoal_status lane_run(struct lane *lane, struct collective *collective);
 shoal_status lane_start(struct lane *lane, const struct collective *collective, struct shoal_work **work_out);
+
+/*
+ * Ends what can be ended by this caller until then (0: what is ready). True when nothing is left and nobody is inside
+ * the channel.
+ */
+bool lane_drain(struct lane *lane, int64_t until_ns);
 
 uint64_t lane_sequence(struct lane *lane);
 /* Collectives that have not ended. */

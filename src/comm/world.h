@@ -9,14 +9,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/owned.h"
 #include "shoal/world.h"
 
 struct channel;
-struct groups;     /* comm/group.c: the groups there are, by ranks and tag */
-struct members;    /* comm/members.c: the page that says who lives */
-struct regions;    /* transport/regions.h */
-struct segment;    /* transport/segment.h */
-struct stores;     /* comm/store.c: this rank's server, and connections to those of others */
+struct groups;  /* comm/group.c: the groups there are, by ranks and tag */
+struct members; /* comm/members.c: the page that says who lives */
+struct regions; /* transport/regions.h */
+struct segment; /* transport/segment.h */
+struct server;  /* comm/server.c: what this rank answers to others */
+struct stores;  /* comm/store.c: connections to the servers of all ranks */
 struct transport;
 
 struct shoal_world {
@@ -27,12 +29,15 @@ struct shoal_world {
     double timeout_s; /* of an operation */
     double close_timeout_s;
     double startup_timeout_s;
-    bool may_spin; /* no more ranks on this host than processors */
-    struct members *members;
+    bool may_spin;           /* no more ranks on this host than processors */
+    struct members *members; /* NULL: a world without peers */
+    struct members *page;    /* of rank 0, which made it; outlives the server */
+    struct server *server;
     struct stores *stores;
     struct shoal_store *store; /* rank 0's */
     struct groups *groups;
     struct regions *regions;
+    struct owned_list owned;   /* meshes, symmetric memory, windows: ended after the groups, before regions */
     struct shoal_group *group; /* all ranks */
     _Atomic uint64_t n_unawaited; /* works freed or left without anybody having waited for them */
 };
@@ -47,5 +52,8 @@ shoal_status world_check_rank(struct shoal_world *world, int rank);
  */
 shoal_status world_open_segment(struct shoal_world *world, int holder, const char *name, size_t bytes,
                                 int64_t deadline_ns, struct segment **segment_out);
+
+/* The server forgets the segment; who has mapped it keeps it. The next to ask for the name gets a new one. */
+shoal_status world_drop_segment(struct shoal_world *world, int holder, const char *name, int64_t deadline_ns);
 
 #endif

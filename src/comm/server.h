@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A rank's server: a thread that answers on a socket whatever the rank itself is doing. It keeps a table of keys
+ * and values, segments by name, and on rank 0 the meeting of start-up: requests.def.
+ *
+ * It trusts nobody: a client that sends what is no request is dropped, the others do not notice.
+ */
+#ifndef COMM_SERVER_H
+#define COMM_SERVER_H
+
+#include "comm/card.h"
+#include "shoal/status.h"
+
+struct server;
+
+/* Listens under the card's name. Answers once it was started. */
+shoal_status server_create(const struct card *card, struct server **server_out);
+
+/*
+ * Before the start: takes the meeting of all ranks, also under `name` (NULL: only under its own). The
+ * descriptor is what ranks that join are given; it stays the caller's and outlives the server.
+ * SHOAL_ERR_STATE when somebody has the name already.
+ */
+shoal_status server_host_meeting(struct server *server, const char *name, int page_fd);
+
+shoal_status server_start(struct server *server);
+
+/* Ends the thread and everything it keeps. NULL is allowed. */
+void server_free(struct server *server);
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Start-up. What can fail for reasons of this rank's own is done before it says that it is ready: after that all
+ * ranks have a world, or none.
+ */
+#include "comm/startup.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "comm/card.h"
+#include "comm/group.h"
+#include "comm/members.h"
+#include "comm/rendezvous.h"
+#include "comm/server.h"
+#include "comm/store.h"
+#include "comm/world.h"
+#include "transport/regions.h"
+
+/* This rank's own parts --------------------------------------------------------------------------------- */
+
+static shoal_status create_world_group(struct shoal_world *world)
+{
+    int *ranks = mem_alloc((size_t)world->n_ranks * sizeof *ranks);
+    if (!ranks) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (int rank = 0; rank < world->n_ranks; rank++) {
+        ranks[rank] = rank;
+    }
+    shoal_status status = shoal_group_create(world, ranks, world->n_ranks, NULL, &world->group);
+    mem_free(ranks);
+    return status;
+}
+
+static shoal_status create_parts(struct shoal_world *world)
+{
+    world->regions = regions_create();
+    if (!world->regions) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    world->groups = groups_create();
+    if (!world->groups) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    return create_world_group(world);
+}
+
+shoal_status startup_without_peers(struct shoal_world *world)
+{
+    world->store = stores_none();
+    return create_parts(world);
+}
+
+static shoal_status create_servers(struct shoal_world *world, const struct card *card,
+                                   struct card **cards_out)
+{
+    TRY(server_create(card, &world->server));
+    if (world->rank == 0) {
+        TRY(members_create(world->n_ranks, &world->page));
+    }
+    struct card *cards = mem_alloc_zeroed((size_t)world->n_ranks, sizeof *cards);
+    if (!cards) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = stores_create(world, cards, &world->stores);
+    if (status != SHOAL_OK) {
+        mem_free(cards);
+        return status;
+    }
+    *cards_out = cards;
+    world->store = stores_public(world->stores);
+    return create_parts(world);
+}
+
+/* Rank 0 starts to answer when it has the meeting; where that is under its own name only, it has it at once. */
+static shoal_status start_server(struct shoal_world *world, bool has_meeting_name)
+{
+    if (world->rank == 0 && has_meeting_name) {
+        return SHOAL_OK;
+    }
+    if (world->rank == 0) {
+        TRY(server_host_meeting(world->server, NULL, members_fd(world->page)));
+    }
+    return server_start(world->server);
+}
+
+/* The meeting ------------------------------------------------------------------------------------------- */
+
+/* The others must not be left waiting in the application's exchange for a rank that could not start. */
+static void exchange_failure(const struct startup_plan *plan, struct card *card, shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    card->status = status;
+    (void)snprintf(card->text, sizeof card->text, "%.*s", CARD_TEXT_BYTES - 1, text);
+    struct card *cards = mem_alloc((size_t)card->n_ranks * sizeof *cards);
+    if (cards) {
+        (void)plan->exchange(plan->exchange_context, card, cards, sizeof *card);
+        mem_free(cards);
+    }
+    (void)error_set(status, "%s", text);
+}
+
+static shoal_status check_rank_zero(void *context)
+{
+    struct shoal_world *world = context;
+    return members_state(world->members, 0) == MEMBER_DEAD ? members_check(world->members, 0) : SHOAL_OK;
+}
+
+static shoal_status enter_and_complete(struct shoal_world *world, struct rendezvous *rendezvous,
+                                       struct card *cards)
+{
+    int page_fd;
+    TRY(rendezvous_enter(rendezvous, &page_fd));
+    shoal_status status = members_join(page_fd, world->n_ranks, world->rank, &world->members);
+    if (status != SHOAL_OK) {
+        rendezvous_give_up(rendezvous, status);
+        return status;
+    }
+    TRY(rendezvous_complete(rendezvous, check_rank_zero, world, cards));
+    FAIL_POINT("world complete");
+    return SHOAL_OK;
+}
+
+static shoal_status meet(struct shoal_world *world, const char *name, const struct card *card,
+                         int64_t deadline_ns, bool has_meeting_name, struct card *cards)
+{
+    struct rendezvous rendezvous = {.card = card, .name = name, .deadline_ns = deadline_ns, .fd = -1};
+    if (world->rank == 0 && has_meeting_name) {
+        rendezvous.host = world->server;
+        rendezvous.page_fd = members_fd(world->page);
+    }
+    shoal_status status = enter_and_complete(world, &rendezvous, cards);
+    if (status == SHOAL_OK && rendezvous.fd >= 0) {
+        stores_keep(world->stores, /*holder=*/0, rendezvous.fd);
+    } else if (rendezvous.fd >= 0) {
+        (void)close(rendezvous.fd);
+    }
+    return status;
+}
+
+shoal_status startup_with_peers(struct shoal_world *world, const struct startup_plan *plan)
+{
+    int64_t deadline_ns = clock_deadline_after(world->startup_timeout_s);
+    bool has_meeting_name = !plan->exchange && world->n_ranks > 1;
+    struct card card;
+    TRY(card_create(world->rank, world->n_ranks, &card));
+    struct card *cards = NULL;
+    shoal_status status = create_servers(world, &card, &cards);
+    if (status == SHOAL_OK) {
+        status = start_server(world, has_meeting_name);
+    }
+    if (status != SHOAL_OK) {
+        if (plan->exchange) {
+            exchange_failure(plan, &card, status);
+        }
+        return status;
+    }
+    char name[SOCKET_NAME_BYTES];
+    if (plan->exchange) {
+        TRY(rendezvous_exchange(plan->exchange, plan->exchange_context, &card, cards));
+        card_server_name(&cards[0], name);
+    } else if (has_meeting_name) {
+        rendezvous_name(plan->key, name);
+    } else {
+        card_server_name(&card, name);
+    }
+    TRY(meet(world, name, &card, deadline_ns, has_meeting_name, cards));
+    LOG(SHOAL_LOG_INFO, "world rank %d of %d process %d launcher %s", world->rank, world->n_ranks, card.pid,
+        world->launcher);
+    return SHOAL_OK;
+}
+
+/* The end ----------------------------------------------------------------------------------------------- */
+
+void startup_undo(struct shoal_world *world)
+{
+    groups_free(world->groups);
+    owned_list_end(&world->owned);
+    regions_free(world->regions);
+    stores_free(world->stores);
+    server_free(world->server);
+    members_free(world->members);
+    /* After the server, which hands out its descriptor. */
+    members_free(world->page);
+}

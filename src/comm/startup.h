@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* How a world comes to be and goes: docs/design/startup.md. */
+#ifndef COMM_STARTUP_H
+#define COMM_STARTUP_H
+
+#include "shoal/status.h"
+#include "shoal/world.h"
+
+/* What shoal_world_open was asked for, checked and complete. */
+struct startup_plan {
+    const char *key;
+    shoal_exchange exchange;
+    void *exchange_context;
+};
+
+/*
+ * Meets the other ranks. The world has rank, size, transport and times; it gets its members, server, stores,
+ * regions and groups. On failure startup_undo ends what is there.
+ */
+shoal_status startup_with_peers(struct shoal_world *world, const struct startup_plan *plan);
+
+/* Without others to meet: only what a rank has by itself. */
+shoal_status startup_without_peers(struct shoal_world *world);
+
+/* Ends whatever of a world there is, except its memory, without waiting for anybody. */
+void startup_undo(struct shoal_world *world);
+
+#endif
