@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # For CI: -DSHOAL_WERROR=ON. The test presets have it anyway.
 RELEASE_OPTIONS ?=
 
-.PHONY: all run test test-asan test-tsan bench install lint tidy clean
+.PHONY: all run test test-asan test-tsan bench sweep drill soak install lint tidy clean
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -31,8 +31,24 @@ test-asan test-tsan: test-%:
 	@cmake --build --preset $* -j $(JOBS)
 	@ctest --preset $*
 
+# RANKS, SIZES, ROTATE, ROUNDS and REPORT (a file for what is printed) go to bench/run.sh.
 bench: all
-	build/bin/shoal bench all
+	@scripts/deps.sh bench || echo "bench: goes on without the peers that are missing"
+	build/bin/shoal bench kernels
+	bench/run.sh
+
+# Hours. `scripts/sweep.sh -r 3 -o all_reduce` runs a part.
+sweep:
+	@scripts/deps.sh build test
+	@scripts/sweep.sh
+
+drill:
+	@scripts/deps.sh build test
+	@scripts/drill.sh
+
+soak:
+	@scripts/deps.sh build test
+	@scripts/soak.sh
 
 install: all
 	@cmake --install build --prefix "$(abspath $(PREFIX))"

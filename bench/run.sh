@@ -15,7 +15,9 @@ ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier"
 ranks=${RANKS:-2}
 rounds=${ROUNDS:-2}
 report=${REPORT:-}
-options=(--sizes "${SIZES:-1K:64M:4}" --rotate "${ROTATE:-0}")
+sizes=${SIZES:-1K:64M:4}
+rotate=${ROTATE:-0}
+more=()
 while [[ $# -gt 0 ]]; do
     case $1 in
     --tool) tool=$2 ;;
@@ -23,7 +25,9 @@ while [[ $# -gt 0 ]]; do
     --ops) ops=$2 ;;
     --ranks) ranks=$2 ;;
     --rounds) rounds=$2 ;;
-    --sizes | --dtype | --rotate | --iterations) options+=("$1" "$2") ;;
+    --sizes) sizes=$2 ;;
+    --rotate) rotate=$2 ;;
+    --dtype | --iterations) more+=("$1" "$2") ;;
     *)
         echo "bench/run.sh: bad argument: $1" >&2
         exit 2
@@ -31,7 +35,7 @@ while [[ $# -gt 0 ]]; do
     esac
     shift 2 || exit 2
 done
-options+=(--ranks "$ranks" --json)
+options=(--ranks "$ranks" --sizes "$sizes" --rotate "$rotate" "${more[@]}")
 
 work=build/bench
 mkdir -p "$work"
@@ -107,36 +111,34 @@ measured() {
 
 run_op() {
     local op=$1 round=$2
-    measured "shoal $op" "$tool" bench "$op" "${options[@]}"
+    measured "shoal $op" "$tool" bench "$op" "${options[@]}" --json
     case $op in
-    all_gather) measured "shoal $op --window" "$tool" bench "$op" --window "${options[@]}" ;;
+    all_gather) measured "shoal $op --window" "$tool" bench "$op" --window "${options[@]}" --json ;;
     barrier) ;;
-    *) measured "shoal $op --symmetric" "$tool" bench "$op" --symmetric "${options[@]}" ;;
+    *) measured "shoal $op --symmetric" "$tool" bench "$op" --symmetric "${options[@]}" --json ;;
     esac
     if [[ -n $openmpi_run ]]; then
         measured "openmpi $op" "$openmpi_run" "${openmpi_options[@]}" -n "$ranks" \
-            "$work/mpi_collectives.openmpi" "$op" --page "$meeting" "${options[@]}"
+            "$work/mpi_collectives.openmpi" "$op" --page "$meeting" "${options[@]}" --json
     fi
     if [[ -n $mpich_run ]]; then
         measured "mpich $op" "$mpich_run" -bind-to none -n "$ranks" \
-            "$work/mpi_collectives.mpich" "$op" --page "$meeting" "${options[@]}"
+            "$work/mpi_collectives.mpich" "$op" --page "$meeting" "${options[@]}" --json
     fi
     # Gloo is far away and slow: once is enough.
     if [[ -n $python && $round -eq 1 ]]; then
         measured "gloo $op" "$python" bench/peers/gloo_collectives.py "$op" --library "$work/libmeasure.so" \
-            "${options[@]}"
+            "${options[@]}" --json
     fi
 }
-
-first_line() { "$@" 2>/dev/null | head -n 1; }
 
 print_machine() {
     echo "# $("$tool" --version), $(date -u +%Y-%m-%d), $(uname -m), $(nproc) processors," \
         "$(sed -nE 's/^(model name|CPU part)[^:]*: *//p' /proc/cpuinfo | head -n 1)"
-    echo "# $ranks ranks, not pinned; ${options[*]}; $rounds rounds"
+    echo "# bench/run.sh ${options[*]} --rounds $rounds; nobody is pinned"
     echo "# load before: $(cut -d' ' -f1-3 /proc/loadavg); huge pages:" \
         "$(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || echo unknown)"
-    echo "# openmpi: ${openmpi_run:+$(first_line "$openmpi_run" --version)}${openmpi_run:-absent}"
+    echo "# openmpi: ${openmpi_run:+$("$openmpi_run" --version | sed -n "1s/.* //p") }${openmpi_run:-absent}"
     echo "# mpich: ${mpich_run:+$("$mpich_run" --version | sed -nE 's/^ *Version: *//p') }${mpich_run:-absent}"
     echo "# gloo: ${python:+PyTorch $("$python" -c 'import torch; print(torch.__version__)') }${python:-absent}"
 }

@@ -9,7 +9,7 @@
 # came to this machine.
 set -euo pipefail
 
-# purpose  package          probe: a command, or a header in < >
+# purpose  package          probe: a command, a header in < >, a Python module after @, or - for the package itself
 rows='
 build      gcc              cc
 build      libc6-dev        <threads.h>
@@ -28,12 +28,31 @@ lint       clang-14         clang-14
 lint       libclang-rt-14-dev  -
 lint       shellcheck       shellcheck
 lint       perl             perl
+bench      libopenmpi-dev   mpicc.openmpi
+bench      openmpi-bin      mpirun.openmpi
+bench      libmpich-dev     mpicc.mpich
+bench      mpich            mpirun.mpich
+bench      python3-torch    @torch
+bench      perl             perl
 '
+
+# Debian's Python may not be the first in the path.
+has_module() {
+    local python
+    for python in python3 /usr/bin/python3; do
+        if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)' \
+            "$1" 2>/dev/null; then
+            return 0
+        fi
+    done
+    return 1
+}
 
 is_present() {
     local package=$1 probe=$2
     case $probe in
     '<'*'>') cc -E -x c - <<<"#include $probe" >/dev/null 2>&1 ;;
+    '@'*) has_module "${probe#@}" ;;
     -) dpkg -s "$package" 2>/dev/null | grep -q '^Status: install ok installed' ;;
     *) command -v "$probe" >/dev/null ;;
     esac
@@ -55,16 +74,16 @@ if [[ ${1:-} == --list ]]; then
     shift
 fi
 if [[ $# -eq 0 ]]; then
-    echo "usage: scripts/deps.sh [--list] build|test|lint..." >&2
+    echo "usage: scripts/deps.sh [--list] build|test|lint|bench..." >&2
     exit 2
 fi
 
 missing=()
 for purpose in "$@"; do
     case $purpose in
-    build | test | lint) ;;
+    build | test | lint | bench) ;;
     *)
-        echo "scripts/deps.sh: unknown purpose '$purpose' (build, test, lint)" >&2
+        echo "scripts/deps.sh: unknown purpose '$purpose' (build, test, lint, bench)" >&2
         exit 2
         ;;
     esac

@@ -34,7 +34,7 @@ int command_bench(int argc, char **argv)
         FILE *out = argc < 2 ? stderr : stdout;
         fprintf(out, "usage: shoal bench WHAT ...\n\n");
         for (size_t i = 0; i < N_BENCHES; i++) {
-            fprintf(out, "  %-10s %s\n", benches[i].name, benches[i].summary);
+            fprintf(out, "  %-15s %s\n", benches[i].name, benches[i].summary);
         }
         return argc < 2 ? TOOL_USAGE : TOOL_DONE;
     }

@@ -6,6 +6,7 @@
  */
 #include "bench_cases.h"
 #include "bench_ops.h"
+#include "measure/measure.h"
 #include "tool.h"
 
 #include "base/clock.h"
@@ -98,31 +99,9 @@ static shoal_status measure(struct bench_case *one, struct result *result)
 
 /* Printing ----------------------------------------------------------------------------------------------- */
 
-/* The processor as the system calls it, or its part number where it has no name. */
-static void print_cpu(void)
-{
-    static const char *const keys[] = {"model name", "CPU part"};
-    char line[256] = "";
-    const char *name = "unknown\n";
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    while (file && fgets(line, sizeof(line), file)) {
-        const char *colon = strchr(line, ':');
-        bool is_key =
-            strncmp(line, keys[0], strlen(keys[0])) == 0 || strncmp(line, keys[1], strlen(keys[1])) == 0;
-        if (colon && is_key) {
-            name = colon[1] == ' ' ? colon + 2 : colon + 1;
-            break;
-        }
-    }
-    printf("# cpu       %s%s", name, strchr(name, '\n') ? "" : "\n");
-    if (file) {
-        fclose(file);
-    }
-}
-
 static void print_header(const struct simd_table *in_use)
 {
-    print_cpu();
+    measure_print_cpu(stdout);
     printf("# compiler  %s\n", TOOL_COMPILER);
     printf("# variant   %s (*)\n", in_use->name);
     printf(

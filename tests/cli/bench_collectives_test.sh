@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# `shoal bench all_reduce` and the like: rows, keys and exit status, with more ranks than one and small sizes.
+set -euo pipefail
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=false
+
+complain() {
+    echo "$1"
+    cat "$scratch/out" "$scratch/err"
+    failed=true
+}
+
+bench() {
+    timeout 120 "$SHOAL_TEST_TOOL" bench "$@" >"$scratch/out" 2>"$scratch/err"
+}
+
+# measures N_ROWS ARGS...: succeeds, with that many rows and no wrong element.
+measures() {
+    local n_rows=$1
+    shift
+    bench "$@" --json --iterations 3 || complain "$*: failed"
+    [[ $(grep -c '"wrong": 0,' "$scratch/out") -eq $n_rows ]] || complain "$*: not $n_rows rows without a wrong element"
+    [[ $(wc -l <"$scratch/out") -eq $n_rows ]] || complain "$*: not $n_rows rows"
+}
+
+keys='^{"op": "[a-z_]*", "ranks": [0-9]*, "bytes": [0-9]*, "dtype": "[a-z0-9]*", "transport": "[a-z]*", '
+keys+='"algorithm": "[a-z_]*", "median_us": [0-9.]*, "p99_us": [0-9.]*, "max_us": [0-9.]*, "wrong": [0-9]*, '
+
+for op in all_reduce all_gather reduce_scatter all_to_all broadcast; do
+    for ranks in 2 3; do
+        measures 2 "$op" --ranks "$ranks" --sizes 1K:256K:256
+        [[ $(grep -c "$keys" "$scratch/out") -eq 2 ]] || complain "$op: other keys"
+        grep -q "\"op\": \"$op\", \"ranks\": $ranks, " "$scratch/out" || complain "$op: another op"
+    done
+done
+measures 1 barrier --ranks 3
+grep -q '"bytes": 0,' "$scratch/out" || complain "a barrier with bytes"
+
+# Buffers, places and ranks of the other kinds.
+measures 2 all_reduce --symmetric --sizes 1K:256K:256
+grep -q '"buffers": "symmetric"' "$scratch/out" || complain "not symmetric"
+measures 2 all_gather --window --sizes 1K:256K:256
+grep -q '"buffers": "window"' "$scratch/out" || complain "no window"
+measures 2 all_gather --window --sizes 1K:256K:256 --rotate 2M
+measures 1 reduce_scatter --sizes 1K --rotate 1M --symmetric
+measures 1 all_reduce --sizes 4K --threads --ranks 3
+measures 1 all_reduce --sizes 1000 --dtype bf16 --ranks 3
+measures 1 all_reduce --sizes 64K --algorithm staged --ranks 2
+grep -q '"algorithm": "staged"' "$scratch/out" || complain "--algorithm does not choose"
+measures 1 all_reduce --sizes 1K --ranks 1
+
+# For people: comments, then the columns that docs/performance.md explains.
+bench all_reduce --sizes 1K --iterations 3 || complain "failed"
+header=$(grep '^#op ' "$scratch/out") || complain "no header"
+for column in $header; do
+    grep -qF "\`${column#\#}\`" "$SHOAL_TEST_SOURCE_DIR/docs/performance.md" ||
+        complain "docs/performance.md does not explain ${column#\#}"
+done
+
+for arguments in "--ranks" "--ranks 0" "--ranks x" "--sizes 0" "--sizes 4K:1K" "--sizes 1K:4K:1" "--sizes 1:2:3:4" \
+    "--sizes 1Q" "--dtype f31" "--transport carrier_pigeon" "--algorithm carrier_pigeon" "--rotate -1" "--iterations 0" "--what" "--window"; do
+    status=0
+    # shellcheck disable=SC2086 # several words on purpose
+    bench all_reduce $arguments || status=$?
+    [[ $status -eq 2 ]] || complain "$arguments: exit status $status, expected 2"
+    [[ -s $scratch/err ]] || complain "$arguments: was refused without a word"
+done
+bench all_gather --help || complain "no help"
+grep -q -- --window "$scratch/out" || complain "the help does not tell"
+
+[[ $failed == false ]]

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* How `shoal bench` calls the library: one rank of a collective benchmark. */
+#ifndef BENCH_CALLS_H
+#define BENCH_CALLS_H
+
+#include "measure/measure.h"
+
+#include "shoal/dtype.h"
+
+struct bench_collective {
+    struct measure_request request;
+    shoal_dtype dtype;
+    const char *transport; /* NULL: the library's default */
+    const char *algorithm; /* NULL: what the tables pick */
+    const char *buffers;   /* "heap", "symmetric" or "window" */
+    char key[64];          /* what the ranks agree on */
+};
+
+/* Opens a world as this rank, measures, closes it. False when something failed or was wrong: what, is on standard
+   error. */
+bool bench_collective_rank(const struct bench_collective *bench, struct measure_page *page, int rank);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `shoal bench all_reduce ...`: a collective between ranks that this program starts itself, as processes or as
+ * threads. How it is measured is in bench/measure/, which the programs for MPI and Gloo share.
+ */
+#include "bench_calls.h"
+#include "tool.h"
+
+#include "base/mem.h"
+#include "shoal/status.h"
+#include "shoal/version.h"
+#include "transport/algorithm.h"
+#include "transport/transport.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Ranks as processes ----------------------------------------------------------------------------------- */
+
+/* In the child. Goes with its parent; exit without the parent's handlers. */
+static _Noreturn void run_child(const struct bench_collective *bench, struct measure_page *page, int rank,
+                                pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(TOOL_FAILED);
+    }
+    bool is_good = bench_collective_rank(bench, page, rank);
+    bool is_written = fflush(stdout) == 0;
+    _exit(is_good && is_written ? TOOL_DONE : TOOL_FAILED);
+}
+
+static bool is_success(int rank, int wait_status)
+{
+    if (WIFSIGNALED(wait_status)) {
+        fprintf(stderr, "shoal bench: rank %d ended by signal %d (%s)\n", rank, WTERMSIG(wait_status),
+                strsignal(WTERMSIG(wait_status)));
+    }
+    return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+}
+
+/* Only ranks whose number is in `children`: others are somebody else's. */
+static bool wait_for_children(struct measure_page *page, const pid_t *children, int n_children)
+{
+    bool is_good = true;
+    for (int n_left = n_children; n_left > 0;) {
+        int wait_status;
+        pid_t pid = waitpid(-1, &wait_status, 0);
+        if (pid < 0 && errno != EINTR) {
+            perror("shoal bench: waitpid");
+            return false;
+        }
+        for (int rank = 0; rank < n_children; rank++) {
+            if (pid > 0 && children[rank] == pid) {
+                n_left--;
+                if (!is_success(rank, wait_status)) {
+                    is_good = false;
+                    measure_page_fail(page);
+                }
+            }
+        }
+    }
+    return is_good;
+}
+
+/* The library is first called in the children: each reads its own options. */
+static bool run_processes(const struct bench_collective *bench, struct measure_page *page)
+{
+    pid_t children[MEASURE_MAX_RANKS];
+    pid_t parent = getpid();
+    int n_children = 0;
+    fflush(stdout);
+    for (; n_children < bench->request.n_ranks; n_children++) {
+        children[n_children] = fork();
+        if (children[n_children] == 0) {
+            run_child(bench, page, n_children, parent);
+        }
+        if (children[n_children] < 0) {
+            perror("shoal bench: fork");
+            measure_page_fail(page);
+            break;
+        }
+    }
+    /* With too few the world of the others does not open: its deadline ends them. */
+    return wait_for_children(page, children, n_children) && n_children == bench->request.n_ranks;
+}
+
+/* Ranks as threads ------------------------------------------------------------------------------------- */
+
+struct thread {
+    const struct bench_collective *bench;
+    struct measure_page *page;
+    int rank;
+    pthread_t handle;
+    bool is_good;
+};
+
+static void *run_thread(void *context)
+{
+    struct thread *thread = context;
+    thread->is_good = bench_collective_rank(thread->bench, thread->page, thread->rank);
+    return NULL;
+}
+
+static bool run_threads(const struct bench_collective *bench, struct measure_page *page)
+{
+    struct thread threads[MEASURE_MAX_RANKS];
+    int n_threads = 0;
+    for (; n_threads < bench->request.n_ranks; n_threads++) {
+        struct thread *thread = &threads[n_threads];
+        *thread = (struct thread){.bench = bench, .page = page, .rank = n_threads};
+        int error = pthread_create(&thread->handle, NULL, run_thread, thread);
+        if (error != 0) {
+            fprintf(stderr, "shoal bench: a thread for rank %d: %s\n", n_threads, strerror(error));
+            measure_page_fail(page);
+            break;
+        }
+    }
+    bool is_good = n_threads == bench->request.n_ranks;
+    for (int rank = 0; rank < n_threads; rank++) {
+        pthread_join(threads[rank].handle, NULL);
+        is_good = is_good && threads[rank].is_good;
+    }
+    return is_good;
+}
+
+/* Arguments -------------------------------------------------------------------------------------------- */
+
+struct arguments {
+    struct bench_collective bench;
+    bool is_threads;
+};
+
+static int print_usage(FILE *out, const char *op, int exit_status)
+{
+    fprintf(out,
+            "usage: shoal bench %s [options]\n%s"
+            "  --transport T      default shm\n"
+            "  --algorithm A      instead of the one the library picks (shoal info --explain %s)\n"
+            "  --symmetric        buffers in symmetric memory instead of the heap\n"
+            "  --window           all_gather only: into a window that all ranks share\n"
+            "  --threads          ranks are threads instead of processes\n"
+            "Every result is checked. docs/performance.md explains the columns.\n",
+            op, measure_usage, op);
+    return exit_status;
+}
+
+/* "staged", or "all_reduce=staged,..." whose parts the library looks at. */
+static bool is_algorithm(const char *name)
+{
+    for (size_t i = 0; i < ALGORITHM_COUNT; i++) {
+        if (strcmp(algorithm_rows[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return strchr(name, '=');
+}
+
+/* How many words were taken; 0 or less when the first is not understood. */
+static int parse_option(struct arguments *arguments, int argc, char **argv)
+{
+    struct bench_collective *bench = &arguments->bench;
+    const struct transport *transport;
+    if (strcmp(argv[0], "--threads") == 0) {
+        arguments->is_threads = true;
+        return 1;
+    }
+    if (strcmp(argv[0], "--symmetric") == 0 || strcmp(argv[0], "--window") == 0) {
+        const char *buffers = argv[0] + strlen("--");
+        bool is_first = strcmp(bench->buffers, "heap") == 0 || strcmp(bench->buffers, buffers) == 0;
+        bool is_possible = strcmp(buffers, "symmetric") == 0 || bench->request.op == MEASURE_all_gather;
+        bench->buffers = buffers;
+        return is_first && is_possible ? 1 : -1;
+    }
+    if (strcmp(argv[0], "--transport") == 0 && argc > 1) {
+        bench->transport = argv[1];
+        return transport_find(argv[1], &transport) == SHOAL_OK ? 2 : -1;
+    }
+    if (strcmp(argv[0], "--algorithm") == 0 && argc > 1) {
+        bench->algorithm = argv[1];
+        return is_algorithm(argv[1]) ? 2 : -1;
+    }
+    return measure_parse(&bench->request, argc, argv);
+}
+
+/* TOOL_DONE when the benchmark shall run; otherwise everything was said. */
+static int parse(struct arguments *arguments, int argc, char **argv)
+{
+    for (int i = 1; i < argc;) {
+        int n_words = parse_option(arguments, argc - i, argv + i);
+        if (n_words <= 0) {
+            bool has_value = n_words < 0 && i + 1 < argc && argv[i + 1][0] != '-';
+            fprintf(stderr, "shoal bench %s: bad argument: %s%s%s\n", argv[0], argv[i], has_value ? " " : "",
+                    has_value ? argv[i + 1] : "");
+            return print_usage(stderr, argv[0], TOOL_USAGE);
+        }
+        i += n_words;
+    }
+    struct bench_collective *bench = &arguments->bench;
+    if (shoal_dtype_find(bench->request.dtype->name, &bench->dtype) != SHOAL_OK) {
+        fprintf(stderr, "shoal bench %s: %s\n", argv[0], shoal_error_text());
+        return TOOL_USAGE;
+    }
+    return TOOL_DONE;
+}
+
+/* "ring" is meant for this op; "op=ring,..." says itself what it is for. */
+static bool set_algorithm(const struct bench_collective *bench)
+{
+    char text[256];
+    const char *op =
+        strcmp(bench->buffers, "window") == 0 ? "window_gather" : measure_ops[bench->request.op].name;
+    int length = strchr(bench->algorithm, '=') ? snprintf(text, sizeof(text), "%s", bench->algorithm)
+                                               : snprintf(text, sizeof(text), "%s=%s", op, bench->algorithm);
+    return length < (int)sizeof(text) && setenv("SHOAL_ALGO", text, 1) == 0;
+}
+
+static void print_header(const struct arguments *arguments)
+{
+    const struct measure_request *request = &arguments->bench.request;
+    measure_print_cpu(stdout);
+    printf("# compiler  %s\n", TOOL_COMPILER);
+    printf("# library   shoal %s, %d ranks as %s on %ld processors, not pinned\n", shoal_version(),
+           request->n_ranks, arguments->is_threads ? "threads" : "processes", sysconf(_SC_NPROCESSORS_ONLN));
+    printf("# buffers   %s, rewritten before every iteration, rotating through %zu bytes\n",
+           arguments->bench.buffers, request->rotate_bytes);
+    printf(
+        "# times     of an iteration: the longest of any rank; median, 99th percentile, longest iteration\n");
+    measure_print_header();
+}
+
+int bench_collective(int argc, char **argv)
+{
+    struct arguments arguments = {.bench = {.buffers = "heap"}};
+    struct bench_collective *bench = &arguments.bench;
+    measure_request_init(&bench->request);
+    if (!measure_op_find(argv[0], &bench->request.op)) {
+        return TOOL_USAGE; /* a row of benches.def that is none of bench/measure/ops.def */
+    }
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        return print_usage(stdout, argv[0], TOOL_DONE);
+    }
+    int exit_status = parse(&arguments, argc, argv);
+    if (exit_status != TOOL_DONE) {
+        return exit_status;
+    }
+    if (bench->algorithm && !set_algorithm(bench)) {
+        fprintf(stderr, "shoal bench %s: --algorithm is too long\n", argv[0]);
+        return TOOL_USAGE;
+    }
+    snprintf(bench->key, sizeof(bench->key), "shoal bench %s %ld", argv[0], (long)getpid());
+    struct measure_page *page = measure_page_map(&bench->request, NULL);
+    if (!page) {
+        perror("shoal bench: shared memory");
+        return TOOL_FAILED;
+    }
+    if (!bench->request.is_json) {
+        print_header(&arguments);
+    }
+    bool is_good = arguments.is_threads ? run_threads(bench, page) : run_processes(bench, page);
+    measure_page_unmap(page, &bench->request);
+    return is_good ? TOOL_DONE : TOOL_FAILED;
+}
