@@ -161,13 +161,16 @@ static size_t put_head(struct stream_end *end, struct stream_message *message)
 
 shoal_status stream_put(struct stream_end *end, struct stream_message *message)
 {
-    while (!stream_message_is_finished(message)) {
+    message->is_stuck = false;
+    uint64_t stop = end->position + STREAM_RING_BYTES;
+    while (!stream_message_is_finished(message) && end->position < stop) {
         uint64_t read = load_read(end);
         size_t used = 0;
         if (!count_used(end->position, read, &used)) {
             return fail_with_damage(end->position, read);
         }
         if (used == STREAM_RING_BYTES) {
+            message->is_stuck = true;
             return SHOAL_OK;
         }
         size_t taken = put_head(end, message);
@@ -193,13 +196,16 @@ static bool is_expected(const struct stream_head *found, const struct stream_hea
 
 shoal_status stream_take(struct stream_end *end, struct stream_message *message)
 {
-    while (!stream_message_is_finished(message)) {
+    message->is_stuck = false;
+    uint64_t stop = end->position + STREAM_RING_BYTES;
+    while (!stream_message_is_finished(message) && end->position < stop) {
         uint64_t written = load_written(end);
         size_t available = 0;
         if (!count_used(written, end->position, &available)) {
             return fail_with_damage(written, end->position);
         }
         if (available == 0) {
+            message->is_stuck = true;
             return SHOAL_OK;
         }
         size_t taken = 0;

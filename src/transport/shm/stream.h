@@ -57,6 +57,7 @@ struct stream_message {
     size_t bytes;
     size_t done; /* bytes that were put or taken */
     bool has_head;
+    bool is_stuck; /* stopped because the ring was full (empty): the peer will ring when that changes */
     struct stream_head found; /* what came instead, after SHOAL_ERR_MISMATCH */
 };
 
@@ -73,8 +74,9 @@ struct stream_end {
 };
 
 /*
- * Moves as much of a message as can be moved now. Messages are put and taken one after the other, each until it
- * is finished. Failures: SHOAL_ERR_MISMATCH of stream_take, without a text, when another message came than the one
+ * Moves as much of a message as can be moved now, and about a ring's worth at most, so that other streams have their
+ * turn: unless it is finished, is_stuck says whether to wait for a ring of the doorbell or to call again. Messages are
+ * put and taken one after the other, each until it is finished. Failures: SHOAL_ERR_MISMATCH of stream_take, without a text, when another message came than the one
  * expected (message->found); SHOAL_ERR_INTERNAL when the counters make no sense. The caller then fails the stream.
  */
 shoal_status stream_put(struct stream_end *end, struct stream_message *message);

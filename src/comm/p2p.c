@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+/* The public calls of point to point: what is asked for is checked, made a batch, and posted (p2p_engine.c). */
+#include "comm/p2p.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "comm/group.h"
+#include "comm/p2p_engine.h"
+#include "comm/world.h"
+#include "tensor/dtype.h"
+
+/* What was asked for ----------------------------------------------------------------------------------- */
+
+static shoal_status check_transfer(const struct shoal_group *group, const shoal_transfer *transfer)
+{
+    size_t bytes = 0;
+    if (transfer->direction != SHOAL_SEND && transfer->direction != SHOAL_RECV) {
+        return error_set(SHOAL_ERR_INVALID, "direction %d is neither SHOAL_SEND nor SHOAL_RECV",
+                         (int)transfer->direction);
+    }
+    TRY(dtype_check(transfer->dtype, "dtype"));
+    if (!mem_multiply(transfer->count, dtype_bytes(transfer->dtype), &bytes) || bytes > SIZE_MAX / 2) {
+        return error_set(SHOAL_ERR_INVALID, "count %zu of %s is more than memory can hold", transfer->count,
+                         shoal_dtype_name(transfer->dtype));
+    }
+    if (!transfer->buffer && transfer->count > 0) {
+        return error_set(SHOAL_ERR_INVALID, "buffer is NULL, with count %zu", transfer->count);
+    }
+    if (transfer->peer < 0 || transfer->peer >= group->peers.n_ranks) {
+        return error_set(SHOAL_ERR_INVALID, "peer %d is not a rank of the group, which has %d",
+                         transfer->peer, group->peers.n_ranks);
+    }
+    if (transfer->tag < 0) {
+        return error_set(SHOAL_ERR_INVALID, "tag %d is negative", transfer->tag);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_transfers(const struct shoal_group *group, const shoal_transfer *transfers,
+                                    size_t n_transfers)
+{
+    if (!transfers && n_transfers > 0) {
+        return error_set(SHOAL_ERR_INVALID, "transfers is NULL, with n_transfers %zu", n_transfers);
+    }
+    for (size_t i = 0; i < n_transfers; i++) {
+        shoal_status status = check_transfer(group, &transfers[i]);
+        if (status != SHOAL_OK) {
+            return n_transfers == 1 ? status : error_prefix(status, "transfer %zu", i);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_group(const struct shoal_group *group)
+{
+    return group ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "group is NULL");
+}
+
+/* Batches ---------------------------------------------------------------------------------------------- */
+
+static void fill_operation(struct p2p_operation *operation, const shoal_transfer *transfer)
+{
+    struct stream_message *message = &operation->message;
+    message->head.count = transfer->count;
+    message->head.dtype = (uint32_t)transfer->dtype;
+    message->bytes = transfer->count * dtype_bytes(transfer->dtype);
+    if (transfer->direction == SHOAL_SEND) {
+        message->send = transfer->buffer;
+    } else {
+        message->recv = transfer->buffer;
+    }
+}
+
+/* Operations are zeroed; nothing is posted yet. The batch has a reference of the p2p as soon as it names it: closing the
+   world must leave those who wait something to return from. */
+static shoal_status prepare(struct shoal_group *group, const shoal_transfer *transfers,
+                            struct p2p_batch *batch)
+{
+    batch->deadline_ns = group_deadline(group);
+    struct p2p *p2p = NULL;
+    TRY(p2p_get(group, batch->deadline_ns, &p2p));
+    batch->p2p = p2p_ref(p2p);
+    int64_t now_ns = clock_now_ns();
+    for (size_t i = 0; i < batch->n_operations; i++) {
+        struct p2p_operation *operation = &batch->operations[i];
+        operation->batch = batch;
+        operation->start_ns = now_ns;
+        operation->deadline_ns = batch->deadline_ns;
+        fill_operation(operation, &transfers[i]);
+        TRY(p2p_find_end(batch->p2p, transfers[i].direction, transfers[i].peer, transfers[i].tag,
+                         batch->deadline_ns, &operation->end));
+    }
+    return SHOAL_OK;
+}
+
+/* Blocking --------------------------------------------------------------------------------------------- */
+
+static shoal_status post_and_wait(struct shoal_group *group, const shoal_transfer *transfers,
+                                  struct p2p_batch *batch)
+{
+    bool has_ended = false;
+    TRY(prepare(group, transfers, batch));
+    TRY(p2p_post(batch, &has_ended));
+    if (!has_ended) {
+        p2p_drive(batch, DEADLINE_NEVER);
+    }
+    return p2p_batch_result(batch);
+}
+
+static shoal_status run_batch(struct shoal_group *group, const shoal_transfer *transfers,
+                              struct p2p_batch *batch)
+{
+    shoal_status status = post_and_wait(group, transfers, batch);
+    if (batch->p2p) {
+        p2p_unref(batch->p2p);
+    }
+    if (status == SHOAL_OK) {
+        error_clear(); /* works of others may have failed on this thread */
+    }
+    return status;
+}
+
+static bool is_fake(const struct shoal_group *group)
+{
+    return group->world->transport == &transport_fake;
+}
+
+static shoal_status run_one(struct shoal_group *group, const shoal_transfer *transfer)
+{
+    TRY(check_group(group));
+    TRY(check_transfer(group, transfer));
+    if (is_fake(group)) {
+        return SHOAL_OK;
+    }
+    struct p2p_operation operation;
+    memset(&operation, 0, sizeof operation);
+    struct p2p_batch batch = {.n_operations = 1, .operations = &operation};
+    return run_batch(group, transfer, &batch);
+}
+
+shoal_status shoal_group_transfer(shoal_group *group, const shoal_transfer *transfers, size_t n_transfers)
+{
+    error_clear();
+    TRY(check_group(group));
+    TRY(check_transfers(group, transfers, n_transfers));
+    if (is_fake(group) || n_transfers == 0) {
+        return SHOAL_OK;
+    }
+    struct p2p_batch batch = {.n_operations = n_transfers};
+    batch.operations = mem_alloc_zeroed(n_transfers, sizeof *batch.operations);
+    if (!batch.operations) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = run_batch(group, transfers, &batch);
+    mem_free(batch.operations);
+    return status;
+}
+
+/* Started ---------------------------------------------------------------------------------------------- */
+
+struct p2p_work {
+    struct shoal_work work; /* first */
+    struct p2p_batch batch;
+    struct p2p_operation operations[];
+};
+
+static void destroy_work(struct completion *completion)
+{
+    struct p2p_work *work = (struct p2p_work *)completion;
+    if (work->batch.p2p) {
+        p2p_unref(work->batch.p2p);
+    }
+    mem_free(work);
+}
+
+static void push_work(struct shoal_work *work, int64_t until_ns)
+{
+    p2p_drive(&((struct p2p_work *)work)->batch, until_ns);
+}
+
+static shoal_status make_work(struct shoal_group *group, size_t n_transfers, struct p2p_work **work_out)
+{
+    size_t bytes = 0;
+    if (!mem_multiply(n_transfers, sizeof(struct p2p_operation), &bytes) || bytes > SIZE_MAX / 2) {
+        return error_set(SHOAL_ERR_INVALID, "n_transfers %zu is more than memory can hold", n_transfers);
+    }
+    struct p2p_work *work = mem_alloc_zeroed(1, sizeof *work + bytes);
+    if (!work) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    work_init(&work->work, group->world, destroy_work, push_work);
+    work->batch.work = &work->work;
+    work->batch.n_operations = n_transfers;
+    work->batch.operations = work->operations;
+    *work_out = work;
+    return SHOAL_OK;
+}
+
+/* A failure is the call's when nothing is left that a work could stand for. */
+static shoal_status start_work(struct shoal_group *group, const shoal_transfer *transfers,
+                               struct p2p_work *work)
+{
+    bool has_ended = false;
+    if (is_fake(group) || work->batch.n_operations == 0) {
+        completion_finish(&work->work.completion, SHOAL_OK);
+        return SHOAL_OK;
+    }
+    TRY(prepare(group, transfers, &work->batch));
+    (void)completion_ref(&work->work.completion); /* the engine's */
+    shoal_status status = p2p_post(&work->batch, &has_ended);
+    if (status != SHOAL_OK) {
+        completion_unref(&work->work.completion);
+        return status;
+    }
+    return has_ended ? completion_wait(&work->work.completion, DEADLINE_NEVER) : SHOAL_OK;
+}
+
+static shoal_status start(struct shoal_group *group, const shoal_transfer *transfers, size_t n_transfers,
+                          shoal_work **work_out)
+{
+    if (!work_out) {
+        return error_set(SHOAL_ERR_INVALID, "work_out is NULL");
+    }
+    *work_out = NULL;
+    TRY(check_group(group));
+    TRY(check_transfers(group, transfers, n_transfers));
+    struct p2p_work *work = NULL;
+    TRY(make_work(group, n_transfers, &work));
+    shoal_status status = start_work(group, transfers, work);
+    if (status != SHOAL_OK) {
+        work_forget(&work->work);
+        shoal_work_free(&work->work);
+        return status;
+    }
+    *work_out = &work->work;
+    error_clear(); /* works of others may have failed on this thread */
+    return SHOAL_OK;
+}
+
+/* One at a time ---------------------------------------------------------------------------------------- */
+
+static shoal_transfer describe_send(const void *buffer, size_t count, shoal_dtype dtype, int peer, int tag)
+{
+    shoal_transfer transfer = {
+        .direction = SHOAL_SEND, .count = count, .dtype = dtype, .peer = peer, .tag = tag};
+    /* A send only reads its buffer; the one list of both directions can not say so. */
+    memcpy(&transfer.buffer, &buffer, sizeof buffer);
+    return transfer;
+}
+
+static shoal_transfer describe_recv(void *buffer, size_t count, shoal_dtype dtype, int peer, int tag)
+{
+    shoal_transfer transfer = {
+        .direction = SHOAL_RECV, .buffer = buffer, .count = count, .dtype = dtype, .peer = peer, .tag = tag};
+    return transfer;
+}
+
+shoal_status shoal_group_send(shoal_group *group, const void *buffer, size_t count, shoal_dtype dtype,
+                              int peer, int tag)
+{
+    error_clear();
+    shoal_transfer transfer = describe_send(buffer, count, dtype, peer, tag);
+    return run_one(group, &transfer);
+}
+
+shoal_status shoal_group_recv(shoal_group *group, void *buffer, size_t count, shoal_dtype dtype, int peer,
+                              int tag)
+{
+    error_clear();
+    shoal_transfer transfer = describe_recv(buffer, count, dtype, peer, tag);
+    return run_one(group, &transfer);
+}
+
+shoal_status shoal_group_send_start(shoal_group *group, const void *buffer, size_t count, shoal_dtype dtype,
+                                    int peer, int tag, shoal_work **work_out)
+{
+    error_clear();
+    shoal_transfer transfer = describe_send(buffer, count, dtype, peer, tag);
+    return start(group, &transfer, 1, work_out);
+}
+
+shoal_status shoal_group_recv_start(shoal_group *group, void *buffer, size_t count, shoal_dtype dtype,
+                                    int peer, int tag, shoal_work **work_out)
+{
+    error_clear();
+    shoal_transfer transfer = describe_recv(buffer, count, dtype, peer, tag);
+    return start(group, &transfer, 1, work_out);
+}
+
+shoal_status shoal_group_transfer_start(shoal_group *group, const shoal_transfer *transfers,
+                                        size_t n_transfers, shoal_work **work_out)
+{
+    error_clear();
+    return start(group, transfers, n_transfers, work_out);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Point to point on a group: docs/design/p2p.md. Apart from the group's lane: a stream per (source, destination, tag),
+ * and whoever waits, or the group's point-to-point thread, moves what can be moved on all of them.
+ *
+ *   comm/p2p.c           the public calls: what is asked for, checked
+ *   comm/p2p_engine.c    posting, moving, waiting, ending
+ *   comm/p2p_streams.c   which stream; shared memory
+ */
+#ifndef COMM_P2P_H
+#define COMM_P2P_H
+
+#include "shoal/status.h"
+
+struct p2p;
+struct shoal_group;
+
+/*
+ * Ends everything unfinished here with SHOAL_ERR_CANCELLED and joins the thread. What still waits on other threads
+ * returns after that. NULL is allowed. For groups_free.
+ */
+void p2p_free(struct p2p *p2p);
+
+/*
+ * Ends point to point on all members of the group, for good; the first reason stays. Connects if need be, which
+ * may fail: then nobody else hears of it, except through group_failure. For group_poison.
+ */
+void p2p_poison(struct shoal_group *group, shoal_status status, const char *text);
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the files of point to point share: docs/design/p2p.md.
+ *
+ * An operation is a message on one end of a stream; operations of an end wait in line. A batch is what one call posts:
+ * it ends when all of its operations have. Blocking calls keep the batch on their stack, started ones in a work.
+ *
+ * Drivers are threads that wait in a call. A driver moves everything that can be moved, for all operations, then sleeps
+ * on the rank's doorbell. While nobody drives and started operations are unfinished, the doorbell is armed and wakes
+ * the group's point-to-point thread.
+ */
+#ifndef COMM_P2P_ENGINE_H
+#define COMM_P2P_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/work.h"
+#include "shoal/group.h"
+#include "transport/shm/stream.h"
+
+struct segment;
+
+struct p2p_batch;
+
+struct p2p_operation {
+    struct p2p_operation *next; /* in line on the end */
+    struct p2p_end *end;
+    struct p2p_batch *batch;
+    struct stream_message message;
+    int64_t start_ns;
+    int64_t deadline_ns;
+    shoal_status status; /* once ended */
+    char *text;          /* of a failure; NULL: none, or memory ran out */
+};
+
+struct p2p_batch {
+    struct p2p *p2p;
+    size_t n_operations;
+    size_t n_pending; /* under the lock */
+    int64_t deadline_ns;
+    struct p2p_operation *operations;
+    struct p2p_batch *next_ended;
+    struct shoal_work *work; /* NULL: a blocking call's */
+};
+
+/* This rank's side of a stream. */
+struct p2p_end {
+    struct p2p_end *next; /* in its bucket */
+    struct p2p_end *next_busy;
+    struct p2p_end *previous_busy;
+    shoal_status failure; /* of the stream: everything that is posted ends with it */
+    char failure_text[ERROR_TEXT_BYTES];
+    shoal_direction direction;
+    int peer; /* in the group */
+    int tag;
+    uint32_t sequence; /* of the next message */
+    struct stream_end stream;
+    struct p2p_operation *first;
+    struct p2p_operation *last;
+};
+
+/* The tables of the streams from one rank to another; see p2p_streams.c. */
+struct p2p_path {
+    struct p2p_path *next;
+    int source;
+    int destination;
+    size_t n_segments;
+    size_t capacity;
+    struct segment **segments;
+};
+
+/* The segment "p2p/doorbells" of a group. */
+struct p2p_shared {
+    struct shared_reason reason; /* of the whole group */
+    struct doorbell bells[];     /* by rank */
+};
+
+#define P2P_BUCKETS 64
+
+struct p2p {
+    _Atomic uint32_t references; /* the group's, and one of every batch that somebody may still push */
+    struct shoal_group *group;
+    int rank;
+    int n_ranks;
+    bool may_spin;
+    struct segment *segment;
+    struct p2p_shared *shared;
+    struct doorbell *bell; /* this rank's */
+
+    pthread_mutex_t connect_lock; /* taken before `lock`; who opens segments holds it */
+    struct p2p_path *paths;
+
+    pthread_mutex_t lock; /* of all below, and of ends, operations and batches */
+    struct p2p_end *buckets[P2P_BUCKETS];
+    struct p2p_end *busy; /* those with operations */
+    size_t n_drivers;
+    size_t n_sleeping; /* drivers that sleep, or are about to */
+    size_t n_started;  /* unfinished batches of works */
+    bool has_more;     /* the last round left something that could have been moved */
+    bool has_ended;    /* a batch has ended that a sleeping driver may wait for */
+    bool is_closing;
+    bool has_thread;
+    bool is_thread_idle; /* asleep without looking after anything: needs an alarm */
+    int64_t next_check_ns;
+    pthread_t thread;
+};
+
+/* p2p_streams.c ---------------------------------------------------------------------------------------- */
+
+/* The group's, made at first use. */
+shoal_status p2p_get(struct shoal_group *group, int64_t deadline_ns, struct p2p **p2p_out);
+struct p2p *p2p_ref(struct p2p *p2p);
+void p2p_unref(struct p2p *p2p);
+
+/* This rank's end of a stream, made at first use; lives as long as the p2p. Takes both locks. */
+shoal_status p2p_find_end(struct p2p *p2p, shoal_direction direction, int peer, int tag, int64_t deadline_ns,
+                          struct p2p_end **end_out);
+
+/* The same, if it is known, under the lock. */
+struct p2p_end *p2p_known_end(struct p2p *p2p, shoal_direction direction, int peer, int tag);
+
+/* p2p_engine.c ----------------------------------------------------------------------------------------- */
+
+/*
+ * Posts all operations of a batch, whose ends are set, and moves what can be moved. A failure means that nothing was
+ * posted. When *has_ended_out, all operations have ended, well or not, and a started batch's work with them.
+ */
+shoal_status p2p_post(struct p2p_batch *batch, bool *has_ended_out);
+
+/* Moves what can be moved until the batch has ended, or until_ns has passed. */
+void p2p_drive(struct p2p_batch *batch, int64_t until_ns);
+
+/* The first failure in the order of the list, of a batch that has ended; frees the texts. */
+shoal_status p2p_batch_result(struct p2p_batch *batch);
+
+#endif

@@ -1,0 +1,770 @@
+/* SPDX-License-Identifier: MIT */
+/* Point to point between ranks as threads and as processes: order, sizes, mistakes, deaths, threads. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/p2p_engine.h"
+#include "fixtures/rank_world.h"
+#include "harness/test.h"
+#include "shoal/shoal.h"
+
+#define RING STREAM_RING_BYTES
+
+struct session {
+    shoal_world *world;
+    shoal_group *group;
+    int rank;
+    int n_ranks;
+};
+
+static bool open_session(struct rank *self, struct session *session)
+{
+    session->world = rank_world_open(self, 0);
+    if (!session->world) {
+        return false;
+    }
+    session->group = shoal_world_group(session->world);
+    session->rank = self->rank;
+    session->n_ranks = self->n_ranks;
+    return true;
+}
+
+static void close_session(struct session *session)
+{
+    CHECK_OK(shoal_world_close(session->world));
+}
+
+static unsigned char byte_at(int source, int tag, size_t i)
+{
+    return (unsigned char)((size_t)source * 71 + (size_t)tag * 13 + i * 5 + i / 257);
+}
+
+static void fill(unsigned char *bytes, size_t count, int source, int tag)
+{
+    for (size_t i = 0; i < count; i++) {
+        bytes[i] = byte_at(source, tag, i);
+    }
+}
+
+static bool is_from(const unsigned char *bytes, size_t count, int source, int tag)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] != byte_at(source, tag, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What goes well --------------------------------------------------------------------------------------- */
+
+/* spec/collectives.md §9.5, send_recv_all_to_all: all pairs, all started, all complete, the peer's number arrives. */
+TEST_RANKS(all_pairs_exchange, 4)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    int32_t mine = self->rank;
+    int32_t got[4] = {-1, -1, -1, -1};
+    shoal_work *works[8] = {NULL};
+    for (int peer = 0; peer < self->n_ranks; peer++) {
+        CHECK_OK(shoal_group_send_start(session.group, &mine, 1, SHOAL_I32, peer, 0, &works[2 * peer]));
+        CHECK_OK(
+            shoal_group_recv_start(session.group, &got[peer], 1, SHOAL_I32, peer, 0, &works[2 * peer + 1]));
+    }
+    for (int i = 0; i < 8; i++) {
+        CHECK_OK(shoal_work_wait(works[i], -1));
+        CHECK(shoal_work_test(works[i]));
+        shoal_work_free(works[i]);
+    }
+    for (int peer = 0; peer < self->n_ranks; peer++) {
+        CHECK_INT(got[peer], peer);
+    }
+    close_session(&session);
+}
+
+static const size_t sizes[] = {0,        1,        7,    63,       64,        65,           1001,
+                               RING / 4, RING - 1, RING, RING + 1, RING - 64, RING * 3 + 5, 8 << 20};
+#define N_SIZES (sizeof sizes / sizeof sizes[0])
+
+/* Blocking calls of every size, there and back, from and to addresses of every alignment. */
+TEST_RANKS(every_size_there_and_back, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    unsigned char *block = malloc((8 << 20) + 16);
+    REQUIRE(block);
+    for (size_t k = 0; k < N_SIZES; k++) {
+        unsigned char *bytes = block + (k + (size_t)self->rank) % 9;
+        int tag = (int)k % 3;
+        if (self->rank == 0) {
+            fill(bytes, sizes[k], 0, tag);
+            CHECK_OK(shoal_group_send(session.group, bytes, sizes[k], SHOAL_U8, 1, tag));
+            memset(bytes, 0, sizes[k]);
+            CHECK_OK(shoal_group_recv(session.group, bytes, sizes[k], SHOAL_U8, 1, tag));
+            CHECK(is_from(bytes, sizes[k], 0, tag));
+        } else {
+            bytes[sizes[k]] = 0xa5;
+            CHECK_OK(shoal_group_recv(session.group, bytes, sizes[k], SHOAL_U8, 0, tag));
+            CHECK(is_from(bytes, sizes[k], 0, tag));
+            CHECK_INT(bytes[sizes[k]], 0xa5);
+            CHECK_OK(shoal_group_send(session.group, bytes, sizes[k], SHOAL_U8, 0, tag));
+        }
+    }
+    free(block);
+    close_session(&session);
+}
+
+TEST_RANKS(nothing_needs_no_buffer, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    if (self->rank == 0) {
+        CHECK_OK(shoal_group_send(session.group, NULL, 0, SHOAL_F32, 1, 5));
+    } else {
+        CHECK_OK(shoal_group_recv(session.group, NULL, 0, SHOAL_F32, 0, 5));
+    }
+    CHECK_OK(shoal_group_transfer(session.group, NULL, 0));
+    shoal_work *work = NULL;
+    CHECK_OK(shoal_group_transfer_start(session.group, NULL, 0, &work));
+    CHECK(shoal_work_test(work));
+    shoal_work_free(work);
+    close_session(&session);
+}
+
+/* Streams do not wait for each other: large messages on many tags, received in the opposite order. */
+#define N_TAGS 100
+#define TAG_BYTES (RING + 4096)
+
+TEST_RANKS(tags_in_opposite_order, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    unsigned char *bytes = malloc(N_TAGS * TAG_BYTES);
+    REQUIRE(bytes);
+    shoal_work *works[N_TAGS] = {NULL};
+    for (int tag = 0; tag < N_TAGS; tag++) {
+        if (self->rank == 0) {
+            unsigned char *part = bytes + (size_t)tag * TAG_BYTES;
+            fill(part, TAG_BYTES, 0, tag);
+            CHECK_OK(shoal_group_send_start(session.group, part, TAG_BYTES, SHOAL_U8, 1, tag * 1000003,
+                                            &works[tag]));
+        } else {
+            int last = N_TAGS - 1 - tag;
+            CHECK_OK(shoal_group_recv(session.group, bytes, TAG_BYTES, SHOAL_U8, 0, last * 1000003));
+            CHECK(is_from(bytes, TAG_BYTES, 0, last));
+        }
+    }
+    for (int tag = 0; tag < N_TAGS && self->rank == 0; tag++) {
+        CHECK_OK(shoal_work_wait(works[tag], -1));
+        shoal_work_free(works[tag]);
+    }
+    free(bytes);
+    close_session(&session);
+}
+
+/* Messages of a stream arrive in order, whatever mixture of calls made them. */
+TEST_RANKS(a_stream_is_in_order, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    enum {
+        N = 600
+    };
+    int64_t *values = calloc(N, sizeof *values);
+    shoal_work **works = calloc(N, sizeof *works);
+    REQUIRE(values && works);
+    for (int i = 0; i < N; i++) {
+        values[i] = self->rank == 0 ? i * i : -1;
+        if (self->rank == 0) {
+            CHECK_OK(i % 3 == 0
+                         ? shoal_group_send(session.group, &values[i], 1, SHOAL_I64, 1, 9)
+                         : shoal_group_send_start(session.group, &values[i], 1, SHOAL_I64, 1, 9, &works[i]));
+        } else {
+            CHECK_OK(i % 5 == 0
+                         ? shoal_group_recv(session.group, &values[i], 1, SHOAL_I64, 0, 9)
+                         : shoal_group_recv_start(session.group, &values[i], 1, SHOAL_I64, 0, 9, &works[i]));
+        }
+    }
+    for (int i = N - 1; i >= 0; i--) {
+        if (works[i]) {
+            CHECK_OK(shoal_work_wait(works[i], -1));
+            shoal_work_free(works[i]);
+        }
+        CHECK_INT(values[i], i * i);
+    }
+    free(works);
+    free(values);
+    close_session(&session);
+}
+
+/* Every rank sends to the right and receives from the left, more than a ring holds: no order of calls deadlocks. */
+TEST_RANKS(a_ring_turns, 3)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    size_t count = 5 * RING + 3;
+    unsigned char *out = malloc(count);
+    unsigned char *in = malloc(count);
+    REQUIRE(out && in);
+    int right = (self->rank + 1) % self->n_ranks;
+    int left = (self->rank + self->n_ranks - 1) % self->n_ranks;
+    for (int turn = 0; turn < 8; turn++) {
+        fill(out, count, self->rank, turn);
+        shoal_transfer transfers[2] = {{.direction = SHOAL_SEND,
+                                        .buffer = out,
+                                        .count = count,
+                                        .dtype = SHOAL_U8,
+                                        .peer = right,
+                                        .tag = 2},
+                                       {.direction = SHOAL_RECV,
+                                        .buffer = in,
+                                        .count = count,
+                                        .dtype = SHOAL_U8,
+                                        .peer = left,
+                                        .tag = 2}};
+        if (turn % 2 == 0) {
+            CHECK_OK(shoal_group_transfer(session.group, transfers, 2));
+        } else {
+            shoal_work *work = NULL;
+            CHECK_OK(shoal_group_transfer_start(session.group, transfers, 2, &work));
+            memset(transfers, 0, sizeof transfers); /* the list was copied */
+            CHECK_OK(shoal_work_wait(work, -1));
+            shoal_work_free(work);
+        }
+        CHECK(is_from(in, count, left, turn));
+    }
+    free(in);
+    free(out);
+    close_session(&session);
+}
+
+/* The sender only starts and then does something else: the message goes over all the same. */
+TEST_RANKS(a_started_send_needs_no_waiter, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    size_t count = 4 << 20;
+    unsigned char *bytes = calloc(count, 1);
+    REQUIRE(bytes);
+    for (int round = 0; round < 2; round++) {
+        if (self->rank == round) {
+            shoal_work *work = NULL;
+            fill(bytes, count, 0, round);
+            CHECK_OK(shoal_group_send_start(session.group, bytes, count, SHOAL_U8, 1 - round, 0, &work));
+            test_barrier(self); /* the other passes only when it has everything */
+            CHECK_OK(shoal_work_wait(work, -1));
+            shoal_work_free(work);
+        } else {
+            CHECK_OK(shoal_group_recv(session.group, bytes, count, SHOAL_U8, round, 0));
+            CHECK(is_from(bytes, count, 0, round));
+            test_barrier(self);
+        }
+    }
+    free(bytes);
+    close_session(&session);
+}
+
+/* ... and the other way round: a started receive makes room for a sender that waits. */
+TEST_RANKS(a_started_receive_needs_no_waiter, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    size_t count = 4 << 20;
+    unsigned char *bytes = calloc(count, 1);
+    REQUIRE(bytes);
+    if (self->rank == 0) {
+        shoal_work *work = NULL;
+        CHECK_OK(shoal_group_recv_start(session.group, bytes, count, SHOAL_U8, 1, 0, &work));
+        test_barrier(self);
+        CHECK_OK(shoal_work_wait(work, -1));
+        CHECK(is_from(bytes, count, 1, 4));
+        shoal_work_free(work);
+    } else {
+        fill(bytes, count, 1, 4);
+        CHECK_OK(shoal_group_send(session.group, bytes, count, SHOAL_U8, 0, 0));
+        test_barrier(self);
+    }
+    free(bytes);
+    close_session(&session);
+}
+
+TEST_RANKS(a_late_rank_is_waited_for, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    unsigned char *bytes = calloc(3 * RING, 1);
+    REQUIRE(bytes);
+    if (self->rank == 1) {
+        test_pause(0.3);
+        fill(bytes, 3 * RING, 1, 0);
+        CHECK_OK(shoal_group_send(session.group, bytes, 3 * RING, SHOAL_U8, 0, 0));
+    } else {
+        shoal_work *work = NULL;
+        int64_t begin_ns = clock_now_ns();
+        CHECK_OK(shoal_group_recv_start(session.group, bytes, 3 * RING, SHOAL_U8, 1, 0, &work));
+        CHECK(clock_now_ns() - begin_ns < 100000000);
+        CHECK(!shoal_work_test(work));
+        CHECK_STATUS(shoal_work_wait(work, 0.02), SHOAL_ERR_TIMEOUT);
+        CHECK_OK(shoal_work_wait(work, -1));
+        CHECK(is_from(bytes, 3 * RING, 1, 0));
+        shoal_work_free(work);
+    }
+    free(bytes);
+    close_session(&session);
+}
+
+TEST_RANKS(a_rank_sends_to_itself, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    size_t count = 3 * RING;
+    unsigned char *bytes = malloc(2 * count);
+    REQUIRE(bytes);
+    unsigned char *got = bytes + count;
+    fill(bytes, count, self->rank, 1);
+    /* What fits is buffered. */
+    CHECK_OK(shoal_group_send(session.group, bytes, 100, SHOAL_U8, self->rank, 0));
+    CHECK_OK(shoal_group_recv(session.group, got, 100, SHOAL_U8, self->rank, 0));
+    CHECK(is_from(got, 100, self->rank, 1));
+    /* What does not needs a receive. */
+    CHECK_STATUS(shoal_group_send(session.group, bytes, count, SHOAL_U8, self->rank, 0), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("would wait for itself");
+    CHECK_STATUS(shoal_group_recv(session.group, got, 1, SHOAL_U8, self->rank, 0), SHOAL_ERR_STATE);
+    shoal_work *work = NULL;
+    CHECK_OK(shoal_group_recv_start(session.group, got, count, SHOAL_U8, self->rank, 0, &work));
+    CHECK_OK(shoal_group_send(session.group, bytes, count, SHOAL_U8, self->rank, 0));
+    CHECK_OK(shoal_work_wait(work, -1));
+    CHECK(is_from(got, count, self->rank, 1));
+    shoal_work_free(work);
+    memset(got, 0, count);
+    shoal_transfer both[2] = {
+        {.direction = SHOAL_SEND, .buffer = bytes, .count = count, .dtype = SHOAL_U8, .peer = self->rank},
+        {.direction = SHOAL_RECV, .buffer = got, .count = count, .dtype = SHOAL_U8, .peer = self->rank}};
+    CHECK_OK(shoal_group_transfer(session.group, both, 2));
+    CHECK(is_from(got, count, self->rank, 1));
+    free(bytes);
+    close_session(&session);
+}
+
+TEST_RANKS(alone, 1)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    double sent = 1.5;
+    double got = 0;
+    shoal_work *work = NULL;
+    CHECK_OK(shoal_group_send_start(session.group, &sent, 1, SHOAL_F64, 0, 0x7fffffff, &work));
+    CHECK(shoal_work_test(work));
+    shoal_work_free(work);
+    CHECK_OK(shoal_group_recv(session.group, &got, 1, SHOAL_F64, 0, 0x7fffffff));
+    CHECK_DOUBLE(got, 1.5);
+    close_session(&session);
+}
+
+/* A group of some ranks, in another order; its numbers are the group's. */
+TEST_RANKS(in_a_group_of_its_own, 3)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    if (self->rank != 1) {
+        shoal_group *group = NULL;
+        REQUIRE_OK(shoal_group_create(session.world, (int[]){2, 0}, 2, "pipe", &group));
+        int32_t value = self->rank;
+        if (self->rank == 2) {
+            CHECK_OK(shoal_group_send(group, &value, 1, SHOAL_I32, 1, 0));
+        } else {
+            CHECK_OK(shoal_group_recv(group, &value, 1, SHOAL_I32, 0, 0));
+            CHECK_INT(value, 2);
+        }
+        shoal_group_free(group);
+    }
+    close_session(&session);
+}
+
+/* Many outstanding -------------------------------------------------------------------------------------- */
+
+TEST_RANKS(many_outstanding, 3)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    enum {
+        N_EACH = 200,
+        N_WORKS = 3 * N_EACH * 2
+    };
+    int32_t *values = calloc(N_WORKS, sizeof *values);
+    shoal_work **works = calloc(N_WORKS, sizeof *works);
+    REQUIRE(values && works);
+    int n = 0;
+    for (int i = 0; i < N_EACH; i++) {
+        for (int peer = 0; peer < 3; peer++) {
+            int32_t *out = &values[n];
+            int32_t *in = &values[n + 1];
+            *out = self->rank * 1000 + i;
+            CHECK_OK(shoal_group_recv_start(session.group, in, 1, SHOAL_I32, peer, i % 7, &works[n]));
+            CHECK_OK(shoal_group_send_start(session.group, out, 1, SHOAL_I32, peer, i % 7, &works[n + 1]));
+            n += 2;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        CHECK_OK(shoal_work_wait(works[i], -1));
+        shoal_work_free(works[i]);
+    }
+    for (int i = 0; i < N_EACH; i++) {
+        for (int peer = 0; peer < 3; peer++) {
+            CHECK_INT(values[(i * 3 + peer) * 2 + 1], peer * 1000 + i);
+        }
+    }
+    free(works);
+    free(values);
+    close_session(&session);
+}
+
+TEST_RANKS(works_may_be_freed_in_flight, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    unsigned char *bytes = calloc(3 * RING, 1);
+    REQUIRE(bytes);
+    shoal_work *work = NULL;
+    if (self->rank == 0) {
+        fill(bytes, 3 * RING, 0, 0);
+        CHECK_OK(shoal_group_send_start(session.group, bytes, 3 * RING, SHOAL_U8, 1, 0, &work));
+        shoal_work_free(work);
+        CHECK_OK(shoal_group_recv(session.group, bytes, 1, SHOAL_U8, 1, 0)); /* by now it has gone over */
+    } else {
+        CHECK_OK(shoal_group_recv(session.group, bytes, 3 * RING, SHOAL_U8, 0, 0));
+        CHECK(is_from(bytes, 3 * RING, 0, 0));
+        CHECK_OK(shoal_group_send(session.group, bytes, 1, SHOAL_U8, 0, 0));
+    }
+    free(bytes);
+    close_session(&session);
+}
+
+/* Closing with something unfinished ends it, and nothing is lost. */
+TEST_RANKS(closing_ends_what_is_unfinished, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    static unsigned char bytes[2][4 * RING];
+    shoal_work *work = NULL;
+    CHECK_OK(shoal_group_recv_start(session.group, bytes[self->rank], 4 * RING, SHOAL_U8, 1 - self->rank, 0,
+                                    &work));
+    (void)shoal_world_close(session.world);
+    CHECK(shoal_work_test(work));
+    /* By our own closing, or because the other one's was noticed first. */
+    shoal_status status = shoal_work_wait(work, -1);
+    CHECK(status == SHOAL_ERR_CANCELLED || status == SHOAL_ERR_PEER);
+    shoal_work_free(work);
+}
+
+/* Threads ---------------------------------------------------------------------------------------------- */
+
+struct talker {
+    struct session *session;
+    int tag;
+    pthread_t thread;
+};
+
+static void *talk(void *context)
+{
+    struct talker *talker = context;
+    struct session *session = talker->session;
+    int peer = 1 - session->rank;
+    size_t count = talker->tag % 2 ? 3 * RING : 40;
+    unsigned char *bytes = malloc(count);
+    for (int i = 0; bytes && i < 100 && !test_has_failed(); i++) {
+        if ((i + session->rank) % 2 == 0) {
+            fill(bytes, count, i % 7, talker->tag);
+            CHECK_OK(shoal_group_send(session->group, bytes, count, SHOAL_U8, peer, talker->tag));
+        } else {
+            shoal_work *work = NULL;
+            CHECK_OK(
+                shoal_group_recv_start(session->group, bytes, count, SHOAL_U8, peer, talker->tag, &work));
+            CHECK_OK(shoal_work_wait(work, -1));
+            CHECK(is_from(bytes, count, i % 7, talker->tag));
+            shoal_work_free(work);
+        }
+    }
+    free(bytes);
+    return NULL;
+}
+
+TEST_RANKS(several_threads_talk, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    struct talker talkers[4];
+    for (int i = 0; i < 4; i++) {
+        talkers[i] = (struct talker){.session = &session, .tag = i};
+        REQUIRE(pthread_create(&talkers[i].thread, NULL, talk, &talkers[i]) == 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        CHECK(pthread_join(talkers[i].thread, NULL) == 0);
+    }
+    close_session(&session);
+}
+
+/* What goes wrong --------------------------------------------------------------------------------------- */
+
+TEST_RANKS(another_message_than_expected, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    static unsigned char bytes[2][4 * RING];
+    unsigned char *mine = bytes[self->rank];
+    if (self->rank == 0) {
+        shoal_work *work = NULL;
+        CHECK_OK(shoal_group_send_start(session.group, mine, 2 * RING, SHOAL_U8, 1, 3, &work));
+        CHECK_STATUS(shoal_work_wait(work, -1), SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT("rank 1 receives f32 count 10 from rank 0 tag 3, but rank 0 sends u8 count 131072");
+        CHECK_STATUS(shoal_work_wait(work, -1), SHOAL_ERR_MISMATCH);
+        shoal_work_free(work);
+        CHECK_STATUS(shoal_group_send(session.group, mine, 1, SHOAL_U8, 1, 3), SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT("but rank 0 sends u8");
+        CHECK_OK(shoal_group_send(session.group, mine, 1, SHOAL_U8, 1, 4));
+    } else {
+        CHECK_STATUS(shoal_group_recv(session.group, mine, 10, SHOAL_F32, 0, 3), SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT("rank 1 receives f32 count 10 from rank 0 tag 3, but rank 0 sends u8 count 131072");
+        CHECK_STATUS(shoal_group_recv(session.group, mine, 1, SHOAL_U8, 0, 3), SHOAL_ERR_MISMATCH);
+        CHECK_OK(shoal_group_recv(session.group, mine, 1, SHOAL_U8, 0, 4)); /* other streams go on */
+    }
+    CHECK_OK(shoal_group_barrier(session.group)); /* and so do collectives */
+    close_session(&session);
+}
+
+TEST_RANKS(what_nobody_answers_times_out, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    static unsigned char bytes[2][4 * RING];
+    CHECK_OK(shoal_group_set_timeout(session.group, 0.3));
+    int64_t begin_ns = clock_now_ns();
+    if (self->rank == 0) {
+        CHECK_STATUS(shoal_group_recv(session.group, bytes[0], 10, SHOAL_U8, 1, 3), SHOAL_ERR_TIMEOUT);
+        CHECK_ERROR_TEXT("rank 0 receives u8 count 10 from rank 1 tag 3: waited 0.");
+    } else {
+        shoal_work *work = NULL;
+        CHECK_OK(shoal_group_send_start(session.group, bytes[1], 4 * RING, SHOAL_U8, 0, 2, &work));
+        test_pause(0.6); /* nobody waits: it is watched all the same */
+        CHECK(shoal_work_test(work));
+        CHECK_STATUS(shoal_work_wait(work, -1), SHOAL_ERR_TIMEOUT);
+        CHECK_ERROR_TEXT("rank 1 sends u8 count 262144 to rank 0 tag 2: waited 0.");
+        shoal_work_free(work);
+    }
+    CHECK(clock_now_ns() - begin_ns < (int64_t)(10e9 * test_time_scale()));
+    test_barrier(self); /* who closes has left */
+    close_session(&session);
+}
+
+TEST_RANKS(a_batch_ends_with_its_first_failure, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    unsigned char out[8] = {0};
+    unsigned char in[3][8];
+    shoal_transfer list[4] = {
+        {.direction = SHOAL_RECV, .buffer = in[0], .count = 8, .dtype = SHOAL_U8, .peer = 0, .tag = 0},
+        {.direction = SHOAL_RECV, .buffer = in[1], .count = 1, .dtype = SHOAL_F64, .peer = 0, .tag = 1},
+        {.direction = SHOAL_RECV, .buffer = in[2], .count = 2, .dtype = SHOAL_F32, .peer = 0, .tag = 2},
+        {.direction = SHOAL_SEND, .buffer = out, .count = 8, .dtype = SHOAL_U8, .peer = 0, .tag = 3}};
+    if (self->rank == 0) {
+        for (int tag = 2; tag >= 0; tag--) {
+            CHECK_OK(shoal_group_send(session.group, out, 8, SHOAL_U8, 1, tag));
+        }
+        CHECK_OK(shoal_group_recv(session.group, out, 8, SHOAL_U8, 1, 3));
+    } else {
+        shoal_work *work = NULL;
+        shoal_status status = shoal_group_transfer_start(session.group, list, 4, &work);
+        if (work) {
+            CHECK_OK(status);
+            status = shoal_work_wait(work, -1);
+        }
+        CHECK_STATUS(status, SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT("receives f64 count 1 from rank 0 tag 1");
+        shoal_work_free(work);
+    }
+    close_session(&session);
+}
+
+TEST_RANKS(abort_ends_everything, 3)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    unsigned char byte = 0;
+    if (self->rank == 2) {
+        test_barrier(self);
+        CHECK_OK(shoal_group_abort(session.group, "enough"));
+    } else if (self->rank == 1) {
+        shoal_work *work = NULL;
+        CHECK_OK(shoal_group_recv_start(session.group, &byte, 1, SHOAL_U8, 0, 0, &work));
+        test_barrier(self);
+        CHECK_STATUS(shoal_work_wait(work, -1), SHOAL_ERR_CANCELLED);
+        CHECK_ERROR_TEXT("enough");
+        shoal_work_free(work);
+    } else {
+        test_barrier(self);
+        CHECK_STATUS(shoal_group_recv(session.group, &byte, 1, SHOAL_U8, 1, 0), SHOAL_ERR_CANCELLED);
+        CHECK_ERROR_TEXT("enough");
+    }
+    test_barrier(self);
+    CHECK_STATUS(shoal_group_send(session.group, &byte, 1, SHOAL_U8, 0, 7), SHOAL_ERR_CANCELLED);
+    (void)shoal_world_close(session.world);
+}
+
+static void *abort_later(void *context)
+{
+    test_pause(0.05);
+    CHECK_OK(shoal_group_abort(context, "from another thread"));
+    return NULL;
+}
+
+TEST_RANKS(abort_from_another_thread, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    unsigned char byte = 0;
+    pthread_t thread;
+    if (self->rank == 0) {
+        REQUIRE(pthread_create(&thread, NULL, abort_later, session.group) == 0);
+    }
+    CHECK_STATUS(shoal_group_recv(session.group, &byte, 1, SHOAL_U8, 1 - self->rank, 0), SHOAL_ERR_CANCELLED);
+    CHECK_ERROR_TEXT("from another thread");
+    if (self->rank == 0) {
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+    (void)shoal_world_close(session.world);
+}
+
+/* A rank that dies with a message half received: the sender hears of it soon, and by name. */
+TEST_RANKS(a_dead_rank_is_noticed, 3)
+{
+    struct session session;
+    if (!self->is_process) {
+        return; /* a thread does not die alone */
+    }
+    REQUIRE(open_session(self, &session));
+    static unsigned char bytes[8 * RING];
+    test_barrier(self);
+    test_expect_death(1, SIGKILL);
+    if (self->rank == 1) {
+        CHECK_OK(shoal_group_recv(session.group, bytes, 1, SHOAL_U8, 0, 0));
+        (void)raise(SIGKILL);
+    }
+    int64_t begin_ns = clock_now_ns();
+    if (self->rank == 0) {
+        CHECK_OK(shoal_group_send(session.group, bytes, 1, SHOAL_U8, 1, 0));
+        CHECK_STATUS(shoal_group_send(session.group, bytes, sizeof bytes, SHOAL_U8, 1, 0), SHOAL_ERR_PEER);
+    } else {
+        shoal_work *work = NULL;
+        shoal_status status = shoal_group_recv_start(session.group, bytes, 1, SHOAL_U8, 1, 0, &work);
+        if (work) {
+            CHECK_OK(status);
+            status = shoal_work_wait(work, -1);
+        }
+        CHECK_STATUS(status, SHOAL_ERR_PEER);
+        shoal_work_free(work);
+    }
+    CHECK_ERROR_TEXT("rank 1");
+    CHECK(clock_now_ns() - begin_ns < (int64_t)(5e9 * test_time_scale()));
+    CHECK_STATUS(shoal_group_send(session.group, bytes, 1, SHOAL_U8, 0, 1), SHOAL_ERR_PEER);
+    (void)shoal_world_close(session.world);
+}
+
+/* What a rank sent before it died is received. */
+TEST_RANKS(the_last_words_of_a_dead_rank, 2)
+{
+    struct session session;
+    if (!self->is_process) {
+        return;
+    }
+    REQUIRE(open_session(self, &session));
+    test_barrier(self);
+    test_expect_death(1, SIGKILL);
+    int32_t value = 42;
+    if (self->rank == 1) {
+        CHECK_OK(shoal_group_send(session.group, &value, 1, SHOAL_I32, 0, 0));
+        (void)raise(SIGKILL);
+    }
+    value = 0;
+    test_pause(0.3);
+    CHECK_OK(shoal_group_recv(session.group, &value, 1, SHOAL_I32, 1, 0));
+    CHECK_INT(value, 42);
+    CHECK_STATUS(shoal_group_recv(session.group, &value, 1, SHOAL_I32, 1, 0), SHOAL_ERR_PEER);
+    (void)shoal_world_close(session.world);
+}
+
+/* Bad input --------------------------------------------------------------------------------------------- */
+
+TEST_RANKS(wrong_arguments_are_named, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    shoal_group *group = session.group;
+    shoal_work *work = NULL;
+    char byte = 0;
+    CHECK_STATUS(shoal_group_send(NULL, &byte, 1, SHOAL_U8, 0, 0), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("group is NULL");
+    CHECK_STATUS(shoal_group_send(group, NULL, 1, SHOAL_U8, 0, 0), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("buffer is NULL");
+    CHECK_STATUS(shoal_group_recv(group, &byte, 1, (shoal_dtype)99, 0, 0), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("dtype");
+    CHECK_STATUS(shoal_group_recv(group, &byte, 1, SHOAL_U8, 2, 0), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("peer 2 is not a rank of the group, which has 2");
+    CHECK_STATUS(shoal_group_recv(group, &byte, 1, SHOAL_U8, -1, 0), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_send(group, &byte, 1, SHOAL_U8, 0, -5), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("tag -5");
+    CHECK_STATUS(shoal_group_send(group, &byte, SIZE_MAX / 2, SHOAL_F64, 0, 0), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("more than memory can hold");
+    CHECK_STATUS(shoal_group_send_start(group, &byte, 1, SHOAL_U8, 0, 0, NULL), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("work_out is NULL");
+    CHECK_STATUS(shoal_group_recv_start(NULL, &byte, 1, SHOAL_U8, 0, 0, &work), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_group_transfer(group, NULL, 2), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("transfers is NULL");
+    shoal_transfer list[2] = {
+        {.direction = SHOAL_SEND, .buffer = &byte, .count = 1, .dtype = SHOAL_U8},
+        {.direction = (shoal_direction)7, .buffer = &byte, .count = 1, .dtype = SHOAL_U8}};
+    CHECK_STATUS(shoal_group_transfer_start(group, list, 2, &work), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("transfer 1: direction 7");
+    CHECK(!work);
+    /* Nothing was changed by any of this. */
+    CHECK_STATUS(shoal_group_recv(group, &byte, 1, SHOAL_U8, self->rank, 0), SHOAL_ERR_STATE);
+    close_session(&session);
+}
+
+TEST_RANKS(tags_run_out_with_an_error, 1)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    char byte = 0;
+    int tag = 0;
+    shoal_status status = SHOAL_OK;
+    while (status == SHOAL_OK && tag < 5000) {
+        status = shoal_group_send(session.group, &byte, 1, SHOAL_U8, 0, tag);
+        tag++;
+    }
+    CHECK_STATUS(status, SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT("tag");
+    CHECK(tag > 1000);
+    close_session(&session);
+}
+
+TEST(the_fake_transport_moves_nothing)
+{
+    shoal_world_options options = {
+        .struct_size = sizeof options, .n_ranks = 64, .rank = 3, .transport = "fake", .key = "p2p fake"};
+    shoal_world *world = NULL;
+    REQUIRE_OK(shoal_world_open(&options, &world));
+    shoal_group *group = shoal_world_group(world);
+    char byte = 7;
+    shoal_work *work = NULL;
+    CHECK_OK(shoal_group_recv(group, &byte, 1, SHOAL_U8, 63, 0));
+    CHECK_OK(shoal_group_send_start(group, &byte, 1, SHOAL_U8, 5, 0, &work));
+    CHECK(shoal_work_test(work));
+    shoal_work_free(work);
+    CHECK_INT(byte, 7);
+    CHECK_STATUS(shoal_group_recv(group, &byte, 1, SHOAL_U8, 64, 0), SHOAL_ERR_INVALID);
+    CHECK_OK(shoal_world_close(world));
+}
