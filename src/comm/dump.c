@@ -99,15 +99,6 @@ static shoal_status put_member(struct writer *writer, const char *name, const ch
     return text ? put_string(writer, text) : put(writer, "null", 4);
 }
 
-/* 0: null. */
-static shoal_status put_time(struct writer *writer, const char *name, int64_t time_ns)
-{
-    if (time_ns == 0) {
-        return put_member(writer, name, NULL);
-    }
-    return put_format(writer, ", \"%s\": %" PRId64, name, time_ns);
-}
-
 /* Calls ------------------------------------------------------------------------------------------------ */
 
 static const char *const state_names[RECORD_STATE_COUNT] = {
@@ -118,11 +109,6 @@ static const char *const state_names[RECORD_STATE_COUNT] = {
 
 /* Acquire, everywhere here: pairs with the release stores of comm/recorder.c, see recorder.h. */
 static uint64_t load(const _Atomic uint64_t *word)
-{
-    return atomic_load_explicit(word, memory_order_acquire);
-}
-
-static int64_t load_time(const _Atomic int64_t *word)
 {
     return atomic_load_explicit(word, memory_order_acquire);
 }
@@ -146,9 +132,9 @@ bool record_read(const struct record *record, struct record_call *call_out)
                                      .state = (enum record_state)(state >> 24 & 0xff),
                                      .algorithm = (unsigned)(state >> 16 & 0xff),
                                      .status = (shoal_status) - (int)(state & 0xffff),
-                                     .issue_ns = load_time(&record->issue_ns),
-                                     .start_ns = load_time(&record->start_ns),
-                                     .end_ns = load_time(&record->end_ns)};
+                                     .issue_ticks = load(&record->issue_ticks),
+                                     .start_ticks = load(&record->start_ticks),
+                                     .end_ticks = load(&record->end_ticks)};
     return load(&record->number) == number;
 }
 
@@ -164,7 +150,33 @@ static uint64_t count_bytes(const struct record_call *call, int n_ranks)
     return collective_bytes(&collective, n_ranks);
 }
 
-static shoal_status put_call(struct writer *writer, const struct record_call *call, int n_ranks)
+/* Two instants at which clock and counter were read. */
+struct scale {
+    uint64_t begin_ticks;
+    int64_t begin_ns;
+    uint64_t now_ticks;
+    int64_t now_ns;
+};
+
+static int64_t ticks_to_ns(const struct scale *scale, uint64_t ticks)
+{
+    double whole_ticks = (double)(scale->now_ticks - scale->begin_ticks);
+    double share = whole_ticks > 0.0 ? (double)(int64_t)(ticks - scale->begin_ticks) / whole_ticks : 0.0;
+    return scale->begin_ns + (int64_t)(share * (double)(scale->now_ns - scale->begin_ns));
+}
+
+/* 0: null. */
+static shoal_status put_time(struct writer *writer, const char *name, const struct scale *scale,
+                             uint64_t ticks)
+{
+    if (ticks == 0) {
+        return put_member(writer, name, NULL);
+    }
+    return put_format(writer, ", \"%s\": %" PRId64, name, ticks_to_ns(scale, ticks));
+}
+
+static shoal_status put_call(struct writer *writer, const struct record_call *call, const struct scale *scale,
+                             int n_ranks)
 {
     const struct collective_row *row = &collective_rows[call->kind];
     TRY(put_format(writer, "{\"op\": \"%s%s\", \"sequence\": %" PRIu32, row->name,
@@ -180,9 +192,9 @@ static shoal_status put_call(struct writer *writer, const struct record_call *ca
     }
     bool has_algorithm = call->algorithm < ALGORITHM_COUNT;
     TRY(put_member(writer, "algorithm", has_algorithm ? algorithm_rows[call->algorithm].name : NULL));
-    TRY(put_format(writer, ", \"issue_ns\": %" PRId64, call->issue_ns));
-    TRY(put_time(writer, "start_ns", call->start_ns));
-    TRY(put_time(writer, "end_ns", call->end_ns));
+    TRY(put_time(writer, "issue_ns", scale, call->issue_ticks));
+    TRY(put_time(writer, "start_ns", scale, call->start_ticks));
+    TRY(put_time(writer, "end_ns", scale, call->end_ticks));
     TRY(put_member(writer, "state", state_names[call->state]));
     TRY(put_member(writer, "status", shoal_status_name(call->status)));
     return put(writer, "}", 1);
@@ -191,8 +203,11 @@ static shoal_status put_call(struct writer *writer, const struct record_call *ca
 static shoal_status put_calls(struct writer *writer, const struct shoal_group *group)
 {
     const struct recorder *recorder = group->recorder;
-    /* Relaxed: each record is read by its own rules. */
-    uint64_t n_calls = atomic_load_explicit(&recorder->n_calls, memory_order_relaxed);
+    struct scale scale = {.begin_ticks = recorder->begin_ticks,
+                          .begin_ns = recorder->begin_ns,
+                          .now_ticks = clock_ticks(),
+                          .now_ns = clock_now_ns()};
+    uint64_t n_calls = lane_sequence(group->lane);
     uint64_t first = n_calls > RECORDER_CALLS ? n_calls - RECORDER_CALLS + 1 : 1;
     bool has_any = false;
     TRY(put_format(writer, ", \"calls\": ["));
@@ -202,7 +217,7 @@ static shoal_status put_calls(struct writer *writer, const struct shoal_group *g
             continue;
         }
         TRY(put(writer, ",\n  ", has_any ? 4 : 0));
-        TRY(put_call(writer, &call, group->peers.n_ranks));
+        TRY(put_call(writer, &call, &scale, group->peers.n_ranks));
         has_any = true;
     }
     return put(writer, "]", 1);

@@ -34,6 +34,9 @@
 #define GATE_ONE ((uint64_t)4) /* one collective more */
 #define GATE_SHIFT 2
 
+/* So old may a reading of the clock be that a deadline is computed from: some 60 microseconds on most machines. */
+#define CLOCK_FRESH_TICKS 65536
+
 /* How long lane_free waits for threads that a poisoned channel should have let go at once. */
 #define LEAVE_SECONDS 10.0
 
@@ -74,6 +77,9 @@ struct lane {
     _Atomic uint64_t gate;
     struct channel *_Atomic channel; /* NULL until connected */
     struct shoal_group *group;
+    /* When the clock was last read by a call that ran alone, who is the only one to touch these. */
+    uint64_t read_ticks;
+    int64_t read_ns;
     _Atomic uint32_t references;   /* the group's, and one per work */
     _Atomic uint32_t n_unfinished; /* entries */
 
@@ -214,7 +220,7 @@ static int64_t deadline_at(const struct lane *lane, int64_t now_ns)
 /* Tells everybody but the waiters of this lane, who are told under the mutex. */
 static void end_entry(struct lane *lane, struct entry *entry, shoal_status status)
 {
-    recorder_end(entry->record, entry->collective, status, clock_now_ns());
+    recorder_end(entry->record, entry->collective, status, clock_ticks());
     if (status != SHOAL_OK) {
         recorder_report_failure(lane->group);
     }
@@ -270,7 +276,7 @@ static bool carry_head(struct lane *lane, int64_t until_ns, struct wakes *wakes)
     bool is_pending = false;
     shoal_status status;
     if (is_queued) {
-        recorder_start(entry->record, collective, clock_now_ns());
+        recorder_start(entry->record, collective, clock_ticks());
         status = channel->transport->run(channel, collective);
     } else {
         status = channel->transport->finish(channel, collective, until_ns, &is_pending);
@@ -477,11 +483,11 @@ static shoal_status issue(struct lane *lane, struct entry *entry, struct wakes *
 {
     struct channel *channel = find_channel(lane);
     struct collective *collective = entry->collective;
-    int64_t now_ns = clock_now_ns();
     /* From here on no call can start to run alone. Acquire: as in is_free. */
     uint64_t gate = atomic_fetch_or_explicit(&lane->gate, GATE_LINE, memory_order_acquire);
-    collective->sequence = (uint32_t)(gate >> GATE_SHIFT);
-    collective->deadline_ns = deadline_at(lane, now_ns);
+    uint64_t sequence = gate >> GATE_SHIFT;
+    collective->sequence = (uint32_t)sequence;
+    collective->deadline_ns = deadline_at(lane, clock_now_ns());
     collective->algorithm = -1;
     bool may_post = lane->n_queued == 0 && !(gate & GATE_ALONE);
     bool is_posted = may_post && channel->transport->post(channel, collective);
@@ -495,8 +501,9 @@ static shoal_status issue(struct lane *lane, struct entry *entry, struct wakes *
     }
     /* Relaxed: while LINE is set only who has the mutex changes the count. */
     atomic_fetch_add_explicit(&lane->gate, GATE_ONE, memory_order_relaxed);
-    entry->record = recorder_issue(lane->group->recorder, collective, lane->group->peers.n_ranks,
-                                   is_posted ? RECORD_POSTED : RECORD_QUEUED, now_ns, 0);
+    entry->record =
+        recorder_issue(lane->group->recorder, sequence + 1, collective, lane->group->peers.n_ranks,
+                       is_posted ? RECORD_POSTED : RECORD_QUEUED, clock_ticks(), 0);
     append(lane, entry);
     if (entry->work && !is_posted && is_free(lane)) {
         ring(lane, wakes);
@@ -532,6 +539,31 @@ static __attribute__((noinline)) void settle_after_alone(struct lane *lane)
     unlock_and_wake(lane, &wakes);
 }
 
+/* The deadline of a call that runs alone. Reading the clock costs as much as all the rest of the lane does. */
+static int64_t deadline_alone(struct lane *lane, uint64_t now_ticks)
+{
+    if (now_ticks - lane->read_ticks >= CLOCK_FRESH_TICKS) {
+        lane->read_ticks = now_ticks;
+        lane->read_ns = clock_now_ns();
+    }
+    return deadline_at(lane, lane->read_ns);
+}
+
+static shoal_status run_alone(struct lane *lane, struct channel *channel, struct collective *collective,
+                              uint64_t sequence)
+{
+    uint64_t now_ticks = clock_ticks();
+    collective->sequence = (uint32_t)sequence;
+    collective->deadline_ns = deadline_alone(lane, now_ticks);
+    collective->algorithm = -1;
+    struct record_handle record =
+        recorder_issue(lane->group->recorder, sequence + 1, collective, lane->group->peers.n_ranks,
+                       RECORD_RUNNING, now_ticks, now_ticks);
+    shoal_status status = channel->transport->run(channel, collective);
+    recorder_end(record, collective, status, clock_ticks());
+    return status;
+}
+
 shoal_status lane_run(struct lane *lane, struct collective *collective)
 {
     FAIL_POINT("lane run");
@@ -547,14 +579,7 @@ shoal_status lane_run(struct lane *lane, struct collective *collective)
                                                  memory_order_acquire, memory_order_relaxed)) {
         return run_in_line(lane, collective);
     }
-    int64_t now_ns = clock_now_ns();
-    collective->sequence = (uint32_t)(gate >> GATE_SHIFT);
-    collective->deadline_ns = deadline_at(lane, now_ns);
-    collective->algorithm = -1;
-    struct record_handle record = recorder_issue(lane->group->recorder, collective,
-                                                 lane->group->peers.n_ranks, RECORD_RUNNING, now_ns, now_ns);
-    shoal_status status = channel->transport->run(channel, collective);
-    recorder_end(record, collective, status, clock_now_ns());
+    shoal_status status = run_alone(lane, channel, collective, gate >> GATE_SHIFT);
     /* Release: pairs with the acquire of whoever uses the channel next. */
     gate = atomic_fetch_and_explicit(&lane->gate, ~GATE_ALONE, memory_order_release);
     if (gate & GATE_LINE) {

@@ -34,9 +34,9 @@ struct record_call {
     enum record_state state;
     unsigned algorithm; /* 255: none picked yet */
     shoal_status status;
-    int64_t issue_ns;
-    int64_t start_ns;
-    int64_t end_ns;
+    uint64_t issue_ticks;
+    uint64_t start_ticks;
+    uint64_t end_ticks;
 };
 
 /* False when the record was never used, or is being used again. */

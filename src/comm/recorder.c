@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "comm/record.h"
 
@@ -16,7 +17,8 @@ struct recorder *recorder_create(void)
     for (size_t i = 0; i < RECORDER_CALLS; i++) {
         atomic_init(&recorder->records[i].number, 0);
     }
-    atomic_init(&recorder->n_calls, 0);
+    recorder->begin_ns = clock_now_ns();
+    recorder->begin_ticks = clock_ticks();
     return recorder;
 }
 
@@ -49,24 +51,18 @@ static void store(_Atomic uint64_t *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_release);
 }
 
-static void store_time(_Atomic int64_t *word, int64_t value)
+struct record_handle recorder_issue(struct recorder *recorder, uint64_t number,
+                                    const struct collective *collective, int n_ranks, enum record_state state,
+                                    uint64_t issue_ticks, uint64_t start_ticks)
 {
-    atomic_store_explicit(word, value, memory_order_release);
-}
-
-struct record_handle recorder_issue(struct recorder *recorder, const struct collective *collective,
-                                    int n_ranks, enum record_state state, int64_t issue_ns, int64_t start_ns)
-{
-    /* Relaxed: a number of its own is all that is needed. */
-    uint64_t number = atomic_fetch_add_explicit(&recorder->n_calls, 1, memory_order_relaxed) + 1;
     struct record *record = &recorder->records[number % RECORDER_CALLS];
     store(&record->number, 0);
     store(&record->what, record_pack_what(collective));
     store(&record->count, count_elements(collective, n_ranks));
     store(&record->sequence_state, record_pack_state(collective, state, SHOAL_OK));
-    store_time(&record->issue_ns, issue_ns);
-    store_time(&record->start_ns, start_ns);
-    store_time(&record->end_ns, 0);
+    store(&record->issue_ticks, issue_ticks);
+    store(&record->start_ticks, start_ticks);
+    store(&record->end_ticks, 0);
     store(&record->number, number);
     return (struct record_handle){.record = record, .number = number};
 }
@@ -78,20 +74,20 @@ static bool is_current(struct record_handle handle)
     return atomic_load_explicit(&handle.record->number, memory_order_relaxed) == handle.number;
 }
 
-void recorder_start(struct record_handle handle, const struct collective *collective, int64_t start_ns)
+void recorder_start(struct record_handle handle, const struct collective *collective, uint64_t start_ticks)
 {
     if (is_current(handle)) {
-        store_time(&handle.record->start_ns, start_ns);
+        store(&handle.record->start_ticks, start_ticks);
         store(&handle.record->sequence_state, record_pack_state(collective, RECORD_RUNNING, SHOAL_OK));
     }
 }
 
 void recorder_end(struct record_handle handle, const struct collective *collective, shoal_status status,
-                  int64_t end_ns)
+                  uint64_t end_ticks)
 {
     if (is_current(handle)) {
         enum record_state state = status == SHOAL_OK ? RECORD_DONE : RECORD_FAILED;
-        store_time(&handle.record->end_ns, end_ns);
+        store(&handle.record->end_ticks, end_ticks);
         store(&handle.record->sequence_state, record_pack_state(collective, state, status));
     }
 }

@@ -32,17 +32,19 @@ enum record_state {
 
 struct record {
     _Alignas(64) _Atomic uint64_t number; /* of the call on this rank, from 1; 0 while it changes */
-    _Atomic uint64_t what;                /* kind, dtype, reduce, flags, root: pack_what */
+    _Atomic uint64_t what;                /* record_pack_what */
     _Atomic uint64_t count;               /* elements over all pieces, or over all ranks with counts */
-    _Atomic uint64_t sequence_state;      /* sequence << 32 | state << 24 | algorithm << 16 | -status */
-    _Atomic int64_t issue_ns;
-    _Atomic int64_t start_ns; /* 0: not yet, here and below */
-    _Atomic int64_t end_ns;
+    _Atomic uint64_t sequence_state;      /* record_pack_state */
+    _Atomic uint64_t issue_ticks;         /* clock_ticks, here and below */
+    _Atomic uint64_t start_ticks;         /* 0: not yet, here and below */
+    _Atomic uint64_t end_ticks;
 };
 
 struct recorder {
     struct record records[RECORDER_CALLS];
-    _Atomic uint64_t n_calls;
+    /* An instant, for turning ticks into times. */
+    uint64_t begin_ticks;
+    int64_t begin_ns;
 };
 
 struct recorder *recorder_create(void); /* NULL: no memory */
@@ -54,12 +56,16 @@ struct record_handle {
     uint64_t number;
 };
 
-/* start_ns: 0 while nobody has begun to carry it. */
-struct record_handle recorder_issue(struct recorder *recorder, const struct collective *collective,
-                                    int n_ranks, enum record_state state, int64_t issue_ns, int64_t start_ns);
-void recorder_start(struct record_handle handle, const struct collective *collective, int64_t start_ns);
+/*
+ * `number`: of the call, from 1, and no other call's; records lie in its order. start_ticks: 0 while nobody has begun
+ * to carry it.
+ */
+struct record_handle recorder_issue(struct recorder *recorder, uint64_t number,
+                                    const struct collective *collective, int n_ranks, enum record_state state,
+                                    uint64_t issue_ticks, uint64_t start_ticks);
+void recorder_start(struct record_handle handle, const struct collective *collective, uint64_t start_ticks);
 void recorder_end(struct record_handle handle, const struct collective *collective, shoal_status status,
-                  int64_t end_ns);
+                  uint64_t end_ticks);
 
 /* A group has failed: writes the dump that SHOAL_DUMP asks for, once in a world. Keeps the thread's error text. */
 void recorder_report_failure(struct shoal_group *group);
