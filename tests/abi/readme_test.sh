@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# What the README shows is what happens: its example prints what it says, and its ten lines compile as C99 and
-# print the number in their comment.
+# What the README shows is what happens: its example prints what it says, its programs compile as C99 and print
+# what it says, alone and as ranks.
 set -euo pipefail
 
 scratch=$(mktemp -d)
@@ -14,14 +14,24 @@ sed -n '/^step 10 /,/^```$/p' "$readme" | sed '$d' >"$scratch/wanted"
 "$release/examples/00_tensors" >"$scratch/printed"
 diff "$scratch/wanted" "$scratch/printed"
 
-# shellcheck disable=SC2016 # the quotes hold no expansion, but a code fence
-sed -n '/^```c$/,/^```$/p' "$readme" | sed '1d;$d' >"$scratch/program.c"
+# program HEADING OUT: the program of a section, compiled
+program() {
+    # shellcheck disable=SC2016 # the quotes hold no expansion, but a code fence
+    sed -n "/^## $1\$/,/^## /p" "$readme" | sed -n '/^```c$/,/^```$/p' | sed '1d;$d' >"$2.c"
+    cc -std=c99 -Wall -Wextra -Werror -I"$SHOAL_TEST_SOURCE_DIR/include" "$2.c" -o "$2" -L"$release/lib" -lshoal
+}
+
+program "Ten lines" "$scratch/program"
 grep -q shoal_backward "$scratch/program.c"
-cc -std=c99 -Wall -Wextra -Werror -I"$SHOAL_TEST_SOURCE_DIR/include" "$scratch/program.c" -o "$scratch/program" \
-    -L"$release/lib" -lshoal
 printed=$("$scratch/program")
 wanted=$(sed -nE 's|.*/\* ([0-9]+) \*/.*|\1|p' "$scratch/program.c")
 if [[ -z $wanted || $printed != "$wanted" ]]; then
     echo "the ten lines print '$printed', the README says '$wanted'"
     exit 1
 fi
+
+program Ranks "$scratch/ranks"
+grep -q shoal_group_all_reduce "$scratch/ranks.c"
+sed -n '/^\$ shoal run -n 3 /,/^```$/p' "$readme" | sed '1d;$d' >"$scratch/wanted"
+"$release/bin/shoal" run -n 3 "$scratch/ranks" | sort >"$scratch/printed"
+diff "$scratch/wanted" "$scratch/printed"

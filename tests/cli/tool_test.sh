@@ -70,6 +70,12 @@ says out "version   $version"
 says out " bf16 "
 says out " meta"
 says out "SHOAL_TIMEOUT"
+says out "transport shm fake"
+says out "launcher "
+SHOAL_RANK=1 SHOAL_RANKS=3 SHOAL_KEY=x expect 0 info
+says out "launcher  SHOAL: rank 1 of 3"
+SHOAL_RANK=1 SHOAL_RANKS="" SHOAL_KEY=x expect 0 info
+says out "SHOAL_RANKS is not set"
 SHOAL_TIMEOUT=7.5 expect 0 info
 grep -A1 SHOAL_TIMEOUT "$scratch/out" | grep -q 'environment' || {
     echo "info does not say that SHOAL_TIMEOUT came from the environment"

@@ -2,6 +2,7 @@
 /* `shoal info`: what was built, what was found, every option with its value and where that came from. */
 #include "tool.h"
 
+#include "comm/environment.h"
 #include "kernel/simd.h"
 #include "shoal/dtype.h"
 #include "shoal/op.h"
@@ -9,6 +10,7 @@
 #include "shoal/version.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
+#include "transport/transport.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +22,14 @@ static void print_options(void)
         printf("  %-20s %-10s %s\n", option.name, option.value, option.source);
         printf("  %-20s %s (%s: %s)\n", "", option.doc, option.type, option.range);
     }
+}
+
+/* What shoal_world_open would find. */
+static void print_launcher(void)
+{
+    char text[512];
+    environment_describe(text, sizeof text);
+    printf("launcher  %s\n", text);
 }
 
 static int print_summary(int argc, char **argv)
@@ -38,7 +48,13 @@ static int print_summary(int argc, char **argv)
     for (int dtype = 1; dtype < DTYPE_COUNT; dtype++) {
         printf(" %s", shoal_dtype_name((shoal_dtype)dtype));
     }
-    printf("\noptions\n");
+    printf("\ntransport");
+    for (size_t i = 0; transport_at(i); i++) {
+        printf(" %s", transport_at(i)->name);
+    }
+    printf("\n");
+    print_launcher();
+    printf("options\n");
     print_options();
     return TOOL_DONE;
 }
