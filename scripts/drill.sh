@@ -1,0 +1,50 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# The drill: everything that ranks can do wrong to each other (tests/fault/drill_test.c), and a rank killed or stopped at
+# every fail point of every operation (tests/fault/kill_test.c). Writes docs/drill.md and prints it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cmake --preset dev >/dev/null
+cmake --build --preset dev -j "$(nproc)" --target test_fault_drill test_fault_kill >/dev/null
+
+rows=$(mktemp) kills=$(mktemp) log=$(mktemp)
+trap 'rm -f "$rows" "$kills" "$log"' EXIT
+status=0
+begin=$SECONDS
+SHOAL_TEST_DRILL=$rows build/dev/tests/fault/drill_test >"$log" 2>&1 || status=1
+SHOAL_TEST_DRILL=$kills SHOAL_TEST_KILLS=whole build/dev/tests/fault/kill_test >>"$log" 2>&1 || status=1
+
+# Numbers of processes change from run to run.
+clean() { sed -E 's/process [0-9]+/process P/g' "$1"; }
+
+{
+    cat <<'TEXT'
+# The drill
+
+What ranks can do wrong to each other, and what each of three ranks got. Written by `make drill` from
+`tests/fault/drill_test.c`; `make test` runs the same. Deadlines are 400 ms where one is waited for. "Left": blocks of
+memory, descriptors and mapped bytes that a rank still held after it had closed its world, and files in `/dev/shm`.
+
+| what was done | what every rank got | left | |
+|---|---|---|---|
+TEXT
+    clean "$rows"
+    cat <<'TEXT'
+
+## Killed and stopped everywhere
+
+One of three ranks (each in turn), with a small and a large count, is killed (`kill -9`) or stopped at every fail point
+that it passes in the operation. The others must return an error that names it within 1 s of its death (of the deadline,
+when it was stopped), and hold nothing after they have closed. The last but one column is the slowest survivor of all.
+
+| operation | | times | slowest | |
+|---|---|---|---|---|
+TEXT
+    clean "$kills"
+} >docs/drill.md
+cat docs/drill.md
+echo
+grep -E '^FAIL|_test\.c:[0-9]+:' "$log" || true
+echo "drill: $([[ $status == 0 ]] && echo ok || echo FAILED) ($((SECONDS - begin)) s)"
+exit $status

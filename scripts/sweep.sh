@@ -1,0 +1,44 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# The whole sweep of the collectives (tests/conformance/collectives_sweep_test.c): ranks as processes under the address
+# sanitizer, ranks as threads under the thread sanitizer.
+#
+#   scripts/sweep.sh                   everything
+#   scripts/sweep.sh -r 3              with 3 ranks
+#   scripts/sweep.sh -o all_reduce     one form: a name of tests/conformance/collectives/sweep_ops.def
+#   scripts/sweep.sh -d f32            one dtype
+#   scripts/sweep.sh -b asan           one build: asan, tsan, or dev (both launchers, no sanitizer)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+ranks="" builds=(asan tsan)
+export SHOAL_TEST_SWEEP=whole SHOAL_TEST_SWEEP_OP="" SHOAL_TEST_SWEEP_DTYPE=""
+while getopts r:o:d:b: option; do
+    case $option in
+        r) ranks="ranks_$OPTARG" ;;
+        o) SHOAL_TEST_SWEEP_OP=$OPTARG ;;
+        d) SHOAL_TEST_SWEEP_DTYPE=$OPTARG ;;
+        b) builds=("$OPTARG") ;;
+        *) exit 2 ;;
+    esac
+done
+
+failed=false
+for build in "${builds[@]}"; do
+    cmake --preset "$build" >/dev/null
+    cmake --build --preset "$build" -j "$(nproc)" --target test_conformance_collectives_sweep >/dev/null
+    case $build in
+        asan) words=("$ranks/processes") ;;
+        tsan) words=("$ranks/threads") ;;
+        *) words=("$ranks/processes" "$ranks/threads") ;;
+    esac
+    echo "sweep: $build ${words[*]}"
+    begin=$SECONDS
+    if TSAN_OPTIONS=halt_on_error=1 "build/$build/tests/conformance/collectives_sweep_test" "${words[@]}"; then
+        echo "sweep: $build ok ($((SECONDS - begin)) s)"
+    else
+        echo "sweep: $build FAILED ($((SECONDS - begin)) s)"
+        failed=true
+    fi
+done
+! $failed

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Every form of every collective, dtype, operator, count, number of ranks, alignment, in place or not, kind of memory
+ * and algorithm, against the scalar oracle of collectives/fold.h, bit for bit.
+ *
+ * `make test` runs a seeded sample. `make sweep` runs everything (SHOAL_TEST_SWEEP=whole): ranks as processes under
+ * the address sanitizer, as threads under the thread sanitizer. SHOAL_TEST_SWEEP_OP and SHOAL_TEST_SWEEP_DTYPE, each a
+ * name of collectives/sweep_ops.def or src/tensor/dtypes.def, restrict the whole to a part.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fixtures/rank_world.h"
+#include "conformance/collectives/sweep.h"
+#include "harness/harness.h"
+#include "harness/test.h"
+
+enum {
+    REDUCE_COUNT = SHOAL_PREMUL_SUM + 1,
+    NO_REDUCE = -1,
+    /* What the sample draws for each dtype and operator. */
+    SAMPLE_CASES = HARNESS_HAS_TSAN ? 2 : 3,
+    /* The sample's largest counts, with few ranks and with many. */
+    SAMPLE_MAX_COUNT = 65537,
+    SAMPLE_MAX_COUNT_CROWDED = 4097,
+    CROWD = 5,
+    WHOLE_SECONDS = 6 * 3600
+};
+
+/* Which cases of a dtype and operator. */
+struct stage {
+    shoal_dtype dtype;
+    int reduce; /* NO_REDUCE: those that move only */
+};
+
+static size_t counts[64]; /* sorted, each once */
+static size_t n_counts;
+
+/* {0,1,2,3,7,8,9,63,64,65,1000} and 2^k - 1, 2^k + 1. Before main, and so before there are ranks. */
+__attribute__((constructor)) static void list_counts(void)
+{
+    static const size_t listed[] = {0, 1, 2, 3, 7, 8, 9, 63, 64, 65, 1000};
+    static bool is_in[SWEEP_MAX_COUNT + 1];
+    for (size_t i = 0; i < sizeof listed / sizeof listed[0]; i++) {
+        is_in[listed[i]] = true;
+    }
+    for (int k = 0; k <= 16; k++) {
+        is_in[((size_t)1 << k) - 1] = true;
+        is_in[((size_t)1 << k) + 1] = true;
+    }
+    for (size_t count = 0; count <= SWEEP_MAX_COUNT; count++) {
+        if (is_in[count]) {
+            counts[n_counts++] = count;
+        }
+    }
+}
+
+/* Opening and closing -------------------------------------------------------------------------------------- */
+
+static size_t arena_bytes(size_t max_count, int n_ranks)
+{
+    struct sweep_case largest = {.count = max_count};
+    return sweep_elements(&largest, n_ranks) * 16 + 8 * SWEEP_GUARD + 2 * SWEEP_MAX_SHIFT;
+}
+
+static bool open_sweep(struct sweep *sweep, shoal_world **world_out, size_t max_count,
+                       unsigned char **scratch_out)
+{
+    struct rank *self = sweep->self;
+    *world_out = rank_world_open(self, 0);
+    if (!*world_out) {
+        return false;
+    }
+    sweep->group = shoal_world_group(*world_out);
+    size_t bytes = (arena_bytes(max_count, self->n_ranks) + 63) & ~(size_t)63;
+    if (!CHECK_OK(shoal_symmetric_create(sweep->group, 2 * bytes, &sweep->symmetric))) {
+        return false;
+    }
+    sweep->heap[0] = aligned_alloc(64, bytes);
+    sweep->heap[1] = aligned_alloc(64, bytes);
+    *scratch_out = aligned_alloc(64, bytes);
+    return sweep->heap[0] && sweep->heap[1] && *scratch_out;
+}
+
+static void close_sweep(struct sweep *sweep, shoal_world *world, unsigned char *scratch)
+{
+    free(scratch);
+    free(sweep->heap[0]);
+    free(sweep->heap[1]);
+    shoal_symmetric_free(sweep->symmetric);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* Stages --------------------------------------------------------------------------------------------------- */
+
+/* All ranks fill their pools and fold their share. */
+static void prepare_stage(struct sweep *sweep, const struct stage *stage, size_t n_elements)
+{
+    struct rank *self = sweep->self;
+    struct test_random random = test_random_begin((uint64_t)stage->dtype * 100 + (uint64_t)self->rank);
+    test_barrier(self);
+    sweep_fill_pool(&random, stage->dtype, sweep_pools[self->rank], n_elements);
+    test_barrier(self);
+    if (stage->reduce == NO_REDUCE) {
+        return;
+    }
+    struct fold fold = {.reduce = (shoal_reduce)stage->reduce,
+                        .dtype = stage->dtype,
+                        .factor = 1.0 / 3,
+                        .n_ranks = self->n_ranks};
+    for (int r = 0; r < self->n_ranks; r++) {
+        fold.sources[r] = sweep_pools[r];
+    }
+    size_t from = n_elements * (size_t)self->rank / (size_t)self->n_ranks;
+    size_t to = n_elements * ((size_t)self->rank + 1) / (size_t)self->n_ranks;
+    fold_elements(&fold, from, to, sweep_folded);
+    test_barrier(self);
+}
+
+/* Everybody is between two collectives. */
+static void choose_algorithm(struct sweep *sweep, enum algorithm_id algorithm)
+{
+    test_barrier(sweep->self);
+    algorithm_override_all(algorithm);
+    test_barrier(sweep->self);
+}
+
+static bool is_in_stage(const struct stage *stage, enum sweep_op op)
+{
+    bool has_premul = op == SWEEP_ALL_REDUCE || op == SWEEP_REDUCE_SCATTER;
+    if (stage->reduce == NO_REDUCE) {
+        return !sweep_rows[op].reduces;
+    }
+    return sweep_rows[op].reduces && (stage->reduce != SHOAL_PREMUL_SUM || has_premul);
+}
+
+static struct sweep_case case_of(const struct stage *stage, enum sweep_op op, size_t count)
+{
+    return (struct sweep_case){.op = op,
+                               .dtype = stage->dtype,
+                               .reduce = stage->reduce == NO_REDUCE ? SHOAL_SUM : (shoal_reduce)stage->reduce,
+                               .factor = 1.0 / 3,
+                               .count = count};
+}
+
+/* The sample ----------------------------------------------------------------------------------------------- */
+
+static struct sweep_case draw_case(struct test_random *random, const struct stage *stage, int n_ranks,
+                                   size_t max_count)
+{
+    enum sweep_op op;
+    do {
+        op = (enum sweep_op)test_random_below(random, SWEEP_OP_COUNT);
+    } while (!is_in_stage(stage, op));
+    size_t count;
+    do {
+        count = counts[test_random_below(random, n_counts)];
+    } while (count > max_count);
+    struct sweep_case one = case_of(stage, op, count);
+    one.send_shift = test_random_below(random, 2) ? test_random_below(random, SWEEP_MAX_SHIFT - 16) : 0;
+    one.recv_shift = test_random_below(random, 2) ? test_random_below(random, SWEEP_MAX_SHIFT - 16) : 0;
+    one.is_skewed = test_random_below(random, 4) == 0;
+    one.is_in_place = test_random_below(random, 2) == 0;
+    one.is_started = test_random_below(random, 2) == 0;
+    one.root = (int)test_random_below(random, (uint64_t)n_ranks);
+    one.memory = (enum sweep_memory)test_random_below(random, SWEEP_MEMORY_COUNT);
+    return one;
+}
+
+static void sample_stage(struct sweep *sweep, const struct stage *stage, struct test_random *random,
+                         size_t max_count, unsigned char *scratch)
+{
+    struct sweep_case cases[SAMPLE_CASES];
+    size_t n_elements = 0;
+    for (int i = 0; i < SAMPLE_CASES; i++) {
+        cases[i] = draw_case(random, stage, sweep->self->n_ranks, max_count);
+        size_t needed = sweep_elements(&cases[i], sweep->self->n_ranks);
+        n_elements = needed > n_elements ? needed : n_elements;
+    }
+    prepare_stage(sweep, stage, n_elements);
+    choose_algorithm(sweep, (enum algorithm_id)test_random_below(random, ALGORITHM_COUNT + 1));
+    for (int i = 0; i < SAMPLE_CASES && sweep_run_case(sweep, &cases[i], scratch); i++) {
+    }
+}
+
+/* The whole ------------------------------------------------------------------------------------------------ */
+
+static bool is_wanted(const char *variable, const char *name)
+{
+    const char *wanted = getenv(variable);
+    return !wanted || *wanted == '\0' || strcmp(wanted, name) == 0;
+}
+
+/*
+ * Whether an algorithm makes a difference to a case: no slot holds more than ALGORITHM_SLOT_BYTES, and only symmetric
+ * memory can be read directly. ALGORITHM_COUNT is the choice of the tables.
+ */
+static bool is_algorithm_for(enum algorithm_id algorithm, const struct sweep_case *one)
+{
+    size_t bytes = one->count * dtype_bytes(one->dtype);
+    switch ((int)algorithm) {
+    case ALGORITHM_ONESHOT:
+        return bytes <= ALGORITHM_SLOT_BYTES;
+    case ALGORITHM_DIRECT:
+        return one->memory != SWEEP_HEAP;
+    case ALGORITHM_LOCAL:
+    case ALGORITHM_WINDOW:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* All alignments, in place and not, all kinds of memory. Forms and roots take turns. */
+static bool run_variants(struct sweep *sweep, struct sweep_case one, enum algorithm_id algorithm,
+                         unsigned char *scratch)
+{
+    size_t element_bytes = dtype_bytes(one.dtype);
+    const size_t shifts[][2] = {{0, 0}, {1, 0}, {0, 33}, {element_bytes, 2 * element_bytes}};
+    bool may_be_in_place =
+        sweep_rows[one.op].in_place != SWEEP_NEVER && sweep_rows[one.op].in_place != SWEEP_ALWAYS;
+    for (int i = 0; i < 4 * 2 * SWEEP_MEMORY_COUNT; i++) {
+        one.send_shift = shifts[i % 4][0];
+        one.recv_shift = shifts[i % 4][1];
+        one.is_skewed = i % 4 == 3;
+        one.is_in_place = i / 4 % 2 == 1;
+        one.memory = (enum sweep_memory)(i / 8);
+        one.is_started = sweep->n_cases % 2 == 1;
+        one.root = (int)(sweep->n_cases / 2 % (size_t)sweep->self->n_ranks);
+        if ((one.is_in_place && !may_be_in_place) || !is_algorithm_for(algorithm, &one)) {
+            continue;
+        }
+        if (!sweep_run_case(sweep, &one, scratch)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void run_stage(struct sweep *sweep, const struct stage *stage, unsigned char *scratch)
+{
+    struct sweep_case largest = case_of(stage, SWEEP_ALL_REDUCE_LIST, SWEEP_MAX_COUNT);
+    if (!is_wanted("SHOAL_TEST_SWEEP_DTYPE", shoal_dtype_name(stage->dtype))) {
+        return;
+    }
+    prepare_stage(sweep, stage, sweep_elements(&largest, sweep->self->n_ranks));
+    for (int algorithm = 0; algorithm <= ALGORITHM_COUNT; algorithm++) {
+        choose_algorithm(sweep, (enum algorithm_id)algorithm);
+        for (int op = 0; op < SWEEP_OP_COUNT; op++) {
+            if (!is_in_stage(stage, (enum sweep_op)op) ||
+                !is_wanted("SHOAL_TEST_SWEEP_OP", sweep_rows[op].name)) {
+                continue;
+            }
+            for (size_t i = 0; i < n_counts; i++) {
+                struct sweep_case one = case_of(stage, (enum sweep_op)op, counts[i]);
+                if (!run_variants(sweep, one, (enum algorithm_id)algorithm, scratch)) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/* Both ----------------------------------------------------------------------------------------------------- */
+
+static void sweep_all(struct rank *self)
+{
+    const char *mode = getenv("SHOAL_TEST_SWEEP");
+    bool is_whole = mode && strcmp(mode, "whole") == 0;
+    test_deadline(is_whole ? WHOLE_SECONDS : 60);
+    struct sweep sweep = {.self = self};
+    shoal_world *world = NULL;
+    unsigned char *scratch = NULL;
+    size_t max_sampled = self->n_ranks < CROWD ? SAMPLE_MAX_COUNT : SAMPLE_MAX_COUNT_CROWDED;
+    struct test_random random = test_random_begin((uint64_t)self->n_ranks);
+    REQUIRE(open_sweep(&sweep, &world, is_whole ? SWEEP_MAX_COUNT : max_sampled, &scratch));
+    for (int dtype = 1; dtype < DTYPE_COUNT && !test_has_failed(); dtype++) {
+        for (int reduce = NO_REDUCE; reduce < REDUCE_COUNT && !test_has_failed(); reduce++) {
+            struct stage stage = {.dtype = (shoal_dtype)dtype, .reduce = reduce};
+            if (reduce != NO_REDUCE && !fold_has_meaning((shoal_reduce)reduce, stage.dtype)) {
+                continue;
+            }
+            if (is_whole) {
+                run_stage(&sweep, &stage, scratch);
+            } else {
+                sample_stage(&sweep, &stage, &random, max_sampled, scratch);
+            }
+        }
+        if (is_whole && self->rank == 0) {
+            harness_print("%d ranks: %s done, %zu cases so far\n", self->n_ranks,
+                          shoal_dtype_name((shoal_dtype)dtype), sweep.n_cases);
+        }
+    }
+    choose_algorithm(&sweep, ALGORITHM_COUNT);
+    close_sweep(&sweep, world, scratch);
+}
+
+#define SWEEP(n)             \
+    TEST_RANKS(ranks_##n, n) \
+    {                        \
+        sweep_all(self);     \
+    }
+SWEEP(1)
+SWEEP(2)
+SWEEP(3)
+SWEEP(4)
+SWEEP(5)
+SWEEP(6)
+SWEEP(7)
+SWEEP(8)
+SWEEP(9)
+
+/* The oracle's fast rounding against the slow one of ops/scalar.h. */
+TEST(oracle_rounds_halves_like_the_definition)
+{
+    for (int i = 0; i < 2 && !test_has_failed(); i++) {
+        shoal_dtype dtype = i == 0 ? SHOAL_F16 : SHOAL_BF16;
+        struct test_random random = test_random_begin(5);
+        for (int trial = 0; trial < 20000; trial++) {
+            uint32_t bits = (uint32_t)test_random_u64(&random);
+            if (trial % 4 == 0) { /* near the middle between two numbers */
+                bits = (bits & 0xffff0000u) | (0x7fff + (uint32_t)test_random_below(&random, 3));
+            } else if (trial % 4 == 1) { /* where f16 is subnormal, and where it ends */
+                bits = (bits & 0x807fffffu) | (uint32_t)(100 + test_random_below(&random, 44)) << 23;
+            }
+            float value;
+            memcpy(&value, &bits, sizeof value);
+            uint16_t expected = encode_half(dtype, round_to(dtype, (double)value));
+            uint16_t actual = fold_encode_half(dtype, value);
+            bool is_nan = isnan(value);
+            if (!is_nan && actual != expected) {
+                test_failed(__FILE__, __LINE__, "%a as %s is %04x, expected %04x", (double)value,
+                            shoal_dtype_name(dtype), actual, expected);
+                return;
+            }
+        }
+    }
+}
