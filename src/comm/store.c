@@ -185,6 +185,9 @@ static shoal_status perform(struct stores *stores, int rank, struct request *req
     if (status == SHOAL_ERR_PEER && !request->was_answered) {
         return fail_gone(&holder);
     }
+    if (status == SHOAL_ERR_TIMEOUT && !request->was_answered) {
+        return error_prefix(status, "rank %d does not answer", rank);
+    }
     return status;
 }
 
