@@ -28,7 +28,7 @@
 #define SHM_LINE 128
 #define SHM_SLOTS 8
 /* A half of a rank's staging, and of its results. */
-#define SHM_HALF_BYTES ((size_t)128 * 1024)
+#define SHM_HALF_BYTES ((size_t)256 * 1024)
 
 /* What ranks compare before data moves. No padding, so that it can be compared as bytes. */
 struct shm_fingerprint {

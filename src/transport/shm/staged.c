@@ -161,6 +161,31 @@ static shoal_status take_from_all(const struct journey *journey, size_t round)
     return SHOAL_OK;
 }
 
+/* The own block, unless it lies in place already: out of the half, which is near. */
+static void take_own(const struct journey *journey, size_t round)
+{
+    const struct collective *collective = journey->collective;
+    int rank = journey->channel->rank;
+    struct stretch stretch = find_stretch(journey, round, block_elements(collective, BLOCK_SEND, rank));
+    const char *half = find_half(journey, rank, round, /*receiver=*/0);
+    struct block_walk from = block_walk_begin(collective, BLOCK_SEND, rank, stretch.from, stretch.to);
+    struct block_walk to = block_walk_begin(collective, BLOCK_RECV, rank, stretch.from, stretch.to);
+    struct block_run run;
+    while ((run = block_walk_next(&from, SIZE_MAX)).elements > 0) {
+        struct block_run target = block_walk_next(&to, run.elements);
+        if (target.data != run.data) {
+            kernel_copy(target.data, half, run.elements * from.element_bytes);
+        }
+        half += run.elements * from.element_bytes;
+    }
+}
+
+static shoal_status take_gathered(const struct journey *journey, size_t round)
+{
+    take_own(journey, round);
+    return take_from_all(journey, round);
+}
+
 static shoal_status take_from_root(const struct journey *journey, size_t round)
 {
     return take_from(journey, journey->collective->root, round);
@@ -315,7 +340,7 @@ static shoal_status prepare(struct journey *journey)
     /* Parts begin at cache lines. */
     size_t line = journey->element_bytes < 64 ? 64 / journey->element_bytes : 1;
     journey->chunk = journey->chunk > line ? journey->chunk / line * line : journey->chunk;
-    size_t largest;
+    size_t largest = 0;
     if (kind == COLLECTIVE_ALL_TO_ALL && collective->send_counts) {
         TRY(meet_counts(channel, collective, &largest));
     } else {
@@ -343,8 +368,7 @@ static shoal_status choose(struct journey *journey)
         return travel(journey, is_root ? fill_own_block : fill_nothing,
                       is_root ? take_nothing : take_from_root);
     case COLLECTIVE_ALL_GATHER:
-        shm_copy_own(collective, rank);
-        return travel(journey, fill_own_block, take_from_all);
+        return travel(journey, fill_own_block, take_gathered);
     case COLLECTIVE_GATHER:
         if (is_root) {
             shm_copy_own(collective, rank);
