@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+/* Who carries what stands in line: drivers, waiters and the lane's thread. lane_line.h says what these are. */
+#include "comm/lane_line.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fail_point.h"
+#include "base/wait.h"
+#include "comm/group.h"
+
+/* Waking ----------------------------------------------------------------------------------------------- */
+
+/*
+ * Leaves the mutex, then wakes. A waiter's word is set last, because its stack may be gone right after; waking
+ * an address that is no longer a waiter's wakes at most somebody who looks again and goes back to sleep.
+ */
+void line_unlock(struct lane *lane, struct wakes *wakes)
+{
+    (void)pthread_mutex_unlock(&lane->mutex);
+    for (struct waiter *waiter = wakes->waiters; waiter;) {
+        struct waiter *next = waiter->next;
+        /* Release: pairs with the acquire in base/wait.c. (What the waiter reads then, it reads under the mutex.) */
+        atomic_store_explicit(&waiter->is_woken, 1, memory_order_release);
+        wait_wake_all(&waiter->is_woken, /*is_shared=*/false);
+        waiter = next;
+    }
+    if (wakes->has_thread) {
+        wait_wake_all(&lane->bell, /*is_shared=*/false);
+    }
+    *wakes = (struct wakes){0};
+}
+
+/* `link` points to the waiter. */
+static void take_off_waiter(struct waiter **link, struct wakes *wakes)
+{
+    struct waiter *waiter = *link;
+    *link = waiter->next;
+    waiter->is_listed = false;
+    waiter->next = wakes->waiters;
+    wakes->waiters = waiter;
+}
+
+void line_ring(struct lane *lane, struct wakes *wakes)
+{
+    if (lane->is_thread_asleep) {
+        lane->is_thread_asleep = false;
+        /* Release: pairs with the acquire in base/wait.c; the thread then takes the mutex. */
+        atomic_fetch_add_explicit(&lane->bell, 1, memory_order_release);
+        wakes->has_thread = true;
+    }
+}
+
+/* Nobody carries anything. */
+bool line_is_free(struct lane *lane)
+{
+    /* Acquire: pairs with the release by which a call that ran alone leaves; the channel is ours then. */
+    return !lane->is_driven && !(atomic_load_explicit(&lane->gate, memory_order_acquire) & GATE_ALONE);
+}
+
+/* Running can not be left half way: only one who has the time may run a queued entry. */
+static bool may_carry(const struct entry *entry, int64_t until_ns)
+{
+    return entry->state == ENTRY_POSTED || until_ns >= entry->collective->deadline_ns;
+}
+
+/* One who can carry the head, so that every hand-over gets something done. */
+static struct waiter **choose_waiter(struct lane *lane)
+{
+    for (struct waiter **link = &lane->waiters; *link; link = &(*link)->next) {
+        if (may_carry(lane->head, (*link)->until_ns)) {
+            return link;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * After driving, or after running alone: opens the gate, or sees to it that somebody goes on. Posted entries that
+ * nobody waits for are left as they are: no peer needs them.
+ */
+void line_settle(struct lane *lane, struct wakes *wakes)
+{
+    if (!line_is_free(lane)) {
+        return;
+    }
+    if (!lane->head) {
+        /* Release: pairs with the acquire of the next call that runs alone. */
+        atomic_fetch_and_explicit(&lane->gate, ~GATE_LINE, memory_order_release);
+        return;
+    }
+    struct waiter **link = choose_waiter(lane);
+    if (link) {
+        take_off_waiter(link, wakes);
+    } else if (lane->n_queued > 0) {
+        line_ring(lane, wakes);
+    }
+}
+
+/* The line ------------------------------------------------------------------------------------------ */
+
+void line_append(struct lane *lane, struct entry *entry)
+{
+    if (lane->tail) {
+        lane->tail->next = entry;
+    } else {
+        lane->head = entry;
+    }
+    lane->tail = entry;
+    lane->n_queued += entry->state == ENTRY_QUEUED;
+    /* Relaxed: pairs with nothing; the caller knows what it has issued. */
+    atomic_fetch_add_explicit(&lane->n_unfinished, 1, memory_order_relaxed);
+}
+
+/* Driving ---------------------------------------------------------------------------------------------- */
+
+/* Tells everybody but the waiters of this lane, who are told under the mutex. */
+static void end_entry(struct lane *lane, struct entry *entry, shoal_status status)
+{
+    recorder_end(entry->record, entry->collective, status, clock_ticks());
+    if (status != SHOAL_OK) {
+        recorder_report_failure(lane->group);
+    }
+    /* Before anybody can know of the end, so that who has waited for all finds none. Release: pairs with the
+       acquire in lane_n_unfinished. */
+    atomic_fetch_sub_explicit(&lane->n_unfinished, 1, memory_order_release);
+    if (entry->work) {
+        completion_finish(&entry->work->base.completion, status);
+        return;
+    }
+    entry->status = status;
+    if (status != SHOAL_OK) {
+        (void)snprintf(entry->text, ERROR_TEXT_BYTES, "%s", shoal_error_text());
+    }
+}
+
+/* The entry has ended: it leaves the line. */
+static void pop_head(struct lane *lane, struct wakes *wakes)
+{
+    struct entry *entry = lane->head;
+    lane->head = entry->next;
+    if (!lane->head) {
+        lane->tail = NULL;
+    }
+    lane->n_queued -= entry->state == ENTRY_QUEUED;
+    entry->state = ENTRY_ENDED;
+    for (struct waiter **link = &lane->waiters; *link;) {
+        if ((*link)->target == entry) {
+            take_off_waiter(link, wakes);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+    if (entry->work) {
+        completion_unref(&entry->work->base.completion);
+    }
+}
+
+/* Ends the head, leaving the mutex meanwhile. False when it can not be ended by this caller now. */
+static bool carry_head(struct lane *lane, int64_t until_ns, struct wakes *wakes)
+{
+    struct entry *entry = lane->head;
+    struct collective *collective = entry->collective;
+    struct channel *channel = atomic_load_explicit(&lane->channel, memory_order_relaxed);
+    bool is_queued = entry->state == ENTRY_QUEUED;
+    if (!may_carry(entry, until_ns)) {
+        return false;
+    }
+    if (until_ns == 0 && !channel->transport->is_ready(channel, collective)) {
+        return false;
+    }
+    line_unlock(lane, wakes);
+    bool is_pending = false;
+    shoal_status status;
+    if (is_queued) {
+        recorder_start(entry->record, collective, clock_ticks());
+        status = channel->transport->run(channel, collective);
+    } else {
+        status = channel->transport->finish(channel, collective, until_ns, &is_pending);
+    }
+    if (!is_pending) {
+        end_entry(lane, entry, status);
+    }
+    (void)pthread_mutex_lock(&lane->mutex);
+    if (!is_pending) {
+        pop_head(lane, wakes);
+    }
+    return !is_pending;
+}
+
+static bool is_reached(const struct lane *lane, const struct goal *goal)
+{
+    return !lane->head || (goal->kind == GOAL_ENTRY && goal->target->state == ENTRY_ENDED) ||
+           (goal->kind == GOAL_QUEUED && lane->n_queued == 0);
+}
+
+/* With the mutex, on a lane that is free. */
+void line_drive(struct lane *lane, const struct goal *goal, struct wakes *wakes)
+{
+    lane->is_driven = true;
+    while (!is_reached(lane, goal) && carry_head(lane, goal->until_ns, wakes)) {
+    }
+    lane->is_driven = false;
+    line_settle(lane, wakes);
+}
+
+/* Waiting ---------------------------------------------------------------------------------------------- */
+
+static void list_waiter(struct lane *lane, struct waiter *waiter)
+{
+    struct waiter **link = &lane->waiters;
+    while (*link) {
+        link = &(*link)->next;
+    }
+    *link = waiter;
+}
+
+static void unlist_waiter(struct lane *lane, struct waiter *waiter)
+{
+    struct waiter **link = &lane->waiters;
+    while (*link != waiter) {
+        link = &(*link)->next;
+    }
+    *link = waiter->next;
+}
+
+/* Leaves the mutex meanwhile. False when the time was up first. */
+static bool sleep_for_turn(struct lane *lane, const struct goal *goal, struct wakes *wakes)
+{
+    struct waiter waiter = {.is_listed = true, .target = goal->target, .until_ns = goal->until_ns};
+    struct wait_options options = {.deadline_ns = goal->until_ns,
+                                   .may_spin = lane->group->peers.may_spin,
+                                   .what = "an operation to finish"};
+    list_waiter(lane, &waiter);
+    line_unlock(lane, wakes);
+    shoal_status status = wait_while_equal(&waiter.is_woken, 0, &options);
+    (void)pthread_mutex_lock(&lane->mutex);
+    if (waiter.is_listed) {
+        unlist_waiter(lane, &waiter);
+        error_clear();
+        return false;
+    }
+    /* Taken off, but the word not set yet: it will be in a moment, and must not be on a dead stack. */
+    options.deadline_ns = DEADLINE_NEVER;
+    while (status != SHOAL_OK) {
+        (void)pthread_mutex_unlock(&lane->mutex);
+        status = wait_while_equal(&waiter.is_woken, 0, &options);
+        (void)pthread_mutex_lock(&lane->mutex);
+        error_clear();
+    }
+    return true;
+}
+
+static bool has_time(const struct goal *goal)
+{
+    return goal->until_ns == DEADLINE_NEVER || (goal->until_ns != 0 && clock_now_ns() < goal->until_ns);
+}
+
+/* With the mutex. Returns when the entry has ended or the time is up; drives where it can. */
+void line_await(struct lane *lane, const struct goal *goal, struct wakes *wakes)
+{
+    do {
+        if (line_is_free(lane)) {
+            line_drive(lane, goal, wakes);
+        }
+    } while (goal->target->state != ENTRY_ENDED && has_time(goal) && sleep_for_turn(lane, goal, wakes));
+}
+
+/* The lane's thread ------------------------------------------------------------------------------------ */
+
+static void *run_thread(void *context)
+{
+    struct lane *lane = context;
+    struct goal goal = {.kind = GOAL_QUEUED, .until_ns = DEADLINE_NEVER};
+    struct wait_options options = {.deadline_ns = DEADLINE_NEVER, .what = "work"};
+    struct wakes wakes = {0};
+    (void)pthread_mutex_lock(&lane->mutex);
+    while (!lane->must_stop) {
+        if (lane->n_queued > 0 && line_is_free(lane)) {
+            line_drive(lane, &goal, &wakes);
+            continue;
+        }
+        lane->is_thread_asleep = true;
+        /* Relaxed: it changes under the mutex only. */
+        uint32_t seen = atomic_load_explicit(&lane->bell, memory_order_relaxed);
+        line_unlock(lane, &wakes);
+        (void)wait_while_equal(&lane->bell, seen, &options);
+        (void)pthread_mutex_lock(&lane->mutex);
+    }
+    line_unlock(lane, &wakes);
+    return NULL;
+}
+
+/* With the mutex. Signals are the program's threads' business. */
+shoal_status line_need_thread(struct lane *lane)
+{
+    if (lane->has_thread) {
+        return SHOAL_OK;
+    }
+    FAIL_POINT("lane thread");
+    sigset_t all;
+    sigset_t before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&lane->thread, NULL, run_thread, lane);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != 0) {
+        return error_set(SHOAL_ERR_SYSTEM, "thread of group %s: %s", lane->group->key, strerror(code));
+    }
+    (void)pthread_setname_np(lane->thread, "shoal-lane");
+    lane->has_thread = true;
+    return SHOAL_OK;
+}

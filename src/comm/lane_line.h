@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The inside of a lane: what waits in line, and the threads that carry it. docs/design/lanes.md has the argument.
+ *
+ *   gate     one word: how many collectives were issued, and two bits. ALONE: a blocking call found the lane empty
+ *            and runs without an entry. LINE: there are entries or a driver, and the mutex decides.
+ *   entries  what is unfinished, in order; those that were posted come before those that are queued.
+ *   driver   the one thread that carries entries, from the head: a waiter, a blocking call, or the lane's thread.
+ *            Who stops driving, with entries left that somebody needs, wakes one who goes on (line_settle).
+ *
+ * comm/lane.c issues and frees, comm/lane_line.c carries and waits. The functions here are called with the mutex.
+ */
+#ifndef COMM_LANE_LINE_H
+#define COMM_LANE_LINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "comm/lane.h"
+#include "comm/recorder.h"
+#include "comm/work.h"
+#include "transport/transport.h"
+
+#define GATE_ALONE ((uint64_t)1)
+#define GATE_LINE ((uint64_t)2)
+#define GATE_ONE ((uint64_t)4) /* one collective more */
+#define GATE_SHIFT 2
+
+enum entry_state {
+    ENTRY_QUEUED, /* to be run */
+    ENTRY_POSTED, /* to be finished */
+    ENTRY_ENDED   /* no longer in line */
+};
+
+struct entry {
+    struct collective *collective;
+    struct lane_work *work; /* NULL: a blocking call's, on its stack */
+    struct entry *next;
+    enum entry_state state; /* under the mutex, except that the driver may read what only it changes */
+    struct record_handle record;
+    /* Of a blocking call: what became of it. */
+    shoal_status status;
+    char *text; /* ERROR_TEXT_BYTES */
+};
+
+/* A thread that sleeps until its entry has ended or it is its turn to drive; on its stack. */
+struct waiter {
+    _Atomic uint32_t is_woken;
+    bool is_listed; /* under the mutex; once it is not, the word will be set by whoever took it off */
+    struct entry *target;
+    int64_t until_ns;
+    struct waiter *next;
+};
+
+/* Who is to be woken after the mutex was left. */
+struct wakes {
+    struct waiter *waiters;
+    bool has_thread;
+};
+
+struct lane {
+    /* First what an unhindered blocking call touches. */
+    _Atomic uint64_t gate;
+    struct channel *_Atomic channel; /* NULL until connected */
+    struct shoal_group *group;
+    /* When the clock was last read by a call that ran alone, who is the only one to touch these. */
+    uint64_t read_ticks;
+    int64_t read_ns;
+    _Atomic uint32_t references;   /* the group's, and one per work */
+    _Atomic uint32_t n_unfinished; /* entries */
+
+    pthread_mutex_t mutex; /* over everything below */
+    struct entry *head;
+    struct entry *tail;
+    uint32_t n_queued; /* entries that are queued */
+    bool is_driven;
+    struct waiter *waiters; /* in the order in which they came */
+    /* The lane's thread, made when a work is queued. It sleeps on the bell. */
+    bool has_thread;
+    bool is_thread_asleep;
+    bool must_stop;
+    pthread_t thread;
+    _Atomic uint32_t bell;
+
+    pthread_mutex_t connect_mutex;
+    _Atomic bool has_local_failure; /* poisoned, but could not connect to say so */
+    shoal_status local_status;
+    char local_text[ERROR_TEXT_BYTES];
+};
+
+struct lane_work {
+    struct shoal_work base;
+    struct lane *lane;
+    struct entry entry;
+    struct collective collective; /* what it points to follows, in the same block */
+};
+
+/* What a driver wants. */
+struct goal {
+    enum {
+        GOAL_ENTRY,  /* until `target` has ended */
+        GOAL_QUEUED, /* until nothing is queued: the lane's thread */
+        GOAL_ALL
+    } kind;
+    struct entry *target;
+    int64_t until_ns; /* 0: only what is ready */
+};
+
+/* Nobody carries anything. */
+bool line_is_free(struct lane *lane);
+/* The last in line; its state says whether it was posted. */
+void line_append(struct lane *lane, struct entry *entry);
+/* Makes the lane's thread if need be. */
+shoal_status line_need_thread(struct lane *lane);
+/* Wakes the lane's thread. */
+void line_ring(struct lane *lane, struct wakes *wakes);
+/* Carries entries, on a lane that is free, leaving the mutex meanwhile. */
+void line_drive(struct lane *lane, const struct goal *goal, struct wakes *wakes);
+/* Returns when the goal's entry has ended or the time is up; drives where it can. Leaves the mutex meanwhile. */
+void line_await(struct lane *lane, const struct goal *goal, struct wakes *wakes);
+/* After driving, or after running alone: opens the gate, or sees to it that somebody goes on. */
+void line_settle(struct lane *lane, struct wakes *wakes);
+/* Leaves the mutex, then wakes. */
+void line_unlock(struct lane *lane, struct wakes *wakes);
+
+#endif
