@@ -10,6 +10,7 @@
 #include "shoal/group.h"
 #include "shoal/log.h"
 #include "shoal/memory.h"
+#include "shoal/mesh.h"
 #include "shoal/op.h"
 #include "shoal/ops.h"
 #include "shoal/option.h"

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What users make from a world besides groups and works: meshes, symmetric memory, windows. They free it
+ * themselves, or shoal_world_close does.
+ */
+#ifndef COMM_OWNED_H
+#define COMM_OWNED_H
+
+#include <pthread.h>
+
+/* Embedded in each such thing. */
+struct owned {
+    void (*destroy)(struct owned *owned);
+    struct owned *previous;
+    struct owned *next;
+};
+
+struct owned_list {
+    pthread_mutex_t lock;
+    struct owned *first; /* the newest */
+};
+
+void owned_list_init(struct owned_list *list);
+void owned_list_add(struct owned_list *list, struct owned *owned);
+void owned_list_remove(struct owned_list *list, struct owned *owned);
+
+/* Calls destroy for what is left, newest first; it is off the list by then. Nobody else uses the list any more. */
+void owned_list_end(struct owned_list *list);
+
+#endif
