@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How a group makes shared memory together: it agrees on what is made, every member maps it, and all learn whether
+ * all could. Nobody keeps memory that another member could not get.
+ */
+#ifndef COMM_SHARED_H
+#define COMM_SHARED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/status.h"
+
+struct segment;
+struct shoal_group;
+
+/* What the members must say alike. */
+enum shared_kind {
+    SHARED_SYMMETRIC = 1,
+    SHARED_WINDOW = 2
+};
+
+/* False in a world without peers, where memory is the caller's own and nothing is agreed on. */
+bool shared_has_peers(const struct shoal_group *group);
+
+/* Whole pages; false when there are too many. */
+bool shared_round_to_pages(size_t bytes, size_t *rounded_out);
+
+/*
+ * Collective. The members agree on kind and size, and on an id that nothing else of the world has.
+ * SHOAL_ERR_INVALID, on all of them, with both sides where they differ; the group stays usable.
+ */
+shoal_status shared_agree(struct shoal_group *group, enum shared_kind kind, size_t bytes, uint32_t *id_out);
+
+/* Local: maps the memory that the id stands for; zeroed. */
+shoal_status shared_open(struct shoal_group *group, enum shared_kind kind, uint32_t id, size_t bytes,
+                         struct segment **segment_out);
+
+/*
+ * Collective, whatever became of the call before: takes this rank's status and text, and gives the first failure by
+ * rank, with a text that names it.
+ */
+shoal_status shared_confirm(struct shoal_group *group, enum shared_kind kind, uint32_t id, shoal_status mine);
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/* Symmetric memory: one segment with a block for every member, known to the world's table of regions. */
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "comm/group.h"
+#include "comm/owned.h"
+#include "comm/shared.h"
+#include "comm/world.h"
+#include "shoal/window.h"
+#include "transport/regions.h"
+#include "transport/segment.h"
+
+struct shoal_symmetric {
+    struct owned owned; /* first: the world's list */
+    struct shoal_world *world;
+    uint32_t id;
+    int rank;
+    int n_ranks;
+    size_t bytes;
+    size_t stride;           /* between blocks; 0 in a world without peers: all are the caller's */
+    char *base;              /* the first member's block */
+    struct segment *segment; /* NULL in a world without peers: base is an allocation */
+    bool is_known;           /* to the regions */
+};
+
+static void symmetric_destroy(struct owned *owned)
+{
+    struct shoal_symmetric *symmetric = (struct shoal_symmetric *)owned;
+    if (symmetric->is_known) {
+        regions_remove(symmetric->world->regions, symmetric->id);
+    }
+    if (symmetric->segment) {
+        segment_unref(symmetric->segment);
+    } else {
+        mem_free(symmetric->base);
+    }
+    mem_free(symmetric);
+}
+
+/* Plain memory. */
+static shoal_status allocate_alone(struct shoal_symmetric *symmetric)
+{
+    size_t block_bytes;
+    if (!shared_round_to_pages(symmetric->bytes, &block_bytes)) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "symmetric_create: %zu bytes are too many", symmetric->bytes);
+    }
+    symmetric->base = mem_alloc_aligned(block_bytes, (size_t)sysconf(_SC_PAGESIZE));
+    if (!symmetric->base) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    memset(symmetric->base, 0, block_bytes);
+    return SHOAL_OK;
+}
+
+static shoal_status map_blocks(struct shoal_group *group, struct shoal_symmetric *symmetric)
+{
+    size_t stride;
+    size_t segment_bytes;
+    if (!shared_round_to_pages(symmetric->bytes, &stride) ||
+        !mem_multiply(stride, (size_t)symmetric->n_ranks, &segment_bytes)) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes for each of %d ranks are too many", symmetric->bytes,
+                         symmetric->n_ranks);
+    }
+    TRY(shared_open(group, SHARED_SYMMETRIC, symmetric->id, segment_bytes, &symmetric->segment));
+    symmetric->base = segment_base(symmetric->segment);
+    symmetric->stride = stride;
+    segment_touch(symmetric->segment, (size_t)symmetric->rank * stride, symmetric->bytes);
+    TRY(regions_add(symmetric->world->regions, symmetric->id, symmetric->base, stride, symmetric->bytes,
+                    group->ranks, symmetric->n_ranks, symmetric->rank));
+    symmetric->is_known = true;
+    return SHOAL_OK;
+}
+
+/* Whatever fails here on one member, all go through both collectives. */
+static shoal_status create_together(struct shoal_group *group, size_t bytes,
+                                    struct shoal_symmetric *symmetric)
+{
+    shoal_status allocated = symmetric ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    uint32_t id = 0;
+    TRY(shared_agree(group, SHARED_SYMMETRIC, bytes, &id));
+    shoal_status mine = allocated;
+    if (symmetric) {
+        symmetric->id = id;
+        mine = map_blocks(group, symmetric);
+    }
+    return shared_confirm(group, SHARED_SYMMETRIC, id, mine);
+}
+
+shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out)
+{
+    error_clear();
+    if (!group || !symmetric_out) {
+        return error_set(SHOAL_ERR_INVALID, "symmetric_create: %s is NULL",
+                         group ? "symmetric_out" : "group");
+    }
+    struct shoal_symmetric *symmetric = mem_alloc_zeroed(1, sizeof(*symmetric));
+    if (symmetric) {
+        symmetric->owned.destroy = symmetric_destroy;
+        symmetric->world = group->world;
+        symmetric->rank = group->peers.rank;
+        symmetric->n_ranks = group->peers.n_ranks;
+        symmetric->bytes = bytes;
+    }
+    shoal_status status;
+    if (shared_has_peers(group)) {
+        status = create_together(group, bytes, symmetric);
+    } else {
+        status = symmetric ? allocate_alone(symmetric) : SHOAL_ERR_NO_MEMORY;
+    }
+    if (status != SHOAL_OK) {
+        if (symmetric) {
+            symmetric_destroy(&symmetric->owned);
+        }
+        return status;
+    }
+    owned_list_add(&symmetric->world->owned, &symmetric->owned);
+    *symmetric_out = symmetric;
+    return SHOAL_OK;
+}
+
+void *shoal_symmetric_data(shoal_symmetric *symmetric)
+{
+    return symmetric ? symmetric->base + (size_t)symmetric->rank * symmetric->stride : NULL;
+}
+
+void *shoal_symmetric_peer(shoal_symmetric *symmetric, int group_rank)
+{
+    if (!symmetric || group_rank < 0 || group_rank >= symmetric->n_ranks) {
+        return NULL;
+    }
+    return symmetric->base + (size_t)group_rank * symmetric->stride;
+}
+
+size_t shoal_symmetric_bytes(const shoal_symmetric *symmetric)
+{
+    return symmetric ? symmetric->bytes : 0;
+}
+
+void shoal_symmetric_free(shoal_symmetric *symmetric)
+{
+    if (symmetric) {
+        owned_list_remove(&symmetric->world->owned, &symmetric->owned);
+        symmetric_destroy(&symmetric->owned);
+    }
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Windows: a block of shared memory that the group writes together, generation after generation, and a flag for each
+ * member that counts the generations it has released. The gather itself is the channel's (transport/shm/window.c).
+ *
+ * A gather is numbered and handed to the lane under one lock, so that the numbers go up in the lane's order. Releasing
+ * takes another one: it must not wait for a gather that waits for it.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/fail_point.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "comm/group.h"
+#include "comm/lane.h"
+#include "comm/owned.h"
+#include "comm/shared.h"
+#include "comm/world.h"
+#include "shoal/window.h"
+#include "transport/flag.h"
+#include "transport/segment.h"
+
+struct shoal_window {
+    struct owned owned; /* first: the world's list */
+    struct shoal_group *group;
+    struct window_area area;
+    const void *data;           /* read-only */
+    _Atomic uint32_t *released; /* this rank's flag */
+    pthread_mutex_t gather_lock;
+    pthread_mutex_t release_lock;
+    _Atomic uint64_t n_gathers;  /* generations begun; written under gather_lock */
+    _Atomic uint64_t n_released; /* written under release_lock */
+    struct segment *segment;     /* NULL in a world without peers: area.writable is an allocation */
+};
+
+/* Creating --------------------------------------------------------------------------------------------- */
+
+static void window_destroy(struct owned *owned)
+{
+    struct shoal_window *window = (struct shoal_window *)owned;
+    if (window->segment) {
+        segment_unref(window->segment);
+    } else {
+        mem_free(window->area.writable);
+    }
+    (void)pthread_mutex_destroy(&window->gather_lock);
+    (void)pthread_mutex_destroy(&window->release_lock);
+    mem_free(window);
+}
+
+/* The window's bytes in whole pages, then the flags. */
+static bool count_bytes(size_t bytes, int n_ranks, size_t *flags_at_out, size_t *total_out)
+{
+    size_t flags_bytes = (size_t)n_ranks * WINDOW_RELEASED_STRIDE * sizeof(uint32_t);
+    return shared_round_to_pages(bytes, flags_at_out) &&
+           shared_round_to_pages(*flags_at_out + flags_bytes, total_out);
+}
+
+static void place_flags(struct shoal_window *window, size_t flags_at)
+{
+    window->area.released = (_Atomic uint32_t *)(void *)(window->area.writable + flags_at);
+    window->released = window->area.released + (size_t)window->group->peers.rank * WINDOW_RELEASED_STRIDE;
+}
+
+/* Plain memory. */
+static shoal_status allocate_alone(struct shoal_window *window)
+{
+    size_t flags_at;
+    size_t total;
+    if (!count_bytes(window->area.bytes, window->group->peers.n_ranks, &flags_at, &total)) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "window_create: %zu bytes are too many", window->area.bytes);
+    }
+    window->area.writable = mem_alloc_aligned(total, (size_t)sysconf(_SC_PAGESIZE));
+    if (!window->area.writable) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    memset(window->area.writable, 0, total);
+    window->data = window->area.writable;
+    place_flags(window, flags_at);
+    return SHOAL_OK;
+}
+
+static shoal_status map_window(struct shoal_window *window)
+{
+    size_t flags_at;
+    size_t total;
+    if (!count_bytes(window->area.bytes, window->group->peers.n_ranks, &flags_at, &total)) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are too many", window->area.bytes);
+    }
+    TRY(shared_open(window->group, SHARED_WINDOW, window->area.id, total, &window->segment));
+    TRY(segment_read_only(window->segment, &window->data));
+    window->area.writable = segment_base(window->segment);
+    segment_touch(window->segment, 0, total);
+    place_flags(window, flags_at);
+    return SHOAL_OK;
+}
+
+/* Whatever fails here on one member, all go through both collectives. */
+static shoal_status create_together(struct shoal_group *group, size_t bytes, struct shoal_window *window)
+{
+    uint32_t id = 0;
+    TRY(shared_agree(group, SHARED_WINDOW, bytes, &id));
+    shoal_status mine = SHOAL_ERR_NO_MEMORY;
+    if (window) {
+        window->area.id = id;
+        mine = map_window(window);
+    }
+    return shared_confirm(group, SHARED_WINDOW, id, mine);
+}
+
+static struct shoal_window *window_allocate(struct shoal_group *group, size_t bytes)
+{
+    struct shoal_window *window = mem_alloc_zeroed(1, sizeof(*window));
+    if (window) {
+        window->owned.destroy = window_destroy;
+        window->group = group;
+        window->area.bytes = bytes;
+        window->gather_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+        window->release_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+        atomic_init(&window->n_gathers, 0);
+        atomic_init(&window->n_released, 0);
+    }
+    return window;
+}
+
+shoal_status shoal_window_create(shoal_group *group, size_t bytes, shoal_window **window_out)
+{
+    error_clear();
+    if (!group || !window_out) {
+        return error_set(SHOAL_ERR_INVALID, "window_create: %s is NULL", group ? "window_out" : "group");
+    }
+    struct shoal_window *window = window_allocate(group, bytes);
+    shoal_status status;
+    if (shared_has_peers(group)) {
+        status = create_together(group, bytes, window);
+    } else {
+        status = window ? allocate_alone(window) : SHOAL_ERR_NO_MEMORY;
+    }
+    if (status != SHOAL_OK) {
+        if (window) {
+            window_destroy(&window->owned);
+        }
+        return status;
+    }
+    owned_list_add(&group->world->owned, &window->owned);
+    *window_out = window;
+    return SHOAL_OK;
+}
+
+const void *shoal_window_data(const shoal_window *window)
+{
+    return window ? window->data : NULL;
+}
+
+size_t shoal_window_bytes(const shoal_window *window)
+{
+    return window ? window->area.bytes : 0;
+}
+
+void shoal_window_free(shoal_window *window)
+{
+    if (window) {
+        owned_list_remove(&window->group->world->owned, &window->owned);
+        window_destroy(&window->owned);
+    }
+}
+
+/* Gathering -------------------------------------------------------------------------------------------- */
+
+static shoal_status check_piece(const shoal_window *window, const shoal_window_piece *piece, size_t index)
+{
+    size_t data_bytes = shoal_dtype_bytes(piece->data_dtype);
+    size_t element_bytes = shoal_dtype_bytes(piece->window_dtype);
+    if (data_bytes == 0 || element_bytes == 0) {
+        return error_set(SHOAL_ERR_INVALID, "window_gather: piece %zu: %s %d is no dtype", index,
+                         data_bytes == 0 ? "data_dtype" : "window_dtype",
+                         (int)(data_bytes == 0 ? piece->data_dtype : piece->window_dtype));
+    }
+    size_t bytes;
+    size_t source_bytes;
+    if (!mem_multiply(piece->count, element_bytes, &bytes) ||
+        !mem_multiply(piece->count, data_bytes, &source_bytes)) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "window_gather: piece %zu: %zu elements of %s are more than memory", index,
+                         piece->count, shoal_dtype_name(piece->window_dtype));
+    }
+    if (piece->offset > window->area.bytes || bytes > window->area.bytes - piece->offset) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "window_gather: piece %zu: %zu bytes at offset %zu do not fit into a window of %zu",
+                         index, bytes, piece->offset, window->area.bytes);
+    }
+    if (!piece->data && piece->count > 0) {
+        return error_set(SHOAL_ERR_INVALID, "window_gather: piece %zu: data is NULL with count %zu", index,
+                         piece->count);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_gather(const shoal_window *window, const shoal_window_piece *pieces,
+                                 size_t n_pieces)
+{
+    if (!window) {
+        return error_set(SHOAL_ERR_INVALID, "window_gather: window is NULL");
+    }
+    if (!pieces && n_pieces > 0) {
+        return error_set(SHOAL_ERR_INVALID, "window_gather: pieces is NULL with n_pieces %zu", n_pieces);
+    }
+    for (size_t i = 0; i < n_pieces; i++) {
+        TRY(check_piece(window, &pieces[i], i));
+    }
+    return SHOAL_OK;
+}
+
+/* The generation after the last. Under gather_lock. */
+static struct collective next_gather(shoal_window *window, const shoal_window_piece *pieces, size_t n_pieces,
+                                     uint64_t label)
+{
+    /* Relaxed: written under the lock only. */
+    uint64_t n_gathers = atomic_load_explicit(&window->n_gathers, memory_order_relaxed);
+    return (struct collective){.kind = COLLECTIVE_WINDOW_GATHER,
+                               .dtype = SHOAL_U8,
+                               .window = &window->area,
+                               .window_pieces = pieces,
+                               .n_window_pieces = n_pieces,
+                               .label = label,
+                               .generation = (uint32_t)(n_gathers + 1)};
+}
+
+static void count_gather(shoal_window *window)
+{
+    /* Release: pairs with the load in release_generation. */
+    atomic_fetch_add_explicit(&window->n_gathers, 1, memory_order_release);
+}
+
+/* A blocking gather that waits for its own caller would never end. */
+static shoal_status check_was_released(const shoal_window *window)
+{
+    uint64_t n_gathers = atomic_load_explicit(&window->n_gathers, memory_order_relaxed);
+    /* Relaxed: the flag in shared memory is what orders reads and writes; this is only to say something sooner. */
+    if (atomic_load_explicit(&window->n_released, memory_order_relaxed) < n_gathers) {
+        return error_set(SHOAL_ERR_STATE,
+                         "window_gather: this rank has not released generation %" PRIu64
+                         ": a call that blocks would wait for itself",
+                         n_gathers);
+    }
+    return SHOAL_OK;
+}
+
+/* Under gather_lock. */
+static shoal_status gather(shoal_window *window, const shoal_window_piece *pieces, size_t n_pieces,
+                           uint64_t label)
+{
+    TRY(check_was_released(window));
+    struct collective collective = next_gather(window, pieces, n_pieces, label);
+    FAIL_POINT("window gather");
+    TRY(lane_run(window->group->lane, &collective));
+    count_gather(window);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_window_gather(shoal_window *window, const shoal_window_piece *pieces, size_t n_pieces,
+                                 uint64_t label)
+{
+    error_clear();
+    TRY(check_gather(window, pieces, n_pieces));
+    (void)pthread_mutex_lock(&window->gather_lock);
+    shoal_status status = gather(window, pieces, n_pieces, label);
+    (void)pthread_mutex_unlock(&window->gather_lock);
+    return status;
+}
+
+static shoal_status start_gather(shoal_window *window, const shoal_window_piece *pieces, size_t n_pieces,
+                                 uint64_t label, shoal_work **work_out)
+{
+    struct collective collective = next_gather(window, pieces, n_pieces, label);
+    FAIL_POINT("window gather start");
+    TRY(lane_start(window->group->lane, &collective, work_out));
+    count_gather(window);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_window_gather_start(shoal_window *window, const shoal_window_piece *pieces,
+                                       size_t n_pieces, uint64_t label, shoal_work **work_out)
+{
+    error_clear();
+    if (!work_out) {
+        return error_set(SHOAL_ERR_INVALID, "window_gather: work_out is NULL");
+    }
+    TRY(check_gather(window, pieces, n_pieces));
+    (void)pthread_mutex_lock(&window->gather_lock);
+    shoal_status status = start_gather(window, pieces, n_pieces, label, work_out);
+    (void)pthread_mutex_unlock(&window->gather_lock);
+    return status;
+}
+
+/* Under release_lock. */
+static shoal_status release_generation(shoal_window *window)
+{
+    /* Relaxed: written under the lock only. */
+    uint64_t n_released = atomic_load_explicit(&window->n_released, memory_order_relaxed);
+    /* Acquire: pairs with count_gather; that thread's gather comes before this release. */
+    if (n_released == atomic_load_explicit(&window->n_gathers, memory_order_acquire)) {
+        return error_set(SHOAL_ERR_STATE, "window_release: %s",
+                         n_released == 0 ? "nothing was gathered yet"
+                                         : "this generation was released already");
+    }
+    atomic_store_explicit(&window->n_released, n_released + 1, memory_order_relaxed);
+    /* Releases the caller's reads of the window to the ranks that will write to it. */
+    flag_set(window->released, (uint32_t)(n_released + 1));
+    return SHOAL_OK;
+}
+
+shoal_status shoal_window_release(shoal_window *window)
+{
+    error_clear();
+    if (!window) {
+        return error_set(SHOAL_ERR_INVALID, "window_release: window is NULL");
+    }
+    FAIL_POINT("window release");
+    (void)pthread_mutex_lock(&window->release_lock);
+    shoal_status status = release_generation(window);
+    (void)pthread_mutex_unlock(&window->release_lock);
+    return status;
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT */
+/* Symmetric memory on 1 to 4 ranks: who sees what, who frees when, and what is refused by all together. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "fixtures/rank_world.h"
+#include "harness/test.h"
+#include "shoal/group.h"
+#include "shoal/window.h"
+#include "transport/segment.h"
+
+static const size_t sizes[] = {1, 64, 4096, 4097, 100000};
+#define N_SIZES (sizeof sizes / sizeof sizes[0])
+
+static unsigned char byte_of(int rank, size_t i)
+{
+    return (unsigned char)(1 + (size_t)rank * 31 + i % 101);
+}
+
+/* Everybody fills its own block; all see all; then everybody writes into its neighbour's. */
+static void share_blocks(shoal_group *group, size_t bytes)
+{
+    shoal_symmetric *symmetric = NULL;
+    REQUIRE_OK(shoal_symmetric_create(group, bytes, &symmetric));
+    int rank = shoal_group_rank(group);
+    int n_ranks = shoal_group_n_ranks(group);
+    unsigned char *own = shoal_symmetric_data(symmetric);
+    CHECK_INT(shoal_symmetric_bytes(symmetric), bytes);
+    CHECK_INT((uintptr_t)own % (uintptr_t)sysconf(_SC_PAGESIZE), 0);
+    CHECK(shoal_symmetric_peer(symmetric, rank) == own);
+    CHECK(shoal_symmetric_peer(symmetric, -1) == NULL);
+    CHECK(shoal_symmetric_peer(symmetric, n_ranks) == NULL);
+    for (size_t i = 0; i < bytes; i++) {
+        if (own[i] != 0) {
+            CHECK_INT(own[i], 0);
+            break;
+        }
+        own[i] = byte_of(rank, i);
+    }
+    CHECK_OK(shoal_group_barrier(group));
+    for (int peer = 0; peer < n_ranks; peer++) {
+        const unsigned char *block = shoal_symmetric_peer(symmetric, peer);
+        size_t i = 0;
+        while (i < bytes && block[i] == byte_of(peer, i)) {
+            i++;
+        }
+        CHECK_INT(i, bytes);
+    }
+    CHECK_OK(shoal_group_barrier(group));
+    unsigned char *next = shoal_symmetric_peer(symmetric, (rank + 1) % n_ranks);
+    next[bytes - 1] = (unsigned char)(200 + rank);
+    CHECK_OK(shoal_group_barrier(group));
+    CHECK_INT(own[bytes - 1], 200 + (rank + n_ranks - 1) % n_ranks);
+    /* Free is local: a peer may still look at this rank's block, which it has mapped itself. */
+    if (rank != 0) {
+        CHECK_OK(shoal_group_barrier(group));
+    }
+    shoal_symmetric_free(symmetric);
+    if (rank == 0) {
+        CHECK_OK(shoal_group_barrier(group));
+    }
+}
+
+static void share_with_all(struct rank *self)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    for (size_t i = 0; i < N_SIZES && !test_has_failed(); i++) {
+        share_blocks(shoal_world_group(world), sizes[i]);
+    }
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(one_rank_shares_with_itself, 1)
+{
+    share_with_all(self);
+}
+
+TEST_RANKS(two_ranks_share, 2)
+{
+    share_with_all(self);
+}
+
+TEST_RANKS(three_ranks_share, 3)
+{
+    share_with_all(self);
+}
+
+TEST_RANKS(four_ranks_share, 4)
+{
+    share_with_all(self);
+}
+
+/* The order of the group counts, not that of the world; groups that overlap do not disturb each other. */
+TEST_RANKS(groups_share_apart, 4)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    const int pairs[2][2] = {{2, 0}, {3, 1}};
+    shoal_group *group = NULL;
+    REQUIRE_OK(shoal_group_create(world, pairs[self->rank % 2], 2, "pair", &group));
+    shoal_symmetric *mine = NULL;
+    shoal_symmetric *all = NULL;
+    REQUIRE_OK(shoal_symmetric_create(group, sizeof(int), &mine));
+    REQUIRE_OK(shoal_symmetric_create(shoal_world_group(world), sizeof(int), &all));
+    *(int *)shoal_symmetric_data(mine) = self->rank;
+    *(int *)shoal_symmetric_data(all) = 10 + self->rank;
+    CHECK_OK(shoal_group_barrier(shoal_world_group(world)));
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(*(int *)shoal_symmetric_peer(mine, i), pairs[self->rank % 2][i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(*(int *)shoal_symmetric_peer(all, i), 10 + i);
+    }
+    share_blocks(group, 5000);
+    CHECK_OK(shoal_group_barrier(shoal_world_group(world)));
+    shoal_symmetric_free(mine);
+    /* The other one is left to the world. */
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(collectives_take_symmetric_buffers, 3)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_group *group = shoal_world_group(world);
+    const size_t counts[] = {1, 1000, 70000};
+    shoal_symmetric *send = NULL;
+    shoal_symmetric *recv = NULL;
+    REQUIRE_OK(shoal_symmetric_create(group, 70000 * sizeof(float), &send));
+    REQUIRE_OK(shoal_symmetric_create(group, 70000 * sizeof(float), &recv));
+    float *in = shoal_symmetric_data(send);
+    float *out = shoal_symmetric_data(recv);
+    for (size_t k = 0; k < 3; k++) {
+        for (size_t i = 0; i < counts[k]; i++) {
+            in[i] = (float)(i % 1000) * (float)(self->rank + 1);
+        }
+        CHECK_OK(shoal_group_all_reduce(group, in, out, counts[k], SHOAL_F32, SHOAL_SUM));
+        size_t i = 0;
+        while (i < counts[k] && out[i] == (float)(i % 1000) * 6) {
+            i++;
+        }
+        CHECK_INT(i, counts[k]);
+        /* In place. */
+        CHECK_OK(shoal_group_all_reduce(group, in, in, counts[k], SHOAL_F32, SHOAL_SUM));
+        CHECK_BYTES(in, out, counts[k] * sizeof(float));
+    }
+    CHECK_OK(shoal_group_barrier(group));
+    shoal_symmetric_free(send);
+    shoal_symmetric_free(recv);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* Refused ---------------------------------------------------------------------------------------------- */
+
+TEST_RANKS(different_sizes_are_refused_everywhere, 3)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_group *group = shoal_world_group(world);
+    shoal_symmetric *symmetric = NULL;
+    CHECK_STATUS(shoal_symmetric_create(group, self->rank == 2 ? 4097 : 4096, &symmetric), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("symmetric_create: rank 0 asked for 4096 bytes, rank 2 for 4097");
+    CHECK(symmetric == NULL);
+    /* Nothing was broken by it. */
+    CHECK_OK(shoal_group_error(group));
+    share_blocks(group, 100);
+    shoal_window *window = NULL;
+    shoal_status status = self->rank == 1 ? shoal_window_create(group, 4096, &window)
+                                          : shoal_symmetric_create(group, 4096, &symmetric);
+    CHECK_STATUS(status, SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("rank 0 called symmetric_create, rank 1 called window_create");
+    share_blocks(group, 100);
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(too_much_is_refused_everywhere, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_group *group = shoal_world_group(world);
+    shoal_symmetric *symmetric = NULL;
+    shoal_window *window = NULL;
+    CHECK_STATUS(shoal_symmetric_create(group, (size_t)1 << 50, &symmetric), SHOAL_ERR_NO_MEMORY);
+    CHECK_ERROR_TEXT("2251799813685248 bytes");
+    CHECK_STATUS(shoal_symmetric_create(group, SIZE_MAX, &symmetric), SHOAL_ERR_NO_MEMORY);
+    CHECK_ERROR_TEXT("18446744073709551615 bytes for each of 2 ranks are too many");
+    CHECK_STATUS(shoal_window_create(group, (size_t)1 << 50, &window), SHOAL_ERR_NO_MEMORY);
+    CHECK_STATUS(shoal_window_create(group, SIZE_MAX, &window), SHOAL_ERR_NO_MEMORY);
+    CHECK_ERROR_TEXT("18446744073709551615 bytes are too many");
+    share_blocks(group, 100);
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(wrong_arguments_are_refused, 1)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_symmetric *symmetric = NULL;
+    CHECK_STATUS(shoal_symmetric_create(NULL, 8, &symmetric), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("group is NULL");
+    CHECK_STATUS(shoal_symmetric_create(shoal_world_group(world), 8, NULL), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("symmetric_out is NULL");
+    CHECK(shoal_symmetric_data(NULL) == NULL);
+    CHECK(shoal_symmetric_peer(NULL, 0) == NULL);
+    CHECK_INT(shoal_symmetric_bytes(NULL), 0);
+    shoal_symmetric_free(NULL);
+    /* Nothing at all is something: a block that nobody may touch. */
+    REQUIRE_OK(shoal_symmetric_create(shoal_world_group(world), 0, &symmetric));
+    CHECK(shoal_symmetric_data(symmetric) != NULL);
+    CHECK_INT(shoal_symmetric_bytes(symmetric), 0);
+    shoal_symmetric_free(symmetric);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* Lifetimes -------------------------------------------------------------------------------------------- */
+
+TEST_RANKS(what_is_freed_is_gone, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_group *group = shoal_world_group(world);
+    share_blocks(group, 4096);
+    test_barrier(self);
+    size_t before = segment_mapped_bytes();
+    test_barrier(self);
+    for (int i = 0; i < 50 && !test_has_failed(); i++) {
+        share_blocks(group, 4096 * (size_t)(1 + i % 3));
+    }
+    test_barrier(self);
+    CHECK_INT(segment_mapped_bytes(), before);
+    test_barrier(self);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* Each rank frees in an order of its own, and some is left. */
+TEST_RANKS(any_order_of_freeing, 4)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_symmetric *all[6] = {NULL};
+    for (int i = 0; i < 6; i++) {
+        REQUIRE_OK(shoal_symmetric_create(shoal_world_group(world), 64, &all[i]));
+        *(int *)shoal_symmetric_data(all[i]) = i * 10 + self->rank;
+    }
+    CHECK_OK(shoal_group_barrier(shoal_world_group(world)));
+    for (int i = 0; i < 5; i++) {
+        int which = (i * (self->rank % 2 ? 1 : 5) + self->rank) % 6;
+        int peer = (self->rank + i) % 4;
+        CHECK_INT(*(int *)shoal_symmetric_peer(all[which], peer), which * 10 + peer);
+        shoal_symmetric_free(all[which]);
+    }
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST(without_peers_all_blocks_are_ones_own)
+{
+    shoal_world_options options = {
+        .struct_size = sizeof options, .n_ranks = 16, .rank = 3, .key = "fake", .transport = "fake"};
+    shoal_world *world = NULL;
+    REQUIRE_OK(shoal_world_open(&options, &world));
+    shoal_symmetric *symmetric = NULL;
+    REQUIRE_OK(shoal_symmetric_create(shoal_world_group(world), 10000, &symmetric));
+    char *own = shoal_symmetric_data(symmetric);
+    CHECK(shoal_symmetric_peer(symmetric, 0) == own);
+    CHECK(shoal_symmetric_peer(symmetric, 15) == own);
+    CHECK(shoal_symmetric_peer(symmetric, 16) == NULL);
+    CHECK_INT(own[9999], 0);
+    memset(own, 1, 10000);
+    shoal_symmetric_free(symmetric);
+    CHECK_STATUS(shoal_symmetric_create(shoal_world_group(world), SIZE_MAX, &symmetric), SHOAL_ERR_NO_MEMORY);
+    REQUIRE_OK(shoal_symmetric_create(shoal_world_group(world), 10, &symmetric));
+    CHECK_OK(shoal_world_close(world));
+}
+
+static shoal_status create_and_free(void *context)
+{
+    shoal_symmetric *symmetric = NULL;
+    shoal_status status = shoal_symmetric_create(context, 5000, &symmetric);
+    if (status == SHOAL_OK) {
+        shoal_symmetric_free(symmetric);
+    }
+    return status;
+}
+
+TEST(allocations_may_fail)
+{
+    shoal_world_options options = {
+        .struct_size = sizeof options, .n_ranks = 8, .rank = 7, .key = "fake", .transport = "fake"};
+    shoal_world *world = NULL;
+    REQUIRE_OK(shoal_world_open(&options, &world));
+    /* The group connects first, and keeps what it needs for that. */
+    REQUIRE_OK(create_and_free(shoal_world_group(world)));
+    CHECK(test_sweep_allocations(create_and_free, shoal_world_group(world)) >= 2);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* The same with a server, whose thread allocates too: only at the end is it known what was lost. */
+TEST_RANKS(allocations_may_fail_with_a_server, 1)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    REQUIRE_OK(create_and_free(shoal_world_group(world)));
+    for (size_t k = 1; k <= 12; k++) {
+        test_fail_allocation(k, /*is_lasting=*/false);
+        shoal_status status = create_and_free(shoal_world_group(world));
+        test_fail_allocation(0, false);
+        CHECK(status == SHOAL_OK || status == SHOAL_ERR_NO_MEMORY);
+    }
+    CHECK_OK(create_and_free(shoal_world_group(world)));
+    CHECK_OK(shoal_world_close(world));
+}
