@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/wait.h"
+#include "fixtures/small_world.h"
 #include "harness/test.h"
-#include "small_world.h"
 
 /* The channel ------------------------------------------------------------------------------------------ */
 
