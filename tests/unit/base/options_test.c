@@ -151,12 +151,12 @@ static void run_with_unknown_names(void *context)
 {
     clear_environment();
     (void)setenv("SHOAL_TIMEOUTS", "1", 1);
-    (void)setenv("SHOAL_LGO", "1", 1);
+    (void)setenv("SHOAL_LOOG", "1", 1);
     shoal_log_set(hear, NULL, SHOAL_LOG_WARN);
     CHECK_INT(n_heard, 2);
     expect_heard(
         "unknown option SHOAL_TIMEOUTS in the environment, ignored; the nearest name is SHOAL_TIMEOUT");
-    expect_heard("unknown option SHOAL_LGO in the environment, ignored; the nearest name is SHOAL_LOG");
+    expect_heard("unknown option SHOAL_LOOG in the environment, ignored; the nearest name is SHOAL_LOG");
     /* Once, whatever happens afterwards. */
     (void)option_choice(OPTION_SIMD);
     shoal_log_set(hear, NULL, SHOAL_LOG_DEBUG);
