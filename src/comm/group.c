@@ -16,6 +16,7 @@
 #include "comm/groups.h"
 #include "comm/hash.h"
 #include "comm/lane.h"
+#include "comm/members.h"
 #include "comm/p2p.h"
 #include "comm/recorder.h"
 #include "comm/world.h"
@@ -126,7 +127,14 @@ static shoal_status check_tag(const char *tag)
 static shoal_status check_member(void *context, int group_rank)
 {
     struct shoal_group *group = context;
-    return world_check_rank(group->world, group->ranks[group_rank]);
+    shoal_status status = world_check_rank(group->world, group->ranks[group_rank]);
+    /* Who has closed its world may have done so because another died: that one is the reason. */
+    for (int i = 0; status != SHOAL_OK && i < group->peers.n_ranks; i++) {
+        if (members_state(group->world->members, group->ranks[i]) == MEMBER_DEAD) {
+            return world_check_rank(group->world, group->ranks[i]);
+        }
+    }
+    return status;
 }
 
 static shoal_status open_segment(void *context, const char *name, size_t bytes, int64_t deadline_ns,
@@ -399,5 +407,6 @@ shoal_status shoal_group_error(shoal_group *group)
     if (!group) {
         return error_set(SHOAL_ERR_INVALID, "group is NULL");
     }
-    return group_failure(group);
+    TRY(group_failure(group));
+    return p2p_failure(group);
 }

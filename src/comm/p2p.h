@@ -27,4 +27,7 @@ void p2p_free(struct p2p *p2p);
  */
 void p2p_poison(struct shoal_group *group, shoal_status status, const char *text);
 
+/* SHOAL_OK, or why point to point fails on the whole group; without connecting. */
+shoal_status p2p_failure(struct shoal_group *group);
+
 #endif

@@ -20,6 +20,7 @@
 #include "base/wait.h"
 #include "comm/group.h"
 #include "comm/p2p.h"
+#include "comm/recorder.h"
 #include "comm/world.h"
 
 /* How long the thread goes on looking every WAIT_LIVENESS_NS after the last started operation has ended: a program
@@ -57,15 +58,6 @@ static void end_operation(struct p2p *p2p, struct p2p_operation *operation, shoa
     }
 }
 
-/* Before the lock is left: drivers that sleep may wait for what ended on this thread. */
-static void tell_drivers(struct p2p *p2p)
-{
-    if (p2p->has_ended && p2p->n_sleeping > 0) {
-        doorbell_ring(p2p->bell);
-    }
-    p2p->has_ended = false;
-}
-
 shoal_status p2p_batch_result(struct p2p_batch *batch)
 {
     shoal_status status = SHOAL_OK;
@@ -100,6 +92,25 @@ static void finish_works(struct p2p_batch *ended)
         completion_finish(&work->completion, p2p_batch_result(batch));
         completion_unref(&work->completion); /* the engine's; the batch may be gone */
     }
+}
+
+/*
+ * Leaves the lock and does what must not be done under it. Drivers that sleep may wait for what ended on this thread:
+ * they are told.
+ */
+static void leave(struct p2p *p2p, struct p2p_batch *ended)
+{
+    if (p2p->has_ended && p2p->n_sleeping > 0) {
+        doorbell_ring(p2p->bell);
+    }
+    bool must_report = p2p->has_failed;
+    p2p->has_ended = false;
+    p2p->has_failed = false;
+    unlock(p2p);
+    if (must_report) {
+        recorder_report_failure(p2p->group);
+    }
+    finish_works(ended);
 }
 
 /* Ends that have operations ---------------------------------------------------------------------------- */
@@ -162,6 +173,7 @@ static void end_all_of(struct p2p *p2p, struct p2p_end *end, shoal_status status
 /* Breaks the stream for both sides: bytes may be lost or half there. The thread's error text is the reason. */
 static void break_end(struct p2p *p2p, struct p2p_end *end, shoal_status status, struct p2p_batch **ended)
 {
+    p2p->has_failed = true;
     end->failure = status;
     (void)snprintf(end->failure_text, sizeof end->failure_text, "%s", shoal_error_text());
     stream_fail(&end->stream, status, end->failure_text);
@@ -307,7 +319,7 @@ static shoal_status find_failure(struct p2p *p2p)
     return group_failure(p2p->group);
 }
 
-/* Deadline and peer of an end that still waits for something. */
+/* Peer and deadlines of an end that still waits for something. */
 static shoal_status check_end(struct p2p *p2p, struct p2p_end *end, int64_t now_ns)
 {
     const struct transport_peers *peers = &p2p->group->peers;
@@ -318,8 +330,11 @@ static shoal_status check_end(struct p2p *p2p, struct p2p_end *end, int64_t now_
             return error_prefix(status, "%s", describe(p2p, end->first, what, sizeof what));
         }
     }
-    if (now_ns >= end->first->deadline_ns) {
-        return describe_timeout(p2p, end->first, now_ns);
+    /* One that waits in line may be the first to run out of time. */
+    for (const struct p2p_operation *operation = end->first; operation; operation = operation->next) {
+        if (now_ns >= operation->deadline_ns) {
+            return describe_timeout(p2p, operation, now_ns);
+        }
     }
     return SHOAL_OK;
 }
@@ -409,9 +424,7 @@ static void *run_thread(void *context)
         bool must_arm = p2p->n_drivers == 0 && p2p->n_started > 0;
         bool must_go_on = must_arm && p2p->has_more;
         int64_t until_ns = p2p->is_thread_idle ? DEADLINE_NEVER : now_ns + WAIT_LIVENESS_NS;
-        tell_drivers(p2p);
-        unlock(p2p);
-        finish_works(ended);
+        leave(p2p, ended);
         if (!must_go_on && (!must_arm || doorbell_arm(p2p->bell, &seen))) {
             doorbell_sleep(p2p->bell, seen, until_ns);
         }
@@ -509,7 +522,7 @@ shoal_status p2p_post(struct p2p_batch *batch, bool *has_ended_out)
 {
     struct p2p *p2p = batch->p2p;
     struct p2p_batch *ended = NULL;
-    FAIL_POINT("p2p.post");
+    FAIL_POINT("p2p post");
     lock(p2p);
     shoal_status status = check_postable(p2p, batch);
     if (status != SHOAL_OK) {
@@ -523,10 +536,8 @@ shoal_status p2p_post(struct p2p_batch *batch, bool *has_ended_out)
     }
     post_all(p2p, batch, &ended);
     *has_ended_out = batch->n_pending == 0;
-    tell_drivers(p2p);
     hand_over(p2p, seen);
-    unlock(p2p);
-    finish_works(ended);
+    leave(p2p, ended);
     return SHOAL_OK;
 }
 
@@ -567,13 +578,11 @@ static bool drive_once(struct p2p_batch *batch, int64_t until_ns, uint32_t *seen
     int64_t now_ns = do_what_can_be_done(p2p, batch->deadline_ns, &ended);
     *wake_ns_out = p2p->has_more ? 0 : earlier(earlier(until_ns, batch->deadline_ns), p2p->next_check_ns);
     bool is_over = batch->n_pending == 0 || now_ns >= until_ns;
-    tell_drivers(p2p);
     if (is_over) {
         p2p->n_drivers--;
         hand_over(p2p, *seen_out);
     }
-    unlock(p2p);
-    finish_works(ended);
+    leave(p2p, ended);
     return is_over;
 }
 
@@ -608,6 +617,13 @@ void p2p_poison(struct shoal_group *group, shoal_status status, const char *text
         poison(p2p, status, text);
     }
     error_clear();
+}
+
+shoal_status p2p_failure(struct shoal_group *group)
+{
+    /* Acquire: pairs with the exchange by which p2p_get shows a finished object. */
+    struct p2p *p2p = atomic_load_explicit(&group->p2p, memory_order_acquire);
+    return p2p ? shared_reason_get(&p2p->shared->reason) : SHOAL_OK;
 }
 
 void p2p_free(struct p2p *p2p)

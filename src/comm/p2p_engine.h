@@ -102,6 +102,7 @@ struct p2p {
     size_t n_started;  /* unfinished batches of works */
     bool has_more;     /* the last round left something that could have been moved */
     bool has_ended;    /* a batch has ended that a sleeping driver may wait for */
+    bool has_failed;   /* a stream broke here, and the flight record was not written since */
     bool is_closing;
     bool has_thread;
     bool is_thread_idle; /* asleep without looking after anything: needs an alarm */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fail_point.h"
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/try.h"
@@ -96,6 +97,7 @@ static shoal_status init_locks(struct p2p *p2p)
 static shoal_status connect_group(struct p2p *p2p, int64_t deadline_ns)
 {
     const struct transport_peers *peers = &p2p->group->peers;
+    FAIL_POINT("p2p connect");
     size_t bytes = sizeof(struct p2p_shared) + (size_t)peers->n_ranks * sizeof(struct doorbell);
     TRY(peers->open_segment(peers->context, "p2p/doorbells", bytes, deadline_ns, &p2p->segment));
     p2p->shared = segment_base(p2p->segment);
@@ -168,6 +170,7 @@ static struct p2p_path *find_path(struct p2p *p2p, int source, int destination)
 static shoal_status open_table(struct p2p *p2p, struct p2p_path *path, int64_t deadline_ns)
 {
     const struct transport_peers *peers = &p2p->group->peers;
+    FAIL_POINT("p2p open streams");
     void *segments = path->segments;
     TRY(mem_grow(&segments, &path->capacity, path->n_segments + 1, sizeof *path->segments));
     path->segments = segments;

@@ -7,6 +7,9 @@
 
 #define ARMED 1u
 
+/* Longer than a wake-up takes: who waits for a message has nothing better to do, and the peer is often close. */
+#define SPIN_NS 20000
+
 static uint32_t count_ring(struct doorbell *bell)
 {
     /* Relaxed: only a first guess. The exchange releases what was done before the ring, for doorbell_look, and
@@ -67,5 +70,5 @@ void doorbell_sleep(struct doorbell *bell, uint32_t seen, int64_t until_ns)
 
 bool doorbell_spin(struct doorbell *bell, uint32_t seen)
 {
-    return wait_spin_while_equal(&bell->word, seen);
+    return wait_spin_while_equal_for(&bell->word, seen, SPIN_NS);
 }

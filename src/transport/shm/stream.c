@@ -124,11 +124,11 @@ static uint64_t load_written(struct stream_end *end)
 static shoal_status finish_put(struct stream_end *end, size_t bytes)
 {
     uint64_t before = end->position;
-    FAIL_POINT("stream.put");
+    FAIL_POINT("stream put");
     end->position += bytes;
     /* Seq_cst: a release for the receiver's load_written, and before the load below. */
     atomic_store_explicit(&end->stream->written, end->position, memory_order_seq_cst);
-    FAIL_POINT("stream.put.shown");
+    FAIL_POINT("stream put shown");
     if (load_read(end) == before) {
         doorbell_ring(end->peer); /* it may have found the ring empty */
     }
@@ -138,11 +138,11 @@ static shoal_status finish_put(struct stream_end *end, size_t bytes)
 static shoal_status finish_take(struct stream_end *end, size_t bytes)
 {
     uint64_t before = end->position;
-    FAIL_POINT("stream.take");
+    FAIL_POINT("stream take");
     end->position += bytes;
     /* Seq_cst: a release for the sender's load_read, and before the load below. */
     atomic_store_explicit(&end->stream->read, end->position, memory_order_seq_cst);
-    FAIL_POINT("stream.take.shown");
+    FAIL_POINT("stream take shown");
     if (load_written(end) - before >= STREAM_RING_BYTES) {
         doorbell_ring(end->peer); /* it may have found the ring full */
     }
