@@ -27,7 +27,8 @@ SHOAL_BEGIN_DECLS
 
 typedef struct shoal_symmetric shoal_symmetric;
 
-/* Collective: the same size on every rank. Zeroed, starts at a page. */
+/* Collective: the same size on every rank, otherwise SHOAL_ERR_INVALID on all of them and the group stays usable.
+   Zeroed, starts at a page. A rank that can not have it makes it fail on all. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes,
                                                                shoal_symmetric **symmetric_out);
 SHOAL_API void *shoal_symmetric_data(shoal_symmetric *symmetric);
@@ -41,12 +42,13 @@ SHOAL_API void shoal_symmetric_free(shoal_symmetric *symmetric);
 
 typedef struct shoal_window shoal_window;
 
-/* Collective. `bytes` once for the whole group. */
+/* Collective, with the same rules. `bytes` once for the whole group, zeroed. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_create(shoal_group *group, size_t bytes,
                                                             shoal_window **window_out);
 /* Read-only. Its contents are defined between a gather's end and the release that follows it. */
 SHOAL_API const void *shoal_window_data(const shoal_window *window);
 SHOAL_API size_t shoal_window_bytes(const shoal_window *window);
+/* Local. No gather into it may be unfinished on this rank. NULL is allowed. */
 SHOAL_API void shoal_window_free(shoal_window *window);
 
 /* Something a rank writes into the window: `count` elements from `data` to a byte offset, cast on the way. */
@@ -63,6 +65,9 @@ typedef struct shoal_window_piece {
  * the one before, writes this rank's pieces, and ends when all ranks have written theirs. Ranks may write
  * different numbers of pieces; what several of them write to the same place is undefined. `label` (such as the
  * number of a layer) must be the same on all ranks.
+ *
+ * A generation may be started before this rank has released the one before; the blocking call would then wait for its
+ * own caller and is SHOAL_ERR_STATE.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_gather(shoal_window *window,
                                                             const shoal_window_piece *pieces, size_t n_pieces,
@@ -72,8 +77,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_gather_start(shoal_window *
                                                                   size_t n_pieces, uint64_t label,
                                                                   shoal_work **work_out);
 
-/* This rank has read what it wanted of the current generation. Never blocks. SHOAL_ERR_STATE when there is none,
-   or it was released already. */
+/* This rank has read what it wanted of the oldest generation that it has not released (if its gather has not ended:
+   it does not want to read it). Never blocks. SHOAL_ERR_STATE when there is none, or it was released already. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_release(shoal_window *window);
 
 SHOAL_END_DECLS

@@ -80,10 +80,9 @@ static shoal_status map_blocks(struct shoal_group *group, struct shoal_symmetric
 static shoal_status create_together(struct shoal_group *group, size_t bytes,
                                     struct shoal_symmetric *symmetric)
 {
-    shoal_status allocated = symmetric ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
     uint32_t id = 0;
     TRY(shared_agree(group, SHARED_SYMMETRIC, bytes, &id));
-    shoal_status mine = allocated;
+    shoal_status mine = SHOAL_ERR_NO_MEMORY;
     if (symmetric) {
         symmetric->id = id;
         mine = map_blocks(group, symmetric);
@@ -112,7 +111,7 @@ shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes, shoal_symm
     } else {
         status = symmetric ? allocate_alone(symmetric) : SHOAL_ERR_NO_MEMORY;
     }
-    if (status != SHOAL_OK) {
+    if (status != SHOAL_OK || !symmetric) {
         if (symmetric) {
             symmetric_destroy(&symmetric->owned);
         }

@@ -142,7 +142,7 @@ shoal_status shoal_window_create(shoal_group *group, size_t bytes, shoal_window 
     } else {
         status = window ? allocate_alone(window) : SHOAL_ERR_NO_MEMORY;
     }
-    if (status != SHOAL_OK) {
+    if (status != SHOAL_OK || !window) {
         if (window) {
             window_destroy(&window->owned);
         }

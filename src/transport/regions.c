@@ -286,15 +286,27 @@ static void publish(struct regions *regions, struct table *fresh)
     }
 }
 
+/* Copies those that are still known, in their order; returns how many. */
+static size_t copy_known(struct region **to, struct region *const *from, size_t count)
+{
+    size_t n_known = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (is_known(from[i])) {
+            to[n_known] = from[i];
+            n_known++;
+        }
+    }
+    return n_known;
+}
+
 /* Another table of the regions there are, with room for `n_more`. */
 static struct table *copy_table(struct regions *regions, size_t n_more)
 {
     struct table *old = current_table(regions);
     struct table *fresh = table_create(count_known(old) + n_more);
-    for (size_t i = 0; fresh && old && i < old->n_regions; i++) {
-        if (is_known(old->by_address[i])) {
-            table_insert(fresh, old->by_address[i]);
-        }
+    if (fresh && old) {
+        fresh->n_regions = copy_known(fresh->by_address, old->by_address, old->n_regions);
+        (void)copy_known(fresh->by_id, old->by_id, old->n_regions);
     }
     return fresh;
 }
