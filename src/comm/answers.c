@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/option_parse.h"
 #include "base/try.h"
+#include "base/wait.h"
 #include "comm/connection.h"
 #include "comm/meeting.h"
 #include "comm/requests.h"
@@ -360,7 +361,7 @@ static void answer_drop(struct server *server, struct connection *connection, co
 static void end_meeting(struct server *server)
 {
     struct meeting *meeting = server->meeting;
-    if (server->meeting_listener >= 0) {
+    if (server->meeting_listener >= 0 && meeting->failure == SHOAL_OK) {
         /* Before anybody is told: whoever is may open the next world under the same name. */
         (void)close(server->meeting_listener);
         server->meeting_listener = -1;
@@ -397,6 +398,9 @@ static void answer_join(struct server *server, struct connection *connection, co
         drop(connection);
         return;
     }
+    /* Relaxed: server_linger wants the number alone. */
+    atomic_fetch_add_explicit(&server->n_joins, 1, memory_order_relaxed);
+    wait_wake_all(&server->n_joins, /*is_shared=*/false);
     if (meeting_is_complete(meeting)) {
         connection_fail(connection, error_set(SHOAL_ERR_STATE, "start-up is over: all %d ranks have come",
                                               meeting->n_ranks));

@@ -4,6 +4,7 @@
 #define COMM_CONNECTION_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,6 +44,7 @@ struct server {
     int wake;             /* eventfd: the end */
     int page_fd;
     struct meeting *meeting;
+    _Atomic uint32_t n_joins; /* how many have come to it, whatever they were told; read by other threads */
     struct entries values;
     struct entries segments;
     struct connection *connections;

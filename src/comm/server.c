@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "base/wait.h"
 #include "comm/connection.h"
 #include "comm/meeting.h"
 
@@ -28,6 +29,8 @@
 #define ACCEPTS_PER_TURN 64
 /* How long nobody is accepted after descriptors ran out. */
 #define DEAF_NS 50000000
+/* How long a meeting that failed is kept open for those who have not heard of it. */
+#define LINGER_NS 1000000000
 
 /* Connections ------------------------------------------------------------------------------------------- */
 
@@ -405,6 +408,22 @@ shoal_status server_start(struct server *server)
     }
     server->is_running = true;
     return SHOAL_OK;
+}
+
+void server_linger(struct server *server)
+{
+    if (!server->is_running || !server->meeting) {
+        return;
+    }
+    struct wait_options options = {.deadline_ns = clock_now_ns() + LINGER_NS, .what = "ranks to come"};
+    uint32_t n_ranks = (uint32_t)server->card.n_ranks;
+    shoal_status status = SHOAL_OK;
+    uint32_t n_joins = 0;
+    /* Relaxed: the number stands for itself. */
+    while (status == SHOAL_OK &&
+           (n_joins = atomic_load_explicit(&server->n_joins, memory_order_relaxed)) < n_ranks) {
+        status = wait_while_equal(&server->n_joins, n_joins, &options);
+    }
 }
 
 static void end_thread(struct server *server)

@@ -25,6 +25,12 @@ shoal_status server_host_meeting(struct server *server, const char *name, int pa
 
 shoal_status server_start(struct server *server);
 
+/*
+ * After the meeting has failed: gives ranks that are about to come a moment to hear of it, instead of waiting for a
+ * rank 0 that has gone. No longer than until all have come.
+ */
+void server_linger(struct server *server);
+
 /* Ends the thread and everything it keeps. NULL is allowed. */
 void server_free(struct server *server);
 

@@ -130,6 +130,14 @@ static shoal_status enter_and_complete(struct shoal_world *world, struct rendezv
     return SHOAL_OK;
 }
 
+static void keep_error_and_linger(struct shoal_world *world, shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    server_linger(world->server);
+    (void)error_set(status, "%s", text);
+}
+
 static shoal_status meet(struct shoal_world *world, const char *name, const struct card *card,
                          int64_t deadline_ns, bool has_meeting_name, struct card *cards)
 {
@@ -143,6 +151,9 @@ static shoal_status meet(struct shoal_world *world, const char *name, const stru
         stores_keep(world->stores, /*holder=*/0, rendezvous.fd);
     } else if (rendezvous.fd >= 0) {
         (void)close(rendezvous.fd);
+    }
+    if (status != SHOAL_OK && status != SHOAL_ERR_TIMEOUT && world->rank == 0 && world->n_ranks > 1) {
+        keep_error_and_linger(world, status);
     }
     return status;
 }
