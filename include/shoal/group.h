@@ -140,9 +140,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_start(shoal_g
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_v(shoal_group *group, const void *send,
                                                                      void *recv, const size_t *counts,
                                                                      shoal_dtype dtype, shoal_reduce reduce);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_v_start(
-    shoal_group *group, const void *send, void *recv, const size_t *counts, shoal_dtype dtype,
-    shoal_reduce reduce, shoal_work **work_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status
+shoal_group_reduce_scatter_v_start(shoal_group *group, const void *send, void *recv, const size_t *counts,
+                                   shoal_dtype dtype, shoal_reduce reduce, shoal_work **work_out);
 
 /* Block r of send goes to rank r; count elements a block. send == recv: in place. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all(shoal_group *group, const void *send,
@@ -157,9 +157,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all_v(shoal_group *gr
                                                                  const size_t *send_counts, void *recv,
                                                                  const size_t *recv_counts,
                                                                  shoal_dtype dtype);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all_v_start(
-    shoal_group *group, const void *send, const size_t *send_counts, void *recv, const size_t *recv_counts,
-    shoal_dtype dtype, shoal_work **work_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all_v_start(shoal_group *group, const void *send,
+                                                                       const size_t *send_counts, void *recv,
+                                                                       const size_t *recv_counts,
+                                                                       shoal_dtype dtype,
+                                                                       shoal_work **work_out);
 
 /* recv, n_ranks * count elements, is written on the root only. In place there: send == recv + root * count. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_gather(shoal_group *group, const void *send, void *recv,
@@ -188,9 +190,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_premul(shoal_
                                                                           const void *send, void *recv,
                                                                           size_t count, shoal_dtype dtype,
                                                                           double factor);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_premul_start(
-    shoal_group *group, const void *send, void *recv, size_t count, shoal_dtype dtype, double factor,
-    shoal_work **work_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status
+shoal_group_reduce_scatter_premul_start(shoal_group *group, const void *send, void *recv, size_t count,
+                                        shoal_dtype dtype, double factor, shoal_work **work_out);
 
 /* Several at once -------------------------------------------------------------------------------------- */
 
@@ -205,9 +207,11 @@ typedef struct shoal_part {
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_reduce_list(shoal_group *group,
                                                                     const shoal_part *parts, size_t n_parts,
                                                                     shoal_dtype dtype, shoal_reduce reduce);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_reduce_list_start(
-    shoal_group *group, const shoal_part *parts, size_t n_parts, shoal_dtype dtype, shoal_reduce reduce,
-    shoal_work **work_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_reduce_list_start(shoal_group *group,
+                                                                          const shoal_part *parts,
+                                                                          size_t n_parts, shoal_dtype dtype,
+                                                                          shoal_reduce reduce,
+                                                                          shoal_work **work_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_gather_list(shoal_group *group,
                                                                     const shoal_part *parts, size_t n_parts,
                                                                     shoal_dtype dtype);
@@ -219,9 +223,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_list(shoal_gr
                                                                         const shoal_part *parts,
                                                                         size_t n_parts, shoal_dtype dtype,
                                                                         shoal_reduce reduce);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_list_start(
-    shoal_group *group, const shoal_part *parts, size_t n_parts, shoal_dtype dtype, shoal_reduce reduce,
-    shoal_work **work_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status
+shoal_group_reduce_scatter_list_start(shoal_group *group, const shoal_part *parts, size_t n_parts,
+                                      shoal_dtype dtype, shoal_reduce reduce, shoal_work **work_out);
 /* send is ignored; recv is the buffer. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_broadcast_list(shoal_group *group,
                                                                    const shoal_part *parts, size_t n_parts,
