@@ -6,15 +6,26 @@
 
 #include <string.h>
 
-void kernel_copy(void *dst, const void *src, size_t bytes)
+bool kernel_is_streaming(size_t output_bytes)
+{
+    const struct simd_table *table = simd_table();
+    return table->copy_stream != table->copy && simd_is_streaming(output_bytes);
+}
+
+void kernel_copy_part(void *dst, const void *src, size_t bytes, size_t whole_bytes)
 {
     /* Coinciding memory is allowed here and not by memcpy; NULL may come with no bytes. */
     if (bytes == 0 || dst == src) {
         return;
     }
-    if (simd_is_streaming(bytes)) {
+    if (simd_is_streaming(whole_bytes)) {
         simd_table()->copy_stream(dst, src, bytes);
         return;
     }
     memcpy(dst, src, bytes);
+}
+
+void kernel_copy(void *dst, const void *src, size_t bytes)
+{
+    kernel_copy_part(dst, src, bytes, bytes);
 }

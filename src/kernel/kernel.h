@@ -31,6 +31,12 @@ struct kernel_operand {
 
 void kernel_copy(void *dst, const void *src, size_t bytes);
 
+/* The same for a part of an output of whole_bytes, written piece by piece: that size decides whether to bypass the
+   cache. */
+void kernel_copy_part(void *dst, const void *src, size_t bytes, size_t whole_bytes);
+/* Whether outputs of this size bypass the cache here. */
+bool kernel_is_streaming(size_t output_bytes);
+
 /* dst[i...] = cast(src[i...]) over a shape; equal dtypes copy bits (bool: bytes become 0 or 1). */
 void kernel_copy_nd(shoal_dtype dst_dtype, struct kernel_operand dst, shoal_dtype src_dtype,
                     struct kernel_operand src, int n_dims, const int64_t *shape);

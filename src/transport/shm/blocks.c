@@ -125,14 +125,14 @@ void block_copy_out(const struct collective *collective, enum block_side side, i
 }
 
 void block_copy_in(const struct collective *collective, enum block_side side, int rank, size_t from,
-                   size_t to, const char *source)
+                   size_t to, const char *source, size_t whole_bytes)
 {
     struct block_walk walk = block_walk_begin(collective, side, rank, from, to);
     struct block_run run;
     while ((run = block_walk_next(&walk, SIZE_MAX)).elements > 0) {
         size_t bytes = run.elements * walk.element_bytes;
         if (run.data != source) {
-            kernel_copy(run.data, source, bytes);
+            kernel_copy_part(run.data, source, bytes, whole_bytes);
         }
         source += bytes;
     }

@@ -52,11 +52,12 @@ struct block_walk block_walk_begin(const struct collective *collective, enum blo
 /* The next stretch, of at most `most` elements; elements 0 at the end. */
 struct block_run block_walk_next(struct block_walk *walk, size_t most);
 
-/* Between a stretch of a block and contiguous memory. */
+/* Between a stretch of a block and contiguous memory. whole_bytes: of the buffer that is written, stretch by stretch
+   (kernel_copy_part). */
 void block_copy_out(const struct collective *collective, enum block_side side, int rank, size_t from,
                     size_t to, char *target);
 void block_copy_in(const struct collective *collective, enum block_side side, int rank, size_t from,
-                   size_t to, const char *source);
+                   size_t to, const char *source, size_t whole_bytes);
 
 /*
  * Reduces elements [from, to): sources[r] points at element `from` of rank r's contribution, contiguous; the own one

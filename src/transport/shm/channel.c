@@ -12,6 +12,24 @@
 #include "base/wait.h"
 #include "transport/segment.h"
 
+/* What a peer that is writing its reason gets before it counts as dead at it. */
+#define REASON_SECONDS 0.1
+
+/* The state once nobody is writing any more. */
+static uint32_t read_failure_state(struct shm_segment *shared)
+{
+    /* Acquire: pairs with the release in tell_peers. */
+    uint32_t state = atomic_load_explicit(&shared->failure_state, memory_order_acquire);
+    if (state == SHM_FAILING) {
+        struct wait_options options = {.deadline_ns = clock_deadline_after(REASON_SECONDS),
+                                       .is_shared = true,
+                                       .what = "the reason of a failure"};
+        (void)wait_while_equal(&shared->failure_state, SHM_FAILING, &options);
+        state = atomic_load_explicit(&shared->failure_state, memory_order_acquire);
+    }
+    return state;
+}
+
 shoal_status shm_failure(struct shm_channel *channel)
 {
     /* Acquire: pairs with the release in keep_reason. */
@@ -21,8 +39,7 @@ shoal_status shm_failure(struct shm_channel *channel)
     if (!channel->shared) {
         return SHOAL_OK;
     }
-    /* Acquire: pairs with the release in tell_peers. */
-    uint32_t state = atomic_load_explicit(&channel->shared->failure_state, memory_order_acquire);
+    uint32_t state = read_failure_state(channel->shared);
     if (state == SHM_FINE) {
         return SHOAL_OK;
     }
@@ -62,6 +79,7 @@ static void tell_peers(struct shm_segment *shared, shoal_status status, const ch
     (void)snprintf(shared->text, sizeof shared->text, "%s", text);
     /* Release: pairs with the acquire in shm_failure. */
     atomic_store_explicit(&shared->failure_state, SHM_FAILED, memory_order_release);
+    wait_wake_all(&shared->failure_state, /*is_shared=*/true);
 }
 
 void shm_fail(struct shm_channel *channel, shoal_status status, const char *text)

@@ -109,6 +109,28 @@ static size_t share_begin(size_t count, int n_ranks, int rank, size_t element_by
     return begin < count ? begin : count;
 }
 
+/* Reduces so many elements of all send buffers into all receive buffers. */
+static shoal_status reduce_chunk(struct shm_channel *channel, const struct collective *collective,
+                                 size_t offset, size_t elements)
+{
+    size_t bytes = elements * shoal_dtype_bytes(collective->dtype);
+    size_t whole_bytes = single_bytes(collective, 1);
+    /* Large outputs bypass the cache, all of them: then the result is made in near memory first. */
+    _Alignas(64) char near[DIRECT_CHUNK_BYTES];
+    char *own = channel->targets[channel->rank] + offset;
+    char *result = kernel_is_streaming(whole_bytes) ? near : own;
+    for (int i = 0; i < channel->n_ranks; i++) {
+        channel->sources[i] = channel->peers[i] + offset;
+    }
+    TRY(kernel_reduce(collective->reduce, collective->dtype, result, channel->sources,
+                      (size_t)channel->n_ranks, elements, collective->factor));
+    for (int i = 0; i < channel->n_ranks; i++) {
+        int peer = (channel->rank + i) % channel->n_ranks;
+        kernel_copy_part(channel->targets[peer] + offset, result, bytes, whole_bytes);
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status run_all_reduce(struct shm_channel *channel, const struct collective *collective)
 {
     const struct collective_piece *piece = &collective->pieces[0];
@@ -125,17 +147,7 @@ static shoal_status run_all_reduce(struct shm_channel *channel, const struct col
     size_t chunk = DIRECT_CHUNK_BYTES / element_bytes;
     for (size_t at = share_begin(piece->count, channel->n_ranks, channel->rank, element_bytes); at < end;) {
         size_t elements = end - at < chunk ? end - at : chunk;
-        size_t offset = at * element_bytes;
-        for (int i = 0; i < channel->n_ranks; i++) {
-            channel->sources[i] = channel->peers[i] + offset;
-        }
-        char *result = channel->targets[channel->rank] + offset;
-        TRY(kernel_reduce(collective->reduce, collective->dtype, result, channel->sources,
-                          (size_t)channel->n_ranks, elements, collective->factor));
-        for (int i = 1; i < channel->n_ranks; i++) {
-            int peer = (channel->rank + i) % channel->n_ranks;
-            kernel_copy(channel->targets[peer] + offset, result, elements * element_bytes);
-        }
+        TRY(reduce_chunk(channel, collective, at * element_bytes, elements));
         at += elements;
     }
     return SHOAL_OK;

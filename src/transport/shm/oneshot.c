@@ -138,7 +138,7 @@ static shoal_status deliver_reduction(struct shm_channel *channel, const struct 
 static void take_block(struct shm_channel *channel, const struct collective *collective, int peer)
 {
     block_copy_in(collective, BLOCK_RECV, peer, 0, block_elements(collective, BLOCK_RECV, peer),
-                  find_block(channel, collective, peer));
+                  find_block(channel, collective, peer), /*whole_bytes=*/0);
 }
 
 static void deliver_blocks(struct shm_channel *channel, const struct collective *collective)

@@ -29,7 +29,8 @@ struct journey {
     struct shm_channel *channel;
     const struct collective *collective;
     size_t element_bytes;
-    size_t chunk; /* elements of a block that one round moves */
+    size_t whole_bytes; /* of the widest buffer */
+    size_t chunk;       /* elements of a block that one round moves */
     size_t n_rounds;
     uint32_t first;  /* global number of round 0 */
     bool has_blocks; /* a half has a part for each peer */
@@ -148,7 +149,7 @@ static shoal_status take_from(const struct journey *journey, int peer, size_t ro
     struct stretch stretch = find_stretch(journey, round, block_elements(collective, BLOCK_RECV, peer));
     TRY(wait_filled(journey, peer, round));
     block_copy_in(collective, BLOCK_RECV, peer, stretch.from, stretch.to,
-                  find_half(journey, peer, round, journey->channel->rank));
+                  find_half(journey, peer, round, journey->channel->rank), journey->whole_bytes);
     return SHOAL_OK;
 }
 
@@ -174,7 +175,7 @@ static void take_own(const struct journey *journey, size_t round)
     while ((run = block_walk_next(&from, SIZE_MAX)).elements > 0) {
         struct block_run target = block_walk_next(&to, run.elements);
         if (target.data != run.data) {
-            kernel_copy(target.data, half, run.elements * from.element_bytes);
+            kernel_copy_part(target.data, half, run.elements * from.element_bytes, journey->whole_bytes);
         }
         half += run.elements * from.element_bytes;
     }
@@ -296,7 +297,7 @@ static shoal_status take_shares(const struct journey *journey, size_t round)
         struct stretch theirs = find_share(journey, whole, peer);
         TRY(wait_round(journey, peer, &shm_peer(channel, peer)->reduced, global + 1));
         block_copy_in(collective, BLOCK_RECV, peer, theirs.from, theirs.to,
-                      channel->staging[peer].results[global & 1]);
+                      channel->staging[peer].results[global & 1], journey->whole_bytes);
     }
     return SHOAL_OK;
 }
@@ -398,6 +399,7 @@ shoal_status shm_staged_run(struct shm_channel *channel, struct collective *coll
         .channel = channel,
         .collective = collective,
         .element_bytes = shoal_dtype_bytes(collective->dtype),
+        .whole_bytes = collective_bytes(collective, channel->n_ranks),
     };
     TRY(prepare(&journey));
     /* The slots have been read: meet_counts was the last. */

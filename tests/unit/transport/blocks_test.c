@@ -131,7 +131,7 @@ static void check_block(const struct example *example, enum block_side side, int
     }
     CHECK_INT(at, n);
     /* And back in: the same elements to the same places change nothing. */
-    block_copy_in(&example->collective, side, rank, 0, n, (const char *)expected);
+    block_copy_in(&example->collective, side, rank, 0, n, (const char *)expected, 0);
     uint16_t again[MAX_PIECES * 16];
     CHECK_INT(list_block(example, side, rank, again), n);
     CHECK_BYTES(again, expected, n * sizeof expected[0]);
