@@ -12,7 +12,7 @@ check_layers() { scripts/check_layers.sh; }
 check_banned() { scripts/check_banned.pl .; }
 check_symbols() { scripts/check_symbols.sh; }
 check_version() { scripts/check_version.sh; }
-check_shell() { find scripts tests .ci \( -name '*.sh' -o -path .ci/run \) -exec shellcheck {} +; }
+check_shell() { find scripts tests bench .ci \( -name '*.sh' -o -path .ci/run \) -exec shellcheck {} +; }
 check_tidy() { scripts/tidy.sh; }
 
 # clang sees other things than gcc. Its build must be as silent.

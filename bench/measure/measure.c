@@ -79,14 +79,15 @@ static void plan_places(struct measure_plan *plan)
     if (place_bytes == 0 || rotate_bytes / place_bytes < 2) {
         return;
     }
-    plan->n_places = rotate_bytes / place_bytes;
-    if (plan->n_places > (size_t)plan->n_iterations) {
-        /* More room than iterations: the places lie further apart. */
-        plan->n_places = (size_t)plan->n_iterations;
-        size_t room = rotate_bytes / plan->n_places / place_bytes;
+    /* More room than iterations: the places lie further apart. */
+    size_t n_places = rotate_bytes / place_bytes;
+    size_t room = n_places / (size_t)plan->n_iterations;
+    if (room > 0) {
+        n_places /= room;
         plan->send_stride *= room;
         plan->recv_stride *= room;
     }
+    plan->n_places = n_places;
 }
 
 static struct measure_plan make_plan(const struct measure_request *request, size_t size_bytes)
@@ -300,11 +301,8 @@ static bool report(struct run *run)
     return measure_page_meet(run->page, run->rank);
 }
 
-static bool run_size(struct run *run, size_t size_bytes)
+static bool run_size(struct run *run)
 {
-    struct measure_plan plan = make_plan(run->plan->request, size_bytes);
-    run->plan = &plan;
-    run->n_wrong = 0;
     void *send = NULL;
     void *recv = NULL;
     if (!allocate_pools(run, &send, &recv)) {
@@ -330,10 +328,9 @@ bool measure_run(const struct measure_request *request, struct measure_page *pag
     bool is_good = true;
     for (size_t size = is_barrier ? request->to_bytes : request->from_bytes; size <= request->to_bytes;
          size *= request->factor) {
-        struct measure_plan only_request = {.request = request};
-        struct run run = {
-            .plan = &only_request, .library = library, .pattern = &pattern, .page = page, .rank = rank};
-        bool was_run = run_size(&run, is_barrier ? 1 : size);
+        struct measure_plan plan = make_plan(request, is_barrier ? 1 : size);
+        struct run run = {.plan = &plan, .library = library, .pattern = &pattern, .page = page, .rank = rank};
+        bool was_run = run_size(&run);
         is_good = is_good && was_run;
         if (!was_run && run.n_wrong == 0) {
             measure_page_fail(page);

@@ -67,8 +67,10 @@ static void summarise(const struct measure_plan *plan, struct measure_page *page
     }
     qsort(longest, n, sizeof(longest[0]), compare_times);
     summary->min_us = (double)longest[0] * 1e-3;
-    summary->median_us = (double)(longest[(n - 1) / 2] + longest[n / 2]) * 0.5e-3;
-    summary->p99_us = (double)longest[(n * 99 + 99) / 100 - 1] * 1e-3;
+    size_t middle = n / 2;
+    size_t last_of_99 = (n * 99 + 99) / 100 - 1;
+    summary->median_us = (double)(longest[n - 1 - middle] + longest[middle]) * 0.5e-3;
+    summary->p99_us = (double)longest[last_of_99] * 1e-3;
     summary->max_us = (double)longest[n - 1] * 1e-3;
     summary->algbw_gbs = (double)plan->bytes / (summary->median_us * 1e3);
     summary->busbw_gbs =

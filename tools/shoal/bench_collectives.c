@@ -97,8 +97,8 @@ static bool run_processes(const struct bench_collective *bench, struct measure_p
 struct thread {
     const struct bench_collective *bench;
     struct measure_page *page;
-    int rank;
     pthread_t handle;
+    int rank;
     bool is_good;
 };
 
