@@ -240,8 +240,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_broadcast_list_start(shoal_g
 /*
  * A stream per (source, destination, tag), apart from the collectives of the group. Messages of a stream arrive
  * in order; streams do not wait for each other. A receive that names another count or dtype than the send fails
- * with SHOAL_ERR_MISMATCH, and so does everything on that stream from then on, on both sides; a timeout likewise.
- * Other streams and the collectives go on. A rank may send to itself with _start; a blocking call that would wait
+ * with SHOAL_ERR_MISMATCH, and so does everything on that stream from then on, on both sides; other streams and the
+ * collectives go on. A rank may send to itself with _start; a blocking call that would wait
  * for its own thread is SHOAL_ERR_STATE. A send may return before anybody receives: what is small is kept.
  *
  * `peer` is a rank of the group. Tags are 0 or more; a rank can use about a thousand of them to send to another.

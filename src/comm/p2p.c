@@ -75,24 +75,38 @@ static void fill_operation(struct p2p_operation *operation, const shoal_transfer
     }
 }
 
-/* Operations are zeroed; nothing is posted yet. The batch has a reference of the p2p as soon as it names it: closing the
-   world must leave those who wait something to return from. */
-static shoal_status prepare(struct shoal_group *group, const shoal_transfer *transfers,
+/* The batch has a reference of the p2p as soon as it names it: closing the world must leave those who wait something to
+   return from. */
+static shoal_status connect(struct shoal_group *group, const shoal_transfer *transfers,
                             struct p2p_batch *batch)
 {
-    batch->deadline_ns = group_deadline(group);
     struct p2p *p2p = NULL;
     TRY(p2p_get(group, batch->deadline_ns, &p2p));
     batch->p2p = p2p_ref(p2p);
+    for (size_t i = 0; i < batch->n_operations; i++) {
+        TRY(p2p_find_end(p2p, transfers[i].direction, transfers[i].peer, transfers[i].tag, batch->deadline_ns,
+                         &batch->operations[i].end));
+    }
+    return SHOAL_OK;
+}
+
+/* Operations are zeroed; nothing is posted yet. */
+static shoal_status prepare(struct shoal_group *group, const shoal_transfer *transfers,
+                            struct p2p_batch *batch)
+{
     int64_t now_ns = clock_now_ns();
+    batch->deadline_ns = group_deadline(group);
+    shoal_status status = connect(group, transfers, batch);
+    if (status == SHOAL_ERR_TIMEOUT || status == SHOAL_ERR_PEER) {
+        p2p_tell_failure(group, status);
+    }
+    TRY(status);
     for (size_t i = 0; i < batch->n_operations; i++) {
         struct p2p_operation *operation = &batch->operations[i];
         operation->batch = batch;
         operation->start_ns = now_ns;
         operation->deadline_ns = batch->deadline_ns;
         fill_operation(operation, &transfers[i]);
-        TRY(p2p_find_end(batch->p2p, transfers[i].direction, transfers[i].peer, transfers[i].tag,
-                         batch->deadline_ns, &operation->end));
     }
     return SHOAL_OK;
 }

@@ -19,6 +19,7 @@
 #include "base/try.h"
 #include "base/wait.h"
 #include "comm/group.h"
+#include "comm/lane.h"
 #include "comm/p2p.h"
 #include "comm/recorder.h"
 #include "comm/world.h"
@@ -95,6 +96,17 @@ static void finish_works(struct p2p_batch *ended)
 }
 
 /*
+ * The group has failed, for the thread's error text. A lane that was never used is not connected for that: it would
+ * block, perhaps for the very rank that is the reason.
+ */
+static void tell_lane(struct shoal_group *group, shoal_status status)
+{
+    if (status != SHOAL_OK && lane_sequence(group->lane) > 0) {
+        lane_poison(group->lane, status, shoal_error_text());
+    }
+}
+
+/*
  * Leaves the lock and does what must not be done under it. Drivers that sleep may wait for what ended on this thread:
  * they are told.
  */
@@ -104,9 +116,14 @@ static void leave(struct p2p *p2p, struct p2p_batch *ended)
         doorbell_ring(p2p->bell);
     }
     bool must_report = p2p->has_failed;
+    bool must_tell_lane = p2p->must_tell_lane;
     p2p->has_ended = false;
     p2p->has_failed = false;
+    p2p->must_tell_lane = false;
     unlock(p2p);
+    if (must_tell_lane) {
+        tell_lane(p2p->group, shared_reason_get(&p2p->shared->reason));
+    }
     if (must_report) {
         recorder_report_failure(p2p->group);
     }
@@ -363,9 +380,9 @@ static void check_all(struct p2p *p2p, int64_t now_ns, struct p2p_batch **ended)
             continue;
         }
         (void)error_set(status, "%s", text);
-        if (status == SHOAL_ERR_PEER) {
-            poison(p2p, status, text); /* a group with a dead member is of no use */
-        }
+        /* A group with a member that is gone, or does not come, is of no use: all hear of the first reason. */
+        poison(p2p, status, text);
+        p2p->must_tell_lane = true;
         break_end(p2p, end, status, ended);
     }
 }
@@ -617,6 +634,19 @@ void p2p_poison(struct shoal_group *group, shoal_status status, const char *text
         poison(p2p, status, text);
     }
     error_clear();
+}
+
+void p2p_tell_failure(struct shoal_group *group, shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    /* Acquire: pairs with the exchange by which p2p_get shows a finished object. */
+    struct p2p *p2p = atomic_load_explicit(&group->p2p, memory_order_acquire);
+    if (p2p) {
+        poison(p2p, status, text);
+    }
+    tell_lane(group, status);
+    (void)error_set(status, "%s", text);
 }
 
 shoal_status p2p_failure(struct shoal_group *group)

@@ -98,11 +98,12 @@ struct p2p {
     struct p2p_end *buckets[P2P_BUCKETS];
     struct p2p_end *busy; /* those with operations */
     size_t n_drivers;
-    size_t n_sleeping; /* drivers that sleep, or are about to */
-    size_t n_started;  /* unfinished batches of works */
-    bool has_more;     /* the last round left something that could have been moved */
-    bool has_ended;    /* a batch has ended that a sleeping driver may wait for */
-    bool has_failed;   /* a stream broke here, and the flight record was not written since */
+    size_t n_sleeping;   /* drivers that sleep, or are about to */
+    size_t n_started;    /* unfinished batches of works */
+    bool has_more;       /* the last round left something that could have been moved */
+    bool has_ended;      /* a batch has ended that a sleeping driver may wait for */
+    bool has_failed;     /* a stream broke here, and the flight record was not written since */
+    bool must_tell_lane; /* the group has failed here, and its lane does not know yet */
     bool is_closing;
     bool has_thread;
     bool is_thread_idle; /* asleep without looking after anything: needs an alarm */
@@ -125,6 +126,9 @@ shoal_status p2p_find_end(struct p2p *p2p, shoal_direction direction, int peer, 
 struct p2p_end *p2p_known_end(struct p2p *p2p, shoal_direction direction, int peer, int tag);
 
 /* p2p_engine.c ----------------------------------------------------------------------------------------- */
+
+/* The group could not be connected, for the thread's error text: all members that can be told hear of it. */
+void p2p_tell_failure(struct shoal_group *group, shoal_status status);
 
 /*
  * Posts all operations of a batch, whose ends are set, and moves what can be moved. A failure means that nothing was
