@@ -91,6 +91,8 @@ fi
 
 # Open MPI wants to be told that root means it, and that more ranks than processors are meant.
 openmpi_options=(--bind-to none)
+# It wants a remote shell even for ranks of this machine; any command will do.
+export OMPI_MCA_plm_rsh_agent=true
 [[ $(id -u) -eq 0 ]] && openmpi_options+=(--allow-run-as-root)
 [[ $ranks -gt $(nproc) ]] && openmpi_options+=(--oversubscribe)
 

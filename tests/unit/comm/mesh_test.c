@@ -43,7 +43,8 @@ TEST(two_dimensions_as_in_the_specification)
     check_ranks(dp, INTS(1, 5), 2);
     CHECK(shoal_mesh_only_group(tp) == shoal_mesh_group(mesh, 1));
     char text[128];
-    CHECK_INT(shoal_mesh_describe(mesh, text, sizeof text), (long long)strlen(text));
+    size_t chars = shoal_mesh_describe(mesh, text, sizeof text);
+    CHECK_INT(chars, strlen(text));
     CHECK_STRING(text, "mesh cpu dp=2 tp=4 [[0, 1, 2, 3], [4, 5, 6, 7]]");
     CHECK_INT(shoal_mesh_describe(mesh, NULL, 0), (long long)strlen(text));
     CHECK_INT(shoal_mesh_describe(mesh, text, 9), 47);
