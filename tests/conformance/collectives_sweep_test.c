@@ -19,7 +19,7 @@ enum {
     REDUCE_COUNT = SHOAL_PREMUL_SUM + 1,
     NO_REDUCE = -1,
     /* What the sample draws for each dtype and operator. */
-    SAMPLE_CASES = HARNESS_HAS_TSAN ? 2 : 3,
+    SAMPLE_CASES = HARNESS_HAS_TSAN || HARNESS_HAS_ASAN ? 2 : 4,
     /* The sample's largest counts, with few ranks and with many. */
     SAMPLE_MAX_COUNT = 65537,
     SAMPLE_MAX_COUNT_CROWDED = 4097,
@@ -192,22 +192,22 @@ static bool is_wanted(const char *variable, const char *name)
 }
 
 /*
- * Whether an algorithm makes a difference to a case: no slot holds more than ALGORITHM_SLOT_BYTES, and only symmetric
- * memory can be read directly. ALGORITHM_COUNT is the choice of the tables.
+ * Whether an algorithm makes a difference to a case: no slot holds more than ALGORITHM_SLOT_BYTES, and only `direct` minds
+ * where memory lies. ALGORITHM_COUNT is the choice of the tables.
  */
 static bool is_algorithm_for(enum algorithm_id algorithm, const struct sweep_case *one)
 {
     size_t bytes = one->count * dtype_bytes(one->dtype);
     switch ((int)algorithm) {
     case ALGORITHM_ONESHOT:
-        return bytes <= ALGORITHM_SLOT_BYTES;
+        return bytes <= ALGORITHM_SLOT_BYTES && one->memory == SWEEP_HEAP;
     case ALGORITHM_DIRECT:
         return one->memory != SWEEP_HEAP;
     case ALGORITHM_LOCAL:
     case ALGORITHM_WINDOW:
         return false;
     default:
-        return true;
+        return one->memory == SWEEP_HEAP;
     }
 }
 

@@ -23,10 +23,12 @@ enum {
     N_RANKS = 2,
     MAX_THREADS = 16,
     GROUPS_PER_THREAD = 2,
-    MAX_COUNT = 64,
+    MAX_COUNT = 8192, /* elements; most calls have at most SMALL_COUNT */
+    SMALL_COUNT = 64,
+    LARGE_EVERY = 128,
     IN_FLIGHT = 8, /* per thread */
     TENTHS = 10,
-    DEFAULT_CALLS = HARNESS_HAS_TSAN || HARNESS_HAS_ASAN ? 20000 : 60000,
+    DEFAULT_CALLS = HARNESS_HAS_TSAN || HARNESS_HAS_ASAN ? 20000 : 200000,
     DEFAULT_THREADS = 2,
     /* What the resident set may grow by after the first tenth: allocators keep pages. */
     MAX_GROWTH_KIB = 2048,
@@ -99,7 +101,7 @@ static shoal_status start(struct slot *s)
     case SOAK_BARRIER:
         return shoal_group_barrier_start(g, &s->work);
     case SOAK_BROADCAST:
-        memcpy(s->recv, s->send, sizeof s->recv);
+        memcpy(s->recv, s->send, s->count * sizeof s->recv[0]);
         return shoal_group_broadcast_start(g, s->recv, s->count, t, s->root, &s->work);
     case SOAK_ALL_REDUCE:
         return shoal_group_all_reduce_start(g, s->send, s->recv, s->count, t, SHOAL_SUM, &s->work);
@@ -225,14 +227,15 @@ static void *soak(void *argument)
         finish(s);
         s->group = groups[test_random_below(&soaker->random, GROUPS_PER_THREAD)];
         s->op = (enum soak_op)test_random_below(&soaker->random, SOAK_OP_COUNT);
-        s->count = test_random_below(&soaker->random, MAX_COUNT + 1);
+        bool is_large = test_random_below(&soaker->random, LARGE_EVERY) == 0;
+        s->count = test_random_below(&soaker->random, is_large ? MAX_COUNT + 1 : SMALL_COUNT + 1);
         s->root = (int)test_random_below(&soaker->random, N_RANKS);
         s->seed = (uint32_t)test_random_u64(&soaker->random);
         bool is_blocking = test_random_below(&soaker->random, 2) == 0;
         for (size_t i = 0; i < s->count * N_RANKS; i++) {
             s->send[i] = (int32_t)value(s->seed, shoal_group_rank(s->group), i);
         }
-        memset(s->recv, 0, sizeof s->recv);
+        memset(s->recv, 0, s->count * N_RANKS * sizeof s->recv[0]);
         if (!CHECK_OK(is_blocking ? run(s) : start(s))) {
             break;
         }
