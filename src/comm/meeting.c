@@ -114,8 +114,13 @@ void meeting_lose(struct meeting *meeting, int rank, shoal_status status, const 
     char late[RANK_LIST_BYTES];
     int n_missing = rank_list_write(missing, meeting->n_ranks, is_missing, meeting);
     int n_late = rank_list_write(late, meeting->n_ranks, is_late, meeting);
-    (void)fail(meeting,
-               error_set(SHOAL_ERR_TIMEOUT, "start-up: rank %d %s;%s%s%s%s%s", rank, why,
-                         n_missing ? " " : "", n_missing ? missing : "", n_missing ? " did not come" : "",
-                         n_late ? " stuck on the way: " : "", n_late ? late : ""));
+    char text[2 * RANK_LIST_BYTES + 64] = "";
+    if (n_missing > 0) {
+        (void)snprintf(text, sizeof text, "; %s did not come", missing);
+    }
+    if (n_late > 0) {
+        size_t used = strlen(text);
+        (void)snprintf(text + used, sizeof text - used, "; %s came, but did not get ready", late);
+    }
+    (void)fail(meeting, error_set(SHOAL_ERR_TIMEOUT, "start-up: rank %d %s%s", rank, why, text));
 }

