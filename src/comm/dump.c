@@ -8,7 +8,11 @@
  *                "calls": [{"op": "all_reduce", "sequence": 6, "dtype": "f32", "count": 1024, "bytes": 4096,
  *                           "reduce": "sum" | null, "root": 1 | null, "algorithm": "oneshot" | null,
  *                           "issue_ns": ..., "start_ns": ... | null, "end_ns": ... | null,
- *                           "state": "done", "status": "SHOAL_OK"}, ...]}, ...]}
+ *                           "state": "done", "status": "SHOAL_OK"}, ...],
+ *                "n_streams": 1,
+ *                "streams": [{"direction": "send", "peer": 1, "tag": 0, "messages": 12, "pending": 1,
+ *                             "dtype": "f32" | null, "count": 16, "issue_ns": ... | null,
+ *                             "status": "SHOAL_OK"}, ...]}, ...]}
  *
  * Times are those of the monotonic clock. Calls are in the order in which they were issued.
  */
@@ -27,6 +31,7 @@
 #include "base/try.h"
 #include "comm/groups.h"
 #include "comm/lane.h"
+#include "comm/p2p.h"
 #include "comm/record.h"
 #include "comm/world.h"
 #include "transport/algorithm.h"
@@ -223,6 +228,41 @@ static shoal_status put_calls(struct writer *writer, const struct shoal_group *g
     return put(writer, "]", 1);
 }
 
+/* Streams ---------------------------------------------------------------------------------------------- */
+
+/* So many streams of point to point are shown, those with pending messages first. */
+#define SHOWN_STREAMS 32
+
+/* dtype, count and issue_ns are those of the first pending message. */
+static shoal_status put_stream(struct writer *writer, const struct p2p_stream_state *state)
+{
+    TRY(put_format(writer, "{\"direction\": \"%s\", \"peer\": %d, \"tag\": %d, \"messages\": %" PRIu32,
+                   state->direction == SHOAL_SEND ? "send" : "recv", state->peer, state->tag,
+                   state->n_messages));
+    TRY(put_format(writer, ", \"pending\": %zu", state->n_pending));
+    TRY(put_member(writer, "dtype", state->n_pending > 0 ? shoal_dtype_name(state->dtype) : NULL));
+    TRY(put_format(writer, ", \"count\": %zu", state->count));
+    if (state->n_pending > 0) {
+        TRY(put_format(writer, ", \"issue_ns\": %" PRId64, state->start_ns));
+    } else {
+        TRY(put_member(writer, "issue_ns", NULL));
+    }
+    TRY(put_member(writer, "status", shoal_status_name(state->failure)));
+    return put(writer, "}", 1);
+}
+
+static shoal_status put_streams(struct writer *writer, struct shoal_group *group)
+{
+    struct p2p_stream_state states[SHOWN_STREAMS];
+    size_t n_streams = p2p_list_streams(group, states, SHOWN_STREAMS);
+    TRY(put_format(writer, ",\n \"n_streams\": %zu, \"streams\": [", n_streams));
+    for (size_t i = 0; i < n_streams && i < SHOWN_STREAMS; i++) {
+        TRY(put(writer, ",\n  ", i > 0 ? 4 : 0));
+        TRY(put_stream(writer, &states[i]));
+    }
+    return put(writer, "]", 1);
+}
+
 /* Groups and the world --------------------------------------------------------------------------------- */
 
 static shoal_status put_failure(struct writer *writer, struct shoal_group *group)
@@ -253,6 +293,7 @@ static shoal_status put_group(struct writer *writer, struct shoal_group *group)
                    lane_sequence(group->lane), lane_n_unfinished(group->lane)));
     TRY(put_failure(writer, group));
     TRY(put_calls(writer, group));
+    TRY(put_streams(writer, group));
     return put(writer, "}", 1);
 }
 

@@ -10,6 +10,10 @@
 #ifndef COMM_P2P_H
 #define COMM_P2P_H
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/group.h"
 #include "shoal/status.h"
 
 struct p2p;
@@ -26,6 +30,26 @@ void p2p_free(struct p2p *p2p);
  * may fail: then nobody else hears of it, except through group_failure. For group_poison.
  */
 void p2p_poison(struct shoal_group *group, shoal_status status, const char *text);
+
+/* One side of a stream as the flight record shows it. */
+struct p2p_stream_state {
+    shoal_direction direction;
+    int peer; /* in the group */
+    int tag;
+    uint32_t n_messages; /* posted so far */
+    size_t n_pending;
+    /* Of the first that is pending. */
+    shoal_dtype dtype;
+    size_t count;
+    int64_t start_ns;
+    shoal_status failure;
+};
+
+/*
+ * Copies the streams that this rank has used, at most `capacity` of them, those with pending messages first. Returns
+ * how many there are; 0 when point to point was never used.
+ */
+size_t p2p_list_streams(struct shoal_group *group, struct p2p_stream_state *states, size_t capacity);
 
 /* SHOAL_OK, or why point to point fails on the whole group; without connecting. */
 shoal_status p2p_failure(struct shoal_group *group);

@@ -274,3 +274,55 @@ shoal_status p2p_find_end(struct p2p *p2p, shoal_direction direction, int peer, 
     (void)pthread_mutex_unlock(&p2p->connect_lock);
     return status;
 }
+
+/* For the flight record ---------------------------------------------------------------------------------- */
+
+static struct p2p_stream_state describe_end(const struct p2p_end *end)
+{
+    struct p2p_stream_state state = {.direction = end->direction,
+                                     .peer = end->peer,
+                                     .tag = end->tag,
+                                     .n_messages = end->sequence,
+                                     .failure = end->failure};
+    for (const struct p2p_operation *operation = end->first; operation; operation = operation->next) {
+        state.n_pending++;
+    }
+    if (end->first) {
+        state.dtype = (shoal_dtype)end->first->message.head.dtype;
+        state.count = (size_t)end->first->message.head.count;
+        state.start_ns = end->first->start_ns;
+    }
+    return state;
+}
+
+/* Under the lock: adds the ends that have, or have no, pending messages. */
+static size_t list_ends(const struct p2p *p2p, bool is_pending, struct p2p_stream_state *states,
+                        size_t capacity, size_t n_ends)
+{
+    for (size_t i = 0; i < P2P_BUCKETS; i++) {
+        for (const struct p2p_end *end = p2p->buckets[i]; end; end = end->next) {
+            if ((end->first != NULL) != is_pending) {
+                continue;
+            }
+            if (n_ends < capacity) {
+                states[n_ends] = describe_end(end);
+            }
+            n_ends++;
+        }
+    }
+    return n_ends;
+}
+
+size_t p2p_list_streams(struct shoal_group *group, struct p2p_stream_state *states, size_t capacity)
+{
+    /* Acquire: pairs with the release by which it was made. */
+    struct p2p *p2p = atomic_load_explicit(&group->p2p, memory_order_acquire);
+    if (!p2p) {
+        return 0;
+    }
+    (void)pthread_mutex_lock(&p2p->lock);
+    size_t n_ends = list_ends(p2p, /*is_pending=*/true, states, capacity, 0);
+    n_ends = list_ends(p2p, /*is_pending=*/false, states, capacity, n_ends);
+    (void)pthread_mutex_unlock(&p2p->lock);
+    return n_ends;
+}

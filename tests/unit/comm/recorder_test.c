@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "comm/group.h"
+#include "fixtures/rank_world.h"
 #include "harness/test.h"
+#include "shoal/group.h"
 #include "shoal/log.h"
 #include "shoal/world.h"
 
@@ -390,5 +392,32 @@ TEST(dumps_while_others_call)
         (void)pthread_join(callers[i].thread, NULL);
         CHECK_INT(callers[i].n_failed, 0);
     }
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* A receive that nobody sends to is what somebody looking for a hang wants to see. */
+TEST_RANKS(pending_transfers_are_shown, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_group *group = shoal_world_group(world);
+    float values[3] = {0};
+    shoal_work *work = NULL;
+    int peer = 1 - self->rank;
+    REQUIRE_OK(shoal_group_recv_start(group, values, 3, SHOAL_F32, peer, 7, &work));
+    char *text = dump(world);
+    CHECK(strstr(text, "\"n_streams\": 1") != NULL);
+    CHECK(strstr(text, "{\"direction\": \"recv\", ") != NULL);
+    CHECK(strstr(text, "\"tag\": 7, \"messages\": 1, \"pending\": 1, \"dtype\": \"f32\", \"count\": 3") !=
+          NULL);
+    free(text);
+    test_barrier(self);
+    CHECK_OK(shoal_group_send(group, values, 3, SHOAL_F32, peer, 7));
+    CHECK_OK(shoal_work_wait(work, -1.0));
+    shoal_work_free(work);
+    text = dump(world);
+    CHECK(strstr(text, "\"n_streams\": 2") != NULL);
+    CHECK_INT(count_words(text, "\"messages\": 1, \"pending\": 0, \"dtype\": null"), 2);
+    free(text);
     CHECK_OK(shoal_world_close(world));
 }
