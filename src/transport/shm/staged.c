@@ -65,6 +65,31 @@ static char *find_half(const struct journey *journey, int rank, size_t round, in
     return half + part * journey->chunk * journey->element_bytes;
 }
 
+/* Rounds that a counter is past the beginning of the journey. */
+static uint32_t rounds_done(const struct journey *journey, _Atomic uint32_t *counter)
+{
+    uint32_t rounds = (flag_get(counter) - journey->first) & FLAG_MASK;
+    return flag_is_past(rounds, 0) ? rounds : 0;
+}
+
+/* The peer that has done least: who waits for it has always done more. */
+static int find_slowest(const struct journey *journey)
+{
+    struct shm_channel *channel = journey->channel;
+    uint64_t least = UINT64_MAX;
+    int slowest = 0;
+    for (int i = 0; i < channel->n_ranks; i++) {
+        struct shm_rank *peer = shm_peer(channel, i);
+        uint64_t done = (uint64_t)rounds_done(journey, &peer->filled) + rounds_done(journey, &peer->reduced) +
+                        rounds_done(journey, &peer->taken);
+        if (i != channel->rank && done < least) {
+            least = done;
+            slowest = i;
+        }
+    }
+    return slowest;
+}
+
 static shoal_status wait_round(const struct journey *journey, int peer, _Atomic uint32_t *counter,
                                uint32_t target)
 {
@@ -75,7 +100,7 @@ static shoal_status wait_round(const struct journey *journey, int peer, _Atomic 
         char call[128];
         return error_set(status, "%s: the deadline passed and rank %d has not done its part",
                          collective_describe(journey->collective, call, sizeof call),
-                         channel->base.peers->world_ranks[peer]);
+                         channel->base.peers->world_ranks[find_slowest(journey)]);
     }
     return status;
 }
