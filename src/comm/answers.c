@@ -373,7 +373,7 @@ static void end_meeting(struct server *server)
         if (meeting->failure == SHOAL_OK) {
             connection->header.op = REQUEST_READY;
             connection_answer(connection, SHOAL_OK, meeting->cards,
-                              (size_t)meeting->n_ranks * sizeof(struct card), /*fd=*/-1);
+                              (size_t)meeting->n_ranks * sizeof(struct card_short), /*fd=*/-1);
         } else {
             connection_answer(connection, meeting->failure, meeting->text, strlen(meeting->text), /*fd=*/-1);
         }

@@ -27,6 +27,13 @@ struct card {
     char text[CARD_TEXT_BYTES]; /* with a status: why */
 };
 
+/* What all are told of each rank in the end: so little that it fits into a socket's buffer for any world. */
+struct card_short {
+    uint64_t token[2];
+    int32_t rank;
+    int32_t pid;
+};
+
 /* One for this process, with a token that nobody else has. */
 shoal_status card_create(int rank, int n_ranks, struct card *card_out);
 

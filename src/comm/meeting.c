@@ -22,7 +22,7 @@ shoal_status meeting_create(const struct card *host, struct meeting **meeting_ou
     }
     meeting->host = *host;
     meeting->n_ranks = host->n_ranks;
-    meeting->cards = mem_alloc_zeroed((size_t)host->n_ranks, sizeof(struct card));
+    meeting->cards = mem_alloc_zeroed((size_t)host->n_ranks, sizeof(struct card_short));
     meeting->places = mem_alloc_zeroed((size_t)host->n_ranks, 1);
     if (!meeting->cards || !meeting->places) {
         meeting_free(meeting);
@@ -67,7 +67,8 @@ bool meeting_come(struct meeting *meeting, const struct card *card)
                               card->rank, meeting->n_ranks, meeting->cards[card->rank].pid, card->pid));
     }
     meeting->places[card->rank] = PLACE_CAME;
-    meeting->cards[card->rank] = *card;
+    meeting->cards[card->rank] =
+        (struct card_short){.token = {card->token[0], card->token[1]}, .rank = card->rank, .pid = card->pid};
     return true;
 }
 

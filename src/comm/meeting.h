@@ -13,8 +13,8 @@
 #include "shoal/status.h"
 
 struct meeting {
-    struct card *cards;    /* of those who came */
-    unsigned char *places; /* enum place */
+    struct card_short *cards; /* of those who came */
+    unsigned char *places;    /* enum place */
     int n_ranks;
     int n_ready;
     struct card host;     /* rank 0's own, to compare with */

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "base/wait.h"
+#include "comm/environment.h"
 #include "comm/hash.h"
 #include "comm/request.h"
 #include "comm/server.h"
@@ -23,6 +24,9 @@
 #define LAST_NAP_NS 20000000
 /* What rank 0's server gets to say who is missing, once this rank's time is over. */
 #define GRACE_NS 1000000000
+
+_Static_assert(ENVIRONMENT_RANKS_MAX * sizeof(struct card_short) <= FRAME_PAYLOAD_BYTES_MAX,
+               "the cards of the largest world fit into an answer");
 
 void rendezvous_name(const char *key, char name[SOCKET_NAME_BYTES])
 {
@@ -132,12 +136,20 @@ shoal_status rendezvous_enter(struct rendezvous *rendezvous, int *page_fd_out)
 
 static shoal_status take_cards(const struct frame *frame, const struct card *mine, struct card *cards_out)
 {
-    size_t bytes = (size_t)mine->n_ranks * sizeof *mine;
+    size_t bytes = (size_t)mine->n_ranks * sizeof(struct card_short);
     if (frame->header.bytes != bytes) {
         return error_set(SHOAL_ERR_SYSTEM, "start-up: %u bytes of cards, %zu expected", frame->header.bytes,
                          bytes);
     }
-    memcpy(cards_out, frame->payload, bytes);
+    /* Rank 0's server has compared everything that is not in the short form. */
+    for (int rank = 0; rank < mine->n_ranks; rank++) {
+        struct card_short card;
+        memcpy(&card, frame->payload + (size_t)rank * sizeof card, sizeof card);
+        cards_out[rank] = *mine;
+        memcpy(cards_out[rank].token, card.token, sizeof card.token);
+        cards_out[rank].rank = card.rank;
+        cards_out[rank].pid = card.pid;
+    }
     return check_cards(cards_out, mine);
 }
 
