@@ -41,10 +41,10 @@ typedef struct shoal_world_options {
     const char *key;
     shoal_exchange exchange; /* optional: replaces meeting on a socket of this machine */
     void *exchange_context;
-    const char *transport;     /* NULL: "shm". Rows of src/transport/transports.def */
-    double startup_timeout_s;  /* 0: 60 */
-    double timeout_s;          /* of an operation; 0: SHOAL_TIMEOUT, which is 600 by default */
-    double close_timeout_s;    /* 0: 30 */
+    const char *transport;    /* NULL: "shm". Rows of src/transport/transports.def */
+    double startup_timeout_s; /* 0: 60 */
+    double timeout_s;         /* of an operation; 0: SHOAL_TIMEOUT, which is 600 by default */
+    double close_timeout_s;   /* 0: 30 */
 } shoal_world_options;
 
 /* NULL options: everything by default. Returns on a rank once all ranks have come. */

@@ -114,10 +114,11 @@ static shoal_status open_world(struct shoal_world *world, const shoal_world_opti
         plan.key = environment.key;
     } else {
         TRY(check_place(world, options));
-        int length = snprintf(own_key, sizeof own_key, "options\n%s", options->key ? options->key : "");
+        const char *key = options->key ? options->key : "";
+        int length = snprintf(own_key, sizeof own_key, "options\n%s", key);
         if (length < 0 || (size_t)length >= sizeof own_key) {
-            return error_set(SHOAL_ERR_INVALID, "key has %zu characters, fewer than %d expected",
-                             strlen(options->key), ENVIRONMENT_KEY_BYTES);
+            return error_set(SHOAL_ERR_INVALID, "key has %zu characters, at most %zu expected", strlen(key),
+                             sizeof own_key - sizeof "options\n");
         }
         plan.key = own_key;
     }
