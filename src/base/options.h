@@ -15,9 +15,9 @@ enum option_id {
     OPTION_COUNT
 };
 
-int64_t option_int(enum option_id id);    /* types int and bytes */
-double option_seconds(enum option_id id); /* type seconds */
-int option_choice(enum option_id id);     /* index into the row's choices */
+int64_t option_int(enum option_id id);      /* types int and bytes */
+double option_seconds(enum option_id id);   /* type seconds */
+int option_choice(enum option_id id);       /* index into the row's choices */
 const char *option_text(enum option_id id); /* "" when it is not set */
 
 /* For log.c, which must know its level before anything can be reported: 0 = silent. */

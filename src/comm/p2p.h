@@ -39,9 +39,9 @@ struct p2p_stream_state {
     uint32_t n_messages; /* posted so far */
     size_t n_pending;
     /* Of the first that is pending. */
-    shoal_dtype dtype;
     size_t count;
     int64_t start_ns;
+    shoal_dtype dtype;
     shoal_status failure;
 };
 
