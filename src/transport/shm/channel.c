@@ -51,7 +51,8 @@ shoal_status shm_failure(struct shm_channel *channel)
     memcpy(text, channel->shared->text, sizeof text);
     text[sizeof text - 1] = '\0';
     shoal_status status = (shoal_status)channel->shared->status;
-    return error_set(status == SHOAL_OK ? SHOAL_ERR_PEER : status, "%s", text);
+    bool is_failure = status < SHOAL_OK && status >= SHOAL_ERR_INTERNAL; /* nor to be a status */
+    return error_set(is_failure ? status : SHOAL_ERR_PEER, "%s", text);
 }
 
 static void keep_reason(struct shm_channel *channel, shoal_status status, const char *text)
@@ -92,29 +93,52 @@ void shm_fail(struct shm_channel *channel, shoal_status status, const char *text
 
 struct liveness {
     struct shm_channel *channel;
-    int peer;
+    struct shm_counters counters;
+    uint32_t target;
 };
 
-static shoal_status check_peer(void *context)
+shoal_status shm_check_members(struct shm_channel *channel, struct shm_counters counters, uint32_t target)
+{
+    const struct transport_peers *peers = channel->base.peers;
+    for (int i = 0; i < channel->n_ranks; i++) {
+        /* Who has come as far may go: nothing more is needed of it. */
+        if (i != channel->rank && !flag_has_reached(shm_counter(counters, i), target)) {
+            TRY(peers->check_member(peers->context, i));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status look_around(void *context)
 {
     struct liveness *liveness = context;
     TRY(shm_failure(liveness->channel));
-    const struct transport_peers *peers = liveness->channel->base.peers;
-    return peers->check_member(peers->context, liveness->peer);
+    return shm_check_members(liveness->channel, liveness->counters, liveness->target);
 }
 
-shoal_status shm_wait(struct shm_channel *channel, int peer, _Atomic uint32_t *flag, uint32_t target,
+shoal_status shm_wait(struct shm_channel *channel, int peer, struct shm_counters counters, uint32_t target,
                       int64_t until_ns)
 {
+    _Atomic uint32_t *flag = shm_counter(counters, peer);
     if (flag_has_reached(flag, target)) {
         return SHOAL_OK;
     }
-    struct liveness liveness = {.channel = channel, .peer = peer};
+    /* A channel that has failed already is not waited on until the first look around. What the peer did before it
+       failed still counts: the flag is looked at again. */
+    shoal_status status = shm_failure(channel);
+    if (status != SHOAL_OK && !flag_has_reached(flag, target)) {
+        return status;
+    }
+    if (status != SHOAL_OK) {
+        error_clear();
+        return SHOAL_OK;
+    }
+    struct liveness liveness = {.channel = channel, .counters = counters, .target = target};
     struct wait_options options = {
         .deadline_ns = until_ns,
         .is_shared = true,
-        .may_spin = channel->base.peers->may_spin,
-        .liveness = check_peer,
+        .may_spin = channel->base.peers->may_spin && until_ns > 0,
+        .liveness = look_around,
         .liveness_context = &liveness,
         .what = "a peer",
     };
@@ -222,8 +246,9 @@ static bool shm_post(struct channel *base, struct collective *collective)
     struct shm_channel *channel = (struct shm_channel *)base;
     collective->algorithm = (int)pick(channel, collective);
     if (collective->algorithm == ALGORITHM_LOCAL) {
-        /* Not more than a caller of _start may be kept with; the copy below can not fail. */
-        return collective_bytes(collective, 1) <= LOCAL_POST_BYTES && shm_local_run(collective) == SHOAL_OK;
+        /* Not more than a caller of _start may be kept with; and never what has to wait for a release. */
+        return collective_bytes(collective, 1) <= LOCAL_POST_BYTES && !shm_local_must_wait(collective) &&
+               shm_local_run(channel, collective) == SHOAL_OK;
     }
     if (collective->algorithm != ALGORITHM_ONESHOT || !shm_has_slot(channel, collective->sequence)) {
         return false;
@@ -234,12 +259,22 @@ static bool shm_post(struct channel *base, struct collective *collective)
     return true;
 }
 
+/* Who only tests never sleeps until somebody looks around: then finish does (check_pending). */
+static bool is_time_to_look(struct shm_channel *channel, const struct collective *collective)
+{
+    int64_t now_ns = clock_now_ns();
+    /* Relaxed: an instant that stands for itself. */
+    return now_ns >= collective->deadline_ns ||
+           now_ns >= atomic_load_explicit(&channel->look_ns, memory_order_relaxed);
+}
+
 static bool shm_is_ready(struct channel *base, const struct collective *collective)
 {
     struct shm_channel *channel = (struct shm_channel *)base;
     return collective->algorithm == ALGORITHM_LOCAL || shm_have_all_entered(channel, collective->sequence) ||
            atomic_load_explicit(&channel->has_failed, memory_order_acquire) ||
-           atomic_load_explicit(&channel->shared->failure_state, memory_order_acquire) != SHM_FINE;
+           atomic_load_explicit(&channel->shared->failure_state, memory_order_acquire) != SHM_FINE ||
+           is_time_to_look(channel, collective);
 }
 
 static shoal_status finish_oneshot(struct shm_channel *channel, struct collective *collective,
@@ -262,6 +297,27 @@ static shoal_status conclude(struct shm_channel *channel, shoal_status status)
     return status;
 }
 
+/*
+ * SHOAL_OK when what could not be finished yet may still be. Waits of short turns, or of none, are too short for
+ * anybody to look around in them, so it is done here: after each for what costs nothing, now and then for deaths.
+ * (Also, the group may have failed by somebody else's timeout, which must not be taken for the caller's.)
+ */
+static shoal_status check_pending(struct shm_channel *channel, const struct collective *collective)
+{
+    TRY(shm_failure(channel));
+    int64_t now_ns = clock_now_ns();
+    if (now_ns >= collective->deadline_ns) {
+        return shm_wait_entered(channel, collective, collective->deadline_ns);
+    }
+    /* Relaxed, both: an instant that stands for itself. */
+    if (now_ns < atomic_load_explicit(&channel->look_ns, memory_order_relaxed)) {
+        return SHOAL_OK;
+    }
+    atomic_store_explicit(&channel->look_ns, now_ns + WAIT_LIVENESS_NS, memory_order_relaxed);
+    return shm_check_members(channel, shm_entered_counters(channel, collective->sequence),
+                             (collective->sequence + 1) & FLAG_MASK);
+}
+
 static shoal_status shm_finish(struct channel *base, struct collective *collective, int64_t until_ns,
                                bool *is_pending_out)
 {
@@ -272,7 +328,11 @@ static shoal_status shm_finish(struct channel *base, struct collective *collecti
     }
     int64_t bound_ns = until_ns < collective->deadline_ns ? until_ns : collective->deadline_ns;
     shoal_status status = finish_oneshot(channel, collective, bound_ns);
-    *is_pending_out = status == SHOAL_ERR_TIMEOUT && bound_ns < collective->deadline_ns;
+    if (status == SHOAL_ERR_TIMEOUT && bound_ns < collective->deadline_ns) {
+        shoal_status reason = check_pending(channel, collective);
+        *is_pending_out = reason == SHOAL_OK;
+        status = *is_pending_out ? status : reason;
+    }
     return *is_pending_out ? status : conclude(channel, status);
 }
 
@@ -310,7 +370,7 @@ static shoal_status shm_run(struct channel *base, struct collective *collective)
     collective->algorithm = (int)algorithm;
     switch (algorithm) {
     case ALGORITHM_LOCAL:
-        return shm_local_run(collective);
+        return conclude(channel, shm_local_run(channel, collective));
     case ALGORITHM_ONESHOT:
         return conclude(channel, run_oneshot(channel, collective));
     case ALGORITHM_WINDOW:

@@ -99,6 +99,8 @@ struct shm_channel {
     uint32_t known_done;
     /* Rounds gone by in staging; the same on all ranks. Touched by run only. */
     uint32_t rounds;
+    /* When finish looks for deaths again that nobody waits long enough to notice. */
+    _Atomic int64_t look_ns;
     const void **sources; /* n_ranks: of a reduction */
     const char **peers;   /* n_ranks: memory of peers */
     char **targets;       /* n_ranks: likewise, written */
@@ -126,12 +128,36 @@ shoal_status shm_open_staging(struct shm_channel *channel, int64_t deadline_ns);
 void shm_fail(struct shm_channel *channel, shoal_status status, const char *text);
 shoal_status shm_failure(struct shm_channel *channel);
 
+/* The same counter of every rank: rank 0's, and the bytes from one to the next. */
+struct shm_counters {
+    _Atomic uint32_t *first;
+    size_t stride;
+};
+
+static inline _Atomic uint32_t *shm_counter(struct shm_counters counters, int rank)
+{
+    return (_Atomic uint32_t *)(void *)((char *)counters.first + (size_t)rank * counters.stride);
+}
+
+/* One of struct shm_rank: shm_counters_of(channel, taken). */
+#define shm_counters_of(channel, member) \
+    ((struct shm_counters){.first = &shm_peer((channel), 0)->member, .stride = sizeof(struct shm_rank)})
+
+static inline struct shm_counters shm_entered_counters(const struct shm_channel *channel, uint32_t sequence)
+{
+    return (struct shm_counters){.first = &shm_slot(channel, 0, sequence)->entered,
+                                 .stride = sizeof(struct shm_rank)};
+}
+
 /*
- * Waits for a counter of a peer, until `until_ns`, noticing failures and deaths. Failures are described by the
- * caller (shm_describe_wait).
+ * Waits for a counter of a peer, until `until_ns`, noticing failures and deaths: the peer's, and those of all who
+ * have not come as far themselves, because the peer may be late and will then wait for them. Failures are described
+ * by the caller.
  */
-shoal_status shm_wait(struct shm_channel *channel, int peer, _Atomic uint32_t *flag, uint32_t target,
+shoal_status shm_wait(struct shm_channel *channel, int peer, struct shm_counters counters, uint32_t target,
                       int64_t until_ns);
+/* SHOAL_ERR_PEER when a rank that has not come as far can not come any more. */
+shoal_status shm_check_members(struct shm_channel *channel, struct shm_counters counters, uint32_t target);
 
 /* meet.c ----------------------------------------------------------------------------------------------- */
 
@@ -168,14 +194,17 @@ size_t shm_oneshot_bytes(const struct collective *collective, int n_ranks);
 shoal_status shm_staged_run(struct shm_channel *channel, struct collective *collective);
 shoal_status shm_direct_run(struct shm_channel *channel, struct collective *collective);
 shoal_status shm_window_run(struct shm_channel *channel, struct collective *collective);
-shoal_status shm_local_run(const struct collective *collective);
+shoal_status shm_local_run(struct shm_channel *channel, const struct collective *collective);
+/* Whether it would wait: for the release of a window, which only the caller can do. */
+bool shm_local_must_wait(const struct collective *collective);
 
 /* Shared by them. */
 void shm_copy_own(const struct collective *collective, int rank);
 void shm_window_write(const struct collective *collective);
-/* `channel` is NULL in a group of one. */
-shoal_status shm_window_wait_released(const struct window_area *window, int member,
-                                      const struct collective *collective, struct shm_channel *channel);
+/* Until the member has released the generation before. */
+shoal_status shm_window_wait_released(struct shm_channel *channel, const struct collective *collective,
+                                      int member);
+bool shm_window_is_released(const struct collective *collective, int member);
 /* Until every peer has raised `wrote` for this collective. */
 shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective *collective);
 

@@ -6,13 +6,18 @@
 #include "transport/shm/blocks.h"
 #include "transport/shm/channel.h"
 
-shoal_status shm_local_run(const struct collective *collective)
+bool shm_local_must_wait(const struct collective *collective)
+{
+    return collective->kind == COLLECTIVE_WINDOW_GATHER && !shm_window_is_released(collective, /*member=*/0);
+}
+
+shoal_status shm_local_run(struct shm_channel *channel, const struct collective *collective)
 {
     if (collective->kind == COLLECTIVE_BARRIER || collective->kind == COLLECTIVE_BROADCAST) {
         return SHOAL_OK;
     }
     if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
-        TRY(shm_window_wait_released(collective->window, /*member=*/0, collective, NULL));
+        TRY(shm_window_wait_released(channel, collective, /*member=*/0));
         shm_window_write(collective);
         return SHOAL_OK;
     }

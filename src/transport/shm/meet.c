@@ -52,8 +52,8 @@ shoal_status shm_wait_slot(struct shm_channel *channel, const struct collective 
             continue;
         }
         shoal_status status =
-            shm_wait(channel, i, &shm_peer(channel, i)->done, needed, collective->deadline_ns);
-        if (status == SHOAL_ERR_TIMEOUT) {
+            shm_wait(channel, i, shm_counters_of(channel, done), needed, collective->deadline_ns);
+        if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= collective->deadline_ns) {
             char call[128];
             return error_set(status, "%s: rank %d has not finished a collective started %d calls before",
                              collective_describe(collective, call, sizeof call),
@@ -195,8 +195,8 @@ shoal_status shm_wait_entered(struct shm_channel *channel, const struct collecti
     uint32_t target = (collective->sequence + 1) & FLAG_MASK;
     for (int i = 1; i < channel->n_ranks; i++) {
         int peer = (channel->rank + i) % channel->n_ranks;
-        _Atomic uint32_t *entered = &shm_slot(channel, peer, collective->sequence)->entered;
-        shoal_status status = shm_wait(channel, peer, entered, target, until_ns);
+        shoal_status status =
+            shm_wait(channel, peer, shm_entered_counters(channel, collective->sequence), target, until_ns);
         if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= until_ns &&
             !has_entered(channel, peer, collective->sequence)) {
             return fail_missing(channel, collective);

@@ -90,12 +90,12 @@ static int find_slowest(const struct journey *journey)
     return slowest;
 }
 
-static shoal_status wait_round(const struct journey *journey, int peer, _Atomic uint32_t *counter,
+static shoal_status wait_round(const struct journey *journey, int peer, struct shm_counters counters,
                                uint32_t target)
 {
     struct shm_channel *channel = journey->channel;
     int64_t deadline_ns = journey->collective->deadline_ns;
-    shoal_status status = shm_wait(channel, peer, counter, target & FLAG_MASK, deadline_ns);
+    shoal_status status = shm_wait(channel, peer, counters, target & FLAG_MASK, deadline_ns);
     if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= deadline_ns) {
         char call[128];
         return error_set(status, "%s: the deadline passed and rank %d has not done its part",
@@ -111,7 +111,7 @@ static shoal_status wait_half_free(const struct journey *journey, size_t round)
     struct shm_channel *channel = journey->channel;
     for (int i = 0; i < channel->n_ranks; i++) {
         if (i != channel->rank) {
-            TRY(wait_round(journey, i, &shm_peer(channel, i)->reduced, global_round(journey, round) - 1));
+            TRY(wait_round(journey, i, shm_counters_of(channel, reduced), global_round(journey, round) - 1));
         }
     }
     return SHOAL_OK;
@@ -119,7 +119,7 @@ static shoal_status wait_half_free(const struct journey *journey, size_t round)
 
 static shoal_status wait_filled(const struct journey *journey, int peer, size_t round)
 {
-    return wait_round(journey, peer, &shm_peer(journey->channel, peer)->filled,
+    return wait_round(journey, peer, shm_counters_of(journey->channel, filled),
                       global_round(journey, round) + 1);
 }
 
@@ -299,7 +299,7 @@ static shoal_status reduce_share(const struct journey *journey, size_t round, st
                      own.to));
     for (int i = 0; i < channel->n_ranks; i++) {
         if (i != channel->rank) {
-            TRY(wait_round(journey, i, &shm_peer(channel, i)->taken, global - 1));
+            TRY(wait_round(journey, i, shm_counters_of(channel, taken), global - 1));
         }
     }
     block_copy_out(collective, BLOCK_RECV, channel->rank, own.from, own.to,
@@ -320,7 +320,7 @@ static shoal_status take_shares(const struct journey *journey, size_t round)
     for (int i = 1; i < channel->n_ranks; i++) {
         int peer = (channel->rank + i) % channel->n_ranks;
         struct stretch theirs = find_share(journey, whole, peer);
-        TRY(wait_round(journey, peer, &shm_peer(channel, peer)->reduced, global + 1));
+        TRY(wait_round(journey, peer, shm_counters_of(channel, reduced), global + 1));
         block_copy_in(collective, BLOCK_RECV, peer, theirs.from, theirs.to,
                       channel->staging[peer].results[global & 1], journey->whole_bytes);
     }

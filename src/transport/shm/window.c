@@ -28,32 +28,34 @@ void shm_window_write(const struct collective *collective)
     }
 }
 
-/* The flag of a member in the window's control page: COLLECTIVE_WINDOW_STRIDE words apart. */
-static _Atomic uint32_t *find_released(const struct window_area *window, int member)
+/* The flags of the members in the window's control page. */
+static struct shm_counters released_counters(const struct collective *collective)
 {
-    return window->released + (size_t)member * WINDOW_RELEASED_STRIDE;
+    return (struct shm_counters){.first = collective->window->released,
+                                 .stride = WINDOW_RELEASED_STRIDE * sizeof(uint32_t)};
 }
 
-shoal_status shm_window_wait_released(const struct window_area *window, int member,
-                                      const struct collective *collective, struct shm_channel *channel)
+static uint32_t generation_before(const struct collective *collective)
 {
-    uint32_t target = (collective->generation - 1) & FLAG_MASK;
-    _Atomic uint32_t *released = find_released(window, member);
-    if (flag_has_reached(released, target)) {
-        return SHOAL_OK;
-    }
-    shoal_status status;
-    if (channel) {
-        status = shm_wait(channel, member, released, target, collective->deadline_ns);
-    } else {
-        struct wait_options options = {.deadline_ns = collective->deadline_ns, .what = "a window's release"};
-        status = flag_wait(released, target, &options);
-    }
+    return (collective->generation - 1) & FLAG_MASK;
+}
+
+bool shm_window_is_released(const struct collective *collective, int member)
+{
+    return flag_has_reached(shm_counter(released_counters(collective), member),
+                            generation_before(collective));
+}
+
+shoal_status shm_window_wait_released(struct shm_channel *channel, const struct collective *collective,
+                                      int member)
+{
+    shoal_status status = shm_wait(channel, member, released_counters(collective),
+                                   generation_before(collective), collective->deadline_ns);
     if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= collective->deadline_ns) {
         char call[128];
         return error_set(status, "%s: rank %d has not released the generation before",
                          collective_describe(collective, call, sizeof call),
-                         channel ? channel->base.peers->world_ranks[member] : 0);
+                         channel->base.peers->world_ranks[member]);
     }
     return status;
 }
@@ -62,7 +64,7 @@ shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective
 {
     for (int i = 1; i < channel->n_ranks; i++) {
         int peer = (channel->rank + i) % channel->n_ranks;
-        shoal_status status = shm_wait(channel, peer, &shm_peer(channel, peer)->wrote,
+        shoal_status status = shm_wait(channel, peer, shm_counters_of(channel, wrote),
                                        (collective->sequence + 1) & FLAG_MASK, collective->deadline_ns);
         if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= collective->deadline_ns) {
             char call[128];
@@ -82,7 +84,7 @@ shoal_status shm_window_run(struct shm_channel *channel, struct collective *coll
     shm_write_slot(channel, collective);
     shm_enter(channel, collective->sequence);
     for (int i = 0; i < channel->n_ranks; i++) {
-        TRY(shm_window_wait_released(collective->window, i, collective, channel));
+        TRY(shm_window_wait_released(channel, collective, i));
     }
     FAIL_POINT("shm window write");
     shm_window_write(collective);
