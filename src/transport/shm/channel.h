@@ -99,6 +99,8 @@ struct shm_channel {
     uint32_t known_done;
     /* Rounds gone by in staging; the same on all ranks. Touched by run only. */
     uint32_t rounds;
+    /* Collectives that have used `wrote`; likewise. */
+    uint32_t n_wrote;
     /* When finish looks for deaths again that nobody waits long enough to notice. */
     _Atomic int64_t look_ns;
     const void **sources; /* n_ranks: of a reduction */
@@ -205,7 +207,9 @@ void shm_window_write(const struct collective *collective);
 shoal_status shm_window_wait_released(struct shm_channel *channel, const struct collective *collective,
                                       int member);
 bool shm_window_is_released(const struct collective *collective, int member);
-/* Until every peer has raised `wrote` for this collective. */
+/* This rank has made its last access to what peers share with it in this collective. */
+void shm_raise_wrote(struct shm_channel *channel);
+/* Until every peer has said so too. */
 shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective *collective);
 
 #endif

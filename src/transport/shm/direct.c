@@ -242,7 +242,7 @@ shoal_status shm_direct_run(struct shm_channel *channel, struct collective *coll
 {
     FAIL_POINT("shm direct");
     TRY(move_data(channel, collective));
-    flag_set(&shm_peer(channel, channel->rank)->wrote, collective->sequence + 1);
+    shm_raise_wrote(channel);
     FAIL_POINT("shm direct wrote");
     TRY(shm_wait_wrote(channel, collective));
     shm_done(channel, collective->sequence);

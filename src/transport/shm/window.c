@@ -60,12 +60,22 @@ shoal_status shm_window_wait_released(struct shm_channel *channel, const struct 
     return status;
 }
 
+/*
+ * Counted by itself, not by the sequence: between two collectives that use it there may be any number that do not, and
+ * a counter that stood still for 2^30 would look as if it were past. All ranks count the same collectives.
+ */
+void shm_raise_wrote(struct shm_channel *channel)
+{
+    channel->n_wrote++;
+    flag_set(&shm_peer(channel, channel->rank)->wrote, channel->n_wrote);
+}
+
 shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective *collective)
 {
     for (int i = 1; i < channel->n_ranks; i++) {
         int peer = (channel->rank + i) % channel->n_ranks;
         shoal_status status = shm_wait(channel, peer, shm_counters_of(channel, wrote),
-                                       (collective->sequence + 1) & FLAG_MASK, collective->deadline_ns);
+                                       channel->n_wrote & FLAG_MASK, collective->deadline_ns);
         if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= collective->deadline_ns) {
             char call[128];
             return error_set(status, "%s: the deadline passed and rank %d has not done its part",
@@ -88,7 +98,7 @@ shoal_status shm_window_run(struct shm_channel *channel, struct collective *coll
     }
     FAIL_POINT("shm window write");
     shm_window_write(collective);
-    flag_set(&shm_peer(channel, channel->rank)->wrote, collective->sequence + 1);
+    shm_raise_wrote(channel);
     FAIL_POINT("shm window wrote");
     TRY(shm_wait_entered(channel, collective, collective->deadline_ns));
     TRY(shm_compare(channel, collective));
