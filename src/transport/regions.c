@@ -203,6 +203,33 @@ static const struct region *region_with_id(const struct table *table, uint32_t i
     return is_known(region) ? region : NULL;
 }
 
+static bool covers(const struct region *region, const int *world_ranks, int n_ranks)
+{
+    /* Mostly the group is the one that the region was made for. */
+    if (region->n_ranks == n_ranks &&
+        memcmp(region->world_ranks, world_ranks, (size_t)n_ranks * sizeof *world_ranks) == 0) {
+        return true;
+    }
+    for (int i = 0; i < n_ranks; i++) {
+        if (!block_of(region, world_ranks[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool regions_cover(struct regions *regions, uint32_t id, const int *world_ranks, int n_ranks)
+{
+    const struct table *table = enter(regions);
+    if (!table) {
+        return false;
+    }
+    const struct region *region = region_with_id(table, id);
+    bool is_covered = region && covers(region, world_ranks, n_ranks);
+    leave(regions);
+    return is_covered;
+}
+
 void *regions_peer(struct regions *regions, struct region_place place, int world_rank, size_t bytes)
 {
     const struct table *table = enter(regions);

@@ -43,6 +43,9 @@ uint32_t regions_propose_id(struct regions *regions, int world_rank);
 /* Where [buffer, buffer + bytes) lies; id 0 when not wholly inside the caller's block of one region. */
 struct region_place regions_find(struct regions *regions, const void *buffer, size_t bytes);
 
+/* Whether all these ranks had a block when the region was made: then each of them can reach what lies in it. */
+bool regions_cover(struct regions *regions, uint32_t id, const int *world_ranks, int n_ranks);
+
 /*
  * This process's address of a peer's place; NULL when the region is unknown here, the rank is not in it, or
  * [offset, offset + bytes) is not inside the block. (What a peer wrote is not trusted.)
