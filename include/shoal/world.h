@@ -71,7 +71,8 @@ SHOAL_API shoal_store *shoal_world_store(shoal_world *world);
 
 /*
  * Runs `function` on n_ranks threads of this process, each with a world of its own as one rank of the same job.
- * Returns the first failure of a rank, by rank: what its function returned, or what opening or closing did.
+ * Returns the first failure in time, with a text that names the rank: what its function returned, or what opening or
+ * closing did.
  */
 typedef shoal_status (*shoal_rank_function)(shoal_world *world, void *context);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_run_threads(int n_ranks, shoal_rank_function function,

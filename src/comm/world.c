@@ -283,6 +283,7 @@ struct thread_ranks {
     void *context;
     char key[64];
     _Atomic uint32_t gate;
+    _Atomic int first_failed; /* rank + 1 of who failed before all others; 0: nobody */
 };
 
 struct thread_rank {
@@ -297,8 +298,13 @@ struct thread_rank {
 static void keep_first(struct thread_rank *self, shoal_status status)
 {
     if (self->status == SHOAL_OK && status != SHOAL_OK) {
+        const char *text = shoal_error_text();
         self->status = status;
-        (void)snprintf(self->text, sizeof self->text, "%s", shoal_error_text());
+        (void)snprintf(self->text, sizeof self->text, "%s", text[0] ? text : shoal_status_message(status));
+        int nobody = 0;
+        /* Relaxed: only decides who was first; status and text are read after the threads were joined. */
+        (void)atomic_compare_exchange_strong_explicit(&self->all->first_failed, &nobody, self->rank + 1,
+                                                      memory_order_relaxed, memory_order_relaxed);
     }
 }
 
@@ -343,21 +349,20 @@ static shoal_status start_threads(struct thread_rank *ranks, int n_ranks)
     return SHOAL_OK;
 }
 
-static shoal_status join_threads(struct thread_rank *ranks, int n_ranks)
+/* The first failure in time: those that come later are often its consequences. */
+static shoal_status join_threads(const struct thread_ranks *all, struct thread_rank *ranks)
 {
-    int first_failed = -1;
-    for (int i = 0; i < n_ranks; i++) {
+    for (int i = 0; i < all->n_ranks; i++) {
         if (ranks[i].is_running) {
             (void)pthread_join(ranks[i].thread, NULL);
         }
-        if (ranks[i].status != SHOAL_OK && first_failed < 0) {
-            first_failed = i;
-        }
     }
+    /* Relaxed: the threads were joined. */
+    int first_failed = atomic_load_explicit(&all->first_failed, memory_order_relaxed) - 1;
     if (first_failed < 0) {
         return SHOAL_OK;
     }
-    return error_set(ranks[first_failed].status, "%s", ranks[first_failed].text);
+    return error_set(ranks[first_failed].status, "rank %d: %s", first_failed, ranks[first_failed].text);
 }
 
 static shoal_status run_threads(struct thread_ranks *all, struct thread_rank *ranks)
@@ -371,7 +376,7 @@ static shoal_status run_threads(struct thread_ranks *all, struct thread_rank *ra
     /* Release: pairs with the acquire in base/wait.c. */
     atomic_store_explicit(&all->gate, started == SHOAL_OK ? GATE_OPEN : GATE_CANCELLED, memory_order_release);
     wait_wake_all(&all->gate, /*is_shared=*/false);
-    shoal_status ended = join_threads(ranks, all->n_ranks);
+    shoal_status ended = join_threads(all, ranks);
     return started == SHOAL_OK ? ended : error_set(started, "%s", text);
 }
 

@@ -340,6 +340,21 @@ TEST(ranks_run_as_threads)
     CHECK_INT(segment_mapped_bytes(), 0);
 }
 
+/* The others fail only because rank 2 has left. */
+static shoal_status fail_on_two(shoal_world *world, void *context)
+{
+    if (shoal_world_rank(world) == 2) {
+        return error_set(SHOAL_ERR_INVALID, "no file to read");
+    }
+    return shoal_group_barrier(shoal_world_group(world));
+}
+
+TEST(ranks_as_threads_tell_the_cause)
+{
+    CHECK_STATUS(shoal_world_run_threads(3, fail_on_two, NULL), SHOAL_ERR_INVALID);
+    CHECK_STRING(shoal_error_text(), "rank 2: no file to read");
+}
+
 static shoal_status count_ranks(shoal_world *world, void *context)
 {
     int64_t sum = 0;
