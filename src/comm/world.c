@@ -82,10 +82,16 @@ static shoal_status check_place(struct shoal_world *world, const shoal_world_opt
 static shoal_status find_place(struct shoal_world *world, const shoal_world_options *options,
                                struct environment *environment)
 {
-    if (options->rank != 0 || options->key) {
+    /* Alike on every rank, rank 0 too: the others would wait for it in the exchange. */
+    if (options->exchange) {
         return error_set(SHOAL_ERR_INVALID,
-                         "rank is %d and key is %s, but n_ranks is 0, from the environment", options->rank,
-                         options->key ? options->key : "NULL");
+                         "exchange is given, but n_ranks is 0: give n_ranks and rank with it");
+    }
+    if (options->rank != 0 || options->key) {
+        return error_set(
+            SHOAL_ERR_INVALID,
+            "%s is given, but n_ranks is 0, which takes all from the environment: give n_ranks too",
+            options->key ? "key" : "rank");
     }
     TRY(environment_read(environment));
     world->launcher = environment->launcher;

@@ -43,6 +43,12 @@ static int count_fds(void)
     return count;
 }
 
+static int exchange_alone(void *context, const void *in, void *out_all, size_t bytes)
+{
+    memcpy(out_all, in, bytes);
+    return 0;
+}
+
 static void use_and_close(shoal_world *world, struct rank *self)
 {
     CHECK_INT(shoal_world_rank(world), self->rank);
@@ -185,7 +191,11 @@ TEST(options_are_checked)
     CHECK_ERROR_TEXT("neither a key nor an exchange");
     bad.n_ranks = 0;
     CHECK_STATUS(shoal_world_open(&bad, &world), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("but n_ranks is 0");
+    CHECK_ERROR_TEXT("rank is given, but n_ranks is 0");
+    bad.exchange = exchange_alone;
+    bad.rank = 0; /* as on every other rank */
+    CHECK_STATUS(shoal_world_open(&bad, &world), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("exchange is given, but n_ranks is 0");
     bad = good;
     bad.transport = "smoke";
     CHECK_STATUS(shoal_world_open(&bad, &world), SHOAL_ERR_INVALID);
@@ -382,12 +392,6 @@ TEST(allocations_may_fail)
     CHECK(test_sweep_allocations(open_and_close, NULL) > 10);
     CHECK_INT(count_fds(), n_fds);
     CHECK_INT(segment_mapped_bytes(), 0);
-}
-
-static int exchange_alone(void *context, const void *in, void *out_all, size_t bytes)
-{
-    memcpy(out_all, in, bytes);
-    return 0;
 }
 
 static shoal_status open_with_exchange(void *context)
