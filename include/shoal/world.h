@@ -34,12 +34,14 @@ typedef int (*shoal_exchange)(void *context, const void *in, void *out_all, size
 typedef struct shoal_world_options {
     size_t struct_size; /* sizeof(shoal_world_options) */
     /* 0: from the environment. The first family that is complete: SHOAL_*, torchrun, Open MPI, PMI, Slurm; else a
-       world of one. Half a family is an error that names what is missing. */
+       world of one. Half a family is an error that names what is missing. (The shell of a Slurm batch job, rank 0
+       without a step, is a world of one: srun makes the ranks.) */
     int n_ranks;
     int rank;
     /* What ranks that belong together agree on, when n_ranks is given without `exchange`. */
     const char *key;
-    shoal_exchange exchange; /* optional: replaces meeting on a socket of this machine */
+    /* Optional, with n_ranks and rank: replaces meeting on a socket of this machine. */
+    shoal_exchange exchange;
     void *exchange_context;
     const char *transport;    /* NULL: "shm". Rows of src/transport/transports.def */
     double startup_timeout_s; /* 0: 60 */

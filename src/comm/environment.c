@@ -59,10 +59,12 @@ static const char *read_alternatives(const char *names)
     return value;
 }
 
-static shoal_status fail_missing(const struct launcher *launcher, const char *name)
+/* The next of names that are separated by blanks, perhaps "A|B"; returns what follows it. */
+static const char *take_alternatives(const char *names, char alternatives[4 * NAME_BYTES])
 {
-    return error_set(SHOAL_ERR_INVALID, "the environment is half of %s's: %s is not set", launcher->text,
-                     name);
+    size_t length = strcspn(names, " ");
+    (void)snprintf(alternatives, 4 * NAME_BYTES, "%.*s", (int)length, names);
+    return names + length + (names[length] ? 1 : 0);
 }
 
 static shoal_status read_number(const struct launcher *launcher, const char *name, int64_t low, int64_t high,
@@ -70,7 +72,8 @@ static shoal_status read_number(const struct launcher *launcher, const char *nam
 {
     const char *value = read_variable(name);
     if (!value) {
-        return fail_missing(launcher, name);
+        return error_set(SHOAL_ERR_INVALID, "the environment is half of %s's: %s is not set", launcher->text,
+                         name);
     }
     int64_t number;
     if (!option_parse_int(value, &number)) {
@@ -97,13 +100,19 @@ static bool has_any(const struct launcher *launcher)
     return has_rank_or_size(launcher) || read_variable(launcher->key);
 }
 
-/* The shell of a batch job has a SLURM_PROCID too, but is no step, or one with a number that says so. */
+/*
+ * The shell of a batch job has a SLURM_PROCID of 0 too, but is no step, or one with a number that says so. Any other
+ * rank without a step is half of the family, and no world of one.
+ */
 static bool is_slurm_step(const struct launcher *launcher)
 {
+    const char *rank = read_variable(launcher->rank);
     const char *step = read_variable("SLURM_STEP_ID");
+    if (!rank || !step) {
+        return rank && strcmp(rank, "0") != 0;
+    }
     int64_t number;
-    bool is_shell = step && option_parse_int(step, &number) && number >= 0xfffffff0;
-    return read_variable(launcher->rank) && step && !is_shell;
+    return !(option_parse_int(step, &number) && number >= 0xfffffff0);
 }
 
 /* Keys -------------------------------------------------------------------------------------------------- */
@@ -119,18 +128,13 @@ static shoal_status append_to_key(struct environment *environment, const char *t
     return SHOAL_OK;
 }
 
-static shoal_status append_variables(const struct launcher *launcher, const char *names, bool is_needed,
-                                     struct environment *environment)
+/* Those that are not set are empty. */
+static shoal_status append_variables(const char *names, struct environment *environment)
 {
     while (*names) {
         char alternatives[4 * NAME_BYTES];
-        size_t length = strcspn(names, " ");
-        (void)snprintf(alternatives, sizeof alternatives, "%.*s", (int)length, names);
-        names += names[length] ? length + 1 : length;
+        names = take_alternatives(names, alternatives);
         const char *value = read_alternatives(alternatives);
-        if (!value && is_needed) {
-            return fail_missing(launcher, alternatives);
-        }
         TRY(append_to_key(environment, value ? value : ""));
     }
     return SHOAL_OK;
@@ -138,8 +142,8 @@ static shoal_status append_variables(const struct launcher *launcher, const char
 
 static shoal_status write_key_of_variables(const struct launcher *launcher, struct environment *environment)
 {
-    TRY(append_variables(launcher, launcher->key, /*is_needed=*/true, environment));
-    return append_variables(launcher, launcher->more_key, /*is_needed=*/false, environment);
+    TRY(append_variables(launcher->key, environment));
+    return append_variables(launcher->more_key, environment);
 }
 
 /* When a process began, in ticks since the machine did: field 22, counted after the name in parentheses. */
@@ -220,9 +224,47 @@ static const struct launcher launchers[] = {
 #undef LAUNCHER
 };
 
+/* What is missing ---------------------------------------------------------------------------------------- */
+
+/* All names at once: who sets them by hand should not have to try again and again. */
+struct missing {
+    int n_names;
+    char names[ERROR_TEXT_BYTES];
+};
+
+static void note_missing(struct missing *missing, const char *name, const char *value)
+{
+    if (!value) {
+        size_t used = strlen(missing->names);
+        (void)snprintf(missing->names + used, sizeof missing->names - used, "%s%.120s",
+                       missing->n_names > 0 ? ", " : "", name);
+        missing->n_names++;
+    }
+}
+
+static shoal_status check_complete(const struct launcher *launcher)
+{
+    struct missing missing = {.n_names = 0};
+    note_missing(&missing, launcher->rank, read_variable(launcher->rank));
+    note_missing(&missing, launcher->size, read_variable(launcher->size));
+    /* What else makes a key knows itself what it needs. */
+    const char *names = launcher->write_key == write_key_of_variables ? launcher->key : "";
+    while (*names) {
+        char alternatives[4 * NAME_BYTES];
+        names = take_alternatives(names, alternatives);
+        note_missing(&missing, alternatives, read_alternatives(alternatives));
+    }
+    if (missing.n_names == 0) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_INVALID, "the environment is half of %s's: %s %s not set", launcher->text,
+                     missing.names, missing.n_names == 1 ? "is" : "are");
+}
+
 static shoal_status read_family(const struct launcher *launcher, struct environment *environment)
 {
     environment->launcher = launcher->text;
+    TRY(check_complete(launcher));
     TRY(read_number(launcher, launcher->size, 1, ENVIRONMENT_RANKS_MAX, &environment->n_ranks));
     TRY(read_number(launcher, launcher->rank, 0, environment->n_ranks - 1, &environment->rank));
     TRY(append_to_key(environment, launcher->text));

@@ -118,7 +118,8 @@ static const struct family *family_that_counts(void)
     for (size_t i = 0; i < N_FAMILIES; i++) {
         const struct family *family = &families[i];
         bool is_slurm = strcmp(family->launcher, "Slurm") == 0;
-        bool is_there = is_slurm ? is_set(family->rank) && is_set("SLURM_STEP_ID")
+        bool is_there = is_slurm ? is_set(family->rank) &&
+                                       (is_set("SLURM_STEP_ID") || strcmp(getenv(family->rank), "0") != 0)
                                  : is_set(family->rank) || is_set(family->size);
         if (is_there || (i == 0 && is_set("SHOAL_KEY"))) {
             return family;

@@ -160,31 +160,35 @@ TEST(keys_tell_jobs_apart)
 TEST(half_a_family_names_what_is_missing)
 {
     SET("SHOAL_RANK=0");
-    check_bad(SHOAL_ERR_INVALID, "half of SHOAL's: SHOAL_RANKS is not set");
+    check_bad(SHOAL_ERR_INVALID, "half of SHOAL's: SHOAL_RANKS, SHOAL_KEY are not set");
     SET("SHOAL_RANKS=2");
-    check_bad(SHOAL_ERR_INVALID, "SHOAL_RANK is not set");
+    check_bad(SHOAL_ERR_INVALID, "SHOAL_RANK, SHOAL_KEY are not set");
     SET("SHOAL_RANK=0", "SHOAL_RANKS=2");
     check_bad(SHOAL_ERR_INVALID, "SHOAL_KEY is not set");
     SET("SHOAL_RANK=0", "SHOAL_RANKS=2", "SHOAL_KEY=");
     check_bad(SHOAL_ERR_INVALID, "SHOAL_KEY is not set");
     SET("SHOAL_KEY=k");
-    check_bad(SHOAL_ERR_INVALID, "SHOAL_RANKS is not set");
+    check_bad(SHOAL_ERR_INVALID, "SHOAL_RANK, SHOAL_RANKS are not set");
     SET("RANK=0");
-    check_bad(SHOAL_ERR_INVALID, "half of torchrun's: WORLD_SIZE is not set");
+    check_bad(SHOAL_ERR_INVALID, "half of torchrun's: WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not set");
     SET("WORLD_SIZE=2", "RANK=");
-    check_bad(SHOAL_ERR_INVALID, "RANK is not set");
+    check_bad(SHOAL_ERR_INVALID, "RANK, MASTER_ADDR, MASTER_PORT are not set");
     SET("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a");
     check_bad(SHOAL_ERR_INVALID, "MASTER_PORT is not set");
     SET("RANK=0", "WORLD_SIZE=2", "MASTER_PORT=1");
     check_bad(SHOAL_ERR_INVALID, "MASTER_ADDR is not set");
     SET("OMPI_COMM_WORLD_RANK=0");
-    check_bad(SHOAL_ERR_INVALID, "OMPI_COMM_WORLD_SIZE is not set");
+    check_bad(SHOAL_ERR_INVALID, "OMPI_COMM_WORLD_SIZE, PMIX_NAMESPACE|");
     SET("OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2");
     check_bad(SHOAL_ERR_INVALID, "PMIX_NAMESPACE|OMPI_MCA_orte_ess_jobid|OMPI_MCA_ess_base_jobid is not set");
     SET("PMI_SIZE=2");
     check_bad(SHOAL_ERR_INVALID, "PMI_RANK is not set");
     SET("SLURM_PROCID=0", "SLURM_STEP_ID=1", "SLURM_JOB_ID=2");
     check_bad(SHOAL_ERR_INVALID, "half of Slurm's: SLURM_NTASKS is not set");
+    /* Not the shell of a batch job, which is rank 0. */
+    SET("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_JOB_ID=3");
+    check_bad(SHOAL_ERR_INVALID, "half of Slurm's: SLURM_STEP_ID is not set");
+    SET("SLURM_PROCID=0", "SLURM_STEP_ID=1", "SLURM_JOB_ID=2");
     char text[256];
     environment_describe(text, sizeof text);
     CHECK(strstr(text, "SLURM_NTASKS") != NULL);
