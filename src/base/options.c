@@ -80,7 +80,7 @@ static const struct option_row rows[] = {
 enum option_source {
     SOURCE_DEFAULT,
     SOURCE_ENVIRONMENT,
-    SOURCE_BAD /* the environment's value was bad, so the default holds */
+    SOURCE_BAD /* the environment's value was bad, so the default holds; for SHOAL_LOG: warn */
 };
 
 struct option_value {
@@ -199,6 +199,10 @@ static void read_environment(void)
         read_value(&rows[i], &values[i]);
         has_problems = has_problems || values[i].source == SOURCE_BAD;
     }
+    /* Who set it wants to hear something: least of all shall the report of the bad value be lost. */
+    if (values[OPTION_LOG].source == SOURCE_BAD) {
+        (void)parse_value(&rows[OPTION_LOG], "warn", &values[OPTION_LOG]);
+    }
     collect_unknown_names();
     atomic_store(&has_untold_problems, has_problems || n_unknown > 0);
 }
@@ -229,8 +233,8 @@ void options_report_problems(void)
     }
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         if (values[i].source == SOURCE_BAD) {
-            LOG(SHOAL_LOG_WARN, "%s: bad value \"%s\" (wanted: %s), using the default %s", rows[i].name,
-                values[i].bad_text, values[i].range, values[i].text);
+            LOG(SHOAL_LOG_WARN, "%s: bad value \"%s\" (wanted: %s), using %s%s", rows[i].name,
+                values[i].bad_text, values[i].range, i == OPTION_LOG ? "" : "the default ", values[i].text);
         }
     }
     for (size_t i = 0; i < n_unknown && i < UNKNOWN_MAX; i++) {
@@ -276,10 +280,6 @@ const char *option_text(enum option_id id)
 int options_log_level(void)
 {
     (void)pthread_once(&is_read, read_environment);
-    /* Who set it wants to hear something: least of all shall the report of the bad value be lost. */
-    if (values[OPTION_LOG].source == SOURCE_BAD) {
-        return SHOAL_LOG_WARN;
-    }
     /* The choices are in the order of shoal_log_level, behind "off". */
     return (int)values[OPTION_LOG].integer;
 }
@@ -301,7 +301,8 @@ bool shoal_option_get(size_t index, shoal_option_info *info_out)
         .range = value->range,
         .default_value = rows[index].default_text,
         .value = value->text,
-        .source = source_names[value->source],
+        .source = index == OPTION_LOG && value->source == SOURCE_BAD ? "bad value in environment"
+                                                                     : source_names[value->source],
         .doc = rows[index].doc,
     };
     return true;

@@ -172,5 +172,6 @@ TEST(a_bad_level_is_heard_of)
     run_with_level("SHOAL_LOG=loud");
     CHECK(strstr(output, " warn: a warning\n") != NULL);
     CHECK(strstr(output, "loud") != NULL);
+    CHECK(strstr(output, "using warn") != NULL);
     CHECK(strstr(output, "a remark") == NULL);
 }
