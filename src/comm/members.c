@@ -346,7 +346,8 @@ enum member_state members_state(struct members *members, int rank)
     /* Acquire on failure: it has left, in order, after the state was read above. */
     if (atomic_compare_exchange_strong_explicit(&member->state, &expected, MEMBER_DEAD, memory_order_acq_rel,
                                                 memory_order_acquire)) {
-        LOG(SHOAL_LOG_WARN, "rank %d (process %d) died", rank, member->pid);
+        LOG(SHOAL_LOG_WARN, "rank %d (process %d) died or exited without closing its world", rank,
+            member->pid);
         return MEMBER_DEAD;
     }
     return (enum member_state)expected;
@@ -367,7 +368,9 @@ shoal_status members_check(struct members *members, int rank)
         return error_set(SHOAL_ERR_PEER, "rank %d (process %d) has closed its world", rank,
                          members_pid(members, rank));
     case MEMBER_DEAD:
-        return error_set(SHOAL_ERR_PEER, "rank %d (process %d) died", rank, members_pid(members, rank));
+        /* The kernel does not tell others how a process ended. */
+        return error_set(SHOAL_ERR_PEER, "rank %d (process %d) died or exited without closing its world",
+                         rank, members_pid(members, rank));
     case MEMBER_ABSENT:
     case MEMBER_ALIVE:
     default:

@@ -139,8 +139,9 @@ static void check_death(int peer_rank, void (*live)(shoal_world *world, int word
     CHECK_OK(world_check_rank(world, peer_rank));
     (void)kill(peer.pid, SIGKILL);
     CHECK(dies_within_a_second(world, peer_rank));
-    char words[64];
-    (void)snprintf(words, sizeof words, "rank %d (process %d) died", peer_rank, (int)peer.pid);
+    char words[96];
+    (void)snprintf(words, sizeof words, "rank %d (process %d) died or exited without closing its world",
+                   peer_rank, (int)peer.pid);
     CHECK_ERROR_TEXT(words);
     CHECK_STATUS(shoal_group_barrier(shoal_world_group(world)), SHOAL_ERR_PEER);
     CHECK_ERROR_TEXT(words);
