@@ -207,24 +207,21 @@ static bool is_locked_elsewhere(const struct members *members, int rank)
 
 /* Coming and going -------------------------------------------------------------------------------------- */
 
-static struct members *allocate(int fd, int n_ranks, int rank)
+struct members *members_allocate(void)
 {
-    struct members *members = mem_alloc(sizeof(*members));
-    if (members) {
-        *members = (struct members){.n_ranks = n_ranks, .rank = rank, .fd = fd};
-    }
-    return members;
+    return mem_alloc_zeroed(1, sizeof(struct members));
 }
 
 shoal_status members_create(int n_ranks, struct members **members_out)
 {
     int fd;
     TRY(segment_create_fd("world", page_bytes(n_ranks), &fd));
-    struct members *members = allocate(fd, n_ranks, /*rank=*/-1);
+    struct members *members = members_allocate();
     if (!members) {
         (void)close(fd);
         return SHOAL_ERR_NO_MEMORY;
     }
+    *members = (struct members){.n_ranks = n_ranks, .rank = -1, .fd = fd};
     (void)pthread_mutex_lock(&table_lock);
     shoal_status status = enter_page(members);
     if (status == SHOAL_OK) {
@@ -268,17 +265,19 @@ static shoal_status become_alive(struct members *members)
     return SHOAL_OK;
 }
 
-shoal_status members_join(int fd, int n_ranks, int rank, struct members **members_out)
+void members_discard(struct members *members)
 {
-    struct members *members = allocate(fd, n_ranks, rank);
-    if (!members) {
-        /* Closing may drop locks of other thread ranks; a process without memory for this has lost anyway. */
-        (void)close(fd);
-        return SHOAL_ERR_NO_MEMORY;
-    }
+    mem_free(members);
+}
+
+shoal_status members_join(struct members *members, int fd, int n_ranks, int rank,
+                          struct members **members_out)
+{
+    *members = (struct members){.n_ranks = n_ranks, .rank = rank, .fd = fd};
     (void)pthread_mutex_lock(&table_lock);
     shoal_status status = enter_page(members);
     if (status != SHOAL_OK) {
+        /* The page was not known here, so no rank of this process has a lock that closing could drop. */
         (void)close(fd);
         mem_free(members);
     } else {

@@ -31,10 +31,19 @@ shoal_status members_create(int n_ranks, struct members **members_out);
 int members_fd(const struct members *members);
 
 /*
- * Becomes rank `rank` on a page that somebody made: takes the lock, then is alive. The descriptor is taken, also
- * in failure. SHOAL_ERR_INVALID when it is no such page, SHOAL_ERR_STATE when the rank is there already.
+ * Memory for members_join, had before the descriptor comes into this process: a descriptor that could not be kept
+ * would have to be closed, which drops the locks of all thread ranks of the process. NULL: no memory.
  */
-shoal_status members_join(int fd, int n_ranks, int rank, struct members **members_out);
+struct members *members_allocate(void);
+/* Of what was not given to members_join. NULL is allowed. */
+void members_discard(struct members *members);
+
+/*
+ * Becomes rank `rank` on a page that somebody made: takes the lock, then is alive. Memory and descriptor are taken,
+ * also in failure. SHOAL_ERR_INVALID when it is no such page, SHOAL_ERR_STATE when the rank is there already.
+ */
+shoal_status members_join(struct members *members, int fd, int n_ranks, int rank,
+                          struct members **members_out);
 
 /* Gives up the rank if it has not left, and what the members hold. NULL is allowed. */
 void members_free(struct members *members);

@@ -119,8 +119,16 @@ static shoal_status enter_and_complete(struct shoal_world *world, struct rendezv
                                        struct card *cards)
 {
     int page_fd;
-    TRY(rendezvous_enter(rendezvous, &page_fd));
-    shoal_status status = members_join(page_fd, world->n_ranks, world->rank, &world->members);
+    struct members *members = members_allocate();
+    if (!members) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = rendezvous_enter(rendezvous, &page_fd);
+    if (status != SHOAL_OK) {
+        members_discard(members);
+        return status;
+    }
+    status = members_join(members, page_fd, world->n_ranks, world->rank, &world->members);
     if (status != SHOAL_OK) {
         rendezvous_give_up(rendezvous, status);
         return status;

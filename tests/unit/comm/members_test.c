@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Who lives: death of every kind is noticed and named, an ordinary end is told apart from it. */
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/wait.h"
+#include "comm/members.h"
 #include "comm/world.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
@@ -173,6 +175,44 @@ TEST(children_of_the_dead_do_not_hide_it)
     }
     check_death(1, leave_child_behind, 2);
     check_death(0, leave_child_behind, 2);
+}
+
+/* Exits with 0 when the locks of ranks 0 and 1 are held by another process. */
+static void look_at_locks(int fd)
+{
+    int n_free = 0;
+    for (int rank = 0; rank < 2; rank++) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+        n_free += fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK;
+    }
+    _exit(n_free);
+}
+
+/* A thread rank that has no memory must not cost the others of its process their locks. */
+TEST(joining_allocates_nothing)
+{
+    struct members *page = NULL;
+    struct members *first = NULL;
+    struct members *second = NULL;
+    struct members *memory[2] = {members_allocate(), members_allocate()};
+    REQUIRE(memory[0] && memory[1]);
+    REQUIRE_OK(members_create(2, &page));
+    CHECK_OK(members_join(memory[0], dup(members_fd(page)), 2, 0, &first));
+    test_fail_allocation(1, /*is_lasting=*/true);
+    CHECK_OK(members_join(memory[1], dup(members_fd(page)), 2, 1, &second));
+    test_fail_allocation(0, false);
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        look_at_locks(members_fd(page));
+    }
+    int status = -1;
+    CHECK_INT(waitpid(pid, &status, 0), pid);
+    CHECK_INT(status, 0);
+    members_free(second);
+    members_free(first);
+    members_free(page);
+    members_discard(NULL);
 }
 
 /* A call that waits for the store of a rank that dies. */
