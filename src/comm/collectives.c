@@ -211,7 +211,7 @@ static shoal_status check_call(shoal_group *group, const struct collective *call
     return SHOAL_OK;
 }
 
-static shoal_status check_pieces(const struct shoal_group *group, const struct collective *call)
+static shoal_status check_pieces(const struct shoal_group *group, const struct collective *call, bool is_list)
 {
     if (call->send_counts) {
         return check_counts(group, call);
@@ -219,7 +219,7 @@ static shoal_status check_pieces(const struct shoal_group *group, const struct c
     for (size_t i = 0; i < call->n_pieces; i++) {
         shoal_status status = check_piece(group, call, &call->pieces[i]);
         if (status != SHOAL_OK) {
-            return call->n_pieces == 1 ? status : error_prefix(status, "part %zu", i);
+            return is_list ? error_prefix(status, "part %zu of the list", i) : status;
         }
     }
     return SHOAL_OK;
@@ -229,6 +229,7 @@ static shoal_status check_pieces(const struct shoal_group *group, const struct c
 struct ending {
     bool is_start;
     bool has_factor;
+    bool is_list;
     shoal_work **work_out;
 };
 
@@ -243,7 +244,7 @@ static struct ending starting(shoal_work **work_out)
 static shoal_status submit_pieces(shoal_group *group, struct collective *call, struct ending ending)
 {
     TRY(check_call(group, call, ending.has_factor));
-    TRY(check_pieces(group, call));
+    TRY(check_pieces(group, call, ending.is_list));
     if (!ending.is_start) {
         return lane_run(group->lane, call);
     }
@@ -292,7 +293,7 @@ static shoal_status submit_list(shoal_group *group, struct collective *call, con
     error_clear();
     const char *name = collective_rows[call->kind].name;
     if (!parts || n_parts == 0) {
-        return error_set(SHOAL_ERR_INVALID, "%s: an empty list: parts is %s, n_parts is %zu", name,
+        return error_set(SHOAL_ERR_INVALID, "%s_list: an empty list: parts is %s, n_parts is %zu", name,
                          parts ? "given" : "NULL", n_parts);
     }
     struct collective_piece few[FEW_PARTS];
@@ -300,7 +301,8 @@ static shoal_status submit_list(shoal_group *group, struct collective *call, con
     if (n_parts > FEW_PARTS) {
         size_t bytes;
         if (!mem_multiply(n_parts, sizeof *pieces, &bytes)) {
-            return error_set(SHOAL_ERR_INVALID, "%s: %zu parts are more than memory can hold", name, n_parts);
+            return error_set(SHOAL_ERR_INVALID, "%s_list: %zu parts are more than memory can hold", name,
+                             n_parts);
         }
         pieces = mem_alloc(bytes);
         if (!pieces) {
@@ -315,6 +317,7 @@ static shoal_status submit_list(shoal_group *group, struct collective *call, con
     }
     call->n_pieces = n_parts;
     call->pieces = pieces;
+    ending.is_list = true;
     shoal_status status = submit_pieces(group, call, ending);
     if (pieces != few) {
         mem_free(pieces);

@@ -283,7 +283,9 @@ TEST(wrong_arguments_change_nothing)
     EXPECT(all_reduce_list(g, (shoal_part[]){{a, b, 1}}, 0, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID,
            "n_parts is 0");
     EXPECT(all_reduce_list(g, (shoal_part[]){{a, b, 1}, {NULL, b + 1, 1}}, 2, SHOAL_F32, SHOAL_SUM),
-           SHOAL_ERR_INVALID, "part 1: all_reduce: send is NULL");
+           SHOAL_ERR_INVALID, "part 1 of the list: all_reduce: send is NULL");
+    EXPECT(all_gather_list(g, (shoal_part[]){{NULL, b, 1}}, 1, SHOAL_F32), SHOAL_ERR_INVALID,
+           "part 0 of the list: all_gather: send is NULL");
     EXPECT(broadcast_list_start(g, (shoal_part[]){{NULL, b, 1}}, 1, SHOAL_F32, 8, &work), SHOAL_ERR_INVALID,
            "root 8");
 #undef EXPECT
