@@ -188,6 +188,11 @@ static shoal_status check_reduce(const struct collective *call, bool has_factor)
                          collective_rows[call->kind].name);
     }
     shoal_status status = kernel_reduce_check(call->reduce, call->dtype);
+    /* Not "not offered": there is none of that number. */
+    if (status != SHOAL_OK && ((int)call->reduce < 0 || (int)call->reduce > (int)SHOAL_PREMUL_SUM)) {
+        return error_set(SHOAL_ERR_INVALID, "%s: %d is no reduce operator", collective_rows[call->kind].name,
+                         (int)call->reduce);
+    }
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", collective_rows[call->kind].name);
 }
 

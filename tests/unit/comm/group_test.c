@@ -250,7 +250,8 @@ TEST(wrong_arguments_change_nothing)
     EXPECT(all_reduce(g, a, NULL, 4, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID, "recv is NULL");
     EXPECT(all_reduce(g, a, b, 4, (shoal_dtype)99, SHOAL_SUM), SHOAL_ERR_INVALID, "99 is no dtype");
     EXPECT(all_reduce(g, a, b, 4, (shoal_dtype)0, SHOAL_SUM), SHOAL_ERR_INVALID, "0 is no dtype");
-    EXPECT(all_reduce(g, a, b, 4, SHOAL_F32, (shoal_reduce)77), SHOAL_ERR_UNSUPPORTED, "(77)");
+    EXPECT(all_reduce(g, a, b, 4, SHOAL_F32, (shoal_reduce)77), SHOAL_ERR_INVALID,
+           "77 is no reduce operator");
     EXPECT(all_reduce(g, a, b, 4, SHOAL_F32, SHOAL_BAND), SHOAL_ERR_UNSUPPORTED,
            "all_reduce: reduce operator band");
     EXPECT(all_reduce(g, a, b, 4, SHOAL_F32, SHOAL_PREMUL_SUM), SHOAL_ERR_INVALID, "needs a factor");
