@@ -28,11 +28,12 @@ SHOAL_BEGIN_DECLS
 typedef struct shoal_symmetric shoal_symmetric;
 
 /* Collective: the same size on every rank, otherwise SHOAL_ERR_INVALID on all of them and the group stays usable.
-   Zeroed, starts at a page. A rank that can not have it makes it fail on all. */
+   Zeroed, starts at a page. A rank that can not have it makes it fail on all. 0 bytes are allowed: blocks that must not
+   be read or written. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes,
                                                                shoal_symmetric **symmetric_out);
 SHOAL_API void *shoal_symmetric_data(shoal_symmetric *symmetric);
-/* The block of another rank of the group, mapped here; NULL for a rank out of range. */
+/* The block of another rank of the group, mapped here; NULL, with an error text, for a rank out of range. */
 SHOAL_API void *shoal_symmetric_peer(shoal_symmetric *symmetric, int group_rank);
 SHOAL_API size_t shoal_symmetric_bytes(const shoal_symmetric *symmetric);
 /* Local. No operation on this memory may be unfinished on this rank. NULL is allowed. */

@@ -129,7 +129,14 @@ void *shoal_symmetric_data(shoal_symmetric *symmetric)
 
 void *shoal_symmetric_peer(shoal_symmetric *symmetric, int group_rank)
 {
-    if (!symmetric || group_rank < 0 || group_rank >= symmetric->n_ranks) {
+    error_clear();
+    if (!symmetric) {
+        (void)error_set(SHOAL_ERR_INVALID, "symmetric_peer: symmetric is NULL");
+        return NULL;
+    }
+    if (group_rank < 0 || group_rank >= symmetric->n_ranks) {
+        (void)error_set(SHOAL_ERR_INVALID, "symmetric_peer: rank %d is outside of the group of %d ranks",
+                        group_rank, symmetric->n_ranks);
         return NULL;
     }
     return symmetric->base + (size_t)group_rank * symmetric->stride;

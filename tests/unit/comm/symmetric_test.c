@@ -33,6 +33,7 @@ static void share_blocks(shoal_group *group, size_t bytes)
     CHECK(shoal_symmetric_peer(symmetric, rank) == own);
     CHECK(shoal_symmetric_peer(symmetric, -1) == NULL);
     CHECK(shoal_symmetric_peer(symmetric, n_ranks) == NULL);
+    CHECK_ERROR_TEXT("is outside of the group of");
     for (size_t i = 0; i < bytes; i++) {
         if (own[i] != 0) {
             CHECK_INT(own[i], 0);
