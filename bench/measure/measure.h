@@ -48,6 +48,8 @@ struct measure_dtype {
 
 /* NULL when there is none of that name. */
 const struct measure_dtype *measure_dtype_find(const char *name);
+/* NULL past the last. */
+const struct measure_dtype *measure_dtype_at(size_t index);
 
 /* Arguments (arguments.c) ------------------------------------------------------------------------------ */
 

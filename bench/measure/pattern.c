@@ -46,6 +46,11 @@ static const struct measure_dtype dtypes[] = {
     {"u16", 2, encode_int, 1u << 14},  {"u32", 4, encode_int, 1u << 24}, {"u64", 8, encode_int, 1u << 24},
 };
 
+const struct measure_dtype *measure_dtype_at(size_t index)
+{
+    return index < sizeof(dtypes) / sizeof(dtypes[0]) ? &dtypes[index] : NULL;
+}
+
 const struct measure_dtype *measure_dtype_find(const char *name)
 {
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {

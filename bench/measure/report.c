@@ -81,17 +81,19 @@ static void print_json(const struct measure_plan *plan, const struct measure_lib
                        const char *algorithm, const struct summary *summary)
 {
     const struct measure_request *request = plan->request;
+    const struct measure_op_row *op = &measure_ops[request->op];
     printf(
         "{\"op\": \"%s\", \"ranks\": %d, \"bytes\": %zu, \"dtype\": \"%s\", \"transport\": \"%s\", "
         "\"algorithm\": \"%s\", \"median_us\": %.3f, \"p99_us\": %.3f, \"max_us\": %.3f, \"wrong\": %" PRIu64
         ", ",
-        measure_ops[request->op].name, request->n_ranks, plan->bytes, request->dtype->name,
-        library->transport, algorithm, summary->median_us, summary->p99_us, summary->max_us, summary->wrong);
+        op->name, request->n_ranks, plan->bytes, request->dtype->name, library->transport, algorithm,
+        summary->median_us, summary->p99_us, summary->max_us, summary->wrong);
     printf(
         "\"min_us\": %.3f, \"algbw_gbs\": %.3f, \"busbw_gbs\": %.3f, \"buffers\": \"%s\", \"rotate\": %zu, "
-        "\"iterations\": %d, \"size\": %zu}\n",
+        "\"iterations\": %d, \"size\": %zu, \"count\": %zu, \"redop\": %s, \"root\": %s}\n",
         summary->min_us, summary->algbw_gbs, summary->busbw_gbs, library->buffers, request->rotate_bytes,
-        plan->n_iterations, plan->bytes > 0 ? plan->size_bytes : 0);
+        plan->n_iterations, plan->bytes > 0 ? plan->size_bytes : 0, plan->count,
+        op->reduces ? "\"sum\"" : "null", op->has_root ? "0" : "null");
 }
 
 static void print_text(const struct measure_plan *plan, const struct measure_library *library,

@@ -12,11 +12,17 @@
 #include "base/try.h"
 
 const struct algorithm_row algorithm_rows[ALGORITHM_COUNT] = {
-#define ALGORITHM(name_, text, min_ranks_, max_ranks_, needs, doc_) \
-    [ALGORITHM_##name_] = {.name = text, .min_ranks = min_ranks_, .max_ranks = max_ranks_, .doc = doc_},
+#define ALGORITHM(name_, text, min_ranks_, max_ranks_, needs, needs_text_, doc_) \
+    [ALGORITHM_##name_] = {.name = text,                                         \
+                           .min_ranks = min_ranks_,                              \
+                           .max_ranks = max_ranks_,                              \
+                           .needs_text = needs_text_,                            \
+                           .doc = doc_},
 #include "transport/algorithms.def"
 #undef ALGORITHM
 };
+
+_Static_assert(ALGORITHM_SLOT_BYTES == 16 * 1024, "algorithms.def says it in words");
 
 bool algorithm_can(enum algorithm_id algorithm, const struct algorithm_query *query)
 {
@@ -26,8 +32,8 @@ bool algorithm_can(enum algorithm_id algorithm, const struct algorithm_query *qu
     }
     const struct algorithm_query *q = query;
     switch (algorithm) {
-#define ALGORITHM(name, text, min_ranks, max_ranks, needs, doc) \
-    case ALGORITHM_##name:                                      \
+#define ALGORITHM(name, text, min_ranks, max_ranks, needs, needs_text, doc) \
+    case ALGORITHM_##name:                                                  \
         return (needs);
 #include "transport/algorithms.def"
 #undef ALGORITHM
@@ -151,16 +157,21 @@ static enum algorithm_id pick_preferred(const struct algorithm_query *q, const c
     return ALGORITHM_COUNT;
 }
 
-enum algorithm_id algorithm_pick(const struct algorithm_query *query, const char **why_out)
+enum algorithm_id algorithm_asked(enum collective_kind kind)
 {
     (void)pthread_once(&is_environment_read, read_environment);
-    const char *why;
     /* Relaxed: see set_override. */
-    int override = atomic_load_explicit(&overrides[query->kind], memory_order_relaxed);
-    enum algorithm_id algorithm = (enum algorithm_id)(override - 1);
-    if (override > 0 && algorithm_can(algorithm, query)) {
+    int override = atomic_load_explicit(&overrides[kind], memory_order_relaxed);
+    return override > 0 ? (enum algorithm_id)(override - 1) : ALGORITHM_COUNT;
+}
+
+enum algorithm_id algorithm_pick(const struct algorithm_query *query, const char **why_out)
+{
+    const char *why;
+    enum algorithm_id algorithm = algorithm_asked(query->kind);
+    if (algorithm < ALGORITHM_COUNT && algorithm_can(algorithm, query)) {
         why = "SHOAL_ALGO asks for it";
-    } else if (override > 0 && algorithm == ALGORITHM_DIRECT && algorithm_can(ALGORITHM_STAGED, query)) {
+    } else if (algorithm == ALGORITHM_DIRECT && algorithm_can(ALGORITHM_STAGED, query)) {
         /* Other ranks may have symmetric buffers; with those only staged can be settled. */
         algorithm = ALGORITHM_STAGED;
         why = "SHOAL_ALGO asks for direct, but the buffers are not symmetric";

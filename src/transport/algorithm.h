@@ -13,7 +13,7 @@
 #include "transport/collective.h"
 
 enum algorithm_id {
-#define ALGORITHM(name, text, min_ranks, max_ranks, needs, doc) ALGORITHM_##name,
+#define ALGORITHM(name, text, min_ranks, max_ranks, needs, needs_text, doc) ALGORITHM_##name,
 #include "transport/algorithms.def"
 #undef ALGORITHM
     ALGORITHM_COUNT
@@ -33,7 +33,8 @@ struct algorithm_query {
 struct algorithm_row {
     const char *name;
     int min_ranks;
-    int max_ranks; /* 0: any */
+    int max_ranks;          /* 0: any */
+    const char *needs_text; /* what else it needs; "" for nothing */
     const char *doc;
 };
 extern const struct algorithm_row algorithm_rows[ALGORITHM_COUNT];
@@ -49,6 +50,9 @@ enum algorithm_id algorithm_pick(const struct algorithm_query *query, const char
  */
 void algorithm_override(enum collective_kind kind, enum algorithm_id algorithm);
 void algorithm_override_all(enum algorithm_id algorithm);
+
+/* What SHOAL_ALGO, or a test, asks for; ALGORITHM_COUNT: nothing. */
+enum algorithm_id algorithm_asked(enum collective_kind kind);
 
 /* "all_reduce=staged,barrier=oneshot" or "staged". SHOAL_ERR_INVALID names what is unknown; nothing is changed. */
 shoal_status algorithm_override_parse(const char *text);

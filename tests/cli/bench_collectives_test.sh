@@ -54,14 +54,22 @@ ASAN_OPTIONS=$asan_options measures 1 all_reduce --sizes 4K --threads --ranks 3
 measures 1 all_reduce --sizes 1000 --dtype bf16 --ranks 3
 measures 1 all_reduce --sizes 64K --algorithm staged --ranks 2
 grep -q '"algorithm": "staged"' "$scratch/out" || complain "--algorithm does not choose"
+grep -q measured "$scratch/err" && complain "a complaint about what was asked for"
+# What can not carry the call does not, and the tool says so.
+measures 1 all_reduce --sizes 64K --algorithm oneshot --ranks 2
+grep -q '"algorithm": "staged"' "$scratch/out" || complain "not staged"
+grep -qF "all_reduce of 65536 bytes: measured staged, since oneshot can not carry it" "$scratch/err" ||
+    complain "does not say that oneshot was not taken"
 measures 1 all_reduce --sizes 1K --ranks 1
 
 # For people: comments, then the columns that docs/performance.md explains.
 bench all_reduce --sizes 1K --iterations 3 || complain "failed"
 header=$(grep '^#op ' "$scratch/out") || complain "no header"
+bench all_reduce --sizes 1K --iterations 3 --json || complain "failed"
 for column in $header; do
     grep -qF "\`${column#\#}\`" "$SHOAL_TEST_SOURCE_DIR/docs/performance.md" ||
         complain "docs/performance.md does not explain ${column#\#}"
+    grep -qE "\"${column#\#}(_gbs)?\": " "$scratch/out" || complain "JSON has no ${column#\#}"
 done
 
 for arguments in "--ranks" "--ranks 0" "--ranks x" "--sizes 0" "--sizes 4K:1K" "--sizes 1K:4K:1" "--sizes 1:2:3:4" \
@@ -72,6 +80,12 @@ for arguments in "--ranks" "--ranks 0" "--ranks x" "--sizes 0" "--sizes 4K:1K" "
     [[ $status -eq 2 ]] || complain "$arguments: exit status $status, expected 2"
     [[ -s $scratch/err ]] || complain "$arguments: was refused without a word"
 done
+bench all_reduce --algorithm carrier_pigeon || true
+grep -q "there are: local oneshot" "$scratch/err" || complain "does not list the algorithms"
+bench all_reduce --dtype f31 || true
+grep -q "there are: f64 f32" "$scratch/err" || complain "does not list the dtypes"
+bench all_reduce --transport carrier_pigeon || true
+grep -q "there are: shm fake" "$scratch/err" || complain "does not list the transports"
 bench all_gather --help || complain "no help"
 grep -q -- --window "$scratch/out" || complain "the help does not tell"
 

@@ -88,6 +88,14 @@ test_output() {
     counts out 3
     counts err 3
 
+    # As mpirun calls it.
+    expect 0 -np 2 --no-label sh -c 'echo "$SHOAL_RANKS"'
+    counts out 2
+    says out 2
+    # The library of the ranks would be silent about it.
+    SHOAL_TIMEOTU=7 expect 0 -n1 true
+    grep -q SHOAL_TIMEOTU "$scratch/err" || complain "is silent about a misspelt option"
+
     # One key for all ranks of a run, another one for the next run; it replaces what was there.
     SHOAL_KEY=old SHOAL_RANK=77 expect 0 -n 2 --no-label sh -c 'echo "$SHOAL_KEY"'
     [[ $(sort -u "$scratch/out" | wc -l) -eq 1 ]] || complain "ranks of one run have different keys"
@@ -196,7 +204,7 @@ test_not_started() {
     says err "shoal run: -n needs a value"
     expect 2 -n 2 --grace soon true
     expect 2 -n 2 --lable true
-    says err "shoal: '--lable' is not an option of run"
+    says err "shoal: '--lable' is not an option of run; there are: -n --grace --no-label --help"
     expect 0 --help
     grep -q '^usage: shoal run -n N' "$scratch/out" || complain "--help does not help"
     expect 0 -n2 true

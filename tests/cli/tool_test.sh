@@ -53,6 +53,7 @@ expect 2 --verison
 says err "did you mean '--version'?"
 expect 0 -h
 expect 2 xyzzy
+says err "'xyzzy' is not a command; there are: bench help info run"
 if grep -q 'did you mean' "$scratch/err"; then
     echo "a suggestion for 'xyzzy':"
     cat "$scratch/err"
@@ -70,7 +71,11 @@ says out "version   $version"
 says out " bf16 "
 says out " meta"
 says out "SHOAL_TIMEOUT"
-says out "transport shm fake"
+says out "transport shm "
+grep -qE '^ +fake +.*moves nothing' "$scratch/out" || {
+    echo "info does not say that fake moves nothing"
+    failed=true
+}
 says out "launcher "
 SHOAL_RANK=1 SHOAL_RANKS=3 SHOAL_KEY=x expect 0 info
 says out "launcher  SHOAL: rank 1 of 3"
@@ -85,6 +90,10 @@ grep -E 'SHOAL_TIMEOUT +7\.5' "$scratch/out" || {
     echo "info does not show the value of SHOAL_TIMEOUT"
     failed=true
 }
+# The library is silent by default; the tool tells what is wrong with the environment.
+SHOAL_TIMEOTU=7 SHOAL_STREAM_BYTES=lots expect 0 info
+says err "SHOAL_TIMEOTU"
+says err "SHOAL_STREAM_BYTES"
 expect 2 info --op
 says err "did you mean '--ops'?"
 expect 2 info --ops x
@@ -94,12 +103,50 @@ says out ") -> tensor"
 expect 0 info --options-md
 says out "| \`SHOAL_LOG\` |"
 
+expect 0 info --help
+says out "OP --ranks N --bytes B"
+expect 0 info --explain --help
+expect 0 info --explain all_reduce --ranks 4 --bytes 1M
+says out "all_reduce, 4 ranks, 1048576 bytes: staged"
+says out "local    can not:      only for a world of one"
+says out "oneshot  can not:      needs what a rank gives to fit its slot"
+says out "direct   can not:      needs buffers in symmetric memory"
+says out "staged   is taken:     "
+expect 0 info --explain all_reduce --ranks 4 --bytes 1M --symmetric
+says out "1048576 bytes: direct"
+says out "staged   could:        "
+expect 0 info --explain all_reduce --ranks 1 --bytes 1K
+says out "all_reduce, 1 rank, 1024 bytes: local"
+says out "staged   can not:      needs more ranks than one"
+expect 0 info --explain barrier --ranks 2
+says out "barrier, 2 ranks, 0 bytes: oneshot"
+SHOAL_ALGO=oneshot expect 0 info --explain all_reduce --ranks 2 --bytes 1M
+says out "SHOAL_ALGO asks for oneshot, which can not carry it: needs "
+SHOAL_ALGO=staged expect 0 info --explain all_reduce --ranks 2 --bytes 1K
+says out "SHOAL_ALGO asks for it"
+SHOAL_ALGO=pigeon expect 0 info --explain all_reduce --ranks 2 --bytes 1K
+says out 'SHOAL_ALGO=pigeon is ignored: there is no algorithm "pigeon"'
+expect 2 info --explain
+expect 2 info --explain sum --ranks 2 --bytes 1K
+says err "'sum' is not a collective; there are: barrier broadcast all_reduce"
+expect 2 info --explain all_reduce --ranks 0 --bytes 1K
+says err "--ranks: '0' is not a number from 1 to "
+expect 2 info --explain all_reduce --bytes
+says err "--bytes: '' is not a size"
+expect 2 info --explain all_reduce --ranks 2
+says err "--bytes is missing"
+expect 2 info --explain all_reduce --bytes 1K
+says err "--ranks is missing"
+expect 2 info --explain all_reduce --ranks 2 --what
+
 expect 2 bench
 says err "usage: shoal bench"
 expect 0 bench --help
 says out "  kernels "
 expect 2 bench kernles
 says err "did you mean 'kernels'?"
+expect 2 bench pigeons
+says err "there are: all_reduce all_gather"
 
 # A tool whose output went nowhere has not done its work.
 if [[ -e /dev/full ]] && "$SHOAL_TEST_TOOL" info >/dev/full 2>/dev/null; then

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* One rank of `shoal bench all_reduce` and the like: its world, its buffers, and the call that is timed. */
 #include "bench_calls.h"
+#include "tool.h"
 
 #include "base/mem.h"
 #include "shoal/status.h"
 #include "shoal/group.h"
 #include "shoal/window.h"
 #include "shoal/world.h"
+#include "transport/algorithm.h"
 
 #include <string.h>
 
@@ -162,6 +164,23 @@ static int append(void *context, const char *chars, size_t n_chars)
     return 0;
 }
 
+/* --algorithm and SHOAL_ALGO are wishes: what can not carry a call is not taken, and another is measured. */
+static void compare_with_asked(const struct rank *rank, const struct measure_plan *plan)
+{
+    const char *op = rank->window ? "window_gather" : measure_ops[plan->request->op].name;
+    enum collective_kind kind;
+    if (!tool_find_collective(op, &kind) || algorithm_asked(kind) == ALGORITHM_COUNT) {
+        return;
+    }
+    const char *asked = algorithm_rows[algorithm_asked(kind)].name;
+    if (strcmp(asked, rank->algorithm) != 0) {
+        fprintf(stderr,
+                "shoal bench: %s of %zu bytes: measured %s, since %s can not carry it"
+                " (shoal info --explain %s says why)\n",
+                op, plan->bytes, rank->algorithm, asked, op);
+    }
+}
+
 /* The algorithm of the last call, from the flight record: what was done, not what was asked for. */
 static const char *find_algorithm(void *context, const struct measure_plan *plan)
 {
@@ -179,6 +198,7 @@ static const char *find_algorithm(void *context, const struct measure_plan *plan
         }
     }
     mem_free(text.chars);
+    compare_with_asked(rank, plan);
     return rank->algorithm;
 }
 

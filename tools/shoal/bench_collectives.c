@@ -152,11 +152,38 @@ static int print_usage(FILE *out, const char *op, int exit_status)
     return exit_status;
 }
 
+static const char *algorithm_name(size_t index)
+{
+    return index < ALGORITHM_COUNT ? algorithm_rows[index].name : NULL;
+}
+
+static const char *transport_name(size_t index)
+{
+    return transport_at(index) ? transport_at(index)->name : NULL;
+}
+
+static const char *dtype_name(size_t index)
+{
+    return measure_dtype_at(index) ? measure_dtype_at(index)->name : NULL;
+}
+
+/* Options whose value is one of a list of names. */
+static const struct named_option {
+    const char *option;
+    const char *(*name_at)(size_t index); /* NULL past the last */
+} named_options[] = {
+    {"--algorithm", algorithm_name},
+    {"--dtype", dtype_name},
+    {"--transport", transport_name},
+};
+
+#define N_NAMED_OPTIONS (sizeof(named_options) / sizeof(named_options[0]))
+
 /* "staged", or "all_reduce=staged,..." whose parts the library looks at. */
 static bool is_algorithm(const char *name)
 {
-    for (size_t i = 0; i < ALGORITHM_COUNT; i++) {
-        if (strcmp(algorithm_rows[i].name, name) == 0) {
+    for (size_t i = 0; algorithm_name(i); i++) {
+        if (strcmp(algorithm_name(i), name) == 0) {
             return true;
         }
     }
@@ -190,16 +217,32 @@ static int parse_option(struct arguments *arguments, int argc, char **argv)
     return measure_parse(&bench->request, argc, argv);
 }
 
+/* What was wrong with the option at argv[0], and the names it could have had; otherwise the usage. TOOL_USAGE. */
+static int refuse(const char *op, int argc, char **argv)
+{
+    for (size_t i = 0; argc > 1 && i < N_NAMED_OPTIONS; i++) {
+        if (strcmp(named_options[i].option, argv[0]) == 0) {
+            fprintf(stderr, "shoal bench %s: %s: there is no '%s'; there are:", op, argv[0], argv[1]);
+            for (size_t k = 0; named_options[i].name_at(k); k++) {
+                fprintf(stderr, " %s", named_options[i].name_at(k));
+            }
+            fputc('\n', stderr);
+            return TOOL_USAGE;
+        }
+    }
+    bool has_value = argc > 1 && argv[1][0] != '-';
+    fprintf(stderr, "shoal bench %s: bad argument: %s%s%s\n", op, argv[0], has_value ? " " : "",
+            has_value ? argv[1] : "");
+    return print_usage(stderr, op, TOOL_USAGE);
+}
+
 /* TOOL_DONE when the benchmark shall run; otherwise everything was said. */
 static int parse(struct arguments *arguments, int argc, char **argv)
 {
     for (int i = 1; i < argc;) {
         int n_words = parse_option(arguments, argc - i, argv + i);
         if (n_words <= 0) {
-            bool has_value = n_words < 0 && i + 1 < argc && argv[i + 1][0] != '-';
-            fprintf(stderr, "shoal bench %s: bad argument: %s%s%s\n", argv[0], argv[i], has_value ? " " : "",
-                    has_value ? argv[i + 1] : "");
-            return print_usage(stderr, argv[0], TOOL_USAGE);
+            return refuse(argv[0], argc - i, argv + i);
         }
         i += n_words;
     }

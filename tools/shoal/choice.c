@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding what the user named among rows of a table, and the nearest row when nothing has that name. */
+/* Finding what the user named among rows of a table, and the nearest row, or all of them, when
+   nothing has that name. */
 #include "tool.h"
 
 #include "base/name.h"
@@ -35,6 +36,11 @@ int tool_choice_unknown(const char *kind, const char *word, const struct tool_ch
     /* A suggestion that shares little with the word is no help. */
     if (nearest != NULL && 2 * nearest_distance <= strlen(word)) {
         fprintf(stderr, "; did you mean '%s'?", nearest);
+    } else {
+        fputs("; there are:", stderr);
+        for (size_t i = 0; i < n_choices; i++) {
+            fprintf(stderr, " %s", choices[i].name);
+        }
     }
     fputc('\n', stderr);
     return TOOL_USAGE;

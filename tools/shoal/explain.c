@@ -3,14 +3,18 @@
 #include "tool.h"
 
 #include "base/option_parse.h"
+#include "base/options.h"
+#include "shoal/status.h"
 #include "transport/algorithm.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#define MAX_RANKS 1000000
+
 static const char usage[] = "usage: shoal info --explain OP --ranks N --bytes B [--symmetric]\n"
-                            "  OP     all_reduce, all_gather, ...\n"
+                            "  OP     all_reduce, all_gather, ...; a barrier needs no --bytes\n"
                             "  B      the whole buffer on one rank, for instance 64K or 4M\n";
 
 struct question {
@@ -20,7 +24,7 @@ struct question {
     bool is_symmetric;
 };
 
-static bool find_kind(const char *name, enum collective_kind *kind_out)
+bool tool_find_collective(const char *name, enum collective_kind *kind_out)
 {
     for (int i = 0; i < COLLECTIVE_COUNT; i++) {
         if (strcmp(collective_rows[i].name, name) == 0) {
@@ -31,24 +35,78 @@ static bool find_kind(const char *name, enum collective_kind *kind_out)
     return false;
 }
 
-static bool parse(int argc, char **argv, struct question *question)
+static int refuse_kind(const char *word)
 {
-    bool has_ranks = false;
-    bool has_bytes = false;
-    for (int i = 2; i < argc; i++) {
-        bool has_value = i + 1 < argc;
-        if (strcmp(argv[i], "--symmetric") == 0) {
-            question->is_symmetric = true;
-        } else if (strcmp(argv[i], "--ranks") == 0 && has_value) {
-            has_ranks = option_parse_int(argv[++i], &question->n_ranks) && question->n_ranks >= 1 &&
-                        question->n_ranks <= 1000000;
-        } else if (strcmp(argv[i], "--bytes") == 0 && has_value) {
-            has_bytes = option_parse_bytes(argv[++i], &question->bytes) && question->bytes >= 0;
-        } else {
+    fprintf(stderr, "shoal info --explain: '%s' is not a collective; there are:", word);
+    for (int i = 0; i < COLLECTIVE_COUNT; i++) {
+        fprintf(stderr, " %s", collective_rows[i].name);
+    }
+    fputc('\n', stderr);
+    return TOOL_USAGE;
+}
+
+static bool parse_ranks(struct question *question, const char *value)
+{
+    return option_parse_int(value, &question->n_ranks) && question->n_ranks >= 1 &&
+           question->n_ranks <= MAX_RANKS;
+}
+
+static bool parse_bytes(struct question *question, const char *value)
+{
+    return option_parse_bytes(value, &question->bytes) && question->bytes >= 0;
+}
+
+static const struct {
+    const char *name;
+    bool (*parse)(struct question *question, const char *value);
+    const char *wanted;
+} options[] = {
+    {"--ranks", parse_ranks, "a number from 1 to 1000000"},
+    {"--bytes", parse_bytes, "a size, for instance 64K"},
+};
+
+#define N_OPTIONS (sizeof options / sizeof options[0])
+
+/* Reads the option at argv[0]; how many words it took, 0 after an error, which was told. */
+static int parse_option(struct question *question, int argc, char **argv)
+{
+    if (strcmp(argv[0], "--symmetric") == 0) {
+        question->is_symmetric = true;
+        return 1;
+    }
+    for (size_t k = 0; k < N_OPTIONS; k++) {
+        if (strcmp(argv[0], options[k].name) != 0) {
+            continue;
+        }
+        if (argc < 2 || !options[k].parse(question, argv[1])) {
+            fprintf(stderr, "shoal info --explain: %s: '%s' is not %s\n", argv[0], argc < 2 ? "" : argv[1],
+                    options[k].wanted);
+            return 0;
+        }
+        return 2;
+    }
+    fprintf(stderr, "shoal info --explain: '%s' is not understood\n%s", argv[0], usage);
+    return 0;
+}
+
+static bool parse(struct question *question, int argc, char **argv)
+{
+    /* None is given by default, except the bytes of a barrier. */
+    question->n_ranks = 0;
+    question->bytes = question->kind == COLLECTIVE_BARRIER ? 0 : -1;
+    for (int i = 2; i < argc;) {
+        int n_words = parse_option(question, argc - i, argv + i);
+        if (n_words == 0) {
             return false;
         }
+        i += n_words;
     }
-    return has_ranks && has_bytes;
+    if (question->n_ranks == 0 || question->bytes < 0) {
+        fprintf(stderr, "shoal info --explain: %s is missing\n%s",
+                question->n_ranks == 0 ? "--ranks" : "--bytes", usage);
+        return false;
+    }
+    return true;
 }
 
 /* What a rank puts into a slot: its share of a gather, otherwise the whole buffer. */
@@ -59,6 +117,42 @@ static size_t slot_bytes(const struct question *question)
     return is_gather ? bytes / (size_t)question->n_ranks : bytes;
 }
 
+/* Why an algorithm can not carry the call: the ranks, or what else its row needs. */
+static const char *reason_against(enum algorithm_id id, const struct algorithm_query *query)
+{
+    const struct algorithm_row *row = &algorithm_rows[id];
+    bool is_too_many = row->max_ranks > 0 && query->n_ranks > row->max_ranks;
+    return is_too_many                       ? "only for a world of one"
+           : query->n_ranks < row->min_ranks ? "needs more ranks than one"
+                                             : row->needs_text;
+}
+
+static void print_rows(const struct algorithm_query *query, enum algorithm_id picked)
+{
+    for (int i = 0; i < ALGORITHM_COUNT; i++) {
+        enum algorithm_id id = (enum algorithm_id)i;
+        bool can = algorithm_can(id, query);
+        printf("  %-8s %-13s %s\n", algorithm_rows[i].name,
+               id == picked ? "is taken:"
+               : can        ? "could:"
+                            : "can not:",
+               can ? algorithm_rows[i].doc : reason_against(id, query));
+    }
+}
+
+/* The library tells this to its log; here it is what was asked about. */
+static void print_asked(const struct algorithm_query *query, enum algorithm_id picked)
+{
+    const char *text = option_text(OPTION_ALGO);
+    enum algorithm_id asked = algorithm_asked(query->kind);
+    if (*text != '\0' && algorithm_override_parse(text) != SHOAL_OK) {
+        printf("  SHOAL_ALGO=%s is ignored: %s\n", text, shoal_error_text());
+    } else if (asked != ALGORITHM_COUNT && asked != picked) {
+        printf("  SHOAL_ALGO asks for %s, which can not carry it: %s\n", algorithm_rows[asked].name,
+               reason_against(asked, query));
+    }
+}
+
 int info_explain(int argc, char **argv)
 {
     struct question question = {0};
@@ -66,16 +160,10 @@ int info_explain(int argc, char **argv)
         fputs(usage, argc < 2 ? stderr : stdout);
         return argc < 2 ? TOOL_USAGE : TOOL_DONE;
     }
-    if (!find_kind(argv[1], &question.kind)) {
-        fprintf(stderr, "shoal: '%s' is no collective; there are:", argv[1]);
-        for (int i = 0; i < COLLECTIVE_COUNT; i++) {
-            fprintf(stderr, " %s", collective_rows[i].name);
-        }
-        fputc('\n', stderr);
-        return TOOL_USAGE;
+    if (!tool_find_collective(argv[1], &question.kind)) {
+        return refuse_kind(argv[1]);
     }
-    if (!parse(argc, argv, &question)) {
-        fputs(usage, stderr);
+    if (!parse(&question, argc, argv)) {
         return TOOL_USAGE;
     }
     struct algorithm_query query = {
@@ -87,13 +175,10 @@ int info_explain(int argc, char **argv)
     };
     const char *why;
     enum algorithm_id picked = algorithm_pick(&query, &why);
-    printf("%s, %" PRId64 " ranks, %" PRId64 " bytes: %s\n  %s\n", argv[1], question.n_ranks, question.bytes,
+    printf("%s, %" PRId64 " rank%s, %" PRId64 " bytes: %s\n  %s\n", argv[1], question.n_ranks,
+           question.n_ranks == 1 ? "" : "s", question.bytes,
            picked < ALGORITHM_COUNT ? algorithm_rows[picked].name : "none", why);
-    for (int i = 0; i < ALGORITHM_COUNT; i++) {
-        const char *verdict = !algorithm_can((enum algorithm_id)i, &query) ? "can not carry it"
-                              : i == (int)picked                           ? "taken"
-                                                                           : "could carry it";
-        printf("  %-8s %-16s %s\n", algorithm_rows[i].name, verdict, algorithm_rows[i].doc);
-    }
+    print_asked(&query, picked);
+    print_rows(&query, picked);
     return TOOL_DONE;
 }

@@ -32,6 +32,13 @@ static void print_launcher(void)
     printf("launcher  %s\n", text);
 }
 
+static void print_transports(void)
+{
+    for (size_t i = 0; transport_at(i); i++) {
+        printf("%-9s %-5s %s\n", i == 0 ? "transport" : "", transport_at(i)->name, transport_at(i)->doc);
+    }
+}
+
 static int print_summary(int argc, char **argv)
 {
     printf("version   %s\n", shoal_version());
@@ -48,11 +55,8 @@ static int print_summary(int argc, char **argv)
     for (int dtype = 1; dtype < DTYPE_COUNT; dtype++) {
         printf(" %s", shoal_dtype_name((shoal_dtype)dtype));
     }
-    printf("\ntransport");
-    for (size_t i = 0; transport_at(i); i++) {
-        printf(" %s", transport_at(i)->name);
-    }
     printf("\n");
+    print_transports();
     print_launcher();
     printf("options\n");
     print_options();
@@ -121,7 +125,9 @@ static int print_options_page(int argc, char **argv)
 static int print_usage(int argc, char **argv);
 
 static const struct tool_choice pages[] = {
-    {.name = "--explain", .run = info_explain, .summary = "which algorithm a collective takes, and why"},
+    {.name = "--explain",
+     .run = info_explain,
+     .summary = "OP --ranks N --bytes B [--symmetric]: which algorithm is taken, and why"},
     {.name = "--ops", .run = print_ops, .summary = "the operations, with signature"},
     {.name = "--ops-md", .run = print_ops_page, .summary = "the same as a page of the manual"},
     {.name = "--options-md", .run = print_options_page, .summary = "the options as a page of the manual"},
@@ -141,6 +147,7 @@ static int print_usage(int argc, char **argv)
 
 int command_info(int argc, char **argv)
 {
+    tool_report_options();
     if (argc < 2) {
         return print_summary(argc, argv);
     }

@@ -16,7 +16,7 @@ static int print_usage(FILE *out, int exit_status)
     fprintf(
         out,
         "usage: shoal run -n N [--grace SECONDS] [--no-label] [--] PROGRAM [ARGUMENT...]\n"
-        "  -n N             ranks, 1 to %d\n"
+        "  -n N             ranks, 1 to %d (-np N is the same)\n"
         "  --grace SECONDS  between telling a rank to end and killing it; default %g\n"
         "  --no-label       lines as the ranks wrote them, without [RANK]\n"
         "Starts N ranks of a program on this machine. Each finds SHOAL_RANK, SHOAL_RANKS and SHOAL_KEY in\n"
@@ -52,6 +52,7 @@ static const struct run_option {
     bool (*parse)(struct run_plan *plan, const char *value);
 } run_options[] = {
     {"-n", parse_ranks},
+    {"-np", parse_ranks}, /* what mpirun calls it */
     {"--grace", parse_grace},
 };
 
@@ -68,10 +69,6 @@ static int parse_option(struct run_plan *plan, int argc, char **argv, int i)
         plan->has_labels = false;
         return 1;
     }
-    /* -n4 */
-    if (strncmp(argv[i], "-n", 2) == 0 && argv[i][2] != '\0') {
-        return parse_ranks(plan, argv[i] + 2) ? 1 : 0;
-    }
     for (size_t k = 0; k < N_RUN_OPTIONS; k++) {
         if (strcmp(argv[i], run_options[k].name) != 0) {
             continue;
@@ -81,6 +78,10 @@ static int parse_option(struct run_plan *plan, int argc, char **argv, int i)
             return 0;
         }
         return run_options[k].parse(plan, argv[i + 1]) ? 2 : 0;
+    }
+    /* -n4 */
+    if (strncmp(argv[i], "-n", 2) == 0) {
+        return parse_ranks(plan, argv[i] + 2) ? 1 : 0;
     }
     (void)tool_choice_unknown("option of run", argv[i], option_names,
                               sizeof option_names / sizeof option_names[0]);
@@ -112,5 +113,6 @@ int command_run(int argc, char **argv)
         return print_usage(stderr, TOOL_USAGE);
     }
     plan.program = argv + i;
+    tool_report_options();
     return run_job(&plan);
 }

@@ -3,6 +3,9 @@
 #ifndef TOOL_H
 #define TOOL_H
 
+#include "transport/collective.h"
+
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -34,6 +37,13 @@ void tool_print_help(FILE *out);
 /* `shoal info --explain`. */
 int info_explain(int argc, char **argv);
 
+/* A row of collectives.def by its name; false when there is none. */
+bool tool_find_collective(const char *name, enum collective_kind *kind_out);
+
+/* The library is silent unless SHOAL_LOG says otherwise. This tells, on standard error, what is wrong with the
+   SHOAL_* variables of the environment. */
+void tool_report_options(void);
+
 /* A thing the user can name on the command line. */
 struct tool_choice {
     const char *name;
@@ -45,7 +55,8 @@ struct tool_choice {
 const struct tool_choice *tool_choice_find(const struct tool_choice *choices, size_t n_choices,
                                            const char *name);
 
-/* Says on standard error that `word` is no `kind` ("command"), and which one is nearest. TOOL_USAGE. */
+/* Says on standard error that `word` is no `kind` ("command"), and which one is nearest, or else which there
+   are. TOOL_USAGE. */
 int tool_choice_unknown(const char *kind, const char *word, const struct tool_choice *choices,
                         size_t n_choices);
 
