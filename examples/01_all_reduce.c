@@ -3,7 +3,7 @@
  * Ranks add their numbers up. The same program runs alone and under every launcher:
  *
  *     01_all_reduce                            shoal run -n 4 01_all_reduce
- *     mpirun -n 4 01_all_reduce                torchrun --no-python --nproc-per-node 4 01_all_reduce
+ *     mpirun -n 4 01_all_reduce                torchrun --no_python --nproc_per_node 4 01_all_reduce
  */
 #include <stdio.h>
 

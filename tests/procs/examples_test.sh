@@ -1,0 +1,64 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# The examples with several ranks print what they must. (Alone they are tests of their own; launch_test.sh runs
+# 01_all_reduce under every launcher.)
+set -euo pipefail
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=false
+limit_s=$((60 * ${SHOAL_TEST_TIME_SCALE:-1}))
+# Looking for leaks takes seconds per run on some machines.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
+
+# prints EXAMPLE N_RANKS: the lines of all ranks, in order of ranks, are those of the standard input.
+prints() {
+    cat >"$scratch/wanted"
+    if ! timeout "$limit_s" "$SHOAL_TEST_TOOL" run --no-label -n "$2" "$SHOAL_TEST_BUILD_DIR/examples/$1" \
+        >"$scratch/out"; then
+        echo "$1 with $2 ranks: failed"
+        failed=true
+    fi
+    if ! sort "$scratch/out" | diff "$scratch/wanted" -; then
+        echo "$1 with $2 ranks: printed something else"
+        failed=true
+    fi
+}
+
+prints 03_groups 4 <<'EOF'
+rank 0 at (0, 0): its row sums to 1, its column to 2
+rank 1 at (0, 1): its row sums to 1, its column to 4
+rank 2 at (1, 0): its row sums to 5, its column to 2
+rank 3 at (1, 1): its row sums to 5, its column to 4
+EOF
+prints 03_groups 3 <<'EOF'
+rank 0 at (0, 0): its row sums to 3, its column to 0
+rank 1 at (0, 1): its row sums to 3, its column to 1
+rank 2 at (0, 2): its row sums to 3, its column to 2
+EOF
+prints 04_overlap 3 <<'EOF'
+rank 0: averages 1 2 3
+rank 1: averages 1 2 3
+rank 2: averages 1 2 3
+EOF
+prints 05_ring 4 <<'EOF'
+rank 0 of 4 heard: 3 2 1
+rank 1 of 4 heard: 0 3 2
+rank 2 of 4 heard: 1 0 3
+rank 3 of 4 heard: 2 1 0
+EOF
+prints 06_window 2 <<'EOF'
+rank 0, step 0: 100000 weights are right
+rank 0, step 1: 100000 weights are right
+rank 0: the sum of ranks is 1
+rank 1, step 0: 100000 weights are right
+rank 1, step 1: 100000 weights are right
+rank 1: the sum of ranks is 1
+EOF
+prints 07_threads 1 <<'EOF'
+rank 0: 3 ranks multiply to 6
+rank 1: 3 ranks multiply to 6
+rank 2: 3 ranks multiply to 6
+EOF
+
+! $failed
