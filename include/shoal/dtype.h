@@ -17,7 +17,10 @@
 
 SHOAL_BEGIN_DECLS
 
-/* Rows of src/tensor/dtypes.def. Zero is no dtype. */
+/*
+ * Zero is no dtype. f16 and bf16 are sixteen bits that C has no arithmetic for: tensors convert (shoal_to_dtype), and so
+ * does a gather into a window; for other raw memory there is no call that does. A bf16 is the upper half of an f32.
+ */
 typedef enum shoal_dtype {
     SHOAL_F64 = 1,
     SHOAL_F32 = 2,
@@ -46,10 +49,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_dtype_find(const char *name, shoal
 /* True for f64 f32 f16 bf16. */
 SHOAL_API bool shoal_dtype_is_floating(shoal_dtype dtype);
 
-/* How values of several ranks are combined. Rows of src/tensor/reduces.def; the numbers go over the wire. */
+/* How values of several ranks are combined; the numbers go over the wire. */
 typedef enum shoal_reduce {
     SHOAL_SUM = 0,
-    SHOAL_AVG = 1,
+    SHOAL_AVG = 1, /* of integers: the quotient, cut towards zero */
     SHOAL_PRODUCT = 2,
     SHOAL_MIN = 3,
     SHOAL_MAX = 4,

@@ -40,7 +40,11 @@ SHOAL_BEGIN_DECLS
 
 /*
  * The group of these world ranks, in this order. `tag` may be NULL, which is "". Only members can have it: on
- * another rank it is SHOAL_ERR_INVALID. Errors: no ranks, a rank twice, a rank outside the world.
+ * another rank it is SHOAL_ERR_INVALID. Errors: no ranks, a rank twice, a rank outside the world. The order counts:
+ * {0, 1} and {1, 0} are two groups.
+ *
+ * There is no call that splits a group by colours, as MPI_Comm_split does: each rank knows the ranks of its own part
+ * and makes that group, the others do not call. Blocks are below; rows and columns come from a mesh (shoal/mesh.h).
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_create(shoal_world *world, const int *ranks, int n_ranks,
                                                            const char *tag, shoal_group **group_out);
@@ -242,7 +246,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_broadcast_list_start(shoal_g
  * in order; streams do not wait for each other. A receive that names another count or dtype than the send fails
  * with SHOAL_ERR_MISMATCH, and so does everything on that stream from then on, on both sides; other streams and the
  * collectives go on. A rank may send to itself with _start; a blocking call that would wait
- * for its own thread is SHOAL_ERR_STATE. A send may return before anybody receives: what is small is kept.
+ * for its own thread is SHOAL_ERR_STATE. A send may return before anybody receives: what is small is kept. A receive
+ * names its source: there is none from whoever comes first.
  *
  * `peer` is a rank of the group. Tags are 0 or more; a rank can use about a thousand of them to send to another.
  * A failure that is known when _start returns is returned by it, and there is no work.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The built-in operations as typed functions, one per row of src/op/ops.def.
+ * The built-in operations as typed functions.
  *
  * Dimensions may be negative (-1 is the last). Shapes broadcast as in NumPy. Two tensors in one call have
  * the same dtype: casts are explicit (shoal_to_dtype). Integer division truncates; by zero it gives zero.

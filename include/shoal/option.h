@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The options of the library: environment variables SHOAL_*, read once, at first use. Rows of
- * src/base/options.def. `shoal info` prints them all.
+ * The options of the library: environment variables SHOAL_*, read once, at first use.
+ * `shoal info` prints them all.
  *
  * Ownership: all strings belong to the library.
  * Threads: any.

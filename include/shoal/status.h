@@ -19,7 +19,6 @@
 
 SHOAL_BEGIN_DECLS
 
-/* Rows of src/base/status.def; a value without a row, or a row without a value, does not compile. */
 typedef enum shoal_status {
     SHOAL_OK = 0,
     SHOAL_ERR_INVALID = -1,   /* an argument is wrong; nothing was changed, unless the call says otherwise */

@@ -30,7 +30,6 @@ SHOAL_BEGIN_DECLS
 /* More dimensions than this are an error. */
 #define SHOAL_MAX_DIMS 8
 
-/* Rows of src/tensor/devices.def. */
 typedef enum shoal_device {
     SHOAL_CPU = 0,
     SHOAL_META = 1 /* shapes without data: for planning and tracing */

@@ -43,7 +43,8 @@ typedef struct shoal_world_options {
     /* Optional, with n_ranks and rank: replaces meeting on a socket of this machine. */
     shoal_exchange exchange;
     void *exchange_context;
-    const char *transport;    /* NULL: "shm". Rows of src/transport/transports.def */
+    /* NULL: "shm", shared memory of one machine. "fake": no peers and nothing moved, to measure or test one rank. */
+    const char *transport;
     double startup_timeout_s; /* 0: 60 */
     double timeout_s;         /* of an operation; 0: SHOAL_TIMEOUT, which is 600 by default */
     double close_timeout_s;   /* 0: 30 */

@@ -33,5 +33,11 @@ for path in "$include"/shoal/*.h; do
     done
 done
 
+# Who installed the library does not have its sources.
+if grep -n '\bsrc/' "$include"/shoal/*.h; then
+    echo "a public header points to a source file"
+    failed=$((failed + 1))
+fi
+
 echo "$compiled compiled, $failed failed"
 [[ $compiled -gt 0 && $failed -eq 0 ]]
