@@ -347,9 +347,21 @@ static shoal_status run_oneshot(struct shm_channel *channel, struct collective *
     return finish_oneshot(channel, collective, collective->deadline_ns);
 }
 
+/* The counts of an all_to_all_v lie in the slot (shm_write_slot). */
+static shoal_status check_counts_fit(const struct shm_channel *channel, const struct collective *collective)
+{
+    int most = (int)(ALGORITHM_SLOT_BYTES / sizeof(uint64_t));
+    if (collective->kind == COLLECTIVE_ALL_TO_ALL && collective->send_counts && channel->n_ranks > most) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "all_to_all_v over %d ranks: at most %d", channel->n_ranks,
+                         most);
+    }
+    return SHOAL_OK;
+}
+
 /* Meets first, so that what everybody calls is compared before data moves. */
 static shoal_status run_large(struct shm_channel *channel, struct collective *collective)
 {
+    TRY(check_counts_fit(channel, collective));
     TRY(shm_wait_slot(channel, collective));
     FAIL_POINT("shm meet");
     shm_write_slot(channel, collective);
