@@ -16,7 +16,7 @@ SHOAL_TEST_DRILL=$rows build/dev/tests/fault/drill_test >"$log" 2>&1 || status=1
 SHOAL_TEST_DRILL=$kills SHOAL_TEST_KILLS=whole build/dev/tests/fault/kill_test >>"$log" 2>&1 || status=1
 
 # Numbers of processes change from run to run.
-clean() { sed -E 's/process [0-9]+/process P/g' "$1"; }
+clean() { sed -E 's/process [0-9]+/process P/g; s/processes [0-9]+ and [0-9]+/processes P and Q/g' "$1"; }
 
 {
     cat <<'TEXT'
@@ -35,8 +35,9 @@ TEXT
 ## Killed and stopped everywhere
 
 One of three ranks (each in turn), with a small and a large count, is killed (`kill -9`) or stopped at every fail point
-that it passes in the operation. The others must return an error that names it within 1 s of its death (of the deadline,
-when it was stopped), and hold nothing after they have closed. The last but one column is the slowest survivor of all.
+that it passes in the operation. The others must return an error within 1 s of its death (of the deadline of 300 ms, when
+it was stopped) and hold nothing after they have closed. The error names a rank that died; of one that is only silent, one
+survivor at least says so, others may name who waits for it in turn. "Slowest" is the last survivor of all rounds.
 
 | operation | | times | slowest | |
 |---|---|---|---|---|
