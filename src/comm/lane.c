@@ -66,6 +66,13 @@ static struct channel *find_channel(struct lane *lane)
     return atomic_load_explicit(&lane->channel, memory_order_acquire);
 }
 
+/* A call finds its group failed already, perhaps by another rank: this rank's record is wanted too. */
+static __attribute__((noinline, cold)) shoal_status fail_call(struct lane *lane, shoal_status status)
+{
+    recorder_report_failure(lane->group);
+    return status;
+}
+
 /* Connects if need be; SHOAL_OK only while the group can be used. */
 static shoal_status open_channel(struct lane *lane)
 {
@@ -75,7 +82,8 @@ static shoal_status open_channel(struct lane *lane)
         (void)pthread_mutex_unlock(&lane->connect_mutex);
         TRY(status);
     }
-    return lane_failure(lane);
+    shoal_status failure = lane_failure(lane);
+    return failure == SHOAL_OK ? SHOAL_OK : fail_call(lane, failure);
 }
 
 /* Issuing ---------------------------------------------------------------------------------------------- */
@@ -182,7 +190,10 @@ shoal_status lane_run(struct lane *lane, struct collective *collective)
     if (!channel || (gate & (GATE_ALONE | GATE_LINE))) {
         return run_in_line(lane, collective);
     }
-    TRY(channel->transport->failure(channel));
+    shoal_status failure = channel->transport->failure(channel);
+    if (failure != SHOAL_OK) {
+        return fail_call(lane, failure);
+    }
     /* Acquire: pairs with the release of whoever used the channel before. */
     if (!atomic_compare_exchange_strong_explicit(&lane->gate, &gate, (gate + GATE_ONE) | GATE_ALONE,
                                                  memory_order_acquire, memory_order_relaxed)) {

@@ -121,12 +121,12 @@ void line_append(struct lane *lane, struct entry *entry)
 static void end_entry(struct lane *lane, struct entry *entry, shoal_status status)
 {
     recorder_end(entry->record, entry->collective, status, clock_ticks());
-    if (status != SHOAL_OK) {
-        recorder_report_failure(lane->group);
-    }
     /* Before anybody can know of the end, so that who has waited for all finds none. Release: pairs with the
        acquire in lane_n_unfinished. */
     atomic_fetch_sub_explicit(&lane->n_unfinished, 1, memory_order_release);
+    if (status != SHOAL_OK) {
+        recorder_report_failure(lane->group);
+    }
     if (entry->work) {
         completion_finish(&entry->work->base.completion, status);
         return;

@@ -314,6 +314,7 @@ static void end_everything(struct p2p *p2p, shoal_status status, struct p2p_batc
 {
     char text[ERROR_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    p2p->has_failed = p2p->has_failed || p2p->busy;
     while (p2p->busy) {
         end_all_of(p2p, p2p->busy, status, text, ended);
     }
@@ -509,7 +510,6 @@ static shoal_status check_postable(struct p2p *p2p, const struct p2p_batch *batc
     if (p2p->is_closing) {
         return error_set(SHOAL_ERR_STATE, "the world is being closed");
     }
-    TRY(find_failure(p2p));
     if (batch->work) {
         return ensure_thread(p2p);
     }
@@ -540,8 +540,13 @@ shoal_status p2p_post(struct p2p_batch *batch, bool *has_ended_out)
     struct p2p *p2p = batch->p2p;
     struct p2p_batch *ended = NULL;
     FAIL_POINT("p2p post");
+    shoal_status status = find_failure(p2p);
+    if (status != SHOAL_OK) {
+        recorder_report_failure(p2p->group);
+        return status;
+    }
     lock(p2p);
-    shoal_status status = check_postable(p2p, batch);
+    status = check_postable(p2p, batch);
     if (status != SHOAL_OK) {
         unlock(p2p);
         return status;

@@ -102,7 +102,7 @@ struct p2p {
     size_t n_started;    /* unfinished batches of works */
     bool has_more;       /* the last round left something that could have been moved */
     bool has_ended;      /* a batch has ended that a sleeping driver may wait for */
-    bool has_failed;     /* a stream broke here, and the flight record was not written since */
+    bool has_failed;     /* operations failed here, and the flight record was not written since */
     bool must_tell_lane; /* the group has failed here, and its lane does not know yet */
     bool is_closing;
     bool has_thread;

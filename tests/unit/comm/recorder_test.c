@@ -228,6 +228,7 @@ static void dump_to_file(void *context)
     CHECK(is_json(text));
     CHECK_HAS(text, "\"state\": \"failed\", \"status\": \"SHOAL_ERR_CANCELLED\"");
     CHECK_HAS(text, "aborted by rank 2: for the record");
+    CHECK_HAS(text, "\"unfinished\": 0");
     CHECK(unlink(path) == 0);
     /* Once in a world. */
     CHECK_STATUS(shoal_group_barrier(shoal_world_group(world)), SHOAL_ERR_CANCELLED);
@@ -239,6 +240,42 @@ static void dump_to_file(void *context)
 TEST(a_failure_writes_the_file_that_was_asked_for)
 {
     test_in_child(dump_to_file, NULL);
+}
+
+/* Nothing of this rank was in flight when its group failed: the call that finds out writes. */
+static void dump_of_latecomer(void *context)
+{
+    char prefix[] = "/tmp/shoal-recorder-XXXXXX";
+    REQUIRE(mkdtemp(prefix));
+    char setting[64];
+    char path[64];
+    (void)snprintf(setting, sizeof setting, "%s/record-", prefix);
+    (void)snprintf(path, sizeof path, "%s/record-1.json", prefix);
+    REQUIRE(setenv("SHOAL_DUMP", setting, 1) == 0);
+    bool is_start = *(const bool *)context;
+    shoal_world *world = open_fake(1, 2);
+    REQUIRE(world);
+    shoal_group *group = shoal_world_group(world);
+    shoal_work *work = NULL;
+    CHECK_OK(shoal_group_barrier(group));
+    CHECK_OK(shoal_group_abort(group, "too late"));
+    CHECK_STATUS(is_start ? shoal_group_barrier_start(group, &work) : shoal_group_barrier(group),
+                 SHOAL_ERR_CANCELLED);
+    CHECK_ERROR_TEXT("too late");
+    static char text[65536];
+    read_file(path, text, sizeof text);
+    CHECK_HAS(text, "aborted by rank 1: too late");
+    CHECK(unlink(path) == 0);
+    CHECK_OK(shoal_world_close(world));
+    CHECK(rmdir(prefix) == 0);
+}
+
+TEST(a_call_that_comes_too_late_writes_it_too)
+{
+    for (int is_start = 0; is_start < 2; is_start++) {
+        bool context = is_start;
+        test_in_child(dump_of_latecomer, &context);
+    }
 }
 
 static int n_logged;
