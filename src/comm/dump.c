@@ -367,16 +367,33 @@ static void write_file(struct shoal_world *world, const char *prefix)
     }
 }
 
+/* With the thread's error text in `text`. */
+static void tell_log(struct shoal_group *group, const char *text)
+{
+    shoal_status status = group_failure(group);
+    if (status == SHOAL_OK) {
+        LOG(SHOAL_LOG_ERROR, "rank %d group %s: %s", group->world->rank, group->name, text);
+        return;
+    }
+    /* Relaxed: only decides who tells. */
+    if (!atomic_exchange_explicit(&group->was_told, true, memory_order_relaxed)) {
+        LOG(SHOAL_LOG_ERROR, "rank %d group %s has failed: %s: %s", group->world->rank, group->name,
+            shoal_status_name(status), shoal_error_text());
+    }
+}
+
 void recorder_report_failure(struct shoal_group *group)
 {
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    tell_log(group, text);
     const char *prefix = option_text(OPTION_DUMP);
     struct groups *groups = group->world->groups;
     /* Relaxed: only decides who writes. */
     if (prefix[0] == '\0' || atomic_exchange_explicit(&groups->was_dumped, true, memory_order_relaxed)) {
+        (void)error_set(SHOAL_OK, "%s", text);
         return;
     }
-    char text[ERROR_TEXT_BYTES];
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     write_file(group->world, prefix);
     (void)error_set(SHOAL_OK, "%s", text);
 }

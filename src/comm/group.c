@@ -57,6 +57,16 @@ static char *create_key(const int *ranks, int n_ranks, const char *tag)
     return mem_copy_string(key);
 }
 
+/* [0,1] tag "x"; many ranks are cut. */
+static char *create_name(const int *ranks, int n_ranks, const char *tag)
+{
+    char list[TEXT_CHARACTERS];
+    (void)write_ranks(ranks, n_ranks, list, sizeof list);
+    char name[TEXT_CHARACTERS + TAG_CHARACTERS + 16];
+    (void)snprintf(name, sizeof name, tag[0] ? "[%s] tag \"%s\"" : "[%s]", list, tag);
+    return mem_copy_string(name);
+}
+
 /* Checking --------------------------------------------------------------------------------------------- */
 
 static int find_rank(const int *ranks, int n_ranks, int wanted)
@@ -158,6 +168,7 @@ static void free_group(struct shoal_group *group)
     p2p_free(atomic_load_explicit(&group->p2p, memory_order_acquire));
     lane_free(group->lane);
     recorder_free(group->recorder);
+    mem_free(group->name);
     mem_free(group->key);
     mem_free(group->tag);
     mem_free(group->ranks);
@@ -169,9 +180,10 @@ static shoal_status create_parts(struct shoal_group *group, const int *ranks, in
     group->ranks = mem_alloc((size_t)n_ranks * sizeof *ranks);
     group->tag = mem_copy_string(tag);
     group->key = create_key(ranks, n_ranks, tag);
+    group->name = create_name(ranks, n_ranks, tag);
     group->recorder = recorder_create();
     group->lane = lane_create(group);
-    if (!group->ranks || !group->tag || !group->key || !group->recorder || !group->lane) {
+    if (!group->ranks || !group->tag || !group->key || !group->name || !group->recorder || !group->lane) {
         return SHOAL_ERR_NO_MEMORY;
     }
     memcpy(group->ranks, ranks, (size_t)n_ranks * sizeof *ranks);

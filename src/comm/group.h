@@ -24,10 +24,12 @@ struct shoal_group {
     int *ranks;     /* world ranks */
     char *tag;
     char *key;                    /* ranks and tag as text: the same on all members */
+    char *name;                   /* for people: [0,1] tag "x" */
     struct transport_peers peers; /* rank and n_ranks of the group are here */
     struct lane *lane;
     struct recorder *recorder;
     struct p2p *_Atomic p2p; /* made at first use */
+    _Atomic bool was_told;   /* the log, that it has failed */
     _Atomic double timeout_s;
     struct shoal_group *next; /* of the world's */
 };

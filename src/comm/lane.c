@@ -53,8 +53,9 @@ static shoal_status connect_once(struct lane *lane)
     shoal_status status =
         lane->group->world->transport->connect(&lane->group->peers, group_deadline(lane->group), &channel);
     if (status != SHOAL_OK) {
-        return error_prefix(status, "connecting group %s", lane->group->key);
+        return error_prefix(status, "connecting group %s", lane->group->name);
     }
+    LOG(SHOAL_LOG_DEBUG, "rank %d connected to group %s", lane->group->world->rank, lane->group->name);
     /* Release: pairs with the acquire in find_channel. */
     atomic_store_explicit(&lane->channel, channel, memory_order_release);
     return SHOAL_OK;
@@ -374,7 +375,7 @@ void lane_free(struct lane *lane)
     }
     stop_thread(lane);
     if (!drain_poisoned(lane)) {
-        LOG(SHOAL_LOG_ERROR, "group %s: a thread does not leave it; its memory is kept", lane->group->key);
+        LOG(SHOAL_LOG_ERROR, "group %s: a thread does not leave it; its memory is kept", lane->group->name);
         return;
     }
     if (channel) {

@@ -308,7 +308,7 @@ shoal_status line_need_thread(struct lane *lane)
     int code = pthread_create(&lane->thread, NULL, run_thread, lane);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code != 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "thread of group %s: %s", lane->group->key, strerror(code));
+        return error_set(SHOAL_ERR_SYSTEM, "thread of group %s: %s", lane->group->name, strerror(code));
     }
     (void)pthread_setname_np(lane->thread, "shoal-lane");
     lane->has_thread = true;

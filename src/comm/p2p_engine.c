@@ -210,7 +210,7 @@ static const char *describe_group(const struct p2p *p2p, char *text, size_t byte
 {
     text[0] = '\0';
     if (p2p->group != p2p->group->world->group) {
-        (void)snprintf(text, bytes, " (group %s)", p2p->group->key);
+        (void)snprintf(text, bytes, " (group %s)", p2p->group->name);
     }
     return text;
 }

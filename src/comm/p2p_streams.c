@@ -11,12 +11,14 @@
 
 #include "base/error.h"
 #include "base/fail_point.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/try.h"
 #include "comm/group.h"
 #include "comm/p2p.h"
 #include "comm/p2p_engine.h"
+#include "comm/world.h"
 #include "transport/segment.h"
 
 #define FIRST_TABLE_STREAMS 2
@@ -102,6 +104,8 @@ static shoal_status connect_group(struct p2p *p2p, int64_t deadline_ns)
     TRY(peers->open_segment(peers->context, "p2p/doorbells", bytes, deadline_ns, &p2p->segment));
     p2p->shared = segment_base(p2p->segment);
     p2p->bell = &p2p->shared->bells[peers->rank];
+    LOG(SHOAL_LOG_DEBUG, "rank %d connected to group %s for point to point", p2p->group->world->rank,
+        p2p->group->name);
     return SHOAL_OK;
 }
 

@@ -67,7 +67,10 @@ void recorder_start(struct record_handle handle, const struct collective *collec
 void recorder_end(struct record_handle handle, const struct collective *collective, shoal_status status,
                   uint64_t end_ticks);
 
-/* A group has failed: writes the dump that SHOAL_DUMP asks for, once in a world. Keeps the thread's error text. */
+/*
+ * A group, or a stream of it, has failed, for the thread's error text, which stays: tells the log, once for a group, and
+ * writes the dump that SHOAL_DUMP asks for, once in a world.
+ */
 void recorder_report_failure(struct shoal_group *group);
 
 #endif

@@ -202,6 +202,7 @@ shoal_status shoal_world_close(shoal_world *world)
         return SHOAL_OK;
     }
     int64_t deadline_ns = clock_deadline_after(world->close_timeout_s);
+    LOG(SHOAL_LOG_DEBUG, "rank %d closes its world", world->rank);
     warn_of_unawaited(world);
     finish_started(world, deadline_ns);
     /* Before this rank leaves: what is dropped here may lie on the servers of others. */
@@ -214,6 +215,7 @@ shoal_status shoal_world_close(shoal_world *world)
     }
     char text[ERROR_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    LOG(SHOAL_LOG_DEBUG, "rank %d has closed its world: %s", world->rank, shoal_status_name(status));
     startup_undo(world);
     mem_free(world);
     return status == SHOAL_OK ? SHOAL_OK : error_set(status, "%s", text);

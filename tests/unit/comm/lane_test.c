@@ -531,7 +531,7 @@ TEST(failing_to_connect_issues_nothing)
     REQUIRE(bench_open(&bench, true));
     atomic_store(&script.may_connect, false);
     CHECK_STATUS(shoal_group_barrier(bench.group), SHOAL_ERR_SYSTEM);
-    CHECK_ERROR_TEXT("connecting group 0,1/: no way through");
+    CHECK_ERROR_TEXT("connecting group [0,1]: no way through");
     CHECK_STATUS(shoal_group_barrier_start(bench.group, &(shoal_work *){NULL}), SHOAL_ERR_SYSTEM);
     CHECK_INT(shoal_group_sequence(bench.group), 0);
     CHECK_OK(shoal_group_error(bench.group));

@@ -301,6 +301,42 @@ TEST(a_file_that_can_not_be_written_is_logged)
     test_in_child(dump_to_nowhere, NULL);
 }
 
+/* The log ------------------------------------------------------------------------------------------------ */
+
+static int n_failures;
+static int n_connected;
+static int n_closed;
+
+static void count_log(void *context, shoal_log_level level, const char *message)
+{
+    n_failures +=
+        level == SHOAL_LOG_ERROR && strcmp(message, "rank 1 group [2,1] tag \"x\" has failed: "
+                                                    "SHOAL_ERR_CANCELLED: aborted by rank 1: enough") == 0;
+    n_connected +=
+        level == SHOAL_LOG_DEBUG && strcmp(message, "rank 1 connected to group [2,1] tag \"x\"") == 0;
+    n_closed += level == SHOAL_LOG_DEBUG && strstr(message, "rank 1 has closed its world") != NULL;
+}
+
+TEST(the_log_hears_of_failures_once)
+{
+    shoal_world *world = open_fake(1, 3);
+    REQUIRE(world);
+    shoal_group *group = NULL;
+    shoal_log_set(count_log, NULL, SHOAL_LOG_DEBUG);
+    CHECK_OK(shoal_group_create(world, (const int[]){2, 1}, 2, "x", &group));
+    CHECK_OK(shoal_group_barrier(group));
+    CHECK_INT(n_connected, 1);
+    CHECK_OK(shoal_group_abort(group, "enough"));
+    CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_CANCELLED);
+    CHECK_STRING(shoal_error_text(), "aborted by rank 1: enough");
+    CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_CANCELLED);
+    CHECK_INT(n_failures, 1);
+    shoal_group_free(group);
+    CHECK_OK(shoal_world_close(world));
+    CHECK_INT(n_closed, 1);
+    shoal_log_set(NULL, NULL, SHOAL_LOG_ERROR);
+}
+
 /* What is in it ------------------------------------------------------------------------------------------ */
 
 TEST(a_dump_says_what_was_called)
