@@ -241,6 +241,14 @@ static void push_work(struct shoal_work *base, int64_t until_ns)
     line_unlock(work->lane, &wakes);
 }
 
+static void describe_work(struct shoal_work *base, char *text, size_t bytes)
+{
+    struct lane_work *work = (struct lane_work *)base;
+    char call[128];
+    (void)snprintf(text, bytes, "%s on group %s", collective_describe(&work->collective, call, sizeof call),
+                   work->lane->group->name);
+}
+
 /* Copies an array to *end and moves that on. */
 static const void *copy_array(char **end, const void *array, size_t bytes)
 {
@@ -280,6 +288,7 @@ static struct lane_work *create_work(struct lane *lane, const struct collective 
     refcount_get(&lane->references);
     work->entry = (struct entry){.collective = copy, .work = work};
     work_init(&work->base, lane->group->world, destroy_work, push_work);
+    work->base.describe = describe_work;
     return work;
 }
 

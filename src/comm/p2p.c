@@ -196,6 +196,11 @@ static void push_work(struct shoal_work *work, int64_t until_ns)
     p2p_drive(&((struct p2p_work *)work)->batch, until_ns);
 }
 
+static void describe_work(struct shoal_work *work, char *text, size_t bytes)
+{
+    p2p_describe_batch(&((struct p2p_work *)work)->batch, text, bytes);
+}
+
 static shoal_status make_work(struct shoal_group *group, size_t n_transfers, struct p2p_work **work_out)
 {
     size_t bytes = 0;
@@ -207,6 +212,7 @@ static shoal_status make_work(struct shoal_group *group, size_t n_transfers, str
         return SHOAL_ERR_NO_MEMORY;
     }
     work_init(&work->work, group->world, destroy_work, push_work);
+    work->work.describe = describe_work;
     work->batch.work = &work->work;
     work->batch.n_operations = n_transfers;
     work->batch.operations = work->operations;

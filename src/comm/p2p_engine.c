@@ -228,12 +228,24 @@ static const char *describe(const struct p2p *p2p, const struct p2p_operation *o
     return text;
 }
 
+void p2p_describe_batch(const struct p2p_batch *batch, char *text, size_t bytes)
+{
+    char what[160];
+    char more[48] = "";
+    char group[256];
+    if (batch->n_operations > 1) {
+        (void)snprintf(more, sizeof more, " and %zu more", batch->n_operations - 1);
+    }
+    (void)snprintf(text, bytes, "\"%s\"%s%s", describe(batch->p2p, &batch->operations[0], what, sizeof what),
+                   more, describe_group(batch->p2p, group, sizeof group));
+}
+
 static shoal_status describe_mismatch(const struct p2p *p2p, const struct p2p_operation *operation)
 {
     const struct stream_head *expected = &operation->message.head;
     const struct stream_head *found = &operation->message.found;
     char what[160];
-    char group[128];
+    char group[256];
     describe(p2p, operation, what, sizeof what);
     describe_group(p2p, group, sizeof group);
     if (found->sequence != expected->sequence) {
@@ -249,7 +261,7 @@ static shoal_status describe_timeout(const struct p2p *p2p, const struct p2p_ope
                                      int64_t now_ns)
 {
     char what[160];
-    char group[128];
+    char group[256];
     return error_set(SHOAL_ERR_TIMEOUT, "%s: waited %.1f s for rank %d; %zu of %zu bytes went over%s",
                      describe(p2p, operation, what, sizeof what),
                      (double)(now_ns - operation->start_ns) * 1e-9, world_rank(p2p, operation->end->peer),

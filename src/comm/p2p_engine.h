@@ -139,6 +139,9 @@ shoal_status p2p_post(struct p2p_batch *batch, bool *has_ended_out);
 /* Moves what can be moved until the batch has ended, or until_ns has passed. */
 void p2p_drive(struct p2p_batch *batch, int64_t until_ns);
 
+/* What a batch that was posted is, for people. */
+void p2p_describe_batch(const struct p2p_batch *batch, char *text, size_t bytes);
+
 /* The first failure in the order of the list, of a batch that has ended; frees the texts. */
 shoal_status p2p_batch_result(struct p2p_batch *batch);
 

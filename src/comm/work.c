@@ -17,6 +17,7 @@ void work_init(struct shoal_work *work, struct shoal_world *world,
 {
     completion_init(&work->completion, destroy);
     work->push = push;
+    work->describe = NULL;
     work->world = world;
     atomic_init(&work->was_awaited, false);
     if (world) {
@@ -52,6 +53,17 @@ bool shoal_work_test(shoal_work *work)
     return true;
 }
 
+/* The push may have used up all the time: what the last wait says of it is not what the caller waited. */
+static shoal_status fail_too_early(struct shoal_work *work, int64_t waited_ns)
+{
+    char what[ERROR_TEXT_BYTES] = "an operation";
+    if (work->describe) {
+        work->describe(work, what, sizeof what);
+    }
+    return error_set(SHOAL_ERR_TIMEOUT, "waited %.3f s for %s, which goes on", (double)waited_ns * 1e-9,
+                     what);
+}
+
 shoal_status shoal_work_wait(shoal_work *work, double timeout_s)
 {
     error_clear();
@@ -62,6 +74,7 @@ shoal_status shoal_work_wait(shoal_work *work, double timeout_s)
         return error_set(SHOAL_ERR_INVALID, "timeout_s is not a number");
     }
     if (!completion_is_finished(&work->completion)) {
+        int64_t start_ns = clock_now_ns();
         int64_t until_ns = timeout_s < 0.0 ? DEADLINE_NEVER : clock_deadline_after(timeout_s);
         if (work->push) {
             work->push(work, until_ns);
@@ -69,7 +82,7 @@ shoal_status shoal_work_wait(shoal_work *work, double timeout_s)
         /* Returns at once when the push has seen the end. */
         shoal_status status = completion_wait(&work->completion, until_ns);
         if (!completion_is_finished(&work->completion)) {
-            return status;
+            return status == SHOAL_ERR_TIMEOUT ? fail_too_early(work, clock_now_ns() - start_ns) : status;
         }
     }
     work_forget(work);

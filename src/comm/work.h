@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/completion.h"
@@ -22,6 +23,8 @@ struct shoal_work {
      * calling thread can do for it, until `until_ns` at most (0: without blocking). Need not finish it.
      */
     void (*push)(struct shoal_work *work, int64_t until_ns);
+    /* Optional: what it is, for the text of a wait that was too short; set after work_init. At most `bytes`. */
+    void (*describe)(struct shoal_work *work, char *text, size_t bytes);
     /* Set by the first wait or test that saw the end. */
     _Atomic bool was_awaited;
     /* Counts the work in its n_unawaited until somebody has awaited it; shoal_world_close warns about the rest. */

@@ -88,6 +88,43 @@ TEST_RANKS(barrier_ends_dropped_works, 4)
 }
 
 /* Rank 1 only starts and tests: what is ready ends without anybody blocking. */
+/* Posted or queued, collective or not: the text says how long, what, and where. */
+TEST_RANKS(a_wait_that_is_too_short_says_for_what, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    shoal_group *group = create_lane(world, "x");
+    float *data = calloc(LARGE, sizeof *data);
+    REQUIRE(data && group);
+    if (self->rank == 0) {
+        shoal_work *works[3] = {NULL, NULL, NULL};
+        CHECK_OK(shoal_group_barrier_start(group, &works[0]));
+        CHECK_OK(shoal_group_all_reduce_start(group, data, data, LARGE, SHOAL_F32, SHOAL_SUM, &works[1]));
+        CHECK_OK(shoal_group_recv_start(group, data, 3, SHOAL_F32, 1, 7, &works[2]));
+        CHECK_STATUS(shoal_work_wait(works[0], 0.1), SHOAL_ERR_TIMEOUT);
+        CHECK(!strstr(shoal_error_text(), "waited 0.0"));
+        CHECK_ERROR_TEXT("s for barrier #0 on group [0,1] tag \"x\", which goes on");
+        CHECK_STATUS(shoal_work_wait(works[1], 0.1), SHOAL_ERR_TIMEOUT);
+        CHECK(!strstr(shoal_error_text(), "waited 0.0"));
+        CHECK_ERROR_TEXT("s for all_reduce f32 sum count 524288 #1 on group [0,1] tag \"x\"");
+        CHECK_STATUS(shoal_work_wait(works[2], 0.1), SHOAL_ERR_TIMEOUT);
+        CHECK(!strstr(shoal_error_text(), "waited 0.0"));
+        CHECK_ERROR_TEXT("s for \"rank 0 receives f32 count 3 from rank 1 tag 7\" (group [0,1] tag \"x\")");
+        test_barrier(self);
+        for (int i = 2; i >= 0; i--) {
+            CHECK_OK(shoal_work_wait(works[i], -1));
+            shoal_work_free(works[i]);
+        }
+    } else {
+        test_barrier(self);
+        CHECK_OK(shoal_group_send(group, data, 3, SHOAL_F32, 0, 7));
+        CHECK_OK(shoal_group_barrier(group));
+        CHECK_OK(shoal_group_all_reduce(group, data, data, LARGE, SHOAL_F32, SHOAL_SUM));
+    }
+    free(data);
+    CHECK_OK(shoal_world_close(world));
+}
+
 TEST_RANKS(test_alone_makes_progress, 2)
 {
     shoal_world *world = rank_world_open(self, 0);
