@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# What `make install` puts where: headers, both libraries, the tool, its manual, a pkg-config file, a CMake
-# package. All of it finds its parts relative to itself, so that the prefix may be chosen, and moved, after the
+# What `make install` puts where: headers, both libraries, the tool, its manual, the examples, a pkg-config file, a
+# CMake package. All of it finds its parts relative to itself, so that the prefix may be chosen, and moved, after the
 # build.
 include(CMakePackageConfigHelpers)
 
@@ -13,6 +13,8 @@ install(TARGETS shoal_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(FILES "${SHOAL_STATIC_LIBRARY}" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/docs/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1"
     FILES_MATCHING PATTERN "*.1")
+install(DIRECTORY "${CMAKE_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples"
+    FILES_MATCHING PATTERN "*.c")
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/shoal")
 install(EXPORT shoal-targets NAMESPACE shoal:: DESTINATION "${package_dir}")

@@ -90,9 +90,10 @@ fi
 package/build/user_shared
 package/build/user_static
 
-for page in shoal shoal-run; do
+for page in shoal shoal-bench shoal-info shoal-run; do
     [[ -s $prefix/share/man/man1/$page.1 ]]
 done
+[[ -s $prefix/share/doc/shoal/examples/01_all_reduce.c ]]
 
 # A path begins after something that is no part of one: the tree may lie in /shoal.
 begin='(^|[^A-Za-z0-9_./}-])'
