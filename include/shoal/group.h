@@ -17,7 +17,8 @@
  * Ownership: shoal_group_free gives up the handle; started work goes on.
  * Threads: any. Calls from several threads are taken in the order in which they come.
  * Errors: a wrong argument is reported at once and changes nothing. After a mismatch, a timeout, an abort or the
- * death of a member every call on the group fails with the first reason; other groups go on.
+ * death of a member every call on the group fails with the first reason, on every member that can be reached; other
+ * groups go on.
  *
  * Each collective comes as a blocking call and as _start, which returns at once and gives a work
  * (shoal/work.h) in *work_out.
@@ -80,7 +81,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_set_timeout(shoal_group *gro
  */
 SHOAL_API shoal_status shoal_group_abort(shoal_group *group, const char *reason);
 
-/* SHOAL_OK, or why every call on the group fails, with its text. */
+/*
+ * SHOAL_OK, or why every call on the group fails, with its text. Asks nobody: a member that has not used the group yet
+ * hears of a failure with its first call.
+ */
 SHOAL_API shoal_status shoal_group_error(shoal_group *group);
 
 /* Collectives ------------------------------------------------------------------------------------------ */

@@ -390,7 +390,8 @@ int64_t group_deadline(const struct shoal_group *group)
 
 shoal_status group_failure(struct shoal_group *group)
 {
-    return lane_failure(group->lane);
+    TRY(lane_failure(group->lane));
+    return p2p_failure(group);
 }
 
 void group_poison(struct shoal_group *group, shoal_status status, const char *text)
@@ -419,6 +420,5 @@ shoal_status shoal_group_error(shoal_group *group)
     if (!group) {
         return error_set(SHOAL_ERR_INVALID, "group is NULL");
     }
-    TRY(group_failure(group));
-    return p2p_failure(group);
+    return group_failure(group);
 }

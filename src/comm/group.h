@@ -44,7 +44,7 @@ int64_t group_deadline(const struct shoal_group *group);
 
 /* SHOAL_OK, or the first reason, without connecting. */
 shoal_status group_failure(struct shoal_group *group);
-/* Connects if need be, then poisons. */
+/* Poisons; connects if need be, for a moment at most. */
 void group_poison(struct shoal_group *group, shoal_status status, const char *text);
 
 #endif

@@ -27,6 +27,9 @@
 /* So old may a reading of the clock be that a deadline is computed from: some 60 microseconds on most machines. */
 #define CLOCK_FRESH_TICKS 65536
 
+/* How long a rank that has failed tries to connect so as to say so: it may be that the others can not be reached. */
+#define TELL_SECONDS 2.0
+
 /* How long lane_free waits for threads that a poisoned channel should have let go at once. */
 #define LEAVE_SECONDS 10.0
 
@@ -41,23 +44,33 @@ static shoal_status local_failure(struct lane *lane)
     return error_set(lane->local_status, "%s", lane->local_text);
 }
 
+/* Shows a channel to all, unless the group has failed here meanwhile: then the channel hears of that first. */
+static void show_channel(struct lane *lane, struct channel *channel)
+{
+    (void)pthread_mutex_lock(&lane->mutex);
+    /* Relaxed: only changed under the mutex. */
+    if (atomic_load_explicit(&lane->has_local_failure, memory_order_relaxed)) {
+        channel->transport->poison(channel, lane->local_status, lane->local_text);
+    }
+    /* Release: pairs with the acquire in find_channel. */
+    atomic_store_explicit(&lane->channel, channel, memory_order_release);
+    (void)pthread_mutex_unlock(&lane->mutex);
+}
+
 /* Under connect_mutex. A failure is this call's alone: nothing was issued, and the next call tries again. */
-static shoal_status connect_once(struct lane *lane)
+static shoal_status connect_once(struct lane *lane, int64_t deadline_ns)
 {
     if (atomic_load_explicit(&lane->channel, memory_order_relaxed)) {
         return SHOAL_OK;
     }
-    TRY(local_failure(lane));
     FAIL_POINT("lane connect");
     struct channel *channel = NULL;
-    shoal_status status =
-        lane->group->world->transport->connect(&lane->group->peers, group_deadline(lane->group), &channel);
+    shoal_status status = lane->group->world->transport->connect(&lane->group->peers, deadline_ns, &channel);
     if (status != SHOAL_OK) {
         return error_prefix(status, "connecting group %s", lane->group->name);
     }
     LOG(SHOAL_LOG_DEBUG, "rank %d connected to group %s", lane->group->world->rank, lane->group->name);
-    /* Release: pairs with the acquire in find_channel. */
-    atomic_store_explicit(&lane->channel, channel, memory_order_release);
+    show_channel(lane, channel);
     return SHOAL_OK;
 }
 
@@ -77,13 +90,15 @@ static __attribute__((noinline, cold)) shoal_status fail_call(struct lane *lane,
 /* Connects if need be; SHOAL_OK only while the group can be used. */
 static shoal_status open_channel(struct lane *lane)
 {
-    if (!find_channel(lane)) {
+    /* Without connecting: who was told by point to point, or failed here, need not wait for anybody. */
+    shoal_status failure = group_failure(lane->group);
+    if (failure == SHOAL_OK && !find_channel(lane)) {
         (void)pthread_mutex_lock(&lane->connect_mutex);
-        shoal_status status = connect_once(lane);
+        shoal_status status = connect_once(lane, group_deadline(lane->group));
         (void)pthread_mutex_unlock(&lane->connect_mutex);
         TRY(status);
+        failure = lane_failure(lane);
     }
-    shoal_status failure = lane_failure(lane);
     return failure == SHOAL_OK ? SHOAL_OK : fail_call(lane, failure);
 }
 
@@ -413,14 +428,28 @@ shoal_status lane_failure(struct lane *lane)
     return channel ? channel->transport->failure(channel) : local_failure(lane);
 }
 
-/* Under connect_mutex: the first reason stays. */
-static void keep_local_failure(struct lane *lane, shoal_status status, const char *text)
+/* The first reason stays. Returns the channel, if there is one: it keeps the reason then. */
+static struct channel *keep_local_failure(struct lane *lane, shoal_status status, const char *text)
 {
-    if (!atomic_load_explicit(&lane->has_local_failure, memory_order_relaxed)) {
+    (void)pthread_mutex_lock(&lane->mutex);
+    /* Relaxed, both: only changed under the mutex. */
+    struct channel *channel = atomic_load_explicit(&lane->channel, memory_order_relaxed);
+    if (!channel && !atomic_load_explicit(&lane->has_local_failure, memory_order_relaxed)) {
         lane->local_status = status;
         (void)snprintf(lane->local_text, sizeof lane->local_text, "%s", text);
         /* Release: pairs with the acquire in local_failure. */
         atomic_store_explicit(&lane->has_local_failure, true, memory_order_release);
+    }
+    (void)pthread_mutex_unlock(&lane->mutex);
+    return channel;
+}
+
+/* So that others hear of the failure that was kept. Whoever is connecting at this moment does it anyway. */
+static void connect_to_tell(struct lane *lane)
+{
+    if (pthread_mutex_trylock(&lane->connect_mutex) == 0) {
+        (void)connect_once(lane, clock_deadline_after(TELL_SECONDS));
+        (void)pthread_mutex_unlock(&lane->connect_mutex);
     }
 }
 
@@ -428,13 +457,10 @@ void lane_poison(struct lane *lane, shoal_status status, const char *text)
 {
     char copy[ERROR_TEXT_BYTES]; /* the text may be the thread's own */
     (void)snprintf(copy, sizeof copy, "%s", text);
-    (void)pthread_mutex_lock(&lane->connect_mutex);
-    if (connect_once(lane) != SHOAL_OK) {
-        keep_local_failure(lane, status, copy);
-    }
-    (void)pthread_mutex_unlock(&lane->connect_mutex);
-    struct channel *channel = find_channel(lane);
+    struct channel *channel = keep_local_failure(lane, status, copy);
     if (channel) {
         channel->transport->poison(channel, status, copy);
+    } else {
+        connect_to_tell(lane);
     }
 }

@@ -44,6 +44,10 @@ uint64_t lane_sequence(struct lane *lane);
 uint64_t lane_n_unfinished(struct lane *lane);
 
 shoal_status lane_failure(struct lane *lane);
+/*
+ * Every later call of this rank fails with the reason, and so does every call of the others. A lane that is not
+ * connected tries to, for a moment; if that fails, others hear of it only if they ask in another way.
+ */
 void lane_poison(struct lane *lane, shoal_status status, const char *text);
 
 #endif

@@ -86,7 +86,8 @@ struct lane {
     _Atomic uint32_t bell;
 
     pthread_mutex_t connect_mutex;
-    _Atomic bool has_local_failure; /* poisoned, but could not connect to say so */
+    /* Poisoned before it was connected; changed under the mutex. */
+    _Atomic bool has_local_failure;
     shoal_status local_status;
     char local_text[ERROR_TEXT_BYTES];
 };

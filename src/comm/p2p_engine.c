@@ -27,6 +27,8 @@
 /* How long the thread goes on looking every WAIT_LIVENESS_NS after the last started operation has ended: a program
    that starts one after the other does not wake it for each. */
 #define THREAD_LINGER_NS 1000000000
+/* How long a rank that has failed tries to connect so as to say so. */
+#define TELL_SECONDS 2.0
 
 static void lock(struct p2p *p2p)
 {
@@ -95,13 +97,10 @@ static void finish_works(struct p2p_batch *ended)
     }
 }
 
-/*
- * The group has failed, for the thread's error text. A lane that was never used is not connected for that: it would
- * block, perhaps for the very rank that is the reason.
- */
+/* The group has failed, for the thread's error text: collectives fail with it too, here and elsewhere. */
 static void tell_lane(struct shoal_group *group, shoal_status status)
 {
-    if (status != SHOAL_OK && lane_sequence(group->lane) > 0) {
+    if (status != SHOAL_OK) {
         lane_poison(group->lane, status, shoal_error_text());
     }
 }
@@ -346,7 +345,7 @@ static void poison(struct p2p *p2p, shoal_status status, const char *text)
 static shoal_status find_failure(struct p2p *p2p)
 {
     TRY(shared_reason_get(&p2p->shared->reason));
-    return group_failure(p2p->group);
+    return lane_failure(p2p->group->lane);
 }
 
 /* Peer and deadlines of an end that still waits for something. */
@@ -647,7 +646,7 @@ void p2p_poison(struct shoal_group *group, shoal_status status, const char *text
         return;
     }
     struct p2p *p2p = NULL;
-    if (p2p_get(group, group_deadline(group), &p2p) == SHOAL_OK) {
+    if (p2p_get(group, clock_deadline_after(TELL_SECONDS), &p2p) == SHOAL_OK) {
         poison(p2p, status, text);
     }
     error_clear();

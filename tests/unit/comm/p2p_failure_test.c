@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "unit/comm/p2p_session.h"
@@ -59,6 +60,62 @@ TEST_RANKS(what_nobody_answers_times_out, 2)
     CHECK_STATUS(shoal_group_send(session.group, bytes[0], 1, SHOAL_U8, 0, 8), SHOAL_ERR_TIMEOUT);
     CHECK(clock_now_ns() - begin_ns < (int64_t)(10e9 * test_time_scale()));
     test_barrier(self); /* who closes has left */
+    close_session(&session);
+}
+
+static int find_reason(void *context, const char *text, size_t bytes)
+{
+    char piece[2048];
+    (void)snprintf(piece, sizeof piece, "%.*s", (int)bytes, text);
+    *(bool *)context = *(bool *)context || strstr(piece, "\"failure\": {\"status\": \"SHOAL_ERR_TIMEOUT\"");
+    return 0;
+}
+
+/* No collective was called before, and nobody else has used point to point: all hear of it, at once. */
+TEST_RANKS(a_timeout_is_the_whole_groups, 3)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    unsigned char byte = 0;
+    if (self->rank == 2) {
+        CHECK_OK(shoal_group_set_timeout(session.group, 0.2));
+        CHECK_STATUS(shoal_group_recv(session.group, &byte, 1, SHOAL_U8, 1, 3), SHOAL_ERR_TIMEOUT);
+    }
+    test_barrier(self);
+    int64_t begin_ns = clock_now_ns();
+    CHECK_STATUS(shoal_group_barrier(session.group), SHOAL_ERR_TIMEOUT);
+    CHECK_ERROR_TEXT("rank 2 receives u8 count 1 from rank 1 tag 3: waited 0.");
+    CHECK_STATUS(shoal_group_error(session.group), SHOAL_ERR_TIMEOUT);
+    CHECK_STATUS(shoal_group_send(session.group, &byte, 1, SHOAL_U8, (self->rank + 1) % 3, 3),
+                 SHOAL_ERR_TIMEOUT);
+    CHECK(clock_now_ns() - begin_ns < (int64_t)(10e9 * test_time_scale()));
+    bool has_reason = false;
+    CHECK_OK(shoal_world_dump(session.world, find_reason, &has_reason));
+    CHECK(has_reason);
+    test_barrier(self); /* who closes has left */
+    close_session(&session);
+}
+
+/* The rank that holds the group's memory does not answer: nobody else can hear of it, but here it is final. */
+TEST_PROCESSES(a_timeout_that_can_not_be_told_is_kept, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    test_barrier(self);
+    if (self->rank == 1) {
+        unsigned char byte = 0;
+        CHECK_OK(shoal_group_set_timeout(session.group, 0.2));
+        test_signal(0, SIGSTOP);
+        CHECK_STATUS(shoal_group_recv(session.group, &byte, 1, SHOAL_U8, 0, 3), SHOAL_ERR_TIMEOUT);
+        int64_t begin_ns = clock_now_ns();
+        CHECK_STATUS(shoal_group_barrier(session.group), SHOAL_ERR_TIMEOUT);
+        CHECK_STATUS(shoal_group_error(session.group), SHOAL_ERR_TIMEOUT);
+        CHECK(clock_now_ns() - begin_ns < 100000000 * (int64_t)test_time_scale());
+        test_signal(0, SIGCONT);
+        CHECK_STATUS(shoal_group_barrier(session.group), SHOAL_ERR_TIMEOUT);
+        CHECK_STATUS(shoal_group_recv(session.group, &byte, 1, SHOAL_U8, 0, 3), SHOAL_ERR_TIMEOUT);
+    }
+    test_barrier(self);
     close_session(&session);
 }
 
