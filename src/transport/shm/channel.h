@@ -37,9 +37,9 @@ struct shm_fingerprint {
     uint8_t dtype;
     uint8_t reduce;
     uint8_t has_counts;
-    uint64_t count; /* elements over all pieces; window_gather: the label */
-    uint64_t hash;  /* of what does not fit: counts of pieces and ranks; window_gather: id and generation */
-    double factor;
+    uint64_t count;  /* elements over all pieces; window_gather: the label */
+    uint64_t hash;   /* of what does not fit: counts of pieces and ranks; window_gather: id and generation */
+    uint64_t factor; /* the bits of the double: only bytes are compared */
     int32_t root;
     uint32_t n_pieces;
 };

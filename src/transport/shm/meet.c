@@ -112,10 +112,10 @@ static struct shm_fingerprint take_fingerprint(const struct collective *collecti
         .reduce = (uint8_t)collective->reduce,
         .has_counts = collective->send_counts != NULL,
         .hash = hash_calls(collective, n_ranks),
-        .factor = collective->factor,
         .root = collective->root,
         .n_pieces = (uint32_t)collective->n_pieces,
     };
+    memcpy(&fingerprint.factor, &collective->factor, sizeof fingerprint.factor);
     if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
         fingerprint.count = collective->label;
     } else if (!collective->send_counts) {
@@ -224,7 +224,9 @@ static void describe_fingerprint(const struct shm_fingerprint *fingerprint, char
         (void)snprintf(reduce, sizeof reduce, " %s", shoal_reduce_name((shoal_reduce)fingerprint->reduce));
     }
     if (row->reduces && fingerprint->reduce == SHOAL_PREMUL_SUM) {
-        (void)snprintf(reduce, sizeof reduce, " premul_sum factor %g", fingerprint->factor);
+        double factor;
+        memcpy(&factor, &fingerprint->factor, sizeof factor);
+        (void)snprintf(reduce, sizeof reduce, " premul_sum factor %g", factor);
     }
     if (row->has_root) {
         (void)snprintf(root, sizeof root, " root %" PRId32, fingerprint->root);
