@@ -6,6 +6,8 @@
  * Ownership: shoal_world_close ends the world and every group, work, window and mesh made from it.
  * Threads: a world may be used from any thread; open and close are called by one.
  * Errors: status and text. Every wait has a deadline and notices ranks that die.
+ * Forks: a child of fork() is no rank of the worlds it inherited: calls on them, and on what was made in them, are
+ * SHOAL_ERR_STATE, closing too. It may open a world of its own.
  *
  *     shoal_world *world;
  *     if (shoal_world_open(NULL, &world) != SHOAL_OK) { ... shoal_error_text() ... }

@@ -317,6 +317,7 @@ shoal_status shoal_world_dump(shoal_world *world, shoal_write_function write, vo
     if (!world || !write) {
         return error_set(SHOAL_ERR_INVALID, "%s is NULL", world ? "write" : "world");
     }
+    TRY(world_check_process(world));
     struct writer writer = {.write = write, .context = context};
     return put_world(&writer, world);
 }

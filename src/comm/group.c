@@ -274,6 +274,7 @@ shoal_status shoal_group_create(shoal_world *world, const int *ranks, int n_rank
     if (!world || !group_out) {
         return error_set(SHOAL_ERR_INVALID, "%s is NULL", world ? "group_out" : "world");
     }
+    TRY(world_check_process(world));
     const char *known_tag = tag ? tag : "";
     TRY(check_tag(known_tag));
     TRY(check_ranks(world, ranks, n_ranks));
@@ -406,6 +407,7 @@ shoal_status shoal_group_abort(shoal_group *group, const char *reason)
     if (!group) {
         return error_set(SHOAL_ERR_INVALID, "group is NULL");
     }
+    TRY(world_check_process(group->world));
     char text[ERROR_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "aborted by rank %d%s%s", group->world->rank, reason ? ": " : "",
                    reason ? reason : "");
@@ -420,5 +422,6 @@ shoal_status shoal_group_error(shoal_group *group)
     if (!group) {
         return error_set(SHOAL_ERR_INVALID, "group is NULL");
     }
+    TRY(world_check_process(group->world));
     return group_failure(group);
 }

@@ -200,6 +200,9 @@ static shoal_status run_alone(struct lane *lane, struct channel *channel, struct
 shoal_status lane_run(struct lane *lane, struct collective *collective)
 {
     FAIL_POINT("lane run");
+    if (world_is_inherited(lane->n_forks)) {
+        return world_fail_inherited();
+    }
     struct channel *channel = find_channel(lane);
     /* Relaxed: only a guess, which the exchange verifies. */
     uint64_t gate = atomic_load_explicit(&lane->gate, memory_order_relaxed);
@@ -310,6 +313,7 @@ static struct lane_work *create_work(struct lane *lane, const struct collective 
 shoal_status lane_start(struct lane *lane, const struct collective *collective, struct shoal_work **work_out)
 {
     FAIL_POINT("lane start");
+    TRY(world_check_process(lane->group->world));
     TRY(open_channel(lane));
     struct lane_work *work = create_work(lane, collective);
     if (!work) {
@@ -339,6 +343,7 @@ struct lane *lane_create(struct shoal_group *group)
         return NULL;
     }
     lane->group = group;
+    lane->n_forks = group->world->n_forks;
     atomic_init(&lane->references, 1);
     /* With default attributes they can not fail on Linux. */
     (void)pthread_mutex_init(&lane->mutex, NULL);

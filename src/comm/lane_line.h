@@ -65,6 +65,7 @@ struct lane {
     /* First what an unhindered blocking call touches. */
     _Atomic uint64_t gate;
     struct channel *_Atomic channel; /* NULL until connected */
+    uint32_t n_forks;                /* the world's */
     struct shoal_group *group;
     /* When the clock was last read by a call that ran alone, who is the only one to touch these. */
     uint64_t read_ticks;

@@ -57,7 +57,7 @@ static shoal_status check_transfers(const struct shoal_group *group, const shoal
 
 static shoal_status check_group(const struct shoal_group *group)
 {
-    return group ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "group is NULL");
+    return group ? world_check_process(group->world) : error_set(SHOAL_ERR_INVALID, "group is NULL");
 }
 
 /* Batches ---------------------------------------------------------------------------------------------- */

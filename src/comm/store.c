@@ -169,6 +169,7 @@ static shoal_status perform(struct stores *stores, int rank, struct request *req
                             const char *what, struct frame *frame_out)
 {
     FAIL_POINT("store request");
+    TRY(world_check_process(stores->world));
     struct holder holder = {.stores = stores, .rank = rank};
     int fd = take_idle(stores, rank);
     if (fd < 0) {

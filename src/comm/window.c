@@ -208,6 +208,7 @@ static shoal_status check_gather(const shoal_window *window, const shoal_window_
     if (!window) {
         return error_set(SHOAL_ERR_INVALID, "window_gather: window is NULL");
     }
+    TRY(world_check_process(window->group->world));
     if (!pieces && n_pieces > 0) {
         return error_set(SHOAL_ERR_INVALID, "window_gather: pieces is NULL with n_pieces %zu", n_pieces);
     }
@@ -322,6 +323,7 @@ shoal_status shoal_window_release(shoal_window *window)
     if (!window) {
         return error_set(SHOAL_ERR_INVALID, "window_release: window is NULL");
     }
+    TRY(world_check_process(window->group->world));
     FAIL_POINT("window release");
     (void)pthread_mutex_lock(&window->release_lock);
     shoal_status status = release_generation(window);

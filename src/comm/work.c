@@ -38,12 +38,18 @@ void work_forget(struct shoal_work *work)
     }
 }
 
+/* Of a pending work: the threads that carry it are not in this process. */
+static bool is_inherited(const struct shoal_work *work)
+{
+    return work->world && world_is_inherited(work->world->n_forks);
+}
+
 bool shoal_work_test(shoal_work *work)
 {
     if (!work) {
         return false;
     }
-    if (!completion_is_finished(&work->completion) && work->push) {
+    if (!completion_is_finished(&work->completion) && work->push && !is_inherited(work)) {
         work->push(work, 0);
     }
     if (!completion_is_finished(&work->completion)) {
@@ -74,6 +80,9 @@ shoal_status shoal_work_wait(shoal_work *work, double timeout_s)
         return error_set(SHOAL_ERR_INVALID, "timeout_s is not a number");
     }
     if (!completion_is_finished(&work->completion)) {
+        if (is_inherited(work)) {
+            return world_fail_inherited();
+        }
         int64_t start_ns = clock_now_ns();
         int64_t until_ns = timeout_s < 0.0 ? DEADLINE_NEVER : clock_deadline_after(timeout_s);
         if (work->push) {

@@ -35,6 +35,31 @@
 /* Between two looks at what another thread is about to finish. */
 #define NAP_NS 200000
 
+/* Forks ------------------------------------------------------------------------------------------------- */
+
+_Atomic uint32_t world_n_forks;
+
+static pthread_once_t watches_forks = PTHREAD_ONCE_INIT;
+static int watch_error;
+
+static void count_fork(void)
+{
+    /* Relaxed: the only thread of a new process. */
+    atomic_fetch_add_explicit(&world_n_forks, 1, memory_order_relaxed);
+}
+
+static void watch_forks(void)
+{
+    watch_error = pthread_atfork(NULL, NULL, count_fork);
+}
+
+shoal_status world_fail_inherited(void)
+{
+    return error_set(SHOAL_ERR_STATE,
+                     "process %d was forked off one that had opened the world, and is not its rank",
+                     (int)getpid());
+}
+
 /* Opening ----------------------------------------------------------------------------------------------- */
 
 static shoal_status check_seconds(const char *name, double given, double by_default, double *seconds_out)
@@ -145,10 +170,16 @@ shoal_status shoal_world_open(const shoal_world_options *options, shoal_world **
     if (options) {
         TRY(struct_size_read("shoal_world_options", options, sizeof(size_t), &known, sizeof known));
     }
+    (void)pthread_once(&watches_forks, watch_forks);
+    if (watch_error != 0) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "forks can not be watched: %s", strerror(watch_error));
+    }
     struct shoal_world *world = mem_alloc_zeroed(1, sizeof(*world));
     if (!world) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    /* Relaxed: as in world_is_inherited. */
+    world->n_forks = atomic_load_explicit(&world_n_forks, memory_order_relaxed);
     owned_list_init(&world->owned);
     shoal_status status = open_world(world, &known);
     if (status != SHOAL_OK) {
@@ -201,6 +232,7 @@ shoal_status shoal_world_close(shoal_world *world)
     if (!world) {
         return SHOAL_OK;
     }
+    TRY(world_check_process(world));
     int64_t deadline_ns = clock_deadline_after(world->close_timeout_s);
     LOG(SHOAL_LOG_DEBUG, "rank %d closes its world", world->rank);
     warn_of_unawaited(world);

@@ -22,6 +22,7 @@ struct stores;  /* comm/store.c: connections to the servers of all ranks */
 struct transport;
 
 struct shoal_world {
+    uint32_t n_forks; /* world_n_forks when it was opened */
     int rank;
     int n_ranks;
     const char *launcher;
@@ -41,6 +42,27 @@ struct shoal_world {
     struct shoal_group *group; /* all ranks */
     _Atomic uint64_t n_unawaited; /* works freed or left without anybody having waited for them */
 };
+
+/*
+ * Forks between the process that opened the first world and this one. A child has none of a world's threads and is not
+ * its rank: what it inherited refuses to work, or two processes would act as one rank.
+ */
+extern _Atomic uint32_t world_n_forks;
+
+/* Cheap enough for every call: `n_forks` is a world's, or a copy. */
+static inline bool world_is_inherited(uint32_t n_forks)
+{
+    /* Relaxed: it changes in a child only, before anything else runs there. */
+    return atomic_load_explicit(&world_n_forks, memory_order_relaxed) != n_forks;
+}
+
+/* SHOAL_ERR_STATE. */
+shoal_status world_fail_inherited(void);
+
+static inline shoal_status world_check_process(const struct shoal_world *world)
+{
+    return world_is_inherited(world->n_forks) ? world_fail_inherited() : SHOAL_OK;
+}
 
 /* SHOAL_OK while the rank lives and has its world open; otherwise SHOAL_ERR_PEER, naming rank and process. */
 shoal_status world_check_rank(struct shoal_world *world, int rank);

@@ -17,6 +17,7 @@
 #include "shoal/group.h"
 #include "shoal/log.h"
 #include "shoal/store.h"
+#include "shoal/window.h"
 #include "transport/segment.h"
 
 /* A number that no earlier world of the running program had. */
@@ -344,7 +345,7 @@ TEST(ranks_run_as_threads)
     CHECK_OK(shoal_world_run_threads(5, add_ranks, (void *)&sum));
     CHECK_INT(sum, 15);
     CHECK_STATUS(shoal_world_run_threads(5, fail_on_three, NULL), SHOAL_ERR_UNSUPPORTED);
-    CHECK_ERROR_TEXT("rank 3 does not want to");
+    CHECK_ERROR_TEXT("does not want to");
     CHECK_STATUS(shoal_world_run_threads(0, add_ranks, NULL), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_world_run_threads(2, NULL, NULL), SHOAL_ERR_INVALID);
     CHECK_INT(segment_mapped_bytes(), 0);
@@ -374,6 +375,83 @@ static shoal_status count_ranks(shoal_world *world, void *context)
 TEST(many_ranks)
 {
     CHECK_OK(shoal_world_run_threads(32, count_ranks, NULL));
+}
+
+/* Forks ------------------------------------------------------------------------------------------------- */
+
+struct inherited {
+    shoal_world *world;
+    shoal_window *window;
+    shoal_work *work; /* pending */
+};
+
+static int write_nothing(void *context, const char *text, size_t bytes)
+{
+    return 0;
+}
+
+static void use_what_was_inherited(void *context)
+{
+    struct inherited *inherited = context;
+    shoal_world *world = inherited->world;
+    shoal_group *group = shoal_world_group(world);
+    shoal_work *work = NULL;
+    shoal_group *other = NULL;
+    shoal_symmetric *symmetric = NULL;
+    char byte = 0;
+    CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("was forked off one that had opened the world");
+    CHECK_STATUS(shoal_group_barrier_start(group, &work), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_group_send(group, &byte, 1, SHOAL_U8, 0, 0), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_group_recv_start(group, &byte, 1, SHOAL_U8, 0, 0, &work), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_group_abort(group, NULL), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_group_error(group), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_group_create(world, (const int[]){0}, 1, "x", &other), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_store_set(shoal_world_store(world), "k", "v", 1), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_symmetric_create(group, 8, &symmetric), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_window_gather(inherited->window, NULL, 0, 0), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_window_release(inherited->window), SHOAL_ERR_STATE);
+    CHECK(!shoal_work_test(inherited->work));
+    CHECK_STATUS(shoal_work_wait(inherited->work, 0), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_world_dump(world, write_nothing, NULL), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_world_close(world), SHOAL_ERR_STATE);
+}
+
+TEST(a_forked_child_is_no_rank)
+{
+    shoal_world_options options = {.struct_size = sizeof options, .n_ranks = 1};
+    struct inherited inherited = {NULL, NULL, NULL};
+    REQUIRE_OK(shoal_world_open(&options, &inherited.world));
+    shoal_group *group = shoal_world_group(inherited.world);
+    REQUIRE_OK(shoal_window_create(group, 64, &inherited.window));
+    char got = 0;
+    char sent = 5;
+    CHECK_OK(shoal_window_gather(inherited.window, NULL, 0, 0));
+    CHECK_OK(shoal_group_recv_start(group, &got, 1, SHOAL_U8, 0, 7, &inherited.work));
+    test_in_child(use_what_was_inherited, &inherited);
+    /* Nothing of the parent's was touched. */
+    CHECK_OK(shoal_group_barrier(group));
+    CHECK_OK(shoal_group_send(group, &sent, 1, SHOAL_U8, 0, 7));
+    CHECK_OK(shoal_work_wait(inherited.work, -1));
+    CHECK_INT(got, 5);
+    shoal_work_free(inherited.work);
+    CHECK_OK(shoal_window_release(inherited.window));
+    CHECK_OK(shoal_world_close(inherited.world));
+}
+
+static void open_own_world(void *context)
+{
+    shoal_world_options options = {.struct_size = sizeof options, .n_ranks = 1, .transport = "fake"};
+    shoal_world *world = NULL;
+    REQUIRE_OK(shoal_world_open(&options, &world));
+    CHECK_OK(shoal_group_barrier(shoal_world_group(world)));
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST(a_forked_child_may_open_a_world)
+{
+    open_own_world(NULL);
+    test_in_child(open_own_world, NULL);
 }
 
 /* No memory --------------------------------------------------------------------------------------------- */
