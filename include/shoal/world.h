@@ -57,7 +57,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_optio
                                                          shoal_world **world_out);
 
 /*
- * Waits until every rank that lives has closed too, then frees everything. A rank that does not come within
+ * Finishes what was started, collectives and sends, as far as the peers do their part; receives that were not answered
+ * are cancelled. Waits until every rank that lives has closed too, then frees everything. A rank that does not come within
  * the deadline is named in a SHOAL_ERR_TIMEOUT; the world is gone all the same. NULL is allowed.
  */
 SHOAL_API shoal_status shoal_world_close(shoal_world *world);

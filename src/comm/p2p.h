@@ -10,6 +10,7 @@
 #ifndef COMM_P2P_H
 #define COMM_P2P_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,9 @@ struct shoal_group;
  * returns after that. NULL is allowed. For groups_free.
  */
 void p2p_free(struct p2p *p2p);
+
+/* Whether a send that was started still waits for its peer; the group's thread goes on with it. NULL is allowed. */
+bool p2p_is_sending(struct p2p *p2p);
 
 /*
  * Ends point to point on all members of the group, for good; the first reason stays. Connects if need be, which

@@ -672,6 +672,21 @@ shoal_status p2p_failure(struct shoal_group *group)
     return p2p ? shared_reason_get(&p2p->shared->reason) : SHOAL_OK;
 }
 
+bool p2p_is_sending(struct p2p *p2p)
+{
+    bool is_sending = false;
+    if (!p2p) {
+        return false;
+    }
+    lock(p2p);
+    for (const struct p2p_end *end = p2p->busy; end; end = end->next_busy) {
+        /* What a rank sends to itself, only its own program could receive. */
+        is_sending = is_sending || (end->direction == SHOAL_SEND && end->peer != p2p->rank);
+    }
+    unlock(p2p);
+    return is_sending;
+}
+
 void p2p_free(struct p2p *p2p)
 {
     if (!p2p) {

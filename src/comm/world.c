@@ -25,6 +25,7 @@
 #include "comm/groups.h"
 #include "comm/lane.h"
 #include "comm/members.h"
+#include "comm/p2p.h"
 #include "comm/startup.h"
 #include "comm/store.h"
 #include "transport/segment.h"
@@ -211,7 +212,10 @@ static void warn_of_unawaited(struct shoal_world *world)
 static void finish_started(struct shoal_world *world, int64_t deadline_ns)
 {
     for (struct shoal_group *group = groups_first(world->groups); group; group = group->next) {
-        while (!lane_drain(group->lane, deadline_ns) && clock_now_ns() < deadline_ns) {
+        /* Acquire: pairs with the exchange by which point to point was made. */
+        struct p2p *p2p = atomic_load_explicit(&group->p2p, memory_order_acquire);
+        while ((!lane_drain(group->lane, deadline_ns) || p2p_is_sending(p2p)) &&
+               clock_now_ns() < deadline_ns) {
             wait_sleep(NAP_NS);
         }
     }

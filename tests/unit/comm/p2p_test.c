@@ -391,6 +391,25 @@ TEST_RANKS(works_may_be_freed_in_flight, 2)
     close_session(&session);
 }
 
+/* More than is kept for the peer: the sender's closing waits for it. */
+TEST_RANKS(closing_finishes_sends, 2)
+{
+    struct session session;
+    REQUIRE(open_session(self, &session));
+    static unsigned char bytes[2][4 * RING];
+    if (self->rank == 0) {
+        shoal_work *work = NULL;
+        fill(bytes[0], 4 * RING, 0, 0);
+        CHECK_OK(shoal_group_send_start(session.group, bytes[0], 4 * RING, SHOAL_U8, 1, 0, &work));
+        shoal_work_free(work);
+    } else {
+        test_pause(0.3); /* so that the other one is closing */
+        CHECK_OK(shoal_group_recv(session.group, bytes[1], 4 * RING, SHOAL_U8, 0, 0));
+        CHECK(is_from(bytes[1], 4 * RING, 0, 0));
+    }
+    close_session(&session);
+}
+
 /* Closing with something unfinished ends it, and nothing is lost. */
 TEST_RANKS(closing_ends_what_is_unfinished, 2)
 {
