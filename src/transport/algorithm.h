@@ -25,7 +25,6 @@ enum algorithm_id {
 struct algorithm_query {
     enum collective_kind kind;
     int n_ranks;
-    size_t bytes;      /* the widest buffer on one rank */
     size_t slot_bytes; /* what one rank would put into its slot; SIZE_MAX: ranks can not know each other's */
     bool is_symmetric; /* the buffers that peers must reach lie in symmetric memory */
 };

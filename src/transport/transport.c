@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding a transport among the rows of transports.def. */
+/* Finding a transport among the rows of transports.def, and what transports say alike. */
 #include "transport/transport.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -34,4 +35,18 @@ shoal_status transport_find(const char *name, const struct transport **transport
         }
     }
     return error_set(SHOAL_ERR_INVALID, "there is no transport \"%s\"; there are:%s", name, known_names);
+}
+
+const char *transport_describe_timeout(const struct transport_peers *peers, const struct collective *collective,
+                                       char *text, size_t text_bytes)
+{
+    char call[128];
+    char passed[96] = "the deadline passed";
+    if (collective->timeout_s > 0.0) {
+        (void)snprintf(passed, sizeof passed, "%.6g s passed (SHOAL_TIMEOUT, shoal_group_set_timeout)",
+                       collective->timeout_s);
+    }
+    (void)snprintf(text, text_bytes, "%s on group %s: %s", collective_describe(collective, call, sizeof call),
+                   peers->name ? peers->name : peers->key, passed);
+    return text;
 }

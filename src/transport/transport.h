@@ -34,6 +34,8 @@ struct transport_peers {
     const int *world_ranks; /* n_ranks of them */
     /* Text that is the same on all members and differs between groups: part of the names of segments. */
     const char *key;
+    /* The group's, for people: [0,1] tag "x". NULL: the key will do. */
+    const char *name;
     /* Threads that wait may spin: there are processors enough for the ranks of this host. */
     bool may_spin;
     /* Symmetric memory of the world. */
@@ -82,6 +84,13 @@ struct transport {
 #define TRANSPORT(name, variable) extern const struct transport variable;
 #include "transport/transports.def"
 #undef TRANSPORT
+
+/*
+ * "all_reduce f32 sum count 8 #3 on group [0,1]: 30 s passed (SHOAL_TIMEOUT, shoal_group_set_timeout)": what a text
+ * that says what did not happen begins with. Returns text.
+ */
+const char *transport_describe_timeout(const struct transport_peers *peers, const struct collective *collective,
+                                       char *text, size_t text_bytes);
 
 /* Rows of transports.def. NULL past the last. */
 const struct transport *transport_at(size_t index);

@@ -169,7 +169,6 @@ int info_explain(int argc, char **argv)
     struct algorithm_query query = {
         .kind = question.kind,
         .n_ranks = (int)question.n_ranks,
-        .bytes = (size_t)question.bytes,
         .slot_bytes = slot_bytes(&question),
         .is_symmetric = question.is_symmetric,
     };

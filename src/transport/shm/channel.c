@@ -229,13 +229,15 @@ static enum algorithm_id pick(struct shm_channel *channel, const struct collecti
         .n_ranks = channel->n_ranks,
         .slot_bytes = shm_oneshot_bytes(collective, channel->n_ranks),
     };
-    if (query.slot_bytes > ALGORITHM_SLOT_BYTES / (size_t)(channel->n_ranks > 4 ? channel->n_ranks : 4)) {
+    enum algorithm_id algorithm = algorithm_pick(&query, NULL);
+    /* Nothing but the choice between staged and direct depends on symmetric memory (preferences.def). */
+    if (algorithm == ALGORITHM_STAGED) {
         struct region_place send;
         struct region_place recv;
-        query.bytes = collective_bytes(collective, channel->n_ranks);
         query.is_symmetric = shm_find_places(channel, collective, &send, &recv);
+        algorithm = algorithm_pick(&query, NULL);
     }
-    return algorithm_pick(&query, NULL);
+    return algorithm;
 }
 
 /* What a single rank copies within _start; more is left to the lane's thread. */

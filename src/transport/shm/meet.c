@@ -54,9 +54,9 @@ shoal_status shm_wait_slot(struct shm_channel *channel, const struct collective 
         shoal_status status =
             shm_wait(channel, i, shm_counters_of(channel, done), needed, collective->deadline_ns);
         if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= collective->deadline_ns) {
-            char call[128];
-            return error_set(status, "%s: rank %d has not finished a collective started %d calls before",
-                             collective_describe(collective, call, sizeof call),
+            char call[ERROR_TEXT_BYTES];
+            return error_set(status, "%s and rank %d has not finished a collective started %d calls before",
+                             transport_describe_timeout(channel->base.peers, collective, call, sizeof call),
                              channel->base.peers->world_ranks[i], SHM_SLOTS);
         }
         TRY(status);
@@ -183,9 +183,9 @@ static shoal_status fail_missing(struct shm_channel *channel, const struct colle
                                    channel->base.peers->world_ranks[i]);
         }
     }
-    char call[128];
-    return error_set(SHOAL_ERR_TIMEOUT, "%s on group %s: the deadline passed and rank%s%s did not call it",
-                     collective_describe(collective, call, sizeof call), channel->base.peers->key,
+    char call[ERROR_TEXT_BYTES];
+    return error_set(SHOAL_ERR_TIMEOUT, "%s and rank%s%s did not call it",
+                     transport_describe_timeout(channel->base.peers, collective, call, sizeof call),
                      n_missing > 1 ? "s" : "", missing);
 }
 

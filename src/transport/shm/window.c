@@ -52,9 +52,9 @@ shoal_status shm_window_wait_released(struct shm_channel *channel, const struct 
     shoal_status status = shm_wait(channel, member, released_counters(collective),
                                    generation_before(collective), collective->deadline_ns);
     if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= collective->deadline_ns) {
-        char call[128];
-        return error_set(status, "%s: rank %d has not released the generation before",
-                         collective_describe(collective, call, sizeof call),
+        char call[ERROR_TEXT_BYTES];
+        return error_set(status, "%s and rank %d has not released the generation before",
+                         transport_describe_timeout(channel->base.peers, collective, call, sizeof call),
                          channel->base.peers->world_ranks[member]);
     }
     return status;
@@ -77,9 +77,9 @@ shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective
         shoal_status status = shm_wait(channel, peer, shm_counters_of(channel, wrote),
                                        channel->n_wrote & FLAG_MASK, collective->deadline_ns);
         if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= collective->deadline_ns) {
-            char call[128];
-            return error_set(status, "%s: the deadline passed and rank %d has not done its part",
-                             collective_describe(collective, call, sizeof call),
+            char call[ERROR_TEXT_BYTES];
+            return error_set(status, "%s and rank %d has not done its part",
+                             transport_describe_timeout(channel->base.peers, collective, call, sizeof call),
                              channel->base.peers->world_ranks[peer]);
         }
         TRY(status);

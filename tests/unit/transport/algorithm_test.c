@@ -14,7 +14,6 @@ static struct algorithm_query make_query(enum collective_kind kind, int n_ranks,
     return (struct algorithm_query){
         .kind = kind,
         .n_ranks = n_ranks,
-        .bytes = bytes,
         .slot_bytes = kind == COLLECTIVE_BARRIER         ? 0
                       : kind == COLLECTIVE_WINDOW_GATHER ? SIZE_MAX
                                                          : bytes,
