@@ -209,6 +209,7 @@ static shoal_status create_group(struct shoal_world *world, const int *ranks, in
                                             .n_ranks = n_ranks,
                                             .world_ranks = group->ranks,
                                             .key = group->key,
+                                            .name = group->name,
                                             .may_spin = world->may_spin,
                                             .regions = world->regions,
                                             .context = group,

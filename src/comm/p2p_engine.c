@@ -261,7 +261,9 @@ static shoal_status describe_timeout(const struct p2p *p2p, const struct p2p_ope
 {
     char what[160];
     char group[256];
-    return error_set(SHOAL_ERR_TIMEOUT, "%s: waited %.1f s for rank %d; %zu of %zu bytes went over%s",
+    return error_set(SHOAL_ERR_TIMEOUT,
+                     "%s: waited %.1f s (SHOAL_TIMEOUT, shoal_group_set_timeout) for rank %d; %zu of %zu "
+                     "bytes went over%s",
                      describe(p2p, operation, what, sizeof what),
                      (double)(now_ns - operation->start_ns) * 1e-9, world_rank(p2p, operation->end->peer),
                      operation->message.done, operation->message.bytes,

@@ -37,8 +37,8 @@ shoal_status transport_find(const char *name, const struct transport **transport
     return error_set(SHOAL_ERR_INVALID, "there is no transport \"%s\"; there are:%s", name, known_names);
 }
 
-const char *transport_describe_timeout(const struct transport_peers *peers, const struct collective *collective,
-                                       char *text, size_t text_bytes)
+const char *transport_describe_timeout(const struct transport_peers *peers,
+                                       const struct collective *collective, char *text, size_t text_bytes)
 {
     char call[128];
     char passed[96] = "the deadline passed";

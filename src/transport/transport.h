@@ -89,8 +89,8 @@ struct transport {
  * "all_reduce f32 sum count 8 #3 on group [0,1]: 30 s passed (SHOAL_TIMEOUT, shoal_group_set_timeout)": what a text
  * that says what did not happen begins with. Returns text.
  */
-const char *transport_describe_timeout(const struct transport_peers *peers, const struct collective *collective,
-                                       char *text, size_t text_bytes);
+const char *transport_describe_timeout(const struct transport_peers *peers,
+                                       const struct collective *collective, char *text, size_t text_bytes);
 
 /* Rows of transports.def. NULL past the last. */
 const struct transport *transport_at(size_t index);

@@ -98,9 +98,10 @@ static shoal_status wait_round(const struct journey *journey, int peer, struct s
     shoal_status status = shm_wait(channel, peer, counters, target & FLAG_MASK, deadline_ns);
     if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= deadline_ns) {
         char call[ERROR_TEXT_BYTES];
-        return error_set(status, "%s and rank %d has not done its part",
-                         transport_describe_timeout(channel->base.peers, journey->collective, call, sizeof call),
-                         channel->base.peers->world_ranks[find_slowest(journey)]);
+        return error_set(
+            status, "%s and rank %d has not done its part",
+            transport_describe_timeout(channel->base.peers, journey->collective, call, sizeof call),
+            channel->base.peers->world_ranks[find_slowest(journey)]);
     }
     return status;
 }

@@ -125,6 +125,24 @@ TEST_RANKS(a_wait_that_is_too_short_says_for_what, 2)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* How long it was, which knob that comes from, which group, and who is missing. */
+TEST_RANKS(a_timeout_names_the_knob_and_the_group, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    shoal_group *group = create_lane(world, "x");
+    REQUIRE(group);
+    CHECK_OK(shoal_group_barrier(group));
+    if (self->rank == 0) {
+        CHECK_OK(shoal_group_set_timeout(group, 0.25));
+        CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_TIMEOUT);
+        CHECK_ERROR_TEXT("barrier #1 on group [0,1] tag \"x\": 0.25 s passed (SHOAL_TIMEOUT, "
+                         "shoal_group_set_timeout) and rank 1 did not call it");
+    }
+    test_barrier(self);
+    CHECK_OK(shoal_world_close(world));
+}
+
 TEST_RANKS(test_alone_makes_progress, 2)
 {
     shoal_world *world = rank_world_open(self, 0);
