@@ -124,6 +124,46 @@ static struct shm_fingerprint take_fingerprint(const struct collective *collecti
     return fingerprint;
 }
 
+/* What a fingerprint says, whatever is in it: a peer wrote it. */
+static void describe_fingerprint(const struct shm_fingerprint *fingerprint, char *text, size_t text_bytes)
+{
+    if (fingerprint->kind >= COLLECTIVE_COUNT) {
+        (void)snprintf(text, text_bytes, "kind %d", fingerprint->kind);
+        return;
+    }
+    const struct collective_row *row = &collective_rows[fingerprint->kind];
+    char reduce[48] = "";
+    char root[24] = "";
+    char pieces[32] = "";
+    char count[48] = "";
+    if (row->reduces) {
+        (void)snprintf(reduce, sizeof reduce, " %s", shoal_reduce_name((shoal_reduce)fingerprint->reduce));
+    }
+    if (row->reduces && fingerprint->reduce == SHOAL_PREMUL_SUM) {
+        double factor;
+        memcpy(&factor, &fingerprint->factor, sizeof factor);
+        (void)snprintf(reduce, sizeof reduce, " premul_sum factor %g", factor);
+    }
+    if (row->has_root) {
+        (void)snprintf(root, sizeof root, " root %" PRId32, fingerprint->root);
+    }
+    if (fingerprint->n_pieces > 1) {
+        (void)snprintf(pieces, sizeof pieces, " in %" PRIu32 " parts", fingerprint->n_pieces);
+    }
+    if (fingerprint->kind == COLLECTIVE_WINDOW_GATHER) {
+        (void)snprintf(count, sizeof count, " label %" PRIu64, fingerprint->count);
+    } else if (fingerprint->has_counts) {
+        (void)snprintf(count, sizeof count, " counts (hash %08" PRIx32 ")", (uint32_t)fingerprint->hash);
+    } else if (fingerprint->kind != COLLECTIVE_BARRIER) {
+        (void)snprintf(count, sizeof count, " count %" PRIu64, fingerprint->count);
+    }
+    bool has_dtype = fingerprint->kind != COLLECTIVE_BARRIER && fingerprint->kind != COLLECTIVE_WINDOW_GATHER;
+    (void)snprintf(text, text_bytes, "%s%s%s%s%s%s%s%s #%" PRIu32, row->name,
+                   fingerprint->has_counts ? "_v" : "", has_dtype ? " " : "",
+                   has_dtype ? shoal_dtype_name((shoal_dtype)fingerprint->dtype) : "", reduce, count, pieces,
+                   root, fingerprint->sequence);
+}
+
 /* The counts of an all_to_all_v differ between ranks, so they lie in the slot. */
 static void write_counts(uint64_t *target, const size_t *counts, int n_ranks)
 {
@@ -167,16 +207,45 @@ bool shm_have_all_entered(struct shm_channel *channel, uint32_t sequence)
     return true;
 }
 
+/*
+ * What a rank that is missing did last on this group: who called the same on another group, or on one of the same ranks
+ * in another order, finds that out here.
+ */
+static void describe_last_call(struct shm_channel *channel, int rank, char *text, size_t text_bytes)
+{
+    const struct shm_slot *last = NULL;
+    uint32_t n_entered = 0;
+    for (int i = 0; i < SHM_SLOTS; i++) {
+        struct shm_slot *slot = &shm_peer(channel, rank)->slots[i];
+        uint32_t entered = flag_get(&slot->entered);
+        /* 0 is also what a counter comes to after 2^31 calls: then the one before it is named. */
+        if (entered != 0 && (!last || !flag_is_past(n_entered, entered))) {
+            last = slot;
+            n_entered = entered;
+        }
+    }
+    if (!last) {
+        (void)snprintf(text, text_bytes, "has called nothing on this group");
+        return;
+    }
+    /* A rank that catches up at this very moment may write it again: then the text is of another call, no more. */
+    char call[160];
+    describe_fingerprint(&last->fingerprint, call, sizeof call);
+    (void)snprintf(text, text_bytes, "called %s last on this group", call);
+}
+
 static shoal_status fail_missing(struct shm_channel *channel, const struct collective *collective)
 {
     char missing[160];
     size_t at = 0;
     int n_missing = 0;
+    int first_missing = 0;
     missing[0] = '\0';
     for (int i = 0; i < channel->n_ranks; i++) {
         if (i == channel->rank || has_entered(channel, i, collective->sequence)) {
             continue;
         }
+        first_missing = n_missing == 0 ? i : first_missing;
         n_missing++;
         if (at + 16 < sizeof missing) {
             at += (size_t)snprintf(missing + at, sizeof missing - at, "%s %d", n_missing > 1 ? "," : "",
@@ -184,9 +253,12 @@ static shoal_status fail_missing(struct shm_channel *channel, const struct colle
         }
     }
     char call[ERROR_TEXT_BYTES];
-    return error_set(SHOAL_ERR_TIMEOUT, "%s and rank%s%s did not call it",
+    char last_call[192];
+    describe_last_call(channel, first_missing, last_call, sizeof last_call);
+    return error_set(SHOAL_ERR_TIMEOUT, "%s and rank%s%s did not call it; rank %d %s",
                      transport_describe_timeout(channel->base.peers, collective, call, sizeof call),
-                     n_missing > 1 ? "s" : "", missing);
+                     n_missing > 1 ? "s" : "", missing, channel->base.peers->world_ranks[first_missing],
+                     last_call);
 }
 
 shoal_status shm_wait_entered(struct shm_channel *channel, const struct collective *collective,
@@ -207,46 +279,6 @@ shoal_status shm_wait_entered(struct shm_channel *channel, const struct collecti
 }
 
 /* Comparing -------------------------------------------------------------------------------------------- */
-
-/* What a fingerprint says, whatever is in it: a peer wrote it. */
-static void describe_fingerprint(const struct shm_fingerprint *fingerprint, char *text, size_t text_bytes)
-{
-    if (fingerprint->kind >= COLLECTIVE_COUNT) {
-        (void)snprintf(text, text_bytes, "kind %d", fingerprint->kind);
-        return;
-    }
-    const struct collective_row *row = &collective_rows[fingerprint->kind];
-    char reduce[48] = "";
-    char root[24] = "";
-    char pieces[32] = "";
-    char count[48] = "";
-    if (row->reduces) {
-        (void)snprintf(reduce, sizeof reduce, " %s", shoal_reduce_name((shoal_reduce)fingerprint->reduce));
-    }
-    if (row->reduces && fingerprint->reduce == SHOAL_PREMUL_SUM) {
-        double factor;
-        memcpy(&factor, &fingerprint->factor, sizeof factor);
-        (void)snprintf(reduce, sizeof reduce, " premul_sum factor %g", factor);
-    }
-    if (row->has_root) {
-        (void)snprintf(root, sizeof root, " root %" PRId32, fingerprint->root);
-    }
-    if (fingerprint->n_pieces > 1) {
-        (void)snprintf(pieces, sizeof pieces, " in %" PRIu32 " parts", fingerprint->n_pieces);
-    }
-    if (fingerprint->kind == COLLECTIVE_WINDOW_GATHER) {
-        (void)snprintf(count, sizeof count, " label %" PRIu64, fingerprint->count);
-    } else if (fingerprint->has_counts) {
-        (void)snprintf(count, sizeof count, " counts (hash %08" PRIx32 ")", (uint32_t)fingerprint->hash);
-    } else if (fingerprint->kind != COLLECTIVE_BARRIER) {
-        (void)snprintf(count, sizeof count, " count %" PRIu64, fingerprint->count);
-    }
-    bool has_dtype = fingerprint->kind != COLLECTIVE_BARRIER && fingerprint->kind != COLLECTIVE_WINDOW_GATHER;
-    (void)snprintf(text, text_bytes, "%s%s%s%s%s%s%s%s #%" PRIu32, row->name,
-                   fingerprint->has_counts ? "_v" : "", has_dtype ? " " : "",
-                   has_dtype ? shoal_dtype_name((shoal_dtype)fingerprint->dtype) : "", reduce, count, pieces,
-                   root, fingerprint->sequence);
-}
 
 static shoal_status fail_mismatch(struct shm_channel *channel, int peer, const struct shm_fingerprint *theirs,
                                   const struct shm_fingerprint *ours)

@@ -133,11 +133,20 @@ TEST_RANKS(a_timeout_names_the_knob_and_the_group, 2)
     shoal_group *group = create_lane(world, "x");
     REQUIRE(group);
     CHECK_OK(shoal_group_barrier(group));
+    shoal_group *swapped = NULL;
+    CHECK_OK(shoal_group_create(world, self->rank == 0 ? (const int[]){0, 1} : (const int[]){1, 0}, 2, "y",
+                                &swapped));
+    CHECK_OK(shoal_group_set_timeout(swapped, 0.25));
+    CHECK_STATUS(shoal_group_barrier(swapped), SHOAL_ERR_TIMEOUT);
+    CHECK_ERROR_TEXT(self->rank == 0 ? "did not call it; rank 1 has called nothing on this group"
+                                     : "did not call it; rank 0 has called nothing on this group");
     if (self->rank == 0) {
         CHECK_OK(shoal_group_set_timeout(group, 0.25));
         CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_TIMEOUT);
-        CHECK_ERROR_TEXT("barrier #1 on group [0,1] tag \"x\": 0.25 s passed (SHOAL_TIMEOUT, "
-                         "shoal_group_set_timeout) and rank 1 did not call it");
+        CHECK_ERROR_TEXT(
+            "barrier #1 on group [0,1] tag \"x\": 0.25 s passed (SHOAL_TIMEOUT, "
+            "shoal_group_set_timeout) and rank 1 did not call it; rank 1 called barrier #0 last on this "
+            "group");
     }
     test_barrier(self);
     CHECK_OK(shoal_world_close(world));
