@@ -213,25 +213,19 @@ bool shm_have_all_entered(struct shm_channel *channel, uint32_t sequence)
  */
 static void describe_last_call(struct shm_channel *channel, int rank, char *text, size_t text_bytes)
 {
-    const struct shm_slot *last = NULL;
-    uint32_t n_entered = 0;
-    for (int i = 0; i < SHM_SLOTS; i++) {
-        struct shm_slot *slot = &shm_peer(channel, rank)->slots[i];
-        uint32_t entered = flag_get(&slot->entered);
-        /* 0 is also what a counter comes to after 2^31 calls: then the one before it is named. */
-        if (entered != 0 && (!last || !flag_is_past(n_entered, entered))) {
-            last = slot;
-            n_entered = entered;
-        }
+    /* Slot 0 is the first that is ever used. */
+    uint32_t n_entered = flag_get(&shm_peer(channel, rank)->slots[0].entered);
+    for (int i = 1; i < SHM_SLOTS; i++) {
+        uint32_t entered = flag_get(&shm_peer(channel, rank)->slots[i].entered);
+        n_entered = flag_is_past(n_entered, entered) ? n_entered : entered;
     }
-    if (!last) {
+    /* Only its number: the rank may write the slot again while this one reads it. */
+    if (n_entered == 0) {
         (void)snprintf(text, text_bytes, "has called nothing on this group");
-        return;
+    } else {
+        (void)snprintf(text, text_bytes, "called #%" PRIu32 " last on this group",
+                       (n_entered - 1) & FLAG_MASK);
     }
-    /* A rank that catches up at this very moment may write it again: then the text is of another call, no more. */
-    char call[160];
-    describe_fingerprint(&last->fingerprint, call, sizeof call);
-    (void)snprintf(text, text_bytes, "called %s last on this group", call);
 }
 
 static shoal_status fail_missing(struct shm_channel *channel, const struct collective *collective)
@@ -253,7 +247,7 @@ static shoal_status fail_missing(struct shm_channel *channel, const struct colle
         }
     }
     char call[ERROR_TEXT_BYTES];
-    char last_call[192];
+    char last_call[64];
     describe_last_call(channel, first_missing, last_call, sizeof last_call);
     return error_set(SHOAL_ERR_TIMEOUT, "%s and rank%s%s did not call it; rank %d %s",
                      transport_describe_timeout(channel->base.peers, collective, call, sizeof call),
@@ -269,8 +263,9 @@ shoal_status shm_wait_entered(struct shm_channel *channel, const struct collecti
         int peer = (channel->rank + i) % channel->n_ranks;
         shoal_status status =
             shm_wait(channel, peer, shm_entered_counters(channel, collective->sequence), target, until_ns);
-        if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= until_ns &&
-            !has_entered(channel, peer, collective->sequence)) {
+        /* Who only waits for a turn of the whole time needs no text: it goes on. */
+        bool is_over = status == SHOAL_ERR_TIMEOUT && until_ns >= collective->deadline_ns;
+        if (is_over && clock_now_ns() >= until_ns && !has_entered(channel, peer, collective->sequence)) {
             return fail_missing(channel, collective);
         }
         TRY(status);

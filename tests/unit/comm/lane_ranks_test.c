@@ -143,10 +143,9 @@ TEST_RANKS(a_timeout_names_the_knob_and_the_group, 2)
     if (self->rank == 0) {
         CHECK_OK(shoal_group_set_timeout(group, 0.25));
         CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_TIMEOUT);
-        CHECK_ERROR_TEXT(
-            "barrier #1 on group [0,1] tag \"x\": 0.25 s passed (SHOAL_TIMEOUT, "
-            "shoal_group_set_timeout) and rank 1 did not call it; rank 1 called barrier #0 last on this "
-            "group");
+        CHECK_ERROR_TEXT("barrier #1 on group [0,1] tag \"x\": 0.25 s passed (SHOAL_TIMEOUT, "
+                         "shoal_group_set_timeout) and rank 1 did not call it; rank 1 called #0 last on this "
+                         "group");
     }
     test_barrier(self);
     CHECK_OK(shoal_world_close(world));
