@@ -210,6 +210,7 @@ static shoal_status create_group(struct shoal_world *world, const int *ranks, in
                                             .world_ranks = group->ranks,
                                             .key = group->key,
                                             .name = group->name,
+                                            .timeout_s = &group->timeout_s,
                                             .may_spin = world->may_spin,
                                             .regions = world->regions,
                                             .context = group,

@@ -104,12 +104,11 @@ static shoal_status open_channel(struct lane *lane)
 
 /* Issuing ---------------------------------------------------------------------------------------------- */
 
-static void set_deadline(const struct lane *lane, struct collective *collective, int64_t now_ns)
+static int64_t deadline_at(const struct lane *lane, int64_t now_ns)
 {
     /* Relaxed: a number that stands for itself. */
     double seconds = atomic_load_explicit(&lane->group->timeout_s, memory_order_relaxed);
-    collective->timeout_s = seconds;
-    collective->deadline_ns = seconds < 4e9 ? now_ns + (int64_t)(seconds * 1e9) : DEADLINE_NEVER;
+    return seconds < 4e9 ? now_ns + (int64_t)(seconds * 1e9) : DEADLINE_NEVER;
 }
 
 /* With the mutex, on a connected lane: the next in line, posted if the channel takes it. */
@@ -121,7 +120,7 @@ static shoal_status issue(struct lane *lane, struct entry *entry, struct wakes *
     uint64_t gate = atomic_fetch_or_explicit(&lane->gate, GATE_LINE, memory_order_acquire);
     uint64_t sequence = gate >> GATE_SHIFT;
     collective->sequence = (uint32_t)sequence;
-    set_deadline(lane, collective, clock_now_ns());
+    collective->deadline_ns = deadline_at(lane, clock_now_ns());
     collective->algorithm = -1;
     bool may_post = lane->n_queued == 0 && !(gate & GATE_ALONE);
     bool is_posted = may_post && channel->transport->post(channel, collective);
@@ -173,14 +172,14 @@ static __attribute__((noinline)) void settle_after_alone(struct lane *lane)
     line_unlock(lane, &wakes);
 }
 
-/* Of a call that runs alone. Reading the clock costs as much as all the rest of the lane does. */
-static void set_deadline_alone(struct lane *lane, struct collective *collective, uint64_t now_ticks)
+/* The deadline of a call that runs alone. Reading the clock costs as much as all the rest of the lane does. */
+static int64_t deadline_alone(struct lane *lane, uint64_t now_ticks)
 {
     if (now_ticks - lane->read_ticks >= CLOCK_FRESH_TICKS) {
         lane->read_ticks = now_ticks;
         lane->read_ns = clock_now_ns();
     }
-    set_deadline(lane, collective, lane->read_ns);
+    return deadline_at(lane, lane->read_ns);
 }
 
 static shoal_status run_alone(struct lane *lane, struct channel *channel, struct collective *collective,
@@ -188,7 +187,7 @@ static shoal_status run_alone(struct lane *lane, struct channel *channel, struct
 {
     uint64_t now_ticks = clock_ticks();
     collective->sequence = (uint32_t)sequence;
-    set_deadline_alone(lane, collective, now_ticks);
+    collective->deadline_ns = deadline_alone(lane, now_ticks);
     collective->algorithm = -1;
     struct record_handle record =
         recorder_issue(lane->group->recorder, sequence + 1, collective, lane->group->peers.n_ranks,

@@ -76,7 +76,6 @@ struct collective {
     /* Set by the lane. */
     uint32_t sequence; /* the lane's, from 0; wraps */
     int64_t deadline_ns;
-    double timeout_s; /* that the deadline comes from: for texts. 0: not known */
 
     /* The channel's. */
     int algorithm; /* enum algorithm_id; what was picked, for the record */

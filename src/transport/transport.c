@@ -2,6 +2,7 @@
 /* Finding a transport among the rows of transports.def, and what transports say alike. */
 #include "transport/transport.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,9 +43,11 @@ const char *transport_describe_timeout(const struct transport_peers *peers,
 {
     char call[128];
     char passed[96] = "the deadline passed";
-    if (collective->timeout_s > 0.0) {
+    /* Relaxed: a number that stands for itself. */
+    double seconds = peers->timeout_s ? atomic_load_explicit(peers->timeout_s, memory_order_relaxed) : 0.0;
+    if (seconds > 0.0) {
         (void)snprintf(passed, sizeof passed, "%.6g s passed (SHOAL_TIMEOUT, shoal_group_set_timeout)",
-                       collective->timeout_s);
+                       seconds);
     }
     (void)snprintf(text, text_bytes, "%s on group %s: %s", collective_describe(collective, call, sizeof call),
                    peers->name ? peers->name : peers->key, passed);

@@ -36,6 +36,8 @@ struct transport_peers {
     const char *key;
     /* The group's, for people: [0,1] tag "x". NULL: the key will do. */
     const char *name;
+    /* How long an operation that starts now may take; NULL: not known. For texts: each call has its own deadline. */
+    const _Atomic double *timeout_s;
     /* Threads that wait may spin: there are processors enough for the ranks of this host. */
     bool may_spin;
     /* Symmetric memory of the world. */
