@@ -193,11 +193,11 @@ TEST(timeouts_are_changed)
     CHECK_DOUBLE(shoal_group_timeout(group), 50);
     CHECK_OK(shoal_group_set_timeout(group, 23));
     CHECK_DOUBLE(shoal_group_timeout(group), 23);
-    static const double wrong[] = {0, -1, -INFINITY, NAN};
+    static const double wrong[] = {0, -1, -(double)INFINITY, (double)NAN};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         CHECK_STATUS(shoal_group_set_timeout(group, wrong[i]), SHOAL_ERR_INVALID);
     }
-    CHECK_OK(shoal_group_set_timeout(group, INFINITY));
+    CHECK_OK(shoal_group_set_timeout(group, (double)INFINITY));
     CHECK_OK(shoal_group_barrier(group));
     CHECK_OK(shoal_world_close(world));
 }
