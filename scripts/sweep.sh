@@ -8,6 +8,9 @@
 #   scripts/sweep.sh -o all_reduce     one form: a name of tests/conformance/collectives/sweep_ops.def
 #   scripts/sweep.sh -d f32            one dtype
 #   scripts/sweep.sh -b asan           one build: asan, tsan, or dev (both launchers, no sanitizer)
+#
+# On two busy cores u64 with 2, 6 and 9 ranks took 4 minutes under the address sanitizer, i16 with 2, 3, 4, 5 and 7
+# ranks 5 minutes under the thread sanitizer; there are 15 dtypes and 9 numbers of ranks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
