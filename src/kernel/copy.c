@@ -18,7 +18,7 @@ void kernel_copy_part(void *dst, const void *src, size_t bytes, size_t whole_byt
     if (bytes == 0 || dst == src) {
         return;
     }
-    if (simd_is_streaming(whole_bytes)) {
+    if (kernel_is_streaming(whole_bytes)) {
         simd_table()->copy_stream(dst, src, bytes);
         return;
     }

@@ -24,6 +24,9 @@
 #include "transport/shm/blocks.h"
 #include "transport/shm/channel.h"
 
+/* What is copied to two places at a time, so that the second copy reads from the nearest cache. */
+#define NEAR_BYTES ((size_t)8 * 1024)
+
 /* One collective on its way through the rounds. */
 struct journey {
     struct shm_channel *channel;
@@ -164,6 +167,26 @@ static void fill_own_block(const struct journey *journey, size_t round)
                    find_half(journey, rank, round, /*receiver=*/0));
 }
 
+/* The same in an all_gather, where the own block has a place in the result too: both are written out of one read. */
+static void fill_own_block_twice(const struct journey *journey, size_t round)
+{
+    const struct collective *collective = journey->collective;
+    int rank = journey->channel->rank;
+    struct stretch stretch = find_stretch(journey, round, block_elements(collective, BLOCK_SEND, rank));
+    struct block_walk from = block_walk_begin(collective, BLOCK_SEND, rank, stretch.from, stretch.to);
+    struct block_walk to = block_walk_begin(collective, BLOCK_RECV, rank, stretch.from, stretch.to);
+    char *half = find_half(journey, rank, round, /*receiver=*/0);
+    struct block_run run;
+    while ((run = block_walk_next(&from, NEAR_BYTES / journey->element_bytes)).elements > 0) {
+        /* Both sides have the same pieces, so the stretches are the same. */
+        struct block_run target = block_walk_next(&to, run.elements);
+        size_t bytes = run.elements * journey->element_bytes;
+        kernel_copy(half, run.data, bytes);
+        kernel_copy_part(target.data, run.data, bytes, journey->whole_bytes); /* nothing, in place */
+        half += bytes;
+    }
+}
+
 static void fill_nothing(const struct journey *journey, size_t round)
 {
 }
@@ -186,31 +209,6 @@ static shoal_status take_from_all(const struct journey *journey, size_t round)
         TRY(take_from(journey, (channel->rank + i) % channel->n_ranks, round));
     }
     return SHOAL_OK;
-}
-
-/* The own block, unless it lies in place already: out of the half, which is near. */
-static void take_own(const struct journey *journey, size_t round)
-{
-    const struct collective *collective = journey->collective;
-    int rank = journey->channel->rank;
-    struct stretch stretch = find_stretch(journey, round, block_elements(collective, BLOCK_SEND, rank));
-    const char *half = find_half(journey, rank, round, /*receiver=*/0);
-    struct block_walk from = block_walk_begin(collective, BLOCK_SEND, rank, stretch.from, stretch.to);
-    struct block_walk to = block_walk_begin(collective, BLOCK_RECV, rank, stretch.from, stretch.to);
-    struct block_run run;
-    while ((run = block_walk_next(&from, SIZE_MAX)).elements > 0) {
-        struct block_run target = block_walk_next(&to, run.elements);
-        if (target.data != run.data) {
-            kernel_copy_part(target.data, half, run.elements * from.element_bytes, journey->whole_bytes);
-        }
-        half += run.elements * from.element_bytes;
-    }
-}
-
-static shoal_status take_gathered(const struct journey *journey, size_t round)
-{
-    take_own(journey, round);
-    return take_from_all(journey, round);
 }
 
 static shoal_status take_from_root(const struct journey *journey, size_t round)
@@ -395,7 +393,7 @@ static shoal_status choose(struct journey *journey)
         return travel(journey, is_root ? fill_own_block : fill_nothing,
                       is_root ? take_nothing : take_from_root);
     case COLLECTIVE_ALL_GATHER:
-        return travel(journey, fill_own_block, take_gathered);
+        return travel(journey, fill_own_block_twice, take_from_all);
     case COLLECTIVE_GATHER:
         if (is_root) {
             shm_copy_own(collective, rank);
