@@ -36,7 +36,8 @@ SHOAL_API void *shoal_symmetric_data(shoal_symmetric *symmetric);
 /* The block of another rank of the group, mapped here; NULL, with an error text, for a rank out of range. */
 SHOAL_API void *shoal_symmetric_peer(shoal_symmetric *symmetric, int group_rank);
 SHOAL_API size_t shoal_symmetric_bytes(const shoal_symmetric *symmetric);
-/* Local. No operation on this memory may be unfinished on this rank. NULL is allowed. */
+/* Local. No operation on this memory may be unfinished on this rank, and none may be started later by a peer whose
+   buffers lie in its own block together with this rank's: free it on all ranks. NULL is allowed. */
 SHOAL_API void shoal_symmetric_free(shoal_symmetric *symmetric);
 
 /* Windows ---------------------------------------------------------------------------------------------- */
