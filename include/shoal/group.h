@@ -202,6 +202,21 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status
 shoal_group_reduce_scatter_premul_start(shoal_group *group, const void *send, void *recv, size_t count,
                                         shoal_dtype dtype, double factor, shoal_work **work_out);
 
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_premul(shoal_group *group, const void *send,
+                                                                  void *recv, size_t count, shoal_dtype dtype,
+                                                                  double factor, int root);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_premul_start(shoal_group *group, const void *send,
+                                                                        void *recv, size_t count,
+                                                                        shoal_dtype dtype, double factor,
+                                                                        int root, shoal_work **work_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_v_premul(shoal_group *group,
+                                                                            const void *send, void *recv,
+                                                                            const size_t *counts,
+                                                                            shoal_dtype dtype, double factor);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_v_premul_start(
+    shoal_group *group, const void *send, void *recv, const size_t *counts, shoal_dtype dtype, double factor,
+    shoal_work **work_out);
+
 /* Several at once -------------------------------------------------------------------------------------- */
 
 /* One of a list of operations that cost one synchronisation together. `count` as in the single call. The list is
@@ -234,6 +249,18 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_list(shoal_gr
 SHOAL_API SHOAL_MUST_CHECK shoal_status
 shoal_group_reduce_scatter_list_start(shoal_group *group, const shoal_part *parts, size_t n_parts,
                                       shoal_dtype dtype, shoal_reduce reduce, shoal_work **work_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_reduce_list_premul(shoal_group *group,
+                                                                           const shoal_part *parts,
+                                                                           size_t n_parts, shoal_dtype dtype,
+                                                                           double factor);
+SHOAL_API SHOAL_MUST_CHECK shoal_status
+shoal_group_all_reduce_list_premul_start(shoal_group *group, const shoal_part *parts, size_t n_parts,
+                                         shoal_dtype dtype, double factor, shoal_work **work_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_list_premul(
+    shoal_group *group, const shoal_part *parts, size_t n_parts, shoal_dtype dtype, double factor);
+SHOAL_API SHOAL_MUST_CHECK shoal_status
+shoal_group_reduce_scatter_list_premul_start(shoal_group *group, const shoal_part *parts, size_t n_parts,
+                                             shoal_dtype dtype, double factor, shoal_work **work_out);
 /* send is ignored; recv is the buffer. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_broadcast_list(shoal_group *group,
                                                                    const shoal_part *parts, size_t n_parts,

@@ -289,6 +289,13 @@ static shoal_status submit_v(shoal_group *group, struct collective *call, struct
     return submit(group, call, ending);
 }
 
+static shoal_status submit_v_premul(shoal_group *group, struct collective *call, struct ending ending)
+{
+    call->reduce = SHOAL_PREMUL_SUM;
+    ending.has_factor = true;
+    return submit_v(group, call, ending);
+}
+
 /* As many parts as fit on the stack; a list of more is copied to the heap. */
 #define FEW_PARTS 32
 
@@ -330,6 +337,14 @@ static shoal_status submit_list(shoal_group *group, struct collective *call, con
     return status;
 }
 
+static shoal_status submit_list_premul(shoal_group *group, struct collective *call, const shoal_part *parts,
+                                       size_t n_parts, struct ending ending)
+{
+    call->reduce = SHOAL_PREMUL_SUM;
+    ending.has_factor = true;
+    return submit_list(group, call, parts, n_parts, ending);
+}
+
 /* The calls -------------------------------------------------------------------------------------------- */
 
 /* Each is a struct collective and one of the submits, twice: shoal_group_NAME and shoal_group_NAME_start. */
@@ -365,6 +380,11 @@ CALL(reduce, submit,
       int root),
      .kind = COLLECTIVE_REDUCE, .dtype = dtype, .reduce = reduce, .root = root, .single = {send, recv, count})
 
+CALL(reduce_premul, submit_premul,
+     (shoal_group * group, const void *send, void *recv, size_t count, shoal_dtype dtype, double factor,
+      int root),
+     .kind = COLLECTIVE_REDUCE, .dtype = dtype, .factor = factor, .root = root, .single = {send, recv, count})
+
 CALL(all_gather, submit, (shoal_group * group, const void *send, void *recv, size_t count, shoal_dtype dtype),
      .kind = COLLECTIVE_ALL_GATHER, .dtype = dtype, .single = {send, recv, count})
 
@@ -388,6 +408,12 @@ CALL(reduce_scatter_v, submit_v,
      .kind = COLLECTIVE_REDUCE_SCATTER, .dtype = dtype, .reduce = reduce, .single = {send, recv, 0},
      .send_counts = counts, .recv_counts = counts)
 
+CALL(reduce_scatter_v_premul, submit_v_premul,
+     (shoal_group * group, const void *send, void *recv, const size_t *counts, shoal_dtype dtype,
+      double factor),
+     .kind = COLLECTIVE_REDUCE_SCATTER, .dtype = dtype, .factor = factor, .single = {send, recv, 0},
+     .send_counts = counts, .recv_counts = counts)
+
 CALL(all_to_all, submit, (shoal_group * group, const void *send, void *recv, size_t count, shoal_dtype dtype),
      .kind = COLLECTIVE_ALL_TO_ALL, .dtype = dtype, .single = {send, recv, count})
 
@@ -406,27 +432,33 @@ CALL(scatter, submit,
      .kind = COLLECTIVE_SCATTER, .dtype = dtype, .root = root, .single = {send, recv, count})
 
 /* Likewise, with a list of parts. */
-#define CALL_LIST(NAME, parameters, ...)                                                                   \
-    shoal_status shoal_group_##NAME##_list(shoal_group *group, const shoal_part *parts, size_t n_parts,    \
-                                           UNWRAP parameters)                                              \
-    {                                                                                                      \
-        struct collective call = {__VA_ARGS__};                                                            \
-        return submit_list(group, &call, parts, n_parts, blocking);                                        \
-    }                                                                                                      \
-    shoal_status shoal_group_##NAME##_list_start(shoal_group *group, const shoal_part *parts,              \
-                                                 size_t n_parts, UNWRAP parameters, shoal_work **work_out) \
-    {                                                                                                      \
-        struct collective call = {__VA_ARGS__};                                                            \
-        return submit_list(group, &call, parts, n_parts, starting(work_out));                              \
+#define CALL_LIST(NAME, submit_function, parameters, ...)                                                \
+    shoal_status shoal_group_##NAME(shoal_group *group, const shoal_part *parts, size_t n_parts,         \
+                                    UNWRAP parameters)                                                   \
+    {                                                                                                    \
+        struct collective call = {__VA_ARGS__};                                                          \
+        return submit_function(group, &call, parts, n_parts, blocking);                                  \
+    }                                                                                                    \
+    shoal_status shoal_group_##NAME##_start(shoal_group *group, const shoal_part *parts, size_t n_parts, \
+                                            UNWRAP parameters, shoal_work **work_out)                    \
+    {                                                                                                    \
+        struct collective call = {__VA_ARGS__};                                                          \
+        return submit_function(group, &call, parts, n_parts, starting(work_out));                        \
     }
 
-CALL_LIST(all_reduce, (shoal_dtype dtype, shoal_reduce reduce), .kind = COLLECTIVE_ALL_REDUCE, .dtype = dtype,
-          .reduce = reduce)
+CALL_LIST(all_reduce_list, submit_list, (shoal_dtype dtype, shoal_reduce reduce),
+          .kind = COLLECTIVE_ALL_REDUCE, .dtype = dtype, .reduce = reduce)
 
-CALL_LIST(all_gather, (shoal_dtype dtype), .kind = COLLECTIVE_ALL_GATHER, .dtype = dtype)
+CALL_LIST(all_reduce_list_premul, submit_list_premul, (shoal_dtype dtype, double factor),
+          .kind = COLLECTIVE_ALL_REDUCE, .dtype = dtype, .factor = factor)
 
-CALL_LIST(reduce_scatter, (shoal_dtype dtype, shoal_reduce reduce), .kind = COLLECTIVE_REDUCE_SCATTER,
-          .dtype = dtype, .reduce = reduce)
+CALL_LIST(all_gather_list, submit_list, (shoal_dtype dtype), .kind = COLLECTIVE_ALL_GATHER, .dtype = dtype)
 
-CALL_LIST(broadcast, (shoal_dtype dtype, int root), .kind = COLLECTIVE_BROADCAST, .dtype = dtype,
-          .root = root)
+CALL_LIST(reduce_scatter_list, submit_list, (shoal_dtype dtype, shoal_reduce reduce),
+          .kind = COLLECTIVE_REDUCE_SCATTER, .dtype = dtype, .reduce = reduce)
+
+CALL_LIST(reduce_scatter_list_premul, submit_list_premul, (shoal_dtype dtype, double factor),
+          .kind = COLLECTIVE_REDUCE_SCATTER, .dtype = dtype, .factor = factor)
+
+CALL_LIST(broadcast_list, submit_list, (shoal_dtype dtype, int root), .kind = COLLECTIVE_BROADCAST,
+          .dtype = dtype, .root = root)

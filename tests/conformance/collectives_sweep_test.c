@@ -127,11 +127,7 @@ static void choose_algorithm(struct sweep *sweep, enum algorithm_id algorithm)
 
 static bool is_in_stage(const struct stage *stage, enum sweep_op op)
 {
-    bool has_premul = op == SWEEP_ALL_REDUCE || op == SWEEP_REDUCE_SCATTER;
-    if (stage->reduce == NO_REDUCE) {
-        return !sweep_rows[op].reduces;
-    }
-    return sweep_rows[op].reduces && (stage->reduce != SHOAL_PREMUL_SUM || has_premul);
+    return sweep_rows[op].reduces == (stage->reduce != NO_REDUCE);
 }
 
 static struct sweep_case case_of(const struct stage *stage, enum sweep_op op, size_t count)

@@ -325,6 +325,8 @@ static inline shoal_status sweep_call_v(const struct sweep_case *one, shoal_grou
     shoal_status status;
     if (one->op == SWEEP_ALL_GATHER_V) {
         status = SWEEP_CALL(all_gather_v, part->send, part->recv, counts, one->dtype);
+    } else if (one->op == SWEEP_REDUCE_SCATTER_V && one->reduce == SHOAL_PREMUL_SUM) {
+        status = SWEEP_CALL(reduce_scatter_v_premul, part->send, part->recv, counts, one->dtype, one->factor);
     } else if (one->op == SWEEP_REDUCE_SCATTER_V) {
         status = SWEEP_CALL(reduce_scatter_v, part->send, part->recv, counts, one->dtype, one->reduce);
     } else {
@@ -343,13 +345,16 @@ static inline shoal_status sweep_call_list(const struct sweep_case *one, shoal_g
     for (size_t i = 0; i < n; i++) {
         list[i] = (shoal_part){.send = parts[i].send, .recv = parts[i].recv, .count = parts[i].count};
     }
+    bool is_premul = one->reduce == SHOAL_PREMUL_SUM;
     shoal_status status;
     if (one->op == SWEEP_ALL_REDUCE_LIST) {
-        status = SWEEP_CALL(all_reduce_list, list, n, one->dtype, one->reduce);
+        status = is_premul ? SWEEP_CALL(all_reduce_list_premul, list, n, one->dtype, one->factor)
+                           : SWEEP_CALL(all_reduce_list, list, n, one->dtype, one->reduce);
     } else if (one->op == SWEEP_ALL_GATHER_LIST) {
         status = SWEEP_CALL(all_gather_list, list, n, one->dtype);
     } else if (one->op == SWEEP_REDUCE_SCATTER_LIST) {
-        status = SWEEP_CALL(reduce_scatter_list, list, n, one->dtype, one->reduce);
+        status = is_premul ? SWEEP_CALL(reduce_scatter_list_premul, list, n, one->dtype, one->factor)
+                           : SWEEP_CALL(reduce_scatter_list, list, n, one->dtype, one->reduce);
     } else {
         status = SWEEP_CALL(broadcast_list, list, n, one->dtype, one->root);
     }
@@ -364,6 +369,9 @@ static inline shoal_status sweep_call_premul(const struct sweep_case *one, shoal
     shoal_status status;
     if (one->op == SWEEP_ALL_REDUCE) {
         status = SWEEP_CALL(all_reduce_premul, part->send, part->recv, part->count, one->dtype, one->factor);
+    } else if (one->op == SWEEP_REDUCE) {
+        status = SWEEP_CALL(reduce_premul, part->send, part->recv, part->count, one->dtype, one->factor,
+                            one->root);
     } else {
         status =
             SWEEP_CALL(reduce_scatter_premul, part->send, part->recv, part->count, one->dtype, one->factor);
