@@ -76,6 +76,40 @@ static inline shoal_status fault_list(shoal_group *g, struct fault_memory *w, si
     return shoal_group_all_reduce_list(g, parts, 2, SHOAL_F32, SHOAL_SUM);
 }
 
+static inline shoal_status fault_gather_list(shoal_group *g, struct fault_memory *w, size_t n)
+{
+    size_t half = n / 2;
+    shoal_part parts[2] = {{w->a, w->b, half}, {w->a + half, w->b + half * FAULT_RANKS, half}};
+    return shoal_group_all_gather_list(g, parts, 2, SHOAL_F32);
+}
+
+static inline shoal_status fault_scatter_list(shoal_group *g, struct fault_memory *w, size_t n)
+{
+    size_t half = n / 2;
+    shoal_part parts[2] = {{w->a, w->b, half}, {w->a + half * FAULT_RANKS, w->b + half, half}};
+    return shoal_group_reduce_scatter_list(g, parts, 2, SHOAL_F32, SHOAL_SUM);
+}
+
+static inline shoal_status fault_broadcast_list(shoal_group *g, struct fault_memory *w, size_t n)
+{
+    shoal_part parts[2] = {{NULL, w->a, n}, {NULL, w->b, n}};
+    return shoal_group_broadcast_list(g, parts, 2, SHOAL_F32, 1);
+}
+
+/* Round the ring: rank 0 sends first, the others when they have received. */
+static inline shoal_status fault_send_recv(shoal_group *g, struct fault_memory *w, size_t n)
+{
+    int rank = shoal_group_rank(g);
+    int next = (rank + 1) % FAULT_RANKS;
+    int previous = (rank + FAULT_RANKS - 1) % FAULT_RANKS;
+    if (rank > 0) {
+        shoal_status status = shoal_group_recv(g, w->b, n, SHOAL_F32, previous, 1);
+        return status == SHOAL_OK ? shoal_group_send(g, w->b, n, SHOAL_F32, next, 1) : status;
+    }
+    shoal_status status = shoal_group_send(g, w->a, n, SHOAL_F32, next, 1);
+    return status == SHOAL_OK ? shoal_group_recv(g, w->b, n, SHOAL_F32, previous, 1) : status;
+}
+
 static inline shoal_status fault_ring(shoal_group *g, struct fault_memory *w, size_t n)
 {
     int rank = shoal_group_rank(g);
@@ -111,6 +145,24 @@ static inline shoal_status fault_window(shoal_group *g, struct fault_memory *w, 
         if (status == SHOAL_OK) {
             status = shoal_window_release(window);
         }
+    }
+    shoal_window_free(window);
+    return status;
+}
+
+static inline shoal_status fault_window_started(shoal_group *g, struct fault_memory *w, size_t n)
+{
+    size_t bytes = n * sizeof(float);
+    shoal_window *window;
+    shoal_status status = shoal_window_create(g, bytes * (size_t)shoal_group_n_ranks(g), &window);
+    if (status != SHOAL_OK) {
+        return status;
+    }
+    shoal_window_piece piece = {w->a, n, SHOAL_F32, SHOAL_F32, (size_t)shoal_group_rank(g) * bytes};
+    shoal_work *work;
+    status = shoal_window_gather_start(window, &piece, 1, /*label=*/0, &work);
+    if (status == SHOAL_OK) {
+        status = fault_finish(work);
     }
     shoal_window_free(window);
     return status;
