@@ -64,9 +64,10 @@ typedef struct shoal_window_piece {
 
 /*
  * Collective on the window's group. Begins the next generation of the window: waits until every rank has released
- * the one before, writes this rank's pieces, and ends when all ranks have written theirs. Ranks may write
- * different numbers of pieces; what several of them write to the same place is undefined. `label` (such as the
- * number of a layer) must be the same on all ranks.
+ * the one before, writes this rank's pieces, and ends when all ranks have written theirs. Only then are the calls
+ * compared: what lies in a window before its gather has ended is nobody's data. Ranks may write different numbers of
+ * pieces; what several of them write to the same place is undefined. `label` (such as the number of a layer) must be
+ * the same on all ranks.
  *
  * A generation may be started before this rank has released the one before; the blocking call would then wait for its
  * own caller and is SHOAL_ERR_STATE.

@@ -139,7 +139,7 @@ static shoal_status open_world(struct shoal_world *world, const shoal_world_opti
     struct environment environment;
     struct startup_plan plan = {.exchange = options->exchange, .exchange_context = options->exchange_context};
     TRY(check_times(world, options));
-    TRY(transport_find(options->transport ? options->transport : "shm", &world->transport));
+    TRY(transport_find(options->transport ? options->transport : transport_at(0)->name, &world->transport));
     char own_key[ENVIRONMENT_KEY_BYTES];
     if (options->n_ranks == 0) {
         TRY(find_place(world, options, &environment));
