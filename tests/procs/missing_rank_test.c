@@ -9,8 +9,8 @@
 #include "shoal/world.h"
 
 #define STARTUP_S 1.0
-/* What a busy machine may add. */
-#define LATE_S 60.0
+/* What a busy machine may add; well below the default of a minute. */
+#define LATE_S 20.0
 
 /* As `shoal run` would set it. */
 static void set_place(int rank, int n_ranks, const char *test)
