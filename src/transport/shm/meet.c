@@ -233,6 +233,7 @@ static shoal_status fail_missing(struct shm_channel *channel, const struct colle
     char missing[160];
     size_t at = 0;
     int n_missing = 0;
+    int n_named = 0;
     int first_missing = 0;
     missing[0] = '\0';
     for (int i = 0; i < channel->n_ranks; i++) {
@@ -241,10 +242,14 @@ static shoal_status fail_missing(struct shm_channel *channel, const struct colle
         }
         first_missing = n_missing == 0 ? i : first_missing;
         n_missing++;
-        if (at + 16 < sizeof missing) {
+        if (at + 40 < sizeof missing) {
             at += (size_t)snprintf(missing + at, sizeof missing - at, "%s %d", n_missing > 1 ? "," : "",
                                    channel->base.peers->world_ranks[i]);
+            n_named++;
         }
+    }
+    if (n_named < n_missing) {
+        (void)snprintf(missing + at, sizeof missing - at, " and %d more", n_missing - n_named);
     }
     char call[ERROR_TEXT_BYTES];
     char last_call[64];
