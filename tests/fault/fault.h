@@ -96,20 +96,6 @@ static inline shoal_status fault_broadcast_list(shoal_group *g, struct fault_mem
     return shoal_group_broadcast_list(g, parts, 2, SHOAL_F32, 1);
 }
 
-/* Round the ring: rank 0 sends first, the others when they have received. */
-static inline shoal_status fault_send_recv(shoal_group *g, struct fault_memory *w, size_t n)
-{
-    int rank = shoal_group_rank(g);
-    int next = (rank + 1) % FAULT_RANKS;
-    int previous = (rank + FAULT_RANKS - 1) % FAULT_RANKS;
-    if (rank > 0) {
-        shoal_status status = shoal_group_recv(g, w->b, n, SHOAL_F32, previous, 1);
-        return status == SHOAL_OK ? shoal_group_send(g, w->b, n, SHOAL_F32, next, 1) : status;
-    }
-    shoal_status status = shoal_group_send(g, w->a, n, SHOAL_F32, next, 1);
-    return status == SHOAL_OK ? shoal_group_recv(g, w->b, n, SHOAL_F32, previous, 1) : status;
-}
-
 static inline shoal_status fault_ring(shoal_group *g, struct fault_memory *w, size_t n)
 {
     int rank = shoal_group_rank(g);
