@@ -239,10 +239,19 @@ static void live_as_survivor(struct rank *self, const struct round *round, struc
 
 static uint32_t next_round; /* the same on all ranks */
 
-/* Nobody's business but the survivors', who have all been heard. In start-up one may die before it was met. */
+static bool is_whole(void)
+{
+    const char *mode = getenv("SHOAL_TEST_KILLS");
+    return mode && strcmp(mode, "whole") == 0;
+}
+
+/* Nobody's business but the survivors', who have all been heard. In start-up one may die before it was met. Deadlines of
+   several ranks that wait for a stopped one pass together, and on a busy machine another may be named: the sample lets
+   that pass. */
 static void check_named(const struct round *round, const struct board *board)
 {
-    if (round->stage == IN_OPERATION && atomic_load(&board->n_named) == 0) {
+    bool must_name = round->stage == IN_OPERATION && (round->signal == SIGKILL || is_whole());
+    if (must_name && atomic_load(&board->n_named) == 0) {
         test_failed(__FILE__, __LINE__, "%s count %zu, fail point %llu (%s): nobody named rank %d",
                     round->op->name, round->count, (unsigned long long)round->number, board->point,
                     round->victim);
@@ -286,12 +295,6 @@ static bool has_any_failed(struct rank *self)
 {
     struct board *board = self->shared;
     return atomic_load(&board->has_failed) != 0;
-}
-
-static bool is_whole(void)
-{
-    const char *mode = getenv("SHOAL_TEST_KILLS");
-    return mode && strcmp(mode, "whole") == 0;
 }
 
 /* All fail points of a round, or a few of them. */
