@@ -190,7 +190,7 @@ static shoal_status create_parts(struct shoal_group *group, const int *ranks, in
     return SHOAL_OK;
 }
 
-/* Arguments are good, and there is no such group yet. No references. */
+/* Arguments are good, and there is no such group yet. */
 static shoal_status create_group(struct shoal_world *world, const int *ranks, int n_ranks, const char *tag,
                                  struct shoal_group **group_out)
 {
@@ -312,20 +312,17 @@ shoal_status shoal_group_create_blocks(shoal_world *world, int block_ranks, cons
     return status;
 }
 
+/*
+ * Handles are not counted: a group whose last one was given up stays, idle, until the world is closed, because the
+ * members' counts of calls must not part.
+ */
 shoal_group *shoal_group_ref(shoal_group *group)
 {
-    if (group) {
-        /* Relaxed, here and below: the count frees nothing. */
-        atomic_fetch_add_explicit(&group->references, 1, memory_order_relaxed);
-    }
     return group;
 }
 
 void shoal_group_free(shoal_group *group)
 {
-    if (group && group != group->world->group) {
-        atomic_fetch_sub_explicit(&group->references, 1, memory_order_relaxed);
-    }
 }
 
 /* Asking ----------------------------------------------------------------------------------------------- */

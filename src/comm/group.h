@@ -18,10 +18,7 @@ struct shoal_world;
 
 struct shoal_group {
     struct shoal_world *world;
-    _Atomic uint32_t
-        references; /* handles; at 0 the group stays, idle, until the world is closed: the members'
-                                    counts of calls must not part */
-    int *ranks;     /* world ranks */
+    int *ranks; /* world ranks */
     char *tag;
     char *key;                    /* ranks and tag as text: the same on all members */
     char *name;                   /* for people: [0,1] tag "x" */

@@ -55,7 +55,6 @@ static shoal_status check_cards(const struct card *cards, const struct card *min
 shoal_status rendezvous_exchange(shoal_exchange exchange, void *context, const struct card *card,
                                  struct card *cards_out)
 {
-    FAIL_POINT("rendezvous exchange");
     memset(cards_out, 0, (size_t)card->n_ranks * sizeof *card);
     int result = exchange(context, card, cards_out, sizeof *card);
     if (result != 0) {

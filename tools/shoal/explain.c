@@ -6,6 +6,7 @@
 #include "base/options.h"
 #include "shoal/status.h"
 #include "transport/algorithm.h"
+#include "transport/shm/channel.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -109,12 +110,16 @@ static bool parse(struct question *question, int argc, char **argv)
     return true;
 }
 
-/* What a rank puts into a slot: its share of a gather, otherwise the whole buffer. */
+/* What a rank would put into a slot for a call whose widest buffer has so many bytes. */
 static size_t slot_bytes(const struct question *question)
 {
-    size_t bytes = (size_t)question->bytes;
-    bool is_gather = question->kind == COLLECTIVE_ALL_GATHER || question->kind == COLLECTIVE_GATHER;
-    return is_gather ? bytes / (size_t)question->n_ranks : bytes;
+    int n_ranks = (int)question->n_ranks;
+    struct collective call = {
+        .kind = question->kind, .dtype = SHOAL_U8, .n_pieces = 1, .single = {.count = 1}};
+    call.pieces = &call.single;
+    bool has_count = question->kind != COLLECTIVE_BARRIER && question->kind != COLLECTIVE_WINDOW_GATHER;
+    call.single.count = has_count ? (size_t)question->bytes / collective_bytes(&call, n_ranks) : 0;
+    return shm_oneshot_bytes(&call, n_ranks);
 }
 
 /* Why an algorithm can not carry the call: the ranks, or what else its row needs. */

@@ -58,6 +58,14 @@ size_t block_largest(const struct collective *collective, enum block_side side, 
     return largest;
 }
 
+size_t block_share_begin(size_t count, int n_ranks, int rank, size_t element_bytes)
+{
+    size_t line = element_bytes < 64 ? 64 / element_bytes : 1;
+    size_t n_lines = (count + line - 1) / line;
+    size_t begin = n_lines * (size_t)rank / (size_t)n_ranks * line;
+    return begin < count ? begin : count;
+}
+
 struct block_walk block_walk_begin(const struct collective *collective, enum block_side side, int rank,
                                    size_t from, size_t to)
 {

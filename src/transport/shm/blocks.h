@@ -30,6 +30,10 @@ size_t block_offset(const struct collective *collective, enum block_side side, i
 /* The largest block of all ranks of the side. */
 size_t block_largest(const struct collective *collective, enum block_side side, int n_ranks);
 
+/* Where rank's share of `count` elements begins when all ranks divide them, in whole cache lines; `count` past the last
+   rank. */
+size_t block_share_begin(size_t count, int n_ranks, int rank, size_t element_bytes);
+
 /* A stretch of a block as contiguous memory. */
 struct block_run {
     char *data;

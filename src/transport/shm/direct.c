@@ -110,15 +110,6 @@ static shoal_status find_sends(struct shm_channel *channel, const struct collect
     return SHOAL_OK;
 }
 
-/* Rank r's share of `count` elements, in whole cache lines. */
-static size_t share_begin(size_t count, int n_ranks, int rank, size_t element_bytes)
-{
-    size_t line = element_bytes < 64 ? 64 / element_bytes : 1;
-    size_t n_lines = (count + line - 1) / line;
-    size_t begin = (n_lines * (size_t)rank / (size_t)n_ranks) * line;
-    return begin < count ? begin : count;
-}
-
 /* Reduces so many elements of all send buffers into all receive buffers. */
 static shoal_status reduce_chunk(struct shm_channel *channel, const struct collective *collective,
                                  size_t offset, size_t elements)
@@ -153,9 +144,10 @@ static shoal_status run_all_reduce(struct shm_channel *channel, const struct col
                                  &channel->targets[i]));
         }
     }
-    size_t end = share_begin(piece->count, channel->n_ranks, channel->rank + 1, element_bytes);
+    size_t end = block_share_begin(piece->count, channel->n_ranks, channel->rank + 1, element_bytes);
     size_t chunk = DIRECT_CHUNK_BYTES / element_bytes;
-    for (size_t at = share_begin(piece->count, channel->n_ranks, channel->rank, element_bytes); at < end;) {
+    for (size_t at = block_share_begin(piece->count, channel->n_ranks, channel->rank, element_bytes);
+         at < end;) {
         size_t elements = end - at < chunk ? end - at : chunk;
         TRY(reduce_chunk(channel, collective, at * element_bytes, elements));
         at += elements;

@@ -255,17 +255,14 @@ static void fill_blocks(const struct journey *journey, size_t round)
 
 /* All-reduce: everybody reduces a share of each round ------------------------------------------------------ */
 
-/* Rank's share of a stretch, in whole cache lines of the half. */
+/* Rank's share of a stretch. */
 static struct stretch find_share(const struct journey *journey, struct stretch whole, int rank)
 {
-    size_t line = journey->element_bytes < 64 ? 64 / journey->element_bytes : 1;
     size_t count = whole.to - whole.from;
-    size_t n_lines = (count + line - 1) / line;
-    size_t n_ranks = (size_t)journey->channel->n_ranks;
-    size_t from = n_lines * (size_t)rank / n_ranks * line;
-    size_t to = n_lines * (size_t)(rank + 1) / n_ranks * line;
-    return (struct stretch){.from = whole.from + (from < count ? from : count),
-                            .to = whole.from + (to < count ? to : count)};
+    int n_ranks = journey->channel->n_ranks;
+    return (struct stretch){
+        .from = whole.from + block_share_begin(count, n_ranks, rank, journey->element_bytes),
+        .to = whole.from + block_share_begin(count, n_ranks, rank + 1, journey->element_bytes)};
 }
 
 static void fill_shares(const struct journey *journey, size_t round)
