@@ -51,7 +51,7 @@ failed=false
 find_mpi() {
     local name=$1 words=$2 suffix
     for suffix in ".$name" ""; do
-        if command -v "mpicc$suffix" >/dev/null && "mpirun$suffix" --version 2>/dev/null | grep -q "$words"; then
+        if command -v "mpicc$suffix" >/dev/null && "mpirun$suffix" --version 2>/dev/null | grep "$words" >/dev/null; then
             echo "mpicc$suffix mpirun$suffix"
             return
         fi
@@ -136,7 +136,7 @@ run_op() {
 
 print_machine() {
     echo "# $("$tool" --version), $(date -u +%Y-%m-%d), $(uname -m), $(nproc) processors," \
-        "$(sed -nE 's/^(model name|CPU part)[^:]*: *//p' /proc/cpuinfo | head -n 1)"
+        "$(sed -nE '/^(model name|CPU part)/{s/^[^:]*: *//p;q}' /proc/cpuinfo)"
     echo "# bench/run.sh ${options[*]} --rounds $rounds; nobody is pinned"
     echo "# load before: $(cut -d' ' -f1-3 /proc/loadavg); huge pages:" \
         "$(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || echo unknown)"

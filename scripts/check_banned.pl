@@ -87,6 +87,8 @@ sub check_file
         $line++;
         report($path, $line, "$1: open an issue instead") if $text_line =~ /\b(TO[D]O|FIX[M]E|X[X]X)\b/;
         report($path, $line, 'white space at the end of the line') if $text_line =~ /[ \t\r]$/;
+        report($path, $line, 'grep -q leaves early: with pipefail the writer then fails, sometimes')
+            if $path =~ /\.sh$/ && $text_line =~ /(?<!\|)\|\s*grep\s+-\w*q/;
     }
     check_code($path, $text) if $path =~ /\.(?:c|h|def)$/;
 }

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
 in_header=$(sed -nE 's/^#define SHOAL_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+)$/\2/p' include/shoal/version.h | paste -sd.)
-in_changelog=$(sed -nE 's/^## \[?([0-9]+\.[0-9]+\.[0-9]+).*/\1/p' CHANGELOG.md | head -n 1)
+in_changelog=$(sed -nE '/^## \[?[0-9]+\.[0-9]+\.[0-9]+/{s/^## \[?([0-9]+\.[0-9]+\.[0-9]+).*/\1/p;q}' CHANGELOG.md)
 if [[ $in_header != "$in_changelog" ]]; then
     echo "CHANGELOG.md starts with '$in_changelog', include/shoal/version.h says '$in_header'" >&2
     exit 1

@@ -53,7 +53,7 @@ is_present() {
     case $probe in
     '<'*'>') cc -E -x c - <<<"#include $probe" >/dev/null 2>&1 ;;
     '@'*) has_module "${probe#@}" ;;
-    -) dpkg -s "$package" 2>/dev/null | grep -q '^Status: install ok installed' ;;
+    -) dpkg -s "$package" 2>/dev/null | grep '^Status: install ok installed' >/dev/null ;;
     *) command -v "$probe" >/dev/null ;;
     esac
 }

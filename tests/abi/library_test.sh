@@ -22,7 +22,7 @@ done
 
 "$SHOAL_TEST_SOURCE_DIR/scripts/check_symbols.sh" --lib "$lib" || fail "exported names differ"
 
-if ! nm -D --defined-only "$lib/libshoal.so" | grep -q ' shoal_version@@SHOAL_0\.1$'; then
+if ! nm -D --defined-only "$lib/libshoal.so" | grep ' shoal_version@@SHOAL_0\.1$' >/dev/null; then
     fail "shoal_version is not exported under the version SHOAL_0.1"
 fi
 
@@ -45,10 +45,10 @@ soname=$(objdump -p "$lib/libshoal.so" | awk '$1 == "SONAME" { print $2 }')
 major=$(sed -nE 's/^#define SHOAL_VERSION_MAJOR ([0-9]+)$/\1/p' "$SHOAL_TEST_SOURCE_DIR/include/shoal/version.h")
 [[ $soname == "libshoal.so.$major" ]] || fail "soname '$soname', expected libshoal.so.$major"
 
-if readelf -lW "$lib/libshoal.so" | grep 'GNU_STACK' | grep -q 'RWE'; then
+if readelf -lW "$lib/libshoal.so" | grep 'GNU_STACK' | grep 'RWE' >/dev/null; then
     fail "libshoal.so wants an executable stack"
 fi
-if readelf -d "$lib/libshoal.so" | grep -q TEXTREL; then
+if readelf -d "$lib/libshoal.so" | grep TEXTREL >/dev/null; then
     fail "libshoal.so has text relocations"
 fi
 

@@ -88,6 +88,7 @@ refuse 'base/wait.h' src/op/add.c 'void f(void) { __asm__ volatile("yield"); }' 
 refuse 'open an issue' src/op/add.c "/* TO""DO: later */" "${banned[@]}"
 refuse 'more than 800 lines' src/op/long.c "$(yes 'int x;' | head -n 800)" "${banned[@]}"
 refuse 'not synchronisation' tests/unit/a_test.c 'void f(void) { usleep(1); }' "${banned[@]}"
+refuse 'leaves early' scripts/a.sh "nm x | grep ""-q y" "${banned[@]}"
 refuse 'SPDX' src/op/none.h '' head_without_spdx
 
 plant_tree

@@ -19,7 +19,7 @@ mentions() {
     local page=$1 word
     shift
     for word in "$@"; do
-        if ! plain "$page" | grep -qE -- "(^|[^A-Za-z_-])$word([^A-Za-z_-]|\$)"; then
+        if ! plain "$page" | grep -E -- "(^|[^A-Za-z_-])$word([^A-Za-z_-]|\$)" >/dev/null; then
             echo "$page.1 does not mention $word"
             failed=true
         fi

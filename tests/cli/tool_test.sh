@@ -82,7 +82,7 @@ says out "launcher  SHOAL: rank 1 of 3"
 SHOAL_RANK=1 SHOAL_RANKS="" SHOAL_KEY=x expect 0 info
 says out "SHOAL_RANKS is not set"
 SHOAL_TIMEOUT=7.5 expect 0 info
-grep -A1 SHOAL_TIMEOUT "$scratch/out" | grep -q 'environment' || {
+grep -A1 SHOAL_TIMEOUT "$scratch/out" | grep 'environment' >/dev/null || {
     echo "info does not say that SHOAL_TIMEOUT came from the environment"
     failed=true
 }
