@@ -62,6 +62,12 @@ SHOAL_API void shoal_group_free(shoal_group *group);
 SHOAL_API int shoal_group_rank(const shoal_group *group); /* the caller's, in the group */
 SHOAL_API int shoal_group_n_ranks(const shoal_group *group);
 SHOAL_API const char *shoal_group_tag(const shoal_group *group);
+/*
+ * Ranks and tag as one text, the same on all members, that no other group of the world has: "0,2", "0,2/tag"; "world"
+ * and "world/tag" for all ranks in order; a hash in the place of ranks that are too many to list. It never has to be
+ * agreed upon, and shoal_group_of_name (shoal/collective.h) gives the group back.
+ */
+SHOAL_API const char *shoal_group_name(const shoal_group *group);
 SHOAL_API shoal_world *shoal_group_world(const shoal_group *group);
 
 /* Between ranks of the group and of the world; -1 for a rank that is not in the group. */

@@ -3,7 +3,7 @@
  * The flight record as JSON: shoal_world_dump, and the file that SHOAL_DUMP asks for.
  *
  *   {"version": 1, "rank": 0, "n_ranks": 2, "launcher": "SHOAL", "now_ns": ...,
- *    "groups": [{"key": "0,1/", "ranks": [0, 1], "tag": "", "sequence": 7, "unfinished": 1,
+ *    "groups": [{"key": "world", "ranks": [0, 1], "tag": "", "sequence": 7, "unfinished": 1,
  *                "failure": null | {"status": "SHOAL_ERR_PEER", "text": "..."},
  *                "calls": [{"op": "all_reduce", "sequence": 6, "dtype": "f32", "count": 1024, "bytes": 4096,
  *                           "reduce": "sum" | null, "root": 1 | null, "algorithm": "oneshot" | null,

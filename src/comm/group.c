@@ -44,16 +44,30 @@ static bool write_ranks(const int *ranks, int n_ranks, char *text, size_t text_b
     return true;
 }
 
-static char *create_key(const int *ranks, int n_ranks, const char *tag)
+/* All ranks of the world in order, which have a name without numbers: it does not grow with the world. */
+static bool is_all_in_order(const struct shoal_world *world, const int *ranks, int n_ranks)
+{
+    for (int i = 0; i < n_ranks; i++) {
+        if (ranks[i] != i) {
+            return false;
+        }
+    }
+    return n_ranks == world->n_ranks;
+}
+
+/* "0,2", "0,2/tag"; no two groups of a world have the same. collective/group_argument.c reads them. */
+static char *create_key(const struct shoal_world *world, const int *ranks, int n_ranks, const char *tag)
 {
     char list[LIST_CHARACTERS];
-    if (!write_ranks(ranks, n_ranks, list, sizeof list)) {
+    if (is_all_in_order(world, ranks, n_ranks)) {
+        (void)snprintf(list, sizeof list, GROUP_KEY_WORLD);
+    } else if (!write_ranks(ranks, n_ranks, list, sizeof list)) {
         size_t bytes = (size_t)n_ranks * sizeof *ranks;
-        (void)snprintf(list, sizeof list, "%d ranks %016" PRIx64 "%016" PRIx64, n_ranks,
+        (void)snprintf(list, sizeof list, "%d" GROUP_KEY_HASHED "%016" PRIx64 "%016" PRIx64, n_ranks,
                        hash_bytes(1, ranks, bytes), hash_bytes(2, ranks, bytes));
     }
     char key[LIST_CHARACTERS + TAG_CHARACTERS + 2];
-    (void)snprintf(key, sizeof key, "%s/%s", list, tag);
+    (void)snprintf(key, sizeof key, "%s%s%s", list, tag[0] ? "/" : "", tag);
     return mem_copy_string(key);
 }
 
@@ -152,6 +166,7 @@ static shoal_status open_segment(void *context, const char *name, size_t bytes, 
 {
     struct shoal_group *group = context;
     char full_name[LIST_CHARACTERS + TAG_CHARACTERS + 128];
+    /* A tag may hold any '/': no name of a segment is the end of another one, which keeps them apart. */
     int n_characters = snprintf(full_name, sizeof full_name, "group/%s/%s", group->key, name);
     if (n_characters < 0 || (size_t)n_characters >= sizeof full_name) {
         return error_set(SHOAL_ERR_INTERNAL, "name of a segment too long: %s", name);
@@ -179,7 +194,7 @@ static shoal_status create_parts(struct shoal_group *group, const int *ranks, in
 {
     group->ranks = mem_alloc((size_t)n_ranks * sizeof *ranks);
     group->tag = mem_copy_string(tag);
-    group->key = create_key(ranks, n_ranks, tag);
+    group->key = create_key(group->world, ranks, n_ranks, tag);
     group->name = create_name(ranks, n_ranks, tag);
     group->recorder = recorder_create();
     group->lane = lane_create(group);
@@ -249,6 +264,15 @@ struct shoal_group *groups_first(struct groups *groups)
     struct shoal_group *first = groups->first;
     (void)pthread_mutex_unlock(&groups->mutex);
     return first;
+}
+
+struct shoal_group *groups_find(struct groups *groups, const char *key)
+{
+    struct shoal_group *group = groups_first(groups);
+    while (group && strcmp(group->key, key) != 0) {
+        group = group->next;
+    }
+    return group;
 }
 
 /* Under the mutex. */
@@ -335,6 +359,11 @@ int shoal_group_rank(const shoal_group *group)
 int shoal_group_n_ranks(const shoal_group *group)
 {
     return group ? group->peers.n_ranks : 0;
+}
+
+const char *shoal_group_name(const shoal_group *group)
+{
+    return group ? group->key : "";
 }
 
 const char *shoal_group_tag(const shoal_group *group)

@@ -16,11 +16,15 @@ struct p2p; /* comm/p2p.c: the group's streams */
 struct recorder;
 struct shoal_world;
 
+/* In a key: what stands for all ranks in order, and what lies between the number of many ranks and their hash. */
+#define GROUP_KEY_WORLD "world"
+#define GROUP_KEY_HASHED " ranks "
+
 struct shoal_group {
     struct shoal_world *world;
     int *ranks; /* world ranks */
     char *tag;
-    char *key;                    /* ranks and tag as text: the same on all members */
+    char *key;                    /* shoal_group_name: ranks and tag, the same on all members */
     char *name;                   /* for people: [0,1] tag "x" */
     struct transport_peers peers; /* rank and n_ranks of the group are here */
     struct lane *lane;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* All groups of a world: made by comm/group.c, walked by comm/dump.c. */
+/* All groups of a world: made by comm/group.c, walked by comm/dump.c, found by collective/group_argument.c. */
 #ifndef COMM_GROUPS_H
 #define COMM_GROUPS_H
 
@@ -17,5 +17,8 @@ struct groups {
 
 /* To walk them by `next`, without the mutex. */
 struct shoal_group *groups_first(struct groups *groups);
+
+/* The one whose key this is, or NULL. */
+struct shoal_group *groups_find(struct groups *groups, const char *key);
 
 #endif

@@ -49,7 +49,7 @@ TEST(same_ranks_and_tag_are_the_same_group)
     CHECK_INT(shoal_group_n_ranks(group), 2);
     CHECK_STRING(shoal_group_tag(create(world, forward, 2, "other")), "other");
     CHECK(shoal_group_world(group) == world);
-    CHECK_STRING(group->key, "0,1/");
+    CHECK_STRING(shoal_group_name(group), "0,1");
     static const int all[] = {0, 1, 2, 3};
     CHECK(create(world, all, 4, NULL) == shoal_world_group(world));
     CHECK_OK(shoal_world_close(world));
@@ -97,9 +97,9 @@ TEST(blocks_cut_the_world)
     REQUIRE(world);
     shoal_group *group = NULL;
     REQUIRE_OK(shoal_group_create_blocks(world, 2, NULL, &group));
-    CHECK_STRING(group->key, "4,5/");
+    CHECK_STRING(shoal_group_name(group), "4,5");
     REQUIRE_OK(shoal_group_create_blocks(world, 3, "t", &group));
-    CHECK_STRING(group->key, "3,4,5/t");
+    CHECK_STRING(shoal_group_name(group), "3,4,5/t");
     REQUIRE_OK(shoal_group_create_blocks(world, 6, NULL, &group));
     CHECK(group == shoal_world_group(world));
     static const int wrong[] = {0, -1, 4, 7, INT_MAX};
@@ -339,6 +339,7 @@ TEST(null_groups_have_no_ranks)
     CHECK_INT(shoal_group_rank(NULL), -1);
     CHECK_INT(shoal_group_n_ranks(NULL), 0);
     CHECK_STRING(shoal_group_tag(NULL), "");
+    CHECK_STRING(shoal_group_name(NULL), "");
     CHECK(!shoal_group_world(NULL));
     CHECK_INT(shoal_group_rank_of(NULL, 0), -1);
     CHECK_INT(shoal_group_world_rank(NULL, 0), -1);

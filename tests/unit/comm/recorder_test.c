@@ -355,7 +355,7 @@ TEST(a_dump_says_what_was_called)
     char *text = dump(world);
     CHECK_HAS(text, "{\"version\": 1, \"rank\": 1, \"n_ranks\": 3, \"launcher\": \"options\"");
     CHECK_HAS(text,
-              "\"key\": \"0,1,2/\", \"ranks\": [0, 1, 2], \"tag\": \"\", \"sequence\": 5, \"unfinished\": 1");
+              "\"key\": \"world\", \"ranks\": [0, 1, 2], \"tag\": \"\", \"sequence\": 5, \"unfinished\": 1");
     CHECK_HAS(text, "\"failure\": null");
     CHECK_HAS(text,
               "{\"op\": \"all_reduce\", \"sequence\": 0, \"dtype\": \"f32\", \"count\": 10, \"bytes\": 40, "
