@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # For CI: -DSHOAL_WERROR=ON. The test presets have it anyway.
 RELEASE_OPTIONS ?=
 
-.PHONY: all run test test-asan test-tsan bench sweep drill soak install lint tidy clean
+.PHONY: all run test test-asan test-tsan bench sweep drill soak fuzz install lint tidy clean
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -49,6 +49,11 @@ drill:
 soak:
 	@scripts/deps.sh build test
 	@scripts/soak.sh
+
+# `scripts/fuzz.sh 600 safetensors` runs one for longer.
+fuzz:
+	@scripts/deps.sh build test
+	@scripts/fuzz.sh
 
 install: all
 	@cmake --install build --prefix "$(abspath $(PREFIX))"

@@ -17,6 +17,7 @@ build      make             make
 build      binutils         objcopy
 build      cmake            cmake
 build      libdlpack-dev    <dlpack/dlpack.h>
+build      libjansson-dev   <jansson.h>
 test       g++              c++
 test       pkg-config       pkg-config
 test       perl             perl

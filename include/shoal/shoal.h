@@ -5,6 +5,7 @@
 
 #include "shoal/api.h"
 #include "shoal/autograd.h"
+#include "shoal/collective.h"
 #include "shoal/dlpack.h"
 #include "shoal/dtype.h"
 #include "shoal/group.h"
@@ -14,6 +15,7 @@
 #include "shoal/op.h"
 #include "shoal/ops.h"
 #include "shoal/option.h"
+#include "shoal/safetensors.h"
 #include "shoal/scope.h"
 #include "shoal/status.h"
 #include "shoal/store.h"

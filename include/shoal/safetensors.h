@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reading safetensors files: named tensors, and strings about them.
+ *
+ * Opening reads and checks the header only; the data of a tensor is read when it is asked for. The reader is strict: a
+ * file that the format does not allow is refused with the tensor and both values that contradict each other. Tensors
+ * are numbered in the order of their data in the file.
+ *
+ * Ownership: a file is closed by shoal_safetensors_close; strings and infos are its own. Tensors are copies that belong
+ * to the innermost scope and outlive the file.
+ * Threads: a file may be read by any number of threads; open and close are called by one.
+ * Errors: status and text; shoal_safetensors_tensor gives NULL with the error in the scope.
+ *
+ *     shoal_safetensors *file;
+ *     if (shoal_safetensors_open("model.safetensors", &file) != SHOAL_OK) { ... shoal_error_text() ... }
+ *     shoal_tensor *weight = shoal_safetensors_tensor(file, shoal_safetensors_find(file, "layers.0.weight"));
+ *     shoal_safetensors_close(file);
+ */
+#ifndef SHOAL_SAFETENSORS_H
+#define SHOAL_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/api.h"
+#include "shoal/dtype.h"
+#include "shoal/status.h"
+#include "shoal/tensor.h"
+
+SHOAL_BEGIN_DECLS
+
+typedef struct shoal_safetensors shoal_safetensors;
+
+/* The file stays open until it is closed, and must not be changed meanwhile: what was read before and after would not
+   belong together. One that becomes shorter is an error of the read that misses its bytes. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_open(const char *path,
+                                                               shoal_safetensors **file_out);
+
+/* A file that is in memory, which is borrowed until it is closed. It may lie anywhere. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_open_memory(const void *data, size_t bytes,
+                                                                      shoal_safetensors **file_out);
+
+/* NULL is allowed. */
+SHOAL_API void shoal_safetensors_close(shoal_safetensors *file);
+
+/* What is in it ---------------------------------------------------------------------------------------- */
+
+SHOAL_API int64_t shoal_safetensors_count(const shoal_safetensors *file);
+
+/* The number of the tensor of that name, or -1. */
+SHOAL_API int64_t shoal_safetensors_find(const shoal_safetensors *file, const char *name);
+
+/* NULL for a number that is not within 0..count-1. */
+SHOAL_API const char *shoal_safetensors_name(const shoal_safetensors *file, int64_t index);
+
+typedef struct shoal_safetensors_info {
+    const char *name;
+    shoal_dtype dtype;
+    int n_dims;
+    const int64_t *shape;
+    size_t bytes;
+} shoal_safetensors_info;
+
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_get(const shoal_safetensors *file, int64_t index,
+                                                              shoal_safetensors_info *info_out);
+
+/* What the file says about itself under that key, or NULL. */
+SHOAL_API const char *shoal_safetensors_metadata(const shoal_safetensors *file, const char *key);
+
+/* Data ------------------------------------------------------------------------------------------------- */
+
+/* A contiguous copy, with the name of the tensor. A bool whose byte is neither 0 nor 1 is an error. */
+SHOAL_API shoal_tensor *shoal_safetensors_tensor(const shoal_safetensors *file, int64_t index);
+
+/* The bytes as they are in the file, into memory of the caller's; `bytes` is the size of the tensor. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read(const shoal_safetensors *file, int64_t index,
+                                                               void *data_out, size_t bytes);
+
+SHOAL_END_DECLS
+
+#endif

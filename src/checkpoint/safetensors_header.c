@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reads the header of a safetensors file. jansson parses (UTF-8, syntax, keys that come twice) and is left behind when
+ * this returns: what is kept is copied, so that it counts as the library's memory.
+ */
+#include "checkpoint/safetensors_header.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "tensor/dtype.h"
+#include "tensor/layout.h"
+
+#define METADATA_KEY "__metadata__"
+
+struct dtype_name {
+    const char *name;
+    shoal_dtype dtype;
+};
+
+static const struct dtype_name dtype_names[] = {
+#define SAFETENSORS_DTYPE(NAME) {#NAME, SHOAL_##NAME},
+#include "checkpoint/safetensors_dtypes.def"
+#undef SAFETENSORS_DTYPE
+};
+#define N_DTYPE_NAMES (sizeof(dtype_names) / sizeof(dtype_names[0]))
+
+/* Error texts ------------------------------------------------------------------------------------------ */
+
+const char *safetensors_format_name(char text[SAFETENSORS_NAME_BYTES], const char *name)
+{
+    const size_t most = SAFETENSORS_NAME_BYTES - 6; /* two quotes, dots, and the end */
+    size_t length = strnlen(name, most + 1);
+    size_t kept = length > most ? most : length;
+    /* Not in the middle of a character. */
+    while (kept < length && kept > 0 && ((unsigned char)name[kept] & 0xC0) == 0x80) {
+        kept--;
+    }
+    char *to = text;
+    *to++ = '\'';
+    for (size_t i = 0; i < kept; i++) {
+        unsigned char c = (unsigned char)name[i];
+        *to++ = c < 0x20 || c == 0x7F ? '?' : (char)c;
+    }
+    memcpy(to, kept < length ? "...'" : "'", kept < length ? 5 : 2);
+    return text;
+}
+
+/* What a JSON value is, for "X, not Y". */
+static const char *describe_type(const json_t *value)
+{
+    static const char *const names[] = {
+        [JSON_OBJECT] = "an object",
+        [JSON_ARRAY] = "an array",
+        [JSON_STRING] = "a string",
+        [JSON_INTEGER] = "a number",
+        [JSON_REAL] = "a number with a fraction or exponent",
+        [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",
+        [JSON_NULL] = "null",
+    };
+    return value ? names[json_typeof(value)] : "missing";
+}
+
+/* The length ------------------------------------------------------------------------------------------- */
+
+shoal_status safetensors_header_length(const unsigned char *length, uint64_t file_bytes,
+                                       size_t *header_bytes_out)
+{
+    if (file_bytes < SAFETENSORS_LENGTH_BYTES) {
+        return error_set(SHOAL_ERR_INVALID, "%" PRIu64 " bytes are less than the %d of the header's length",
+                         file_bytes, SAFETENSORS_LENGTH_BYTES);
+    }
+    uint64_t bytes = 0;
+    for (int i = SAFETENSORS_LENGTH_BYTES - 1; i >= 0; i--) {
+        bytes = bytes << 8 | length[i];
+    }
+    if (bytes > SAFETENSORS_MAX_HEADER_BYTES) {
+        return error_set(SHOAL_ERR_INVALID, "a header of %" PRIu64 " bytes is longer than the %d allowed",
+                         bytes, SAFETENSORS_MAX_HEADER_BYTES);
+    }
+    if (bytes > file_bytes - SAFETENSORS_LENGTH_BYTES) {
+        return error_set(SHOAL_ERR_INVALID, "a header of %" PRIu64 " bytes does not fit the file of %" PRIu64,
+                         bytes, file_bytes);
+    }
+    *header_bytes_out = (size_t)bytes;
+    return SHOAL_OK;
+}
+
+/* One tensor ------------------------------------------------------------------------------------------- */
+
+static shoal_status parse_dtype(const json_t *value, struct safetensors_tensor *tensor)
+{
+    if (!json_is_string(value)) {
+        return error_set(SHOAL_ERR_INVALID, "dtype is %s, not a string", describe_type(value));
+    }
+    const char *name = json_string_value(value);
+    for (size_t i = 0; i < N_DTYPE_NAMES; i++) {
+        if (strcmp(name, dtype_names[i].name) == 0) {
+            tensor->dtype = dtype_names[i].dtype;
+            return SHOAL_OK;
+        }
+    }
+    char text[SAFETENSORS_NAME_BYTES];
+    return error_set(SHOAL_ERR_UNSUPPORTED, "there is no dtype for %s", safetensors_format_name(text, name));
+}
+
+/* Entry i of the array `what`, which is not negative. */
+static shoal_status parse_number(const json_t *array, size_t i, const char *what, int64_t *number_out)
+{
+    const json_t *entry = json_array_get(array, i);
+    if (!json_is_integer(entry)) {
+        return error_set(SHOAL_ERR_INVALID, "%s[%zu] is %s, not an integer", what, i, describe_type(entry));
+    }
+    if (json_integer_value(entry) < 0) {
+        return error_set(SHOAL_ERR_INVALID, "%s[%zu] is %" JSON_INTEGER_FORMAT ", which is negative", what, i,
+                         json_integer_value(entry));
+    }
+    *number_out = json_integer_value(entry);
+    return SHOAL_OK;
+}
+
+static shoal_status parse_shape(const json_t *value, struct safetensors_tensor *tensor)
+{
+    if (!json_is_array(value)) {
+        return error_set(SHOAL_ERR_INVALID, "shape is %s, not an array", describe_type(value));
+    }
+    size_t n_dims = json_array_size(value);
+    if (n_dims > SHOAL_MAX_DIMS) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "shape: %zu dimensions are not within 0..%d", n_dims,
+                         SHOAL_MAX_DIMS);
+    }
+    for (size_t i = 0; i < n_dims; i++) {
+        TRY(parse_number(value, i, "shape", &tensor->shape[i]));
+    }
+    tensor->n_dims = (int)n_dims;
+    return SHOAL_OK;
+}
+
+static shoal_status parse_offsets(const json_t *value, struct safetensors_tensor *tensor)
+{
+    if (!json_is_array(value) || json_array_size(value) != 2) {
+        return error_set(SHOAL_ERR_INVALID, "data_offsets is %s%s, not an array of 2", describe_type(value),
+                         json_is_array(value) ? " of another length" : "");
+    }
+    int64_t begin;
+    int64_t end;
+    TRY(parse_number(value, 0, "data_offsets", &begin));
+    TRY(parse_number(value, 1, "data_offsets", &end));
+    if (begin > end) {
+        return error_set(SHOAL_ERR_INVALID, "data_offsets [%" PRId64 ", %" PRId64 "] end before they begin",
+                         begin, end);
+    }
+    tensor->begin = (uint64_t)begin;
+    tensor->end = (uint64_t)end;
+    return SHOAL_OK;
+}
+
+struct member {
+    const char *key;
+    shoal_status (*parse)(const json_t *value, struct safetensors_tensor *tensor);
+};
+
+static const struct member members[] = {
+    {"dtype", parse_dtype},
+    {"shape", parse_shape},
+    {"data_offsets", parse_offsets},
+};
+#define N_MEMBERS (sizeof(members) / sizeof(members[0]))
+
+static bool is_member(const char *key)
+{
+    for (size_t i = 0; i < N_MEMBERS; i++) {
+        if (strcmp(key, members[i].key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static shoal_status check_members(json_t *object)
+{
+    if (!json_is_object(object)) {
+        return error_set(SHOAL_ERR_INVALID, "is %s, not an object", describe_type(object));
+    }
+    for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at)) {
+        const char *key = json_object_iter_key(at);
+        if (!is_member(key)) {
+            char text[SAFETENSORS_NAME_BYTES];
+            return error_set(SHOAL_ERR_INVALID, "the key %s is none of dtype, shape, data_offsets",
+                             safetensors_format_name(text, key));
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* The offsets lie in the data, and are as far apart as dtype and shape say. */
+static shoal_status check_size(const struct safetensors_tensor *tensor, uint64_t data_bytes)
+{
+    int64_t count;
+    size_t bytes;
+    char text[LAYOUT_TEXT_BYTES];
+    TRY(layout_count(tensor->n_dims, tensor->shape, &count));
+    if (!mem_multiply((size_t)count, dtype_bytes(tensor->dtype), &bytes)) {
+        return error_set(SHOAL_ERR_INVALID, "the bytes of %s %s are more than 64 bits can count",
+                         shoal_dtype_name(tensor->dtype), layout_format(text, tensor->n_dims, tensor->shape));
+    }
+    if (tensor->end - tensor->begin != bytes) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "%s %s has %zu bytes, data_offsets [%" PRIu64 ", %" PRIu64 "] have %" PRIu64,
+                         shoal_dtype_name(tensor->dtype), layout_format(text, tensor->n_dims, tensor->shape),
+                         bytes, tensor->begin, tensor->end, tensor->end - tensor->begin);
+    }
+    if (tensor->end > data_bytes) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "data_offsets [%" PRIu64 ", %" PRIu64 "] are not within the %" PRIu64
+                         " bytes of data in the file",
+                         tensor->begin, tensor->end, data_bytes);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status parse_members(json_t *object, uint64_t data_bytes, struct safetensors_tensor *tensor)
+{
+    TRY(check_members(object));
+    for (size_t i = 0; i < N_MEMBERS; i++) {
+        const json_t *value = json_object_get(object, members[i].key);
+        if (!value) {
+            return error_set(SHOAL_ERR_INVALID, "has no %s", members[i].key);
+        }
+        TRY(members[i].parse(value, tensor));
+    }
+    return check_size(tensor, data_bytes);
+}
+
+/* All of them ------------------------------------------------------------------------------------------ */
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct safetensors_tensor *first = a;
+    const struct safetensors_tensor *second = b;
+    int order = (first->begin > second->begin) - (first->begin < second->begin);
+    /* One without bytes may lie at the begin of another. */
+    order = order ? order : (first->end > second->end) - (first->end < second->end);
+    return order ? order : strcmp(first->name, second->name);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct safetensors_tensor *const *first = a;
+    const struct safetensors_tensor *const *second = b;
+    return strcmp((*first)->name, (*second)->name);
+}
+
+/* The tensors, in order, cover the data: no byte is left out or claimed twice. */
+static shoal_status check_cover(const struct safetensors_header *header, uint64_t data_bytes)
+{
+    char text[SAFETENSORS_NAME_BYTES];
+    char before[SAFETENSORS_NAME_BYTES];
+    uint64_t end = 0;
+    for (size_t i = 0; i < header->n_tensors; i++) {
+        const struct safetensors_tensor *tensor = &header->tensors[i];
+        if (tensor->begin < end) {
+            return error_set(SHOAL_ERR_INVALID,
+                             "tensor %s begins at byte %" PRIu64
+                             " of the data, inside tensor %s, which ends at %" PRIu64,
+                             safetensors_format_name(text, tensor->name), tensor->begin,
+                             safetensors_format_name(before, header->tensors[i - 1].name), end);
+        }
+        if (tensor->begin > end) {
+            return error_set(SHOAL_ERR_INVALID,
+                             "bytes %" PRIu64 " to %" PRIu64
+                             " of the data, before tensor %s, belong to no tensor",
+                             end, tensor->begin, safetensors_format_name(text, tensor->name));
+        }
+        end = tensor->end;
+    }
+    if (end != data_bytes) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "the tensors end at byte %" PRIu64 " of the data, which has %" PRIu64, end,
+                         data_bytes);
+    }
+    return SHOAL_OK;
+}
+
+/* Takes a copy to *next, which there is room for: a string is longer in JSON, by its quotes at least. */
+static const char *keep_string(char **next, const char *string)
+{
+    size_t bytes = strlen(string) + 1;
+    char *kept = memcpy(*next, string, bytes);
+    *next += bytes;
+    return kept;
+}
+
+static shoal_status parse_metadata(json_t *object, char **strings, struct safetensors_header *header)
+{
+    if (!json_is_object(object)) {
+        return error_set(SHOAL_ERR_INVALID, METADATA_KEY " is %s, not an object", describe_type(object));
+    }
+    header->pairs = mem_alloc_zeroed(json_object_size(object), sizeof(header->pairs[0]));
+    if (!header->pairs) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at)) {
+        const char *key = json_object_iter_key(at);
+        json_t *value = json_object_iter_value(at);
+        if (!json_is_string(value)) {
+            char text[SAFETENSORS_NAME_BYTES];
+            return error_set(SHOAL_ERR_INVALID, METADATA_KEY ": %s is %s, not a string",
+                             safetensors_format_name(text, key), describe_type(value));
+        }
+        struct safetensors_pair *pair = &header->pairs[header->n_pairs++];
+        pair->key = keep_string(strings, key);
+        pair->value = keep_string(strings, json_string_value(value));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status parse_entries(json_t *root, char *strings, uint64_t data_bytes,
+                                  struct safetensors_header *header)
+{
+    for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at)) {
+        const char *key = json_object_iter_key(at);
+        json_t *value = json_object_iter_value(at);
+        if (strcmp(key, METADATA_KEY) == 0) {
+            TRY(parse_metadata(value, &strings, header));
+            continue;
+        }
+        struct safetensors_tensor *tensor = &header->tensors[header->n_tensors++];
+        shoal_status status = parse_members(value, data_bytes, tensor);
+        if (status != SHOAL_OK) {
+            char text[SAFETENSORS_NAME_BYTES];
+            return error_prefix(status, "tensor %s", safetensors_format_name(text, key));
+        }
+        tensor->name = keep_string(&strings, key);
+    }
+    return SHOAL_OK;
+}
+
+/* qsort of the C library may take memory for large arrays that is not counted as ours, and does without it when there
+   is none. */
+static shoal_status sort(struct safetensors_header *header, uint64_t data_bytes)
+{
+    qsort(header->tensors, header->n_tensors, sizeof(header->tensors[0]), compare_places);
+    for (size_t i = 0; i < header->n_tensors; i++) {
+        header->by_name[i] = &header->tensors[i];
+    }
+    qsort(header->by_name, header->n_tensors, sizeof(header->by_name[0]), compare_names);
+    return check_cover(header, data_bytes);
+}
+
+static shoal_status build(json_t *root, size_t text_bytes, uint64_t data_bytes,
+                          struct safetensors_header *header_out)
+{
+    struct safetensors_header header = {0};
+    shoal_status status = SHOAL_ERR_NO_MEMORY;
+    size_t n_keys = json_object_size(root);
+    header.tensors = mem_alloc_zeroed(n_keys, sizeof(header.tensors[0]));
+    header.by_name = header.tensors ? mem_alloc_zeroed(n_keys, sizeof(header.by_name[0])) : NULL;
+    header.strings = header.by_name ? mem_alloc(text_bytes) : NULL;
+    if (!header.strings) {
+        goto failed;
+    }
+    TRY_GOTO(status, parse_entries(root, header.strings, data_bytes, &header), failed);
+    TRY_GOTO(status, sort(&header, data_bytes), failed);
+    *header_out = header;
+    return SHOAL_OK;
+failed:
+    safetensors_header_free(&header);
+    return status;
+}
+
+/* JSON ------------------------------------------------------------------------------------------------- */
+
+/* Behind the object there may be spaces, to align the data, and nothing else. */
+static shoal_status check_ends(const char *text, size_t bytes)
+{
+    if (bytes == 0 || text[0] != '{') {
+        return error_set(SHOAL_ERR_INVALID, "the header of %zu bytes does not begin with '{'", bytes);
+    }
+    size_t end = bytes;
+    while (text[end - 1] == ' ') {
+        end--;
+    }
+    if (text[end - 1] != '}') {
+        return error_set(SHOAL_ERR_INVALID, "the header of %zu bytes does not end in '}' and spaces", bytes);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status load(const char *text, size_t bytes, json_t **root_out)
+{
+    json_error_t error;
+    TRY(check_ends(text, bytes));
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!root && json_error_code(&error) == json_error_out_of_memory) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "no memory for the JSON of a header of %zu bytes", bytes);
+    }
+    if (!root) {
+        return error_set(SHOAL_ERR_INVALID, "the header is no JSON that is allowed: %s, at byte %d of %zu",
+                         error.text, error.position, bytes);
+    }
+    *root_out = root;
+    return SHOAL_OK;
+}
+
+shoal_status safetensors_header_parse(const char *text, size_t bytes, uint64_t data_bytes,
+                                      struct safetensors_header *header_out)
+{
+    json_t *root;
+    TRY(load(text, bytes, &root));
+    shoal_status status = build(root, bytes, data_bytes, header_out);
+    json_decref(root);
+    return status;
+}
+
+void safetensors_header_free(struct safetensors_header *header)
+{
+    mem_free(header->tensors);
+    mem_free(header->by_name);
+    mem_free(header->pairs);
+    mem_free(header->strings);
+    *header = (struct safetensors_header){0};
+}
+
+const struct safetensors_tensor *safetensors_header_find(const struct safetensors_header *header,
+                                                         const char *name)
+{
+    struct safetensors_tensor wanted = {.name = name};
+    const struct safetensors_tensor *key = &wanted;
+    const struct safetensors_tensor *const *found =
+        header->n_tensors == 0
+            ? NULL
+            : bsearch(&key, header->by_name, header->n_tensors, sizeof(header->by_name[0]), compare_names);
+    return found ? *found : NULL;
+}

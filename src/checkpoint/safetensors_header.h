@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The header of a safetensors file: eight bytes of length (little-endian), then JSON that says which tensors there are
+ * and where their bytes lie in the data, which is the rest of the file:
+ *
+ *     {"__metadata__": {"key": "text", ...}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
+ *
+ * What is kept of it is checked: offsets are within the data, fit dtype and shape, and together cover all of it, each
+ * byte once.
+ */
+#ifndef CHECKPOINT_SAFETENSORS_HEADER_H
+#define CHECKPOINT_SAFETENSORS_HEADER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/dtype.h"
+#include "shoal/tensor.h"
+
+#define SAFETENSORS_LENGTH_BYTES 8
+/* As in the reference implementation. */
+#define SAFETENSORS_MAX_HEADER_BYTES 100000000
+
+struct safetensors_tensor {
+    const char *name;
+    shoal_dtype dtype;
+    int n_dims;
+    int64_t shape[SHOAL_MAX_DIMS];
+    uint64_t begin; /* in the data */
+    uint64_t end;
+};
+
+struct safetensors_pair {
+    const char *key;
+    const char *value;
+};
+
+struct safetensors_header {
+    struct safetensors_tensor *tensors; /* in the order of their data; those without any by name */
+    size_t n_tensors;
+    const struct safetensors_tensor **by_name;
+    struct safetensors_pair *pairs; /* the metadata */
+    size_t n_pairs;
+    char *strings; /* what all names, keys and values point into */
+};
+
+/* How long the header is, from the first SAFETENSORS_LENGTH_BYTES of a file of that size. */
+shoal_status safetensors_header_length(const unsigned char *length, uint64_t file_bytes,
+                                       size_t *header_bytes_out);
+
+/* `text` need not end in a zero. On failure nothing is left to free. */
+shoal_status safetensors_header_parse(const char *text, size_t bytes, uint64_t data_bytes,
+                                      struct safetensors_header *header_out);
+
+/* A header of zeros is allowed. */
+void safetensors_header_free(struct safetensors_header *header);
+
+/* NULL: there is none. */
+const struct safetensors_tensor *safetensors_header_find(const struct safetensors_header *header,
+                                                         const char *name);
+
+/* For error texts: the name in quotes, cut if it is long, without control characters. */
+#define SAFETENSORS_NAME_BYTES 112
+const char *safetensors_format_name(char text[SAFETENSORS_NAME_BYTES], const char *name);
+
+#endif
