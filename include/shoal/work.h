@@ -3,8 +3,8 @@
  * An operation that was started. It goes on whether or not somebody waits.
  *
  * Ownership: shoal_work_free gives up the handle at any time; the operation goes on and keeps what it needs,
- * except the caller's buffers, which must stay until it has ended. Once the world was closed, freeing is all that
- * may still be done with a work.
+ * except the caller's buffers, which must stay until it has ended. Closing the world ends every work; what became of it
+ * can still be asked.
  * Threads: any, several at a time.
  * Errors: shoal_work_wait returns what became of the operation, every time it is called.
  */

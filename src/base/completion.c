@@ -11,24 +11,27 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/refcount.h"
+#include "base/try.h"
 #include "base/wait.h"
 
 /* What the stack of a finished completion holds; never called. */
 static struct completion_listener closed_stack;
+
+static const struct completion_kind no_kind;
 
 static bool is_finished_state(uint32_t state)
 {
     return state == COMPLETION_DONE || state == COMPLETION_FAILED;
 }
 
-void completion_init(struct completion *completion, void (*destroy)(struct completion *completion))
+void completion_init(struct completion *completion, const struct completion_kind *kind)
 {
     atomic_init(&completion->references, 1);
     atomic_init(&completion->state, COMPLETION_PENDING);
     atomic_init(&completion->listeners, NULL);
     completion->status = SHOAL_OK;
     completion->text = NULL;
-    completion->destroy = destroy;
+    completion->kind = kind ? kind : &no_kind;
 }
 
 struct completion *completion_create(void)
@@ -55,8 +58,8 @@ void completion_unref(struct completion *completion)
     }
     mem_free(completion->text);
     completion->text = NULL;
-    if (completion->destroy) {
-        completion->destroy(completion);
+    if (completion->kind->destroy) {
+        completion->kind->destroy(completion);
     } else {
         mem_free(completion);
     }
@@ -118,21 +121,47 @@ static shoal_status sleep_until_finished(struct completion *completion, int64_t 
     return wait_while_equal(&completion->state, COMPLETION_AWAITED, &options);
 }
 
-shoal_status completion_wait(struct completion *completion, int64_t deadline_ns)
+static shoal_status wait_unfinished(struct completion *completion, int64_t deadline_ns)
 {
+    if (completion->kind->push) {
+        TRY(completion->kind->push(completion, deadline_ns));
+    }
     /* Acquire: pairs with the release exchange in completion_finish. */
     uint32_t state = atomic_load_explicit(&completion->state, memory_order_acquire);
     /* A waiter has nothing better to do, so it spins; not yet announced, so that finish need not wake it. */
     if (!is_finished_state(state)) {
         (void)wait_spin_while_equal(&completion->state, state);
     }
-    if (!completion_is_finished(completion)) {
-        shoal_status status = sleep_until_finished(completion, deadline_ns);
-        if (status != SHOAL_OK) {
-            return status;
-        }
+    return completion_is_finished(completion) ? SHOAL_OK : sleep_until_finished(completion, deadline_ns);
+}
+
+static void note_awaited(struct completion *completion)
+{
+    if (completion->kind->awaited) {
+        completion->kind->awaited(completion);
     }
+}
+
+shoal_status completion_wait(struct completion *completion, int64_t deadline_ns)
+{
+    if (!completion_is_finished(completion)) {
+        TRY(wait_unfinished(completion, deadline_ns));
+    }
+    note_awaited(completion);
     return completion_result(completion);
+}
+
+bool completion_test(struct completion *completion)
+{
+    if (!completion_is_finished(completion) && completion->kind->push &&
+        completion->kind->push(completion, 0) != SHOAL_OK) {
+        error_clear();
+    }
+    if (!completion_is_finished(completion)) {
+        return false;
+    }
+    note_awaited(completion);
+    return true;
 }
 
 void completion_listen(struct completion *completion, struct completion_listener *listener)

@@ -6,7 +6,10 @@
  *   PENDING --(somebody goes to sleep)--> AWAITED
  *      \________________________________________\____completion_finish____> DONE | FAILED      (once)
  *
- * Lifetime: whoever calls wait, listen, finish or result holds a reference until that call has returned. So
+ * A kind says what is done with it besides: most have none. A completion with a push is one that needs its waiters:
+ * it may not end before somebody waits or asks, and it has a deadline of its own.
+ *
+ * Lifetime: whoever calls wait, test, listen, finish or result holds a reference until that call has returned. So
  * the object outlives everything that finish does after the waiters were let go; the finishing thread gives
  * up its own reference only afterwards, and the last unref calls destroy, on whatever thread that is.
  *
@@ -27,6 +30,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "shoal/status.h"
@@ -38,6 +42,20 @@ struct completion;
 struct completion_listener {
     void (*notify)(struct completion_listener *listener, struct completion *completion);
     struct completion_listener *next; /* the completion's */
+};
+
+/* What whoever embeds a completion adds to it; each function may be NULL. */
+struct completion_kind {
+    /* Frees what it is embedded in; NULL: mem_free(completion). */
+    void (*destroy)(struct completion *completion);
+    /*
+     * Called by who waits or tests, outside of any lock, while it is pending: does what the calling thread can do for it,
+     * until `until_ns` at most (0: without blocking). Need not finish it. A failure is the caller's alone: it can not
+     * wait here.
+     */
+    shoal_status (*push)(struct completion *completion, int64_t until_ns);
+    /* Somebody has waited or tested and seen the end. May be called often. */
+    void (*awaited)(struct completion *completion);
 };
 
 enum completion_state {
@@ -53,11 +71,11 @@ struct completion {
     _Atomic(struct completion_listener *) listeners; /* newest first; closed once finished */
     shoal_status status;                             /* written before the state says that it ended */
     char *text;                                      /* likewise; NULL: none, or memory ran out */
-    void (*destroy)(struct completion *completion);  /* NULL: mem_free(completion) */
+    const struct completion_kind *kind;
 };
 
-/* One reference, the caller's. */
-void completion_init(struct completion *completion, void (*destroy)(struct completion *completion));
+/* One reference, the caller's. NULL: no kind. */
+void completion_init(struct completion *completion, const struct completion_kind *kind);
 /* NULL when memory runs out. */
 struct completion *completion_create(void);
 /* Returns its argument. NULL is allowed in both. */
@@ -76,8 +94,17 @@ bool completion_is_finished(const struct completion *completion);
 /* The outcome of a finished one; a failure's text becomes the thread's error text. */
 shoal_status completion_result(const struct completion *completion);
 
-/* Waits until the deadline, then completion_result. */
+/* Pushes it, waits until the deadline, then completion_result. */
 shoal_status completion_wait(struct completion *completion, int64_t deadline_ns);
+
+/* True once it has ended; pushes it, without blocking, if it has not. */
+bool completion_test(struct completion *completion);
+
+/* Whether it ends by a deadline of its own, so that waiting for it needs none. */
+static inline bool completion_has_deadline(const struct completion *completion)
+{
+    return completion->kind->push != NULL;
+}
 
 /* Calls the listener at the end, or now if that is past. Listeners run newest first. */
 void completion_listen(struct completion *completion, struct completion_listener *listener);

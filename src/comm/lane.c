@@ -245,19 +245,25 @@ static void destroy_work(struct completion *completion)
 {
     struct lane_work *work = (struct lane_work *)completion;
     struct lane *lane = work->lane;
+    work_release(&work->base);
     mem_free(work);
     lane_unref(lane);
 }
 
-static void push_work(struct shoal_work *base, int64_t until_ns)
+static shoal_status push_work(struct completion *completion, int64_t until_ns)
 {
-    struct lane_work *work = (struct lane_work *)base;
+    struct lane_work *work = (struct lane_work *)completion;
+    TRY(work_check_process(&work->base));
     struct goal goal = {.kind = GOAL_ENTRY, .target = &work->entry, .until_ns = until_ns};
     struct wakes wakes = {0};
     (void)pthread_mutex_lock(&work->lane->mutex);
     line_await(work->lane, &goal, &wakes);
     line_unlock(work->lane, &wakes);
+    return SHOAL_OK;
 }
+
+static const struct completion_kind lane_work_kind = {
+    .destroy = destroy_work, .push = push_work, .awaited = work_note_awaited};
 
 static void describe_work(struct shoal_work *base, char *text, size_t bytes)
 {
@@ -305,7 +311,7 @@ static struct lane_work *create_work(struct lane *lane, const struct collective 
     work->lane = lane;
     refcount_get(&lane->references);
     work->entry = (struct entry){.collective = copy, .work = work};
-    work_init(&work->base, lane->group->world, destroy_work, push_work);
+    work_init(&work->base, lane->group->world->works, &lane_work_kind);
     work->base.describe = describe_work;
     return work;
 }

@@ -188,13 +188,20 @@ static void destroy_work(struct completion *completion)
     if (work->batch.p2p) {
         p2p_unref(work->batch.p2p);
     }
+    work_release(&work->work);
     mem_free(work);
 }
 
-static void push_work(struct shoal_work *work, int64_t until_ns)
+static shoal_status push_work(struct completion *completion, int64_t until_ns)
 {
-    p2p_drive(&((struct p2p_work *)work)->batch, until_ns);
+    struct p2p_work *work = (struct p2p_work *)completion;
+    TRY(work_check_process(&work->work));
+    p2p_drive(&work->batch, until_ns);
+    return SHOAL_OK;
 }
+
+static const struct completion_kind p2p_work_kind = {
+    .destroy = destroy_work, .push = push_work, .awaited = work_note_awaited};
 
 static void describe_work(struct shoal_work *work, char *text, size_t bytes)
 {
@@ -211,7 +218,7 @@ static shoal_status make_work(struct shoal_group *group, size_t n_transfers, str
     if (!work) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    work_init(&work->work, group->world, destroy_work, push_work);
+    work_init(&work->work, group->world->works, &p2p_work_kind);
     work->work.describe = describe_work;
     work->batch.work = &work->work;
     work->batch.n_operations = n_transfers;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What shoal_work_* stands on: a completion and a way to push it along. Made by lanes and by point to point; both
- * embed it as first member of what they complete.
+ * What shoal_work_* stands on: a completion that knows its world. Made by lanes and by point to point; both embed it as
+ * first member of what they complete, and push it along (base/completion.h).
  */
 #ifndef COMM_WORK_H
 #define COMM_WORK_H
@@ -14,30 +14,36 @@
 #include "base/completion.h"
 #include "shoal/work.h"
 
-struct shoal_world;
+/* What the works of a world have in common. It outlives the world: tensors may hold works that have ended. */
+struct work_count {
+    _Atomic uint32_t references;  /* the world's, and one per work */
+    uint32_t n_forks;             /* the world's */
+    _Atomic uint64_t n_unawaited; /* works that nobody has waited for; shoal_world_close warns about them */
+};
+
+struct work_count *work_count_create(uint32_t n_forks); /* NULL: no memory */
+void work_count_unref(struct work_count *count);        /* NULL is allowed */
 
 struct shoal_work {
-    struct completion completion; /* first: its destroy frees the whole */
-    /*
-     * Optional. Called by whoever waits or tests, outside of any lock, while the work is pending: does what the
-     * calling thread can do for it, until `until_ns` at most (0: without blocking). Need not finish it.
-     */
-    void (*push)(struct shoal_work *work, int64_t until_ns);
+    struct completion completion; /* first: its kind's destroy frees the whole */
     /* Optional: what it is, for the text of a wait that was too short; set after work_init. At most `bytes`. */
     void (*describe)(struct shoal_work *work, char *text, size_t bytes);
     /* Set by the first wait or test that saw the end. */
     _Atomic bool was_awaited;
-    /* Counts the work in its n_unawaited until somebody has awaited it; shoal_world_close warns about the rest. */
-    struct shoal_world *world;
+    struct work_count *count;
 };
 
 /*
- * One reference, the caller's. `world` may be NULL: not counted. To take back a work that was never handed out,
- * work_forget it first.
+ * One reference, the caller's. The kind's destroy ends in work_release, its awaited is work_note_awaited, and its push
+ * begins with work_check_process. To take back a work that was never handed out, work_forget it first.
  */
-void work_init(struct shoal_work *work, struct shoal_world *world,
-               void (*destroy)(struct completion *completion),
-               void (*push)(struct shoal_work *work, int64_t until_ns));
+void work_init(struct shoal_work *work, struct work_count *count, const struct completion_kind *kind);
+void work_release(struct shoal_work *work);
+
+void work_note_awaited(struct completion *completion);
+
+/* SHOAL_ERR_STATE in a forked child: the threads that carry a pending work are not in this process. */
+shoal_status work_check_process(const struct shoal_work *work);
 
 /* Nobody needs to await it any more. */
 void work_forget(struct shoal_work *work);

@@ -28,6 +28,7 @@
 #include "comm/p2p.h"
 #include "comm/startup.h"
 #include "comm/store.h"
+#include "comm/work.h"
 #include "transport/segment.h"
 #include "transport/transport.h"
 
@@ -161,6 +162,12 @@ static shoal_status open_world(struct shoal_world *world, const shoal_world_opti
     return startup_with_peers(world, &plan);
 }
 
+static void free_world(struct shoal_world *world)
+{
+    work_count_unref(world->works);
+    mem_free(world);
+}
+
 shoal_status shoal_world_open(const shoal_world_options *options, shoal_world **world_out)
 {
     error_clear();
@@ -182,10 +189,11 @@ shoal_status shoal_world_open(const shoal_world_options *options, shoal_world **
     /* Relaxed: as in world_is_inherited. */
     world->n_forks = atomic_load_explicit(&world_n_forks, memory_order_relaxed);
     owned_list_init(&world->owned);
-    shoal_status status = open_world(world, &known);
+    world->works = work_count_create(world->n_forks);
+    shoal_status status = world->works ? open_world(world, &known) : SHOAL_ERR_NO_MEMORY;
     if (status != SHOAL_OK) {
         startup_undo(world);
-        mem_free(world);
+        free_world(world);
         return status;
     }
     *world_out = world;
@@ -197,7 +205,7 @@ shoal_status shoal_world_open(const shoal_world_options *options, shoal_world **
 static void warn_of_unawaited(struct shoal_world *world)
 {
     /* Relaxed: a number that stands for itself. */
-    uint64_t n_unawaited = atomic_load_explicit(&world->n_unawaited, memory_order_relaxed);
+    uint64_t n_unawaited = atomic_load_explicit(&world->works->n_unawaited, memory_order_relaxed);
     if (n_unawaited > 0) {
         LOG(SHOAL_LOG_WARN,
             "rank %d closes its world: nobody waited for %" PRIu64 " operations that were started",
@@ -253,7 +261,7 @@ shoal_status shoal_world_close(shoal_world *world)
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     LOG(SHOAL_LOG_DEBUG, "rank %d has closed its world: %s", world->rank, shoal_status_name(status));
     startup_undo(world);
-    mem_free(world);
+    free_world(world);
     return status == SHOAL_OK ? SHOAL_OK : error_set(status, "%s", text);
 }
 

@@ -20,6 +20,7 @@ struct segment; /* transport/segment.h */
 struct server;  /* comm/server.c: what this rank answers to others */
 struct stores;  /* comm/store.c: connections to the servers of all ranks */
 struct transport;
+struct work_count;
 
 struct shoal_world {
     uint32_t n_forks; /* world_n_forks when it was opened */
@@ -40,7 +41,7 @@ struct shoal_world {
     struct regions *regions;
     struct owned_list owned;   /* meshes, symmetric memory, windows: ended after the groups, before regions */
     struct shoal_group *group; /* all ranks */
-    _Atomic uint64_t n_unawaited; /* works freed or left without anybody having waited for them */
+    struct work_count *works;  /* comm/work.h */
 };
 
 /*

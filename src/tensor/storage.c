@@ -222,16 +222,22 @@ static void on_finish(struct completion_listener *listener, struct completion *c
     memory_unref(memory);
 }
 
-static struct fence *fence_create(struct storage *storage, struct completion *completion)
+struct fence *storage_make_fence(struct storage *storage)
 {
     struct fence *fence = mem_alloc(sizeof(*fence));
     if (fence) {
-        *fence = (struct fence){.listener = {.notify = on_finish},
-                                .completion = completion_ref(completion),
-                                .memory = memory_ref(storage->memory)};
+        *fence = (struct fence){.listener = {.notify = on_finish}, .memory = memory_ref(storage->memory)};
         atomic_init(&fence->references, 2);
     }
     return fence;
+}
+
+void storage_drop_fence(struct fence *fence)
+{
+    if (fence) {
+        memory_unref(fence->memory);
+        mem_free(fence);
+    }
 }
 
 /* The lock is held. */
@@ -269,7 +275,10 @@ static void take_finished_reads(struct storage *storage, struct fence **dropped)
 /* No lock is held while waiting. */
 static shoal_status wait_for(struct completion *completion)
 {
-    return completion_wait(completion, clock_deadline_after(option_seconds(OPTION_TIMEOUT)));
+    int64_t deadline_ns = completion_has_deadline(completion)
+                              ? DEADLINE_NEVER
+                              : clock_deadline_after(option_seconds(OPTION_TIMEOUT));
+    return completion_wait(completion, deadline_ns);
 }
 
 /* The last write, referenced, or NULL. */
@@ -378,12 +387,9 @@ void storage_forget_fences(struct storage *storage)
     unref_fences(fences);
 }
 
-shoal_status storage_add_write(struct storage *storage, struct completion *completion)
+void storage_set_write(struct storage *storage, struct fence *fence, struct completion *completion)
 {
-    struct fence *fence = fence_create(storage, completion);
-    if (!fence) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
+    fence->completion = completion_ref(completion);
     lock(storage);
     struct fence *dropped = storage->last_write;
     storage->last_write = fence;
@@ -392,16 +398,12 @@ shoal_status storage_add_write(struct storage *storage, struct completion *compl
     unlock(storage);
     unref_fences(dropped);
     completion_listen(completion, &fence->listener);
-    return SHOAL_OK;
 }
 
-shoal_status storage_add_read(struct storage *storage, struct completion *completion)
+void storage_set_read(struct storage *storage, struct fence *fence, struct completion *completion)
 {
-    struct fence *fence = fence_create(storage, completion);
-    if (!fence) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
     struct fence *dropped = NULL;
+    fence->completion = completion_ref(completion);
     lock(storage);
     take_finished_reads(storage, &dropped);
     fence->next = storage->reads;
@@ -410,6 +412,25 @@ shoal_status storage_add_read(struct storage *storage, struct completion *comple
     unlock(storage);
     unref_fences(dropped);
     completion_listen(completion, &fence->listener);
+}
+
+shoal_status storage_add_write(struct storage *storage, struct completion *completion)
+{
+    struct fence *fence = storage_make_fence(storage);
+    if (!fence) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    storage_set_write(storage, fence, completion);
+    return SHOAL_OK;
+}
+
+shoal_status storage_add_read(struct storage *storage, struct completion *completion)
+{
+    struct fence *fence = storage_make_fence(storage);
+    if (!fence) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    storage_set_read(storage, fence, completion);
     return SHOAL_OK;
 }
 

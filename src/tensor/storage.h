@@ -81,7 +81,18 @@ shoal_status storage_wait_writable(struct storage *storage, bool forgives_failur
 /* The contents are new: what was in flight for the old ones, or failed, no longer matters here. */
 void storage_forget_fences(struct storage *storage);
 
-/* Work in flight that writes, or reads, the storage; replaces the last write. The completion is referenced. */
+/*
+ * Work in flight that writes, or reads, the storage; replaces the last write. The completion is referenced.
+ *
+ * Work that was started can not be taken back for want of memory, so a fence is made before: it keeps the storage's
+ * memory (the one it has now) from then on, and is then either set, with the completion, or dropped.
+ */
+struct fence *storage_make_fence(struct storage *storage); /* NULL: no memory */
+void storage_drop_fence(struct fence *fence);
+void storage_set_write(struct storage *storage, struct fence *fence, struct completion *completion);
+void storage_set_read(struct storage *storage, struct fence *fence, struct completion *completion);
+
+/* Both steps at once. */
 shoal_status storage_add_write(struct storage *storage, struct completion *completion);
 shoal_status storage_add_read(struct storage *storage, struct completion *completion);
 

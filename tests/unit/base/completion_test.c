@@ -30,11 +30,13 @@ static void destroy_work(struct completion *completion)
     mem_free(work);
 }
 
+static const struct completion_kind work_kind = {.destroy = destroy_work};
+
 static struct work *create_work(int *n_destroyed)
 {
     struct work *work = mem_alloc(sizeof *work);
     if (work) {
-        completion_init(&work->completion, destroy_work);
+        completion_init(&work->completion, &work_kind);
         work->n_destroyed = n_destroyed;
         work->result = 0;
     }
@@ -318,4 +320,90 @@ TEST(listening_races_with_the_end)
         }
         CHECK_INT(n_destroyed, round + 1);
     }
+}
+
+/* Pushing ---------------------------------------------------------------------------------------------- */
+
+struct pushed {
+    struct completion completion;
+    int n_pushes;
+    int n_awaited;
+    int64_t until_ns; /* of the last push */
+    int finishes_at;  /* the push that finishes it; 0: none */
+    shoal_status refusal;
+};
+
+static shoal_status push_pushed(struct completion *completion, int64_t until_ns)
+{
+    struct pushed *pushed = (struct pushed *)completion;
+    pushed->until_ns = until_ns;
+    if (pushed->refusal != SHOAL_OK) {
+        return error_set(pushed->refusal, "not here");
+    }
+    if (++pushed->n_pushes == pushed->finishes_at) {
+        completion_finish(completion, SHOAL_OK);
+    }
+    return SHOAL_OK;
+}
+
+static void note_pushed(struct completion *completion)
+{
+    ((struct pushed *)completion)->n_awaited++;
+}
+
+static void leave_pushed(struct completion *completion)
+{
+    (void)completion; /* on the stack */
+}
+
+static const struct completion_kind pushed_kind = {
+    .destroy = leave_pushed, .push = push_pushed, .awaited = note_pushed};
+
+TEST(a_waiter_pushes_first)
+{
+    struct pushed pushed = {.finishes_at = 1};
+    completion_init(&pushed.completion, &pushed_kind);
+    CHECK(completion_has_deadline(&pushed.completion));
+    CHECK_OK(completion_wait(&pushed.completion, DEADLINE_NEVER));
+    CHECK_INT(pushed.n_pushes, 1);
+    CHECK(pushed.until_ns == DEADLINE_NEVER);
+    CHECK_INT(pushed.n_awaited, 1);
+    CHECK_OK(completion_wait(&pushed.completion, DEADLINE_NEVER));
+    CHECK_INT(pushed.n_pushes, 1);
+    completion_unref(&pushed.completion);
+}
+
+TEST(a_test_pushes_without_time)
+{
+    struct pushed pushed = {.finishes_at = 2};
+    completion_init(&pushed.completion, &pushed_kind);
+    CHECK(!completion_test(&pushed.completion));
+    CHECK_INT(pushed.until_ns, 0);
+    CHECK_INT(pushed.n_awaited, 0);
+    CHECK(completion_test(&pushed.completion));
+    CHECK(completion_test(&pushed.completion));
+    CHECK_INT(pushed.n_pushes, 2);
+    CHECK(pushed.n_awaited > 0);
+    completion_unref(&pushed.completion);
+}
+
+TEST(a_push_that_does_not_end_it_leaves_a_wait)
+{
+    struct pushed pushed = {.finishes_at = 0};
+    completion_init(&pushed.completion, &pushed_kind);
+    CHECK_STATUS(completion_wait(&pushed.completion, clock_deadline_after(0.01)), SHOAL_ERR_TIMEOUT);
+    CHECK_INT(pushed.n_awaited, 0);
+    completion_finish(&pushed.completion, SHOAL_OK);
+    completion_unref(&pushed.completion);
+}
+
+TEST(a_push_that_is_refused_is_the_answer)
+{
+    struct pushed pushed = {.refusal = SHOAL_ERR_STATE};
+    completion_init(&pushed.completion, &pushed_kind);
+    CHECK_STATUS(completion_wait(&pushed.completion, DEADLINE_NEVER), SHOAL_ERR_STATE);
+    CHECK(!completion_test(&pushed.completion));
+    CHECK_INT(pushed.n_awaited, 0);
+    completion_finish(&pushed.completion, SHOAL_OK);
+    completion_unref(&pushed.completion);
 }

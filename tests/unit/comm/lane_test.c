@@ -328,7 +328,7 @@ TEST(blocking_call_ends_what_was_posted_before)
         CHECK(shoal_work_test(works[i]));
         wait_and_free(works[i], SHOAL_OK);
     }
-    CHECK_INT(atomic_load(&bench.world.n_unawaited), 0);
+    CHECK_INT(atomic_load(&bench.world.works->n_unawaited), 0);
     bench_close(&bench);
 }
 
@@ -371,7 +371,7 @@ TEST(test_finishes_what_is_ready)
     let_pass(3);
     CHECK(shoal_work_test(works[2]));
     CHECK_INT(atomic_load(&script.n_ended), 3);
-    CHECK_INT(atomic_load(&bench.world.n_unawaited), 1);
+    CHECK_INT(atomic_load(&bench.world.works->n_unawaited), 1);
     for (int i = 0; i < 3; i++) {
         wait_and_free(works[i], SHOAL_OK);
     }
@@ -569,7 +569,7 @@ TEST(handles_are_freed_in_flight)
         let_pass(6);
         CHECK_OK(shoal_group_barrier(bench.group));
         CHECK_INT(atomic_load(&script.n_ended), 6);
-        CHECK_INT(atomic_load(&bench.world.n_unawaited), 5);
+        CHECK_INT(atomic_load(&bench.world.works->n_unawaited), 5);
         bench_close(&bench);
     }
 }
@@ -588,7 +588,7 @@ TEST(closing_ends_what_is_unfinished)
         CHECK(may_post || wait_for(&script.n_ended, 2));
         bench_close(&bench);
         CHECK_INT(atomic_load(&script.n_ended), 4);
-        CHECK_INT(atomic_load(&bench.world.n_unawaited), 4);
+        CHECK_INT(atomic_load(&works[0]->count->n_unawaited), 4);
         CHECK_OK(shoal_work_wait(works[0], 0));
         CHECK_STATUS(shoal_work_wait(works[3], 0), SHOAL_ERR_CANCELLED);
         CHECK_ERROR_TEXT("closed");
