@@ -4,7 +4,7 @@
  * functions of shoal/ops.h; bindings, tracers and libraries of kernels use this header.
  *
  * An op has a signature such as "tensor self, int dim, scalar value = 0 -> tensor". Parameter types:
- *     tensor  tensor?  tensors  int  ints  float  scalar  bool  dtype  string
+ *     tensor  tensor?  tensors  int  ints  float  scalar  bool  dtype  string  group
  * ("tensor?" may be absent, "scalar" takes an int or a float). Results: "tensor" or "tensors".
  *
  * examples/02_own_op.c registers an op with a gradient.
@@ -32,6 +32,7 @@
 SHOAL_BEGIN_DECLS
 
 typedef struct shoal_op shoal_op;
+typedef struct shoal_group shoal_group; /* shoal/group.h */
 
 /* Boxed values ----------------------------------------------------------------------------------------- */
 
@@ -44,7 +45,8 @@ typedef enum shoal_value_kind {
     SHOAL_VALUE_FLOAT = 5,
     SHOAL_VALUE_BOOL = 6,
     SHOAL_VALUE_DTYPE = 7,
-    SHOAL_VALUE_STRING = 8
+    SHOAL_VALUE_STRING = 8,
+    SHOAL_VALUE_GROUP = 9
 } shoal_value_kind;
 
 typedef struct shoal_value {
@@ -59,6 +61,7 @@ typedef struct shoal_value {
         bool boolean;
         shoal_dtype dtype;
         const char *string;
+        shoal_group *group;
     } as;
 } shoal_value;
 
@@ -125,7 +128,7 @@ typedef struct shoal_op_definition {
     shoal_op_kernel kernel;     /* required, except for views */
     shoal_op_gradient gradient; /* NULL: not differentiable, and an input that needs a gradient is an error */
     /* What gradient reads: parameter names and "result", separated by spaces. "a:b" saves a only when the gradient of
-       b is wanted: "self:other other:self" for a product. */
+       b is wanted: "self:other other:self" for a product; "a?x|y" only when the op's string argument is x or y. */
     const char *saves;
     const char *doc; /* one sentence */
     void *context;   /* for shoal_op_context */

@@ -215,9 +215,13 @@ static bool is_overwritten(const shoal_op *op, const shoal_value *arguments, con
     return false;
 }
 
-/* True when a gradient of the parameter that something is saved for will be asked for. */
-static bool is_wanted(const shoal_op *op, const shoal_value *arguments, int saved_for)
+/* True when a gradient function will read what is saved so: that of this call, for a parameter that needs it. */
+static bool is_wanted(const shoal_op *op, const shoal_value *arguments, const struct op_saving *saving)
 {
+    int saved_for = saving->saved_for;
+    if (!saving->is_saved || !op_saves_when(op, saving, arguments)) {
+        return false;
+    }
     if (saved_for == OP_SAVED_FOR_ANY) {
         return true;
     }
@@ -241,7 +245,7 @@ static shoal_status save_input(struct tape_entry *entry, const shoal_value *argu
         /* What was there before does not matter, and must not be kept alive by a buffer that is used again. */
         node_drop_edge(&entry->node, input);
     }
-    if (!op->params[param].is_saved || !is_wanted(op, arguments, op->params[param].saved_for)) {
+    if (!is_wanted(op, arguments, &op->params[param].saving)) {
         return SHOAL_OK;
     }
     if (is_overwritten(op, arguments, tensor)) {
@@ -380,7 +384,7 @@ static shoal_status prepare(const shoal_op *op, const shoal_value *arguments, sh
     }
     struct tape_entry *entry = (struct tape_entry *)node;
     entry->op = op;
-    entry->saves_result = op->saves_result && is_wanted(op, arguments, op->result_saved_for);
+    entry->saves_result = is_wanted(op, arguments, &op->result_saving);
     shoal_status status = save_arguments(entry, arguments, extra);
     if (status != SHOAL_OK) {
         node_unref(node);

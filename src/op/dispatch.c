@@ -159,6 +159,7 @@ static const char *const kind_names[] = {
     [SHOAL_VALUE_NONE] = "nothing", [SHOAL_VALUE_TENSOR] = "tensor", [SHOAL_VALUE_TENSORS] = "tensors",
     [SHOAL_VALUE_INT] = "int",      [SHOAL_VALUE_INTS] = "ints",     [SHOAL_VALUE_FLOAT] = "float",
     [SHOAL_VALUE_BOOL] = "bool",    [SHOAL_VALUE_DTYPE] = "dtype",   [SHOAL_VALUE_STRING] = "string",
+    [SHOAL_VALUE_GROUP] = "group",
 };
 
 static shoal_status fail_kind(const struct op_param *param, const shoal_value *value)
@@ -215,6 +216,11 @@ static shoal_status check_value(const struct op_param *param, const shoal_value 
                                                 : fail_kind(param, value);
     case OP_PARAM_STRING:
         return value->kind == SHOAL_VALUE_STRING && value->as.string ? SHOAL_OK : fail_kind(param, value);
+    case OP_PARAM_GROUP:
+        if (value->kind == SHOAL_VALUE_GROUP && !value->as.group) {
+            return error_set(SHOAL_ERR_INVALID, "%s is NULL", param->name);
+        }
+        return value->kind == SHOAL_VALUE_GROUP ? SHOAL_OK : fail_kind(param, value);
     }
     return fail_kind(param, value);
 }
@@ -364,10 +370,12 @@ static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *ar
     return SHOAL_OK;
 }
 
-/* After an in-place kernel succeeded: failures of what it replaced are history. */
+/* After an in-place kernel succeeded: failures of what it replaced are history. Our collectives have set a new last write,
+   which must stay. */
 static void forget_replaced(const shoal_op *op, const shoal_value *arguments)
 {
-    size_t n = (op->flags & SHOAL_OP_OVERWRITES) != 0 ? count_tensors(&arguments[0]) : 0;
+    bool is_written = (op->flags & SHOAL_OP_OVERWRITES) != 0 && !op_is_asynchronous(op);
+    size_t n = is_written ? count_tensors(&arguments[0]) : 0;
     for (size_t k = 0; k < n; k++) {
         shoal_tensor *target = get_tensor(&arguments[0], k);
         if (replaces_storage(op, target)) {
@@ -385,10 +393,11 @@ static void bump_versions(const shoal_op *op, const shoal_value *arguments)
     }
 }
 
-/* Views and arguments themselves have nothing to compute. */
+/* Views and arguments themselves have nothing to compute, unless the call is not made for its result. */
 static bool has_work(const shoal_op_call_context *call)
 {
-    if (op_is_in_place(call->op)) {
+    const uint32_t flags = SHOAL_OP_IN_PLACE | SHOAL_OP_COLLECTIVE | SHOAL_OP_WAIT | SHOAL_OP_SIDE_EFFECT;
+    if ((call->op->flags & flags) != 0) {
         return true;
     }
     for (size_t i = 0; i < call->n_outputs; i++) {

@@ -27,7 +27,8 @@
     PARAM(SCALAR, "scalar", SHOAL_VALUE_FLOAT)            \
     PARAM(BOOL, "bool", SHOAL_VALUE_BOOL)                 \
     PARAM(DTYPE, "dtype", SHOAL_VALUE_DTYPE)              \
-    PARAM(STRING, "string", SHOAL_VALUE_STRING)
+    PARAM(STRING, "string", SHOAL_VALUE_STRING)           \
+    PARAM(GROUP, "group", SHOAL_VALUE_GROUP)
 
 enum op_param_type {
 #define PARAM(NAME, word, kind) OP_PARAM_##NAME,
@@ -37,12 +38,18 @@ enum op_param_type {
 
 #define OP_SAVED_FOR_ANY (-1)
 
+/* Whether the gradient function reads the data of a tensor. */
+struct op_saving {
+    bool is_saved;
+    int saved_for;       /* for the gradient of that parameter only; OP_SAVED_FOR_ANY: for all */
+    char saved_when[16]; /* when the op's string argument is one of these words, "x|y"; "": always */
+};
+
 struct op_param {
     char name[24];
     enum op_param_type type;
     bool has_default;
-    bool is_saved; /* the gradient function reads its data, */
-    int saved_for; /* for the gradient of that parameter only; OP_SAVED_FOR_ANY: for all */
+    struct op_saving saving;
     shoal_value default_value;
     char default_text[16]; /* what default_value.as.string points at */
 };
@@ -56,8 +63,7 @@ struct shoal_op {
     size_t n_params;
     struct op_param params[OP_MAX_PARAMS];
     bool returns_list;
-    bool saves_result;    /* the gradient function reads the outputs' data, */
-    int result_saved_for; /* as op_param.saved_for */
+    struct op_saving result_saving; /* of the outputs */
     shoal_op_meta meta;
     shoal_op_kernel kernel;
     shoal_op_gradient gradient; /* registered ops; built-in ones have theirs in autograd */
@@ -84,6 +90,15 @@ static inline bool op_is_in_place(const shoal_op *op)
 {
     return (op->flags & SHOAL_OP_IN_PLACE) != 0;
 }
+
+/* Its kernel returns with work in flight, and has told the storages. */
+static inline bool op_is_asynchronous(const shoal_op *op)
+{
+    return op_is_builtin(op) && (op->flags & SHOAL_OP_COLLECTIVE) != 0;
+}
+
+/* False when the saving depends on the op's string argument, and that is another one. */
+bool op_saves_when(const shoal_op *op, const struct op_saving *saving, const shoal_value *arguments);
 
 /* Fills the parsed fields of `op` from its signature and a list of saved names ("self result"). */
 shoal_status op_parse_signature(shoal_op *op, const char *saves);

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/error.h"
 #include "base/try.h"
@@ -96,6 +97,7 @@ static bool parse_default(struct op_param *param, const char *token)
         value->as.string = param->default_text;
         return true;
     case OP_PARAM_TENSOR:
+    case OP_PARAM_GROUP:
         return false;
     }
     return false;
@@ -190,22 +192,38 @@ static int find_tensor_param(const shoal_op *op, const char *name)
     return -1;
 }
 
-/* One word of `saves`: "name", or "name:for" when only the gradient of parameter `for` needs it. */
+/* Cuts the word at a mark; returns what comes behind it, or NULL. */
+static char *cut_at(char *word, char mark)
+{
+    char *at = strchr(word, mark);
+    if (at) {
+        *at++ = '\0';
+    }
+    return at;
+}
+
+/* One word of `saves`: "name", "name:for" when only the gradient of parameter `for` needs it, "name?x|y" when only an op
+   whose string argument is x or y does. */
 static shoal_status mark_saved_word(shoal_op *op, char word[TOKEN_BYTES])
 {
-    int saved_for = OP_SAVED_FOR_ANY;
-    char *colon = strchr(word, ':');
-    if (colon) {
-        *colon = '\0';
-        saved_for = find_tensor_param(op, colon + 1);
-        if (saved_for < 0) {
-            return error_set(SHOAL_ERR_INVALID, "saves: \"%s\" is no tensor parameter of \"%.160s\"",
-                             colon + 1, op->signature);
+    struct op_saving saving = {.is_saved = true, .saved_for = OP_SAVED_FOR_ANY};
+    const char *when = cut_at(word, '?');
+    const char *wanted = cut_at(word, ':');
+    if (when && strlen(when) >= sizeof(saving.saved_when)) {
+        return error_set(SHOAL_ERR_INVALID, "saves: \"%s\" is too long", when);
+    }
+    if (when) {
+        memcpy(saving.saved_when, when, strlen(when) + 1);
+    }
+    if (wanted) {
+        saving.saved_for = find_tensor_param(op, wanted);
+        if (saving.saved_for < 0) {
+            return error_set(SHOAL_ERR_INVALID, "saves: \"%s\" is no tensor parameter of \"%.160s\"", wanted,
+                             op->signature);
         }
     }
     if (strcmp(word, "result") == 0) {
-        op->saves_result = true;
-        op->result_saved_for = saved_for;
+        op->result_saving = saving;
         return SHOAL_OK;
     }
     int param = find_tensor_param(op, word);
@@ -213,15 +231,41 @@ static shoal_status mark_saved_word(shoal_op *op, char word[TOKEN_BYTES])
         return error_set(SHOAL_ERR_INVALID, "saves: \"%s\" is no tensor parameter of \"%.160s\"", word,
                          op->signature);
     }
-    op->params[param].is_saved = true;
-    op->params[param].saved_for = saved_for;
+    op->params[param].saving = saving;
     return SHOAL_OK;
+}
+
+/* Upper and lower case are the same. */
+static bool has_word(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+    while (*words) {
+        size_t n = strcspn(words, "|");
+        if (n == length && strncasecmp(words, word, n) == 0) {
+            return true;
+        }
+        words += n + (words[n] == '|');
+    }
+    return false;
+}
+
+bool op_saves_when(const shoal_op *op, const struct op_saving *saving, const shoal_value *arguments)
+{
+    if (saving->saved_when[0] == '\0') {
+        return true;
+    }
+    for (size_t i = 0; i < op->n_params; i++) {
+        if (op->params[i].type == OP_PARAM_STRING) {
+            return has_word(saving->saved_when, arguments[i].as.string);
+        }
+    }
+    return true;
 }
 
 static shoal_status mark_saved(shoal_op *op, const char *saves)
 {
     char word[TOKEN_BYTES];
-    op->saves_result = false;
+    op->result_saving = (struct op_saving){.is_saved = false};
     while (saves && *saves) {
         saves = read_token(saves, word);
         if (*saves == ',') {

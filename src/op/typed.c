@@ -3,64 +3,19 @@
 #include "shoal/ops.h"
 
 #include "base/error.h"
+#include "op/box.h"
 #include "op/op.h"
 #include "tensor/device.h"
 #include "tensor/scope.h"
 
-static shoal_value box_tensor(shoal_tensor *tensor)
-{
-    return (shoal_value){.kind = SHOAL_VALUE_TENSOR, .count = 1, .as.tensor = tensor};
-}
-
-static shoal_value box_tensors(shoal_tensor *const *tensors, size_t count)
-{
-    return (shoal_value){.kind = SHOAL_VALUE_TENSORS, .count = count, .as.tensors = tensors};
-}
-
-static shoal_value box_int(int64_t integer)
-{
-    return (shoal_value){.kind = SHOAL_VALUE_INT, .as.integer = integer};
-}
-
-static shoal_value box_ints(const int64_t *integers, size_t count)
-{
-    return (shoal_value){.kind = SHOAL_VALUE_INTS, .count = count, .as.integers = integers};
-}
-
-/* A number of dimensions below zero becomes a count that every op rejects, and prints as that number. */
-static shoal_value box_dims(const int64_t *integers, int n_dims)
-{
-    return box_ints(integers, (size_t)n_dims);
-}
-
-static shoal_value box_float(double real)
-{
-    return (shoal_value){.kind = SHOAL_VALUE_FLOAT, .as.real = real};
-}
-
-static shoal_value box_bool(bool boolean)
-{
-    return (shoal_value){.kind = SHOAL_VALUE_BOOL, .as.boolean = boolean};
-}
-
-static shoal_value box_dtype(shoal_dtype dtype)
-{
-    return (shoal_value){.kind = SHOAL_VALUE_DTYPE, .as.dtype = dtype};
-}
-
-static shoal_value box_string(const char *string)
-{
-    return (shoal_value){.kind = SHOAL_VALUE_STRING, .as.string = string};
-}
-
-static shoal_tensor *call_one(enum op_id id, const shoal_value *arguments, size_t n_arguments)
+shoal_tensor *box_call_one(enum op_id id, const shoal_value *arguments, size_t n_arguments)
 {
     shoal_value result;
     return shoal_op_call(op_get(id), arguments, n_arguments, &result) == SHOAL_OK ? result.as.tensor : NULL;
 }
 
-static shoal_tensor *const *call_many(enum op_id id, const shoal_value *arguments, size_t n_arguments,
-                                      size_t *count_out)
+shoal_tensor *const *box_call_many(enum op_id id, const shoal_value *arguments, size_t n_arguments,
+                                   size_t *count_out)
 {
     shoal_value result;
     if (count_out) {
@@ -75,16 +30,9 @@ static shoal_tensor *const *call_many(enum op_id id, const shoal_value *argument
     return result.as.tensors;
 }
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define ONE(name, ...) \
-    call_one(OP_##name, (const shoal_value[]){__VA_ARGS__}, COUNT(((const shoal_value[]){__VA_ARGS__})))
-#define MANY(name, count_out, ...)                                                                        \
-    call_many(OP_##name, (const shoal_value[]){__VA_ARGS__}, COUNT(((const shoal_value[]){__VA_ARGS__})), \
-              count_out)
-
 shoal_tensor *shoal_empty(const int64_t *shape, int n_dims, shoal_dtype dtype)
 {
-    return ONE(empty, box_dims(shape, n_dims), box_dtype(dtype));
+    return BOX_ONE(empty, box_dims(shape, n_dims), box_dtype(dtype));
 }
 
 shoal_tensor *shoal_empty_on(const int64_t *shape, int n_dims, shoal_dtype dtype, shoal_device device)
@@ -97,275 +45,276 @@ shoal_tensor *shoal_empty_on(const int64_t *shape, int n_dims, shoal_dtype dtype
         (void)scope_fail(status);
         return NULL;
     }
-    return ONE(empty, box_dims(shape, n_dims), box_dtype(dtype), box_string(device_rows[device].name));
+    return BOX_ONE(empty, box_dims(shape, n_dims), box_dtype(dtype), box_string(device_rows[device].name));
 }
 
 shoal_tensor *shoal_zeros(const int64_t *shape, int n_dims, shoal_dtype dtype)
 {
-    return ONE(zeros, box_dims(shape, n_dims), box_dtype(dtype));
+    return BOX_ONE(zeros, box_dims(shape, n_dims), box_dtype(dtype));
 }
 
 shoal_tensor *shoal_full(const int64_t *shape, int n_dims, double value, shoal_dtype dtype)
 {
-    return ONE(full, box_dims(shape, n_dims), box_float(value), box_dtype(dtype));
+    return BOX_ONE(full, box_dims(shape, n_dims), box_float(value), box_dtype(dtype));
 }
 
 shoal_tensor *shoal_clone(shoal_tensor *self)
 {
-    return ONE(clone, box_tensor(self));
+    return BOX_ONE(clone, box_tensor(self));
 }
 
 shoal_tensor *shoal_contiguous(shoal_tensor *self)
 {
-    return ONE(contiguous, box_tensor(self));
+    return BOX_ONE(contiguous, box_tensor(self));
 }
 
 shoal_tensor *shoal_copy_(shoal_tensor *self, shoal_tensor *source)
 {
-    return ONE(copy_, box_tensor(self), box_tensor(source));
+    return BOX_ONE(copy_, box_tensor(self), box_tensor(source));
 }
 
 shoal_tensor *shoal_to_dtype(shoal_tensor *self, shoal_dtype dtype)
 {
-    return ONE(to_dtype, box_tensor(self), box_dtype(dtype));
+    return BOX_ONE(to_dtype, box_tensor(self), box_dtype(dtype));
 }
 
 shoal_tensor *shoal_view(shoal_tensor *self, const int64_t *shape, int n_dims)
 {
-    return ONE(view, box_tensor(self), box_dims(shape, n_dims));
+    return BOX_ONE(view, box_tensor(self), box_dims(shape, n_dims));
 }
 
 shoal_tensor *shoal_reshape(shoal_tensor *self, const int64_t *shape, int n_dims)
 {
-    return ONE(reshape, box_tensor(self), box_dims(shape, n_dims));
+    return BOX_ONE(reshape, box_tensor(self), box_dims(shape, n_dims));
 }
 
 shoal_tensor *shoal_flatten(shoal_tensor *self, int64_t first_dim, int64_t last_dim)
 {
-    return ONE(flatten, box_tensor(self), box_int(first_dim), box_int(last_dim));
+    return BOX_ONE(flatten, box_tensor(self), box_int(first_dim), box_int(last_dim));
 }
 
 shoal_tensor *shoal_narrow(shoal_tensor *self, int64_t dim, int64_t start, int64_t length)
 {
-    return ONE(narrow, box_tensor(self), box_int(dim), box_int(start), box_int(length));
+    return BOX_ONE(narrow, box_tensor(self), box_int(dim), box_int(start), box_int(length));
 }
 
 shoal_tensor *shoal_slice(shoal_tensor *self, int64_t dim, int64_t start, int64_t stop, int64_t step)
 {
-    return ONE(slice, box_tensor(self), box_int(dim), box_int(start), box_int(stop), box_int(step));
+    return BOX_ONE(slice, box_tensor(self), box_int(dim), box_int(start), box_int(stop), box_int(step));
 }
 
 shoal_tensor *shoal_select(shoal_tensor *self, int64_t dim, int64_t index)
 {
-    return ONE(select, box_tensor(self), box_int(dim), box_int(index));
+    return BOX_ONE(select, box_tensor(self), box_int(dim), box_int(index));
 }
 
 shoal_tensor *shoal_permute(shoal_tensor *self, const int64_t *dims, int n_dims)
 {
-    return ONE(permute, box_tensor(self), box_dims(dims, n_dims));
+    return BOX_ONE(permute, box_tensor(self), box_dims(dims, n_dims));
 }
 
 shoal_tensor *shoal_transpose(shoal_tensor *self, int64_t dim_a, int64_t dim_b)
 {
-    return ONE(transpose, box_tensor(self), box_int(dim_a), box_int(dim_b));
+    return BOX_ONE(transpose, box_tensor(self), box_int(dim_a), box_int(dim_b));
 }
 
 shoal_tensor *shoal_squeeze(shoal_tensor *self, int64_t dim)
 {
-    return ONE(squeeze, box_tensor(self), box_int(dim));
+    return BOX_ONE(squeeze, box_tensor(self), box_int(dim));
 }
 
 shoal_tensor *shoal_squeeze_all(shoal_tensor *self)
 {
-    return ONE(squeeze_all, box_tensor(self));
+    return BOX_ONE(squeeze_all, box_tensor(self));
 }
 
 shoal_tensor *shoal_unsqueeze(shoal_tensor *self, int64_t dim)
 {
-    return ONE(unsqueeze, box_tensor(self), box_int(dim));
+    return BOX_ONE(unsqueeze, box_tensor(self), box_int(dim));
 }
 
 shoal_tensor *shoal_expand(shoal_tensor *self, const int64_t *shape, int n_dims)
 {
-    return ONE(expand, box_tensor(self), box_dims(shape, n_dims));
+    return BOX_ONE(expand, box_tensor(self), box_dims(shape, n_dims));
 }
 
 shoal_tensor *shoal_as_strided(shoal_tensor *self, const int64_t *shape, const int64_t *strides, int n_dims,
                                int64_t offset)
 {
-    return ONE(as_strided, box_tensor(self), box_dims(shape, n_dims), box_dims(strides, n_dims),
-               box_int(offset));
+    return BOX_ONE(as_strided, box_tensor(self), box_dims(shape, n_dims), box_dims(strides, n_dims),
+                   box_int(offset));
 }
 
 shoal_tensor *const *shoal_split(shoal_tensor *self, int64_t size, int64_t dim, size_t *count_out)
 {
-    return MANY(split, count_out, box_tensor(self), box_int(size), box_int(dim));
+    return BOX_MANY(split, count_out, box_tensor(self), box_int(size), box_int(dim));
 }
 
 shoal_tensor *const *shoal_split_with_sizes(shoal_tensor *self, const int64_t *sizes, size_t n_sizes,
                                             int64_t dim, size_t *count_out)
 {
-    return MANY(split_with_sizes, count_out, box_tensor(self), box_ints(sizes, n_sizes), box_int(dim));
+    return BOX_MANY(split_with_sizes, count_out, box_tensor(self), box_ints(sizes, n_sizes), box_int(dim));
 }
 
 shoal_tensor *const *shoal_split_with_sizes_copy(shoal_tensor *self, const int64_t *sizes, size_t n_sizes,
                                                  int64_t dim, size_t *count_out)
 {
-    return MANY(split_with_sizes_copy, count_out, box_tensor(self), box_ints(sizes, n_sizes), box_int(dim));
+    return BOX_MANY(split_with_sizes_copy, count_out, box_tensor(self), box_ints(sizes, n_sizes),
+                    box_int(dim));
 }
 
 shoal_tensor *const *shoal_chunk(shoal_tensor *self, int64_t chunks, int64_t dim, size_t *count_out)
 {
-    return MANY(chunk, count_out, box_tensor(self), box_int(chunks), box_int(dim));
+    return BOX_MANY(chunk, count_out, box_tensor(self), box_int(chunks), box_int(dim));
 }
 
 shoal_tensor *const *shoal_chunk_with_empty(shoal_tensor *self, int64_t chunks, int64_t dim,
                                             size_t *count_out)
 {
-    return MANY(chunk_with_empty, count_out, box_tensor(self), box_int(chunks), box_int(dim));
+    return BOX_MANY(chunk_with_empty, count_out, box_tensor(self), box_int(chunks), box_int(dim));
 }
 
 shoal_tensor *shoal_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim)
 {
-    return ONE(cat, box_tensors(tensors, n_tensors), box_int(dim));
+    return BOX_ONE(cat, box_tensors(tensors, n_tensors), box_int(dim));
 }
 
 shoal_tensor *shoal_stack(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim)
 {
-    return ONE(stack, box_tensors(tensors, n_tensors), box_int(dim));
+    return BOX_ONE(stack, box_tensors(tensors, n_tensors), box_int(dim));
 }
 
 shoal_tensor *shoal_getitem(shoal_tensor *const *tensors, size_t n_tensors, int64_t index)
 {
-    return ONE(getitem, box_tensors(tensors, n_tensors), box_int(index));
+    return BOX_ONE(getitem, box_tensors(tensors, n_tensors), box_int(index));
 }
 
 shoal_tensor *shoal_add(shoal_tensor *self, shoal_tensor *other)
 {
-    return ONE(add, box_tensor(self), box_tensor(other));
+    return BOX_ONE(add, box_tensor(self), box_tensor(other));
 }
 
 shoal_tensor *shoal_sub(shoal_tensor *self, shoal_tensor *other)
 {
-    return ONE(sub, box_tensor(self), box_tensor(other));
+    return BOX_ONE(sub, box_tensor(self), box_tensor(other));
 }
 
 shoal_tensor *shoal_mul(shoal_tensor *self, shoal_tensor *other)
 {
-    return ONE(mul, box_tensor(self), box_tensor(other));
+    return BOX_ONE(mul, box_tensor(self), box_tensor(other));
 }
 
 shoal_tensor *shoal_div(shoal_tensor *self, shoal_tensor *other)
 {
-    return ONE(div, box_tensor(self), box_tensor(other));
+    return BOX_ONE(div, box_tensor(self), box_tensor(other));
 }
 
 shoal_tensor *shoal_add_(shoal_tensor *self, shoal_tensor *other)
 {
-    return ONE(add_, box_tensor(self), box_tensor(other));
+    return BOX_ONE(add_, box_tensor(self), box_tensor(other));
 }
 
 shoal_tensor *shoal_sub_(shoal_tensor *self, shoal_tensor *other)
 {
-    return ONE(sub_, box_tensor(self), box_tensor(other));
+    return BOX_ONE(sub_, box_tensor(self), box_tensor(other));
 }
 
 shoal_tensor *shoal_mul_(shoal_tensor *self, shoal_tensor *other)
 {
-    return ONE(mul_, box_tensor(self), box_tensor(other));
+    return BOX_ONE(mul_, box_tensor(self), box_tensor(other));
 }
 
 shoal_tensor *shoal_div_(shoal_tensor *self, shoal_tensor *other)
 {
-    return ONE(div_, box_tensor(self), box_tensor(other));
+    return BOX_ONE(div_, box_tensor(self), box_tensor(other));
 }
 
 shoal_tensor *shoal_neg(shoal_tensor *self)
 {
-    return ONE(neg, box_tensor(self));
+    return BOX_ONE(neg, box_tensor(self));
 }
 
 shoal_tensor *shoal_neg_(shoal_tensor *self)
 {
-    return ONE(neg_, box_tensor(self));
+    return BOX_ONE(neg_, box_tensor(self));
 }
 
 shoal_tensor *shoal_add_scalar(shoal_tensor *self, double other)
 {
-    return ONE(add_scalar, box_tensor(self), box_float(other));
+    return BOX_ONE(add_scalar, box_tensor(self), box_float(other));
 }
 
 shoal_tensor *shoal_add_scalar_(shoal_tensor *self, double other)
 {
-    return ONE(add_scalar_, box_tensor(self), box_float(other));
+    return BOX_ONE(add_scalar_, box_tensor(self), box_float(other));
 }
 
 shoal_tensor *shoal_sub_scalar(shoal_tensor *self, double other)
 {
-    return ONE(sub_scalar, box_tensor(self), box_float(other));
+    return BOX_ONE(sub_scalar, box_tensor(self), box_float(other));
 }
 
 shoal_tensor *shoal_sub_scalar_(shoal_tensor *self, double other)
 {
-    return ONE(sub_scalar_, box_tensor(self), box_float(other));
+    return BOX_ONE(sub_scalar_, box_tensor(self), box_float(other));
 }
 
 shoal_tensor *shoal_mul_scalar(shoal_tensor *self, double other)
 {
-    return ONE(mul_scalar, box_tensor(self), box_float(other));
+    return BOX_ONE(mul_scalar, box_tensor(self), box_float(other));
 }
 
 shoal_tensor *shoal_mul_scalar_(shoal_tensor *self, double other)
 {
-    return ONE(mul_scalar_, box_tensor(self), box_float(other));
+    return BOX_ONE(mul_scalar_, box_tensor(self), box_float(other));
 }
 
 shoal_tensor *shoal_div_scalar(shoal_tensor *self, double other)
 {
-    return ONE(div_scalar, box_tensor(self), box_float(other));
+    return BOX_ONE(div_scalar, box_tensor(self), box_float(other));
 }
 
 shoal_tensor *shoal_div_scalar_(shoal_tensor *self, double other)
 {
-    return ONE(div_scalar_, box_tensor(self), box_float(other));
+    return BOX_ONE(div_scalar_, box_tensor(self), box_float(other));
 }
 
 shoal_tensor *shoal_sum(shoal_tensor *self, const int64_t *dims, int n_dims, bool keeps_dims)
 {
-    return ONE(sum, box_tensor(self), box_dims(dims, n_dims), box_bool(keeps_dims));
+    return BOX_ONE(sum, box_tensor(self), box_dims(dims, n_dims), box_bool(keeps_dims));
 }
 
 shoal_tensor *shoal_mean(shoal_tensor *self, const int64_t *dims, int n_dims, bool keeps_dims)
 {
-    return ONE(mean, box_tensor(self), box_dims(dims, n_dims), box_bool(keeps_dims));
+    return BOX_ONE(mean, box_tensor(self), box_dims(dims, n_dims), box_bool(keeps_dims));
 }
 
 shoal_tensor *const *shoal_foreach_copy_(shoal_tensor *const *self, shoal_tensor *const *source,
                                          size_t n_tensors)
 {
-    return MANY(foreach_copy_, NULL, box_tensors(self, n_tensors), box_tensors(source, n_tensors));
+    return BOX_MANY(foreach_copy_, NULL, box_tensors(self, n_tensors), box_tensors(source, n_tensors));
 }
 
 shoal_tensor *const *shoal_foreach_div(shoal_tensor *const *self, size_t n_tensors, double divisor)
 {
-    return MANY(foreach_div, NULL, box_tensors(self, n_tensors), box_float(divisor));
+    return BOX_MANY(foreach_div, NULL, box_tensors(self, n_tensors), box_float(divisor));
 }
 
 shoal_tensor *const *shoal_foreach_add_(shoal_tensor *const *self, shoal_tensor *const *other,
                                         size_t n_tensors)
 {
-    return MANY(foreach_add_, NULL, box_tensors(self, n_tensors), box_tensors(other, n_tensors));
+    return BOX_MANY(foreach_add_, NULL, box_tensors(self, n_tensors), box_tensors(other, n_tensors));
 }
 
 shoal_tensor *shoal_chunk_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t n_chunks,
                               shoal_dtype dtype)
 {
-    return ONE(chunk_cat, box_tensors(tensors, n_tensors), box_int(n_chunks), box_dtype(dtype));
+    return BOX_ONE(chunk_cat, box_tensors(tensors, n_tensors), box_int(n_chunks), box_dtype(dtype));
 }
 
 shoal_tensor *const *shoal_all_gather_copy_in(shoal_tensor *output, shoal_tensor *const *inputs,
                                               size_t n_inputs, int64_t n_ranks, int64_t rank)
 {
-    return MANY(all_gather_copy_in, NULL, box_tensor(output), box_tensors(inputs, n_inputs), box_int(n_ranks),
-                box_int(rank));
+    return BOX_MANY(all_gather_copy_in, NULL, box_tensor(output), box_tensors(inputs, n_inputs),
+                    box_int(n_ranks), box_int(rank));
 }

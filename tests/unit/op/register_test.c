@@ -400,9 +400,9 @@ TEST(optional_and_other_parameters_parse)
     CHECK_STRING(op->params[3].default_value.as.string, "abc");
     CHECK_DOUBLE(op->params[4].default_value.as.real, -1.5);
     CHECK(op->returns_list);
-    CHECK(op->saves_result);
-    CHECK(op->params[0].is_saved);
-    CHECK(!op->params[1].is_saved);
+    CHECK(op->result_saving.is_saved);
+    CHECK(op->params[0].saving.is_saved);
+    CHECK(!op->params[1].saving.is_saved);
 }
 
 /* Callers that were compiled against another version of the header. */
