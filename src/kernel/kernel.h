@@ -87,6 +87,10 @@ shoal_status kernel_binary_nd(enum kernel_binary op, shoal_dtype dtype, struct k
 shoal_status kernel_negate_nd(shoal_dtype dtype, struct kernel_operand dst, struct kernel_operand a,
                               int n_dims, const int64_t *shape);
 
+/* dst[i] = src[i] where a[i] equals b[i], or both are NaN; 0 elsewhere. All of one dtype. */
+void kernel_where_equal(shoal_dtype dtype, void *dst, const void *src, const void *a, const void *b,
+                        size_t count);
+
 /* dst[i] = src[i] * factor, the factor first rounded to the accumulation type. Floats and complex only. */
 shoal_status kernel_scale(shoal_dtype dtype, void *dst, const void *src, size_t count, double factor);
 

@@ -227,3 +227,56 @@ shoal_status run_neg_(shoal_op_call_context *call, const shoal_value *arguments,
 {
     return negate(arguments[0].as.tensor, arguments[0].as.tensor);
 }
+
+/* where_equal ------------------------------------------------------------------------------------------ */
+
+shoal_status meta_where_equal(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    const shoal_tensor *self = arguments[0].as.tensor;
+    for (size_t i = 1; i < 3; i++) {
+        const shoal_tensor *other = arguments[i].as.tensor;
+        if (other->dtype != self->dtype || !layout_is_same_shape(other->layout.n_dims, other->layout.shape,
+                                                                 self->layout.n_dims, self->layout.shape)) {
+            char a[TENSOR_TEXT_BYTES];
+            char b[TENSOR_TEXT_BYTES];
+            return error_set(SHOAL_ERR_INVALID, "%s: %s, but self is %s", call->op->params[i].name,
+                             tensor_format(a, other), tensor_format(b, self));
+        }
+    }
+    return op_declare_like(call, self, self->dtype);
+}
+
+/* The address of a contiguous tensor with these elements: its own, or that of a copy, which is the caller's to unref. */
+static shoal_status find_contiguous(shoal_tensor *tensor, shoal_tensor **copy_out, void **data_out)
+{
+    *copy_out = NULL;
+    if (!tensor->is_contiguous) {
+        TRY(tensor_create_empty(tensor->storage->device, tensor->dtype, tensor->layout.n_dims,
+                                tensor->layout.shape, copy_out));
+        shoal_status status = op_copy_into(*copy_out, tensor);
+        if (status != SHOAL_OK) {
+            return status;
+        }
+        tensor = *copy_out;
+    }
+    return tensor_address(tensor, data_out);
+}
+
+shoal_status run_where_equal(shoal_op_call_context *call, const shoal_value *arguments,
+                             shoal_tensor *const *outputs, size_t n_outputs)
+{
+    shoal_tensor *copies[3] = {NULL};
+    void *data[3] = {NULL};
+    void *dst;
+    shoal_status status = tensor_address(outputs[0], &dst);
+    for (size_t i = 0; i < 3 && status == SHOAL_OK; i++) {
+        status = find_contiguous(arguments[i].as.tensor, &copies[i], &data[i]);
+    }
+    if (status == SHOAL_OK) {
+        kernel_where_equal(outputs[0]->dtype, dst, data[0], data[1], data[2], (size_t)outputs[0]->count);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        shoal_tensor_unref(copies[i]);
+    }
+    return status;
+}

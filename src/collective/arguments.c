@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading and checking the arguments of collectives. */
+#include "collective/arguments.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "kernel/kernel.h"
+#include "op/operand.h"
+#include "shoal/group.h"
+
+shoal_status arguments_reduction(const shoal_value *reduce, const shoal_value *factor,
+                                 struct reduction *reduction_out)
+{
+    reduction_out->factor = factor ? factor->as.real : (double)NAN;
+    TRY(shoal_reduce_find(reduce->as.string, &reduction_out->reduce));
+    bool has_factor = !isnan(reduction_out->factor);
+    if (has_factor != (reduction_out->reduce == SHOAL_PREMUL_SUM)) {
+        return has_factor ? error_set(SHOAL_ERR_INVALID, "factor: %g is given, but reduce is %s",
+                                      reduction_out->factor, shoal_reduce_name(reduction_out->reduce))
+                          : error_set(SHOAL_ERR_INVALID, "reduce: premul_sum needs a factor");
+    }
+    return SHOAL_OK;
+}
+
+shoal_status arguments_reduction_of(const shoal_value *reduce, const shoal_value *factor, shoal_dtype dtype,
+                                    struct reduction *reduction_out)
+{
+    TRY(arguments_reduction(reduce, factor, reduction_out));
+    return kernel_reduce_check(reduction_out->reduce, dtype);
+}
+
+shoal_status arguments_rank(const char *name, const shoal_value *value, shoal_group *group, int *rank_out)
+{
+    int n_ranks = shoal_group_n_ranks(group);
+    if (value->as.integer < 0 || value->as.integer >= n_ranks) {
+        return error_set(SHOAL_ERR_INVALID, "%s: invalid root rank %" PRId64 " in a group of %d ranks", name,
+                         value->as.integer, n_ranks);
+    }
+    *rank_out = (int)value->as.integer;
+    return SHOAL_OK;
+}
+
+shoal_status arguments_list(const shoal_value *tensors)
+{
+    if (tensors->count == 0) {
+        return error_set(SHOAL_ERR_INVALID, "tensors: the list is empty");
+    }
+    shoal_dtype dtype = tensors->as.tensors[0]->dtype;
+    for (size_t i = 1; i < tensors->count; i++) {
+        if (tensors->as.tensors[i]->dtype != dtype) {
+            return error_set(SHOAL_ERR_INVALID,
+                             "tensors: all must have the same dtype, but %zu is %s and the first %s", i,
+                             shoal_dtype_name(tensors->as.tensors[i]->dtype), shoal_dtype_name(dtype));
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status arguments_gathered(const shoal_tensor *self, int64_t dim, shoal_group *group,
+                                struct layout *layout_out, int *dim_out)
+{
+    int64_t n_ranks = shoal_group_n_ranks(group);
+    *layout_out = self->layout;
+    if (self->layout.n_dims == 0 && (dim == 0 || dim == -1)) {
+        layout_out->n_dims = 1;
+        layout_out->shape[0] = n_ranks;
+        *dim_out = 0;
+        return SHOAL_OK;
+    }
+    TRY(layout_normalise_dim("gather_dim", dim, self->layout.n_dims, dim_out));
+    if (__builtin_mul_overflow(layout_out->shape[*dim_out], n_ranks, &layout_out->shape[*dim_out])) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "self: dimension %d of %" PRId64 " times %" PRId64
+                         " ranks is more than can be counted",
+                         *dim_out, self->layout.shape[*dim_out], n_ranks);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status arguments_scattered(const shoal_tensor *self, int64_t dim, shoal_group *group,
+                                 struct layout *layout_out, int *dim_out)
+{
+    int64_t n_ranks = shoal_group_n_ranks(group);
+    if (self->layout.n_dims == 0) {
+        return error_set(SHOAL_ERR_INVALID, "self: a 0-d tensor has no dimension to scatter");
+    }
+    TRY(layout_normalise_dim("scatter_dim", dim, self->layout.n_dims, dim_out));
+    *layout_out = self->layout;
+    if (layout_out->shape[*dim_out] % n_ranks != 0) {
+        char text[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID,
+                         "self: dimension %d of shape %s, which is %" PRId64
+                         ", can not be divided among %" PRId64 " ranks",
+                         *dim_out, layout_format(text, self->layout.n_dims, self->layout.shape),
+                         self->layout.shape[*dim_out], n_ranks);
+    }
+    layout_out->shape[*dim_out] /= n_ranks;
+    return SHOAL_OK;
+}
+
+shoal_status arguments_out(const shoal_tensor *out, const shoal_tensor *self, const struct layout *layout)
+{
+    if (out->dtype != self->dtype) {
+        return error_set(SHOAL_ERR_INVALID, "out: dtype %s, but self has %s", shoal_dtype_name(out->dtype),
+                         shoal_dtype_name(self->dtype));
+    }
+    if (!layout_is_same_shape(out->layout.n_dims, out->layout.shape, layout->n_dims, layout->shape)) {
+        char is[LAYOUT_TEXT_BYTES];
+        char should[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID, "out: shape %s, but the result has %s",
+                         layout_format(is, out->layout.n_dims, out->layout.shape),
+                         layout_format(should, layout->n_dims, layout->shape));
+    }
+    return op_check_writable(out);
+}
+
+/* One list, against what it divides (-1: anything). */
+static shoal_status check_splits(const char *name, const shoal_value *splits, int64_t n_ranks, int64_t n_rows,
+                                 int64_t *sum_out)
+{
+    int64_t sum = 0;
+    if (splits->count != (size_t)n_ranks) {
+        return error_set(SHOAL_ERR_INVALID, "%s: %zu numbers for %" PRId64 " ranks", name, splits->count,
+                         n_ranks);
+    }
+    for (size_t i = 0; i < splits->count; i++) {
+        int64_t rows = splits->as.integers[i];
+        if (rows < 0 || __builtin_add_overflow(sum, rows, &sum)) {
+            return error_set(SHOAL_ERR_INVALID, "%s[%zu] is %" PRId64, name, i, rows);
+        }
+    }
+    if (n_rows >= 0 && sum != n_rows) {
+        return error_set(SHOAL_ERR_INVALID, "%s: the sum is %" PRId64 ", but dimension 0 is %" PRId64, name,
+                         sum, n_rows);
+    }
+    *sum_out = sum;
+    return SHOAL_OK;
+}
+
+shoal_status arguments_splits(const shoal_tensor *self, const shoal_value *output_splits,
+                              const shoal_value *input_splits, shoal_group *group, int64_t *n_rows_out)
+{
+    int64_t n_ranks = shoal_group_n_ranks(group);
+    int64_t sum;
+    if (self->layout.n_dims == 0) {
+        return error_set(SHOAL_ERR_INVALID, "self: a 0-d tensor has no rows to exchange");
+    }
+    int64_t n_rows = self->layout.shape[0];
+    if (output_splits->count == 0 && input_splits->count == 0) {
+        *n_rows_out = n_rows;
+        return n_rows % n_ranks == 0
+                   ? SHOAL_OK
+                   : error_set(SHOAL_ERR_INVALID,
+                               "self: dimension 0, which is %" PRId64 ", can not be divided among %" PRId64
+                               " ranks, and no splits are given",
+                               n_rows, n_ranks);
+    }
+    if (output_splits->count == 0 || input_splits->count == 0) {
+        return error_set(SHOAL_ERR_INVALID, "only %s are given: both lists of splits, or neither",
+                         output_splits->count > 0 ? "output_splits" : "input_splits");
+    }
+    TRY(check_splits("input_splits", input_splits, n_ranks, n_rows, &sum));
+    return check_splits("output_splits", output_splits, n_ranks, -1, n_rows_out);
+}
+
+shoal_status arguments_permutation(const shoal_value *destinations, shoal_group *group, int *source_out,
+                                   int *destination_out)
+{
+    int n_ranks = shoal_group_n_ranks(group);
+    int rank = shoal_group_rank(group);
+    const int64_t *numbers = destinations->as.integers;
+    *source_out = -1;
+    if (destinations->count > (size_t)n_ranks) {
+        return error_set(SHOAL_ERR_INVALID, "destinations: %zu numbers for %d ranks", destinations->count,
+                         n_ranks);
+    }
+    for (size_t i = 0; i < destinations->count; i++) {
+        if (numbers[i] < 0 || numbers[i] >= n_ranks) {
+            return error_set(SHOAL_ERR_INVALID,
+                             "destinations[%zu] is %" PRId64 ", outside of the group of %d ranks", i,
+                             numbers[i], n_ranks);
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (numbers[k] == numbers[i]) {
+                return error_set(SHOAL_ERR_INVALID, "destinations[%zu] and [%zu] are both %" PRId64, k, i,
+                                 numbers[i]);
+            }
+        }
+        if (numbers[i] == rank) {
+            *source_out = (int)i;
+        }
+    }
+    *destination_out = (size_t)rank < destinations->count ? (int)numbers[rank] : -1;
+    return SHOAL_OK;
+}
+
+int64_t arguments_row_elements(const shoal_tensor *self)
+{
+    int64_t elements = 1;
+    for (int i = 1; i < self->layout.n_dims; i++) {
+        elements *= self->layout.shape[i];
+    }
+    return elements;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* What meta functions, kernels and gradients of collectives read out of boxed arguments, and what they check. */
+#ifndef COLLECTIVE_ARGUMENTS_H
+#define COLLECTIVE_ARGUMENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "op/op.h"
+
+struct reduction {
+    shoal_reduce reduce;
+    double factor; /* premul_sum only */
+};
+
+/* `factor` may be NULL: the op has none. NaN: absent, as it must be except for premul_sum. */
+shoal_status arguments_reduction(const shoal_value *reduce, const shoal_value *factor,
+                                 struct reduction *reduction_out);
+/* The same, and the operator is offered for the dtype. */
+shoal_status arguments_reduction_of(const shoal_value *reduce, const shoal_value *factor, shoal_dtype dtype,
+                                    struct reduction *reduction_out);
+
+/* A rank of the group; the error names the argument. */
+shoal_status arguments_rank(const char *name, const shoal_value *value, shoal_group *group, int *rank_out);
+
+/* Not empty, one dtype; the error names the first that differs. */
+shoal_status arguments_list(const shoal_value *tensors);
+
+/* `shape` with dimension `dim` multiplied by the number of ranks; a 0-d tensor becomes [n_ranks]. */
+shoal_status arguments_gathered(const shoal_tensor *self, int64_t dim, shoal_group *group,
+                                struct layout *layout_out, int *dim_out);
+/* Divided. SHOAL_ERR_INVALID, with the numbers, when it does not divide. */
+shoal_status arguments_scattered(const shoal_tensor *self, int64_t dim, shoal_group *group,
+                                 struct layout *layout_out, int *dim_out);
+
+/* `out` has that shape and the dtype of `self`, and can be written. */
+shoal_status arguments_out(const shoal_tensor *out, const shoal_tensor *self, const struct layout *layout);
+
+/* Splits of dimension 0: both lists, or neither, fitting self and the group. *n_rows_out: of the result. */
+shoal_status arguments_splits(const shoal_tensor *self, const shoal_value *output_splits,
+                              const shoal_value *input_splits, shoal_group *group, int64_t *n_rows_out);
+
+/* Destinations of a permutation. *source_out: who sends to the caller, -1: nobody; *destination_out likewise. */
+shoal_status arguments_permutation(const shoal_value *destinations, shoal_group *group, int *source_out,
+                                   int *destination_out);
+
+/* Elements of one row: everything behind dimension 0. */
+int64_t arguments_row_elements(const shoal_tensor *self);
+
+#endif

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: MIT */
+/* Launching a collective: staging, fences, and copies that follow the data. launch.h has the order of steps. */
+#include "collective/launch.h"
+
+#include "base/clock.h"
+#include "base/completion.h"
+#include "base/mem.h"
+#include "base/options.h"
+#include "base/try.h"
+#include "comm/work.h"
+#include "kernel/kernel.h"
+#include "op/operand.h"
+#include "tensor/dtype.h"
+
+/* Flights ---------------------------------------------------------------------------------------------- */
+
+/* A copy between two places that fences keep alive. Addresses, not tensors: a storage may be re-bound meanwhile. */
+struct flight_copy {
+    struct layout to; /* its offset is in to_data already */
+    int64_t from_strides[SHOAL_MAX_DIMS];
+    void *to_data;
+    void *from_data;
+    shoal_dtype dtype;
+};
+
+/*
+ * A work and what is copied after it, as one completion: the storages know this one, not the work's. The copies run
+ * on the thread that ends the work. Referenced by the fences and, until the work has ended, by its listener.
+ */
+struct flight {
+    struct completion completion; /* first */
+    struct completion_listener listener;
+    struct shoal_work *work; /* one reference; set before anybody can see the flight */
+    struct flight_copy *copies;
+    size_t n_copies;
+    size_t capacity;
+};
+
+static struct flight *flight_of(struct completion_listener *listener)
+{
+    return (struct flight *)((char *)listener - offsetof(struct flight, listener));
+}
+
+static void destroy_flight(struct completion *completion)
+{
+    struct flight *flight = (struct flight *)completion;
+    shoal_work_free(flight->work);
+    mem_free(flight->copies);
+    mem_free(flight);
+}
+
+static shoal_status push_flight(struct completion *completion, int64_t until_ns)
+{
+    struct completion *work = &((struct flight *)completion)->work->completion;
+    return work->kind->push(work, until_ns);
+}
+
+static void note_flight_awaited(struct completion *completion)
+{
+    work_forget(((struct flight *)completion)->work);
+}
+
+static const struct completion_kind flight_kind = {
+    .destroy = destroy_flight, .push = push_flight, .awaited = note_flight_awaited};
+
+static void run_copies(const struct flight *flight)
+{
+    for (size_t i = 0; i < flight->n_copies; i++) {
+        const struct flight_copy *copy = &flight->copies[i];
+        struct kernel_operand to = {.data = copy->to_data, .strides = copy->to.strides};
+        struct kernel_operand from = {.data = copy->from_data, .strides = copy->from_strides};
+        kernel_copy_nd(copy->dtype, to, copy->dtype, from, copy->to.n_dims, copy->to.shape);
+    }
+}
+
+/* The work has ended. */
+static void land(struct completion_listener *listener, struct completion *work)
+{
+    struct flight *flight = flight_of(listener);
+    shoal_status status = completion_result(work);
+    if (status == SHOAL_OK) {
+        run_copies(flight);
+    }
+    completion_finish(&flight->completion, status);
+    completion_unref(&flight->completion);
+}
+
+static shoal_status need_flight(struct launch *launch)
+{
+    if (launch->flight) {
+        return SHOAL_OK;
+    }
+    struct flight *flight = mem_alloc_zeroed(1, sizeof *flight);
+    if (!flight) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    completion_init(&flight->completion, &flight_kind);
+    flight->listener.notify = land;
+    launch->flight = flight;
+    return SHOAL_OK;
+}
+
+/* From contiguous memory to a view of `tensor`. */
+static shoal_status add_copy(struct launch *launch, const shoal_tensor *tensor, const struct layout *to,
+                             void *from_data)
+{
+    void *base;
+    TRY(need_flight(launch));
+    TRY(storage_base(tensor->storage, &base));
+    struct flight *flight = launch->flight;
+    TRY(mem_grow((void **)&flight->copies, &flight->capacity, flight->n_copies + 1,
+                 sizeof flight->copies[0]));
+    struct flight_copy *copy = &flight->copies[flight->n_copies++];
+    *copy = (struct flight_copy){.to = *to,
+                                 .to_data = (char *)base + (size_t)to->offset * dtype_bytes(tensor->dtype),
+                                 .from_data = from_data,
+                                 .dtype = tensor->dtype};
+    layout_fill_strides(to->n_dims, to->shape, copy->from_strides);
+    return SHOAL_OK;
+}
+
+/* Fences ----------------------------------------------------------------------------------------------- */
+
+static shoal_status add_fence(struct launch *launch, struct storage *storage, bool is_write)
+{
+    if (launch->n_fences == launch->capacity) {
+        size_t capacity = 4 * launch->capacity;
+        struct launch_fence *fences = mem_alloc(capacity * sizeof *fences);
+        if (!fences) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+        for (size_t i = 0; i < launch->n_fences; i++) {
+            fences[i] = launch->fences[i];
+        }
+        if (launch->fences != launch->inline_fences) {
+            mem_free(launch->fences);
+        }
+        launch->fences = fences;
+        launch->capacity = capacity;
+    }
+    struct fence *fence = storage_make_fence(storage);
+    if (!fence) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    launch->fences[launch->n_fences++] =
+        (struct launch_fence){.storage = storage, .fence = fence, .is_write = is_write};
+    return SHOAL_OK;
+}
+
+/* A buffer like the tensor but contiguous, which lives until the work has ended. */
+static shoal_status add_staging(struct launch *launch, size_t bytes, void **data_out)
+{
+    struct storage *storage;
+    TRY(storage_create(SHOAL_CPU, bytes, &storage));
+    shoal_status status = storage_base(storage, data_out);
+    if (status == SHOAL_OK) {
+        status = add_fence(launch, storage, /*is_write=*/false);
+    }
+    if (status != SHOAL_OK) {
+        storage_unref(storage);
+        return status;
+    }
+    launch->fences[launch->n_fences - 1].is_owned = true;
+    return SHOAL_OK;
+}
+
+/* Beginning and ending --------------------------------------------------------------------------------- */
+
+void launch_begin(struct launch *launch, shoal_group *group)
+{
+    launch->group = group;
+    launch->n_ranks = shoal_group_n_ranks(group);
+    launch->work = NULL;
+    launch->fences = launch->inline_fences;
+    launch->n_fences = 0;
+    launch->capacity = LAUNCH_INLINE_FENCES;
+    launch->flight = NULL;
+    launch->scratch = NULL;
+}
+
+void *launch_alloc(struct launch *launch, size_t count, size_t size)
+{
+    launch->scratch = mem_alloc_zeroed(count, size);
+    return launch->scratch;
+}
+
+static void set_fences(struct launch *launch, struct completion *completion)
+{
+    for (size_t i = 0; i < launch->n_fences; i++) {
+        struct launch_fence *entry = &launch->fences[i];
+        if (entry->is_write) {
+            storage_set_write(entry->storage, entry->fence, completion);
+        } else {
+            storage_set_read(entry->storage, entry->fence, completion);
+        }
+    }
+}
+
+static void drop_fences(struct launch *launch)
+{
+    for (size_t i = 0; i < launch->n_fences; i++) {
+        storage_drop_fence(launch->fences[i].fence);
+    }
+}
+
+static void free_launch(struct launch *launch)
+{
+    for (size_t i = 0; i < launch->n_fences; i++) {
+        if (launch->fences[i].is_owned) {
+            storage_unref(launch->fences[i].storage);
+        }
+    }
+    if (launch->fences != launch->inline_fences) {
+        mem_free(launch->fences);
+    }
+    mem_free(launch->scratch);
+}
+
+/* The storages hear of the work; who made it has no further use for it. */
+static shoal_status let_fly(struct launch *launch)
+{
+    struct flight *flight = launch->flight;
+    struct completion *completion = flight ? &flight->completion : &launch->work->completion;
+    (void)completion_ref(completion);
+    if (flight) {
+        flight->work = launch->work;
+    }
+    set_fences(launch, completion);
+    if (flight) {
+        completion_listen(&launch->work->completion, &flight->listener);
+    } else {
+        shoal_work_free(launch->work);
+    }
+    bool must_wait = option_choice(OPTION_SYNC) != 0;
+    shoal_status status = must_wait ? completion_wait(completion, DEADLINE_NEVER) : SHOAL_OK;
+    completion_unref(completion);
+    return status;
+}
+
+shoal_status launch_end(struct launch *launch, shoal_status status)
+{
+    if (status == SHOAL_OK) {
+        status = let_fly(launch);
+    } else {
+        drop_fences(launch);
+        if (launch->flight) {
+            completion_unref(&launch->flight->completion);
+        }
+    }
+    free_launch(launch);
+    return status;
+}
+
+/* Memory ----------------------------------------------------------------------------------------------- */
+
+/* Part r of n_ranks equal ones along a dimension. */
+static struct layout narrow_to_block(const shoal_tensor *tensor, int dim, int n_ranks, int rank)
+{
+    struct layout layout = tensor->layout;
+    layout.shape[dim] /= n_ranks;
+    layout.offset += rank * layout.shape[dim] * layout.strides[dim];
+    return layout;
+}
+
+/* Whether blocks along a dimension lie one after the other in a contiguous tensor. */
+static bool is_outermost(const shoal_tensor *tensor, int dim)
+{
+    for (int i = 0; i < dim; i++) {
+        if (tensor->layout.shape[i] != 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool has_plain_blocks(const shoal_tensor *tensor, int dim)
+{
+    return tensor->count == 0 || (tensor->is_contiguous && is_outermost(tensor, dim));
+}
+
+/* A view of the tensor into contiguous memory, now. */
+static shoal_status copy_out_of(const shoal_tensor *tensor, const struct layout *from, void *to_data)
+{
+    void *base;
+    int64_t strides[SHOAL_MAX_DIMS];
+    TRY(storage_base(tensor->storage, &base));
+    layout_fill_strides(from->n_dims, from->shape, strides);
+    struct kernel_operand to = {.data = to_data, .strides = strides};
+    struct kernel_operand source = {.data = (char *)base + (size_t)from->offset * dtype_bytes(tensor->dtype),
+                                    .strides = from->strides};
+    kernel_copy_nd(tensor->dtype, to, tensor->dtype, source, from->n_dims, from->shape);
+    return SHOAL_OK;
+}
+
+shoal_status launch_input(struct launch *launch, shoal_tensor *tensor, const void **data_out)
+{
+    void *data;
+    if (tensor->is_contiguous) {
+        TRY(tensor_address(tensor, &data));
+        *data_out = data;
+        return add_fence(launch, tensor->storage, /*is_write=*/false);
+    }
+    TRY(add_staging(launch, tensor_bytes(tensor), &data));
+    *data_out = data;
+    return copy_out_of(tensor, &tensor->layout, data);
+}
+
+shoal_status launch_input_blocks(struct launch *launch, shoal_tensor *tensor, int dim, const void **data_out)
+{
+    if (has_plain_blocks(tensor, dim)) {
+        return launch_input(launch, tensor, data_out);
+    }
+    void *data;
+    size_t block_bytes = tensor_bytes(tensor) / (size_t)launch->n_ranks;
+    TRY(add_staging(launch, tensor_bytes(tensor), &data));
+    for (int r = 0; r < launch->n_ranks; r++) {
+        struct layout block = narrow_to_block(tensor, dim, launch->n_ranks, r);
+        TRY(copy_out_of(tensor, &block, (char *)data + (size_t)r * block_bytes));
+    }
+    *data_out = data;
+    return SHOAL_OK;
+}
+
+shoal_status launch_output(struct launch *launch, shoal_tensor *tensor, void **data_out)
+{
+    TRY(add_fence(launch, tensor->storage, /*is_write=*/true));
+    if (tensor->is_contiguous) {
+        return tensor_address(tensor, data_out);
+    }
+    TRY(add_staging(launch, tensor_bytes(tensor), data_out));
+    return add_copy(launch, tensor, &tensor->layout, *data_out);
+}
+
+shoal_status launch_output_blocks(struct launch *launch, shoal_tensor *tensor, int dim, void **data_out)
+{
+    if (has_plain_blocks(tensor, dim)) {
+        return launch_output(launch, tensor, data_out);
+    }
+    size_t block_bytes = tensor_bytes(tensor) / (size_t)launch->n_ranks;
+    TRY(add_fence(launch, tensor->storage, /*is_write=*/true));
+    TRY(add_staging(launch, tensor_bytes(tensor), data_out));
+    for (int r = 0; r < launch->n_ranks; r++) {
+        struct layout block = narrow_to_block(tensor, dim, launch->n_ranks, r);
+        TRY(add_copy(launch, tensor, &block, (char *)*data_out + (size_t)r * block_bytes));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status launch_output_list(struct launch *launch, shoal_tensor *const *tensors, void **data_out)
+{
+    size_t block_bytes = tensor_bytes(tensors[0]);
+    TRY(add_staging(launch, block_bytes * (size_t)launch->n_ranks, data_out));
+    for (int r = 0; r < launch->n_ranks; r++) {
+        TRY(add_fence(launch, tensors[r]->storage, /*is_write=*/true));
+        TRY(add_copy(launch, tensors[r], &tensors[r]->layout, (char *)*data_out + (size_t)r * block_bytes));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status launch_in_place(struct launch *launch, shoal_tensor *tensor, void **data_out)
+{
+    TRY(launch_output(launch, tensor, data_out));
+    return tensor->is_contiguous ? SHOAL_OK : copy_out_of(tensor, &tensor->layout, *data_out);
+}
+
+shoal_status launch_mark(struct launch *launch, shoal_tensor *tensor)
+{
+    return add_fence(launch, tensor->storage, /*is_write=*/true);
+}

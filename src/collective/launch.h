@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From tensors to a raw collective in flight. A kernel of this layer
+ *
+ *   begins a launch,
+ *   asks for the memory of each tensor, as the raw call wants it: contiguous, blocks of ranks one after the other;
+ *   what does not lie so is staged, inputs at once, outputs by copies when the data has arrived,
+ *   starts the raw collective, into launch.work,
+ *   ends the launch: every storage touched knows the work then, and nobody has waited.
+ *
+ * Everything that can fail is done before the collective starts: what was started can not be taken back.
+ *
+ * Who has waited for the inputs: the dispatcher, before the kernel.
+ */
+#ifndef COLLECTIVE_LAUNCH_H
+#define COLLECTIVE_LAUNCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "shoal/group.h"
+#include "shoal/work.h"
+#include "tensor/tensor.h"
+
+struct fence;
+struct flight; /* launch.c: what is copied when the data has arrived */
+
+/* A storage that the work touches, and the fence that will be set there. */
+struct launch_fence {
+    struct storage *storage; /* borrowed from a tensor of the call, or owned: a staging buffer's */
+    struct fence *fence;
+    bool is_write;
+    bool is_owned;
+};
+
+#define LAUNCH_INLINE_FENCES 6
+
+struct launch {
+    shoal_group *group;
+    int n_ranks;
+    shoal_work *work; /* for the raw call */
+    struct launch_fence *fences;
+    size_t n_fences;
+    size_t capacity;
+    struct launch_fence inline_fences[LAUNCH_INLINE_FENCES];
+    struct flight *flight; /* NULL: nothing to copy afterwards */
+    void *scratch;         /* launch_alloc */
+};
+
+void launch_begin(struct launch *launch, shoal_group *group);
+
+/*
+ * `status` is what came of everything since launch_begin. On failure all is undone. With SHOAL_SYNC the work is waited
+ * for, and its failure is the call's.
+ */
+shoal_status launch_end(struct launch *launch, shoal_status status);
+
+/* Memory that lives until launch_end, one piece per launch, for lists and counts. NULL: no memory. */
+void *launch_alloc(struct launch *launch, size_t count, size_t size);
+
+/* An input, contiguous. */
+shoal_status launch_input(struct launch *launch, shoal_tensor *tensor, const void **data_out);
+/* The same as n_ranks blocks along `dim`, each contiguous, one after the other. */
+shoal_status launch_input_blocks(struct launch *launch, shoal_tensor *tensor, int dim, const void **data_out);
+
+/* An output, contiguous. */
+shoal_status launch_output(struct launch *launch, shoal_tensor *tensor, void **data_out);
+/* The same from n_ranks blocks along `dim`. */
+shoal_status launch_output_blocks(struct launch *launch, shoal_tensor *tensor, int dim, void **data_out);
+/* One block after the other, block r becomes tensors[r]. */
+shoal_status launch_output_list(struct launch *launch, shoal_tensor *const *tensors, void **data_out);
+
+/* Read and written. */
+shoal_status launch_in_place(struct launch *launch, shoal_tensor *tensor, void **data_out);
+
+/* Without its memory: a tensor that is ready when the work has ended. */
+shoal_status launch_mark(struct launch *launch, shoal_tensor *tensor);
+
+#endif

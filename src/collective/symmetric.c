@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* Tensors over symmetric memory, and the rows that demand it. */
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "collective/arguments.h"
+#include "collective/launch.h"
+#include "comm/group.h"
+#include "comm/world.h"
+#include "op/operand.h"
+#include "op/rows.h"
+#include "shoal/collective.h"
+#include "shoal/window.h"
+#include "tensor/dtype.h"
+#include "tensor/scope.h"
+#include "transport/regions.h"
+
+/* Tensors ---------------------------------------------------------------------------------------------- */
+
+static shoal_status check_place(shoal_symmetric *symmetric, size_t offset, const int64_t *shape, int n_dims,
+                                shoal_dtype dtype)
+{
+    int64_t count;
+    size_t bytes;
+    if (!symmetric) {
+        return error_set(SHOAL_ERR_INVALID, "symmetric is NULL");
+    }
+    TRY(dtype_check(dtype, "dtype"));
+    if (n_dims > 0 && !shape) {
+        return error_set(SHOAL_ERR_INVALID, "shape is NULL with %d dimensions", n_dims);
+    }
+    TRY(layout_count(n_dims, shape, &count));
+    size_t element_bytes = dtype_bytes(dtype);
+    size_t total = shoal_symmetric_bytes(symmetric);
+    if (offset % element_bytes != 0) {
+        return error_set(SHOAL_ERR_INVALID, "offset %zu is no multiple of the %zu bytes of %s", offset,
+                         element_bytes, shoal_dtype_name(dtype));
+    }
+    if (__builtin_mul_overflow((size_t)count, element_bytes, &bytes) || bytes > total ||
+        offset > total - bytes) {
+        char text[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID, "shape %s of %s at offset %zu does not fit %zu bytes",
+                         layout_format(text, n_dims, shape), shoal_dtype_name(dtype), offset, total);
+    }
+    return SHOAL_OK;
+}
+
+shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_t offset, const int64_t *shape,
+                                     int n_dims, shoal_dtype dtype)
+{
+    if (scope_enter() != SHOAL_OK) {
+        return NULL;
+    }
+    error_clear();
+    shoal_status status = check_place(symmetric, offset, shape, n_dims, dtype);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(error_prefix(status, "symmetric_tensor"));
+        return NULL;
+    }
+    char *data = shoal_symmetric_data(symmetric);
+    return shoal_from_memory(data + offset, shape, n_dims, dtype, NULL, NULL, NULL);
+}
+
+/* Rows ------------------------------------------------------------------------------------------------- */
+
+/* In a world without peers, and with nothing to move, any memory will do. */
+static shoal_status check_symmetric(shoal_tensor *self, shoal_group *group)
+{
+    void *data;
+    struct regions *regions = group->world->regions;
+    TRY(tensor_address(self, &data));
+    if (!self->is_contiguous) {
+        return error_set(SHOAL_ERR_INVALID, "self: not contiguous");
+    }
+    if (!regions || group->peers.n_ranks == 1 || self->count == 0) {
+        return SHOAL_OK;
+    }
+    struct region_place place = regions_find(regions, data, tensor_bytes(self));
+    if (place.id == 0 || !regions_cover(regions, place.id, group->ranks, group->peers.n_ranks)) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "self: does not lie in symmetric memory of group %s (shoal_symmetric_create, "
+                         "shoal_symmetric_tensor)",
+                         group->name);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status meta_symmetric_all_reduce(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    return meta_all_reduce(call, arguments);
+}
+
+shoal_status run_symmetric_all_reduce(shoal_op_call_context *call, const shoal_value *arguments,
+                                      shoal_tensor *const *outputs, size_t n_outputs)
+{
+    TRY(check_symmetric(arguments[0].as.tensor, arguments[2].as.group));
+    return run_all_reduce(call, arguments, outputs, n_outputs);
+}
+
+shoal_status meta_symmetric_all_reduce_(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    return meta_all_reduce_(call, arguments);
+}
+
+shoal_status run_symmetric_all_reduce_(shoal_op_call_context *call, const shoal_value *arguments,
+                                       shoal_tensor *const *outputs, size_t n_outputs)
+{
+    TRY(check_symmetric(arguments[0].as.tensor, arguments[2].as.group));
+    return run_all_reduce_(call, arguments, outputs, n_outputs);
+}
+
+/* (out, self, reduce, group): what remains of the arguments is that of all_reduce. */
+shoal_status meta_symmetric_all_reduce_out(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    const shoal_tensor *self = arguments[1].as.tensor;
+    struct reduction reduction;
+    TRY(arguments_reduction_of(&arguments[2], NULL, self->dtype, &reduction));
+    TRY(arguments_out(arguments[0].as.tensor, self, &self->layout));
+    return shoal_op_output_alias(call, arguments[0].as.tensor);
+}
+
+static shoal_status launch_into(struct launch *launch, shoal_reduce reduce, shoal_tensor *self,
+                                shoal_tensor *out)
+{
+    const void *send;
+    void *recv;
+    TRY(launch_input(launch, self, &send));
+    TRY(launch_output(launch, out, &recv));
+    return shoal_group_all_reduce_start(launch->group, send, recv, (size_t)self->count, self->dtype, reduce,
+                                        &launch->work);
+}
+
+static shoal_status run_into(const shoal_value *reduce, shoal_group *group, shoal_tensor *self,
+                             shoal_tensor *out)
+{
+    struct reduction reduction;
+    struct launch launch;
+    TRY(arguments_reduction(reduce, NULL, &reduction));
+    launch_begin(&launch, group);
+    return launch_end(&launch, launch_into(&launch, reduction.reduce, self, out));
+}
+
+shoal_status run_symmetric_all_reduce_out(shoal_op_call_context *call, const shoal_value *arguments,
+                                          shoal_tensor *const *outputs, size_t n_outputs)
+{
+    TRY(check_symmetric(arguments[1].as.tensor, arguments[3].as.group));
+    return run_into(&arguments[2], arguments[3].as.group, arguments[1].as.tensor, outputs[0]);
+}
+
+/* Copies first ----------------------------------------------------------------------------------------- */
+
+static shoal_status check_source(const shoal_tensor *self, const shoal_tensor *source)
+{
+    if (self->dtype != source->dtype || !layout_is_same_shape(self->layout.n_dims, self->layout.shape,
+                                                              source->layout.n_dims, source->layout.shape)) {
+        char a[TENSOR_TEXT_BYTES];
+        char b[TENSOR_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID, "source: %s, but self is %s", tensor_format(a, source),
+                         tensor_format(b, self));
+    }
+    return op_check_writable(self);
+}
+
+/* Self is written, which the dispatcher does not know of an op that returns another tensor. */
+static shoal_status copy_source(shoal_tensor *self, shoal_tensor *source, shoal_group *group)
+{
+    TRY(check_symmetric(self, group));
+    TRY(storage_wait_writable(self->storage, tensor_covers_storage(self)));
+    TRY(op_copy_overlapping(self, source));
+    if (tensor_covers_storage(self)) {
+        storage_forget_fences(self->storage);
+    }
+    storage_bump_version(self->storage);
+    return SHOAL_OK;
+}
+
+shoal_status meta_symmetric_all_reduce_copy(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    const shoal_tensor *self = arguments[0].as.tensor;
+    struct reduction reduction;
+    TRY(arguments_reduction_of(&arguments[2], NULL, self->dtype, &reduction));
+    TRY(check_source(self, arguments[1].as.tensor));
+    return op_declare_like(call, self, self->dtype);
+}
+
+shoal_status run_symmetric_all_reduce_copy(shoal_op_call_context *call, const shoal_value *arguments,
+                                           shoal_tensor *const *outputs, size_t n_outputs)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    TRY(copy_source(self, arguments[1].as.tensor, arguments[3].as.group));
+    return run_into(&arguments[2], arguments[3].as.group, self, outputs[0]);
+}
+
+shoal_status meta_symmetric_all_reduce_copy_out(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    const shoal_tensor *self = arguments[1].as.tensor;
+    struct reduction reduction;
+    TRY(arguments_reduction_of(&arguments[3], NULL, self->dtype, &reduction));
+    TRY(check_source(self, arguments[2].as.tensor));
+    TRY(arguments_out(arguments[0].as.tensor, self, &self->layout));
+    return shoal_op_output_alias(call, arguments[0].as.tensor);
+}
+
+shoal_status run_symmetric_all_reduce_copy_out(shoal_op_call_context *call, const shoal_value *arguments,
+                                               shoal_tensor *const *outputs, size_t n_outputs)
+{
+    shoal_tensor *self = arguments[1].as.tensor;
+    TRY(copy_source(self, arguments[2].as.tensor, arguments[4].as.group));
+    return run_into(&arguments[3], arguments[4].as.group, self, outputs[0]);
+}

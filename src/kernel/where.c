@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* Choosing elements by comparing others. */
+#include "kernel/element.h"
+#include "kernel/kernel.h"
+
+/* By kind of dtype: equal, NaN with NaN too. */
+#define EQUAL_FLOAT(a, b) ((a) == (b) || ((a) != (a) && (b) != (b)))
+#define EQUAL_SIGNED(a, b) ((a) == (b))
+#define EQUAL_UNSIGNED(a, b) ((a) == (b))
+#define EQUAL_BOOLEAN(a, b) ((a) == (b))
+#define EQUAL_COMPLEX(a, b) (EQUAL_FLOAT((a).re, (b).re) && EQUAL_FLOAT((a).im, (b).im))
+
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits)                                     \
+    static void where_equal_##NAME(void *dst, const void *src, const void *a, const void *b, size_t count) \
+    {                                                                                                      \
+        const value_##NAME zero = {0};                                                                     \
+        for (size_t i = 0; i < count; i++) {                                                               \
+            compute_##NAME x = element_load_##NAME(((const element_##NAME *)a)[i]);                        \
+            compute_##NAME y = element_load_##NAME(((const element_##NAME *)b)[i]);                        \
+            ((element_##NAME *)dst)[i] = EQUAL_##kind(x, y) ? ((const element_##NAME *)src)[i] : zero;     \
+        }                                                                                                  \
+    }
+#include "tensor/dtypes.def"
+#undef DTYPE
+
+void kernel_where_equal(shoal_dtype dtype, void *dst, const void *src, const void *a, const void *b,
+                        size_t count)
+{
+    switch (dtype) {
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) \
+    case SHOAL_##NAME:                                                 \
+        where_equal_##NAME(dst, src, a, b, count);                     \
+        return;
+#include "tensor/dtypes.def"
+#undef DTYPE
+    }
+}
