@@ -10,6 +10,13 @@
 #define EQUAL_BOOLEAN(a, b) ((a) == (b))
 #define EQUAL_COMPLEX(a, b) (EQUAL_FLOAT((a).re, (b).re) && EQUAL_FLOAT((a).im, (b).im))
 
+/* What is chosen: any true byte is stored as 1. */
+#define CHOSEN_FLOAT(element) (element)
+#define CHOSEN_SIGNED(element) (element)
+#define CHOSEN_UNSIGNED(element) (element)
+#define CHOSEN_BOOLEAN(element) ((element) != 0)
+#define CHOSEN_COMPLEX(element) (element)
+
 #define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits)                                     \
     static void where_equal_##NAME(void *dst, const void *src, const void *a, const void *b, size_t count) \
     {                                                                                                      \
@@ -17,7 +24,8 @@
         for (size_t i = 0; i < count; i++) {                                                               \
             compute_##NAME x = element_load_##NAME(((const element_##NAME *)a)[i]);                        \
             compute_##NAME y = element_load_##NAME(((const element_##NAME *)b)[i]);                        \
-            ((element_##NAME *)dst)[i] = EQUAL_##kind(x, y) ? ((const element_##NAME *)src)[i] : zero;     \
+            ((element_##NAME *)dst)[i] =                                                                   \
+                EQUAL_##kind(x, y) ? CHOSEN_##kind(((const element_##NAME *)src)[i]) : zero;               \
         }                                                                                                  \
     }
 #include "tensor/dtypes.def"
