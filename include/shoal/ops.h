@@ -108,6 +108,9 @@ SHOAL_API shoal_tensor *shoal_sub_scalar_(shoal_tensor *self, double other);
 SHOAL_API shoal_tensor *shoal_mul_scalar_(shoal_tensor *self, double other);
 SHOAL_API shoal_tensor *shoal_div_scalar_(shoal_tensor *self, double other);
 
+/* `self` where a equals b, or both are NaN; 0 elsewhere. One shape and dtype for all three. No gradient. */
+SHOAL_API shoal_tensor *shoal_where_equal(shoal_tensor *self, shoal_tensor *a, shoal_tensor *b);
+
 /* Over `dims`, or over all when n_dims is 0. Small floats are added in f64 and rounded once. */
 SHOAL_API shoal_tensor *shoal_sum(shoal_tensor *self, const int64_t *dims, int n_dims, bool keeps_dims);
 SHOAL_API shoal_tensor *shoal_mean(shoal_tensor *self, const int64_t *dims, int n_dims, bool keeps_dims);

@@ -279,6 +279,11 @@ shoal_tensor *shoal_div_scalar_(shoal_tensor *self, double other)
     return BOX_ONE(div_scalar_, box_tensor(self), box_float(other));
 }
 
+shoal_tensor *shoal_where_equal(shoal_tensor *self, shoal_tensor *a, shoal_tensor *b)
+{
+    return BOX_ONE(where_equal, box_tensor(self), box_tensor(a), box_tensor(b));
+}
+
 shoal_tensor *shoal_sum(shoal_tensor *self, const int64_t *dims, int n_dims, bool keeps_dims)
 {
     return BOX_ONE(sum, box_tensor(self), box_dims(dims, n_dims), box_bool(keeps_dims));

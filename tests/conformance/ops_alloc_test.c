@@ -62,6 +62,7 @@ static void sweep_row(enum op_id id)
     {                                                                  \
         sweep_row(OP_##name);                                          \
     }
+#define OP_OF_RANKS(...)
 #include "op/ops.def"
 #undef OP
 

@@ -92,7 +92,7 @@ static void check_wrong_kinds(const struct op_case *c, int which)
 {
     const struct op_param *param = &c->op->params[which];
     int64_t number = 0;
-    for (int kind = -1; kind <= 10; kind++) {
+    for (int kind = -1; kind <= 11; kind++) {
         shoal_value bad = {.kind = (shoal_value_kind)kind};
         if (kind == SHOAL_VALUE_INTS) {
             bad.as.integers = &number;
@@ -140,6 +140,7 @@ static void check_bad_contents(const struct op_case *c, int which)
     case OP_PARAM_FLOAT:
     case OP_PARAM_SCALAR:
     case OP_PARAM_BOOL:
+    case OP_PARAM_GROUP:
         break;
     }
 }
@@ -298,6 +299,7 @@ static void fuzz_row(enum op_id id)
     {                                                                  \
         fuzz_row(OP_##name);                                           \
     }
+#define OP_OF_RANKS(...)
 #include "op/ops.def"
 #undef OP
 

@@ -1,25 +1,40 @@
 /* SPDX-License-Identifier: MIT */
-/* The table itself: names, docs, signatures and flags of ops.def, and its twin, the header of typed functions. */
+/* The table itself: names, docs, signatures and flags of ops.def, and its twins, the headers of typed functions. */
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "conformance/ops/of_ranks.h"
 #include "harness/test.h"
 #include "op/op.h"
 #include "op/rows.h"
 #include "shoal/op.h"
 #include "shoal/ops.h"
 
-/* Names of in-place rows that do not end in '_', each for its reason. */
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Names of in-place rows that end neither in '_' nor in "_out" or "_inplace", each for its reason. */
 static const char *const in_place_by_another_name[] = {
     "all_gather_copy_in", /* named after what FSDP calls it; gives a view of its argument as well */
+    "irecv",              /* named after the call that others have */
 };
 
-static bool ends_with(const char *text, char last)
+static bool ends_with(const char *text, const char *last)
 {
     size_t length = strlen(text);
-    return length > 0 && text[length - 1] == last;
+    return length >= strlen(last) && strcmp(text + length - strlen(last), last) == 0;
+}
+
+static bool is_listed(const char *name, const char *const *names, size_t n_names)
+{
+    for (size_t i = 0; i < n_names; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 TEST(names_are_unique_and_found)
@@ -44,7 +59,7 @@ TEST(docs_are_sentences)
     for (int i = 0; i < OP_COUNT; i++) {
         const char *doc = shoal_op_doc(op_get((enum op_id)i));
         CHECK(strlen(doc) > 3);
-        CHECK(ends_with(doc, '.'));
+        CHECK(ends_with(doc, "."));
         CHECK(!strstr(doc, "\n"));
     }
 }
@@ -92,6 +107,26 @@ TEST(defaults_have_their_values)
     CHECK(!op_get(OP_sum)->params[2].default_value.as.boolean);
 }
 
+/* A factor that is not given is a number that no factor is. */
+TEST(absent_factors_are_nan)
+{
+    int n_factors = 0;
+    for (int k = 0; k < OP_COUNT; k++) {
+        const shoal_op *op = op_get((enum op_id)k);
+        for (size_t i = 0; i < op->n_params; i++) {
+            const struct op_param *param = &op->params[i];
+            if (strcmp(param->name, "factor") == 0) {
+                CHECK_INT(param->type, OP_PARAM_FLOAT);
+                CHECK(param->has_default);
+                CHECK_INT(param->default_value.kind, SHOAL_VALUE_FLOAT);
+                CHECK(isnan(param->default_value.as.real));
+                n_factors++;
+            }
+        }
+    }
+    CHECK(n_factors > 0);
+}
+
 TEST(flags_agree_with_names_and_signatures)
 {
     for (int i = 0; i < OP_COUNT; i++) {
@@ -99,12 +134,11 @@ TEST(flags_agree_with_names_and_signatures)
         bool is_view = (op->flags & SHOAL_OP_VIEW) != 0;
         bool is_in_place = (op->flags & SHOAL_OP_IN_PLACE) != 0;
         bool has_tensors = op->n_params > 0 && op->params[0].type <= OP_PARAM_TENSORS;
-        bool is_listed = false;
-        for (size_t k = 0; k < sizeof(in_place_by_another_name) / sizeof(in_place_by_another_name[0]); k++) {
-            is_listed = is_listed || strcmp(op->name, in_place_by_another_name[k]) == 0;
-        }
+        bool has_name = ends_with(op->name, "_") || ends_with(op->name, "_out") ||
+                        ends_with(op->name, "_inplace") ||
+                        is_listed(op->name, in_place_by_another_name, COUNT(in_place_by_another_name));
         CHECK(!(is_view && is_in_place));
-        CHECK_INT(is_in_place, ends_with(op->name, '_') || is_listed);
+        CHECK_INT(is_in_place, has_name);
         CHECK_INT((op->flags & SHOAL_OP_FACTORY) != 0, !has_tensors);
         CHECK(!(op->flags & SHOAL_OP_OVERWRITES) || is_in_place);
         CHECK_INT(is_view, op->kernel == run_view);
@@ -113,48 +147,120 @@ TEST(flags_agree_with_names_and_signatures)
     }
 }
 
-/* Functions in shoal/ops.h that are not "shoal_" and a row: another way to call one. */
-static const char *const more_functions[] = {"empty_on"};
+/* What a graph may not drop although nobody uses the result. */
+static const char *const side_effects[] = {"wait_tensor", "wait_tensors", "isend", "irecv", "batch_p2p_ops"};
 
-static bool is_row(const char *name)
+static bool has_group(const shoal_op *op)
 {
-    const shoal_op *found;
-    bool is_known = shoal_op_find(name, &found) == SHOAL_OK;
-    for (size_t i = 0; i < sizeof(more_functions) / sizeof(more_functions[0]); i++) {
-        is_known = is_known || strcmp(name, more_functions[i]) == 0;
+    for (size_t i = 0; i < op->n_params; i++) {
+        if (op->params[i].type == OP_PARAM_GROUP) {
+            return true;
+        }
     }
-    return is_known;
+    return false;
 }
 
-TEST(every_typed_function_has_a_row)
+TEST(flags_of_ops_of_ranks)
+{
+    for (int i = 0; i < OP_COUNT; i++) {
+        const shoal_op *op = op_get((enum op_id)i);
+        bool waits = strncmp(op->name, "wait_", 5) == 0;
+        CHECK_INT((op->flags & SHOAL_OP_COLLECTIVE) != 0, has_group(op));
+        CHECK_INT((op->flags & SHOAL_OP_WAIT) != 0, waits);
+        CHECK_INT(is_of_ranks((enum op_id)i), has_group(op) || waits);
+        CHECK_INT((op->flags & SHOAL_OP_SIDE_EFFECT) != 0,
+                  is_listed(op->name, side_effects, COUNT(side_effects)));
+    }
+}
+
+/* Headers ---------------------------------------------------------------------------------------------- */
+
+/* Functions of shoal/ops.h that are not "shoal_" and a row: another way to call one. */
+static const char *const more_functions[] = {"empty_on"};
+
+/* Functions of shoal/collective.h that are not. */
+static const char *const more_functions_of_ranks[] = {
+    "group_of_name",
+    "group_of_ranks",
+    "group_of_rank_lists",
+    "group_of_mesh",
+    "group_of_mesh_dim", /* groups */
+    "symmetric_tensor",  /* a tensor */
+    "all_reduce_premul",
+    "all_reduce_premul_",
+    "reduce_scatter_tensor_premul", /* a row with its factor */
+    "all_reduce_inplace",           /* another name of all_reduce_ */
+    "all_gather_tensor_autograd",
+    "reduce_scatter_tensor_autograd",
+    "all_to_all_single_autograd",
+};
+
+/* What stands between "shoal_" and "(" where a function is declared; false on any other line. */
+static bool read_function(const char *line, char name[64])
+{
+    const char *end = strncmp(line, "SHOAL_API", 9) == 0 ? strchr(line, '(') : NULL;
+    const char *start = NULL;
+    for (const char *at = line; end && (at = strstr(at, "shoal_")) != NULL && at < end; at++) {
+        start = at + 6;
+    }
+    if (start) {
+        (void)snprintf(name, 64, "%.*s", (int)(end - start), start);
+    }
+    return start != NULL;
+}
+
+/* Marks the rows whose functions the header declares; every other function must be listed. */
+static void read_header(FILE *file, const char *header, const char *const *others, size_t n_others,
+                        bool is_declared[OP_COUNT])
+{
+    char line[1024];
+    char name[64];
+    size_t n_others_found = 0;
+    while (fgets(line, sizeof(line), file)) {
+        const shoal_op *op;
+        if (!read_function(line, name)) {
+            continue;
+        }
+        if (is_listed(name, others, n_others)) {
+            n_others_found++;
+        } else if (shoal_op_find(name, &op) == SHOAL_OK) {
+            is_declared[op->index] = true;
+        } else {
+            test_failed(__FILE__, __LINE__, "shoal_%s of %s has no row in ops.def", name, header);
+        }
+    }
+    CHECK_INT(n_others_found, n_others);
+}
+
+static void check_header(const char *header, const char *const *others, size_t n_others, bool is_for_ranks)
 {
     const char *folder = getenv("SHOAL_TEST_SOURCE_DIR");
     char path[1024];
-    char line[1024];
-    int n_functions = 0;
+    bool is_declared[OP_COUNT] = {false};
     if (!folder) {
         test_skip("SHOAL_TEST_SOURCE_DIR is not set; ctest sets it");
         return;
     }
-    (void)snprintf(path, sizeof(path), "%s/include/shoal/ops.h", folder);
+    (void)snprintf(path, sizeof(path), "%s/include/%s", folder, header);
     FILE *file = fopen(path, "r");
     REQUIRE(file);
-    while (fgets(line, sizeof(line), file)) {
-        const char *at = strncmp(line, "SHOAL_API", 9) == 0 ? strrchr(line, '(') : NULL;
-        const char *start = at ? strstr(line, "shoal_") : NULL;
-        while (start && strstr(start + 1, "shoal_") && strstr(start + 1, "shoal_") < strchr(line, '(')) {
-            start = strstr(start + 1, "shoal_");
-        }
-        if (start) {
-            size_t length = strcspn(start, "(");
-            char name[64] = "";
-            (void)snprintf(name, sizeof(name), "%.*s", (int)(length - 6), start + 6);
-            if (!is_row(name)) {
-                test_failed(__FILE__, __LINE__, "shoal_%s of shoal/ops.h has no row in ops.def", name);
-            }
-            n_functions++;
+    read_header(file, header, others, n_others, is_declared);
+    (void)fclose(file);
+    for (int i = 0; i < OP_COUNT; i++) {
+        if (is_declared[i] != (is_of_ranks((enum op_id)i) == is_for_ranks)) {
+            test_failed(__FILE__, __LINE__, "row %s: %s in %s", op_get((enum op_id)i)->name,
+                        is_declared[i] ? "declared" : "not declared", header);
         }
     }
-    (void)fclose(file);
-    CHECK_INT(n_functions, OP_COUNT + (int)(sizeof(more_functions) / sizeof(more_functions[0])));
+}
+
+TEST(typed_functions_and_rows_are_the_same)
+{
+    check_header("shoal/ops.h", more_functions, COUNT(more_functions), /*is_for_ranks=*/false);
+}
+
+TEST(typed_functions_and_rows_of_ranks_are_the_same)
+{
+    check_header("shoal/collective.h", more_functions_of_ranks, COUNT(more_functions_of_ranks),
+                 /*is_for_ranks=*/true);
 }

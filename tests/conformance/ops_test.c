@@ -332,5 +332,6 @@ static void run_row(enum op_id id)
     {                                                                  \
         run_row(OP_##name);                                            \
     }
+#define OP_OF_RANKS(...)
 #include "op/ops.def"
 #undef OP

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case_<name> for every row of ops.def: describes one random valid call. The table at the end expands the
+ * case_<name> for every row of ops.def that needs no group: describes one random valid call. The table at the end expands the
  * rows, so that a row without its generator does not compile.
  */
 #ifndef CONFORMANCE_CASES_H
@@ -602,12 +602,38 @@ CASE(all_gather_copy_in)
     add_int(c, pick(r, 0, n_ranks - 1));
 }
 
+CASE(where_equal)
+{
+    shoal_dtype dtype = pick_dtype(r);
+    int64_t shape[SHOAL_MAX_DIMS] = {0};
+    int n_dims = pick_shape(r, 0, 5, shape);
+    for (int i = 0; i < 2; i++) {
+        (void)add_input_shaped(c, r, dtype, n_dims, shape, /*may_repeat=*/true);
+    }
+    /* Equal in some places: of the same memory, or a copy of it. */
+    if (chance(r, 3)) {
+        (void)add_input_sharing(c, r, 1);
+    } else {
+        int b = add_input_shaped(c, r, dtype, n_dims, shape, /*may_repeat=*/true);
+        for (struct walk at = walk_begin(n_dims, shape); !at.is_over; walk_next(&at)) {
+            if (chance(r, 2)) {
+                size_t place = (size_t)place_of(layout_of(c, b), at.index) * dtype_bytes(dtype);
+                scalar_store(dtype, &c->inputs[b].bytes[place], case_load(c, 1, at.index));
+            }
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        add_tensor(c, i);
+    }
+}
+
 /* The table -------------------------------------------------------------------------------------------------------- */
 
 typedef void (*case_function)(struct op_case *c, struct test_random *r);
 
 static const case_function case_functions[OP_COUNT] = {
 #define OP(name, signature, flags, meta, kernel, gradient, saves, doc) [OP_##name] = case_##name,
+#define OP_OF_RANKS(...)
 #include "op/ops.def"
 #undef OP
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * expect_<name> for every row of ops.def: what a described call must give, element by element, by index
+ * expect_<name> for every row of ops.def that needs no group: what a described call must give, element by element, by index
  * arithmetic and the scalars of scalar.h. Outputs are new values, places in an input's storage (views), or an
  * input itself; what is written in place goes into a copy of the storages.
  */

@@ -381,12 +381,42 @@ EXPECT(all_gather_copy_in)
     }
 }
 
+static inline bool is_equal(shoal_dtype dtype, struct scalar a, struct scalar b)
+{
+    bool is_same_re = a.re == b.re || (isnan(a.re) && isnan(b.re));
+    bool is_same_im = a.im == b.im || (isnan(a.im) && isnan(b.im));
+    switch (dtype_kind(dtype)) {
+    case DTYPE_KIND_FLOAT:
+        return is_same_re;
+    case DTYPE_KIND_COMPLEX:
+        return is_same_re && is_same_im;
+    case DTYPE_KIND_SIGNED:
+    case DTYPE_KIND_UNSIGNED:
+    case DTYPE_KIND_BOOLEAN:
+        return a.bits == b.bits;
+    }
+    return false;
+}
+
+EXPECT(where_equal)
+{
+    const struct layout *layout = layout_of(c, 0);
+    shoal_dtype dtype = c->inputs[0].dtype;
+    struct expected_output *output = add_output(e, RELATION_NEW, dtype, layout->n_dims, layout->shape);
+    FOR_EACH(at, layout->n_dims, layout->shape)
+    {
+        bool is_kept = is_equal(dtype, case_load(c, 1, at.index), case_load(c, 2, at.index));
+        output->values[at.at] = is_kept ? case_load(c, 0, at.index) : (struct scalar){0, 0, 0};
+    }
+}
+
 /* The table -------------------------------------------------------------------------------------------------------- */
 
 typedef void (*expect_function)(const struct op_case *c, struct expectation *e);
 
 static const expect_function expect_functions[OP_COUNT] = {
 #define OP(name, signature, flags, meta, kernel, gradient, saves, doc) [OP_##name] = expect_##name,
+#define OP_OF_RANKS(...)
 #include "op/ops.def"
 #undef OP
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * typed_<name> for every row of ops.def: the same call through the typed function of shoal/ops.h. A row
+ * typed_<name> for every row of ops.def that needs no group: the same call through the typed function of shoal/ops.h. A row
  * without one, or a typed function that is missing or takes something else, does not compile.
  */
 #ifndef CONFORMANCE_TYPED_H
@@ -81,6 +81,7 @@ TYPED_ONE(neg, TENSOR(0))
 TYPED_ONE(neg_, TENSOR(0))
 TYPED_ONE(sum, TENSOR(0), DIMS(1), v[2].as.boolean)
 TYPED_ONE(mean, TENSOR(0), DIMS(1), v[2].as.boolean)
+TYPED_ONE(where_equal, TENSOR(0), TENSOR(1), TENSOR(2))
 TYPED_ONE(chunk_cat, LIST(0), INT(1), v[2].as.dtype)
 TYPED_MANY(split_with_sizes_copy, TENSOR(0), v[1].as.integers, v[1].count, INT(2))
 
@@ -109,6 +110,7 @@ typedef bool (*typed_function)(const shoal_value *values, shoal_value *result);
 
 static const typed_function typed_functions[OP_COUNT] = {
 #define OP(name, signature, flags, meta, kernel, gradient, saves, doc) [OP_##name] = typed_##name,
+#define OP_OF_RANKS(...)
 #include "op/ops.def"
 #undef OP
 };

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every gradient function against finite differences, in f64. A row of ops.def that has a gradient and no case
- * here fails the suite. Each case runs with contiguous leaves, and with leaves of other strides.
+ * Every gradient function against finite differences, in f64. A row of ops.def that needs no group,
+ * has a gradient and no case here fails the suite. Each case runs with contiguous leaves, and with leaves of other strides.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "autograd/gradients.h"
+#include "conformance/ops/of_ranks.h"
 #include "op/op.h"
 #include "unit/autograd/fixture.h"
 
@@ -215,7 +216,7 @@ TEST(every_row_with_a_gradient_has_a_case)
         for (size_t k = 0; k < N_CASES; k++) {
             n_found += strcmp(cases[k].op, op->name) == 0 ? 1 : 0;
         }
-        if (n_found == 0 && gradients_find(op)) {
+        if (n_found == 0 && gradients_find(op) && !is_of_ranks((enum op_id)i)) {
             test_failed(__FILE__, __LINE__, "op %s has a gradient but no case", op->name);
         }
         if (n_found != 0 && !gradients_find(op)) {
