@@ -60,5 +60,9 @@ rank 0: 3 ranks multiply to 6
 rank 1: 3 ranks multiply to 6
 rank 2: 3 ranks multiply to 6
 EOF
+prints 08_functional 2 <<'EOF'
+rank 0: y = 3.000 x -2.000, loss 0.000000
+rank 1: y = 3.000 x -2.000, loss 0.000000
+EOF
 
 ! $failed
