@@ -193,12 +193,15 @@ TEST(a_scope_keeps_the_first_reason)
     shoal_world *world = open_fake(4, 1);
     REQUIRE(world);
     REQUIRE_OK(shoal_scope_begin());
-    shoal_group *group = shoal_group_of_ranks(world, INTS(0, 2), 2, NULL);
-    CHECK(!group);
+    shoal_tensor *ones = shoal_full((const int64_t[]){2}, 1, 1, SHOAL_F32);
+    CHECK(ones != NULL);
+    CHECK(!shoal_all_reduce(ones, SHOAL_SUM, shoal_group_of_ranks(world, INTS(0, 2), 2, NULL)));
+    CHECK_ERROR_TEXT("group_of_ranks: rank 1 is not in group [0,2]");
     CHECK(!shoal_group_of_name(world, "?"));
     CHECK_ERROR_TEXT("\"?\" is no name");
-    CHECK(!shoal_full((const int64_t[]){2}, 1, 1, SHOAL_F32));
+    CHECK(!shoal_all_reduce(ones, SHOAL_SUM, shoal_world_group(world)));
     CHECK_ERROR_TEXT("rank 1 is not in group [0,2]");
+    CHECK_INT(shoal_group_sequence(shoal_world_group(world)), 0);
     /* A group that is there is given all the same. */
     CHECK(shoal_group_of_name(world, "world") == shoal_world_group(world));
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);

@@ -12,6 +12,7 @@
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/collective.h"
+#include "shoal/ops.h"
 #include "shoal/scope.h"
 
 #define LISTS(...) ((const int *const[]){__VA_ARGS__})
@@ -231,6 +232,42 @@ TEST_RANKS(find_root_pg, 4)
     check_same(shoal_group_of_name(world, "world"), all);
     check_same(shoal_group_of_name(world, "0,1,2,3"), all);
     check_talks(all, INTS(0, 1, 2, 3), 4);
+    CHECK_OK(shoal_world_close(world));
+}
+
+static double first_element(shoal_tensor *tensor)
+{
+    const double *data = tensor ? shoal_data(tensor) : NULL;
+    return data ? data[0] : -1;
+}
+
+/* In the place of an argument, as collectives on tensors take it. */
+TEST_RANKS(any_way_to_say_it_serves_a_collective, 4)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    shoal_mesh *line = NULL;
+    shoal_mesh *square = NULL;
+    REQUIRE_OK(shoal_mesh_create(world, "cpu", INTS(4), 1, NULL, &line));
+    REQUIRE_OK(shoal_mesh_create(world, "cpu", INTS(2, 2), 2, NULL, &square));
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *power = shoal_full((const int64_t[]){3}, 1, 1 << self->rank, SHOAL_F64);
+    const int *const pairs[] = {INTS(0, 3), INTS(2, 1)};
+    shoal_tensor *of_all = shoal_all_reduce(power, SHOAL_SUM, shoal_group_of_name(world, "world"));
+    shoal_tensor *of_line = shoal_all_reduce(power, SHOAL_SUM, shoal_group_of_mesh(line));
+    shoal_tensor *of_column = shoal_all_reduce(power, SHOAL_SUM, shoal_group_of_mesh_dim(square, 0));
+    shoal_tensor *of_pair =
+        shoal_all_reduce(power, SHOAL_SUM, shoal_group_of_rank_lists(world, pairs, INTS(2, 2), 2, "pair"));
+    shoal_tensor *of_ranks =
+        shoal_all_reduce(power, SHOAL_SUM, shoal_group_of_ranks(world, INTS(3, 1, 0, 2), 4, NULL));
+    CHECK_DOUBLE(first_element(of_all), 15);
+    CHECK_DOUBLE(first_element(of_line), 15);
+    CHECK_DOUBLE(first_element(of_column), self->rank % 2 ? 2 + 8 : 1 + 4);
+    CHECK_DOUBLE(first_element(of_pair), self->rank % 3 == 0 ? 1 + 8 : 2 + 4);
+    CHECK_DOUBLE(first_element(of_ranks), 15);
+    CHECK_OK(shoal_scope_end());
+    shoal_mesh_free(square);
+    shoal_mesh_free(line);
     CHECK_OK(shoal_world_close(world));
 }
 
