@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The cases of a file of collectives' results. A tensor is called wN.OP[.VARIANT].DTYPE.rankR.inI or .outI: what rank R
+ * of N gave, or got, as number I of the list. All that have the same name up to .rankR are one case. A case that can
+ * not be run has a reason: a name that says nothing here, ranks or tensors that are missing or do not fit together.
+ */
+#ifndef REPLAY_CASES_H
+#define REPLAY_CASES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "calls.h"
+#include "shoal/safetensors.h"
+
+#define REPLAY_REASON_BYTES 512
+
+struct replay_case {
+    char *name;
+    int n_ranks;
+    shoal_dtype dtype;
+    struct replay_call call;
+    size_t n_tensors;                 /* of the list, on each rank, in and out */
+    int64_t *ins;                     /* numbers in the file: [rank * n_tensors + i] */
+    int64_t *outs;                    /* likewise */
+    double worst;                     /* the largest error, as a part of its bound */
+    int wrong_rank;                   /* whose reason it is */
+    bool is_failed;                   /* a call failed, rather than gave a wrong result */
+    char reason[REPLAY_REASON_BYTES]; /* why it is wrong; "": it is not */
+};
+
+struct replay_cases {
+    struct replay_case *cases; /* by name */
+    size_t n_cases;
+};
+
+/* False: no memory. */
+bool replay_cases_collect(const shoal_safetensors *file, struct replay_cases *cases_out);
+void replay_cases_free(struct replay_cases *cases);
+
+void replay_case_set_reason(struct replay_case *self, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif
