@@ -18,9 +18,10 @@ shoal_status arguments_reduction(const shoal_value *reduce, const shoal_value *f
     TRY(shoal_reduce_find(reduce->as.string, &reduction_out->reduce));
     bool has_factor = !isnan(reduction_out->factor);
     if (has_factor != (reduction_out->reduce == SHOAL_PREMUL_SUM)) {
-        return has_factor ? error_set(SHOAL_ERR_INVALID, "factor: %g is given, but reduce is %s",
-                                      reduction_out->factor, shoal_reduce_name(reduction_out->reduce))
-                          : error_set(SHOAL_ERR_INVALID, "reduce: premul_sum needs a factor");
+        return has_factor
+                   ? error_set(SHOAL_ERR_INVALID, "factor: %g is given, but reduce is %s",
+                               reduction_out->factor, shoal_reduce_name(reduction_out->reduce))
+                   : error_set(SHOAL_ERR_INVALID, "reduce: premul_sum needs a factor that is a number");
     }
     return SHOAL_OK;
 }
@@ -59,6 +60,19 @@ shoal_status arguments_list(const shoal_value *tensors)
     return SHOAL_OK;
 }
 
+shoal_status arguments_multiply(struct layout *layout, int dim, shoal_group *group)
+{
+    int64_t size = layout->shape[dim];
+    int64_t n_ranks = shoal_group_n_ranks(group);
+    if (__builtin_mul_overflow(size, n_ranks, &layout->shape[dim])) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "self: dimension %d of %" PRId64 " times %" PRId64
+                         " ranks is more than can be counted",
+                         dim, size, n_ranks);
+    }
+    return SHOAL_OK;
+}
+
 shoal_status arguments_gathered(const shoal_tensor *self, int64_t dim, shoal_group *group,
                                 struct layout *layout_out, int *dim_out)
 {
@@ -71,23 +85,17 @@ shoal_status arguments_gathered(const shoal_tensor *self, int64_t dim, shoal_gro
         return SHOAL_OK;
     }
     TRY(layout_normalise_dim("gather_dim", dim, self->layout.n_dims, dim_out));
-    if (__builtin_mul_overflow(layout_out->shape[*dim_out], n_ranks, &layout_out->shape[*dim_out])) {
-        return error_set(SHOAL_ERR_INVALID,
-                         "self: dimension %d of %" PRId64 " times %" PRId64
-                         " ranks is more than can be counted",
-                         *dim_out, self->layout.shape[*dim_out], n_ranks);
-    }
-    return SHOAL_OK;
+    return arguments_multiply(layout_out, *dim_out, group);
 }
 
-shoal_status arguments_scattered(const shoal_tensor *self, int64_t dim, shoal_group *group,
+shoal_status arguments_scattered(const char *name, const shoal_tensor *self, int64_t dim, shoal_group *group,
                                  struct layout *layout_out, int *dim_out)
 {
     int64_t n_ranks = shoal_group_n_ranks(group);
     if (self->layout.n_dims == 0) {
         return error_set(SHOAL_ERR_INVALID, "self: a 0-d tensor has no dimension to scatter");
     }
-    TRY(layout_normalise_dim("scatter_dim", dim, self->layout.n_dims, dim_out));
+    TRY(layout_normalise_dim(name, dim, self->layout.n_dims, dim_out));
     *layout_out = self->layout;
     if (layout_out->shape[*dim_out] % n_ranks != 0) {
         char text[LAYOUT_TEXT_BYTES];

@@ -30,9 +30,12 @@ shoal_status arguments_list(const shoal_value *tensors);
 /* `shape` with dimension `dim` multiplied by the number of ranks; a 0-d tensor becomes [n_ranks]. */
 shoal_status arguments_gathered(const shoal_tensor *self, int64_t dim, shoal_group *group,
                                 struct layout *layout_out, int *dim_out);
-/* Divided. SHOAL_ERR_INVALID, with the numbers, when it does not divide. */
-shoal_status arguments_scattered(const shoal_tensor *self, int64_t dim, shoal_group *group,
+/* Divided; `name` is that of the argument. SHOAL_ERR_INVALID, with the numbers, when it does not divide. */
+shoal_status arguments_scattered(const char *name, const shoal_tensor *self, int64_t dim, shoal_group *group,
                                  struct layout *layout_out, int *dim_out);
+
+/* Dimension `dim` of the layout multiplied by the number of ranks, if that can be counted. */
+shoal_status arguments_multiply(struct layout *layout, int dim, shoal_group *group);
 
 /* `out` has that shape and the dtype of `self`, and can be written. */
 shoal_status arguments_out(const shoal_tensor *out, const shoal_tensor *self, const struct layout *layout);

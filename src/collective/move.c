@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows that move data: all_gather, all_to_all and broadcast in all their forms, permutations, and waiting. */
+#include <inttypes.h>
+
 #include "base/error.h"
 #include "base/try.h"
 #include "collective/arguments.h"
@@ -260,13 +262,13 @@ shoal_status run_all_to_all_inplace(shoal_op_call_context *call, const shoal_val
 shoal_status meta_shard_dim_alltoall(shoal_op_call_context *call, const shoal_value *arguments)
 {
     const shoal_tensor *self = arguments[0].as.tensor;
-    int64_t n_ranks = shoal_group_n_ranks(arguments[3].as.group);
+    shoal_group *group = arguments[3].as.group;
     struct layout layout;
     int gather_dim;
     int shard_dim;
-    TRY(arguments_scattered(self, arguments[2].as.integer, arguments[3].as.group, &layout, &shard_dim));
+    TRY(arguments_scattered("shard_dim", self, arguments[2].as.integer, group, &layout, &shard_dim));
     TRY(layout_normalise_dim("gather_dim", arguments[1].as.integer, layout.n_dims, &gather_dim));
-    layout.shape[gather_dim] *= n_ranks; /* as many elements as before: can not overflow */
+    TRY(arguments_multiply(&layout, gather_dim, group)); /* a tensor without elements may have any sizes */
     return shoal_op_output(call, layout.shape, layout.n_dims, self->dtype);
 }
 

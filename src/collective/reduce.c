@@ -205,10 +205,10 @@ static shoal_status launch_reduce(struct launch *launch, const struct reduction 
     if (shoal_group_rank(launch->group) == root) {
         TRY(launch_output(launch, out, &recv));
     } else {
+        /* Zeros, and ready when the reduction has ended: its failure is this rank's too. */
+        TRY(launch_mark(launch, out));
         TRY(tensor_address(out, &recv));
-        if (count > 0) {
-            memset(recv, 0, tensor_bytes(out));
-        }
+        memset(recv, 0, tensor_bytes(out));
         recv = NULL;
     }
     return reduction->reduce == SHOAL_PREMUL_SUM
@@ -239,7 +239,7 @@ static shoal_status check_scatter(const shoal_tensor *self, const shoal_value *r
     struct reduction reduction;
     int scatter_dim;
     TRY(arguments_reduction_of(reduce, factor, self->dtype, &reduction));
-    return arguments_scattered(self, dim, group, layout_out, &scatter_dim);
+    return arguments_scattered("scatter_dim", self, dim, group, layout_out, &scatter_dim);
 }
 
 shoal_status meta_reduce_scatter_tensor(shoal_op_call_context *call, const shoal_value *arguments)
