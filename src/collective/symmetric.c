@@ -7,6 +7,7 @@
 #include "collective/arguments.h"
 #include "collective/launch.h"
 #include "comm/group.h"
+#include "comm/shared.h"
 #include "comm/world.h"
 #include "op/operand.h"
 #include "op/rows.h"
@@ -73,7 +74,7 @@ static shoal_status check_symmetric(shoal_tensor *self, shoal_group *group)
     if (!self->is_contiguous) {
         return error_set(SHOAL_ERR_INVALID, "self: not contiguous");
     }
-    if (!regions || group->peers.n_ranks == 1 || self->count == 0) {
+    if (!regions || !shared_has_peers(group) || group->peers.n_ranks == 1 || self->count == 0) {
         return SHOAL_OK;
     }
     struct region_place place = regions_find(regions, data, tensor_bytes(self));
