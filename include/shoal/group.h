@@ -225,8 +225,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_v_premul_star
 
 /* Several at once -------------------------------------------------------------------------------------- */
 
-/* One of a list of operations that cost one synchronisation together. `count` as in the single call. The list is
-   copied; it may be freed when the call returns. */
+/* One of a list of operations that cost one synchronisation together. `count` as in the single call. What one part
+   writes, no other may read or write. The list is copied; it may be freed when the call returns. */
 typedef struct shoal_part {
     const void *send;
     void *recv;

@@ -4,6 +4,7 @@
  * and given to the group's lane.
  */
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -114,8 +115,8 @@ static shoal_status fail_count(const struct collective *call, size_t count, int 
                      collective_rows[call->kind].name, count, shoal_dtype_name(call->dtype), n_ranks);
 }
 
-static shoal_status check_piece(const struct shoal_group *group, const struct collective *call,
-                                const struct collective_piece *piece)
+static shoal_status measure_piece(const struct shoal_group *group, const struct collective *call,
+                                  const struct collective_piece *piece, struct extent *extent_out)
 {
     const struct buffer_rule *rule = &rules[call->kind];
     size_t n_ranks = (size_t)group->peers.n_ranks;
@@ -127,15 +128,23 @@ static shoal_status check_piece(const struct shoal_group *group, const struct co
         return fail_count(call, piece->count, group->peers.n_ranks);
     }
     bool is_root = group->peers.rank == call->root;
-    struct extent extent = {.send_bytes = rule->has_send_blocks ? all_bytes : bytes,
-                            .recv_bytes = rule->has_recv_blocks ? all_bytes : bytes,
-                            .own_offset = (size_t)group->peers.rank * bytes};
+    *extent_out = (struct extent){.send_bytes = rule->has_send_blocks ? all_bytes : bytes,
+                                  .recv_bytes = rule->has_recv_blocks ? all_bytes : bytes,
+                                  .own_offset = (size_t)group->peers.rank * bytes};
     if (rule->is_sent_by_root && !is_root) {
-        extent.send_bytes = 0;
+        extent_out->send_bytes = 0;
     }
     if (rule->is_received_by_root && !is_root) {
-        extent.recv_bytes = 0;
+        extent_out->recv_bytes = 0;
     }
+    return SHOAL_OK;
+}
+
+static shoal_status check_piece(const struct shoal_group *group, const struct collective *call,
+                                const struct collective_piece *piece)
+{
+    struct extent extent;
+    TRY(measure_piece(group, call, piece, &extent));
     return check_buffers(call, piece, &extent);
 }
 
@@ -177,6 +186,112 @@ static shoal_status check_counts(const struct shoal_group *group, const struct c
         extent.recv_bytes = own_bytes;
     }
     return check_buffers(call, call->pieces, &extent);
+}
+
+/* Lists ------------------------------------------------------------------------------------------------ */
+
+/* As many parts as fit on the stack; a list of more is copied to the heap. */
+#define FEW_PARTS 32
+
+/* A buffer of a part. */
+struct interval {
+    uintptr_t begin;
+    uintptr_t end;
+    size_t part;
+    bool is_written;
+};
+
+static int compare_intervals(const void *a, const void *b)
+{
+    uintptr_t left = ((const struct interval *)a)->begin;
+    uintptr_t right = ((const struct interval *)b)->begin;
+    return (left > right) - (left < right);
+}
+
+/* How far the buffers reach that were seen so far: the farthest, and the farthest of another part than that. */
+struct reach {
+    struct interval first;
+    struct interval second;
+};
+
+static void extend(struct reach *reach, const struct interval *interval)
+{
+    if (interval->end > reach->first.end) {
+        if (reach->first.part != interval->part) {
+            reach->second = reach->first;
+        }
+        reach->first = *interval;
+    } else if (interval->part != reach->first.part && interval->end > reach->second.end) {
+        reach->second = *interval;
+    }
+}
+
+/* One of another part that reaches into the interval; NULL: none. */
+static const struct interval *find_overlap(const struct reach *reach, const struct interval *interval)
+{
+    const struct interval *other = reach->first.part != interval->part ? &reach->first : &reach->second;
+    return other->end > interval->begin ? other : NULL;
+}
+
+/* What one part writes, no other may write or read: parts have no order. Sorted, so that a pass finds it. */
+static shoal_status check_apart(const struct collective *call, struct interval *intervals, size_t n)
+{
+    struct reach all = {.first = {.part = SIZE_MAX}, .second = {.part = SIZE_MAX}};
+    struct reach written = all;
+    qsort(intervals, n, sizeof *intervals, compare_intervals);
+    for (size_t i = 0; i < n; i++) {
+        const struct interval *interval = &intervals[i];
+        const struct interval *other = find_overlap(interval->is_written ? &all : &written, interval);
+        if (other) {
+            size_t low = other->part < interval->part ? other->part : interval->part;
+            size_t high = other->part < interval->part ? interval->part : other->part;
+            return error_set(SHOAL_ERR_INVALID, "%s_list: parts %zu and %zu overlap, and one is written",
+                             collective_rows[call->kind].name, low, high);
+        }
+        extend(&all, interval);
+        if (interval->is_written) {
+            extend(&written, interval);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static size_t list_intervals(const struct shoal_group *group, const struct collective *call,
+                             struct interval *intervals)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < call->n_pieces; i++) {
+        const struct collective_piece *piece = &call->pieces[i];
+        struct extent extent = {0};
+        (void)measure_piece(group, call, piece, &extent); /* it was right before */
+        if (extent.send_bytes > 0 && call->kind != COLLECTIVE_BROADCAST) {
+            uintptr_t begin = (uintptr_t)piece->send;
+            intervals[n++] = (struct interval){.begin = begin, .end = begin + extent.send_bytes, .part = i};
+        }
+        if (extent.recv_bytes > 0) {
+            uintptr_t begin = (uintptr_t)piece->recv;
+            intervals[n++] = (struct interval){
+                .begin = begin, .end = begin + extent.recv_bytes, .part = i, .is_written = true};
+        }
+    }
+    return n;
+}
+
+static shoal_status check_list(const struct shoal_group *group, const struct collective *call)
+{
+    struct interval few[2 * FEW_PARTS];
+    struct interval *intervals = few;
+    if (call->n_pieces > FEW_PARTS) {
+        intervals = mem_alloc(2 * call->n_pieces * sizeof *intervals);
+        if (!intervals) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+    }
+    shoal_status status = check_apart(call, intervals, list_intervals(group, call, intervals));
+    if (intervals != few) {
+        mem_free(intervals);
+    }
+    return status;
 }
 
 /* The whole call --------------------------------------------------------------------------------------- */
@@ -227,7 +342,7 @@ static shoal_status check_pieces(const struct shoal_group *group, const struct c
             return is_list ? error_prefix(status, "part %zu of the list", i) : status;
         }
     }
-    return SHOAL_OK;
+    return call->n_pieces > 1 ? check_list(group, call) : SHOAL_OK;
 }
 
 /* What all calls end in. `work_out` as given; blocking calls have none. */
@@ -295,9 +410,6 @@ static shoal_status submit_v_premul(shoal_group *group, struct collective *call,
     ending.has_factor = true;
     return submit_v(group, call, ending);
 }
-
-/* As many parts as fit on the stack; a list of more is copied to the heap. */
-#define FEW_PARTS 32
 
 static shoal_status submit_list(shoal_group *group, struct collective *call, const shoal_part *parts,
                                 size_t n_parts, struct ending ending)

@@ -289,9 +289,46 @@ TEST(wrong_arguments_change_nothing)
            "part 0 of the list: all_gather: send is NULL");
     EXPECT(broadcast_list_start(g, (shoal_part[]){{NULL, b, 1}}, 1, SHOAL_F32, 8, &work), SHOAL_ERR_INVALID,
            "root 8");
+    /* What one part writes, no other may touch. */
+    EXPECT(all_reduce_list(g, (shoal_part[]){{a, a, 4}, {a, a, 4}}, 2, SHOAL_F32, SHOAL_SUM),
+           SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
+    EXPECT(all_reduce_list(g, (shoal_part[]){{a + 8, a + 8, 4}, {b, b, 4}, {a + 5, a + 5, 4}}, 3, SHOAL_F32,
+                           SHOAL_SUM),
+           SHOAL_ERR_INVALID, "parts 0 and 2 overlap");
+    EXPECT(all_reduce_list(g, (shoal_part[]){{a, b, 4}, {b + 3, a + 8, 4}}, 2, SHOAL_F32, SHOAL_SUM),
+           SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
+    EXPECT(reduce_scatter_list(g, (shoal_part[]){{a, a + 8, 8}, {a + 6, b, 4}}, 2, SHOAL_F32, SHOAL_SUM),
+           SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
 #undef EXPECT
     CHECK(!work);
     CHECK_INT(shoal_group_sequence(g), 0);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* Parts that only read the same, or touch, do not disturb each other; many parts are checked like few. */
+TEST(lists_that_share_what_they_read)
+{
+    enum {
+        N_MANY = 100
+    };
+    shoal_world *world = open_fake(1, 4);
+    REQUIRE(world);
+    shoal_group *g = shoal_world_group(world);
+    float a[4 * N_MANY] = {0};
+    float b[4 * N_MANY] = {0};
+    shoal_part parts[N_MANY];
+    CHECK_OK(shoal_group_all_reduce_list(g, (shoal_part[]){{a, b, 4}, {a, b + 4, 4}, {a + 2, b + 8, 4}}, 3,
+                                         SHOAL_F32, SHOAL_SUM));
+    CHECK_OK(shoal_group_all_reduce_list(g, (shoal_part[]){{b, b, 0}, {b, b, 4}, {b + 4, b + 4, 4}}, 3,
+                                         SHOAL_F32, SHOAL_SUM));
+    for (size_t i = 0; i < N_MANY; i++) { /* backwards, so that they have to be sorted */
+        float *place = a + 4 * (N_MANY - 1 - i);
+        parts[i] = (shoal_part){.send = place, .recv = place, .count = 4};
+    }
+    CHECK_OK(shoal_group_all_reduce_list(g, parts, N_MANY, SHOAL_F32, SHOAL_SUM));
+    parts[N_MANY - 1].count = 5; /* the lowest reaches into the next */
+    CHECK_STATUS(shoal_group_all_reduce_list(g, parts, N_MANY, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("parts 98 and 99 overlap");
     CHECK_OK(shoal_world_close(world));
 }
 
