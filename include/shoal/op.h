@@ -32,7 +32,7 @@
 SHOAL_BEGIN_DECLS
 
 typedef struct shoal_op shoal_op;
-typedef struct shoal_group shoal_group; /* shoal/group.h */
+struct shoal_group; /* shoal/group.h */
 
 /* Boxed values ----------------------------------------------------------------------------------------- */
 
@@ -61,7 +61,7 @@ typedef struct shoal_value {
         bool boolean;
         shoal_dtype dtype;
         const char *string;
-        shoal_group *group;
+        struct shoal_group *group;
     } as;
 } shoal_value;
 

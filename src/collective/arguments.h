@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "op/op.h"
+#include "shoal/group.h"
 
 struct reduction {
     shoal_reduce reduce;

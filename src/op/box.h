@@ -51,7 +51,7 @@ static inline shoal_value box_string(const char *string)
     return (shoal_value){.kind = SHOAL_VALUE_STRING, .as.string = string};
 }
 
-static inline shoal_value box_group(shoal_group *group)
+static inline shoal_value box_group(struct shoal_group *group)
 {
     return (shoal_value){.kind = SHOAL_VALUE_GROUP, .as.group = group};
 }
