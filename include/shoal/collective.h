@@ -20,7 +20,8 @@
  * Gradients: each rank's own; the gradient of a collective is its adjoint over the whole group. A loss that every rank
  * has, in the same form, therefore gives the sum over ranks. What can not be differentiated says so.
  *
- * Ownership: results belong to the innermost scope. Groups are borrowed; they live as long as their world.
+ * Ownership: results belong to the innermost scope. Groups are borrowed; they live as long as their world. What was
+ * recorded for backward holds them too: backward comes before shoal_world_close.
  * Threads: any, each in its own scope.
  * Errors: a wrong argument fails the call (NULL, with the reason in the scope), and the group goes on as if it had not
  * been made. What goes wrong later (another rank differs, died, or never came) is the error of the first use, and of
@@ -50,7 +51,7 @@ SHOAL_BEGIN_DECLS
  * that they can be written in the place of an argument.
  */
 
-/* A name as shoal_group_name gives it: "0,2/tag". "" and "world": all ranks. */
+/* A name as shoal_group_name gives it: "0,2/tag", "world/tag". "" and "world": all ranks. */
 SHOAL_API shoal_group *shoal_group_of_name(shoal_world *world, const char *name);
 /* World ranks in order, of which the caller is one. `tag` may be NULL. */
 SHOAL_API shoal_group *shoal_group_of_ranks(shoal_world *world, const int *ranks, int n_ranks,

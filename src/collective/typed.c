@@ -182,9 +182,23 @@ shoal_tensor *const *shoal_all_gather_into_tensor_coalesced(shoal_tensor *const 
         n_tensors);
 }
 
+/* Lists without entries would count as absent. */
+static bool has_empty_splits(const char *name, const int64_t *output_splits, const int64_t *input_splits,
+                             size_t n_splits)
+{
+    if (n_splits > 0 || (!output_splits && !input_splits) || scope_enter() != SHOAL_OK) {
+        return false;
+    }
+    (void)scope_fail(error_set(SHOAL_ERR_INVALID, "%s: splits are given, but n_splits is 0", name));
+    return true;
+}
+
 shoal_tensor *shoal_all_to_all_single(shoal_tensor *self, const int64_t *output_splits,
                                       const int64_t *input_splits, size_t n_splits, shoal_group *group)
 {
+    if (has_empty_splits("all_to_all_single", output_splits, input_splits, n_splits)) {
+        return NULL;
+    }
     return COLLECT_ONE(all_to_all_single, box_tensor(self),
                        box_ints(output_splits, output_splits ? n_splits : 0),
                        box_ints(input_splits, input_splits ? n_splits : 0), box_group(group));
@@ -313,6 +327,9 @@ shoal_tensor *shoal_reduce_scatter_tensor_inplace(shoal_tensor *out, shoal_tenso
 shoal_tensor *shoal_all_to_all_inplace(shoal_tensor *out, shoal_tensor *self, const int64_t *output_splits,
                                        const int64_t *input_splits, size_t n_splits, shoal_group *group)
 {
+    if (has_empty_splits("all_to_all_inplace", output_splits, input_splits, n_splits)) {
+        return NULL;
+    }
     return COLLECT_ONE(all_to_all_inplace, box_tensor(out), box_tensor(self),
                        box_ints(output_splits, output_splits ? n_splits : 0),
                        box_ints(input_splits, input_splits ? n_splits : 0), box_group(group));
