@@ -4,132 +4,18 @@
  * threads. How it is measured is in bench/measure/, which the programs for MPI and Gloo share.
  */
 #include "bench_calls.h"
+#include "bench_ranks.h"
 #include "tool.h"
 
-#include "base/mem.h"
 #include "shoal/status.h"
 #include "shoal/version.h"
 #include "transport/algorithm.h"
 #include "transport/transport.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-/* Ranks as processes ----------------------------------------------------------------------------------- */
-
-/* In the child. Goes with its parent; exit without the parent's handlers. */
-static _Noreturn void run_child(const struct bench_collective *bench, struct measure_page *page, int rank,
-                                pid_t parent)
-{
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) {
-        _exit(TOOL_FAILED);
-    }
-    bool is_good = bench_collective_rank(bench, page, rank);
-    bool is_written = fflush(stdout) == 0;
-    _exit(is_good && is_written ? TOOL_DONE : TOOL_FAILED);
-}
-
-static bool is_success(int rank, int wait_status)
-{
-    if (WIFSIGNALED(wait_status)) {
-        fprintf(stderr, "shoal bench: rank %d ended by signal %d (%s)\n", rank, WTERMSIG(wait_status),
-                strsignal(WTERMSIG(wait_status)));
-    }
-    return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
-}
-
-/* Only ranks whose number is in `children`: others are somebody else's. */
-static bool wait_for_children(struct measure_page *page, const pid_t *children, int n_children)
-{
-    bool is_good = true;
-    for (int n_left = n_children; n_left > 0;) {
-        int wait_status;
-        pid_t pid = waitpid(-1, &wait_status, 0);
-        if (pid < 0 && errno != EINTR) {
-            perror("shoal bench: waitpid");
-            return false;
-        }
-        for (int rank = 0; rank < n_children; rank++) {
-            if (pid > 0 && children[rank] == pid) {
-                n_left--;
-                if (!is_success(rank, wait_status)) {
-                    is_good = false;
-                    measure_page_fail(page);
-                }
-            }
-        }
-    }
-    return is_good;
-}
-
-/* The library is first called in the children: each reads its own options. */
-static bool run_processes(const struct bench_collective *bench, struct measure_page *page)
-{
-    pid_t children[MEASURE_MAX_RANKS];
-    pid_t parent = getpid();
-    int n_children = 0;
-    fflush(stdout);
-    for (; n_children < bench->request.n_ranks; n_children++) {
-        children[n_children] = fork();
-        if (children[n_children] == 0) {
-            run_child(bench, page, n_children, parent);
-        }
-        if (children[n_children] < 0) {
-            perror("shoal bench: fork");
-            measure_page_fail(page);
-            break;
-        }
-    }
-    /* With too few the world of the others does not open: its deadline ends them. */
-    return wait_for_children(page, children, n_children) && n_children == bench->request.n_ranks;
-}
-
-/* Ranks as threads ------------------------------------------------------------------------------------- */
-
-struct thread {
-    const struct bench_collective *bench;
-    struct measure_page *page;
-    pthread_t handle;
-    int rank;
-    bool is_good;
-};
-
-static void *run_thread(void *context)
-{
-    struct thread *thread = context;
-    thread->is_good = bench_collective_rank(thread->bench, thread->page, thread->rank);
-    return NULL;
-}
-
-static bool run_threads(const struct bench_collective *bench, struct measure_page *page)
-{
-    struct thread threads[MEASURE_MAX_RANKS];
-    int n_threads = 0;
-    for (; n_threads < bench->request.n_ranks; n_threads++) {
-        struct thread *thread = &threads[n_threads];
-        *thread = (struct thread){.bench = bench, .page = page, .rank = n_threads};
-        int error = pthread_create(&thread->handle, NULL, run_thread, thread);
-        if (error != 0) {
-            fprintf(stderr, "shoal bench: a thread for rank %d: %s\n", n_threads, strerror(error));
-            measure_page_fail(page);
-            break;
-        }
-    }
-    bool is_good = n_threads == bench->request.n_ranks;
-    for (int rank = 0; rank < n_threads; rank++) {
-        pthread_join(threads[rank].handle, NULL);
-        is_good = is_good && threads[rank].is_good;
-    }
-    return is_good;
-}
 
 /* Arguments -------------------------------------------------------------------------------------------- */
 
@@ -279,6 +165,11 @@ static void print_header(const struct arguments *arguments)
     measure_print_header();
 }
 
+static bool run_rank(const void *context, struct measure_page *page, int rank)
+{
+    return bench_collective_rank(context, page, rank);
+}
+
 int bench_collective(int argc, char **argv)
 {
     struct arguments arguments = {.bench = {.buffers = "heap"}};
@@ -307,7 +198,12 @@ int bench_collective(int argc, char **argv)
     if (!bench->request.is_json) {
         print_header(&arguments);
     }
-    bool is_good = arguments.is_threads ? run_threads(bench, page) : run_processes(bench, page);
+    const struct bench_ranks ranks = {.n_ranks = bench->request.n_ranks,
+                                      .is_threads = arguments.is_threads,
+                                      .page = page,
+                                      .run = run_rank,
+                                      .context = bench};
+    bool is_good = bench_ranks_run(&ranks);
     measure_page_unmap(page, &bench->request);
     return is_good ? TOOL_DONE : TOOL_FAILED;
 }
