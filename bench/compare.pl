@@ -5,7 +5,8 @@
 #   bench/compare.pl BARS ROWS.jsonl
 #
 # Of several rounds the smallest median counts, for everybody. `mpi` is the faster of the MPI libraries that
-# were measured, size by size. Exit status 1 when a result was wrong.
+# were measured, size by size. The benchmarks of tensors have no peer: their bars are about a column of ours, of
+# which the best round counts. Exit status 1 when a result was wrong.
 use strict;
 use warnings;
 
@@ -16,14 +17,16 @@ my %is_peer = map { $_ => 1 } @peers;
 die "usage: bench/compare.pl BARS ROWS.jsonl\n" if @ARGV != 2;
 my ($bars_path, $rows_path) = @ARGV;
 
-# $time{op}{ours' buffers or peer}{bytes}: microseconds
-my (%time, %algorithm, @order);
+# $time{op}{ours' buffers or peer}{bytes}: microseconds. @tensor_rows: of benchmarks without a peer.
+my (%time, %algorithm, @order, @tensor_rows);
 my $n_wrong = 0;
 
 open(my $rows, '<', $rows_path) or die "$rows_path: $!\n";
 while (my $line = <$rows>) {
     my %row;
     $row{$1} = defined $2 ? $2 : $3 while $line =~ /"(\w+)": (?:"([^"]*)"|([-\d.]+))/g;
+    push @tensor_rows, \%row if defined $row{bench};
+    $n_wrong += $row{wrong} if defined $row{bench};
     next if !defined $row{median_us};
     my $who = $is_peer{ $row{transport} } ? $row{transport} : $row{buffers};
     my $old = $time{ $row{op} }{$who}{ $row{size} };
@@ -77,6 +80,11 @@ for my $op (@order) {
         }
     }
 }
+print "\n" if @tensor_rows;
+for my $row (@tensor_rows) {
+    my @columns = grep { defined $row->{$_} } qw(raw_us functional_us overhead_us comm_us compute_us both_us hidden);
+    print join(' ', "$row->{bench} " . short_bytes($row->{bytes}), map { "$_ $row->{$_}" } @columns), "\n";
+}
 print "\nwrong results: $n_wrong\n\n";
 
 # The worst ratio over the sizes of a bar; undef when a side was not measured.
@@ -93,13 +101,36 @@ sub worst_ratio
     return $worst;
 }
 
+# The best of a column over rounds; undef when it was not measured, or with too few processors.
+sub best_column
+{
+    my ($bench, $processors, $bytes, $column, $rule) = @_;
+    my @values = sort { $a <=> $b } map { $_->{$column} }
+        grep { $_->{bench} eq $bench && $_->{bytes} == $bytes && $_->{processors} >= $processors * $_->{ranks} }
+        @tensor_rows;
+    return $rule eq 'at_most' ? $values[0] : $values[-1];
+}
+
+sub print_bar
+{
+    my ($name, $value, $bound, $verdict) = @_;
+    printf "%-40s %7s %5s %s\n", $name, cell($value, '%.3f'), $bound, $verdict;
+}
+
 open(my $bars, '<', $bars_path) or die "$bars_path: $!\n";
 while (my $line = <$bars>) {
     next if $line =~ /^\s*(?:#|$)/;
     my ($op, $buffers, $from, $to, $against, $bound) = split ' ', $line;
+    if ($against =~ /^at_(?:most|least)$/) {
+        my ($bench, $processors, $bytes, $column, $rule) = ($op, $buffers, $from, $to, $against);
+        my $value = best_column($bench, $processors, bytes($bytes), $column, $rule);
+        my $is_met = defined $value && ($rule eq 'at_most' ? $value <= $bound : $value >= $bound);
+        print_bar("$bench/$bytes/$column", $value, $bound, !defined $value ? 'absent' : $is_met ? 'ok' : 'short');
+        next;
+    }
     my $ratio = worst_ratio($op, $buffers, bytes($from), bytes($to), $against eq 'mpi' ? @mpi : $against);
     my $verdict = !defined $ratio ? 'absent' : $ratio <= $bound ? 'ok' : 'short';
-    printf "%-40s %7s %5s %s\n", "$op/$buffers/$from-$to/$against", cell($ratio, '%.3f'), $bound, $verdict;
+    print_bar("$op/$buffers/$from-$to/$against", $ratio, $bound, $verdict);
 }
 close($bars);
 exit($n_wrong > 0 ? 1 : 0);

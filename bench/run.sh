@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 tool=build/bin/shoal
-ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier"
+ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier functional overlap"
 ranks=${RANKS:-2}
 rounds=${ROUNDS:-2}
 report=${REPORT:-}
@@ -111,8 +111,19 @@ measured() {
     fi
 }
 
+# Nobody else has them.
+run_tensors() {
+    measured "shoal $1" "$tool" bench "$1" --ranks "$ranks" "${more[@]}" --json
+}
+
 run_op() {
     local op=$1 round=$2
+    case $op in
+    functional | overlap)
+        run_tensors "$op"
+        return
+        ;;
+    esac
     measured "shoal $op" "$tool" bench "$op" "${options[@]}" --json
     case $op in
     all_gather) measured "shoal $op --window" "$tool" bench "$op" --window "${options[@]}" --json ;;

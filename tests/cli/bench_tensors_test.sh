@@ -1,0 +1,123 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# `shoal bench overlap` and `shoal bench functional`: keys, what the numbers say of each other, and exit status; and what
+# bench/compare.pl makes of them. No times: those are the business of `make bench`.
+set -euo pipefail
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=false
+
+# Looking for leaks takes seconds per run on some machines: later, where the ranks are threads of this process.
+asan_options=${ASAN_OPTIONS:-}
+export ASAN_OPTIONS=$asan_options:detect_leaks=0
+
+complain() {
+    echo "$1"
+    cat "$scratch/out" "$scratch/err"
+    failed=true
+}
+
+bench() {
+    timeout 120 "$SHOAL_TEST_TOOL" bench "$@" >"$scratch/out" 2>"$scratch/err"
+}
+
+number='-\?[0-9.]*'
+common='"processors": [0-9]*, "ranks": [0-9]*, "bytes": [0-9]*, "dtype": "[a-z0-9]*"'
+overlap="^{\"bench\": \"overlap\", $common, \"comm_us\": $number, \"compute_us\": $number, \"both_us\": $number, \"hidden\": $number, \"wrong\": 0, \"iterations\": [0-9]*}\$"
+functional="^{\"bench\": \"functional\", $common, \"raw_us\": $number, \"functional_us\": $number, \"overhead_us\": $number, \"wrong\": 0, \"iterations\": [0-9]*}\$"
+
+# measures KEYS ARGS...: succeeds with one row of these keys and no wrong element.
+measures() {
+    local keys=$1
+    shift
+    bench "$@" --json --iterations 3 || complain "$*: failed"
+    grep -q "$keys" "$scratch/out" || complain "$*: other keys"
+    [[ $(wc -l <"$scratch/out") -eq 1 ]] || complain "$*: not one row"
+}
+
+# value COLUMN
+value() {
+    sed -nE "s/.*\"$1\": (-?[0-9.]+).*/\1/p" "$scratch/out"
+}
+
+# holds EXPRESSION: of perl, over the columns.
+holds() {
+    perl -e "exit !($1)" || complain "not so: $1"
+}
+
+measures "$overlap" overlap --ranks 2 --bytes 256K
+holds "abs($(value hidden) - (1 - ($(value both_us) - $(value compute_us)) / $(value comm_us))) < 0.01"
+measures "$overlap" overlap --ranks 3 --bytes 1000 --dtype bf16
+grep -q '"ranks": 3, "bytes": 1000, "dtype": "bf16"' "$scratch/out" || complain "another size"
+measures "$overlap" overlap --ranks 1 --bytes 4K
+ASAN_OPTIONS=$asan_options measures "$overlap" overlap --bytes 64K --threads
+measures "$functional" functional
+grep -q '"ranks": 2, "bytes": 1024, "dtype": "f32"' "$scratch/out" || complain "another size"
+holds "abs($(value overhead_us) - ($(value functional_us) - $(value raw_us))) < 0.01"
+measures "$functional" functional --ranks 3 --bytes 7 --dtype f64
+grep -q '"bytes": 8,' "$scratch/out" || complain "not a whole element"
+measures "$functional" functional --ranks 1
+ASAN_OPTIONS=$asan_options measures "$functional" functional --bytes 100K --threads
+# Nothing is hidden then, but everything must be right all the same.
+SHOAL_SYNC=1 measures "$overlap" overlap --bytes 64K
+
+# For people: comments, then the columns that docs/performance.md explains.
+for name in overlap functional; do
+    bench "$name" --bytes 1K --iterations 3 || complain "failed"
+    header=$(grep '^#bench ' "$scratch/out") || complain "no header"
+    bench "$name" --bytes 1K --iterations 3 --json || complain "failed"
+    for column in $header; do
+        grep -qF "\`${column#\#}\`" "$SHOAL_TEST_SOURCE_DIR/docs/performance.md" ||
+            complain "docs/performance.md does not explain ${column#\#}"
+        grep -qE "\"${column#\#}\": " "$scratch/out" || complain "JSON has no ${column#\#}"
+    done
+done
+
+for arguments in "--ranks" "--ranks 0" "--bytes" "--bytes 0" "--bytes -1" "--bytes 1Q" "--bytes 2T" "--dtype f31" \
+    "--sizes 1K" "--rotate 1M" "--iterations 0" "--symmetric" "what"; do
+    for name in overlap functional; do
+        status=0
+        # shellcheck disable=SC2086 # several words on purpose
+        bench "$name" $arguments || status=$?
+        [[ $status -eq 2 ]] || complain "$name $arguments: exit status $status, expected 2"
+        grep -qF "bad argument: ${arguments%% *}" "$scratch/err" || complain "$name $arguments: was refused without a word"
+    done
+done
+bench functional --help || complain "no help"
+grep -q -- --bytes "$scratch/out" || complain "the help does not tell"
+
+# Bars: the best round counts, on machines that have the processors.
+row() {
+    echo "{\"bench\": \"$1\", \"processors\": $2, \"ranks\": 2, \"bytes\": $3, \"$4\": $5, \"wrong\": ${6:-0}}"
+}
+
+# judged LINE: is what compare.pl ends with, for the rows in the file.
+judged() {
+    "$SHOAL_TEST_SOURCE_DIR/bench/compare.pl" "$SHOAL_TEST_SOURCE_DIR/bench/bars.txt" "$scratch/rows" >"$scratch/out" 2>"$scratch/err" ||
+        complain "compare.pl failed"
+    tr -s ' ' <"$scratch/out" >"$scratch/words"
+    grep -qx "$1" "$scratch/words" || complain "compare.pl does not say: $1"
+}
+: >"$scratch/rows"
+judged "functional/1K/overhead_us - 1.0 absent"
+judged "overlap/16M/hidden - 0.85 absent"
+{
+    row functional 2 1024 overhead_us 1.2
+    row overlap 2 16777216 hidden 0.9
+} >"$scratch/rows"
+judged "functional/1K/overhead_us 1.200 1.0 short"
+judged "overlap/16M/hidden - 0.85 absent"
+{
+    row functional 2 1024 overhead_us 0.7
+    row functional 2 4096 overhead_us 0.1
+    row overlap 16 16777216 hidden 0.9
+    row overlap 16 16777216 hidden 0.8
+} >>"$scratch/rows"
+judged "functional/1K/overhead_us 0.700 1.0 ok"
+judged "overlap/16M/hidden 0.900 0.85 ok"
+row functional 2 1024 overhead_us 0.7 3 >>"$scratch/rows"
+"$SHOAL_TEST_SOURCE_DIR/bench/compare.pl" "$SHOAL_TEST_SOURCE_DIR/bench/bars.txt" "$scratch/rows" >"$scratch/out" 2>&1 &&
+    complain "compare.pl is content with wrong results"
+
+[[ $failed == false ]]
