@@ -141,7 +141,7 @@ static bool run_overlap(struct bench_rank *rank)
         return false;
     }
     for (int round = -N_WARMUPS; round < rank->bench->n_rounds; round++) {
-        for (int which = COMM; which < N_TIMES; which++) {
+        for (unsigned which = COMM; which < N_TIMES; which++) {
             if (!measure(&overlap, (enum which)which, round)) {
                 return false;
             }
@@ -154,7 +154,7 @@ static bool run_overlap(struct bench_rank *rank)
 
 static void fill_columns(const double *medians_us, double *columns_out)
 {
-    for (int which = COMM; which < N_TIMES; which++) {
+    for (unsigned which = COMM; which < N_TIMES; which++) {
         columns_out[which] = medians_us[which];
     }
     columns_out[N_TIMES] = 1.0 - (medians_us[BOTH] - medians_us[COMPUTE]) / medians_us[COMM];

@@ -101,10 +101,11 @@ static bool run_rank(const void *context, struct measure_page *page, int number)
 
 /* Times ------------------------------------------------------------------------------------------------ */
 
-void bench_rank_keep(struct bench_rank *rank, int which, int round, int64_t time_ns)
+void bench_rank_keep(struct bench_rank *rank, unsigned which, int round, int64_t time_ns)
 {
     if (round >= 0) {
-        measure_page_times(rank->page, rank->number)[which * rank->bench->n_rounds + round] = time_ns;
+        measure_page_times(rank->page, rank->number)[which * (size_t)rank->bench->n_rounds + (size_t)round] =
+            time_ns;
     }
 }
 
@@ -116,7 +117,7 @@ static int compare_times(const void *left, const void *right)
 }
 
 /* The median over rounds of the longest time of any rank; -1 when there is no memory to sort in. */
-static double find_median_ns(const struct bench_tensors *bench, struct measure_page *page, int which,
+static double find_median_ns(const struct bench_tensors *bench, struct measure_page *page, unsigned which,
                              int n_rounds)
 {
     int64_t *longest = calloc((size_t)n_rounds, sizeof(longest[0]));
@@ -124,7 +125,7 @@ static double find_median_ns(const struct bench_tensors *bench, struct measure_p
         return -1.0;
     }
     for (int rank = 0; rank < bench->request.n_ranks; rank++) {
-        const int64_t *times = measure_page_times(page, rank) + which * bench->n_rounds;
+        const int64_t *times = measure_page_times(page, rank) + which * (size_t)bench->n_rounds;
         for (int i = 0; i < n_rounds; i++) {
             longest[i] = times[i] > longest[i] ? times[i] : longest[i];
         }
@@ -136,7 +137,7 @@ static double find_median_ns(const struct bench_tensors *bench, struct measure_p
     return median_ns;
 }
 
-int64_t bench_rank_agree(struct bench_rank *rank, int which, int n_rounds)
+int64_t bench_rank_agree(struct bench_rank *rank, unsigned which, int n_rounds)
 {
     if (!measure_page_meet(rank->page, rank->number)) {
         return 0;
@@ -229,7 +230,7 @@ static int parse(struct bench_tensors *bench, int argc, char **argv)
     bench->count = (int64_t)count;
     bench->bytes = count * element_bytes;
     /* As many as the page has room for. */
-    bench->request.iterations = bench->n_rounds * bench->kind->n_times;
+    bench->request.iterations = bench->n_rounds * (int)bench->kind->n_times;
     return TOOL_DONE;
 }
 
@@ -280,7 +281,7 @@ static bool report(const struct bench_tensors *bench, struct measure_page *page)
     double medians_us[BENCH_TENSORS_MAX_TIMES];
     double columns[BENCH_TENSORS_MAX_COLUMNS];
     uint64_t n_wrong = 0;
-    for (int which = 0; which < bench->kind->n_times; which++) {
+    for (unsigned which = 0; which < bench->kind->n_times; which++) {
         medians_us[which] = find_median_ns(bench, page, which, bench->n_rounds) * 1e-3;
     }
     for (int rank = 0; rank < bench->request.n_ranks; rank++) {

@@ -40,7 +40,7 @@ struct bench_tensors_kind {
     size_t default_bytes;
     size_t max_bytes;
     bool (*run)(struct bench_rank *rank); /* false, with a message, when something failed */
-    int n_times;                          /* things that are measured in a round */
+    unsigned n_times;                     /* things that are measured in a round */
     const char *columns[BENCH_TENSORS_MAX_COLUMNS];
     void (*fill_columns)(const double *medians_us, double *columns_out);
     const char *note; /* for people: a line of the header */
@@ -66,10 +66,10 @@ int bench_tensors(const struct bench_tensors_kind *kind, int argc, char **argv);
 bool bench_rank_check(const struct bench_rank *rank, shoal_status status, const char *what);
 
 /* Leaves a time in nanoseconds; rounds below 0 are warm-up and leave none. */
-void bench_rank_keep(struct bench_rank *rank, int which, int round, int64_t time_ns);
+void bench_rank_keep(struct bench_rank *rank, unsigned which, int round, int64_t time_ns);
 /* What all ranks take a time to be: the median of the longest, of the first n_rounds. All meet in here, so all call
    it; 0 when one has failed. */
-int64_t bench_rank_agree(struct bench_rank *rank, int which, int n_rounds);
+int64_t bench_rank_agree(struct bench_rank *rank, unsigned which, int n_rounds);
 
 /* A tensor of the benchmark's size, of the open scope; NULL, with a message, when there is none. */
 shoal_tensor *bench_rank_make_tensor(struct bench_rank *rank);
