@@ -324,10 +324,16 @@ GRADIENT(all_gather_inplace)
 
 /* all_to_all, broadcast, permutations ------------------------------------------------------------------ */
 
+/* The record keeps an address for absent splits too. */
+static const int64_t *splits_or_null(const shoal_value *splits)
+{
+    return splits->count > 0 ? splits->as.integers : NULL;
+}
+
 static shoal_tensor *exchange_back(shoal_tensor *gradient, const shoal_value *output_splits,
                                    const shoal_value *input_splits, shoal_group *group)
 {
-    return shoal_all_to_all_single(gradient, input_splits->as.integers, output_splits->as.integers,
+    return shoal_all_to_all_single(gradient, splits_or_null(input_splits), splits_or_null(output_splits),
                                    input_splits->count, group);
 }
 
