@@ -274,16 +274,24 @@ static void check_case(const struct place *at, const struct gradient_case *teste
     }
 }
 
+static void check_all_in(shoal_group *group,
+                         void (*check)(const struct place *at, const struct gradient_case *tested))
+{
+    REQUIRE(group);
+    struct place at = {
+        .rank = shoal_group_rank(group), .n_ranks = shoal_group_n_ranks(group), .group = group};
+    REQUIRE_OK(shoal_symmetric_create(group, (size_t)2 * SYMMETRIC_PART_BYTES, &at.symmetric));
+    for (size_t i = 0; i < N_CASES; i++) {
+        check(&at, &cases[i]);
+    }
+    shoal_symmetric_free(at.symmetric);
+}
+
 static void check_all(const struct rank *self)
 {
     shoal_world *world = rank_world_open(self, 0);
     REQUIRE(world);
-    struct place at = {.rank = self->rank, .n_ranks = self->n_ranks, .group = shoal_world_group(world)};
-    REQUIRE_OK(shoal_symmetric_create(at.group, (size_t)2 * SYMMETRIC_PART_BYTES, &at.symmetric));
-    for (size_t i = 0; i < N_CASES; i++) {
-        check_case(&at, &cases[i]);
-    }
-    shoal_symmetric_free(at.symmetric);
+    check_all_in(shoal_world_group(world), check_case);
     CHECK_OK(shoal_world_close(world));
 }
 
@@ -306,6 +314,72 @@ TEST_RANKS(finite_differences_on_4_ranks, 4)
 TEST_RANKS(finite_differences_on_1_rank, 1)
 {
     check_all(self);
+}
+
+/* Ranks of the group are not those of the world, and one of these is not in it. */
+TEST_RANKS(finite_differences_in_a_group, 4)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    if (self->rank != 1) {
+        check_all_in(shoal_group_of_ranks(world, (const int[]){3, 0, 2}, 3, NULL), check_case);
+    }
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* Memory ----------------------------------------------------------------------------------------------- */
+
+/* There and back, once. */
+static shoal_status run_in_scope(struct trial *trial)
+{
+    shoal_tensor *inputs[MAX_INPUTS] = {NULL};
+    for (size_t i = 0; i < trial->tested->n_inputs; i++) {
+        inputs[i] = make_input(&trial->shapes[i], trial->values[i], SPACED);
+        if (inputs[i]) {
+            shoal_status status = shoal_set_requires_grad(inputs[i], true);
+            if (status != SHOAL_OK) {
+                return status;
+            }
+        }
+    }
+    shoal_tensor *loss = weigh(trial->at, trial->tested->run(trial->at, inputs));
+    return loss ? shoal_backward(loss, NULL) : shoal_scope_error();
+}
+
+static shoal_status run_once(void *context)
+{
+    shoal_status status = shoal_scope_begin();
+    if (status != SHOAL_OK) {
+        return status;
+    }
+    status = run_in_scope(context);
+    shoal_status end_status = shoal_scope_end();
+    /* What was started before the failure keeps its memory until somebody has pushed the lane along. */
+    CHECK_OK(shoal_group_barrier(((struct trial *)context)->at->group));
+    return status == SHOAL_OK ? end_status : status;
+}
+
+static void sweep_case(const struct place *at, const struct gradient_case *tested)
+{
+    struct trial trial = {.tested = tested, .at = at};
+    for (size_t i = 0; i < tested->n_inputs; i++) {
+        trial.shapes[i] = shape_at(&tested->shapes[i], at->n_ranks, at->rank);
+    }
+    /* The first time connects the group, which keeps what that takes. */
+    if (CHECK_OK(run_once(&trial))) {
+        CHECK(test_sweep_allocations(run_once, &trial) > 1);
+    }
+}
+
+/* Without peers, where nobody waits for a rank that gave up. */
+TEST(no_memory_on_the_way_back)
+{
+    shoal_world_options options = {
+        .struct_size = sizeof options, .n_ranks = 3, .rank = 1, .key = "memory", .transport = "fake"};
+    shoal_world *world = NULL;
+    REQUIRE_OK(shoal_world_open(&options, &world));
+    check_all_in(shoal_world_group(world), sweep_case);
+    CHECK_OK(shoal_world_close(world));
 }
 
 /* The table -------------------------------------------------------------------------------------------- */
