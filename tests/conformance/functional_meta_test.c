@@ -37,13 +37,12 @@ static bool call_case(struct row_case *c, shoal_value *result)
     return shoal_op_call(c->op, c->values, c->n_values, result) == SHOAL_OK;
 }
 
-static void check_case(enum op_id id, shoal_group *group, shoal_device device, shoal_symmetric *symmetric,
-                       uint64_t number)
+static void check_case(enum op_id id, const struct row_wanted *wanted, uint64_t number)
 {
     static _Thread_local struct row_case c; /* large */
     shoal_value result;
     REQUIRE_OK(shoal_scope_begin());
-    row_build(&c, id, group, device, symmetric, /*is_alone=*/false, number);
+    row_build(&c, id, wanted, number);
     if (call_case(&c, &result)) {
         row_check_outputs(&c, &result);
     } else {
@@ -51,7 +50,7 @@ static void check_case(enum op_id id, shoal_group *group, shoal_device device, s
     }
     if (test_has_failed()) {
         (void)fprintf(stderr, "  in case %llu of %s on device %d\n", (unsigned long long)number, c.op->name,
-                      (int)device);
+                      (int)wanted->device);
     }
     CHECK_OK(shoal_scope_end());
 }
@@ -70,9 +69,12 @@ static void check_row(enum op_id id)
     }
     for (uint64_t number = 0; number < CASES_PER_ROW && !test_has_failed(); number++) {
         uint64_t which = number % 3;
-        check_case(id, groups[which], SHOAL_CPU, blocks[which], number);
-        check_case(id, groups[which], SHOAL_META, NULL, number);
-        check_case(id, never, SHOAL_META, NULL, number);
+        struct row_wanted wanted = {.group = groups[which], .device = SHOAL_CPU, .symmetric = blocks[which]};
+        check_case(id, &wanted, number);
+        wanted.device = SHOAL_META;
+        check_case(id, &wanted, number);
+        wanted.group = never;
+        check_case(id, &wanted, number);
     }
     for (int i = 0; i < 3; i++) {
         shoal_symmetric_free(blocks[i]);
@@ -97,10 +99,11 @@ TEST_RANKS(meta_asks_nobody, 3)
     REQUIRE(world);
     if (self->rank == 1) {
         shoal_group *group = shoal_group_of_ranks(world, (int[]){0, 1, 2}, 3, "never");
+        const struct row_wanted wanted = {.group = group, .device = SHOAL_META};
         for (int id = 0; id < OP_COUNT && !test_has_failed(); id++) {
             const shoal_op *op = op_get((enum op_id)id);
             for (uint64_t number = 0; (op->flags & SHOAL_OP_COLLECTIVE) != 0 && number < 5; number++) {
-                check_case((enum op_id)id, group, SHOAL_META, NULL, number);
+                check_case((enum op_id)id, &wanted, number);
             }
         }
         CHECK_INT(shoal_group_sequence(group), 0);

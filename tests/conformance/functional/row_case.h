@@ -35,12 +35,18 @@ struct row_output {
     int64_t shape[SHOAL_MAX_DIMS];
 };
 
-struct row_case {
-    const shoal_op *op;
+struct row_wanted {
     shoal_group *group;
     shoal_device device;
     shoal_symmetric *symmetric; /* of the group; NULL: any memory will do, because the group has one rank */
     bool is_alone;              /* a real world of one rank: what is sent must be received by the same call */
+    shoal_dtype dtype;          /* of its tensors; 0: any */
+    bool is_small;              /* every size is 2 or more, so that there are elements to go wrong */
+};
+
+struct row_case {
+    const shoal_op *op;
+    struct row_wanted wanted;
     struct test_random random;
 
     shoal_tensor *tensors[ROW_MAX_TENSORS];
@@ -69,7 +75,7 @@ static inline bool row_chance(struct row_case *c, int one_in)
 
 static inline int64_t row_ranks(const struct row_case *c)
 {
-    return shoal_group_n_ranks(c->group);
+    return shoal_group_n_ranks(c->wanted.group);
 }
 
 static inline int64_t row_pick_rank(struct row_case *c)
@@ -81,7 +87,8 @@ static inline shoal_dtype row_pick_dtype(struct row_case *c)
 {
     static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_F64, SHOAL_BF16, SHOAL_F16, SHOAL_I8,  SHOAL_U16,
                                          SHOAL_I32, SHOAL_U64, SHOAL_BOOL, SHOAL_C64, SHOAL_C128};
-    return dtypes[row_pick(c, 0, (int64_t)(sizeof dtypes / sizeof dtypes[0]) - 1)];
+    int64_t at = row_pick(c, 0, (int64_t)(sizeof dtypes / sizeof dtypes[0]) - 1);
+    return c->wanted.dtype != (shoal_dtype)0 ? c->wanted.dtype : dtypes[at];
 }
 
 static inline int row_pick_shape(struct row_case *c, int min_dims, int64_t *shape)
@@ -90,6 +97,7 @@ static inline int row_pick_shape(struct row_case *c, int min_dims, int64_t *shap
     int n_dims = (int)row_pick(c, min_dims, ROW_MAX_DIMS);
     for (int i = 0; i < n_dims; i++) {
         shape[i] = sizes[row_pick(c, row_chance(c, 8) ? 0 : 1, n_dims > 3 ? 3 : 6)];
+        shape[i] = c->wanted.is_small && shape[i] < 2 ? 2 : shape[i];
     }
     return n_dims;
 }
@@ -106,8 +114,8 @@ static inline int row_pick_dim(struct row_case *c, int n_dims, int64_t *spelled_
 
 static inline shoal_tensor *row_make(struct row_case *c, shoal_dtype dtype, int n_dims, const int64_t *shape)
 {
-    return c->device == SHOAL_META ? shoal_empty_on(shape, n_dims, dtype, SHOAL_META)
-                                   : shoal_zeros(shape, n_dims, dtype);
+    return c->wanted.device == SHOAL_META ? shoal_empty_on(shape, n_dims, dtype, SHOAL_META)
+                                          : shoal_zeros(shape, n_dims, dtype);
 }
 
 /* Kept in the case; NULL once memory has run out. Contiguous, or with dimensions in another order, or with gaps. */
@@ -152,10 +160,10 @@ static inline shoal_tensor *row_tensor(struct row_case *c, shoal_dtype dtype, in
 static inline shoal_tensor *row_symmetric(struct row_case *c, shoal_dtype dtype, int n_dims,
                                           const int64_t *shape)
 {
-    if (c->device == SHOAL_META || !c->symmetric) {
+    if (c->wanted.device == SHOAL_META || !c->wanted.symmetric) {
         return row_tensor_like(c, dtype, n_dims, shape, /*is_plain=*/true);
     }
-    return c->tensors[c->n_tensors++] = shoal_symmetric_tensor(c->symmetric, 0, shape, n_dims, dtype);
+    return c->tensors[c->n_tensors++] = shoal_symmetric_tensor(c->wanted.symmetric, 0, shape, n_dims, dtype);
 }
 
 /* Arguments -------------------------------------------------------------------------------------------- */
@@ -210,7 +218,7 @@ static inline bool row_add_reduce(struct row_case *c, shoal_dtype dtype, bool ma
 
 static inline void row_add_group(struct row_case *c)
 {
-    row_add(c, box_group(c->group));
+    row_add(c, box_group(c->wanted.group));
 }
 
 /* The last argument of a reduction; an absent factor is left out, or given as what stands for it. */
@@ -261,7 +269,7 @@ static inline void row_check_new(const struct row_case *c, const struct row_outp
                                  const shoal_tensor *tensor)
 {
     CHECK_INT(shoal_tensor_dtype(tensor), expected->dtype);
-    CHECK_INT(shoal_tensor_device(tensor), c->device);
+    CHECK_INT(shoal_tensor_device(tensor), c->wanted.device);
     CHECK_INT(shoal_tensor_n_dims(tensor), expected->n_dims);
     for (int i = 0; i < expected->n_dims && !test_has_failed(); i++) {
         CHECK_INT(shoal_tensor_shape(tensor)[i], expected->shape[i]);

@@ -274,7 +274,7 @@ ROW(all_gather_inplace)
 static inline struct row_shapes row_pick_exchange(struct row_case *c, shoal_value splits[2])
 {
     struct row_shapes shapes = {.n_dims = 0};
-    int64_t rank = shoal_group_rank(c->group);
+    int64_t rank = shoal_group_rank(c->wanted.group);
     int64_t *output_splits = row_next_ints(c);
     int64_t *input_splits = row_next_ints(c);
     shapes.n_dims = row_pick_shape(c, 1, shapes.part);
@@ -350,7 +350,7 @@ ROW(permute_tensor)
     size_t n = (size_t)row_pick(c, 0, row_ranks(c));
     bool has_source = false;
     for (size_t i = 0; i < n; i++) {
-        has_source = has_source || destinations[i] == shoal_group_rank(c->group);
+        has_source = has_source || destinations[i] == shoal_group_rank(c->wanted.group);
     }
     row_add_tensor(c, row_tensor(c, dtype, n_dims, shape));
     row_add(c, box_ints(destinations, n));
@@ -402,8 +402,8 @@ ROW(batch_p2p_ops)
     size_t n = 2 * (size_t)row_pick(c, 0, 3);
     c->words[0] = '\0';
     for (size_t i = 0; i < n; i++) {
-        bool is_pair = c->is_alone && i % 2 == 1;
-        bool is_send = c->is_alone ? !is_pair : row_chance(c, 2);
+        bool is_pair = c->wanted.is_alone && i % 2 == 1;
+        bool is_send = c->wanted.is_alone ? !is_pair : row_chance(c, 2);
         int64_t shape[SHOAL_MAX_DIMS] = {0};
         shoal_dtype dtype = is_pair ? shoal_tensor_dtype(c->tensors[i - 1]) : row_pick_dtype(c);
         int n_dims = is_pair ? shoal_tensor_n_dims(c->tensors[i - 1]) : row_pick_shape(c, 0, shape);
@@ -413,7 +413,7 @@ ROW(batch_p2p_ops)
         shoal_tensor *tensor = row_tensor(c, dtype, n_dims, shape);
         peers[i] = row_pick_rank(c);
         tags[i] = is_pair ? tags[i - 1] : row_pick(c, 0, 9);
-        (void)strcat(c->words, is_send ? "isend " : "irecv ");
+        memcpy(&c->words[i * (sizeof "isend")], is_send ? "isend " : "irecv ", sizeof "isend ");
         if (is_send) {
             row_expect_new(c, dtype, 1, (int64_t[]){0});
         } else {
@@ -491,9 +491,12 @@ ROW(two_shot_all_reduce_out)
 
 typedef void (*row_function)(struct row_case *c);
 
-/* In the innermost scope, which has the error when memory runs out. */
-static inline void row_build(struct row_case *c, enum op_id id, shoal_group *group, shoal_device device,
-                             shoal_symmetric *symmetric, bool is_alone, uint64_t salt)
+/*
+ * In the innermost scope, which has the error when memory runs out. `wanted` says for which group, device and memory,
+ * and what else is to be so.
+ */
+static inline void row_build(struct row_case *c, enum op_id id, const struct row_wanted *wanted,
+                             uint64_t salt)
 {
     static const row_function rows[OP_COUNT] = {
 #define OP(...)
@@ -503,10 +506,7 @@ static inline void row_build(struct row_case *c, enum op_id id, shoal_group *gro
     };
     memset(c, 0, sizeof *c);
     c->op = op_get(id);
-    c->group = group;
-    c->device = device;
-    c->symmetric = symmetric;
-    c->is_alone = is_alone;
+    c->wanted = *wanted;
     c->random = test_random_begin((uint64_t)id * 1000003 + salt);
     rows[id](c);
 }
