@@ -8,6 +8,7 @@
 #include "shoal/collective.h"
 #include "shoal/dlpack.h"
 #include "shoal/dtype.h"
+#include "shoal/fsdp.h"
 #include "shoal/group.h"
 #include "shoal/log.h"
 #include "shoal/memory.h"

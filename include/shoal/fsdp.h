@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Fully sharded data parallelism for programs with their own kernels: no tensors, modules or scopes in sight.
+ *
+ * Parameters belong to units (a layer, usually). Every rank keeps a shard of each parameter, and what an optimizer needs
+ * for it. A unit's full parameters exist while it computes, once per host, in memory that the ranks of the host share;
+ * its gradients are summed over the ranks and end in the shards. Gathering the next unit and reducing the last one go
+ * on while the program computes.
+ *
+ *     shoal_fsdp_create(group, NULL, &f);
+ *     shoal_fsdp_add_param(f, 0, "w0", SHOAL_F32, 2, shape, initial, &w0);        and so on, unit by unit
+ *
+ *     each step, for every unit:     shoal_fsdp_pre_forward(f, unit);
+ *                                    ... compute with shoal_fsdp_param(f, w0) ...
+ *                                    shoal_fsdp_post_forward(f, unit);
+ *     then, the other way round:     shoal_fsdp_pre_backward(f, unit);
+ *                                    ... add to shoal_fsdp_grad(f, w0) ...
+ *                                    shoal_fsdp_post_backward(f, unit);
+ *     and at the end                 shoal_fsdp_end_backward(f);
+ *                                    ... update shoal_fsdp_shard(f, w0): data and gradient ...
+ *                                    shoal_fsdp_zero_grad(f);
+ *
+ * Bits: with f32, n ranks give what one process gives that adds the gradients of the n parts in rank order and divides
+ * by n, whatever the buffers, prefetching and resharding.
+ *
+ * Ranks: all ranks make the same calls in the same order with the same units and shapes; what differs is an error that
+ * names the unit.
+ * Ownership: shoal_fsdp_free, before the world is closed. Names and initial values are copied.
+ * Threads: one at a time for each shoal_fsdp.
+ * Errors: status and text. After a failure of the group every call fails with the first reason.
+ */
+#ifndef SHOAL_FSDP_H
+#define SHOAL_FSDP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/api.h"
+#include "shoal/dtype.h"
+#include "shoal/group.h"
+#include "shoal/mesh.h"
+#include "shoal/status.h"
+
+SHOAL_BEGIN_DECLS
+
+typedef struct shoal_fsdp shoal_fsdp;
+
+/* What becomes of a unit's full parameters between its forward and its backward. */
+typedef enum shoal_reshard {
+    SHOAL_RESHARD_DEFAULT = 0, /* they are given up, and gathered again */
+    SHOAL_RESHARD_ALWAYS = 1,
+    SHOAL_RESHARD_NEVER = 2, /* they stay until its backward is over */
+    SHOAL_RESHARD_PARTLY = 3 /* shards over reshard_ranks neighbours stay, in the dtype of compute */
+} shoal_reshard;
+
+typedef struct shoal_fsdp_options {
+    size_t struct_size;       /* sizeof(shoal_fsdp_options) */
+    shoal_dtype param_dtype;  /* of full parameters; 0: as they are stored */
+    shoal_dtype reduce_dtype; /* in which gradients are added up; 0: that of full parameters */
+    shoal_reshard reshard;    /* of all units; shoal_fsdp_set_reshard changes one */
+    int reshard_ranks;        /* with SHOAL_RESHARD_PARTLY: divides the number of shards */
+    int forward_prefetch; /* units gathered ahead in forward, in the order of the last one; 0: 1; -1: none */
+    double divide_factor; /* of summed gradients; 0: the number of ranks */
+    bool forces_sum;      /* sum, then divide: never an average or factor on the way */
+    int max_reduces;      /* gradients of so many units may be on their way at once; 0: 1 */
+} shoal_fsdp_options;
+
+/* Shards over the ranks of a group. Options may be NULL. Local. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_create(shoal_group *group,
+                                                          const shoal_fsdp_options *options,
+                                                          shoal_fsdp **fsdp_out);
+/* One dimension: shards. Two, with names: replicas of shards over the second (HSDP). */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_create_on_mesh(shoal_mesh *mesh,
+                                                                  const shoal_fsdp_options *options,
+                                                                  shoal_fsdp **fsdp_out);
+/* Every rank keeps everything, and only gradients are averaged (DDP). */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_create_replicated(shoal_group *group,
+                                                                     const shoal_fsdp_options *options,
+                                                                     shoal_fsdp **fsdp_out);
+/* NULL is allowed. Work in flight is waited for. */
+SHOAL_API void shoal_fsdp_free(shoal_fsdp *fsdp);
+
+/* Parameters ------------------------------------------------------------------------------------------- */
+
+/*
+ * One more parameter of a unit: 0, 1, 2, ... without gaps. `full` is the whole parameter, contiguous, of which this rank
+ * keeps its part; NULL: zeros. At least one dimension. Before the first forward. Parameters are numbered as they come,
+ * from 0; id_out may be NULL.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_add_param(shoal_fsdp *fsdp, int unit, const char *name,
+                                                             shoal_dtype dtype, int n_dims,
+                                                             const int64_t *shape, const void *full,
+                                                             int *id_out);
+/* The same, cut along another dimension, which the number of shards must divide. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_add_param_along(shoal_fsdp *fsdp, int unit,
+                                                                   const char *name, shoal_dtype dtype,
+                                                                   int n_dims, const int64_t *shape, int dim,
+                                                                   const void *full, int *id_out);
+/* Whether it gets gradients; at any time between steps. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp *fsdp, int id,
+                                                                     bool is_required);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reshard(shoal_fsdp *fsdp, int unit,
+                                                               shoal_reshard reshard);
+/* A name for error texts; "unit 3" otherwise. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_unit_name(shoal_fsdp *fsdp, int unit,
+                                                                 const char *name);
+
+/* New values, from the whole parameter. Between steps. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_load(shoal_fsdp *fsdp, int id, const void *full);
+/* Collective: from the whole parameter of one rank; `full` is not read on others. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full,
+                                                             int root);
+/* Collective: the whole parameter into the caller's memory, in the dtype it is stored in. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_gather(shoal_fsdp *fsdp, int id, void *full);
+
+typedef struct shoal_fsdp_shard {
+    void *data;     /* this rank's part, contiguous, in the dtype it is stored in */
+    void *grad;     /* its gradient, likewise; NULL: none */
+    size_t count;   /* elements; may be 0 */
+    int64_t offset; /* of the part along the dimension that is cut */
+    int64_t length; /* likewise */
+} shoal_fsdp_shard;
+
+/* What an optimizer works on. Valid until the next call. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id,
+                                                             shoal_fsdp_shard *shard_out);
+SHOAL_API int shoal_fsdp_n_params(const shoal_fsdp *fsdp);
+SHOAL_API const char *shoal_fsdp_param_name(const shoal_fsdp *fsdp, int id);
+
+/* A step ----------------------------------------------------------------------------------------------- */
+
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int unit);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_post_forward(shoal_fsdp *fsdp, int unit);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int unit);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsdp, int unit);
+/* Gradients of all units are in the shards afterwards. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp);
+
+/* The whole parameter, in param_dtype, to read: from pre_forward to post_forward of its unit, and from pre_backward to
+   post_backward. Elsewhere NULL, with the reason in shoal_error_text. */
+SHOAL_API const void *shoal_fsdp_param(shoal_fsdp *fsdp, int id);
+/*
+ * The whole gradient, in param_dtype, to add to: from pre_backward to post_backward. Zeros at first; if the last
+ * backward did not reduce (set_sync), what it left.
+ */
+SHOAL_API void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id);
+
+/* Whether backwards from now on reduce gradients, or leave them where they are for the next one to add to. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_sync(shoal_fsdp *fsdp, bool is_on);
+/* With replicas: whether they add up their gradients, or each replica keeps its own for the next backward. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce(shoal_fsdp *fsdp, bool is_on);
+
+/* The gradients of the shards are gone. */
+SHOAL_API void shoal_fsdp_zero_grad(shoal_fsdp *fsdp);
+
+/*
+ * Collective: the 2-norm of all gradients, exact up to one rounding and the same for any number of ranks; gradients are
+ * scaled down if it is larger than max_norm. norm_out may be NULL.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm,
+                                                                  double *norm_out);
+
+/* After an error in the middle of a step: gives up what is in flight and the step's gradients, so that another step can
+   begin. Does not help a group that has failed. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_reset(shoal_fsdp *fsdp);
+
+SHOAL_END_DECLS
+
+#endif

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: MIT */
+/* The calls of shoal/fsdp.h: the machine of unit.h behind numbers and raw pointers. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/struct_size.h"
+#include "base/try.h"
+#include "kernel/kernel.h"
+#include "parallel/fsdp/clip.h"
+#include "parallel/fsdp/unit.h"
+#include "shoal/fsdp.h"
+#include "tensor/dtype.h"
+
+/* Where a parameter is. */
+struct param_place {
+    size_t unit;
+    size_t index;
+};
+
+struct shoal_fsdp {
+    struct fsdp_context *context;
+    struct param_place *places; /* by id */
+    size_t n_places;
+    size_t capacity;
+};
+
+/* Making ------------------------------------------------------------------------------------------------- */
+
+static shoal_status create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *given,
+                           shoal_fsdp **fsdp_out)
+{
+    shoal_fsdp_options options = {.struct_size = sizeof options};
+    if (given) {
+        TRY(struct_size_read("shoal_fsdp_options", given, sizeof(size_t), &options, sizeof options));
+    }
+    shoal_fsdp *fsdp = mem_alloc_zeroed(1, sizeof *fsdp);
+    if (!fsdp) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = fsdp_context_create(mesh, &options, &fsdp->context);
+    if (status != SHOAL_OK) {
+        mem_free(fsdp);
+        return error_prefix(status, "fsdp_create");
+    }
+    *fsdp_out = fsdp;
+    return SHOAL_OK;
+}
+
+static shoal_status check_out(shoal_fsdp **fsdp_out)
+{
+    error_clear();
+    return fsdp_out ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "fsdp_create: fsdp_out is NULL");
+}
+
+shoal_status shoal_fsdp_create(shoal_group *group, const shoal_fsdp_options *options, shoal_fsdp **fsdp_out)
+{
+    struct fsdp_mesh mesh;
+    TRY(check_out(fsdp_out));
+    shoal_status status = fsdp_mesh_from_group(group, &mesh);
+    return status == SHOAL_OK ? create(&mesh, options, fsdp_out) : error_prefix(status, "fsdp_create");
+}
+
+shoal_status shoal_fsdp_create_on_mesh(shoal_mesh *given, const shoal_fsdp_options *options,
+                                       shoal_fsdp **fsdp_out)
+{
+    struct fsdp_mesh mesh;
+    TRY(check_out(fsdp_out));
+    shoal_status status = fsdp_mesh_from_mesh(given, &mesh);
+    return status == SHOAL_OK ? create(&mesh, options, fsdp_out) : error_prefix(status, "fsdp_create");
+}
+
+shoal_status shoal_fsdp_create_replicated(shoal_group *group, const shoal_fsdp_options *options,
+                                          shoal_fsdp **fsdp_out)
+{
+    struct fsdp_mesh mesh;
+    TRY(check_out(fsdp_out));
+    shoal_status status = fsdp_mesh_from_replicas(group, &mesh);
+    return status == SHOAL_OK ? create(&mesh, options, fsdp_out) : error_prefix(status, "fsdp_create");
+}
+
+void shoal_fsdp_free(shoal_fsdp *fsdp)
+{
+    if (fsdp) {
+        fsdp_context_free(fsdp->context);
+        mem_free(fsdp->places);
+        mem_free(fsdp);
+    }
+}
+
+/* Finding ------------------------------------------------------------------------------------------------ */
+
+static shoal_status check_fsdp(const shoal_fsdp *fsdp)
+{
+    error_clear();
+    return fsdp ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "fsdp is NULL");
+}
+
+static shoal_status find_unit(const shoal_fsdp *fsdp, int unit, struct fsdp_unit **unit_out)
+{
+    TRY(check_fsdp(fsdp));
+    if (unit < 0 || (size_t)unit >= fsdp->context->n_units) {
+        return error_set(SHOAL_ERR_INVALID, "there is no unit %d: there are %zu", unit,
+                         fsdp->context->n_units);
+    }
+    *unit_out = fsdp->context->units[unit];
+    return SHOAL_OK;
+}
+
+static shoal_status find_param(const shoal_fsdp *fsdp, int id, struct fsdp_unit **unit_out,
+                               struct fsdp_param **param_out)
+{
+    TRY(check_fsdp(fsdp));
+    if (id < 0 || (size_t)id >= fsdp->n_places) {
+        return error_set(SHOAL_ERR_INVALID, "there is no parameter %d: there are %zu", id, fsdp->n_places);
+    }
+    *unit_out = fsdp->context->units[fsdp->places[id].unit];
+    *param_out = &(*unit_out)->params[fsdp->places[id].index];
+    return SHOAL_OK;
+}
+
+/* Between steps nothing is gathered, and nothing on its way. */
+static shoal_status check_between_steps(const struct fsdp_unit *unit, const char *what)
+{
+    if (unit->phase == FSDP_IDLE && !unit->is_pending && !unit->buffer) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_STATE, "%s: %s is in the middle of a step", what, unit->name);
+}
+
+/* Parameters --------------------------------------------------------------------------------------------- */
+
+static shoal_status check_new_param(const shoal_fsdp *fsdp, int unit, const char *name)
+{
+    TRY(check_fsdp(fsdp));
+    if (!name) {
+        return error_set(SHOAL_ERR_INVALID, "add_param: name is NULL");
+    }
+    if (fsdp->context->is_prepared) {
+        return error_set(SHOAL_ERR_STATE, "add_param: %s comes after the first forward", name);
+    }
+    if (unit < 0 || (size_t)unit > fsdp->context->n_units) {
+        return error_set(SHOAL_ERR_INVALID, "add_param: %s: unit %d, but there are %zu: the next is %zu",
+                         name, unit, fsdp->context->n_units, fsdp->context->n_units);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status append_param(struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    TRY(mem_grow((void **)&unit->params, &unit->params_capacity, unit->n_params + 1, sizeof unit->params[0]));
+    unit->params[unit->n_params++] = *param;
+    return SHOAL_OK;
+}
+
+/* Everything that can fail comes before anything is changed. */
+static shoal_status add_param(shoal_fsdp *fsdp, int unit, struct fsdp_param *param)
+{
+    struct fsdp_context *context = fsdp->context;
+    struct fsdp_unit *owner;
+    TRY(mem_grow((void **)&fsdp->places, &fsdp->capacity, fsdp->n_places + 1, sizeof fsdp->places[0]));
+    TRY(fsdp_param_allocate(param));
+    if ((size_t)unit == context->n_units) {
+        TRY(fsdp_unit_create(context, &owner));
+    }
+    owner = context->units[unit];
+    TRY(append_param(owner, param));
+    fsdp->places[fsdp->n_places++] = (struct param_place){.unit = (size_t)unit, .index = owner->n_params - 1};
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_add_param_along(shoal_fsdp *fsdp, int unit, const char *name, shoal_dtype dtype,
+                                        int n_dims, const int64_t *shape, int dim, const void *full,
+                                        int *id_out)
+{
+    struct fsdp_param param = {.name = NULL};
+    TRY(check_new_param(fsdp, unit, name));
+    const struct fsdp_mesh *mesh = &fsdp->context->mesh;
+    shoal_status status =
+        fsdp_param_init(&param, name, dtype, n_dims, shape, dim, mesh->shard, mesh->n_shards);
+    if (status == SHOAL_OK) {
+        status = add_param(fsdp, unit, &param);
+    }
+    if (status != SHOAL_OK) {
+        fsdp_param_free(&param);
+        return error_prefix(status, "add_param");
+    }
+    int id = (int)fsdp->n_places - 1;
+    if (id_out) {
+        *id_out = id;
+    }
+    return full ? shoal_fsdp_load(fsdp, id, full) : SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_add_param(shoal_fsdp *fsdp, int unit, const char *name, shoal_dtype dtype, int n_dims,
+                                  const int64_t *shape, const void *full, int *id_out)
+{
+    return shoal_fsdp_add_param_along(fsdp, unit, name, dtype, n_dims, shape, 0, full, id_out);
+}
+
+shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp *fsdp, int id, bool is_required)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    TRY(find_param(fsdp, id, &unit, &param));
+    TRY(check_between_steps(unit, "set_requires_grad"));
+    if (is_required && !shoal_dtype_is_floating(param->dtype)) {
+        return error_set(SHOAL_ERR_INVALID, "set_requires_grad: parameter %s is %s", param->name,
+                         shoal_dtype_name(param->dtype));
+    }
+    param->requires_grad = is_required;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_set_reshard(shoal_fsdp *fsdp, int number, shoal_reshard reshard)
+{
+    struct fsdp_unit *unit = NULL;
+    TRY(find_unit(fsdp, number, &unit));
+    if (fsdp->context->is_prepared) {
+        return error_set(SHOAL_ERR_STATE, "set_reshard: %s has had its first forward", unit->name);
+    }
+    if ((int)reshard < 0 || reshard > SHOAL_RESHARD_PARTLY) {
+        return error_set(SHOAL_ERR_INVALID, "set_reshard: there is no %d", (int)reshard);
+    }
+    if (reshard == SHOAL_RESHARD_PARTLY && fsdp->context->options.reshard_ranks == 0) {
+        return error_set(SHOAL_ERR_INVALID, "set_reshard: the options have no reshard_ranks");
+    }
+    unit->reshard = reshard;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_set_unit_name(shoal_fsdp *fsdp, int number, const char *name)
+{
+    struct fsdp_unit *unit = NULL;
+    TRY(find_unit(fsdp, number, &unit));
+    if (!name) {
+        return error_set(SHOAL_ERR_INVALID, "set_unit_name: name is NULL");
+    }
+    char *copy = mem_copy_string(name);
+    if (!copy) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    mem_free(unit->name);
+    unit->name = copy;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_load(shoal_fsdp *fsdp, int id, const void *full)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    TRY(find_param(fsdp, id, &unit, &param));
+    TRY(check_between_steps(unit, "load"));
+    if (!full && param->count > 0) {
+        return error_set(SHOAL_ERR_INVALID, "load: full is NULL");
+    }
+    fsdp_param_load(param, full);
+    return SHOAL_OK;
+}
+
+/* Over the shards of the first replica, then from it to the others. */
+static shoal_status broadcast_param(const struct fsdp_mesh *mesh, struct fsdp_param *param, const void *full,
+                                    int root)
+{
+    bool is_first = !mesh->replicate || shoal_group_rank(mesh->replicate) == 0;
+    if (is_first && mesh->gather) {
+        size_t bytes = param->count * dtype_bytes(param->dtype);
+        void *whole = mem_alloc(bytes > 0 ? bytes : 1);
+        if (!whole) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+        if (mesh->shard == root) {
+            memcpy(whole, full, bytes);
+        }
+        shoal_status status = shoal_group_broadcast(mesh->gather, whole, param->count, param->dtype, root);
+        if (status == SHOAL_OK) {
+            fsdp_param_load(param, whole);
+        }
+        mem_free(whole);
+        TRY(status);
+    } else if (is_first) {
+        fsdp_param_load(param, full);
+    }
+    return mesh->replicate
+               ? shoal_group_broadcast(mesh->replicate, param->shard, param->shard_count, param->dtype, 0)
+               : SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full, int root)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    TRY(find_param(fsdp, id, &unit, &param));
+    TRY(check_between_steps(unit, "broadcast"));
+    const struct fsdp_mesh *mesh = &fsdp->context->mesh;
+    if (root < 0 || root >= mesh->n_shards) {
+        return error_set(SHOAL_ERR_INVALID, "broadcast: root %d of %d shards", root, mesh->n_shards);
+    }
+    bool is_first = !mesh->replicate || shoal_group_rank(mesh->replicate) == 0;
+    if (!full && param->count > 0 && mesh->shard == root && is_first) {
+        return error_set(SHOAL_ERR_INVALID, "broadcast: full is NULL on the root");
+    }
+    return broadcast_param(mesh, param, full, root);
+}
+
+/* From blocks of shards, padded, to the whole. */
+static void assemble(const struct fsdp_param *param, int n_shards, const char *blocks, char *full)
+{
+    size_t element_bytes = dtype_bytes(param->dtype);
+    for (int64_t w = 0; w < n_shards; w++) {
+        int64_t begin = w * param->chunk < param->size ? w * param->chunk : param->size;
+        int64_t end = begin + param->chunk < param->size ? begin + param->chunk : param->size;
+        size_t bytes = (size_t)((end - begin) * param->inner) * element_bytes;
+        for (int64_t o = 0; o < param->outer && bytes > 0; o++) {
+            size_t from = (size_t)w * param->padded_count + (size_t)(o * (end - begin) * param->inner);
+            size_t to = (size_t)((o * param->size + begin) * param->inner);
+            memcpy(full + to * element_bytes, blocks + from * element_bytes, bytes);
+        }
+    }
+}
+
+shoal_status shoal_fsdp_gather(shoal_fsdp *fsdp, int id, void *full)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    TRY(find_param(fsdp, id, &unit, &param));
+    if (!full && param->count > 0) {
+        return error_set(SHOAL_ERR_INVALID, "gather: full is NULL");
+    }
+    const struct fsdp_mesh *mesh = &fsdp->context->mesh;
+    if (!mesh->gather) {
+        memcpy(full, param->shard, param->count * dtype_bytes(param->dtype));
+        return SHOAL_OK;
+    }
+    char *blocks = mem_alloc((size_t)mesh->n_shards * param->padded_count * dtype_bytes(param->dtype) + 1);
+    if (!blocks) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status =
+        shoal_group_all_gather(mesh->gather, param->shard, blocks, param->padded_count, param->dtype);
+    if (status == SHOAL_OK) {
+        assemble(param, mesh->n_shards, blocks, full);
+    }
+    mem_free(blocks);
+    return status;
+}
+
+shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *shard_out)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    TRY(find_param(fsdp, id, &unit, &param));
+    if (!shard_out) {
+        return error_set(SHOAL_ERR_INVALID, "get_shard: shard_out is NULL");
+    }
+    *shard_out = (shoal_fsdp_shard){.data = param->shard,
+                                    .grad = param->has_grad ? param->shard_grad : NULL,
+                                    .count = param->shard_count,
+                                    .offset = param->begin,
+                                    .length = param->length};
+    return SHOAL_OK;
+}
+
+int shoal_fsdp_n_params(const shoal_fsdp *fsdp)
+{
+    return fsdp ? (int)fsdp->n_places : 0;
+}
+
+const char *shoal_fsdp_param_name(const shoal_fsdp *fsdp, int id)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    return find_param(fsdp, id, &unit, &param) == SHOAL_OK ? param->name : "";
+}
+
+/* A step ------------------------------------------------------------------------------------------------- */
+
+shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int number)
+{
+    struct fsdp_unit *unit = NULL;
+    TRY(find_unit(fsdp, number, &unit));
+    return fsdp_unit_pre_forward(unit);
+}
+
+shoal_status shoal_fsdp_post_forward(shoal_fsdp *fsdp, int number)
+{
+    struct fsdp_unit *unit = NULL;
+    TRY(find_unit(fsdp, number, &unit));
+    if (unit->phase != FSDP_FORWARD && unit->phase != FSDP_PRE_BACKWARD) {
+        return error_set(SHOAL_ERR_STATE, "post_forward: %s has had no pre_forward", unit->name);
+    }
+    return fsdp_unit_post_forward(unit);
+}
+
+shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int number)
+{
+    struct fsdp_unit *unit = NULL;
+    TRY(find_unit(fsdp, number, &unit));
+    if (!fsdp->context->is_prepared) {
+        return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no forward", unit->name);
+    }
+    if (unit->phase == FSDP_FORWARD) {
+        return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no post_forward", unit->name);
+    }
+    TRY(fsdp_unit_pre_backward(unit));
+    return fsdp_unit_begin_grads(unit);
+}
+
+shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsdp, int number)
+{
+    struct fsdp_unit *unit = NULL;
+    TRY(find_unit(fsdp, number, &unit));
+    if (unit->phase != FSDP_PRE_BACKWARD) {
+        return error_set(SHOAL_ERR_STATE, "post_backward: %s has had no pre_backward", unit->name);
+    }
+    return fsdp_unit_post_backward(unit);
+}
+
+shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp)
+{
+    TRY(check_fsdp(fsdp));
+    return fsdp_end_backward(fsdp->context);
+}
+
+const void *shoal_fsdp_param(shoal_fsdp *fsdp, int id)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    if (find_param(fsdp, id, &unit, &param) != SHOAL_OK) {
+        return NULL;
+    }
+    if (unit->state != FSDP_UNSHARDED || (unit->phase != FSDP_FORWARD && unit->phase != FSDP_PRE_BACKWARD)) {
+        (void)error_set(
+            SHOAL_ERR_STATE,
+            "parameter %s of %s is only whole between pre_ and post_forward, and between pre_ and "
+            "post_backward",
+            param->name, unit->name);
+        return NULL;
+    }
+    return fsdp_unit_param(unit, param);
+}
+
+void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    if (find_param(fsdp, id, &unit, &param) != SHOAL_OK) {
+        return NULL;
+    }
+    if (unit->phase != FSDP_PRE_BACKWARD || !param->requires_grad) {
+        (void)error_set(SHOAL_ERR_STATE,
+                        param->requires_grad
+                            ? "the gradient of %s of %s can only be written between pre_ and post_backward"
+                            : "parameter %s of %s gets no gradient",
+                        param->name, unit->name);
+        return NULL;
+    }
+    return fsdp_unit_grad(unit, param);
+}
+
+shoal_status shoal_fsdp_set_sync(shoal_fsdp *fsdp, bool is_on)
+{
+    TRY(check_fsdp(fsdp));
+    for (size_t i = 0; i < fsdp->context->n_units; i++) {
+        fsdp->context->units[i]->reduces = is_on;
+        fsdp->context->units[i]->all_reduces = is_on;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_set_all_reduce(shoal_fsdp *fsdp, bool is_on)
+{
+    TRY(check_fsdp(fsdp));
+    for (size_t i = 0; i < fsdp->context->n_units; i++) {
+        fsdp->context->units[i]->all_reduces = is_on;
+    }
+    return SHOAL_OK;
+}
+
+void shoal_fsdp_zero_grad(shoal_fsdp *fsdp)
+{
+    for (size_t i = 0; fsdp && i < fsdp->context->n_units; i++) {
+        struct fsdp_unit *unit = fsdp->context->units[i];
+        for (size_t k = 0; k < unit->n_params; k++) {
+            unit->params[k].has_grad = false;
+        }
+    }
+}
+
+shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm, double *norm_out)
+{
+    double norm;
+    TRY(check_fsdp(fsdp));
+    if (!(max_norm >= 0.0)) {
+        return error_set(SHOAL_ERR_INVALID, "clip_grad_norm: max_norm is %g", max_norm);
+    }
+    shoal_status status = fsdp_clip_norm(fsdp->context, max_norm, &norm);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "clip_grad_norm");
+    }
+    if (norm_out) {
+        *norm_out = norm;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_reset(shoal_fsdp *fsdp)
+{
+    TRY(check_fsdp(fsdp));
+    return fsdp_reset(fsdp->context);
+}

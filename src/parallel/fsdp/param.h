@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A parameter that is cut among ranks. Seen from the dimension that is cut it has three: [outer, size, inner]. With n
+ * shards, rank i has rows i*chunk ... min((i+1)*chunk, size), chunk = ceil(size / n): the last pieces may be short or
+ * empty. A dimension other than the first must divide evenly.
+ *
+ * The shard lies at the front of a buffer that is as large on every rank: what is behind it is zero and nobody's.
+ */
+#ifndef PARALLEL_FSDP_PARAM_H
+#define PARALLEL_FSDP_PARAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/dtype.h"
+#include "shoal/status.h"
+#include "shoal/tensor.h"
+
+struct fsdp_param {
+    char *name;
+    shoal_dtype dtype;   /* as it is stored */
+    shoal_dtype compute; /* as it is gathered */
+    bool requires_grad;
+    int n_dims;
+    int64_t shape[SHOAL_MAX_DIMS];
+    int dim;
+    int64_t outer;
+    int64_t size;
+    int64_t inner;
+    int64_t chunk;
+    int64_t begin;  /* of this rank's rows */
+    int64_t length; /* how many they are */
+    size_t count;   /* elements of the whole */
+    size_t shard_count;
+    size_t padded_count; /* of a shard that is not short */
+    char *shard;         /* padded_count elements */
+    char *shard_grad;    /* shard_count elements; made when the first gradient comes */
+    bool has_grad;
+    size_t window_offset; /* bytes, in the unit's window */
+    size_t reduce_offset; /* bytes, in the unit's reduce buffer: n_shards blocks of padded_count elements */
+    size_t output_offset; /* bytes, in what a reduction gives: padded_count elements */
+    bool is_direct;       /* the gradient is written where it is reduced from */
+    size_t grad_offset;   /* otherwise: bytes, in the unit's gradients */
+    char *kept;           /* kept_count elements of `compute`, while the unit is sharded over neighbours */
+    size_t kept_begin;    /* in elements of the whole */
+    size_t kept_count;
+};
+
+/* Without data. `shard` and `n_shards`: which part of how many. */
+shoal_status fsdp_param_init(struct fsdp_param *param, const char *name, shoal_dtype dtype, int n_dims,
+                             const int64_t *shape, int dim, int shard, int n_shards);
+void fsdp_param_free(struct fsdp_param *param);
+
+/* The shard, zeros at first. */
+shoal_status fsdp_param_allocate(struct fsdp_param *param);
+/* This rank's part of the whole. */
+void fsdp_param_load(struct fsdp_param *param, const void *full);
+
+/* Elements of the whole before piece `o` of the outer dimension of this rank's part. */
+static inline size_t fsdp_param_offset(const struct fsdp_param *param, int64_t o)
+{
+    return (size_t)((o * param->size + param->begin) * param->inner);
+}
+
+/* Elements of one such piece. */
+static inline size_t fsdp_param_piece_count(const struct fsdp_param *param)
+{
+    return (size_t)(param->length * param->inner);
+}
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* Pools of windows and of buffers. */
+#include "parallel/fsdp/pool.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/try.h"
+
+#define ALIGNMENT 64
+
+/* Windows ---------------------------------------------------------------------------------------------- */
+
+void fsdp_windows_init(struct fsdp_windows *windows, shoal_group *group)
+{
+    *windows = (struct fsdp_windows){.group = group};
+}
+
+void fsdp_windows_free(struct fsdp_windows *windows)
+{
+    for (size_t i = 0; i < windows->n_slots; i++) {
+        shoal_window_free(windows->slots[i]->window);
+        mem_free(windows->slots[i]);
+    }
+    mem_free(windows->slots);
+    *windows = (struct fsdp_windows){.group = NULL};
+}
+
+static shoal_status add_slot(struct fsdp_windows *windows, size_t bytes)
+{
+    TRY(mem_grow((void **)&windows->slots, &windows->capacity, windows->n_slots + 1,
+                 sizeof windows->slots[0]));
+    struct fsdp_slot *slot = mem_alloc_zeroed(1, sizeof *slot);
+    if (!slot) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = shoal_window_create(windows->group, bytes, &slot->window);
+    if (status != SHOAL_OK) {
+        mem_free(slot);
+        return status;
+    }
+    slot->bytes = bytes;
+    windows->slots[windows->n_slots++] = slot;
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_windows_take(struct fsdp_windows *windows, size_t bytes, size_t new_bytes,
+                               struct fsdp_slot **slot_out)
+{
+    size_t i = 0;
+    while (i < windows->n_slots && (windows->slots[i]->is_taken || windows->slots[i]->bytes < bytes)) {
+        i++;
+    }
+    if (i == windows->n_slots) {
+        TRY(add_slot(windows, new_bytes));
+    }
+    windows->slots[i]->is_taken = true;
+    *slot_out = windows->slots[i];
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_windows_release(struct fsdp_slot *slot)
+{
+    slot->is_taken = false;
+    return shoal_window_release(slot->window);
+}
+
+/* Buffers ---------------------------------------------------------------------------------------------- */
+
+void fsdp_buffers_init(struct fsdp_buffers *buffers, shoal_group *group)
+{
+    *buffers = (struct fsdp_buffers){.group = group};
+}
+
+static void free_buffer(struct fsdp_buffer *buffer)
+{
+    if (buffer->symmetric) {
+        shoal_symmetric_free(buffer->symmetric);
+    } else {
+        mem_free(buffer->data);
+    }
+    mem_free(buffer);
+}
+
+void fsdp_buffers_free(struct fsdp_buffers *buffers)
+{
+    for (size_t i = 0; i < buffers->n_buffers; i++) {
+        free_buffer(buffers->buffers[i]);
+    }
+    mem_free(buffers->buffers);
+    *buffers = (struct fsdp_buffers){.group = NULL};
+}
+
+static shoal_status allocate(struct fsdp_buffers *buffers, struct fsdp_buffer *buffer)
+{
+    if (buffers->group) {
+        TRY(shoal_symmetric_create(buffers->group, buffer->bytes, &buffer->symmetric));
+        buffer->data = shoal_symmetric_data(buffer->symmetric);
+        return SHOAL_OK;
+    }
+    buffer->data = mem_alloc_aligned(buffer->bytes > 0 ? buffer->bytes : 1, ALIGNMENT);
+    return buffer->data ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
+static shoal_status add_buffer(struct fsdp_buffers *buffers, size_t bytes)
+{
+    TRY(mem_grow((void **)&buffers->buffers, &buffers->capacity, buffers->n_buffers + 1,
+                 sizeof buffers->buffers[0]));
+    struct fsdp_buffer *buffer = mem_alloc_zeroed(1, sizeof *buffer);
+    if (!buffer) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    buffer->bytes = bytes;
+    shoal_status status = allocate(buffers, buffer);
+    if (status != SHOAL_OK) {
+        mem_free(buffer);
+        return status;
+    }
+    buffers->buffers[buffers->n_buffers++] = buffer;
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_buffers_take(struct fsdp_buffers *buffers, size_t bytes, struct fsdp_buffer **buffer_out)
+{
+    size_t i = 0;
+    while (i < buffers->n_buffers && (buffers->buffers[i]->is_taken || buffers->buffers[i]->bytes < bytes)) {
+        i++;
+    }
+    if (i == buffers->n_buffers) {
+        TRY(add_buffer(buffers, bytes));
+    }
+    buffers->buffers[i]->is_taken = true;
+    *buffer_out = buffers->buffers[i];
+    return SHOAL_OK;
+}

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Gradients: from where kernels add to them, through a reduce-scatter and, with replicas, an all-reduce, to the shards.
+ *
+ * Every parameter has a region in the unit's buffer, one block for each shard, in the dtype of the reduction. A parameter
+ * that is cut along its first dimension lies there as it is, padding at its end, so kernels write it in place; others are
+ * written elsewhere and put there afterwards. One list of regions is one collective.
+ *
+ * Reductions are carried on in the order in which they began, and only where a call of the step says so, never by what
+ * happens to have ended: all ranks start the same collectives in the same order.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "kernel/kernel.h"
+#include "parallel/fsdp/unit.h"
+#include "tensor/dtype.h"
+
+#define ALIGNMENT 64
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Elements ----------------------------------------------------------------------------------------------- */
+
+/* dst += src, or dst /= number with a stride of 0. */
+static void combine(enum kernel_binary op, shoal_dtype dtype, char *dst, const void *src, int64_t stride,
+                    size_t count)
+{
+    const int64_t shape[] = {(int64_t)count};
+    const int64_t one[] = {1};
+    const int64_t other[] = {stride};
+    struct kernel_operand to = {.data = dst, .strides = one};
+    struct kernel_operand from = {.data = (void *)(uintptr_t)src, .strides = other};
+    (void)kernel_binary_nd(op, dtype, to, to, from, 1, shape); /* floats: always offered */
+}
+
+static void divide(shoal_dtype dtype, char *data, size_t count, double divisor)
+{
+    char number[16];
+    if (divisor != 1.0 && count > 0) {
+        kernel_scalar_store(dtype, number, (struct kernel_scalar){.real = divisor});
+        combine(KERNEL_DIV, dtype, data, number, 0, count);
+    }
+}
+
+/* dst += cast(src), a piece at a time. */
+static void add_cast(shoal_dtype dtype, char *dst, shoal_dtype src_dtype, const char *src, size_t count)
+{
+    enum {
+        PIECE = 512
+    };
+    char piece[PIECE * 16];
+    if (dtype == src_dtype) {
+        combine(KERNEL_ADD, dtype, dst, src, 1, count);
+        return;
+    }
+    for (size_t done = 0; done < count; done += PIECE) {
+        size_t n = count - done < PIECE ? count - done : PIECE;
+        kernel_cast(dtype, piece, src_dtype, src + done * dtype_bytes(src_dtype), n);
+        combine(KERNEL_ADD, dtype, dst + done * dtype_bytes(dtype), piece, 1, n);
+    }
+}
+
+/* Before the reduction ----------------------------------------------------------------------------------- */
+
+/* Which parameters get gradients may change between steps. */
+static void lay_out_grads(struct fsdp_unit *unit)
+{
+    size_t n_shards = (size_t)unit->context->mesh.n_shards;
+    size_t element_bytes = dtype_bytes(unit->reduce_dtype);
+    unit->reduce_bytes = unit->output_bytes = unit->grads_bytes = 0;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        struct fsdp_param *param = &unit->params[i];
+        if (!param->requires_grad) {
+            continue;
+        }
+        param->reduce_offset = unit->reduce_bytes;
+        unit->reduce_bytes += round_up(n_shards * param->padded_count * element_bytes);
+        param->output_offset = unit->output_bytes;
+        unit->output_bytes += round_up(param->padded_count * element_bytes);
+        param->is_direct = param->outer == 1 && param->compute == unit->reduce_dtype;
+        param->grad_offset = unit->grads_bytes;
+        unit->grads_bytes += param->is_direct ? 0 : round_up(param->count * dtype_bytes(param->compute));
+    }
+}
+
+static shoal_status take_buffer(struct fsdp_unit *unit)
+{
+    lay_out_grads(unit);
+    if (unit->reduce_bytes == 0) {
+        return SHOAL_OK;
+    }
+    TRY(fsdp_buffers_take(&unit->context->buffers, unit->reduce_bytes + unit->output_bytes, &unit->buffer));
+    memset(unit->buffer->data, 0, unit->reduce_bytes);
+    unit->has_accumulated = false;
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_unit_begin_grads(struct fsdp_unit *unit)
+{
+    if (!unit->buffer) {
+        TRY(take_buffer(unit));
+    }
+    if (unit->grads_bytes > 0 && !unit->grads) {
+        unit->grads = mem_alloc_aligned(unit->grads_bytes, ALIGNMENT);
+        if (!unit->grads) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+    }
+    if (unit->grads_bytes > 0) {
+        memset(unit->grads, 0, unit->grads_bytes);
+    }
+    return SHOAL_OK;
+}
+
+void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param)
+{
+    return param->is_direct ? unit->buffer->data + param->reduce_offset : unit->grads + param->grad_offset;
+}
+
+/* Block by block, cast on the way. */
+static void put_in_blocks(struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    size_t to_bytes = dtype_bytes(unit->reduce_dtype);
+    size_t from_bytes = dtype_bytes(param->compute);
+    for (int64_t w = 0; w < unit->context->mesh.n_shards; w++) {
+        int64_t begin = w * param->chunk < param->size ? w * param->chunk : param->size;
+        int64_t end = begin + param->chunk < param->size ? begin + param->chunk : param->size;
+        size_t count = (size_t)((end - begin) * param->inner);
+        for (int64_t o = 0; o < param->outer; o++) {
+            size_t to_at = (size_t)w * param->padded_count + (size_t)(o * param->chunk * param->inner);
+            size_t from_at = (size_t)((o * param->size + begin) * param->inner);
+            char *to = unit->buffer->data + param->reduce_offset + to_at * to_bytes;
+            const char *from = unit->grads + param->grad_offset + from_at * from_bytes;
+            if (unit->has_accumulated) {
+                add_cast(unit->reduce_dtype, to, param->compute, from, count);
+            } else {
+                kernel_cast(unit->reduce_dtype, to, param->compute, from, count);
+            }
+        }
+    }
+}
+
+/* Starting ----------------------------------------------------------------------------------------------- */
+
+static shoal_status list_parts(const struct fsdp_unit *unit, char *send, size_t n_blocks, char *recv,
+                               shoal_part **parts_out, size_t *n_parts_out)
+{
+    size_t n = 0;
+    shoal_part *parts = mem_alloc(unit->n_params * sizeof *parts);
+    if (!parts) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        if (param->requires_grad) {
+            parts[n++] =
+                (shoal_part){.send = send + (n_blocks > 1 ? param->reduce_offset : param->output_offset),
+                             .recv = recv + param->output_offset,
+                             .count = param->padded_count};
+        }
+    }
+    *parts_out = parts;
+    *n_parts_out = n;
+    return SHOAL_OK;
+}
+
+static shoal_status start_scatter(struct fsdp_reduction *reduction)
+{
+    const struct fsdp_unit *unit = reduction->unit;
+    const struct fsdp_mesh *mesh = &unit->context->mesh;
+    shoal_part *parts;
+    size_t n_parts;
+    TRY(list_parts(unit, reduction->buffer->data, (size_t)mesh->n_shards, reduction->output, &parts,
+                   &n_parts));
+    shoal_status status =
+        reduction->factors.scatter == SHOAL_PREMUL_SUM
+            ? shoal_group_reduce_scatter_list_premul_start(mesh->reduce, parts, n_parts, unit->reduce_dtype,
+                                                           reduction->factors.premul, &reduction->work)
+            : shoal_group_reduce_scatter_list_start(mesh->reduce, parts, n_parts, unit->reduce_dtype,
+                                                    reduction->factors.scatter, &reduction->work);
+    mem_free(parts);
+    return status;
+}
+
+static shoal_status start_all_reduce(struct fsdp_reduction *reduction)
+{
+    const struct fsdp_unit *unit = reduction->unit;
+    shoal_part *parts;
+    size_t n_parts;
+    TRY(list_parts(unit, reduction->output, 1, reduction->output, &parts, &n_parts));
+    shoal_status status =
+        shoal_group_all_reduce_list_start(unit->context->mesh.replicate, parts, n_parts, unit->reduce_dtype,
+                                          reduction->factors.all_reduce, &reduction->work);
+    mem_free(parts);
+    reduction->is_all_reduce = true;
+    return status;
+}
+
+/* With one shard what comes out is what went in. */
+static shoal_status start_reduction(struct fsdp_unit *unit)
+{
+    struct fsdp_context *context = unit->context;
+    const struct fsdp_mesh *mesh = &context->mesh;
+    struct fsdp_buffer *buffer = unit->buffer;
+    bool is_cut = mesh->n_shards > 1;
+    TRY(mem_grow((void **)&context->reductions, &context->reductions_capacity, context->n_reductions + 1,
+                 sizeof context->reductions[0]));
+    struct fsdp_reduction reduction = {.unit = unit,
+                                       .buffer = buffer,
+                                       .output = is_cut ? buffer->data + unit->reduce_bytes : buffer->data,
+                                       .factors = fsdp_factors_choose(mesh->n_shards, mesh->n_replicas,
+                                                                      unit->reduce_dtype, unit->divide_factor,
+                                                                      unit->forces_sum),
+                                       .all_reduces = unit->all_reduces};
+    size_t n_elements = unit->reduce_bytes / dtype_bytes(unit->reduce_dtype);
+    divide(unit->reduce_dtype, buffer->data, n_elements, reduction.factors.before);
+    if (is_cut) {
+        TRY(start_scatter(&reduction));
+    }
+    context->reductions[context->n_reductions++] = reduction;
+    unit->buffer = NULL;
+    unit->has_accumulated = false;
+    return SHOAL_OK;
+}
+
+/* Ending ------------------------------------------------------------------------------------------------- */
+
+static shoal_status wait_for_work(struct fsdp_reduction *reduction)
+{
+    if (!reduction->work) {
+        return SHOAL_OK;
+    }
+    shoal_status status = shoal_work_wait(reduction->work, -1);
+    shoal_work_free(reduction->work);
+    reduction->work = NULL;
+    return status == SHOAL_OK ? SHOAL_OK
+                              : error_prefix(status, "%s: reducing gradients", reduction->unit->name);
+}
+
+static shoal_status land_param(const struct fsdp_unit *unit, struct fsdp_param *param, const char *from)
+{
+    if (!param->shard_grad) {
+        size_t bytes = param->shard_count * dtype_bytes(param->dtype);
+        param->shard_grad = mem_alloc_aligned(bytes > 0 ? bytes : 1, ALIGNMENT);
+        if (!param->shard_grad) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+    }
+    if (param->has_grad) {
+        add_cast(param->dtype, param->shard_grad, unit->reduce_dtype, from, param->shard_count);
+    } else {
+        kernel_cast(param->dtype, param->shard_grad, unit->reduce_dtype, from, param->shard_count);
+    }
+    param->has_grad = true;
+    return SHOAL_OK;
+}
+
+/* Into the gradients of the shards. */
+static shoal_status land(struct fsdp_reduction *reduction)
+{
+    struct fsdp_unit *unit = reduction->unit;
+    size_t n_elements = unit->output_bytes / dtype_bytes(unit->reduce_dtype);
+    divide(unit->reduce_dtype, reduction->output, n_elements, reduction->factors.after);
+    for (size_t i = 0; i < unit->n_params; i++) {
+        struct fsdp_param *param = &unit->params[i];
+        if (param->requires_grad) {
+            TRY(land_param(unit, param, reduction->output + param->output_offset));
+        }
+    }
+    fsdp_buffers_release(reduction->buffer);
+    return SHOAL_OK;
+}
+
+/* Over the shards, but not over the replicas: kept for the next backward. */
+static shoal_status keep_partial(struct fsdp_reduction *reduction)
+{
+    struct fsdp_unit *unit = reduction->unit;
+    size_t n_elements = unit->output_bytes / dtype_bytes(unit->reduce_dtype);
+    if (!unit->partial) {
+        unit->partial = mem_alloc_aligned(unit->output_bytes, ALIGNMENT);
+        if (!unit->partial) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+    }
+    if (unit->has_partial) {
+        combine(KERNEL_ADD, unit->reduce_dtype, unit->partial, reduction->output, 1, n_elements);
+    } else {
+        memcpy(unit->partial, reduction->output, unit->output_bytes);
+    }
+    unit->has_partial = true;
+    fsdp_buffers_release(reduction->buffer);
+    return SHOAL_OK;
+}
+
+static void add_partial(struct fsdp_reduction *reduction)
+{
+    struct fsdp_unit *unit = reduction->unit;
+    if (unit->has_partial) {
+        combine(KERNEL_ADD, unit->reduce_dtype, reduction->output, unit->partial, 1,
+                unit->output_bytes / dtype_bytes(unit->reduce_dtype));
+        unit->has_partial = false;
+    }
+}
+
+static void remove_first(struct fsdp_context *context)
+{
+    context->n_reductions--;
+    memmove(&context->reductions[0], &context->reductions[1],
+            context->n_reductions * sizeof context->reductions[0]);
+}
+
+/* All-reduces come first in the list. Ends them. */
+static shoal_status end_all_reduces(struct fsdp_context *context)
+{
+    while (context->n_reductions > 0 && context->reductions[0].is_all_reduce) {
+        struct fsdp_reduction reduction = context->reductions[0];
+        remove_first(context);
+        TRY(wait_for_work(&reduction));
+        TRY(land(&reduction));
+    }
+    return SHOAL_OK;
+}
+
+/* The oldest reduce-scatter, which is first in the list: its gradients land, or go on to the replicas. */
+static shoal_status end_scatter(struct fsdp_context *context)
+{
+    struct fsdp_reduction *first = &context->reductions[0];
+    TRY(wait_for_work(first));
+    if (context->mesh.replicate && first->all_reduces) {
+        add_partial(first);
+        return start_all_reduce(first);
+    }
+    struct fsdp_reduction reduction = *first;
+    remove_first(context);
+    return context->mesh.replicate ? keep_partial(&reduction) : land(&reduction);
+}
+
+static size_t count_scatters(const struct fsdp_context *context)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < context->n_reductions; i++) {
+        n += !context->reductions[i].is_all_reduce;
+    }
+    return n;
+}
+
+/* While the last of them goes over the replicas, the step goes on. */
+static shoal_status end_scatters(struct fsdp_context *context, size_t n_left)
+{
+    while (count_scatters(context) > n_left) {
+        TRY(end_all_reduces(context));
+        TRY(end_scatter(context));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_drain(struct fsdp_context *context, size_t n_left)
+{
+    TRY(end_scatters(context, n_left));
+    return n_left == 0 ? end_all_reduces(context) : SHOAL_OK;
+}
+
+shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit)
+{
+    struct fsdp_context *context = unit->context;
+    if (!unit->buffer) {
+        return SHOAL_OK;
+    }
+    for (size_t i = 0; i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        if (param->requires_grad && !param->is_direct) {
+            put_in_blocks(unit, param);
+        }
+    }
+    if (!unit->reduces) {
+        unit->has_accumulated = true;
+        return SHOAL_OK;
+    }
+    TRY(end_scatters(context, (size_t)context->max_reduces - 1));
+    return start_reduction(unit);
+}
+
+/* Giving up ---------------------------------------------------------------------------------------------- */
+
+void fsdp_drop_reductions(struct fsdp_context *context)
+{
+    for (size_t i = 0; i < context->n_reductions; i++) {
+        (void)wait_for_work(&context->reductions[i]);
+        fsdp_buffers_release(context->reductions[i].buffer);
+    }
+    context->n_reductions = 0;
+}
+
+void fsdp_unit_drop_grads(struct fsdp_unit *unit)
+{
+    if (unit->buffer) {
+        fsdp_buffers_release(unit->buffer);
+        unit->buffer = NULL;
+    }
+    unit->has_accumulated = false;
+    unit->has_partial = false;
+}

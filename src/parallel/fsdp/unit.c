@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: MIT */
+/* Units: gathering and giving up, in the order of a step. unit.h has the states. */
+#include "parallel/fsdp/unit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "kernel/kernel.h"
+#include "tensor/dtype.h"
+
+#define ALIGNMENT 64
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static void note(struct fsdp_unit *unit, enum fsdp_event event)
+{
+    struct fsdp_context *context = unit->context;
+    if (context->listen) {
+        context->listen(context->listen_context, event, unit);
+    }
+}
+
+/* Making ------------------------------------------------------------------------------------------------- */
+
+static shoal_status check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options)
+{
+    if (options->param_dtype != 0) {
+        TRY(dtype_check(options->param_dtype, "param_dtype"));
+    }
+    if (options->reduce_dtype != 0) {
+        TRY(dtype_check(options->reduce_dtype, "reduce_dtype"));
+    }
+    if ((options->param_dtype != 0 && !shoal_dtype_is_floating(options->param_dtype)) ||
+        (options->reduce_dtype != 0 && !shoal_dtype_is_floating(options->reduce_dtype))) {
+        return error_set(SHOAL_ERR_INVALID, "param_dtype and reduce_dtype must be floating");
+    }
+    if ((int)options->reshard < 0 || options->reshard > SHOAL_RESHARD_PARTLY) {
+        return error_set(SHOAL_ERR_INVALID, "reshard: there is no %d", (int)options->reshard);
+    }
+    int n = options->reshard_ranks;
+    if (options->reshard == SHOAL_RESHARD_PARTLY &&
+        (n < 1 || n > mesh->n_shards || mesh->n_shards % n != 0)) {
+        return error_set(SHOAL_ERR_INVALID, "reshard_ranks: %d does not divide the %d shards", n,
+                         mesh->n_shards);
+    }
+    if (!(options->divide_factor >= 0.0)) {
+        return error_set(SHOAL_ERR_INVALID, "divide_factor: %g", options->divide_factor);
+    }
+    if (options->forward_prefetch < -1) {
+        return error_set(SHOAL_ERR_INVALID, "forward_prefetch: %d", options->forward_prefetch);
+    }
+    if (options->max_reduces < 0) {
+        return error_set(SHOAL_ERR_INVALID, "max_reduces: %d", options->max_reduces);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
+                                 struct fsdp_context **context_out)
+{
+    TRY(check_options(mesh, options));
+    struct fsdp_context *context = mem_alloc_zeroed(1, sizeof *context);
+    if (!context) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    context->mesh = *mesh;
+    context->options = *options;
+    context->n_forward = options->forward_prefetch == 0 ? 1 : options->forward_prefetch;
+    context->max_reduces = options->max_reduces == 0 ? 1 : options->max_reduces;
+    fsdp_windows_init(&context->windows, mesh->gather);
+    fsdp_buffers_init(&context->buffers, mesh->reduce ? mesh->reduce : mesh->replicate);
+    *context_out = context;
+    return SHOAL_OK;
+}
+
+/* In flight no longer matters: the memory under it is the world's until the windows are freed. */
+static void forget_gather(struct fsdp_unit *unit)
+{
+    if (unit->gather) {
+        shoal_status status = shoal_work_wait(unit->gather, -1);
+        (void)status; /* nobody wants what was gathered */
+        shoal_work_free(unit->gather);
+        unit->gather = NULL;
+    }
+}
+
+static void free_unit(struct fsdp_unit *unit)
+{
+    forget_gather(unit);
+    for (size_t i = 0; i < unit->n_params; i++) {
+        fsdp_param_free(&unit->params[i]);
+    }
+    fsdp_windows_free(&unit->kept_windows);
+    mem_free(unit->params);
+    mem_free(unit->name);
+    mem_free(unit->full);
+    mem_free(unit->grads);
+    mem_free(unit->partial);
+    mem_free(unit->order);
+    mem_free(unit);
+}
+
+void fsdp_context_free(struct fsdp_context *context)
+{
+    if (!context) {
+        return;
+    }
+    fsdp_drop_reductions(context);
+    for (size_t i = 0; i < context->n_units; i++) {
+        free_unit(context->units[i]);
+    }
+    fsdp_windows_free(&context->windows);
+    fsdp_buffers_free(&context->buffers);
+    mem_free(context->units);
+    mem_free(context->order);
+    mem_free(context->forwards);
+    mem_free(context->last_forwards);
+    mem_free(context->reductions);
+    mem_free(context);
+}
+
+shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **unit_out)
+{
+    char name[32];
+    TRY(mem_grow((void **)&context->units, &context->units_capacity, context->n_units + 1,
+                 sizeof context->units[0]));
+    struct fsdp_unit *unit = mem_alloc_zeroed(1, sizeof *unit);
+    if (!unit) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    (void)snprintf(name, sizeof name, "unit %zu", context->n_units);
+    unit->name = mem_copy_string(name);
+    if (!unit->name) {
+        mem_free(unit);
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    unit->context = context;
+    unit->number = (int)context->n_units;
+    unit->reshard = context->options.reshard;
+    unit->reshard_ranks = context->options.reshard_ranks;
+    unit->divide_factor = context->options.divide_factor;
+    unit->forces_sum = context->options.forces_sum;
+    unit->reshards_after_backward = true;
+    unit->unshards_in_backward = true;
+    unit->reduces = true;
+    unit->all_reduces = true;
+    context->units[context->n_units++] = unit;
+    *unit_out = unit;
+    return SHOAL_OK;
+}
+
+/* Preparing ---------------------------------------------------------------------------------------------- */
+
+/* Fewer neighbours than one or as many as shards are what the other words mean. */
+static shoal_reshard effective_reshard(const struct fsdp_unit *unit)
+{
+    int n_shards = unit->context->mesh.n_shards;
+    if (unit->reshard == SHOAL_RESHARD_DEFAULT) {
+        return SHOAL_RESHARD_ALWAYS;
+    }
+    if (unit->reshard == SHOAL_RESHARD_PARTLY && unit->reshard_ranks == 1) {
+        return SHOAL_RESHARD_NEVER;
+    }
+    if (unit->reshard == SHOAL_RESHARD_PARTLY && unit->reshard_ranks == n_shards) {
+        return SHOAL_RESHARD_ALWAYS;
+    }
+    return unit->reshard;
+}
+
+static shoal_status choose_dtypes(struct fsdp_unit *unit)
+{
+    const shoal_fsdp_options *options = &unit->context->options;
+    const struct fsdp_param *first = NULL;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        struct fsdp_param *param = &unit->params[i];
+        bool is_cast = options->param_dtype != 0 && shoal_dtype_is_floating(param->dtype);
+        param->compute = is_cast ? options->param_dtype : param->dtype;
+        if (!param->requires_grad) {
+            continue;
+        }
+        if (first && param->dtype != first->dtype) {
+            return error_set(SHOAL_ERR_UNSUPPORTED,
+                             "%s: parameters %s (%s) and %s (%s) get gradients and differ in dtype; put them "
+                             "into different units",
+                             unit->name, first->name, shoal_dtype_name(first->dtype), param->name,
+                             shoal_dtype_name(param->dtype));
+        }
+        first = first ? first : param;
+    }
+    shoal_dtype grad_dtype = first ? first->compute : SHOAL_F32;
+    unit->reduce_dtype = options->reduce_dtype != 0 ? options->reduce_dtype : grad_dtype;
+    return SHOAL_OK;
+}
+
+static void lay_out(struct fsdp_unit *unit)
+{
+    unit->window_bytes = 0;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        struct fsdp_param *param = &unit->params[i];
+        param->window_offset = unit->window_bytes;
+        unit->window_bytes += round_up(param->count * dtype_bytes(param->compute));
+    }
+}
+
+static shoal_status prepare_kept(struct fsdp_unit *unit)
+{
+    shoal_group *neighbours;
+    size_t n = (size_t)unit->reshard_ranks;
+    size_t place = (size_t)(unit->context->mesh.shard % unit->reshard_ranks);
+    TRY(fsdp_mesh_neighbours(&unit->context->mesh, unit->reshard_ranks, &neighbours));
+    fsdp_windows_init(&unit->kept_windows, neighbours);
+    for (size_t i = 0; i < unit->n_params; i++) {
+        struct fsdp_param *param = &unit->params[i];
+        size_t padded = (size_t)unit->context->mesh.n_shards * param->padded_count;
+        size_t length = padded / n;
+        size_t begin = place * length;
+        param->kept_begin = begin < param->count ? begin : param->count;
+        param->kept_count = param->count - param->kept_begin;
+        param->kept_count = param->kept_count < length ? param->kept_count : length;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status prepare_unit(struct fsdp_unit *unit)
+{
+    struct fsdp_context *context = unit->context;
+    TRY(choose_dtypes(unit));
+    lay_out(unit);
+    unit->reshard = effective_reshard(unit);
+    if (unit->reshard == SHOAL_RESHARD_PARTLY) {
+        TRY(prepare_kept(unit));
+    }
+    if (unit->reshard != SHOAL_RESHARD_NEVER && unit->window_bytes > context->largest_bytes) {
+        context->largest_bytes = unit->window_bytes;
+    }
+    unit->is_prepared = true;
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_prepare(struct fsdp_context *context)
+{
+    if (context->is_prepared) {
+        return SHOAL_OK;
+    }
+    for (size_t i = 0; i < context->n_units; i++) {
+        if (!context->units[i]->is_prepared) {
+            TRY(prepare_unit(context->units[i]));
+        }
+    }
+    context->is_prepared = true;
+    return SHOAL_OK;
+}
+
+/* Gathering ---------------------------------------------------------------------------------------------- */
+
+/* With one shard there is nobody to gather from: the shards are whole. Cast, they need memory of their own. */
+static bool is_alone(const struct fsdp_unit *unit)
+{
+    return unit->context->mesh.n_shards == 1;
+}
+
+static shoal_status cast_alone(struct fsdp_unit *unit)
+{
+    bool needs_memory = false;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        needs_memory = needs_memory || unit->params[i].compute != unit->params[i].dtype;
+    }
+    if (!needs_memory) {
+        return SHOAL_OK;
+    }
+    unit->full = mem_alloc_aligned(unit->window_bytes, ALIGNMENT);
+    if (!unit->full) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        kernel_cast(param->compute, unit->full + param->window_offset, param->dtype, param->shard,
+                    param->count);
+    }
+    return SHOAL_OK;
+}
+
+/* What this rank writes into the window: its rows of every parameter, or what it kept. */
+static size_t count_pieces(const struct fsdp_unit *unit)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        n += unit->state == FSDP_KEPT ? 1 : (size_t)unit->params[i].outer;
+    }
+    return n;
+}
+
+static size_t fill_pieces(const struct fsdp_unit *unit, shoal_window_piece *pieces)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        size_t to_bytes = dtype_bytes(param->compute);
+        if (unit->state == FSDP_KEPT) {
+            pieces[n++] = (shoal_window_piece){.data = param->kept,
+                                               .count = param->kept_count,
+                                               .data_dtype = param->compute,
+                                               .window_dtype = param->compute,
+                                               .offset = param->window_offset + param->kept_begin * to_bytes};
+            continue;
+        }
+        size_t piece_count = fsdp_param_piece_count(param);
+        size_t from_bytes = dtype_bytes(param->dtype);
+        for (int64_t o = 0; o < param->outer; o++) {
+            pieces[n++] =
+                (shoal_window_piece){.data = param->shard + (size_t)o * piece_count * from_bytes,
+                                     .count = piece_count,
+                                     .data_dtype = param->dtype,
+                                     .window_dtype = param->compute,
+                                     .offset = param->window_offset + fsdp_param_offset(param, o) * to_bytes};
+        }
+    }
+    return n;
+}
+
+static shoal_status take_window(struct fsdp_unit *unit)
+{
+    struct fsdp_context *context = unit->context;
+    if (unit->state == FSDP_KEPT) {
+        return fsdp_windows_take(&unit->kept_windows, unit->window_bytes, unit->window_bytes, &unit->slot);
+    }
+    bool is_own = unit->reshard == SHOAL_RESHARD_NEVER;
+    return fsdp_windows_take(&context->windows, unit->window_bytes,
+                             is_own ? unit->window_bytes : context->largest_bytes, &unit->slot);
+}
+
+static shoal_status start_gather(struct fsdp_unit *unit)
+{
+    size_t n_pieces = count_pieces(unit);
+    shoal_window_piece *pieces = mem_alloc(n_pieces * sizeof *pieces);
+    if (!pieces) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = take_window(unit);
+    if (status == SHOAL_OK) {
+        n_pieces = fill_pieces(unit, pieces);
+        status = shoal_window_gather_start(unit->slot->window, pieces, n_pieces, (uint64_t)unit->number,
+                                           &unit->gather);
+    }
+    mem_free(pieces);
+    return status;
+}
+
+shoal_status fsdp_unit_unshard(struct fsdp_unit *unit)
+{
+    bool is_skipped = unit->phase == FSDP_PRE_BACKWARD && !unit->unshards_in_backward;
+    if (unit->is_pending || unit->state == FSDP_UNSHARDED || is_skipped || unit->n_params == 0) {
+        return SHOAL_OK;
+    }
+    note(unit, FSDP_EVENT_UNSHARD);
+    if (!is_alone(unit)) {
+        shoal_status status = start_gather(unit);
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "%s: gathering parameters", unit->name);
+        }
+    }
+    unit->is_pending = true;
+    return SHOAL_OK;
+}
+
+static void drop_kept(struct fsdp_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_params; i++) {
+        mem_free(unit->params[i].kept);
+        unit->params[i].kept = NULL;
+    }
+}
+
+shoal_status fsdp_unit_wait(struct fsdp_unit *unit)
+{
+    if (!unit->is_pending) {
+        return SHOAL_OK;
+    }
+    shoal_status status = SHOAL_OK;
+    if (unit->gather) {
+        status = shoal_work_wait(unit->gather, -1);
+        shoal_work_free(unit->gather);
+        unit->gather = NULL;
+    } else {
+        status = cast_alone(unit);
+    }
+    unit->is_pending = false;
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "%s: gathering parameters", unit->name);
+    }
+    drop_kept(unit);
+    unit->state = FSDP_UNSHARDED;
+    return SHOAL_OK;
+}
+
+const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    if (unit->slot) {
+        return (const char *)shoal_window_data(unit->slot->window) + param->window_offset;
+    }
+    return unit->full ? unit->full + param->window_offset : param->shard;
+}
+
+/* Giving up ---------------------------------------------------------------------------------------------- */
+
+static shoal_status give_up_memory(struct fsdp_unit *unit)
+{
+    struct fsdp_slot *slot = unit->slot;
+    unit->slot = NULL;
+    mem_free(unit->full);
+    unit->full = NULL;
+    return slot ? fsdp_windows_release(slot) : SHOAL_OK;
+}
+
+static shoal_status keep_part(struct fsdp_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_params; i++) {
+        struct fsdp_param *param = &unit->params[i];
+        size_t element_bytes = dtype_bytes(param->compute);
+        size_t bytes = param->kept_count * element_bytes;
+        param->kept = mem_alloc_aligned(bytes > 0 ? bytes : 1, ALIGNMENT);
+        if (!param->kept) {
+            drop_kept(unit);
+            return SHOAL_ERR_NO_MEMORY;
+        }
+        kernel_copy(param->kept,
+                    (const char *)fsdp_unit_param(unit, param) + param->kept_begin * element_bytes, bytes);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_unit_reshard(struct fsdp_unit *unit)
+{
+    bool is_forward = unit->phase == FSDP_FORWARD;
+    if (unit->state == FSDP_SHARDED || (is_forward && unit->reshard == SHOAL_RESHARD_NEVER)) {
+        return SHOAL_OK;
+    }
+    bool keeps = is_forward && unit->reshard == SHOAL_RESHARD_PARTLY && unit->state == FSDP_UNSHARDED;
+    if (keeps) {
+        TRY(keep_part(unit));
+    } else {
+        drop_kept(unit);
+    }
+    if (unit->state == FSDP_UNSHARDED) {
+        note(unit, FSDP_EVENT_RESHARD);
+    }
+    unit->state = keeps ? FSDP_KEPT : FSDP_SHARDED;
+    return give_up_memory(unit);
+}
+
+/* A step ------------------------------------------------------------------------------------------------- */
+
+static shoal_status append_unit(struct fsdp_unit ***list, size_t *n, size_t *capacity, struct fsdp_unit *unit)
+{
+    TRY(mem_grow((void **)list, capacity, *n + 1, sizeof(**list)));
+    (*list)[(*n)++] = unit;
+    return SHOAL_OK;
+}
+
+/* Gathers are issued for the phase they are for, whatever the unit is doing. */
+static shoal_status prefetch(struct fsdp_unit *unit, enum fsdp_phase phase)
+{
+    enum fsdp_phase before = unit->phase;
+    unit->phase = phase;
+    shoal_status status = fsdp_unit_unshard(unit);
+    unit->phase = before;
+    return status;
+}
+
+/* What came after this forward in the last step, if the two have gone alike until here. */
+static shoal_status prefetch_forward(struct fsdp_context *context)
+{
+    size_t at = context->n_forwards;
+    for (int i = 0; i < context->n_forward; i++) {
+        size_t next = at + (size_t)i;
+        if (next >= context->n_last_forwards || context->last_forwards[at - 1] != context->forwards[at - 1]) {
+            return SHOAL_OK;
+        }
+        TRY(prefetch(context->last_forwards[next], FSDP_FORWARD));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_unit_pre_forward(struct fsdp_unit *unit)
+{
+    struct fsdp_context *context = unit->context;
+    TRY(fsdp_prepare(context));
+    if (unit->phase == FSDP_PRE_BACKWARD) { /* computed again inside its backward */
+        TRY(fsdp_unit_unshard(unit));
+        return fsdp_unit_wait(unit);
+    }
+    unit->phase = FSDP_FORWARD;
+    TRY(fsdp_unit_unshard(unit));
+    TRY(fsdp_unit_wait(unit));
+    TRY(append_unit(&context->forwards, &context->n_forwards, &context->forwards_capacity, unit));
+    return prefetch_forward(context);
+}
+
+shoal_status fsdp_unit_post_forward(struct fsdp_unit *unit)
+{
+    struct fsdp_context *context = unit->context;
+    if (unit->phase == FSDP_PRE_BACKWARD) {
+        return SHOAL_OK;
+    }
+    if (!context->is_in_backward) {
+        TRY(fsdp_unit_reshard(unit));
+        TRY(mem_grow((void **)&unit->order, &unit->order_capacity, unit->n_order + 1, sizeof unit->order[0]));
+        unit->order[unit->n_order++] = context->n_order;
+        TRY(append_unit(&context->order, &context->n_order, &context->order_capacity, unit));
+    }
+    unit->phase = FSDP_IDLE;
+    return SHOAL_OK;
+}
+
+/* The unit whose forward came before this one's. */
+static shoal_status prefetch_backward(struct fsdp_unit *unit)
+{
+    struct fsdp_context *context = unit->context;
+    if (unit->n_order == 0) {
+        return SHOAL_OK;
+    }
+    size_t place = unit->order[--unit->n_order];
+    return place > 0 ? prefetch(context->order[place - 1], FSDP_PRE_BACKWARD) : SHOAL_OK;
+}
+
+/* The forwards of this step are over: they are what the next one is compared with. */
+static void keep_order(struct fsdp_context *context)
+{
+    struct fsdp_unit **list = context->last_forwards;
+    size_t capacity = context->last_forwards_capacity;
+    if (context->n_forwards == 0) {
+        return;
+    }
+    context->last_forwards = context->forwards;
+    context->n_last_forwards = context->n_forwards;
+    context->last_forwards_capacity = context->forwards_capacity;
+    context->forwards = list;
+    context->forwards_capacity = capacity;
+    context->n_forwards = 0;
+}
+
+shoal_status fsdp_unit_pre_backward(struct fsdp_unit *unit)
+{
+    if (unit->phase == FSDP_PRE_BACKWARD) {
+        return SHOAL_OK;
+    }
+    unit->context->is_in_backward = true;
+    keep_order(unit->context);
+    unit->phase = FSDP_PRE_BACKWARD;
+    TRY(fsdp_unit_unshard(unit));
+    TRY(fsdp_unit_wait(unit));
+    return prefetch_backward(unit);
+}
+
+shoal_status fsdp_unit_post_backward(struct fsdp_unit *unit)
+{
+    unit->phase = FSDP_POST_BACKWARD;
+    note(unit, FSDP_EVENT_POST_BACKWARD);
+    if (unit->reshards_after_backward) {
+        TRY(fsdp_unit_reshard(unit));
+    }
+    shoal_status status = fsdp_unit_end_grads(unit);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s: reducing gradients", unit->name);
+}
+
+/* A gather that nobody came for is waited for, or the memory under it would be used again too early. */
+static shoal_status settle_unit(struct fsdp_unit *unit)
+{
+    if (unit->is_pending) {
+        TRY(fsdp_unit_wait(unit));
+        unit->phase = FSDP_IDLE;
+        TRY(fsdp_unit_reshard(unit));
+    }
+    unit->phase = FSDP_IDLE;
+    unit->n_order = 0;
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_end_backward(struct fsdp_context *context)
+{
+    for (size_t i = context->n_units; i > 0; i--) {
+        struct fsdp_unit *unit = context->units[i - 1];
+        if (unit->phase == FSDP_PRE_BACKWARD) {
+            TRY(fsdp_unit_post_backward(unit));
+        }
+    }
+    TRY(fsdp_drain(context, 0));
+    for (size_t i = 0; i < context->n_units; i++) {
+        TRY(settle_unit(context->units[i]));
+    }
+    context->n_order = 0;
+    context->is_in_backward = false;
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_reset(struct fsdp_context *context)
+{
+    shoal_status status = SHOAL_OK;
+    fsdp_drop_reductions(context);
+    for (size_t i = 0; i < context->n_units; i++) {
+        struct fsdp_unit *unit = context->units[i];
+        forget_gather(unit);
+        if (unit->is_pending) {
+            unit->is_pending = false;
+            unit->state = unit->slot ? FSDP_UNSHARDED : unit->state;
+        }
+        unit->phase = FSDP_IDLE;
+        shoal_status mine = fsdp_unit_reshard(unit);
+        status = status == SHOAL_OK ? mine : status;
+        fsdp_unit_drop_grads(unit);
+        unit->n_order = 0;
+    }
+    context->n_order = 0;
+    context->n_forwards = 0;
+    context->is_in_backward = false;
+    return status;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The machine inside: units of parameters that are gathered and reduced together, and what they share. Both ways in (raw
+ * calls, modules) drive it by the same five calls per unit and one at the end; docs/design/fsdp.md has the picture.
+ *
+ *   SHARDED --unshard, wait--> UNSHARDED --reshard--> SHARDED
+ *                                  \--reshard in forward, over neighbours--> KEPT --unshard, wait--> UNSHARDED
+ */
+#ifndef PARALLEL_FSDP_UNIT_H
+#define PARALLEL_FSDP_UNIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "parallel/fsdp/factors.h"
+#include "parallel/fsdp/mesh.h"
+#include "parallel/fsdp/param.h"
+#include "parallel/fsdp/pool.h"
+#include "shoal/fsdp.h"
+#include "shoal/work.h"
+
+enum fsdp_state {
+    FSDP_SHARDED,
+    FSDP_KEPT, /* sharded over neighbours, after forward */
+    FSDP_UNSHARDED
+};
+
+/* Where in a step a unit is. */
+enum fsdp_phase {
+    FSDP_IDLE,
+    FSDP_FORWARD,
+    FSDP_PRE_BACKWARD,
+    FSDP_POST_BACKWARD
+};
+
+/* What tests listen to. */
+enum fsdp_event {
+    FSDP_EVENT_UNSHARD, /* a gather was issued */
+    FSDP_EVENT_RESHARD,
+    FSDP_EVENT_POST_BACKWARD
+};
+
+struct fsdp_unit {
+    struct fsdp_context *context;
+    char *name;
+    int number;
+    struct fsdp_param *params; /* fixed once the unit is prepared */
+    size_t n_params;
+    size_t params_capacity;
+    shoal_reshard reshard;
+    int reshard_ranks;
+    bool reshards_after_backward;
+    bool unshards_in_backward;
+    bool reduces;     /* gradients are reduced in post_backward */
+    bool all_reduces; /* and over replicas */
+    double divide_factor;
+    bool forces_sum;
+
+    /* Known once prepared. */
+    bool is_prepared;
+    shoal_dtype reduce_dtype;
+    size_t window_bytes;
+    size_t reduce_bytes;
+    size_t output_bytes;
+    size_t grads_bytes;
+    struct fsdp_windows kept_windows; /* over neighbours, with SHOAL_RESHARD_PARTLY */
+
+    enum fsdp_state state;
+    enum fsdp_phase phase;
+    shoal_work *gather; /* in flight; NULL: none */
+    bool is_pending;    /* unsharded but not waited for */
+    struct fsdp_slot *slot;
+    char *full; /* without a window: memory of our own, or the shards themselves when NULL */
+
+    /* Gradients on their way to a reduction. */
+    struct fsdp_buffer *buffer; /* where they are reduced from; NULL: none yet */
+    char *grads;                /* those that are not written there directly; grads_bytes */
+    bool has_accumulated;       /* an earlier backward left something in the buffer */
+    char *partial;              /* reduced over shards, not over replicas yet: output_bytes */
+    bool has_partial;
+
+    size_t *order; /* places in context->order, a stack: one for each forward since the last backward */
+    size_t n_order;
+    size_t order_capacity;
+};
+
+/* A reduction on its way. */
+struct fsdp_reduction {
+    struct fsdp_unit *unit;
+    struct fsdp_buffer *buffer; /* input */
+    char *output;               /* of our own, output_bytes */
+    shoal_work *work;           /* NULL: nothing to wait for */
+    struct fsdp_factors factors;
+    bool all_reduces;
+    bool is_all_reduce; /* what the work is */
+};
+
+struct fsdp_context {
+    struct fsdp_mesh mesh;
+    shoal_fsdp_options options;
+    struct fsdp_windows windows;
+    struct fsdp_buffers buffers;
+    struct fsdp_unit **units;
+    size_t n_units;
+    size_t units_capacity;
+    size_t largest_bytes; /* of windows of units that give theirs up after forward */
+    bool is_prepared;
+    int n_forward; /* units ahead in forward */
+    int max_reduces;
+
+    /* Of this step: units in the order of their forwards; of the last one: what to gather next. */
+    struct fsdp_unit **order;
+    size_t n_order;
+    size_t order_capacity;
+    struct fsdp_unit **forwards;
+    size_t n_forwards;
+    size_t forwards_capacity;
+    struct fsdp_unit **last_forwards;
+    size_t n_last_forwards;
+    size_t last_forwards_capacity;
+
+    struct fsdp_reduction *reductions; /* oldest first */
+    size_t n_reductions;
+    size_t reductions_capacity;
+    bool is_in_backward;
+
+    void (*listen)(void *context, enum fsdp_event event, const struct fsdp_unit *unit);
+    void *listen_context;
+};
+
+shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
+                                 struct fsdp_context **context_out);
+void fsdp_context_free(struct fsdp_context *context);
+
+/* A new unit, the last; before the first forward. */
+shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **unit_out);
+
+/* Layouts, dtypes, pools: at the first forward. */
+shoal_status fsdp_prepare(struct fsdp_context *context);
+
+/* Gathers; no-ops where there is nothing to do. */
+shoal_status fsdp_unit_unshard(struct fsdp_unit *unit);
+shoal_status fsdp_unit_wait(struct fsdp_unit *unit);
+shoal_status fsdp_unit_reshard(struct fsdp_unit *unit);
+/* The full parameter of a unit that is UNSHARDED. */
+const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param);
+
+/* A step. */
+shoal_status fsdp_unit_pre_forward(struct fsdp_unit *unit);
+shoal_status fsdp_unit_post_forward(struct fsdp_unit *unit);
+shoal_status fsdp_unit_pre_backward(struct fsdp_unit *unit);
+shoal_status fsdp_unit_post_backward(struct fsdp_unit *unit);
+shoal_status fsdp_end_backward(struct fsdp_context *context);
+shoal_status fsdp_reset(struct fsdp_context *context);
+
+/* Gradients (reduce.c) ----------------------------------------------------------------------------------- */
+
+/* Where kernels add to the whole gradient; from pre_backward on. */
+void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param);
+/* Memory for the gradients of a backward: zeros, or what an earlier one left. */
+shoal_status fsdp_unit_begin_grads(struct fsdp_unit *unit);
+/* The backward is over: to the reduction, or kept for the next one. */
+shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit);
+/* Ends the oldest reductions until at most `n_left` are in flight. */
+shoal_status fsdp_drain(struct fsdp_context *context, size_t n_left);
+/* Gives up everything of a step. */
+void fsdp_drop_reductions(struct fsdp_context *context);
+void fsdp_unit_drop_grads(struct fsdp_unit *unit);
+
+#endif
