@@ -97,7 +97,7 @@ static void try_call(struct functional *self, shoal_symmetric *memory, const str
                      int64_t n_rows)
 {
     CASE_BEGIN();
-    struct call call = call_prepare(self, memory, n_rows);
+    struct call call = call_prepare(self, memory, 0, n_rows);
     int before = n_come(self);
     come_late(self);
     shoal_tensor *result = row->start(&call);
@@ -395,7 +395,7 @@ static void drop_calls(struct functional *self, int64_t n_rows)
         int before = n_come(self);
         come_late(self);
         CASE_BEGIN();
-        struct call call = call_prepare(self, memory, n_rows);
+        struct call call = call_prepare(self, memory, 0, n_rows);
         if (!row->start(&call)) {
             test_failed(__FILE__, __LINE__, "%s: %s", row->name, shoal_error_text());
         }
