@@ -115,6 +115,29 @@ static void hand_on(const shoal_op_call_context *call, shoal_tensor *const *grad
     }
 }
 
+/* No typed function has a factor for lists, so this one does what they do under a tracer: wait for each. */
+static shoal_tensor *const *all_reduce_list_premul(shoal_tensor *const *tensors, size_t n, double factor,
+                                                   shoal_group *group)
+{
+    shoal_tensor *const *totals = BOX_MANY(all_reduce_coalesced, NULL, box_tensors(tensors, n),
+                                           box_string("premul_sum"), box_group(group), box_float(factor));
+    if (!totals || !scope_current()->tracer) {
+        return totals;
+    }
+    shoal_tensor **waited = scope_alloc(scope_current(), n * sizeof waited[0]);
+    if (!waited) {
+        (void)scope_fail(SHOAL_ERR_NO_MEMORY);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        waited[i] = shoal_wait_tensor(totals[i]);
+        if (!waited[i]) {
+            return NULL;
+        }
+    }
+    return waited;
+}
+
 static shoal_tensor *const *all_reduce_list(shoal_tensor *const *tensors, size_t n,
                                             const struct reduction *reduction, shoal_group *group)
 {
@@ -122,8 +145,7 @@ static shoal_tensor *const *all_reduce_list(shoal_tensor *const *tensors, size_t
         return NULL;
     }
     return reduction->reduce == SHOAL_PREMUL_SUM
-               ? BOX_MANY(all_reduce_coalesced, NULL, box_tensors(tensors, n), box_string("premul_sum"),
-                          box_group(group), box_float(reduction->factor))
+               ? all_reduce_list_premul(tensors, n, reduction->factor, group)
                : shoal_all_reduce_coalesced(tensors, n, reduction->reduce, group);
 }
 
