@@ -4,13 +4,14 @@
 # build.
 include(CMakePackageConfigHelpers)
 
-install(DIRECTORY "${CMAKE_SOURCE_DIR}/include/shoal" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+install(DIRECTORY "${CMAKE_SOURCE_DIR}/include/shoal" "${CMAKE_SOURCE_DIR}/include/shoal_nn"
+    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
     FILES_MATCHING PATTERN "*.h")
-install(TARGETS shoal EXPORT shoal-targets
+install(TARGETS shoal shoal_nn EXPORT shoal-targets
     LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
     INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(TARGETS shoal_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-install(FILES "${SHOAL_STATIC_LIBRARY}" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(FILES "${SHOAL_STATIC_LIBRARY}" "${SHOAL_NN_STATIC_LIBRARY}" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/docs/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1"
     FILES_MATCHING PATTERN "*.1")
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples"
@@ -31,5 +32,7 @@ install(FILES
 
 file(RELATIVE_PATH SHOAL_PC_TO_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" SHOAL_PC_TO_PREFIX "${SHOAL_PC_TO_PREFIX}")
-configure_file("${CMAKE_SOURCE_DIR}/cmake/shoal.pc.in" "${CMAKE_BINARY_DIR}/package/shoal.pc" @ONLY)
-install(FILES "${CMAKE_BINARY_DIR}/package/shoal.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+foreach(name shoal shoal_nn)
+    configure_file("${CMAKE_SOURCE_DIR}/cmake/${name}.pc.in" "${CMAKE_BINARY_DIR}/package/${name}.pc" @ONLY)
+    install(FILES "${CMAKE_BINARY_DIR}/package/${name}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+endforeach()

@@ -5,7 +5,8 @@
 #   scripts/check_layers.sh [ROOT]
 #
 # A folder of src/ may include itself and the folders before it in the list below. Public headers, examples
-# and nn/ may include public headers only, besides what lies in their own folder.
+# and nn/ may include public headers only, besides what lies in their own folder. Nothing of Shoal itself may
+# include shoal_nn/, the headers of the companion library.
 set -euo pipefail
 
 root=${1:-$(dirname "$0")/..}
@@ -55,6 +56,9 @@ while IFS=: read -r file line path; do
 done < <(list_includes src)
 
 while IFS=: read -r file line path; do
+    if [[ $path == shoal_nn/* && $file != include/shoal/* ]]; then
+        continue
+    fi
     if [[ $path != shoal/* && ! ($file == nn/* && -e nn/$path) ]]; then
         report "$file:$line: \"$path\" is not a public header"
     fi

@@ -12,16 +12,16 @@ compiled=0
 
 # try COMPILER STANDARD LANGUAGE HEADER
 try() {
-    printf '#include "shoal/%s"\n#include "shoal/%s"\nint not_empty;\n' "$4" "$4" >"$scratch/alone.$3"
+    printf '#include "%s"\n#include "%s"\nint not_empty;\n' "$4" "$4" >"$scratch/alone.$3"
     compiled=$((compiled + 1))
     if ! "$1" "-std=$2" -Wall -Wextra -Wpedantic -Wundef -Werror -I"$include" -fsyntax-only "$scratch/alone.$3"; then
-        echo "shoal/$4 does not compile alone: $1 -std=$2"
+        echo "$4 does not compile alone: $1 -std=$2"
         failed=$((failed + 1))
     fi
 }
 
-for path in "$include"/shoal/*.h; do
-    header=$(basename "$path")
+for path in "$include"/shoal/*.h "$include"/shoal_nn/*.h; do
+    header=${path#"$include"/}
     for compiler in gcc clang; do
         command -v "$compiler" >/dev/null || continue
         try "$compiler" c99 c "$header"
@@ -34,7 +34,7 @@ for path in "$include"/shoal/*.h; do
 done
 
 # Who installed the library does not have its sources.
-if grep -n '\bsrc/' "$include"/shoal/*.h; then
+if grep -n '\bsrc/' "$include"/shoal/*.h "$include"/shoal_nn/*.h; then
     echo "a public header points to a source file"
     failed=$((failed + 1))
 fi

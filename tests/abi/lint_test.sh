@@ -14,7 +14,7 @@ spdx='/* SPDX-License-Identifier: MIT */'
 
 plant_tree() {
     rm -rf "$tree"
-    mkdir -p "$tree"/{include/shoal,src/base,src/op,examples,tests/unit}
+    mkdir -p "$tree"/{include/shoal,include/shoal_nn,src/base,src/op,nn,examples,tests/unit}
     printf '%s\n' "$spdx" 'SHOAL_API int' 'shoal_one(void);' '/* SHOAL_API int shoal_gone(void); */' \
         >"$tree/include/shoal/one.h"
     printf '%s\n' "$spdx" '#define SHOAL_VERSION_MAJOR 0' '#define SHOAL_VERSION_MINOR 1' \
@@ -26,6 +26,10 @@ plant_tree() {
     printf '%s\n' "$spdx" 'void *p = malloc(1);' >"$tree/src/base/mem.c"
     printf '%s\n' "$spdx" '#include "shoal/one.h"' >"$tree/examples/00.c"
     printf '%s\n' 'SHOAL_0.1 {' 'global:' '    shoal_one;' 'local:' '    *;' '};' >"$tree/src/shoal.map"
+    printf '%s\n' "$spdx" '#include "shoal/one.h"' 'SHOAL_API int shoal_nn_one(void);' >"$tree/include/shoal_nn/nn.h"
+    printf '%s\n' "$spdx" '#include "blas.h"' '#include "shoal_nn/nn.h"' >"$tree/nn/ops.c"
+    printf '%s\n' "$spdx" >"$tree/nn/blas.h"
+    printf '%s\n' 'SHOAL_NN_0.1 {' 'global:' '    shoal_nn_one;' 'local:' '    *;' '};' >"$tree/nn/shoal_nn.map"
     printf '%s\n' '# Changes' '' '## 0.1.0 (unreleased)' '' '## 0.0.9' >"$tree/CHANGELOG.md"
 }
 
@@ -69,6 +73,10 @@ refuse 'not a full path' src/op/add.c '#include "mem.h"' "${layers[@]}"
 refuse 'not in the list of layers' src/util/util.c '' "${layers[@]}"
 refuse 'not a public header' examples/00.c '#include "base/mem.h"' "${layers[@]}"
 refuse 'not a public header' include/shoal/one.h '#include "tensor/tensor.h"' "${layers[@]}"
+refuse 'not a public header' include/shoal/one.h '#include "shoal_nn/nn.h"' "${layers[@]}"
+refuse 'not a full path' src/op/add.c '#include "shoal_nn/nn.h"' "${layers[@]}"
+refuse 'not a public header' nn/ops.c '#include "base/mem.h"' "${layers[@]}"
+refuse 'not a public header' include/shoal_nn/nn.h '#include "base/mem.h"' "${layers[@]}"
 
 plant_tree
 banned=("$scripts/check_banned.pl")
@@ -98,6 +106,8 @@ refuse 'shoal_two: in the public headers, but not in' include/shoal/two.h 'SHOAL
     "${symbols[@]}"
 refuse 'shoal_zero: in src/shoal.map, but not in' src/shoal.map '    shoal_zero;' "${symbols[@]}"
 refuse 'twice' src/shoal.map '    shoal_one;' "${symbols[@]}"
+refuse 'shoal_nn_two: in the public headers, but not in nn/shoal_nn.map' include/shoal_nn/nn.h \
+    'SHOAL_API int shoal_nn_two(void);' "${symbols[@]}"
 
 plant_tree
 version=("$scripts/check_version.sh")

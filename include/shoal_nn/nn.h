@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Compute for networks, as a companion of Shoal: operations with gradients, on any CBLAS that is found at run time.
+ * It uses the public headers of Shoal and nothing else. Optimizers are in shoal_nn/optim.h.
+ *
+ * Every operation is registered ("nn.linear", "nn.tanh", ...), so shoal_op_find, tracers and gradients see it. Dtypes:
+ * f64 is computed in f64; f32, bf16 and f16 in f32, from the inputs as they are, with one rounding to the result's
+ * dtype at the end. That holds for gradients too: each gradient is one operation that rounds once.
+ *
+ * The environment, read once, at first use:
+ *     SHOAL_NN_BLAS     a library to load instead of the default ones (libopenblas.so.0, libblas.so.3, ...), as a path
+ *                       or a name; it must have cblas_sgemm and cblas_dgemm with 32-bit integers. "none": the plain
+ *                       loops of this library. One that can not be loaded is an error of every matrix product.
+ *     SHOAL_NN_THREADS  threads of a matrix product; without it OPENBLAS_NUM_THREADS counts, and without that the
+ *                       processors this process may use, divided by the ranks that the launcher started on this host
+ *     OPENBLAS_CORETYPE left alone when set; else set while OpenBLAS is loaded on processors that it would misjudge
+ *
+ * Bits: the same call on the same values gives the same bits on every rank whose machine, BLAS, core name
+ * and number of threads are the same. A BLAS may add in another order with another number of threads or another shape.
+ *
+ * Ownership: results belong to the innermost scope. Strings belong to the library.
+ * Threads: any, each in its own scope. All threads share one BLAS and its number of threads. With ranks as threads of
+ * one process call shoal_nn_set_threads: the environment does not tell how many there are.
+ * Errors: NULL, with the reason in the scope (shoal/scope.h), or a status.
+ *
+ *     shoal_tensor *hidden = shoal_nn_tanh(shoal_nn_linear(x, weight, bias));
+ *     shoal_status status = shoal_backward(shoal_nn_mse(hidden, target), NULL);
+ */
+#ifndef SHOAL_NN_NN_H
+#define SHOAL_NN_NN_H
+
+#include <stddef.h>
+
+#include "shoal/api.h"
+#include "shoal/status.h"
+#include "shoal/tensor.h"
+
+SHOAL_BEGIN_DECLS
+
+/* Registers the operations and loads the BLAS. Any call does so by itself; this one says what is wrong. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_init(void);
+
+/* The BLAS --------------------------------------------------------------------------------------------- */
+
+typedef struct shoal_nn_blas {
+    size_t struct_size;  /* sizeof(shoal_nn_blas), set by the caller */
+    const char *library; /* the file that was loaded; "none": the plain loops of this library */
+    const char *core;    /* what OpenBLAS takes the processor for; "" when the library does not say */
+    int n_threads;       /* of a matrix product; 0: the library's own choice, it can not be told */
+} shoal_nn_blas;
+
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_blas_info(shoal_nn_blas *info_out);
+
+/* Threads of every matrix product from now on; 0: what the environment says. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_set_threads(int n_threads);
+
+/* Products --------------------------------------------------------------------------------------------- */
+
+/* a [..., k] times b [k, n] gives [..., n]. Transposed views are multiplied in place, not copied. */
+SHOAL_API shoal_tensor *shoal_nn_matmul(shoal_tensor *a, shoal_tensor *b);
+
+/* input [..., in] times weight [out, in] transposed, plus bias [out] where there is one: [..., out]. */
+SHOAL_API shoal_tensor *shoal_nn_linear(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias);
+
+/* Functions of each element ---------------------------------------------------------------------------- */
+
+SHOAL_API shoal_tensor *shoal_nn_tanh(shoal_tensor *self);
+/* Where it is not positive the gradient is 0. */
+SHOAL_API shoal_tensor *shoal_nn_relu(shoal_tensor *self);
+/* x (1 + erf(x / sqrt 2)) / 2: the exact form, not the one with tanh. */
+SHOAL_API shoal_tensor *shoal_nn_gelu(shoal_tensor *self);
+
+/* Losses ----------------------------------------------------------------------------------------------- */
+
+/*
+ * The mean of (input - target)^2 over all elements, of one shape. Differences in f32, their squares added in f64 in
+ * row-major order, one rounding: an f32 (f64 for f64). The target has the input's dtype, or f32 for bf16 and f16.
+ */
+SHOAL_API shoal_tensor *shoal_nn_mse(shoal_tensor *input, shoal_tensor *target);
+
+/*
+ * The mean over rows of -log softmax(row)[target], for logits [..., classes] and integer targets [...]: an f32 (f64
+ * for f64). A target that is no class is an error. Without rows it is NaN.
+ */
+SHOAL_API shoal_tensor *shoal_nn_cross_entropy(shoal_tensor *logits, shoal_tensor *targets);
+
+/* Layers ----------------------------------------------------------------------------------------------- */
+
+/* Rows of weight [rows, size] by integer indices [...]: [..., size]. The gradient is dense. */
+SHOAL_API shoal_tensor *shoal_nn_embedding(shoal_tensor *indices, shoal_tensor *weight);
+
+/*
+ * (x - mean) / sqrt(variance + eps) over the last dimension, times weight, plus bias, where there are any, both of
+ * that dimension's size. PyTorch's eps is 1e-5.
+ */
+SHOAL_API shoal_tensor *shoal_nn_layer_norm(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias,
+                                            double eps);
+
+SHOAL_END_DECLS
+
+#endif

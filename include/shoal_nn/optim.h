@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Optimizers over lists of parameters, or shards of them: whole tensors, pieces, empty ones. They know nothing of
+ * ranks: an update of a shard is that part of the update of the whole, bit for bit.
+ *
+ * Arithmetic: f64 parameters in f64, all others in f32, each operation rounded, in this order and no other. Numbers
+ * that are the same for all elements are computed in f64 and rounded once.
+ *     SGD    p = p - lr * g
+ *     AdamW  p = p - (lr * weight_decay) * p
+ *            m = beta1 * m + (1 - beta1) * g
+ *            v = beta2 * v + (1 - beta2) * (g * g)
+ *            p = p - (lr / (1 - beta1^t)) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+ * t counts the updates of that parameter, from 1. m and v start at 0 and have the type that is computed in; a bf16 or
+ * f16 parameter is rounded once per step.
+ *
+ * Ownership: an optimizer references its tensors until it is freed; raw memory stays the caller's.
+ * Threads: one at a time per optimizer.
+ * Errors: a step that fails because of an argument, a tensor or memory has changed nothing.
+ *
+ *     shoal_nn_adamw_options options = SHOAL_NN_ADAMW_OPTIONS;
+ *     options.lr = 3e-4;
+ *     status = shoal_nn_adamw_create(parameters, n_parameters, &options, &optimizer);
+ *     ... forward, shoal_backward ...
+ *     status = shoal_nn_optimizer_step(optimizer);
+ *     status = shoal_nn_optimizer_zero_grad(optimizer);
+ */
+#ifndef SHOAL_NN_OPTIM_H
+#define SHOAL_NN_OPTIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/api.h"
+#include "shoal/dtype.h"
+#include "shoal/status.h"
+#include "shoal/tensor.h"
+
+SHOAL_BEGIN_DECLS
+
+typedef struct shoal_nn_optimizer shoal_nn_optimizer;
+
+typedef struct shoal_nn_sgd_options {
+    size_t struct_size; /* sizeof(shoal_nn_sgd_options) */
+    double lr;
+} shoal_nn_sgd_options;
+
+typedef struct shoal_nn_adamw_options {
+    size_t struct_size; /* sizeof(shoal_nn_adamw_options) */
+    double lr;
+    double beta1;
+    double beta2;
+    double eps;
+    double weight_decay;
+} shoal_nn_adamw_options;
+
+/* Initializers with PyTorch's defaults. */
+#define SHOAL_NN_SGD_OPTIONS               \
+    {                                      \
+        sizeof(shoal_nn_sgd_options), 1e-3 \
+    }
+#define SHOAL_NN_ADAMW_OPTIONS                                       \
+    {                                                                \
+        sizeof(shoal_nn_adamw_options), 1e-3, 0.9, 0.999, 1e-8, 1e-2 \
+    }
+
+/* A parameter, or a shard of one, in the caller's memory. */
+typedef struct shoal_nn_shard {
+    void *data;
+    const void *gradient; /* NULL: none in this step, the parameter is passed over */
+    size_t count;         /* elements of both; 0 is fine */
+    shoal_dtype dtype;    /* of data: f64, f32, f16 or bf16 */
+    shoal_dtype gradient_dtype;
+} shoal_nn_shard;
+
+/* Over tensors: gradients are those of shoal_grad. NULL options: the defaults above. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create(shoal_tensor *const *parameters,
+                                                            size_t n_parameters,
+                                                            const shoal_nn_sgd_options *options,
+                                                            shoal_nn_optimizer **optimizer_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create(shoal_tensor *const *parameters,
+                                                              size_t n_parameters,
+                                                              const shoal_nn_adamw_options *options,
+                                                              shoal_nn_optimizer **optimizer_out);
+
+/* Over raw memory. Only counts and dtypes are kept: every step is told where data and gradients are. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create_raw(const shoal_nn_shard *shards, size_t n_shards,
+                                                                const shoal_nn_sgd_options *options,
+                                                                shoal_nn_optimizer **optimizer_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_raw(const shoal_nn_shard *shards,
+                                                                  size_t n_shards,
+                                                                  const shoal_nn_adamw_options *options,
+                                                                  shoal_nn_optimizer **optimizer_out);
+
+/* NULL is allowed. */
+SHOAL_API void shoal_nn_optimizer_free(shoal_nn_optimizer *optimizer);
+
+/* Updates, in place, every parameter that has a gradient. State is made when a parameter's first gradient comes. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step(shoal_nn_optimizer *optimizer);
+
+/* The same for one parameter, counted from 0: for a hook that runs when its gradient is complete. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step_one(shoal_nn_optimizer *optimizer,
+                                                                    size_t index);
+
+/* The same over raw memory: as many shards as there were, of the same counts and dtypes. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step_raw(shoal_nn_optimizer *optimizer,
+                                                                    const shoal_nn_shard *shards,
+                                                                    size_t n_shards);
+
+/* Removes the gradients of all its tensors. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_zero_grad(shoal_nn_optimizer *optimizer);
+
+SHOAL_API double shoal_nn_optimizer_lr(const shoal_nn_optimizer *optimizer);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_lr(shoal_nn_optimizer *optimizer, double lr);
+
+/* What a checkpoint needs of one parameter. */
+typedef struct shoal_nn_optimizer_state {
+    size_t struct_size;          /* sizeof(shoal_nn_optimizer_state), set by the caller */
+    int64_t n_updates;           /* t */
+    shoal_tensor *first_moment;  /* m, borrowed, like the parameter; NULL: none yet, or SGD */
+    shoal_tensor *second_moment; /* v */
+} shoal_nn_optimizer_state;
+
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_get_state(const shoal_nn_optimizer *optimizer,
+                                                                     size_t index,
+                                                                     shoal_nn_optimizer_state *state_out);
+/* Copies the moments; NULL ones are absent again. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_state(shoal_nn_optimizer *optimizer,
+                                                                     size_t index,
+                                                                     const shoal_nn_optimizer_state *state);
+
+SHOAL_END_DECLS
+
+#endif

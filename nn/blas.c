@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Finding a BLAS, loading it with the right core type, and calling it.
+ *
+ * Debian's OpenBLAS does not know processors newer than itself: it takes a Sapphire Rapids for a Prescott, which has
+ * no AVX, and runs at a quarter of the speed. OPENBLAS_CORETYPE says what the processor can do; it is read while the
+ * library is loaded and is taken out of the environment again afterwards.
+ */
+#include "blas.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "shoal/op.h"
+#include "shoal_nn/nn.h"
+#include "try.h"
+
+#define TEXT_BYTES 512
+
+enum {
+    ROW_MAJOR = 101,
+    AS_IT_IS = 111,
+    TRANSPOSED = 112
+};
+
+typedef void (*sgemm_function)(int order, int a_form, int b_form, int m, int n, int k, float alpha,
+                               const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                               int ldc);
+typedef void (*dgemm_function)(int order, int a_form, int b_form, int m, int n, int k, double alpha,
+                               const double *a, int lda, const double *b, int ldb, double beta, double *c,
+                               int ldc);
+
+/* Constant once it is loaded. */
+static struct {
+    sgemm_function sgemm; /* NULL: the plain loops are used */
+    dgemm_function dgemm;
+    void (*set_threads)(int n_threads); /* NULL, as get_threads, when the library has no such call */
+    int (*get_threads)(void);
+    char library[TEXT_BYTES];
+    char core[64];
+    shoal_status status;
+    char error[TEXT_BYTES];
+} blas;
+
+static pthread_once_t is_loaded = PTHREAD_ONCE_INIT;
+
+/* What every product uses; 0 until somebody sets it or the first product asks. */
+static _Atomic int n_threads_wanted;
+
+static const char *const default_libraries[] = {"libopenblas.so.0", "libopenblas.so", "libblas.so.3",
+                                                "libcblas.so.3"};
+
+/* Threads ---------------------------------------------------------------------------------------------- */
+
+/* Where launchers say how many ranks they started on this host. The first that is there counts. */
+static const char *const local_rank_variables[] = {"SHOAL_RANKS", "LOCAL_WORLD_SIZE",
+                                                   "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                                   "SLURM_STEP_NUM_TASKS"};
+
+/* The number from 1 up that a variable holds; 0: none. */
+static int read_number(const char *name)
+{
+    const char *text = getenv(name);
+    char *end;
+    if (!text || text[0] < '0' || text[0] > '9') {
+        return 0;
+    }
+    long number = strtol(text, &end, 10);
+    return *end == '\0' && number >= 1 && number <= 65536 ? (int)number : 0;
+}
+
+int nn_blas_default_threads(int n_processors)
+{
+    int n_asked = read_number("SHOAL_NN_THREADS");
+    n_asked = n_asked > 0 ? n_asked : read_number("OPENBLAS_NUM_THREADS");
+    if (n_asked > 0) {
+        return n_asked;
+    }
+    int n_ranks = 0;
+    for (size_t i = 0; n_ranks == 0 && i < sizeof(local_rank_variables) / sizeof(local_rank_variables[0]);
+         i++) {
+        n_ranks = read_number(local_rank_variables[i]);
+    }
+    int n_threads = n_ranks > 0 ? n_processors / n_ranks : n_processors;
+    return n_threads > 0 ? n_threads : 1;
+}
+
+static int count_processors(void)
+{
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
+
+static int threads_wanted(void)
+{
+    /* Relaxed, here and below: the number stands for itself. */
+    int n_threads = atomic_load_explicit(&n_threads_wanted, memory_order_relaxed);
+    if (n_threads == 0) {
+        n_threads = nn_blas_default_threads(count_processors());
+        atomic_store_explicit(&n_threads_wanted, n_threads, memory_order_relaxed);
+    }
+    return n_threads;
+}
+
+shoal_status shoal_nn_set_threads(int n_threads)
+{
+    if (n_threads < 0 || n_threads > 65536) {
+        return shoal_fail(SHOAL_ERR_INVALID, "nn_set_threads: n_threads: %d is not within 0..65536",
+                          n_threads);
+    }
+    atomic_store_explicit(&n_threads_wanted, n_threads, memory_order_relaxed);
+    return SHOAL_OK;
+}
+
+/* Other users of the library may have changed the number: it is looked at before every product, and is the same for
+   all of ours. */
+static void set_threads(void)
+{
+    int n_threads = threads_wanted();
+    if (blas.set_threads && blas.get_threads() != n_threads) {
+        blas.set_threads(n_threads);
+    }
+}
+
+/* Loading ---------------------------------------------------------------------------------------------- */
+
+/* What OpenBLAS should take this processor for; NULL: what it thinks itself. */
+static const char *better_core(void)
+{
+#if defined(__x86_64__)
+    /* Half-precision AVX-512 came with Sapphire Rapids, and all that have it run Skylake's AVX-512 kernels. */
+    unsigned a;
+    unsigned b;
+    unsigned c;
+    unsigned d;
+    bool has_half = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & (1u << 23)) != 0;
+    if (has_half && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+        return "SKYLAKEX";
+    }
+#endif
+    return NULL;
+}
+
+static void copy_text(char *to, size_t to_bytes, const char *from)
+{
+    (void)snprintf(to, to_bytes, "%s", from ? from : "");
+}
+
+/* POSIX says that dlsym's pointer may be one to a function; ISO C has no such cast. */
+static void find_function(void *library, const char *name, void *function_out)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(function_out, &symbol, sizeof(symbol));
+}
+
+/* True when the library is there and is a CBLAS; otherwise the reason is in `reason`. */
+static bool load_library(const char *name, char *reason, size_t reason_bytes)
+{
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        copy_text(reason, reason_bytes, dlerror());
+        return false;
+    }
+    find_function(library, "cblas_sgemm", &blas.sgemm);
+    find_function(library, "cblas_dgemm", &blas.dgemm);
+    if (!blas.sgemm || !blas.dgemm) {
+        blas.sgemm = NULL;
+        blas.dgemm = NULL;
+        (void)dlclose(library);
+        (void)snprintf(reason, reason_bytes, "%s has no cblas_sgemm and cblas_dgemm", name);
+        return false;
+    }
+    find_function(library, "openblas_set_num_threads", &blas.set_threads);
+    find_function(library, "openblas_get_num_threads", &blas.get_threads);
+    if (!blas.set_threads || !blas.get_threads) {
+        blas.set_threads = NULL;
+        blas.get_threads = NULL;
+    }
+    char *(*get_core)(void);
+    find_function(library, "openblas_get_corename", &get_core);
+    copy_text(blas.core, sizeof(blas.core), get_core ? get_core() : "");
+    Dl_info place;
+    void *symbol = dlsym(library, "cblas_sgemm");
+    copy_text(blas.library, sizeof(blas.library),
+              dladdr(symbol, &place) != 0 && place.dli_fname ? place.dli_fname : name);
+    return true;
+}
+
+static void load_first(void)
+{
+    char reason[TEXT_BYTES];
+    const char *asked = getenv("SHOAL_NN_BLAS");
+    copy_text(blas.library, sizeof(blas.library), "none");
+    if (asked && strcmp(asked, "none") == 0) {
+        return;
+    }
+    if (asked && asked[0] != '\0') {
+        if (!load_library(asked, reason, sizeof(reason))) {
+            blas.status = SHOAL_ERR_SYSTEM;
+            (void)snprintf(blas.error, sizeof(blas.error), "SHOAL_NN_BLAS: %.400s", reason);
+        }
+        return;
+    }
+    for (size_t i = 0; i < sizeof(default_libraries) / sizeof(default_libraries[0]); i++) {
+        if (load_library(default_libraries[i], reason, sizeof(reason))) {
+            return;
+        }
+    }
+}
+
+static void load(void)
+{
+    const char *core = getenv("OPENBLAS_CORETYPE") ? NULL : better_core();
+    if (core) {
+        (void)setenv("OPENBLAS_CORETYPE", core, /*overwrite=*/0);
+    }
+    load_first();
+    if (core) {
+        (void)unsetenv("OPENBLAS_CORETYPE");
+    }
+}
+
+shoal_status nn_blas_load(void)
+{
+    (void)pthread_once(&is_loaded, load);
+    return blas.status == SHOAL_OK ? SHOAL_OK : shoal_fail(blas.status, "%s", blas.error);
+}
+
+shoal_status shoal_nn_blas_info(shoal_nn_blas *info_out)
+{
+    if (!info_out) {
+        return shoal_fail(SHOAL_ERR_INVALID, "nn_blas_info: info_out is NULL");
+    }
+    if (info_out->struct_size != sizeof(*info_out)) {
+        return shoal_fail(SHOAL_ERR_INVALID, "nn_blas_info: info_out: struct_size %zu is not %zu",
+                          info_out->struct_size, sizeof(*info_out));
+    }
+    NN_TRY(nn_blas_load());
+    info_out->library = blas.library;
+    info_out->core = blas.core;
+    info_out->n_threads = !blas.sgemm ? 1 : blas.set_threads ? threads_wanted() : 0;
+    return SHOAL_OK;
+}
+
+/* Products --------------------------------------------------------------------------------------------- */
+
+struct operand {
+    int form;       /* AS_IT_IS or TRANSPOSED */
+    int64_t stride; /* between rows, of the matrix or of its transpose */
+};
+
+/* Strides of a dimension of one element, or of none, say nothing. */
+static bool describe(const struct nn_matrix *matrix, struct operand *operand_out)
+{
+    int64_t width = matrix->cols > 0 ? matrix->cols : 1;
+    int64_t height = matrix->rows > 0 ? matrix->rows : 1;
+    int64_t row_stride = height == 1 ? width : matrix->row_stride;
+    int64_t col_stride = width == 1 ? height : matrix->col_stride;
+    if ((matrix->col_stride == 1 || width == 1) && row_stride >= width) {
+        *operand_out = (struct operand){.form = AS_IT_IS, .stride = row_stride};
+        return true;
+    }
+    if ((matrix->row_stride == 1 || height == 1) && col_stride >= height) {
+        *operand_out = (struct operand){.form = TRANSPOSED, .stride = col_stride};
+        return true;
+    }
+    return false;
+}
+
+bool nn_blas_takes(const struct nn_matrix *matrix)
+{
+    struct operand operand;
+    return describe(matrix, &operand);
+}
+
+static bool fits(int64_t number)
+{
+    return number <= INT_MAX;
+}
+
+shoal_status nn_blas_product(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b,
+                             bool adds, void *c)
+{
+    struct operand a_operand;
+    struct operand b_operand;
+    NN_TRY(nn_blas_load());
+    bool is_empty = a->rows == 0 || b->cols == 0 || a->cols == 0;
+    if (is_empty || !blas.sgemm || !describe(a, &a_operand) || !describe(b, &b_operand) || !fits(a->rows) ||
+        !fits(b->cols) || !fits(a->cols) || !fits(a_operand.stride) || !fits(b_operand.stride)) {
+        nn_loops_of(real)->matmul(a, b, adds, c);
+        return SHOAL_OK;
+    }
+    int m = (int)a->rows;
+    int n = (int)b->cols;
+    int k = (int)a->cols;
+    set_threads();
+    if (real == SHOAL_F64) {
+        blas.dgemm(ROW_MAJOR, a_operand.form, b_operand.form, m, n, k, 1.0, a->data, (int)a_operand.stride,
+                   b->data, (int)b_operand.stride, adds ? 1.0 : 0.0, c, n);
+    } else {
+        blas.sgemm(ROW_MAJOR, a_operand.form, b_operand.form, m, n, k, 1.0f, a->data, (int)a_operand.stride,
+                   b->data, (int)b_operand.stride, adds ? 1.0f : 0.0f, c, n);
+    }
+    return SHOAL_OK;
+}

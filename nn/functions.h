@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* The functions that the rows of ops.def name, once each. */
+#ifndef NN_FUNCTIONS_H
+#define NN_FUNCTIONS_H
+
+#include "ops.h"
+
+META(matmul);
+RUN(matmul);
+GRADIENT(matmul);
+META(linear);
+RUN(linear);
+GRADIENT(linear);
+
+META(activation);
+RUN(activation);
+GRADIENT(activation);
+META(activation_backward);
+RUN(activation_backward);
+
+META(mse);
+RUN(mse);
+GRADIENT(mse);
+META(mse_backward);
+RUN(mse_backward);
+META(cross_entropy);
+RUN(cross_entropy);
+GRADIENT(cross_entropy);
+META(cross_entropy_backward);
+RUN(cross_entropy_backward);
+
+META(embedding);
+RUN(embedding);
+GRADIENT(embedding);
+META(embedding_backward);
+RUN(embedding_backward);
+
+META(layer_norm);
+RUN(layer_norm);
+GRADIENT(layer_norm);
+META(layer_norm_backward);
+RUN(layer_norm_backward);
+META(layer_norm_weight_backward);
+RUN(layer_norm_weight_backward);
+
+#endif

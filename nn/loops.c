@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* The loops for floats and for doubles. Compiled without errno for math functions, so that square roots are vectors. */
+#include "loops.h"
+
+#include <math.h>
+#include <tgmath.h>
+
+/* Rows and columns of the part of a matrix that the plain product copies: 32 KiB of doubles. */
+#define BLOCK 64
+
+#define real float
+#define NAME(name) name##_f32
+#include "loops_real.h"
+#undef real
+#undef NAME
+
+#define real double
+#define NAME(name) name##_f64
+#include "loops_real.h"
+#undef real
+#undef NAME
+
+const struct nn_loops *nn_loops_of(shoal_dtype dtype)
+{
+    return dtype == SHOAL_F64 ? &loops_f64 : &loops_f32;
+}

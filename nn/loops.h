@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Arithmetic over plain arrays, once for floats and once for doubles (loops_real.h). The pointers are to arrays of
+ * that type. Sums over many elements are made in double, from the first to the last: no order depends on vectors.
+ */
+#ifndef NN_LOOPS_H
+#define NN_LOOPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/dtype.h"
+
+/* A matrix in memory, strides in elements. */
+struct nn_matrix {
+    const void *data;
+    int64_t rows;
+    int64_t cols;
+    int64_t row_stride;
+    int64_t col_stride;
+};
+
+/* Everything AdamW multiplies with in one step, each rounded to the type once. */
+struct nn_adamw_factors {
+    double decay; /* lr * weight decay */
+    double beta1;
+    double one_minus_beta1;
+    double beta2;
+    double one_minus_beta2;
+    double step; /* lr / (1 - beta1^t) */
+    double root; /* sqrt(1 - beta2^t) */
+    double eps;
+};
+
+typedef void (*nn_forward_loop)(size_t n, const void *x, void *y);
+typedef void (*nn_backward_loop)(size_t n, const void *gradient, const void *saved, void *out);
+
+struct nn_loops {
+    nn_forward_loop tanh_forward;
+    nn_backward_loop tanh_backward; /* saved: the result */
+    nn_forward_loop relu_forward;
+    nn_backward_loop relu_backward; /* saved: the result */
+    nn_forward_loop gelu_forward;
+    nn_backward_loop gelu_backward; /* saved: the argument */
+
+    /* The sum of (a - b)^2. */
+    double (*sum_of_squares)(size_t n, const void *a, const void *b);
+    /* gradient / n * (2 * (a - b)) */
+    void (*mse_backward)(size_t n, double gradient, const void *a, const void *b, void *out);
+
+    /* Of one row of n logits: -log softmax[target], and its gradient times a factor. */
+    double (*cross_entropy)(size_t n, const void *logits, size_t target);
+    void (*cross_entropy_backward)(size_t n, const void *logits, size_t target, double factor, void *out);
+
+    /* One row; weight and bias may be NULL. */
+    void (*norm)(size_t n, double eps, const void *x, const void *weight, const void *bias, void *y);
+    void (*norm_backward)(size_t n, double eps, const void *gradient, const void *x, const void *weight,
+                          void *out);
+    /* sums += gradient * normalised x */
+    void (*norm_weight_backward)(size_t n, double eps, const void *gradient, const void *x, double *sums);
+
+    void (*fill)(size_t n, double value, void *to);
+    void (*add)(size_t n, const void *from, void *to); /* to += from */
+    double (*first)(const void *from);                 /* the first element */
+    void (*from_doubles)(size_t n, const double *from, void *to);
+
+    /* c [a.rows, b.cols], contiguous, = or += a b; every element from the first product to the last. */
+    void (*matmul)(const struct nn_matrix *a, const struct nn_matrix *b, bool adds, void *c);
+
+    /* parameter -= lr * gradient */
+    void (*sgd)(size_t n, double lr, const void *gradient, void *parameter);
+    void (*adamw)(size_t n, const struct nn_adamw_factors *factors, const void *gradient, void *parameter,
+                  void *first_moment, void *second_moment);
+};
+
+/* SHOAL_F32 or SHOAL_F64. */
+const struct nn_loops *nn_loops_of(shoal_dtype real);
+
+#endif

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The loops of loops.h for one type. Included by loops.c once per type, with `real` defined as that type and NAME(x)
+ * as its own name for x. Functions such as tanh are those of <tgmath.h>: they have the type of their argument.
+ */
+
+static void NAME(tanh_forward)(size_t n, const void *x_values, void *y_values)
+{
+    const real *x = x_values;
+    real *y = y_values;
+    for (size_t i = 0; i < n; i++) {
+        y[i] = tanh(x[i]);
+    }
+}
+
+static void NAME(tanh_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
+{
+    const real *g = gradient;
+    const real *y = saved;
+    real *out = out_values;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = g[i] * (1 - y[i] * y[i]);
+    }
+}
+
+/* A NaN stays one. */
+static void NAME(relu_forward)(size_t n, const void *x_values, void *y_values)
+{
+    const real *x = x_values;
+    real *y = y_values;
+    for (size_t i = 0; i < n; i++) {
+        y[i] = x[i] <= 0 ? 0 : x[i];
+    }
+}
+
+static void NAME(relu_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
+{
+    const real *g = gradient;
+    const real *y = saved;
+    real *out = out_values;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = y[i] <= 0 ? 0 : g[i];
+    }
+}
+
+static void NAME(gelu_forward)(size_t n, const void *x_values, void *y_values)
+{
+    const real *x = x_values;
+    real *y = y_values;
+    const real half_root = (real)M_SQRT1_2;
+    for (size_t i = 0; i < n; i++) {
+        y[i] = x[i] * ((1 + erf(x[i] * half_root)) / 2);
+    }
+}
+
+/* The normal distribution at x, plus x times its density. */
+static void NAME(gelu_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
+{
+    const real *g = gradient;
+    const real *x = saved;
+    real *out = out_values;
+    const real half_root = (real)M_SQRT1_2;
+    const real density_at_0 = (real)(0.5 * M_2_SQRTPI * M_SQRT1_2);
+    for (size_t i = 0; i < n; i++) {
+        real distribution = (1 + erf(x[i] * half_root)) / 2;
+        real density = density_at_0 * exp(-(x[i] * x[i]) / 2);
+        out[i] = g[i] * (distribution + x[i] * density);
+    }
+}
+
+static double NAME(sum_of_squares)(size_t n, const void *a_values, const void *b_values)
+{
+    const real *a = a_values;
+    const real *b = b_values;
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        double difference = (double)(real)(a[i] - b[i]);
+        sum += difference * difference;
+    }
+    return sum;
+}
+
+static void NAME(mse_backward)(size_t n, double gradient, const void *a_values, const void *b_values,
+                               void *out_values)
+{
+    const real *a = a_values;
+    const real *b = b_values;
+    real *out = out_values;
+    const real factor = (real)gradient / (real)n;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = factor * (2 * (a[i] - b[i]));
+    }
+}
+
+/* The largest of a row, and the sum of exp(x - largest). */
+static double NAME(sum_of_exponentials)(size_t n, const real *x, real *largest_out)
+{
+    real largest = x[0];
+    for (size_t i = 1; i < n; i++) {
+        largest = x[i] > largest ? x[i] : largest;
+    }
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += (double)exp((real)(x[i] - largest));
+    }
+    *largest_out = largest;
+    return sum;
+}
+
+static double NAME(cross_entropy)(size_t n, const void *logits, size_t target)
+{
+    const real *x = logits;
+    real largest;
+    double sum = NAME(sum_of_exponentials)(n, x, &largest);
+    return log(sum) + ((double)largest - (double)x[target]);
+}
+
+static void NAME(cross_entropy_backward)(size_t n, const void *logits, size_t target, double factor,
+                                         void *out_values)
+{
+    const real *x = logits;
+    real *out = out_values;
+    real largest;
+    double sum = NAME(sum_of_exponentials)(n, x, &largest);
+    for (size_t i = 0; i < n; i++) {
+        double probability = (double)exp((real)(x[i] - largest)) / sum;
+        out[i] = (real)((i == target ? probability - 1 : probability) * factor);
+    }
+}
+
+static double NAME(mean_of)(size_t n, const real *x)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += (double)x[i];
+    }
+    return sum / (double)n;
+}
+
+/* 1 / sqrt(variance + eps) */
+static double NAME(scale_of)(size_t n, double eps, const real *x, double mean)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        double difference = (double)x[i] - mean;
+        sum += difference * difference;
+    }
+    return 1 / sqrt(sum / (double)n + eps);
+}
+
+static void NAME(norm)(size_t n, double eps, const void *x_values, const void *weight, const void *bias,
+                       void *y_values)
+{
+    const real *x = x_values;
+    const real *w = weight;
+    const real *b = bias;
+    real *y = y_values;
+    double mean = NAME(mean_of)(n, x);
+    double scale = NAME(scale_of)(n, eps, x, mean);
+    for (size_t i = 0; i < n; i++) {
+        double value = ((double)x[i] - mean) * scale;
+        y[i] = (real)(value * (w ? (double)w[i] : 1) + (b ? (double)b[i] : 0));
+    }
+}
+
+/* With h = gradient * weight and x' the normalised x: scale * (h - mean(h) - x' * mean(h x')). */
+static void NAME(norm_backward)(size_t n, double eps, const void *gradient, const void *x_values,
+                                const void *weight, void *out_values)
+{
+    const real *g = gradient;
+    const real *x = x_values;
+    const real *w = weight;
+    real *out = out_values;
+    double mean = NAME(mean_of)(n, x);
+    double scale = NAME(scale_of)(n, eps, x, mean);
+    double sum = 0;
+    double sum_with_x = 0;
+    for (size_t i = 0; i < n; i++) {
+        double h = (double)g[i] * (w ? (double)w[i] : 1);
+        sum += h;
+        sum_with_x += h * (((double)x[i] - mean) * scale);
+    }
+    for (size_t i = 0; i < n; i++) {
+        double h = (double)g[i] * (w ? (double)w[i] : 1);
+        double normalised = ((double)x[i] - mean) * scale;
+        out[i] = (real)(scale * (h - sum / (double)n - normalised * (sum_with_x / (double)n)));
+    }
+}
+
+static void NAME(norm_weight_backward)(size_t n, double eps, const void *gradient, const void *x_values,
+                                       double *sums)
+{
+    const real *g = gradient;
+    const real *x = x_values;
+    double mean = NAME(mean_of)(n, x);
+    double scale = NAME(scale_of)(n, eps, x, mean);
+    for (size_t i = 0; i < n; i++) {
+        sums[i] += (double)g[i] * (((double)x[i] - mean) * scale);
+    }
+}
+
+static void NAME(fill)(size_t n, double value, void *to_values)
+{
+    real *to = to_values;
+    for (size_t i = 0; i < n; i++) {
+        to[i] = (real)value;
+    }
+}
+
+static void NAME(add)(size_t n, const void *from_values, void *to_values)
+{
+    const real *from = from_values;
+    real *to = to_values;
+    for (size_t i = 0; i < n; i++) {
+        to[i] += from[i];
+    }
+}
+
+static double NAME(first)(const void *from)
+{
+    return (double)*(const real *)from;
+}
+
+static void NAME(from_doubles)(size_t n, const double *from, void *to_values)
+{
+    real *to = to_values;
+    for (size_t i = 0; i < n; i++) {
+        to[i] = (real)from[i];
+    }
+}
+
+/* c[i, j] += a[i, from..to] b[from..to, j] for the columns of one block, which is copied so that it lies in rows. */
+static void NAME(matmul_block)(const struct nn_matrix *a, const struct nn_matrix *b, int64_t first_k,
+                               int64_t first_col, real *c)
+{
+    real block[BLOCK][BLOCK];
+    const real *b_data = b->data;
+    const real *a_data = a->data;
+    int64_t n_k = b->rows - first_k < BLOCK ? b->rows - first_k : BLOCK;
+    int64_t n_cols = b->cols - first_col < BLOCK ? b->cols - first_col : BLOCK;
+    for (int64_t k = 0; k < n_k; k++) {
+        for (int64_t j = 0; j < n_cols; j++) {
+            block[k][j] = b_data[(first_k + k) * b->row_stride + (first_col + j) * b->col_stride];
+        }
+    }
+    for (int64_t i = 0; i < a->rows; i++) {
+        real *row = c + i * b->cols + first_col;
+        for (int64_t k = 0; k < n_k; k++) {
+            real factor = a_data[i * a->row_stride + (first_k + k) * a->col_stride];
+            for (int64_t j = 0; j < n_cols; j++) {
+                row[j] += factor * block[k][j];
+            }
+        }
+    }
+}
+
+static void NAME(matmul)(const struct nn_matrix *a, const struct nn_matrix *b, bool adds, void *c)
+{
+    if (!adds) {
+        NAME(fill)((size_t)(a->rows * b->cols), 0, c);
+    }
+    for (int64_t k = 0; k < b->rows; k += BLOCK) {
+        for (int64_t j = 0; j < b->cols; j += BLOCK) {
+            NAME(matmul_block)(a, b, k, j, c);
+        }
+    }
+}
+
+static void NAME(sgd)(size_t n, double lr, const void *gradient, void *parameter)
+{
+    const real *g = gradient;
+    real *p = parameter;
+    const real rate = (real)lr;
+    for (size_t i = 0; i < n; i++) {
+        p[i] = p[i] - rate * g[i];
+    }
+}
+
+static void NAME(adamw)(size_t n, const struct nn_adamw_factors *factors, const void *gradient,
+                        void *parameter, void *first_moment, void *second_moment)
+{
+    const real *restrict g = gradient;
+    real *restrict p = parameter;
+    real *restrict m = first_moment;
+    real *restrict v = second_moment;
+    const real decay = (real)factors->decay;
+    const real beta1 = (real)factors->beta1;
+    const real one_minus_beta1 = (real)factors->one_minus_beta1;
+    const real beta2 = (real)factors->beta2;
+    const real one_minus_beta2 = (real)factors->one_minus_beta2;
+    const real step = (real)factors->step;
+    const real root = (real)factors->root;
+    const real eps = (real)factors->eps;
+    for (size_t i = 0; i < n; i++) {
+        real decayed = p[i] - decay * p[i];
+        m[i] = beta1 * m[i] + one_minus_beta1 * g[i];
+        v[i] = beta2 * v[i] + one_minus_beta2 * (g[i] * g[i]);
+        p[i] = decayed - step * m[i] / (sqrt(v[i]) / root + eps);
+    }
+}
+
+static const struct nn_loops NAME(loops) = {
+    .tanh_forward = NAME(tanh_forward),
+    .tanh_backward = NAME(tanh_backward),
+    .relu_forward = NAME(relu_forward),
+    .relu_backward = NAME(relu_backward),
+    .gelu_forward = NAME(gelu_forward),
+    .gelu_backward = NAME(gelu_backward),
+    .sum_of_squares = NAME(sum_of_squares),
+    .mse_backward = NAME(mse_backward),
+    .cross_entropy = NAME(cross_entropy),
+    .cross_entropy_backward = NAME(cross_entropy_backward),
+    .norm = NAME(norm),
+    .norm_backward = NAME(norm_backward),
+    .norm_weight_backward = NAME(norm_weight_backward),
+    .fill = NAME(fill),
+    .add = NAME(add),
+    .first = NAME(first),
+    .from_doubles = NAME(from_doubles),
+    .matmul = NAME(matmul),
+    .sgd = NAME(sgd),
+    .adamw = NAME(adamw),
+};

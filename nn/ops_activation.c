@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* Functions of each element: one set of functions for all, told apart by the op's context. */
+#include <string.h>
+
+#include "functions.h"
+#include "try.h"
+#include "values.h"
+
+const struct nn_activation nn_tanh = {.forward = offsetof(struct nn_loops, tanh_forward),
+                                      .backward = offsetof(struct nn_loops, tanh_backward),
+                                      .gradient = NN_OP_tanh_backward,
+                                      .has_saved_result = true};
+const struct nn_activation nn_relu = {.forward = offsetof(struct nn_loops, relu_forward),
+                                      .backward = offsetof(struct nn_loops, relu_backward),
+                                      .gradient = NN_OP_relu_backward,
+                                      .has_saved_result = true};
+const struct nn_activation nn_gelu = {.forward = offsetof(struct nn_loops, gelu_forward),
+                                      .backward = offsetof(struct nn_loops, gelu_backward),
+                                      .gradient = NN_OP_gelu_backward};
+
+META(activation)
+{
+    const shoal_tensor *self = arguments[0].as.tensor;
+    NN_TRY(nn_check_floating(self, "self"));
+    return shoal_op_output(call, shoal_tensor_shape(self), shoal_tensor_n_dims(self),
+                           shoal_tensor_dtype(self));
+}
+
+RUN(activation)
+{
+    const struct nn_activation *activation = shoal_op_context(call);
+    const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(outputs[0])));
+    struct nn_values self = {.data = NULL};
+    struct nn_values result = {.data = NULL};
+    nn_forward_loop forward;
+    shoal_status status;
+    memcpy(&forward, (const char *)loops + activation->forward, sizeof(forward));
+    NN_TRY_GOTO(status, nn_load(arguments[0].as.tensor, &self), done);
+    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &result), done);
+    forward(result.count, self.data, result.data);
+    nn_store(outputs[0], &result);
+done:
+    nn_values_free(&self);
+    nn_values_free(&result);
+    return status;
+}
+
+GRADIENT(activation)
+{
+    const struct nn_activation *activation = shoal_op_context(call);
+    shoal_tensor *saved = activation->has_saved_result ? outputs[0] : arguments[0].as.tensor;
+    const shoal_value values[] = {nn_tensor(output_gradients[0]), nn_tensor(saved)};
+    input_gradients[0] = nn_call(activation->gradient, values, 2);
+    return shoal_scope_error();
+}
+
+META(activation_backward)
+{
+    const shoal_tensor *gradient = arguments[0].as.tensor;
+    const shoal_tensor *saved = arguments[1].as.tensor;
+    NN_TRY(nn_check_floating(saved, "saved"));
+    NN_TRY(nn_check_dtype(gradient, "gradient", shoal_tensor_dtype(saved), "saved"));
+    NN_TRY(nn_check_same_shape(gradient, "gradient", saved, "saved"));
+    return shoal_op_output(call, shoal_tensor_shape(saved), shoal_tensor_n_dims(saved),
+                           shoal_tensor_dtype(saved));
+}
+
+RUN(activation_backward)
+{
+    const struct nn_activation *activation = shoal_op_context(call);
+    const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(outputs[0])));
+    struct nn_values gradient = {.data = NULL};
+    struct nn_values saved = {.data = NULL};
+    struct nn_values result = {.data = NULL};
+    nn_backward_loop backward;
+    shoal_status status;
+    memcpy(&backward, (const char *)loops + activation->backward, sizeof(backward));
+    NN_TRY_GOTO(status, nn_load(arguments[0].as.tensor, &gradient), done);
+    NN_TRY_GOTO(status, nn_load(arguments[1].as.tensor, &saved), done);
+    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &result), done);
+    backward(result.count, gradient.data, saved.data, result.data);
+    nn_store(outputs[0], &result);
+done:
+    nn_values_free(&gradient);
+    nn_values_free(&saved);
+    nn_values_free(&result);
+    return status;
+}

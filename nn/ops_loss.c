@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/* Losses: one number from many. They are f64 for f64 and f32 for all else. */
+#include <inttypes.h>
+
+#include "functions.h"
+#include "try.h"
+#include "values.h"
+
+static shoal_status declare_loss(shoal_op_call_context *call, const shoal_tensor *input)
+{
+    return shoal_op_output(call, NULL, 0, nn_real(shoal_tensor_dtype(input)));
+}
+
+static shoal_status check_loss_gradient(const shoal_tensor *gradient, const shoal_tensor *input,
+                                        const char *input_name)
+{
+    NN_TRY(nn_check_floating(input, input_name));
+    NN_TRY(nn_check_dtype(gradient, "gradient", nn_real(shoal_tensor_dtype(input)), "the loss"));
+    if (shoal_tensor_count(gradient) != 1) {
+        return shoal_fail(SHOAL_ERR_INVALID, "gradient has shape %s, not one element",
+                          nn_shape_text(gradient).text);
+    }
+    return SHOAL_OK;
+}
+
+/* The one number of a gradient. */
+static shoal_status load_number(const shoal_tensor *tensor, double *number_out)
+{
+    struct nn_values values;
+    NN_TRY(nn_load(tensor, &values));
+    *number_out = nn_loops_of(nn_real(shoal_tensor_dtype(tensor)))->first(values.data);
+    nn_values_free(&values);
+    return SHOAL_OK;
+}
+
+/* mse -------------------------------------------------------------------------------------------------- */
+
+/* One dtype, or a 16-bit one and f32. */
+static shoal_status check_pair(const shoal_tensor *a, const char *a_name, const shoal_tensor *b,
+                               const char *b_name)
+{
+    shoal_dtype a_dtype = shoal_tensor_dtype(a);
+    shoal_dtype b_dtype = shoal_tensor_dtype(b);
+    NN_TRY(nn_check_floating(a, a_name));
+    NN_TRY(nn_check_floating(b, b_name));
+    bool is_mixed = nn_real(a_dtype) == SHOAL_F32 && nn_real(b_dtype) == SHOAL_F32 &&
+                    (a_dtype == SHOAL_F32 || b_dtype == SHOAL_F32);
+    if (!is_mixed) {
+        NN_TRY(nn_check_dtype(b, b_name, a_dtype, a_name));
+    }
+    return nn_check_same_shape(b, b_name, a, a_name);
+}
+
+META(mse)
+{
+    NN_TRY(check_pair(arguments[0].as.tensor, "input", arguments[1].as.tensor, "target"));
+    return declare_loss(call, arguments[0].as.tensor);
+}
+
+RUN(mse)
+{
+    const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(outputs[0])));
+    struct nn_values input = {.data = NULL};
+    struct nn_values target = {.data = NULL};
+    struct nn_values loss = {.data = NULL};
+    shoal_status status;
+    NN_TRY_GOTO(status, nn_load(arguments[0].as.tensor, &input), done);
+    NN_TRY_GOTO(status, nn_load(arguments[1].as.tensor, &target), done);
+    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &loss), done);
+    double sum = loops->sum_of_squares(input.count, input.data, target.data);
+    loops->fill(1, sum / (double)input.count, loss.data);
+done:
+    nn_values_free(&input);
+    nn_values_free(&target);
+    nn_values_free(&loss);
+    return status;
+}
+
+GRADIENT(mse)
+{
+    for (size_t i = 0; i < 2; i++) {
+        if (shoal_op_needs_gradient(call, i)) {
+            const shoal_value values[] = {nn_tensor(output_gradients[0]), arguments[i], arguments[1 - i]};
+            input_gradients[i] = nn_call(NN_OP_mse_backward, values, 3);
+        }
+    }
+    return shoal_scope_error();
+}
+
+META(mse_backward)
+{
+    const shoal_tensor *self = arguments[1].as.tensor;
+    NN_TRY(check_loss_gradient(arguments[0].as.tensor, self, "self"));
+    NN_TRY(check_pair(self, "self", arguments[2].as.tensor, "other"));
+    return shoal_op_output(call, shoal_tensor_shape(self), shoal_tensor_n_dims(self),
+                           shoal_tensor_dtype(self));
+}
+
+RUN(mse_backward)
+{
+    const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(outputs[0])));
+    struct nn_values self = {.data = NULL};
+    struct nn_values other = {.data = NULL};
+    struct nn_values result = {.data = NULL};
+    double gradient;
+    shoal_status status;
+    NN_TRY_GOTO(status, load_number(arguments[0].as.tensor, &gradient), done);
+    NN_TRY_GOTO(status, nn_load(arguments[1].as.tensor, &self), done);
+    NN_TRY_GOTO(status, nn_load(arguments[2].as.tensor, &other), done);
+    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &result), done);
+    loops->mse_backward(result.count, gradient, self.data, other.data, result.data);
+    nn_store(outputs[0], &result);
+done:
+    nn_values_free(&self);
+    nn_values_free(&other);
+    nn_values_free(&result);
+    return status;
+}
+
+/* cross_entropy ---------------------------------------------------------------------------------------- */
+
+/* Logits have one dimension more than targets: the classes. */
+static shoal_status check_classes(const shoal_tensor *logits, const shoal_tensor *targets)
+{
+    NN_TRY(nn_check_floating(logits, "logits"));
+    NN_TRY(nn_check_integer(targets, "targets"));
+    int n_dims = shoal_tensor_n_dims(targets);
+    bool does_fit = shoal_tensor_n_dims(logits) == n_dims + 1;
+    for (int i = 0; does_fit && i < n_dims; i++) {
+        does_fit = shoal_tensor_shape(logits)[i] == shoal_tensor_shape(targets)[i];
+    }
+    if (!does_fit) {
+        return shoal_fail(SHOAL_ERR_INVALID,
+                          "targets has shape %s, which is not that of logits, %s, without the last dimension",
+                          nn_shape_text(targets).text, nn_shape_text(logits).text);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_targets(const struct nn_values *targets, int64_t n_classes)
+{
+    const int64_t *target = targets->data;
+    for (size_t i = 0; i < targets->count; i++) {
+        if (target[i] < 0 || target[i] >= n_classes) {
+            return shoal_fail(SHOAL_ERR_INVALID,
+                              "targets: element %zu is %" PRId64 ", not one of %" PRId64 " classes", i,
+                              target[i], n_classes);
+        }
+    }
+    return SHOAL_OK;
+}
+
+META(cross_entropy)
+{
+    NN_TRY(check_classes(arguments[0].as.tensor, arguments[1].as.tensor));
+    return declare_loss(call, arguments[0].as.tensor);
+}
+
+RUN(cross_entropy)
+{
+    const shoal_tensor *tensor = arguments[0].as.tensor;
+    const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(tensor)));
+    size_t real_bytes = shoal_dtype_bytes(nn_real(shoal_tensor_dtype(tensor)));
+    size_t n_classes = (size_t)nn_last_size(tensor);
+    struct nn_values logits = {.data = NULL};
+    struct nn_values targets = {.data = NULL};
+    struct nn_values loss = {.data = NULL};
+    shoal_status status;
+    NN_TRY_GOTO(status, nn_load(tensor, &logits), done);
+    NN_TRY_GOTO(status, nn_load_integers(arguments[1].as.tensor, &targets), done);
+    NN_TRY_GOTO(status, check_targets(&targets, (int64_t)n_classes), done);
+    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &loss), done);
+    const int64_t *target = targets.data;
+    double sum = 0;
+    for (size_t i = 0; i < targets.count; i++) {
+        const char *row = (const char *)logits.data + i * n_classes * real_bytes;
+        sum += loops->cross_entropy(n_classes, row, (size_t)target[i]);
+    }
+    loops->fill(1, sum / (double)targets.count, loss.data);
+done:
+    nn_values_free(&logits);
+    nn_values_free(&targets);
+    nn_values_free(&loss);
+    return status;
+}
+
+GRADIENT(cross_entropy)
+{
+    const shoal_value values[] = {nn_tensor(output_gradients[0]), arguments[0], arguments[1]};
+    input_gradients[0] = nn_call(NN_OP_cross_entropy_backward, values, 3);
+    return shoal_scope_error();
+}
+
+META(cross_entropy_backward)
+{
+    const shoal_tensor *logits = arguments[1].as.tensor;
+    NN_TRY(check_classes(logits, arguments[2].as.tensor));
+    NN_TRY(check_loss_gradient(arguments[0].as.tensor, logits, "logits"));
+    return shoal_op_output(call, shoal_tensor_shape(logits), shoal_tensor_n_dims(logits),
+                           shoal_tensor_dtype(logits));
+}
+
+RUN(cross_entropy_backward)
+{
+    const shoal_tensor *tensor = arguments[1].as.tensor;
+    const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(tensor)));
+    size_t real_bytes = shoal_dtype_bytes(nn_real(shoal_tensor_dtype(tensor)));
+    size_t n_classes = (size_t)nn_last_size(tensor);
+    struct nn_values logits = {.data = NULL};
+    struct nn_values targets = {.data = NULL};
+    struct nn_values result = {.data = NULL};
+    double gradient;
+    shoal_status status;
+    NN_TRY_GOTO(status, load_number(arguments[0].as.tensor, &gradient), done);
+    NN_TRY_GOTO(status, nn_load(tensor, &logits), done);
+    NN_TRY_GOTO(status, nn_load_integers(arguments[2].as.tensor, &targets), done);
+    NN_TRY_GOTO(status, check_targets(&targets, (int64_t)n_classes), done);
+    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &result), done);
+    const int64_t *target = targets.data;
+    for (size_t i = 0; i < targets.count; i++) {
+        size_t offset = i * n_classes * real_bytes;
+        loops->cross_entropy_backward(n_classes, (const char *)logits.data + offset, (size_t)target[i],
+                                      gradient / (double)targets.count, (char *)result.data + offset);
+    }
+    nn_store(outputs[0], &result);
+done:
+    nn_values_free(&logits);
+    nn_values_free(&targets);
+    nn_values_free(&result);
+    return status;
+}

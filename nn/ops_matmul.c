@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/* Matrix products. Leading dimensions of the left side are rows; a matrix that a BLAS can not take is copied first. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "blas.h"
+#include "functions.h"
+#include "shoal/ops.h"
+#include "try.h"
+#include "values.h"
+
+/* Matrices --------------------------------------------------------------------------------------------- */
+
+struct loaded_matrix {
+    struct nn_matrix matrix;
+    void *scratch;
+};
+
+/* All dimensions but the last as one, whose stride is written; false when the strides do not allow that. */
+static bool merge_rows(const struct nn_layout *layout, int64_t *stride_out)
+{
+    int64_t stride = 0;
+    int64_t expected = -1; /* of the next dimension outward; -1: whatever it is */
+    for (int i = layout->n_dims - 2; i >= 0; i--) {
+        if (layout->shape[i] == 1) {
+            continue;
+        }
+        if (expected == -1) {
+            stride = layout->strides[i];
+        } else if (layout->strides[i] != expected) {
+            return false;
+        }
+        expected = layout->strides[i] * layout->shape[i];
+    }
+    *stride_out = stride;
+    return true;
+}
+
+static struct nn_matrix transpose(const struct nn_matrix *matrix)
+{
+    return (struct nn_matrix){.data = matrix->data,
+                              .rows = matrix->cols,
+                              .cols = matrix->rows,
+                              .row_stride = matrix->col_stride,
+                              .col_stride = matrix->row_stride};
+}
+
+/* Copies into floats or doubles, in the order of the smaller stride, so that memory is read as it lies. */
+static shoal_status copy_matrix(const shoal_tensor *tensor, const void *data, struct loaded_matrix *loaded)
+{
+    struct nn_layout layout = nn_layout_of(tensor);
+    struct nn_matrix *matrix = &loaded->matrix;
+    size_t bytes = nn_real(shoal_tensor_dtype(tensor)) == SHOAL_F64 ? sizeof(double) : sizeof(float);
+    NN_TRY(nn_scratch((size_t)shoal_tensor_count(tensor), bytes, &loaded->scratch));
+    matrix->data = loaded->scratch;
+    matrix->row_stride = matrix->cols;
+    matrix->col_stride = 1;
+    if (layout.n_dims == 2 && layout.strides[0] < layout.strides[1]) {
+        layout = (struct nn_layout){.n_dims = 2,
+                                    .shape = {layout.shape[1], layout.shape[0]},
+                                    .strides = {layout.strides[1], layout.strides[0]}};
+        matrix->row_stride = 1;
+        matrix->col_stride = matrix->rows;
+    }
+    nn_gather(data, shoal_tensor_dtype(tensor), &layout, loaded->scratch);
+    return SHOAL_OK;
+}
+
+static shoal_status load_matrix(const shoal_tensor *tensor, struct loaded_matrix *loaded)
+{
+    struct nn_layout layout = nn_layout_of(tensor);
+    const void *data = shoal_data(tensor);
+    *loaded = (struct loaded_matrix){.matrix = {.data = data,
+                                                .rows = nn_count_rows(tensor),
+                                                .cols = nn_last_size(tensor),
+                                                .col_stride = layout.strides[layout.n_dims - 1]}};
+    if (!data) {
+        return SHOAL_ERR_STATE; /* the text is there already */
+    }
+    bool is_real = shoal_tensor_dtype(tensor) == nn_real(shoal_tensor_dtype(tensor));
+    if (is_real && merge_rows(&layout, &loaded->matrix.row_stride) && nn_blas_takes(&loaded->matrix)) {
+        return SHOAL_OK;
+    }
+    return copy_matrix(tensor, data, loaded);
+}
+
+/* output = a b, or a b plus a bias in every row */
+static shoal_status multiply(const struct nn_matrix *a, const struct nn_matrix *b, const shoal_tensor *bias,
+                             shoal_tensor *output)
+{
+    shoal_dtype real = nn_real(shoal_tensor_dtype(output));
+    size_t row_bytes = (size_t)b->cols * (real == SHOAL_F64 ? sizeof(double) : sizeof(float));
+    struct nn_values bias_values = {.data = NULL};
+    struct nn_values values = {.data = NULL};
+    shoal_status status;
+    NN_TRY_GOTO(status, nn_open(output, /*keeps_values=*/false, &values), done);
+    if (bias) {
+        NN_TRY_GOTO(status, nn_load(bias, &bias_values), done);
+        for (int64_t i = 0; row_bytes > 0 && i < a->rows; i++) {
+            memcpy((char *)values.data + (size_t)i * row_bytes, bias_values.data, row_bytes);
+        }
+    }
+    NN_TRY_GOTO(status, nn_blas_product(real, a, b, /*adds=*/bias != NULL, values.data), done);
+    nn_store(output, &values);
+done:
+    nn_values_free(&values);
+    nn_values_free(&bias_values);
+    return status;
+}
+
+static shoal_status multiply_tensors(const shoal_tensor *a, const shoal_tensor *b, bool transposes_b,
+                                     const shoal_tensor *bias, shoal_tensor *output)
+{
+    struct loaded_matrix left = {.scratch = NULL};
+    struct loaded_matrix right = {.scratch = NULL};
+    shoal_status status;
+    NN_TRY_GOTO(status, load_matrix(a, &left), done);
+    NN_TRY_GOTO(status, load_matrix(b, &right), done);
+    if (transposes_b) {
+        right.matrix = transpose(&right.matrix);
+    }
+    status = multiply(&left.matrix, &right.matrix, bias, output);
+done:
+    free(left.scratch);
+    free(right.scratch);
+    return status;
+}
+
+/* Shapes ----------------------------------------------------------------------------------------------- */
+
+/* The left side's dimensions, the last one replaced. */
+static shoal_status declare_product(shoal_op_call_context *call, const shoal_tensor *left, int64_t last_size)
+{
+    int64_t shape[SHOAL_MAX_DIMS];
+    int n_dims = shoal_tensor_n_dims(left);
+    for (int i = 0; i < n_dims; i++) {
+        shape[i] = i == n_dims - 1 ? last_size : shoal_tensor_shape(left)[i];
+    }
+    return shoal_op_output(call, shape, n_dims, shoal_tensor_dtype(left));
+}
+
+static shoal_status check_sides(const shoal_tensor *left, const char *left_name, const shoal_tensor *right,
+                                const char *right_name, int common_dim)
+{
+    NN_TRY(nn_check_floating(left, left_name));
+    NN_TRY(nn_check_dtype(right, right_name, shoal_tensor_dtype(left), left_name));
+    if (shoal_tensor_n_dims(left) < 1) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s has no dimensions", left_name);
+    }
+    if (shoal_tensor_n_dims(right) != 2) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s has shape %s, which is no matrix", right_name,
+                          nn_shape_text(right).text);
+    }
+    if (shoal_tensor_shape(right)[common_dim] != nn_last_size(left)) {
+        return shoal_fail(SHOAL_ERR_INVALID,
+                          "%s has shape %s, %s %s: dimension %d of size %lld is not the last one of %s, %lld",
+                          left_name, nn_shape_text(left).text, right_name, nn_shape_text(right).text,
+                          common_dim, (long long)shoal_tensor_shape(right)[common_dim], left_name,
+                          (long long)nn_last_size(left));
+    }
+    return SHOAL_OK;
+}
+
+/* matmul ----------------------------------------------------------------------------------------------- */
+
+META(matmul)
+{
+    const shoal_tensor *a = arguments[0].as.tensor;
+    const shoal_tensor *b = arguments[1].as.tensor;
+    NN_TRY(check_sides(a, "a", b, "b", 0));
+    return declare_product(call, a, shoal_tensor_shape(b)[1]);
+}
+
+RUN(matmul)
+{
+    return multiply_tensors(arguments[0].as.tensor, arguments[1].as.tensor, /*transposes_b=*/false, NULL,
+                            outputs[0]);
+}
+
+static shoal_tensor *call_matmul(shoal_tensor *a, shoal_tensor *b)
+{
+    const shoal_value arguments[] = {nn_tensor(a), nn_tensor(b)};
+    return nn_call(NN_OP_matmul, arguments, 2);
+}
+
+/* As a matrix of rows. */
+static shoal_tensor *flatten_rows(shoal_tensor *tensor)
+{
+    const int64_t shape[] = {nn_count_rows(tensor), nn_last_size(tensor)};
+    return shoal_tensor_n_dims(tensor) == 2 ? tensor : shoal_reshape(tensor, shape, 2);
+}
+
+/* The product of the transposed a and b, both as matrices of rows: what a weight gets. */
+static shoal_tensor *multiply_over_rows(shoal_tensor *a, shoal_tensor *b)
+{
+    shoal_tensor *left = flatten_rows(a);
+    shoal_tensor *right = flatten_rows(b);
+    return left && right ? call_matmul(shoal_transpose(left, 0, 1), right) : NULL;
+}
+
+GRADIENT(matmul)
+{
+    shoal_tensor *gradient = output_gradients[0];
+    if (shoal_op_needs_gradient(call, 0)) {
+        input_gradients[0] = call_matmul(gradient, shoal_transpose(arguments[1].as.tensor, 0, 1));
+    }
+    if (shoal_op_needs_gradient(call, 1)) {
+        input_gradients[1] = multiply_over_rows(arguments[0].as.tensor, gradient);
+    }
+    return shoal_scope_error();
+}
+
+/* linear ----------------------------------------------------------------------------------------------- */
+
+META(linear)
+{
+    const shoal_tensor *input = arguments[0].as.tensor;
+    const shoal_tensor *weight = arguments[1].as.tensor;
+    const shoal_tensor *bias = nn_argument(&arguments[2]);
+    NN_TRY(check_sides(input, "input", weight, "weight", 1));
+    int64_t n_out = shoal_tensor_shape(weight)[0];
+    NN_TRY(nn_check_vector(bias, "bias", n_out, "the first dimension of weight"));
+    if (bias) {
+        NN_TRY(nn_check_dtype(bias, "bias", shoal_tensor_dtype(input), "input"));
+    }
+    return declare_product(call, input, n_out);
+}
+
+RUN(linear)
+{
+    return multiply_tensors(arguments[0].as.tensor, arguments[1].as.tensor, /*transposes_b=*/true,
+                            nn_argument(&arguments[2]), outputs[0]);
+}
+
+GRADIENT(linear)
+{
+    shoal_tensor *gradient = output_gradients[0];
+    const int64_t rows = 0;
+    if (shoal_op_needs_gradient(call, 0)) {
+        input_gradients[0] = call_matmul(gradient, arguments[1].as.tensor);
+    }
+    if (shoal_op_needs_gradient(call, 1)) {
+        input_gradients[1] = multiply_over_rows(gradient, arguments[0].as.tensor);
+    }
+    if (shoal_op_needs_gradient(call, 2)) {
+        input_gradients[2] = shoal_sum(flatten_rows(gradient), &rows, 1, /*keeps_dims=*/false);
+    }
+    return shoal_scope_error();
+}

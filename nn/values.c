@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading and writing tensors as plain arrays; see values.h. One row of the last dimension at a time. */
+#include "values.h"
+
+#include <stdlib.h>
+
+#include "halves.h"
+#include "shoal/op.h"
+#include "try.h"
+
+shoal_dtype nn_real(shoal_dtype dtype)
+{
+    return dtype == SHOAL_F64 ? SHOAL_F64 : SHOAL_F32;
+}
+
+struct nn_layout nn_layout_of(const shoal_tensor *tensor)
+{
+    struct nn_layout layout = {.n_dims = shoal_tensor_n_dims(tensor)};
+    for (int i = 0; i < layout.n_dims; i++) {
+        layout.shape[i] = shoal_tensor_shape(tensor)[i];
+        layout.strides[i] = shoal_tensor_strides(tensor)[i];
+    }
+    return layout;
+}
+
+shoal_status nn_scratch(size_t count, size_t element_bytes, void **scratch_out)
+{
+    size_t bytes;
+    *scratch_out = NULL;
+    if (__builtin_mul_overflow(count, element_bytes, &bytes)) {
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%zu elements of scratch memory", count);
+    }
+    *scratch_out = malloc(bytes > 0 ? bytes : 1);
+    return *scratch_out ? SHOAL_OK : shoal_fail(SHOAL_ERR_NO_MEMORY, "%zu bytes of scratch memory", bytes);
+}
+
+/* A row of strided elements as numbers, and back -------------------------------------------------------- */
+
+static void read_row(const void *row, shoal_dtype dtype, int64_t count, int64_t stride, void *to)
+{
+    switch ((int)dtype) {
+#define ELEMENT(name, type, from, into)                                          \
+    case name:                                                                   \
+        for (int64_t i = 0; i < count; i++) {                                    \
+            if (name == SHOAL_F64) {                                             \
+                ((double *)to)[i] = ((const double *)row)[i * stride];           \
+            } else {                                                             \
+                ((float *)to)[i] = (float)from(((const type *)row)[i * stride]); \
+            }                                                                    \
+        }                                                                        \
+        break;
+#include "elements.def"
+#undef ELEMENT
+#define INTEGER(name, type)                                                \
+    case name:                                                             \
+        for (int64_t i = 0; i < count; i++) {                              \
+            ((int64_t *)to)[i] = (int64_t)((const type *)row)[i * stride]; \
+        }                                                                  \
+        break;
+#include "elements.def"
+#undef INTEGER
+    default:
+        break;
+    }
+}
+
+static void write_row(void *row, shoal_dtype dtype, int64_t count, int64_t stride, const void *from_values)
+{
+    switch ((int)dtype) {
+#define ELEMENT(name, type, from, into)                                                  \
+    case name:                                                                           \
+        for (int64_t i = 0; i < count; i++) {                                            \
+            if (name == SHOAL_F64) {                                                     \
+                ((double *)row)[i * stride] = ((const double *)from_values)[i];          \
+            } else {                                                                     \
+                ((type *)row)[i * stride] = (type)into(((const float *)from_values)[i]); \
+            }                                                                            \
+        }                                                                                \
+        break;
+#include "elements.def"
+#undef ELEMENT
+    default:
+        break;
+    }
+}
+
+/* An element of any floating dtype as a double, which holds them all. */
+static double read_element(const void *from, shoal_dtype dtype, size_t index)
+{
+    switch ((int)dtype) {
+#define ELEMENT(name, type, from_bits, into) \
+    case name:                               \
+        return (double)from_bits(((const type *)from)[index]);
+#include "elements.def"
+#undef ELEMENT
+    default:
+        return 0;
+    }
+}
+
+/* bf16 and f16 are rounded from an f32: no gradient or parameter of 16 bits is computed in f64. */
+static void write_element(void *to, shoal_dtype dtype, size_t index, double value)
+{
+    switch ((int)dtype) {
+#define ELEMENT(name, type, from, into)                                                   \
+    case name:                                                                            \
+        ((type *)to)[index] = name == SHOAL_F64 ? (type)value : (type)into((float)value); \
+        break;
+#include "elements.def"
+#undef ELEMENT
+    default:
+        break;
+    }
+}
+
+void nn_convert(size_t count, const void *from, shoal_dtype from_dtype, void *to, shoal_dtype to_dtype)
+{
+    for (size_t i = 0; i < count; i++) {
+        write_element(to, to_dtype, i, read_element(from, from_dtype, i));
+    }
+}
+
+/* Walking rows ----------------------------------------------------------------------------------------- */
+
+struct row_walk {
+    int64_t n_rows;
+    int64_t row_count;
+    int64_t row_stride;
+    int64_t offset; /* of the present row, in elements */
+    int64_t index[SHOAL_MAX_DIMS];
+};
+
+static struct row_walk begin_rows(const struct nn_layout *layout)
+{
+    int last = layout->n_dims - 1;
+    struct row_walk walk = {.n_rows = 1,
+                            .row_count = last < 0 ? 1 : layout->shape[last],
+                            .row_stride = last < 0 ? 1 : layout->strides[last]};
+    for (int i = 0; i < last; i++) {
+        walk.n_rows *= layout->shape[i];
+    }
+    return walk;
+}
+
+static void next_row(struct row_walk *walk, const struct nn_layout *layout)
+{
+    for (int i = layout->n_dims - 2; i >= 0; i--) {
+        walk->offset += layout->strides[i];
+        if (++walk->index[i] < layout->shape[i]) {
+            return;
+        }
+        walk->offset -= layout->shape[i] * layout->strides[i];
+        walk->index[i] = 0;
+    }
+}
+
+/* What numbers read from this dtype take. */
+static size_t number_bytes(shoal_dtype dtype)
+{
+    return dtype == SHOAL_F32 || dtype == SHOAL_F16 || dtype == SHOAL_BF16 ? sizeof(float) : sizeof(double);
+}
+
+void nn_gather(const void *data, shoal_dtype dtype, const struct nn_layout *layout, void *to)
+{
+    struct row_walk walk = begin_rows(layout);
+    int64_t bytes = (int64_t)shoal_dtype_bytes(dtype);
+    char *next = to;
+    for (int64_t i = 0; i < walk.n_rows; i++) {
+        read_row((const char *)data + walk.offset * bytes, dtype, walk.row_count, walk.row_stride, next);
+        next += (size_t)walk.row_count * number_bytes(dtype);
+        next_row(&walk, layout);
+    }
+}
+
+static void scatter(void *data, shoal_dtype dtype, const struct nn_layout *layout, const void *from)
+{
+    struct row_walk walk = begin_rows(layout);
+    int64_t bytes = (int64_t)shoal_dtype_bytes(dtype);
+    const char *next = from;
+    for (int64_t i = 0; i < walk.n_rows; i++) {
+        write_row((char *)data + walk.offset * bytes, dtype, walk.row_count, walk.row_stride, next);
+        next += (size_t)walk.row_count * number_bytes(dtype);
+        next_row(&walk, layout);
+    }
+}
+
+/* Tensors ---------------------------------------------------------------------------------------------- */
+
+static bool is_plain(const shoal_tensor *tensor)
+{
+    shoal_dtype dtype = shoal_tensor_dtype(tensor);
+    return (dtype == SHOAL_F32 || dtype == SHOAL_F64 || dtype == SHOAL_I64) &&
+           shoal_tensor_is_contiguous(tensor);
+}
+
+static shoal_status copy_values(const shoal_tensor *tensor, const void *data, bool keeps_values,
+                                struct nn_values *values)
+{
+    struct nn_layout layout = nn_layout_of(tensor);
+    shoal_dtype dtype = shoal_tensor_dtype(tensor);
+    NN_TRY(nn_scratch(values->count, number_bytes(dtype), &values->scratch));
+    values->data = values->scratch;
+    if (keeps_values) {
+        nn_gather(data, dtype, &layout, values->data);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status nn_load(const shoal_tensor *tensor, struct nn_values *values_out)
+{
+    *values_out = (struct nn_values){.count = (size_t)shoal_tensor_count(tensor)};
+    const void *data = shoal_data(tensor);
+    if (!data) {
+        return SHOAL_ERR_STATE; /* the text is there already */
+    }
+    if (is_plain(tensor)) {
+        values_out->data = (void *)(uintptr_t)data; /* who loads does not write */
+        return SHOAL_OK;
+    }
+    return copy_values(tensor, data, /*keeps_values=*/true, values_out);
+}
+
+shoal_status nn_load_integers(const shoal_tensor *tensor, struct nn_values *values_out)
+{
+    return nn_load(tensor, values_out);
+}
+
+shoal_status nn_open(shoal_tensor *tensor, bool keeps_values, struct nn_values *values_out)
+{
+    *values_out = (struct nn_values){.count = (size_t)shoal_tensor_count(tensor)};
+    void *data = shoal_mutable_data(tensor);
+    if (!data) {
+        return SHOAL_ERR_STATE; /* the text is there already */
+    }
+    if (is_plain(tensor)) {
+        values_out->data = data;
+        return SHOAL_OK;
+    }
+    values_out->target = data;
+    return copy_values(tensor, data, keeps_values, values_out);
+}
+
+void nn_store(const shoal_tensor *tensor, const struct nn_values *values)
+{
+    if (values->scratch) {
+        struct nn_layout layout = nn_layout_of(tensor);
+        scatter(values->target, shoal_tensor_dtype(tensor), &layout, values->scratch);
+    }
+}
+
+void nn_values_free(struct nn_values *values)
+{
+    free(values->scratch);
+    *values = (struct nn_values){.data = NULL};
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Tensors as arrays of the type that is computed in: double for f64, float for f32, bf16 and f16. What lies so in the
+ * tensor's memory already is used in place; everything else (other strides, 16-bit floats) goes through scratch memory.
+ *
+ * Kernels call no operations for this: a tracer or the tape of the caller's scope would see them.
+ */
+#ifndef NN_VALUES_H
+#define NN_VALUES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/dtype.h"
+#include "shoal/tensor.h"
+
+/* Sizes and strides, in elements. */
+struct nn_layout {
+    int n_dims;
+    int64_t shape[SHOAL_MAX_DIMS];
+    int64_t strides[SHOAL_MAX_DIMS];
+};
+
+struct nn_values {
+    void *data;    /* contiguous floats or doubles */
+    void *scratch; /* NULL: data is the tensor's own memory */
+    void *target;  /* of nn_open with scratch: the tensor's memory */
+    size_t count;
+};
+
+/* The dtype that is computed in: SHOAL_F64 or SHOAL_F32. */
+shoal_dtype nn_real(shoal_dtype dtype);
+
+struct nn_layout nn_layout_of(const shoal_tensor *tensor);
+
+/* So many elements of so many bytes; SHOAL_ERR_NO_MEMORY says how much it was. Freed with free. */
+shoal_status nn_scratch(size_t count, size_t element_bytes, void **scratch_out);
+
+/* Copies `data`, laid out so, in row-major order into floats or doubles, whichever nn_real(dtype) says. */
+void nn_gather(const void *data, shoal_dtype dtype, const struct nn_layout *layout, void *to);
+
+/* Contiguous elements from one floating dtype to another, with one rounding. One of the two is f32 or f64. */
+void nn_convert(size_t count, const void *from, shoal_dtype from_dtype, void *to, shoal_dtype to_dtype);
+
+/* A floating tensor to read. */
+shoal_status nn_load(const shoal_tensor *tensor, struct nn_values *values_out);
+
+/* A floating tensor to write, with its present values or without; nn_store ends it. */
+shoal_status nn_open(shoal_tensor *tensor, bool keeps_values, struct nn_values *values_out);
+void nn_store(const shoal_tensor *tensor, const struct nn_values *values);
+
+/* An integer tensor to read; data are int64_t. */
+shoal_status nn_load_integers(const shoal_tensor *tensor, struct nn_values *values_out);
+
+void nn_values_free(struct nn_values *values);
+
+#endif
