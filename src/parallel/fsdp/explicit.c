@@ -146,13 +146,6 @@ static shoal_status check_new_param(const shoal_fsdp *fsdp, int unit, const char
     return SHOAL_OK;
 }
 
-static shoal_status append_param(struct fsdp_unit *unit, const struct fsdp_param *param)
-{
-    TRY(mem_grow((void **)&unit->params, &unit->params_capacity, unit->n_params + 1, sizeof unit->params[0]));
-    unit->params[unit->n_params++] = *param;
-    return SHOAL_OK;
-}
-
 /* Everything that can fail comes before anything is changed. */
 static shoal_status add_param(shoal_fsdp *fsdp, int unit, struct fsdp_param *param)
 {
@@ -164,7 +157,7 @@ static shoal_status add_param(shoal_fsdp *fsdp, int unit, struct fsdp_param *par
         TRY(fsdp_unit_create(context, &owner));
     }
     owner = context->units[unit];
-    TRY(append_param(owner, param));
+    TRY(fsdp_unit_add_param(owner, param));
     fsdp->places[fsdp->n_places++] = (struct param_place){.unit = (size_t)unit, .index = owner->n_params - 1};
     return SHOAL_OK;
 }

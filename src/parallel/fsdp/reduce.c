@@ -76,7 +76,7 @@ static void lay_out_grads(struct fsdp_unit *unit)
     unit->reduce_bytes = unit->output_bytes = unit->grads_bytes = 0;
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
-        if (!param->requires_grad) {
+        if (!param->is_reduced) {
             continue;
         }
         param->reduce_offset = unit->reduce_bytes;
@@ -89,8 +89,23 @@ static void lay_out_grads(struct fsdp_unit *unit)
     }
 }
 
-static shoal_status take_buffer(struct fsdp_unit *unit)
+/* Places in the buffer must not change under a reduction that is still on its way. */
+static shoal_status settle_reductions(struct fsdp_unit *unit)
 {
+    struct fsdp_context *context = unit->context;
+    for (size_t i = 0; i < context->n_reductions; i++) {
+        if (context->reductions[i].unit == unit) {
+            return fsdp_drain(context, 0);
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit)
+{
+    if (unit->buffer) {
+        return SHOAL_OK;
+    }
     lay_out_grads(unit);
     if (unit->reduce_bytes == 0) {
         return SHOAL_OK;
@@ -101,21 +116,31 @@ static shoal_status take_buffer(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-shoal_status fsdp_unit_begin_grads(struct fsdp_unit *unit)
+static shoal_status need_grads(struct fsdp_unit *unit)
 {
-    if (!unit->buffer) {
-        TRY(take_buffer(unit));
-    }
-    if (unit->grads_bytes > 0 && !unit->grads) {
+    if (unit->grads_bytes > unit->grads_capacity) {
+        mem_free(unit->grads);
+        unit->grads_capacity = 0;
         unit->grads = mem_alloc_aligned(unit->grads_bytes, ALIGNMENT);
         if (!unit->grads) {
             return SHOAL_ERR_NO_MEMORY;
         }
+        unit->grads_capacity = unit->grads_bytes;
     }
     if (unit->grads_bytes > 0) {
         memset(unit->grads, 0, unit->grads_bytes);
     }
     return SHOAL_OK;
+}
+
+shoal_status fsdp_unit_begin_grads(struct fsdp_unit *unit)
+{
+    TRY(settle_reductions(unit));
+    for (size_t i = 0; i < unit->n_params && !unit->buffer; i++) {
+        unit->params[i].is_reduced = unit->params[i].requires_grad;
+    }
+    TRY(fsdp_unit_take_buffer(unit));
+    return need_grads(unit);
 }
 
 void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param)
@@ -124,10 +149,11 @@ void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param)
 }
 
 /* Block by block, cast on the way. */
-static void put_in_blocks(struct fsdp_unit *unit, const struct fsdp_param *param)
+void fsdp_unit_put_grad(struct fsdp_unit *unit, const struct fsdp_param *param, shoal_dtype dtype,
+                        const void *grad)
 {
     size_t to_bytes = dtype_bytes(unit->reduce_dtype);
-    size_t from_bytes = dtype_bytes(param->compute);
+    size_t from_bytes = dtype_bytes(dtype);
     for (int64_t w = 0; w < unit->context->mesh.n_shards; w++) {
         int64_t begin = w * param->chunk < param->size ? w * param->chunk : param->size;
         int64_t end = begin + param->chunk < param->size ? begin + param->chunk : param->size;
@@ -136,14 +162,30 @@ static void put_in_blocks(struct fsdp_unit *unit, const struct fsdp_param *param
             size_t to_at = (size_t)w * param->padded_count + (size_t)(o * param->chunk * param->inner);
             size_t from_at = (size_t)((o * param->size + begin) * param->inner);
             char *to = unit->buffer->data + param->reduce_offset + to_at * to_bytes;
-            const char *from = unit->grads + param->grad_offset + from_at * from_bytes;
+            const char *from = (const char *)grad + from_at * from_bytes;
             if (unit->has_accumulated) {
-                add_cast(unit->reduce_dtype, to, param->compute, from, count);
+                add_cast(unit->reduce_dtype, to, dtype, from, count);
             } else {
-                kernel_cast(unit->reduce_dtype, to, param->compute, from, count);
+                kernel_cast(unit->reduce_dtype, to, dtype, from, count);
             }
         }
     }
+}
+
+/* What kernels could not write in place. */
+static shoal_status collect_grads(struct fsdp_unit *unit)
+{
+    if (unit->watch) {
+        TRY(settle_reductions(unit));
+        return unit->watch->collect(unit);
+    }
+    for (size_t i = 0; unit->buffer && i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        if (param->is_reduced && !param->is_direct) {
+            fsdp_unit_put_grad(unit, param, param->compute, unit->grads + param->grad_offset);
+        }
+    }
+    return SHOAL_OK;
 }
 
 /* Starting ----------------------------------------------------------------------------------------------- */
@@ -158,7 +200,7 @@ static shoal_status list_parts(const struct fsdp_unit *unit, char *send, size_t 
     }
     for (size_t i = 0; i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
-        if (param->requires_grad) {
+        if (param->is_reduced) {
             parts[n++] =
                 (shoal_part){.send = send + (n_blocks > 1 ? param->reduce_offset : param->output_offset),
                              .recv = recv + param->output_offset,
@@ -267,14 +309,17 @@ static shoal_status land(struct fsdp_reduction *reduction)
     struct fsdp_unit *unit = reduction->unit;
     size_t n_elements = unit->output_bytes / dtype_bytes(unit->reduce_dtype);
     divide(unit->reduce_dtype, reduction->output, n_elements, reduction->factors.after);
+    if (unit->watch) {
+        unit->watch->landing(unit);
+    }
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
-        if (param->requires_grad) {
+        if (param->is_reduced) {
             TRY(land_param(unit, param, reduction->output + param->output_offset));
         }
     }
     fsdp_buffers_release(reduction->buffer);
-    return SHOAL_OK;
+    return unit->watch ? unit->watch->landed(unit) : SHOAL_OK;
 }
 
 /* Over the shards, but not over the replicas: kept for the next backward. */
@@ -369,14 +414,9 @@ shoal_status fsdp_drain(struct fsdp_context *context, size_t n_left)
 shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;
+    TRY(collect_grads(unit));
     if (!unit->buffer) {
         return SHOAL_OK;
-    }
-    for (size_t i = 0; i < unit->n_params; i++) {
-        const struct fsdp_param *param = &unit->params[i];
-        if (param->requires_grad && !param->is_direct) {
-            put_in_blocks(unit, param);
-        }
     }
     if (!unit->reduces) {
         unit->has_accumulated = true;

@@ -90,8 +90,11 @@ static void forget_gather(struct fsdp_unit *unit)
     }
 }
 
-static void free_unit(struct fsdp_unit *unit)
+void fsdp_unit_free(struct fsdp_unit *unit)
 {
+    if (!unit) {
+        return;
+    }
     forget_gather(unit);
     for (size_t i = 0; i < unit->n_params; i++) {
         fsdp_param_free(&unit->params[i]);
@@ -103,6 +106,8 @@ static void free_unit(struct fsdp_unit *unit)
     mem_free(unit->grads);
     mem_free(unit->partial);
     mem_free(unit->order);
+    mem_free(unit->forward_list);
+    mem_free(unit->backward_list);
     mem_free(unit);
 }
 
@@ -113,7 +118,7 @@ void fsdp_context_free(struct fsdp_context *context)
     }
     fsdp_drop_reductions(context);
     for (size_t i = 0; i < context->n_units; i++) {
-        free_unit(context->units[i]);
+        fsdp_unit_free(context->units[i]);
     }
     fsdp_windows_free(&context->windows);
     fsdp_buffers_free(&context->buffers);
@@ -125,33 +130,61 @@ void fsdp_context_free(struct fsdp_context *context)
     mem_free(context);
 }
 
-shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **unit_out)
+shoal_status fsdp_unit_create_alone(const char *name, struct fsdp_unit **unit_out)
 {
-    char name[32];
-    TRY(mem_grow((void **)&context->units, &context->units_capacity, context->n_units + 1,
-                 sizeof context->units[0]));
     struct fsdp_unit *unit = mem_alloc_zeroed(1, sizeof *unit);
     if (!unit) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    (void)snprintf(name, sizeof name, "unit %zu", context->n_units);
     unit->name = mem_copy_string(name);
     if (!unit->name) {
         mem_free(unit);
         return SHOAL_ERR_NO_MEMORY;
     }
-    unit->context = context;
-    unit->number = (int)context->n_units;
-    unit->reshard = context->options.reshard;
-    unit->reshard_ranks = context->options.reshard_ranks;
-    unit->divide_factor = context->options.divide_factor;
-    unit->forces_sum = context->options.forces_sum;
     unit->reshards_after_backward = true;
     unit->unshards_in_backward = true;
     unit->reduces = true;
     unit->all_reduces = true;
-    context->units[context->n_units++] = unit;
     *unit_out = unit;
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_unit *unit)
+{
+    TRY(mem_grow((void **)&context->units, &context->units_capacity, context->n_units + 1,
+                 sizeof context->units[0]));
+    unit->context = context;
+    unit->number = (int)context->n_units;
+    context->units[context->n_units++] = unit;
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **unit_out)
+{
+    char name[32];
+    struct fsdp_unit *unit;
+    const shoal_fsdp_options *options = &context->options;
+    (void)snprintf(name, sizeof name, "unit %zu", context->n_units);
+    TRY(fsdp_unit_create_alone(name, &unit));
+    unit->reshard = options->reshard;
+    unit->reshard_ranks = options->reshard_ranks;
+    unit->divide_factor = options->divide_factor;
+    unit->forces_sum = options->forces_sum;
+    unit->param_dtype = options->param_dtype;
+    unit->wanted_reduce = options->reduce_dtype;
+    shoal_status status = fsdp_context_adopt(context, unit);
+    if (status != SHOAL_OK) {
+        fsdp_unit_free(unit);
+        return status;
+    }
+    *unit_out = unit;
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    TRY(mem_grow((void **)&unit->params, &unit->params_capacity, unit->n_params + 1, sizeof unit->params[0]));
+    unit->params[unit->n_params++] = *param;
     return SHOAL_OK;
 }
 
@@ -175,12 +208,11 @@ static shoal_reshard effective_reshard(const struct fsdp_unit *unit)
 
 static shoal_status choose_dtypes(struct fsdp_unit *unit)
 {
-    const shoal_fsdp_options *options = &unit->context->options;
     const struct fsdp_param *first = NULL;
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
-        bool is_cast = options->param_dtype != 0 && shoal_dtype_is_floating(param->dtype);
-        param->compute = is_cast ? options->param_dtype : param->dtype;
+        bool is_cast = unit->param_dtype != 0 && shoal_dtype_is_floating(param->dtype);
+        param->compute = is_cast ? unit->param_dtype : param->dtype;
         if (!param->requires_grad) {
             continue;
         }
@@ -194,7 +226,7 @@ static shoal_status choose_dtypes(struct fsdp_unit *unit)
         first = first ? first : param;
     }
     shoal_dtype grad_dtype = first ? first->compute : SHOAL_F32;
-    unit->reduce_dtype = options->reduce_dtype != 0 ? options->reduce_dtype : grad_dtype;
+    unit->reduce_dtype = unit->wanted_reduce != 0 ? unit->wanted_reduce : grad_dtype;
     return SHOAL_OK;
 }
 
@@ -396,7 +428,7 @@ shoal_status fsdp_unit_wait(struct fsdp_unit *unit)
     }
     drop_kept(unit);
     unit->state = FSDP_UNSHARDED;
-    return SHOAL_OK;
+    return unit->watch ? unit->watch->unsharded(unit) : SHOAL_OK;
 }
 
 const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param)
@@ -449,6 +481,9 @@ shoal_status fsdp_unit_reshard(struct fsdp_unit *unit)
     }
     if (unit->state == FSDP_UNSHARDED) {
         note(unit, FSDP_EVENT_RESHARD);
+        if (unit->watch) {
+            unit->watch->resharding(unit);
+        }
     }
     unit->state = keeps ? FSDP_KEPT : FSDP_SHARDED;
     return give_up_memory(unit);
@@ -471,6 +506,14 @@ static shoal_status prefetch(struct fsdp_unit *unit, enum fsdp_phase phase)
     shoal_status status = fsdp_unit_unshard(unit);
     unit->phase = before;
     return status;
+}
+
+static shoal_status prefetch_list(struct fsdp_unit *const *list, size_t n, enum fsdp_phase phase)
+{
+    for (size_t i = 0; i < n; i++) {
+        TRY(prefetch(list[i], phase));
+    }
+    return SHOAL_OK;
 }
 
 /* What came after this forward in the last step, if the two have gone alike until here. */
@@ -499,7 +542,8 @@ shoal_status fsdp_unit_pre_forward(struct fsdp_unit *unit)
     TRY(fsdp_unit_unshard(unit));
     TRY(fsdp_unit_wait(unit));
     TRY(append_unit(&context->forwards, &context->n_forwards, &context->forwards_capacity, unit));
-    return prefetch_forward(context);
+    return unit->n_forward_list > 0 ? prefetch_list(unit->forward_list, unit->n_forward_list, FSDP_FORWARD)
+                                    : prefetch_forward(context);
 }
 
 shoal_status fsdp_unit_post_forward(struct fsdp_unit *unit)
@@ -526,6 +570,9 @@ static shoal_status prefetch_backward(struct fsdp_unit *unit)
         return SHOAL_OK;
     }
     size_t place = unit->order[--unit->n_order];
+    if (unit->n_backward_list > 0) {
+        return prefetch_list(unit->backward_list, unit->n_backward_list, FSDP_PRE_BACKWARD);
+    }
     return place > 0 ? prefetch(context->order[place - 1], FSDP_PRE_BACKWARD) : SHOAL_OK;
 }
 
@@ -590,12 +637,18 @@ shoal_status fsdp_end_backward(struct fsdp_context *context)
             TRY(fsdp_unit_post_backward(unit));
         }
     }
+    context->is_in_backward = false;
+    if (context->is_not_last) {
+        for (size_t i = 0; i < context->n_units; i++) {
+            context->units[i]->phase = FSDP_IDLE;
+        }
+        return SHOAL_OK;
+    }
     TRY(fsdp_drain(context, 0));
     for (size_t i = 0; i < context->n_units; i++) {
         TRY(settle_unit(context->units[i]));
     }
     context->n_order = 0;
-    context->is_in_backward = false;
     return SHOAL_OK;
 }
 

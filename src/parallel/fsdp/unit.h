@@ -40,8 +40,24 @@ enum fsdp_event {
     FSDP_EVENT_POST_BACKWARD
 };
 
+struct fsdp_unit;
+
+/* What the module way in adds to a unit; the raw calls have none. */
+struct fsdp_watch {
+    /* The full parameters have arrived; are about to go. */
+    shoal_status (*unsharded)(struct fsdp_unit *unit);
+    void (*resharding)(struct fsdp_unit *unit);
+    /* The backward is over: puts gradients into the buffer (fsdp_unit_put_grad), if there are any to reduce. */
+    shoal_status (*collect)(struct fsdp_unit *unit);
+    /* Reduced gradients are about to be added to those of the shards (has_grad); have been. */
+    void (*landing)(struct fsdp_unit *unit);
+    shoal_status (*landed)(struct fsdp_unit *unit);
+};
+
 struct fsdp_unit {
-    struct fsdp_context *context;
+    struct fsdp_context *context; /* NULL until it is known whose the unit is */
+    const struct fsdp_watch *watch;
+    void *owner; /* the watch's */
     char *name;
     int number;
     struct fsdp_param *params; /* fixed once the unit is prepared */
@@ -55,6 +71,13 @@ struct fsdp_unit {
     bool all_reduces; /* and over replicas */
     double divide_factor;
     bool forces_sum;
+    shoal_dtype param_dtype;   /* wanted; 0: as stored */
+    shoal_dtype wanted_reduce; /* 0: that of the gradients */
+    /* Instead of the orders of the last step: what to gather when this one has its parameters. */
+    struct fsdp_unit **forward_list;
+    size_t n_forward_list;
+    struct fsdp_unit **backward_list;
+    size_t n_backward_list;
 
     /* Known once prepared. */
     bool is_prepared;
@@ -74,9 +97,10 @@ struct fsdp_unit {
 
     /* Gradients on their way to a reduction. */
     struct fsdp_buffer *buffer; /* where they are reduced from; NULL: none yet */
-    char *grads;                /* those that are not written there directly; grads_bytes */
-    bool has_accumulated;       /* an earlier backward left something in the buffer */
-    char *partial;              /* reduced over shards, not over replicas yet: output_bytes */
+    char *grads;                /* those that are not written there directly */
+    size_t grads_capacity;
+    bool has_accumulated; /* an earlier backward left something in the buffer */
+    char *partial;        /* reduced over shards, not over replicas yet: output_bytes */
     bool has_partial;
 
     size_t *order; /* places in context->order, a stack: one for each forward since the last backward */
@@ -123,6 +147,7 @@ struct fsdp_context {
     size_t n_reductions;
     size_t reductions_capacity;
     bool is_in_backward;
+    bool is_not_last; /* more backwards of this step will follow this one */
 
     void (*listen)(void *context, enum fsdp_event event, const struct fsdp_unit *unit);
     void *listen_context;
@@ -134,6 +159,13 @@ void fsdp_context_free(struct fsdp_context *context);
 
 /* A new unit, the last; before the first forward. */
 shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **unit_out);
+/* One that belongs to nobody yet, and its end. */
+shoal_status fsdp_unit_create_alone(const char *name, struct fsdp_unit **unit_out);
+void fsdp_unit_free(struct fsdp_unit *unit);
+/* The context takes the unit over. */
+shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_unit *unit);
+/* One more parameter, taken over. */
+shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param *param);
 
 /* Layouts, dtypes, pools: at the first forward. */
 shoal_status fsdp_prepare(struct fsdp_context *context);
@@ -159,6 +191,11 @@ shoal_status fsdp_reset(struct fsdp_context *context);
 void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param);
 /* Memory for the gradients of a backward: zeros, or what an earlier one left. */
 shoal_status fsdp_unit_begin_grads(struct fsdp_unit *unit);
+/* For a watch's collect: room for the parameters with is_reduced, unless an earlier backward left some; then the whole
+   gradient of one, contiguous, of `dtype`, is put or added there. */
+shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit);
+void fsdp_unit_put_grad(struct fsdp_unit *unit, const struct fsdp_param *param, shoal_dtype dtype,
+                        const void *grad);
 /* The backward is over: to the reduction, or kept for the next one. */
 shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit);
 /* Ends the oldest reductions until at most `n_left` are in flight. */
