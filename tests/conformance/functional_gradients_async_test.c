@@ -117,7 +117,7 @@ FUNCTIONAL(backward_returns_before_a_late_rank_comes, 2)
 /* Beyond what fits anywhere in between. */
 FUNCTIONAL(backward_of_much_returns_before_a_late_rank_comes, 2)
 {
-    check_all_waitless(self, 65536);
+    check_all_waitless(self, 16384);
 }
 
 /* What leads to the leaf ------------------------------------------------------------------------------- */
