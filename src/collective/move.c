@@ -149,6 +149,24 @@ shoal_status run_all_gather_into_tensor_coalesced(shoal_op_call_context *call, c
     return launch_end(&launch, launch_gather_list(&launch, arguments[0].as.tensors, outputs, n_outputs));
 }
 
+/* Spans of contiguous tensors are exact. What others lie between each other, such as columns, can not be told from what
+   they share. */
+static bool share_memory(const shoal_tensor *a, const shoal_tensor *b)
+{
+    bool is_exact = (a->is_contiguous && b->is_contiguous) || tensor_is_same_view(a, b);
+    return is_exact && tensor_may_overlap(a, b);
+}
+
+static shoal_status check_apart(const shoal_value *outs, size_t index)
+{
+    for (size_t k = 0; k < index; k++) {
+        if (share_memory(outs->as.tensors[k], outs->as.tensors[index])) {
+            return error_set(SHOAL_ERR_INVALID, "outs[%zu] and [%zu] share memory", k, index);
+        }
+    }
+    return SHOAL_OK;
+}
+
 shoal_status meta_all_gather_inplace(shoal_op_call_context *call, const shoal_value *arguments)
 {
     const shoal_value *outs = &arguments[0];
@@ -162,6 +180,7 @@ shoal_status meta_all_gather_inplace(shoal_op_call_context *call, const shoal_va
         if (status != SHOAL_OK) {
             return error_prefix(status, "outs[%zu]", i);
         }
+        TRY(check_apart(outs, i));
         TRY(shoal_op_output_alias(call, outs->as.tensors[i]));
     }
     return SHOAL_OK;
