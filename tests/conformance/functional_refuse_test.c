@@ -313,6 +313,28 @@ TEST_RANKS(symmetric_memory_of_another_group, N_RANKS)
     close_place(&place);
 }
 
+/* What lies between each other without sharing anything is not refused: the columns of a matrix. */
+TEST_RANKS(columns_are_no_overlap, N_RANKS)
+{
+    struct place place;
+    REQUIRE(open_place(&place, self));
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *matrix = shoal_zeros(INTS(4, N_RANKS), 2, SHOAL_F32);
+    shoal_tensor *columns[N_RANKS];
+    for (int i = 0; i < N_RANKS; i++) {
+        columns[i] = shoal_select(matrix, 1, i);
+    }
+    shoal_tensor *mine = shoal_full(INTS(4), 1, self->rank + 1, SHOAL_F32);
+    CHECK(shoal_all_gather_inplace(columns, N_RANKS, mine, place.group));
+    CHECK(shoal_all_reduce_coalesced_(columns, N_RANKS, SHOAL_SUM, place.group));
+    const float *data = shoal_data(matrix);
+    for (int i = 0; i < 4 * N_RANKS; i++) {
+        CHECK(data && data[i] == (float)(N_RANKS * (i % N_RANKS + 1)));
+    }
+    CHECK_OK(shoal_scope_end());
+    close_place(&place);
+}
+
 /* Without a scope there is nobody to own the result. */
 TEST_RANKS(calls_need_a_scope, N_RANKS)
 {

@@ -559,3 +559,31 @@ TEST_RANKS(what_is_unused_still_runs, 2)
     CHECK_OK(shoal_scope_end());
     CHECK_OK(shoal_world_close(world));
 }
+
+/* Views of what is in flight lead back to it, with a tracer and without. */
+TEST_RANKS(backward_through_a_view_of_what_is_in_flight, 2)
+{
+    static _Thread_local struct recorder recorder; /* large */
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    shoal_group *g = shoal_world_group(world);
+    for (int is_traced = 0; is_traced < 2; is_traced++) {
+        REQUIRE_OK(shoal_scope_begin());
+        shoal_tensor *x = make_leaf(2, INTS(4, 3));
+        shoal_tensor *view =
+            shoal_narrow(shoal_view(shoal_all_reduce(x, SHOAL_SUM, g), INTS(12), 1), 0, 3, 6);
+        if (is_traced != 0) {
+            begin_record(&recorder);
+        }
+        CHECK_OK(shoal_backward(shoal_sum(view, NULL, 0, false), NULL));
+        end_record();
+        const double *gradient = shoal_data(shoal_grad(x));
+        for (int i = 0; i < 12; i++) {
+            CHECK(gradient && gradient[i] == (i >= 3 && i < 9 ? 2.0 : 0.0));
+        }
+        CHECK_OK(shoal_scope_end());
+    }
+    check_waits(&recorder);
+    CHECK_INT(count_calls(&recorder, OP_all_reduce), 1);
+    CHECK_OK(shoal_world_close(world));
+}

@@ -57,6 +57,10 @@ struct bad_tensors {
         shoal_all_reduce_coalesced_(LIST(f, i), SHOAL_SUM, g))                                               \
     BAD(all_reduce_coalesced_, INVALID, "share memory|strides [0, 0]",                                       \
         shoal_all_reduce_coalesced_(LIST(f, x), SHOAL_SUM, g))                                               \
+    BAD(all_reduce_coalesced_, INVALID, "0 and 1 overlap",                                                   \
+        shoal_all_reduce_coalesced_(LIST(f, f), SHOAL_SUM, g))                                               \
+    BAD(all_reduce_coalesced_, INVALID, "1 and 2 overlap",                                                   \
+        shoal_all_reduce_coalesced_(LIST(f, w, p), SHOAL_SUM, g))                                            \
     BAD(all_gather_into_tensor_coalesced, INVALID, "2 is i32|f32",                                           \
         shoal_all_gather_into_tensor_coalesced(LIST(f, f, i), g))                                            \
     BAD(all_gather_into_tensor_coalesced, INVALID, "empty",                                                  \
@@ -125,6 +129,10 @@ struct bad_tensors {
         shoal_all_gather_inplace(LIST(f, h, h, h), f, g))                                                    \
     BAD(all_gather_inplace, INVALID, "outs[1]|[4]|[6, 3]", shoal_all_gather_inplace(LIST(f, n, h), f, g))    \
     BAD(all_gather_inplace, INVALID, "outs[2]|[3, 6]|[6, 3]", shoal_all_gather_inplace(LIST(f, h, v), f, g)) \
+    BAD(all_gather_inplace, INVALID, "outs[0] and [2] share memory",                                         \
+        shoal_all_gather_inplace(LIST(f, h, f), h, g))                                                       \
+    BAD(all_gather_inplace, INVALID, "outs[1] and [2] share memory",                                         \
+        shoal_all_gather_inplace(LIST(f, w, p), h, g))                                                       \
     BAD(all_gather_inplace, INVALID, "outs[0]|share memory", shoal_all_gather_inplace(LIST(x, h, h), f, g))  \
     /* splits */                                                                                             \
     BAD(all_to_all_single, INVALID, "dimension 0, which is 4|3 ranks",                                       \
