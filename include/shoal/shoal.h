@@ -13,6 +13,7 @@
 #include "shoal/log.h"
 #include "shoal/memory.h"
 #include "shoal/mesh.h"
+#include "shoal/module.h"
 #include "shoal/op.h"
 #include "shoal/ops.h"
 #include "shoal/option.h"

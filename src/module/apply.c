@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What is done to all tensors of a tree. Replacing goes in three steps, so that a failure changes nothing: find every
+ * place of every tensor, ask the function for each tensor, then put the answers in place, which cannot fail.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "module/module.h"
+#include "module/numbers.h"
+#include "module/walk.h"
+#include "shoal/autograd.h"
+#include "tensor/scope.h"
+
+/* Lists ------------------------------------------------------------------------------------------------ */
+
+struct listing {
+    shoal_tensor **list; /* borrowed tensors */
+    size_t count;
+    size_t capacity;
+};
+
+static shoal_status list_tensor(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct listing *listing = context;
+    TRY(mem_grow((void **)&listing->list, &listing->capacity, listing->count + 1, sizeof(listing->list[0])));
+    listing->list[listing->count++] = entry->tensor;
+    return SHOAL_OK;
+}
+
+static shoal_status list_parameters(shoal_module *module, shoal_tensor ***list_out, size_t *n_out)
+{
+    if (!module || !n_out) {
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL", module ? "n_out" : "module");
+    }
+    struct listing listing = {.list = NULL};
+    shoal_status status = walk_tree(module, SHOAL_WALK_PARAMETERS, list_tensor, &listing);
+    size_t bytes = listing.count * sizeof(listing.list[0]);
+    if (status == SHOAL_OK) {
+        *list_out = scope_alloc(scope_current(), bytes);
+        status = *list_out ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    }
+    if (status == SHOAL_OK && listing.count > 0) {
+        memcpy(*list_out, listing.list, bytes);
+    }
+    mem_free(listing.list);
+    *n_out = listing.count;
+    return status;
+}
+
+shoal_tensor *const *shoal_module_parameters(shoal_module *module, size_t *n_out)
+{
+    shoal_tensor **list = NULL;
+    if (scope_enter() != SHOAL_OK) {
+        return NULL;
+    }
+    shoal_status status = list_parameters(module, &list, n_out);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(error_prefix(status, "module_parameters"));
+        return NULL;
+    }
+    return list;
+}
+
+/* Replacing -------------------------------------------------------------------------------------------- */
+
+struct subject {
+    shoal_module_entry entry; /* its first place; owns the path and a reference on module and tensor */
+    shoal_tensor *replaced;   /* one reference; NULL: stays as it is */
+};
+
+struct place {
+    shoal_module *module; /* one reference */
+    enum slot_kind kind;
+    size_t index;
+    size_t subject;
+};
+
+struct plan {
+    struct numbers numbers; /* of tensors: where they are in `subjects` */
+    struct subject *subjects;
+    size_t n_subjects;
+    size_t subjects_capacity;
+    struct place *places;
+    size_t n_places;
+    size_t places_capacity;
+};
+
+static shoal_status add_subject(struct plan *plan, const shoal_module_entry *entry)
+{
+    TRY(mem_grow((void **)&plan->subjects, &plan->subjects_capacity, plan->n_subjects + 1,
+                 sizeof(plan->subjects[0])));
+    char *path = mem_copy_string(entry->path);
+    if (!path) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    struct subject *subject = &plan->subjects[plan->n_subjects++];
+    *subject = (struct subject){.entry = *entry};
+    subject->entry.path = path;
+    (void)shoal_tensor_ref(entry->tensor);
+    (void)shoal_module_ref(entry->module);
+    return SHOAL_OK;
+}
+
+static size_t find_index(const shoal_module *module, enum slot_kind kind, const char *name)
+{
+    const struct slot_list *list = &module->lists[kind];
+    size_t index = 0;
+    while (list->slots[index].name != name) {
+        index++;
+    }
+    return index;
+}
+
+static shoal_status note_place(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct plan *plan = context;
+    size_t number;
+    bool is_new;
+    enum slot_kind kind = entry->kind == SHOAL_WALK_PARAMETERS ? SLOT_PARAMETER : SLOT_BUFFER;
+    TRY(mem_grow((void **)&plan->places, &plan->places_capacity, plan->n_places + 1,
+                 sizeof(plan->places[0])));
+    TRY(numbers_get(&plan->numbers, entry->tensor, &number, &is_new));
+    if (is_new) {
+        TRY(add_subject(plan, entry));
+    }
+    plan->places[plan->n_places++] = (struct place){.module = shoal_module_ref(entry->module),
+                                                    .kind = kind,
+                                                    .index = find_index(entry->module, kind, entry->name),
+                                                    .subject = number};
+    return SHOAL_OK;
+}
+
+static void end_plan(struct plan *plan)
+{
+    for (size_t i = 0; i < plan->n_subjects; i++) {
+        const shoal_module_entry *entry = &plan->subjects[i].entry;
+        shoal_tensor_unref(plan->subjects[i].replaced);
+        shoal_tensor_unref(entry->tensor);
+        shoal_module_unref(entry->module);
+        mem_free((char *)entry->path);
+    }
+    for (size_t i = 0; i < plan->n_places; i++) {
+        shoal_module_unref(plan->places[i].module);
+    }
+    mem_free(plan->subjects);
+    mem_free(plan->places);
+    numbers_clear(&plan->numbers);
+}
+
+/* What the function gave is a leaf like the one it stands for. */
+static shoal_status accept(struct subject *subject, shoal_tensor *given)
+{
+    shoal_tensor *old = subject->entry.tensor;
+    if (!given) {
+        return error_set(SHOAL_ERR_INVALID, "the function gave NULL");
+    }
+    if (given == old) {
+        return SHOAL_OK;
+    }
+    if (!shoal_is_leaf(given)) {
+        return error_set(SHOAL_ERR_INVALID, "the function gave the result of a recorded operation");
+    }
+    if (shoal_requires_grad(old) && !shoal_requires_grad(given)) {
+        TRY(shoal_set_requires_grad(given, true));
+    }
+    subject->replaced = shoal_tensor_ref(given);
+    return SHOAL_OK;
+}
+
+static shoal_status ask(struct subject *subject, shoal_module_function function, void *context)
+{
+    shoal_tensor *given = subject->entry.tensor;
+    TRY(shoal_scope_set_grad(false));
+    struct scope_callback callback = scope_callback_begin();
+    shoal_status status =
+        scope_callback_end(callback, "the function", function(context, &subject->entry, &given));
+    TRY(shoal_scope_error());
+    TRY(status);
+    return accept(subject, given);
+}
+
+static shoal_status ask_in_scope(struct subject *subject, shoal_module_function function, void *context)
+{
+    TRY(shoal_scope_begin());
+    shoal_status status = ask(subject, function, context);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+    status = shoal_scope_end();
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", subject->entry.path);
+}
+
+static void put_in_place(const struct plan *plan)
+{
+    for (size_t i = 0; i < plan->n_places; i++) {
+        const struct place *place = &plan->places[i];
+        shoal_tensor *replaced = plan->subjects[place->subject].replaced;
+        struct slot *slot = &place->module->lists[place->kind].slots[place->index];
+        if (replaced) {
+            shoal_tensor *old = slot->tensor;
+            slot->tensor = shoal_tensor_ref(replaced);
+            shoal_tensor_unref(old);
+        }
+    }
+}
+
+static shoal_status apply(shoal_module *module, uint32_t flags, shoal_module_function function, void *context)
+{
+    const uint32_t kinds = SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS;
+    if (!module || !function) {
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL", module ? "function" : "module");
+    }
+    if (!flags || (flags & ~kinds)) {
+        return error_set(SHOAL_ERR_INVALID, "flags 0x%x: SHOAL_WALK_PARAMETERS, _BUFFERS or both expected",
+                         (unsigned)flags);
+    }
+    struct plan plan = {.subjects = NULL};
+    shoal_status status = walk_tree(module, flags | WALK_ALL_PLACES, note_place, &plan);
+    for (size_t i = 0; i < plan.n_subjects && status == SHOAL_OK; i++) {
+        status = ask_in_scope(&plan.subjects[i], function, context);
+    }
+    if (status == SHOAL_OK) {
+        put_in_place(&plan);
+    }
+    end_plan(&plan);
+    return status;
+}
+
+shoal_status shoal_module_apply(shoal_module *module, uint32_t flags, shoal_module_function function,
+                                void *context)
+{
+    error_clear();
+    shoal_status status = apply(module, flags, function, context);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "module_apply");
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One call of a module:
+ *
+ *   caller's scope open? lists as declared?
+ *        |
+ *   scope of the call   pre-forward hooks -> forward -> post-forward hooks -> outputs to the caller's scope
+ *        |
+ *   end of that scope   intermediate tensors die; an error goes on, with the module's name in front
+ *
+ * Calls that run inside each other on a thread form a stack, so that an error can say where in the caller's tree a
+ * module was: "mlp: layers.0 (linear): matmul: ...".
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "module/module.h"
+#include "module/walk.h"
+#include "shoal/autograd.h"
+#include "tensor/scope.h"
+
+struct running {
+    struct running *caller; /* the call inside which this one was made, on this thread */
+    shoal_module *module;
+};
+
+static _Thread_local struct running *innermost;
+
+shoal_status module_settle(shoal_status status, const char *what)
+{
+    struct scope *scope = scope_current();
+    if (scope->status != SHOAL_OK) {
+        status = shoal_scope_error();
+        scope->status = SHOAL_OK; /* to be put back with `what` in front */
+    }
+    return status == SHOAL_OK ? SHOAL_OK : scope_fail(error_prefix(status, "%s", what));
+}
+
+/* Inside the scope ------------------------------------------------------------------------------------- */
+
+static shoal_status run_forward(const shoal_forward_call *call)
+{
+    shoal_module *module = call->module;
+    struct scope *scope = scope_current();
+    bool has_grad = scope->has_grad;
+    struct scope_callback callback = scope_callback_begin();
+    shoal_status status = scope_callback_end(
+        callback, "the forward function",
+        module->definition.forward(module, call->inputs, call->n_inputs, call->outputs, call->n_outputs));
+    scope->has_grad = has_grad;
+    TRY(shoal_scope_error());
+    return status;
+}
+
+static shoal_status check_outputs(const shoal_forward_call *call)
+{
+    for (size_t i = 0; i < call->n_outputs; i++) {
+        if (!call->outputs[i]) {
+            return error_set(SHOAL_ERR_INVALID, "the forward function did not set output %zu", i);
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* To the caller's scope, all or none: there is room before the first goes. */
+static shoal_status hand_over(const shoal_forward_call *call, shoal_tensor **outputs_out)
+{
+    TRY(scope_reserve(scope_current()->parent, call->n_outputs));
+    for (size_t i = 0; i < call->n_outputs; i++) {
+        outputs_out[i] = shoal_scope_keep(call->outputs[i]);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status run_all(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                            shoal_tensor **outputs_out)
+{
+    size_t n_outputs = module->definition.n_outputs;
+    uint64_t n_hooks_ever = module->n_hooks_ever;
+    shoal_tensor **lists = scope_alloc(scope_current(), (n_inputs + n_outputs) * sizeof(lists[0]));
+    if (!lists) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    const shoal_forward_call call = {.module = module,
+                                     .inputs = lists,
+                                     .n_inputs = n_inputs,
+                                     .outputs = lists + n_inputs,
+                                     .n_outputs = n_outputs,
+                                     .is_recompute = shoal_in_backward()};
+    for (size_t i = 0; i < n_inputs; i++) {
+        call.inputs[i] = inputs[i];
+    }
+    for (size_t i = 0; i < n_outputs; i++) {
+        call.outputs[i] = NULL;
+    }
+    TRY(module_run_hooks(module, PRE_FORWARD, n_hooks_ever, &call));
+    TRY(run_forward(&call));
+    TRY(check_outputs(&call));
+    TRY(module_run_hooks(module, POST_FORWARD, n_hooks_ever, &call));
+    return hand_over(&call, outputs_out);
+}
+
+static shoal_status run_in_scope(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs_out)
+{
+    TRY(shoal_scope_begin());
+    shoal_status status = run_all(module, inputs, n_inputs, outputs_out);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+    return shoal_scope_end();
+}
+
+/* Around it -------------------------------------------------------------------------------------------- */
+
+/* Puts the module's path in its caller, or else its type, in front of the text. */
+static shoal_status name_failure(const shoal_module *module, shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    char path[SHOAL_MAX_MODULE_NAME + 1];
+    (void)snprintf(text, sizeof(text), "%s", shoal_error_text());
+    bool is_found = innermost && walk_path_of(innermost->module, module, path, sizeof(path));
+    (void)error_set(status, "%s", text);
+    return is_found && path[0] ? error_prefix(status, "%s (%s)", path, module->type)
+                               : error_prefix(status, "%s", module->type);
+}
+
+static shoal_status run_call(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                             shoal_tensor **outputs_out)
+{
+    struct running running = {.caller = innermost, .module = shoal_module_ref(module)};
+    /* Relaxed: only whether it is zero matters, and only to the thread that may change the module. */
+    atomic_fetch_add_explicit(&module->n_running, 1, memory_order_relaxed);
+    innermost = &running;
+    shoal_status status = run_in_scope(module, inputs, n_inputs, outputs_out);
+    innermost = running.caller;
+    if (status != SHOAL_OK) {
+        (void)scope_fail(name_failure(module, status));
+    }
+    if (atomic_fetch_sub_explicit(&module->n_running, 1, memory_order_relaxed) == 1 &&
+        module->has_removed_hooks) {
+        module_drop_removed_hooks(module);
+    }
+    shoal_module_unref(module);
+    return status;
+}
+
+static shoal_status check_call(const shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                               shoal_tensor **outputs_out, size_t n_outputs)
+{
+    if (!module || (!inputs && n_inputs > 0) || !outputs_out) {
+        return error_set(SHOAL_ERR_INVALID, "module_call: %s is NULL",
+                         !module       ? "module"
+                         : outputs_out ? "inputs"
+                                       : "outputs_out");
+    }
+    const shoal_module_definition *definition = &module->definition;
+    if (!definition->forward) {
+        return error_set(SHOAL_ERR_STATE, "module_call: %s is a container: it has no forward function",
+                         module->type);
+    }
+    if (definition->n_inputs > 0 && n_inputs != definition->n_inputs) {
+        return error_set(SHOAL_ERR_INVALID, "module_call: %zu inputs given, %s takes %zu", n_inputs,
+                         module->type, definition->n_inputs);
+    }
+    if (n_outputs != definition->n_outputs) {
+        return error_set(SHOAL_ERR_INVALID, "module_call: room for %zu outputs, %s gives %zu", n_outputs,
+                         module->type, definition->n_outputs);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_module_call(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                               shoal_tensor **outputs_out, size_t n_outputs)
+{
+    error_clear();
+    shoal_status status = scope_enter();
+    if (status == SHOAL_OK) {
+        status = check_call(module, inputs, n_inputs, outputs_out, n_outputs);
+        status = status == SHOAL_OK ? run_call(module, inputs, n_inputs, outputs_out) : scope_fail(status);
+    } else if (!scope_current()) {
+        (void)error_prefix(status, "module_call");
+    }
+    for (size_t i = 0; status != SHOAL_OK && outputs_out && i < n_outputs; i++) {
+        outputs_out[i] = NULL;
+    }
+    return status;
+}
+
+shoal_tensor *shoal_module_call_one(shoal_module *module, shoal_tensor *input)
+{
+    shoal_tensor *output;
+    return shoal_module_call(module, &input, 1, &output, 1) == SHOAL_OK ? output : NULL;
+}

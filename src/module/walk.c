@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Walking a tree, depth first, with a stack of our own: trees may be deep. Slots are found by index again and again,
+ * because visitors may add to the lists. Modules on the stack are held, and so is every tensor that was met, until the
+ * end: one that a visitor puts in its place might otherwise be taken for it, by its address.
+ */
+#include "module/walk.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "module/numbers.h"
+#include "tensor/scope.h"
+
+#define WALK_KINDS (SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS | SHOAL_WALK_MODULES)
+
+struct level {
+    shoal_module *module; /* one reference */
+    size_t next_child;
+    size_t path_length;
+};
+
+struct walk {
+    uint32_t flags;
+    shoal_module_visitor visitor;
+    void *context;
+    struct level *levels; /* the way from the root to where the walk is */
+    size_t n_levels;
+    size_t levels_capacity;
+    char *path; /* of what is visited; ended by a zero */
+    size_t path_length;
+    size_t path_capacity;
+    struct numbers modules; /* met so far; not used when duplicates are wanted */
+    struct numbers tensors;
+    shoal_walk_next next;
+};
+
+/* Paths ------------------------------------------------------------------------------------------------ */
+
+static shoal_status append_name(struct walk *walk, const char *name)
+{
+    size_t length = strlen(name);
+    TRY(mem_grow((void **)&walk->path, &walk->path_capacity, walk->path_length + length + 2, 1));
+    if (walk->path_length > 0) {
+        walk->path[walk->path_length++] = '.';
+    }
+    memcpy(walk->path + walk->path_length, name, length + 1);
+    walk->path_length += length;
+    return SHOAL_OK;
+}
+
+static void cut_path(struct walk *walk, size_t length)
+{
+    walk->path_length = length;
+    walk->path[length] = '\0';
+}
+
+/* Visiting --------------------------------------------------------------------------------------------- */
+
+static shoal_status visit(struct walk *walk, const shoal_module_entry *entry)
+{
+    /* The visitor may put something else in the slot. */
+    (void)shoal_tensor_ref(entry->tensor);
+    walk->next = SHOAL_WALK_ON;
+    struct scope_callback callback = scope_callback_begin();
+    shoal_status status =
+        scope_callback_end(callback, "the visitor", walk->visitor(walk->context, entry, &walk->next));
+    shoal_tensor_unref(entry->tensor);
+    return status;
+}
+
+static shoal_status is_first_visit(struct numbers *met, const void *object, bool sees_all, bool *is_first_out)
+{
+    size_t number;
+    if (sees_all) {
+        *is_first_out = true;
+        return SHOAL_OK;
+    }
+    return numbers_get(met, object, &number, is_first_out);
+}
+
+static shoal_status visit_tensor(struct walk *walk, uint32_t kind, shoal_module *module,
+                                 const struct slot *slot)
+{
+    bool is_first;
+    bool sees_all = (walk->flags & (SHOAL_WALK_DUPLICATES | WALK_ALL_PLACES)) != 0;
+    TRY(is_first_visit(&walk->tensors, slot->tensor, sees_all, &is_first));
+    if (!is_first) {
+        return SHOAL_OK;
+    }
+    if (!sees_all) {
+        (void)shoal_tensor_ref(slot->tensor);
+    }
+    size_t length = walk->path_length;
+    TRY(append_name(walk, slot->name));
+    shoal_status status = visit(
+        walk,
+        &(shoal_module_entry){
+            .kind = kind, .path = walk->path, .name = slot->name, .module = module, .tensor = slot->tensor});
+    cut_path(walk, length);
+    return status;
+}
+
+static shoal_status visit_tensors(struct walk *walk, shoal_module *module)
+{
+    static const struct {
+        enum slot_kind slot;
+        uint32_t flag;
+    } kinds[] = {{SLOT_PARAMETER, SHOAL_WALK_PARAMETERS}, {SLOT_BUFFER, SHOAL_WALK_BUFFERS}};
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        const struct slot_list *list = &module->lists[kinds[k].slot];
+        for (size_t i = 0; (walk->flags & kinds[k].flag) && i < list->n_slots; i++) {
+            struct slot slot = list->slots[i];
+            TRY(visit_tensor(walk, kinds[k].flag, module, &slot));
+            if (walk->next == SHOAL_WALK_STOP) {
+                return SHOAL_OK;
+            }
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* The module whose path the walk has, and its tensors; its children come after, from its level. */
+static shoal_status enter_module(struct walk *walk, shoal_module *module, const char *name)
+{
+    bool is_first;
+    TRY(is_first_visit(&walk->modules, module, walk->flags & SHOAL_WALK_DUPLICATES, &is_first));
+    if (!is_first) {
+        return SHOAL_OK;
+    }
+    if (walk->flags & SHOAL_WALK_MODULES) {
+        TRY(visit(walk, &(shoal_module_entry){
+                            .kind = SHOAL_WALK_MODULES, .path = walk->path, .name = name, .module = module}));
+        if (walk->next != SHOAL_WALK_ON) {
+            return SHOAL_OK;
+        }
+    }
+    TRY(visit_tensors(walk, module));
+    if (walk->next == SHOAL_WALK_STOP) {
+        return SHOAL_OK;
+    }
+    TRY(mem_grow((void **)&walk->levels, &walk->levels_capacity, walk->n_levels + 1,
+                 sizeof(walk->levels[0])));
+    walk->levels[walk->n_levels++] =
+        (struct level){.module = shoal_module_ref(module), .path_length = walk->path_length};
+    return SHOAL_OK;
+}
+
+static shoal_status walk_all(struct walk *walk, shoal_module *root)
+{
+    TRY(append_name(walk, ""));
+    TRY(enter_module(walk, root, ""));
+    while (walk->n_levels > 0 && walk->next != SHOAL_WALK_STOP) {
+        struct level *level = &walk->levels[walk->n_levels - 1];
+        const struct slot_list *children = &level->module->lists[SLOT_CHILD];
+        cut_path(walk, level->path_length);
+        if (level->next_child == children->n_slots) {
+            walk->n_levels--;
+            shoal_module_unref(level->module);
+        } else {
+            const struct slot slot = children->slots[level->next_child++];
+            TRY(append_name(walk, slot.name));
+            TRY(enter_module(walk, slot.child, slot.name));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static void release_tensors(struct numbers *tensors)
+{
+    for (size_t i = 0; i < tensors->n_cells; i++) {
+        shoal_tensor_unref((shoal_tensor *)tensors->cells[i].object);
+    }
+    numbers_clear(tensors);
+}
+
+shoal_status walk_tree(shoal_module *module, uint32_t flags, shoal_module_visitor visitor, void *context)
+{
+    struct walk walk = {.flags = flags, .visitor = visitor, .context = context};
+    (void)shoal_module_ref(module);
+    shoal_status status = walk_all(&walk, module);
+    while (walk.n_levels > 0) {
+        shoal_module_unref(walk.levels[--walk.n_levels].module);
+    }
+    shoal_module_unref(module);
+    mem_free(walk.levels);
+    mem_free(walk.path);
+    numbers_clear(&walk.modules);
+    release_tensors(&walk.tensors);
+    return status;
+}
+
+/* For users -------------------------------------------------------------------------------------------- */
+
+static shoal_status check_walk(const shoal_module *module, uint32_t flags)
+{
+    if (!module) {
+        return error_set(SHOAL_ERR_INVALID, "module is NULL");
+    }
+    if (flags & ~(uint32_t)(WALK_KINDS | SHOAL_WALK_DUPLICATES)) {
+        return error_set(SHOAL_ERR_INVALID, "flags 0x%x are not all known", (unsigned)flags);
+    }
+    if (!(flags & WALK_KINDS)) {
+        return error_set(SHOAL_ERR_INVALID, "flags 0x%x choose nothing to visit", (unsigned)flags);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_module_walk(shoal_module *module, uint32_t flags, shoal_module_visitor visitor,
+                               void *context)
+{
+    error_clear();
+    shoal_status status = check_walk(module, flags);
+    if (status != SHOAL_OK || !visitor) {
+        return error_prefix(status == SHOAL_OK ? error_set(SHOAL_ERR_INVALID, "visitor is NULL") : status,
+                            "module_walk");
+    }
+    /* A visitor's error is passed on as it is. */
+    return walk_tree(module, flags, visitor, context);
+}
+
+static shoal_status count_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    ++*(size_t *)context;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_module_count(shoal_module *module, uint32_t flags, size_t *count_out)
+{
+    error_clear();
+    size_t count = 0;
+    shoal_status status =
+        count_out ? check_walk(module, flags) : error_set(SHOAL_ERR_INVALID, "count_out is NULL");
+    if (status == SHOAL_OK) {
+        status = walk_tree(module, flags, count_entry, &count);
+    }
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "module_count");
+    }
+    *count_out = count;
+    return SHOAL_OK;
+}
+
+/* Looking for a module --------------------------------------------------------------------------------- */
+
+struct search {
+    const shoal_module *wanted;
+    char *path; /* NULL: not asked for */
+    size_t path_bytes;
+    bool is_found;
+};
+
+static shoal_status compare_module(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct search *search = context;
+    if (entry->module == search->wanted) {
+        search->is_found = true;
+        *next = SHOAL_WALK_STOP;
+        if (search->path) {
+            (void)snprintf(search->path, search->path_bytes, "%s", entry->path);
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status walk_contains(shoal_module *module, const shoal_module *wanted, bool *contains_out)
+{
+    struct search search = {.wanted = wanted};
+    TRY(walk_tree(module, SHOAL_WALK_MODULES, compare_module, &search));
+    *contains_out = search.is_found;
+    return SHOAL_OK;
+}
+
+bool walk_path_of(shoal_module *module, const shoal_module *wanted, char *path, size_t path_bytes)
+{
+    struct search search = {.wanted = wanted, .path = path, .path_bytes = path_bytes};
+    return walk_tree(module, SHOAL_WALK_MODULES, compare_module, &search) == SHOAL_OK && search.is_found;
+}
