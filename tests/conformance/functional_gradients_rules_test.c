@@ -250,7 +250,7 @@ FUNCTIONAL(one_shot_of_a_leaf, 2)
     X(INFINITY, NAN, 0, 0, 1, 0)
 
 static const double extreme_numbers[][3] = {
-#define X(a, b, c, is_a, is_b, is_c) {a, b, c},
+#define X(a, b, c, is_a, is_b, is_c) {(double)(a), (double)(b), (double)(c)},
     EXTREME_CASES(X)
 #undef X
 };
