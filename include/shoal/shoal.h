@@ -9,6 +9,7 @@
 #include "shoal/dlpack.h"
 #include "shoal/dtype.h"
 #include "shoal/fsdp.h"
+#include "shoal/fully_shard.h"
 #include "shoal/group.h"
 #include "shoal/log.h"
 #include "shoal/memory.h"

@@ -296,22 +296,6 @@ shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full, in
     return broadcast_param(mesh, param, full, root);
 }
 
-/* From blocks of shards, padded, to the whole. */
-static void assemble(const struct fsdp_param *param, int n_shards, const char *blocks, char *full)
-{
-    size_t element_bytes = dtype_bytes(param->dtype);
-    for (int64_t w = 0; w < n_shards; w++) {
-        int64_t begin = w * param->chunk < param->size ? w * param->chunk : param->size;
-        int64_t end = begin + param->chunk < param->size ? begin + param->chunk : param->size;
-        size_t bytes = (size_t)((end - begin) * param->inner) * element_bytes;
-        for (int64_t o = 0; o < param->outer && bytes > 0; o++) {
-            size_t from = (size_t)w * param->padded_count + (size_t)(o * (end - begin) * param->inner);
-            size_t to = (size_t)((o * param->size + begin) * param->inner);
-            memcpy(full + to * element_bytes, blocks + from * element_bytes, bytes);
-        }
-    }
-}
-
 shoal_status shoal_fsdp_gather(shoal_fsdp *fsdp, int id, void *full)
 {
     struct fsdp_unit *unit = NULL;
@@ -320,22 +304,7 @@ shoal_status shoal_fsdp_gather(shoal_fsdp *fsdp, int id, void *full)
     if (!full && param->count > 0) {
         return error_set(SHOAL_ERR_INVALID, "gather: full is NULL");
     }
-    const struct fsdp_mesh *mesh = &fsdp->context->mesh;
-    if (!mesh->gather) {
-        memcpy(full, param->shard, param->count * dtype_bytes(param->dtype));
-        return SHOAL_OK;
-    }
-    char *blocks = mem_alloc((size_t)mesh->n_shards * param->padded_count * dtype_bytes(param->dtype) + 1);
-    if (!blocks) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    shoal_status status =
-        shoal_group_all_gather(mesh->gather, param->shard, blocks, param->padded_count, param->dtype);
-    if (status == SHOAL_OK) {
-        assemble(param, mesh->n_shards, blocks, full);
-    }
-    mem_free(blocks);
-    return status;
+    return fsdp_param_gather(param, &fsdp->context->mesh, full);
 }
 
 shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *shard_out)

@@ -76,8 +76,12 @@ shoal_status fsdp_param_init(struct fsdp_param *param, const char *name, shoal_d
 void fsdp_param_free(struct fsdp_param *param)
 {
     mem_free(param->name);
-    mem_free(param->shard);
-    mem_free(param->shard_grad);
+    if (!param->is_lent) {
+        mem_free(param->shard);
+    }
+    if (!param->is_grad_lent) {
+        mem_free(param->shard_grad);
+    }
     mem_free(param->kept);
 }
 

@@ -36,6 +36,8 @@ struct fsdp_param {
     size_t padded_count; /* of a shard that is not short */
     char *shard;         /* padded_count elements */
     char *shard_grad;    /* shard_count elements; made when the first gradient comes */
+    bool is_lent;        /* a tensor owns the shard now */
+    bool is_grad_lent;   /* likewise */
     bool has_grad;
     size_t window_offset; /* bytes, in the unit's window */
     size_t reduce_offset; /* bytes, in the unit's reduce buffer: n_shards blocks of padded_count elements */

@@ -116,6 +116,24 @@ shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
+/* Gradients that are reduced in their own dtype stay where kernels add to them until they are reduced; the others are
+   added up in the buffer, so that no digits are lost. */
+static bool stays_until_reduced(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    return param->compute == unit->reduce_dtype;
+}
+
+static void clear_grads(struct fsdp_unit *unit)
+{
+    for (size_t i = 0; unit->grads_bytes > 0 && i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        bool is_left = unit->has_accumulated && stays_until_reduced(unit, param);
+        if (param->is_reduced && !param->is_direct && !is_left) {
+            memset(unit->grads + param->grad_offset, 0, param->count * dtype_bytes(param->compute));
+        }
+    }
+}
+
 static shoal_status need_grads(struct fsdp_unit *unit)
 {
     if (unit->grads_bytes > unit->grads_capacity) {
@@ -127,9 +145,7 @@ static shoal_status need_grads(struct fsdp_unit *unit)
         }
         unit->grads_capacity = unit->grads_bytes;
     }
-    if (unit->grads_bytes > 0) {
-        memset(unit->grads, 0, unit->grads_bytes);
-    }
+    clear_grads(unit);
     return SHOAL_OK;
 }
 
@@ -149,8 +165,8 @@ void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param)
 }
 
 /* Block by block, cast on the way. */
-void fsdp_unit_put_grad(struct fsdp_unit *unit, const struct fsdp_param *param, shoal_dtype dtype,
-                        const void *grad)
+static void put_grad(struct fsdp_unit *unit, const struct fsdp_param *param, shoal_dtype dtype,
+                     const void *grad, bool is_added)
 {
     size_t to_bytes = dtype_bytes(unit->reduce_dtype);
     size_t from_bytes = dtype_bytes(dtype);
@@ -163,13 +179,19 @@ void fsdp_unit_put_grad(struct fsdp_unit *unit, const struct fsdp_param *param, 
             size_t from_at = (size_t)((o * param->size + begin) * param->inner);
             char *to = unit->buffer->data + param->reduce_offset + to_at * to_bytes;
             const char *from = (const char *)grad + from_at * from_bytes;
-            if (unit->has_accumulated) {
+            if (is_added) {
                 add_cast(unit->reduce_dtype, to, dtype, from, count);
             } else {
                 kernel_cast(unit->reduce_dtype, to, dtype, from, count);
             }
         }
     }
+}
+
+void fsdp_unit_put_grad(struct fsdp_unit *unit, const struct fsdp_param *param, shoal_dtype dtype,
+                        const void *grad)
+{
+    put_grad(unit, param, dtype, grad, unit->has_accumulated);
 }
 
 /* What kernels could not write in place. */
@@ -181,8 +203,10 @@ static shoal_status collect_grads(struct fsdp_unit *unit)
     }
     for (size_t i = 0; unit->buffer && i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
-        if (param->is_reduced && !param->is_direct) {
-            fsdp_unit_put_grad(unit, param, param->compute, unit->grads + param->grad_offset);
+        bool stays = stays_until_reduced(unit, param);
+        if (param->is_reduced && !param->is_direct && (unit->reduces || !stays)) {
+            put_grad(unit, param, param->compute, unit->grads + param->grad_offset,
+                     unit->has_accumulated && !stays);
         }
     }
     return SHOAL_OK;

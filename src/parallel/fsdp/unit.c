@@ -28,7 +28,7 @@ static void note(struct fsdp_unit *unit, enum fsdp_event event)
 
 /* Making ------------------------------------------------------------------------------------------------- */
 
-static shoal_status check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options)
+shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options)
 {
     if (options->param_dtype != 0) {
         TRY(dtype_check(options->param_dtype, "param_dtype"));
@@ -64,7 +64,7 @@ static shoal_status check_options(const struct fsdp_mesh *mesh, const shoal_fsdp
 shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
                                  struct fsdp_context **context_out)
 {
-    TRY(check_options(mesh, options));
+    TRY(fsdp_check_options(mesh, options));
     struct fsdp_context *context = mem_alloc_zeroed(1, sizeof *context);
     if (!context) {
         return SHOAL_ERR_NO_MEMORY;
@@ -437,6 +437,41 @@ const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_para
         return (const char *)shoal_window_data(unit->slot->window) + param->window_offset;
     }
     return unit->full ? unit->full + param->window_offset : param->shard;
+}
+
+/* From blocks of shards, padded, to the whole. */
+static void assemble(const struct fsdp_param *param, int n_shards, const char *blocks, char *full)
+{
+    size_t element_bytes = dtype_bytes(param->dtype);
+    for (int64_t w = 0; w < n_shards; w++) {
+        int64_t begin = w * param->chunk < param->size ? w * param->chunk : param->size;
+        int64_t end = begin + param->chunk < param->size ? begin + param->chunk : param->size;
+        size_t bytes = (size_t)((end - begin) * param->inner) * element_bytes;
+        for (int64_t o = 0; o < param->outer && bytes > 0; o++) {
+            size_t from = (size_t)w * param->padded_count + (size_t)(o * (end - begin) * param->inner);
+            size_t to = (size_t)((o * param->size + begin) * param->inner);
+            memcpy(full + to * element_bytes, blocks + from * element_bytes, bytes);
+        }
+    }
+}
+
+shoal_status fsdp_param_gather(const struct fsdp_param *param, const struct fsdp_mesh *mesh, void *full)
+{
+    if (!mesh->gather) {
+        memcpy(full, param->shard, param->count * dtype_bytes(param->dtype));
+        return SHOAL_OK;
+    }
+    char *blocks = mem_alloc((size_t)mesh->n_shards * param->padded_count * dtype_bytes(param->dtype) + 1);
+    if (!blocks) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status =
+        shoal_group_all_gather(mesh->gather, param->shard, blocks, param->padded_count, param->dtype);
+    if (status == SHOAL_OK) {
+        assemble(param, mesh->n_shards, blocks, full);
+    }
+    mem_free(blocks);
+    return status;
 }
 
 /* Giving up ---------------------------------------------------------------------------------------------- */

@@ -153,6 +153,7 @@ struct fsdp_context {
     void *listen_context;
 };
 
+shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options);
 shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
                                  struct fsdp_context **context_out);
 void fsdp_context_free(struct fsdp_context *context);
@@ -176,6 +177,9 @@ shoal_status fsdp_unit_wait(struct fsdp_unit *unit);
 shoal_status fsdp_unit_reshard(struct fsdp_unit *unit);
 /* The full parameter of a unit that is UNSHARDED. */
 const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param);
+
+/* Collective: a parameter as a whole, in the dtype it is stored in. */
+shoal_status fsdp_param_gather(const struct fsdp_param *param, const struct fsdp_mesh *mesh, void *full);
 
 /* A step. */
 shoal_status fsdp_unit_pre_forward(struct fsdp_unit *unit);

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Fully sharded data parallelism for modules. After shoal_fully_shard a module's parameters are shards: what
+ * shoal_module_parameters lists, what an optimizer updates, what has gradients after backward. Calling the module
+ * gathers them and gives them up again; backward gathers once more and reduces the gradients. Gathering the next unit and
+ * reducing the last one go on while others compute.
+ *
+ *     for (int i = 0; i < n_layers; i++) shoal_fully_shard(layers[i], &options);      inner modules first
+ *     shoal_fully_shard(model, &options);                                             what is left, and the root
+ *     loss = ... shoal_module_call_one(model, x) ...;
+ *     shoal_backward(loss, NULL);
+ *     ... optimizer over shoal_module_parameters(model, &n) ...
+ *
+ * Each call makes one unit: the parameters of the modules given that no inner unit has. The first module that is called
+ * is the root, and all units inside it work together; a module of another root must not be called before.
+ *
+ * Ranks: all ranks shard alike and call alike. Parameters must have the same values everywhere before (or be broadcast).
+ * Ownership: what is made here belongs to the module, and ends with it, before the world is closed. Modules must outlive
+ * what was recorded through them.
+ * Threads: one at a time for all modules under one root.
+ * Errors: status and text; in forward, the error of the call; in backward, that of shoal_backward.
+ */
+#ifndef SHOAL_FULLY_SHARD_H
+#define SHOAL_FULLY_SHARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/api.h"
+#include "shoal/dtype.h"
+#include "shoal/fsdp.h"
+#include "shoal/group.h"
+#include "shoal/mesh.h"
+#include "shoal/module.h"
+#include "shoal/status.h"
+#include "shoal/tensor.h"
+
+SHOAL_BEGIN_DECLS
+
+/* The dimension along which a parameter is cut; negative counts from the end. */
+typedef int (*shoal_placement)(void *context, const char *path, const shoal_tensor *parameter);
+
+typedef struct shoal_fully_shard_options {
+    size_t struct_size; /* sizeof(shoal_fully_shard_options) */
+    /* Who has the shards: one of the two. A mesh of two named dimensions: replicas, shards. */
+    shoal_group *group;
+    shoal_mesh *mesh;
+    bool is_replicated;       /* with a group: every rank keeps all, and only gradients are averaged */
+    shoal_reshard reshard;    /* default: always, but never for the root */
+    int reshard_ranks;        /* with SHOAL_RESHARD_PARTLY */
+    shoal_dtype param_dtype;  /* of full parameters, and of floating inputs; 0: as they are */
+    shoal_dtype reduce_dtype; /* in which gradients are added up; 0: that of full parameters */
+    shoal_dtype output_dtype; /* of floating outputs; 0: as they are */
+    bool keeps_inputs;        /* inputs are not cast to param_dtype */
+    int forward_prefetch;     /* of the root: units gathered ahead in forward; 0: 1; -1: none */
+    int max_reduces; /* gradients of so many units on their way at once; 0: 1; the largest of all units counts */
+    shoal_placement placement; /* NULL: dimension 0 */
+    void *placement_context;
+    shoal_tensor *const *ignored; /* parameters that stay as they are */
+    size_t n_ignored;
+} shoal_fully_shard_options;
+
+/* Parameters keep names, order and dtype. Twice on one module is an error. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard(shoal_module *module,
+                                                          const shoal_fully_shard_options *options);
+/* Several modules as one unit: gathered when the first of them is called, given up when the last was. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_list(shoal_module *const *modules, size_t n_modules,
+                                                               const shoal_fully_shard_options *options);
+SHOAL_API bool shoal_is_fully_sharded(const shoal_module *module);
+
+/* Between steps, for a module that is fully sharded; `is_deep`: and for those inside ----------------------- */
+
+/* False: backwards leave gradients of whole parameters where they are, for the next one to add to. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_sync(shoal_module *module, bool is_on,
+                                                                   bool is_deep);
+/* False: replicas do not add up their gradients. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_all_reduce(shoal_module *module, bool is_on,
+                                                                         bool is_deep);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_reshard(shoal_module *module,
+                                                                      bool after_forward, bool is_deep);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_reshard_after_backward(shoal_module *module,
+                                                                                     bool is_on,
+                                                                                     bool is_deep);
+/* False: the parameters are not needed in backward. Of this module alone. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_unshard_in_backward(shoal_module *module,
+                                                                                  bool is_on);
+/* By what summed gradients are divided; 0: the number of ranks. Of this module alone. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_divide_factor(shoal_module *module,
+                                                                            double factor);
+/* Sum, then divide. Of this module alone. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_force_sum(shoal_module *module, bool is_on);
+/* False: more backwards of this step will follow; nothing is waited for at the end of this one. Of the root. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_is_last_backward(shoal_module *module,
+                                                                               bool is_last);
+/* What to gather when this module has its parameters, instead of what the orders of calls say. Copied. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_forward_prefetch(shoal_module *module,
+                                                                               shoal_module *const *modules,
+                                                                               size_t n_modules);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_backward_prefetch(shoal_module *module,
+                                                                                shoal_module *const *modules,
+                                                                                size_t n_modules);
+
+/* By hand -------------------------------------------------------------------------------------------------- */
+
+/* Starts to gather; whoever needs the parameters waits, or shoal_fully_shard_wait does. Not for those inside. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_unshard(shoal_module *module);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_wait(shoal_module *module);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_reshard(shoal_module *module);
+
+/* Collective: the 2-norm of the gradients of all parameters under a root, exact and the same for any number of ranks;
+   scaled down to max_norm. norm_out may be NULL. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_norm(shoal_module *root, double max_norm,
+                                                                         double *norm_out);
+/* After an error in the middle of a step: everything in flight and the step's gradients are given up. Of the root. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_reset(shoal_module *root);
+
+/* Collective: a parameter as a whole, by the path of its shard, into the caller's memory. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_gather(shoal_module *root, const char *path,
+                                                                 void *full);
+/* From the whole, which every rank has. Between steps. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_load(shoal_module *root, const char *path,
+                                                               const void *full);
+/* Where a shard lies in the whole: the dimension that is cut, first index and number of indices. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_place(shoal_module *root, const char *path,
+                                                                int *dim_out, int64_t *offset_out,
+                                                                int64_t *length_out);
+
+SHOAL_END_DECLS
+
+#endif

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * shoal_fully_shard: the hooks that drive a unit while modules are called and walked back.
+ *
+ *   pre-forward    first of all hooks: gather, cast inputs, an identity around the inputs whose gradients mean that the
+ *                  module's backward is over
+ *   post-forward   last: give up, and a hook on each output whose gradient means that it begins
+ *   end            of each backward: units whose inputs needed no gradient, and all that is still on its way
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/struct_size.h"
+#include "base/try.h"
+#include "parallel/fsdp/clip.h"
+#include "parallel/fsdp/wrapper.h"
+#include "parallel/fsdp/watch.h"
+#include "shoal/autograd.h"
+#include "shoal/fully_shard.h"
+#include "shoal/ops.h"
+#include "tensor/scope.h"
+#include "tensor/tensor.h"
+
+/* Backward ----------------------------------------------------------------------------------------------- */
+
+static shoal_status end_backward(void *context)
+{
+    struct fsdp_root *root = context;
+    root->is_end_awaited = false;
+    return fsdp_end_backward(root->context);
+}
+
+static shoal_status await_end(struct fsdp_root *root)
+{
+    if (root->is_end_awaited) {
+        return SHOAL_OK;
+    }
+    TRY(shoal_on_backward_end(end_backward, root));
+    root->is_end_awaited = true;
+    return SHOAL_OK;
+}
+
+/* The gradient of an output has come. */
+static shoal_tensor *begin_backward(void *context, shoal_tensor *gradient)
+{
+    struct fsdp_wrapper *wrapper = context;
+    (void)gradient;
+    shoal_status status = await_end(wrapper->root);
+    if (status == SHOAL_OK) {
+        status = fsdp_unit_pre_backward(wrapper->unit);
+    }
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+    return NULL;
+}
+
+/* Those of the inputs have. */
+static shoal_status finish_backward(void *context, shoal_tensor **gradients, size_t n_gradients)
+{
+    struct fsdp_wrapper *wrapper = context;
+    (void)gradients;
+    (void)n_gradients;
+    return wrapper->unit->phase == FSDP_PRE_BACKWARD ? fsdp_unit_post_backward(wrapper->unit) : SHOAL_OK;
+}
+
+/* Forward ------------------------------------------------------------------------------------------------ */
+
+static void cast_all(shoal_tensor **tensors, size_t n_tensors, shoal_dtype dtype)
+{
+    for (size_t i = 0; dtype != 0 && i < n_tensors; i++) {
+        if (tensors[i] && shoal_dtype_is_floating(tensors[i]->dtype)) {
+            tensors[i] = shoal_to_dtype(tensors[i], dtype);
+        }
+    }
+}
+
+static bool needs_gradient(shoal_tensor *const *tensors, size_t n_tensors)
+{
+    for (size_t i = 0; i < n_tensors; i++) {
+        if (shoal_requires_grad(tensors[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static shoal_status before_forward(void *context, const shoal_forward_call *call)
+{
+    struct fsdp_wrapper *wrapper = context;
+    TRY(fsdp_wrapper_prepare(wrapper));
+    bool is_inside_backward = wrapper->unit->phase == FSDP_PRE_BACKWARD;
+    TRY(fsdp_unit_pre_forward(wrapper->unit));
+    if (wrapper->casts_inputs) {
+        cast_all(call->inputs, call->n_inputs, wrapper->unit->param_dtype);
+    }
+    wrapper->n_called++;
+    if (is_inside_backward || !shoal_scope_has_grad() || !needs_gradient(call->inputs, call->n_inputs)) {
+        return SHOAL_OK;
+    }
+    return shoal_identity(call->inputs, call->n_inputs, finish_backward, wrapper, call->inputs);
+}
+
+/* Of a unit of several modules the last one called ends the forward. */
+static bool is_last_call(struct fsdp_wrapper *wrapper)
+{
+    if (wrapper->n_called < wrapper->n_modules) {
+        return false;
+    }
+    wrapper->n_called = 0;
+    return true;
+}
+
+static shoal_status after_forward(void *context, const shoal_forward_call *call)
+{
+    struct fsdp_wrapper *wrapper = context;
+    if (is_last_call(wrapper)) {
+        TRY(fsdp_unit_post_forward(wrapper->unit));
+    }
+    for (size_t i = 0; i < call->n_outputs && shoal_scope_has_grad(); i++) {
+        if (shoal_requires_grad(call->outputs[i])) {
+            TRY(shoal_on_gradient(call->outputs[i], begin_backward, wrapper, NULL));
+        }
+    }
+    cast_all(call->outputs, call->n_outputs, wrapper->output_dtype);
+    return SHOAL_OK;
+}
+
+/* Sharding ----------------------------------------------------------------------------------------------- */
+
+static shoal_status add_hooks(struct fsdp_wrapper *wrapper)
+{
+    const shoal_module_hook_definition definition = {.struct_size = sizeof definition,
+                                                     .pre_forward = before_forward,
+                                                     .pre_place = SHOAL_HOOK_FIRST,
+                                                     .post_forward = after_forward,
+                                                     .post_place = SHOAL_HOOK_LAST,
+                                                     .context = wrapper};
+    for (size_t i = 0; i < wrapper->n_modules; i++) {
+        TRY(shoal_module_add_hook(wrapper->modules[i], &definition, NULL));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_list(shoal_module *const *modules, size_t n_modules,
+                                    const shoal_fully_shard_options *given)
+{
+    shoal_fully_shard_options options = {.struct_size = sizeof options};
+    struct fsdp_wrapper *wrapper;
+    error_clear();
+    TRY(struct_size_read("shoal_fully_shard_options", given, sizeof(size_t), &options, sizeof options));
+    shoal_status status = fsdp_wrapper_create(modules, n_modules, &options, &wrapper);
+    if (status == SHOAL_OK) {
+        status = add_hooks(wrapper);
+    }
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "fully_shard");
+}
+
+shoal_status shoal_fully_shard(shoal_module *module, const shoal_fully_shard_options *options)
+{
+    return shoal_fully_shard_list(&module, 1, options);
+}
+
+bool shoal_is_fully_sharded(const shoal_module *module)
+{
+    return module && fsdp_wrapper_of(module);
+}
+
+/* Settings ----------------------------------------------------------------------------------------------- */
+
+static shoal_status find_wrapper(const char *call, const shoal_module *module,
+                                 struct fsdp_wrapper **wrapper_out)
+{
+    error_clear();
+    if (!module) {
+        return error_set(SHOAL_ERR_INVALID, "%s: module is NULL", call);
+    }
+    *wrapper_out = fsdp_wrapper_of(module);
+    if (!*wrapper_out || !(*wrapper_out)->unit) {
+        return error_set(SHOAL_ERR_INVALID, "%s: module %s is not fully sharded", call,
+                         shoal_module_type(module));
+    }
+    return SHOAL_OK;
+}
+
+/* What a setter does to each unit. */
+typedef void (*unit_setter)(struct fsdp_unit *unit, bool is_on);
+
+struct deep_setting {
+    unit_setter set;
+    bool is_on;
+};
+
+static shoal_status set_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    const struct deep_setting *setting = context;
+    struct fsdp_wrapper *wrapper = fsdp_wrapper_of(entry->module);
+    (void)next;
+    if (wrapper && wrapper->unit) {
+        setting->set(wrapper->unit, setting->is_on);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status set_units(const char *call, shoal_module *module, bool is_deep, unit_setter set,
+                              bool is_on)
+{
+    struct deep_setting setting = {.set = set, .is_on = is_on};
+    struct fsdp_wrapper *wrapper;
+    TRY(find_wrapper(call, module, &wrapper));
+    if (!is_deep) {
+        set(wrapper->unit, is_on);
+        return SHOAL_OK;
+    }
+    return shoal_module_walk(module, SHOAL_WALK_MODULES, set_entry, &setting);
+}
+
+static void set_sync(struct fsdp_unit *unit, bool is_on)
+{
+    unit->reduces = is_on;
+    unit->all_reduces = is_on;
+}
+
+static void set_all_reduce(struct fsdp_unit *unit, bool is_on)
+{
+    unit->all_reduces = is_on;
+}
+
+static void set_reshard(struct fsdp_unit *unit, bool is_on)
+{
+    struct fsdp_wrapper *wrapper = unit->owner;
+    wrapper->reshard = is_on ? SHOAL_RESHARD_ALWAYS : SHOAL_RESHARD_NEVER;
+    unit->reshard = wrapper->reshard;
+}
+
+static void set_reshard_after_backward(struct fsdp_unit *unit, bool is_on)
+{
+    unit->reshards_after_backward = is_on;
+}
+
+static void set_unshard_in_backward(struct fsdp_unit *unit, bool is_on)
+{
+    unit->unshards_in_backward = is_on;
+}
+
+static void set_force_sum(struct fsdp_unit *unit, bool is_on)
+{
+    unit->forces_sum = is_on;
+}
+
+shoal_status shoal_fully_shard_set_sync(shoal_module *module, bool is_on, bool is_deep)
+{
+    return set_units("fully_shard_set_sync", module, is_deep, set_sync, is_on);
+}
+
+shoal_status shoal_fully_shard_set_all_reduce(shoal_module *module, bool is_on, bool is_deep)
+{
+    return set_units("fully_shard_set_all_reduce", module, is_deep, set_all_reduce, is_on);
+}
+
+shoal_status shoal_fully_shard_set_reshard(shoal_module *module, bool after_forward, bool is_deep)
+{
+    return set_units("fully_shard_set_reshard", module, is_deep, set_reshard, after_forward);
+}
+
+shoal_status shoal_fully_shard_set_reshard_after_backward(shoal_module *module, bool is_on, bool is_deep)
+{
+    return set_units("fully_shard_set_reshard_after_backward", module, is_deep, set_reshard_after_backward,
+                     is_on);
+}
+
+shoal_status shoal_fully_shard_set_unshard_in_backward(shoal_module *module, bool is_on)
+{
+    return set_units("fully_shard_set_unshard_in_backward", module, false, set_unshard_in_backward, is_on);
+}
+
+shoal_status shoal_fully_shard_set_force_sum(shoal_module *module, bool is_on)
+{
+    return set_units("fully_shard_set_force_sum", module, false, set_force_sum, is_on);
+}
+
+shoal_status shoal_fully_shard_set_divide_factor(shoal_module *module, double factor)
+{
+    struct fsdp_wrapper *wrapper;
+    TRY(find_wrapper("fully_shard_set_divide_factor", module, &wrapper));
+    if (!(factor >= 0.0)) {
+        return error_set(SHOAL_ERR_INVALID, "fully_shard_set_divide_factor: factor is %g", factor);
+    }
+    wrapper->unit->divide_factor = factor;
+    return SHOAL_OK;
+}
+
+/* The root of a module that has been called. */
+static shoal_status find_root(const char *call, shoal_module *module, struct fsdp_wrapper **wrapper_out)
+{
+    TRY(find_wrapper(call, module, wrapper_out));
+    if (!(*wrapper_out)->root) {
+        TRY(fsdp_wrapper_prepare(*wrapper_out));
+    }
+    return (*wrapper_out)->is_root ? SHOAL_OK
+                                   : error_set(SHOAL_ERR_INVALID, "%s: %s is not the root", call,
+                                               fsdp_wrapper_name(*wrapper_out));
+}
+
+shoal_status shoal_fully_shard_set_is_last_backward(shoal_module *module, bool is_last)
+{
+    struct fsdp_wrapper *wrapper;
+    TRY(find_root("fully_shard_set_is_last_backward", module, &wrapper));
+    wrapper->root->context->is_not_last = !is_last;
+    return SHOAL_OK;
+}
+
+static shoal_status copy_units(const char *call, shoal_module *const *modules, size_t n_modules,
+                               struct fsdp_unit ***list_out)
+{
+    *list_out = NULL;
+    if (n_modules == 0) {
+        return SHOAL_OK;
+    }
+    if (!modules) {
+        return error_set(SHOAL_ERR_INVALID, "%s: modules is NULL with %zu of them", call, n_modules);
+    }
+    struct fsdp_unit **list = mem_alloc(n_modules * sizeof list[0]);
+    if (!list) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < n_modules; i++) {
+        struct fsdp_wrapper *wrapper;
+        shoal_status status = find_wrapper(call, modules[i], &wrapper);
+        if (status != SHOAL_OK) {
+            mem_free(list);
+            return status;
+        }
+        list[i] = wrapper->unit;
+    }
+    *list_out = list;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_set_forward_prefetch(shoal_module *module, shoal_module *const *modules,
+                                                    size_t n_modules)
+{
+    struct fsdp_wrapper *wrapper;
+    struct fsdp_unit **list;
+    TRY(find_wrapper("fully_shard_set_forward_prefetch", module, &wrapper));
+    TRY(copy_units("fully_shard_set_forward_prefetch", modules, n_modules, &list));
+    mem_free(wrapper->unit->forward_list);
+    wrapper->unit->forward_list = list;
+    wrapper->unit->n_forward_list = n_modules;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_set_backward_prefetch(shoal_module *module, shoal_module *const *modules,
+                                                     size_t n_modules)
+{
+    struct fsdp_wrapper *wrapper;
+    struct fsdp_unit **list;
+    TRY(find_wrapper("fully_shard_set_backward_prefetch", module, &wrapper));
+    TRY(copy_units("fully_shard_set_backward_prefetch", modules, n_modules, &list));
+    mem_free(wrapper->unit->backward_list);
+    wrapper->unit->backward_list = list;
+    wrapper->unit->n_backward_list = n_modules;
+    return SHOAL_OK;
+}
+
+/* By hand ------------------------------------------------------------------------------------------------ */
+
+shoal_status shoal_fully_shard_unshard(shoal_module *module)
+{
+    struct fsdp_wrapper *wrapper;
+    TRY(find_wrapper("fully_shard_unshard", module, &wrapper));
+    TRY(fsdp_wrapper_prepare(wrapper));
+    return fsdp_unit_unshard(wrapper->unit);
+}
+
+shoal_status shoal_fully_shard_wait(shoal_module *module)
+{
+    struct fsdp_wrapper *wrapper;
+    TRY(find_wrapper("fully_shard_wait", module, &wrapper));
+    return fsdp_unit_wait(wrapper->unit);
+}
+
+shoal_status shoal_fully_shard_reshard(shoal_module *module)
+{
+    struct fsdp_wrapper *wrapper;
+    TRY(find_wrapper("fully_shard_reshard", module, &wrapper));
+    if (!wrapper->root) {
+        return SHOAL_OK;
+    }
+    enum fsdp_phase phase = wrapper->unit->phase;
+    wrapper->unit->phase = FSDP_IDLE; /* by hand it is given up whatever the forward would do */
+    TRY(fsdp_unit_wait(wrapper->unit));
+    shoal_status status = fsdp_unit_reshard(wrapper->unit);
+    wrapper->unit->phase = phase;
+    return status;
+}
+
+shoal_status shoal_fully_shard_reset(shoal_module *module)
+{
+    struct fsdp_wrapper *wrapper;
+    TRY(find_root("fully_shard_reset", module, &wrapper));
+    struct fsdp_root *root = wrapper->root;
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        root->wrappers[i]->n_called = 0;
+        for (size_t k = 0; k < root->wrappers[i]->n_tensors; k++) {
+            if (shoal_grad(root->wrappers[i]->tensors[k].full)) {
+                TRY(shoal_set_grad(root->wrappers[i]->tensors[k].full, NULL));
+            }
+        }
+    }
+    root->is_end_awaited = false;
+    return fsdp_reset(root->context);
+}
+
+shoal_status shoal_fully_shard_clip_grad_norm(shoal_module *module, double max_norm, double *norm_out)
+{
+    struct fsdp_wrapper *wrapper;
+    double norm;
+    TRY(find_root("fully_shard_clip_grad_norm", module, &wrapper));
+    if (!(max_norm >= 0.0)) {
+        return error_set(SHOAL_ERR_INVALID, "fully_shard_clip_grad_norm: max_norm is %g", max_norm);
+    }
+    for (size_t i = 0; i < wrapper->root->n_wrappers; i++) {
+        fsdp_watch_sync(wrapper->root->wrappers[i]);
+    }
+    TRY(fsdp_clip_norm(wrapper->root->context, max_norm, &norm));
+    if (norm_out) {
+        *norm_out = norm;
+    }
+    return SHOAL_OK;
+}
+
+/* Whole parameters --------------------------------------------------------------------------------------- */
+
+struct path_search {
+    const shoal_tensor *wanted;
+    struct fsdp_unit *unit;
+    struct fsdp_param *param;
+    struct fsdp_tensors *tensors;
+};
+
+/* The tensor in the place that the path names is one of a unit's. */
+static shoal_status search_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct path_search *search = context;
+    struct fsdp_wrapper *wrapper = fsdp_wrapper_of(entry->module);
+    for (size_t i = 0; wrapper && wrapper->unit && i < wrapper->n_tensors; i++) {
+        if (wrapper->tensors[i].sharded == search->wanted || wrapper->tensors[i].full == search->wanted) {
+            search->unit = wrapper->unit;
+            search->param = &wrapper->unit->params[i];
+            search->tensors = &wrapper->tensors[i];
+            *next = SHOAL_WALK_STOP;
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status find_param(const char *call, shoal_module *root, const char *path,
+                               struct path_search *search)
+{
+    error_clear();
+    if (!root || !path) {
+        return error_set(SHOAL_ERR_INVALID, "%s: %s is NULL", call, root ? "path" : "module");
+    }
+    const shoal_tensor *tensor = shoal_module_parameter(root, path);
+    *search = (struct path_search){.wanted = tensor};
+    if (tensor) {
+        TRY(shoal_module_walk(root, SHOAL_WALK_MODULES, search_entry, search));
+    }
+    return search->param ? SHOAL_OK
+                         : error_set(SHOAL_ERR_INVALID,
+                                     "%s: there is no parameter \"%.128s\" that is sharded", call, path);
+}
+
+shoal_status shoal_fully_shard_place(shoal_module *root, const char *path, int *dim_out, int64_t *offset_out,
+                                     int64_t *length_out)
+{
+    struct path_search search;
+    TRY(find_param("fully_shard_place", root, path, &search));
+    if (dim_out) {
+        *dim_out = search.param->dim;
+    }
+    if (offset_out) {
+        *offset_out = search.param->begin;
+    }
+    if (length_out) {
+        *length_out = search.param->length;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_load(shoal_module *root, const char *path, const void *full)
+{
+    struct path_search search;
+    TRY(find_param("fully_shard_load", root, path, &search));
+    if (!full && search.param->count > 0) {
+        return error_set(SHOAL_ERR_INVALID, "fully_shard_load: full is NULL");
+    }
+    TRY(storage_wait_writable(search.tensors->sharded->storage, /*forgives_failure=*/true));
+    fsdp_param_load(search.param, full);
+    storage_bump_version(search.tensors->sharded->storage);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_gather(shoal_module *root, const char *path, void *full)
+{
+    struct path_search search;
+    TRY(find_param("fully_shard_gather", root, path, &search));
+    if (!full && search.param->count > 0) {
+        return error_set(SHOAL_ERR_INVALID, "fully_shard_gather: full is NULL");
+    }
+    struct fsdp_wrapper *wrapper = search.unit->owner;
+    return fsdp_param_gather(search.param, &wrapper->mesh, full);
+}

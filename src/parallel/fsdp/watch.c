@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/* Tensors and gradients of a unit that belongs to modules. */
+#include "parallel/fsdp/watch.h"
+
+#include "autograd/hooks.h"
+#include "autograd/leaf.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "op/operand.h"
+#include "parallel/fsdp/wrapper.h"
+#include "shoal/autograd.h"
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+/* Taking turns ------------------------------------------------------------------------------------------- */
+
+static shoal_status put_in_places(const struct fsdp_tensors *tensors, shoal_tensor *tensor)
+{
+    for (size_t i = 0; i < tensors->n_places; i++) {
+        TRY(shoal_module_set_parameter(tensors->places[i].module, tensors->places[i].name, tensor));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status show_full(struct fsdp_unit *unit)
+{
+    struct fsdp_wrapper *wrapper = unit->owner;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        struct fsdp_tensors *tensors = &wrapper->tensors[i];
+        const struct fsdp_param *param = &unit->params[i];
+        void *data = (void *)(uintptr_t)fsdp_unit_param(unit, param); /* forward functions only read it */
+        TRY(storage_rebind(tensors->full->storage, data, NULL, NULL));
+        /* Parameters may be frozen and thawed between steps. */
+        TRY(shoal_set_requires_grad(tensors->full, shoal_requires_grad(tensors->sharded)));
+        TRY(put_in_places(tensors, tensors->full));
+    }
+    wrapper->shows_full = true;
+    return SHOAL_OK;
+}
+
+static void hide_full(struct fsdp_unit *unit)
+{
+    struct fsdp_wrapper *wrapper = unit->owner;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        shoal_status status = put_in_places(&wrapper->tensors[i], wrapper->tensors[i].sharded);
+        if (status == SHOAL_OK) {
+            status = storage_release(wrapper->tensors[i].full->storage);
+        }
+        (void)status; /* a tensor of the same kind fits wherever one was; only an export keeps the memory */
+    }
+    wrapper->shows_full = false;
+}
+
+/* Gradients ---------------------------------------------------------------------------------------------- */
+
+static bool is_kept(const struct fsdp_unit *unit, const shoal_tensor *grad)
+{
+    return !unit->reduces && unit->reduce_dtype == grad->dtype && !unit->buffer;
+}
+
+/* The first time a buffer is laid out for those that have one; later it can only be added to. */
+static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wrapper *wrapper, bool *has_any)
+{
+    *has_any = false;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        const shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
+        struct fsdp_param *param = &unit->params[i];
+        bool has_grad = grad && !is_kept(unit, grad);
+        if (has_grad && unit->buffer && !param->is_reduced) {
+            return error_set(SHOAL_ERR_UNSUPPORTED,
+                             "parameter %s has a gradient now, but had none when this unit began to "
+                             "accumulate",
+                             param->name);
+        }
+        if (!unit->buffer) {
+            param->is_reduced = has_grad;
+        }
+        *has_any = *has_any || has_grad;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_tensor *grad)
+{
+    shoal_tensor *copy = NULL;
+    void *data;
+    TRY(storage_wait_readable(grad->storage));
+    if (!grad->is_contiguous) {
+        TRY(tensor_create_empty(grad->storage->device, grad->dtype, grad->layout.n_dims, grad->layout.shape,
+                                &copy));
+        shoal_status status = op_copy_into(copy, grad);
+        if (status != SHOAL_OK) {
+            shoal_tensor_unref(copy);
+            return status;
+        }
+        grad = copy;
+    }
+    shoal_status status = tensor_address(grad, &data);
+    if (status == SHOAL_OK) {
+        fsdp_unit_put_grad(unit, param, grad->dtype, data);
+    }
+    shoal_tensor_unref(copy);
+    return status;
+}
+
+static shoal_status collect(struct fsdp_unit *unit)
+{
+    struct fsdp_wrapper *wrapper = unit->owner;
+    bool has_any;
+    TRY(choose_reduced(unit, wrapper, &has_any));
+    if (!has_any) {
+        return SHOAL_OK;
+    }
+    TRY(fsdp_unit_take_buffer(unit));
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
+        if (grad) {
+            TRY(put_grad(unit, &unit->params[i], grad));
+            TRY(shoal_set_grad(wrapper->tensors[i].full, NULL));
+        }
+    }
+    return SHOAL_OK;
+}
+
+void fsdp_watch_sync(struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        wrapper->unit->params[i].has_grad = shoal_grad(wrapper->tensors[i].sharded) != NULL;
+    }
+}
+
+static void landing(struct fsdp_unit *unit)
+{
+    fsdp_watch_sync(unit->owner);
+}
+
+static void free_memory(void *context, void *data)
+{
+    (void)context;
+    mem_free(data);
+}
+
+/* A tensor over the gradient, which owns it from now on. */
+static shoal_status make_grad(struct fsdp_tensors *tensors, struct fsdp_param *param)
+{
+    struct storage *storage;
+    TRY(storage_create_borrowed(param->shard_count * dtype_bytes(param->dtype), param->shard_grad,
+                                free_memory, NULL, &storage));
+    param->is_grad_lent = true;
+    return tensor_create(storage, param->dtype, &tensors->sharded->layout, &tensors->shard_grad);
+}
+
+static shoal_status land_param(struct fsdp_tensors *tensors, struct fsdp_param *param)
+{
+    struct leaf *leaf = leaf_of(tensors->sharded);
+    if (!leaf) {
+        return SHOAL_OK; /* frozen since */
+    }
+    if (!tensors->shard_grad) {
+        TRY(make_grad(tensors, param));
+    }
+    storage_bump_version(tensors->shard_grad->storage);
+    if (!shoal_grad(tensors->sharded)) {
+        TRY(shoal_set_grad(tensors->sharded, tensors->shard_grad));
+    }
+    return hook_list_run_leaf(&leaf->accumulated_hooks, tensors->sharded);
+}
+
+static shoal_status landed(struct fsdp_unit *unit)
+{
+    struct fsdp_wrapper *wrapper = unit->owner;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        if (unit->params[i].is_reduced) {
+            TRY(land_param(&wrapper->tensors[i], &unit->params[i]));
+        }
+    }
+    return SHOAL_OK;
+}
+
+const struct fsdp_watch fsdp_module_watch = {.unsharded = show_full,
+                                             .resharding = hide_full,
+                                             .collect = collect,
+                                             .landing = landing,
+                                             .landed = landed};

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* What a module hears of its unit: tensors take turns, gradients are handed over and land. */
+#ifndef PARALLEL_FSDP_WATCH_H
+#define PARALLEL_FSDP_WATCH_H
+
+#include "parallel/fsdp/unit.h"
+
+struct fsdp_wrapper;
+
+extern const struct fsdp_watch fsdp_module_watch;
+
+/* Which shards have a gradient: whoever clears gradients does it on the tensors. */
+void fsdp_watch_sync(struct fsdp_wrapper *wrapper);
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Modules on top of units: a wrapper for each call of shoal_fully_shard, hung on its modules. A parameter has two
+ * tensors, which take turns in the places of the module tree:
+ *
+ *   sharded   over this rank's shard, for ever: what optimizers and walks see
+ *   full      over the gathered memory, re-bound with every gather: what forward functions see, and what the record of
+ *             gradients keeps; its storage is released while there is nothing gathered
+ */
+#ifndef PARALLEL_FSDP_WRAPPER_H
+#define PARALLEL_FSDP_WRAPPER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "parallel/fsdp/unit.h"
+#include "shoal/fully_shard.h"
+#include "shoal/module.h"
+
+/* A place in the tree where a parameter is. */
+struct fsdp_place {
+    shoal_module *module; /* borrowed: it holds the wrapper, or is inside one that does */
+    char *name;
+};
+
+/* One parameter; the k-th of these is the k-th of the unit. */
+struct fsdp_tensors {
+    shoal_tensor *original; /* until the first forward, if somebody else has it too: tied to another unit? */
+    shoal_tensor *sharded;
+    shoal_tensor *full;       /* made at the first forward */
+    shoal_tensor *shard_grad; /* over the gradient of the shard; made when that is */
+    bool needs_values;        /* it was on the meta device, and nobody has written it yet */
+    uint64_t version;         /* of the sharded tensor, when that was found */
+    struct fsdp_place *places;
+    size_t n_places;
+    size_t capacity;
+};
+
+/* What all wrappers under one root share. */
+struct fsdp_root {
+    struct fsdp_context *context;
+    struct fsdp_wrapper **wrappers; /* in the order of a walk */
+    size_t n_wrappers;
+    size_t capacity;
+    bool is_end_awaited; /* by the backward that is running */
+};
+
+struct fsdp_wrapper {
+    size_t n_owners; /* the modules that have it */
+    shoal_module **modules;
+    size_t n_modules;
+    size_t n_called; /* of them, in this forward */
+    struct fsdp_unit *unit;
+    struct fsdp_mesh mesh;
+    struct fsdp_tensors *tensors;
+    size_t n_tensors;
+    size_t tensors_capacity;
+    shoal_reshard reshard; /* as wanted: the root has another default */
+    shoal_dtype output_dtype;
+    bool casts_inputs;
+    int forward_prefetch;
+    int max_reduces;
+    bool shows_full;        /* the full tensors are in the places */
+    struct fsdp_root *root; /* NULL before the first forward */
+    bool is_root;           /* and owns it */
+};
+
+/* The wrapper of a module, or NULL. */
+struct fsdp_wrapper *fsdp_wrapper_of(const shoal_module *module);
+
+/* Takes the parameters of the modules that no inner wrapper has. */
+shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
+                                 const shoal_fully_shard_options *options, struct fsdp_wrapper **wrapper_out);
+/* One of its modules has died. */
+void fsdp_wrapper_release(struct fsdp_wrapper *wrapper);
+
+/* At the first forward: makes the wrapper a root, unless it has one. */
+shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper);
+
+/* For errors and events. */
+const char *fsdp_wrapper_name(const struct fsdp_wrapper *wrapper);
+
+#endif
