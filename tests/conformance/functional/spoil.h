@@ -49,7 +49,9 @@ static inline bool spoil_expect(struct spoilt *s, shoal_status status, const cha
 
 /* The operator ----------------------------------------------------------------------------------------- */
 
-/* What it says of a dtype is the same for all rows. `factor` NaN: none is given. */
+#define NO_FACTOR ((double)NAN)
+
+/* What it says of a dtype is the same for all rows. */
 static const struct {
     shoal_dtype dtype;
     const char *reduce;
@@ -57,26 +59,26 @@ static const struct {
     shoal_status status;
     const char *words;
 } spoil_reductions[] = {
-    {SHOAL_F32, "summ", NAN, SHOAL_ERR_INVALID, "\"summ\""},
-    {SHOAL_F32, "", NAN, SHOAL_ERR_INVALID, "\"\""},
-    {SHOAL_F32, "unused", NAN, SHOAL_ERR_INVALID, "\"unused\""},
-    {SHOAL_F32, "sum ", NAN, SHOAL_ERR_INVALID, "\"sum \""},
-    {SHOAL_F32, "premul_sum", NAN, SHOAL_ERR_INVALID, "premul_sum needs a factor"},
+    {SHOAL_F32, "summ", NO_FACTOR, SHOAL_ERR_INVALID, "\"summ\""},
+    {SHOAL_F32, "", NO_FACTOR, SHOAL_ERR_INVALID, "\"\""},
+    {SHOAL_F32, "unused", NO_FACTOR, SHOAL_ERR_INVALID, "\"unused\""},
+    {SHOAL_F32, "sum ", NO_FACTOR, SHOAL_ERR_INVALID, "\"sum \""},
+    {SHOAL_F32, "premul_sum", NO_FACTOR, SHOAL_ERR_INVALID, "premul_sum needs a factor"},
     {SHOAL_F32, "sum", 2.5, SHOAL_ERR_INVALID, "factor: 2.5|sum"},
     {SHOAL_F64, "avg", 0, SHOAL_ERR_INVALID, "factor: 0|avg"},
-    {SHOAL_C64, "product", NAN, SHOAL_ERR_UNSUPPORTED, "product|c64"},
-    {SHOAL_C64, "min", NAN, SHOAL_ERR_UNSUPPORTED, "min|c64"},
-    {SHOAL_C128, "MAX", NAN, SHOAL_ERR_UNSUPPORTED, "max|c128"},
-    {SHOAL_C128, "band", NAN, SHOAL_ERR_UNSUPPORTED, "band|c128"},
-    {SHOAL_C64, "bor", NAN, SHOAL_ERR_UNSUPPORTED, "bor|c64"},
-    {SHOAL_C64, "bxor", NAN, SHOAL_ERR_UNSUPPORTED, "bxor|c64"},
-    {SHOAL_BOOL, "avg", NAN, SHOAL_ERR_UNSUPPORTED, "avg|bool"},
+    {SHOAL_C64, "product", NO_FACTOR, SHOAL_ERR_UNSUPPORTED, "product|c64"},
+    {SHOAL_C64, "min", NO_FACTOR, SHOAL_ERR_UNSUPPORTED, "min|c64"},
+    {SHOAL_C128, "MAX", NO_FACTOR, SHOAL_ERR_UNSUPPORTED, "max|c128"},
+    {SHOAL_C128, "band", NO_FACTOR, SHOAL_ERR_UNSUPPORTED, "band|c128"},
+    {SHOAL_C64, "bor", NO_FACTOR, SHOAL_ERR_UNSUPPORTED, "bor|c64"},
+    {SHOAL_C64, "bxor", NO_FACTOR, SHOAL_ERR_UNSUPPORTED, "bxor|c64"},
+    {SHOAL_BOOL, "avg", NO_FACTOR, SHOAL_ERR_UNSUPPORTED, "avg|bool"},
     {SHOAL_BOOL, "premul_sum", 2, SHOAL_ERR_UNSUPPORTED, "premul_sum|bool"},
     {SHOAL_I32, "premul_sum", 2, SHOAL_ERR_UNSUPPORTED, "premul_sum|i32"},
     {SHOAL_U8, "premul_sum", 2, SHOAL_ERR_UNSUPPORTED, "premul_sum|u8"},
-    {SHOAL_F32, "band", NAN, SHOAL_ERR_UNSUPPORTED, "band|f32"},
-    {SHOAL_F64, "bor", NAN, SHOAL_ERR_UNSUPPORTED, "bor|f64"},
-    {SHOAL_BF16, "bxor", NAN, SHOAL_ERR_UNSUPPORTED, "bxor|bf16"},
+    {SHOAL_F32, "band", NO_FACTOR, SHOAL_ERR_UNSUPPORTED, "band|f32"},
+    {SHOAL_F64, "bor", NO_FACTOR, SHOAL_ERR_UNSUPPORTED, "bor|f64"},
+    {SHOAL_BF16, "bxor", NO_FACTOR, SHOAL_ERR_UNSUPPORTED, "bxor|bf16"},
 };
 
 enum {
