@@ -414,3 +414,25 @@ SCOPED_TEST(without_gradients_nothing_happens)
     CHECK_STRING(net.journal.text, "");
     free_net(&net);
 }
+
+static shoal_status in_place_forward(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                                     shoal_tensor **outputs, size_t n_outputs)
+{
+    outputs[0] = shoal_mul_scalar_(inputs[0], 2);
+    return SHOAL_OK;
+}
+
+/* The price of the identity: what a forward function could change in place is a view once it is wrapped. */
+SCOPED_TEST(wrapped_inputs_are_views)
+{
+    struct journal journal = {""};
+    bool is_end_queued = false;
+    struct wrapper wrapper = {.journal = &journal, .name = "I", .is_end_queued = &is_end_queued};
+    shoal_module *module = make_module("in_place", in_place_forward, NULL);
+    shoal_tensor *x = make_leaf(1, 3, 0);
+    CHECK_DOUBLE(value_at(shoal_module_call_one(module, shoal_neg(x)), 0), -6);
+    wrap(module, &wrapper);
+    CHECK_SCOPE_ERROR(shoal_module_call_one(module, shoal_neg(x)), SHOAL_ERR_STATE,
+                      "in_place: mul_scalar_: self: this is a view");
+    shoal_module_unref(module);
+}
