@@ -154,7 +154,7 @@ static float run_part(int step, int part)
 int main(int n_arguments, char **arguments)
 {
     static float whole[ROOM];
-    int n_parts = n_arguments > 1 ? atoi(arguments[1]) : 2;
+    int n_parts = n_arguments > 1 ? (int)strtol(arguments[1], NULL, 10) : 2;
     float loss = 0.0F;
     if (n_parts < 1 || n_parts > MAX_PARTS) {
         return 2;
