@@ -27,10 +27,12 @@ enum {
     CASES_PER_ROW = 40
 };
 
+/* Backward frees what it has used: outputs are held, arguments are only compared. */
 struct seen_call {
     const shoal_op *op;
     shoal_value arguments[OP_MAX_PARAMS];
-    shoal_value result;
+    shoal_tensor *outputs[ROW_MAX_TENSORS];
+    size_t n_outputs;
 };
 
 struct recorder {
@@ -47,15 +49,27 @@ static shoal_status record(struct op_tracer *tracer, const shoal_op *op, const s
     if (status == SHOAL_OK && recorder->n_calls < MAX_CALLS) {
         struct seen_call *call = &recorder->calls[recorder->n_calls++];
         call->op = op;
-        call->result = *result_out;
         memcpy(call->arguments, arguments, op->n_params * sizeof arguments[0]);
+        for (call->n_outputs = 0; call->n_outputs < result_out->count; call->n_outputs++) {
+            call->outputs[call->n_outputs] = shoal_tensor_ref(row_output_of(result_out, call->n_outputs));
+        }
     }
     return status;
 }
 
+static void forget_record(struct recorder *recorder)
+{
+    for (size_t i = 0; i < recorder->n_calls; i++) {
+        for (size_t k = 0; k < recorder->calls[i].n_outputs; k++) {
+            shoal_tensor_unref(recorder->calls[i].outputs[k]);
+        }
+    }
+    memset(recorder, 0, sizeof *recorder);
+}
+
 static void begin_record(struct recorder *recorder)
 {
-    memset(recorder, 0, sizeof *recorder);
+    forget_record(recorder);
     recorder->tracer.call = record;
     CHECK_OK(op_set_tracer(&recorder->tracer));
 }
@@ -84,15 +98,15 @@ static void check_waits(const struct recorder *recorder)
     for (size_t at = 0; at < recorder->n_calls && !test_has_failed(); at++) {
         const struct seen_call *call = &recorder->calls[at];
         bool needs_wait = (call->op->flags & SHOAL_OP_COLLECTIVE) != 0 && call->op->index != OP_isend;
-        for (size_t i = 0; needs_wait && i < call->result.count && !test_has_failed(); i++) {
+        for (size_t i = 0; needs_wait && i < call->n_outputs && !test_has_failed(); i++) {
             const struct seen_call *wait = &recorder->calls[at + 1 + i];
             if (at + 1 + i >= recorder->n_calls || wait->op->index != OP_wait_tensor ||
-                wait->arguments[0].as.tensor != row_output_of(&call->result, i)) {
+                wait->arguments[0].as.tensor != call->outputs[i]) {
                 test_failed(__FILE__, __LINE__, "result %zu of %s is not waited for: %s", i, call->op->name,
                             names_of(recorder));
             }
         }
-        at += needs_wait ? call->result.count : 0;
+        at += needs_wait ? call->n_outputs : 0;
     }
 }
 
@@ -107,6 +121,8 @@ static shoal_world *open_fake(int rank, int n_ranks)
     return world;
 }
 
+static struct recorder the_record;
+
 /* A test in a world of two and a scope, the caller being rank 0. */
 #define TRACE_TEST(name)                                        \
     static void run_##name(shoal_world *world, shoal_group *g); \
@@ -116,14 +132,13 @@ static shoal_world *open_fake(int rank, int n_ranks)
         REQUIRE(world);                                         \
         REQUIRE_OK(shoal_scope_begin());                        \
         run_##name(world, shoal_world_group(world));            \
+        forget_record(&the_record);                             \
         CHECK_OK(shoal_scope_end());                            \
         CHECK_OK(shoal_world_close(world));                     \
     }                                                           \
     static void run_##name(shoal_world *world, shoal_group *g)
 
 /* Every row --------------------------------------------------------------------------------------------- */
-
-static struct recorder the_record;
 
 /* Typed: the op, then a wait for each output, whose answers are what the caller gets. */
 static void check_typed(const struct row_case *c, const shoal_value *result)
@@ -136,7 +151,7 @@ static void check_typed(const struct row_case *c, const shoal_value *result)
     }
     check_waits(&the_record);
     for (size_t i = 0; i < n_waits; i++) {
-        CHECK(the_record.calls[1 + i].result.as.tensor == row_output_of(result, i));
+        CHECK(the_record.calls[1 + i].outputs[0] == row_output_of(result, i));
     }
     row_check_outputs(c, result);
 }
@@ -185,6 +200,7 @@ static void check_row(enum op_id id)
             check_boxed(&c, &result);
         }
         check_arguments(&c);
+        forget_record(&the_record);
         CHECK_OK(shoal_scope_end());
     }
     shoal_symmetric_free(symmetric);
@@ -319,6 +335,7 @@ TEST(groups_are_written_as_names)
         CHECK_INT(seen->kind, SHOAL_VALUE_GROUP);
         (void)snprintf(names[rank], sizeof names[rank], "%s", shoal_group_name(seen->as.group));
         CHECK(shoal_group_of_name(world, names[rank]) == group);
+        forget_record(&the_record);
         CHECK_OK(shoal_scope_end());
         CHECK_OK(shoal_world_close(world));
     }
@@ -361,7 +378,7 @@ TRACE_TEST(all_to_all_forward_and_backward)
     check_waits(&the_record);
     for (size_t i = 0; i < the_record.n_calls; i++) {
         if (the_record.calls[i].op->index == OP_all_to_all_single) {
-            CHECK_INT(shoal_tensor_shape(the_record.calls[i].result.as.tensor)[0], 4);
+            CHECK_INT(shoal_tensor_shape(the_record.calls[i].outputs[0])[0], 4);
         }
     }
     CHECK(shoal_grad(x));
@@ -499,6 +516,7 @@ TEST_RANKS(inputs_in_flight_are_waited_for_every_time, 2)
         CHECK_STRING(names_of(&recorder), "reshape neg");
         const float *data = shoal_data(output);
         CHECK(data && data[0] == -expected && data[999] == -expected);
+        forget_record(&recorder);
         CHECK_OK(shoal_scope_end());
     }
     CHECK_OK(shoal_world_close(world));
@@ -556,6 +574,7 @@ TEST_RANKS(what_is_unused_still_runs, 2)
         const float *data = shoal_data(other);
         CHECK(data && data[2] == 2.0f);
     }
+    forget_record(&recorder);
     CHECK_OK(shoal_scope_end());
     CHECK_OK(shoal_world_close(world));
 }
@@ -585,5 +604,6 @@ TEST_RANKS(backward_through_a_view_of_what_is_in_flight, 2)
     }
     check_waits(&recorder);
     CHECK_INT(count_calls(&recorder, OP_all_reduce), 1);
+    forget_record(&recorder);
     CHECK_OK(shoal_world_close(world));
 }
