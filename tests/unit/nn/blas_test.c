@@ -23,3 +23,161 @@ TEST(the_info_names_a_library)
     CHECK_STATUS(shoal_nn_blas_info(&(shoal_nn_blas){.struct_size = 3}), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("nn_blas_info: info_out: struct_size 3 is not");
 }
+
+/* What is loaded for the tests is what a program gets by default, or they would show nothing about it. */
+TEST(openblas_is_found_with_its_core)
+{
+    shoal_nn_blas info = get_info();
+    if (!strstr(info.library, "openblas")) {
+        test_skip("OpenBLAS is not installed");
+        return;
+    }
+    CHECK(info.core[0] != '\0');
+    CHECK(info.n_threads >= 1);
+    /* What OpenBLAS calls processors it does not know, or that have no vectors worth the name. */
+    const char *const worst[] = {"Prescott", "prescott", "Unknown", "unknown", "Core2", "ATOM"};
+    for (size_t i = 0; i < sizeof(worst) / sizeof(worst[0]); i++) {
+        CHECK(strcmp(info.core, worst[i]) != 0);
+    }
+    CHECK(getenv("OPENBLAS_CORETYPE") == NULL);
+}
+
+TEST(threads_can_be_set)
+{
+    begin_nn();
+    CHECK_OK(shoal_nn_set_threads(3));
+    shoal_nn_blas info = get_info();
+    CHECK(info.n_threads == 3 || strcmp(info.library, "none") == 0 || info.n_threads == 0);
+    CHECK_STATUS(shoal_nn_set_threads(-1), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("nn_set_threads: n_threads: -1 is not within 0..65536");
+    CHECK_OK(shoal_nn_set_threads(0));
+}
+
+/* The same product with other numbers of threads, of a size that is worth several. */
+NN_TEST(threads_compute_the_same_product)
+{
+    const int64_t size = 300;
+    shoal_tensor *a = shoal_full(INTS(size, size), 2, 3, SHOAL_F64);
+    for (int n = 1; n <= 3; n++) {
+        CHECK_OK(shoal_nn_set_threads(n));
+        const double *data = shoal_data(shoal_nn_matmul(a, a));
+        for (int64_t i = 0; i < size * size && !test_has_failed(); i++) {
+            CHECK_DOUBLE(data[i], 9.0 * (double)size);
+        }
+    }
+    CHECK_OK(shoal_nn_set_threads(0));
+}
+
+static void clear_environment(void)
+{
+    const char *const names[] = {"SHOAL_NN_THREADS",    "OPENBLAS_NUM_THREADS",       "SHOAL_RANKS",
+                                 "LOCAL_WORLD_SIZE",    "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                 "SLURM_STEP_NUM_TASKS"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        (void)unsetenv(names[i]);
+    }
+}
+
+static void check_default(const char *name, const char *value, int n_processors, int expected)
+{
+    clear_environment();
+    if (name) {
+        (void)setenv(name, value, 1);
+    }
+    int actual = nn_blas_default_threads(n_processors);
+    if (actual != expected) {
+        test_failed(__FILE__, __LINE__, "%s=%s on %d processors: %d threads, expected %d", name ? name : "",
+                    value ? value : "", n_processors, actual, expected);
+    }
+}
+
+static void check_defaults(void *context)
+{
+    check_default(NULL, NULL, 16, 16);
+    check_default("SHOAL_RANKS", "8", 16, 2);
+    check_default("SHOAL_RANKS", "3", 16, 5);
+    check_default("SHOAL_RANKS", "3", 2, 1);
+    check_default("LOCAL_WORLD_SIZE", "4", 16, 4);
+    check_default("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 16, 8);
+    check_default("MPI_LOCALNRANKS", "16", 16, 1);
+    check_default("SLURM_STEP_NUM_TASKS", "2", 4, 2);
+    check_default("SHOAL_NN_THREADS", "7", 2, 7);
+    check_default("OPENBLAS_NUM_THREADS", "5", 2, 5);
+    const char *const bad[] = {"", "0", "-1", "2x", " 2", "65537", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        check_default("SHOAL_NN_THREADS", bad[i], 4, 4);
+        check_default("SHOAL_RANKS", bad[i], 4, 4);
+    }
+    (void)setenv("SHOAL_RANKS", "2", 1);
+    (void)setenv("OPENBLAS_NUM_THREADS", "9", 1);
+    (void)setenv("LOCAL_WORLD_SIZE", "4", 1);
+    CHECK_INT(nn_blas_default_threads(8), 9);
+    (void)setenv("SHOAL_NN_THREADS", "3", 1);
+    CHECK_INT(nn_blas_default_threads(8), 3);
+}
+
+TEST(threads_by_default_are_processors_by_ranks)
+{
+    test_in_child(check_defaults, NULL);
+}
+
+/* The names of these begin with "planted_": they run in a program of their own, with another environment. */
+TEST(planted_none)
+{
+    begin_nn();
+    shoal_nn_blas info = get_info();
+    CHECK_STRING(info.library, "none");
+    CHECK_STRING(info.core, "");
+    CHECK_INT(info.n_threads, 1);
+}
+
+TEST(planted_missing)
+{
+    size_t n_before = test_live_blocks();
+    shoal_status status = shoal_nn_init();
+    test_keep_blocks(test_live_blocks() - n_before);
+    CHECK_STATUS(status, SHOAL_ERR_SYSTEM);
+    CHECK_ERROR_TEXT("SHOAL_NN_BLAS: ");
+    CHECK_ERROR_TEXT("/nowhere/libblas.so");
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *x = shoal_full(INTS(2, 2), 2, 1, SHOAL_F32);
+    CHECK(shoal_nn_tanh(x) != NULL); /* needs no BLAS */
+    CHECK_NN_ERROR(shoal_nn_matmul(x, x), SHOAL_ERR_SYSTEM, "nn.matmul: SHOAL_NN_BLAS: ");
+    CHECK_OK(shoal_scope_end());
+}
+
+TEST(planted_no_blas)
+{
+    shoal_nn_blas info = {.struct_size = sizeof(info)};
+    CHECK_STATUS(shoal_nn_blas_info(&info), SHOAL_ERR_SYSTEM);
+    CHECK_ERROR_TEXT("libm.so.6 has no cblas_sgemm and cblas_dgemm");
+}
+
+TEST(planted_core)
+{
+    shoal_nn_blas info = get_info();
+    if (!strstr(info.library, "openblas")) {
+        return;
+    }
+    CHECK(getenv("OPENBLAS_CORETYPE") != NULL); /* what was set stays set */
+}
+
+static void run_planted(const char *name, const char *variable)
+{
+    const char *const arguments[] = {test_program(), name, NULL};
+    /* Looking for leaks takes seconds, and this program does so itself. */
+    const char *const environment[] = {variable, "ASAN_OPTIONS=detect_leaks=0", NULL};
+    char output[4096];
+    int code = test_run_program(arguments, environment, output, sizeof(output));
+    if (code != 0) {
+        test_failed(__FILE__, __LINE__, "%s, %s: exit %d: %s", name, variable, code, output);
+    }
+}
+
+TEST(the_environment_chooses_the_blas)
+{
+    run_planted("planted_none", "SHOAL_NN_BLAS=none");
+    run_planted("planted_missing", "SHOAL_NN_BLAS=/nowhere/libblas.so");
+    run_planted("planted_no_blas", "SHOAL_NN_BLAS=libm.so.6");
+    run_planted("planted_core", "OPENBLAS_CORETYPE=GENERIC");
+}
