@@ -26,6 +26,7 @@
 
 #define PREFIX "SHOAL_"
 #define TEST_PREFIX "SHOAL_TEST_"
+#define NN_PREFIX "SHOAL_NN_"
 
 /* Values longer than this are bad: no good one needs more. */
 #define VALUE_BYTES 256
@@ -180,8 +181,9 @@ static void collect_unknown_names(void)
     for (char **entry = environ; entry && *entry; entry++) {
         size_t name_chars = strcspn(*entry, "=");
         bool is_ours = strncmp(*entry, PREFIX, strlen(PREFIX)) == 0;
-        bool is_of_tests = strncmp(*entry, TEST_PREFIX, strlen(TEST_PREFIX)) == 0;
-        if (!is_ours || is_of_tests || is_known(*entry, name_chars)) {
+        bool is_of_others = strncmp(*entry, TEST_PREFIX, strlen(TEST_PREFIX)) == 0 ||
+                            strncmp(*entry, NN_PREFIX, strlen(NN_PREFIX)) == 0;
+        if (!is_ours || is_of_others || is_known(*entry, name_chars)) {
             continue;
         }
         if (n_unknown < UNKNOWN_MAX) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Values of the rows of options.def, read from the environment once, at first use. An empty variable counts
- * as none. Names that begin with SHOAL_TEST_ belong to the tests.
+ * as none. Names that begin with SHOAL_TEST_ belong to the tests, with SHOAL_NN_
+ * to the companion library.
  */
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H

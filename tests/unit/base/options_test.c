@@ -69,6 +69,7 @@ static void run_with_defaults(void *context)
     /* Empty counts as absent, and the tests' own names are nobody's business. */
     (void)setenv("SHOAL_TIMEOUT", "", 1);
     (void)setenv("SHOAL_TEST_NONSENSE", "1", 1);
+    (void)setenv("SHOAL_NN_THREADS", "1", 1);
     shoal_log_set(hear, NULL, SHOAL_LOG_DEBUG);
     CHECK_INT(option_choice(OPTION_LOG), 0);
     CHECK_INT(option_choice(OPTION_SIMD), 0);
