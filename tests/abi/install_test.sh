@@ -43,6 +43,35 @@ int main(void)
 EOF
 cp program.c program.cc
 
+cat >network.c <<'EOF'
+#include <shoal/shoal.h>
+#include <shoal_nn/nn.h>
+#include <shoal_nn/optim.h>
+
+int main(void)
+{
+    int64_t shape[2] = {2, 2};
+    shoal_nn_sgd_options options = SHOAL_NN_SGD_OPTIONS;
+    shoal_nn_optimizer *optimizer;
+    if (shoal_scope_begin() != SHOAL_OK) {
+        return 1;
+    }
+    shoal_tensor *w = shoal_full(shape, 2, 3.0, SHOAL_F32);
+    if (shoal_set_requires_grad(w, true) != SHOAL_OK || shoal_nn_sgd_create(&w, 1, &options, &optimizer) != SHOAL_OK) {
+        return 2;
+    }
+    shoal_tensor *loss = shoal_nn_mse(shoal_nn_linear(w, shoal_detach(w), NULL), shoal_zeros(shape, 2, SHOAL_F32));
+    if (shoal_backward(loss, NULL) != SHOAL_OK || shoal_nn_optimizer_step(optimizer) != SHOAL_OK) {
+        return 3;
+    }
+    shoal_nn_optimizer_free(optimizer);
+    const float *after = (const float *)shoal_data(w);
+    int is_right = after && after[0] > 2.9f && after[0] < 3.0f;
+    return shoal_scope_end() == SHOAL_OK && is_right ? 0 : 4;
+}
+EOF
+cp network.c network.cc
+
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 read -ra flags <<<"$(pkg-config --cflags --libs shoal)"
 read -ra static_flags <<<"$(pkg-config --static --libs-only-l --libs-only-other shoal)"
@@ -81,6 +110,10 @@ add_executable(user_shared ../program.c)
 target_link_libraries(user_shared PRIVATE shoal::shoal)
 add_executable(user_static ../program.c)
 target_link_libraries(user_static PRIVATE shoal::static)
+add_executable(network_shared ../network.c)
+target_link_libraries(network_shared PRIVATE shoal::nn)
+add_executable(network_static ../network.c)
+target_link_libraries(network_static PRIVATE shoal::nn_static)
 EOF
 if ! { cmake -S package -B package/build -DCMAKE_PREFIX_PATH="$prefix" && cmake --build package/build; } \
     >cmake.log 2>&1; then
@@ -89,6 +122,20 @@ if ! { cmake -S package -B package/build -DCMAKE_PREFIX_PATH="$prefix" && cmake 
 fi
 package/build/user_shared
 package/build/user_static
+
+echo "shoal_nn: C99 and C++17, pkg-config, static, find_package"
+read -ra nn_flags <<<"$(pkg-config --cflags --libs shoal_nn)"
+cc -std=c99 "${strict[@]}" network.c -o network_c99 "${nn_flags[@]}"
+run_shared ./network_c99
+c++ -std=c++17 "${strict[@]}" network.cc -o network_cxx17 "${nn_flags[@]}"
+run_shared ./network_cxx17
+cp "$prefix/lib/libshoal_nn.a" static_only/
+read -ra nn_static_flags <<<"$(pkg-config --static --libs-only-l --libs-only-other shoal_nn)"
+cc -std=c99 "${strict[@]}" -I"$prefix/include" network.c -o network_static -Lstatic_only "${nn_static_flags[@]}"
+./network_static
+SHOAL_NN_BLAS=none ./network_static
+package/build/network_shared
+package/build/network_static
 
 for page in shoal shoal-bench shoal-info shoal-run; do
     [[ -s $prefix/share/man/man1/$page.1 ]]

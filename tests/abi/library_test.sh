@@ -13,7 +13,7 @@ fail() {
     failed=true
 }
 
-for file in libshoal.so libshoal.a; do
+for file in libshoal.so libshoal.a libshoal_nn.so libshoal_nn.a; do
     if [[ ! -e $lib/$file ]]; then
         echo "$lib/$file is missing: run make first"
         exit 1
@@ -31,25 +31,31 @@ bytes=$(stat -c %s "$scratch/stripped.so")
 echo "libshoal.so stripped: $bytes bytes"
 [[ $bytes -lt 1048576 ]] || fail "libshoal.so stripped is not under 1 MiB"
 
-needed=$(ldd "$lib/libshoal.so" | awk '{ print $1 }')
-echo "libshoal.so needs: ${needed//$'\n'/ }"
-while read -r name; do
-    case $name in
-    libc.so.6 | libm.so.6 | libjansson.so.4) ;;
-    linux-vdso.so.1 | */ld-linux-*) ;; # the kernel and the loader themselves
-    *) fail "libshoal.so needs $name" ;;
-    esac
-done <<<"$needed"
-
-soname=$(objdump -p "$lib/libshoal.so" | awk '$1 == "SONAME" { print $2 }')
 major=$(sed -nE 's/^#define SHOAL_VERSION_MAJOR ([0-9]+)$/\1/p' "$SHOAL_TEST_SOURCE_DIR/include/shoal/version.h")
-[[ $soname == "libshoal.so.$major" ]] || fail "soname '$soname', expected libshoal.so.$major"
 
-if readelf -lW "$lib/libshoal.so" | grep 'GNU_STACK' | grep 'RWE' >/dev/null; then
-    fail "libshoal.so wants an executable stack"
-fi
-if readelf -d "$lib/libshoal.so" | grep TEXTREL >/dev/null; then
-    fail "libshoal.so has text relocations"
-fi
+# check_library FILE NEEDED: what it needs, with what those need; its soname, its segments.
+check_library() {
+    local file=$1 allowed=" $2 " needed name soname
+    needed=$(ldd "$lib/$file" | awk '{ print $1 }')
+    echo "$file needs: ${needed//$'\n'/ }"
+    while read -r name; do
+        case $name in
+        linux-vdso.so.1 | */ld-linux-*) ;; # the kernel and the loader themselves
+        *) [[ $allowed == *" $name "* ]] || fail "$file needs $name" ;;
+        esac
+    done <<<"$needed"
+    soname=$(objdump -p "$lib/$file" | awk '$1 == "SONAME" { print $2 }')
+    [[ $soname == "$file.$major" ]] || fail "soname '$soname', expected $file.$major"
+    if readelf -lW "$lib/$file" | grep 'GNU_STACK' | grep 'RWE' >/dev/null; then
+        fail "$file wants an executable stack"
+    fi
+    if readelf -d "$lib/$file" | grep TEXTREL >/dev/null; then
+        fail "$file has text relocations"
+    fi
+}
+
+check_library libshoal.so "libc.so.6 libm.so.6 libjansson.so.4"
+# No BLAS: it is looked for at run time.
+check_library libshoal_nn.so "libc.so.6 libm.so.6 libjansson.so.4 libshoal.so.$major"
 
 ! $failed
