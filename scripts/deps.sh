@@ -9,7 +9,8 @@
 # came to this machine.
 set -euo pipefail
 
-# purpose  package          probe: a command, a header in < >, a Python module after @, or - for the package itself
+# purpose  package          probe: a command, a header in < >, a shared library after =, a Python module after @, or -
+#                           for the package itself
 rows='
 build      gcc              cc
 build      libc6-dev        <threads.h>
@@ -18,9 +19,11 @@ build      binutils         objcopy
 build      cmake            cmake
 build      libdlpack-dev    <dlpack/dlpack.h>
 build      libjansson-dev   <jansson.h>
+run        libopenblas0-pthread  =libopenblas.so.0
 test       g++              c++
 test       pkg-config       pkg-config
 test       perl             perl
+test       libopenblas0-pthread  =libopenblas.so.0
 test       openmpi-bin      mpirun.openmpi
 test       mpich            mpirun.mpich
 lint       clang-format-14  clang-format-14
@@ -53,6 +56,7 @@ is_present() {
     local package=$1 probe=$2
     case $probe in
     '<'*'>') cc -E -x c - <<<"#include $probe" >/dev/null 2>&1 ;;
+    '='*) [[ $(cc -print-file-name="${probe#=}") == */* ]] ;;
     '@'*) has_module "${probe#@}" ;;
     -) dpkg -s "$package" 2>/dev/null | grep '^Status: install ok installed' >/dev/null ;;
     *) command -v "$probe" >/dev/null ;;
@@ -75,16 +79,16 @@ if [[ ${1:-} == --list ]]; then
     shift
 fi
 if [[ $# -eq 0 ]]; then
-    echo "usage: scripts/deps.sh [--list] build|test|lint|bench..." >&2
+    echo "usage: scripts/deps.sh [--list] build|run|test|lint|bench..." >&2
     exit 2
 fi
 
 missing=()
 for purpose in "$@"; do
     case $purpose in
-    build | test | lint | bench) ;;
+    build | run | test | lint | bench) ;;
     *)
-        echo "scripts/deps.sh: unknown purpose '$purpose' (build, test, lint, bench)" >&2
+        echo "scripts/deps.sh: unknown purpose '$purpose' (build, run, test, lint, bench)" >&2
         exit 2
         ;;
     esac
