@@ -108,7 +108,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_unit_name(shoal_fsdp *fsd
 
 /* New values, from the whole parameter. Between steps. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_load(shoal_fsdp *fsdp, int id, const void *full);
-/* Collective: from the whole parameter of one rank; `full` is not read on others. */
+/* Collective: from the whole parameter of one rank of the group or mesh (row by row); `full` is not read on others. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full,
                                                              int root);
 /* Collective: the whole parameter into the caller's memory, in the dtype it is stored in. */
@@ -142,7 +142,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp
 SHOAL_API const void *shoal_fsdp_param(shoal_fsdp *fsdp, int id);
 /*
  * The whole gradient, in param_dtype, to add to: from pre_backward to post_backward. Zeros at first; if the last
- * backward did not reduce (set_sync), what it left.
+ * backward did not reduce (set_sync), what it left, or zeros where reduce_dtype differs: there it is added up in that.
  */
 SHOAL_API void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id);
 

@@ -197,6 +197,12 @@ shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp *fsdp, int id, bool is_requ
     struct fsdp_param *param = NULL;
     TRY(find_param(fsdp, id, &unit, &param));
     TRY(check_between_steps(unit, "set_requires_grad"));
+    if (unit->has_partial) {
+        return error_set(
+            SHOAL_ERR_STATE,
+            "set_requires_grad: the replicas of %s have not added up their gradients yet (set_all_reduce)",
+            unit->name);
+    }
     if (is_required && !shoal_dtype_is_floating(param->dtype)) {
         return error_set(SHOAL_ERR_INVALID, "set_requires_grad: parameter %s is %s", param->name,
                          shoal_dtype_name(param->dtype));
@@ -247,36 +253,44 @@ shoal_status shoal_fsdp_load(shoal_fsdp *fsdp, int id, const void *full)
     if (!full && param->count > 0) {
         return error_set(SHOAL_ERR_INVALID, "load: full is NULL");
     }
+    TRY(fsdp_unit_reshard(unit)); /* a forward without backward may have left what was gathered */
     fsdp_param_load(param, full);
     return SHOAL_OK;
 }
 
-/* Over the shards of the first replica, then from it to the others. */
+/* Ranks are counted replica by replica. */
+static bool is_replica_of(const struct fsdp_mesh *mesh, int root)
+{
+    return !mesh->replicate || shoal_group_rank(mesh->replicate) == root / mesh->n_shards;
+}
+
+/* Over the shards of the root's replica, then from it to the others. */
 static shoal_status broadcast_param(const struct fsdp_mesh *mesh, struct fsdp_param *param, const void *full,
                                     int root)
 {
-    bool is_first = !mesh->replicate || shoal_group_rank(mesh->replicate) == 0;
-    if (is_first && mesh->gather) {
+    int root_shard = root % mesh->n_shards;
+    if (is_replica_of(mesh, root) && mesh->gather) {
         size_t bytes = param->count * dtype_bytes(param->dtype);
         void *whole = mem_alloc(bytes > 0 ? bytes : 1);
         if (!whole) {
             return SHOAL_ERR_NO_MEMORY;
         }
-        if (mesh->shard == root) {
+        if (mesh->shard == root_shard && bytes > 0) {
             memcpy(whole, full, bytes);
         }
-        shoal_status status = shoal_group_broadcast(mesh->gather, whole, param->count, param->dtype, root);
+        shoal_status status =
+            shoal_group_broadcast(mesh->gather, whole, param->count, param->dtype, root_shard);
         if (status == SHOAL_OK) {
             fsdp_param_load(param, whole);
         }
         mem_free(whole);
         TRY(status);
-    } else if (is_first) {
+    } else if (is_replica_of(mesh, root)) {
         fsdp_param_load(param, full);
     }
-    return mesh->replicate
-               ? shoal_group_broadcast(mesh->replicate, param->shard, param->shard_count, param->dtype, 0)
-               : SHOAL_OK;
+    return mesh->replicate ? shoal_group_broadcast(mesh->replicate, param->shard, param->shard_count,
+                                                   param->dtype, root / mesh->n_shards)
+                           : SHOAL_OK;
 }
 
 shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full, int root)
@@ -286,13 +300,13 @@ shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full, in
     TRY(find_param(fsdp, id, &unit, &param));
     TRY(check_between_steps(unit, "broadcast"));
     const struct fsdp_mesh *mesh = &fsdp->context->mesh;
-    if (root < 0 || root >= mesh->n_shards) {
-        return error_set(SHOAL_ERR_INVALID, "broadcast: root %d of %d shards", root, mesh->n_shards);
+    if (root < 0 || root >= fsdp_mesh_n_ranks(mesh)) {
+        return error_set(SHOAL_ERR_INVALID, "broadcast: root %d of %d ranks", root, fsdp_mesh_n_ranks(mesh));
     }
-    bool is_first = !mesh->replicate || shoal_group_rank(mesh->replicate) == 0;
-    if (!full && param->count > 0 && mesh->shard == root && is_first) {
+    if (!full && param->count > 0 && mesh->shard == root % mesh->n_shards && is_replica_of(mesh, root)) {
         return error_set(SHOAL_ERR_INVALID, "broadcast: full is NULL on the root");
     }
+    TRY(fsdp_unit_reshard(unit)); /* as in load */
     return broadcast_param(mesh, param, full, root);
 }
 
@@ -409,7 +423,7 @@ void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id)
     if (find_param(fsdp, id, &unit, &param) != SHOAL_OK) {
         return NULL;
     }
-    if (unit->phase != FSDP_PRE_BACKWARD || !param->requires_grad) {
+    if (!unit->has_begun || !param->requires_grad) {
         (void)error_set(SHOAL_ERR_STATE,
                         param->requires_grad
                             ? "the gradient of %s of %s can only be written between pre_ and post_backward"

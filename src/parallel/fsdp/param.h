@@ -43,6 +43,7 @@ struct fsdp_param {
     size_t reduce_offset; /* bytes, in the unit's reduce buffer: n_shards blocks of padded_count elements */
     size_t output_offset; /* bytes, in what a reduction gives: padded_count elements */
     bool is_reduced;      /* has a place in the unit's buffer */
+    bool is_partial;      /* has one in what the unit keeps for its replicas */
     bool is_direct;       /* the gradient is written where it is reduced from */
     size_t grad_offset;   /* otherwise: bytes, in the unit's gradients */
     char *kept;           /* kept_count elements of `compute`, while the unit is sharded over neighbours */

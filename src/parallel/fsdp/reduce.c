@@ -151,16 +151,24 @@ static shoal_status need_grads(struct fsdp_unit *unit)
 
 shoal_status fsdp_unit_begin_grads(struct fsdp_unit *unit)
 {
+    if (unit->has_begun) {
+        return SHOAL_OK;
+    }
     TRY(settle_reductions(unit));
     for (size_t i = 0; i < unit->n_params && !unit->buffer; i++) {
         unit->params[i].is_reduced = unit->params[i].requires_grad;
     }
     TRY(fsdp_unit_take_buffer(unit));
-    return need_grads(unit);
+    TRY(need_grads(unit));
+    unit->has_begun = true;
+    return SHOAL_OK;
 }
 
 void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param)
 {
+    if (param->count == 0) {
+        return param->shard; /* nothing is there to add to, which is not an error */
+    }
     return param->is_direct ? unit->buffer->data + param->reduce_offset : unit->grads + param->grad_offset;
 }
 
@@ -327,8 +335,7 @@ static shoal_status land_param(const struct fsdp_unit *unit, struct fsdp_param *
     return SHOAL_OK;
 }
 
-/* Into the gradients of the shards. */
-static shoal_status land(struct fsdp_reduction *reduction)
+static shoal_status land_params(struct fsdp_reduction *reduction)
 {
     struct fsdp_unit *unit = reduction->unit;
     size_t n_elements = unit->output_bytes / dtype_bytes(unit->reduce_dtype);
@@ -342,39 +349,85 @@ static shoal_status land(struct fsdp_reduction *reduction)
             TRY(land_param(unit, param, reduction->output + param->output_offset));
         }
     }
+    return SHOAL_OK;
+}
+
+/* Into the gradients of the shards. The buffer is free afterwards, whatever happens: which buffers are must not differ
+   between ranks. */
+static shoal_status land(struct fsdp_reduction *reduction)
+{
+    struct fsdp_unit *unit = reduction->unit;
+    shoal_status status = land_params(reduction);
     fsdp_buffers_release(reduction->buffer);
-    return unit->watch ? unit->watch->landed(unit) : SHOAL_OK;
+    return status == SHOAL_OK && unit->watch ? unit->watch->landed(unit) : status;
+}
+
+/* What is kept for the replicas has the places of the parameters that got gradients then. */
+static shoal_status check_partial(const struct fsdp_unit *unit)
+{
+    for (size_t i = 0; unit->has_partial && i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        if (param->is_reduced != param->is_partial) {
+            return error_set(
+                SHOAL_ERR_STATE,
+                "%s: parameter %s %s a gradient, unlike in the backward before, whose gradients the "
+                "replicas have not added up yet",
+                unit->name, param->name, param->is_reduced ? "has" : "has not");
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status need_partial(struct fsdp_unit *unit)
+{
+    if (unit->output_bytes > unit->partial_capacity) {
+        mem_free(unit->partial);
+        unit->partial_capacity = 0;
+        unit->partial = mem_alloc_aligned(unit->output_bytes, ALIGNMENT);
+        if (!unit->partial) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+        unit->partial_capacity = unit->output_bytes;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status put_partial(const struct fsdp_reduction *reduction)
+{
+    struct fsdp_unit *unit = reduction->unit;
+    TRY(check_partial(unit));
+    TRY(need_partial(unit));
+    if (unit->has_partial) {
+        combine(KERNEL_ADD, unit->reduce_dtype, unit->partial, reduction->output, 1,
+                unit->output_bytes / dtype_bytes(unit->reduce_dtype));
+        return SHOAL_OK;
+    }
+    memcpy(unit->partial, reduction->output, unit->output_bytes);
+    for (size_t i = 0; i < unit->n_params; i++) {
+        unit->params[i].is_partial = unit->params[i].is_reduced;
+    }
+    unit->has_partial = true;
+    return SHOAL_OK;
 }
 
 /* Over the shards, but not over the replicas: kept for the next backward. */
 static shoal_status keep_partial(struct fsdp_reduction *reduction)
 {
-    struct fsdp_unit *unit = reduction->unit;
-    size_t n_elements = unit->output_bytes / dtype_bytes(unit->reduce_dtype);
-    if (!unit->partial) {
-        unit->partial = mem_alloc_aligned(unit->output_bytes, ALIGNMENT);
-        if (!unit->partial) {
-            return SHOAL_ERR_NO_MEMORY;
-        }
-    }
-    if (unit->has_partial) {
-        combine(KERNEL_ADD, unit->reduce_dtype, unit->partial, reduction->output, 1, n_elements);
-    } else {
-        memcpy(unit->partial, reduction->output, unit->output_bytes);
-    }
-    unit->has_partial = true;
+    shoal_status status = put_partial(reduction);
     fsdp_buffers_release(reduction->buffer);
-    return SHOAL_OK;
+    return status;
 }
 
-static void add_partial(struct fsdp_reduction *reduction)
+static shoal_status add_partial(struct fsdp_reduction *reduction)
 {
     struct fsdp_unit *unit = reduction->unit;
+    TRY(check_partial(unit));
     if (unit->has_partial) {
         combine(KERNEL_ADD, unit->reduce_dtype, reduction->output, unit->partial, 1,
                 unit->output_bytes / dtype_bytes(unit->reduce_dtype));
         unit->has_partial = false;
     }
+    return SHOAL_OK;
 }
 
 static void remove_first(struct fsdp_context *context)
@@ -402,7 +455,7 @@ static shoal_status end_scatter(struct fsdp_context *context)
     struct fsdp_reduction *first = &context->reductions[0];
     TRY(wait_for_work(first));
     if (context->mesh.replicate && first->all_reduces) {
-        add_partial(first);
+        TRY(add_partial(first));
         return start_all_reduce(first);
     }
     struct fsdp_reduction reduction = *first;
@@ -438,6 +491,7 @@ shoal_status fsdp_drain(struct fsdp_context *context, size_t n_left)
 shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;
+    unit->has_begun = false;
     TRY(collect_grads(unit));
     if (!unit->buffer) {
         return SHOAL_OK;
@@ -467,6 +521,7 @@ void fsdp_unit_drop_grads(struct fsdp_unit *unit)
         fsdp_buffers_release(unit->buffer);
         unit->buffer = NULL;
     }
+    unit->has_begun = false;
     unit->has_accumulated = false;
     unit->has_partial = false;
 }

@@ -209,10 +209,12 @@ static shoal_reshard effective_reshard(const struct fsdp_unit *unit)
 static shoal_status choose_dtypes(struct fsdp_unit *unit)
 {
     const struct fsdp_param *first = NULL;
+    const struct fsdp_param *floating = NULL; /* frozen ones may get gradients later */
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
         bool is_cast = unit->param_dtype != 0 && shoal_dtype_is_floating(param->dtype);
         param->compute = is_cast ? unit->param_dtype : param->dtype;
+        floating = !floating && shoal_dtype_is_floating(param->dtype) ? param : floating;
         if (!param->requires_grad) {
             continue;
         }
@@ -225,6 +227,7 @@ static shoal_status choose_dtypes(struct fsdp_unit *unit)
         }
         first = first ? first : param;
     }
+    first = first ? first : floating;
     shoal_dtype grad_dtype = first ? first->compute : SHOAL_F32;
     unit->reduce_dtype = unit->wanted_reduce != 0 ? unit->wanted_reduce : grad_dtype;
     return SHOAL_OK;
@@ -380,6 +383,10 @@ static shoal_status start_gather(struct fsdp_unit *unit)
         status = shoal_window_gather_start(unit->slot->window, pieces, n_pieces, (uint64_t)unit->number,
                                            &unit->gather);
     }
+    if (status != SHOAL_OK && unit->slot) { /* nothing was started that would have to be released */
+        unit->slot->is_taken = false;
+        unit->slot = NULL;
+    }
     mem_free(pieces);
     return status;
 }
@@ -458,7 +465,9 @@ static void assemble(const struct fsdp_param *param, int n_shards, const char *b
 shoal_status fsdp_param_gather(const struct fsdp_param *param, const struct fsdp_mesh *mesh, void *full)
 {
     if (!mesh->gather) {
-        memcpy(full, param->shard, param->count * dtype_bytes(param->dtype));
+        if (param->count > 0) {
+            memcpy(full, param->shard, param->count * dtype_bytes(param->dtype));
+        }
         return SHOAL_OK;
     }
     char *blocks = mem_alloc((size_t)mesh->n_shards * param->padded_count * dtype_bytes(param->dtype) + 1);
@@ -654,13 +663,13 @@ shoal_status fsdp_unit_post_backward(struct fsdp_unit *unit)
 /* A gather that nobody came for is waited for, or the memory under it would be used again too early. */
 static shoal_status settle_unit(struct fsdp_unit *unit)
 {
-    if (unit->is_pending) {
-        TRY(fsdp_unit_wait(unit));
-        unit->phase = FSDP_IDLE;
-        TRY(fsdp_unit_reshard(unit));
-    }
+    bool reshards = unit->is_pending || unit->reshards_after_backward;
+    TRY(fsdp_unit_wait(unit));
     unit->phase = FSDP_IDLE;
     unit->n_order = 0;
+    if (reshards) { /* a unit without backward has not been; its parameters may change now */
+        TRY(fsdp_unit_reshard(unit));
+    }
     return SHOAL_OK;
 }
 
@@ -694,10 +703,8 @@ shoal_status fsdp_reset(struct fsdp_context *context)
     for (size_t i = 0; i < context->n_units; i++) {
         struct fsdp_unit *unit = context->units[i];
         forget_gather(unit);
-        if (unit->is_pending) {
-            unit->is_pending = false;
-            unit->state = unit->slot ? FSDP_UNSHARDED : unit->state;
-        }
+        unit->is_pending = false;
+        unit->state = unit->slot ? FSDP_UNSHARDED : unit->state;
         unit->phase = FSDP_IDLE;
         shoal_status mine = fsdp_unit_reshard(unit);
         status = status == SHOAL_OK ? mine : status;

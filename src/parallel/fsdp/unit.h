@@ -99,9 +99,11 @@ struct fsdp_unit {
     struct fsdp_buffer *buffer; /* where they are reduced from; NULL: none yet */
     char *grads;                /* those that are not written there directly */
     size_t grads_capacity;
+    bool has_begun;       /* kernels may add to them */
     bool has_accumulated; /* an earlier backward left something in the buffer */
-    char *partial;        /* reduced over shards, not over replicas yet: output_bytes */
-    bool has_partial;
+    char *partial;        /* reduced over shards, not over replicas yet */
+    size_t partial_capacity;
+    bool has_partial; /* of the parameters with is_partial */
 
     size_t *order; /* places in context->order, a stack: one for each forward since the last backward */
     size_t n_order;
@@ -191,9 +193,9 @@ shoal_status fsdp_reset(struct fsdp_context *context);
 
 /* Gradients (reduce.c) ----------------------------------------------------------------------------------- */
 
-/* Where kernels add to the whole gradient; from pre_backward on. */
+/* Where kernels add to the whole gradient, once it has begun. */
 void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param);
-/* Memory for the gradients of a backward: zeros, or what an earlier one left. */
+/* Memory for the gradients of a backward: zeros, or what an earlier one left. Once for each. */
 shoal_status fsdp_unit_begin_grads(struct fsdp_unit *unit);
 /* For a watch's collect: room for the parameters with is_reduced, unless an earlier backward left some; then the whole
    gradient of one, contiguous, of `dtype`, is put or added there. */
