@@ -120,7 +120,9 @@ static shoal_status allocate(const char *call, size_t n_parameters, shoal_nn_opt
         *optimizer_out = calloc(1, bytes);
     }
     if (!*optimizer_out) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: an optimizer of %zu parameters", call, n_parameters);
+        shoal_status failed =
+            shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: an optimizer of %zu parameters", call, n_parameters);
+        return failed != SHOAL_OK ? failed : SHOAL_ERR_INTERNAL; /* it never is; an analyzer can not know */
     }
     (*optimizer_out)->n_parameters = n_parameters;
     return SHOAL_OK;

@@ -27,11 +27,15 @@ shoal_status nn_scratch(size_t count, size_t element_bytes, void **scratch_out)
 {
     size_t bytes;
     *scratch_out = NULL;
-    if (__builtin_mul_overflow(count, element_bytes, &bytes)) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%zu elements of scratch memory", count);
+    if (!__builtin_mul_overflow(count, element_bytes, &bytes)) {
+        *scratch_out = malloc(bytes > 0 ? bytes : 1);
     }
-    *scratch_out = malloc(bytes > 0 ? bytes : 1);
-    return *scratch_out ? SHOAL_OK : shoal_fail(SHOAL_ERR_NO_MEMORY, "%zu bytes of scratch memory", bytes);
+    if (!*scratch_out) {
+        shoal_status failed = shoal_fail(SHOAL_ERR_NO_MEMORY, "scratch memory: %zu elements of %zu bytes",
+                                         count, element_bytes);
+        return failed != SHOAL_OK ? failed : SHOAL_ERR_INTERNAL; /* it never is; an analyzer can not know */
+    }
+    return SHOAL_OK;
 }
 
 /* A row of strided elements as numbers, and back -------------------------------------------------------- */

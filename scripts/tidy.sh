@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # clang-tidy with the tree's .clang-tidy.
 #
-#   scripts/tidy.sh            every C file of src, tools and examples
+#   scripts/tidy.sh            every C file of src, nn, tools and examples
 #   scripts/tidy.sh FILE...
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +13,7 @@ database=build/dev/compile_commands.json
 if [[ $# -gt 0 ]]; then
     wanted=("$@")
 else
-    mapfile -t wanted < <(find src tools examples -name '*.c' | sort)
+    mapfile -t wanted < <(find src nn tools examples -name '*.c' | sort)
 fi
 
 # Only what this machine's build compiles: files for other processors have no entry.
