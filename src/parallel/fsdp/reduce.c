@@ -20,6 +20,9 @@
 
 #define ALIGNMENT 64
 
+/* Elements that are converted at a time. */
+#define PIECE 512
+
 static size_t round_up(size_t bytes)
 {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -39,21 +42,41 @@ static void combine(enum kernel_binary op, shoal_dtype dtype, char *dst, const v
     (void)kernel_binary_nd(op, dtype, to, to, from, 1, shape); /* floats: always offered */
 }
 
-static void divide(shoal_dtype dtype, char *data, size_t count, double divisor)
+static void divide_in_place(shoal_dtype dtype, char *data, size_t count, double divisor)
 {
     char number[16];
-    if (divisor != 1.0 && count > 0) {
-        kernel_scalar_store(dtype, number, (struct kernel_scalar){.real = divisor});
-        combine(KERNEL_DIV, dtype, data, number, 0, count);
+    kernel_scalar_store(dtype, number, (struct kernel_scalar){.real = divisor});
+    combine(KERNEL_DIV, dtype, data, number, 0, count);
+}
+
+/* In f32, a piece at a time: divisors need not be numbers of the dtype. */
+static void divide_halves(shoal_dtype dtype, char *data, size_t count, double divisor)
+{
+    float piece[PIECE];
+    for (size_t done = 0; done < count; done += PIECE) {
+        size_t n = count - done < PIECE ? count - done : PIECE;
+        char *at = data + done * dtype_bytes(dtype);
+        kernel_cast(SHOAL_F32, piece, dtype, at, n);
+        divide_in_place(SHOAL_F32, (char *)piece, n, divisor);
+        kernel_cast(dtype, at, SHOAL_F32, piece, n);
+    }
+}
+
+static void divide(shoal_dtype dtype, char *data, size_t count, double divisor)
+{
+    if (divisor == 1.0 || count == 0) {
+        return;
+    }
+    if (dtype == SHOAL_F16 || dtype == SHOAL_BF16) {
+        divide_halves(dtype, data, count, divisor);
+    } else {
+        divide_in_place(dtype, data, count, divisor);
     }
 }
 
 /* dst += cast(src), a piece at a time. */
 static void add_cast(shoal_dtype dtype, char *dst, shoal_dtype src_dtype, const char *src, size_t count)
 {
-    enum {
-        PIECE = 512
-    };
     char piece[PIECE * 16];
     if (dtype == src_dtype) {
         combine(KERNEL_ADD, dtype, dst, src, 1, count);
