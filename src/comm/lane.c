@@ -104,11 +104,19 @@ static shoal_status open_channel(struct lane *lane)
 
 /* Issuing ---------------------------------------------------------------------------------------------- */
 
-static int64_t deadline_at(const struct lane *lane, int64_t now_ns)
+/*
+ * The deadline of a call that begins now. Reading the clock costs as much as all the rest of the lane does, so a reading
+ * serves for a while.
+ */
+static int64_t find_deadline(const struct lane *lane, struct lane_clock *clock, uint64_t now_ticks)
 {
+    if (now_ticks - clock->read_ticks >= CLOCK_FRESH_TICKS) {
+        clock->read_ticks = now_ticks;
+        clock->read_ns = clock_now_ns();
+    }
     /* Relaxed: a number that stands for itself. */
     double seconds = atomic_load_explicit(&lane->group->timeout_s, memory_order_relaxed);
-    return seconds < 4e9 ? now_ns + (int64_t)(seconds * 1e9) : DEADLINE_NEVER;
+    return seconds < 4e9 ? clock->read_ns + (int64_t)(seconds * 1e9) : DEADLINE_NEVER;
 }
 
 /* With the mutex, on a connected lane: the next in line, posted if the channel takes it. */
@@ -119,8 +127,9 @@ static shoal_status issue(struct lane *lane, struct entry *entry, struct wakes *
     /* From here on no call can start to run alone. Acquire: as in is_free. */
     uint64_t gate = atomic_fetch_or_explicit(&lane->gate, GATE_LINE, memory_order_acquire);
     uint64_t sequence = gate >> GATE_SHIFT;
+    uint64_t now_ticks = clock_ticks();
     collective->sequence = (uint32_t)sequence;
-    collective->deadline_ns = deadline_at(lane, clock_now_ns());
+    collective->deadline_ns = find_deadline(lane, &lane->line_clock, now_ticks);
     collective->algorithm = -1;
     bool may_post = lane->n_queued == 0 && !(gate & GATE_ALONE);
     bool is_posted = may_post && channel->transport->post(channel, collective);
@@ -136,7 +145,7 @@ static shoal_status issue(struct lane *lane, struct entry *entry, struct wakes *
     atomic_fetch_add_explicit(&lane->gate, GATE_ONE, memory_order_relaxed);
     entry->record =
         recorder_issue(lane->group->recorder, sequence + 1, collective, lane->group->peers.n_ranks,
-                       is_posted ? RECORD_POSTED : RECORD_QUEUED, clock_ticks(), 0);
+                       is_posted ? RECORD_POSTED : RECORD_QUEUED, now_ticks, 0);
     line_append(lane, entry);
     if (entry->work && !is_posted && line_is_free(lane)) {
         line_ring(lane, wakes);
@@ -172,22 +181,12 @@ static __attribute__((noinline)) void settle_after_alone(struct lane *lane)
     line_unlock(lane, &wakes);
 }
 
-/* The deadline of a call that runs alone. Reading the clock costs as much as all the rest of the lane does. */
-static int64_t deadline_alone(struct lane *lane, uint64_t now_ticks)
-{
-    if (now_ticks - lane->read_ticks >= CLOCK_FRESH_TICKS) {
-        lane->read_ticks = now_ticks;
-        lane->read_ns = clock_now_ns();
-    }
-    return deadline_at(lane, lane->read_ns);
-}
-
 static shoal_status run_alone(struct lane *lane, struct channel *channel, struct collective *collective,
                               uint64_t sequence)
 {
     uint64_t now_ticks = clock_ticks();
     collective->sequence = (uint32_t)sequence;
-    collective->deadline_ns = deadline_alone(lane, now_ticks);
+    collective->deadline_ns = find_deadline(lane, &lane->alone_clock, now_ticks);
     collective->algorithm = -1;
     struct record_handle record =
         recorder_issue(lane->group->recorder, sequence + 1, collective, lane->group->peers.n_ranks,

@@ -61,21 +61,26 @@ struct wakes {
     bool has_thread;
 };
 
+/* When the clock was last read. */
+struct lane_clock {
+    uint64_t read_ticks;
+    int64_t read_ns;
+};
+
 struct lane {
     /* First what an unhindered blocking call touches. */
     _Atomic uint64_t gate;
     struct channel *_Atomic channel; /* NULL until connected */
     uint32_t n_forks;                /* the world's */
     struct shoal_group *group;
-    /* When the clock was last read by a call that ran alone, who is the only one to touch these. */
-    uint64_t read_ticks;
-    int64_t read_ns;
+    struct lane_clock alone_clock; /* of calls that run alone, one of which at a time touches it */
     _Atomic uint32_t references;   /* the group's, and one per work */
     _Atomic uint32_t n_unfinished; /* entries */
 
     pthread_mutex_t mutex; /* over everything below */
     struct entry *head;
     struct entry *tail;
+    struct lane_clock line_clock;
     uint32_t n_queued; /* entries that are queued */
     bool is_driven;
     struct waiter *waiters; /* in the order in which they came */
