@@ -216,20 +216,18 @@ static void free_launch(struct launch *launch)
     mem_free(launch->scratch);
 }
 
-/* The storages hear of the work; who made it has no further use for it. */
+/* The storages hear of the work; the launch's own reference keeps it while they do. */
 static shoal_status let_fly(struct launch *launch)
 {
     struct flight *flight = launch->flight;
-    struct completion *completion = flight ? &flight->completion : &launch->work->completion;
-    (void)completion_ref(completion);
+    struct completion *completion = &launch->work->completion;
     if (flight) {
-        flight->work = launch->work;
+        flight->work = launch->work; /* with its reference; the launch has one on the flight */
+        completion = completion_ref(&flight->completion);
     }
     set_fences(launch, completion);
     if (flight) {
         completion_listen(&launch->work->completion, &flight->listener);
-    } else {
-        shoal_work_free(launch->work);
     }
     bool must_wait = option_choice(OPTION_SYNC) != 0;
     shoal_status status = must_wait ? completion_wait(completion, DEADLINE_NEVER) : SHOAL_OK;
