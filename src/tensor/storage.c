@@ -22,8 +22,9 @@
 #include "tensor/device.h"
 
 struct fence {
-    struct completion_listener listener; /* first: the listener's address is the fence's */
-    _Atomic uint32_t references;         /* the storage's list and the completion's */
+    struct block block; /* first: they come and go as small results do, and share their spare memory */
+    struct completion_listener listener;
+    _Atomic uint32_t references; /* the storage's list and the completion's */
     struct completion *completion;
     struct memory *memory; /* dropped by the finishing thread */
     struct fence *next;    /* in storage->reads */
@@ -91,7 +92,7 @@ static void fence_unref(struct fence *fence)
 {
     if (refcount_put(&fence->references)) {
         completion_unref(fence->completion);
-        mem_free(fence);
+        block_free(&fence->block, fence);
     }
 }
 
@@ -216,7 +217,7 @@ static void unlock(const struct storage *storage)
 
 static void on_finish(struct completion_listener *listener, struct completion *completion)
 {
-    struct fence *fence = (struct fence *)listener;
+    struct fence *fence = (struct fence *)((char *)listener - offsetof(struct fence, listener));
     struct memory *memory = fence->memory;
     fence_unref(fence);
     memory_unref(memory);
@@ -224,10 +225,14 @@ static void on_finish(struct completion_listener *listener, struct completion *c
 
 struct fence *storage_make_fence(struct storage *storage)
 {
-    struct fence *fence = mem_alloc(sizeof(*fence));
+    struct fence *fence = (struct fence *)block_create(sizeof(*fence));
     if (fence) {
-        *fence = (struct fence){.listener = {.notify = on_finish}, .memory = memory_ref(storage->memory)};
+        atomic_init(&fence->block.objects, 1);
+        fence->listener = (struct completion_listener){.notify = on_finish};
         atomic_init(&fence->references, 2);
+        fence->completion = NULL;
+        fence->memory = memory_ref(storage->memory);
+        fence->next = NULL;
     }
     return fence;
 }
@@ -236,7 +241,7 @@ void storage_drop_fence(struct fence *fence)
 {
     if (fence) {
         memory_unref(fence->memory);
-        mem_free(fence);
+        block_free(&fence->block, fence);
     }
 }
 
