@@ -29,6 +29,7 @@
 #ifndef SHOAL_NN_NN_H
 #define SHOAL_NN_NN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "shoal/api.h"
@@ -61,6 +62,14 @@ SHOAL_API shoal_tensor *shoal_nn_matmul(shoal_tensor *a, shoal_tensor *b);
 
 /* input [..., in] times weight [out, in] transposed, plus bias [out] where there is one: [..., out]. */
 SHOAL_API shoal_tensor *shoal_nn_linear(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias);
+
+/*
+ * On plain memory, without tensors: c [m, n] = a [m, k] b [k, n], or c += with `adds`, rows one after the other. A matrix
+ * that is transposed lies as [k, m] or [n, k].
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgemm(bool transposes_a, bool transposes_b, size_t m,
+                                                       size_t n, size_t k, const float *a, const float *b,
+                                                       bool adds, float *c);
 
 /* Functions of each element ---------------------------------------------------------------------------- */
 
