@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -113,7 +114,10 @@ shoal_status segment_create_fd(const char *name, size_t bytes, int *fd_out)
     size_t whole_bytes = round_to_pages(bytes);
     TRY(check_free_memory(name, whole_bytes));
     FAIL_POINT("segment create");
-    int fd = memfd_create("shoal", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    /* What /proc shows of it says what it is for. */
+    char label[128];
+    (void)snprintf(label, sizeof label, "shoal:%.100s", name);
+    int fd = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
         return error_set(SHOAL_ERR_SYSTEM, "shared memory \"%.100s\": %s", name, strerror(errno));
     }

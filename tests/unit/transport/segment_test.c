@@ -42,6 +42,18 @@ TEST(memory_is_zeroed_whole_pages_and_counted)
     segment_unref(NULL);
 }
 
+TEST(proc_says_what_it_is_for)
+{
+    int fd = -1;
+    char path[64];
+    char target[128] = "";
+    REQUIRE_OK(segment_create_fd("window/0000002a", 100, &fd));
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    CHECK(readlink(path, target, sizeof target - 1) > 0);
+    CHECK(strncmp(target, "/memfd:shoal:window/0000002a", strlen("/memfd:shoal:window/0000002a")) == 0);
+    CHECK_INT(close(fd), 0);
+}
+
 TEST(a_process_maps_a_segment_once)
 {
     int fd = -1;
