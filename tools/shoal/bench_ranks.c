@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Starting the ranks of a benchmark and waiting for them. */
+/* Starting the ranks of a benchmark, waiting for them, and what their times come to. */
 #include "bench_ranks.h"
 #include "tool.h"
 
@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -122,4 +123,32 @@ static bool run_threads(const struct bench_ranks *ranks)
 bool bench_ranks_run(const struct bench_ranks *ranks)
 {
     return ranks->is_threads ? run_threads(ranks) : run_processes(ranks);
+}
+
+/* Times ------------------------------------------------------------------------------------------------ */
+
+static int compare_times(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left;
+    int64_t b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+double bench_ranks_median_ns(struct measure_page *page, int n_ranks, size_t first, size_t n_times)
+{
+    int64_t *longest = calloc(n_times, sizeof(longest[0]));
+    if (!longest) {
+        return -1.0;
+    }
+    for (int rank = 0; rank < n_ranks; rank++) {
+        const int64_t *times = measure_page_times(page, rank) + first;
+        for (size_t i = 0; i < n_times; i++) {
+            longest[i] = times[i] > longest[i] ? times[i] : longest[i];
+        }
+    }
+    qsort(longest, n_times, sizeof(longest[0]), compare_times);
+    size_t middle = n_times / 2;
+    double median_ns = (double)(longest[n_times - 1 - middle] + longest[middle]) * 0.5;
+    free(longest);
+    return median_ns;
 }

@@ -19,4 +19,8 @@ struct bench_ranks {
    own options. */
 bool bench_ranks_run(const struct bench_ranks *ranks);
 
+/* Of times `first`, `first + 1`, ... on the page: the median of the longest of any rank; -1 when there is no memory to
+   sort in. */
+double bench_ranks_median_ns(struct measure_page *page, int n_ranks, size_t first, size_t n_times);
+
 #endif

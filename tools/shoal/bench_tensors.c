@@ -109,32 +109,11 @@ void bench_rank_keep(struct bench_rank *rank, unsigned which, int round, int64_t
     }
 }
 
-static int compare_times(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left;
-    int64_t b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
-/* The median over rounds of the longest time of any rank; -1 when there is no memory to sort in. */
 static double find_median_ns(const struct bench_tensors *bench, struct measure_page *page, unsigned which,
                              int n_rounds)
 {
-    int64_t *longest = calloc((size_t)n_rounds, sizeof(longest[0]));
-    if (!longest) {
-        return -1.0;
-    }
-    for (int rank = 0; rank < bench->request.n_ranks; rank++) {
-        const int64_t *times = measure_page_times(page, rank) + which * (size_t)bench->n_rounds;
-        for (int i = 0; i < n_rounds; i++) {
-            longest[i] = times[i] > longest[i] ? times[i] : longest[i];
-        }
-    }
-    qsort(longest, (size_t)n_rounds, sizeof(longest[0]), compare_times);
-    int middle = n_rounds / 2;
-    double median_ns = (double)(longest[n_rounds - 1 - middle] + longest[middle]) * 0.5;
-    free(longest);
-    return median_ns;
+    return bench_ranks_median_ns(page, bench->request.n_ranks, which * (size_t)bench->n_rounds,
+                                 (size_t)n_rounds);
 }
 
 int64_t bench_rank_agree(struct bench_rank *rank, unsigned which, int n_rounds)

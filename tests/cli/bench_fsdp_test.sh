@@ -1,0 +1,96 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# `shoal bench fsdp`: keys, what the numbers say of each other, and exit status. No times: those are the business of a
+# quiet machine.
+set -euo pipefail
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=false
+
+# Looking for leaks takes seconds per run on some machines: later, where the ranks are threads of this process.
+asan_options=${ASAN_OPTIONS:-}
+export ASAN_OPTIONS=$asan_options:detect_leaks=0
+
+complain() {
+    echo "$1"
+    cat "$scratch/out" "$scratch/err"
+    failed=true
+}
+
+bench() {
+    timeout 120 "$SHOAL_TEST_TOOL" bench fsdp "$@" >"$scratch/out" 2>"$scratch/err"
+}
+
+number='-\?[0-9.]*'
+keys='^{"bench": "fsdp", "processors": [0-9]*, "ranks": [0-9]*, "params": [0-9]*, "units": [0-9]*, "tokens": [0-9]*, "blas_threads": [0-9]*, "core": "[^"]*", "gflops": '$number
+for key in step_us_fsdp step_us_none ratio exposed_us host_us_per_unit host_us_per_unit_2 host_us_plain; do
+    keys+=", \"$key\": $number"
+done
+keys+=', "unsharded_bytes_host": [0-9]*, "wrong": 0, "iterations": [0-9]*}$'
+
+# measures ARGS...: succeeds with one row of these keys and nothing wrong.
+measures() {
+    bench "$@" --json --iterations 3 || complain "$*: failed"
+    grep -q "$keys" "$scratch/out" || complain "$*: other keys"
+    [[ $(wc -l <"$scratch/out") -eq 1 ]] || complain "$*: not one row"
+}
+
+# value COLUMN
+value() {
+    sed -nE "s/.*\"$1\": (-?[0-9.]+).*/\1/p" "$scratch/out"
+}
+
+# holds EXPRESSION: of perl, over the columns.
+holds() {
+    perl -e "exit !($1)" || complain "not so: $1"
+}
+
+tiny=(--units 3 --width 16 --tokens 8)
+page=$(getconf PAGESIZE)
+
+measures "${tiny[@]}"
+holds "abs($(value ratio) - $(value step_us_fsdp) / $(value step_us_none)) < 0.01"
+holds "abs($(value exposed_us) - ($(value step_us_fsdp) - $(value step_us_none))) < 0.2"
+holds "$(value ranks) == 2 && $(value units) == 3 && $(value params) == 3 * 12 * 16 ** 2"
+holds "$(value host_us_per_unit) > 0 && $(value host_us_per_unit_2) > 0"
+# Two of the three units are whole at any time, in windows of whole pages, and a page of flags each.
+window=$(((12 * 16 * 16 * 4 + page - 1) / page * page + page))
+holds "$(value unsharded_bytes_host) == 2 * $window"
+# Shards of unequal size, and ranks with none: 5 rows and 15 among 4.
+measures --ranks 4 --units 2 --width 5 --tokens 3 --blas-threads 1
+# Alone, nothing is gathered.
+measures --ranks 1 "${tiny[@]}"
+holds "$(value unsharded_bytes_host) == 0"
+ASAN_OPTIONS=$asan_options measures --threads "${tiny[@]}"
+holds "$(value unsharded_bytes_host) == 2 * $window"
+SHOAL_NN_BLAS=none measures "${tiny[@]}"
+grep -q '"core": "-"' "$scratch/out" || complain "a core without a BLAS"
+
+# For people: comments, then the columns that docs/performance.md explains.
+bench "${tiny[@]}" --iterations 3 || complain "failed"
+grep -q '^# blas  *[^ ]*, core ' "$scratch/out" || complain "no BLAS"
+header=$(grep '^#bench ' "$scratch/out") || complain "no header"
+bench "${tiny[@]}" --iterations 3 --json || complain "failed"
+for column in $header; do
+    grep -qF "\`${column#\#}\`" "$SHOAL_TEST_SOURCE_DIR/docs/performance.md" ||
+        complain "docs/performance.md does not explain ${column#\#}"
+    grep -qE "\"${column#\#}\": " "$scratch/out" || complain "JSON has no ${column#\#}"
+done
+
+for arguments in "--ranks" "--ranks 0" "--units" "--units 0" "--width -1" "--tokens 1Q" "--blas-threads 0" \
+    "--iterations 0" "--dtype f64" "--bytes 1K" "what"; do
+    status=0
+    # shellcheck disable=SC2086 # several words on purpose
+    bench $arguments || status=$?
+    [[ $status -eq 2 ]] || complain "$arguments: exit status $status, expected 2"
+    grep -qF "bad argument: ${arguments%% *}" "$scratch/err" || complain "$arguments: was refused without a word"
+done
+bench --help || complain "no help"
+grep -q -- --tokens "$scratch/out" || complain "the help does not tell"
+status=0
+SHOAL_NN_BLAS=/nowhere.so bench "${tiny[@]}" --iterations 1 || status=$?
+[[ $status -eq 1 ]] || complain "without a BLAS: exit status $status, expected 1"
+grep -q SHOAL_NN_BLAS "$scratch/err" || complain "does not say what is wrong with the BLAS"
+
+[[ $failed == false ]]

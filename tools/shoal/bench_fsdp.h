@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the files of `shoal bench fsdp` share. The benchmark has three parts, each with ranks of its own: steps of a network
+ * with and without communication (bench_fsdp_step.c), and what a unit costs the host, in a world of one and between two
+ * threads (bench_fsdp_host.c).
+ */
+#ifndef BENCH_FSDP_H
+#define BENCH_FSDP_H
+
+#include "measure/measure.h"
+
+#include "shoal/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    BENCH_FSDP_MATRICES = 4, /* of a unit: [3w, w], [w, 3w], and the same again; 12 w^2 parameters */
+    BENCH_FSDP_WIDENING = 3,
+    BENCH_FSDP_MAX_SEGMENTS = 64
+};
+
+/* The network, and what is done with it. */
+struct bench_fsdp_work {
+    int n_units;
+    int width;
+    int n_last; /* rows of a matrix in a unit of its own at the end; 0: none */
+    int n_tokens;
+    int n_blas_threads;
+};
+
+/* Shared memory that this process has mapped or open. */
+struct bench_fsdp_segment {
+    ino_t inode;
+    size_t bytes;
+};
+
+/* What ranks find out beyond times; on memory that they share. */
+struct bench_fsdp_found {
+    char library[256];
+    char core[64];
+    struct {
+        struct bench_fsdp_segment windows[BENCH_FSDP_MAX_SEGMENTS];
+        size_t n_windows;
+    } ranks[MEASURE_MAX_RANKS];
+};
+
+struct bench_fsdp {
+    struct measure_request request;
+    struct bench_fsdp_work work;
+    struct bench_fsdp_found *found;
+    int n_rounds;
+    char key[64]; /* what the ranks agree on */
+};
+
+size_t bench_fsdp_count_params(const struct bench_fsdp_work *work);
+
+/* One rank of a part; for bench_ranks_run. Times: those of the rounds with communication, then those without; for the
+   host: fully sharded, then plain. */
+bool bench_fsdp_run_steps(const void *bench, struct measure_page *page, int rank);
+bool bench_fsdp_run_host(const void *bench, struct measure_page *page, int rank);
+/* Units and rounds of the latter. */
+enum {
+    BENCH_FSDP_HOST_UNITS = 16,
+    BENCH_FSDP_HOST_ROUNDS = 400
+};
+
+/* The windows of this process, each once, from /proc/self; how many, at most BENCH_FSDP_MAX_SEGMENTS. */
+size_t bench_fsdp_find_windows(struct bench_fsdp_segment *windows_out);
+
+/* True when all is well; otherwise says what is not. */
+bool bench_fsdp_check(int rank, shoal_status status, const char *what);
+
+#endif
