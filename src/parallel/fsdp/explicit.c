@@ -221,8 +221,8 @@ shoal_status shoal_fsdp_set_reshard(shoal_fsdp *fsdp, int number, shoal_reshard 
     if ((int)reshard < 0 || reshard > SHOAL_RESHARD_PARTLY) {
         return error_set(SHOAL_ERR_INVALID, "set_reshard: there is no %d", (int)reshard);
     }
-    if (reshard == SHOAL_RESHARD_PARTLY && fsdp->context->options.reshard_ranks == 0) {
-        return error_set(SHOAL_ERR_INVALID, "set_reshard: the options have no reshard_ranks");
+    if (reshard == SHOAL_RESHARD_PARTLY) {
+        TRY(fsdp_check_reshard_ranks(&fsdp->context->mesh, fsdp->context->options.reshard_ranks));
     }
     unit->reshard = reshard;
     return SHOAL_OK;

@@ -2,6 +2,7 @@
 /* Units: gathering and giving up, in the order of a step. unit.h has the states. */
 #include "parallel/fsdp/unit.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
+#include "parallel/fsdp/agree.h"
 #include "tensor/dtype.h"
 
 #define ALIGNMENT 64
@@ -28,28 +30,36 @@ static void note(struct fsdp_unit *unit, enum fsdp_event event)
 
 /* Making ------------------------------------------------------------------------------------------------- */
 
+static shoal_status check_floating(shoal_dtype dtype, const char *what)
+{
+    if (dtype == 0) {
+        return SHOAL_OK;
+    }
+    TRY(dtype_check(dtype, what));
+    return shoal_dtype_is_floating(dtype)
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "%s: %s is not floating", what, shoal_dtype_name(dtype));
+}
+
+shoal_status fsdp_check_reshard_ranks(const struct fsdp_mesh *mesh, int n_ranks)
+{
+    return n_ranks >= 1 && n_ranks <= mesh->n_shards && mesh->n_shards % n_ranks == 0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "reshard_ranks: %d does not divide the %d shards", n_ranks,
+                           mesh->n_shards);
+}
+
 shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options)
 {
-    if (options->param_dtype != 0) {
-        TRY(dtype_check(options->param_dtype, "param_dtype"));
-    }
-    if (options->reduce_dtype != 0) {
-        TRY(dtype_check(options->reduce_dtype, "reduce_dtype"));
-    }
-    if ((options->param_dtype != 0 && !shoal_dtype_is_floating(options->param_dtype)) ||
-        (options->reduce_dtype != 0 && !shoal_dtype_is_floating(options->reduce_dtype))) {
-        return error_set(SHOAL_ERR_INVALID, "param_dtype and reduce_dtype must be floating");
-    }
+    TRY(check_floating(options->param_dtype, "param_dtype"));
+    TRY(check_floating(options->reduce_dtype, "reduce_dtype"));
     if ((int)options->reshard < 0 || options->reshard > SHOAL_RESHARD_PARTLY) {
         return error_set(SHOAL_ERR_INVALID, "reshard: there is no %d", (int)options->reshard);
     }
-    int n = options->reshard_ranks;
-    if (options->reshard == SHOAL_RESHARD_PARTLY &&
-        (n < 1 || n > mesh->n_shards || mesh->n_shards % n != 0)) {
-        return error_set(SHOAL_ERR_INVALID, "reshard_ranks: %d does not divide the %d shards", n,
-                         mesh->n_shards);
+    if (options->reshard == SHOAL_RESHARD_PARTLY) {
+        TRY(fsdp_check_reshard_ranks(mesh, options->reshard_ranks));
     }
-    if (!(options->divide_factor >= 0.0)) {
+    if (!(options->divide_factor >= 0.0) || isinf(options->divide_factor)) {
         return error_set(SHOAL_ERR_INVALID, "divide_factor: %g", options->divide_factor);
     }
     if (options->forward_prefetch < -1) {
@@ -99,7 +109,6 @@ void fsdp_unit_free(struct fsdp_unit *unit)
     for (size_t i = 0; i < unit->n_params; i++) {
         fsdp_param_free(&unit->params[i]);
     }
-    fsdp_windows_free(&unit->kept_windows);
     mem_free(unit->params);
     mem_free(unit->name);
     mem_free(unit->full);
@@ -120,8 +129,13 @@ void fsdp_context_free(struct fsdp_context *context)
     for (size_t i = 0; i < context->n_units; i++) {
         fsdp_unit_free(context->units[i]);
     }
+    for (size_t i = 0; i < context->n_kept; i++) {
+        fsdp_windows_free(&context->kept[i]->windows);
+        mem_free(context->kept[i]);
+    }
     fsdp_windows_free(&context->windows);
     fsdp_buffers_free(&context->buffers);
+    mem_free(context->kept);
     mem_free(context->units);
     mem_free(context->order);
     mem_free(context->forwards);
@@ -243,13 +257,38 @@ static void lay_out(struct fsdp_unit *unit)
     }
 }
 
-static shoal_status prepare_kept(struct fsdp_unit *unit)
+/* Windows over so many neighbours, for all units that stay over as many. */
+static shoal_status need_kept(struct fsdp_context *context, int n_ranks, struct fsdp_kept **kept_out)
 {
     shoal_group *neighbours;
+    for (size_t i = 0; i < context->n_kept; i++) {
+        if (context->kept[i]->n_ranks == n_ranks) {
+            *kept_out = context->kept[i];
+            return SHOAL_OK;
+        }
+    }
+    TRY(mem_grow((void **)&context->kept, &context->kept_capacity, context->n_kept + 1,
+                 sizeof context->kept[0]));
+    TRY(fsdp_mesh_neighbours(&context->mesh, n_ranks, &neighbours));
+    struct fsdp_kept *kept = mem_alloc_zeroed(1, sizeof *kept);
+    if (!kept) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    kept->n_ranks = n_ranks;
+    fsdp_windows_init(&kept->windows, neighbours);
+    context->kept[context->n_kept++] = kept;
+    *kept_out = kept;
+    return SHOAL_OK;
+}
+
+static shoal_status prepare_kept(struct fsdp_unit *unit)
+{
     size_t n = (size_t)unit->reshard_ranks;
     size_t place = (size_t)(unit->context->mesh.shard % unit->reshard_ranks);
-    TRY(fsdp_mesh_neighbours(&unit->context->mesh, unit->reshard_ranks, &neighbours));
-    fsdp_windows_init(&unit->kept_windows, neighbours);
+    TRY(need_kept(unit->context, unit->reshard_ranks, &unit->neighbours));
+    if (unit->window_bytes > unit->neighbours->largest_bytes) {
+        unit->neighbours->largest_bytes = unit->window_bytes;
+    }
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
         size_t padded = (size_t)unit->context->mesh.n_shards * param->padded_count;
@@ -283,6 +322,7 @@ shoal_status fsdp_prepare(struct fsdp_context *context)
     if (context->is_prepared) {
         return SHOAL_OK;
     }
+    TRY(fsdp_agree(context));
     for (size_t i = 0; i < context->n_units; i++) {
         if (!context->units[i]->is_prepared) {
             TRY(prepare_unit(context->units[i]));
@@ -363,7 +403,8 @@ static shoal_status take_window(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;
     if (unit->state == FSDP_KEPT) {
-        return fsdp_windows_take(&unit->kept_windows, unit->window_bytes, unit->window_bytes, &unit->slot);
+        return fsdp_windows_take(&unit->neighbours->windows, unit->window_bytes,
+                                 unit->neighbours->largest_bytes, &unit->slot);
     }
     bool is_own = unit->reshard == SHOAL_RESHARD_NEVER;
     return fsdp_windows_take(&context->windows, unit->window_bytes,

@@ -86,7 +86,7 @@ struct fsdp_unit {
     size_t reduce_bytes;
     size_t output_bytes;
     size_t grads_bytes;
-    struct fsdp_windows kept_windows; /* over neighbours, with SHOAL_RESHARD_PARTLY */
+    struct fsdp_kept *neighbours; /* with SHOAL_RESHARD_PARTLY */
 
     enum fsdp_state state;
     enum fsdp_phase phase;
@@ -110,6 +110,13 @@ struct fsdp_unit {
     size_t order_capacity;
 };
 
+/* What units share that stay sharded over so many neighbours after forward. */
+struct fsdp_kept {
+    int n_ranks;
+    struct fsdp_windows windows;
+    size_t largest_bytes;
+};
+
 /* A reduction on its way. */
 struct fsdp_reduction {
     struct fsdp_unit *unit;
@@ -130,6 +137,9 @@ struct fsdp_context {
     size_t n_units;
     size_t units_capacity;
     size_t largest_bytes; /* of windows of units that give theirs up after forward */
+    struct fsdp_kept **kept;
+    size_t n_kept;
+    size_t kept_capacity;
     bool is_prepared;
     int n_forward; /* units ahead in forward */
     int max_reduces;
@@ -156,6 +166,7 @@ struct fsdp_context {
 };
 
 shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options);
+shoal_status fsdp_check_reshard_ranks(const struct fsdp_mesh *mesh, int n_ranks);
 shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
                                  struct fsdp_context **context_out);
 void fsdp_context_free(struct fsdp_context *context);
