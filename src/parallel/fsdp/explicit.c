@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The calls of shoal/fsdp.h: the machine of unit.h behind numbers and raw pointers. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -12,6 +13,8 @@
 #include "shoal/fsdp.h"
 #include "tensor/dtype.h"
 
+#define FAILURE_BYTES 512
+
 /* Where a parameter is. */
 struct param_place {
     size_t unit;
@@ -23,6 +26,8 @@ struct shoal_fsdp {
     struct param_place *places; /* by id */
     size_t n_places;
     size_t capacity;
+    shoal_status failure; /* of the group: the first, and its text */
+    char failure_text[FAILURE_BYTES];
 };
 
 /* Making ------------------------------------------------------------------------------------------------- */
@@ -117,6 +122,31 @@ static shoal_status find_param(const shoal_fsdp *fsdp, int id, struct fsdp_unit 
     *unit_out = fsdp->context->units[fsdp->places[id].unit];
     *param_out = &(*unit_out)->params[fsdp->places[id].index];
     return SHOAL_OK;
+}
+
+/* Failed groups -------------------------------------------------------------------------------------------- */
+
+/* Not all calls talk to others, but all fail once the group has. */
+static shoal_status check_failure(const shoal_fsdp *fsdp)
+{
+    return fsdp->failure == SHOAL_OK ? SHOAL_OK : error_set(fsdp->failure, "%s", fsdp->failure_text);
+}
+
+/* A call that others took part in. */
+static shoal_status end_call(shoal_fsdp *fsdp, shoal_status status)
+{
+    bool is_lasting = status == SHOAL_ERR_PEER || status == SHOAL_ERR_MISMATCH || status == SHOAL_ERR_TIMEOUT;
+    if (is_lasting && fsdp->failure == SHOAL_OK) {
+        fsdp->failure = status;
+        (void)snprintf(fsdp->failure_text, sizeof fsdp->failure_text, "%s", shoal_error_text());
+    }
+    return status;
+}
+
+static shoal_status find_unit_of_step(const shoal_fsdp *fsdp, int unit, struct fsdp_unit **unit_out)
+{
+    TRY(find_unit(fsdp, unit, unit_out));
+    return check_failure(fsdp);
 }
 
 /* Between steps nothing is gathered, and nothing on its way. */
@@ -307,7 +337,8 @@ shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full, in
         return error_set(SHOAL_ERR_INVALID, "broadcast: full is NULL on the root");
     }
     TRY(fsdp_unit_reshard(unit)); /* as in load */
-    return broadcast_param(mesh, param, full, root);
+    TRY(check_failure(fsdp));
+    return end_call(fsdp, broadcast_param(mesh, param, full, root));
 }
 
 shoal_status shoal_fsdp_gather(shoal_fsdp *fsdp, int id, void *full)
@@ -318,7 +349,8 @@ shoal_status shoal_fsdp_gather(shoal_fsdp *fsdp, int id, void *full)
     if (!full && param->count > 0) {
         return error_set(SHOAL_ERR_INVALID, "gather: full is NULL");
     }
-    return fsdp_param_gather(param, &fsdp->context->mesh, full);
+    TRY(check_failure(fsdp));
+    return end_call(fsdp, fsdp_param_gather(param, &fsdp->context->mesh, full));
 }
 
 shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *shard_out)
@@ -354,48 +386,49 @@ const char *shoal_fsdp_param_name(const shoal_fsdp *fsdp, int id)
 shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(find_unit(fsdp, number, &unit));
-    return fsdp_unit_pre_forward(unit);
+    TRY(find_unit_of_step(fsdp, number, &unit));
+    return end_call(fsdp, fsdp_unit_pre_forward(unit));
 }
 
 shoal_status shoal_fsdp_post_forward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(find_unit(fsdp, number, &unit));
+    TRY(find_unit_of_step(fsdp, number, &unit));
     if (unit->phase != FSDP_FORWARD && unit->phase != FSDP_PRE_BACKWARD) {
         return error_set(SHOAL_ERR_STATE, "post_forward: %s has had no pre_forward", unit->name);
     }
-    return fsdp_unit_post_forward(unit);
+    return end_call(fsdp, fsdp_unit_post_forward(unit));
 }
 
 shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(find_unit(fsdp, number, &unit));
+    TRY(find_unit_of_step(fsdp, number, &unit));
     if (!fsdp->context->is_prepared) {
         return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no forward", unit->name);
     }
     if (unit->phase == FSDP_FORWARD) {
         return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no post_forward", unit->name);
     }
-    TRY(fsdp_unit_pre_backward(unit));
-    return fsdp_unit_begin_grads(unit);
+    TRY(end_call(fsdp, fsdp_unit_pre_backward(unit)));
+    return end_call(fsdp, fsdp_unit_begin_grads(unit));
 }
 
 shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(find_unit(fsdp, number, &unit));
+    TRY(find_unit_of_step(fsdp, number, &unit));
     if (unit->phase != FSDP_PRE_BACKWARD) {
         return error_set(SHOAL_ERR_STATE, "post_backward: %s has had no pre_backward", unit->name);
     }
-    return fsdp_unit_post_backward(unit);
+    return end_call(fsdp, fsdp_unit_post_backward(unit));
 }
 
 shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp)
 {
     TRY(check_fsdp(fsdp));
-    return fsdp_end_backward(fsdp->context);
+    TRY(check_failure(fsdp));
+    return end_call(fsdp, fsdp_end_backward(fsdp->context));
 }
 
 const void *shoal_fsdp_param(shoal_fsdp *fsdp, int id)
@@ -470,7 +503,8 @@ shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm, double
     if (!(max_norm >= 0.0)) {
         return error_set(SHOAL_ERR_INVALID, "clip_grad_norm: max_norm is %g", max_norm);
     }
-    shoal_status status = fsdp_clip_norm(fsdp->context, max_norm, &norm);
+    TRY(check_failure(fsdp));
+    shoal_status status = end_call(fsdp, fsdp_clip_norm(fsdp->context, max_norm, &norm));
     if (status != SHOAL_OK) {
         return error_prefix(status, "clip_grad_norm");
     }
@@ -483,5 +517,7 @@ shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm, double
 shoal_status shoal_fsdp_reset(shoal_fsdp *fsdp)
 {
     TRY(check_fsdp(fsdp));
-    return fsdp_reset(fsdp->context);
+    shoal_status status = fsdp_reset(fsdp->context);
+    TRY(check_failure(fsdp));
+    return end_call(fsdp, status);
 }

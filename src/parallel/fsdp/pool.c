@@ -47,15 +47,18 @@ static shoal_status add_slot(struct fsdp_windows *windows, size_t bytes)
 shoal_status fsdp_windows_take(struct fsdp_windows *windows, size_t bytes, size_t new_bytes,
                                struct fsdp_slot **slot_out)
 {
-    size_t i = 0;
-    while (i < windows->n_slots && (windows->slots[i]->is_taken || windows->slots[i]->bytes < bytes)) {
-        i++;
+    struct fsdp_slot *best = NULL;
+    for (size_t i = 0; i < windows->n_slots; i++) {
+        struct fsdp_slot *slot = windows->slots[i];
+        bool fits = !slot->is_taken && slot->bytes >= bytes;
+        best = fits && (!best || slot->bytes < best->bytes) ? slot : best;
     }
-    if (i == windows->n_slots) {
+    if (!best) {
         TRY(add_slot(windows, new_bytes));
+        best = windows->slots[windows->n_slots - 1];
     }
-    windows->slots[i]->is_taken = true;
-    *slot_out = windows->slots[i];
+    best->is_taken = true;
+    *slot_out = best;
     return SHOAL_OK;
 }
 
@@ -120,16 +123,20 @@ static shoal_status add_buffer(struct fsdp_buffers *buffers, size_t bytes)
     return SHOAL_OK;
 }
 
-shoal_status fsdp_buffers_take(struct fsdp_buffers *buffers, size_t bytes, struct fsdp_buffer **buffer_out)
+shoal_status fsdp_buffers_take(struct fsdp_buffers *buffers, size_t bytes, size_t new_bytes,
+                               struct fsdp_buffer **buffer_out)
 {
-    size_t i = 0;
-    while (i < buffers->n_buffers && (buffers->buffers[i]->is_taken || buffers->buffers[i]->bytes < bytes)) {
-        i++;
+    struct fsdp_buffer *best = NULL;
+    for (size_t i = 0; i < buffers->n_buffers; i++) {
+        struct fsdp_buffer *buffer = buffers->buffers[i];
+        bool fits = !buffer->is_taken && buffer->bytes >= bytes;
+        best = fits && (!best || buffer->bytes < best->bytes) ? buffer : best;
     }
-    if (i == buffers->n_buffers) {
-        TRY(add_buffer(buffers, bytes));
+    if (!best) {
+        TRY(add_buffer(buffers, new_bytes));
+        best = buffers->buffers[buffers->n_buffers - 1];
     }
-    buffers->buffers[i]->is_taken = true;
-    *buffer_out = buffers->buffers[i];
+    best->is_taken = true;
+    *buffer_out = best;
     return SHOAL_OK;
 }

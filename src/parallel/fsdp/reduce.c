@@ -28,6 +28,12 @@ static size_t round_up(size_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* One unit's call may find out that another's reduction has failed. */
+static shoal_status name_unit(const struct fsdp_unit *unit, shoal_status status)
+{
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s: reducing gradients", unit->name);
+}
+
 /* Elements ----------------------------------------------------------------------------------------------- */
 
 /* dst += src, or dst /= number with a stride of 0. */
@@ -91,6 +97,20 @@ static void add_cast(shoal_dtype dtype, char *dst, shoal_dtype src_dtype, const 
 
 /* Before the reduction ----------------------------------------------------------------------------------- */
 
+size_t fsdp_unit_reduce_bytes(const struct fsdp_unit *unit)
+{
+    size_t bytes = 0;
+    size_t element_bytes = dtype_bytes(unit->reduce_dtype);
+    for (size_t i = 0; i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        if (param->requires_grad) {
+            bytes += round_up((size_t)unit->context->mesh.n_shards * param->padded_count * element_bytes);
+            bytes += round_up(param->padded_count * element_bytes);
+        }
+    }
+    return bytes;
+}
+
 /* Which parameters get gradients may change between steps. */
 static void lay_out_grads(struct fsdp_unit *unit)
 {
@@ -133,7 +153,11 @@ shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit)
     if (unit->reduce_bytes == 0) {
         return SHOAL_OK;
     }
-    TRY(fsdp_buffers_take(&unit->context->buffers, unit->reduce_bytes + unit->output_bytes, &unit->buffer));
+    /* Units that reduce have buffers in turn, so any will do for all; what stays for the next backward has its size. */
+    size_t bytes = unit->reduce_bytes + unit->output_bytes;
+    size_t largest = unit->context->largest_reduce_bytes;
+    TRY(fsdp_buffers_take(&unit->context->buffers, bytes, unit->reduces && largest > bytes ? largest : bytes,
+                          &unit->buffer));
     memset(unit->buffer->data, 0, unit->reduce_bytes);
     unit->has_accumulated = false;
     return SHOAL_OK;
@@ -336,8 +360,7 @@ static shoal_status wait_for_work(struct fsdp_reduction *reduction)
     shoal_status status = shoal_work_wait(reduction->work, -1);
     shoal_work_free(reduction->work);
     reduction->work = NULL;
-    return status == SHOAL_OK ? SHOAL_OK
-                              : error_prefix(status, "%s: reducing gradients", reduction->unit->name);
+    return name_unit(reduction->unit, status);
 }
 
 static shoal_status land_param(const struct fsdp_unit *unit, struct fsdp_param *param, const char *from)
@@ -515,16 +538,16 @@ shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;
     unit->has_begun = false;
-    TRY(collect_grads(unit));
-    if (!unit->buffer) {
-        return SHOAL_OK;
+    shoal_status status = collect_grads(unit);
+    if (status != SHOAL_OK || !unit->buffer) {
+        return name_unit(unit, status);
     }
     if (!unit->reduces) {
         unit->has_accumulated = true;
         return SHOAL_OK;
     }
     TRY(end_scatters(context, (size_t)context->max_reduces - 1));
-    return start_reduction(unit);
+    return name_unit(unit, start_reduction(unit));
 }
 
 /* Giving up ---------------------------------------------------------------------------------------------- */

@@ -313,6 +313,10 @@ static shoal_status prepare_unit(struct fsdp_unit *unit)
     if (unit->reshard != SHOAL_RESHARD_NEVER && unit->window_bytes > context->largest_bytes) {
         context->largest_bytes = unit->window_bytes;
     }
+    size_t reduce_bytes = fsdp_unit_reduce_bytes(unit);
+    if (reduce_bytes > context->largest_reduce_bytes) {
+        context->largest_reduce_bytes = reduce_bytes;
+    }
     unit->is_prepared = true;
     return SHOAL_OK;
 }
@@ -697,8 +701,7 @@ shoal_status fsdp_unit_post_backward(struct fsdp_unit *unit)
     if (unit->reshards_after_backward) {
         TRY(fsdp_unit_reshard(unit));
     }
-    shoal_status status = fsdp_unit_end_grads(unit);
-    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s: reducing gradients", unit->name);
+    return fsdp_unit_end_grads(unit);
 }
 
 /* A gather that nobody came for is waited for, or the memory under it would be used again too early. */
@@ -734,6 +737,7 @@ shoal_status fsdp_end_backward(struct fsdp_context *context)
         TRY(settle_unit(context->units[i]));
     }
     context->n_order = 0;
+    keep_order(context); /* if there was no backward */
     return SHOAL_OK;
 }
 

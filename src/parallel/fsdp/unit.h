@@ -136,7 +136,8 @@ struct fsdp_context {
     struct fsdp_unit **units;
     size_t n_units;
     size_t units_capacity;
-    size_t largest_bytes; /* of windows of units that give theirs up after forward */
+    size_t largest_bytes;        /* of windows of units that give theirs up after forward */
+    size_t largest_reduce_bytes; /* of buffers */
     struct fsdp_kept **kept;
     size_t n_kept;
     size_t kept_capacity;
@@ -204,6 +205,8 @@ shoal_status fsdp_reset(struct fsdp_context *context);
 
 /* Gradients (reduce.c) ----------------------------------------------------------------------------------- */
 
+/* Of the buffer that the unit's gradients are reduced from and to. */
+size_t fsdp_unit_reduce_bytes(const struct fsdp_unit *unit);
 /* Where kernels add to the whole gradient, once it has begun. */
 void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param);
 /* Memory for the gradients of a backward: zeros, or what an earlier one left. Once for each. */

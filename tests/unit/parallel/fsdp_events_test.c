@@ -416,3 +416,23 @@ TEST_RANKS(forwards_without_backward_do_not_matter, 2)
     CHECK_LIST(&layers, "uR u2 u1 p2 u0 p1 p0 pR");
     layers_close(&layers);
 }
+
+/* An evaluation ends as a step does; the next one knows its order, and nothing grows. */
+TEST_RANKS(forwards_that_end_without_backward, 2)
+{
+    struct layers layers;
+    REQUIRE(layers_open(self, &layers, 3, 1, SHOAL_RESHARD_ALWAYS, SHOAL_RESHARD_ALWAYS));
+    for (int step = 0; step < 40; step++) {
+        begin_list(&layers, ALL);
+        forward(&layers);
+        CHECK_OK(shoal_fsdp_end_backward(layers.fsdp));
+        CHECK_LIST(&layers, step == 0 ? "uR u0 r0 u1 r1 u2 r2 rR" : "uR u0 u1 r0 u2 r1 r2 rR");
+    }
+    CHECK(machine_of(layers.fsdp)->forwards_capacity < 20);
+    CHECK(machine_of(layers.fsdp)->order_capacity < 20);
+    begin_list(&layers, NO_RESHARDS);
+    forward(&layers);
+    backward(&layers);
+    CHECK_LIST(&layers, "uR u0 u1 u2 uR u2 u1 p2 u0 p1 p0 pR");
+    layers_close(&layers);
+}

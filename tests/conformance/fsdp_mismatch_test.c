@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Ranks that do not do the same: every one of them gets an error that names a unit, well before the deadline, and none
+ * hangs or goes on with other numbers. Rank 1 is the one that differs.
+ */
+#include "base/clock.h"
+#include "fixtures/fsdp_model.h"
+
+#define SHAPE(...) ((const int64_t[]){__VA_ARGS__})
+
+enum {
+    N_UNITS = 3
+};
+
+struct way {
+    /* How units are made: which shape unit `unit` has on a rank. */
+    shoal_status (*add)(shoal_fsdp *fsdp, int unit, bool differs);
+    /* The units of a forward, -1 at the end. */
+    int order[N_UNITS + 1];
+    int other_order[N_UNITS + 1]; /* of rank 1; all zeros: the same */
+    shoal_fsdp_options other_options;
+    bool freezes; /* rank 1, its second parameter */
+};
+
+static shoal_status add_same(shoal_fsdp *fsdp, int unit, bool differs)
+{
+    (void)differs;
+    return shoal_fsdp_add_param(fsdp, unit, "w", SHOAL_F32, 1, SHAPE(6), NULL, NULL);
+}
+
+/* Unit 0 is the largest: its size is that of all windows. */
+static shoal_status add_smaller(shoal_fsdp *fsdp, int unit, bool differs)
+{
+    int64_t size = unit == 0 ? 64 : differs && unit == 1 ? 10 : 12;
+    return shoal_fsdp_add_param(fsdp, unit, "w", SHOAL_F32, 1, SHAPE(size), NULL, NULL);
+}
+
+static shoal_status add_larger(shoal_fsdp *fsdp, int unit, bool differs)
+{
+    return shoal_fsdp_add_param(fsdp, unit, "w", SHOAL_F32, 1, SHAPE(differs && unit == 1 ? 8000 : 6), NULL,
+                                NULL);
+}
+
+static shoal_status add_turned(shoal_fsdp *fsdp, int unit, bool differs)
+{
+    bool is_turned = differs && unit == 1;
+    return shoal_fsdp_add_param(fsdp, unit, "w", SHOAL_F32, 2, is_turned ? SHAPE(4, 6) : SHAPE(6, 4), NULL,
+                                NULL);
+}
+
+static shoal_status add_other_dtype(shoal_fsdp *fsdp, int unit, bool differs)
+{
+    bool is_wide = differs && unit == 1;
+    return shoal_fsdp_add_param(fsdp, unit, "w", is_wide ? SHOAL_F64 : SHOAL_F32, 1,
+                                is_wide ? SHAPE(8) : SHAPE(16), NULL, NULL);
+}
+
+static shoal_status add_other_dim(shoal_fsdp *fsdp, int unit, bool differs)
+{
+    return shoal_fsdp_add_param_along(fsdp, unit, "w", SHOAL_F32, 2, SHAPE(6, 6), differs && unit == 1, NULL,
+                                      NULL);
+}
+
+static shoal_status add_more(shoal_fsdp *fsdp, int unit, bool differs)
+{
+    MODEL_TRY(add_same(fsdp, unit, differs));
+    return differs && unit == 1 ? add_same(fsdp, unit, differs) : SHOAL_OK;
+}
+
+static shoal_status add_fewer_units(shoal_fsdp *fsdp, int unit, bool differs)
+{
+    return differs && unit == 2 ? SHOAL_OK : add_same(fsdp, unit, differs);
+}
+
+/* A rank that goes another way --------------------------------------------------------------------------- */
+
+static shoal_status run_step(shoal_fsdp *fsdp, const int *order, int rank)
+{
+    int n = 0;
+    for (; order[n] >= 0; n++) {
+        MODEL_TRY(shoal_fsdp_pre_forward(fsdp, order[n]));
+        MODEL_TRY(shoal_fsdp_post_forward(fsdp, order[n]));
+    }
+    while (n-- > 0) {
+        MODEL_TRY(shoal_fsdp_pre_backward(fsdp, order[n]));
+        float *grad = shoal_fsdp_grad(fsdp, order[n]);
+        if (grad) {
+            grad[0] += (float)rank;
+        }
+        MODEL_TRY(shoal_fsdp_post_backward(fsdp, order[n]));
+    }
+    return shoal_fsdp_end_backward(fsdp);
+}
+
+static shoal_status run(shoal_fsdp *fsdp, const struct way *way, int rank)
+{
+    bool differs = rank == 1;
+    bool has_other = way->other_order[0] != 0 || way->other_order[1] != 0;
+    for (int unit = 0; unit < N_UNITS; unit++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "layer %d", unit);
+        MODEL_TRY(way->add(fsdp, unit, differs));
+        if (unit < 2 || way->add != add_fewer_units || !differs) {
+            MODEL_TRY(shoal_fsdp_set_unit_name(fsdp, unit, name));
+        }
+    }
+    if (way->freezes && differs) {
+        MODEL_TRY(shoal_fsdp_set_requires_grad(fsdp, 1, false));
+    }
+    for (int step = 0; step < 2; step++) {
+        MODEL_TRY(run_step(fsdp, differs && has_other ? way->other_order : way->order, rank));
+    }
+    return SHOAL_OK;
+}
+
+static void check_way(struct rank *self, const struct way *way, const char *words)
+{
+    shoal_fsdp *fsdp = NULL;
+    shoal_fsdp_options options = self->rank == 1 ? way->other_options : (shoal_fsdp_options){0};
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    options.struct_size = sizeof options;
+    REQUIRE_OK(shoal_fsdp_create(shoal_world_group(world), &options, &fsdp));
+    int64_t begin_ns = clock_now_ns();
+    shoal_status status = run(fsdp, way, self->rank);
+    CHECK(status == SHOAL_ERR_MISMATCH || status == SHOAL_ERR_INVALID || status == SHOAL_ERR_PEER);
+    CHECK_ERROR_TEXT(words);
+    CHECK((double)(clock_now_ns() - begin_ns) * 1e-9 < 10 * test_time_scale()); /* the deadline is 20 */
+    shoal_fsdp_free(fsdp);
+    (void)shoal_world_close(world); /* of a group that has failed */
+}
+
+TEST_RANKS(another_order, 3)
+{
+    check_way(self, &(struct way){.add = add_same, .order = {0, 1, 2, -1}, .other_order = {1, 0, 2, -1}},
+              "layer");
+}
+
+TEST_RANKS(another_order_later, 2)
+{
+    check_way(self, &(struct way){.add = add_same, .order = {0, 1, 2, -1}, .other_order = {0, 2, 1, -1}},
+              "layer");
+}
+
+TEST_RANKS(a_unit_is_left_out, 3)
+{
+    check_way(self, &(struct way){.add = add_same, .order = {0, 1, 2, -1}, .other_order = {0, 2, -1, 0}},
+              "layer");
+}
+
+TEST_RANKS(a_smaller_parameter, 3)
+{
+    check_way(self, &(struct way){.add = add_smaller, .order = {0, 1, 2, -1}}, "layer 1");
+}
+
+TEST_RANKS(a_larger_parameter, 3)
+{
+    check_way(self, &(struct way){.add = add_larger, .order = {0, 1, 2, -1}}, "layer 1");
+}
+
+TEST_RANKS(a_shape_the_other_way_round, 2)
+{
+    check_way(self, &(struct way){.add = add_turned, .order = {0, 1, 2, -1}}, "layer 1");
+}
+
+TEST_RANKS(another_dtype_of_the_same_size, 2)
+{
+    check_way(self, &(struct way){.add = add_other_dtype, .order = {0, 1, 2, -1}}, "layer 1");
+}
+
+TEST_RANKS(another_dimension, 3)
+{
+    check_way(self, &(struct way){.add = add_other_dim, .order = {0, 1, 2, -1}}, "layer 1");
+}
+
+TEST_RANKS(one_more_parameter, 2)
+{
+    check_way(self, &(struct way){.add = add_more, .order = {0, 1, 2, -1}}, "layer 1");
+}
+
+TEST_RANKS(one_unit_less, 2)
+{
+    check_way(self,
+              &(struct way){.add = add_fewer_units, .order = {0, 1, 2, -1}, .other_order = {0, 1, -1, 0}},
+              "units");
+}
+
+TEST_RANKS(frozen_on_one_rank, 3)
+{
+    check_way(self, &(struct way){.add = add_same, .order = {0, 1, 2, -1}, .freezes = true}, "layer 1");
+}
+
+TEST_RANKS(cast_on_one_rank, 2)
+{
+    check_way(
+        self,
+        &(struct way){.add = add_same, .order = {0, 1, 2, -1}, .other_options = {.param_dtype = SHOAL_BF16}},
+        "layer 0");
+}
+
+TEST_RANKS(kept_on_one_rank, 2)
+{
+    check_way(self,
+              &(struct way){
+                  .add = add_same, .order = {0, 1, 2, -1}, .other_options = {.reshard = SHOAL_RESHARD_NEVER}},
+              "layer 0");
+}
+
+TEST_RANKS(divided_by_another_number_on_one_rank, 2)
+{
+    check_way(self,
+              &(struct way){.add = add_same, .order = {0, 1, 2, -1}, .other_options = {.divide_factor = 3.0}},
+              "layer 0");
+}
+
+TEST_RANKS(another_prefetch_on_one_rank, 2)
+{
+    check_way(
+        self,
+        &(struct way){.add = add_same, .order = {0, 1, 2, -1}, .other_options = {.forward_prefetch = 2}},
+        "ahead");
+}
+
+/* Replicas ------------------------------------------------------------------------------------------------- */
+
+TEST_RANKS(replicas_that_differ, 2)
+{
+    shoal_fsdp *fsdp = NULL;
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    REQUIRE_OK(shoal_fsdp_create_replicated(shoal_world_group(world), NULL, &fsdp));
+    struct way way = {.add = add_turned, .order = {0, 1, 2, -1}};
+    CHECK_STATUS(run(fsdp, &way, self->rank), SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("layer 1");
+    shoal_fsdp_free(fsdp);
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(replicas_of_shards_that_differ, 4)
+{
+    struct model_case c = {.mode = MODEL_HSDP, .n_ranks = 4, .n_replicas = 2};
+    shoal_fsdp *fsdp = NULL;
+    shoal_mesh *mesh = NULL;
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    REQUIRE_OK(model_create(world, &c, &mesh, &fsdp));
+    struct way way = {.add = add_turned, .order = {0, 1, 2, -1}};
+    shoal_status status = run(fsdp, &way, self->rank >= 2 ? 1 : 0); /* the second replica differs */
+    CHECK_INT(status, SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("layer 1");
+    shoal_fsdp_free(fsdp);
+    shoal_mesh_free(mesh);
+    (void)shoal_world_close(world);
+}
+
+/* Not all reduce --------------------------------------------------------------------------------------------- */
+
+/* Rank 1 goes without reducing, and on to nothing: the others wait until their deadline, not for ever. */
+TEST_RANKS(a_rank_that_does_not_reduce, 2)
+{
+    struct rank_key key = rank_key(self, 0);
+    shoal_world_options world_options = rank_world_options(self, &key);
+    shoal_world *world = NULL;
+    shoal_fsdp *fsdp = NULL;
+    world_options.timeout_s = 0.5 * test_time_scale();
+    REQUIRE_OK(shoal_world_open(&world_options, &world));
+    REQUIRE_OK(shoal_fsdp_create(shoal_world_group(world), NULL, &fsdp));
+    CHECK_OK(add_same(fsdp, 0, false));
+    CHECK_OK(shoal_fsdp_set_unit_name(fsdp, 0, "layer 0"));
+    CHECK_OK(shoal_fsdp_set_sync(fsdp, self->rank == 0));
+    shoal_status status = run_step(fsdp, (const int[]){0, -1}, self->rank);
+    if (self->rank == 0) {
+        CHECK(status == SHOAL_ERR_TIMEOUT || status == SHOAL_ERR_PEER);
+        CHECK_ERROR_TEXT("layer 0");
+    }
+    test_barrier(self);
+    shoal_fsdp_free(fsdp);
+    (void)shoal_world_close(world);
+}
