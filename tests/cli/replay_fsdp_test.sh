@@ -58,6 +58,20 @@ fi
 # Looking for leaks takes seconds per run on some machines: once is enough.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
 
+# Any number of ranks, any mix of options: runs that were computed elsewhere, in doubles.
+for seed in {1..30}; do
+    perl "$fixtures/make_fsdp.pl" "$seed" param_dtype=null reduce_dtype=null >"$scratch/seed_$seed"
+done
+# Halves, where no gradient is small by cancellation.
+for mesh in '[1]' '[2]' '[5]' '[1,3]'; do
+    for reduce in bfloat16 float16; do
+        perl "$fixtures/make_fsdp.pl" 1 "mesh=$mesh" "reduce_dtype=\"$reduce\"" param_dtype=null sizes='[9,9,9,9]' \
+            tied=null reshard=null frozen=null shard1=null divide=null clip=5 >"$scratch/seed_$mesh$reduce"
+    done
+done
+expect 0 '' "$scratch"/seed_*
+rm "$scratch"/seed_*
+
 # One value changed, of each kind of result.
 for name in rank1.loss.2.0 rank0.grad.1.layers.1.weight rank1.grad.0.scale rank1.param.2.layers.0.bias \
     final.layers.2.weight; do
