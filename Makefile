@@ -17,7 +17,7 @@ run:
 	@scripts/deps.sh build
 	@scripts/deps.sh run || echo "run: goes on without OpenBLAS, with plain loops"
 	@$(MAKE) all
-	build/examples/00_tensors
+	@[ ! -t 1 ] || live=--live; build/bin/shoal run --no-label -n 2 build/examples/09_train $$live
 
 test:
 	@scripts/deps.sh build test
