@@ -433,7 +433,7 @@ static bool compare(float *const *left, float *const *right)
 int main(int n_arguments, char **arguments)
 {
     bool is_live = n_arguments > 1 && strcmp(arguments[1], "--live") == 0;
-    int n_wanted = n_arguments > 1 + is_live ? atoi(arguments[1 + is_live]) : 0;
+    int n_wanted = n_arguments > 1 + is_live ? (int)strtol(arguments[1 + is_live], NULL, 10) : 0;
     float *weights[N_LAYERS];
     float *weights_alone[N_LAYERS];
     shoal_world *world;
