@@ -411,7 +411,7 @@ static void check_all_failed(const struct flights *flights, shoal_status status,
 
 static void abort_all(struct functional *self, int64_t n_rows)
 {
-    struct flights flights = {NULL};
+    struct flights flights = {.memory = NULL};
     REQUIRE_OK(shoal_scope_begin());
     if (!start_all(self, &flights, n_rows)) {
         return;
@@ -442,7 +442,7 @@ FUNCTIONAL(an_abort_ends_large_ones_too, 2)
 /* Rank 1 dies while rank 0 waits for it. */
 static void die_in_all(struct functional *self, int64_t n_rows)
 {
-    struct flights flights = {NULL};
+    struct flights flights = {.memory = NULL};
     REQUIRE_OK(shoal_scope_begin());
     if (!start_all(self, &flights, n_rows)) {
         return;
