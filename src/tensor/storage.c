@@ -106,6 +106,15 @@ static void unref_fences(struct fence *fence)
     }
 }
 
+/* The same for whoever came to wait for them: that they had ended already makes no difference. */
+static void unref_awaited(struct fence *fences)
+{
+    for (struct fence *fence = fences; fence; fence = fence->next) {
+        (void)completion_test(fence->completion);
+    }
+    unref_fences(fences);
+}
+
 void storage_unref(struct storage *storage)
 {
     if (!storage || !refcount_put(&storage->references)) {
@@ -359,7 +368,7 @@ shoal_status storage_wait_writable(struct storage *storage, bool forgives_failur
         take_finished_reads(storage, &dropped);
         struct completion *read = storage->reads ? completion_ref(storage->reads->completion) : NULL;
         unlock(storage);
-        unref_fences(dropped);
+        unref_awaited(dropped);
         if (!read) {
             return SHOAL_OK;
         }

@@ -531,6 +531,27 @@ FUNCTIONAL(two_works_on_one_storage, 2)
     CHECK_FULL(b, SHAPE(4, 6), 3);
 }
 
+/* Whoever writes an input again has waited for what read it, also when that had ended long before. */
+FUNCTIONAL(writing_an_input_again_is_waiting, 2)
+{
+    for (int i = 0; i < 6; i++) {
+        CASE_BEGIN();
+        shoal_tensor *tensor = full_of(SHAPE(i % 2 ? 100000 : 3), self->rank, SHOAL_F32);
+        CHECK(self->rank == 0 ? shoal_isend(tensor, 1, 0, self->group)
+                              : shoal_irecv(tensor, 0, 0, self->group));
+        if (self->rank == 1) {
+            CHECK_OK(shoal_wait(tensor));
+        }
+        test_barrier(self->harness);
+        if (i > 3) {
+            test_pause(0.01);
+        }
+        CHECK(shoal_mutable_data(tensor));
+        CHECK_INT(n_unawaited(self), 0);
+        CASE_END();
+    }
+}
+
 /* Never waited for ------------------------------------------------------------------------------------- */
 
 static _Atomic int n_warnings;
