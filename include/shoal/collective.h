@@ -18,7 +18,8 @@
  * ranks of the group, and every rank gives the same shape unless a call says otherwise.
  *
  * Gradients: each rank's own; the gradient of a collective is its adjoint over the whole group. A loss that every rank
- * has, in the same form, therefore gives the sum over ranks. What can not be differentiated says so.
+ * has, in the same form, therefore gives the sum over ranks. Backward is made of collectives too: all ranks must record
+ * alike, and walk back alike. What can not be differentiated says so.
  *
  * Ownership: results belong to the innermost scope. Groups are borrowed; they live as long as their world. What was
  * recorded for backward holds them too: backward comes before shoal_world_close.
@@ -140,6 +141,9 @@ SHOAL_API shoal_tensor *shoal_shard_dim_alltoall(shoal_tensor *self, int64_t gat
                                                  shoal_group *group);
 
 /* Point to point: streams and tags as in shoal/group.h ------------------------------------------------- */
+
+/* What is wrong and known already (a message has arrived, and differs) fails the call, not the first use. Waiting is by
+   storage, not by view: to send one part of a storage while another part receives, use shoal_batch_p2p_ops. */
 
 /* Gives an empty tensor of the same dtype; waiting for it waits until `self` may be reused. */
 SHOAL_API shoal_tensor *shoal_isend(shoal_tensor *self, int destination, int tag, shoal_group *group);
