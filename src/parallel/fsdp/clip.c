@@ -55,7 +55,7 @@ shoal_status fsdp_clip_norm(struct fsdp_context *context, double max_norm, doubl
     }
     double norm = sqrt(kernel_squares_round(&squares));
     double factor = max_norm / (norm + CLIP_EPSILON);
-    if (factor < 1.0) {
+    if (factor < 1.0 || isnan(norm)) { /* not a number: then no gradient is one, on any rank */
         TRY(scale(context, factor));
     }
     *norm_out = norm;
