@@ -28,6 +28,10 @@ static shoal_status end_backward(void *context)
 {
     struct fsdp_root *root = context;
     root->is_end_awaited = false;
+    root->forward_root = NULL;
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        fsdp_wrapper_clear_run(root->wrappers[i]);
+    }
     return fsdp_end_backward(root->context);
 }
 
@@ -86,37 +90,106 @@ static bool needs_gradient(shoal_tensor *const *tensors, size_t n_tensors)
     return false;
 }
 
+/* The outermost call of a forward, from here to the end of its last hook. */
+static void begin_root(struct fsdp_wrapper *wrapper)
+{
+    struct fsdp_root *root = wrapper->root;
+    if (!root->forward_root || wrapper->is_root) {
+        root->forward_root = wrapper;
+        root->n_order = root->context->n_order;
+    }
+}
+
+/* A forward inside a backward belongs to that: nothing is given up or written down. */
+static shoal_status begin_call(struct fsdp_wrapper *wrapper, bool is_in_backward)
+{
+    struct fsdp_root *root = wrapper->root;
+    if (is_in_backward) {
+        TRY(await_end(root));
+        root->context->is_in_backward = true;
+    } else if (root->is_end_awaited) {
+        return error_set(SHOAL_ERR_STATE, "%s: the last backward failed; shoal_fully_shard_reset comes first",
+                         fsdp_wrapper_name(wrapper));
+    } else {
+        begin_root(wrapper);
+    }
+    return SHOAL_OK;
+}
+
+/* Of a unit of several modules the first one called begins the forward. */
+static shoal_status gather(struct fsdp_wrapper *wrapper, bool is_first)
+{
+    if (is_first) {
+        return fsdp_unit_pre_forward(wrapper->unit);
+    }
+    TRY(fsdp_unit_unshard(wrapper->unit));
+    return fsdp_unit_wait(wrapper->unit);
+}
+
+static void note_run(struct fsdp_wrapper *wrapper, const shoal_module *module)
+{
+    for (size_t i = 0; i < wrapper->n_modules; i++) {
+        if (wrapper->modules[i] == module && !wrapper->has_run[i]) {
+            wrapper->has_run[i] = true;
+            wrapper->n_run++;
+        }
+    }
+}
+
 static shoal_status before_forward(void *context, const shoal_forward_call *call)
 {
     struct fsdp_wrapper *wrapper = context;
     TRY(fsdp_wrapper_prepare(wrapper));
-    bool is_inside_backward = wrapper->unit->phase == FSDP_PRE_BACKWARD;
-    TRY(fsdp_unit_pre_forward(wrapper->unit));
+    TRY(begin_call(wrapper, call->is_recompute));
+    bool is_again = wrapper->unit->phase == FSDP_PRE_BACKWARD;
+    bool is_first = wrapper->unit->phase != FSDP_FORWARD || wrapper->n_modules == 1;
+    TRY(gather(wrapper, is_first));
     if (wrapper->casts_inputs) {
         cast_all(call->inputs, call->n_inputs, wrapper->unit->param_dtype);
     }
-    wrapper->n_called++;
-    if (is_inside_backward || !shoal_scope_has_grad() || !needs_gradient(call->inputs, call->n_inputs)) {
+    if (is_again) {
+        return SHOAL_OK;
+    }
+    note_run(wrapper, call->module);
+    if (!is_first || !shoal_scope_has_grad() || !needs_gradient(call->inputs, call->n_inputs)) {
         return SHOAL_OK;
     }
     return shoal_identity(call->inputs, call->n_inputs, finish_backward, wrapper, call->inputs);
 }
 
-/* Of a unit of several modules the last one called ends the forward. */
-static bool is_last_call(struct fsdp_wrapper *wrapper)
+static shoal_status end_forward(struct fsdp_wrapper *wrapper)
 {
-    if (wrapper->n_called < wrapper->n_modules) {
-        return false;
+    fsdp_wrapper_clear_run(wrapper);
+    return fsdp_unit_post_forward(wrapper->unit);
+}
+
+/* Units of which not all modules were called end with the outermost call. */
+static shoal_status end_root(struct fsdp_root *root)
+{
+    struct fsdp_context *context = root->context;
+    struct fsdp_wrapper *outermost = root->forward_root;
+    root->forward_root = NULL;
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        if (root->wrappers[i] != outermost && root->wrappers[i]->n_run > 0) {
+            TRY(end_forward(root->wrappers[i]));
+        }
     }
-    wrapper->n_called = 0;
-    return true;
+    TRY(end_forward(outermost));
+    if (!shoal_scope_has_grad() && !context->is_in_backward) {
+        fsdp_forget_forwards(context, root->n_order);
+    }
+    return SHOAL_OK;
 }
 
 static shoal_status after_forward(void *context, const shoal_forward_call *call)
 {
     struct fsdp_wrapper *wrapper = context;
-    if (is_last_call(wrapper)) {
-        TRY(fsdp_unit_post_forward(wrapper->unit));
+    bool is_root = wrapper->root->forward_root == wrapper;
+    if (wrapper->n_run == wrapper->n_modules && !is_root) {
+        TRY(end_forward(wrapper));
+    }
+    if (is_root) {
+        TRY(end_root(wrapper->root));
     }
     for (size_t i = 0; i < call->n_outputs && shoal_scope_has_grad(); i++) {
         if (shoal_requires_grad(call->outputs[i])) {
@@ -381,19 +454,25 @@ shoal_status shoal_fully_shard_wait(shoal_module *module)
     return fsdp_unit_wait(wrapper->unit);
 }
 
+/* Whatever the forward would do. */
+static shoal_status give_up(struct fsdp_unit *unit)
+{
+    enum fsdp_phase phase = unit->phase;
+    if (!unit->context) {
+        return SHOAL_OK;
+    }
+    TRY(fsdp_unit_wait(unit));
+    unit->phase = FSDP_IDLE;
+    shoal_status status = fsdp_unit_reshard(unit);
+    unit->phase = phase;
+    return status;
+}
+
 shoal_status shoal_fully_shard_reshard(shoal_module *module)
 {
     struct fsdp_wrapper *wrapper;
     TRY(find_wrapper("fully_shard_reshard", module, &wrapper));
-    if (!wrapper->root) {
-        return SHOAL_OK;
-    }
-    enum fsdp_phase phase = wrapper->unit->phase;
-    wrapper->unit->phase = FSDP_IDLE; /* by hand it is given up whatever the forward would do */
-    TRY(fsdp_unit_wait(wrapper->unit));
-    shoal_status status = fsdp_unit_reshard(wrapper->unit);
-    wrapper->unit->phase = phase;
-    return status;
+    return give_up(wrapper->unit);
 }
 
 shoal_status shoal_fully_shard_reset(shoal_module *module)
@@ -402,7 +481,7 @@ shoal_status shoal_fully_shard_reset(shoal_module *module)
     TRY(find_root("fully_shard_reset", module, &wrapper));
     struct fsdp_root *root = wrapper->root;
     for (size_t i = 0; i < root->n_wrappers; i++) {
-        root->wrappers[i]->n_called = 0;
+        fsdp_wrapper_clear_run(root->wrappers[i]);
         for (size_t k = 0; k < root->wrappers[i]->n_tensors; k++) {
             if (shoal_grad(root->wrappers[i]->tensors[k].full)) {
                 TRY(shoal_set_grad(root->wrappers[i]->tensors[k].full, NULL));
@@ -410,6 +489,7 @@ shoal_status shoal_fully_shard_reset(shoal_module *module)
         }
     }
     root->is_end_awaited = false;
+    root->forward_root = NULL;
     return fsdp_reset(root->context);
 }
 
@@ -497,6 +577,7 @@ shoal_status shoal_fully_shard_load(shoal_module *root, const char *path, const 
     if (!full && search.param->count > 0) {
         return error_set(SHOAL_ERR_INVALID, "fully_shard_load: full is NULL");
     }
+    TRY(give_up(search.unit)); /* what was gathered is not what is loaded */
     TRY(storage_wait_writable(search.tensors->sharded->storage, /*forgives_failure=*/true));
     fsdp_param_load(search.param, full);
     storage_bump_version(search.tensors->sharded->storage);

@@ -630,9 +630,14 @@ shoal_status fsdp_unit_pre_forward(struct fsdp_unit *unit)
     unit->phase = FSDP_FORWARD;
     TRY(fsdp_unit_unshard(unit));
     TRY(fsdp_unit_wait(unit));
+    if (unit->n_forward_list > 0) {
+        TRY(prefetch_list(unit->forward_list, unit->n_forward_list, FSDP_FORWARD));
+    }
+    if (context->is_in_backward) { /* computed again: not part of the order of forwards */
+        return SHOAL_OK;
+    }
     TRY(append_unit(&context->forwards, &context->n_forwards, &context->forwards_capacity, unit));
-    return unit->n_forward_list > 0 ? prefetch_list(unit->forward_list, unit->n_forward_list, FSDP_FORWARD)
-                                    : prefetch_forward(context);
+    return unit->n_forward_list > 0 ? SHOAL_OK : prefetch_forward(context);
 }
 
 shoal_status fsdp_unit_post_forward(struct fsdp_unit *unit)
@@ -704,6 +709,18 @@ shoal_status fsdp_unit_post_backward(struct fsdp_unit *unit)
     return fsdp_unit_end_grads(unit);
 }
 
+void fsdp_forget_forwards(struct fsdp_context *context, size_t n_order)
+{
+    for (size_t i = 0; i < context->n_units; i++) {
+        struct fsdp_unit *unit = context->units[i];
+        while (unit->n_order > 0 && unit->order[unit->n_order - 1] >= n_order) {
+            unit->n_order--;
+        }
+    }
+    context->n_order = n_order;
+    keep_order(context);
+}
+
 /* A gather that nobody came for is waited for, or the memory under it would be used again too early. */
 static shoal_status settle_unit(struct fsdp_unit *unit)
 {
@@ -719,8 +736,8 @@ static shoal_status settle_unit(struct fsdp_unit *unit)
 
 shoal_status fsdp_end_backward(struct fsdp_context *context)
 {
-    for (size_t i = context->n_units; i > 0; i--) {
-        struct fsdp_unit *unit = context->units[i - 1];
+    for (size_t i = 0; i < context->n_units; i++) {
+        struct fsdp_unit *unit = context->units[i];
         if (unit->phase == FSDP_PRE_BACKWARD) {
             TRY(fsdp_unit_post_backward(unit));
         }

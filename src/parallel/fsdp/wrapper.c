@@ -82,6 +82,7 @@ static void free_wrapper(struct fsdp_wrapper *wrapper)
     }
     mem_free(wrapper->tensors);
     mem_free(wrapper->modules);
+    mem_free(wrapper->has_run);
     mem_free(wrapper);
 }
 
@@ -319,7 +320,8 @@ static shoal_status fill_wrapper(struct fsdp_wrapper *wrapper, shoal_module *con
 {
     struct collector collector = {.wrapper = wrapper, .options = options};
     wrapper->modules = mem_alloc(n_modules * sizeof modules[0]);
-    if (!wrapper->modules) {
+    wrapper->has_run = mem_alloc_zeroed(n_modules, sizeof wrapper->has_run[0]);
+    if (!wrapper->modules || !wrapper->has_run) {
         return SHOAL_ERR_NO_MEMORY;
     }
     memcpy(wrapper->modules, modules, n_modules * sizeof modules[0]);
@@ -409,6 +411,12 @@ shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
     drop_unshared(wrapper);
     *wrapper_out = wrapper;
     return SHOAL_OK;
+}
+
+void fsdp_wrapper_clear_run(struct fsdp_wrapper *wrapper)
+{
+    memset(wrapper->has_run, 0, wrapper->n_modules * sizeof wrapper->has_run[0]);
+    wrapper->n_run = 0;
 }
 
 /* The first forward -------------------------------------------------------------------------------------- */

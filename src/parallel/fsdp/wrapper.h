@@ -42,14 +42,17 @@ struct fsdp_root {
     struct fsdp_wrapper **wrappers; /* in the order of a walk */
     size_t n_wrappers;
     size_t capacity;
-    bool is_end_awaited; /* by the backward that is running */
+    bool is_end_awaited;               /* by the backward that is running */
+    struct fsdp_wrapper *forward_root; /* the outermost that is being called; NULL: none */
+    size_t n_order;                    /* of the context, when that call began */
 };
 
 struct fsdp_wrapper {
     size_t n_owners; /* the modules that have it */
     shoal_module **modules;
     size_t n_modules;
-    size_t n_called; /* of them, in this forward */
+    bool *has_run; /* which of them, in this forward */
+    size_t n_run;
     struct fsdp_unit *unit;
     struct fsdp_mesh mesh;
     struct fsdp_tensors *tensors;
@@ -73,6 +76,9 @@ shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
                                  const shoal_fully_shard_options *options, struct fsdp_wrapper **wrapper_out);
 /* One of its modules has died. */
 void fsdp_wrapper_release(struct fsdp_wrapper *wrapper);
+
+/* Forgets which of its modules have run. */
+void fsdp_wrapper_clear_run(struct fsdp_wrapper *wrapper);
 
 /* At the first forward: makes the wrapper a root, unless it has one. */
 shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper);
