@@ -718,3 +718,33 @@ TEST_RANKS(pre_backward_twice_keeps_gradients, 2)
     check_twice(self, NULL, 1);
     check_twice(self, &(shoal_fsdp_options){.reduce_dtype = SHOAL_F64}, 0);
 }
+
+/* Used twice in a forward: each backward is reduced, and both are in the gradient; or waits for the second. */
+TEST_RANKS(a_unit_that_is_used_twice_adds_up, 3)
+{
+    struct setting s;
+    REQUIRE(setting_open(self, &s, MODEL_FSDP, &(shoal_fsdp_options){.max_reduces = 2}));
+    CHECK_OK(shoal_fsdp_add_param(s.fsdp, 0, "w", SHOAL_F32, 1, SHAPE(7), NULL, NULL));
+    CHECK_OK(shoal_fsdp_add_param_along(s.fsdp, 0, "v", SHOAL_F32, 2, SHAPE(2, 3), 1, NULL, NULL));
+    for (int step = 0; step < 4; step++) {
+        for (int k = 0; k < 2; k++) {
+            CHECK_OK(shoal_fsdp_pre_forward(s.fsdp, 0));
+            CHECK_OK(shoal_fsdp_post_forward(s.fsdp, 0));
+        }
+        for (int k = 0; k < 2; k++) {
+            CHECK_OK(shoal_fsdp_set_sync(s.fsdp, step % 2 == 0 || k == 1));
+            CHECK_OK(shoal_fsdp_pre_backward(s.fsdp, 0));
+            float *grad = shoal_fsdp_grad(s.fsdp, 1);
+            CHECK(grad != NULL);
+            for (int i = 0; grad && i < 6; i++) {
+                grad[i] += (float)(10 + k);
+            }
+            run_backward(s.fsdp, 0, 0, 7, (float)(self->rank + k));
+        }
+        CHECK_OK(shoal_fsdp_end_backward(s.fsdp));
+        check_gradient(s.fsdp, 0, 3.0F); /* the mean of 0, 1, 2, and of 1, 2, 3 */
+        check_gradient(s.fsdp, 1, 21.0F);
+        shoal_fsdp_zero_grad(s.fsdp);
+    }
+    setting_close(&s);
+}
