@@ -126,6 +126,7 @@ static void choose_work(struct arguments *arguments)
     work->n_tokens = asked->n_tokens > 0 ? asked->n_tokens : work->n_tokens;
     work->n_blas_threads = asked->n_blas_threads > 0 ? asked->n_blas_threads : work->n_blas_threads;
     bench->n_rounds = bench->request.iterations > 0 ? bench->request.iterations : DEFAULT_ROUNDS;
+    bench->n_host_rounds = bench->n_rounds < DEFAULT_ROUNDS ? 20 * bench->n_rounds : 20 * DEFAULT_ROUNDS;
 }
 
 /* TOOL_DONE when the benchmark shall run; otherwise everything was said. */
@@ -206,7 +207,7 @@ static bool run_host(const struct bench_fsdp *steps, int n_ranks, double *median
     struct bench_fsdp bench = *steps;
     bench.request.n_ranks = n_ranks;
     bool is_good =
-        run_part(&bench, bench_fsdp_run_host, n_ranks > 1, BENCH_FSDP_HOST_ROUNDS, medians_us_out, n_wrong);
+        run_part(&bench, bench_fsdp_run_host, n_ranks > 1, bench.n_host_rounds, medians_us_out, n_wrong);
     for (int i = 0; is_good && i < 2; i++) {
         medians_us_out[i] /= BENCH_FSDP_HOST_UNITS;
     }

@@ -52,6 +52,7 @@ struct bench_fsdp {
     struct bench_fsdp_work work;
     struct bench_fsdp_found *found;
     int n_rounds;
+    int n_host_rounds;
     char key[64]; /* what the ranks agree on */
 };
 
@@ -61,10 +62,9 @@ size_t bench_fsdp_count_params(const struct bench_fsdp_work *work);
    host: fully sharded, then plain. */
 bool bench_fsdp_run_steps(const void *bench, struct measure_page *page, int rank);
 bool bench_fsdp_run_host(const void *bench, struct measure_page *page, int rank);
-/* Units and rounds of the latter. */
+/* Units of the latter. */
 enum {
-    BENCH_FSDP_HOST_UNITS = 16,
-    BENCH_FSDP_HOST_ROUNDS = 400
+    BENCH_FSDP_HOST_UNITS = 16
 };
 
 /* The windows of this process, each once, from /proc/self; how many, at most BENCH_FSDP_MAX_SEGMENTS. */

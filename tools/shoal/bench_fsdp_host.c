@@ -20,7 +20,7 @@
 
 enum {
     SIZE = 8,
-    N_WARMUPS = 50
+    N_WARMUPS = 20
 };
 
 enum which {
@@ -131,7 +131,7 @@ static bool measure(struct host *host, enum which which, int round)
     shoal_status status = step(host, which);
     int64_t time_ns = clock_now_ns() - begin_ns;
     if (round >= 0) {
-        size_t at = (size_t)which * BENCH_FSDP_HOST_ROUNDS + (size_t)round;
+        size_t at = (size_t)which * (size_t)host->bench->n_host_rounds + (size_t)round;
         measure_page_times(host->page, host->rank)[at] = time_ns;
     }
     return check(host, status, "forward and backward of tiny layers");
@@ -173,7 +173,7 @@ static bool compare(struct host *host)
 static bool run_rounds(struct host *host)
 {
     bool is_good = true;
-    for (int round = -N_WARMUPS; is_good && round < BENCH_FSDP_HOST_ROUNDS; round++) {
+    for (int round = -N_WARMUPS; is_good && round < host->bench->n_host_rounds; round++) {
         is_good = measure(host, SHARDED, round) && measure(host, PLAIN, round) && compare(host);
     }
     *measure_page_wrong(host->page, host->rank) = host->n_wrong;
