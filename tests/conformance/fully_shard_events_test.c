@@ -48,30 +48,12 @@ static void bench_close(struct bench *bench)
 
 /* One forward, one backward ------------------------------------------------------------------------------ */
 
-static shoal_status call_module(void *context, shoal_tensor *const *inputs, size_t n_inputs,
-                                shoal_tensor **outputs, size_t n_outputs)
-{
-    (void)n_inputs;
-    (void)n_outputs;
-    outputs[0] = shoal_module_call_one(context, inputs[0]);
-    return SHOAL_OK;
-}
-
-static shoal_tensor *recompute(shoal_module *module, shoal_tensor *x)
-{
-    shoal_tensor *out = NULL;
-    if (!x || !CHECK_OK(shoal_recompute(call_module, module, NULL, &x, 1, &out, 1))) {
-        return NULL;
-    }
-    return out;
-}
-
 /* Every layer is computed again in backward. */
 static shoal_tensor *scaled_first_again(shoal_module *root, shoal_tensor *x)
 {
     x = shoal_mul(x, shoal_module_parameter(root, "scale"));
     for (size_t i = 0; i < shoal_module_n_children(root); i++) {
-        x = recompute(shoal_module_child_at(root, i, NULL), x);
+        x = net_recompute(shoal_module_child_at(root, i, NULL), x);
     }
     return x;
 }
@@ -146,7 +128,7 @@ TEST_RANKS(the_root_again, 2)
     REQUIRE(net_shard(&bench.net, &bench.options));
     for (int step = 0; step < 3; step++) {
         net_listen(&bench.net, ALL);
-        shoal_tensor *loss = net_loss_of(recompute(bench.net.root, net_input(step, self->rank)));
+        shoal_tensor *loss = net_loss_of(net_recompute(bench.net.root, net_input(step, self->rank)));
         CHECK_EVENTS(&bench.net, "uR u0 r0 u1 r1 rR");
         CHECK_OK(shoal_backward(loss, NULL));
         CHECK_EVENTS(&bench.net, "uR u0 u1 p1 r1 p0 r0 pR rR");

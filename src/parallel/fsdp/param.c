@@ -60,7 +60,10 @@ shoal_status fsdp_param_init(struct fsdp_param *param, const char *name, shoal_d
         return error_set(SHOAL_ERR_INVALID, "parameter %s: shape is NULL", name);
     }
     TRY(layout_count(n_dims, shape, &count));
-    TRY(layout_normalise_dim("dim", dim, n_dims, &param->dim));
+    shoal_status status = layout_normalise_dim("dim", dim, n_dims, &param->dim);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "parameter %s", name);
+    }
     memcpy(param->shape, shape, (size_t)n_dims * sizeof shape[0]);
     param->count = (size_t)count;
     param->requires_grad = shoal_dtype_is_floating(dtype);

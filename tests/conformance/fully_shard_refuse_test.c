@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What shoal_fully_shard and its settings refuse, with which words; that nothing is changed then; and how one goes on
+ * after a step that failed in the middle.
+ */
+#include "fixtures/module_net.h"
+
+struct bench {
+    shoal_world *world;
+    shoal_fully_shard_options options;
+    struct net sharded;
+    struct net alone;
+};
+
+static bool bench_open(struct bench *bench, struct rank *self, int n_layers, net_function function)
+{
+    *bench = (struct bench){.world = rank_world_open(self, 0)};
+    if (!bench->world || !CHECK_OK(shoal_scope_begin())) {
+        return false;
+    }
+    bench->options = net_options(bench->world);
+    net_make(&bench->sharded, n_layers, function);
+    net_make(&bench->alone, n_layers, function);
+    return !test_has_failed();
+}
+
+static void bench_close(struct bench *bench)
+{
+    net_free(&bench->sharded);
+    net_free(&bench->alone);
+    (void)CHECK_OK(shoal_scope_end());
+    (void)CHECK_OK(shoal_world_close(bench->world));
+}
+
+#define CHECK_REFUSED(call, status, words)    \
+    do {                                      \
+        (void)CHECK_STATUS((call), (status)); \
+        (void)CHECK_ERROR_TEXT(words);        \
+    } while (0)
+
+/* A call of the module fails like that. */
+static void check_call_refused(shoal_module *module, shoal_status status, const char *words)
+{
+    (void)CHECK_OK(shoal_scope_begin());
+    CHECK(shoal_module_call_one(module, net_input(0, 0)) == NULL);
+    (void)CHECK_STATUS(shoal_scope_end(), status);
+    (void)CHECK_ERROR_TEXT(words);
+}
+
+/* Sharding ----------------------------------------------------------------------------------------------- */
+
+static int along_1(void *context, const char *path, const shoal_tensor *parameter)
+{
+    (void)context;
+    (void)path;
+    (void)parameter;
+    return 1;
+}
+
+static void replace(struct net *net, shoal_tensor *weight)
+{
+    (void)CHECK_OK(shoal_module_set_parameter(net->layers[0], "weight", weight));
+}
+
+TEST_RANKS(modules, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    shoal_module *layer = bench.sharded.layers[0];
+    shoal_module *const twice[] = {layer, layer};
+    shoal_module *const with_null[] = {layer, NULL};
+    shoal_module *list = net_make_module("list", NULL, NULL);
+    CHECK_REFUSED(shoal_fully_shard(NULL, &bench.options), SHOAL_ERR_INVALID, "modules[0] is NULL");
+    CHECK_REFUSED(shoal_fully_shard_list(NULL, 2, &bench.options), SHOAL_ERR_INVALID, "no modules");
+    CHECK_REFUSED(shoal_fully_shard_list(twice, 0, &bench.options), SHOAL_ERR_INVALID, "no modules");
+    CHECK_REFUSED(shoal_fully_shard_list(twice, 2, &bench.options), SHOAL_ERR_INVALID, "are the same");
+    CHECK_REFUSED(shoal_fully_shard_list(with_null, 2, &bench.options), SHOAL_ERR_INVALID,
+                  "modules[1] is NULL");
+    CHECK_REFUSED(shoal_fully_shard(list, &bench.options), SHOAL_ERR_INVALID, "no forward function");
+    CHECK_REFUSED(shoal_fully_shard(layer, NULL), SHOAL_ERR_INVALID, "shoal_fully_shard_options");
+    CHECK(!shoal_is_fully_sharded(layer) && !shoal_is_fully_sharded(NULL));
+    CHECK_OK(shoal_fully_shard(layer, &bench.options));
+    CHECK(shoal_is_fully_sharded(layer));
+    CHECK_REFUSED(shoal_fully_shard(layer, &bench.options), SHOAL_ERR_STATE, "already");
+    shoal_module_unref(list);
+    bench_close(&bench);
+}
+
+TEST_RANKS(options, 4)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    shoal_module *layer = bench.sharded.layers[0];
+    shoal_tensor *weight = shoal_module_parameter(layer, "weight");
+    shoal_mesh *mesh;
+    CHECK_OK(shoal_mesh_create(bench.world, "cpu", (const int[]){2, 2}, 2, NULL, &mesh));
+    shoal_fully_shard_options options = bench.options;
+    options.group = NULL;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "neither a group nor a mesh");
+    options.mesh = mesh;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "name");
+    options.group = bench.options.group;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "both a group and a mesh");
+    options = bench.options;
+    options.reshard = SHOAL_RESHARD_PARTLY;
+    options.reshard_ranks = 3;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "3 does not divide the 4");
+    options.reshard = (shoal_reshard)9;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "reshard");
+    options = bench.options;
+    options.param_dtype = SHOAL_I32;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "floating");
+    options = bench.options;
+    options.max_reduces = -1;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "max_reduces: -1");
+    options = bench.options;
+    options.forward_prefetch = -2;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "forward_prefetch: -2");
+    options = bench.options;
+    options.placement = along_1;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID,
+                  "parameter weight: dim: 1 is not within -1..0");
+    CHECK(shoal_module_parameter(layer, "weight") == weight);
+    /* A failure leaves what it was: now it goes. */
+    if (net_shard(&bench.sharded, &bench.options)) {
+        net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    }
+    shoal_mesh_free(mesh);
+    bench_close(&bench);
+}
+
+TEST_RANKS(parameters, 4)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    shoal_module *layer = bench.sharded.layers[0];
+    shoal_tensor *weight = shoal_module_parameter(layer, "weight");
+    replace(&bench.sharded, shoal_full(NULL, 0, 1.0, SHOAL_F32));
+    CHECK_REFUSED(shoal_fully_shard(layer, &bench.options), SHOAL_ERR_INVALID, "weight");
+    replace(&bench.sharded,
+            shoal_detach(shoal_transpose(net_numbers(1, (int64_t[]){3, NET_WIDTH}, 2), 0, 1)));
+    CHECK_REFUSED(shoal_fully_shard(layer, &bench.options), SHOAL_ERR_UNSUPPORTED, "not contiguous");
+    replace(&bench.sharded, net_numbers(1, (int64_t[]){3, NET_WIDTH}, 2));
+    shoal_fully_shard_options options = bench.options;
+    options.placement = along_1;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_UNSUPPORTED,
+                  "weight: dimension 1, which is 5, can not be cut evenly into 4");
+    replace(&bench.sharded, weight);
+    CHECK_OK(shoal_fully_shard(layer, &bench.options));
+    bench_close(&bench);
+}
+
+TEST_RANKS(dtypes_that_differ, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    shoal_tensor *bias = shoal_full((int64_t[]){1}, 1, 1.0, SHOAL_F64);
+    CHECK_OK(shoal_set_requires_grad(bias, true));
+    CHECK_OK(shoal_module_set_parameter(bench.sharded.layers[0], "bias", bias));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    check_call_refused(bench.sharded.root, SHOAL_ERR_UNSUPPORTED, "differ in dtype");
+    check_call_refused(bench.sharded.root, SHOAL_ERR_UNSUPPORTED, "differ in dtype");
+    bench_close(&bench);
+}
+
+/* Roots -------------------------------------------------------------------------------------------------- */
+
+TEST_RANKS(roots, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 3, NULL));
+    CHECK_OK(shoal_fully_shard_list(bench.sharded.layers, 2, &bench.options));
+    CHECK_OK(shoal_fully_shard(bench.sharded.layers[2], &bench.options));
+    CHECK_OK(shoal_fully_shard(bench.sharded.root, &bench.options));
+    check_call_refused(bench.sharded.layers[0], SHOAL_ERR_STATE, "2 modules");
+    CHECK_REFUSED(shoal_fully_shard_reset(bench.sharded.layers[0]), SHOAL_ERR_STATE, "2 modules");
+    CHECK(shoal_module_call_one(bench.sharded.layers[2], net_input(0, 0)) != NULL);
+    check_call_refused(bench.sharded.root, SHOAL_ERR_STATE, "was called by itself before");
+    bench_close(&bench);
+}
+
+TEST_RANKS(other_ranks_than_the_root, 2)
+{
+    struct bench bench;
+    shoal_group *alone;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE_OK(shoal_group_create(bench.world, (const int[]){self->rank}, 1, "alone", &alone));
+    CHECK_OK(shoal_fully_shard(bench.sharded.root, &bench.options));
+    bench.options.group = alone;
+    shoal_module *other = net_make_layer(5);
+    CHECK_OK(shoal_fully_shard(other, &bench.options));
+    CHECK_OK(shoal_module_add_child(bench.sharded.root, "other", other));
+    shoal_module_unref(other);
+    check_call_refused(bench.sharded.root, SHOAL_ERR_UNSUPPORTED, "other ranks");
+    bench_close(&bench);
+}
+
+/* Settings ----------------------------------------------------------------------------------------------- */
+
+TEST_RANKS(settings, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    shoal_module *root = bench.sharded.root;
+    shoal_module *layer = bench.sharded.layers[0];
+    double norm;
+    float full[NET_WIDTH];
+    CHECK_OK(shoal_fully_shard(root, &bench.options));
+    CHECK_REFUSED(shoal_fully_shard_set_sync(layer, true, true), SHOAL_ERR_INVALID, "not fully sharded");
+    CHECK_REFUSED(shoal_fully_shard_set_all_reduce(NULL, true, true), SHOAL_ERR_INVALID, "NULL");
+    CHECK_REFUSED(shoal_fully_shard_set_reshard(layer, true, true), SHOAL_ERR_INVALID, "not fully sharded");
+    CHECK_REFUSED(shoal_fully_shard_unshard(layer), SHOAL_ERR_INVALID, "not fully sharded");
+    CHECK_REFUSED(shoal_fully_shard_set_forward_prefetch(root, &layer, 1), SHOAL_ERR_INVALID,
+                  "not fully sharded");
+    CHECK_REFUSED(shoal_fully_shard_set_backward_prefetch(root, NULL, 1), SHOAL_ERR_INVALID, "NULL");
+    CHECK_REFUSED(shoal_fully_shard_set_divide_factor(root, -1.0), SHOAL_ERR_INVALID, "-1");
+    CHECK_REFUSED(shoal_fully_shard_clip_grad_norm(root, -1.0, &norm), SHOAL_ERR_INVALID, "-1");
+    CHECK_REFUSED(shoal_fully_shard_gather(root, "nothing", full), SHOAL_ERR_INVALID, "\"nothing\"");
+    CHECK_REFUSED(shoal_fully_shard_gather(root, NULL, full), SHOAL_ERR_INVALID, "NULL");
+    CHECK_REFUSED(shoal_fully_shard_load(root, "scale", NULL), SHOAL_ERR_INVALID, "NULL");
+    CHECK_REFUSED(shoal_fully_shard_place(NULL, "scale", NULL, NULL, NULL), SHOAL_ERR_INVALID, "NULL");
+    (void)net_pass(&bench.sharded, 0, self->rank);
+    bench_close(&bench);
+}
+
+TEST_RANKS(only_of_the_root, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    (void)net_pass(&bench.sharded, 0, self->rank);
+    shoal_module *layer = bench.sharded.layers[0];
+    CHECK_REFUSED(shoal_fully_shard_reset(layer), SHOAL_ERR_INVALID, "not the root");
+    CHECK_REFUSED(shoal_fully_shard_set_is_last_backward(layer, true), SHOAL_ERR_INVALID, "not the root");
+    CHECK_REFUSED(shoal_fully_shard_clip_grad_norm(layer, 1.0, NULL), SHOAL_ERR_INVALID, "not the root");
+    bench_close(&bench);
+}
+
+/* Going on ----------------------------------------------------------------------------------------------- */
+
+static _Thread_local bool fails_in_forward;
+static _Thread_local bool fails_in_backward;
+
+static shoal_tensor *fail(void *context, shoal_tensor *gradient)
+{
+    (void)context;
+    return fails_in_backward ? shoal_view(gradient, (int64_t[]){77}, 1) : NULL;
+}
+
+static shoal_tensor *faulty(shoal_module *root, shoal_tensor *x)
+{
+    x = net_call(root, "1", net_call(root, "0", x));
+    (void)CHECK_OK(shoal_on_gradient(x, fail, NULL, NULL));
+    x = fails_in_forward ? shoal_view(x, (int64_t[]){77}, 1) : x;
+    return net_call(root, "2", x);
+}
+
+TEST_RANKS(after_a_forward_that_failed, 3)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 3, faulty));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    for (int round = 0; round < 3; round++) {
+        net_train_both(&bench.sharded, &bench.alone, net_pass, self, round);
+        fails_in_forward = true;
+        check_call_refused(bench.sharded.root, SHOAL_ERR_INVALID, "net: ");
+        fails_in_forward = false;
+        CHECK_OK(shoal_fully_shard_reset(bench.sharded.root));
+    }
+    net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    bench_close(&bench);
+}
+
+TEST_RANKS(after_a_backward_that_failed, 3)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 3, faulty));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    for (int round = 0; round < 3; round++) {
+        net_train_both(&bench.sharded, &bench.alone, net_pass, self, round);
+        CHECK_OK(shoal_scope_begin());
+        shoal_tensor *loss = net_loss(&bench.sharded, net_input(0, self->rank));
+        fails_in_backward = true;
+        CHECK_STATUS(shoal_backward(loss, NULL), SHOAL_ERR_INVALID);
+        fails_in_backward = false;
+        CHECK_OK(shoal_scope_end());
+        check_call_refused(bench.sharded.root, SHOAL_ERR_STATE, "shoal_fully_shard_reset");
+        CHECK_OK(shoal_fully_shard_reset(bench.sharded.root));
+        net_update(&bench.sharded, 0.0F); /* gradients that did arrive */
+    }
+    net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    bench_close(&bench);
+}
+
+/* Ending ------------------------------------------------------------------------------------------------- */
+
+/* Layers that outlive their root, and the other way round. */
+TEST_RANKS(modules_end_in_any_order, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    shoal_module *layer = shoal_module_ref(bench.sharded.layers[1]);
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    (void)net_pass(&bench.sharded, 0, self->rank);
+    net_free(&bench.sharded);
+    check_call_refused(layer, SHOAL_ERR_STATE, "gone");
+    CHECK_REFUSED(shoal_fully_shard_set_sync(layer, true, true), SHOAL_ERR_INVALID, "not fully sharded");
+    shoal_module_unref(layer);
+    bench_close(&bench);
+}
+
+/* Before the first forward, between forward and backward, with gradients that stayed. */
+TEST_RANKS(modules_end_at_any_time, 2)
+{
+    for (int when = 0; when < 4; when++) {
+        struct bench bench;
+        REQUIRE(bench_open(&bench, self, 2, NULL));
+        REQUIRE(net_shard(&bench.sharded, &bench.options));
+        if (when == 1) {
+            CHECK_OK(shoal_scope_begin());
+            (void)net_loss(&bench.sharded, net_input(0, self->rank));
+            CHECK_OK(shoal_scope_end());
+        }
+        if (when == 2) {
+            CHECK_OK(shoal_fully_shard_set_sync(bench.sharded.root, false, true));
+            (void)net_pass(&bench.sharded, 0, self->rank);
+        }
+        if (when == 3) {
+            CHECK_OK(shoal_fully_shard_unshard(bench.sharded.root));
+            CHECK_OK(shoal_fully_shard_unshard(bench.sharded.layers[0]));
+        }
+        bench_close(&bench);
+    }
+}
