@@ -72,7 +72,7 @@ static void check_gradient(shoal_fsdp *fsdp, int id, float value)
     REQUIRE_OK(shoal_fsdp_get_shard(fsdp, id, &shard));
     REQUIRE(shard.grad != NULL);
     for (size_t i = 0; i < shard.count; i++) {
-        CHECK_DOUBLE(((const float *)shard.grad)[i], value);
+        CHECK_DOUBLE((double)((const float *)shard.grad)[i], (double)value);
     }
 }
 
