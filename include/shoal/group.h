@@ -315,7 +315,8 @@ typedef struct shoal_transfer {
 } shoal_transfer;
 
 /* All of them posted before any is waited for: rings and exchanges can not deadlock. One work for the batch,
-   which ends when all have; its status is the first failure in the order of the list. The list is copied. */
+   which ends when all have; its status is the first failure in the order of the list. What one receives, no other may
+   send or receive. The list is copied. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_transfer(shoal_group *group,
                                                              const shoal_transfer *transfers,
                                                              size_t n_transfers);

@@ -4,12 +4,13 @@
  * and given to the group's lane.
  */
 #include <stdint.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/apart.h"
 #include "comm/group.h"
 #include "comm/lane.h"
 #include "kernel/kernel.h"
@@ -193,71 +194,8 @@ static shoal_status check_counts(const struct shoal_group *group, const struct c
 /* As many parts as fit on the stack; a list of more is copied to the heap. */
 #define FEW_PARTS 32
 
-/* A buffer of a part. */
-struct interval {
-    uintptr_t begin;
-    uintptr_t end;
-    size_t part;
-    bool is_written;
-};
-
-static int compare_intervals(const void *a, const void *b)
-{
-    uintptr_t left = ((const struct interval *)a)->begin;
-    uintptr_t right = ((const struct interval *)b)->begin;
-    return (left > right) - (left < right);
-}
-
-/* How far the buffers reach that were seen so far: the farthest, and the farthest of another part than that. */
-struct reach {
-    struct interval first;
-    struct interval second;
-};
-
-static void extend(struct reach *reach, const struct interval *interval)
-{
-    if (interval->end > reach->first.end) {
-        if (reach->first.part != interval->part) {
-            reach->second = reach->first;
-        }
-        reach->first = *interval;
-    } else if (interval->part != reach->first.part && interval->end > reach->second.end) {
-        reach->second = *interval;
-    }
-}
-
-/* One of another part that reaches into the interval; NULL: none. */
-static const struct interval *find_overlap(const struct reach *reach, const struct interval *interval)
-{
-    const struct interval *other = reach->first.part != interval->part ? &reach->first : &reach->second;
-    return other->end > interval->begin ? other : NULL;
-}
-
-/* What one part writes, no other may write or read: parts have no order. Sorted, so that a pass finds it. */
-static shoal_status check_apart(const struct collective *call, struct interval *intervals, size_t n)
-{
-    struct reach all = {.first = {.part = SIZE_MAX}, .second = {.part = SIZE_MAX}};
-    struct reach written = all;
-    qsort(intervals, n, sizeof *intervals, compare_intervals);
-    for (size_t i = 0; i < n; i++) {
-        const struct interval *interval = &intervals[i];
-        const struct interval *other = find_overlap(interval->is_written ? &all : &written, interval);
-        if (other) {
-            size_t low = other->part < interval->part ? other->part : interval->part;
-            size_t high = other->part < interval->part ? interval->part : other->part;
-            return error_set(SHOAL_ERR_INVALID, "%s_list: parts %zu and %zu overlap, and one is written",
-                             collective_rows[call->kind].name, low, high);
-        }
-        extend(&all, interval);
-        if (interval->is_written) {
-            extend(&written, interval);
-        }
-    }
-    return SHOAL_OK;
-}
-
 static size_t list_intervals(const struct shoal_group *group, const struct collective *call,
-                             struct interval *intervals)
+                             struct apart_interval *intervals)
 {
     size_t n = 0;
     for (size_t i = 0; i < call->n_pieces; i++) {
@@ -266,12 +204,13 @@ static size_t list_intervals(const struct shoal_group *group, const struct colle
         (void)measure_piece(group, call, piece, &extent); /* it was right before */
         if (extent.send_bytes > 0 && call->kind != COLLECTIVE_BROADCAST) {
             uintptr_t begin = (uintptr_t)piece->send;
-            intervals[n++] = (struct interval){.begin = begin, .end = begin + extent.send_bytes, .part = i};
+            intervals[n++] =
+                (struct apart_interval){.begin = begin, .end = begin + extent.send_bytes, .number = i};
         }
         if (extent.recv_bytes > 0) {
             uintptr_t begin = (uintptr_t)piece->recv;
-            intervals[n++] = (struct interval){
-                .begin = begin, .end = begin + extent.recv_bytes, .part = i, .is_written = true};
+            intervals[n++] = (struct apart_interval){
+                .begin = begin, .end = begin + extent.recv_bytes, .number = i, .is_written = true};
         }
     }
     return n;
@@ -279,15 +218,17 @@ static size_t list_intervals(const struct shoal_group *group, const struct colle
 
 static shoal_status check_list(const struct shoal_group *group, const struct collective *call)
 {
-    struct interval few[2 * FEW_PARTS];
-    struct interval *intervals = few;
+    char what[48];
+    struct apart_interval few[2 * FEW_PARTS];
+    struct apart_interval *intervals = few;
     if (call->n_pieces > FEW_PARTS) {
         intervals = mem_alloc(2 * call->n_pieces * sizeof *intervals);
         if (!intervals) {
             return SHOAL_ERR_NO_MEMORY;
         }
     }
-    shoal_status status = check_apart(call, intervals, list_intervals(group, call, intervals));
+    (void)snprintf(what, sizeof what, "%s_list: parts", collective_rows[call->kind].name);
+    shoal_status status = apart_check(what, intervals, list_intervals(group, call, intervals));
     if (intervals != few) {
         mem_free(intervals);
     }

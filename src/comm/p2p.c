@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/apart.h"
 #include "comm/group.h"
 #include "comm/p2p_engine.h"
 #include "comm/world.h"
@@ -40,6 +41,38 @@ static shoal_status check_transfer(const struct shoal_group *group, const shoal_
     return SHOAL_OK;
 }
 
+/* As many as fit on the stack. */
+#define FEW_TRANSFERS 32
+
+/* What one receives, no other may touch: they have no order. */
+static shoal_status check_apart(const shoal_transfer *transfers, size_t n_transfers)
+{
+    struct apart_interval few[FEW_TRANSFERS];
+    struct apart_interval *intervals = few;
+    size_t n = 0;
+    if (n_transfers > FEW_TRANSFERS) {
+        intervals = mem_alloc(n_transfers * sizeof *intervals);
+        if (!intervals) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+    }
+    for (size_t i = 0; i < n_transfers; i++) {
+        size_t bytes = transfers[i].count * dtype_bytes(transfers[i].dtype);
+        uintptr_t begin = (uintptr_t)transfers[i].buffer;
+        if (bytes > 0) {
+            intervals[n++] = (struct apart_interval){.begin = begin,
+                                                     .end = begin + bytes,
+                                                     .number = i,
+                                                     .is_written = transfers[i].direction == SHOAL_RECV};
+        }
+    }
+    shoal_status status = apart_check("transfers", intervals, n);
+    if (intervals != few) {
+        mem_free(intervals);
+    }
+    return status;
+}
+
 static shoal_status check_transfers(const struct shoal_group *group, const shoal_transfer *transfers,
                                     size_t n_transfers)
 {
@@ -52,7 +85,7 @@ static shoal_status check_transfers(const struct shoal_group *group, const shoal
             return n_transfers == 1 ? status : error_prefix(status, "transfer %zu", i);
         }
     }
-    return SHOAL_OK;
+    return n_transfers > 1 ? check_apart(transfers, n_transfers) : SHOAL_OK;
 }
 
 static shoal_status check_group(const struct shoal_group *group)

@@ -305,6 +305,25 @@ TEST(wrong_arguments_change_nothing)
     CHECK_OK(shoal_world_close(world));
 }
 
+TEST(transfers_that_overlap)
+{
+    shoal_world *world = open_fake(1, 4);
+    REQUIRE(world);
+    shoal_group *g = shoal_world_group(world);
+    float a[16] = {0};
+    shoal_transfer transfers[] = {{SHOAL_SEND, a, 4, SHOAL_F32, 0, 0},
+                                  {SHOAL_SEND, a + 2, 4, SHOAL_F32, 2, 0},
+                                  {SHOAL_RECV, a + 6, 4, SHOAL_F32, 0, 0}};
+    CHECK_OK(shoal_group_transfer(g, transfers, 3));
+    transfers[2].buffer = a + 5;
+    CHECK_STATUS(shoal_group_transfer(g, transfers, 3), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("transfers 1 and 2 overlap");
+    transfers[1] = (shoal_transfer){SHOAL_RECV, a + 5, 4, SHOAL_F32, 2, 0};
+    CHECK_STATUS(shoal_group_transfer(g, transfers, 3), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("transfers 1 and 2 overlap");
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* Parts that only read the same, or touch, do not disturb each other; many parts are checked like few. */
 TEST(lists_that_share_what_they_read)
 {
