@@ -2,12 +2,15 @@
 /*
  * Collectives as functions on tensors.
  *
- * Every call returns at once, with a tensor whose contents are on their way. The first use of it waits: shoal_data,
+ * Every call whose inputs are there returns at once, with a tensor whose contents are on their way. The first use of it waits: shoal_data,
  * any op that is not a view, printing, exporting. Views do not wait, nor do questions about shape and dtype. Waiting
- * twice costs nothing. A tensor in flight may be handed to anything that takes a tensor. Inputs are not changed, except
- * by names that end in `_`, `_out` or `_inplace`, and may be dropped at once; they must not be written through an old
+ * twice costs nothing. A tensor in flight may be handed to anything that takes a tensor, which then waits. Inputs are not changed, except
+ * by names that end in `_`, `_out` or `_inplace`, by receiving and by copies into symmetric memory, and may be dropped at once; they must not be written through an old
  * pointer before the result has arrived (shoal_mutable_data and ops wait for that by themselves). SHOAL_SYNC=1 makes
- * every call wait before it returns.
+ * every collective wait before it returns.
+ *
+ * Waiting is by storage, not by view: writes into parts of one storage wait for each other, and ranks that make them in
+ * different orders on several groups may wait for ever. Use tensors of their own, lists, or shoal_batch_p2p_ops.
  *
  *     shoal_tensor *mean = shoal_all_reduce(gradient, SHOAL_AVG, shoal_world_group(world));
  *     ... compute something else ...
@@ -18,8 +21,8 @@
  * ranks of the group, and every rank gives the same shape unless a call says otherwise.
  *
  * Gradients: each rank's own; the gradient of a collective is its adjoint over the whole group. A loss that every rank
- * has, in the same form, therefore gives the sum over ranks. Backward is made of collectives too: all ranks must record
- * alike, and walk back alike. What can not be differentiated says so.
+ * has, in the same form, therefore gives the sum over ranks. Backward is made of collectives too: the same tensors must
+ * require a gradient on all ranks, and all must walk back alike. What can not be differentiated says so.
  *
  * Ownership: results belong to the innermost scope. Groups are borrowed; they live as long as their world. What was
  * recorded for backward holds them too: backward comes before shoal_world_close.
@@ -142,8 +145,8 @@ SHOAL_API shoal_tensor *shoal_shard_dim_alltoall(shoal_tensor *self, int64_t gat
 
 /* Point to point: streams and tags as in shoal/group.h ------------------------------------------------- */
 
-/* What is wrong and known already (a message has arrived, and differs) fails the call, not the first use. Waiting is by
-   storage, not by view: to send one part of a storage while another part receives, use shoal_batch_p2p_ops. */
+/* What is wrong and known already (a message has arrived, and differs) fails the call, not the first use. SHOAL_SYNC makes
+   none of these wait: the peer may do the same first. */
 
 /* Gives an empty tensor of the same dtype; waiting for it waits until `self` may be reused. */
 SHOAL_API shoal_tensor *shoal_isend(shoal_tensor *self, int destination, int tag, shoal_group *group);
@@ -180,14 +183,14 @@ SHOAL_API shoal_tensor *const *shoal_all_gather_inplace(shoal_tensor *const *out
 
 /*
  * A contiguous tensor over the caller's block of symmetric memory, `offset` bytes from its start, which must suit the
- * dtype. It must not be used after shoal_symmetric_free.
+ * dtype. It must not be used, or be in flight, after shoal_symmetric_free. Two tensors made by two calls do not know what
+ * is in flight for the other: make one and take views of it.
  */
 SHOAL_API shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_t offset,
                                                const int64_t *shape, int n_dims, shoal_dtype dtype);
 
 /*
- * All-reduces of tensors that lie in symmetric memory of the group, at the same place on every rank; anything else is
- * an error. Bits are those of shoal_all_reduce, and the tables of algorithms choose how it is done.
+ * All-reduces of tensors that lie in symmetric memory of the group, anywhere in it; other memory is an error. Bits are those of shoal_all_reduce, and the tables of algorithms choose how it is done.
  */
 SHOAL_API shoal_tensor *shoal_one_shot_all_reduce(shoal_tensor *self, shoal_reduce reduce,
                                                   shoal_group *group);

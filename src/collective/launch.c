@@ -175,6 +175,7 @@ void launch_begin(struct launch *launch, shoal_group *group)
     launch->n_fences = 0;
     launch->capacity = LAUNCH_INLINE_FENCES;
     launch->flight = NULL;
+    launch->is_transfer = false;
     launch->scratch = NULL;
 }
 
@@ -216,6 +217,16 @@ static void free_launch(struct launch *launch)
     mem_free(launch->scratch);
 }
 
+/* The call fails after it has begun: part of what it writes may have changed. */
+static void note_changes(struct launch *launch)
+{
+    for (size_t i = 0; i < launch->n_fences; i++) {
+        if (launch->fences[i].is_write) {
+            storage_bump_version(launch->fences[i].storage);
+        }
+    }
+}
+
 /* The storages hear of the work; the launch's own reference keeps it while they do. */
 static shoal_status let_fly(struct launch *launch)
 {
@@ -229,9 +240,12 @@ static shoal_status let_fly(struct launch *launch)
     if (flight) {
         completion_listen(&launch->work->completion, &flight->listener);
     }
-    bool must_wait = option_choice(OPTION_SYNC) != 0;
+    bool must_wait = option_choice(OPTION_SYNC) != 0 && !launch->is_transfer;
     shoal_status status = must_wait ? completion_wait(completion, DEADLINE_NEVER) : SHOAL_OK;
     completion_unref(completion);
+    if (status != SHOAL_OK) {
+        note_changes(launch);
+    }
     return status;
 }
 
@@ -271,9 +285,10 @@ static bool is_outermost(const shoal_tensor *tensor, int dim)
     return true;
 }
 
-static bool has_plain_blocks(const shoal_tensor *tensor, int dim)
+static bool has_plain_blocks(const struct launch *launch, const shoal_tensor *tensor, int dim)
 {
-    return tensor->count == 0 || (tensor->is_contiguous && is_outermost(tensor, dim));
+    return tensor->count == 0 ||
+           (tensor->is_contiguous && (launch->n_ranks == 1 || is_outermost(tensor, dim)));
 }
 
 /* A view of the tensor into contiguous memory, now. */
@@ -305,7 +320,7 @@ shoal_status launch_input(struct launch *launch, shoal_tensor *tensor, const voi
 
 shoal_status launch_input_blocks(struct launch *launch, shoal_tensor *tensor, int dim, const void **data_out)
 {
-    if (has_plain_blocks(tensor, dim)) {
+    if (has_plain_blocks(launch, tensor, dim)) {
         return launch_input(launch, tensor, data_out);
     }
     void *data;
@@ -331,7 +346,7 @@ shoal_status launch_output(struct launch *launch, shoal_tensor *tensor, void **d
 
 shoal_status launch_output_blocks(struct launch *launch, shoal_tensor *tensor, int dim, void **data_out)
 {
-    if (has_plain_blocks(tensor, dim)) {
+    if (has_plain_blocks(launch, tensor, dim)) {
         return launch_output(launch, tensor, data_out);
     }
     size_t block_bytes = tensor_bytes(tensor) / (size_t)launch->n_ranks;

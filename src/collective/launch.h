@@ -44,7 +44,9 @@ struct launch {
     size_t capacity;
     struct launch_fence inline_fences[LAUNCH_INLINE_FENCES];
     struct flight *flight; /* NULL: nothing to copy afterwards */
-    void *scratch;         /* launch_alloc */
+    bool
+        is_transfer; /* point to point: to wait in the call would be to wait for a peer that waits likewise */
+    void *scratch;   /* launch_alloc */
 };
 
 void launch_begin(struct launch *launch, shoal_group *group);

@@ -60,6 +60,7 @@ shoal_status run_isend(shoal_op_call_context *call, const shoal_value *arguments
 {
     struct launch launch;
     launch_begin(&launch, arguments[3].as.group);
+    launch.is_transfer = true;
     return launch_end(&launch, launch_send(&launch, arguments, outputs[0]));
 }
 
@@ -77,6 +78,7 @@ shoal_status run_irecv(shoal_op_call_context *call, const shoal_value *arguments
 {
     struct launch launch;
     launch_begin(&launch, arguments[3].as.group);
+    launch.is_transfer = true;
     return launch_end(&launch, launch_recv(&launch, arguments));
 }
 
@@ -196,6 +198,7 @@ shoal_status run_batch_p2p_ops(shoal_op_call_context *call, const shoal_value *a
         return SHOAL_OK;
     }
     launch_begin(&launch, arguments[4].as.group);
+    launch.is_transfer = true;
     TRY(launch_end(&launch, launch_transfers(&launch, arguments, outputs, n_outputs)));
     for (size_t i = 0; i < n_outputs; i++) {
         if (outputs[i] == arguments[0].as.tensors[i]) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The typed functions of shoal/collective.h: box the arguments, call the row. Under a tracer every collective is
- * followed by its wait, so that a graph says where data is needed; only what stands for a send is left alone.
+ * followed by its wait, so that a graph says where data is needed; only what stands for a send of its own is left alone.
  */
 #include "shoal/collective.h"
 

@@ -460,7 +460,9 @@ static shoal_status compute(shoal_op_call_context *call, const shoal_value *argu
         TRY(survey->tape->prepare(call->op, arguments, outputs, n_outputs, &entry));
     }
     shoal_status status = run_kernel(call, arguments, outputs);
-    bump_versions(call->op, arguments); /* after a failure too: part of the data may have changed */
+    if (status == SHOAL_OK || !op_is_asynchronous(call->op)) {
+        bump_versions(call->op, arguments); /* after a failure too: part of the data may have changed */
+    }
     if (entry && status == SHOAL_OK) {
         survey->tape->commit(entry, outputs, n_outputs);
     } else if (entry) {

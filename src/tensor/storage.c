@@ -305,7 +305,7 @@ static struct completion *take_last_write(struct storage *storage)
     return completion;
 }
 
-/* Drops the last write if it is still the one that was waited for and ended as expected. */
+/* Drops the last write if it is still the one that was waited for and ended as expected; and reads that are over. */
 static void drop_last_write(struct storage *storage, const struct completion *completion)
 {
     struct fence *dropped = NULL;
@@ -329,6 +329,7 @@ shoal_status storage_wait_readable(struct storage *storage)
     }
     struct completion *completion = take_last_write(storage);
     if (!completion) {
+        drop_last_write(storage, NULL); /* reads that are over: the next access need not look at them */
         return SHOAL_OK;
     }
     shoal_status status = wait_for(completion);

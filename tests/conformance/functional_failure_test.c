@@ -484,3 +484,18 @@ TEST_PROCESSES(a_death_ends_large_ones_too, 2)
 {
     functional_run(self, die_in_large_ones);
 }
+
+/* A call that was refused has changed nothing, and is no change for those who look at versions. */
+FUNCTIONAL(a_refused_call_is_no_change, 2)
+{
+    CASE_BEGIN();
+    shoal_tensor *out = full_of(SHAPE(8), 1, SHOAL_F32);
+    uint64_t version = shoal_tensor_version(out);
+    shoal_tensor *inside = shoal_narrow(out, 0, 1, 4);
+    REQUIRE_OK(shoal_scope_begin());
+    CHECK(!shoal_all_gather_into_tensor_out(inside, self->group, out));
+    CHECK_ERROR_TEXT("overlap");
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+    CHECK(shoal_tensor_version(out) == version);
+    CASE_END();
+}

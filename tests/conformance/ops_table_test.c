@@ -148,7 +148,14 @@ TEST(flags_agree_with_names_and_signatures)
 }
 
 /* What a graph may not drop although nobody uses the result. */
-static const char *const side_effects[] = {"wait_tensor", "wait_tensors", "isend", "irecv", "batch_p2p_ops"};
+/* The copies write a tensor that is not what they return. */
+static const char *const side_effects[] = {"wait_tensor",
+                                           "wait_tensors",
+                                           "isend",
+                                           "irecv",
+                                           "batch_p2p_ops",
+                                           "one_shot_all_reduce_copy",
+                                           "one_shot_all_reduce_copy_out"};
 
 static bool has_group(const shoal_op *op)
 {
