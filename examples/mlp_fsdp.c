@@ -4,7 +4,7 @@
  * which each has a part of the batch and a part of the weights. Both end with the same bits; a few lines differ.
  *
  *     mlp_single 3                 three parts of the batch, their gradients added up in order
- *     shoal run -n 3 mlp_fsdp 3    a part for each rank
+ *     shoal run -n 3 mlp_fsdp      a part for each rank
  */
 #include <math.h>
 #include <shoal/shoal.h>
@@ -131,23 +131,23 @@ static float *start(int layer)
     return values;
 }
 
-static shoal_fsdp *fsdp; /* layer k is unit k, and has parameter k */
+static shoal_fsdp *f; /* layer k is unit k, and has parameter k */
 
 static float run_part(int step, int part)
 {
     make_batch(step, part);
     for (int layer = 0; layer < N_LAYERS; layer++) {
-        DO(shoal_fsdp_pre_forward(fsdp, layer));
-        forward(layer, shoal_fsdp_param(fsdp, layer));
-        DO(shoal_fsdp_post_forward(fsdp, layer));
+        DO(shoal_fsdp_pre_forward(f, layer));
+        forward(layer, shoal_fsdp_param(f, layer));
+        DO(shoal_fsdp_post_forward(f, layer));
     }
     float loss = measure_loss();
     for (int layer = N_LAYERS - 1; layer >= 0; layer--) {
-        DO(shoal_fsdp_pre_backward(fsdp, layer));
-        backward(layer, shoal_fsdp_param(fsdp, layer), shoal_fsdp_grad(fsdp, layer));
-        DO(shoal_fsdp_post_backward(fsdp, layer));
+        DO(shoal_fsdp_pre_backward(f, layer));
+        backward(layer, shoal_fsdp_param(f, layer), shoal_fsdp_grad(f, layer));
+        DO(shoal_fsdp_post_backward(f, layer));
     }
-    DO(shoal_fsdp_end_backward(fsdp));
+    DO(shoal_fsdp_end_backward(f));
     return loss;
 }
 
@@ -161,10 +161,10 @@ int main(int n_arguments, char **arguments)
     }
     shoal_world *world;
     DO(shoal_world_open(NULL, &world));
-    DO(shoal_fsdp_create(shoal_world_group(world), NULL, &fsdp));
+    n_parts = shoal_world_n_ranks(world);
+    DO(shoal_fsdp_create(shoal_world_group(world), NULL, &f));
     for (int layer = 0; layer < N_LAYERS; layer++) {
-        DO(shoal_fsdp_add_param(fsdp, layer, "w", SHOAL_F32, 1, (int64_t[]){count(layer)}, start(layer),
-                                NULL));
+        DO(shoal_fsdp_add_param(f, layer, "w", SHOAL_F32, 1, (int64_t[]){count(layer)}, start(layer), NULL));
     }
     for (int step = 0; step < N_STEPS; step++) {
         for (int part = 0; part < n_parts; part++) {
@@ -172,16 +172,16 @@ int main(int n_arguments, char **arguments)
         }
         for (int layer = 0; layer < N_LAYERS; layer++) {
             shoal_fsdp_shard shard;
-            DO(shoal_fsdp_get_shard(fsdp, layer, &shard));
+            DO(shoal_fsdp_get_shard(f, layer, &shard));
             update(shard.data, shard.grad, 1, shard.count);
         }
-        shoal_fsdp_zero_grad(fsdp);
+        shoal_fsdp_zero_grad(f);
     }
     for (int layer = 0; layer < N_LAYERS; layer++) {
-        DO(shoal_fsdp_gather(fsdp, layer, whole));
+        DO(shoal_fsdp_gather(f, layer, whole));
         printf("layer %d: %08x\n", layer, (unsigned)hash(whole, count(layer)));
     }
-    shoal_fsdp_free(fsdp);
+    shoal_fsdp_free(f);
     DO(shoal_world_close(world));
     printf("loss %s\n", loss < 0.5F ? "fell" : "did not fall");
     return 0;

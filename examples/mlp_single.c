@@ -4,7 +4,7 @@
  * which each has a part of the batch and a part of the weights. Both end with the same bits; a few lines differ.
  *
  *     mlp_single 3                 three parts of the batch, their gradients added up in order
- *     shoal run -n 3 mlp_fsdp 3    a part for each rank
+ *     shoal run -n 3 mlp_fsdp      a part for each rank
  */
 #include <math.h>
 #include <stdint.h>

@@ -21,7 +21,10 @@
  *                                    shoal_fsdp_zero_grad(f);
  *
  * Bits: with f32, n ranks give what one process gives that adds the gradients of the n parts in rank order and divides
- * by n, whatever the buffers, prefetching and resharding.
+ * by n, whatever the buffers, prefetching and resharding. With replicas each replica does so, and then the replicas.
+ *
+ * Several backwards in a step add up: for their mean, divide_factor is the number of ranks times theirs, or the program
+ * divides its loss.
  *
  * Ranks: all ranks make the same calls in the same order with the same units and shapes; what differs is an error that
  * names the unit.
@@ -85,7 +88,7 @@ SHOAL_API void shoal_fsdp_free(shoal_fsdp *fsdp);
 
 /*
  * One more parameter of a unit: 0, 1, 2, ... without gaps. `full` is the whole parameter, contiguous, of which this rank
- * keeps its part; NULL: zeros. At least one dimension. Before the first forward. Parameters are numbered as they come,
+ * keeps its part; NULL: zeros. At least one dimension. Names are for error texts. What is not floating gets no gradient. Before the first forward. Parameters are numbered as they come,
  * from 0; id_out may be NULL.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_add_param(shoal_fsdp *fsdp, int unit, const char *name,
@@ -122,7 +125,7 @@ typedef struct shoal_fsdp_shard {
     int64_t length; /* likewise */
 } shoal_fsdp_shard;
 
-/* What an optimizer works on. Valid until the next call. */
+/* What an optimizer works on, once the backward has ended. The addresses stay until the next step. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id,
                                                              shoal_fsdp_shard *shard_out);
 SHOAL_API int shoal_fsdp_n_params(const shoal_fsdp *fsdp);
@@ -137,7 +140,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsd
 /* Gradients of all units are in the shards afterwards. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp);
 
-/* The whole parameter, in param_dtype, to read: from pre_forward to post_forward of its unit, and from pre_backward to
+/* The whole parameter, in param_dtype, in memory that can only be read: from pre_forward to post_forward of its unit, and from pre_backward to
    post_backward. Elsewhere NULL, with the reason in shoal_error_text. */
 SHOAL_API const void *shoal_fsdp_param(shoal_fsdp *fsdp, int id);
 /*
@@ -155,8 +158,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce(shoal_fsdp *fs
 SHOAL_API void shoal_fsdp_zero_grad(shoal_fsdp *fsdp);
 
 /*
- * Collective: the 2-norm of all gradients, exact up to one rounding and the same for any number of ranks; gradients are
- * scaled down if it is larger than max_norm. norm_out may be NULL.
+ * Collective: the 2-norm of all gradients, exact up to one rounding and the same for any number of ranks. If max_norm /
+ * (norm + 1e-6) is below 1, gradients are multiplied by it, as in PyTorch. norm_out may be NULL.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm,
                                                                   double *norm_out);

@@ -11,6 +11,8 @@
  *     shoal_backward(loss, NULL);
  *     ... optimizer over shoal_module_parameters(model, &n) ...
  *
+ * Inner modules come first, and the optimizer is made afterwards: parameters are other tensors then.
+ *
  * Each call makes one unit: the parameters of the modules given that no inner unit has. The first module that is called
  * is the root, and all units inside it work together; a module of another root must not be called before.
  *

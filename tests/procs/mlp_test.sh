@@ -21,7 +21,7 @@ fi
 
 for n in 1 2 3 4 5; do
     "$SHOAL_TEST_BUILD_DIR/examples/mlp_single" "$n" >"$scratch/single"
-    if ! timeout "$limit_s" "$SHOAL_TEST_TOOL" run --no-label -n "$n" "$SHOAL_TEST_BUILD_DIR/examples/mlp_fsdp" "$n" \
+    if ! timeout "$limit_s" "$SHOAL_TEST_TOOL" run --no-label -n "$n" "$SHOAL_TEST_BUILD_DIR/examples/mlp_fsdp" \
         >"$scratch/ranks"; then
         echo "mlp_fsdp with $n ranks: failed"
         failed=true

@@ -149,6 +149,15 @@ static shoal_status find_unit_of_step(const shoal_fsdp *fsdp, int unit, struct f
     return check_failure(fsdp);
 }
 
+/* Who forgets to end a backward would train with what happens to have arrived. */
+static shoal_status check_ended(const shoal_fsdp *fsdp, const char *what)
+{
+    if (!fsdp->context->is_in_backward) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_STATE, "%s: the backward has not been ended (shoal_fsdp_end_backward)", what);
+}
+
 /* Between steps nothing is gathered, and nothing on its way. */
 static shoal_status check_between_steps(const struct fsdp_unit *unit, const char *what)
 {
@@ -361,6 +370,7 @@ shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *sh
     if (!shard_out) {
         return error_set(SHOAL_ERR_INVALID, "get_shard: shard_out is NULL");
     }
+    TRY(check_ended(fsdp, "get_shard"));
     *shard_out = (shoal_fsdp_shard){.data = param->shard,
                                     .grad = param->has_grad ? param->shard_grad : NULL,
                                     .count = param->shard_count,
@@ -387,6 +397,9 @@ shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
     TRY(find_unit_of_step(fsdp, number, &unit));
+    if (unit->phase != FSDP_PRE_BACKWARD) { /* inside its backward it is computed again */
+        TRY(check_ended(fsdp, "pre_forward"));
+    }
     return end_call(fsdp, fsdp_unit_pre_forward(unit));
 }
 
@@ -404,11 +417,11 @@ shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
     TRY(find_unit_of_step(fsdp, number, &unit));
-    if (!fsdp->context->is_prepared) {
-        return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no forward", unit->name);
-    }
     if (unit->phase == FSDP_FORWARD) {
         return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no post_forward", unit->name);
+    }
+    if (!fsdp->context->is_prepared || (unit->phase != FSDP_PRE_BACKWARD && !unit->was_forward)) {
+        return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no forward in this step", unit->name);
     }
     TRY(end_call(fsdp, fsdp_unit_pre_backward(unit)));
     return end_call(fsdp, fsdp_unit_begin_grads(unit));
@@ -504,6 +517,7 @@ shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm, double
         return error_set(SHOAL_ERR_INVALID, "clip_grad_norm: max_norm is %g", max_norm);
     }
     TRY(check_failure(fsdp));
+    TRY(check_ended(fsdp, "clip_grad_norm"));
     shoal_status status = end_call(fsdp, fsdp_clip_norm(fsdp->context, max_norm, &norm));
     if (status != SHOAL_OK) {
         return error_prefix(status, "clip_grad_norm");

@@ -652,6 +652,7 @@ shoal_status fsdp_unit_post_forward(struct fsdp_unit *unit)
         unit->order[unit->n_order++] = context->n_order;
         TRY(append_unit(&context->order, &context->n_order, &context->order_capacity, unit));
     }
+    unit->was_forward = true;
     unit->phase = FSDP_IDLE;
     return SHOAL_OK;
 }
@@ -727,6 +728,7 @@ static shoal_status settle_unit(struct fsdp_unit *unit)
     bool reshards = unit->is_pending || unit->reshards_after_backward;
     TRY(fsdp_unit_wait(unit));
     unit->phase = FSDP_IDLE;
+    unit->was_forward = false;
     unit->n_order = 0;
     if (reshards) { /* a unit without backward has not been; its parameters may change now */
         TRY(fsdp_unit_reshard(unit));
@@ -771,6 +773,7 @@ shoal_status fsdp_reset(struct fsdp_context *context)
         shoal_status mine = fsdp_unit_reshard(unit);
         status = status == SHOAL_OK ? mine : status;
         fsdp_unit_drop_grads(unit);
+        unit->was_forward = false;
         unit->n_order = 0;
     }
     context->n_order = 0;

@@ -142,19 +142,31 @@ static shoal_status add_place(struct fsdp_tensors *tensors, const shoal_module_e
     return SHOAL_OK;
 }
 
+static void free_shard(void *context, void *data)
+{
+    (void)context;
+    mem_free(data);
+}
+
+/* Nobody else's memory is freed so. */
+static bool is_shard(const shoal_tensor *tensor)
+{
+    return tensor->storage->memory && tensor->storage->memory->deleter == free_shard;
+}
+
 static shoal_status check_parameter(const shoal_module_entry *entry)
 {
     const shoal_tensor *tensor = entry->tensor;
     if (!tensor->is_contiguous) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "parameter %s is not contiguous", entry->path);
     }
+    if (is_shard(tensor)) {
+        return error_set(SHOAL_ERR_STATE,
+                         "parameter %s belongs to a unit already: inner modules are sharded before what is "
+                         "around them",
+                         entry->path);
+    }
     return SHOAL_OK;
-}
-
-static void free_memory(void *context, void *data)
-{
-    (void)context;
-    mem_free(data);
 }
 
 /* A tensor over memory that it owns from now on. */
@@ -162,7 +174,7 @@ static shoal_status wrap(void *data, shoal_dtype dtype, const struct layout *lay
                          shoal_tensor **tensor_out)
 {
     struct storage *storage;
-    TRY(storage_create_borrowed(bytes, data, free_memory, NULL, &storage));
+    TRY(storage_create_borrowed(bytes, data, free_shard, NULL, &storage));
     shoal_status status = tensor_create(storage, dtype, layout, tensor_out);
     return status;
 }
