@@ -346,7 +346,7 @@ TEST_RANKS(tied_over_two_units, 2)
     CHECK_OK(shoal_scope_begin());
     CHECK(shoal_module_call_one(bench.sharded.root, net_input(0, 0)) == NULL);
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("in two units");
+    CHECK_ERROR_TEXT("parameter 1.weight is in two units, 0 and 1");
     bench_close(&bench);
 }
 

@@ -64,6 +64,7 @@ struct fsdp_wrapper {
     int forward_prefetch;
     int max_reduces;
     bool shows_full;        /* the full tensors are in the places */
+    bool is_named;          /* by its path from the root */
     struct fsdp_root *root; /* NULL before the first forward */
     bool is_root;           /* and owns it */
 };
