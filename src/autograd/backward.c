@@ -6,6 +6,7 @@
 #include "autograd/backward.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 
 #include "autograd/node.h"
 #include "autograd/walk.h"
@@ -26,32 +27,47 @@ struct end_hook {
 /* A backward that is running. */
 struct run {
     struct run *parent; /* the one inside which it was started, on this thread */
+    uint64_t number;
     struct walk walk;
     struct end_hook *first_hook;
     struct end_hook *last_hook;
 };
 
 static _Thread_local struct run *innermost;
+static _Atomic uint64_t n_runs; /* so far */
 
 bool shoal_in_backward(void)
 {
     return innermost != NULL;
 }
 
+/* The innermost one that is no part of another. NULL: none. */
+static struct run *find_whole_run(void)
+{
+    struct run *run = innermost;
+    while (run && run->walk.request->is_part) {
+        run = run->parent;
+    }
+    return run;
+}
+
+uint64_t backward_number(void)
+{
+    const struct run *run = find_whole_run();
+    return run ? run->number : 0;
+}
+
 /* The end ---------------------------------------------------------------------------------------------- */
 
 shoal_status shoal_on_backward_end(shoal_end_hook hook, void *context)
 {
-    struct run *run = innermost;
+    struct run *run = find_whole_run();
     error_clear();
     if (!hook) {
         return error_set(SHOAL_ERR_INVALID, "on_backward_end: hook is NULL");
     }
     if (!run) {
         return error_set(SHOAL_ERR_STATE, "on_backward_end: no backward is running on this thread");
-    }
-    while (run->walk.request->is_part) {
-        run = run->parent;
     }
     struct end_hook *entry = mem_alloc(sizeof(*entry));
     if (!entry) {
@@ -204,6 +220,8 @@ shoal_status backward_run(const struct backward_request *request)
     bool has_started = false;
     TRY(check_request(request));
     struct run run = {.parent = innermost, .walk = {.request = request}};
+    /* Relaxed: a number that nobody else gets is all that is wanted. */
+    run.number = atomic_fetch_add_explicit(&n_runs, 1, memory_order_relaxed) + 1;
     innermost = &run;
     shoal_status status = run_steps(&run, &has_started);
     innermost = run.parent;

@@ -20,4 +20,10 @@ struct backward_request {
 
 shoal_status backward_run(const struct backward_request *request);
 
+/*
+ * The number of the backward that is running on this thread, the same in its parts; no other one of the process has it.
+ * 0: none. Who sees a new number before the end of the old one knows that the old one failed.
+ */
+uint64_t backward_number(void);
+
 #endif
