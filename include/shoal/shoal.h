@@ -6,6 +6,7 @@
 #include "shoal/api.h"
 #include "shoal/autograd.h"
 #include "shoal/collective.h"
+#include "shoal/ddp.h"
 #include "shoal/dlpack.h"
 #include "shoal/dtype.h"
 #include "shoal/fsdp.h"
