@@ -194,6 +194,98 @@ TEST_RANKS(values_that_are_written_are_seen, 2)
     bench_close(&bench);
 }
 
+/* A tensor that is put in the place of a shard is not one. */
+TEST_RANKS(a_shard_that_is_replaced, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    shoal_tensor *shard = shoal_module_parameter(bench.sharded.root, "0.weight");
+    CHECK_OK(shoal_module_set_parameter(bench.sharded.root, "0.weight", net_parameter(1, NET_WIDTH)));
+    CHECK_OK(shoal_scope_begin());
+    CHECK(shoal_module_call_one(bench.sharded.root, net_input(0, 0)) == NULL);
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("0 (layer): a pre-forward hook: parameter weight was replaced");
+    CHECK_OK(shoal_module_set_parameter(bench.sharded.root, "0.weight", shard));
+    CHECK_OK(shoal_fully_shard_reset(bench.sharded.root));
+    net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    bench_close(&bench);
+}
+
+/* Units without this or that ----------------------------------------------------------------------------- */
+
+static shoal_status make_input(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                               shoal_tensor **outputs, size_t n_outputs)
+{
+    (void)inputs;
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = net_call(module, "net", net_input(0, 0));
+    return SHOAL_OK;
+}
+
+/* The root has no parameters and no inputs. */
+TEST_RANKS(a_root_without_anything, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    shoal_module *root = net_make_module("root", make_input, NULL);
+    CHECK_OK(shoal_module_add_child(root, "net", bench.sharded.root));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    CHECK_OK(shoal_fully_shard(root, &bench.options));
+    CHECK_OK(shoal_fully_shard_unshard(root));
+    CHECK_OK(shoal_fully_shard_wait(root));
+    for (int step = 0; step < 2; step++) {
+        shoal_tensor *out;
+        CHECK_OK(shoal_module_call(root, NULL, 0, &out, 1));
+        CHECK_OK(shoal_backward(net_loss_of(out), NULL));
+        CHECK(shoal_grad(shoal_module_parameter(root, "net.0.weight")) != NULL);
+        net_update(&bench.sharded, 0.1F);
+    }
+    CHECK_OK(shoal_fully_shard_reshard(root));
+    net_free(&bench.sharded);
+    shoal_module_unref(root);
+    bench_close(&bench);
+}
+
+/* A factor of the root is of its own parameters; 1 is the sum. */
+TEST_RANKS(a_divide_factor_of_the_root_alone, 2)
+{
+    struct bench bench;
+    struct net_sum sum = {.has_any = {false}};
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    CHECK_OK(shoal_fully_shard_set_divide_factor(bench.sharded.root, 1.0));
+    (void)net_pass(&bench.sharded, 0, self->rank);
+    for (int part = 0; part < 2; part++) {
+        (void)net_pass(&bench.alone, 0, part);
+        net_add_gradients(&bench.alone, &sum);
+    }
+    for (int i = 0; i < NET_WIDTH; i++) {
+        sum.values[1][i] /= 2; /* of the layer: scale comes first */
+    }
+    sum.values[2][0] /= 2;
+    net_put_gradients(&bench.alone, &sum, 1);
+    net_check_same(&bench.sharded, &bench.alone);
+    bench_close(&bench);
+}
+
+/* The largest number of all units counts. */
+TEST_RANKS(reductions_in_flight, 3)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 3, NULL));
+    bench.options.max_reduces = 3;
+    CHECK_OK(shoal_fully_shard(bench.sharded.layers[1], &bench.options));
+    bench.options.max_reduces = 0;
+    CHECK_OK(shoal_fully_shard(bench.sharded.layers[0], &bench.options));
+    CHECK_OK(shoal_fully_shard(bench.sharded.layers[2], &bench.options));
+    CHECK_OK(shoal_fully_shard(bench.sharded.root, &bench.options));
+    net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    CHECK_INT(fsdp_wrapper_of(bench.sharded.root)->root->context->max_reduces, 3);
+    bench_close(&bench);
+}
+
 /* Several backwards -------------------------------------------------------------------------------------- */
 
 enum {

@@ -23,9 +23,24 @@ static shoal_status put_in_places(const struct fsdp_tensors *tensors, shoal_tens
     return SHOAL_OK;
 }
 
+/* Somebody may have put another tensor there, which nobody would look at any more. */
+static shoal_status check_in_place(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
+{
+    const struct fsdp_place *place = &tensors->places[0];
+    if (shoal_module_parameter(place->module, place->name) == tensors->sharded) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_STATE,
+                     "parameter %s was replaced after its module was sharded: write its values, or load them",
+                     param->name);
+}
+
 static shoal_status show_full(struct fsdp_unit *unit)
 {
     struct fsdp_wrapper *wrapper = unit->owner;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        TRY(check_in_place(&wrapper->tensors[i], &unit->params[i]));
+    }
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         struct fsdp_tensors *tensors = &wrapper->tensors[i];
         const struct fsdp_param *param = &unit->params[i];
