@@ -90,7 +90,7 @@ struct fsdp_unit {
 
     enum fsdp_state state;
     enum fsdp_phase phase;
-    bool was_forward; /* has had one in this step */
+    bool was_forward;   /* has had one in this step */
     shoal_work *gather; /* in flight; NULL: none */
     bool is_pending;    /* unsharded but not waited for */
     struct fsdp_slot *slot;
