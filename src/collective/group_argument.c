@@ -124,8 +124,9 @@ static shoal_status create_named(shoal_world *world, const char *name, shoal_gro
 {
     size_t list_length = strcspn(name, "/");
     const char *tag = name[list_length] ? name + list_length + 1 : "";
-    if (list_length == strlen(GROUP_KEY_WORLD) && memcmp(name, GROUP_KEY_WORLD, list_length) == 0) {
-        return shoal_group_create(world, world->group->ranks, world->n_ranks, tag, group_out);
+    const struct shoal_group *all = world->group;
+    if (all && list_length == strlen(GROUP_KEY_WORLD) && memcmp(name, GROUP_KEY_WORLD, list_length) == 0) {
+        return shoal_group_create(world, all->ranks, world->n_ranks, tag, group_out);
     }
     if (has_hash(name)) {
         return error_set(SHOAL_ERR_INVALID,

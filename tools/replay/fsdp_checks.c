@@ -45,7 +45,8 @@ size_t fsdp_checks_add(struct fsdp_checks *self, const char *name, double bound)
     return self->n_checks++;
 }
 
-static void set_reason(struct fsdp_check *check, const char *format, va_list arguments)
+static __attribute__((format(printf, 2, 0))) void set_reason(struct fsdp_check *check, const char *format,
+                                                             va_list arguments)
 {
     if (check->reason[0] == '\0') {
         (void)vsnprintf(check->reason, sizeof check->reason, format, arguments);

@@ -314,7 +314,7 @@ static shoal_status broadcast_param(const struct fsdp_mesh *mesh, struct fsdp_pa
         if (!whole) {
             return SHOAL_ERR_NO_MEMORY;
         }
-        if (mesh->shard == root_shard && bytes > 0) {
+        if (mesh->shard == root_shard && full) {
             memcpy(whole, full, bytes);
         }
         shoal_status status =

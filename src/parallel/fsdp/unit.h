@@ -59,20 +59,20 @@ struct fsdp_unit {
     const struct fsdp_watch *watch;
     void *owner; /* the watch's */
     char *name;
-    int number;
     struct fsdp_param *params; /* fixed once the unit is prepared */
     size_t n_params;
     size_t params_capacity;
-    shoal_reshard reshard;
+    double divide_factor;
+    int number;
     int reshard_ranks;
+    shoal_reshard reshard;
+    shoal_dtype param_dtype;   /* wanted; 0: as stored */
+    shoal_dtype wanted_reduce; /* 0: that of the gradients */
     bool reshards_after_backward;
     bool unshards_in_backward;
     bool reduces;     /* gradients are reduced in post_backward */
     bool all_reduces; /* and over replicas */
-    double divide_factor;
     bool forces_sum;
-    shoal_dtype param_dtype;   /* wanted; 0: as stored */
-    shoal_dtype wanted_reduce; /* 0: that of the gradients */
     /* Instead of the orders of the last step: what to gather when this one has its parameters. */
     struct fsdp_unit **forward_list;
     size_t n_forward_list;
@@ -80,19 +80,18 @@ struct fsdp_unit {
     size_t n_backward_list;
 
     /* Known once prepared. */
-    bool is_prepared;
-    shoal_dtype reduce_dtype;
     size_t window_bytes;
     size_t reduce_bytes;
     size_t output_bytes;
     size_t grads_bytes;
     struct fsdp_kept *neighbours; /* with SHOAL_RESHARD_PARTLY */
-
+    shoal_dtype reduce_dtype;
+    bool is_prepared;
+    bool was_forward; /* has had one in this step */
+    bool is_pending;  /* unsharded but not waited for */
     enum fsdp_state state;
     enum fsdp_phase phase;
-    bool was_forward;   /* has had one in this step */
     shoal_work *gather; /* in flight; NULL: none */
-    bool is_pending;    /* unsharded but not waited for */
     struct fsdp_slot *slot;
     char *full; /* without a window: memory of our own, or the shards themselves when NULL */
 
@@ -100,15 +99,14 @@ struct fsdp_unit {
     struct fsdp_buffer *buffer; /* where they are reduced from; NULL: none yet */
     char *grads;                /* those that are not written there directly */
     size_t grads_capacity;
-    bool has_begun;       /* kernels may add to them */
-    bool has_accumulated; /* an earlier backward left something in the buffer */
-    char *partial;        /* reduced over shards, not over replicas yet */
+    char *partial; /* reduced over shards, not over replicas yet */
     size_t partial_capacity;
-    bool has_partial; /* of the parameters with is_partial */
-
     size_t *order; /* places in context->order, a stack: one for each forward since the last backward */
     size_t n_order;
     size_t order_capacity;
+    bool has_begun;       /* kernels may add to them */
+    bool has_accumulated; /* an earlier backward left something in the buffer */
+    bool has_partial;     /* of the parameters with is_partial */
 };
 
 /* What units share that stay sharded over so many neighbours after forward. */
