@@ -57,7 +57,8 @@ typedef struct shoal_ddp_options {
 /*
  * Collective. Takes the parameters that require a gradient now; the others are broadcast, and nothing else. Names,
  * dtypes, shapes and options must be the same on all ranks. Not for a module that is wrapped already, is inside of one,
- * or has one or a fully sharded one inside. Changes nothing when it fails, but for values on their way.
+ * or has one inside; shards of modules inside that are fully sharded must be ignored. Changes nothing when it fails, but
+ * for values on their way.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp(shoal_module *module, const shoal_ddp_options *options);
 SHOAL_API bool shoal_ddp_is_wrapped(const shoal_module *module);

@@ -129,6 +129,28 @@ TEST_RANKS(all_ranks_fail_at_other_places, 3)
     setting_close(&s);
 }
 
+/* Large buckets are reduced by threads, in memory that others write to. */
+TEST_RANKS(large_buckets_that_are_given_up, 3)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    bool fails = false;
+    REQUIRE(world != NULL && CHECK_OK(shoal_scope_begin()));
+    shoal_module *module = large_make(world);
+    CHECK_OK(shoal_on_accumulated(shoal_module_parameter(module, "w0"), fail_once, &fails, NULL));
+    for (int round = 0; round < 3; round++) {
+        large_step(self, module, 0);
+        large_step(self, module, 1);
+        fails = self->rank == round;
+        CHECK_STATUS(large_backward(module, self->rank, 2),
+                     self->rank == round ? SHOAL_ERR_INTERNAL : SHOAL_ERR_CANCELLED);
+    }
+    large_step(self, module, 3);
+    large_step(self, module, 4);
+    shoal_module_unref(module);
+    CHECK_OK(shoal_scope_end());
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* Half of a gradient is no gradient. */
 TEST_RANKS(what_a_failed_backward_left_must_be_removed, 2)
 {
@@ -476,7 +498,7 @@ TEST_RANKS(modules_that_do_not_fit, 2)
     CHECK_OK(shoal_fully_shard(net.blocks[1],
                                &(shoal_fully_shard_options){.struct_size = sizeof(shoal_fully_shard_options),
                                                             .group = shoal_world_group(world)}));
-    check_refused(&net, world, none, SHOAL_ERR_STATE, "fully sharded");
+    check_refused(&net, world, none, SHOAL_ERR_STATE, "of a module that is fully sharded");
     net_free(&net);
     /* Without data. */
     net_make(&net, NULL, 7);

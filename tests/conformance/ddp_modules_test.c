@@ -260,59 +260,53 @@ TEST_RANKS(two_modules, 2)
 }
 
 /* Buckets that are large enough to be reduced where they lie. */
-static shoal_status large_forward(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
-                                  shoal_tensor **outputs, size_t n_outputs)
-{
-    shoal_tensor *x = inputs[0];
-    for (size_t i = 0; i < shoal_module_n_parameters(module); i++) {
-        shoal_tensor *param = shoal_module_parameter_at(module, i, NULL);
-        x = shoal_add(x, shoal_sum(shoal_mul(shoal_mul(param, param), inputs[0]), NULL, 0, false));
-    }
-    outputs[0] = x;
-    (void)n_inputs;
-    (void)n_outputs;
-    return SHOAL_OK;
-}
-
 TEST_RANKS(large_buckets, 3)
 {
-    static const int64_t counts[] = {20011, 3, 50001, 70000};
     shoal_world *world = rank_world_open(self, 0);
-    shoal_module *module = net_make_module("large", large_forward, NULL);
     REQUIRE(world != NULL && CHECK_OK(shoal_scope_begin()));
-    for (int i = 0; i < LENGTH(counts); i++) {
-        char name[8];
-        (void)snprintf(name, sizeof name, "w%d", i);
-        shoal_tensor *param = net_random(&counts[i], 1, SHOAL_F32, (uint32_t)i);
-        CHECK_OK(shoal_set_requires_grad(param, true));
-        CHECK_OK(shoal_module_add_parameter(module, name, param));
-    }
-    REQUIRE_OK(shoal_ddp(module, &(shoal_ddp_options){.struct_size = sizeof(shoal_ddp_options),
-                                                      .group = shoal_world_group(world),
-                                                      .first_bucket_bytes = 100000,
-                                                      .bucket_bytes = 220000}));
+    shoal_module *module = large_make(world);
     for (int step = 0; step < 4; step++) {
-        shoal_tensor *x = shoal_full(NULL, 0, 0.1 * (self->rank + 1) + step, SHOAL_F32);
-        CHECK_OK(shoal_backward(shoal_module_call_one(module, x), NULL));
-        for (int i = 0; i < LENGTH(counts); i++) {
-            shoal_tensor *param = shoal_module_parameter_at(module, (size_t)i, NULL);
-            const float *values = shoal_data(param);
-            const float *grad = shoal_data(shoal_grad(param));
-            for (int64_t k = 0; k < counts[i] && !test_has_failed(); k++) {
-                float sum = 0;
-                for (int r = 0; r < self->n_ranks; r++) {
-                    float one = (float)(0.1 * (r + 1) + step) * values[k];
-                    sum = r == 0 ? one + one : sum + (one + one);
-                }
-                float mean = sum / (float)self->n_ranks;
-                CHECK_BYTES(&grad[k], &mean, sizeof mean);
-            }
-            CHECK_OK(shoal_set_grad(param, NULL));
-        }
+        large_step(self, module, step);
     }
     shoal_module_unref(module);
     CHECK_OK(shoal_scope_end());
     CHECK_OK(shoal_world_close(world));
+}
+
+/* Between two parts that are wrapped lies one that is fully sharded, and ignored. */
+TEST_RANKS(around_a_fully_sharded_part, 3)
+{
+    struct setting s;
+    REQUIRE(setting_open(self, &s, NULL));
+    CHECK_OK(shoal_fully_shard(s.net.blocks[3],
+                               &(shoal_fully_shard_options){.struct_size = sizeof(shoal_fully_shard_options),
+                                                            .group = shoal_world_group(s.world)}));
+    s.net.params[6] = shoal_module_parameter(s.net.blocks[3], "weight");
+    s.net.params[7] = shoal_module_parameter(s.net.blocks[3], "bias");
+    CHECK_STATUS(net_wrap(&s.net, s.world, (shoal_ddp_options){.ignored = &s.net.params[6], .n_ignored = 1}),
+                 SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("bias");
+    REQUIRE_OK(net_wrap(&s.net, s.world, (shoal_ddp_options){.ignored = &s.net.params[6], .n_ignored = 2}));
+    CHECK_INT(ddp_of(s.net.module)->n_params, NET_PARAMS - 2);
+    for (int step = 0; step < 3; step++) {
+        union net_values whole;
+        net_zero(&s.net);
+        net_alone_clear(s.alone);
+        CHECK_OK(net_backward(&s.net, step, self->rank, 0));
+        setting_add(&s, step, 0, NOBODY, false);
+        for (int i = 0; i < NET_PARAMS - 2; i++) {
+            CHECK_BYTES(shoal_data(shoal_grad(s.net.params[i])), &s.alone->total[i], net_bytes(&s.net, i));
+        }
+        net_give_total(s.alone);
+        CHECK_OK(net_update(&s.net));
+        CHECK_OK(net_update(&s.alone->net));
+        net_zero(&s.alone->net);
+        for (int i = 6; i < 8; i++) {
+            CHECK_OK(shoal_fully_shard_gather(s.net.blocks[3], i == 6 ? "weight" : "bias", &whole));
+            CHECK_BYTES(&whole, shoal_data(s.alone->net.params[i]), net_bytes(&s.alone->net, i));
+        }
+    }
+    setting_close(&s);
 }
 
 /* Part of the ranks, and a tag that is as long as tags can be. */

@@ -50,20 +50,6 @@ static void step_together(struct net *net, const struct bits_case *c, int rank, 
     }
 }
 
-/* The reference moves on with the same gradients, so that a difference would show in what follows. */
-static void give_total(struct net_alone *alone)
-{
-    for (int i = 0; i < NET_PARAMS; i++) {
-        shoal_tensor *param = alone->net.params[i];
-        if (alone->has_total[i]) {
-            shoal_tensor *total =
-                shoal_from_memory(&alone->total[i], shoal_tensor_shape(param), shoal_tensor_n_dims(param),
-                                  shoal_tensor_dtype(param), NULL, NULL, NULL);
-            CHECK_OK(shoal_set_grad(param, total));
-        }
-    }
-}
-
 static void run_case(shoal_world *world, const struct bits_case *c, struct net_alone *alone, struct net *net)
 {
     int n_ranks = shoal_world_n_ranks(world);
@@ -77,7 +63,7 @@ static void run_case(shoal_world *world, const struct bits_case *c, struct net_a
         step_alone(alone, c, n_ranks, step);
         step_together(net, c, rank, step);
         net_check(net, alone, text);
-        give_total(alone);
+        net_give_total(alone);
         CHECK_OK(net_update(net));
         CHECK_OK(net_update(&alone->net));
         net_check_values(net, &alone->net);

@@ -189,7 +189,18 @@ static shoal_status collect_tensor(struct collector *collector, const shoal_modu
     return list_tensor(&collector->list, entry, is_trained);
 }
 
-static shoal_status check_module(const shoal_module_entry *entry)
+/* Shards are not the same on all ranks: somebody else takes care of them, or nobody. */
+static shoal_status check_shard(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    const struct collector *collector = context;
+    (void)next;
+    return is_ignored(collector->options, entry->tensor)
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_STATE, "parameter %s of a module that is fully sharded is not ignored",
+                           entry->path);
+}
+
+static shoal_status check_module(struct collector *collector, const shoal_module_entry *entry)
 {
     const char *type = shoal_module_type(entry->module);
     bool is_root = entry->path[0] == '\0';
@@ -201,11 +212,9 @@ static shoal_status check_module(const shoal_module_entry *entry)
         return error_set(SHOAL_ERR_STATE, "module %s%s%s is wrapped already", type, is_root ? "" : " at ",
                          entry->path);
     }
-    if (shoal_is_fully_sharded(entry->module)) {
-        return error_set(SHOAL_ERR_STATE, "module %s%s%s is fully sharded", type, is_root ? "" : " at ",
-                         entry->path);
-    }
-    return SHOAL_OK;
+    return shoal_is_fully_sharded(entry->module)
+               ? shoal_module_walk(entry->module, SHOAL_WALK_PARAMETERS, check_shard, collector)
+               : SHOAL_OK;
 }
 
 static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
@@ -216,7 +225,7 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
     if (entry->kind != SHOAL_WALK_MODULES) {
         return collect_tensor(collector, entry);
     }
-    TRY(check_module(entry));
+    TRY(check_module(collector, entry));
     if (entry->module == ddp->module) {
         return SHOAL_OK;
     }
