@@ -32,9 +32,9 @@ static void check_product(bool transposes_a, bool transposes_b, size_t m, size_t
             sum += a[transposes_a ? l * m + i / n : i / n * k + l] *
                    b[transposes_b ? i % n * k + l : l * n + i % n];
         }
-        CHECK_DOUBLE(c[i], sum);
+        CHECK_DOUBLE((double)c[i], (double)sum);
     }
-    CHECK_DOUBLE(c[m * n], (float)((3 + (int)(m * n) * 7) % 11 - 5));
+    CHECK_DOUBLE((double)c[m * n], (double)((3 + (int)(m * n) * 7) % 11 - 5));
 }
 
 TEST(products_of_every_form)
