@@ -93,7 +93,7 @@ static shoal_status scale(const struct ddp *ddp, double factor)
 shoal_status shoal_ddp_clip_grad_norm(shoal_module *module, double max_norm, double *norm_out)
 {
     struct ddp *ddp;
-    double norm;
+    double norm = 0.0;
     TRY(find("ddp_clip_grad_norm", module, &ddp));
     if (!(max_norm >= 0.0)) {
         return error_set(SHOAL_ERR_INVALID, "ddp_clip_grad_norm: max_norm is %g", max_norm);

@@ -113,9 +113,10 @@ static void free_list(struct tensor_list *list)
 static uint64_t hash_entry(const shoal_module_entry *entry, bool is_trained)
 {
     const shoal_tensor *tensor = entry->tensor;
-    const int32_t facts[] = {(int32_t)entry->kind, (int32_t)tensor->dtype, tensor->layout.n_dims, is_trained};
+    uint64_t facts = (uint64_t)entry->kind << 32 | (uint64_t)(uint8_t)tensor->dtype << 16 |
+                     (uint64_t)tensor->layout.n_dims << 8 | is_trained;
     uint64_t hash = hash_bytes(1, entry->path, strlen(entry->path));
-    hash = hash_bytes(hash, facts, sizeof facts);
+    hash = hash_bytes(hash, &facts, sizeof facts);
     return hash_bytes(hash, tensor->layout.shape, (size_t)tensor->layout.n_dims * sizeof(int64_t));
 }
 
