@@ -63,10 +63,9 @@ static shoal_status find_norm(const struct ddp *ddp, double *norm_out)
         shoal_tensor *gradient;
         TRY(find_gradient(&ddp->params[i], &gradient));
         if (gradient) {
-            const void *data = shoal_data(gradient);
-            if (!data) {
-                return shoal_wait(gradient);
-            }
+            void *data;
+            TRY(storage_wait_readable(gradient->storage));
+            TRY(tensor_address(gradient, &data));
             TRY(kernel_squares_add(&squares, gradient->dtype, data, (size_t)gradient->count));
         }
     }
@@ -80,10 +79,10 @@ static shoal_status scale(const struct ddp *ddp, double factor)
     for (size_t i = 0; i < ddp->n_params; i++) {
         shoal_tensor *gradient = shoal_grad(ddp->params[i].tensor);
         if (gradient) {
-            void *data = shoal_mutable_data(gradient);
-            if (!data) {
-                return shoal_wait(gradient);
-            }
+            void *data;
+            TRY(storage_wait_writable(gradient->storage, /*forgives_failure=*/false));
+            TRY(tensor_address(gradient, &data));
+            storage_bump_version(gradient->storage);
             TRY(kernel_scale(gradient->dtype, data, data, (size_t)gradient->count, factor));
         }
     }
