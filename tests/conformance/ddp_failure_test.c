@@ -307,27 +307,35 @@ TEST_RANKS(ends_in_any_order, 2)
     }
 }
 
-/* A module that goes in the middle of a step. */
-TEST_RANKS(a_module_ends_with_gradients_on_their_way, 2)
+/* A module that goes in the middle of a step, whether or not anything has left. */
+static void end_halfway(struct rank *self, int n_before)
 {
     struct setting s;
     bool fails = false;
     REQUIRE(setting_open_wrapped(self, &s, (shoal_ddp_options){.first_bucket_bytes = 1, .bucket_bytes = 1}));
     CHECK_OK(shoal_on_accumulated(s.net.params[4], fail_once, &fails, NULL));
-    setting_step(&s, 0, "after a failure");
-    fails = self->rank == 1;
-    net_zero(&s.net);
-    if (self->rank == 1) {
-        CHECK_STATUS(net_backward(&s.net, 1, self->rank, 0), SHOAL_ERR_INTERNAL);
-        net_free(&s.net);
-    } else {
-        CHECK_STATUS(net_backward(&s.net, 1, self->rank, 0), SHOAL_ERR_CANCELLED);
-        net_free(&s.net);
+    for (int step = 0; step < n_before; step++) {
+        setting_step(&s, step, "before the failure");
     }
+    net_zero(&s.net);
+    fails = self->rank == 1;
+    CHECK_STATUS(net_backward(&s.net, 1, self->rank, 0),
+                 self->rank == 1 ? SHOAL_ERR_INTERNAL : SHOAL_ERR_CANCELLED);
+    net_free(&s.net);
     net_make(&s.net, NULL, 7);
     REQUIRE_OK(net_wrap(&s.net, s.world, (shoal_ddp_options){.bucket_bytes = 1}));
-    setting_step(&s, 2, "after a failure"); /* on a lane that has not failed */
+    setting_step(&s, 2, "on a lane that has not failed");
     setting_close(&s);
+}
+
+TEST_RANKS(a_module_ends_with_gradients_on_their_way, 2)
+{
+    end_halfway(self, 1);
+}
+
+TEST_RANKS(a_module_ends_before_gradients_left, 2)
+{
+    end_halfway(self, 0);
 }
 
 /* Memory ------------------------------------------------------------------------------------------------- */

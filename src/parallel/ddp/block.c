@@ -201,7 +201,8 @@ static bool is_anything_in_flight(const struct ddp *ddp)
 void ddp_close(struct ddp *ddp)
 {
     char reason[128];
-    if (ddp->lane && (ddp->is_broken || is_anything_in_flight(ddp))) {
+    bool is_awaited = ddp->is_running && ddp->syncs; /* others may be in that backward still */
+    if (ddp->lane && (ddp->is_broken || is_awaited || is_anything_in_flight(ddp))) {
         (void)snprintf(reason, sizeof reason,
                        "rank %d gave up a backward of a module whose gradients were on their way",
                        shoal_group_rank(ddp->group));
