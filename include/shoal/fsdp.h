@@ -28,7 +28,7 @@
  *
  * Ranks: all ranks make the same calls in the same order with the same units and shapes; what differs is an error that
  * names the unit.
- * Ownership: shoal_fsdp_free, before the world is closed. Names and initial values are copied.
+ * Ownership: shoal_fsdp_free; once the world is closed nothing else can be done. Names and initial values are copied.
  * Threads: one at a time for each shoal_fsdp.
  * Errors: status and text. After a failure of the group every call fails with the first reason.
  */

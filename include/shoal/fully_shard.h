@@ -17,8 +17,8 @@
  * is the root, and all units inside it work together; a module of another root must not be called before.
  *
  * Ranks: all ranks shard alike and call alike. Parameters must have the same values everywhere before (or be broadcast).
- * Ownership: what is made here belongs to the module, and ends with it, before the world is closed. Modules must outlive
- * what was recorded through them.
+ * Ownership: what is made here belongs to the module, and ends with it. Modules must outlive what was recorded through
+ * them. Once the world is closed the shards can still be read, but the module can not be called.
  * Threads: one at a time for all modules under one root.
  * Errors: status and text; in forward, the error of the call; in backward, that of shoal_backward.
  */

@@ -79,3 +79,43 @@ TEST_RANKS(inner_modules_come_first, 2)
     CHECK_OK(shoal_scope_end());
     CHECK_OK(shoal_world_close(world));
 }
+
+TEST_RANKS(the_world_may_be_closed_first, 2)
+{
+    shoal_fsdp *fsdp;
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    REQUIRE_OK(shoal_fsdp_create(shoal_world_group(world), NULL, &fsdp));
+    CHECK_OK(shoal_fsdp_add_param(fsdp, 0, "w", SHOAL_F32, 1, SHAPE(5), NULL, NULL));
+    CHECK_OK(shoal_fsdp_pre_forward(fsdp, 0));
+    CHECK_OK(shoal_world_close(world));
+    CHECK_STATUS(shoal_fsdp_post_forward(fsdp, 0), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("the world was closed");
+    CHECK(!shoal_fsdp_param(fsdp, 0));
+    CHECK_STATUS(shoal_fsdp_reset(fsdp), SHOAL_ERR_STATE);
+    shoal_fsdp_free(fsdp);
+}
+
+TEST_RANKS(modules_outlive_the_world, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_module *module = make_module("root");
+    const shoal_fully_shard_options options = {.struct_size = sizeof options,
+                                               .group = shoal_world_group(world)};
+    CHECK_OK(shoal_module_add_parameter(module, "w", shoal_full(SHAPE(8), 1, 3.0, SHOAL_F32)));
+    CHECK_OK(shoal_fully_shard(module, &options));
+    CHECK(shoal_module_call_one(module, shoal_full(SHAPE(2), 1, 1.0, SHOAL_F32)));
+    CHECK_INT(shoal_tensor_count(shoal_module_parameter(module, "w")), 8); /* a root keeps its parameters */
+    CHECK_OK(shoal_world_close(world));
+    shoal_tensor *shard = shoal_module_parameter(module, "w");
+    CHECK_INT(shoal_tensor_count(shard), 4);
+    const float *values = shoal_data(shard);
+    CHECK(values && values[3] == 3.0F);
+    CHECK_STATUS(shoal_fully_shard_unshard(module), SHOAL_ERR_STATE);
+    CHECK(!shoal_module_call_one(module, shard));
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("the world was closed");
+    shoal_module_unref(module);
+}

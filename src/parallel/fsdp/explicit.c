@@ -98,7 +98,7 @@ void shoal_fsdp_free(shoal_fsdp *fsdp)
 static shoal_status check_fsdp(const shoal_fsdp *fsdp)
 {
     error_clear();
-    return fsdp ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "fsdp is NULL");
+    return fsdp ? fsdp_context_check(fsdp->context) : error_set(SHOAL_ERR_INVALID, "fsdp is NULL");
 }
 
 static shoal_status find_unit(const shoal_fsdp *fsdp, int unit, struct fsdp_unit **unit_out)

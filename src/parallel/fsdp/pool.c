@@ -26,6 +26,13 @@ void fsdp_windows_free(struct fsdp_windows *windows)
     *windows = (struct fsdp_windows){.group = NULL};
 }
 
+void fsdp_windows_forget(struct fsdp_windows *windows)
+{
+    for (size_t i = 0; i < windows->n_slots; i++) {
+        windows->slots[i]->window = NULL;
+    }
+}
+
 static shoal_status add_slot(struct fsdp_windows *windows, size_t bytes)
 {
     TRY(mem_grow((void **)&windows->slots, &windows->capacity, windows->n_slots + 1,
@@ -92,6 +99,16 @@ void fsdp_buffers_free(struct fsdp_buffers *buffers)
     }
     mem_free(buffers->buffers);
     *buffers = (struct fsdp_buffers){.group = NULL};
+}
+
+void fsdp_buffers_forget(struct fsdp_buffers *buffers)
+{
+    for (size_t i = 0; i < buffers->n_buffers; i++) {
+        if (buffers->buffers[i]->symmetric) {
+            buffers->buffers[i]->symmetric = NULL;
+            buffers->buffers[i]->data = NULL;
+        }
+    }
 }
 
 static shoal_status allocate(struct fsdp_buffers *buffers, struct fsdp_buffer *buffer)

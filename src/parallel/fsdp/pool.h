@@ -32,6 +32,8 @@ struct fsdp_windows {
 
 void fsdp_windows_init(struct fsdp_windows *windows, shoal_group *group);
 void fsdp_windows_free(struct fsdp_windows *windows);
+/* The world is closed, and has ended them. */
+void fsdp_windows_forget(struct fsdp_windows *windows);
 /* The smallest free one that is large enough, or a new one of `new_bytes`. Collective when it has to be made. */
 shoal_status fsdp_windows_take(struct fsdp_windows *windows, size_t bytes, size_t new_bytes,
                                struct fsdp_slot **slot_out);
@@ -54,6 +56,7 @@ struct fsdp_buffers {
 
 void fsdp_buffers_init(struct fsdp_buffers *buffers, shoal_group *group);
 void fsdp_buffers_free(struct fsdp_buffers *buffers);
+void fsdp_buffers_forget(struct fsdp_buffers *buffers); /* likewise */
 /* The same. */
 shoal_status fsdp_buffers_take(struct fsdp_buffers *buffers, size_t bytes, size_t new_bytes,
                                struct fsdp_buffer **buffer_out);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/world.h"
 #include "kernel/kernel.h"
 #include "parallel/fsdp/agree.h"
 #include "tensor/dtype.h"
@@ -71,6 +72,31 @@ shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_o
     return SHOAL_OK;
 }
 
+/* Windows and symmetric memory go with the world: nothing may look at them any more. */
+static void world_ends(struct owned *owned)
+{
+    struct fsdp_context *context = (struct fsdp_context *)owned;
+    context->is_closed = true;
+    for (size_t i = 0; i < context->n_units; i++) {
+        struct fsdp_unit *unit = context->units[i];
+        if (unit->state == FSDP_UNSHARDED && unit->watch) {
+            unit->watch->resharding(unit);
+        }
+        unit->state = FSDP_SHARDED;
+        unit->slot = NULL;
+    }
+    for (size_t i = 0; i < context->n_kept; i++) {
+        fsdp_windows_forget(&context->kept[i]->windows);
+    }
+    fsdp_windows_forget(&context->windows);
+    fsdp_buffers_forget(&context->buffers);
+}
+
+shoal_status fsdp_context_check(const struct fsdp_context *context)
+{
+    return context->is_closed ? error_set(SHOAL_ERR_STATE, "the world was closed") : SHOAL_OK;
+}
+
 shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
                                  struct fsdp_context **context_out)
 {
@@ -85,6 +111,8 @@ shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_
     context->max_reduces = options->max_reduces == 0 ? 1 : options->max_reduces;
     fsdp_windows_init(&context->windows, mesh->gather);
     fsdp_buffers_init(&context->buffers, mesh->reduce ? mesh->reduce : mesh->replicate);
+    context->owned.destroy = world_ends;
+    owned_list_add(&mesh->world->owned, &context->owned);
     *context_out = context;
     return SHOAL_OK;
 }
@@ -124,6 +152,9 @@ void fsdp_context_free(struct fsdp_context *context)
 {
     if (!context) {
         return;
+    }
+    if (!context->is_closed) {
+        owned_list_remove(&context->mesh.world->owned, &context->owned);
     }
     fsdp_drop_reductions(context);
     for (size_t i = 0; i < context->n_units; i++) {

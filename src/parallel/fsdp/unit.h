@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "comm/owned.h"
 #include "parallel/fsdp/factors.h"
 #include "parallel/fsdp/mesh.h"
 #include "parallel/fsdp/param.h"
@@ -128,6 +129,8 @@ struct fsdp_reduction {
 };
 
 struct fsdp_context {
+    struct owned owned; /* first: the world's list, which tells of its end */
+    bool is_closed;     /* the world is: nothing can be done any more but to free */
     struct fsdp_mesh mesh;
     shoal_fsdp_options options;
     struct fsdp_windows windows;
@@ -170,6 +173,8 @@ shoal_status fsdp_check_reshard_ranks(const struct fsdp_mesh *mesh, int n_ranks)
 shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
                                  struct fsdp_context **context_out);
 void fsdp_context_free(struct fsdp_context *context);
+/* SHOAL_ERR_STATE once the world is closed. */
+shoal_status fsdp_context_check(const struct fsdp_context *context);
 
 /* A new unit, the last; before the first forward. */
 shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **unit_out);
