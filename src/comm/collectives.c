@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/apart.h"
+#include "comm/collectives.h"
 #include "comm/group.h"
 #include "comm/lane.h"
 #include "kernel/kernel.h"
@@ -515,3 +516,15 @@ CALL_LIST(reduce_scatter_list_premul, submit_list_premul, (shoal_dtype dtype, do
 
 CALL_LIST(broadcast_list, submit_list, (shoal_dtype dtype, int root), .kind = COLLECTIVE_BROADCAST,
           .dtype = dtype, .root = root)
+
+shoal_status collectives_start_list(shoal_group *group, enum collective_kind kind, const shoal_part *parts,
+                                    size_t n_parts, shoal_dtype dtype, shoal_reduce reduce, double factor,
+                                    uint32_t label, shoal_work **work_out)
+{
+    struct collective call = {.kind = kind, .dtype = dtype, .reduce = reduce, .label = label};
+    if (reduce == SHOAL_PREMUL_SUM) {
+        call.factor = factor;
+        return submit_list_premul(group, &call, parts, n_parts, starting(work_out));
+    }
+    return submit_list(group, &call, parts, n_parts, starting(work_out));
+}

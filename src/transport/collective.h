@@ -70,8 +70,9 @@ struct collective {
     struct window_area *window;
     const shoal_window_piece *window_pieces;
     size_t n_window_pieces;
-    uint64_t label;
     uint32_t generation; /* of the window that this begins: 1, 2, ... */
+    /* What must be equal besides: the number of a unit, say. Of kinds without a root 0 (none) or below 2^31. */
+    uint64_t label;
 
     /* Set by the lane. */
     uint32_t sequence; /* the lane's, from 0; wraps */

@@ -278,9 +278,8 @@ TEST_RANKS(a_rank_that_does_not_reduce, 2)
     (void)shoal_world_close(world);
 }
 
-/* Without gathers in backward only reductions could tell, and those of units of one shape look alike. Not found yet: runs
-   only by its name. */
-TEST_RANKS(planted_another_order_of_backwards, 2)
+/* Without gathers in backward only reductions can tell, and those of units of one shape differ in their label alone. */
+TEST_RANKS(another_order_of_backwards, 2)
 {
     shoal_fsdp *fsdp = NULL;
     shoal_fsdp_options options = {.struct_size = sizeof options, .reshard = SHOAL_RESHARD_NEVER};
@@ -302,6 +301,8 @@ TEST_RANKS(planted_another_order_of_backwards, 2)
     }
     status = status == SHOAL_OK ? shoal_fsdp_end_backward(fsdp) : status;
     CHECK_INT(status, SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("label 1");
+    CHECK_ERROR_TEXT("label 2");
     shoal_fsdp_free(fsdp);
     (void)shoal_world_close(world);
 }

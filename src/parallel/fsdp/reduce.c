@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/collectives.h"
 #include "kernel/kernel.h"
 #include "parallel/fsdp/unit.h"
 #include "tensor/dtype.h"
@@ -291,6 +292,12 @@ static shoal_status list_parts(const struct fsdp_unit *unit, char *send, size_t 
     return SHOAL_OK;
 }
 
+/* Units of one shape must not be mixed up. */
+static uint32_t label_of(const struct fsdp_unit *unit)
+{
+    return (uint32_t)unit->number + 1;
+}
+
 static shoal_status start_scatter(struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
@@ -299,12 +306,9 @@ static shoal_status start_scatter(struct fsdp_reduction *reduction)
     size_t n_parts;
     TRY(list_parts(unit, reduction->buffer->data, (size_t)mesh->n_shards, reduction->output, &parts,
                    &n_parts));
-    shoal_status status =
-        reduction->factors.scatter == SHOAL_PREMUL_SUM
-            ? shoal_group_reduce_scatter_list_premul_start(mesh->reduce, parts, n_parts, unit->reduce_dtype,
-                                                           reduction->factors.premul, &reduction->work)
-            : shoal_group_reduce_scatter_list_start(mesh->reduce, parts, n_parts, unit->reduce_dtype,
-                                                    reduction->factors.scatter, &reduction->work);
+    shoal_status status = collectives_start_list(mesh->reduce, COLLECTIVE_REDUCE_SCATTER, parts, n_parts,
+                                                 unit->reduce_dtype, reduction->factors.scatter,
+                                                 reduction->factors.premul, label_of(unit), &reduction->work);
     mem_free(parts);
     return status;
 }
@@ -315,9 +319,9 @@ static shoal_status start_all_reduce(struct fsdp_reduction *reduction)
     shoal_part *parts;
     size_t n_parts;
     TRY(list_parts(unit, reduction->output, 1, reduction->output, &parts, &n_parts));
-    shoal_status status =
-        shoal_group_all_reduce_list_start(unit->context->mesh.replicate, parts, n_parts, unit->reduce_dtype,
-                                          reduction->factors.all_reduce, &reduction->work);
+    shoal_status status = collectives_start_list(unit->context->mesh.replicate, COLLECTIVE_ALL_REDUCE, parts,
+                                                 n_parts, unit->reduce_dtype, reduction->factors.all_reduce,
+                                                 1.0, label_of(unit), &reduction->work);
     mem_free(parts);
     reduction->is_all_reduce = true;
     return status;

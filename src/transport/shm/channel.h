@@ -40,7 +40,7 @@ struct shm_fingerprint {
     uint64_t count;  /* elements over all pieces; window_gather: the label */
     uint64_t hash;   /* of what does not fit: counts of pieces and ranks; window_gather: id and generation */
     uint64_t factor; /* the bits of the double: only bytes are compared */
-    int32_t root;
+    int32_t root;    /* of kinds without one: the label */
     uint32_t n_pieces;
 };
 

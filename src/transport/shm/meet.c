@@ -112,11 +112,12 @@ static struct shm_fingerprint take_fingerprint(const struct collective *collecti
         .reduce = (uint8_t)collective->reduce,
         .has_counts = collective->send_counts != NULL,
         .hash = hash_calls(collective, n_ranks),
-        .root = collective->root,
+        .root = collective_rows[collective->kind].has_root ? collective->root : (int32_t)collective->label,
         .n_pieces = (uint32_t)collective->n_pieces,
     };
     memcpy(&fingerprint.factor, &collective->factor, sizeof fingerprint.factor);
     if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
+        fingerprint.root = 0;
         fingerprint.count = collective->label;
     } else if (!collective->send_counts) {
         fingerprint.count = block_elements(collective, BLOCK_SEND, 0);
@@ -146,6 +147,8 @@ static void describe_fingerprint(const struct shm_fingerprint *fingerprint, char
     }
     if (row->has_root) {
         (void)snprintf(root, sizeof root, " root %" PRId32, fingerprint->root);
+    } else if (fingerprint->root != 0) {
+        (void)snprintf(root, sizeof root, " label %" PRId32, fingerprint->root);
     }
     if (fingerprint->n_pieces > 1) {
         (void)snprintf(pieces, sizeof pieces, " in %" PRIu32 " parts", fingerprint->n_pieces);
