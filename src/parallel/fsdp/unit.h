@@ -192,6 +192,8 @@ shoal_status fsdp_prepare(struct fsdp_context *context);
 /* Gathers; no-ops where there is nothing to do. */
 shoal_status fsdp_unit_unshard(struct fsdp_unit *unit);
 shoal_status fsdp_unit_wait(struct fsdp_unit *unit);
+/* Waits for a gather whose result nobody wants. */
+void fsdp_unit_forget_gather(struct fsdp_unit *unit);
 shoal_status fsdp_unit_reshard(struct fsdp_unit *unit);
 /* The full parameter of a unit that is UNSHARDED. */
 const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param);
