@@ -183,8 +183,8 @@ SHOAL_API shoal_tensor *const *shoal_all_gather_inplace(shoal_tensor *const *out
 
 /*
  * A contiguous tensor over the caller's block of symmetric memory, `offset` bytes from its start, which must suit the
- * dtype. All tensors over one block look at one storage. They may outlive shoal_symmetric_free, and keep the memory; it is
- * no longer symmetric then.
+ * dtype. It must not be used, or be in flight, after shoal_symmetric_free. Two tensors made by two calls do not know what
+ * is in flight for the other: make one and take views of it.
  */
 SHOAL_API shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_t offset,
                                                const int64_t *shape, int n_dims, shoal_dtype dtype);

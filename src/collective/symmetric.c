@@ -7,7 +7,6 @@
 #include "collective/arguments.h"
 #include "collective/launch.h"
 #include "comm/group.h"
-#include "comm/symmetric.h"
 #include "comm/shared.h"
 #include "comm/world.h"
 #include "op/operand.h"
@@ -48,35 +47,20 @@ static shoal_status check_place(shoal_symmetric *symmetric, size_t offset, const
     return SHOAL_OK;
 }
 
-static shoal_status create_tensor(shoal_symmetric *symmetric, size_t offset, const int64_t *shape, int n_dims,
-                                  shoal_dtype dtype, shoal_tensor **tensor_out)
-{
-    struct storage *storage;
-    struct layout layout = {.n_dims = n_dims};
-    TRY(check_place(symmetric, offset, shape, n_dims, dtype));
-    TRY(symmetric_storage(symmetric, &storage));
-    for (int i = 0; i < n_dims; i++) {
-        layout.shape[i] = shape[i];
-    }
-    layout.offset = (int64_t)(offset / dtype_bytes(dtype));
-    layout_fill_strides(n_dims, layout.shape, layout.strides);
-    return tensor_create(storage_ref(storage), dtype, &layout, tensor_out);
-}
-
 shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_t offset, const int64_t *shape,
                                      int n_dims, shoal_dtype dtype)
 {
-    shoal_tensor *tensor = NULL;
     if (scope_enter() != SHOAL_OK) {
         return NULL;
     }
     error_clear();
-    shoal_status status = create_tensor(symmetric, offset, shape, n_dims, dtype, &tensor);
+    shoal_status status = check_place(symmetric, offset, shape, n_dims, dtype);
     if (status != SHOAL_OK) {
         (void)scope_fail(error_prefix(status, "symmetric_tensor"));
         return NULL;
     }
-    return scope_adopt(tensor);
+    char *data = shoal_symmetric_data(symmetric);
+    return shoal_from_memory(data + offset, shape, n_dims, dtype, NULL, NULL, NULL);
 }
 
 /* Rows ------------------------------------------------------------------------------------------------- */

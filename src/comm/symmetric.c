@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Symmetric memory: one segment with a block for every member, known to the world's table of regions. */
-#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,10 +10,8 @@
 #include "comm/group.h"
 #include "comm/owned.h"
 #include "comm/shared.h"
-#include "comm/symmetric.h"
 #include "comm/world.h"
 #include "shoal/window.h"
-#include "tensor/storage.h"
 #include "transport/regions.h"
 #include "transport/segment.h"
 
@@ -27,11 +24,8 @@ struct shoal_symmetric {
     size_t bytes;
     size_t stride;           /* between blocks; 0 in a world without peers: all are the caller's */
     char *base;              /* the first member's block */
-    struct segment *segment; /* NULL in a world without peers: the storage owns base */
-    /* The caller's block, for tensors: all of them look at one, so that they wait for each other's work. Made when the
-       first one is; tensors may outlive the symmetric memory, and keep what they look at. */
-    struct storage *_Atomic storage;
-    bool is_known; /* to the regions */
+    struct segment *segment; /* NULL in a world without peers: base is an allocation */
+    bool is_known;           /* to the regions */
 };
 
 static void symmetric_destroy(struct owned *owned)
@@ -40,23 +34,18 @@ static void symmetric_destroy(struct owned *owned)
     if (symmetric->is_known) {
         regions_remove(symmetric->world->regions, symmetric->id);
     }
-    /* Relaxed: nobody else uses it any more. */
-    storage_unref(atomic_load_explicit(&symmetric->storage, memory_order_relaxed));
-    segment_unref(symmetric->segment);
+    if (symmetric->segment) {
+        segment_unref(symmetric->segment);
+    } else {
+        mem_free(symmetric->base);
+    }
     mem_free(symmetric);
-}
-
-static void free_block(void *context, void *data)
-{
-    (void)context;
-    mem_free(data);
 }
 
 /* Plain memory. */
 static shoal_status allocate_alone(struct shoal_symmetric *symmetric)
 {
     size_t block_bytes;
-    struct storage *storage;
     if (!shared_round_to_pages(symmetric->bytes, &block_bytes)) {
         return error_set(SHOAL_ERR_NO_MEMORY, "symmetric_create: %zu bytes are too many", symmetric->bytes);
     }
@@ -65,13 +54,6 @@ static shoal_status allocate_alone(struct shoal_symmetric *symmetric)
         return SHOAL_ERR_NO_MEMORY;
     }
     memset(symmetric->base, 0, block_bytes);
-    shoal_status status =
-        storage_create_borrowed(symmetric->bytes, symmetric->base, free_block, NULL, &storage);
-    if (status != SHOAL_OK) {
-        mem_free(symmetric->base);
-        return status;
-    }
-    atomic_init(&symmetric->storage, storage);
     return SHOAL_OK;
 }
 
@@ -171,36 +153,4 @@ void shoal_symmetric_free(shoal_symmetric *symmetric)
         owned_list_remove(&symmetric->world->owned, &symmetric->owned);
         symmetric_destroy(&symmetric->owned);
     }
-}
-
-/* Tensors ------------------------------------------------------------------------------------------------ */
-
-static void unref_segment(void *context, void *data)
-{
-    (void)data;
-    segment_unref(context);
-}
-
-shoal_status symmetric_storage(struct shoal_symmetric *symmetric, struct storage **storage_out)
-{
-    /* Acquire: pairs with the release of whoever made it. */
-    struct storage *storage = atomic_load_explicit(&symmetric->storage, memory_order_acquire);
-    if (!storage) {
-        struct storage *expected = NULL;
-        shoal_status status =
-            storage_create_borrowed(symmetric->bytes, shoal_symmetric_data(symmetric), unref_segment,
-                                    segment_ref(symmetric->segment), &storage);
-        if (status != SHOAL_OK) {
-            segment_unref(symmetric->segment); /* the reference that was meant for the storage */
-            return status;
-        }
-        /* Release: pairs with the acquire above, and here on failure: somebody else was first. */
-        if (!atomic_compare_exchange_strong_explicit(&symmetric->storage, &expected, storage,
-                                                     memory_order_release, memory_order_acquire)) {
-            storage_unref(storage);
-            storage = expected;
-        }
-    }
-    *storage_out = storage;
-    return SHOAL_OK;
 }

@@ -280,37 +280,6 @@ static void try_symmetric(struct functional *self, shoal_symmetric *memory, stru
     CASE_END();
 }
 
-/* Two tensors over the same bytes know each other's work, and keep the memory when the handle is gone. */
-FUNCTIONAL(tensors_over_one_symmetric_block, 2)
-{
-    enum {
-        N = 1 << 18
-    };
-    shoal_symmetric *memory = NULL;
-    REQUIRE_OK(shoal_symmetric_create(self->group, N * sizeof(float), &memory));
-    for (int i = 0; i < 10; i++) {
-        shoal_tensor *first = shoal_symmetric_tensor(memory, 0, SHAPE(N).sizes, 1, SHOAL_F32);
-        CHECK(shoal_copy_(first, full_of(SHAPE(N), self->rank + i, SHOAL_F32)));
-        shoal_tensor *sum = shoal_one_shot_all_reduce(first, SHOAL_SUM, self->group);
-        shoal_tensor *second = shoal_symmetric_tensor(memory, 0, SHAPE(N).sizes, 1, SHOAL_F32);
-        CHECK(shoal_tensor_shares_storage(first, second));
-        float *values = shoal_mutable_data(second);
-        REQUIRE(values);
-        for (int k = 0; k < N; k++) {
-            values[k] = -1;
-        }
-        CHECK_FULL(sum, SHAPE(N), 2 * i + 1);
-    }
-    shoal_tensor *kept = shoal_symmetric_tensor(memory, 0, SHAPE(N).sizes, 1, SHOAL_F32);
-    test_barrier(self->harness);
-    shoal_symmetric_free(memory);
-    CHECK_FULL(kept, SHAPE(N), -1);
-    CHECK(!shoal_one_shot_all_reduce(kept, SHOAL_SUM, self->group));
-    CHECK_ERROR_TEXT("does not lie in symmetric memory");
-    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
-    REQUIRE_OK(shoal_scope_begin());
-}
-
 FUNCTIONAL_ON_1_TO_5(symmetric_memory)
 {
     shoal_symmetric *memory = NULL;
