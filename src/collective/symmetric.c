@@ -87,21 +87,11 @@ static shoal_status check_symmetric(shoal_tensor *self, shoal_group *group)
     return SHOAL_OK;
 }
 
-shoal_status meta_symmetric_all_reduce(shoal_op_call_context *call, const shoal_value *arguments)
-{
-    return meta_all_reduce(call, arguments);
-}
-
 shoal_status run_symmetric_all_reduce(shoal_op_call_context *call, const shoal_value *arguments,
                                       shoal_tensor *const *outputs, size_t n_outputs)
 {
     TRY(check_symmetric(arguments[0].as.tensor, arguments[2].as.group));
     return run_all_reduce(call, arguments, outputs, n_outputs);
-}
-
-shoal_status meta_symmetric_all_reduce_(shoal_op_call_context *call, const shoal_value *arguments)
-{
-    return meta_all_reduce_(call, arguments);
 }
 
 shoal_status run_symmetric_all_reduce_(shoal_op_call_context *call, const shoal_value *arguments,

@@ -2,6 +2,7 @@
 /* Mistakes that would train wrongly without a word: a backward that is not ended, units sharded from outside in. */
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
+#include "shoal/autograd.h"
 #include "shoal/fsdp.h"
 #include "shoal/fully_shard.h"
 #include "shoal/module.h"
@@ -118,4 +119,94 @@ TEST_RANKS(modules_outlive_the_world, 2)
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("the world was closed");
     shoal_module_unref(module);
+}
+
+/* Memory that runs out half way leaves the modules as they were: not cut without anybody to gather them. */
+static shoal_status shard_two(void *context)
+{
+    shoal_group *group = context;
+    shoal_status status = shoal_scope_begin();
+    if (status != SHOAL_OK) {
+        return status;
+    }
+    const shoal_fully_shard_options options = {.struct_size = sizeof options, .group = group};
+    const shoal_module_definition definition = {
+        .struct_size = sizeof definition, .type = "one", .forward = double_it, .n_inputs = 1};
+    shoal_module *modules[2] = {NULL, NULL};
+    shoal_tensor *whole[2] = {NULL, NULL};
+    for (int i = 0; i < 2 && status == SHOAL_OK; i++) {
+        status = shoal_module_create(&definition, &modules[i]);
+        whole[i] = shoal_full(SHAPE(8), 1, 1.0, SHOAL_F32);
+        status = status == SHOAL_OK ? shoal_scope_error() : status;
+        status = status == SHOAL_OK ? shoal_module_add_parameter(modules[i], "w", whole[i]) : status;
+    }
+    bool is_ready = status == SHOAL_OK;
+    status = is_ready ? shoal_fully_shard_list(modules, 2, &options) : status;
+    for (int i = 0; i < 2 && is_ready && status != SHOAL_OK; i++) {
+        CHECK(shoal_module_parameter(modules[i], "w") == whole[i]);
+        CHECK(!shoal_is_fully_sharded(modules[i]));
+    }
+    for (int i = 0; i < 2; i++) {
+        shoal_module_unref(modules[i]);
+    }
+    shoal_status end = shoal_scope_end();
+    return status == SHOAL_OK ? end : status;
+}
+
+TEST_RANKS(sharding_without_memory_changes_nothing, 1)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    CHECK(test_sweep_allocations(shard_two, shoal_world_group(world)) >= 1);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* A whole step in which any allocation may fail: an error, and nothing lost. */
+static shoal_status scale_it(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                             shoal_tensor **outputs, size_t n_outputs)
+{
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = shoal_mul(inputs[0], shoal_module_parameter(module, "w"));
+    return SHOAL_OK;
+}
+
+static shoal_status train_module(shoal_module *module, shoal_group *group)
+{
+    const shoal_fully_shard_options options = {
+        .struct_size = sizeof options, .group = group, .param_dtype = SHOAL_BF16, .reduce_dtype = SHOAL_F32};
+    shoal_tensor *weight = shoal_full(SHAPE(3), 1, 2.0, SHOAL_F32);
+    shoal_status status = weight ? shoal_set_requires_grad(weight, true) : shoal_scope_error();
+    status = status == SHOAL_OK ? shoal_module_add_parameter(module, "w", weight) : status;
+    status = status == SHOAL_OK ? shoal_fully_shard(module, &options) : status;
+    for (int i = 0; i < 2 && status == SHOAL_OK; i++) {
+        shoal_tensor *y = shoal_module_call_one(module, shoal_full(SHAPE(3), 1, 1.0, SHOAL_F32));
+        shoal_tensor *loss = shoal_sum(y, NULL, 0, false);
+        status = loss ? shoal_backward(loss, NULL) : shoal_scope_error();
+    }
+    return status;
+}
+
+static shoal_status train_in_scope(void *context)
+{
+    shoal_module *module = NULL;
+    const shoal_module_definition definition = {
+        .struct_size = sizeof definition, .type = "scale", .forward = scale_it, .n_inputs = 1};
+    shoal_status status = shoal_scope_begin();
+    if (status != SHOAL_OK) {
+        return status;
+    }
+    status = shoal_module_create(&definition, &module);
+    status = status == SHOAL_OK ? train_module(module, context) : status;
+    shoal_status end = shoal_scope_end();
+    shoal_module_unref(module);
+    return status == SHOAL_OK ? end : status;
+}
+
+TEST_RANKS(a_step_without_memory_loses_nothing, 1)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    CHECK(test_sweep_allocations(train_in_scope, shoal_world_group(world)) >= 1);
+    CHECK_OK(shoal_world_close(world));
 }

@@ -12,13 +12,6 @@
 #include "parallel/fsdp/unit.h"
 #include "tensor/dtype.h"
 
-#define ALIGNMENT 64
-
-static size_t round_up(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 /* Making ------------------------------------------------------------------------------------------------- */
 
 static shoal_status check_floating(shoal_dtype dtype, const char *what)
@@ -263,7 +256,7 @@ static void lay_out(struct fsdp_unit *unit)
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];
         param->window_offset = unit->window_bytes;
-        unit->window_bytes += round_up(param->count * dtype_bytes(param->compute));
+        unit->window_bytes += fsdp_round_up(param->count * dtype_bytes(param->compute));
     }
 }
 

@@ -212,7 +212,7 @@ static shoal_status add_hooks(struct fsdp_wrapper *wrapper)
                                                      .post_place = SHOAL_HOOK_LAST,
                                                      .context = wrapper};
     for (size_t i = 0; i < wrapper->n_modules; i++) {
-        TRY(shoal_module_add_hook(wrapper->modules[i], &definition, NULL));
+        TRY(shoal_module_add_hook(wrapper->modules[i], &definition, &wrapper->hooks[i]));
     }
     return SHOAL_OK;
 }
@@ -227,6 +227,11 @@ shoal_status shoal_fully_shard_list(shoal_module *const *modules, size_t n_modul
     shoal_status status = fsdp_wrapper_create(modules, n_modules, &options, &wrapper);
     if (status == SHOAL_OK) {
         status = add_hooks(wrapper);
+        if (status == SHOAL_OK) {
+            fsdp_wrapper_settle(wrapper);
+        } else {
+            fsdp_wrapper_undo(wrapper);
+        }
     }
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "fully_shard");
 }

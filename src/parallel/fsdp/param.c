@@ -12,8 +12,6 @@
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
-#define ALIGNMENT 64
-
 static shoal_status check_dim(const struct fsdp_param *param, int n_shards)
 {
     int64_t size = param->shape[param->dim];
@@ -38,10 +36,9 @@ static void cut(struct fsdp_param *param, int shard, int n_shards)
     }
     param->size = param->shape[param->dim];
     param->chunk = param->size / n_shards + (param->size % n_shards != 0);
-    int64_t begin = param->chunk * shard;
-    int64_t end = begin + param->chunk;
-    param->begin = begin < param->size ? begin : param->size;
-    param->length = (end < param->size ? end : param->size) - param->begin;
+    int64_t end;
+    fsdp_param_rows(param, shard, &param->begin, &end);
+    param->length = end - param->begin;
     param->shard_count = (size_t)(param->outer * param->length * param->inner);
     param->padded_count = (size_t)(param->outer * param->chunk * param->inner);
 }
@@ -91,7 +88,7 @@ void fsdp_param_free(struct fsdp_param *param)
 shoal_status fsdp_param_allocate(struct fsdp_param *param)
 {
     size_t bytes = param->padded_count * dtype_bytes(param->dtype);
-    param->shard = mem_alloc_aligned(bytes > 0 ? bytes : 1, ALIGNMENT);
+    param->shard = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);
     if (!param->shard) {
         return SHOAL_ERR_NO_MEMORY;
     }

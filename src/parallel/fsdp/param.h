@@ -17,6 +17,14 @@
 #include "shoal/status.h"
 #include "shoal/tensor.h"
 
+/* Of parameters and gradients in memory that they share. */
+#define FSDP_ALIGNMENT 64
+
+static inline size_t fsdp_round_up(size_t bytes)
+{
+    return (bytes + FSDP_ALIGNMENT - 1) / FSDP_ALIGNMENT * FSDP_ALIGNMENT;
+}
+
 struct fsdp_param {
     char *name;
     shoal_dtype dtype;   /* as it is stored */
@@ -60,6 +68,16 @@ void fsdp_param_free(struct fsdp_param *param);
 shoal_status fsdp_param_allocate(struct fsdp_param *param);
 /* This rank's part of the whole. */
 void fsdp_param_load(struct fsdp_param *param, const void *full);
+
+/* Rows of the dimension that is cut: those of shard i. */
+static inline void fsdp_param_rows(const struct fsdp_param *param, int64_t i, int64_t *begin_out,
+                                   int64_t *end_out)
+{
+    int64_t begin = i * param->chunk;
+    int64_t end = begin + param->chunk;
+    *begin_out = begin < param->size ? begin : param->size;
+    *end_out = end < param->size ? end : param->size;
+}
 
 /* Elements of the whole before piece `o` of the outer dimension of this rank's part. */
 static inline size_t fsdp_param_offset(const struct fsdp_param *param, int64_t o)

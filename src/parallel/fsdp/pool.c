@@ -6,8 +6,7 @@
 
 #include "base/mem.h"
 #include "base/try.h"
-
-#define ALIGNMENT 64
+#include "parallel/fsdp/param.h"
 
 /* Windows ---------------------------------------------------------------------------------------------- */
 
@@ -118,7 +117,7 @@ static shoal_status allocate(struct fsdp_buffers *buffers, struct fsdp_buffer *b
         buffer->data = shoal_symmetric_data(buffer->symmetric);
         return SHOAL_OK;
     }
-    buffer->data = mem_alloc_aligned(buffer->bytes > 0 ? buffer->bytes : 1, ALIGNMENT);
+    buffer->data = mem_alloc_aligned(buffer->bytes > 0 ? buffer->bytes : 1, FSDP_ALIGNMENT);
     return buffer->data ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
 }
 

@@ -19,15 +19,8 @@
 #include "parallel/fsdp/unit.h"
 #include "tensor/dtype.h"
 
-#define ALIGNMENT 64
-
 /* Elements that are converted at a time. */
 #define PIECE 512
-
-static size_t round_up(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
 
 /* One unit's call may find out that another's reduction has failed. */
 static shoal_status name_unit(const struct fsdp_unit *unit, shoal_status status)
@@ -105,8 +98,9 @@ size_t fsdp_unit_reduce_bytes(const struct fsdp_unit *unit)
     for (size_t i = 0; i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
         if (param->requires_grad) {
-            bytes += round_up((size_t)unit->context->mesh.n_shards * param->padded_count * element_bytes);
-            bytes += round_up(param->padded_count * element_bytes);
+            bytes +=
+                fsdp_round_up((size_t)unit->context->mesh.n_shards * param->padded_count * element_bytes);
+            bytes += fsdp_round_up(param->padded_count * element_bytes);
         }
     }
     return bytes;
@@ -124,12 +118,12 @@ static void lay_out_grads(struct fsdp_unit *unit)
             continue;
         }
         param->reduce_offset = unit->reduce_bytes;
-        unit->reduce_bytes += round_up(n_shards * param->padded_count * element_bytes);
+        unit->reduce_bytes += fsdp_round_up(n_shards * param->padded_count * element_bytes);
         param->output_offset = unit->output_bytes;
-        unit->output_bytes += round_up(param->padded_count * element_bytes);
+        unit->output_bytes += fsdp_round_up(param->padded_count * element_bytes);
         param->is_direct = param->outer == 1 && param->compute == unit->reduce_dtype;
         param->grad_offset = unit->grads_bytes;
-        unit->grads_bytes += param->is_direct ? 0 : round_up(param->count * dtype_bytes(param->compute));
+        unit->grads_bytes += param->is_direct ? 0 : fsdp_round_up(param->count * dtype_bytes(param->compute));
     }
 }
 
@@ -187,7 +181,7 @@ static shoal_status need_grads(struct fsdp_unit *unit)
     if (unit->grads_bytes > unit->grads_capacity) {
         mem_free(unit->grads);
         unit->grads_capacity = 0;
-        unit->grads = mem_alloc_aligned(unit->grads_bytes, ALIGNMENT);
+        unit->grads = mem_alloc_aligned(unit->grads_bytes, FSDP_ALIGNMENT);
         if (!unit->grads) {
             return SHOAL_ERR_NO_MEMORY;
         }
@@ -227,8 +221,9 @@ static void put_grad(struct fsdp_unit *unit, const struct fsdp_param *param, sho
     size_t to_bytes = dtype_bytes(unit->reduce_dtype);
     size_t from_bytes = dtype_bytes(dtype);
     for (int64_t w = 0; w < unit->context->mesh.n_shards; w++) {
-        int64_t begin = w * param->chunk < param->size ? w * param->chunk : param->size;
-        int64_t end = begin + param->chunk < param->size ? begin + param->chunk : param->size;
+        int64_t begin;
+        int64_t end;
+        fsdp_param_rows(param, w, &begin, &end);
         size_t count = (size_t)((end - begin) * param->inner);
         for (int64_t o = 0; o < param->outer; o++) {
             size_t to_at = (size_t)w * param->padded_count + (size_t)(o * param->chunk * param->inner);
@@ -371,7 +366,7 @@ static shoal_status land_param(const struct fsdp_unit *unit, struct fsdp_param *
 {
     if (!param->shard_grad) {
         size_t bytes = param->shard_count * dtype_bytes(param->dtype);
-        param->shard_grad = mem_alloc_aligned(bytes > 0 ? bytes : 1, ALIGNMENT);
+        param->shard_grad = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);
         if (!param->shard_grad) {
             return SHOAL_ERR_NO_MEMORY;
         }
@@ -433,7 +428,7 @@ static shoal_status need_partial(struct fsdp_unit *unit)
     if (unit->output_bytes > unit->partial_capacity) {
         mem_free(unit->partial);
         unit->partial_capacity = 0;
-        unit->partial = mem_alloc_aligned(unit->output_bytes, ALIGNMENT);
+        unit->partial = mem_alloc_aligned(unit->output_bytes, FSDP_ALIGNMENT);
         if (!unit->partial) {
             return SHOAL_ERR_NO_MEMORY;
         }

@@ -11,8 +11,6 @@
 #include "kernel/kernel.h"
 #include "tensor/dtype.h"
 
-#define ALIGNMENT 64
-
 static void note(struct fsdp_unit *unit, enum fsdp_event event)
 {
     struct fsdp_context *context = unit->context;
@@ -38,7 +36,7 @@ static shoal_status cast_alone(struct fsdp_unit *unit)
     if (!needs_memory) {
         return SHOAL_OK;
     }
-    unit->full = mem_alloc_aligned(unit->window_bytes, ALIGNMENT);
+    unit->full = mem_alloc_aligned(unit->window_bytes, FSDP_ALIGNMENT);
     if (!unit->full) {
         return SHOAL_ERR_NO_MEMORY;
     }
@@ -192,8 +190,9 @@ static void assemble(const struct fsdp_param *param, int n_shards, const char *b
 {
     size_t element_bytes = dtype_bytes(param->dtype);
     for (int64_t w = 0; w < n_shards; w++) {
-        int64_t begin = w * param->chunk < param->size ? w * param->chunk : param->size;
-        int64_t end = begin + param->chunk < param->size ? begin + param->chunk : param->size;
+        int64_t begin;
+        int64_t end;
+        fsdp_param_rows(param, w, &begin, &end);
         size_t bytes = (size_t)((end - begin) * param->inner) * element_bytes;
         for (int64_t o = 0; o < param->outer && bytes > 0; o++) {
             size_t from = (size_t)w * param->padded_count + (size_t)(o * (end - begin) * param->inner);
@@ -241,7 +240,7 @@ static shoal_status keep_part(struct fsdp_unit *unit)
         struct fsdp_param *param = &unit->params[i];
         size_t element_bytes = dtype_bytes(param->compute);
         size_t bytes = param->kept_count * element_bytes;
-        param->kept = mem_alloc_aligned(bytes > 0 ? bytes : 1, ALIGNMENT);
+        param->kept = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);
         if (!param->kept) {
             drop_kept(unit);
             return SHOAL_ERR_NO_MEMORY;

@@ -71,6 +71,10 @@ static void free_root(struct fsdp_root *root)
 
 static void free_wrapper(struct fsdp_wrapper *wrapper)
 {
+    for (size_t i = 0; wrapper->hooks && i < wrapper->n_modules; i++) {
+        shoal_module_hook_remove(wrapper->hooks[i]);
+    }
+    mem_free(wrapper->hooks);
     if (wrapper->is_root && wrapper->root) {
         free_root(wrapper->root);
     } else if (wrapper->root) {
@@ -170,14 +174,15 @@ static shoal_status check_parameter(const shoal_module_entry *entry)
     return SHOAL_OK;
 }
 
-/* A tensor over memory that it owns from now on. */
-static shoal_status wrap(void *data, shoal_dtype dtype, const struct layout *layout, size_t bytes,
-                         shoal_tensor **tensor_out)
+/* A tensor over the shard, which it owns from now on: when making it fails, the shard is gone. */
+static shoal_status wrap_shard(struct fsdp_param *param, const struct layout *layout,
+                               shoal_tensor **tensor_out)
 {
     struct storage *storage;
-    TRY(storage_create_borrowed(bytes, data, free_shard, NULL, &storage));
-    shoal_status status = tensor_create(storage, dtype, layout, tensor_out);
-    return status;
+    TRY(storage_create_borrowed(param->shard_count * dtype_bytes(param->dtype), param->shard, free_shard,
+                                NULL, &storage));
+    param->is_lent = true;
+    return tensor_create(storage, param->dtype, layout, tensor_out);
 }
 
 static void shard_layout(const struct fsdp_param *param, struct layout *layout_out)
@@ -193,9 +198,7 @@ static shoal_status make_sharded(struct fsdp_tensors *tensors, struct fsdp_param
 {
     struct layout layout;
     shard_layout(param, &layout);
-    TRY(wrap(param->shard, param->dtype, &layout, param->shard_count * dtype_bytes(param->dtype),
-             &tensors->sharded));
-    param->is_lent = true;
+    TRY(wrap_shard(param, &layout, &tensors->sharded));
     TRY(shoal_tensor_set_name(tensors->sharded, path));
     return shoal_requires_grad(tensors->original) ? shoal_set_requires_grad(tensors->sharded, true)
                                                   : SHOAL_OK;
@@ -334,7 +337,8 @@ static shoal_status fill_wrapper(struct fsdp_wrapper *wrapper, shoal_module *con
     struct collector collector = {.wrapper = wrapper, .options = options};
     wrapper->modules = mem_alloc(n_modules * sizeof modules[0]);
     wrapper->has_run = mem_alloc_zeroed(n_modules, sizeof wrapper->has_run[0]);
-    if (!wrapper->modules || !wrapper->has_run) {
+    wrapper->hooks = mem_alloc_zeroed(n_modules, sizeof wrapper->hooks[0]);
+    if (!wrapper->modules || !wrapper->has_run || !wrapper->hooks) {
         return SHOAL_ERR_NO_MEMORY;
     }
     memcpy(wrapper->modules, modules, n_modules * sizeof modules[0]);
@@ -357,7 +361,6 @@ static shoal_status fill_wrapper(struct fsdp_wrapper *wrapper, shoal_module *con
     return SHOAL_OK;
 }
 
-/* Into every place; cannot fail half way but for memory, and then the rest is put back by the caller's free. */
 static shoal_status put_sharded(struct fsdp_wrapper *wrapper)
 {
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
@@ -370,8 +373,27 @@ static shoal_status put_sharded(struct fsdp_wrapper *wrapper)
     return SHOAL_OK;
 }
 
-/* Nobody else has the whole parameter: it can go at once. */
-static void drop_unshared(struct fsdp_wrapper *wrapper)
+void fsdp_wrapper_undo(struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        struct fsdp_tensors *tensors = &wrapper->tensors[i];
+        for (size_t k = 0; k < tensors->n_places; k++) {
+            /* A place that has been found takes a tensor without needing memory. */
+            (void)!shoal_module_set_parameter(tensors->places[k].module, tensors->places[k].name,
+                                              tensors->original);
+        }
+    }
+    if (wrapper->n_owners == 0) {
+        free_wrapper(wrapper);
+        return;
+    }
+    for (size_t n = wrapper->n_owners; n > 0; n--) { /* the last one frees it, with the list */
+        (void)!shoal_module_set_extra(wrapper->modules[n - 1], &wrapper_key, NULL, NULL);
+    }
+}
+
+/* What nobody else has goes at once; the rest is kept to find out, at the first forward, whether it is tied. */
+void fsdp_wrapper_settle(struct fsdp_wrapper *wrapper)
 {
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         shoal_tensor *original = wrapper->tensors[i].original;
@@ -409,19 +431,10 @@ shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
     if (status == SHOAL_OK) {
         status = put_sharded(wrapper);
     }
-    if (status != SHOAL_OK && wrapper->n_owners > 0) {
-        for (size_t i = n_modules; i > 0; i--) { /* the last one frees it */
-            if (fsdp_wrapper_of(modules[i - 1]) == wrapper) {
-                (void)!shoal_module_set_extra(modules[i - 1], &wrapper_key, NULL, NULL);
-            }
-        }
-        return status;
-    }
     if (status != SHOAL_OK) {
-        free_wrapper(wrapper);
+        fsdp_wrapper_undo(wrapper);
         return status;
     }
-    drop_unshared(wrapper);
     *wrapper_out = wrapper;
     return SHOAL_OK;
 }

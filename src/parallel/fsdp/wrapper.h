@@ -50,6 +50,7 @@ struct fsdp_root {
 struct fsdp_wrapper {
     size_t n_owners; /* the modules that have it */
     shoal_module **modules;
+    shoal_module_hook **hooks; /* one on each; NULL: not yet */
     size_t n_modules;
     bool *has_run; /* which of them, in this forward */
     size_t n_run;
@@ -72,9 +73,14 @@ struct fsdp_wrapper {
 /* The wrapper of a module, or NULL. */
 struct fsdp_wrapper *fsdp_wrapper_of(const shoal_module *module);
 
-/* Takes the parameters of the modules that no inner wrapper has. */
+/*
+ * Takes the parameters of the modules that no inner one has. Two steps, so that the hooks can be put on between them:
+ * after the first, the whole parameters can still be put back (undo, which frees); after the second, they go.
+ */
 shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
                                  const shoal_fully_shard_options *options, struct fsdp_wrapper **wrapper_out);
+void fsdp_wrapper_undo(struct fsdp_wrapper *wrapper);
+void fsdp_wrapper_settle(struct fsdp_wrapper *wrapper);
 /* One of its modules has died. */
 void fsdp_wrapper_release(struct fsdp_wrapper *wrapper);
 
