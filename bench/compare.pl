@@ -82,8 +82,11 @@ for my $op (@order) {
 }
 print "\n" if @tensor_rows;
 for my $row (@tensor_rows) {
-    my @columns = grep { defined $row->{$_} } qw(raw_us functional_us overhead_us comm_us compute_us both_us hidden);
-    print join(' ', "$row->{bench} " . short_bytes($row->{bytes}), map { "$_ $row->{$_}" } @columns), "\n";
+    my @columns = grep { defined $row->{$_} } qw(raw_us functional_us overhead_us comm_us compute_us both_us hidden
+        params core gflops step_us_fsdp step_us_none ratio exposed_us host_us_per_unit host_us_per_unit_2
+        unsharded_bytes_host);
+    my $size = defined $row->{bytes} ? short_bytes($row->{bytes}) : "$row->{ranks} ranks";
+    print join(' ', "$row->{bench} $size", map { "$_ $row->{$_}" } @columns), "\n";
 }
 print "\nwrong results: $n_wrong\n\n";
 
@@ -101,12 +104,15 @@ sub worst_ratio
     return $worst;
 }
 
-# The best of a column over rounds; undef when it was not measured, or with too few processors.
+# The best of a column over rounds; undef when it was not measured, or with too few processors. Bytes: '-' for benchmarks
+# that have none.
 sub best_column
 {
-    my ($bench, $processors, $bytes, $column, $rule) = @_;
+    my ($bench, $processors, $ranks, $bytes, $column, $rule) = @_;
+    my ($from, $to) = split ':', $ranks;
     my @values = sort { $a <=> $b } map { $_->{$column} }
-        grep { $_->{bench} eq $bench && $_->{bytes} == $bytes && $_->{processors} >= $processors * $_->{ranks} }
+        grep { $_->{bench} eq $bench && ($bytes eq '-' || $_->{bytes} == bytes($bytes))
+            && $_->{ranks} >= $from && $_->{ranks} <= $to && $_->{processors} >= $processors * $_->{ranks} }
         @tensor_rows;
     return $rule eq 'at_most' ? $values[0] : $values[-1];
 }
@@ -120,14 +126,15 @@ sub print_bar
 open(my $bars, '<', $bars_path) or die "$bars_path: $!\n";
 while (my $line = <$bars>) {
     next if $line =~ /^\s*(?:#|$)/;
-    my ($op, $buffers, $from, $to, $against, $bound) = split ' ', $line;
-    if ($against =~ /^at_(?:most|least)$/) {
-        my ($bench, $processors, $bytes, $column, $rule) = ($op, $buffers, $from, $to, $against);
-        my $value = best_column($bench, $processors, bytes($bytes), $column, $rule);
+    if ($line =~ /\sat_(?:most|least)\s/) {
+        my ($bench, $processors, $ranks, $bytes, $column, $rule, $bound) = split ' ', $line;
+        my $value = best_column($bench, $processors, $ranks, $bytes, $column, $rule);
         my $is_met = defined $value && ($rule eq 'at_most' ? $value <= $bound : $value >= $bound);
-        print_bar("$bench/$bytes/$column", $value, $bound, !defined $value ? 'absent' : $is_met ? 'ok' : 'short');
+        my $what = $bytes eq '-' ? $ranks : $bytes;
+        print_bar("$bench/$what/$column", $value, $bound, !defined $value ? 'absent' : $is_met ? 'ok' : 'short');
         next;
     }
+    my ($op, $buffers, $from, $to, $against, $bound) = split ' ', $line;
     my $ratio = worst_ratio($op, $buffers, bytes($from), bytes($to), $against eq 'mpi' ? @mpi : $against);
     my $verdict = !defined $ratio ? 'absent' : $ratio <= $bound ? 'ok' : 'short';
     print_bar("$op/$buffers/$from-$to/$against", $ratio, $bound, $verdict);

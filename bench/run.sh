@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 tool=build/bin/shoal
-ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier functional overlap"
+ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier functional overlap fsdp"
 ranks=${RANKS:-2}
 rounds=${ROUNDS:-2}
 report=${REPORT:-}
@@ -112,6 +112,10 @@ measured() {
 }
 
 # Nobody else has them.
+run_sharded() {
+    measured "shoal fsdp" "$tool" bench fsdp --ranks "$ranks" --json
+}
+
 run_tensors() {
     measured "shoal $1" "$tool" bench "$1" --ranks "$ranks" "${more[@]}" --json
 }
@@ -121,6 +125,10 @@ run_op() {
     case $op in
     functional | overlap)
         run_tensors "$op"
+        return
+        ;;
+    fsdp)
+        run_sharded
         return
         ;;
     esac

@@ -38,6 +38,7 @@ bench      libmpich-dev     mpicc.mpich
 bench      mpich            mpirun.mpich
 bench      python3-torch    @torch
 bench      perl             perl
+bench      libopenblas0-pthread  =libopenblas.so.0
 '
 
 # Debian's Python may not be the first in the path.

@@ -116,6 +116,17 @@ judged "overlap/16M/hidden - 0.85 absent"
 } >>"$scratch/rows"
 judged "functional/1K/overhead_us 0.700 1.0 ok"
 judged "overlap/16M/hidden 0.900 0.85 ok"
+judged "fsdp/1:2/ratio - 1.10 absent"
+sharded() {
+    echo "{\"bench\": \"fsdp\", \"processors\": 16, \"ranks\": $1, \"ratio\": $2, \"host_us_per_unit\": $3, \"wrong\": 0}"
+}
+{
+    sharded 2 1.2 16.0
+    sharded 8 1.2 14.0
+} >>"$scratch/rows"
+judged "fsdp/1:2/ratio 1.200 1.10 short"
+judged "fsdp/3:64/ratio 1.200 1.25 ok"
+judged "fsdp/1:64/host_us_per_unit 14.000 15 ok"
 row functional 2 1024 overhead_us 0.7 3 >>"$scratch/rows"
 "$SHOAL_TEST_SOURCE_DIR/bench/compare.pl" "$SHOAL_TEST_SOURCE_DIR/bench/bars.txt" "$scratch/rows" >"$scratch/out" 2>&1 &&
     complain "compare.pl is content with wrong results"
