@@ -65,4 +65,15 @@ rank 0: y = 3.000 x -2.000, loss 0.000000
 rank 1: y = 3.000 x -2.000, loss 0.000000
 EOF
 
+# Its numbers depend on the BLAS: steps, and that it learns (0.5 is what predicting zero gives).
+if ! timeout "$limit_s" "$SHOAL_TEST_TOOL" run --no-label -n 3 "$SHOAL_TEST_BUILD_DIR/examples/10_modules" >"$scratch/out"; then
+    echo "10_modules with 3 ranks: failed"
+    failed=true
+fi
+if ! awk '$1 != "step" || $2 != 20 * NR ":" || !($4 + 0 < 0.2) { exit 1 } END { exit NR != 3 }' "$scratch/out"; then
+    echo "10_modules with 3 ranks: printed something else"
+    cat "$scratch/out"
+    failed=true
+fi
+
 ! $failed
