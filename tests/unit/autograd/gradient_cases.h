@@ -6,29 +6,11 @@
 #ifndef AUTOGRAD_GRADIENT_CASES_H
 #define AUTOGRAD_GRADIENT_CASES_H
 
-/* The square makes gradients depend on where elements come from. */
-static shoal_tensor *square(shoal_tensor *tensor)
-{
-    return shoal_mul(tensor, tensor);
-}
-
 /* A result, not a leaf, to be changed in place. */
 static shoal_tensor *fresh(shoal_tensor *tensor)
 {
     return shoal_mul_scalar(tensor, 1.5);
 }
-
-#define S0 \
-    {      \
-        0  \
-    }
-#define S(...)                                              \
-    {                                                       \
-        sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
-        {                                                   \
-            __VA_ARGS__                                     \
-        }                                                   \
-    }
 
 /* clang-format off */
 #define GRADIENT_CASES \

@@ -3,38 +3,13 @@
  * Every gradient function against finite differences, in f64. A row of ops.def that needs no group,
  * has a gradient and no case here fails the suite. Each case runs with contiguous leaves, and with leaves of other strides.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "autograd/gradients.h"
 #include "conformance/ops/of_ranks.h"
+#include "fixtures/finite_differences.h"
 #include "op/op.h"
 #include "unit/autograd/fixture.h"
-
-#define MAX_INPUTS 4
-#define MAX_ELEMS 64
-#define STEP 1e-5
-
-struct shape {
-    int n_dims;
-    int64_t sizes[SHOAL_MAX_DIMS];
-};
-
-enum strides {
-    CONTIGUOUS,
-    TRANSPOSED, /* the last two dimensions lie the other way round in memory */
-    SPACED,     /* every second element of a larger tensor */
-    N_STRIDES
-};
-
-struct gradient_case {
-    const char *op;
-    const char *text;
-    bool needs_contiguous;
-    shoal_tensor *(*run)(shoal_tensor *const *x);
-    size_t n_inputs;
-    struct shape shapes[MAX_INPUTS];
-};
 
 /* Several outputs become one number, each with its own weight; every third is left out. */
 static shoal_tensor *mix(shoal_tensor *const *list, size_t count, bool uses_all)
@@ -70,132 +45,9 @@ static const struct gradient_case cases[] = {
 
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 
-/* Inputs ----------------------------------------------------------------------------------------------- */
-
-static int64_t count_elems(const struct shape *shape)
-{
-    int64_t count = 1;
-    for (int i = 0; i < shape->n_dims; i++) {
-        count *= shape->sizes[i];
-    }
-    return count;
-}
-
-/* A tensor with the strides wanted; filled through copy_, so the order of `values` is row-major. */
-static shoal_tensor *make_input(const struct shape *shape, const double *values, enum strides strides)
-{
-    struct shape wide = *shape;
-    int n_dims = shape->n_dims;
-    shoal_tensor *source =
-        shoal_from_memory((void *)(uintptr_t)values, shape->sizes, n_dims, SHOAL_F64, NULL, NULL, NULL);
-    shoal_tensor *tensor;
-    if (strides == TRANSPOSED && n_dims >= 2) {
-        wide.sizes[n_dims - 1] = shape->sizes[n_dims - 2];
-        wide.sizes[n_dims - 2] = shape->sizes[n_dims - 1];
-        tensor = shoal_transpose(shoal_empty(wide.sizes, n_dims, SHOAL_F64), -1, -2);
-    } else if (strides == SPACED && n_dims >= 1) {
-        wide.sizes[n_dims - 1] = 2 * shape->sizes[n_dims - 1];
-        tensor = shoal_slice(shoal_zeros(wide.sizes, n_dims, SHOAL_F64), -1, 0, INT64_MAX, 2);
-    } else {
-        tensor = shoal_empty(shape->sizes, n_dims, SHOAL_F64);
-    }
-    return shoal_copy_(tensor, source);
-}
-
-/* What the result's elements count for in the loss. */
-static shoal_tensor *weigh(shoal_tensor *result)
-{
-    if (!result) {
-        return NULL;
-    }
-    shoal_tensor *weights = shoal_empty(shoal_tensor_shape(result), shoal_tensor_n_dims(result), SHOAL_F64);
-    double *data = shoal_mutable_data(weights);
-    for (int64_t i = 0; data && i < shoal_tensor_count(weights); i++) {
-        data[i] = 0.5 + 0.125 * (double)((i * 5) % 11);
-    }
-    return sum_all(shoal_mul(result, weights));
-}
-
-static double evaluate(const struct gradient_case *tested, double values[MAX_INPUTS][MAX_ELEMS],
-                       enum strides strides)
-{
-    shoal_tensor *inputs[MAX_INPUTS] = {NULL};
-    double loss = (double)NAN;
-    if (!CHECK_OK(shoal_scope_begin())) {
-        return loss;
-    }
-    CHECK_OK(shoal_scope_set_grad(false));
-    for (size_t i = 0; i < tested->n_inputs; i++) {
-        inputs[i] = make_input(&tested->shapes[i], values[i], strides);
-    }
-    loss = value_at(weigh(tested->run(inputs)), 0);
-    CHECK_OK(shoal_scope_end());
-    return loss;
-}
-
-static void compare(const struct gradient_case *tested, double values[MAX_INPUTS][MAX_ELEMS],
-                    enum strides strides, size_t input, const shoal_tensor *gradient)
-{
-    int64_t count = count_elems(&tested->shapes[input]);
-    for (int64_t i = 0; i < count && !test_has_failed(); i++) {
-        double kept = values[input][i];
-        values[input][i] = kept + STEP;
-        double above = evaluate(tested, values, strides);
-        values[input][i] = kept - STEP;
-        double below = evaluate(tested, values, strides);
-        values[input][i] = kept;
-        double expected = (above - below) / (2 * STEP);
-        double actual = gradient ? value_at(gradient, i) : 0; /* nothing flows where all is overwritten */
-        if (!(fabs(actual - expected) <= 1e-6 * (1 + fabs(expected)))) {
-            test_failed(__FILE__, __LINE__, "%s: strides %d, input %zu, element %lld: %.12g, expected %.12g",
-                        tested->text, (int)strides, input, (long long)i, actual, expected);
-        }
-    }
-}
-
-/* needs: a bit for each input that requires a gradient. */
-static void check_case(const struct gradient_case *tested, enum strides strides, unsigned needs)
-{
-    double values[MAX_INPUTS][MAX_ELEMS];
-    shoal_tensor *inputs[MAX_INPUTS] = {NULL};
-    struct test_random random = test_random_begin(strlen(tested->text));
-    for (size_t i = 0; i < MAX_INPUTS; i++) {
-        for (size_t k = 0; k < MAX_ELEMS; k++) {
-            double sign = test_random_below(&random, 2) != 0 ? 1 : -1;
-            values[i][k] =
-                sign * (0.5 + test_random_unit(&random)); /* never near zero: it is a divisor too */
-        }
-    }
-    REQUIRE_OK(shoal_scope_begin());
-    for (size_t i = 0; i < tested->n_inputs; i++) {
-        inputs[i] = make_input(&tested->shapes[i], values[i], strides);
-        if ((needs >> i & 1) != 0) {
-            (void)require_grad(inputs[i]);
-        }
-    }
-    shoal_tensor *loss = weigh(tested->run(inputs));
-    if (!CHECK_OK(shoal_scope_error()) || !CHECK_OK(shoal_backward(loss, NULL))) {
-        (void)fprintf(stderr, "  in %s, strides %d, needs %u\n", tested->text, (int)strides, needs);
-    }
-    for (size_t i = 0; i < tested->n_inputs && !test_has_failed(); i++) {
-        if ((needs >> i & 1) != 0) {
-            compare(tested, values, strides, i, shoal_grad(inputs[i]));
-        } else {
-            CHECK(!shoal_grad(inputs[i]));
-        }
-    }
-    CHECK_OK(shoal_scope_end());
-}
-
 TEST(every_case_equals_finite_differences)
 {
-    for (size_t i = 0; i < N_CASES && !test_has_failed(); i++) {
-        for (int strides = 0; strides < N_STRIDES; strides++) {
-            if (strides == CONTIGUOUS || !cases[i].needs_contiguous) {
-                check_case(&cases[i], (enum strides)strides, (1u << cases[i].n_inputs) - 1);
-            }
-        }
-    }
+    check_gradient_cases(cases, N_CASES);
 }
 
 /* A gradient function must not lean on the other input needing one too. */
@@ -203,7 +55,7 @@ TEST(every_input_alone)
 {
     for (size_t i = 0; i < N_CASES && !test_has_failed(); i++) {
         for (unsigned k = 0; k < cases[i].n_inputs && cases[i].n_inputs > 1; k++) {
-            check_case(&cases[i], CONTIGUOUS, 1u << k);
+            check_gradient_case(&cases[i], CONTIGUOUS, 1u << k);
         }
     }
 }
@@ -256,7 +108,7 @@ TEST(random_broadcasts)
     for (int i = 0; i < 160 && !test_has_failed(); i++) {
         struct gradient_case tested = binary[i % 4];
         choose_shapes(&random, tested.shapes);
-        check_case(&tested, (enum strides)test_random_below(&random, N_STRIDES), 3);
+        check_gradient_case(&tested, (enum strides)test_random_below(&random, N_STRIDES), 3);
     }
 }
 

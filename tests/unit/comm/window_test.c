@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "fixtures/rank_world.h"
+#include "fixtures/world_allocations.h"
 #include "harness/test.h"
 #include "shoal/group.h"
 #include "shoal/window.h"
@@ -420,28 +421,10 @@ static shoal_status use_a_window(void *context)
 
 TEST(allocations_may_fail)
 {
-    shoal_world_options options = {
-        .struct_size = sizeof options, .n_ranks = 8, .rank = 7, .key = "fake", .transport = "fake"};
-    shoal_world *world = NULL;
-    REQUIRE_OK(shoal_world_open(&options, &world));
-    /* The group connects first, and keeps what it needs for that. */
-    REQUIRE_OK(use_a_window(shoal_world_group(world)));
-    CHECK(test_sweep_allocations(use_a_window, shoal_world_group(world)) >= 2);
-    CHECK_OK(shoal_world_close(world));
+    check_allocations_alone(use_a_window);
 }
 
-/* The same with a server, whose thread allocates too: only at the end is it known what was lost. */
 TEST_RANKS(allocations_may_fail_with_a_server, 1)
 {
-    shoal_world *world = rank_world_open(self, 0);
-    REQUIRE(world != NULL);
-    REQUIRE_OK(use_a_window(shoal_world_group(world)));
-    for (size_t k = 1; k <= 12; k++) {
-        test_fail_allocation(k, /*is_lasting=*/false);
-        shoal_status status = use_a_window(shoal_world_group(world));
-        test_fail_allocation(0, false);
-        CHECK(status == SHOAL_OK || status == SHOAL_ERR_NO_MEMORY);
-    }
-    CHECK_OK(use_a_window(shoal_world_group(world)));
-    CHECK_OK(shoal_world_close(world));
+    check_allocations_with_server(self, use_a_window);
 }

@@ -5,49 +5,10 @@
  */
 #include <stdio.h>
 
+#include "fixtures/finite_differences.h"
 #include "nn/ops.h"
 #include "unit/nn/fixture.h"
 
-#define MAX_INPUTS 3
-#define MAX_ELEMS 64
-#define STEP 1e-5
-
-struct shape {
-    int n_dims;
-    int64_t sizes[SHOAL_MAX_DIMS];
-};
-
-struct gradient_case {
-    const char *op;
-    const char *text;
-    shoal_tensor *(*run)(shoal_tensor *const *x);
-    size_t n_inputs;
-    struct shape shapes[MAX_INPUTS];
-};
-
-enum strides {
-    CONTIGUOUS,
-    TRANSPOSED, /* the last two dimensions lie the other way round in memory */
-    SPACED,     /* every second element of a larger tensor */
-    N_STRIDES
-};
-
-static shoal_tensor *square(shoal_tensor *tensor)
-{
-    return shoal_mul(tensor, tensor);
-}
-
-#define S(...)                                              \
-    {                                                       \
-        sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), \
-        {                                                   \
-            __VA_ARGS__                                     \
-        }                                                   \
-    }
-#define S0 \
-    {      \
-        0  \
-    }
 #define TARGETS(...) make_indices(INTS(__VA_ARGS__), INTS(sizeof(INTS(__VA_ARGS__)) / 8), 1, SHOAL_I64)
 
 /* Rows: CASE(op, label, result, number of inputs, shapes...) */
@@ -96,126 +57,17 @@ CASES
 #undef CASE
 
 static const struct gradient_case cases[] = {
-#define CASE(op, label, result, n, ...) {#op, #op ": " #label, run_##op##_##label, n, {__VA_ARGS__}},
+#define CASE(op, label, result, n, ...) {#op, #op ": " #label, false, run_##op##_##label, n, {__VA_ARGS__}},
     CASES
 #undef CASE
 };
 
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 
-static int64_t count_elems(const struct shape *shape)
-{
-    int64_t count = 1;
-    for (int i = 0; i < shape->n_dims; i++) {
-        count *= shape->sizes[i];
-    }
-    return count;
-}
-
-static shoal_tensor *make_input(const struct shape *shape, const double *values, enum strides strides)
-{
-    struct shape wide = *shape;
-    int n_dims = shape->n_dims;
-    shoal_tensor *source = make_tensor(values, shape->sizes, n_dims, SHOAL_F64);
-    shoal_tensor *tensor;
-    if (strides == TRANSPOSED && n_dims >= 2) {
-        wide.sizes[n_dims - 1] = shape->sizes[n_dims - 2];
-        wide.sizes[n_dims - 2] = shape->sizes[n_dims - 1];
-        tensor = shoal_transpose(shoal_empty(wide.sizes, n_dims, SHOAL_F64), -1, -2);
-    } else if (strides == SPACED && n_dims >= 1) {
-        wide.sizes[n_dims - 1] = 2 * shape->sizes[n_dims - 1];
-        tensor = shoal_slice(shoal_zeros(wide.sizes, n_dims, SHOAL_F64), -1, 0, INT64_MAX, 2);
-    } else {
-        tensor = shoal_empty(shape->sizes, n_dims, SHOAL_F64);
-    }
-    return shoal_copy_(tensor, source);
-}
-
-/* What the result's elements count for in the loss. */
-static shoal_tensor *weigh(shoal_tensor *result)
-{
-    if (!result) {
-        return NULL;
-    }
-    shoal_tensor *weights = shoal_empty(shoal_tensor_shape(result), shoal_tensor_n_dims(result), SHOAL_F64);
-    double *data = shoal_mutable_data(weights);
-    for (int64_t i = 0; data && i < shoal_tensor_count(weights); i++) {
-        data[i] = 0.5 + 0.125 * (double)((i * 5) % 11);
-    }
-    return sum_all(shoal_mul(result, weights));
-}
-
-static double evaluate(const struct gradient_case *tested, double values[MAX_INPUTS][MAX_ELEMS],
-                       enum strides strides)
-{
-    double loss = (double)NAN;
-    if (!CHECK_OK(shoal_scope_begin())) {
-        return loss;
-    }
-    shoal_tensor *x[MAX_INPUTS];
-    for (size_t i = 0; i < tested->n_inputs; i++) {
-        x[i] = make_input(&tested->shapes[i], values[i], strides);
-    }
-    const double *data = shoal_data(weigh(tested->run(x)));
-    loss = data ? *data : loss;
-    CHECK_OK(shoal_scope_end());
-    return loss;
-}
-
-static void compare(const struct gradient_case *tested, double values[MAX_INPUTS][MAX_ELEMS], size_t input,
-                    int64_t index, enum strides strides, double gradient)
-{
-    double kept = values[input][index];
-    values[input][index] = kept + STEP;
-    double above = evaluate(tested, values, strides);
-    values[input][index] = kept - STEP;
-    double below = evaluate(tested, values, strides);
-    values[input][index] = kept;
-    double expected = (above - below) / (2 * STEP);
-    if (!(fabs(gradient - expected) <= 1e-6 * (1 + fabs(expected)))) {
-        test_failed(__FILE__, __LINE__, "%s, strides %d: input %zu[%lld]: gradient %.10g, differences %.10g",
-                    tested->text, (int)strides, input, (long long)index, gradient, expected);
-    }
-}
-
-static void check_case(const struct gradient_case *tested, enum strides strides,
-                       double values[MAX_INPUTS][MAX_ELEMS])
-{
-    REQUIRE_OK(shoal_scope_begin());
-    shoal_tensor *x[MAX_INPUTS];
-    for (size_t i = 0; i < tested->n_inputs; i++) {
-        x[i] = require_grad(make_input(&tested->shapes[i], values[i], strides));
-    }
-    if (CHECK_OK(shoal_backward(weigh(tested->run(x)), NULL))) {
-        for (size_t i = 0; i < tested->n_inputs; i++) {
-            shoal_tensor *gradient = shoal_grad(x[i]);
-            const double *data = gradient ? doubles_of(gradient) : NULL;
-            CHECK(data != NULL);
-            for (int64_t k = 0; data && k < count_elems(&tested->shapes[i]); k++) {
-                compare(tested, values, i, k, strides, data[k]);
-            }
-        }
-    }
-    if (!CHECK_OK(shoal_scope_end())) {
-        test_failed(__FILE__, __LINE__, "in %s", tested->text);
-    }
-}
-
 TEST(every_gradient_agrees_with_finite_differences)
 {
     begin_nn();
-    struct test_random random = test_random_begin(1);
-    for (size_t i = 0; i < N_CASES; i++) {
-        for (int strides = 0; strides < N_STRIDES; strides++) {
-            double values[MAX_INPUTS][MAX_ELEMS];
-            for (size_t k = 0; k < MAX_INPUTS * MAX_ELEMS; k++) {
-                /* Away from 0, where relu has a corner. */
-                double number = 0.1 + 0.9 * test_random_unit(&random);
-                values[k / MAX_ELEMS][k % MAX_ELEMS] = test_random_below(&random, 2) != 0 ? number : -number;
-            }
-            check_case(&cases[i], (enum strides)strides, values);
-        }
-    }
+    check_gradient_cases(cases, N_CASES);
 }
 
 TEST(every_op_with_a_gradient_has_a_case)
