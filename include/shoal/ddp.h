@@ -74,6 +74,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_set_sync(shoal_module *module,
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_clip_grad_norm(shoal_module *module, double max_norm,
                                                                  double *norm_out);
+/* With another norm, and by value: as shoal_fsdp_clip_grad_p_norm and shoal_fsdp_clip_grad_value (shoal/fsdp.h). */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_clip_grad_p_norm(shoal_module *module, double power,
+                                                                   double max_norm, bool must_be_finite,
+                                                                   double *norm_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_clip_grad_value(shoal_module *module, double max_value);
 
 /*
  * After a backward that failed: removes the gradients, and lets ranks that wait for this one know that it will not come:

@@ -171,3 +171,13 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_reset(shoal_fsdp *fsdp);
 SHOAL_END_DECLS
 
 #endif
+/*
+ * The same with another norm: the power-th root of the sum of |g|^power, or the largest |g| for infinity. The same number
+ * for any number of ranks; exact up to one rounding for 1, 2 and infinity, while for others each power is rounded to f64
+ * first. `must_be_finite`: a norm that is not is SHOAL_ERR_STATE on all ranks, and gradients are left alone.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_p_norm(shoal_fsdp *fsdp, double power,
+                                                                    double max_norm, bool must_be_finite,
+                                                                    double *norm_out);
+/* Every gradient between -max_value and max_value; NaN stays. Talks to nobody. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_value(shoal_fsdp *fsdp, double max_value);

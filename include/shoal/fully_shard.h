@@ -129,5 +129,12 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_place(shoal_module *ro
                                                                 int64_t *length_out);
 
 SHOAL_END_DECLS
+/* With another norm, and by value: as shoal_fsdp_clip_grad_p_norm and shoal_fsdp_clip_grad_value. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_p_norm(shoal_module *root, double power,
+                                                                           double max_norm,
+                                                                           bool must_be_finite,
+                                                                           double *norm_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_value(shoal_module *root,
+                                                                          double max_value);
 
 #endif

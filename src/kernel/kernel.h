@@ -94,6 +94,12 @@ void kernel_where_equal(shoal_dtype dtype, void *dst, const void *src, const voi
 /* dst[i] = src[i] * factor, the factor first rounded to the accumulation type. Floats and complex only. */
 shoal_status kernel_scale(shoal_dtype dtype, void *dst, const void *src, size_t count, double factor);
 
+/* data[i] between -limit and limit, the limit first rounded to the dtype; NaN stays. Real floats only. */
+shoal_status kernel_clamp(shoal_dtype dtype, void *data, size_t count, double limit);
+
+/* The largest |src[i]|, 0 if there is none; NaN wins. Real floats only. */
+shoal_status kernel_largest(shoal_dtype dtype, const void *src, size_t count, double *largest_out);
+
 /* Reducing over ranks ---------------------------------------------------------------------------------- */
 
 /*
@@ -142,6 +148,9 @@ struct kernel_squares {
 void kernel_squares_init(struct kernel_squares *squares);
 shoal_status kernel_squares_add(struct kernel_squares *squares, shoal_dtype dtype, const void *src,
                                 size_t count);
+/* |x|^power instead of x * x: exact for 1, otherwise each power is rounded to f64 before it is added. Real floats only. */
+shoal_status kernel_powers_add(struct kernel_squares *squares, shoal_dtype dtype, const void *src,
+                               size_t count, double power);
 /* Carries digits so that up to 2^31 of them can be added. */
 void kernel_squares_normalise(struct kernel_squares *squares);
 void kernel_squares_merge(struct kernel_squares *into, const struct kernel_squares *from);

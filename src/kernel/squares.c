@@ -9,6 +9,8 @@
  *
  * The smallest square of an f64 is 2^-2148, which is bit 0; the largest ends below bit 4196. The digits reach
  * bit 4544, so that no sum can leave them. Every call here leaves the digits normalised.
+ *
+ * Powers other than squares go in as doubles, each rounded once: their sum is as independent of order.
  */
 #include "kernel/kernel.h"
 
@@ -286,6 +288,44 @@ shoal_status kernel_squares_add(struct kernel_squares *squares, shoal_dtype dtyp
                          shoal_dtype_name(dtype));
     }
     row->add(squares, src, count * row->n_components);
+    return SHOAL_OK;
+}
+
+/* Powers ----------------------------------------------------------------------------------------------- */
+
+/* Elements that are converted at a time. */
+#define POWERS_PIECE 512
+
+/* A double of either sign counts as its absolute value. */
+static inline void add_double(struct kernel_squares *squares, double value)
+{
+    uint64_t bits = half_f64_bits(value);
+    unsigned exponent = (bits >> 52) & 0x7ff;
+    uint64_t fraction = bits & 0xfffffffffffff;
+    if (exponent == 0x7ff) {
+        squares->bins[fraction == 0 ? INFINITIES : NANS]++;
+        return;
+    }
+    unsigned scale = exponent == 0 ? 1 : exponent;
+    add_at_bit(squares->bins, UNIT_BIT + scale - 1075, fraction | (uint64_t)(exponent != 0) << 52);
+}
+
+shoal_status kernel_powers_add(struct kernel_squares *squares, shoal_dtype dtype, const void *src,
+                               size_t count, double power)
+{
+    double piece[POWERS_PIECE];
+    if (dtype_kind(dtype) != DTYPE_KIND_FLOAT) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the sum of powers is not offered for %s",
+                         shoal_dtype_name(dtype));
+    }
+    for (size_t done = 0; done < count; done += POWERS_PIECE) {
+        size_t n = count - done < POWERS_PIECE ? count - done : POWERS_PIECE;
+        kernel_cast(SHOAL_F64, piece, dtype, (const char *)src + done * dtype_bytes(dtype), n);
+        for (size_t i = 0; i < n; i++) {
+            add_double(squares, power == 1.0 ? piece[i] : pow(fabs(piece[i]), power));
+        }
+        kernel_squares_normalise(squares);
+    }
     return SHOAL_OK;
 }
 

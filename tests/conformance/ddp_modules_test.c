@@ -177,6 +177,54 @@ TEST_RANKS(clipping, 3)
     setting_close(&s);
 }
 
+TEST_RANKS(clipping_by_other_norms_and_by_value, 3)
+{
+    struct setting s;
+    double norm = -1;
+    float largest = 0;
+    long double sum = 0;
+    REQUIRE(setting_open(self, &s, NULL));
+    REQUIRE_OK(net_wrap(&s.net, s.world, (shoal_ddp_options){.bucket_bytes = 1}));
+    CHECK_OK(shoal_ddp_clip_grad_p_norm(s.net.module, 1, 1, true, &norm)); /* no gradients */
+    CHECK_DOUBLE(norm, 0);
+    CHECK_OK(shoal_ddp_clip_grad_value(s.net.module, 1));
+    setting_step(&s, 0, "before clipping");
+    for (int i = 0; i < NET_PARAMS; i++) {
+        for (size_t k = 0; k < net_count(&s.net, i); k++) {
+            sum += fabsl((long double)s.alone->total[i].f32[k]);
+            largest = fmaxf(largest, fabsf(s.alone->total[i].f32[k]));
+        }
+    }
+    CHECK_OK(shoal_ddp_clip_grad_p_norm(s.net.module, 1, 1e9, true, &norm));
+    CHECK_DOUBLE(norm, (double)sum);
+    CHECK_OK(shoal_ddp_clip_grad_p_norm(s.net.module, (double)INFINITY, 1e9, true, &norm));
+    CHECK_DOUBLE(norm, (double)largest);
+    net_check(&s.net, s.alone, "norms that are small enough");
+    CHECK_OK(shoal_ddp_clip_grad_p_norm(s.net.module, 1, norm / 4, false, NULL));
+    float factor = (float)(norm / 4 / ((double)sum + 1e-6));
+    float limit = largest * factor / 2;
+    CHECK_OK(shoal_ddp_clip_grad_value(s.net.module, (double)limit));
+    for (int i = 0; i < NET_PARAMS; i++) {
+        for (size_t k = 0; k < net_count(&s.net, i); k++) {
+            float scaled = s.alone->total[i].f32[k] * factor;
+            s.alone->total[i].f32[k] = fminf(fmaxf(scaled, -limit), limit);
+        }
+    }
+    net_check(&s.net, s.alone, "clipped");
+    shoal_tensor *gradient = shoal_grad(s.net.params[1]);
+    *(float *)shoal_mutable_data(gradient) = NAN;
+    CHECK_STATUS(shoal_ddp_clip_grad_p_norm(s.net.module, 2, 1, true, NULL), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("ddp_clip_grad_p_norm: the norm of the gradients is");
+    CHECK_STATUS(shoal_ddp_clip_grad_p_norm(s.net.module, -1, 1, true, NULL), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_ddp_clip_grad_value(s.net.module, -1), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("ddp_clip_grad_value: max_value is -1");
+    CHECK_OK(shoal_ddp_set_sync(s.net.module, false));
+    CHECK_OK(net_backward(&s.net, 2, self->rank, 0));
+    CHECK_STATUS(shoal_ddp_clip_grad_value(s.net.module, 1), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("b0.weight");
+    setting_close(&s);
+}
+
 /* The other machine that keeps whole parameters: same gradients, same bits. */
 static void reduce_by_fsdp(struct setting *s, shoal_fsdp *fsdp, int step)
 {

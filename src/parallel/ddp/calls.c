@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Calls for a module that is wrapped: settings, clipping, and starting over. */
-#include <math.h>
-
 #include "base/error.h"
 #include "base/try.h"
-#include "kernel/kernel.h"
+#include "parallel/clip.h"
 #include "parallel/ddp/ddp.h"
-
-/* Added to the norm before dividing by it: what PyTorch does. */
-#define CLIP_EPSILON 1e-6
 
 static shoal_status find(const char *call, const shoal_module *module, struct ddp **ddp_out)
 {
@@ -37,78 +32,93 @@ shoal_status shoal_ddp_set_sync(shoal_module *module, bool is_on)
 
 /* Clipping ----------------------------------------------------------------------------------------------- */
 
-/* NULL in *gradient_out: there is none. */
-static shoal_status find_gradient(const struct ddp_param *param, shoal_tensor **gradient_out)
+static shoal_status visit_gradient(const struct ddp_param *param, bool is_written, clip_visitor visit,
+                                   void *context)
 {
     shoal_tensor *gradient = shoal_grad(param->tensor);
-    *gradient_out = gradient;
-    if (gradient && ddp_is_ours(param) && param->is_local) {
+    void *data;
+    if (!gradient) {
+        return SHOAL_OK;
+    }
+    if (ddp_is_ours(param) && param->is_local) {
         return error_set(SHOAL_ERR_STATE,
                          "the gradient of parameter %s has not been sent yet: it is not that "
                          "of the other ranks",
                          param->path);
     }
-    if (gradient && !gradient->is_contiguous) {
+    if (!gradient->is_contiguous) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "the gradient of parameter %s is not contiguous",
                          param->path);
     }
-    return SHOAL_OK;
-}
-
-static shoal_status find_norm(const struct ddp *ddp, double *norm_out)
-{
-    struct kernel_squares squares;
-    kernel_squares_init(&squares);
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        shoal_tensor *gradient;
-        TRY(find_gradient(&ddp->params[i], &gradient));
-        if (gradient) {
-            void *data;
-            TRY(storage_wait_readable(gradient->storage));
-            TRY(tensor_address(gradient, &data));
-            TRY(kernel_squares_add(&squares, gradient->dtype, data, (size_t)gradient->count));
-        }
+    TRY(is_written ? storage_wait_writable(gradient->storage, /*forgives_failure=*/false)
+                   : storage_wait_readable(gradient->storage));
+    TRY(tensor_address(gradient, &data));
+    if (is_written) {
+        storage_bump_version(gradient->storage);
     }
-    kernel_squares_normalise(&squares);
-    *norm_out = sqrt(kernel_squares_round(&squares));
+    return visit(context, gradient->dtype, data, (size_t)gradient->count);
+}
+
+static shoal_status walk(void *owner, bool is_written, clip_visitor visit, void *context)
+{
+    const struct ddp *ddp = owner;
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        TRY(visit_gradient(&ddp->params[i], is_written, visit, context));
+    }
     return SHOAL_OK;
 }
 
-static shoal_status scale(const struct ddp *ddp, double factor)
+/* A walk that only looks: whether all gradients can be clipped, before the first one is. */
+static shoal_status look(void *context, shoal_dtype dtype, void *data, size_t count)
 {
-    for (size_t i = 0; i < ddp->n_params; i++) {
-        shoal_tensor *gradient = shoal_grad(ddp->params[i].tensor);
-        if (gradient) {
-            void *data;
-            TRY(storage_wait_writable(gradient->storage, /*forgives_failure=*/false));
-            TRY(tensor_address(gradient, &data));
-            storage_bump_version(gradient->storage);
-            TRY(kernel_scale(gradient->dtype, data, data, (size_t)gradient->count, factor));
-        }
+    (void)context;
+    (void)dtype;
+    (void)data;
+    (void)count;
+    return SHOAL_OK;
+}
+
+static shoal_status clip_norm(const char *call, const shoal_module *module, const struct clip_norm *norm,
+                              double *norm_out)
+{
+    struct ddp *ddp;
+    double found;
+    TRY(find(call, module, &ddp));
+    TRY(clip_check_norm(call, norm));
+    shoal_status status = clip_by_norm(&(struct clip_source){.walk = walk, .owner = ddp}, NULL, norm, &found);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "%s", call);
+    }
+    if (norm_out) {
+        *norm_out = found;
     }
     return SHOAL_OK;
 }
 
 shoal_status shoal_ddp_clip_grad_norm(shoal_module *module, double max_norm, double *norm_out)
 {
+    return clip_norm("ddp_clip_grad_norm", module, &(struct clip_norm){.max_norm = max_norm, .power = 2.0},
+                     norm_out);
+}
+
+shoal_status shoal_ddp_clip_grad_p_norm(shoal_module *module, double power, double max_norm,
+                                        bool must_be_finite, double *norm_out)
+{
+    struct clip_norm norm = {.max_norm = max_norm, .power = power, .must_be_finite = must_be_finite};
+    return clip_norm("ddp_clip_grad_p_norm", module, &norm, norm_out);
+}
+
+shoal_status shoal_ddp_clip_grad_value(shoal_module *module, double max_value)
+{
     struct ddp *ddp;
-    double norm = 0.0;
-    TRY(find("ddp_clip_grad_norm", module, &ddp));
-    if (!(max_norm >= 0.0)) {
-        return error_set(SHOAL_ERR_INVALID, "ddp_clip_grad_norm: max_norm is %g", max_norm);
-    }
-    shoal_status status = find_norm(ddp, &norm);
+    TRY(find("ddp_clip_grad_value", module, &ddp));
+    TRY(clip_check_value("ddp_clip_grad_value", max_value));
+    struct clip_source source = {.walk = walk, .owner = ddp};
+    shoal_status status = walk(ddp, false, look, NULL);
     if (status == SHOAL_OK) {
-        double factor = max_norm / (norm + CLIP_EPSILON);
-        status = factor < 1.0 ? scale(ddp, factor) : SHOAL_OK;
+        status = clip_by_value(&source, max_value);
     }
-    if (status != SHOAL_OK) {
-        return error_prefix(status, "ddp_clip_grad_norm");
-    }
-    if (norm_out) {
-        *norm_out = norm;
-    }
-    return SHOAL_OK;
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "ddp_clip_grad_value");
 }
 
 /* Starting over ------------------------------------------------------------------------------------------ */

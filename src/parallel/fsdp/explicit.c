@@ -8,27 +8,8 @@
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
-#include "parallel/fsdp/clip.h"
-#include "parallel/fsdp/unit.h"
-#include "shoal/fsdp.h"
+#include "parallel/fsdp/explicit.h"
 #include "tensor/dtype.h"
-
-#define FAILURE_BYTES 512
-
-/* Where a parameter is. */
-struct param_place {
-    size_t unit;
-    size_t index;
-};
-
-struct shoal_fsdp {
-    struct fsdp_context *context;
-    struct param_place *places; /* by id */
-    size_t n_places;
-    size_t capacity;
-    shoal_status failure; /* of the group: the first, and its text */
-    char failure_text[FAILURE_BYTES];
-};
 
 /* Making ------------------------------------------------------------------------------------------------- */
 
@@ -95,15 +76,15 @@ void shoal_fsdp_free(shoal_fsdp *fsdp)
 
 /* Finding ------------------------------------------------------------------------------------------------ */
 
-static shoal_status check_fsdp(const shoal_fsdp *fsdp)
+shoal_status explicit_check(const shoal_fsdp *fsdp)
 {
     error_clear();
     return fsdp ? fsdp_context_check(fsdp->context) : error_set(SHOAL_ERR_INVALID, "fsdp is NULL");
 }
 
-static shoal_status find_unit(const shoal_fsdp *fsdp, int unit, struct fsdp_unit **unit_out)
+shoal_status explicit_find_unit(const shoal_fsdp *fsdp, int unit, struct fsdp_unit **unit_out)
 {
-    TRY(check_fsdp(fsdp));
+    TRY(explicit_check(fsdp));
     if (unit < 0 || (size_t)unit >= fsdp->context->n_units) {
         return error_set(SHOAL_ERR_INVALID, "there is no unit %d: there are %zu", unit,
                          fsdp->context->n_units);
@@ -112,10 +93,10 @@ static shoal_status find_unit(const shoal_fsdp *fsdp, int unit, struct fsdp_unit
     return SHOAL_OK;
 }
 
-static shoal_status find_param(const shoal_fsdp *fsdp, int id, struct fsdp_unit **unit_out,
-                               struct fsdp_param **param_out)
+shoal_status explicit_find_param(const shoal_fsdp *fsdp, int id, struct fsdp_unit **unit_out,
+                                 struct fsdp_param **param_out)
 {
-    TRY(check_fsdp(fsdp));
+    TRY(explicit_check(fsdp));
     if (id < 0 || (size_t)id >= fsdp->n_places) {
         return error_set(SHOAL_ERR_INVALID, "there is no parameter %d: there are %zu", id, fsdp->n_places);
     }
@@ -126,14 +107,12 @@ static shoal_status find_param(const shoal_fsdp *fsdp, int id, struct fsdp_unit 
 
 /* Failed groups -------------------------------------------------------------------------------------------- */
 
-/* Not all calls talk to others, but all fail once the group has. */
-static shoal_status check_failure(const shoal_fsdp *fsdp)
+shoal_status explicit_check_failure(const shoal_fsdp *fsdp)
 {
     return fsdp->failure == SHOAL_OK ? SHOAL_OK : error_set(fsdp->failure, "%s", fsdp->failure_text);
 }
 
-/* A call that others took part in. */
-static shoal_status end_call(shoal_fsdp *fsdp, shoal_status status)
+shoal_status explicit_end_call(shoal_fsdp *fsdp, shoal_status status)
 {
     bool is_lasting = status == SHOAL_ERR_PEER || status == SHOAL_ERR_MISMATCH || status == SHOAL_ERR_TIMEOUT;
     if (is_lasting && fsdp->failure == SHOAL_OK) {
@@ -143,14 +122,13 @@ static shoal_status end_call(shoal_fsdp *fsdp, shoal_status status)
     return status;
 }
 
-static shoal_status find_unit_of_step(const shoal_fsdp *fsdp, int unit, struct fsdp_unit **unit_out)
+shoal_status explicit_find_unit_of_step(const shoal_fsdp *fsdp, int unit, struct fsdp_unit **unit_out)
 {
-    TRY(find_unit(fsdp, unit, unit_out));
-    return check_failure(fsdp);
+    TRY(explicit_find_unit(fsdp, unit, unit_out));
+    return explicit_check_failure(fsdp);
 }
 
-/* Who forgets to end a backward would train with what happens to have arrived. */
-static shoal_status check_ended(const shoal_fsdp *fsdp, const char *what)
+shoal_status explicit_check_ended(const shoal_fsdp *fsdp, const char *what)
 {
     if (!fsdp->context->is_in_backward) {
         return SHOAL_OK;
@@ -158,8 +136,7 @@ static shoal_status check_ended(const shoal_fsdp *fsdp, const char *what)
     return error_set(SHOAL_ERR_STATE, "%s: the backward has not been ended (shoal_fsdp_end_backward)", what);
 }
 
-/* Between steps nothing is gathered, and nothing on its way. */
-static shoal_status check_between_steps(const struct fsdp_unit *unit, const char *what)
+shoal_status explicit_check_between_steps(const struct fsdp_unit *unit, const char *what)
 {
     if (unit->phase == FSDP_IDLE && !unit->is_pending && !unit->buffer) {
         return SHOAL_OK;
@@ -171,7 +148,7 @@ static shoal_status check_between_steps(const struct fsdp_unit *unit, const char
 
 static shoal_status check_new_param(const shoal_fsdp *fsdp, int unit, const char *name)
 {
-    TRY(check_fsdp(fsdp));
+    TRY(explicit_check(fsdp));
     if (!name) {
         return error_set(SHOAL_ERR_INVALID, "add_param: name is NULL");
     }
@@ -197,7 +174,8 @@ static shoal_status add_param(shoal_fsdp *fsdp, int unit, struct fsdp_param *par
     }
     owner = context->units[unit];
     TRY(fsdp_unit_add_param(owner, param));
-    fsdp->places[fsdp->n_places++] = (struct param_place){.unit = (size_t)unit, .index = owner->n_params - 1};
+    fsdp->places[fsdp->n_places++] =
+        (struct explicit_place){.unit = (size_t)unit, .index = owner->n_params - 1};
     return SHOAL_OK;
 }
 
@@ -234,8 +212,8 @@ shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp *fsdp, int id, bool is_requ
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(find_param(fsdp, id, &unit, &param));
-    TRY(check_between_steps(unit, "set_requires_grad"));
+    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    TRY(explicit_check_between_steps(unit, "set_requires_grad"));
     if (unit->has_partial) {
         return error_set(
             SHOAL_ERR_STATE,
@@ -253,7 +231,7 @@ shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp *fsdp, int id, bool is_requ
 shoal_status shoal_fsdp_set_reshard(shoal_fsdp *fsdp, int number, shoal_reshard reshard)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(find_unit(fsdp, number, &unit));
+    TRY(explicit_find_unit(fsdp, number, &unit));
     if (fsdp->context->is_prepared) {
         return error_set(SHOAL_ERR_STATE, "set_reshard: %s has had its first forward", unit->name);
     }
@@ -270,7 +248,7 @@ shoal_status shoal_fsdp_set_reshard(shoal_fsdp *fsdp, int number, shoal_reshard 
 shoal_status shoal_fsdp_set_unit_name(shoal_fsdp *fsdp, int number, const char *name)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(find_unit(fsdp, number, &unit));
+    TRY(explicit_find_unit(fsdp, number, &unit));
     if (!name) {
         return error_set(SHOAL_ERR_INVALID, "set_unit_name: name is NULL");
     }
@@ -287,8 +265,8 @@ shoal_status shoal_fsdp_load(shoal_fsdp *fsdp, int id, const void *full)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(find_param(fsdp, id, &unit, &param));
-    TRY(check_between_steps(unit, "load"));
+    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    TRY(explicit_check_between_steps(unit, "load"));
     if (!full && param->count > 0) {
         return error_set(SHOAL_ERR_INVALID, "load: full is NULL");
     }
@@ -336,8 +314,8 @@ shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full, in
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(find_param(fsdp, id, &unit, &param));
-    TRY(check_between_steps(unit, "broadcast"));
+    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    TRY(explicit_check_between_steps(unit, "broadcast"));
     const struct fsdp_mesh *mesh = &fsdp->context->mesh;
     if (root < 0 || root >= fsdp_mesh_n_ranks(mesh)) {
         return error_set(SHOAL_ERR_INVALID, "broadcast: root %d of %d ranks", root, fsdp_mesh_n_ranks(mesh));
@@ -346,31 +324,31 @@ shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full, in
         return error_set(SHOAL_ERR_INVALID, "broadcast: full is NULL on the root");
     }
     TRY(fsdp_unit_reshard(unit)); /* as in load */
-    TRY(check_failure(fsdp));
-    return end_call(fsdp, broadcast_param(mesh, param, full, root));
+    TRY(explicit_check_failure(fsdp));
+    return explicit_end_call(fsdp, broadcast_param(mesh, param, full, root));
 }
 
 shoal_status shoal_fsdp_gather(shoal_fsdp *fsdp, int id, void *full)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(find_param(fsdp, id, &unit, &param));
+    TRY(explicit_find_param(fsdp, id, &unit, &param));
     if (!full && param->count > 0) {
         return error_set(SHOAL_ERR_INVALID, "gather: full is NULL");
     }
-    TRY(check_failure(fsdp));
-    return end_call(fsdp, fsdp_param_gather(param, &fsdp->context->mesh, full));
+    TRY(explicit_check_failure(fsdp));
+    return explicit_end_call(fsdp, fsdp_param_gather(param, &fsdp->context->mesh, full));
 }
 
 shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *shard_out)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(find_param(fsdp, id, &unit, &param));
+    TRY(explicit_find_param(fsdp, id, &unit, &param));
     if (!shard_out) {
         return error_set(SHOAL_ERR_INVALID, "get_shard: shard_out is NULL");
     }
-    TRY(check_ended(fsdp, "get_shard"));
+    TRY(explicit_check_ended(fsdp, "get_shard"));
     *shard_out = (shoal_fsdp_shard){.data = param->shard,
                                     .grad = param->has_grad ? param->shard_grad : NULL,
                                     .count = param->shard_count,
@@ -388,7 +366,7 @@ const char *shoal_fsdp_param_name(const shoal_fsdp *fsdp, int id)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    return find_param(fsdp, id, &unit, &param) == SHOAL_OK ? param->name : "";
+    return explicit_find_param(fsdp, id, &unit, &param) == SHOAL_OK ? param->name : "";
 }
 
 /* A step ------------------------------------------------------------------------------------------------- */
@@ -396,59 +374,59 @@ const char *shoal_fsdp_param_name(const shoal_fsdp *fsdp, int id)
 shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(find_unit_of_step(fsdp, number, &unit));
+    TRY(explicit_find_unit_of_step(fsdp, number, &unit));
     if (unit->phase != FSDP_PRE_BACKWARD) { /* inside its backward it is computed again */
-        TRY(check_ended(fsdp, "pre_forward"));
+        TRY(explicit_check_ended(fsdp, "pre_forward"));
     }
-    return end_call(fsdp, fsdp_unit_pre_forward(unit));
+    return explicit_end_call(fsdp, fsdp_unit_pre_forward(unit));
 }
 
 shoal_status shoal_fsdp_post_forward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(find_unit_of_step(fsdp, number, &unit));
+    TRY(explicit_find_unit_of_step(fsdp, number, &unit));
     if (unit->phase != FSDP_FORWARD && unit->phase != FSDP_PRE_BACKWARD) {
         return error_set(SHOAL_ERR_STATE, "post_forward: %s has had no pre_forward", unit->name);
     }
-    return end_call(fsdp, fsdp_unit_post_forward(unit));
+    return explicit_end_call(fsdp, fsdp_unit_post_forward(unit));
 }
 
 shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(find_unit_of_step(fsdp, number, &unit));
+    TRY(explicit_find_unit_of_step(fsdp, number, &unit));
     if (unit->phase == FSDP_FORWARD) {
         return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no post_forward", unit->name);
     }
     if (!fsdp->context->is_prepared || (unit->phase != FSDP_PRE_BACKWARD && !unit->was_forward)) {
         return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no forward in this step", unit->name);
     }
-    TRY(end_call(fsdp, fsdp_unit_pre_backward(unit)));
-    return end_call(fsdp, fsdp_unit_begin_grads(unit));
+    TRY(explicit_end_call(fsdp, fsdp_unit_pre_backward(unit)));
+    return explicit_end_call(fsdp, fsdp_unit_begin_grads(unit));
 }
 
 shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(find_unit_of_step(fsdp, number, &unit));
+    TRY(explicit_find_unit_of_step(fsdp, number, &unit));
     if (unit->phase != FSDP_PRE_BACKWARD) {
         return error_set(SHOAL_ERR_STATE, "post_backward: %s has had no pre_backward", unit->name);
     }
-    return end_call(fsdp, fsdp_unit_post_backward(unit));
+    return explicit_end_call(fsdp, fsdp_unit_post_backward(unit));
 }
 
 shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp)
 {
-    TRY(check_fsdp(fsdp));
-    TRY(check_failure(fsdp));
-    return end_call(fsdp, fsdp_end_backward(fsdp->context));
+    TRY(explicit_check(fsdp));
+    TRY(explicit_check_failure(fsdp));
+    return explicit_end_call(fsdp, fsdp_end_backward(fsdp->context));
 }
 
 const void *shoal_fsdp_param(shoal_fsdp *fsdp, int id)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    if (find_param(fsdp, id, &unit, &param) != SHOAL_OK) {
+    if (explicit_find_param(fsdp, id, &unit, &param) != SHOAL_OK) {
         return NULL;
     }
     if (unit->state != FSDP_UNSHARDED || (unit->phase != FSDP_FORWARD && unit->phase != FSDP_PRE_BACKWARD)) {
@@ -466,7 +444,7 @@ void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    if (find_param(fsdp, id, &unit, &param) != SHOAL_OK) {
+    if (explicit_find_param(fsdp, id, &unit, &param) != SHOAL_OK) {
         return NULL;
     }
     if (!unit->has_begun || !param->requires_grad) {
@@ -482,7 +460,7 @@ void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id)
 
 shoal_status shoal_fsdp_set_sync(shoal_fsdp *fsdp, bool is_on)
 {
-    TRY(check_fsdp(fsdp));
+    TRY(explicit_check(fsdp));
     for (size_t i = 0; i < fsdp->context->n_units; i++) {
         fsdp->context->units[i]->reduces = is_on;
         fsdp->context->units[i]->all_reduces = is_on;
@@ -492,7 +470,7 @@ shoal_status shoal_fsdp_set_sync(shoal_fsdp *fsdp, bool is_on)
 
 shoal_status shoal_fsdp_set_all_reduce(shoal_fsdp *fsdp, bool is_on)
 {
-    TRY(check_fsdp(fsdp));
+    TRY(explicit_check(fsdp));
     for (size_t i = 0; i < fsdp->context->n_units; i++) {
         fsdp->context->units[i]->all_reduces = is_on;
     }
@@ -509,29 +487,10 @@ void shoal_fsdp_zero_grad(shoal_fsdp *fsdp)
     }
 }
 
-shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm, double *norm_out)
-{
-    double norm;
-    TRY(check_fsdp(fsdp));
-    if (!(max_norm >= 0.0)) {
-        return error_set(SHOAL_ERR_INVALID, "clip_grad_norm: max_norm is %g", max_norm);
-    }
-    TRY(check_failure(fsdp));
-    TRY(check_ended(fsdp, "clip_grad_norm"));
-    shoal_status status = end_call(fsdp, fsdp_clip_norm(fsdp->context, max_norm, &norm));
-    if (status != SHOAL_OK) {
-        return error_prefix(status, "clip_grad_norm");
-    }
-    if (norm_out) {
-        *norm_out = norm;
-    }
-    return SHOAL_OK;
-}
-
 shoal_status shoal_fsdp_reset(shoal_fsdp *fsdp)
 {
-    TRY(check_fsdp(fsdp));
+    TRY(explicit_check(fsdp));
     shoal_status status = fsdp_reset(fsdp->context);
-    TRY(check_failure(fsdp));
-    return end_call(fsdp, status);
+    TRY(explicit_check_failure(fsdp));
+    return explicit_end_call(fsdp, status);
 }

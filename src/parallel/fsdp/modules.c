@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "base/struct_size.h"
 #include "base/try.h"
-#include "parallel/fsdp/clip.h"
 #include "parallel/fsdp/wrapper.h"
 #include "parallel/fsdp/watch.h"
 #include "shoal/autograd.h"
@@ -248,8 +247,8 @@ bool shoal_is_fully_sharded(const shoal_module *module)
 
 /* Settings ----------------------------------------------------------------------------------------------- */
 
-static shoal_status find_wrapper(const char *call, const shoal_module *module,
-                                 struct fsdp_wrapper **wrapper_out)
+shoal_status fsdp_find_wrapper(const char *call, const shoal_module *module,
+                               struct fsdp_wrapper **wrapper_out)
 {
     error_clear();
     if (!module) {
@@ -287,7 +286,7 @@ static shoal_status set_units(const char *call, shoal_module *module, bool is_de
 {
     struct deep_setting setting = {.set = set, .is_on = is_on};
     struct fsdp_wrapper *wrapper;
-    TRY(find_wrapper(call, module, &wrapper));
+    TRY(fsdp_find_wrapper(call, module, &wrapper));
     if (!is_deep) {
         set(wrapper->unit, is_on);
         return SHOAL_OK;
@@ -362,7 +361,7 @@ shoal_status shoal_fully_shard_set_force_sum(shoal_module *module, bool is_on)
 shoal_status shoal_fully_shard_set_divide_factor(shoal_module *module, double factor)
 {
     struct fsdp_wrapper *wrapper;
-    TRY(find_wrapper("fully_shard_set_divide_factor", module, &wrapper));
+    TRY(fsdp_find_wrapper("fully_shard_set_divide_factor", module, &wrapper));
     if (!(factor >= 0.0)) {
         return error_set(SHOAL_ERR_INVALID, "fully_shard_set_divide_factor: factor is %g", factor);
     }
@@ -370,10 +369,9 @@ shoal_status shoal_fully_shard_set_divide_factor(shoal_module *module, double fa
     return SHOAL_OK;
 }
 
-/* The root of a module that has been called. */
-static shoal_status find_root(const char *call, shoal_module *module, struct fsdp_wrapper **wrapper_out)
+shoal_status fsdp_find_root(const char *call, shoal_module *module, struct fsdp_wrapper **wrapper_out)
 {
-    TRY(find_wrapper(call, module, wrapper_out));
+    TRY(fsdp_find_wrapper(call, module, wrapper_out));
     if (!(*wrapper_out)->root) {
         TRY(fsdp_wrapper_prepare(*wrapper_out));
     }
@@ -385,7 +383,7 @@ static shoal_status find_root(const char *call, shoal_module *module, struct fsd
 shoal_status shoal_fully_shard_set_is_last_backward(shoal_module *module, bool is_last)
 {
     struct fsdp_wrapper *wrapper;
-    TRY(find_root("fully_shard_set_is_last_backward", module, &wrapper));
+    TRY(fsdp_find_root("fully_shard_set_is_last_backward", module, &wrapper));
     wrapper->root->context->is_not_last = !is_last;
     return SHOAL_OK;
 }
@@ -406,7 +404,7 @@ static shoal_status copy_units(const char *call, shoal_module *const *modules, s
     }
     for (size_t i = 0; i < n_modules; i++) {
         struct fsdp_wrapper *wrapper;
-        shoal_status status = find_wrapper(call, modules[i], &wrapper);
+        shoal_status status = fsdp_find_wrapper(call, modules[i], &wrapper);
         if (status != SHOAL_OK) {
             mem_free(list);
             return status;
@@ -422,7 +420,7 @@ shoal_status shoal_fully_shard_set_forward_prefetch(shoal_module *module, shoal_
 {
     struct fsdp_wrapper *wrapper;
     struct fsdp_unit **list;
-    TRY(find_wrapper("fully_shard_set_forward_prefetch", module, &wrapper));
+    TRY(fsdp_find_wrapper("fully_shard_set_forward_prefetch", module, &wrapper));
     TRY(copy_units("fully_shard_set_forward_prefetch", modules, n_modules, &list));
     mem_free(wrapper->unit->forward_list);
     wrapper->unit->forward_list = list;
@@ -435,7 +433,7 @@ shoal_status shoal_fully_shard_set_backward_prefetch(shoal_module *module, shoal
 {
     struct fsdp_wrapper *wrapper;
     struct fsdp_unit **list;
-    TRY(find_wrapper("fully_shard_set_backward_prefetch", module, &wrapper));
+    TRY(fsdp_find_wrapper("fully_shard_set_backward_prefetch", module, &wrapper));
     TRY(copy_units("fully_shard_set_backward_prefetch", modules, n_modules, &list));
     mem_free(wrapper->unit->backward_list);
     wrapper->unit->backward_list = list;
@@ -448,7 +446,7 @@ shoal_status shoal_fully_shard_set_backward_prefetch(shoal_module *module, shoal
 shoal_status shoal_fully_shard_unshard(shoal_module *module)
 {
     struct fsdp_wrapper *wrapper;
-    TRY(find_wrapper("fully_shard_unshard", module, &wrapper));
+    TRY(fsdp_find_wrapper("fully_shard_unshard", module, &wrapper));
     TRY(fsdp_wrapper_prepare(wrapper));
     return fsdp_unit_unshard(wrapper->unit);
 }
@@ -456,7 +454,7 @@ shoal_status shoal_fully_shard_unshard(shoal_module *module)
 shoal_status shoal_fully_shard_wait(shoal_module *module)
 {
     struct fsdp_wrapper *wrapper;
-    TRY(find_wrapper("fully_shard_wait", module, &wrapper));
+    TRY(fsdp_find_wrapper("fully_shard_wait", module, &wrapper));
     return fsdp_unit_wait(wrapper->unit);
 }
 
@@ -477,14 +475,14 @@ static shoal_status give_up(struct fsdp_unit *unit)
 shoal_status shoal_fully_shard_reshard(shoal_module *module)
 {
     struct fsdp_wrapper *wrapper;
-    TRY(find_wrapper("fully_shard_reshard", module, &wrapper));
+    TRY(fsdp_find_wrapper("fully_shard_reshard", module, &wrapper));
     return give_up(wrapper->unit);
 }
 
 shoal_status shoal_fully_shard_reset(shoal_module *module)
 {
     struct fsdp_wrapper *wrapper;
-    TRY(find_root("fully_shard_reset", module, &wrapper));
+    TRY(fsdp_find_root("fully_shard_reset", module, &wrapper));
     struct fsdp_root *root = wrapper->root;
     for (size_t i = 0; i < root->n_wrappers; i++) {
         fsdp_wrapper_clear_run(root->wrappers[i]);
@@ -497,24 +495,6 @@ shoal_status shoal_fully_shard_reset(shoal_module *module)
     root->is_end_awaited = false;
     root->forward_root = NULL;
     return fsdp_reset(root->context);
-}
-
-shoal_status shoal_fully_shard_clip_grad_norm(shoal_module *module, double max_norm, double *norm_out)
-{
-    struct fsdp_wrapper *wrapper;
-    double norm;
-    TRY(find_root("fully_shard_clip_grad_norm", module, &wrapper));
-    if (!(max_norm >= 0.0)) {
-        return error_set(SHOAL_ERR_INVALID, "fully_shard_clip_grad_norm: max_norm is %g", max_norm);
-    }
-    for (size_t i = 0; i < wrapper->root->n_wrappers; i++) {
-        fsdp_watch_sync(wrapper->root->wrappers[i]);
-    }
-    TRY(fsdp_clip_norm(wrapper->root->context, max_norm, &norm));
-    if (norm_out) {
-        *norm_out = norm;
-    }
-    return SHOAL_OK;
 }
 
 /* Whole parameters --------------------------------------------------------------------------------------- */

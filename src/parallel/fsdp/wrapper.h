@@ -90,6 +90,12 @@ void fsdp_wrapper_clear_run(struct fsdp_wrapper *wrapper);
 /* At the first forward: makes the wrapper a root, unless it has one. */
 shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper);
 
+/* For public calls, whose name begins the error text; both clear the error of the thread first. */
+shoal_status fsdp_find_wrapper(const char *call, const shoal_module *module,
+                               struct fsdp_wrapper **wrapper_out);
+/* Of a root; one that has not been called yet becomes one. */
+shoal_status fsdp_find_root(const char *call, shoal_module *module, struct fsdp_wrapper **wrapper_out);
+
 /* For errors and events. */
 const char *fsdp_wrapper_name(const struct fsdp_wrapper *wrapper);
 

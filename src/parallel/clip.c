@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/* Norms of gradients and what is done about them; clip.h says how. */
+#include "parallel/clip.h"
+
+#include <math.h>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "kernel/kernel.h"
+
+/* Added to the norm before dividing by it: what PyTorch does. */
+#define CLIP_EPSILON 1e-6
+
+/* What a walk gathers. */
+struct total {
+    double power;
+    struct kernel_squares sums;
+    double largest;
+};
+
+static shoal_status add_to_total(void *context, shoal_dtype dtype, void *data, size_t count)
+{
+    struct total *total = context;
+    if (isinf(total->power)) {
+        double largest;
+        TRY(kernel_largest(dtype, data, count, &largest));
+        total->largest = largest > total->largest || isnan(largest) ? largest : total->largest;
+        return SHOAL_OK;
+    }
+    return total->power == 2.0 ? kernel_squares_add(&total->sums, dtype, data, count)
+                               : kernel_powers_add(&total->sums, dtype, data, count, total->power);
+}
+
+static shoal_status share_total(struct total *total, shoal_group *group)
+{
+    if (!group) {
+        return SHOAL_OK;
+    }
+    if (isinf(total->power)) {
+        return shoal_group_all_reduce(group, &total->largest, &total->largest, 1, SHOAL_F64, SHOAL_MAX);
+    }
+    return shoal_group_all_reduce(group, total->sums.bins, total->sums.bins, KERNEL_SQUARES_BINS, SHOAL_U64,
+                                  SHOAL_SUM);
+}
+
+static double norm_of_total(const struct total *total)
+{
+    if (isinf(total->power)) {
+        return total->largest;
+    }
+    double sum = kernel_squares_round(&total->sums);
+    return total->power == 2.0 ? sqrt(sum) : pow(sum, 1.0 / total->power);
+}
+
+static shoal_status find_norm(const struct clip_source *source, shoal_group *group, double power,
+                              double *norm_out)
+{
+    struct total total = {.power = power};
+    kernel_squares_init(&total.sums);
+    TRY(source->walk(source->owner, false, add_to_total, &total));
+    kernel_squares_normalise(&total.sums);
+    TRY(share_total(&total, group));
+    *norm_out = norm_of_total(&total);
+    return SHOAL_OK;
+}
+
+static shoal_status scale(void *context, shoal_dtype dtype, void *data, size_t count)
+{
+    const double *factor = context;
+    return kernel_scale(dtype, data, data, count, *factor);
+}
+
+shoal_status clip_by_norm(const struct clip_source *source, shoal_group *group, const struct clip_norm *norm,
+                          double *norm_out)
+{
+    double found;
+    TRY(find_norm(source, group, norm->power, &found));
+    if (norm->must_be_finite && !isfinite(found)) {
+        return error_set(SHOAL_ERR_STATE, "the norm of the gradients is %g", found);
+    }
+    double factor = norm->max_norm / (found + CLIP_EPSILON);
+    if (!(factor >= 1.0)) { /* not a number: then no gradient is one, on any rank */
+        TRY(source->walk(source->owner, true, scale, &factor));
+    }
+    *norm_out = found;
+    return SHOAL_OK;
+}
+
+static shoal_status clamp(void *context, shoal_dtype dtype, void *data, size_t count)
+{
+    const double *limit = context;
+    return kernel_clamp(dtype, data, count, *limit);
+}
+
+shoal_status clip_by_value(const struct clip_source *source, double max_value)
+{
+    return source->walk(source->owner, true, clamp, &max_value);
+}
+
+shoal_status clip_check_norm(const char *call, const struct clip_norm *norm)
+{
+    if (!(norm->max_norm >= 0.0)) {
+        return error_set(SHOAL_ERR_INVALID, "%s: max_norm is %g", call, norm->max_norm);
+    }
+    return norm->power > 0.0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "%s: power is %g, but must be above 0 (infinity: the largest)",
+                           call, norm->power);
+}
+
+shoal_status clip_check_value(const char *call, double max_value)
+{
+    return max_value >= 0.0 ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "%s: max_value is %g", call, max_value);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Clipping gradients, wherever they are: by a norm of all of them, or one by one. What has gradients is walked by a
+ * function of its owner; nothing is allocated.
+ *
+ * The sum under a norm is kept in integer bins (kernel/squares.c) and the bins are added over the ranks that gradients
+ * are cut among: no rounding until the end, so that the number does not depend on how many they are. For the 2-norm and
+ * the 1-norm it is exact; for others each power is rounded first. The largest gradient needs no such care.
+ */
+#ifndef PARALLEL_CLIP_H
+#define PARALLEL_CLIP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "shoal/dtype.h"
+#include "shoal/group.h"
+#include "shoal/status.h"
+
+/* Contiguous elements of a gradient. */
+typedef shoal_status (*clip_visitor)(void *context, shoal_dtype dtype, void *data, size_t count);
+
+/* All gradients of an owner, once each. `is_written`: the visitor may change them. */
+struct clip_source {
+    shoal_status (*walk)(void *owner, bool is_written, clip_visitor visit, void *context);
+    void *owner;
+};
+
+struct clip_norm {
+    double max_norm;
+    double power; /* of the norm; infinity: the largest */
+    bool must_be_finite;
+};
+
+/* Whether the arguments of a call make sense; `call` begins the text. */
+shoal_status clip_check_norm(const char *call, const struct clip_norm *norm);
+shoal_status clip_check_value(const char *call, double max_value);
+
+/*
+ * Collective over `group` (NULL: nobody has another part). Scales all gradients if max_norm / (norm + 1e-6) is below 1 or
+ * not a number. SHOAL_ERR_STATE, and nothing is changed, for a norm that is not finite if it must be.
+ */
+shoal_status clip_by_norm(const struct clip_source *source, shoal_group *group, const struct clip_norm *norm,
+                          double *norm_out);
+/* Everything between -max_value and max_value. */
+shoal_status clip_by_value(const struct clip_source *source, double max_value);
+
+#endif
