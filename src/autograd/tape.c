@@ -161,6 +161,14 @@ static bool is_handed_through(const shoal_op *op, const shoal_value *arguments, 
     return false;
 }
 
+/* A view as a dtype that has no gradients, of memory that needs one: the gradient would end here unseen. */
+static bool hides_gradient(const shoal_op *op, const shoal_value *arguments, const shoal_tensor *output)
+{
+    bool is_view = (op->flags & SHOAL_OP_VIEW) != 0 && arguments[0].kind == SHOAL_VALUE_TENSOR;
+    const shoal_tensor *self = is_view ? arguments[0].as.tensor : NULL;
+    return self && self->history && self->dtype != output->dtype;
+}
+
 /* Counts the outputs that will have a gradient; refuses what cannot have one but should. */
 static shoal_status count_recorded(const shoal_op *op, const shoal_value *arguments,
                                    shoal_tensor *const *outputs, size_t n_outputs, size_t *n_recorded_out)
@@ -175,7 +183,8 @@ static shoal_status count_recorded(const shoal_op *op, const shoal_value *argume
                              "an input requires a gradient, but gradients of %s results are not offered",
                              shoal_dtype_name(outputs[i]->dtype));
         }
-        n_recorded += shoal_dtype_is_floating(outputs[i]->dtype) ? 1 : 0;
+        bool is_hiding = hides_gradient(op, arguments, outputs[i]);
+        n_recorded += is_hiding || shoal_dtype_is_floating(outputs[i]->dtype) ? 1 : 0;
     }
     if (n_recorded > 0 && !gradients_find(op)) {
         return error_set(SHOAL_ERR_UNSUPPORTED,
@@ -363,7 +372,7 @@ static const struct node_kind entry_kind = {.name = name_entry, .backward = run_
 static shoal_status prepare(const shoal_op *op, const shoal_value *arguments, shoal_tensor *const *outputs,
                             size_t n_outputs, struct tape_entry **entry_out)
 {
-    size_t n_recorded;
+    size_t n_recorded = 0;
     size_t n_inputs = 0;
     size_t extra_bytes = 0;
     void *extra;

@@ -127,6 +127,14 @@ shoal_status shoal_op_output_view(shoal_op_call_context *call, shoal_tensor *bas
     return add_output(call, tensor, /*is_argument=*/false);
 }
 
+shoal_status op_output_view_as(shoal_op_call_context *call, shoal_tensor *base, shoal_dtype dtype,
+                               const struct layout *layout)
+{
+    shoal_tensor *tensor;
+    TRY(tensor_create_view_as(base, dtype, layout, &tensor));
+    return add_output(call, tensor, /*is_argument=*/false);
+}
+
 shoal_status shoal_op_output_alias(shoal_op_call_context *call, shoal_tensor *argument)
 {
     if (!argument) {

@@ -24,6 +24,10 @@ shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_
  */
 shoal_status op_check_current(const shoal_tensor *tensor);
 
+/* Declares an output that looks at an argument as another dtype; the layout counts in elements of that. */
+shoal_status op_output_view_as(shoal_op_call_context *call, shoal_tensor *base, shoal_dtype dtype,
+                               const struct layout *layout);
+
 /* Most outputs have a place on the stack. */
 #define OP_INLINE_OUTPUTS 8
 

@@ -7,6 +7,7 @@
 #include "base/try.h"
 #include "op/operand.h"
 #include "op/rows.h"
+#include "tensor/dtype.h"
 
 /* A typing error must not make a list that fills the memory. */
 #define MAX_PIECES (1 << 24)
@@ -76,6 +77,111 @@ shoal_status meta_view(shoal_op_call_context *call, const shoal_value *arguments
     }
     return SHOAL_OK;
 }
+
+/* Other dtypes ----------------------------------------------------------------------------------------- */
+
+/* Two dtypes of different sizes, for the errors of a view that does not work out. */
+struct dtype_change {
+    shoal_dtype from;
+    shoal_dtype to;
+    int64_t ratio; /* of the larger element to the smaller */
+};
+
+static shoal_status fail_change(const struct dtype_change *change, const char *what, int64_t number)
+{
+    return error_set(SHOAL_ERR_INVALID,
+                     "dtype: %s %" PRId64 " is no multiple of the %" PRId64 " elements of %s in one of %s",
+                     what, number, change->ratio, shoal_dtype_name(change->from),
+                     shoal_dtype_name(change->to));
+}
+
+/* A dimension of one element, or of a tensor without any, has a stride that nobody walks: it need not fit. */
+static bool is_walked(const shoal_tensor *self, int dim)
+{
+    return self->count > 0 && self->layout.shape[dim] > 1;
+}
+
+/* Each element becomes several. Only what is not walked can overflow: the rest is inside the storage. */
+static shoal_status shrink_elements(const shoal_tensor *self, const struct dtype_change *change,
+                                    struct layout *layout)
+{
+    int last = layout->n_dims - 1;
+    if (__builtin_mul_overflow(layout->shape[last], change->ratio, &layout->shape[last]) ||
+        __builtin_mul_overflow(layout->offset, change->ratio, &layout->offset)) {
+        return error_set(SHOAL_ERR_INVALID, "dtype: as %s, dimension %d would be larger than 63 bits",
+                         shoal_dtype_name(change->to), last);
+    }
+    for (int i = 0; i < last; i++) {
+        layout->strides[i] = is_walked(self, i) ? layout->strides[i] * change->ratio : layout->shape[last];
+    }
+    return SHOAL_OK;
+}
+
+/* Several elements become one. */
+static shoal_status grow_elements(const shoal_tensor *self, const struct dtype_change *change,
+                                  struct layout *layout)
+{
+    int last = layout->n_dims - 1;
+    if (layout->shape[last] % change->ratio != 0) {
+        return fail_change(change, "the last dimension's size", layout->shape[last]);
+    }
+    if (self->count > 0 && layout->offset % change->ratio != 0) {
+        return fail_change(change, "the offset", layout->offset);
+    }
+    layout->shape[last] /= change->ratio;
+    layout->offset /= change->ratio;
+    for (int i = 0; i < last; i++) {
+        if (is_walked(self, i) && layout->strides[i] % change->ratio != 0) {
+            return fail_change(change, "the stride", layout->strides[i]);
+        }
+        layout->strides[i] = is_walked(self, i) ? layout->strides[i] / change->ratio : layout->shape[last];
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status scale_last_dim(const shoal_tensor *self, shoal_dtype to, struct layout *layout)
+{
+    int64_t from_bytes = (int64_t)dtype_bytes(self->dtype);
+    int64_t to_bytes = (int64_t)dtype_bytes(to);
+    struct dtype_change change = {.from = self->dtype, .to = to};
+    int last = layout->n_dims - 1;
+    if (last < 0) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "dtype: a 0-d tensor of %s has no dimension to scale for %s, of another size",
+                         shoal_dtype_name(change.from), shoal_dtype_name(to));
+    }
+    if (is_walked(self, last) && layout->strides[last] != 1) {
+        return error_set(
+            SHOAL_ERR_INVALID,
+            "dtype: %s seen as %s, of another size, needs a last dimension of stride 1, not %" PRId64,
+            shoal_dtype_name(change.from), shoal_dtype_name(to), layout->strides[last]);
+    }
+    layout->strides[last] = 1;
+    change.ratio = from_bytes > to_bytes ? from_bytes / to_bytes : to_bytes / from_bytes;
+    TRY(from_bytes > to_bytes ? shrink_elements(self, &change, layout)
+                              : grow_elements(self, &change, layout));
+    if (self->count == 0) {
+        layout_fill_strides(layout->n_dims, layout->shape, layout->strides);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status meta_view_dtype(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    shoal_tensor *self = arguments[0].as.tensor;
+    shoal_dtype dtype = arguments[1].as.dtype;
+    struct layout layout = self->layout;
+    if (dtype == self->dtype) {
+        return shoal_op_output_alias(call, self);
+    }
+    if (dtype_bytes(dtype) != dtype_bytes(self->dtype)) {
+        TRY(scale_last_dim(self, dtype, &layout));
+    }
+    shoal_status status = op_output_view_as(call, self, dtype, &layout);
+    return status == SHOAL_ERR_INVALID ? error_prefix(status, "dtype: %s", shoal_dtype_name(dtype)) : status;
+}
+
+/* Shapes that may need a copy -------------------------------------------------------------------------- */
 
 static shoal_status declare_reshaped(shoal_op_call_context *call, shoal_tensor *self, int n_dims,
                                      const int64_t *shape)

@@ -83,6 +83,11 @@ shoal_tensor *shoal_view(shoal_tensor *self, const int64_t *shape, int n_dims)
     return BOX_ONE(view, box_tensor(self), box_dims(shape, n_dims));
 }
 
+shoal_tensor *shoal_view_dtype(shoal_tensor *self, shoal_dtype dtype)
+{
+    return BOX_ONE(view_dtype, box_tensor(self), box_dtype(dtype));
+}
+
 shoal_tensor *shoal_reshape(shoal_tensor *self, const int64_t *shape, int n_dims)
 {
     return BOX_ONE(reshape, box_tensor(self), box_dims(shape, n_dims));

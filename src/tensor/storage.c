@@ -186,9 +186,28 @@ shoal_status storage_release(struct storage *storage)
     return SHOAL_OK;
 }
 
+shoal_status storage_need_alignment(struct storage *storage, size_t alignment)
+{
+    const void *base = storage->memory ? storage->memory->base : NULL;
+    if ((uintptr_t)base % alignment != 0) {
+        return error_set(SHOAL_ERR_INVALID, "address %p of the storage is no multiple of %zu", base,
+                         alignment);
+    }
+    /* Relaxed, here and in re-binding: memory is changed by one thread at a time, which has seen the views. */
+    atomic_fetch_or_explicit(&storage->alignment_mask, alignment - 1, memory_order_relaxed);
+    return SHOAL_OK;
+}
+
 shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter deleter, void *deleter_context)
 {
     TRY(check_memory_may_change(storage, "re-bind"));
+    size_t mask = atomic_load_explicit(&storage->alignment_mask, memory_order_relaxed);
+    if (((uintptr_t)base & mask) != 0) {
+        return error_set(
+            SHOAL_ERR_INVALID,
+            "rebind_data: data: address %p is no multiple of %zu, which a view as another dtype needs", base,
+            mask + 1);
+    }
     struct memory *memory =
         base ? memory_create_borrowed(base, deleter, deleter_context) : memory_create(storage->bytes);
     if (!memory) {

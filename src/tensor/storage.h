@@ -37,7 +37,8 @@ struct storage {
     /* An in-place op gave a tensor of this storage a gradient history: other views must not bypass it. Set by
        autograd. */
     _Atomic bool has_history;
-    char *name; /* for error texts; NULL: none */
+    char *name;                    /* for error texts; NULL: none */
+    _Atomic size_t alignment_mask; /* bits of the address that views as other dtypes want to be 0 */
 
     /* Changed under the lock that storage.c has for this storage. */
     _Atomic uint32_t n_fences; /* last_write and reads */
@@ -62,6 +63,9 @@ shoal_status storage_set_name(struct storage *storage, const char *name);
 
 /* The address of byte 0. SHOAL_ERR_STATE, naming the storage, when it has none. Does not wait. */
 shoal_status storage_base(const struct storage *storage, void **base_out);
+
+/* The memory, this one and what may replace it, has to be aligned so; SHOAL_ERR_INVALID when it is not. */
+shoal_status storage_need_alignment(struct storage *storage, size_t alignment);
 
 shoal_status storage_release(struct storage *storage);
 shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter deleter,

@@ -145,12 +145,26 @@ shoal_status tensor_check_bounds(size_t storage_bytes, shoal_dtype dtype, const 
     return SHOAL_OK;
 }
 
-shoal_status tensor_create_view(shoal_tensor *base, const struct layout *layout, shoal_tensor **tensor_out)
+/* The memory is aligned for the dtype. */
+static shoal_status create_view(shoal_tensor *base, shoal_dtype dtype, const struct layout *layout,
+                                shoal_tensor **tensor_out)
 {
-    TRY(tensor_check_bounds(base->storage->bytes, base->dtype, layout));
-    TRY(tensor_create(storage_ref(base->storage), base->dtype, layout, tensor_out));
+    TRY(tensor_check_bounds(base->storage->bytes, dtype, layout));
+    TRY(tensor_create(storage_ref(base->storage), dtype, layout, tensor_out));
     (*tensor_out)->is_view = true;
     return SHOAL_OK;
+}
+
+shoal_status tensor_create_view(shoal_tensor *base, const struct layout *layout, shoal_tensor **tensor_out)
+{
+    return create_view(base, base->dtype, layout, tensor_out);
+}
+
+shoal_status tensor_create_view_as(shoal_tensor *base, shoal_dtype dtype, const struct layout *layout,
+                                   shoal_tensor **tensor_out)
+{
+    TRY(storage_need_alignment(base->storage, dtype_rows[dtype].alignment));
+    return create_view(base, dtype, layout, tensor_out);
 }
 
 static shoal_status create_from_memory(void *data, shoal_dtype dtype, int n_dims, const int64_t *shape,

@@ -59,6 +59,10 @@ shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_d
 /* Same storage, another layout, which is checked to stay inside the storage. */
 shoal_status tensor_create_view(shoal_tensor *base, const struct layout *layout, shoal_tensor **tensor_out);
 
+/* The same storage as another dtype; the layout counts in elements of that. */
+shoal_status tensor_create_view_as(shoal_tensor *base, shoal_dtype dtype, const struct layout *layout,
+                                   shoal_tensor **tensor_out);
+
 /* SHOAL_ERR_INVALID when the layout leaves a storage of that many bytes. */
 shoal_status tensor_check_bounds(size_t storage_bytes, shoal_dtype dtype, const struct layout *layout);
 

@@ -89,6 +89,7 @@ static void look_without_waiting(shoal_tensor *tensor)
     CHECK(shoal_narrow(tensor, 0, 1, 1) && shoal_slice(flat, 0, 0, 3, 2) && shoal_select(tensor, 0, -1));
     CHECK(shoal_transpose(tensor, 0, 1) && shoal_permute(tensor, INTS64(1, 0), 2));
     CHECK(shoal_squeeze_all(shoal_unsqueeze(tensor, 1)));
+    CHECK(shoal_view_dtype(tensor, SHOAL_I32) && shoal_view_dtype(flat, SHOAL_U8));
     CHECK(shoal_as_strided(tensor, INTS64(2, 2), INTS64(1, 1), 2, 1));
     CHECK(shoal_split(flat, 7, 0, &(size_t){0}) && shoal_chunk(flat, 3, 0, &(size_t){0}));
     CHECK(shoal_contiguous(tensor) == tensor && shoal_to_dtype(tensor, SHOAL_F32) == tensor);

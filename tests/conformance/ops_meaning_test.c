@@ -32,6 +32,18 @@
     BAD(view, INVALID, "-1", shoal_view(f, DIMS(-1, -1)))                                                 \
     BAD(view, INVALID, "strides [1, 3]", shoal_view(v, DIMS(6)))                                          \
     BAD(view, INVALID, "-6", shoal_view(f, DIMS(-6)))                                                     \
+    BAD(view_dtype, INVALID, "dtype: 0", shoal_view_dtype(f, (shoal_dtype)0))                             \
+    BAD(view_dtype, INVALID, "0-d tensor of f32 has no dimension to scale for u8",                        \
+        shoal_view_dtype(s, SHOAL_U8))                                                                    \
+    BAD(view_dtype, INVALID, "0-d tensor of f32", shoal_view_dtype(s, SHOAL_F64))                         \
+    BAD(view_dtype, INVALID, "last dimension's size 3 is no multiple of the 2",                           \
+        shoal_view_dtype(f, SHOAL_F64))                                                                   \
+    BAD(view_dtype, INVALID, "elements of f32 in one of c128", shoal_view_dtype(f, SHOAL_C128))           \
+    BAD(view_dtype, INVALID, "stride 1, not 3", shoal_view_dtype(v, SHOAL_F64))                           \
+    BAD(view_dtype, INVALID, "stride 1, not 3", shoal_view_dtype(v, SHOAL_U8))                            \
+    BAD(view_dtype, INVALID, "stride 1, not 0", shoal_view_dtype(x, SHOAL_U8))                            \
+    BAD(view_dtype, INVALID, "the offset 1 is", shoal_view_dtype(shoal_narrow(g, 0, 1, 2), SHOAL_F64))    \
+    BAD(view_dtype, INVALID, "the stride 3 is", shoal_view_dtype(shoal_narrow(f, 1, 0, 2), SHOAL_I64))    \
     BAD(reshape, INVALID, "[4, 2]", shoal_reshape(f, DIMS(4, 2)))                                         \
     BAD(reshape, INVALID, "[-1, 4]", shoal_reshape(f, DIMS(-1, 4)))                                       \
     BAD(flatten, INVALID, "first_dim: 1", shoal_flatten(f, 1, 0))                                         \

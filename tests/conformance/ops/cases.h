@@ -182,6 +182,64 @@ CASE(view)
     add_shape_spelled(c, r, n_dims, shape);
 }
 
+/* A layout whose last dimension lies densely; the others as they like. Small: elements may be 16 small ones. */
+static inline struct layout pick_dense_rows(struct test_random *r)
+{
+    struct layout layout = {.n_dims = (int)pick(r, 0, 3)};
+    int64_t room = CASE_MAX_ELEMS / 16;
+    for (int i = 0; i < layout.n_dims; i++) {
+        layout.shape[i] = pick_size(r, room);
+        room /= layout.shape[i] > 0 ? layout.shape[i] : 1;
+    }
+    pick_strides(r, &layout, /*may_repeat=*/true);
+    int64_t row = pick_size(r, room);
+    for (int i = 0; i < layout.n_dims; i++) {
+        layout.strides[i] *= row + (chance(r, 3) ? 1 : 0);
+    }
+    layout.shape[layout.n_dims] = row;
+    layout.strides[layout.n_dims++] = row <= 1 && chance(r, 3) ? pick(r, -9, 9) : 1;
+    return layout;
+}
+
+/* The input, of elements that are `ratio` small ones, as one of those small ones. */
+static inline void shrink_input(struct op_case *c, struct test_random *r, int number, shoal_dtype small,
+                                int64_t ratio)
+{
+    struct case_input *input = &c->inputs[number];
+    struct layout *layout = &input->layout;
+    input->dtype = small;
+    input->storage_elems = input->storage_elems * ratio + pick(r, 0, ratio - 1);
+    layout->offset *= ratio;
+    for (int i = 0; i < layout->n_dims - 1; i++) {
+        layout->strides[i] *= ratio;
+        if (layout->shape[i] == 1 && chance(r, 3)) {
+            layout->strides[i] += 1; /* never walked */
+        }
+    }
+    layout->shape[layout->n_dims - 1] *= ratio;
+    layout->strides[layout->n_dims - 1] = 1;
+    fill_bytes(r, input);
+}
+
+CASE(view_dtype)
+{
+    shoal_dtype from = pick_dtype(r);
+    shoal_dtype to = chance(r, 8) ? from : pick_dtype(r);
+    int64_t from_bytes = (int64_t)dtype_bytes(from);
+    int64_t to_bytes = (int64_t)dtype_bytes(to);
+    if (from_bytes == to_bytes) {
+        add_tensor(c, add_input(c, r, from, 0, 5));
+    } else {
+        struct layout layout = pick_dense_rows(r);
+        int self = add_input_laid(c, r, from_bytes > to_bytes ? from : to, &layout);
+        if (from_bytes < to_bytes) {
+            shrink_input(c, r, self, from, to_bytes / from_bytes);
+        }
+        add_tensor(c, self);
+    }
+    add_dtype(c, to);
+}
+
 CASE(reshape)
 {
     int self = add_any(c, r);

@@ -283,6 +283,36 @@ EXPECT(view)
     expect_relaid(c, e, n_dims, shape);
 }
 
+/* Where each element begins, in bytes, is where it begins in the input. */
+EXPECT(view_dtype)
+{
+    const struct layout *from = layout_of(c, 0);
+    int64_t from_bytes = (int64_t)dtype_bytes(c->inputs[0].dtype);
+    int64_t to_bytes = (int64_t)dtype_bytes(c->arguments[1].dtype);
+    int64_t shape[SHOAL_MAX_DIMS] = {0};
+    int last = from->n_dims - 1;
+    if (c->arguments[1].dtype == c->inputs[0].dtype) {
+        add_same(e, c, 0);
+        return;
+    }
+    memcpy(shape, from->shape, sizeof(shape));
+    if (last >= 0) {
+        shape[last] = shape[last] * from_bytes / to_bytes;
+    }
+    struct expected_output *output = add_view(e, c, 0, from->n_dims, shape);
+    output->dtype = c->arguments[1].dtype;
+    FOR_EACH(at, from->n_dims, shape)
+    {
+        int64_t index[SHOAL_MAX_DIMS] = {0};
+        memcpy(index, at.index, sizeof(index));
+        int64_t byte = last >= 0 ? index[last] * to_bytes : 0;
+        if (last >= 0) {
+            index[last] = byte / from_bytes;
+        }
+        output->places[at.at] = (place_of(from, index) * from_bytes + byte % from_bytes) / to_bytes;
+    }
+}
+
 EXPECT(reshape)
 {
     int64_t shape[SHOAL_MAX_DIMS] = {0};

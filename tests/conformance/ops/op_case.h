@@ -194,21 +194,18 @@ static inline void pick_strides(struct test_random *random, struct layout *layou
 
 static inline void fill_bytes(struct test_random *random, struct case_input *input);
 
-/* One more input of that shape; may_repeat: two indices may name one element. Returns its number. */
-static inline int add_input_shaped(struct op_case *c, struct test_random *random, shoal_dtype dtype,
-                                   int n_dims, const int64_t *shape, bool may_repeat)
+/* One more input of that shape and those strides, somewhere in a storage that is large enough. Returns its number. */
+static inline int add_input_laid(struct op_case *c, struct test_random *random, shoal_dtype dtype,
+                                 const struct layout *layout)
 {
     struct case_input *input = &c->inputs[c->n_inputs];
     int64_t first = 0;
     int64_t end = 0;
     input->dtype = dtype;
     input->owner = c->n_inputs;
-    input->layout = (struct layout){.n_dims = n_dims};
-    for (int i = 0; i < n_dims; i++) {
-        input->layout.shape[i] = shape[i];
-    }
-    pick_strides(random, &input->layout, may_repeat);
-    struct walk walk = walk_begin(n_dims, shape);
+    input->layout = *layout;
+    input->layout.offset = 0;
+    struct walk walk = walk_begin(layout->n_dims, layout->shape);
     for (; !walk.is_over; walk_next(&walk)) {
         int64_t place = place_of(&input->layout, walk.index);
         first = place < first ? place : first;
@@ -223,6 +220,18 @@ static inline int add_input_shaped(struct op_case *c, struct test_random *random
     }
     fill_bytes(random, input);
     return c->n_inputs++;
+}
+
+/* One more input of that shape; may_repeat: two indices may name one element. */
+static inline int add_input_shaped(struct op_case *c, struct test_random *random, shoal_dtype dtype,
+                                   int n_dims, const int64_t *shape, bool may_repeat)
+{
+    struct layout layout = {.n_dims = n_dims};
+    for (int i = 0; i < n_dims; i++) {
+        layout.shape[i] = shape[i];
+    }
+    pick_strides(random, &layout, may_repeat);
+    return add_input_laid(c, random, dtype, &layout);
 }
 
 static inline int add_input(struct op_case *c, struct test_random *random, shoal_dtype dtype, int min_dims,
