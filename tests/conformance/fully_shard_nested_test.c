@@ -20,6 +20,8 @@ static void write_down(void *context, enum fsdp_event event, const struct fsdp_u
     (void)context;
     if (event == FSDP_EVENT_UNSHARD) {
         letter = unit->phase == FSDP_FORWARD ? 'f' : unit->phase == FSDP_PRE_BACKWARD ? 'b' : 'u';
+    } else if (event != FSDP_EVENT_RESHARD && event != FSDP_EVENT_POST_BACKWARD) {
+        return;
     }
     (void)snprintf(events + length, sizeof events - length, "%s%c%s", length > 0 ? " " : "", letter,
                    unit->number == 0 ? "R" : unit->name);
