@@ -18,38 +18,53 @@
 #include "base/try.h"
 #include "op/rows.h"
 
-static shoal_op builtin[OP_COUNT] = {
-#define OP(id, signature_, flags_, meta_function, kernel_function, gradient_function, saves, doc_) \
-    [OP_##id] = {.name = #id,                                                                      \
-                 .signature = signature_,                                                          \
-                 .doc = doc_,                                                                      \
-                 .flags = flags_,                                                                  \
-                 .index = OP_##id,                                                                 \
-                 .meta = meta_##meta_function,                                                     \
-                 .kernel = run_##kernel_function},
+/* What the rows say. The parsed ops are some twelve times as large, and are made when one is first asked for, so
+   that they take no place in the file. */
+static const struct builtin_row {
+    const char *name;
+    const char *signature;
+    const char *doc;
+    const char *saves;
+    shoal_op_meta meta;
+    shoal_op_kernel kernel;
+    uint32_t flags;
+} builtin_rows[OP_COUNT] = {
+#define OP(id, signature_, flags_, meta_function, kernel_function, gradient_function, saves_, doc_) \
+    [OP_##id] = {.name = #id,                                                                       \
+                 .signature = signature_,                                                           \
+                 .doc = doc_,                                                                       \
+                 .saves = saves_,                                                                   \
+                 .meta = meta_##meta_function,                                                      \
+                 .kernel = run_##kernel_function,                                                   \
+                 .flags = flags_},
 #include "op/ops.def"
 #undef OP
 };
 
-static const char *const builtin_saves[OP_COUNT] = {
-#define OP(name, signature, flags, meta, kernel, gradient, saves, doc) [OP_##name] = saves,
-#include "op/ops.def"
-#undef OP
-};
-
+static shoal_op builtin[OP_COUNT];
 static pthread_once_t builtin_once = PTHREAD_ONCE_INIT;
 static shoal_status builtin_status;
 
-static void parse_builtin(void)
+static void make_builtin(void)
 {
-    for (int i = 0; i < OP_COUNT && builtin_status == SHOAL_OK; i++) {
-        builtin_status = op_parse_signature(&builtin[i], builtin_saves[i]);
+    for (int i = 0; i < OP_COUNT; i++) {
+        const struct builtin_row *row = &builtin_rows[i];
+        builtin[i] = (shoal_op){.name = row->name,
+                                .signature = row->signature,
+                                .doc = row->doc,
+                                .flags = row->flags,
+                                .index = i,
+                                .meta = row->meta,
+                                .kernel = row->kernel};
+        if (builtin_status == SHOAL_OK) {
+            builtin_status = op_parse_signature(&builtin[i], row->saves);
+        }
     }
 }
 
 const shoal_op *op_get(enum op_id id)
 {
-    (void)pthread_once(&builtin_once, parse_builtin);
+    (void)pthread_once(&builtin_once, make_builtin);
     return &builtin[id];
 }
 
