@@ -79,7 +79,7 @@ SHOAL_API shoal_tensor *const *shoal_wait_tensors(shoal_tensor *const *tensors, 
    every rank that was (ties), or was NaN. The others have none, which shoal_backward says. */
 SHOAL_API shoal_tensor *shoal_all_reduce(shoal_tensor *self, shoal_reduce reduce, shoal_group *group);
 SHOAL_API shoal_tensor *shoal_all_reduce_(shoal_tensor *self, shoal_reduce reduce, shoal_group *group);
-/* The sum of factor * value; the same factor on every rank. */
+/* _premul, here and below: the sum of factor * value; the same factor on every rank. */
 SHOAL_API shoal_tensor *shoal_all_reduce_premul(shoal_tensor *self, double factor, shoal_group *group);
 SHOAL_API shoal_tensor *shoal_all_reduce_premul_(shoal_tensor *self, double factor, shoal_group *group);
 /* Each tensor of the list by itself, but one synchronisation for all. One dtype, any shapes. */
@@ -87,9 +87,17 @@ SHOAL_API shoal_tensor *const *shoal_all_reduce_coalesced(shoal_tensor *const *t
                                                           shoal_reduce reduce, shoal_group *group);
 SHOAL_API shoal_tensor *const *shoal_all_reduce_coalesced_(shoal_tensor *const *tensors, size_t n_tensors,
                                                            shoal_reduce reduce, shoal_group *group);
+SHOAL_API shoal_tensor *const *shoal_all_reduce_coalesced_premul(shoal_tensor *const *tensors,
+                                                                 size_t n_tensors, double factor,
+                                                                 shoal_group *group);
+SHOAL_API shoal_tensor *const *shoal_all_reduce_coalesced_premul_(shoal_tensor *const *tensors,
+                                                                  size_t n_tensors, double factor,
+                                                                  shoal_group *group);
 /* The reduction on the root, zeros elsewhere. Gradient: of sum, the root's broadcast. */
 SHOAL_API shoal_tensor *shoal_reduce_tensor(shoal_tensor *self, shoal_reduce reduce, int root,
                                             shoal_group *group);
+SHOAL_API shoal_tensor *shoal_reduce_tensor_premul(shoal_tensor *self, double factor, int root,
+                                                   shoal_group *group);
 
 /*
  * Block r, of G equal ones along scatter_dim, reduced over all ranks, on rank r. Gradient of sum, avg and premul_sum:
@@ -102,11 +110,17 @@ SHOAL_API shoal_tensor *shoal_reduce_scatter_tensor_premul(shoal_tensor *self, d
 /* Along dimension 0, into `out`. */
 SHOAL_API shoal_tensor *shoal_reduce_scatter_tensor_out(shoal_tensor *self, shoal_reduce reduce,
                                                         shoal_group *group, shoal_tensor *out);
+SHOAL_API shoal_tensor *shoal_reduce_scatter_tensor_premul_out(shoal_tensor *self, double factor,
+                                                               shoal_group *group, shoal_tensor *out);
 /* scatter_dims has one entry for each tensor; NULL: dimension 0 for all. */
 SHOAL_API shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced(shoal_tensor *const *tensors,
                                                                      size_t n_tensors, shoal_reduce reduce,
                                                                      const int64_t *scatter_dims,
                                                                      shoal_group *group);
+SHOAL_API shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced_premul(shoal_tensor *const *tensors,
+                                                                            size_t n_tensors, double factor,
+                                                                            const int64_t *scatter_dims,
+                                                                            shoal_group *group);
 
 /* Moving data ------------------------------------------------------------------------------------------ */
 
@@ -167,11 +181,16 @@ SHOAL_API shoal_tensor *const *shoal_batch_p2p_ops(const shoal_p2p_op *ops, size
 
 /* For programs written against calls with an output argument. What is written is returned. */
 SHOAL_API shoal_tensor *shoal_all_reduce_inplace(shoal_tensor *self, shoal_reduce reduce, shoal_group *group);
+SHOAL_API shoal_tensor *shoal_all_reduce_premul_inplace(shoal_tensor *self, double factor,
+                                                        shoal_group *group);
 SHOAL_API shoal_tensor *shoal_all_gather_tensor_inplace(shoal_tensor *out, shoal_tensor *self,
                                                         int64_t gather_dim, shoal_group *group);
 SHOAL_API shoal_tensor *shoal_reduce_scatter_tensor_inplace(shoal_tensor *out, shoal_tensor *self,
                                                             shoal_reduce reduce, int64_t scatter_dim,
                                                             shoal_group *group);
+SHOAL_API shoal_tensor *shoal_reduce_scatter_tensor_premul_inplace(shoal_tensor *out, shoal_tensor *self,
+                                                                   double factor, int64_t scatter_dim,
+                                                                   shoal_group *group);
 SHOAL_API shoal_tensor *shoal_all_to_all_inplace(shoal_tensor *out, shoal_tensor *self,
                                                  const int64_t *output_splits, const int64_t *input_splits,
                                                  size_t n_splits, shoal_group *group);

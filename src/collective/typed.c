@@ -112,9 +112,31 @@ shoal_tensor *const *shoal_all_reduce_coalesced_(shoal_tensor *const *tensors, s
                                n_tensors);
 }
 
+shoal_tensor *const *shoal_all_reduce_coalesced_premul(shoal_tensor *const *tensors, size_t n_tensors,
+                                                       double factor, shoal_group *group)
+{
+    return wait_list_if_traced(BOX_MANY(all_reduce_coalesced, NULL, box_tensors(tensors, n_tensors),
+                                        BOX_PREMUL, box_group(group), box_float(factor)),
+                               n_tensors);
+}
+
+shoal_tensor *const *shoal_all_reduce_coalesced_premul_(shoal_tensor *const *tensors, size_t n_tensors,
+                                                        double factor, shoal_group *group)
+{
+    return wait_list_if_traced(BOX_MANY(all_reduce_coalesced_, NULL, box_tensors(tensors, n_tensors),
+                                        BOX_PREMUL, box_group(group), box_float(factor)),
+                               n_tensors);
+}
+
 shoal_tensor *shoal_reduce_tensor(shoal_tensor *self, shoal_reduce reduce, int root, shoal_group *group)
 {
     return COLLECT_ONE(reduce_tensor, box_tensor(self), BOX_REDUCE(reduce), box_int(root), box_group(group));
+}
+
+shoal_tensor *shoal_reduce_tensor_premul(shoal_tensor *self, double factor, int root, shoal_group *group)
+{
+    return COLLECT_ONE(reduce_tensor, box_tensor(self), BOX_PREMUL, box_int(root), box_group(group),
+                       box_float(factor));
 }
 
 shoal_tensor *shoal_reduce_scatter_tensor(shoal_tensor *self, shoal_reduce reduce, int64_t scatter_dim,
@@ -138,9 +160,17 @@ shoal_tensor *shoal_reduce_scatter_tensor_out(shoal_tensor *self, shoal_reduce r
                        box_group(group));
 }
 
-shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced(shoal_tensor *const *tensors, size_t n_tensors,
-                                                           shoal_reduce reduce, const int64_t *scatter_dims,
-                                                           shoal_group *group)
+shoal_tensor *shoal_reduce_scatter_tensor_premul_out(shoal_tensor *self, double factor, shoal_group *group,
+                                                     shoal_tensor *out)
+{
+    return COLLECT_ONE(reduce_scatter_tensor_out, box_tensor(out), box_tensor(self), BOX_PREMUL,
+                       box_group(group), box_float(factor));
+}
+
+/* `reduce` and `factor` are boxed: the latter is nothing for all operators but one. */
+static shoal_tensor *const *reduce_scatter_coalesced(shoal_tensor *const *tensors, size_t n_tensors,
+                                                     shoal_value reduce, const int64_t *scatter_dims,
+                                                     shoal_group *group, shoal_value factor)
 {
     if (!scatter_dims && scope_enter() == SHOAL_OK) {
         int64_t *zeros = scope_alloc(scope_current(), n_tensors * sizeof zeros[0]);
@@ -152,9 +182,25 @@ shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced(shoal_tensor *const *
         scatter_dims = zeros;
     }
     return wait_list_if_traced(BOX_MANY(reduce_scatter_tensor_coalesced, NULL,
-                                        box_tensors(tensors, n_tensors), BOX_REDUCE(reduce),
-                                        box_ints(scatter_dims, n_tensors), box_group(group)),
+                                        box_tensors(tensors, n_tensors), reduce,
+                                        box_ints(scatter_dims, n_tensors), box_group(group), factor),
                                n_tensors);
+}
+
+shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced(shoal_tensor *const *tensors, size_t n_tensors,
+                                                           shoal_reduce reduce, const int64_t *scatter_dims,
+                                                           shoal_group *group)
+{
+    return reduce_scatter_coalesced(tensors, n_tensors, BOX_REDUCE(reduce), scatter_dims, group,
+                                    (shoal_value){.kind = SHOAL_VALUE_NONE});
+}
+
+shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced_premul(shoal_tensor *const *tensors,
+                                                                  size_t n_tensors, double factor,
+                                                                  const int64_t *scatter_dims,
+                                                                  shoal_group *group)
+{
+    return reduce_scatter_coalesced(tensors, n_tensors, BOX_PREMUL, scatter_dims, group, box_float(factor));
 }
 
 /* Moving data ------------------------------------------------------------------------------------------ */
@@ -310,6 +356,11 @@ shoal_tensor *shoal_all_reduce_inplace(shoal_tensor *self, shoal_reduce reduce, 
     return shoal_all_reduce_(self, reduce, group);
 }
 
+shoal_tensor *shoal_all_reduce_premul_inplace(shoal_tensor *self, double factor, shoal_group *group)
+{
+    return shoal_all_reduce_premul_(self, factor, group);
+}
+
 shoal_tensor *shoal_all_gather_tensor_inplace(shoal_tensor *out, shoal_tensor *self, int64_t gather_dim,
                                               shoal_group *group)
 {
@@ -322,6 +373,13 @@ shoal_tensor *shoal_reduce_scatter_tensor_inplace(shoal_tensor *out, shoal_tenso
 {
     return COLLECT_ONE(reduce_scatter_tensor_inplace, box_tensor(out), box_tensor(self), BOX_REDUCE(reduce),
                        box_int(scatter_dim), box_group(group));
+}
+
+shoal_tensor *shoal_reduce_scatter_tensor_premul_inplace(shoal_tensor *out, shoal_tensor *self, double factor,
+                                                         int64_t scatter_dim, shoal_group *group)
+{
+    return COLLECT_ONE(reduce_scatter_tensor_inplace, box_tensor(out), box_tensor(self), BOX_PREMUL,
+                       box_int(scatter_dim), box_group(group), box_float(factor));
 }
 
 shoal_tensor *shoal_all_to_all_inplace(shoal_tensor *out, shoal_tensor *self, const int64_t *output_splits,

@@ -31,7 +31,7 @@ static shoal_world *open_fake(int rank, int n_ranks)
 
 static bool call_case(struct row_case *c, shoal_value *result)
 {
-    if (typed_has_function(c) && row_chance(c, 2)) {
+    if (row_chance(c, 2)) {
         return typed_call(c, result);
     }
     return shoal_op_call(c->op, c->values, c->n_values, result) == SHOAL_OK;

@@ -33,12 +33,36 @@ static struct list make_list(const struct functional *self, const struct shape *
     return list;
 }
 
+static const double list_factor = -0.375; /* of premul_sum */
+
+static shoal_tensor *const *reduce_list(shoal_tensor *const *tensors, size_t n, shoal_reduce reduce,
+                                        shoal_group *group)
+{
+    return reduce == SHOAL_PREMUL_SUM ? shoal_all_reduce_coalesced_premul(tensors, n, list_factor, group)
+                                      : shoal_all_reduce_coalesced(tensors, n, reduce, group);
+}
+
+static shoal_tensor *const *reduce_list_(shoal_tensor *const *tensors, size_t n, shoal_reduce reduce,
+                                         shoal_group *group)
+{
+    return reduce == SHOAL_PREMUL_SUM ? shoal_all_reduce_coalesced_premul_(tensors, n, list_factor, group)
+                                      : shoal_all_reduce_coalesced_(tensors, n, reduce, group);
+}
+
+static shoal_tensor *const *scatter_list(shoal_tensor *const *tensors, size_t n, shoal_reduce reduce,
+                                         const int64_t *dims, shoal_group *group)
+{
+    return reduce == SHOAL_PREMUL_SUM
+               ? shoal_reduce_scatter_tensor_coalesced_premul(tensors, n, list_factor, dims, group)
+               : shoal_reduce_scatter_tensor_coalesced(tensors, n, reduce, dims, group);
+}
+
 static void try_all_reduce_list(struct functional *self, const struct shape *shapes, size_t n,
                                 shoal_dtype dtype, shoal_reduce reduce, bool has_forms)
 {
     CASE_BEGIN();
     struct list list = make_list(self, shapes, n, dtype, has_forms);
-    shoal_tensor *const *results = shoal_all_reduce_coalesced(list.tensors, n, reduce, self->group);
+    shoal_tensor *const *results = reduce_list(list.tensors, n, reduce, self->group);
     REQUIRE(results);
     struct target own[MAX_LIST];
     shoal_tensor *targets[MAX_LIST];
@@ -47,10 +71,10 @@ static void try_all_reduce_list(struct functional *self, const struct shape *sha
         targets[i] = own[i].tensor;
         CHECK(shoal_copy_(targets[i], list.tensors[i]));
     }
-    shoal_tensor *const *written = shoal_all_reduce_coalesced_(targets, n, reduce, self->group);
+    shoal_tensor *const *written = reduce_list_(targets, n, reduce, self->group);
     REQUIRE(written);
     for (size_t i = n; i-- > 0;) {
-        struct values expected = values_fold(list.inputs[i].all, self->n_ranks, reduce, 0);
+        struct values expected = values_fold(list.inputs[i].all, self->n_ranks, reduce, list_factor);
         CHECK(written[i] == targets[i]);
         CHECK_VALUES(written[i], &expected);
         CHECK_AROUND(&own[i]);
@@ -90,12 +114,11 @@ static void try_scatter_list(struct functional *self, const struct shape *shapes
     }
     CASE_BEGIN();
     struct list list = make_list(self, scaled, n, dtype, /*has_forms=*/true);
-    shoal_tensor *const *results =
-        shoal_reduce_scatter_tensor_coalesced(list.tensors, n, reduce, has_dims ? dims : NULL, self->group);
+    shoal_tensor *const *results = scatter_list(list.tensors, n, reduce, has_dims ? dims : NULL, self->group);
     REQUIRE(results);
     for (size_t i = n; i-- > 0;) {
         int dim = has_dims ? (int)i % shapes[i].n_dims : 0;
-        struct values folded = values_fold(list.inputs[i].all, self->n_ranks, reduce, 0);
+        struct values folded = values_fold(list.inputs[i].all, self->n_ranks, reduce, list_factor);
         struct values expected = values_block(&folded, dim, self->n_ranks, self->rank);
         CHECK_RESULT(results[i], &expected);
         CHECK_VALUES(list.tensors[i], &list.inputs[i].all[self->rank]);
@@ -116,6 +139,11 @@ static void try_lists(struct functional *self, const struct shape *shapes, size_
     }
     try_all_reduce_list(self, shapes, n, SHOAL_F32, SHOAL_AVG, true);
     try_all_reduce_list(self, shapes, n, SHOAL_I16, SHOAL_BXOR, true);
+    try_all_reduce_list(self, shapes, n, SHOAL_F32, SHOAL_PREMUL_SUM, true);
+    try_all_reduce_list(self, shapes, n, SHOAL_C64, SHOAL_PREMUL_SUM, false);
+    for (int i = 0; i < 2 && !has_0d; i++) {
+        try_scatter_list(self, shapes, n, SHOAL_F64, SHOAL_PREMUL_SUM, i == 0);
+    }
 }
 
 FUNCTIONAL_ON_1_TO_5(lists_of_squares)

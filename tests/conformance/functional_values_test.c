@@ -73,6 +73,20 @@ static shoal_tensor *all_reduce_(shoal_tensor *tensor, shoal_reduce reduce, doub
                                       : shoal_all_reduce_(tensor, reduce, group);
 }
 
+static shoal_tensor *all_reduce_inplace(shoal_tensor *tensor, shoal_reduce reduce, double factor,
+                                        shoal_group *group)
+{
+    return reduce == SHOAL_PREMUL_SUM ? shoal_all_reduce_premul_inplace(tensor, factor, group)
+                                      : shoal_all_reduce_inplace(tensor, reduce, group);
+}
+
+static shoal_tensor *reduce_to(shoal_tensor *tensor, shoal_reduce reduce, double factor, int root,
+                               shoal_group *group)
+{
+    return reduce == SHOAL_PREMUL_SUM ? shoal_reduce_tensor_premul(tensor, factor, root, group)
+                                      : shoal_reduce_tensor(tensor, reduce, root, group);
+}
+
 static void try_all_reduce(struct functional *self, struct shape shape, shoal_dtype dtype, enum form form,
                            shoal_reduce reduce)
 {
@@ -85,14 +99,12 @@ static void try_all_reduce(struct functional *self, struct shape shape, shoal_dt
     shoal_tensor *in_place = all_reduce_(own.tensor, reduce, factor, self->group);
     check_into(in_place, &own, &expected);
     check_new(result, &inputs, self, &expected);
-    if (reduce != SHOAL_PREMUL_SUM) {
-        struct target other = make_own(&inputs, self, form);
-        check_into(shoal_all_reduce_inplace(other.tensor, reduce, self->group), &other, &expected);
-        for (int root = 0; root < self->n_ranks; root++) {
-            struct values zeros = values_new(shape, dtype);
-            result = shoal_reduce_tensor(inputs.mine, reduce, root, self->group);
-            check_new(result, &inputs, self, self->rank == root ? &expected : &zeros);
-        }
+    struct target other = make_own(&inputs, self, form);
+    check_into(all_reduce_inplace(other.tensor, reduce, factor, self->group), &other, &expected);
+    for (int root = 0; root < self->n_ranks; root++) {
+        struct values zeros = values_new(shape, dtype);
+        result = reduce_to(inputs.mine, reduce, factor, root, self->group);
+        check_new(result, &inputs, self, self->rank == root ? &expected : &zeros);
     }
     CASE_END();
 }
@@ -130,6 +142,28 @@ FUNCTIONAL(all_reduce_of_odd_counts, 3)
 
 /* reduce_scatter --------------------------------------------------------------------------------------- */
 
+static shoal_tensor *reduce_scatter(shoal_tensor *tensor, shoal_reduce reduce, double factor, int64_t dim,
+                                    shoal_group *group)
+{
+    return reduce == SHOAL_PREMUL_SUM ? shoal_reduce_scatter_tensor_premul(tensor, factor, dim, group)
+                                      : shoal_reduce_scatter_tensor(tensor, reduce, dim, group);
+}
+
+static shoal_tensor *reduce_scatter_into(shoal_tensor *out, shoal_tensor *tensor, shoal_reduce reduce,
+                                         double factor, int64_t dim, shoal_group *group)
+{
+    return reduce == SHOAL_PREMUL_SUM
+               ? shoal_reduce_scatter_tensor_premul_inplace(out, tensor, factor, dim, group)
+               : shoal_reduce_scatter_tensor_inplace(out, tensor, reduce, dim, group);
+}
+
+static shoal_tensor *reduce_scatter_out(shoal_tensor *tensor, shoal_reduce reduce, double factor,
+                                        shoal_group *group, shoal_tensor *out)
+{
+    return reduce == SHOAL_PREMUL_SUM ? shoal_reduce_scatter_tensor_premul_out(tensor, factor, group, out)
+                                      : shoal_reduce_scatter_tensor_out(tensor, reduce, group, out);
+}
+
 static void try_reduce_scatter(struct functional *self, struct shape shape, int dim, shoal_dtype dtype,
                                enum form form, shoal_reduce reduce)
 {
@@ -141,27 +175,21 @@ static void try_reduce_scatter(struct functional *self, struct shape shape, int 
     struct inputs inputs = make_inputs(self, shape, dtype, form, 2);
     struct values folded = values_fold(inputs.all, self->n_ranks, reduce, factor);
     struct values expected = values_block(&folded, dim, self->n_ranks, self->rank);
-    if (reduce == SHOAL_PREMUL_SUM) {
-        shoal_tensor *a = shoal_reduce_scatter_tensor_premul(inputs.mine, factor, dim, group);
-        shoal_tensor *b = shoal_reduce_scatter_tensor_premul(inputs.mine, factor, negative, group);
-        check_new(b, &inputs, self, &expected);
-        check_new(a, &inputs, self, &expected);
-        CASE_END();
-        return;
-    }
     struct target own = make_target(expected.shape, dtype, target_form(form));
-    shoal_tensor *a = shoal_reduce_scatter_tensor(inputs.mine, reduce, dim, group);
-    shoal_tensor *b = shoal_reduce_scatter_tensor(inputs.mine, reduce, negative, group);
-    shoal_tensor *c = shoal_reduce_scatter_tensor_autograd(inputs.mine, reduce, dim, group);
-    shoal_tensor *d = shoal_reduce_scatter_tensor_inplace(own.tensor, inputs.mine, reduce,
-                                                          form % 2 ? dim : negative, group);
+    shoal_tensor *a = reduce_scatter(inputs.mine, reduce, factor, dim, group);
+    shoal_tensor *b = reduce_scatter(inputs.mine, reduce, factor, negative, group);
+    shoal_tensor *d =
+        reduce_scatter_into(own.tensor, inputs.mine, reduce, factor, form % 2 ? dim : negative, group);
     check_into(d, &own, &expected);
-    check_new(c, &inputs, self, &expected);
+    if (reduce != SHOAL_PREMUL_SUM) {
+        shoal_tensor *c = shoal_reduce_scatter_tensor_autograd(inputs.mine, reduce, dim, group);
+        check_new(c, &inputs, self, &expected);
+    }
     check_new(b, &inputs, self, &expected);
     check_new(a, &inputs, self, &expected);
     if (dim == 0) {
         struct target out = make_target(expected.shape, dtype, target_form(form));
-        d = shoal_reduce_scatter_tensor_out(inputs.mine, reduce, group, out.tensor);
+        d = reduce_scatter_out(inputs.mine, reduce, factor, group, out.tensor);
         check_into(d, &out, &expected);
     }
     CASE_END();

@@ -195,12 +195,45 @@ static const char *const more_functions_of_ranks[] = {
     "symmetric_tensor",  /* a tensor */
     "all_reduce_premul",
     "all_reduce_premul_",
-    "reduce_scatter_tensor_premul", /* a row with its factor */
-    "all_reduce_inplace",           /* another name of all_reduce_ */
+    "all_reduce_premul_inplace",
+    "all_reduce_coalesced_premul",
+    "all_reduce_coalesced_premul_",
+    "reduce_tensor_premul",
+    "reduce_scatter_tensor_premul",
+    "reduce_scatter_tensor_premul_out",
+    "reduce_scatter_tensor_premul_inplace",
+    "reduce_scatter_tensor_coalesced_premul", /* a row with its factor */
+    "all_reduce_inplace",                     /* another name of all_reduce_ */
     "all_gather_tensor_autograd",
     "reduce_scatter_tensor_autograd",
     "all_to_all_single_autograd",
 };
+
+/* Every row that takes a factor has a function that does: its name with "_premul" put in, if need be before its ending. */
+static bool has_premul_function(const char *row)
+{
+    static const char *const endings[] = {"_out", "_inplace", "_", ""};
+    for (size_t i = 0; i < COUNT(endings); i++) {
+        char name[64];
+        int length = (int)(strlen(row) - strlen(endings[i]));
+        if (ends_with(row, endings[i]) &&
+            snprintf(name, sizeof(name), "%.*s_premul%s", length, row, endings[i]) > 0) {
+            return is_listed(name, more_functions_of_ranks, COUNT(more_functions_of_ranks));
+        }
+    }
+    return false;
+}
+
+TEST(factors_have_typed_functions)
+{
+    for (int k = 0; k < OP_COUNT; k++) {
+        const shoal_op *op = op_get((enum op_id)k);
+        bool has_factor = op->n_params > 0 && strcmp(op->params[op->n_params - 1].name, "factor") == 0;
+        if (has_factor && !has_premul_function(op->name)) {
+            test_failed(__FILE__, __LINE__, "%s takes a factor, but no typed function of it does", op->name);
+        }
+    }
+}
 
 /* What stands between "shoal_" and "(" where a function is declared; false on any other line. */
 static bool read_function(const char *line, char name[64])

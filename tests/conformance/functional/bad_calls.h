@@ -48,6 +48,23 @@ struct bad_tensors {
     BAD(all_reduce_, UNSUPPORTED, "premul_sum|i32", shoal_all_reduce_premul_(i, 2, g))                       \
     BAD(reduce_scatter_tensor, UNSUPPORTED, "premul_sum|i32",                                                \
         shoal_reduce_scatter_tensor_premul(i, 2, 0, g))                                                      \
+    BAD(all_reduce_, UNSUPPORTED, "premul_sum|i32", shoal_all_reduce_premul_inplace(i, 2, g))                \
+    BAD(all_reduce_coalesced, UNSUPPORTED, "premul_sum|i32",                                                 \
+        shoal_all_reduce_coalesced_premul(LIST(i), 2, g))                                                    \
+    BAD(all_reduce_coalesced, INVALID, "needs a factor",                                                     \
+        shoal_all_reduce_coalesced_premul(LIST(f), (double)NAN, g))                                          \
+    BAD(all_reduce_coalesced_, UNSUPPORTED, "premul_sum|i32",                                                \
+        shoal_all_reduce_coalesced_premul_(LIST(i), 2, g))                                                   \
+    BAD(reduce_tensor, UNSUPPORTED, "premul_sum|i32", shoal_reduce_tensor_premul(i, 2, 0, g))                \
+    BAD(reduce_tensor, INVALID, "needs a factor", shoal_reduce_tensor_premul(f, (double)NAN, 0, g))          \
+    BAD(reduce_scatter_tensor_out, INVALID, "needs a factor",                                                \
+        shoal_reduce_scatter_tensor_premul_out(f, (double)NAN, g, q))                                        \
+    BAD(reduce_scatter_tensor_inplace, INVALID, "needs a factor",                                            \
+        shoal_reduce_scatter_tensor_premul_inplace(q, f, (double)NAN, 0, g))                                 \
+    BAD(reduce_scatter_tensor_coalesced, UNSUPPORTED, "premul_sum|i32",                                      \
+        shoal_reduce_scatter_tensor_coalesced_premul(LIST(i), 2, NULL, g))                                   \
+    BAD(reduce_scatter_tensor_coalesced, INVALID, "needs a factor",                                          \
+        shoal_reduce_scatter_tensor_coalesced_premul(LIST(f), (double)NAN, INTS(0), g))                      \
     BAD(all_reduce_, UNSUPPORTED, "bxor|f32", shoal_all_reduce_inplace(f, SHOAL_BXOR, g))                    \
     BAD(one_shot_all_reduce, INVALID, "\"4096\"", shoal_one_shot_all_reduce(y, (shoal_reduce)4096, g))       \
     BAD(all_reduce, INVALID, "group is NULL", shoal_all_reduce(f, SHOAL_SUM, NULL))                          \

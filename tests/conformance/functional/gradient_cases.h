@@ -81,10 +81,8 @@ static shoal_tensor *reduce_to_each(const struct place *at, shoal_tensor *self, 
 {
     shoal_tensor *list[MAX_RANKS];
     for (int root = 0; root < at->n_ranks; root++) {
-        list[root] = reduce == SHOAL_PREMUL_SUM
-                         ? BOX_ONE(reduce_tensor, box_tensor(self), box_string("premul_sum"), box_int(root),
-                                   box_group(GROUP), box_float(FACTOR))
-                         : shoal_reduce_tensor(self, reduce, root, GROUP);
+        list[root] = reduce == SHOAL_PREMUL_SUM ? shoal_reduce_tensor_premul(self, FACTOR, root, GROUP)
+                                                : shoal_reduce_tensor(self, reduce, root, GROUP);
     }
     return add_up(list, (size_t)at->n_ranks, true);
 }
@@ -202,11 +200,11 @@ static shoal_tensor *layer_of_shards(const struct place *at, shoal_tensor *weigh
     CASE(all_reduce_coalesced, sum, return square(join(shoal_all_reduce_coalesced(x, 3, SHOAL_SUM, GROUP), 3, true)), 3, S(2, 3), S0, S(2)) \
     CASE(all_reduce_coalesced, avg_partly, return square(join(shoal_all_reduce_coalesced(x, 3, SHOAL_AVG, GROUP), 3, false)), 3, S(2, 3), S(2), S(0, 3)) \
     CASE(all_reduce_coalesced, max_partly, return join(shoal_all_reduce_coalesced(LIST(square(x[0]), x[1], x[0]), 3, SHOAL_MAX, GROUP), 3, false), 2, S(2, 3), S(2)) \
-    CASE(all_reduce_coalesced, premul, return square(join(BOX_MANY(all_reduce_coalesced, NULL, box_tensors(x, 2), box_string("premul_sum"), box_group(GROUP), box_float(FACTOR)), 2, true)), 2, S(2, 3), S(2)) \
+    CASE(all_reduce_coalesced, premul, return square(join(shoal_all_reduce_coalesced_premul(x, 2, FACTOR, GROUP), 2, true)), 2, S(2, 3), S(2)) \
     CASE(all_reduce_coalesced_, sum, return square(join(shoal_all_reduce_coalesced_(LIST(fresh(x[0]), fresh(x[1]), square(x[2])), 3, SHOAL_SUM, GROUP), 3, true)), 3, S(2, 3), S0, S(2)) \
     CASE(all_reduce_coalesced_, avg_partly, return square(join(shoal_all_reduce_coalesced_(LIST(fresh(x[0]), fresh(x[1]), square(x[0])), 3, SHOAL_AVG, GROUP), 3, false)), 2, S(2, 3), S(2)) \
     CASE(all_reduce_coalesced_, min, return join(shoal_all_reduce_coalesced_(LIST(fresh(x[0]), fresh(x[1])), 2, SHOAL_MIN, GROUP), 2, true), 2, S(2, 3), S(2)) \
-    CASE(all_reduce_coalesced_, premul, return square(join(BOX_MANY(all_reduce_coalesced_, NULL, box_tensors(LIST(fresh(x[0]), fresh(x[1])), 2), box_string("premul_sum"), box_group(GROUP), box_float(FACTOR)), 2, true)), 2, S(2, 3), S(2)) \
+    CASE(all_reduce_coalesced_, premul, return square(join(shoal_all_reduce_coalesced_premul_(LIST(fresh(x[0]), fresh(x[1])), 2, FACTOR, GROUP), 2, true)), 2, S(2, 3), S(2)) \
     CASE(reduce_tensor, sum, return square(reduce_to_each(at, x[0], SHOAL_SUM)), 1, S(2, 3)) \
     CASE(reduce_tensor, avg, return reduce_to_each(at, square(x[0]), SHOAL_AVG), 1, S(2, 3)) \
     CASE(reduce_tensor, premul, return square(reduce_to_each(at, x[0], SHOAL_PREMUL_SUM)), 1, S(3)) \
@@ -223,13 +221,13 @@ static shoal_tensor *layer_of_shards(const struct place *at, shoal_tensor *weigh
     CASE(reduce_scatter_tensor, in_layers, return layer_of_shards(at, layer_of_shards(at, x[0], x[1]), x[1]), 2, S(2), S(2)) \
     CASE(reduce_scatter_tensor_out, sum, return square(shoal_reduce_scatter_tensor_out(x[0], SHOAL_SUM, GROUP, room(x[0], 0, 1, at->n_ranks))), 1, S(OF_RANKS(2), 2)) \
     CASE(reduce_scatter_tensor_out, avg_over_history, return shoal_mul(x[1], shoal_reduce_scatter_tensor_out(x[0], SHOAL_AVG, GROUP, fresh(x[1]))), 2, S(OF_RANKS(2)), S(2)) \
-    CASE(reduce_scatter_tensor_out, premul, return square(BOX_ONE(reduce_scatter_tensor_out, box_tensor(room(x[0], 0, 1, at->n_ranks)), box_tensor(x[0]), box_string("premul_sum"), box_group(GROUP), box_float(FACTOR))), 1, S(OF_RANKS(2))) \
+    CASE(reduce_scatter_tensor_out, premul, return square(shoal_reduce_scatter_tensor_premul_out(x[0], FACTOR, GROUP, room(x[0], 0, 1, at->n_ranks))), 1, S(OF_RANKS(2))) \
     CASE(reduce_scatter_tensor_inplace, sum_dim_1, return square(shoal_reduce_scatter_tensor_inplace(room(x[0], 1, 1, at->n_ranks), x[0], SHOAL_SUM, 1, GROUP)), 1, S(2, OF_RANKS(2))) \
     CASE(reduce_scatter_tensor_inplace, avg_dim_0, return shoal_reduce_scatter_tensor_inplace(room(x[0], 0, 1, at->n_ranks), square(x[0]), SHOAL_AVG, 0, GROUP), 1, S(OF_RANKS(1), 2)) \
-    CASE(reduce_scatter_tensor_inplace, premul_last_dim, return square(BOX_ONE(reduce_scatter_tensor_inplace, box_tensor(room(x[0], 1, 1, at->n_ranks)), box_tensor(x[0]), box_string("premul_sum"), box_int(-1), box_group(GROUP), box_float(FACTOR))), 1, S(2, OF_RANKS(1))) \
+    CASE(reduce_scatter_tensor_inplace, premul_last_dim, return square(shoal_reduce_scatter_tensor_premul_inplace(room(x[0], 1, 1, at->n_ranks), x[0], FACTOR, -1, GROUP)), 1, S(2, OF_RANKS(1))) \
     CASE(reduce_scatter_tensor_coalesced, sum, return square(join(shoal_reduce_scatter_tensor_coalesced(x, 3, SHOAL_SUM, INTS(0, 1, -1), GROUP), 3, true)), 3, S(OF_RANKS(1), 2), S(2, OF_RANKS(1), 2), S(2, OF_RANKS(2))) \
     CASE(reduce_scatter_tensor_coalesced, avg_partly, return square(join(shoal_reduce_scatter_tensor_coalesced(x, 3, SHOAL_AVG, INTS(0, 0, 1), GROUP), 3, false)), 3, S(OF_RANKS(2)), S(OF_RANKS(1), 2), S(3, OF_RANKS(1))) \
-    CASE(reduce_scatter_tensor_coalesced, premul, return square(join(BOX_MANY(reduce_scatter_tensor_coalesced, NULL, box_tensors(x, 2), box_string("premul_sum"), box_ints(INTS(1, 0), 2), box_group(GROUP), box_float(FACTOR)), 2, true)), 2, S(3, OF_RANKS(1)), S(OF_RANKS(1), 2)) \
+    CASE(reduce_scatter_tensor_coalesced, premul, return square(join(shoal_reduce_scatter_tensor_coalesced_premul(x, 2, FACTOR, INTS(1, 0), GROUP), 2, true)), 2, S(3, OF_RANKS(1)), S(OF_RANKS(1), 2)) \
     CASE(reduce_scatter_tensor_coalesced, default_dims, return join(shoal_reduce_scatter_tensor_coalesced(x, 2, SHOAL_SUM, NULL, GROUP), 2, true), 2, S(OF_RANKS(1), 2), S(0, 2)) \
     CASE(all_gather_tensor, dim_0, return square(shoal_all_gather_tensor(x[0], 0, GROUP)), 1, S(2, 3)) \
     CASE(all_gather_tensor, dim_1, return square(shoal_all_gather_tensor(x[0], 1, GROUP)), 1, S(2, 2, 2)) \

@@ -43,31 +43,36 @@ static inline bool typed_has_premul(const shoal_value *reduce)
 TYPED_ROW(wait_tensor, TENSOR(0))
 TYPED_ROW(wait_tensors, LIST(0))
 
-TYPED(all_reduce)
-{
-    return typed_has_premul(&v[1]) ? shoal_all_reduce_premul(TENSOR(0), v[3].as.real, GROUP(2))
-                                   : shoal_all_reduce(TENSOR(0), REDUCE(1), GROUP(2));
-}
+/* Rows with a factor: the typed function that takes it, and the one that takes the other operators. */
+#define TYPED_PREMUL(name, reduce, premul_call, call)             \
+    TYPED(name)                                                   \
+    {                                                             \
+        return typed_has_premul(&v[reduce]) ? premul_call : call; \
+    }
+#define FACTOR(i) (v[i].as.real)
+TYPED_PREMUL(all_reduce, 1, shoal_all_reduce_premul(TENSOR(0), FACTOR(3), GROUP(2)),
+             shoal_all_reduce(TENSOR(0), REDUCE(1), GROUP(2)))
+TYPED_PREMUL(all_reduce_, 1, shoal_all_reduce_premul_(TENSOR(0), FACTOR(3), GROUP(2)),
+             shoal_all_reduce_(TENSOR(0), REDUCE(1), GROUP(2)))
+TYPED_PREMUL(all_reduce_coalesced, 1, shoal_all_reduce_coalesced_premul(LIST(0), FACTOR(3), GROUP(2)),
+             shoal_all_reduce_coalesced(LIST(0), REDUCE(1), GROUP(2)))
+TYPED_PREMUL(all_reduce_coalesced_, 1, shoal_all_reduce_coalesced_premul_(LIST(0), FACTOR(3), GROUP(2)),
+             shoal_all_reduce_coalesced_(LIST(0), REDUCE(1), GROUP(2)))
+TYPED_PREMUL(reduce_tensor, 1, shoal_reduce_tensor_premul(TENSOR(0), FACTOR(4), RANK(2), GROUP(3)),
+             shoal_reduce_tensor(TENSOR(0), REDUCE(1), RANK(2), GROUP(3)))
+TYPED_PREMUL(reduce_scatter_tensor, 1,
+             shoal_reduce_scatter_tensor_premul(TENSOR(0), FACTOR(4), INT(2), GROUP(3)),
+             shoal_reduce_scatter_tensor(TENSOR(0), REDUCE(1), INT(2), GROUP(3)))
+TYPED_PREMUL(reduce_scatter_tensor_out, 2,
+             shoal_reduce_scatter_tensor_premul_out(TENSOR(1), FACTOR(4), GROUP(3), TENSOR(0)),
+             shoal_reduce_scatter_tensor_out(TENSOR(1), REDUCE(2), GROUP(3), TENSOR(0)))
+TYPED_PREMUL(reduce_scatter_tensor_inplace, 2,
+             shoal_reduce_scatter_tensor_premul_inplace(TENSOR(0), TENSOR(1), FACTOR(5), INT(3), GROUP(4)),
+             shoal_reduce_scatter_tensor_inplace(TENSOR(0), TENSOR(1), REDUCE(2), INT(3), GROUP(4)))
+TYPED_PREMUL(reduce_scatter_tensor_coalesced, 1,
+             shoal_reduce_scatter_tensor_coalesced_premul(LIST(0), FACTOR(4), v[2].as.integers, GROUP(3)),
+             shoal_reduce_scatter_tensor_coalesced(LIST(0), REDUCE(1), v[2].as.integers, GROUP(3)))
 
-TYPED(all_reduce_)
-{
-    return typed_has_premul(&v[1]) ? shoal_all_reduce_premul_(TENSOR(0), v[3].as.real, GROUP(2))
-                                   : shoal_all_reduce_(TENSOR(0), REDUCE(1), GROUP(2));
-}
-
-TYPED(reduce_scatter_tensor)
-{
-    return typed_has_premul(&v[1])
-               ? shoal_reduce_scatter_tensor_premul(TENSOR(0), v[4].as.real, INT(2), GROUP(3))
-               : shoal_reduce_scatter_tensor(TENSOR(0), REDUCE(1), INT(2), GROUP(3));
-}
-
-TYPED_ROW(all_reduce_coalesced, LIST(0), REDUCE(1), GROUP(2))
-TYPED_ROW(all_reduce_coalesced_, LIST(0), REDUCE(1), GROUP(2))
-TYPED_ROW(reduce_tensor, TENSOR(0), REDUCE(1), RANK(2), GROUP(3))
-TYPED_ROW(reduce_scatter_tensor_out, TENSOR(1), REDUCE(2), GROUP(3), TENSOR(0))
-TYPED_ROW(reduce_scatter_tensor_inplace, TENSOR(0), TENSOR(1), REDUCE(2), INT(3), GROUP(4))
-TYPED_ROW(reduce_scatter_tensor_coalesced, LIST(0), REDUCE(1), v[2].as.integers, GROUP(3))
 TYPED_ROW(all_gather_tensor, TENSOR(0), INT(1), GROUP(2))
 TYPED_ROW(all_gather_tensor_inplace, TENSOR(0), TENSOR(1), INT(2), GROUP(3))
 TYPED_ROW(all_gather_into_tensor, TENSOR(0), GROUP(1))
@@ -101,15 +106,6 @@ TYPED(batch_p2p_ops)
     return shoal_batch_p2p_ops(ops, v[0].count, GROUP(4));
 }
 
-/* Some rows take a factor that only the boxed call of a list has. */
-static inline bool typed_has_function(const struct row_case *c)
-{
-    size_t n = c->n_values;
-    bool has_factor = n > 0 && c->values[n - 1].kind == SHOAL_VALUE_FLOAT && !isnan(c->values[n - 1].as.real);
-    enum op_id id = (enum op_id)c->op->index;
-    return !has_factor || id == OP_all_reduce || id == OP_all_reduce_ || id == OP_reduce_scatter_tensor;
-}
-
 /* False on failure; the error is then in the scope. */
 static inline bool typed_call(const struct row_case *c, shoal_value *result)
 {
@@ -137,5 +133,7 @@ static inline bool typed_call(const struct row_case *c, shoal_value *result)
 #undef SPLITS
 #undef TYPED
 #undef TYPED_ROW
+#undef TYPED_PREMUL
+#undef FACTOR
 
 #endif
