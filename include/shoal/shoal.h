@@ -10,6 +10,7 @@
 #include "shoal/dlpack.h"
 #include "shoal/dtype.h"
 #include "shoal/fsdp.h"
+#include "shoal/fsdp_comm.h"
 #include "shoal/fully_shard.h"
 #include "shoal/group.h"
 #include "shoal/log.h"

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/collectives.h"
+#include "comm/hash.h"
 #include "kernel/kernel.h"
 #include "parallel/fsdp/unit.h"
 #include "tensor/dtype.h"
@@ -127,16 +128,21 @@ static void lay_out_grads(struct fsdp_unit *unit)
     }
 }
 
+bool fsdp_unit_is_reducing(const struct fsdp_unit *unit)
+{
+    const struct fsdp_context *context = unit->context;
+    for (size_t i = 0; context && i < context->n_reductions; i++) {
+        if (context->reductions[i].unit == unit) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Places in the buffer must not change under a reduction that is still on its way. */
 static shoal_status settle_reductions(struct fsdp_unit *unit)
 {
-    struct fsdp_context *context = unit->context;
-    for (size_t i = 0; i < context->n_reductions; i++) {
-        if (context->reductions[i].unit == unit) {
-            return fsdp_drain(context, 0);
-        }
-    }
-    return SHOAL_OK;
+    return fsdp_unit_is_reducing(unit) ? fsdp_drain(unit->context, 0) : SHOAL_OK;
 }
 
 shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit)
@@ -287,10 +293,14 @@ static shoal_status list_parts(const struct fsdp_unit *unit, char *send, size_t 
     return SHOAL_OK;
 }
 
-/* Units of one shape must not be mixed up. */
+/* Units of one shape must not be mixed up, nor must parameters, if ranks differ in those that have gradients. */
 static uint32_t label_of(const struct fsdp_unit *unit)
 {
-    return (uint32_t)unit->number + 1;
+    uint64_t left_out = 0;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        left_out = unit->params[i].is_reduced ? left_out : hash_bytes(left_out, &i, sizeof i);
+    }
+    return ((uint32_t)unit->number + 1) ^ (uint32_t)(left_out >> 48 << 16);
 }
 
 static shoal_status start_scatter(struct fsdp_reduction *reduction)
@@ -341,6 +351,9 @@ static shoal_status start_reduction(struct fsdp_unit *unit)
     size_t n_elements = unit->reduce_bytes / dtype_bytes(unit->reduce_dtype);
     divide(unit->reduce_dtype, buffer->data, n_elements, reduction.factors.before);
     if (is_cut) {
+        if (unit->hook) { /* which sees what is between parameters, too */
+            memset(reduction.output, 0, unit->output_bytes);
+        }
         TRY(start_scatter(&reduction));
     }
     context->reductions[context->n_reductions++] = reduction;
@@ -360,6 +373,13 @@ static shoal_status wait_for_work(struct fsdp_reduction *reduction)
     shoal_work_free(reduction->work);
     reduction->work = NULL;
     return name_unit(reduction->unit, status);
+}
+
+/* Whatever became of it, its buffer is free: which buffers are must not differ between ranks. */
+static void drop_reduction(struct fsdp_reduction *reduction)
+{
+    (void)wait_for_work(reduction);
+    fsdp_buffers_release(reduction->buffer);
 }
 
 static shoal_status land_param(const struct fsdp_unit *unit, struct fsdp_param *param, const char *from)
@@ -397,13 +417,12 @@ static shoal_status land_params(struct fsdp_reduction *reduction)
     return SHOAL_OK;
 }
 
-/* Into the gradients of the shards. The buffer is free afterwards, whatever happens: which buffers are must not differ
-   between ranks. */
+/* Into the gradients of the shards. */
 static shoal_status land(struct fsdp_reduction *reduction)
 {
     struct fsdp_unit *unit = reduction->unit;
     shoal_status status = land_params(reduction);
-    fsdp_buffers_release(reduction->buffer);
+    drop_reduction(reduction);
     return status == SHOAL_OK && unit->watch ? unit->watch->landed(unit) : status;
 }
 
@@ -437,6 +456,7 @@ static shoal_status need_partial(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
+/* Over the shards, but not over the replicas: kept for the next backward. */
 static shoal_status put_partial(const struct fsdp_reduction *reduction)
 {
     struct fsdp_unit *unit = reduction->unit;
@@ -453,14 +473,6 @@ static shoal_status put_partial(const struct fsdp_reduction *reduction)
     }
     unit->has_partial = true;
     return SHOAL_OK;
-}
-
-/* Over the shards, but not over the replicas: kept for the next backward. */
-static shoal_status keep_partial(struct fsdp_reduction *reduction)
-{
-    shoal_status status = put_partial(reduction);
-    fsdp_buffers_release(reduction->buffer);
-    return status;
 }
 
 static shoal_status add_partial(struct fsdp_reduction *reduction)
@@ -482,30 +494,84 @@ static void remove_first(struct fsdp_context *context)
             context->n_reductions * sizeof context->reductions[0]);
 }
 
+/* One that has failed: its gradients are lost, its buffer is not. */
+static shoal_status drop_first(struct fsdp_context *context, shoal_status status)
+{
+    struct fsdp_reduction reduction = context->reductions[0];
+    remove_first(context);
+    drop_reduction(&reduction);
+    return status;
+}
+
+static shoal_status land_first(struct fsdp_context *context)
+{
+    struct fsdp_reduction reduction = context->reductions[0];
+    remove_first(context);
+    return land(&reduction);
+}
+
+/* What the hook leaves to be waited for is in reduction->work. */
+static shoal_status run_hook(struct fsdp_reduction *reduction)
+{
+    const struct fsdp_unit *unit = reduction->unit;
+    const struct fsdp_mesh *mesh = &unit->context->mesh;
+    if (!unit->hook || reduction->was_hooked) {
+        return SHOAL_OK;
+    }
+    const shoal_reduced_gradients reduced = {.data = reduction->output,
+                                             .count = unit->output_bytes / dtype_bytes(unit->reduce_dtype),
+                                             .dtype = unit->reduce_dtype,
+                                             .shards = mesh->reduce,
+                                             .replicas = mesh->replicate,
+                                             .unit = unit->name};
+    reduction->was_hooked = true;
+    error_clear();
+    shoal_status status = unit->hook(unit->hook_context, &reduced, &reduction->work);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s: its all-reduce hook", unit->name);
+}
+
+static shoal_status end_all_reduce(struct fsdp_reduction *reduction)
+{
+    TRY(wait_for_work(reduction));
+    TRY(run_hook(reduction));
+    return wait_for_work(reduction);
+}
+
 /* All-reduces come first in the list. Ends them. */
 static shoal_status end_all_reduces(struct fsdp_context *context)
 {
     while (context->n_reductions > 0 && context->reductions[0].is_all_reduce) {
-        struct fsdp_reduction reduction = context->reductions[0];
-        remove_first(context);
-        TRY(wait_for_work(&reduction));
-        TRY(land(&reduction));
+        shoal_status status = end_all_reduce(&context->reductions[0]);
+        TRY(status == SHOAL_OK ? land_first(context) : drop_first(context, status));
     }
     return SHOAL_OK;
 }
 
-/* The oldest reduce-scatter, which is first in the list: its gradients land, or go on to the replicas. */
+/* From the shards to the replicas, or to the hook. */
+static shoal_status carry_on(struct fsdp_reduction *reduction)
+{
+    TRY(wait_for_work(reduction));
+    if (!reduction->unit->context->mesh.replicate) {
+        TRY(run_hook(reduction));
+        reduction->is_all_reduce = reduction->work != NULL;
+        return SHOAL_OK;
+    }
+    if (!reduction->all_reduces) {
+        return put_partial(reduction);
+    }
+    TRY(add_partial(reduction));
+    return start_all_reduce(reduction);
+}
+
+/* The oldest reduce-scatter, which is first in the list: its gradients land, are kept, or go on. */
 static shoal_status end_scatter(struct fsdp_context *context)
 {
     struct fsdp_reduction *first = &context->reductions[0];
-    TRY(wait_for_work(first));
-    if (context->mesh.replicate && first->all_reduces) {
-        TRY(add_partial(first));
-        return start_all_reduce(first);
+    shoal_status status = carry_on(first);
+    if (status != SHOAL_OK || (context->mesh.replicate && !first->all_reduces)) {
+        return drop_first(context, status);
     }
-    struct fsdp_reduction reduction = *first;
-    remove_first(context);
-    return context->mesh.replicate ? keep_partial(&reduction) : land(&reduction);
+    return first->is_all_reduce ? SHOAL_OK : land_first(context);
 }
 
 static size_t count_scatters(const struct fsdp_context *context)
@@ -554,8 +620,7 @@ shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit)
 void fsdp_drop_reductions(struct fsdp_context *context)
 {
     for (size_t i = 0; i < context->n_reductions; i++) {
-        (void)wait_for_work(&context->reductions[i]);
-        fsdp_buffers_release(context->reductions[i].buffer);
+        drop_reduction(&context->reductions[i]);
     }
     context->n_reductions = 0;
 }

@@ -19,6 +19,13 @@ static void note(struct fsdp_unit *unit, enum fsdp_event event)
     }
 }
 
+shoal_status fsdp_unit_check_idle(const struct fsdp_unit *unit, const char *what)
+{
+    return unit->phase == FSDP_IDLE && !unit->is_pending && !fsdp_unit_is_reducing(unit)
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_STATE, "%s: %s is in the middle of a step", what, unit->name);
+}
+
 /* Gathering ---------------------------------------------------------------------------------------------- */
 
 /* With one shard there is nobody to gather from: the shards are whole. Cast, they need memory of their own. */
@@ -431,14 +438,42 @@ static shoal_status settle_unit(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-shoal_status fsdp_end_backward(struct fsdp_context *context)
+/* No backward, but others may have had one: it takes part with zeros, in the place that all ranks give it. */
+static shoal_status reduce_unused(struct fsdp_unit *unit)
 {
+    if (!unit->watch) {
+        TRY(fsdp_unit_begin_grads(unit));
+    }
+    return fsdp_unit_post_backward(unit);
+}
+
+static bool may_differ(const struct fsdp_context *context)
+{
+    bool may = false;
     for (size_t i = 0; i < context->n_units; i++) {
-        struct fsdp_unit *unit = context->units[i];
+        may = may || context->units[i]->reduces_unused;
+    }
+    return may && context->is_prepared;
+}
+
+/* Where ranks may differ in which units had a backward, what is left is reduced in the order of backwards. */
+static shoal_status end_units(struct fsdp_context *context)
+{
+    bool is_reverse = may_differ(context);
+    for (size_t i = 0; i < context->n_units; i++) {
+        struct fsdp_unit *unit = context->units[is_reverse ? context->n_units - 1 - i : i];
         if (unit->phase == FSDP_PRE_BACKWARD) {
             TRY(fsdp_unit_post_backward(unit));
+        } else if (is_reverse && unit->phase != FSDP_POST_BACKWARD && unit->reduces_unused && unit->reduces) {
+            TRY(reduce_unused(unit));
         }
     }
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_end_backward(struct fsdp_context *context)
+{
+    TRY(end_units(context));
     context->is_in_backward = false;
     if (context->is_not_last) {
         for (size_t i = 0; i < context->n_units; i++) {

@@ -74,6 +74,9 @@ struct fsdp_unit {
     bool reduces;     /* gradients are reduced in post_backward */
     bool all_reduces; /* and over replicas */
     bool forces_sum;
+    bool reduces_unused;        /* parameters without a gradient take part with zeros */
+    shoal_all_reduce_hook hook; /* NULL: none */
+    void *hook_context;
     /* Instead of the orders of the last step: what to gather when this one has its parameters. */
     struct fsdp_unit **forward_list;
     size_t n_forward_list;
@@ -125,7 +128,8 @@ struct fsdp_reduction {
     shoal_work *work;           /* NULL: nothing to wait for */
     struct fsdp_factors factors;
     bool all_reduces;
-    bool is_all_reduce; /* what the work is */
+    bool is_all_reduce; /* what the work is: over replicas, or what the hook started */
+    bool was_hooked;
 };
 
 struct fsdp_context {
@@ -201,6 +205,9 @@ const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_para
 /* Collective: a parameter as a whole, in the dtype it is stored in. */
 shoal_status fsdp_param_gather(const struct fsdp_param *param, const struct fsdp_mesh *mesh, void *full);
 
+/* SHOAL_ERR_STATE, with `what` in front, while something of the unit is on its way. */
+shoal_status fsdp_unit_check_idle(const struct fsdp_unit *unit, const char *what);
+
 /* A step. */
 shoal_status fsdp_unit_pre_forward(struct fsdp_unit *unit);
 shoal_status fsdp_unit_post_forward(struct fsdp_unit *unit);
@@ -228,6 +235,8 @@ void fsdp_unit_put_grad(struct fsdp_unit *unit, const struct fsdp_param *param, 
 shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit);
 /* Ends the oldest reductions until at most `n_left` are in flight. */
 shoal_status fsdp_drain(struct fsdp_context *context, size_t n_left);
+/* Whether a reduction of the unit is on its way. */
+bool fsdp_unit_is_reducing(const struct fsdp_unit *unit);
 /* Gives up everything of a step. */
 void fsdp_drop_reductions(struct fsdp_context *context);
 void fsdp_unit_drop_grads(struct fsdp_unit *unit);

@@ -74,7 +74,8 @@ static bool is_kept(const struct fsdp_unit *unit, const shoal_tensor *grad)
     return !unit->reduces && unit->reduce_dtype == grad->dtype && !unit->buffer;
 }
 
-/* The first time a buffer is laid out for those that have one; later it can only be added to. */
+/* The first time a buffer is laid out for those that have one, and those that ranks may differ in; later it can only be
+   added to. */
 static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wrapper *wrapper, bool *has_any)
 {
     *has_any = false;
@@ -82,6 +83,7 @@ static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wra
         const shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
         struct fsdp_param *param = &unit->params[i];
         bool has_grad = grad && !is_kept(unit, grad);
+        bool is_unused = !grad && unit->reduces_unused && shoal_requires_grad(wrapper->tensors[i].sharded);
         if (has_grad && unit->buffer && !param->is_reduced) {
             return error_set(SHOAL_ERR_UNSUPPORTED,
                              "parameter %s has a gradient now, but had none when this unit began to "
@@ -89,9 +91,9 @@ static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wra
                              param->name);
         }
         if (!unit->buffer) {
-            param->is_reduced = has_grad;
+            param->is_reduced = has_grad || is_unused;
         }
-        *has_any = *has_any || has_grad;
+        *has_any = *has_any || has_grad || (is_unused && unit->reduces);
     }
     return SHOAL_OK;
 }

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What programs may put into the communication of fully sharded data parallelism, for both ways in: shoal/fsdp.h and
+ * shoal/fully_shard.h have the calls that take these.
+ *
+ * Ranks: all ranks set the same, and callbacks are called in the same order on all of them.
+ * Ownership: a callback and its context must stay until they are replaced, or what they were given to is freed.
+ * Threads: callbacks run on the thread whose call they are part of. They may use groups of the program's own, and must
+ * not call what they are part of.
+ * Errors: a status that is not SHOAL_OK becomes that of the call, or of shoal_backward; the step can be reset then.
+ */
+#ifndef SHOAL_FSDP_COMM_H
+#define SHOAL_FSDP_COMM_H
+
+#include <stddef.h>
+
+#include "shoal/api.h"
+#include "shoal/dtype.h"
+#include "shoal/group.h"
+#include "shoal/status.h"
+#include "shoal/work.h"
+
+SHOAL_BEGIN_DECLS
+
+/* The gradients of one unit, this rank's shards of them one after the other, each at a multiple of 64 bytes, with zeros
+   between and behind. */
+typedef struct shoal_reduced_gradients {
+    void *data; /* to be changed in place */
+    size_t count;
+    shoal_dtype dtype;     /* that of the reduction */
+    shoal_group *shards;   /* over whom they have been added up; NULL: there is one shard */
+    shoal_group *replicas; /* likewise; NULL: there is one replica */
+    const char *unit;      /* its name */
+} shoal_reduced_gradients;
+
+/*
+ * Called when the gradients of a unit have been added up over the shards and, if there are any, the replicas; not for
+ * those that are only kept (no synchronisation, no all-reduce). What it leaves in `data` is divided if that is still to be
+ * done (factors that do not go with the reduction), cast and added to the gradients of the shards. Typical: an all-reduce
+ * over replicas of the program's own.
+ *
+ * *work_out is NULL. A hook that starts something instead of waiting for it puts the work there: it is waited for before
+ * `data` is read, and freed, while the step goes on. `reduced` is gone when the hook returns, `data` stays until then.
+ */
+typedef shoal_status (*shoal_all_reduce_hook)(void *context, const shoal_reduced_gradients *reduced,
+                                              shoal_work **work_out);
+
+SHOAL_END_DECLS
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* The calls of shoal/fsdp.h about communication of the program's own. */
+#include "base/error.h"
+#include "base/try.h"
+#include "parallel/fsdp/explicit.h"
+
+/* One unit of a context, or all: *begin_out to *end_out. */
+static shoal_status find_units(const shoal_fsdp *fsdp, const char *call, int unit,
+                               struct fsdp_context **context_out, size_t *begin_out, size_t *end_out)
+{
+    TRY(explicit_check(fsdp));
+    size_t n_units = fsdp->context->n_units;
+    if (unit < -1 || (unit >= 0 && (size_t)unit >= n_units)) {
+        return error_set(SHOAL_ERR_INVALID, "%s: there is no unit %d: there are %zu", call, unit, n_units);
+    }
+    *context_out = fsdp->context;
+    *begin_out = unit < 0 ? 0 : (size_t)unit;
+    *end_out = unit < 0 ? n_units : (size_t)unit + 1;
+    for (size_t i = *begin_out; i < *end_out; i++) {
+        TRY(fsdp_unit_check_idle((*context_out)->units[i], call));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_set_all_reduce_hook(shoal_fsdp *fsdp, int unit, shoal_all_reduce_hook hook,
+                                            void *context)
+{
+    struct fsdp_context *all = NULL;
+    size_t begin = 0;
+    size_t end = 0;
+    TRY(find_units(fsdp, "set_all_reduce_hook", unit, &all, &begin, &end));
+    for (size_t i = begin; i < end; i++) {
+        all->units[i]->hook = hook;
+        all->units[i]->hook_context = context;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_set_reduce_unused(shoal_fsdp *fsdp, int unit, bool is_on)
+{
+    struct fsdp_context *all = NULL;
+    size_t begin = 0;
+    size_t end = 0;
+    TRY(find_units(fsdp, "set_reduce_unused", unit, &all, &begin, &end));
+    for (size_t i = begin; i < end; i++) {
+        all->units[i]->reduces_unused = is_on;
+    }
+    return SHOAL_OK;
+}

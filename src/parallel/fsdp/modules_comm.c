@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* The calls of shoal/fully_shard.h about communication of the program's own. */
+#include "base/error.h"
+#include "base/try.h"
+#include "parallel/fsdp/wrapper.h"
+#include "shoal/fully_shard.h"
+
+/* What a call does to each unit. */
+struct setting {
+    const char *call;
+    shoal_status (*set)(struct fsdp_unit *unit, const struct setting *setting);
+    shoal_all_reduce_hook hook;
+    void *context;
+    bool is_on;
+};
+
+static shoal_status check_unit(struct fsdp_unit *unit, const struct setting *setting)
+{
+    return fsdp_unit_check_idle(unit, setting->call);
+}
+
+static shoal_status set_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    const struct setting *setting = context;
+    struct fsdp_wrapper *wrapper = fsdp_wrapper_of(entry->module);
+    (void)next;
+    return wrapper && wrapper->unit ? setting->set(wrapper->unit, setting) : SHOAL_OK;
+}
+
+static shoal_status set_units(shoal_module *module, bool is_deep, struct setting *setting)
+{
+    struct fsdp_wrapper *wrapper;
+    struct setting check = {.call = setting->call, .set = check_unit};
+    TRY(fsdp_find_wrapper(setting->call, module, &wrapper));
+    if (!is_deep) {
+        TRY(check_unit(wrapper->unit, &check));
+        return setting->set(wrapper->unit, setting);
+    }
+    TRY(shoal_module_walk(module, SHOAL_WALK_MODULES, set_entry, &check));
+    return shoal_module_walk(module, SHOAL_WALK_MODULES, set_entry, setting);
+}
+
+static shoal_status set_hook(struct fsdp_unit *unit, const struct setting *setting)
+{
+    unit->hook = setting->hook;
+    unit->hook_context = setting->context;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_set_all_reduce_hook(shoal_module *module, shoal_all_reduce_hook hook,
+                                                   void *context, bool is_deep)
+{
+    struct setting setting = {
+        .call = "fully_shard_set_all_reduce_hook", .set = set_hook, .hook = hook, .context = context};
+    return set_units(module, is_deep, &setting);
+}
+
+static shoal_status set_reduce_unused(struct fsdp_unit *unit, const struct setting *setting)
+{
+    unit->reduces_unused = setting->is_on;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_set_reduce_unused(shoal_module *module, bool is_on, bool is_deep)
+{
+    struct setting setting = {
+        .call = "fully_shard_set_reduce_unused", .set = set_reduce_unused, .is_on = is_on};
+    return set_units(module, is_deep, &setting);
+}
