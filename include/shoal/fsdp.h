@@ -41,7 +41,6 @@
 
 #include "shoal/api.h"
 #include "shoal/dtype.h"
-#include "shoal/fsdp_comm.h"
 #include "shoal/group.h"
 #include "shoal/mesh.h"
 #include "shoal/status.h"
@@ -112,11 +111,20 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_unit_name(shoal_fsdp *fsd
 
 /* New values, from the whole parameter. Between steps. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_load(shoal_fsdp *fsdp, int id, const void *full);
+/*
+ * From a slice: `length` indices from `offset` on along the dimension that is cut, contiguous. This rank takes what is its
+ * part and leaves the rest, so that a slice may be exactly its part (shoal_fsdp_get_shard says which), any other, or the
+ * next piece of a file that is read once.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_load_slice(shoal_fsdp *fsdp, int id, int64_t offset,
+                                                              int64_t length, const void *slice);
 /* Collective: from the whole parameter of one rank of the group or mesh (row by row); `full` is not read on others. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full,
                                                              int root);
 /* Collective: the whole parameter into the caller's memory, in the dtype it is stored in. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_gather(shoal_fsdp *fsdp, int id, void *full);
+/* Collective: the same on one rank of the group or mesh alone; `full` is not written on others, and may be NULL. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_gather_to(shoal_fsdp *fsdp, int id, void *full, int root);
 
 typedef struct shoal_fsdp_shard {
     void *data;     /* this rank's part, contiguous, in the dtype it is stored in */
@@ -155,20 +163,6 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_sync(shoal_fsdp *fsdp, bo
 /* With replicas: whether they add up their gradients, or each replica keeps its own for the next backward. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce(shoal_fsdp *fsdp, bool is_on);
 
-/* Communication of the program's own (shoal/fsdp_comm.h); of one unit, or with -1 of all that there are. Between steps. */
-
-/* NULL: none. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce_hook(shoal_fsdp *fsdp, int unit,
-                                                                       shoal_all_reduce_hook hook,
-                                                                       void *context);
-/*
- * Units that had no backward on this rank take part with zeros when the backward ends, from the last unit to the first, so
- * that ranks may differ in how far they walk back. (Parameters of a unit that had one always take part.) Gathers are not
- * made up for: units that ranks differ in keep their parameters (SHOAL_RESHARD_NEVER). What has a gradient on no rank has
- * one of zeros then. Default: off.
- */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reduce_unused(shoal_fsdp *fsdp, int unit, bool is_on);
-
 /* The gradients of the shards are gone. */
 SHOAL_API void shoal_fsdp_zero_grad(shoal_fsdp *fsdp);
 
@@ -178,14 +172,6 @@ SHOAL_API void shoal_fsdp_zero_grad(shoal_fsdp *fsdp);
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm,
                                                                   double *norm_out);
-
-/* After an error in the middle of a step: gives up what is in flight and the step's gradients, so that another step can
-   begin. Does not help a group that has failed. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_reset(shoal_fsdp *fsdp);
-
-SHOAL_END_DECLS
-
-#endif
 /*
  * The same with another norm: the power-th root of the sum of |g|^power, or the largest |g| for infinity. The same number
  * for any number of ranks; exact up to one rounding for 1, 2 and infinity, while for others each power is rounded to f64
@@ -196,3 +182,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_p_norm(shoal_fsdp *
                                                                     double *norm_out);
 /* Every gradient between -max_value and max_value; NaN stays. Talks to nobody. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_value(shoal_fsdp *fsdp, double max_value);
+
+/* After an error in the middle of a step: gives up what is in flight and the step's gradients, so that another step can
+   begin. Does not help a group that has failed. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_reset(shoal_fsdp *fsdp);
+
+SHOAL_END_DECLS
+
+#endif

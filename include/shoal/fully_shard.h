@@ -32,7 +32,6 @@
 #include "shoal/api.h"
 #include "shoal/dtype.h"
 #include "shoal/fsdp.h"
-#include "shoal/fsdp_comm.h"
 #include "shoal/group.h"
 #include "shoal/mesh.h"
 #include "shoal/module.h"
@@ -104,20 +103,6 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_backward_prefetch(
                                                                                 shoal_module *const *modules,
                                                                                 size_t n_modules);
 
-/* Communication of the program's own (shoal/fsdp_comm.h). NULL: none. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_all_reduce_hook(shoal_module *module,
-                                                                              shoal_all_reduce_hook hook,
-                                                                              void *context, bool is_deep);
-/*
- * True: parameters that need gradients but got none in a backward take part in the reduction with zeros, so that ranks
- * may differ in the parameters of a unit that they use. A unit that had no backward at all does so when the backward
- * ends, from the last of a walk to the root, so that ranks may differ in how far they walk back. Gathers are not made up
- * for: all ranks call the same modules, and units that they differ in keep their parameters (SHOAL_RESHARD_NEVER). What
- * has a gradient on no rank has one of zeros then. Default: false.
- */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_reduce_unused(shoal_module *module, bool is_on,
-                                                                            bool is_deep);
-
 /* By hand -------------------------------------------------------------------------------------------------- */
 
 /* Starts to gather; whoever needs the parameters waits, or shoal_fully_shard_wait does. Not for those inside. */
@@ -129,21 +114,6 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_reshard(shoal_module *
    scaled down to max_norm. norm_out may be NULL. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_norm(shoal_module *root, double max_norm,
                                                                          double *norm_out);
-/* After an error in the middle of a step: everything in flight and the step's gradients are given up. Of the root. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_reset(shoal_module *root);
-
-/* Collective: a parameter as a whole, by the path of its shard, into the caller's memory. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_gather(shoal_module *root, const char *path,
-                                                                 void *full);
-/* From the whole, which every rank has. Between steps. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_load(shoal_module *root, const char *path,
-                                                               const void *full);
-/* Where a shard lies in the whole: the dimension that is cut, first index and number of indices. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_place(shoal_module *root, const char *path,
-                                                                int *dim_out, int64_t *offset_out,
-                                                                int64_t *length_out);
-
-SHOAL_END_DECLS
 /* With another norm, and by value: as shoal_fsdp_clip_grad_p_norm and shoal_fsdp_clip_grad_value. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_p_norm(shoal_module *root, double power,
                                                                            double max_norm,
@@ -151,5 +121,39 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_p_norm(shoal
                                                                            double *norm_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_value(shoal_module *root,
                                                                           double max_value);
+/* After an error in the middle of a step: everything in flight and the step's gradients are given up. Of the root. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_reset(shoal_module *root);
+
+/* Collective: a parameter as a whole, by the path of its shard, into the caller's memory. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_gather(shoal_module *root, const char *path,
+                                                                 void *full);
+/* Collective: the same on one rank of the group or mesh (row by row) alone; elsewhere `full` may be NULL. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_gather_to(shoal_module *root, const char *path,
+                                                                    void *full, int rank);
+/* From the whole, which every rank has. Between steps, like all that follow. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_load(shoal_module *root, const char *path,
+                                                               const void *full);
+/* From a slice: `length` indices from `offset` on along the dimension that is cut. This rank takes its part of them.
+   Parameters that are gathered are given up, as by shoal_fully_shard_load: ranks whose part is empty call it too. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_load_slice(shoal_module *root, const char *path,
+                                                                     int64_t offset, int64_t length,
+                                                                     const void *slice);
+/* Collective: from the whole on one rank of the group or mesh; on others `full` is not read. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_broadcast(shoal_module *root, const char *path,
+                                                                    const void *full, int source);
+/*
+ * Collective: all parameters, sharded or not, and all buffers, from a module on one rank that has whole ones under the same
+ * paths; on others `whole` is not looked at. One parameter after the other: no rank but the source ever has a whole one.
+ * What does not fit is an error on all ranks, before anything is changed.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_broadcast_all(shoal_module *root,
+                                                                        const shoal_module *whole,
+                                                                        int source);
+/* Where a shard lies in the whole: the dimension that is cut, first index and number of indices. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_place(shoal_module *root, const char *path,
+                                                                int *dim_out, int64_t *offset_out,
+                                                                int64_t *length_out);
+
+SHOAL_END_DECLS
 
 #endif

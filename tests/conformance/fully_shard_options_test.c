@@ -123,3 +123,351 @@ TEST_RANKS(clipping_that_is_refused, 2)
     CHECK_ERROR_TEXT("module is NULL");
     bench_close(&bench);
 }
+
+/* Values ------------------------------------------------------------------------------------------------- */
+
+static shoal_status make_meta(void *context, const shoal_module_entry *entry, shoal_tensor **tensor)
+{
+    (void)context;
+    *tensor = shoal_empty_on(shoal_tensor_shape(entry->tensor), shoal_tensor_n_dims(entry->tensor), SHOAL_F32,
+                             SHOAL_META);
+    return SHOAL_OK;
+}
+
+/* A net without memory; what is made of it has shards alone. */
+static bool shard_meta(struct bench *bench)
+{
+    return CHECK_OK(shoal_module_apply(bench->sharded.root, SHOAL_WALK_PARAMETERS, make_meta, NULL)) &&
+           net_shard(&bench->sharded, &bench->options);
+}
+
+static void check_no_values(struct bench *bench)
+{
+    (void)CHECK_OK(shoal_scope_begin());
+    CHECK(shoal_module_call_one(bench->sharded.root, net_input(0, 0)) == NULL);
+    (void)CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_STATE);
+}
+
+/* How values get from a whole net to one that is sharded; one entry at a time. */
+typedef shoal_status (*loader)(struct net *net, const char *path, const float *full, int64_t count);
+
+struct loading {
+    struct net *net;
+    loader load;
+    const char *but; /* a path that is left out */
+};
+
+static shoal_status load_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    const struct loading *loading = context;
+    (void)next;
+    if (loading->but && strcmp(loading->but, entry->path) == 0) {
+        return SHOAL_OK;
+    }
+    return loading->load(loading->net, entry->path, shoal_data(entry->tensor),
+                         shoal_tensor_count(entry->tensor));
+}
+
+static void load_all(struct bench *bench, loader load, const char *but)
+{
+    struct loading loading = {.net = &bench->sharded, .load = load, .but = but};
+    (void)CHECK_OK(shoal_module_walk(bench->alone.root, SHOAL_WALK_PARAMETERS, load_entry, &loading));
+}
+
+/* Nobody but the source has values; garbage elsewhere, or nothing. */
+static shoal_status broadcast_from_last(struct net *net, const char *path, const float *full, int64_t count)
+{
+    const struct fsdp_mesh *mesh = &fsdp_wrapper_of(net->root)->mesh;
+    int source = fsdp_mesh_n_ranks(mesh) - 1;
+    int rank = shoal_world_rank(mesh->world);
+    float garbage[64];
+    for (int64_t i = 0; i < count; i++) {
+        garbage[i] = NAN;
+    }
+    return shoal_fully_shard_broadcast(net->root, path,
+                                       rank == source ? full
+                                       : rank == 0    ? garbage
+                                                      : NULL,
+                                       source);
+}
+
+/* This rank's part, and nothing else. */
+static shoal_status load_own_slice(struct net *net, const char *path, const float *full, int64_t count)
+{
+    int64_t offset = -1;
+    int64_t length = -1;
+    (void)count;
+    (void)CHECK_OK(shoal_fully_shard_place(net->root, path, NULL, &offset, &length));
+    return shoal_fully_shard_load_slice(net->root, path, offset, length, length > 0 ? full + offset : NULL);
+}
+
+/* As if a file were read, two numbers at a time. */
+static shoal_status load_pieces(struct net *net, const char *path, const float *full, int64_t count)
+{
+    for (int64_t at = 0; at < count; at += 2) {
+        int64_t length = count - at < 2 ? count - at : 2;
+        shoal_status status = shoal_fully_shard_load_slice(net->root, path, at, length, full + at);
+        if (status != SHOAL_OK) {
+            return status;
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* Straight into the shards, where there is anything. */
+static shoal_status write_shard(struct net *net, const char *path, const float *full, int64_t count)
+{
+    int64_t offset;
+    (void)count;
+    (void)CHECK_OK(shoal_fully_shard_reshard(net->root));
+    shoal_tensor *shard = shoal_module_parameter(net->root, path);
+    (void)CHECK_OK(shoal_fully_shard_place(net->root, path, NULL, &offset, NULL));
+    if (shoal_tensor_count(shard) > 0) {
+        memcpy(shoal_mutable_data(shard), full + offset, (size_t)shoal_tensor_count(shard) * sizeof(float));
+    }
+    return SHOAL_OK;
+}
+
+static void check_loader(struct rank *self, loader load, int n_replicas)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    REQUIRE(n_replicas == 1 || bench_replicate(&bench, n_replicas));
+    REQUIRE(shard_meta(&bench));
+    check_no_values(&bench);
+    load_all(&bench, load, "1.weight");
+    check_no_values(&bench);
+    load_all(&bench, load, NULL);
+    net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    (void)net_loss(&bench.sharded, net_input(9, self->rank)); /* the root keeps what it has gathered */
+    load_all(&bench, load, NULL);
+    net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    bench_close(&bench);
+}
+
+TEST_RANKS(values_of_one_rank, 4)
+{
+    check_loader(self, broadcast_from_last, 1);
+    check_loader(self, broadcast_from_last, 2);
+}
+
+TEST_RANKS(values_of_the_only_rank, 1)
+{
+    check_loader(self, broadcast_from_last, 1);
+}
+
+TEST_RANKS(values_by_slices, 4)
+{
+    check_loader(self, load_own_slice, 1);
+    check_loader(self, load_own_slice, 2);
+}
+
+TEST_RANKS(values_piece_by_piece, 3)
+{
+    check_loader(self, load_pieces, 1);
+}
+
+/* Shards that are empty need no values. */
+TEST_RANKS(values_written_by_hand, 4)
+{
+    check_loader(self, write_shard, 1);
+}
+
+/* Another dimension: [2, 6], cut along the second. */
+static int second_dim(void *context, const char *path, const shoal_tensor *parameter)
+{
+    (void)context;
+    (void)path;
+    (void)parameter;
+    return 1;
+}
+
+TEST_RANKS(slices_of_another_dimension, 3)
+{
+    float full[12];
+    float got[12];
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world && CHECK_OK(shoal_scope_begin()));
+    shoal_fully_shard_options options = net_options(world);
+    options.placement = second_dim;
+    shoal_module *module = net_make_module("wide", net_layer_forward, NULL);
+    shoal_tensor *weight = shoal_zeros((int64_t[]){2, 6}, 2, SHOAL_F32);
+    CHECK_OK(shoal_module_add_parameter(module, "weight", weight));
+    CHECK_OK(shoal_fully_shard(module, &options));
+    for (int i = 0; i < 12; i++) {
+        full[i] = (float)i;
+    }
+    for (int64_t at = 0; at < 6; at += 3) { /* columns at ... at + 3 */
+        const float slice[] = {full[at],     full[at + 1], full[at + 2],
+                               full[at + 6], full[at + 7], full[at + 8]};
+        CHECK_OK(shoal_fully_shard_load_slice(module, "weight", at, 3, slice));
+    }
+    CHECK_OK(shoal_fully_shard_gather(module, "weight", got));
+    CHECK_BYTES(got, full, sizeof full);
+    for (int i = 0; i < 12; i++) {
+        full[i] = (float)(100 + i);
+    }
+    CHECK_OK(shoal_fully_shard_broadcast(module, "weight", self->rank == 1 ? full : NULL, 1));
+    memset(got, 0, sizeof got);
+    CHECK_OK(shoal_fully_shard_gather_to(module, "weight", self->rank == 2 ? got : NULL, 2));
+    CHECK(self->rank == 2 ? CHECK_BYTES(got, full, sizeof full) : got[0] == 0.0F);
+    shoal_module_unref(module);
+    CHECK_OK(shoal_scope_end());
+    CHECK_OK(shoal_world_close(world));
+}
+
+static void check_gathered(struct rank *self, int n_replicas)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    REQUIRE(n_replicas == 1 || bench_replicate(&bench, n_replicas));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    for (int root = 0; root < self->n_ranks; root++) {
+        float full[NET_WIDTH] = {-7.0F};
+        bool is_here = self->rank == root;
+        CHECK_OK(shoal_fully_shard_gather_to(bench.sharded.root, "1.weight", is_here ? full : NULL, root));
+        CHECK(is_here ? CHECK_BYTES(full, shoal_data(shoal_module_parameter(bench.alone.root, "1.weight")),
+                                    sizeof full)
+                      : full[0] == -7.0F);
+    }
+    bench_close(&bench);
+}
+
+TEST_RANKS(whole_on_one_rank_alone, 4)
+{
+    check_gathered(self, 1);
+    check_gathered(self, 2);
+}
+
+TEST_RANKS(values_that_are_refused, 2)
+{
+    struct bench bench;
+    float full[NET_WIDTH] = {0.0F};
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    shoal_module *root = bench.sharded.root;
+    const char *path = "0.weight";
+    static const int64_t slices[][2] = {{-1, 1}, {0, 6},         {6, 0},        {5, 1},
+                                        {1, -1}, {INT64_MAX, 1}, {1, INT64_MAX}};
+    for (size_t i = 0; i < sizeof slices / sizeof slices[0]; i++) {
+        CHECK_STATUS(shoal_fully_shard_load_slice(root, path, slices[i][0], slices[i][1], full),
+                     SHOAL_ERR_INVALID);
+        CHECK_ERROR_TEXT("parameter weight has 5 indices along dimension 0");
+    }
+    CHECK_OK(shoal_fully_shard_load_slice(root, path, 5, 0, NULL));
+    CHECK_STATUS(shoal_fully_shard_load_slice(root, path, 0, 1, NULL), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("slice is NULL");
+    CHECK_STATUS(shoal_fully_shard_load_slice(root, "0.wight", 0, 1, full), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("0.wight");
+    CHECK_STATUS(shoal_fully_shard_broadcast(root, path, full, 2), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("source 2 of 2 ranks");
+    CHECK_STATUS(shoal_fully_shard_broadcast(root, path, full, -1), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_fully_shard_broadcast(root, path, NULL, self->rank), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("full is NULL on the source");
+    CHECK_STATUS(shoal_fully_shard_broadcast(root, NULL, full, 0), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_fully_shard_gather_to(root, path, full, 2), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_fully_shard_gather_to(root, path, NULL, self->rank), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("full is NULL on rank");
+    CHECK_STATUS(shoal_fully_shard_broadcast_all(NULL, NULL, 0), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_fully_shard_broadcast_all(root, bench.alone.root, 7), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("source 7 of 2 ranks");
+    CHECK_STATUS(shoal_fully_shard_broadcast_all(bench.alone.root, bench.alone.root, 0), SHOAL_ERR_INVALID);
+    bench_close(&bench);
+}
+
+/* Whole modules ------------------------------------------------------------------------------------------ */
+
+static void add_count(struct net *net, float value)
+{
+    (void)CHECK_OK(
+        shoal_module_add_buffer(net->root, "count", shoal_full((int64_t[]){3}, 1, (double)value, SHOAL_F32)));
+}
+
+static void check_all(struct rank *self, int n_replicas, int source)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    add_count(&bench.sharded, (float)self->rank);
+    add_count(&bench.alone, 40.0F);
+    REQUIRE(n_replicas == 1 || bench_replicate(&bench, n_replicas));
+    shoal_tensor *ignored = shoal_module_parameter(bench.sharded.root, "0.bias"); /* stays whole */
+    bench.options.ignored = &ignored;
+    bench.options.n_ignored = 1;
+    CHECK_OK(shoal_fully_shard(bench.sharded.layers[0], &bench.options));
+    CHECK_OK(shoal_module_apply(bench.sharded.layers[1], SHOAL_WALK_PARAMETERS, make_meta, NULL));
+    CHECK_OK(shoal_fully_shard(bench.sharded.layers[1], &bench.options));
+    CHECK_OK(shoal_fully_shard(bench.sharded.root, &bench.options));
+    *(float *)shoal_mutable_data(ignored) = (float)(1000 + self->rank);
+    bool is_source = self->rank == source;
+    CHECK_OK(
+        shoal_fully_shard_broadcast_all(bench.sharded.root, is_source ? bench.alone.root : NULL, source));
+    static const char *const paths[] = {"scale", "0.weight", "1.weight", "1.bias"};
+    for (int i = 0; i < 4; i++) {
+        float full[NET_WIDTH];
+        const shoal_tensor *want = shoal_module_parameter(bench.alone.root, paths[i]);
+        CHECK_OK(shoal_fully_shard_gather(bench.sharded.root, paths[i], full));
+        CHECK_BYTES(full, shoal_data(want), (size_t)shoal_tensor_count(want) * sizeof(float));
+    }
+    CHECK_BYTES(shoal_data(ignored), shoal_data(shoal_module_parameter(bench.alone.root, "0.bias")),
+                sizeof(float));
+    CHECK_DOUBLE((double)*(const float *)shoal_data(shoal_module_buffer(bench.sharded.root, "count")), 40.0);
+    (void)net_pass(&bench.sharded, 0, self->rank); /* all have values */
+    bench_close(&bench);
+}
+
+TEST_RANKS(everything_from_one_rank, 4)
+{
+    check_all(self, 1, 0);
+    check_all(self, 1, 2);
+    check_all(self, 2, 3);
+}
+
+TEST_RANKS(everything_from_the_only_rank, 1)
+{
+    check_all(self, 1, 0);
+}
+
+/* Whatever does not fit on the source: all ranks hear of it, and can go on. */
+TEST_RANKS(everything_that_does_not_fit, 3)
+{
+    struct bench bench;
+    struct net small;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    net_make(&small, 1, NULL);
+    shoal_module *wholes[] = {NULL, small.root, bench.alone.root};
+    add_count(&bench.alone, 1.0F);
+    for (int i = 0; i < 2; i++) {
+        CHECK_STATUS(shoal_fully_shard_broadcast_all(bench.sharded.root, wholes[i], 1), SHOAL_ERR_INVALID);
+        CHECK_ERROR_TEXT(self->rank != 1 ? "another rank" : i == 0 ? "whole is NULL" : "has no 1.weight");
+    }
+    CHECK_OK(shoal_module_set_parameter(small.root, "0.weight", net_parameter(3, NET_WIDTH + 1)));
+    CHECK_STATUS(shoal_fully_shard_broadcast_all(bench.sharded.root, small.root, 1), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT(self->rank != 1 ? "another rank" : "0.weight of the whole module has another shape");
+    CHECK_OK(shoal_fully_shard_broadcast_all(bench.sharded.root, bench.alone.root, 1));
+    net_free(&small);
+    net_train_both(&bench.sharded, &bench.alone, net_pass, self, 1);
+    bench_close(&bench);
+}
+
+/* Without memory nothing changes and nothing is lost. */
+static shoal_status load_scarcely(void *context)
+{
+    struct bench *bench = context;
+    shoal_module *root = bench->sharded.root;
+    float full[NET_WIDTH] = {1.0F, 2.0F};
+    shoal_status status = shoal_fully_shard_broadcast(root, "0.weight", full, 0);
+    status = status == SHOAL_OK ? shoal_fully_shard_load_slice(root, "0.weight", 1, 2, full) : status;
+    status = status == SHOAL_OK ? shoal_fully_shard_broadcast_all(root, bench->alone.root, 0) : status;
+    return status == SHOAL_OK ? shoal_fully_shard_gather_to(root, "0.weight", full, 0) : status;
+}
+
+TEST_RANKS(values_without_memory, 1)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    CHECK(test_sweep_allocations(load_scarcely, &bench) >= 1);
+    net_train_both(&bench.sharded, &bench.alone, net_pass, self, 1);
+    bench_close(&bench);
+}

@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "kernel/kernel.h"
 #include "parallel/fsdp/explicit.h"
+#include "parallel/fsdp/whole.h"
 #include "tensor/dtype.h"
 
 /* Making ------------------------------------------------------------------------------------------------- */
@@ -275,39 +276,17 @@ shoal_status shoal_fsdp_load(shoal_fsdp *fsdp, int id, const void *full)
     return SHOAL_OK;
 }
 
-/* Ranks are counted replica by replica. */
-static bool is_replica_of(const struct fsdp_mesh *mesh, int root)
+shoal_status shoal_fsdp_load_slice(shoal_fsdp *fsdp, int id, int64_t offset, int64_t length,
+                                   const void *slice)
 {
-    return !mesh->replicate || shoal_group_rank(mesh->replicate) == root / mesh->n_shards;
-}
-
-/* Over the shards of the root's replica, then from it to the others. */
-static shoal_status broadcast_param(const struct fsdp_mesh *mesh, struct fsdp_param *param, const void *full,
-                                    int root)
-{
-    int root_shard = root % mesh->n_shards;
-    if (is_replica_of(mesh, root) && mesh->gather) {
-        size_t bytes = param->count * dtype_bytes(param->dtype);
-        void *whole = mem_alloc(bytes > 0 ? bytes : 1);
-        if (!whole) {
-            return SHOAL_ERR_NO_MEMORY;
-        }
-        if (mesh->shard == root_shard && full) {
-            memcpy(whole, full, bytes);
-        }
-        shoal_status status =
-            shoal_group_broadcast(mesh->gather, whole, param->count, param->dtype, root_shard);
-        if (status == SHOAL_OK) {
-            fsdp_param_load(param, whole);
-        }
-        mem_free(whole);
-        TRY(status);
-    } else if (is_replica_of(mesh, root)) {
-        fsdp_param_load(param, full);
-    }
-    return mesh->replicate ? shoal_group_broadcast(mesh->replicate, param->shard, param->shard_count,
-                                                   param->dtype, root / mesh->n_shards)
-                           : SHOAL_OK;
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    TRY(explicit_check_between_steps(unit, "load_slice"));
+    TRY(fsdp_check_slice(param, "load_slice", offset, length, slice));
+    TRY(fsdp_unit_reshard(unit)); /* as in load */
+    fsdp_param_load_slice(param, offset, length, slice);
+    return SHOAL_OK;
 }
 
 shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full, int root)
@@ -317,15 +296,13 @@ shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full, in
     TRY(explicit_find_param(fsdp, id, &unit, &param));
     TRY(explicit_check_between_steps(unit, "broadcast"));
     const struct fsdp_mesh *mesh = &fsdp->context->mesh;
-    if (root < 0 || root >= fsdp_mesh_n_ranks(mesh)) {
-        return error_set(SHOAL_ERR_INVALID, "broadcast: root %d of %d ranks", root, fsdp_mesh_n_ranks(mesh));
-    }
-    if (!full && param->count > 0 && mesh->shard == root % mesh->n_shards && is_replica_of(mesh, root)) {
+    TRY(fsdp_check_rank(mesh, "broadcast", "root", root));
+    if (!full && param->count > 0 && fsdp_mesh_is_rank(mesh, root)) {
         return error_set(SHOAL_ERR_INVALID, "broadcast: full is NULL on the root");
     }
     TRY(fsdp_unit_reshard(unit)); /* as in load */
     TRY(explicit_check_failure(fsdp));
-    return explicit_end_call(fsdp, broadcast_param(mesh, param, full, root));
+    return explicit_end_call(fsdp, fsdp_param_broadcast_alone(param, mesh, full, root));
 }
 
 shoal_status shoal_fsdp_gather(shoal_fsdp *fsdp, int id, void *full)
@@ -338,6 +315,20 @@ shoal_status shoal_fsdp_gather(shoal_fsdp *fsdp, int id, void *full)
     }
     TRY(explicit_check_failure(fsdp));
     return explicit_end_call(fsdp, fsdp_param_gather(param, &fsdp->context->mesh, full));
+}
+
+shoal_status shoal_fsdp_gather_to(shoal_fsdp *fsdp, int id, void *full, int root)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    const struct fsdp_mesh *mesh = &fsdp->context->mesh;
+    TRY(fsdp_check_rank(mesh, "gather_to", "root", root));
+    if (!full && param->count > 0 && fsdp_mesh_is_rank(mesh, root)) {
+        return error_set(SHOAL_ERR_INVALID, "gather_to: full is NULL on the root");
+    }
+    TRY(explicit_check_failure(fsdp));
+    return explicit_end_call(fsdp, fsdp_param_gather_to(param, mesh, full, root));
 }
 
 shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *shard_out)

@@ -458,25 +458,11 @@ shoal_status shoal_fully_shard_wait(shoal_module *module)
     return fsdp_unit_wait(wrapper->unit);
 }
 
-/* Whatever the forward would do. */
-static shoal_status give_up(struct fsdp_unit *unit)
-{
-    enum fsdp_phase phase = unit->phase;
-    if (!unit->context) {
-        return SHOAL_OK;
-    }
-    TRY(fsdp_unit_wait(unit));
-    unit->phase = FSDP_IDLE;
-    shoal_status status = fsdp_unit_reshard(unit);
-    unit->phase = phase;
-    return status;
-}
-
 shoal_status shoal_fully_shard_reshard(shoal_module *module)
 {
     struct fsdp_wrapper *wrapper;
     TRY(fsdp_find_wrapper("fully_shard_reshard", module, &wrapper));
-    return give_up(wrapper->unit);
+    return fsdp_unit_give_up(wrapper->unit);
 }
 
 shoal_status shoal_fully_shard_reset(shoal_module *module)
@@ -495,88 +481,4 @@ shoal_status shoal_fully_shard_reset(shoal_module *module)
     root->is_end_awaited = false;
     root->forward_root = NULL;
     return fsdp_reset(root->context);
-}
-
-/* Whole parameters --------------------------------------------------------------------------------------- */
-
-struct path_search {
-    const shoal_tensor *wanted;
-    struct fsdp_unit *unit;
-    struct fsdp_param *param;
-    struct fsdp_tensors *tensors;
-};
-
-/* The tensor in the place that the path names is one of a unit's. */
-static shoal_status search_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
-{
-    struct path_search *search = context;
-    struct fsdp_wrapper *wrapper = fsdp_wrapper_of(entry->module);
-    for (size_t i = 0; wrapper && wrapper->unit && i < wrapper->n_tensors; i++) {
-        if (wrapper->tensors[i].sharded == search->wanted || wrapper->tensors[i].full == search->wanted) {
-            search->unit = wrapper->unit;
-            search->param = &wrapper->unit->params[i];
-            search->tensors = &wrapper->tensors[i];
-            *next = SHOAL_WALK_STOP;
-        }
-    }
-    return SHOAL_OK;
-}
-
-static shoal_status find_param(const char *call, shoal_module *root, const char *path,
-                               struct path_search *search)
-{
-    error_clear();
-    if (!root || !path) {
-        return error_set(SHOAL_ERR_INVALID, "%s: %s is NULL", call, root ? "path" : "module");
-    }
-    const shoal_tensor *tensor = shoal_module_parameter(root, path);
-    *search = (struct path_search){.wanted = tensor};
-    if (tensor) {
-        TRY(shoal_module_walk(root, SHOAL_WALK_MODULES, search_entry, search));
-    }
-    return search->param ? SHOAL_OK
-                         : error_set(SHOAL_ERR_INVALID,
-                                     "%s: there is no parameter \"%.128s\" that is sharded", call, path);
-}
-
-shoal_status shoal_fully_shard_place(shoal_module *root, const char *path, int *dim_out, int64_t *offset_out,
-                                     int64_t *length_out)
-{
-    struct path_search search;
-    TRY(find_param("fully_shard_place", root, path, &search));
-    if (dim_out) {
-        *dim_out = search.param->dim;
-    }
-    if (offset_out) {
-        *offset_out = search.param->begin;
-    }
-    if (length_out) {
-        *length_out = search.param->length;
-    }
-    return SHOAL_OK;
-}
-
-shoal_status shoal_fully_shard_load(shoal_module *root, const char *path, const void *full)
-{
-    struct path_search search;
-    TRY(find_param("fully_shard_load", root, path, &search));
-    if (!full && search.param->count > 0) {
-        return error_set(SHOAL_ERR_INVALID, "fully_shard_load: full is NULL");
-    }
-    TRY(give_up(search.unit)); /* what was gathered is not what is loaded */
-    TRY(storage_wait_writable(search.tensors->sharded->storage, /*forgives_failure=*/true));
-    fsdp_param_load(search.param, full);
-    storage_bump_version(search.tensors->sharded->storage);
-    return SHOAL_OK;
-}
-
-shoal_status shoal_fully_shard_gather(shoal_module *root, const char *path, void *full)
-{
-    struct path_search search;
-    TRY(find_param("fully_shard_gather", root, path, &search));
-    if (!full && search.param->count > 0) {
-        return error_set(SHOAL_ERR_INVALID, "fully_shard_gather: full is NULL");
-    }
-    struct fsdp_wrapper *wrapper = search.unit->owner;
-    return fsdp_param_gather(search.param, &wrapper->mesh, full);
 }

@@ -280,6 +280,19 @@ shoal_status fsdp_unit_reshard(struct fsdp_unit *unit)
     return give_up_memory(unit);
 }
 
+shoal_status fsdp_unit_give_up(struct fsdp_unit *unit)
+{
+    enum fsdp_phase phase = unit->phase;
+    if (!unit->context) {
+        return SHOAL_OK;
+    }
+    TRY(fsdp_unit_wait(unit));
+    unit->phase = FSDP_IDLE;
+    shoal_status status = fsdp_unit_reshard(unit);
+    unit->phase = phase;
+    return status;
+}
+
 /* A step ------------------------------------------------------------------------------------------------- */
 
 static shoal_status append_unit(struct fsdp_unit ***list, size_t *n, size_t *capacity, struct fsdp_unit *unit)

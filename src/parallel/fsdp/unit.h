@@ -199,6 +199,8 @@ shoal_status fsdp_unit_wait(struct fsdp_unit *unit);
 /* Waits for a gather whose result nobody wants. */
 void fsdp_unit_forget_gather(struct fsdp_unit *unit);
 shoal_status fsdp_unit_reshard(struct fsdp_unit *unit);
+/* By hand, whatever the forward would do; a gather in flight is waited for. */
+shoal_status fsdp_unit_give_up(struct fsdp_unit *unit);
 /* The full parameter of a unit that is UNSHARDED. */
 const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param);
 

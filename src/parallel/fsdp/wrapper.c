@@ -11,6 +11,7 @@
 #include "base/try.h"
 #include "kernel/kernel.h"
 #include "parallel/fsdp/watch.h"
+#include "parallel/fsdp/whole.h"
 #include "shoal/autograd.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
@@ -211,7 +212,7 @@ static shoal_status take_values(struct fsdp_tensors *tensors, struct fsdp_param 
     void *data;
     TRY(fsdp_param_allocate(param));
     if (!device_rows[original->storage->device].has_data) {
-        tensors->needs_values = param->count > 0;
+        tensors->needs_values = param->shard_count > 0;
         return SHOAL_OK;
     }
     TRY(storage_wait_readable(original->storage));
@@ -557,6 +558,22 @@ static shoal_status check_values(const struct fsdp_wrapper *wrapper)
     return SHOAL_OK;
 }
 
+/* Collective: a rank whose shard is empty has nothing to write, and does not know whether others have. */
+static shoal_status check_all_values(const struct fsdp_root *root)
+{
+    shoal_status status = SHOAL_OK;
+    for (size_t i = 0; i < root->n_wrappers && status == SHOAL_OK; i++) {
+        status = check_values(root->wrappers[i]);
+    }
+    bool is_mine = status != SHOAL_OK;
+    status = fsdp_mesh_confirm(&root->context->mesh, status);
+    return is_mine || status != SHOAL_ERR_STATE
+               ? status
+               : error_set(status,
+                           "on another rank there are parameters that were on the meta device and have "
+                           "no values yet");
+}
+
 /* Without memory until something is gathered. */
 static shoal_status make_full(struct fsdp_tensors *tensors, const struct fsdp_param *param)
 {
@@ -574,7 +591,6 @@ static shoal_status make_full(struct fsdp_tensors *tensors, const struct fsdp_pa
 static shoal_status prepare_wrapper(struct fsdp_root *root, struct fsdp_wrapper *wrapper)
 {
     TRY(check_tied(root, wrapper));
-    TRY(check_values(wrapper));
     if (!is_same_mesh(&wrapper->mesh, &root->wrappers[0]->mesh)) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "%s is sharded over other ranks than the root",
                          fsdp_wrapper_name(wrapper));
@@ -617,6 +633,7 @@ static shoal_status fill_root(struct fsdp_root *root, struct fsdp_wrapper *wrapp
         TRY(prepare_wrapper(root, root->wrappers[i]));
         root->wrappers[i]->root = root;
     }
+    TRY(check_all_values(root));
     TRY(fsdp_prepare(root->context));
     for (size_t i = 0; i < root->n_wrappers; i++) {
         TRY(finish_wrapper(root->wrappers[i]));
