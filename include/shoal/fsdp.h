@@ -41,6 +41,7 @@
 
 #include "shoal/api.h"
 #include "shoal/dtype.h"
+#include "shoal/fsdp_comm.h"
 #include "shoal/group.h"
 #include "shoal/mesh.h"
 #include "shoal/status.h"
@@ -162,6 +163,20 @@ SHOAL_API void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_sync(shoal_fsdp *fsdp, bool is_on);
 /* With replicas: whether they add up their gradients, or each replica keeps its own for the next backward. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce(shoal_fsdp *fsdp, bool is_on);
+
+/* Communication of the program's own (shoal/fsdp_comm.h); of one unit, or with -1 of all that there are. Between steps. */
+
+/* NULL: none. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce_hook(shoal_fsdp *fsdp, int unit,
+                                                                       shoal_all_reduce_hook hook,
+                                                                       void *context);
+/*
+ * Units that had no backward on this rank take part with zeros when the backward ends, from the last unit to the first, so
+ * that ranks may differ in how far they walk back. (Parameters of a unit that had one always take part.) Gathers are not
+ * made up for: units that ranks differ in keep their parameters (SHOAL_RESHARD_NEVER). What has a gradient on no rank has
+ * one of zeros then. Default: off.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reduce_unused(shoal_fsdp *fsdp, int unit, bool is_on);
 
 /* The gradients of the shards are gone. */
 SHOAL_API void shoal_fsdp_zero_grad(shoal_fsdp *fsdp);

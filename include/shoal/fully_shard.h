@@ -32,6 +32,7 @@
 #include "shoal/api.h"
 #include "shoal/dtype.h"
 #include "shoal/fsdp.h"
+#include "shoal/fsdp_comm.h"
 #include "shoal/group.h"
 #include "shoal/mesh.h"
 #include "shoal/module.h"
@@ -102,6 +103,20 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_forward_prefetch(s
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_backward_prefetch(shoal_module *module,
                                                                                 shoal_module *const *modules,
                                                                                 size_t n_modules);
+
+/* Communication of the program's own (shoal/fsdp_comm.h). NULL: none. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_all_reduce_hook(shoal_module *module,
+                                                                              shoal_all_reduce_hook hook,
+                                                                              void *context, bool is_deep);
+/*
+ * True: parameters that need gradients but got none in a backward take part in the reduction with zeros, so that ranks
+ * may differ in the parameters of a unit that they use. A unit that had no backward at all does so when the backward
+ * ends, from the last of a walk to the root, so that ranks may differ in how far they walk back. Gathers are not made up
+ * for: all ranks call the same modules, and units that they differ in keep their parameters (SHOAL_RESHARD_NEVER). What
+ * has a gradient on no rank has one of zeros then. Default: false.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_reduce_unused(shoal_module *module, bool is_on,
+                                                                            bool is_deep);
 
 /* By hand -------------------------------------------------------------------------------------------------- */
 
