@@ -14,7 +14,11 @@
  * Inner modules come first, and the optimizer is made afterwards: parameters are other tensors then.
  *
  * Each call makes one unit: the parameters of the modules given that no inner unit has. The first module that is called
- * is the root, and all units inside it work together; a module of another root must not be called before.
+ * is the root, and all units inside it work together; a module of another root must not be called before. What shoal_ddp
+ * has wrapped keeps its parameters.
+ *
+ * Until the first call a tensor of a shard's shape, with memory of its own, may be put in its place: of another dtype
+ * (shoal_module_apply), or made after sharding without values. It is the shard then.
  *
  * Ranks: all ranks shard alike and call alike. Parameters must have the same values everywhere before (or be broadcast).
  * Ownership: what is made here belongs to the module, and ends with it. Modules must outlive what was recorded through
@@ -108,6 +112,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_backward_prefetch(
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_all_reduce_hook(shoal_module *module,
                                                                               shoal_all_reduce_hook hook,
                                                                               void *context, bool is_deep);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_custom_all_gather(
+    shoal_module *module, const shoal_custom_all_gather *custom, bool is_deep);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_custom_reduce_scatter(
+    shoal_module *module, const shoal_custom_reduce_scatter *custom, bool is_deep);
 /*
  * True: parameters that need gradients but got none in a backward take part in the reduction with zeros, so that ranks
  * may differ in the parameters of a unit that they use. A unit that had no backward at all does so when the backward

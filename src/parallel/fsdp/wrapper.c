@@ -13,6 +13,7 @@
 #include "parallel/fsdp/watch.h"
 #include "parallel/fsdp/whole.h"
 #include "shoal/autograd.h"
+#include "shoal/ddp.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
@@ -282,8 +283,67 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
     if (entry->kind == SHOAL_WALK_PARAMETERS) {
         return collect_parameter(collector, entry);
     }
-    if (fsdp_wrapper_of(entry->module)) {
+    if (fsdp_wrapper_of(entry->module) || shoal_ddp_is_wrapped(entry->module)) {
         *next = SHOAL_WALK_SKIP; /* it has taken its own */
+    }
+    return SHOAL_OK;
+}
+
+/* Replacing ---------------------------------------------------------------------------------------------- */
+
+/* The tensor that somebody put in all places of a shard, if it can be one: of the same shape, with memory of its own. */
+static shoal_tensor *find_replacement(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
+{
+    struct layout layout;
+    shoal_tensor *now = NULL;
+    shard_layout(param, &layout);
+    for (size_t i = 0; i < tensors->n_places; i++) {
+        shoal_tensor *tensor = shoal_module_parameter(tensors->places[i].module, tensors->places[i].name);
+        if (!tensor || tensor == tensors->sharded || (now && tensor != now)) {
+            return NULL;
+        }
+        now = tensor;
+    }
+    bool fits =
+        now && now->is_contiguous && now->layout.n_dims == layout.n_dims &&
+        memcmp(now->layout.shape, layout.shape, (size_t)layout.n_dims * sizeof layout.shape[0]) == 0 &&
+        now->storage->bytes == param->shard_count * dtype_bytes(now->dtype);
+    return fits && device_rows[now->storage->device].has_data ? now : NULL;
+}
+
+/* It stays the tensor it is, an optimizer may have it, but over memory that is padded as shards are. */
+static shoal_status adopt_replacement(struct fsdp_tensors *tensors, struct fsdp_param *param,
+                                      shoal_tensor *now)
+{
+    struct fsdp_param replaced = *param;
+    void *data;
+    TRY(storage_wait_readable(now->storage));
+    TRY(tensor_address(now, &data));
+    replaced.dtype = replaced.compute = now->dtype;
+    replaced.requires_grad = shoal_requires_grad(now);
+    TRY(fsdp_param_allocate(&replaced));
+    kernel_copy(replaced.shard, data, param->shard_count * dtype_bytes(now->dtype));
+    shoal_status status = storage_rebind(now->storage, replaced.shard, free_shard, NULL);
+    if (status != SHOAL_OK) {
+        mem_free(replaced.shard);
+        return error_prefix(status, "parameter %s", param->name);
+    }
+    *param = replaced;
+    shoal_tensor_unref(tensors->sharded);
+    tensors->sharded = shoal_tensor_ref(now);
+    tensors->version = shoal_tensor_version(now);
+    tensors->needs_values = false;
+    return SHOAL_OK;
+}
+
+/* Before the first forward: of another dtype, say, or made after the module was sharded without values. */
+static shoal_status adopt_replacements(struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        shoal_tensor *now = find_replacement(&wrapper->tensors[i], &wrapper->unit->params[i]);
+        if (now) {
+            TRY(adopt_replacement(&wrapper->tensors[i], &wrapper->unit->params[i], now));
+        }
     }
     return SHOAL_OK;
 }
@@ -321,6 +381,10 @@ static shoal_status check_modules(shoal_module *const *modules, size_t n_modules
         }
         if (fsdp_wrapper_of(modules[i])) {
             return error_set(SHOAL_ERR_STATE, "module %s is fully sharded already",
+                             shoal_module_type(modules[i]));
+        }
+        if (shoal_ddp_is_wrapped(modules[i])) {
+            return error_set(SHOAL_ERR_STATE, "module %s is wrapped by shoal_ddp: it keeps whole parameters",
                              shoal_module_type(modules[i]));
         }
         for (size_t k = 0; k < i; k++) {
@@ -448,12 +512,53 @@ void fsdp_wrapper_clear_run(struct fsdp_wrapper *wrapper)
 
 /* The first forward -------------------------------------------------------------------------------------- */
 
+/* What was begun is undone: units go back to their wrappers. */
+static void undo_root(struct fsdp_root *root)
+{
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        struct fsdp_wrapper *wrapper = root->wrappers[i];
+        wrapper->root = NULL;
+        wrapper->is_root = false;
+        wrapper->is_named = false;
+        wrapper->unit->context = NULL;
+        wrapper->unit->is_prepared = false;
+        for (size_t k = 0; k < wrapper->n_tensors; k++) {
+            shoal_tensor_unref(wrapper->tensors[k].full);
+            wrapper->tensors[k].full = NULL;
+        }
+    }
+    if (root->context) {
+        root->context->n_units = 0;
+    }
+    fsdp_context_free(root->context);
+    mem_free(root->wrappers);
+    mem_free(root);
+}
+
+/* Or was something in it only gathered by hand? */
+static bool was_called(const struct fsdp_root *root)
+{
+    return root->context->forwards_capacity > 0 || root->context->last_forwards_capacity > 0;
+}
+
+/* It turns out to be inside of another one. */
+static shoal_status give_up_root(struct fsdp_root *root)
+{
+    TRY(fsdp_context_check(root->context));
+    TRY(fsdp_reset(root->context)); /* what was gathered */
+    undo_root(root);
+    return SHOAL_OK;
+}
+
 static shoal_status add_wrapper(struct fsdp_root *root, struct fsdp_wrapper *wrapper)
 {
     for (size_t i = 0; i < root->n_wrappers; i++) {
         if (root->wrappers[i] == wrapper) {
             return SHOAL_OK;
         }
+    }
+    if (wrapper->root && !was_called(wrapper->root)) {
+        TRY(give_up_root(wrapper->root));
     }
     if (wrapper->root) {
         return error_set(SHOAL_ERR_STATE,
@@ -606,10 +711,21 @@ static shoal_status finish_wrapper(struct fsdp_wrapper *wrapper)
 {
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         TRY(make_full(&wrapper->tensors[i], &wrapper->unit->params[i]));
-        shoal_tensor_unref(wrapper->tensors[i].original);
-        wrapper->tensors[i].original = NULL;
     }
     return SHOAL_OK;
+}
+
+/* Nothing can be tied to them any more. */
+static void drop_originals(struct fsdp_root *root)
+{
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        struct fsdp_wrapper *wrapper = root->wrappers[i];
+        for (size_t k = 0; k < wrapper->n_tensors; k++) {
+            shoal_tensor_unref(wrapper->tensors[k].original);
+            wrapper->tensors[k].original = NULL;
+        }
+    }
+    root->has_originals = false;
 }
 
 static shoal_status create_context(struct fsdp_root *root)
@@ -627,6 +743,9 @@ static shoal_status fill_root(struct fsdp_root *root, struct fsdp_wrapper *wrapp
 {
     TRY(add_wrapper(root, wrapper));
     TRY(shoal_module_walk(wrapper->modules[0], SHOAL_WALK_MODULES, find_wrapper, root));
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        TRY(adopt_replacements(root->wrappers[i]));
+    }
     TRY(shoal_module_walk(wrapper->modules[0], SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS, name_entry, root));
     TRY(create_context(root));
     for (size_t i = 0; i < root->n_wrappers; i++) {
@@ -638,35 +757,16 @@ static shoal_status fill_root(struct fsdp_root *root, struct fsdp_wrapper *wrapp
     for (size_t i = 0; i < root->n_wrappers; i++) {
         TRY(finish_wrapper(root->wrappers[i]));
     }
+    root->has_originals = true;
     return SHOAL_OK;
-}
-
-/* What was begun is undone: units go back to their wrappers. */
-static void undo_root(struct fsdp_root *root)
-{
-    for (size_t i = 0; i < root->n_wrappers; i++) {
-        struct fsdp_wrapper *wrapper = root->wrappers[i];
-        wrapper->root = NULL;
-        wrapper->is_root = false;
-        wrapper->is_named = false;
-        wrapper->unit->context = NULL;
-        wrapper->unit->is_prepared = false;
-        for (size_t k = 0; k < wrapper->n_tensors; k++) {
-            shoal_tensor_unref(wrapper->tensors[k].full);
-            wrapper->tensors[k].full = NULL;
-        }
-    }
-    if (root->context) {
-        root->context->n_units = 0;
-    }
-    fsdp_context_free(root->context);
-    mem_free(root->wrappers);
-    mem_free(root);
 }
 
 shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
 {
     if (wrapper->root) {
+        if (wrapper->root->has_originals && was_called(wrapper->root)) {
+            drop_originals(wrapper->root);
+        }
         return SHOAL_OK;
     }
     if (!wrapper->unit) {

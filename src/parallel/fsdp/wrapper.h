@@ -25,7 +25,7 @@ struct fsdp_place {
 
 /* One parameter; the k-th of these is the k-th of the unit. */
 struct fsdp_tensors {
-    shoal_tensor *original; /* until the first forward, if somebody else has it too: tied to another unit? */
+    shoal_tensor *original; /* until the second forward, if somebody else has it too: tied to another unit? */
     shoal_tensor *sharded;
     shoal_tensor *full;       /* made at the first forward */
     shoal_tensor *shard_grad; /* over the gradient of the shard; made when that is */
@@ -45,6 +45,7 @@ struct fsdp_root {
     bool is_end_awaited;               /* by the backward that is running */
     struct fsdp_wrapper *forward_root; /* the outermost that is being called; NULL: none */
     size_t n_order;                    /* of the context, when that call began */
+    bool has_originals;                /* of parameters: until the first call */
 };
 
 struct fsdp_wrapper {
