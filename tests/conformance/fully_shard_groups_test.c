@@ -182,6 +182,8 @@ TEST_RANKS(a_head_in_halves, 2)
     for (int i = 0; i < 3; i++) {
         check_halves(self, SHOAL_BF16, reshards[i], pass_chunks);
         check_halves(self, SHOAL_F32, reshards[i], pass_chunks); /* of the inner units alone */
+        check_halves(self, SHOAL_BF16, reshards[i], pass_micro);
+        check_halves(self, SHOAL_F32, reshards[i], pass_micro);
     }
 }
 

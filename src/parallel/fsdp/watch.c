@@ -2,6 +2,8 @@
 /* Tensors and gradients of a unit that belongs to modules. */
 #include "parallel/fsdp/watch.h"
 
+#include <string.h>
+
 #include "autograd/hooks.h"
 #include "autograd/leaf.h"
 #include "base/error.h"
@@ -74,8 +76,46 @@ static bool is_kept(const struct fsdp_unit *unit, const shoal_tensor *grad)
     return !unit->reduces && unit->reduce_dtype == grad->dtype && !unit->buffer;
 }
 
-/* The first time a buffer is laid out for those that have one, and those that ranks may differ in; later it can only be
-   added to. */
+static void move_blocks(const struct fsdp_unit *unit, const struct fsdp_buffer *from, const size_t *offsets)
+{
+    size_t n_shards = (size_t)unit->context->mesh.n_shards;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        if (param->is_reduced && offsets[i] != SIZE_MAX) {
+            memcpy(unit->buffer->data + param->reduce_offset, from->data + offsets[i],
+                   n_shards * param->padded_count * dtype_bytes(unit->reduce_dtype));
+        }
+    }
+}
+
+/* A parameter that had no gradient when the unit began to accumulate: a buffer with room for it, to which the others
+   move. After a failure the step is lost, and with it whatever is where. */
+static shoal_status join_buffer(struct fsdp_unit *unit, size_t joining)
+{
+    struct fsdp_buffer *old = unit->buffer;
+    size_t *offsets = mem_alloc(unit->n_params * sizeof *offsets);
+    if (!offsets) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < unit->n_params; i++) {
+        offsets[i] = unit->params[i].is_reduced ? unit->params[i].reduce_offset : SIZE_MAX;
+    }
+    bool has_accumulated = unit->has_accumulated;
+    unit->params[joining].is_reduced = true;
+    unit->buffer = NULL;
+    shoal_status status = fsdp_unit_take_buffer(unit);
+    if (status == SHOAL_OK) {
+        move_blocks(unit, old, offsets);
+        unit->has_accumulated = has_accumulated;
+        fsdp_buffers_release(old);
+    } else {
+        unit->buffer = old;
+    }
+    mem_free(offsets);
+    return status;
+}
+
+/* The first time a buffer is laid out for those that have one, and those that ranks may differ in; later others join. */
 static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wrapper *wrapper, bool *has_any)
 {
     *has_any = false;
@@ -84,14 +124,10 @@ static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wra
         struct fsdp_param *param = &unit->params[i];
         bool has_grad = grad && !is_kept(unit, grad);
         bool is_unused = !grad && unit->reduces_unused && shoal_requires_grad(wrapper->tensors[i].sharded);
-        if (has_grad && unit->buffer && !param->is_reduced) {
-            return error_set(SHOAL_ERR_UNSUPPORTED,
-                             "parameter %s has a gradient now, but had none when this unit began to "
-                             "accumulate",
-                             param->name);
-        }
         if (!unit->buffer) {
             param->is_reduced = has_grad || is_unused;
+        } else if (has_grad && !param->is_reduced) {
+            TRY(join_buffer(unit, i));
         }
         *has_any = *has_any || has_grad || (is_unused && unit->reduces);
     }
