@@ -9,8 +9,10 @@
  * pointer before the result has arrived (shoal_mutable_data and ops wait for that by themselves). SHOAL_SYNC=1 makes
  * every collective wait before it returns.
  *
- * Waiting is by storage, not by view: writes into parts of one storage wait for each other, and ranks that make them in
- * different orders on several groups may wait for ever. Use tensors of their own, lists, or shoal_batch_p2p_ops.
+ * Waiting is by bytes: calls on parts of one storage that are apart, such as slices of one buffer of gradients, are in
+ * flight together, fail by themselves, and may be made in different orders on different groups. A view with gaps counts
+ * as all bytes from its first to its last. So calls that write views which lie between each other, such as columns, wait
+ * for each other in the order of the calls; made in different orders on several groups they may wait for ever.
  *
  *     shoal_tensor *mean = shoal_all_reduce(gradient, SHOAL_AVG, shoal_world_group(world));
  *     ... compute something else ...
@@ -29,7 +31,7 @@
  * Threads: any, each in its own scope.
  * Errors: a wrong argument fails the call (NULL, with the reason in the scope), and the group goes on as if it had not
  * been made. What goes wrong later (another rank differs, died, or never came) is the error of the first use, and of
- * every later one, until the tensor is overwritten.
+ * every later one, of any tensor with bytes that were to be written, until one call overwrites all of those.
  */
 #ifndef SHOAL_COLLECTIVE_H
 #define SHOAL_COLLECTIVE_H

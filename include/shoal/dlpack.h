@@ -22,7 +22,7 @@ struct DLManagedTensor;
 
 SHOAL_API shoal_tensor *shoal_from_dlpack(struct DLManagedTensor *managed);
 
-/* Waits for the last write first. */
+/* Waits for writes to the tensor's bytes first. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_to_dlpack(shoal_tensor *tensor,
                                                         struct DLManagedTensor **managed_out);
 

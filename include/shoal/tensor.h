@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A tensor is a shape and strides over a storage. The memory of a storage may be in flight: a read waits
- * for the last write, a write waits for reads too, freeing waits for nothing.
+ * for writes, a write waits for reads too, freeing waits for nothing. Only what is in flight for bytes of the tensor
+ * counts, from its first to its last: parts of a storage that are apart have nothing to do with each other.
  *
  * Ownership: results belong to the innermost scope (shoal/scope.h); shoal_tensor_ref keeps one for longer.
  * Threads: any thread may read, reference and release a tensor; changing one is for one thread at a time.
@@ -51,13 +52,14 @@ SHOAL_API shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int 
 
 /* Data ------------------------------------------------------------------------------------------------- */
 
-/* Waits for the last write and returns the first element's address, never NULL on success. */
+/* Waits for writes and returns the first element's address, never NULL on success. Only the tensor's own elements may be
+   read through it: other bytes of the storage may be in flight. */
 SHOAL_API const void *shoal_data(const shoal_tensor *tensor);
 
-/* Waits for the last write and for reads in flight, counts as a change, returns the first element's address. */
+/* Waits for writes and reads in flight, counts as a change, returns the first element's address. */
 SHOAL_API void *shoal_mutable_data(shoal_tensor *tensor);
 
-/* Waits for the last write; its error, every time, until the storage is overwritten. */
+/* Waits for writes; the error of one that failed, every time, until all that it was to write is overwritten at once. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_wait(const shoal_tensor *tensor);
 
 /* What it is. For a NULL tensor: 0, NULL or false ------------------------------------------------------ */

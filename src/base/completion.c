@@ -19,11 +19,6 @@ static struct completion_listener closed_stack;
 
 static const struct completion_kind no_kind;
 
-static bool is_finished_state(uint32_t state)
-{
-    return state == COMPLETION_DONE || state == COMPLETION_FAILED;
-}
-
 void completion_init(struct completion *completion, const struct completion_kind *kind)
 {
     atomic_init(&completion->references, 1);
@@ -90,12 +85,6 @@ void completion_finish(struct completion *completion, shoal_status status)
     }
 }
 
-bool completion_is_finished(const struct completion *completion)
-{
-    /* Acquire: pairs with the release exchange in completion_finish. */
-    return is_finished_state(atomic_load_explicit(&completion->state, memory_order_acquire));
-}
-
 shoal_status completion_result(const struct completion *completion)
 {
     assert(completion_is_finished(completion));
@@ -114,7 +103,7 @@ static shoal_status sleep_until_finished(struct completion *completion, int64_t 
        completion_finish. Acquire: pairs with that exchange when it came first. */
     bool is_announced = atomic_compare_exchange_strong_explicit(
         &completion->state, &state, COMPLETION_AWAITED, memory_order_acquire, memory_order_acquire);
-    if (!is_announced && is_finished_state(state)) {
+    if (!is_announced && completion_is_finished_state(state)) {
         return SHOAL_OK;
     }
     struct wait_options options = {.deadline_ns = deadline_ns, .what = "an operation to finish"};
@@ -129,7 +118,7 @@ static shoal_status wait_unfinished(struct completion *completion, int64_t deadl
     /* Acquire: pairs with the release exchange in completion_finish. */
     uint32_t state = atomic_load_explicit(&completion->state, memory_order_acquire);
     /* A waiter has nothing better to do, so it spins; not yet announced, so that finish need not wake it. */
-    if (!is_finished_state(state)) {
+    if (!completion_is_finished_state(state)) {
         (void)wait_spin_while_equal(&completion->state, state);
     }
     return completion_is_finished(completion) ? SHOAL_OK : sleep_until_finished(completion, deadline_ns);

@@ -88,8 +88,17 @@ void completion_unref(struct completion *completion);
  */
 void completion_finish(struct completion *completion, shoal_status status);
 
+static inline bool completion_is_finished_state(uint32_t state)
+{
+    return state == COMPLETION_DONE || state == COMPLETION_FAILED;
+}
+
 /* Acquire: true means that what the finishing thread wrote can be read. */
-bool completion_is_finished(const struct completion *completion);
+static inline bool completion_is_finished(const struct completion *completion)
+{
+    /* Acquire: pairs with the release exchange in completion_finish. */
+    return completion_is_finished_state(atomic_load_explicit(&completion->state, memory_order_acquire));
+}
 
 /* The outcome of a finished one; a failure's text becomes the thread's error text. */
 shoal_status completion_result(const struct completion *completion);

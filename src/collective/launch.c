@@ -121,7 +121,8 @@ static shoal_status add_copy(struct launch *launch, const shoal_tensor *tensor, 
 
 /* Fences ----------------------------------------------------------------------------------------------- */
 
-static shoal_status add_fence(struct launch *launch, struct storage *storage, bool is_write)
+static shoal_status add_fence(struct launch *launch, struct storage *storage, const struct span *span,
+                              bool is_write)
 {
     if (launch->n_fences == launch->capacity) {
         size_t capacity = 4 * launch->capacity;
@@ -138,7 +139,7 @@ static shoal_status add_fence(struct launch *launch, struct storage *storage, bo
         launch->fences = fences;
         launch->capacity = capacity;
     }
-    struct fence *fence = storage_make_fence(storage);
+    struct fence *fence = storage_make_fence(storage, span);
     if (!fence) {
         return SHOAL_ERR_NO_MEMORY;
     }
@@ -154,7 +155,8 @@ static shoal_status add_staging(struct launch *launch, size_t bytes, void **data
     TRY(storage_create(SHOAL_CPU, bytes, &storage));
     shoal_status status = storage_base(storage, data_out);
     if (status == SHOAL_OK) {
-        status = add_fence(launch, storage, /*is_write=*/false);
+        struct span span = storage_span(storage);
+        status = add_fence(launch, storage, &span, /*is_write=*/false);
     }
     if (status != SHOAL_OK) {
         storage_unref(storage);
@@ -311,7 +313,8 @@ shoal_status launch_input(struct launch *launch, shoal_tensor *tensor, const voi
     if (tensor->is_contiguous) {
         TRY(tensor_address(tensor, &data));
         *data_out = data;
-        return add_fence(launch, tensor->storage, /*is_write=*/false);
+        struct span span = tensor_span(tensor);
+        return add_fence(launch, tensor->storage, &span, /*is_write=*/false);
     }
     TRY(add_staging(launch, tensor_bytes(tensor), &data));
     *data_out = data;
@@ -334,9 +337,15 @@ shoal_status launch_input_blocks(struct launch *launch, shoal_tensor *tensor, in
     return SHOAL_OK;
 }
 
+shoal_status launch_mark(struct launch *launch, shoal_tensor *tensor)
+{
+    struct span span = tensor_span(tensor);
+    return add_fence(launch, tensor->storage, &span, /*is_write=*/true);
+}
+
 shoal_status launch_output(struct launch *launch, shoal_tensor *tensor, void **data_out)
 {
-    TRY(add_fence(launch, tensor->storage, /*is_write=*/true));
+    TRY(launch_mark(launch, tensor));
     if (tensor->is_contiguous) {
         return tensor_address(tensor, data_out);
     }
@@ -350,7 +359,7 @@ shoal_status launch_output_blocks(struct launch *launch, shoal_tensor *tensor, i
         return launch_output(launch, tensor, data_out);
     }
     size_t block_bytes = tensor_bytes(tensor) / (size_t)launch->n_ranks;
-    TRY(add_fence(launch, tensor->storage, /*is_write=*/true));
+    TRY(launch_mark(launch, tensor));
     TRY(add_staging(launch, tensor_bytes(tensor), data_out));
     for (int r = 0; r < launch->n_ranks; r++) {
         struct layout block = narrow_to_block(tensor, dim, launch->n_ranks, r);
@@ -364,7 +373,7 @@ shoal_status launch_output_list(struct launch *launch, shoal_tensor *const *tens
     size_t block_bytes = tensor_bytes(tensors[0]);
     TRY(add_staging(launch, block_bytes * (size_t)launch->n_ranks, data_out));
     for (int r = 0; r < launch->n_ranks; r++) {
-        TRY(add_fence(launch, tensors[r]->storage, /*is_write=*/true));
+        TRY(launch_mark(launch, tensors[r]));
         TRY(add_copy(launch, tensors[r], &tensors[r]->layout, (char *)*data_out + (size_t)r * block_bytes));
     }
     return SHOAL_OK;
@@ -374,9 +383,4 @@ shoal_status launch_in_place(struct launch *launch, shoal_tensor *tensor, void *
 {
     TRY(launch_output(launch, tensor, data_out));
     return tensor->is_contiguous ? SHOAL_OK : copy_out_of(tensor, &tensor->layout, *data_out);
-}
-
-shoal_status launch_mark(struct launch *launch, shoal_tensor *tensor)
-{
-    return add_fence(launch, tensor->storage, /*is_write=*/true);
 }

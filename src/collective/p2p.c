@@ -155,7 +155,7 @@ shoal_status meta_batch_p2p_ops(shoal_op_call_context *call, const shoal_value *
 /* Waits like the dispatcher does for what an in-place op writes: here only the kernel knows which they are. */
 static shoal_status launch_receiver(struct launch *launch, shoal_tensor *tensor, void **data_out)
 {
-    TRY(storage_wait_writable(tensor->storage, tensor_covers_storage(tensor)));
+    TRY(tensor_wait_writable(tensor, /*overwrites=*/true));
     return launch_output(launch, tensor, data_out);
 }
 

@@ -157,11 +157,9 @@ static shoal_status check_source(const shoal_tensor *self, const shoal_tensor *s
 static shoal_status copy_source(shoal_tensor *self, shoal_tensor *source, shoal_group *group)
 {
     TRY(check_symmetric(self, group));
-    TRY(storage_wait_writable(self->storage, tensor_covers_storage(self)));
+    TRY(tensor_wait_writable(self, /*overwrites=*/true));
     TRY(op_copy_overlapping(self, source));
-    if (tensor_covers_storage(self)) {
-        storage_forget_fences(self->storage);
-    }
+    tensor_forget_fences(self);
     storage_bump_version(self->storage);
     return SHOAL_OK;
 }

@@ -352,12 +352,6 @@ static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_val
     return SHOAL_OK;
 }
 
-/* An in-place op that replaces every byte of a storage does not care how the last write of it ended. */
-static bool replaces_storage(const shoal_op *op, const shoal_tensor *target)
-{
-    return (op->flags & SHOAL_OP_OVERWRITES) != 0 && tensor_covers_storage(target);
-}
-
 /* Inputs can be read, and what an in-place op writes can be written; all of it is there. */
 static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *arguments)
 {
@@ -367,9 +361,9 @@ static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *ar
         for (size_t k = 0; k < n; k++) {
             shoal_tensor *tensor = get_tensor(&arguments[i], k);
             if (is_written) {
-                TRY(storage_wait_writable(tensor->storage, replaces_storage(op, tensor)));
+                TRY(tensor_wait_writable(tensor, (op->flags & SHOAL_OP_OVERWRITES) != 0));
             } else {
-                TRY(storage_wait_readable(tensor->storage));
+                TRY(tensor_wait_readable(tensor));
             }
             void *base;
             TRY(storage_base(tensor->storage, &base));
@@ -378,17 +372,14 @@ static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *ar
     return SHOAL_OK;
 }
 
-/* After an in-place kernel succeeded: failures of what it replaced are history. Our collectives have set a new last write,
-   which must stay. */
+/* After an in-place kernel succeeded: failures of what it replaced are history. Our collectives have set a new
+   write, which has taken their place. */
 static void forget_replaced(const shoal_op *op, const shoal_value *arguments)
 {
     bool is_written = (op->flags & SHOAL_OP_OVERWRITES) != 0 && !op_is_asynchronous(op);
     size_t n = is_written ? count_tensors(&arguments[0]) : 0;
     for (size_t k = 0; k < n; k++) {
-        shoal_tensor *target = get_tensor(&arguments[0], k);
-        if (replaces_storage(op, target)) {
-            storage_forget_fences(target->storage);
-        }
+        tensor_forget_fences(get_tensor(&arguments[0], k));
     }
 }
 

@@ -106,7 +106,7 @@ shoal_status shoal_to_dlpack(shoal_tensor *tensor, struct DLManagedTensor **mana
     if (!tensor || !managed_out) {
         return error_set(SHOAL_ERR_INVALID, "to_dlpack: %s is NULL", tensor ? "managed_out" : "tensor");
     }
-    TRY(storage_wait_readable(tensor->storage));
+    TRY(tensor_wait_readable(tensor));
     TRY(tensor_address(tensor, &address));
     struct export *export = mem_alloc(sizeof(*export));
     if (!export) {

@@ -55,7 +55,7 @@ static void look_for_failed_writes(struct scope *scope)
 {
     for (size_t i = 0; i < scope->n_tensors && scope->status == SHOAL_OK; i++) {
         if (scope->tensors[i]) {
-            shoal_status status = storage_peek_failure(scope->tensors[i]->storage);
+            shoal_status status = tensor_peek_failure(scope->tensors[i]);
             if (status != SHOAL_OK) {
                 (void)scope_fail(status);
             }

@@ -2,10 +2,14 @@
 /*
  * Storages, their memory and their fences.
  *
- * A fence is a node that is on up to two lists: its storage's (last_write or reads) and, as a listener, its
+ * A fence is a node that is on up to two lists: its storage's (writes or reads) and, as a listener, its
  * completion's. It carries one reference on the memory until the completion finishes, and is itself counted
- * by the two lists. The finishing thread only drops the memory and its count; the storage's list is tidied by
- * whoever next takes the lock, so the finishing thread never needs a storage's lock.
+ * by the two lists. The finishing thread only drops the memory and its count, so it never needs a storage's lock. The
+ * storage's lists are tidied by others: who waits takes what has ended well in its span; who adds looks at everything,
+ * each time that the number of fences has doubled. So a storage has at most about twice as many as are in flight or have
+ * failed, and adding costs the same on average however many there are.
+ *
+ * Writes in flight have no bytes in common, unless threads race: who writes has waited for those before it.
  */
 #include "tensor/storage.h"
 
@@ -23,11 +27,12 @@
 
 struct fence {
     struct block block; /* first: they come and go as small results do, and share their spare memory */
-    struct completion_listener listener;
-    _Atomic uint32_t references; /* the storage's list and the completion's */
+    struct fence *next; /* in the storage's list */
+    struct span span;
     struct completion *completion;
+    _Atomic uint32_t references; /* the storage's list and the completion's */
+    struct completion_listener listener;
     struct memory *memory; /* dropped by the finishing thread */
-    struct fence *next;    /* in storage->reads */
 };
 
 /* Storages --------------------------------------------------------------------------------------------- */
@@ -106,23 +111,12 @@ static void unref_fences(struct fence *fence)
     }
 }
 
-/* The same for whoever came to wait for them: that they had ended already makes no difference. */
-static void unref_awaited(struct fence *fences)
-{
-    for (struct fence *fence = fences; fence; fence = fence->next) {
-        (void)completion_test(fence->completion);
-    }
-    unref_fences(fences);
-}
-
 void storage_unref(struct storage *storage)
 {
     if (!storage || !refcount_put(&storage->references)) {
         return;
     }
-    if (storage->last_write) {
-        fence_unref(storage->last_write);
-    }
+    unref_fences(storage->writes);
     unref_fences(storage->reads);
     memory_unref(storage->memory);
     mem_free(storage->name);
@@ -215,8 +209,8 @@ shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter d
     }
     struct memory *old = storage->memory;
     storage->memory = memory;
-    storage_forget_fences(
-        storage); /* they were about the old memory, which they keep as long as they need it */
+    /* They were about the old memory, which they keep as long as they need it. */
+    storage_forget_fences(storage);
     memory_unref(old);
     return SHOAL_OK;
 }
@@ -251,16 +245,17 @@ static void on_finish(struct completion_listener *listener, struct completion *c
     memory_unref(memory);
 }
 
-struct fence *storage_make_fence(struct storage *storage)
+struct fence *storage_make_fence(struct storage *storage, const struct span *span)
 {
     struct fence *fence = (struct fence *)block_create(sizeof(*fence));
     if (fence) {
         atomic_init(&fence->block.objects, 1);
-        fence->listener = (struct completion_listener){.notify = on_finish};
-        atomic_init(&fence->references, 2);
-        fence->completion = NULL;
-        fence->memory = memory_ref(storage->memory);
         fence->next = NULL;
+        fence->span = *span;
+        fence->completion = NULL;
+        atomic_init(&fence->references, 2);
+        fence->listener = (struct completion_listener){.notify = on_finish};
+        fence->memory = memory_ref(storage->memory);
     }
     return fence;
 }
@@ -273,36 +268,196 @@ void storage_drop_fence(struct fence *fence)
     }
 }
 
-/* The lock is held. */
+/* Lists: the lock is held ------------------------------------------------------------------------------ */
+
 static void count_fences(struct storage *storage, int change)
 {
-    /* Release: pairs with the acquire load in has_fences, so that who sees the count sees the fence too. */
+    /* Release: pairs with the acquire load in storage_has_fences, so that who sees the count sees the fence too. */
     atomic_fetch_add_explicit(&storage->n_fences, (uint32_t)change, memory_order_release);
 }
 
-static bool has_fences(struct storage *storage)
+static uint32_t number_of_fences(const struct storage *storage)
 {
-    /* Acquire: pairs with the release in count_fences. Zero after a fence was dropped means that its completion
-       was seen finished by the thread that dropped it, which then released. */
-    return atomic_load_explicit(&storage->n_fences, memory_order_acquire) > 0;
+    /* Relaxed: it is changed under the lock only. */
+    return atomic_load_explicit(&storage->n_fences, memory_order_relaxed);
 }
 
-/* The lock is held. Takes reads that are over off the list; how they ended does not matter to anybody here. They are
-   put on *dropped, to be let go when the lock is not held: that may end work, which may take locks. */
+/* Fences that are taken off a list are put on *dropped, to be let go when the lock is not held: that may end work, which
+   may take locks. */
+static void take(struct storage *storage, struct fence **link, struct fence **dropped)
+{
+    struct fence *fence = *link;
+    *link = fence->next;
+    count_fences(storage, -1);
+    fence->next = *dropped;
+    *dropped = fence;
+}
+
+/* Nothing meets nothing. */
+static bool spans_meet(const struct span *a, const struct span *b)
+{
+    return (a->first < b->end && b->first < a->end) || (a->end == 0 && b->end == 0);
+}
+
+static bool span_covers(const struct span *outer, const struct span *inner)
+{
+    return outer->is_dense && outer->first <= inner->first && inner->end <= outer->end;
+}
+
+/* Of a fence, as seen by an access. */
+enum ending {
+    IS_ELSEWHERE, /* other bytes */
+    IS_PENDING,
+    HAS_SUCCEEDED,
+    HAS_FAILED
+};
+
+static enum ending ending_of(const struct fence *fence)
+{
+    if (!completion_is_finished(fence->completion)) {
+        return IS_PENDING;
+    }
+    return fence->completion->status == SHOAL_OK ? HAS_SUCCEEDED : HAS_FAILED;
+}
+
+/* Takes no locks, because it has ended. */
+static void note_awaited(const struct fence *fence)
+{
+    (void)completion_test(fence->completion);
+}
+
+/* Few fences are looked at each time: there may never be so many that their number doubles. */
+#define FEW_FENCES 8
+
 static void take_finished_reads(struct storage *storage, struct fence **dropped)
 {
     struct fence **link = &storage->reads;
     while (*link) {
-        struct fence *fence = *link;
-        if (completion_is_finished(fence->completion)) {
-            *link = fence->next;
-            count_fences(storage, -1);
-            fence->next = *dropped;
-            *dropped = fence;
+        if (ending_of(*link) != IS_PENDING) { /* how does not matter to anybody here */
+            take(storage, link, dropped);
         } else {
-            link = &fence->next;
+            link = &(*link)->next;
         }
     }
+}
+
+/* Writes that nobody has waited for: there is nothing left to wait for, so they are not missed at the end. */
+static void take_finished_writes(struct storage *storage, struct fence **dropped)
+{
+    struct fence **link = &storage->writes;
+    while (*link) {
+        if (ending_of(*link) == HAS_SUCCEEDED) {
+            note_awaited(*link);
+            take(storage, link, dropped);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
+
+static void tidy(struct storage *storage, struct fence **dropped)
+{
+    uint32_t n = number_of_fences(storage);
+    if (n < FEW_FENCES) {
+        take_finished_reads(storage, dropped);
+    } else if (n >= storage->tidy_at) {
+        take_finished_reads(storage, dropped);
+        take_finished_writes(storage, dropped);
+        n = 2 * number_of_fences(storage);
+        storage->tidy_at = n > FEW_FENCES ? n : FEW_FENCES;
+    }
+}
+
+static void take_covered_writes(struct storage *storage, const struct span *span, bool takes_pending,
+                                struct fence **dropped)
+{
+    struct fence **link = &storage->writes;
+    while (*link) {
+        if (span_covers(span, &(*link)->span) && (takes_pending || ending_of(*link) != IS_PENDING)) {
+            take(storage, link, dropped);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
+
+/* Waiting ---------------------------------------------------------------------------------------------- */
+
+struct access {
+    const struct span *span;
+    bool is_write;
+    bool overwrites;                  /* what has failed there, and is covered, does not matter */
+    const struct completion *awaited; /* the one that was waited for last; NULL: none yet */
+};
+
+/* Takes a fence that who came to wait for it need not wait for: that it had ended already makes no difference. */
+static void take_awaited(struct storage *storage, struct fence **link, const struct access *access,
+                         struct fence **dropped)
+{
+    if ((*link)->completion != access->awaited) {
+        note_awaited(*link);
+    }
+    take(storage, link, dropped);
+}
+
+/* The first write that the access can not pass, or NULL. Takes those that have ended well. The lock is held. */
+static struct fence *find_write(struct storage *storage, const struct access *access, struct fence **dropped,
+                                bool *has_failed_out)
+{
+    struct fence **link = &storage->writes;
+    while (*link) {
+        struct fence *fence = *link;
+        enum ending ending = spans_meet(&fence->span, access->span) ? ending_of(fence) : IS_ELSEWHERE;
+        bool is_forgiven =
+            access->overwrites && ending == HAS_FAILED && span_covers(access->span, &fence->span);
+        if (ending == HAS_SUCCEEDED) {
+            take_awaited(storage, link, access, dropped);
+        } else if (ending == IS_ELSEWHERE || is_forgiven) {
+            link = &fence->next;
+        } else {
+            *has_failed_out = ending == HAS_FAILED;
+            return fence;
+        }
+    }
+    return NULL;
+}
+
+/* The first read in flight that the access can not pass, or NULL; takes those that are over. The lock is held. */
+static struct fence *find_read(struct storage *storage, const struct access *access, struct fence **dropped)
+{
+    struct fence **link = &storage->reads;
+    while (*link) {
+        struct fence *fence = *link;
+        enum ending ending = spans_meet(&fence->span, access->span) ? ending_of(fence) : IS_ELSEWHERE;
+        if (ending == IS_PENDING && access->is_write) {
+            return fence;
+        }
+        if (ending == IS_PENDING || ending == IS_ELSEWHERE) {
+            link = &fence->next;
+        } else if (access->is_write) {
+            take_awaited(storage, link, access, dropped);
+        } else {
+            take(storage, link, dropped);
+        }
+    }
+    return NULL;
+}
+
+/* What an access has to wait for next, referenced; NULL: nothing. *has_failed_out: that is its error. */
+static struct completion *find_obstacle(struct storage *storage, const struct access *access,
+                                        bool *has_failed_out)
+{
+    struct fence *dropped = NULL;
+    *has_failed_out = false;
+    lock(storage);
+    struct fence *fence = find_write(storage, access, &dropped, has_failed_out);
+    if (!fence) {
+        fence = find_read(storage, access, &dropped);
+    }
+    struct completion *completion = fence ? completion_ref(fence->completion) : NULL;
+    unlock(storage);
+    unref_fences(dropped);
+    return completion;
 }
 
 /* No lock is held while waiting. */
@@ -314,121 +469,111 @@ static shoal_status wait_for(struct completion *completion)
     return completion_wait(completion, deadline_ns);
 }
 
-/* The last write, referenced, or NULL. */
-static struct completion *take_last_write(struct storage *storage)
+static shoal_status wait_until_clear(struct storage *storage, struct access access)
 {
-    lock(storage);
-    struct completion *completion =
-        storage->last_write ? completion_ref(storage->last_write->completion) : NULL;
-    unlock(storage);
-    return completion;
+    struct completion *awaited = NULL;
+    for (;;) {
+        bool has_failed;
+        struct completion *completion = find_obstacle(storage, &access, &has_failed);
+        completion_unref(awaited);
+        if (!completion) {
+            return SHOAL_OK;
+        }
+        shoal_status status = wait_for(completion);
+        if (has_failed || !completion_is_finished(completion)) {
+            completion_unref(completion);
+            return status; /* or the deadline passed */
+        }
+        if (status != SHOAL_OK) {
+            error_clear(); /* how a read ended is not the writer's business; a write is found again */
+        }
+        access.awaited = awaited = completion;
+    }
 }
 
-/* Drops the last write if it is still the one that was waited for and ended as expected; and reads that are over. */
-static void drop_last_write(struct storage *storage, const struct completion *completion)
+shoal_status storage_wait_readable_in(struct storage *storage, const struct span *span)
 {
-    struct fence *dropped = NULL;
-    lock(storage);
-    struct fence *fence = storage->last_write;
-    if (fence && fence->completion == completion) {
-        storage->last_write = NULL;
-        count_fences(storage, -1);
-        dropped = fence;
-        dropped->next = NULL;
-    }
-    take_finished_reads(storage, &dropped);
-    unlock(storage);
-    unref_fences(dropped);
+    return wait_until_clear(storage, (struct access){.span = span});
+}
+
+shoal_status storage_wait_writable_in(struct storage *storage, const struct span *span, bool overwrites)
+{
+    return wait_until_clear(storage,
+                            (struct access){.span = span, .is_write = true, .overwrites = overwrites});
 }
 
 shoal_status storage_wait_readable(struct storage *storage)
 {
-    if (!has_fences(storage)) {
-        return SHOAL_OK;
+    struct span span = storage_span(storage);
+    return storage_has_fences(storage) ? storage_wait_readable_in(storage, &span) : SHOAL_OK;
+}
+
+shoal_status storage_wait_writable(struct storage *storage, bool overwrites)
+{
+    struct span span = storage_span(storage);
+    return storage_has_fences(storage) ? storage_wait_writable_in(storage, &span, overwrites) : SHOAL_OK;
+}
+
+shoal_status storage_peek_failure(struct storage *storage, const struct span *span)
+{
+    struct completion *completion = NULL;
+    lock(storage);
+    for (struct fence *fence = storage->writes; fence && !completion; fence = fence->next) {
+        if (spans_meet(&fence->span, span) && ending_of(fence) == HAS_FAILED) {
+            completion = completion_ref(fence->completion);
+        }
     }
-    struct completion *completion = take_last_write(storage);
-    if (!completion) {
-        drop_last_write(storage, NULL); /* reads that are over: the next access need not look at them */
-        return SHOAL_OK;
-    }
-    shoal_status status = wait_for(completion);
-    if (status == SHOAL_OK) {
-        drop_last_write(storage, completion);
-    }
+    unlock(storage);
+    shoal_status status = completion ? completion_result(completion) : SHOAL_OK;
     completion_unref(completion);
     return status;
 }
 
-static shoal_status wait_for_last_write(struct storage *storage, bool forgives_failure)
-{
-    struct completion *completion = take_last_write(storage);
-    if (!completion) {
-        return SHOAL_OK;
-    }
-    shoal_status status = wait_for(completion);
-    if (status == SHOAL_OK) {
-        drop_last_write(storage, completion);
-    } else if (forgives_failure && completion_is_finished(completion)) {
-        error_clear();
-        status = SHOAL_OK; /* the failure stays until storage_forget_fences */
-    }
-    completion_unref(completion);
-    return status;
-}
+/* Changing --------------------------------------------------------------------------------------------- */
 
-shoal_status storage_wait_writable(struct storage *storage, bool forgives_failure)
+void storage_forget_fences_in(struct storage *storage, const struct span *span)
 {
-    if (!has_fences(storage)) {
-        return SHOAL_OK;
-    }
-    TRY(wait_for_last_write(storage, forgives_failure));
-    for (;;) {
-        struct fence *dropped = NULL;
-        lock(storage);
-        take_finished_reads(storage, &dropped);
-        struct completion *read = storage->reads ? completion_ref(storage->reads->completion) : NULL;
-        unlock(storage);
-        unref_awaited(dropped);
-        if (!read) {
-            return SHOAL_OK;
-        }
-        shoal_status status = wait_for(read);
-        bool is_over = completion_is_finished(read);
-        completion_unref(read);
-        if (!is_over) {
-            return status; /* the deadline passed */
-        }
-        error_clear(); /* how the read ended is not the writer's business */
-    }
+    struct fence *dropped = NULL;
+    lock(storage);
+    take_covered_writes(storage, span, /*takes_pending=*/false, &dropped);
+    tidy(storage, &dropped);
+    unlock(storage);
+    unref_fences(dropped);
 }
 
 void storage_forget_fences(struct storage *storage)
 {
-    if (!has_fences(storage)) {
+    if (!storage_has_fences(storage)) {
         return;
     }
     lock(storage);
-    struct fence *fences = storage->reads;
-    if (storage->last_write) {
-        storage->last_write->next = fences;
-        fences = storage->last_write;
-    }
-    storage->last_write = NULL;
+    struct fence *writes = storage->writes;
+    struct fence *reads = storage->reads;
+    storage->writes = NULL;
     storage->reads = NULL;
     /* Release: as in count_fences. */
     atomic_store_explicit(&storage->n_fences, 0, memory_order_release);
     unlock(storage);
-    unref_fences(fences);
+    unref_fences(writes);
+    unref_fences(reads);
+}
+
+/* Pushes it on a list. The lock is held. */
+static void add(struct storage *storage, struct fence **list, struct fence *fence)
+{
+    fence->next = *list;
+    *list = fence;
+    count_fences(storage, 1);
 }
 
 void storage_set_write(struct storage *storage, struct fence *fence, struct completion *completion)
 {
+    struct fence *dropped = NULL;
     fence->completion = completion_ref(completion);
     lock(storage);
-    struct fence *dropped = storage->last_write;
-    storage->last_write = fence;
-    count_fences(storage, dropped ? 0 : 1);
-    take_finished_reads(storage, &dropped);
+    take_covered_writes(storage, &fence->span, /*takes_pending=*/true, &dropped);
+    tidy(storage, &dropped);
+    add(storage, &storage->writes, fence);
     unlock(storage);
     unref_fences(dropped);
     completion_listen(completion, &fence->listener);
@@ -439,18 +584,22 @@ void storage_set_read(struct storage *storage, struct fence *fence, struct compl
     struct fence *dropped = NULL;
     fence->completion = completion_ref(completion);
     lock(storage);
-    take_finished_reads(storage, &dropped);
-    fence->next = storage->reads;
-    storage->reads = fence;
-    count_fences(storage, 1);
+    tidy(storage, &dropped);
+    add(storage, &storage->reads, fence);
     unlock(storage);
     unref_fences(dropped);
     completion_listen(completion, &fence->listener);
 }
 
+static struct fence *make_whole_fence(struct storage *storage)
+{
+    struct span span = storage_span(storage);
+    return storage_make_fence(storage, &span);
+}
+
 shoal_status storage_add_write(struct storage *storage, struct completion *completion)
 {
-    struct fence *fence = storage_make_fence(storage);
+    struct fence *fence = make_whole_fence(storage);
     if (!fence) {
         return SHOAL_ERR_NO_MEMORY;
     }
@@ -460,24 +609,10 @@ shoal_status storage_add_write(struct storage *storage, struct completion *compl
 
 shoal_status storage_add_read(struct storage *storage, struct completion *completion)
 {
-    struct fence *fence = storage_make_fence(storage);
+    struct fence *fence = make_whole_fence(storage);
     if (!fence) {
         return SHOAL_ERR_NO_MEMORY;
     }
     storage_set_read(storage, fence, completion);
     return SHOAL_OK;
-}
-
-shoal_status storage_peek_failure(struct storage *storage)
-{
-    if (!has_fences(storage)) {
-        return SHOAL_OK;
-    }
-    struct completion *completion = take_last_write(storage);
-    shoal_status status = SHOAL_OK;
-    if (completion) {
-        status = completion_is_finished(completion) ? completion_result(completion) : SHOAL_OK;
-        completion_unref(completion);
-    }
-    return status;
 }

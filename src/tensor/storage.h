@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A storage is what tensors look at: a number of bytes on a device, the memory under them (which can be given
- * back and replaced while tensors stay), a version that counts changes, and two fences:
+ * back and replaced while tensors stay), a version that counts changes, and fences:
  *
- *   last write      reading waits for it; when it failed, every read says so until the storage is overwritten
- *   reads in flight writing waits for them and for the last write
+ *   writes in flight  reading waits for them; one that failed is every reader's error until it is overwritten
+ *   reads in flight   writing waits for them and for the writes
+ *
+ * A fence is about a span of bytes, and matters only to who touches bytes of that span: work on parts of a storage that
+ * are apart never waits for each other. Of a strided view the span is all from its first byte to its last.
  *
  * Freeing never waits. A fence keeps the memory (not the storage) alive until its completion has finished, so
  * work in flight never loses the bytes under it, whatever happens to storages and tensors meanwhile.
@@ -26,6 +29,14 @@
 
 struct fence; /* storage.c */
 
+/* Bytes [first, end) of a storage. Nothing at all is {0, 0}: a tensor without elements waits for work on tensors without
+   elements, such as what stands for a send. */
+struct span {
+    size_t first;
+    size_t end;
+    bool is_dense; /* each of the bytes is meant; otherwise there are holes, or nobody knows */
+};
+
 struct storage {
     _Atomic uint32_t references;
     _Atomic uint32_t exports; /* live DLPack exports: they hold the address, so the memory must stay */
@@ -41,8 +52,9 @@ struct storage {
     _Atomic size_t alignment_mask; /* bits of the address that views as other dtypes want to be 0 */
 
     /* Changed under the lock that storage.c has for this storage. */
-    _Atomic uint32_t n_fences; /* last_write and reads */
-    struct fence *last_write;
+    _Atomic uint32_t n_fences; /* writes and reads */
+    uint32_t tidy_at;          /* how many fences there must be before all of them are looked at again */
+    struct fence *writes;      /* newest first */
     struct fence *reads;
 };
 
@@ -73,35 +85,56 @@ shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter d
 
 /* Fences ----------------------------------------------------------------------------------------------- */
 
-/* Before reading: waits for the last write. */
-shoal_status storage_wait_readable(struct storage *storage);
+static inline struct span storage_span(const struct storage *storage)
+{
+    return (struct span){.first = 0, .end = storage->bytes, .is_dense = true};
+}
+
+/* Whether anything is in flight, or has failed: one load. Who has a span asks this first, which is the fast path. */
+static inline bool storage_has_fences(const struct storage *storage)
+{
+    /* Acquire: pairs with the release in count_fences. Zero after a fence was dropped means that its completion
+       was seen finished by the thread that dropped it, which then released. */
+    return atomic_load_explicit(&storage->n_fences, memory_order_acquire) > 0;
+}
+
+/* Before reading: waits for the writes in the span; a failed one is an error. tensor/tensor.h has the same for a tensor. */
+shoal_status storage_wait_readable_in(struct storage *storage, const struct span *span);
 
 /*
- * Before writing: waits for the last write and all reads. A last write that failed is an error, unless
- * `forgives_failure`: who overwrites everything need not care, and calls storage_forget_fences once it has.
+ * Before writing: waits for writes and reads in the span. A write that failed is an error, unless the caller overwrites
+ * the whole span, which is dense and covers all that the failed one was to write: then it need not care, and calls
+ * storage_forget_fences_in once it has.
  */
-shoal_status storage_wait_writable(struct storage *storage, bool forgives_failure);
+shoal_status storage_wait_writable_in(struct storage *storage, const struct span *span, bool overwrites);
 
-/* The contents are new: what was in flight for the old ones, or failed, no longer matters here. */
+/* Contents of the span are new: what has ended there, well or badly, no longer matters. Nothing, when there are holes. */
+void storage_forget_fences_in(struct storage *storage, const struct span *span);
+
+/* The error of a write in the span that has already failed, or SHOAL_OK. Never waits. */
+shoal_status storage_peek_failure(struct storage *storage, const struct span *span);
+
+/* The same for all of the storage. */
+shoal_status storage_wait_readable(struct storage *storage);
+shoal_status storage_wait_writable(struct storage *storage, bool overwrites);
+/* Work in flight is forgotten too. */
 void storage_forget_fences(struct storage *storage);
 
 /*
- * Work in flight that writes, or reads, the storage; replaces the last write. The completion is referenced.
+ * Work in flight that writes, or reads, a span of the storage. A write takes the place of those whose bytes it writes
+ * all. The completion is referenced.
  *
  * Work that was started can not be taken back for want of memory, so a fence is made before: it keeps the storage's
  * memory (the one it has now) from then on, and is then either set, with the completion, or dropped.
  */
-struct fence *storage_make_fence(struct storage *storage); /* NULL: no memory */
+struct fence *storage_make_fence(struct storage *storage, const struct span *span); /* NULL: no memory */
 void storage_drop_fence(struct fence *fence);
 void storage_set_write(struct storage *storage, struct fence *fence, struct completion *completion);
 void storage_set_read(struct storage *storage, struct fence *fence, struct completion *completion);
 
-/* Both steps at once. */
+/* Both steps at once, for all of the storage. */
 shoal_status storage_add_write(struct storage *storage, struct completion *completion);
 shoal_status storage_add_read(struct storage *storage, struct completion *completion);
-
-/* The error of a last write that has already failed, or SHOAL_OK. Never waits. */
-shoal_status storage_peek_failure(struct storage *storage);
 
 /* Counts a change of the contents. */
 static inline void storage_bump_version(struct storage *storage)

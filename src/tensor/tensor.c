@@ -309,7 +309,7 @@ static bool is_missing(const char *function, const shoal_tensor *tensor)
 const void *shoal_data(const shoal_tensor *tensor)
 {
     void *address;
-    if (is_missing("data", tensor) || storage_wait_readable(tensor->storage) != SHOAL_OK ||
+    if (is_missing("data", tensor) || tensor_wait_readable(tensor) != SHOAL_OK ||
         tensor_address(tensor, &address) != SHOAL_OK) {
         return NULL;
     }
@@ -320,7 +320,7 @@ void *shoal_mutable_data(shoal_tensor *tensor)
 {
     void *address;
     if (is_missing("mutable_data", tensor) ||
-        storage_wait_writable(tensor->storage, /*forgives_failure=*/false) != SHOAL_OK ||
+        tensor_wait_writable(tensor, /*overwrites=*/false) != SHOAL_OK ||
         tensor_address(tensor, &address) != SHOAL_OK) {
         return NULL;
     }
@@ -331,7 +331,7 @@ void *shoal_mutable_data(shoal_tensor *tensor)
 shoal_status shoal_wait(const shoal_tensor *tensor)
 {
     TRY(check_tensor("wait", tensor));
-    return storage_wait_readable(tensor->storage);
+    return tensor_wait_readable(tensor);
 }
 
 /* Asking ----------------------------------------------------------------------------------------------- */
@@ -402,19 +402,24 @@ const char *tensor_format(char text[TENSOR_TEXT_BYTES], const shoal_tensor *tens
 
 /* Overlap ---------------------------------------------------------------------------------------------- */
 
-/* The bytes a tensor touches: [first, end) from `base` on, or false when it touches none. */
-static bool find_span(const shoal_tensor *tensor, uintptr_t base, uintptr_t *first_out, uintptr_t *end_out)
+struct span tensor_strided_span(const shoal_tensor *tensor)
 {
     int64_t first;
     int64_t end;
     const struct layout *layout = &tensor->layout;
-    if (tensor->count == 0 || layout_extent(layout->n_dims, layout->shape, layout->strides, layout->offset,
-                                            &first, &end) != SHOAL_OK) {
-        return false;
+    size_t element_bytes = dtype_bytes(tensor->dtype);
+    if (tensor->count == 0) {
+        return (struct span){.first = 0, .end = 0, .is_dense = true};
     }
-    *first_out = base + (uintptr_t)first * dtype_bytes(tensor->dtype);
-    *end_out = base + (uintptr_t)end * dtype_bytes(tensor->dtype);
-    return true;
+    if (layout_extent(layout->n_dims, layout->shape, layout->strides, layout->offset, &first, &end) !=
+        SHOAL_OK) {
+        return (struct span){.first = 0, .end = tensor->storage->bytes}; /* never: it was checked when made */
+    }
+    return (struct span){.first = (size_t)first * element_bytes,
+                         .end = (size_t)end * element_bytes,
+                         .is_dense =
+                             end - first == tensor->count &&
+                             !layout_may_self_overlap(layout->n_dims, layout->shape, layout->strides)};
 }
 
 /* Where a storage's bytes are. Without memory, two storages are never at the same place. */
@@ -429,12 +434,12 @@ bool tensor_may_overlap(const shoal_tensor *a, const shoal_tensor *b)
 {
     uintptr_t a_base;
     uintptr_t b_base;
-    uintptr_t a_first;
-    uintptr_t a_end;
-    uintptr_t b_first;
-    uintptr_t b_end;
-    return find_base(a, b, &a_base) && find_base(b, a, &b_base) && find_span(a, a_base, &a_first, &a_end) &&
-           find_span(b, b_base, &b_first, &b_end) && a_first < b_end && b_first < a_end;
+    if (a->count == 0 || b->count == 0 || !find_base(a, b, &a_base) || !find_base(b, a, &b_base)) {
+        return false;
+    }
+    struct span x = tensor_span(a);
+    struct span y = tensor_span(b);
+    return a_base + x.first < b_base + y.end && b_base + y.first < a_base + x.end;
 }
 
 bool tensor_is_same_view(const shoal_tensor *a, const shoal_tensor *b)
@@ -445,11 +450,4 @@ bool tensor_is_same_view(const shoal_tensor *a, const shoal_tensor *b)
     return a->storage == b->storage && a->dtype == b->dtype && x->n_dims == y->n_dims &&
            x->offset == y->offset && memcmp(x->shape, y->shape, bytes) == 0 &&
            memcmp(x->strides, y->strides, bytes) == 0;
-}
-
-bool tensor_covers_storage(const shoal_tensor *tensor)
-{
-    const struct layout *layout = &tensor->layout;
-    return tensor_bytes(tensor) == tensor->storage->bytes &&
-           !layout_may_self_overlap(layout->n_dims, layout->shape, layout->strides);
 }

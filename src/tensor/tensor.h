@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "shoal/tensor.h"
+#include "tensor/dtype.h"
 #include "tensor/layout.h"
 #include "tensor/storage.h"
 
@@ -76,14 +77,64 @@ static inline bool tensor_is_owned_by(const shoal_tensor *tensor, const struct s
     return scope && atomic_load_explicit(&tensor->owner, memory_order_relaxed) == scope;
 }
 
-/* True when the two may touch a common byte. */
+/* The bytes of its storage that it touches; of a strided one, all from the first to the last. */
+struct span tensor_strided_span(const shoal_tensor *tensor);
+
+static inline struct span tensor_span(const shoal_tensor *tensor)
+{
+    if (!tensor->is_contiguous || tensor->count == 0) {
+        return tensor_strided_span(tensor);
+    }
+    size_t element_bytes = dtype_bytes(tensor->dtype);
+    size_t first = (size_t)tensor->layout.offset * element_bytes;
+    return (struct span){
+        .first = first, .end = first + (size_t)tensor->count * element_bytes, .is_dense = true};
+}
+
+/* Waiting for what is in flight in those bytes, as storage.h says; most tensors have nothing in flight. */
+static inline shoal_status tensor_wait_readable(const shoal_tensor *tensor)
+{
+    if (!storage_has_fences(tensor->storage)) {
+        return SHOAL_OK;
+    }
+    struct span span = tensor_span(tensor);
+    return storage_wait_readable_in(tensor->storage, &span);
+}
+
+/* `overwrites`: every element will be written, without having been read. */
+static inline shoal_status tensor_wait_writable(const shoal_tensor *tensor, bool overwrites)
+{
+    if (!storage_has_fences(tensor->storage)) {
+        return SHOAL_OK;
+    }
+    struct span span = tensor_span(tensor);
+    return storage_wait_writable_in(tensor->storage, &span, overwrites);
+}
+
+/* The error of a write that has already failed. */
+static inline shoal_status tensor_peek_failure(const shoal_tensor *tensor)
+{
+    if (!storage_has_fences(tensor->storage)) {
+        return SHOAL_OK;
+    }
+    struct span span = tensor_span(tensor);
+    return storage_peek_failure(tensor->storage, &span);
+}
+
+/* Every element has been overwritten. */
+static inline void tensor_forget_fences(const shoal_tensor *tensor)
+{
+    if (storage_has_fences(tensor->storage)) {
+        struct span span = tensor_span(tensor);
+        storage_forget_fences_in(tensor->storage, &span);
+    }
+}
+
+/* True when the two may touch a common byte: their spans do. */
 bool tensor_may_overlap(const shoal_tensor *a, const shoal_tensor *b);
 
 /* True when both are the same elements in the same order. */
 bool tensor_is_same_view(const shoal_tensor *a, const shoal_tensor *b);
-
-/* True when the tensor covers every byte of its storage. */
-bool tensor_covers_storage(const shoal_tensor *tensor);
 
 static inline size_t tensor_bytes(const shoal_tensor *tensor)
 {

@@ -353,17 +353,31 @@ TEST(overlap_is_seen_across_storages)
     CHECK_OK(shoal_scope_end());
 }
 
-TEST(covering_means_every_byte)
+static void check_span(const shoal_tensor *tensor, size_t first, size_t end, bool is_dense)
+{
+    REQUIRE(tensor);
+    struct span span = tensor_span(tensor);
+    CHECK_INT(span.first, first);
+    CHECK_INT(span.end, end);
+    CHECK_INT(span.is_dense, is_dense);
+}
+
+TEST(spans_are_the_bytes_from_first_to_last)
 {
     REQUIRE_OK(shoal_scope_begin());
     shoal_tensor *t = shoal_zeros((int64_t[]){2, 3}, 2, SHOAL_F32);
-    CHECK(tensor_covers_storage(t));
-    CHECK(tensor_covers_storage(shoal_transpose(t, 0, 1)));
-    CHECK(!tensor_covers_storage(shoal_narrow(t, 0, 0, 1)));
-    shoal_tensor *folded = shoal_as_strided(t, (int64_t[]){2, 3}, (int64_t[]){0, 1}, 2, 0);
-    REQUIRE(folded);
-    CHECK(!tensor_covers_storage(folded)); /* six elements, three places */
-    CHECK(tensor_covers_storage(shoal_zeros((int64_t[]){0}, 1, SHOAL_F32)));
+    check_span(t, 0, 24, true);
+    check_span(shoal_transpose(t, 0, 1), 0, 24, true);
+    check_span(shoal_narrow(t, 0, 1, 1), 12, 24, true);
+    check_span(shoal_narrow(t, 1, 1, 1), 4, 20, false);
+    check_span(shoal_narrow(t, 0, 1, 0), 0, 0, true);
+    /* Six elements in three places. */
+    check_span(shoal_as_strided(t, (int64_t[]){2, 3}, (int64_t[]){0, 1}, 2, 0), 0, 12, false);
+    /* Four elements in three places, with a hole: as many as would fill the span. */
+    check_span(shoal_as_strided(t, (int64_t[]){2, 2}, (int64_t[]){2, 2}, 2, 1), 4, 24, false);
+    check_span(shoal_as_strided(t, (int64_t[]){3}, (int64_t[]){2}, 1, 1), 4, 24, false);
+    check_span(shoal_zeros((int64_t[]){0}, 1, SHOAL_F32), 0, 0, true);
+    check_span(shoal_zeros(NULL, 0, SHOAL_I64), 0, 8, true);
     CHECK_OK(shoal_scope_end());
 }
 
