@@ -150,8 +150,18 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsd
 /* Gradients of all units are in the shards afterwards. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp);
 
-/* The whole parameter, in param_dtype, in memory that can only be read: from pre_forward to post_forward of its unit, and from pre_backward to
-   post_backward. Elsewhere NULL, with the reason in shoal_error_text. */
+/*
+ * Instead of end_backward, where no backward follows the forwards: in evaluation. Parameters that were kept for it are given
+ * up, gathers that nobody came for are ended, and the order of these forwards is what the next ones prefetch by. Without it
+ * a loop of forwards remembers all of them, and parameters that are kept (SHOAL_RESHARD_NEVER) do not see new values.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_forward(shoal_fsdp *fsdp);
+
+/*
+ * The whole parameter, in param_dtype, in memory that can only be read: from pre_forward to post_forward of its unit, from
+ * pre_backward to post_backward, and, by hand, from shoal_fsdp_wait to shoal_fsdp_reshard or whatever gives it up.
+ * Elsewhere NULL, with the reason in shoal_error_text.
+ */
 SHOAL_API const void *shoal_fsdp_param(shoal_fsdp *fsdp, int id);
 /*
  * The whole gradient, in param_dtype, to add to: from pre_backward to post_backward. Zeros at first; if the last
@@ -163,6 +173,36 @@ SHOAL_API void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_sync(shoal_fsdp *fsdp, bool is_on);
 /* With replicas: whether they add up their gradients, or each replica keeps its own for the next backward. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce(shoal_fsdp *fsdp, bool is_on);
+
+/* Settings of one unit, or with -1 of all that there are. Between steps; the same on all ranks. ----------- */
+
+/* False: parameters stay after its backward, for more backwards with the same values. Default: true. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reshard_after_backward(shoal_fsdp *fsdp, int unit,
+                                                                              bool is_on);
+/* False: its backward does not need parameters, which are not gathered for it. Default: true. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_unshard_in_backward(shoal_fsdp *fsdp, int unit,
+                                                                           bool is_on);
+/* By what summed gradients are divided; 0: the number of ranks. Default: that of the options. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_divide_factor(shoal_fsdp *fsdp, int unit,
+                                                                     double factor);
+/* Sum, then divide. Default: that of the options. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_force_sum(shoal_fsdp *fsdp, int unit, bool is_on);
+/*
+ * What to gather when this unit has its parameters, in forward or in backward, instead of what the orders of calls say. Of
+ * one unit. Copied; none of them: the orders again.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_forward_prefetch(shoal_fsdp *fsdp, int unit,
+                                                                        const int *units, size_t n_units);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_backward_prefetch(shoal_fsdp *fsdp, int unit,
+                                                                         const int *units, size_t n_units);
+/* False: end_backward leaves reductions on their way, because more backwards of this step will follow. Of all units. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_is_last_backward(shoal_fsdp *fsdp, bool is_last);
+
+/* By hand: starts to gather a unit; pre_forward and pre_backward wait for it, or shoal_fsdp_wait does. Collective. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_unshard(shoal_fsdp *fsdp, int unit);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_wait(shoal_fsdp *fsdp, int unit);
+/* Gives up what was gathered, whoever did it. Values that change afterwards are not seen before the next gather. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_reshard(shoal_fsdp *fsdp, int unit);
 
 /* Communication of the program's own (shoal/fsdp_comm.h); of one unit, or with -1 of all that there are. Between steps. */
 
@@ -178,7 +218,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce_hook(shoal_fsd
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reduce_unused(shoal_fsdp *fsdp, int unit, bool is_on);
 
-/* The gradients of the shards are gone. */
+/*
+ * The gradients of the shards are gone, and with them what backwards without reduction left (set_sync, set_all_reduce).
+ * Inside a backward, and of reductions that are on their way, only those of the shards.
+ */
 SHOAL_API void shoal_fsdp_zero_grad(shoal_fsdp *fsdp);
 
 /*

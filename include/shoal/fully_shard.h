@@ -140,6 +140,12 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_p_norm(shoal
                                                                            double *norm_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_value(shoal_module *root,
                                                                           double max_value);
+/*
+ * No parameter under a root has a gradient any more, nor is there anything that backwards without reduction left. Optimizers
+ * and shoal_set_grad see the gradients of shards only: what set_sync or set_all_reduce keeps is not cleared by them, as in
+ * PyTorch, and goes into the next reduction.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_zero_grad(shoal_module *root);
 /* After an error in the middle of a step: everything in flight and the step's gradients are given up. Of the root. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_reset(shoal_module *root);
 

@@ -124,6 +124,50 @@ TEST_RANKS(clipping_that_is_refused, 2)
     bench_close(&bench);
 }
 
+/* Gradients that are given up ---------------------------------------------------------------------------- */
+
+/* Kept on whole parameters, in another dtype, or for the replicas: one backward with 1 follows, and nothing else. */
+static void check_zeroed(struct rank *self, int n_replicas, shoal_dtype reduce_dtype)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    REQUIRE(n_replicas == 1 || bench_replicate(&bench, n_replicas));
+    bench.options.reduce_dtype = reduce_dtype;
+    bench.options.param_dtype = reduce_dtype == 0 ? 0 : SHOAL_F32;
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    shoal_module *root = bench.sharded.root;
+    CHECK_OK(shoal_fully_shard_zero_grad(root));
+    CHECK_OK(shoal_fully_shard_set_sync(root, false, true));
+    (void)net_pass(&bench.sharded, 7, self->rank);
+    CHECK_OK(shoal_fully_shard_zero_grad(root));
+    CHECK_OK(shoal_fully_shard_set_sync(root, true, true));
+    CHECK_OK(shoal_fully_shard_set_all_reduce(root, false, true));
+    (void)net_pass(&bench.sharded, 8, self->rank);
+    CHECK_OK(shoal_fully_shard_zero_grad(root));
+    CHECK(shoal_grad(shoal_module_parameter(root, "0.weight")) == NULL);
+    CHECK_OK(shoal_fully_shard_set_all_reduce(root, true, true));
+    if (reduce_dtype == 0) {
+        net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    } else {
+        (void)net_pass(&bench.sharded, 0, self->rank);
+        net_pass_alone(&bench.alone, net_pass, 0, self->n_ranks);
+        double norm;
+        CHECK_OK(shoal_fully_shard_clip_grad_p_norm(root, 1.0, 1e9, true, &norm));
+        CHECK(fabs(norm - norm_alone(&bench.alone, 1.0)) <= 0.05 * norm);
+    }
+    CHECK_STATUS(shoal_fully_shard_zero_grad(bench.alone.root), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_fully_shard_zero_grad(bench.sharded.layers[0]), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_fully_shard_zero_grad(NULL), SHOAL_ERR_INVALID);
+    bench_close(&bench);
+}
+
+TEST_RANKS(zeroed_gradients_are_all_gone, 4)
+{
+    check_zeroed(self, 1, (shoal_dtype)0);
+    check_zeroed(self, 1, SHOAL_BF16);
+    check_zeroed(self, 2, (shoal_dtype)0);
+}
+
 /* Values ------------------------------------------------------------------------------------------------- */
 
 static shoal_status make_meta(void *context, const shoal_module_entry *entry, shoal_tensor **tensor)

@@ -35,7 +35,7 @@ static shoal_status clip_norm(const char *call, shoal_fsdp *fsdp, const struct c
     TRY(explicit_check(fsdp));
     TRY(clip_check_norm(call, norm));
     TRY(explicit_check_failure(fsdp));
-    TRY(explicit_check_ended(fsdp, call));
+    TRY(explicit_check_landed(fsdp, call));
     struct clip_source source = {.walk = walk_params, .owner = fsdp->context};
     shoal_status status =
         explicit_end_call(fsdp, clip_by_norm(&source, fsdp->context->mesh.reduce, norm, &found));
@@ -66,7 +66,7 @@ shoal_status shoal_fsdp_clip_grad_value(shoal_fsdp *fsdp, double max_value)
     TRY(explicit_check(fsdp));
     TRY(clip_check_value("clip_grad_value", max_value));
     TRY(explicit_check_failure(fsdp));
-    TRY(explicit_check_ended(fsdp, "clip_grad_value"));
+    TRY(explicit_check_landed(fsdp, "clip_grad_value"));
     struct clip_source source = {.walk = walk_params, .owner = fsdp->context};
     shoal_status status = clip_by_value(&source, max_value);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "clip_grad_value");

@@ -137,6 +137,17 @@ shoal_status explicit_check_ended(const shoal_fsdp *fsdp, const char *what)
     return error_set(SHOAL_ERR_STATE, "%s: the backward has not been ended (shoal_fsdp_end_backward)", what);
 }
 
+shoal_status explicit_check_landed(const shoal_fsdp *fsdp, const char *what)
+{
+    TRY(explicit_check_ended(fsdp, what));
+    return fsdp->context->n_reductions == 0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_STATE,
+                           "%s: gradients are on their way until a backward that is the last one ends "
+                           "(shoal_fsdp_set_is_last_backward)",
+                           what);
+}
+
 shoal_status explicit_check_between_steps(const struct fsdp_unit *unit, const char *what)
 {
     if (unit->phase == FSDP_IDLE && !unit->is_pending && !unit->buffer) {
@@ -339,7 +350,7 @@ shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *sh
     if (!shard_out) {
         return error_set(SHOAL_ERR_INVALID, "get_shard: shard_out is NULL");
     }
-    TRY(explicit_check_ended(fsdp, "get_shard"));
+    TRY(explicit_check_landed(fsdp, "get_shard"));
     *shard_out = (shoal_fsdp_shard){.data = param->shard,
                                     .grad = param->has_grad ? param->shard_grad : NULL,
                                     .count = param->shard_count,
@@ -420,12 +431,12 @@ const void *shoal_fsdp_param(shoal_fsdp *fsdp, int id)
     if (explicit_find_param(fsdp, id, &unit, &param) != SHOAL_OK) {
         return NULL;
     }
-    if (unit->state != FSDP_UNSHARDED || (unit->phase != FSDP_FORWARD && unit->phase != FSDP_PRE_BACKWARD)) {
-        (void)error_set(
-            SHOAL_ERR_STATE,
-            "parameter %s of %s is only whole between pre_ and post_forward, and between pre_ and "
-            "post_backward",
-            param->name, unit->name);
+    bool is_its_turn = unit->phase == FSDP_FORWARD || unit->phase == FSDP_PRE_BACKWARD || unit->is_held;
+    if (unit->state != FSDP_UNSHARDED || !is_its_turn) {
+        (void)error_set(SHOAL_ERR_STATE,
+                        "parameter %s of %s is only whole between pre_ and post_forward, between pre_ and "
+                        "post_backward, and between wait and reshard",
+                        param->name, unit->name);
         return NULL;
     }
     return fsdp_unit_param(unit, param);
@@ -474,6 +485,9 @@ void shoal_fsdp_zero_grad(shoal_fsdp *fsdp)
         struct fsdp_unit *unit = fsdp->context->units[i];
         for (size_t k = 0; k < unit->n_params; k++) {
             unit->params[k].has_grad = false;
+        }
+        if (!fsdp->context->is_in_backward && !fsdp->context->is_closed) {
+            fsdp_unit_drop_grads(unit);
         }
     }
 }

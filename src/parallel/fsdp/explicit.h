@@ -40,6 +40,8 @@ shoal_status explicit_end_call(shoal_fsdp *fsdp, shoal_status status);
 
 /* Who forgets to end a backward would train with what happens to have arrived. */
 shoal_status explicit_check_ended(const shoal_fsdp *fsdp, const char *what);
+/* Nor are gradients on their way. */
+shoal_status explicit_check_landed(const shoal_fsdp *fsdp, const char *what);
 /* Between steps nothing is gathered, and nothing on its way. */
 shoal_status explicit_check_between_steps(const struct fsdp_unit *unit, const char *what);
 

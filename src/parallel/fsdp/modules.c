@@ -465,6 +465,39 @@ shoal_status shoal_fully_shard_reshard(shoal_module *module)
     return fsdp_unit_give_up(wrapper->unit);
 }
 
+static shoal_status drop_gradient(shoal_tensor *tensor)
+{
+    return shoal_grad(tensor) ? shoal_set_grad(tensor, NULL) : SHOAL_OK;
+}
+
+/* Of whole parameters, from backwards that did not reduce or did not end. */
+static shoal_status drop_full_gradients(const struct fsdp_wrapper *wrapper)
+{
+    for (size_t k = 0; k < wrapper->n_tensors; k++) {
+        TRY(drop_gradient(wrapper->tensors[k].full));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_zero_grad(shoal_module *module)
+{
+    struct fsdp_wrapper *wrapper;
+    TRY(fsdp_find_root("fully_shard_zero_grad", module, &wrapper));
+    struct fsdp_root *root = wrapper->root;
+    if (root->is_end_awaited || shoal_in_backward()) {
+        return error_set(SHOAL_ERR_STATE,
+                         "fully_shard_zero_grad: inside a backward, or after one that failed");
+    }
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        for (size_t k = 0; k < root->wrappers[i]->n_tensors; k++) {
+            TRY(drop_gradient(root->wrappers[i]->tensors[k].sharded));
+        }
+        TRY(drop_full_gradients(root->wrappers[i]));
+        fsdp_unit_drop_grads(root->wrappers[i]->unit);
+    }
+    return SHOAL_OK;
+}
+
 shoal_status shoal_fully_shard_reset(shoal_module *module)
 {
     struct fsdp_wrapper *wrapper;
@@ -472,11 +505,7 @@ shoal_status shoal_fully_shard_reset(shoal_module *module)
     struct fsdp_root *root = wrapper->root;
     for (size_t i = 0; i < root->n_wrappers; i++) {
         fsdp_wrapper_clear_run(root->wrappers[i]);
-        for (size_t k = 0; k < root->wrappers[i]->n_tensors; k++) {
-            if (shoal_grad(root->wrappers[i]->tensors[k].full)) {
-                TRY(shoal_set_grad(root->wrappers[i]->tensors[k].full, NULL));
-            }
-        }
+        TRY(drop_full_gradients(root->wrappers[i]));
     }
     root->is_end_awaited = false;
     root->forward_root = NULL;

@@ -277,6 +277,7 @@ shoal_status fsdp_unit_reshard(struct fsdp_unit *unit)
         }
     }
     unit->state = keeps ? FSDP_KEPT : FSDP_SHARDED;
+    unit->is_held = false;
     return give_up_memory(unit);
 }
 

@@ -93,6 +93,7 @@ struct fsdp_unit {
     bool is_prepared;
     bool was_forward; /* has had one in this step */
     bool is_pending;  /* unsharded but not waited for */
+    bool is_held;     /* unsharded by hand, and to be looked at outside of a step */
     enum fsdp_state state;
     enum fsdp_phase phase;
     shoal_work *gather; /* in flight; NULL: none */
