@@ -210,6 +210,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_reshard(shoal_fsdp *fsdp, int
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce_hook(shoal_fsdp *fsdp, int unit,
                                                                        shoal_all_reduce_hook hook,
                                                                        void *context);
+/* Instead of the library's windows and reduce-scatters. NULL: those. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status
+shoal_fsdp_set_custom_all_gather(shoal_fsdp *fsdp, int unit, const shoal_custom_all_gather *custom);
+SHOAL_API SHOAL_MUST_CHECK shoal_status
+shoal_fsdp_set_custom_reduce_scatter(shoal_fsdp *fsdp, int unit, const shoal_custom_reduce_scatter *custom);
 /*
  * Units that had no backward on this rank take part with zeros when the backward ends, from the last unit to the first, so
  * that ranks may differ in how far they walk back. (Parameters of a unit that had one always take part.) Gathers are not

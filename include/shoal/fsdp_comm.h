@@ -45,6 +45,47 @@ typedef struct shoal_reduced_gradients {
 typedef shoal_status (*shoal_all_reduce_hook)(void *context, const shoal_reduced_gradients *reduced,
                                               shoal_work **work_out);
 
+/*
+ * Objects that gather parameters and reduce gradients instead of the library. What is sent and received lies in their
+ * memory, in one piece, rank after rank; nothing is shared inside a host then, so that every rank has full parameters of
+ * its own. Not called where there is one shard.
+ *
+ * Each call may wait, or leave a work in *work_out, which is NULL before: that is waited for when the result is needed, and
+ * freed. Memory is that of `allocate`, aligned as malloc does it, given back by `release` once the result has been
+ * copied, or the call has failed. Both NULL: memory of the library.
+ */
+typedef void *(*shoal_custom_allocate)(void *context, size_t bytes); /* NULL: there is none */
+typedef void (*shoal_custom_release)(void *context, void *memory, size_t bytes);
+
+typedef struct shoal_custom_all_gather {
+    size_t struct_size; /* sizeof(shoal_custom_all_gather) */
+    shoal_custom_allocate allocate;
+    shoal_custom_release release;
+    /*
+     * In place: `in`, count elements, is out + rank * count. Every rank sends its shard of each parameter of the unit,
+     * with zeros behind it where it is short, in the dtype of compute, one after the other; if dtypes differ, bytes
+     * (SHOAL_U8), each shard at a multiple of 16. The group has the ranks with the shards, or the neighbours over which
+     * parameters stay after forward.
+     */
+    shoal_status (*call)(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
+                         shoal_group *group, shoal_work **work_out);
+    void *context; /* of all three */
+} shoal_custom_all_gather;
+
+typedef struct shoal_custom_reduce_scatter {
+    size_t struct_size; /* sizeof(shoal_custom_reduce_scatter) */
+    shoal_custom_allocate allocate;
+    shoal_custom_release release;
+    /*
+     * From `in`, n_ranks * count elements, to `out`, count of them: block w of `in` is for rank w, the padded rows of each
+     * parameter that has a gradient one after the other. SHOAL_SUM, SHOAL_AVG, or SHOAL_PREMUL_SUM, which goes with
+     * `factor`.
+     */
+    shoal_status (*call)(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
+                         shoal_reduce reduce, double factor, shoal_group *group, shoal_work **work_out);
+    void *context; /* of all three */
+} shoal_custom_reduce_scatter;
+
 SHOAL_END_DECLS
 
 #endif

@@ -112,6 +112,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_backward_prefetch(
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_all_reduce_hook(shoal_module *module,
                                                                               shoal_all_reduce_hook hook,
                                                                               void *context, bool is_deep);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_custom_all_gather(
+    shoal_module *module, const shoal_custom_all_gather *custom, bool is_deep);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_custom_reduce_scatter(
+    shoal_module *module, const shoal_custom_reduce_scatter *custom, bool is_deep);
 /*
  * True: parameters that need gradients but got none in a backward take part in the reduction with zeros, so that ranks
  * may differ in the parameters of a unit that they use. A unit that had no backward at all does so when the backward

@@ -36,6 +36,8 @@ static uint64_t number_of_unit(const struct fsdp_unit *unit)
     number = mix(mix(number, (int64_t)unit->reshard), unit->reshard_ranks);
     number = mix(mix(number, (int64_t)unit->param_dtype), (int64_t)unit->wanted_reduce);
     number = mix_double(mix(number, unit->forces_sum), unit->divide_factor);
+    number = mix(mix(number, unit->custom_gather.call != NULL), unit->custom_scatter.call != NULL);
+    number = mix(number, unit->reduces_unused);
     for (size_t i = 0; i < unit->n_params; i++) {
         number = number_of_param(number, &unit->params[i]);
     }

@@ -2,6 +2,7 @@
 /* The calls of shoal/fsdp.h about communication of the program's own. */
 #include "base/error.h"
 #include "base/try.h"
+#include "parallel/fsdp/custom.h"
 #include "parallel/fsdp/explicit.h"
 
 /* One unit of a context, or all: *begin_out to *end_out. */
@@ -32,6 +33,36 @@ shoal_status shoal_fsdp_set_all_reduce_hook(shoal_fsdp *fsdp, int unit, shoal_al
     for (size_t i = begin; i < end; i++) {
         all->units[i]->hook = hook;
         all->units[i]->hook_context = context;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_set_custom_all_gather(shoal_fsdp *fsdp, int unit,
+                                              const shoal_custom_all_gather *custom)
+{
+    struct fsdp_context *all = NULL;
+    size_t begin = 0;
+    size_t end = 0;
+    shoal_custom_all_gather read;
+    TRY(find_units(fsdp, "set_custom_all_gather", unit, &all, &begin, &end));
+    TRY(fsdp_custom_read_gather("set_custom_all_gather", custom, &read));
+    for (size_t i = begin; i < end; i++) {
+        all->units[i]->custom_gather = read;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_set_custom_reduce_scatter(shoal_fsdp *fsdp, int unit,
+                                                  const shoal_custom_reduce_scatter *custom)
+{
+    struct fsdp_context *all = NULL;
+    size_t begin = 0;
+    size_t end = 0;
+    shoal_custom_reduce_scatter read;
+    TRY(find_units(fsdp, "set_custom_reduce_scatter", unit, &all, &begin, &end));
+    TRY(fsdp_custom_read_scatter("set_custom_reduce_scatter", custom, &read));
+    for (size_t i = begin; i < end; i++) {
+        all->units[i]->custom_scatter = read;
     }
     return SHOAL_OK;
 }

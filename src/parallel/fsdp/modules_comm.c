@@ -2,6 +2,7 @@
 /* The calls of shoal/fully_shard.h about communication of the program's own. */
 #include "base/error.h"
 #include "base/try.h"
+#include "parallel/fsdp/custom.h"
 #include "parallel/fsdp/wrapper.h"
 #include "shoal/fully_shard.h"
 
@@ -11,6 +12,8 @@ struct setting {
     shoal_status (*set)(struct fsdp_unit *unit, const struct setting *setting);
     shoal_all_reduce_hook hook;
     void *context;
+    shoal_custom_all_gather gather;
+    shoal_custom_reduce_scatter scatter;
     bool is_on;
 };
 
@@ -52,6 +55,37 @@ shoal_status shoal_fully_shard_set_all_reduce_hook(shoal_module *module, shoal_a
 {
     struct setting setting = {
         .call = "fully_shard_set_all_reduce_hook", .set = set_hook, .hook = hook, .context = context};
+    return set_units(module, is_deep, &setting);
+}
+
+static shoal_status set_gather(struct fsdp_unit *unit, const struct setting *setting)
+{
+    unit->custom_gather = setting->gather;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_set_custom_all_gather(shoal_module *module,
+                                                     const shoal_custom_all_gather *custom, bool is_deep)
+{
+    struct setting setting = {.call = "fully_shard_set_custom_all_gather", .set = set_gather};
+    error_clear();
+    TRY(fsdp_custom_read_gather(setting.call, custom, &setting.gather));
+    return set_units(module, is_deep, &setting);
+}
+
+static shoal_status set_scatter(struct fsdp_unit *unit, const struct setting *setting)
+{
+    unit->custom_scatter = setting->scatter;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_set_custom_reduce_scatter(shoal_module *module,
+                                                         const shoal_custom_reduce_scatter *custom,
+                                                         bool is_deep)
+{
+    struct setting setting = {.call = "fully_shard_set_custom_reduce_scatter", .set = set_scatter};
+    error_clear();
+    TRY(fsdp_custom_read_scatter(setting.call, custom, &setting.scatter));
     return set_units(module, is_deep, &setting);
 }
 

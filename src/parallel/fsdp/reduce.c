@@ -17,6 +17,7 @@
 #include "comm/collectives.h"
 #include "comm/hash.h"
 #include "kernel/kernel.h"
+#include "parallel/fsdp/custom.h"
 #include "parallel/fsdp/unit.h"
 #include "tensor/dtype.h"
 
@@ -354,7 +355,7 @@ static shoal_status start_reduction(struct fsdp_unit *unit)
         if (unit->hook) { /* which sees what is between parameters, too */
             memset(reduction.output, 0, unit->output_bytes);
         }
-        TRY(start_scatter(&reduction));
+        TRY(unit->custom_scatter.call ? fsdp_custom_start_scatter(&reduction) : start_scatter(&reduction));
     }
     context->reductions[context->n_reductions++] = reduction;
     unit->buffer = NULL;
@@ -379,6 +380,7 @@ static shoal_status wait_for_work(struct fsdp_reduction *reduction)
 static void drop_reduction(struct fsdp_reduction *reduction)
 {
     (void)wait_for_work(reduction);
+    fsdp_custom_drop_scatter(reduction);
     fsdp_buffers_release(reduction->buffer);
 }
 
@@ -527,7 +529,11 @@ static shoal_status run_hook(struct fsdp_reduction *reduction)
     reduction->was_hooked = true;
     error_clear();
     shoal_status status = unit->hook(unit->hook_context, &reduced, &reduction->work);
-    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s: its all-reduce hook", unit->name);
+    if (status != SHOAL_OK) {
+        status = error_prefix(status, "%s: its all-reduce hook", unit->name);
+        fsdp_custom_drop_work(&reduction->work);
+    }
+    return status;
 }
 
 static shoal_status end_all_reduce(struct fsdp_reduction *reduction)
@@ -551,6 +557,7 @@ static shoal_status end_all_reduces(struct fsdp_context *context)
 static shoal_status carry_on(struct fsdp_reduction *reduction)
 {
     TRY(wait_for_work(reduction));
+    fsdp_custom_end_scatter(reduction);
     if (!reduction->unit->context->mesh.replicate) {
         TRY(run_hook(reduction));
         reduction->is_all_reduce = reduction->work != NULL;

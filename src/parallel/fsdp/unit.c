@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
+#include "parallel/fsdp/custom.h"
 #include "tensor/dtype.h"
 
 static void note(struct fsdp_unit *unit, enum fsdp_event event)
@@ -134,7 +135,7 @@ shoal_status fsdp_unit_unshard(struct fsdp_unit *unit)
     }
     note(unit, FSDP_EVENT_UNSHARD);
     if (!is_alone(unit)) {
-        shoal_status status = start_gather(unit);
+        shoal_status status = unit->custom_gather.call ? fsdp_custom_start_gather(unit) : start_gather(unit);
         if (status != SHOAL_OK) {
             return error_prefix(status, "%s: gathering parameters", unit->name);
         }
@@ -151,19 +152,30 @@ static void drop_kept(struct fsdp_unit *unit)
     }
 }
 
-shoal_status fsdp_unit_wait(struct fsdp_unit *unit)
+static shoal_status end_gather(struct fsdp_unit *unit)
 {
-    if (!unit->is_pending) {
-        return SHOAL_OK;
-    }
     shoal_status status = SHOAL_OK;
     if (unit->gather) {
         status = shoal_work_wait(unit->gather, -1);
         shoal_work_free(unit->gather);
         unit->gather = NULL;
-    } else {
-        status = cast_alone(unit);
     }
+    if (status != SHOAL_OK) {
+        fsdp_custom_drop_gather(unit);
+        return status;
+    }
+    if (unit->staged) {
+        return fsdp_custom_end_gather(unit);
+    }
+    return is_alone(unit) ? cast_alone(unit) : SHOAL_OK;
+}
+
+shoal_status fsdp_unit_wait(struct fsdp_unit *unit)
+{
+    if (!unit->is_pending) {
+        return SHOAL_OK;
+    }
+    shoal_status status = end_gather(unit);
     unit->is_pending = false;
     if (status != SHOAL_OK) {
         return error_prefix(status, "%s: gathering parameters", unit->name);
@@ -182,6 +194,7 @@ void fsdp_unit_forget_gather(struct fsdp_unit *unit)
         shoal_work_free(unit->gather);
         unit->gather = NULL;
     }
+    fsdp_custom_drop_gather(unit);
 }
 
 const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param)

@@ -77,6 +77,8 @@ struct fsdp_unit {
     bool reduces_unused;        /* parameters without a gradient take part with zeros */
     shoal_all_reduce_hook hook; /* NULL: none */
     void *hook_context;
+    shoal_custom_all_gather custom_gather; /* without a call: windows */
+    shoal_custom_reduce_scatter custom_scatter;
     /* Instead of the orders of the last step: what to gather when this one has its parameters. */
     struct fsdp_unit **forward_list;
     size_t n_forward_list;
@@ -98,7 +100,9 @@ struct fsdp_unit {
     enum fsdp_phase phase;
     shoal_work *gather; /* in flight; NULL: none */
     struct fsdp_slot *slot;
-    char *full; /* without a window: memory of our own, or the shards themselves when NULL */
+    char *full;   /* without a window: memory of our own, or the shards themselves when NULL */
+    char *staged; /* memory of custom_gather while it gathers */
+    size_t staged_bytes;
 
     /* Gradients on their way to a reduction. */
     struct fsdp_buffer *buffer; /* where they are reduced from; NULL: none yet */
@@ -131,6 +135,10 @@ struct fsdp_reduction {
     bool all_reduces;
     bool is_all_reduce; /* what the work is: over replicas, or what the hook started */
     bool was_hooked;
+    char *staged; /* memory of custom_scatter: what goes in, what comes out */
+    size_t staged_bytes;
+    char *scattered;
+    size_t scattered_bytes;
 };
 
 struct fsdp_context {
