@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "base/error.h"
 #include "base/try.h"
@@ -15,7 +16,10 @@ shoal_status arguments_reduction(const shoal_value *reduce, const shoal_value *f
                                  struct reduction *reduction_out)
 {
     reduction_out->factor = factor ? factor->as.real : (double)NAN;
-    TRY(shoal_reduce_find(reduce->as.string, &reduction_out->reduce));
+    if (shoal_reduce_find(reduce->as.string, &reduction_out->reduce) != SHOAL_OK) {
+        return error_set(SHOAL_ERR_INVALID, "reduce: there is no reduce operator \"%.32s\"",
+                         reduce->as.string);
+    }
     bool has_factor = !isnan(reduction_out->factor);
     if (has_factor != (reduction_out->reduce == SHOAL_PREMUL_SUM)) {
         return has_factor
@@ -109,20 +113,46 @@ shoal_status arguments_scattered(const char *name, const shoal_tensor *self, int
     return SHOAL_OK;
 }
 
-shoal_status arguments_out(const shoal_tensor *out, const shoal_tensor *self, const struct layout *layout)
+shoal_status arguments_out(const char *argument, const shoal_tensor *out, const shoal_tensor *self,
+                           const struct layout *layout)
 {
     if (out->dtype != self->dtype) {
-        return error_set(SHOAL_ERR_INVALID, "out: dtype %s, but self has %s", shoal_dtype_name(out->dtype),
-                         shoal_dtype_name(self->dtype));
+        return error_set(SHOAL_ERR_INVALID, "%s: dtype %s, but self has %s", argument,
+                         shoal_dtype_name(out->dtype), shoal_dtype_name(self->dtype));
     }
     if (!layout_is_same_shape(out->layout.n_dims, out->layout.shape, layout->n_dims, layout->shape)) {
         char is[LAYOUT_TEXT_BYTES];
         char should[LAYOUT_TEXT_BYTES];
-        return error_set(SHOAL_ERR_INVALID, "out: shape %s, but the result has %s",
+        return error_set(SHOAL_ERR_INVALID, "%s: shape %s, but the result has %s", argument,
                          layout_format(is, out->layout.n_dims, out->layout.shape),
                          layout_format(should, layout->n_dims, layout->shape));
     }
-    return op_check_writable(out);
+    return op_check_writable(argument, out);
+}
+
+shoal_status arguments_explain_overlap(shoal_status status, const shoal_tensor *self, const shoal_tensor *out,
+                                       const char *may_only)
+{
+    bool is_overlap = status == SHOAL_ERR_INVALID && tensor_may_overlap(self, out);
+    return is_overlap ? error_set(status, "out: it overlaps self; they may only %s", may_only) : status;
+}
+
+shoal_status arguments_explain_list(shoal_status status, shoal_tensor *const *tensors, size_t n_tensors)
+{
+    for (size_t i = 1; status == SHOAL_ERR_INVALID && i < n_tensors; i++) {
+        for (size_t k = 0; k < i; k++) {
+            if (tensor_may_overlap(tensors[k], tensors[i])) {
+                return error_set(status, "tensors: %zu and %zu overlap, and both are written", k, i);
+            }
+        }
+    }
+    return status;
+}
+
+const char *arguments_of_list(const char *list, size_t index, struct arguments_name *name)
+{
+    (void)snprintf(name->text, sizeof name->text, "%s[%zu]", list, index);
+    return name->text;
 }
 
 /* One list, against what it divides (-1: anything). */

@@ -38,8 +38,23 @@ shoal_status arguments_scattered(const char *name, const shoal_tensor *self, int
 /* Dimension `dim` of the layout multiplied by the number of ranks, if that can be counted. */
 shoal_status arguments_multiply(struct layout *layout, int dim, shoal_group *group);
 
-/* `out` has that shape and the dtype of `self`, and can be written. */
-shoal_status arguments_out(const shoal_tensor *out, const shoal_tensor *self, const struct layout *layout);
+/* `out` has that shape and the dtype of `self`, and can be written; the error names the argument. */
+shoal_status arguments_out(const char *argument, const shoal_tensor *out, const shoal_tensor *self,
+                           const struct layout *layout);
+
+/*
+ * The outcome of starting a collective, which knows addresses only, in terms of the arguments: `out` and `self` overlap,
+ * but may only ..., or two tensors of a list that is written do.
+ */
+shoal_status arguments_explain_overlap(shoal_status status, const shoal_tensor *self, const shoal_tensor *out,
+                                       const char *may_only);
+shoal_status arguments_explain_list(shoal_status status, shoal_tensor *const *tensors, size_t n_tensors);
+
+/* "tensors[3]", for errors about a tensor of a list. */
+struct arguments_name {
+    char text[48];
+};
+const char *arguments_of_list(const char *list, size_t index, struct arguments_name *name);
 
 /* Splits of dimension 0: both lists, or neither, fitting self and the group. *n_rows_out: of the result. */
 shoal_status arguments_splits(const shoal_tensor *self, const shoal_value *output_splits,

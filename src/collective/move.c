@@ -49,7 +49,7 @@ static shoal_status declare_gathered_out(shoal_op_call_context *call, const shoa
     struct layout layout;
     int gather_dim;
     TRY(arguments_gathered(arguments[1].as.tensor, dim, group, &layout, &gather_dim));
-    TRY(arguments_out(arguments[0].as.tensor, arguments[1].as.tensor, &layout));
+    TRY(arguments_out("out", arguments[0].as.tensor, arguments[1].as.tensor, &layout));
     return shoal_op_output_alias(call, arguments[0].as.tensor);
 }
 
@@ -90,8 +90,9 @@ static shoal_status launch_gather(struct launch *launch, shoal_tensor *self, int
     TRY(layout_normalise_dim("gather_dim", dim, out->layout.n_dims, &gather_dim));
     TRY(launch_input(launch, self, &send));
     TRY(launch_output_blocks(launch, out, gather_dim, &recv));
-    return shoal_group_all_gather_start(launch->group, send, recv, (size_t)self->count, self->dtype,
-                                        &launch->work);
+    shoal_status status = shoal_group_all_gather_start(launch->group, send, recv, (size_t)self->count,
+                                                       self->dtype, &launch->work);
+    return arguments_explain_overlap(status, self, out, "coincide with self at this rank's block of out");
 }
 
 static shoal_status run_gather(shoal_group *group, shoal_tensor *self, int64_t dim, shoal_tensor *out)
@@ -176,10 +177,8 @@ shoal_status meta_all_gather_inplace(shoal_op_call_context *call, const shoal_va
         return error_set(SHOAL_ERR_INVALID, "outs: %zu tensors for %d ranks", outs->count, n_ranks);
     }
     for (size_t i = 0; i < outs->count; i++) {
-        shoal_status status = arguments_out(outs->as.tensors[i], self, &self->layout);
-        if (status != SHOAL_OK) {
-            return error_prefix(status, "outs[%zu]", i);
-        }
+        struct arguments_name name;
+        TRY(arguments_out(arguments_of_list("outs", i, &name), outs->as.tensors[i], self, &self->layout));
         TRY(check_apart(outs, i));
         TRY(shoal_op_output_alias(call, outs->as.tensors[i]));
     }
@@ -220,7 +219,7 @@ shoal_status meta_all_to_all_inplace(shoal_op_call_context *call, const shoal_va
     const shoal_tensor *self = arguments[1].as.tensor;
     struct layout layout = self->layout;
     TRY(arguments_splits(self, &arguments[2], &arguments[3], arguments[4].as.group, &layout.shape[0]));
-    TRY(arguments_out(arguments[0].as.tensor, self, &layout));
+    TRY(arguments_out("out", arguments[0].as.tensor, self, &layout));
     return shoal_op_output_alias(call, arguments[0].as.tensor);
 }
 
@@ -250,12 +249,13 @@ static shoal_status launch_all_to_all(struct launch *launch, shoal_tensor *self,
     void *recv;
     TRY(launch_input(launch, self, &send));
     TRY(launch_output(launch, out, &recv));
-    if (output_splits->count == 0) {
-        return shoal_group_all_to_all_start(launch->group, send, recv,
-                                            (size_t)self->count / (size_t)launch->n_ranks, self->dtype,
-                                            &launch->work);
-    }
-    return start_exchange(launch, send, input_splits->as.integers, recv, output_splits->as.integers, self);
+    shoal_status status =
+        output_splits->count == 0
+            ? shoal_group_all_to_all_start(launch->group, send, recv,
+                                           (size_t)self->count / (size_t)launch->n_ranks, self->dtype,
+                                           &launch->work)
+            : start_exchange(launch, send, input_splits->as.integers, recv, output_splits->as.integers, self);
+    return arguments_explain_overlap(status, self, out, "coincide");
 }
 
 shoal_status run_all_to_all_single(shoal_op_call_context *call, const shoal_value *arguments,
@@ -380,7 +380,7 @@ shoal_status meta_broadcast_(shoal_op_call_context *call, const shoal_value *arg
 {
     int root;
     TRY(arguments_rank("root", &arguments[1], arguments[2].as.group, &root));
-    TRY(op_check_writable(arguments[0].as.tensor));
+    TRY(op_check_writable("self", arguments[0].as.tensor));
     return shoal_op_output_alias(call, arguments[0].as.tensor);
 }
 

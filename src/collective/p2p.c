@@ -40,7 +40,7 @@ shoal_status meta_isend(shoal_op_call_context *call, const shoal_value *argument
 shoal_status meta_irecv(shoal_op_call_context *call, const shoal_value *arguments)
 {
     TRY(check_peer("source", arguments[1].as.integer, arguments[2].as.integer, arguments[3].as.group));
-    TRY(op_check_writable(arguments[0].as.tensor));
+    TRY(op_check_writable("self", arguments[0].as.tensor));
     return shoal_op_output_alias(call, arguments[0].as.tensor);
 }
 
@@ -107,7 +107,7 @@ static shoal_status check_receiver(const shoal_op_call_context *call, const shoa
         return error_set(SHOAL_ERR_UNSUPPORTED,
                          "this tensor requires a gradient, and receiving into it has none");
     }
-    return op_check_writable(tensor);
+    return op_check_writable("the receiver", tensor);
 }
 
 static shoal_status declare_transfer(shoal_op_call_context *call, const shoal_value *arguments, size_t index,

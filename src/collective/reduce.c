@@ -56,7 +56,7 @@ shoal_status meta_all_reduce_(shoal_op_call_context *call, const shoal_value *ar
     shoal_tensor *self = arguments[0].as.tensor;
     struct reduction reduction;
     TRY(arguments_reduction_of(&arguments[1], factor_of(call, arguments, 3), self->dtype, &reduction));
-    TRY(op_check_writable(self));
+    TRY(op_check_writable("self", self));
     return shoal_op_output_alias(call, self);
 }
 
@@ -122,7 +122,8 @@ shoal_status meta_all_reduce_coalesced_(shoal_op_call_context *call, const shoal
 {
     TRY(check_coalesced(arguments));
     for (size_t i = 0; i < arguments[0].count; i++) {
-        TRY(op_check_writable(arguments[0].as.tensors[i]));
+        struct arguments_name name;
+        TRY(op_check_writable(arguments_of_list("tensors", i, &name), arguments[0].as.tensors[i]));
         TRY(shoal_op_output_alias(call, arguments[0].as.tensors[i]));
     }
     return SHOAL_OK;
@@ -157,7 +158,8 @@ static shoal_status launch_all_reduce_list(struct launch *launch, const struct r
             TRY(launch_output(launch, outputs[i], &parts[i].recv));
         }
     }
-    return start_all_reduce_list(launch, reduction, parts, n_tensors, outputs[0]->dtype);
+    shoal_status status = start_all_reduce_list(launch, reduction, parts, n_tensors, outputs[0]->dtype);
+    return arguments_explain_list(status, outputs, n_tensors);
 }
 
 static shoal_status run_list(const shoal_value *arguments, shoal_tensor *const *outputs, size_t n_outputs,
@@ -257,7 +259,7 @@ static shoal_status declare_scatter_out(shoal_op_call_context *call, const shoal
 {
     struct layout layout;
     TRY(check_scatter(arguments[1].as.tensor, &arguments[2], factor, dim, group, &layout));
-    TRY(arguments_out(arguments[0].as.tensor, arguments[1].as.tensor, &layout));
+    TRY(arguments_out("out", arguments[0].as.tensor, arguments[1].as.tensor, &layout));
     return shoal_op_output_alias(call, arguments[0].as.tensor);
 }
 
@@ -281,7 +283,8 @@ static shoal_status launch_reduce_scatter(struct launch *launch, const struct re
     TRY(layout_normalise_dim("scatter_dim", dim, self->layout.n_dims, &scatter_dim));
     TRY(launch_input_blocks(launch, self, scatter_dim, &send));
     TRY(launch_output(launch, out, &recv));
-    return start_reduce_scatter(launch, reduction, send, recv, out);
+    shoal_status status = start_reduce_scatter(launch, reduction, send, recv, out);
+    return arguments_explain_overlap(status, self, out, "coincide with out at this rank's block of self");
 }
 
 static shoal_status run_scatter(const shoal_value *reduce, const shoal_value *factor, int64_t dim,

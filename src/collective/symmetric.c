@@ -60,7 +60,7 @@ shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_t offset, 
         return NULL;
     }
     char *data = shoal_symmetric_data(symmetric);
-    return shoal_from_memory(data + offset, shape, n_dims, dtype, NULL, NULL, NULL);
+    return tensor_from_memory("symmetric_tensor", data + offset, shape, n_dims, dtype, NULL, NULL, NULL);
 }
 
 /* Rows ------------------------------------------------------------------------------------------------- */
@@ -107,7 +107,7 @@ shoal_status meta_symmetric_all_reduce_out(shoal_op_call_context *call, const sh
     const shoal_tensor *self = arguments[1].as.tensor;
     struct reduction reduction;
     TRY(arguments_reduction_of(&arguments[2], NULL, self->dtype, &reduction));
-    TRY(arguments_out(arguments[0].as.tensor, self, &self->layout));
+    TRY(arguments_out("out", arguments[0].as.tensor, self, &self->layout));
     return shoal_op_output_alias(call, arguments[0].as.tensor);
 }
 
@@ -118,8 +118,9 @@ static shoal_status launch_into(struct launch *launch, shoal_reduce reduce, shoa
     void *recv;
     TRY(launch_input(launch, self, &send));
     TRY(launch_output(launch, out, &recv));
-    return shoal_group_all_reduce_start(launch->group, send, recv, (size_t)self->count, self->dtype, reduce,
-                                        &launch->work);
+    shoal_status status = shoal_group_all_reduce_start(launch->group, send, recv, (size_t)self->count,
+                                                       self->dtype, reduce, &launch->work);
+    return arguments_explain_overlap(status, self, out, "coincide");
 }
 
 static shoal_status run_into(const shoal_value *reduce, shoal_group *group, shoal_tensor *self,
@@ -150,7 +151,7 @@ static shoal_status check_source(const shoal_tensor *self, const shoal_tensor *s
         return error_set(SHOAL_ERR_INVALID, "source: %s, but self is %s", tensor_format(a, source),
                          tensor_format(b, self));
     }
-    return op_check_writable(self);
+    return op_check_writable("self", self);
 }
 
 /* Self is written, which the dispatcher does not know of an op that returns another tensor. */
@@ -187,7 +188,7 @@ shoal_status meta_symmetric_all_reduce_copy_out(shoal_op_call_context *call, con
     struct reduction reduction;
     TRY(arguments_reduction_of(&arguments[3], NULL, self->dtype, &reduction));
     TRY(check_source(self, arguments[2].as.tensor));
-    TRY(arguments_out(arguments[0].as.tensor, self, &self->layout));
+    TRY(arguments_out("out", arguments[0].as.tensor, self, &self->layout));
     return shoal_op_output_alias(call, arguments[0].as.tensor);
 }
 

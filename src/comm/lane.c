@@ -80,11 +80,12 @@ static struct channel *find_channel(struct lane *lane)
     return atomic_load_explicit(&lane->channel, memory_order_acquire);
 }
 
-/* A call finds its group failed already, perhaps by another rank: this rank's record is wanted too. */
+/* A call finds its group failed already, perhaps by another rank: this rank's record is wanted too. The text is about
+   another call, and says so. */
 static __attribute__((noinline, cold)) shoal_status fail_call(struct lane *lane, shoal_status status)
 {
     recorder_report_failure(lane->group);
-    return status;
+    return error_prefix(status, "the group has failed before");
 }
 
 /* Connects if need be; SHOAL_OK only while the group can be used. */

@@ -556,7 +556,7 @@ shoal_status p2p_post(struct p2p_batch *batch, bool *has_ended_out)
     shoal_status status = find_failure(p2p);
     if (status != SHOAL_OK) {
         recorder_report_failure(p2p->group);
-        return status;
+        return error_prefix(status, "the group has failed before");
     }
     lock(p2p);
     status = check_postable(p2p, batch);

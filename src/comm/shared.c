@@ -101,13 +101,13 @@ static shoal_status compare_requests(const struct shoal_group *group, const stru
         int first = group->ranks[0];
         int other = group->ranks[i];
         if (all[i].kind != all[0].kind) {
-            return error_set(SHOAL_ERR_INVALID, "rank %d called %s, rank %d called %s", first,
-                             call_name(all[0].kind), other, call_name(all[i].kind));
+            return error_set(SHOAL_ERR_INVALID, "rank %d called %s, rank %d called %s, on group %s", first,
+                             call_name(all[0].kind), other, call_name(all[i].kind), group->name);
         }
         if (all[i].bytes != all[0].bytes) {
             return error_set(SHOAL_ERR_INVALID,
-                             "%s: rank %d asked for %" PRIu64 " bytes, rank %d for %" PRIu64,
-                             call_name(all[0].kind), first, all[0].bytes, other, all[i].bytes);
+                             "%s: rank %d asked for %" PRIu64 " bytes, rank %d for %" PRIu64 ", on group %s",
+                             call_name(all[0].kind), first, all[0].bytes, other, all[i].bytes, group->name);
         }
     }
     return SHOAL_OK;

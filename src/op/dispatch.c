@@ -352,6 +352,13 @@ static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_val
     return SHOAL_OK;
 }
 
+shoal_status op_fail_waiting(const shoal_op *op, size_t param, size_t index, shoal_status status)
+{
+    const struct op_param *late = &op->params[param];
+    return late->type == OP_PARAM_TENSORS ? error_prefix(status, "%s[%zu] did not arrive", late->name, index)
+                                          : error_prefix(status, "%s did not arrive", late->name);
+}
+
 /* Inputs can be read, and what an in-place op writes can be written; all of it is there. */
 static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *arguments)
 {
@@ -360,10 +367,11 @@ static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *ar
         size_t n = count_tensors(&arguments[i]);
         for (size_t k = 0; k < n; k++) {
             shoal_tensor *tensor = get_tensor(&arguments[i], k);
-            if (is_written) {
-                TRY(tensor_wait_writable(tensor, (op->flags & SHOAL_OP_OVERWRITES) != 0));
-            } else {
-                TRY(tensor_wait_readable(tensor));
+            shoal_status status = is_written
+                                      ? tensor_wait_writable(tensor, (op->flags & SHOAL_OP_OVERWRITES) != 0)
+                                      : tensor_wait_readable(tensor);
+            if (status != SHOAL_OK) {
+                return op_fail_waiting(op, i, k, status);
             }
             void *base;
             TRY(storage_base(tensor->storage, &base));

@@ -75,7 +75,7 @@ shoal_status op_separate(shoal_tensor *source, const shoal_tensor *target, shoal
     return SHOAL_OK;
 }
 
-shoal_status op_check_writable(const shoal_tensor *target)
+shoal_status op_check_writable(const char *argument, const shoal_tensor *target)
 {
     const struct layout *layout = &target->layout;
     if (!layout_may_self_overlap(layout->n_dims, layout->shape, layout->strides)) {
@@ -84,7 +84,7 @@ shoal_status op_check_writable(const shoal_tensor *target)
     char shape[LAYOUT_TEXT_BYTES];
     char strides[LAYOUT_TEXT_BYTES];
     return error_set(SHOAL_ERR_INVALID,
-                     "self: elements of shape %s with strides %s share memory; write to a clone",
+                     "%s: elements of shape %s with strides %s share memory; write to a clone", argument,
                      layout_format(shape, layout->n_dims, layout->shape),
                      layout_format(strides, layout->n_dims, layout->strides));
 }
@@ -95,7 +95,7 @@ shoal_status op_check_in_place(const shoal_tensor *self, const shoal_tensor *sou
     int64_t shape[SHOAL_MAX_DIMS];
     const struct layout *to = &self->layout;
     const struct layout *from = &source->layout;
-    TRY(op_check_writable(self));
+    TRY(op_check_writable("self", self));
     if (layout_is_same_shape(to->n_dims, to->shape, from->n_dims, from->shape)) {
         return SHOAL_OK;
     }

@@ -40,7 +40,7 @@ shoal_status op_check_in_place(const shoal_tensor *self, const shoal_tensor *sou
 /* The sizes are not negative and make up the dimension. */
 shoal_status op_check_sizes(const shoal_tensor *self, const shoal_value *sizes, int dim);
 
-/* SHOAL_ERR_INVALID when two elements of an in-place target share memory. */
-shoal_status op_check_writable(const shoal_tensor *target);
+/* SHOAL_ERR_INVALID when two elements of a target share memory; the error names the argument. */
+shoal_status op_check_writable(const char *argument, const shoal_tensor *target);
 
 #endif

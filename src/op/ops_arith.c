@@ -87,7 +87,7 @@ static shoal_status run_binary_in_place(enum kernel_binary op, shoal_tensor *sel
 
 static shoal_status declare_itself(shoal_op_call_context *call, shoal_tensor *self)
 {
-    TRY(op_check_writable(self));
+    TRY(op_check_writable("self", self));
     return shoal_op_output_alias(call, self);
 }
 

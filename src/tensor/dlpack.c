@@ -79,7 +79,8 @@ shoal_tensor *shoal_from_dlpack(struct DLManagedTensor *managed)
     }
     const DLTensor *tensor = &managed->dl_tensor;
     void *data = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
-    return shoal_from_memory(data, tensor->shape, tensor->ndim, dtype, tensor->strides, end_import, managed);
+    return tensor_from_memory("from_dlpack", data, tensor->shape, tensor->ndim, dtype, tensor->strides,
+                              end_import, managed);
 }
 
 /* Export ----------------------------------------------------------------------------------------------- */

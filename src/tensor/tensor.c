@@ -211,6 +211,13 @@ static shoal_status create_from_memory(void *data, shoal_dtype dtype, int n_dims
 shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int n_dims, shoal_dtype dtype,
                                 const int64_t *strides, shoal_deleter deleter, void *deleter_context)
 {
+    return tensor_from_memory("from_memory", data, shape, n_dims, dtype, strides, deleter, deleter_context);
+}
+
+shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *shape, int n_dims,
+                                 shoal_dtype dtype, const int64_t *strides, shoal_deleter deleter,
+                                 void *deleter_context)
+{
     shoal_tensor *tensor;
     shoal_status status = scope_enter();
     if (status != SHOAL_OK) {
@@ -219,7 +226,7 @@ shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int n_dims, sh
     /* The deleter is attached last: a failure before that leaves the memory with the caller. */
     status = create_from_memory(data, dtype, n_dims, shape, strides, &tensor);
     if (status != SHOAL_OK) {
-        scope_fail(error_prefix(status, "from_memory"));
+        scope_fail(error_prefix(status, "%s", call));
         return NULL;
     }
     if (!scope_adopt(tensor)) {

@@ -57,6 +57,11 @@ shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const str
 shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_dims, const int64_t *shape,
                                  shoal_tensor **tensor_out);
 
+/* shoal_from_memory; errors begin with the name of the call. */
+shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *shape, int n_dims,
+                                 shoal_dtype dtype, const int64_t *strides, shoal_deleter deleter,
+                                 void *deleter_context);
+
 /* Same storage, another layout, which is checked to stay inside the storage. */
 shoal_status tensor_create_view(shoal_tensor *base, const struct layout *layout, shoal_tensor **tensor_out);
 

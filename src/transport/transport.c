@@ -50,6 +50,6 @@ const char *transport_describe_timeout(const struct transport_peers *peers,
                        seconds);
     }
     (void)snprintf(text, text_bytes, "%s on group %s: %s", collective_describe(collective, call, sizeof call),
-                   peers->name ? peers->name : peers->key, passed);
+                   transport_group_name(peers), passed);
     return text;
 }

@@ -87,6 +87,12 @@ struct transport {
 #include "transport/transports.def"
 #undef TRANSPORT
 
+/* The group's name, for texts. */
+static inline const char *transport_group_name(const struct transport_peers *peers)
+{
+    return peers->name ? peers->name : peers->key;
+}
+
 /*
  * "all_reduce f32 sum count 8 #3 on group [0,1]: 30 s passed (SHOAL_TIMEOUT, shoal_group_set_timeout)": what a text
  * that says what did not happen begins with. Returns text.

@@ -74,18 +74,18 @@ static shoal_tensor *ones(int64_t count, shoal_dtype dtype)
 #define F32(count) ones((count), SHOAL_F32)
 
 /* Rank 1 makes another call than rank 0. Both get tensors, which fail, naming both calls. */
-#define DISAGREE(name, even, odd, ...)                                             \
-    FUNCTIONAL(name, 2)                                                            \
-    {                                                                              \
-        shoal_group *g = lane(self, #name);                                        \
-        REQUIRE_OK(shoal_scope_begin());                                           \
-        shoal_tensor *result = self->rank == 0 ? (even) : (odd);                   \
-        CHECK_FAILED(result, SHOAL_ERR_MISMATCH, __VA_ARGS__);                     \
-        /* Nobody took the error out of the scope: it ends with it. */             \
-        CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_MISMATCH);                       \
-        check_words(__FILE__, __LINE__, WORDS(__VA_ARGS__));                       \
-        /* Other lanes go on. */                                                   \
-        CHECK_FULL(shoal_all_reduce(F32(2), SHOAL_SUM, self->group), SHAPE(2), 2); \
+#define DISAGREE(name, even, odd, ...)                                                             \
+    FUNCTIONAL(name, 2)                                                                            \
+    {                                                                                              \
+        shoal_group *g = lane(self, #name);                                                        \
+        REQUIRE_OK(shoal_scope_begin());                                                           \
+        shoal_tensor *result = self->rank == 0 ? (even) : (odd);                                   \
+        CHECK_FAILED(result, SHOAL_ERR_MISMATCH, "on group [0,1] tag \"" #name "\"", __VA_ARGS__); \
+        /* Nobody took the error out of the scope: it ends with it. */                             \
+        CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_MISMATCH);                                       \
+        check_words(__FILE__, __LINE__, WORDS(__VA_ARGS__));                                       \
+        /* Other lanes go on. */                                                                   \
+        CHECK_FULL(shoal_all_reduce(F32(2), SHOAL_SUM, self->group), SHAPE(2), 2);                 \
     }
 
 DISAGREE(wrong_op, shoal_all_reduce(F32(8), SHOAL_SUM, g), shoal_broadcast(F32(8), 0, g), "all_reduce",

@@ -81,13 +81,28 @@ static bool has_words(const char *text, const char *words)
     return true;
 }
 
+/* A refusal speaks of the call's own arguments, not of what it is made of. */
+static bool has_strange_names(const char *text)
+{
+    static const char *const names[] = {"reduce_find",  "from_memory",  "_list: ",
+                                        "_start",       "_v: ",         "send and recv",
+                                        "all_gather: ", "all_to_all: ", "reduce_scatter: "};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strstr(text, names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* After a call in a scope of its own, which must have been refused; ends the scope. */
 static void check_refusal(struct place *place, bool was_done, const char *op, const char *what,
                           shoal_status status, const char *words, uint64_t sequence)
 {
     shoal_status error = shoal_scope_error();
     const char *text = shoal_error_text();
-    if (was_done || error != status || strncmp(text, op, strlen(op)) != 0 || !has_words(text, words)) {
+    bool is_clear = strncmp(text, op, strlen(op)) == 0 && has_words(text, words) && !has_strange_names(text);
+    if (was_done || error != status || !is_clear) {
         test_failed(__FILE__, __LINE__, "%s (%s): %s, %s \"%s\"; expected %s with \"%s\"", op, what,
                     was_done ? "done" : "refused", shoal_status_name(error), text, shoal_status_name(status),
                     words);

@@ -286,19 +286,17 @@ shoal_status shm_wait_entered(struct shm_channel *channel, const struct collecti
 static shoal_status fail_mismatch(struct shm_channel *channel, int peer, const struct shm_fingerprint *theirs,
                                   const struct shm_fingerprint *ours)
 {
-    char their_call[160];
-    char our_call[160];
-    describe_fingerprint(theirs, their_call, sizeof their_call);
-    describe_fingerprint(ours, our_call, sizeof our_call);
-    const int *world_ranks = channel->base.peers->world_ranks;
-    const char *hint = strcmp(their_call, our_call) == 0 ? " (their parts or counts differ)" : "";
+    char calls[2][160];
     /* The lower rank first, so that all ranks say the same. */
-    if (peer < channel->rank) {
-        return error_set(SHOAL_ERR_MISMATCH, "rank %d called %s, rank %d called %s%s", world_ranks[peer],
-                         their_call, world_ranks[channel->rank], our_call, hint);
-    }
-    return error_set(SHOAL_ERR_MISMATCH, "rank %d called %s, rank %d called %s%s", world_ranks[channel->rank],
-                     our_call, world_ranks[peer], their_call, hint);
+    bool is_peer_first = peer < channel->rank;
+    describe_fingerprint(is_peer_first ? theirs : ours, calls[0], sizeof calls[0]);
+    describe_fingerprint(is_peer_first ? ours : theirs, calls[1], sizeof calls[1]);
+    const int *world_ranks = channel->base.peers->world_ranks;
+    const char *hint = strcmp(calls[0], calls[1]) == 0 ? " (their parts or counts differ)" : "";
+    return error_set(SHOAL_ERR_MISMATCH, "rank %d called %s, rank %d called %s%s, on group %s",
+                     world_ranks[is_peer_first ? peer : channel->rank], calls[0],
+                     world_ranks[is_peer_first ? channel->rank : peer], calls[1], hint,
+                     transport_group_name(channel->base.peers));
 }
 
 static shoal_status compare_algorithms(struct shm_channel *channel, int peer, uint32_t theirs, uint32_t ours)
@@ -308,10 +306,11 @@ static shoal_status compare_algorithms(struct shm_channel *channel, int peer, ui
     if (theirs == ours || (is_large && are_we_large)) {
         return SHOAL_OK;
     }
-    return error_set(SHOAL_ERR_MISMATCH, "rank %d uses algorithm %s, rank %d %s: SHOAL_ALGO differs",
-                     channel->base.peers->world_ranks[channel->rank], algorithm_rows[ours].name,
-                     channel->base.peers->world_ranks[peer],
-                     theirs < ALGORITHM_COUNT ? algorithm_rows[theirs].name : "?");
+    return error_set(
+        SHOAL_ERR_MISMATCH, "rank %d uses algorithm %s, rank %d %s on group %s: SHOAL_ALGO differs",
+        channel->base.peers->world_ranks[channel->rank], algorithm_rows[ours].name,
+        channel->base.peers->world_ranks[peer], theirs < ALGORITHM_COUNT ? algorithm_rows[theirs].name : "?",
+        transport_group_name(channel->base.peers));
 }
 
 shoal_status shm_compare(struct shm_channel *channel, const struct collective *collective)

@@ -335,10 +335,11 @@ static shoal_status meet_counts(struct shm_channel *channel, const struct collec
         const uint64_t *counts =
             (const uint64_t *)(const void *)shm_slot(channel, i, collective->sequence)->data;
         if (counts[channel->rank] != collective->recv_counts[i]) {
-            return error_set(SHOAL_ERR_MISMATCH,
-                             "all_to_all_v #%u: rank %d sends %zu elements to rank %d, which expects %zu",
-                             collective->sequence, world_ranks[i], (size_t)counts[channel->rank],
-                             world_ranks[channel->rank], collective->recv_counts[i]);
+            return error_set(
+                SHOAL_ERR_MISMATCH,
+                "all_to_all_v #%u on group %s: rank %d sends %zu elements to rank %d, which expects %zu",
+                collective->sequence, transport_group_name(channel->base.peers), world_ranks[i],
+                (size_t)counts[channel->rank], world_ranks[channel->rank], collective->recv_counts[i]);
         }
         for (int k = 0; k < channel->n_ranks; k++) {
             largest = counts[k] > largest ? (size_t)counts[k] : largest;

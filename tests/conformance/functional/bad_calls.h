@@ -40,7 +40,8 @@ struct bad_tensors {
     BAD(wait_tensor, INVALID, "self is NULL", shoal_wait_tensor(NULL))                                       \
     BAD(wait_tensors, INVALID, "tensors: tensor 1 of 2 is NULL", shoal_wait_tensors(LIST(f, NULL)))          \
     /* operators that are none */                                                                            \
-    BAD(all_reduce, INVALID, "\"99\"", shoal_all_reduce(f, (shoal_reduce)99, g))                             \
+    BAD(all_reduce, INVALID, "all_reduce: reduce: there is no reduce operator \"99\"",                       \
+        shoal_all_reduce(f, (shoal_reduce)99, g))                                                            \
     BAD(all_reduce_, INVALID, "\"-1\"", shoal_all_reduce_(f, (shoal_reduce)-1, g))                           \
     BAD(all_reduce, INVALID, "needs a factor", shoal_all_reduce(f, SHOAL_PREMUL_SUM, g))                     \
     BAD(all_reduce, INVALID, "needs a factor", shoal_all_reduce_premul(f, (double)NAN, g))                   \
@@ -72,11 +73,11 @@ struct bad_tensors {
     BAD(all_reduce_coalesced, INVALID, "empty", shoal_all_reduce_coalesced(NULL, 0, SHOAL_SUM, g))           \
     BAD(all_reduce_coalesced_, INVALID, "1 is i32|f32",                                                      \
         shoal_all_reduce_coalesced_(LIST(f, i), SHOAL_SUM, g))                                               \
-    BAD(all_reduce_coalesced_, INVALID, "share memory|strides [0, 0]",                                       \
+    BAD(all_reduce_coalesced_, INVALID, "tensors[1]: elements|share memory|strides [0, 0]",                  \
         shoal_all_reduce_coalesced_(LIST(f, x), SHOAL_SUM, g))                                               \
-    BAD(all_reduce_coalesced_, INVALID, "0 and 1 overlap",                                                   \
+    BAD(all_reduce_coalesced_, INVALID, "tensors: 0 and 1 overlap",                                          \
         shoal_all_reduce_coalesced_(LIST(f, f), SHOAL_SUM, g))                                               \
-    BAD(all_reduce_coalesced_, INVALID, "1 and 2 overlap",                                                   \
+    BAD(all_reduce_coalesced_, INVALID, "tensors: 1 and 2 overlap",                                          \
         shoal_all_reduce_coalesced_(LIST(f, w, p), SHOAL_SUM, g))                                            \
     BAD(all_gather_into_tensor_coalesced, INVALID, "2 is i32|f32",                                           \
         shoal_all_gather_into_tensor_coalesced(LIST(f, f, i), g))                                            \
@@ -118,7 +119,8 @@ struct bad_tensors {
     BAD(reduce_scatter_tensor_out, INVALID, "0-d", shoal_reduce_scatter_tensor_out(s, SHOAL_SUM, g, s))      \
     BAD(reduce_scatter_tensor_out, INVALID, "shape [6, 3]|[2, 3]",                                           \
         shoal_reduce_scatter_tensor_out(f, SHOAL_SUM, g, h))                                                 \
-    BAD(reduce_scatter_tensor_out, INVALID, "overlap", shoal_reduce_scatter_tensor_out(f, SHOAL_SUM, g, t))  \
+    BAD(reduce_scatter_tensor_out, INVALID, "out: it overlaps self|block of self",                           \
+        shoal_reduce_scatter_tensor_out(f, SHOAL_SUM, g, t))                                                 \
     BAD(reduce_scatter_tensor_inplace, INVALID, "shape [2, 3]|[6, 1]",                                       \
         shoal_reduce_scatter_tensor_inplace(q, f, SHOAL_SUM, 1, g))                                          \
     BAD(reduce_scatter_tensor_inplace, INVALID, "scatter_dim: 2",                                            \
@@ -139,7 +141,10 @@ struct bad_tensors {
     BAD(all_gather_into_tensor_out, INVALID, "shape [6, 3]|[18, 3]",                                         \
         shoal_all_gather_into_tensor_out(f, g, h))                                                           \
     BAD(all_gather_into_tensor_out, INVALID, "out is NULL", shoal_all_gather_into_tensor_out(f, g, NULL))    \
-    BAD(all_gather_into_tensor_out, INVALID, "overlap", shoal_all_gather_into_tensor_out(p, g, o))           \
+    BAD(all_gather_into_tensor_out, INVALID, "out: elements of shape [6, 3]",                                \
+        shoal_all_gather_into_tensor_out(q, g, x))                                                           \
+    BAD(all_gather_into_tensor_out, INVALID, "out: it overlaps self|block of out",                           \
+        shoal_all_gather_into_tensor_out(p, g, o))                                                           \
     BAD(all_gather_inplace, INVALID, "outs: 2 tensors for 3 ranks",                                          \
         shoal_all_gather_inplace(LIST(f, h), f, g))                                                          \
     BAD(all_gather_inplace, INVALID, "outs: 4 tensors for 3 ranks",                                          \
@@ -150,7 +155,8 @@ struct bad_tensors {
         shoal_all_gather_inplace(LIST(f, h, f), h, g))                                                       \
     BAD(all_gather_inplace, INVALID, "outs[1] and [2] share memory",                                         \
         shoal_all_gather_inplace(LIST(f, w, p), h, g))                                                       \
-    BAD(all_gather_inplace, INVALID, "outs[0]|share memory", shoal_all_gather_inplace(LIST(x, h, h), f, g))  \
+    BAD(all_gather_inplace, INVALID, "outs[0]: elements|share memory",                                       \
+        shoal_all_gather_inplace(LIST(x, h, h), f, g))                                                       \
     /* splits */                                                                                             \
     BAD(all_to_all_single, INVALID, "dimension 0, which is 4|3 ranks",                                       \
         shoal_all_to_all_single(n, NULL, NULL, 0, g))                                                        \
@@ -179,7 +185,8 @@ struct bad_tensors {
     BAD(all_to_all_inplace, INVALID, "only output_splits",                                                   \
         shoal_all_to_all_inplace(h, f, INTS(2, 2, 2), NULL, 3, g))                                           \
     BAD(all_to_all_inplace, INVALID, "n_splits is 0", shoal_all_to_all_inplace(h, f, INTS(2), NULL, 0, g))   \
-    BAD(all_to_all_inplace, INVALID, "overlap", shoal_all_to_all_inplace(w, p, NULL, NULL, 0, g))            \
+    BAD(all_to_all_inplace, INVALID, "out: it overlaps self; they may only coincide",                        \
+        shoal_all_to_all_inplace(w, p, NULL, NULL, 0, g))                                                    \
     /* permutations */                                                                                       \
     BAD(permute_tensor, INVALID, "destinations[0] and [2] are both 1",                                       \
         shoal_permute_tensor(f, INTS(1, 0, 1), 3, g))                                                        \

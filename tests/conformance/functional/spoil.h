@@ -282,8 +282,8 @@ static inline bool spoil_out(struct spoilt *s)
     } else {
         *spoil_value(s) = box_tensor(other);
     }
-    (void)snprintf(s->words, sizeof s->words, "%s%s", spoil_is_list(s) ? "outs[1]: " : "",
-                   s->variant == 0 ? "out: shape [7, 1, 9], but" : "out: dtype i64, but self has f32");
+    (void)snprintf(s->words, sizeof s->words, "%s: %s", spoil_is_list(s) ? "outs[1]" : "out",
+                   s->variant == 0 ? "shape [7, 1, 9], but" : "dtype i64, but self has f32");
     s->status = SHOAL_ERR_INVALID;
     return true;
 }

@@ -328,7 +328,7 @@ TEST(the_log_hears_of_failures_once)
     CHECK_INT(n_connected, 1);
     CHECK_OK(shoal_group_abort(group, "enough"));
     CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_CANCELLED);
-    CHECK_STRING(shoal_error_text(), "aborted by rank 1: enough");
+    CHECK_STRING(shoal_error_text(), "the group has failed before: aborted by rank 1: enough");
     CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_CANCELLED);
     CHECK_INT(n_failures, 1);
     shoal_group_free(group);

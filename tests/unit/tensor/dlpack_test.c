@@ -134,6 +134,8 @@ static void check_import_refused(struct foreign *foreign, shoal_status expected,
     REQUIRE_OK(shoal_scope_begin());
     CHECK(!shoal_from_dlpack(&foreign->managed));
     CHECK_ERROR_TEXT(words);
+    CHECK(strncmp(shoal_error_text(), "from_dlpack: ", 13) == 0);
+    CHECK(!strstr(shoal_error_text(), "from_memory"));
     CHECK_STATUS(shoal_scope_end(), expected);
     CHECK_INT(foreign->n_deleted, 0);
 }
