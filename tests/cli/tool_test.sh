@@ -100,6 +100,17 @@ expect 2 info --ops x
 ASAN_OPTIONS=$asan_options expect 0 info --ops
 says out "narrow(tensor self, "
 says out ") -> tensor"
+says out "view_dtype(tensor self, dtype dtype) -> tensor"
+# Every row of the table is there, as text and in the page.
+mapfile -t rows < <(sed -nE 's/^OP(_OF_RANKS)?\(([a-z0-9_]+), .*/\2/p' "$SHOAL_TEST_SOURCE_DIR/src/op/ops.def")
+[[ ${#rows[@]} -gt 80 && $(grep -cE '^[a-z0-9_]+\(' "$scratch/out") -eq ${#rows[@]} ]]
+for row in "${rows[@]}"; do
+    grep -qE "^$row\(" "$scratch/out" || { echo "info --ops does not list $row"; failed=true; }
+done
+ASAN_OPTIONS=$asan_options expect 0 info --ops-md
+for row in "${rows[@]}"; do
+    says out "| \`$row("
+done
 expect 0 info --options-md
 says out "| \`SHOAL_LOG\` |"
 
