@@ -16,8 +16,13 @@
  * Gradients live in memory that the ranks share and have the dtype of their parameters; the tensor that shoal_grad gives
  * stays the same until the gradient is removed. Inside a backward that runs they are not to be changed.
  *
+ * Buffers of the module, running averages for example, are the first rank's whenever a forward begins that a synchronised
+ * backward can follow; forwards without gradients or without synchronisation talk to nobody. Modules without buffers send
+ * none.
+ *
  * A backward that fails leaves gradients that mean nothing. Remove them (or write zeros) before the next one, on every
- * rank: it then works again, unless a rank is gone. Until then it is an error that names a parameter.
+ * rank: it then works again, unless a rank is gone. Until then it is an error that names a parameter. Ranks that wait for
+ * one whose backward failed, or did not even get to a parameter, fail when that one calls the module again.
  *
  * Ranks: all ranks wrap, synchronise and run backwards alike; numbers of backwards without synchronisation may differ.
  * Ownership: what is made here belongs to the module and ends with it.
@@ -52,6 +57,9 @@ typedef struct shoal_ddp_options {
     bool keeps_parameters; /* otherwise parameters and buffers become those of the group's first rank */
     shoal_tensor *const *ignored; /* parameters that are none of its business */
     size_t n_ignored;
+    /* Otherwise buffers become those of the group's first rank before every forward that records gradients while
+       synchronisation is on: all ranks make these together. */
+    bool keeps_buffers;
 } shoal_ddp_options;
 
 /*

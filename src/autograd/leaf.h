@@ -3,6 +3,8 @@
 #ifndef AUTOGRAD_LEAF_H
 #define AUTOGRAD_LEAF_H
 
+#include <stdint.h>
+
 #include "autograd/node.h"
 
 struct leaf_visit; /* backward.c: what a running backward knows of a leaf */
@@ -13,6 +15,7 @@ struct leaf {
     struct hook_list gradient_hooks; /* see the sum of one backward before it is added */
     struct hook_list accumulated_hooks;
     struct leaf_visit *visits; /* one per running backward that leads to it */
+    uint64_t n_failures;       /* backwards that led to it and failed before they got there */
 };
 
 /* NULL when the tensor is no leaf that wants a gradient. */

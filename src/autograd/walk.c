@@ -468,6 +468,7 @@ void walk_end(struct walk *walk, bool consumes)
         end_node_visit(walk->heap[i]);
     }
     while (walk->leaves) {
+        leaf_of(walk->leaves->tensor)->n_failures++;
         end_leaf_visit(walk, walk->leaves);
     }
     mem_free(walk->order);

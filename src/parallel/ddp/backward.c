@@ -11,6 +11,7 @@
 #include <inttypes.h>
 
 #include "autograd/backward.h"
+#include "autograd/leaf.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -35,8 +36,7 @@ static shoal_status make_fences(struct ddp *ddp, const struct ddp_range *bucket)
     for (size_t i = 0; i < bucket->n_items; i++) {
         struct storage *storage = ddp->params[members[i]].gradient->storage;
         shoal_status status = storage_wait_writable(storage, /*forgives_failure=*/false);
-        struct span span = storage_span(storage);
-        ddp->fences[i] = status == SHOAL_OK ? storage_make_fence(storage, &span) : NULL;
+        ddp->fences[i] = status == SHOAL_OK ? storage_make_fence(storage, storage_span(storage)) : NULL;
         if (!ddp->fences[i]) {
             drop_fences(ddp, i);
             return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;
@@ -284,8 +284,27 @@ static shoal_status end_backward(void *context)
 
 /* The beginning ------------------------------------------------------------------------------------------ */
 
+/* On the way to parameters of the module, since the last time. */
+static bool has_failed_before(struct ddp *ddp)
+{
+    bool has_failed = false;
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        struct ddp_param *param = &ddp->params[i];
+        const struct leaf *leaf = leaf_of(param->tensor);
+        if (leaf && leaf == param->leaf) {
+            has_failed = has_failed || leaf->n_failures != param->n_failures;
+            param->n_failures = leaf->n_failures;
+        }
+    }
+    return has_failed;
+}
+
 void ddp_notice_failure(struct ddp *ddp)
 {
+    bool has_failed = has_failed_before(ddp);
+    if (has_failed && !ddp->is_running) { /* others may be in that backward, and wait */
+        ddp->is_broken = ddp->is_broken || ddp->wanted_sync;
+    }
     if (!ddp->is_running || ddp->backward == backward_number()) {
         return;
     }

@@ -21,7 +21,7 @@
 #include "shoal/work.h"
 
 #define TAG_BYTES 64
-#define WORD_BYTES 24
+#define WORD_BYTES 32
 /* Longer tags of groups are hashed: there must be room for a word. */
 #define MAX_TAG 32
 
@@ -48,6 +48,30 @@ static shoal_status open_numbered(shoal_group *group, int number, int generation
     return ddp_open_lane(group, word, lane_out);
 }
 
+static shoal_status open_for_buffers(shoal_group *group, int number, int generation, shoal_group **lane_out)
+{
+    char word[WORD_BYTES];
+    (void)snprintf(word, sizeof word, " %d.%d b", number, generation);
+    return ddp_open_lane(group, word, lane_out);
+}
+
+shoal_status ddp_open_buffer_lane(struct ddp *ddp)
+{
+    return open_for_buffers(ddp->group, ddp->number, ddp->generation, &ddp->buffer_lane);
+}
+
+/* Neither of the two lanes has failed. */
+static bool is_usable(const struct ddp *ddp, int number, int generation)
+{
+    shoal_group *lane;
+    if (open_numbered(ddp->group, number, generation, &lane) == SHOAL_OK &&
+        shoal_group_error(lane) != SHOAL_OK) {
+        return false;
+    }
+    return !ddp->has_buffers || open_for_buffers(ddp->group, number, generation, &lane) != SHOAL_OK ||
+           shoal_group_error(lane) == SHOAL_OK;
+}
+
 static bool is_number_taken(const struct ddp *ddp, int number)
 {
     struct owned_list *list = &ddp->group->world->owned;
@@ -65,12 +89,10 @@ void ddp_propose_lane(const struct ddp *ddp, int *number_out, int *generation_ou
 {
     int number = 0;
     int generation = 0;
-    shoal_group *lane;
     while (is_number_taken(ddp, number)) {
         number++;
     }
-    while (open_numbered(ddp->group, number, generation, &lane) == SHOAL_OK &&
-           shoal_group_error(lane) != SHOAL_OK) {
+    while (!is_usable(ddp, number, generation)) {
         generation++;
     }
     *number_out = number;

@@ -4,6 +4,7 @@
  *
  *   wrap.c      which parameters, whether the ranks have the same ones, hooks; the end of it all
  *   block.c     the lane and the memory that gradients live in, and replacing both after a failure
+ *   buffers.c   buffers become those of the first rank before a forward
  *   arrive.c    one gradient: hooks on a leaf, and what is set aside
  *   backward.c  one backward: its beginning, buckets that leave, its end
  *   plan.c      which gradients travel together
@@ -41,6 +42,7 @@ struct ddp_param {
     shoal_hook *on_gradient;    /* before it is added to what the leaf has */
     shoal_hook *on_accumulated; /* after */
     struct leaf *leaf;          /* that has the hooks: freezing a tensor loses them */
+    uint64_t n_failures;        /* of the leaf, as far as noticed */
 
     bool is_reduced;  /* ours, and the same on all ranks */
     bool is_local;    /* ours, and never sent */
@@ -93,7 +95,14 @@ struct ddp {
     bool is_learning; /* the plan is a guess: this backward will tell the order */
     bool is_broken;   /* the lane is of no use any more */
 
-    bool wants_sync; /* of the next backward */
+    /* Buffers. */
+    bool has_buffers; /* that are sent */
+    shoal_group *buffer_lane;
+    char *scratch;
+    size_t scratch_bytes;
+
+    bool wants_sync;  /* of the next backward */
+    bool wanted_sync; /* when the module was last called: of a backward that never came here */
     /* Of the running backward. */
     bool is_running;
     bool syncs;
@@ -121,8 +130,12 @@ bool ddp_is_ours(const struct ddp_param *param);
 /* backward.c */
 shoal_status ddp_begin(struct ddp *ddp); /* nothing, if it has begun */
 shoal_status ddp_mark_ready(struct ddp_param *param);
-/* A backward that began and has not ended has failed: its number is not that of the running one. */
+/* A backward that began and has not ended has failed: its number is not that of the running one. So has one that led to a
+   parameter and never got there. */
 void ddp_notice_failure(struct ddp *ddp);
+
+/* buffers.c. Collective: buffers become those of the first rank. */
+shoal_status ddp_send_buffers(struct ddp *ddp);
 
 /* block.c. Collective: a lane and a block, in the first plan. Gradients that are ours move along. */
 shoal_status ddp_open(struct ddp *ddp);
@@ -136,6 +149,8 @@ void ddp_leave_world(struct ddp *ddp);
    has not failed. */
 void ddp_propose_lane(const struct ddp *ddp, int *number_out, int *generation_out);
 shoal_status ddp_open_lane(shoal_group *group, const char *word, shoal_group **lane_out);
+/* Another lane of the same number, for buffers. */
+shoal_status ddp_open_buffer_lane(struct ddp *ddp);
 /* For the world's list. */
 void ddp_world_ends(struct owned *owned);
 

@@ -73,6 +73,7 @@ static void free_ddp(struct ddp *ddp)
     mem_free(ddp->n_ready);
     mem_free(ddp->works);
     mem_free(ddp->fences);
+    mem_free(ddp->scratch);
     mem_free(ddp);
 }
 
@@ -256,6 +257,9 @@ static shoal_status collect(struct collector *collector)
 {
     struct ddp *ddp = collector->ddp;
     uint32_t flags = SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS;
+    size_t n_buffers;
+    TRY(shoal_module_count(ddp->module, SHOAL_WALK_BUFFERS, &n_buffers));
+    ddp->has_buffers = n_buffers > 0 && !collector->options->keeps_buffers;
     flags |= collector->options->keeps_parameters ? 0U : SHOAL_WALK_BUFFERS;
     TRY(shoal_module_walk(ddp->module, flags, visit, collector));
     if (ddp->n_params == 0) {
@@ -282,7 +286,9 @@ enum card_field {
 static const char *const card_words[CARD_FIELDS] = {[CARD_TENSORS] = "number of tensors",
                                                     [CARD_FIRST_BYTES] = "first_bucket_bytes",
                                                     [CARD_BUCKET_BYTES] = "bucket_bytes",
-                                                    [CARD_FLAGS] = "sums, finds_unused or keeps_parameters"};
+                                                    [CARD_FLAGS] =
+                                                        "sums, finds_unused, keeps_parameters, "
+                                                        "keeps_buffers, or whether there are buffers"};
 
 static void write_card(const struct collector *collector, shoal_status mine, int64_t *card)
 {
@@ -299,7 +305,8 @@ static void write_card(const struct collector *collector, shoal_status mine, int
     card[CARD_TENSORS] = (int64_t)collector->list.n_tensors;
     card[CARD_FIRST_BYTES] = (int64_t)ddp->first_bytes;
     card[CARD_BUCKET_BYTES] = (int64_t)ddp->bucket_bytes;
-    card[CARD_FLAGS] = options->sums | options->finds_unused << 1 | options->keeps_parameters << 2;
+    card[CARD_FLAGS] = options->sums | options->finds_unused << 1 | options->keeps_parameters << 2 |
+                       options->keeps_buffers << 3 | ddp->has_buffers << 4;
 }
 
 static shoal_status compare_cards(const int64_t *cards, const int64_t *mine, int n_ranks)
@@ -462,6 +469,7 @@ static shoal_status add_hooks(struct ddp_param *param)
     TRY(shoal_on_gradient(param->tensor, ddp_before_adding, param, &param->on_gradient));
     TRY(shoal_on_accumulated(param->tensor, ddp_after_adding, param, &param->on_accumulated));
     param->leaf = leaf_of(param->tensor);
+    param->n_failures = param->leaf->n_failures;
     return SHOAL_OK;
 }
 
@@ -476,6 +484,15 @@ static shoal_status watch_param(struct ddp_param *param)
     return leaf ? add_hooks(param) : SHOAL_OK;
 }
 
+/* Others that wait in a backward which failed here hear of it now, or they would never come to this forward. */
+static void give_up_failed(struct ddp *ddp)
+{
+    ddp_notice_failure(ddp);
+    if (ddp->world && ddp->is_broken) {
+        ddp_close(ddp);
+    }
+}
+
 /* Before the module is called: parameters may be frozen and thawed between steps. */
 static shoal_status before_forward(void *context, const shoal_forward_call *call)
 {
@@ -483,6 +500,10 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
     if (call->is_recompute) {
         return SHOAL_OK;
     }
+    if (!shoal_in_backward()) {
+        give_up_failed(ddp);
+    }
+    ddp->wanted_sync = ddp->wants_sync && shoal_scope_has_grad();
     for (size_t i = 0; i < ddp->n_params; i++) {
         TRY(watch_param(&ddp->params[i]));
     }
@@ -493,6 +514,9 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
                              "the ranks' would part",
                              ddp->frozen[i].path);
         }
+    }
+    if (ddp->world && ddp->has_buffers && ddp->wanted_sync) {
+        return ddp_send_buffers(ddp);
     }
     return SHOAL_OK;
 }
@@ -520,6 +544,9 @@ static shoal_status wrap_together(struct collector *collector, shoal_group *lane
 {
     struct ddp *ddp = collector->ddp;
     shoal_status mine = ddp_open(ddp);
+    if (mine == SHOAL_OK && ddp->has_buffers) {
+        mine = ddp_open_buffer_lane(ddp);
+    }
     TRY(confirm(lane, mine == SHOAL_OK ? hang_up(ddp) : mine));
     return collector->options->keeps_parameters ? SHOAL_OK : broadcast(lane, &collector->list);
 }

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Buffers before a forward: those of the first rank, as one piece of bytes over a lane of their own. A buffer whose values
+ * are the same already is not written, so that what was recorded with it stays valid.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "op/operand.h"
+#include "parallel/ddp/ddp.h"
+#include "tensor/device.h"
+
+/* A walk over the buffers: to count bytes, to read, to write. */
+struct bundle {
+    char *data; /* NULL: bytes are counted */
+    size_t bytes;
+    bool is_written;
+};
+
+/* A tensor over a part of the bundle that looks like the buffer, contiguous. */
+static shoal_status view_part(const shoal_tensor *buffer, char *part, shoal_tensor **view_out)
+{
+    struct storage *storage;
+    struct layout layout = {.n_dims = buffer->layout.n_dims};
+    memcpy(layout.shape, buffer->layout.shape, sizeof layout.shape);
+    layout_fill_strides(layout.n_dims, layout.shape, layout.strides);
+    TRY(storage_create_borrowed(tensor_bytes(buffer), part, NULL, NULL, &storage));
+    return tensor_create(storage, buffer->dtype, &layout, view_out);
+}
+
+/* With strides, by the operation that copies. */
+static shoal_status copy_strided(shoal_tensor *buffer, char *part, bool is_written)
+{
+    shoal_tensor *view;
+    TRY(view_part(buffer, part, &view));
+    shoal_status status = is_written ? op_copy_into(buffer, view) : op_copy_into(view, buffer);
+    shoal_tensor_unref(view);
+    return status;
+}
+
+static shoal_status write_buffer(shoal_tensor *buffer, char *part)
+{
+    void *data;
+    if (!buffer->is_contiguous) {
+        TRY(copy_strided(buffer, part, true));
+        storage_bump_version(buffer->storage);
+        return SHOAL_OK;
+    }
+    TRY(tensor_address(buffer, &data));
+    if (memcmp(data, part, tensor_bytes(buffer)) != 0) {
+        memcpy(data, part, tensor_bytes(buffer));
+        storage_bump_version(buffer->storage);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status read_buffer(shoal_tensor *buffer, char *part)
+{
+    void *data;
+    if (!buffer->is_contiguous) {
+        return copy_strided(buffer, part, false);
+    }
+    TRY(tensor_address(buffer, &data));
+    memcpy(part, data, tensor_bytes(buffer));
+    return SHOAL_OK;
+}
+
+static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct bundle *bundle = context;
+    shoal_tensor *buffer = entry->tensor;
+    size_t bytes = tensor_bytes(buffer);
+    char *part = bundle->data + bundle->bytes;
+    (void)next;
+    if (!device_rows[buffer->storage->device].has_data) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "buffer %s is on device %s, which has no data", entry->path,
+                         device_rows[buffer->storage->device].name);
+    }
+    bundle->bytes += bytes;
+    if (bytes == 0 || !bundle->data) {
+        return SHOAL_OK;
+    }
+    TRY(bundle->is_written ? storage_wait_writable(buffer->storage, /*forgives_failure=*/false)
+                           : storage_wait_readable(buffer->storage));
+    return bundle->is_written ? write_buffer(buffer, part) : read_buffer(buffer, part);
+}
+
+/* All ranks read theirs: what can not be read could not be written either. */
+static shoal_status pack(struct ddp *ddp, struct bundle *bundle)
+{
+    TRY(shoal_module_walk(ddp->module, SHOAL_WALK_BUFFERS, visit, bundle));
+    if (bundle->bytes > ddp->scratch_bytes) {
+        mem_free(ddp->scratch);
+        ddp->scratch_bytes = 0;
+        ddp->scratch = mem_alloc(bundle->bytes);
+        if (!ddp->scratch) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+        ddp->scratch_bytes = bundle->bytes;
+    }
+    size_t bytes = bundle->bytes;
+    *bundle = (struct bundle){.data = ddp->scratch};
+    return bytes > 0 ? shoal_module_walk(ddp->module, SHOAL_WALK_BUFFERS, visit, bundle) : SHOAL_OK;
+}
+
+/* Others would wait for ever. */
+static shoal_status give_up(struct ddp *ddp, shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    (void)shoal_group_abort(ddp->buffer_lane, "its buffers can not be sent");
+    return error_set(status, "ddp: %s", text);
+}
+
+shoal_status ddp_send_buffers(struct ddp *ddp)
+{
+    struct bundle bundle = {.bytes = 0};
+    shoal_status status = pack(ddp, &bundle);
+    if (status != SHOAL_OK) {
+        return give_up(ddp, status);
+    }
+    if (bundle.bytes == 0) {
+        return SHOAL_OK;
+    }
+    TRY(shoal_group_set_timeout(ddp->buffer_lane, shoal_group_timeout(ddp->group)));
+    TRY(shoal_group_broadcast(ddp->buffer_lane, ddp->scratch, bundle.bytes, SHOAL_U8, 0));
+    if (shoal_group_rank(ddp->buffer_lane) == 0) {
+        return SHOAL_OK;
+    }
+    bundle = (struct bundle){.data = ddp->scratch, .is_written = true};
+    return shoal_module_walk(ddp->module, SHOAL_WALK_BUFFERS, visit, &bundle);
+}
