@@ -121,8 +121,7 @@ static shoal_status add_copy(struct launch *launch, const shoal_tensor *tensor, 
 
 /* Fences ----------------------------------------------------------------------------------------------- */
 
-static shoal_status add_fence(struct launch *launch, struct storage *storage, const struct span *span,
-                              bool is_write)
+static shoal_status add_fence(struct launch *launch, struct storage *storage, struct span span, bool is_write)
 {
     if (launch->n_fences == launch->capacity) {
         size_t capacity = 4 * launch->capacity;
@@ -155,8 +154,7 @@ static shoal_status add_staging(struct launch *launch, size_t bytes, void **data
     TRY(storage_create(SHOAL_CPU, bytes, &storage));
     shoal_status status = storage_base(storage, data_out);
     if (status == SHOAL_OK) {
-        struct span span = storage_span(storage);
-        status = add_fence(launch, storage, &span, /*is_write=*/false);
+        status = add_fence(launch, storage, storage_span(storage), /*is_write=*/false);
     }
     if (status != SHOAL_OK) {
         storage_unref(storage);
@@ -313,8 +311,7 @@ shoal_status launch_input(struct launch *launch, shoal_tensor *tensor, const voi
     if (tensor->is_contiguous) {
         TRY(tensor_address(tensor, &data));
         *data_out = data;
-        struct span span = tensor_span(tensor);
-        return add_fence(launch, tensor->storage, &span, /*is_write=*/false);
+        return add_fence(launch, tensor->storage, tensor_span(tensor), /*is_write=*/false);
     }
     TRY(add_staging(launch, tensor_bytes(tensor), &data));
     *data_out = data;
@@ -339,8 +336,7 @@ shoal_status launch_input_blocks(struct launch *launch, shoal_tensor *tensor, in
 
 shoal_status launch_mark(struct launch *launch, shoal_tensor *tensor)
 {
-    struct span span = tensor_span(tensor);
-    return add_fence(launch, tensor->storage, &span, /*is_write=*/true);
+    return add_fence(launch, tensor->storage, tensor_span(tensor), /*is_write=*/true);
 }
 
 shoal_status launch_output(struct launch *launch, shoal_tensor *tensor, void **data_out)

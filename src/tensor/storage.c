@@ -31,8 +31,8 @@ struct fence {
     struct span span;
     struct completion *completion;
     _Atomic uint32_t references; /* the storage's list and the completion's */
+    struct memory *memory;       /* dropped by the finishing thread */
     struct completion_listener listener;
-    struct memory *memory; /* dropped by the finishing thread */
 };
 
 /* Storages --------------------------------------------------------------------------------------------- */
@@ -245,13 +245,13 @@ static void on_finish(struct completion_listener *listener, struct completion *c
     memory_unref(memory);
 }
 
-struct fence *storage_make_fence(struct storage *storage, const struct span *span)
+struct fence *storage_make_fence(struct storage *storage, struct span span)
 {
     struct fence *fence = (struct fence *)block_create(sizeof(*fence));
     if (fence) {
         atomic_init(&fence->block.objects, 1);
         fence->next = NULL;
-        fence->span = *span;
+        fence->span = span;
         fence->completion = NULL;
         atomic_init(&fence->references, 2);
         fence->listener = (struct completion_listener){.notify = on_finish};
@@ -294,14 +294,14 @@ static void take(struct storage *storage, struct fence **link, struct fence **dr
 }
 
 /* Nothing meets nothing. */
-static bool spans_meet(const struct span *a, const struct span *b)
+static bool spans_meet(struct span a, struct span b)
 {
-    return (a->first < b->end && b->first < a->end) || (a->end == 0 && b->end == 0);
+    return (a.first < b.end && b.first < a.end) || (a.end == 0 && b.end == 0);
 }
 
-static bool span_covers(const struct span *outer, const struct span *inner)
+static bool span_covers(struct span outer, struct span inner)
 {
-    return outer->is_dense && outer->first <= inner->first && inner->end <= outer->end;
+    return outer.is_dense && outer.first <= inner.first && inner.end <= outer.end;
 }
 
 /* Of a fence, as seen by an access. */
@@ -368,12 +368,12 @@ static void tidy(struct storage *storage, struct fence **dropped)
     }
 }
 
-static void take_covered_writes(struct storage *storage, const struct span *span, bool takes_pending,
+static void take_covered_writes(struct storage *storage, struct span span, bool takes_pending,
                                 struct fence **dropped)
 {
     struct fence **link = &storage->writes;
     while (*link) {
-        if (span_covers(span, &(*link)->span) && (takes_pending || ending_of(*link) != IS_PENDING)) {
+        if (span_covers(span, (*link)->span) && (takes_pending || ending_of(*link) != IS_PENDING)) {
             take(storage, link, dropped);
         } else {
             link = &(*link)->next;
@@ -384,7 +384,7 @@ static void take_covered_writes(struct storage *storage, const struct span *span
 /* Waiting ---------------------------------------------------------------------------------------------- */
 
 struct access {
-    const struct span *span;
+    struct span span;
     bool is_write;
     bool overwrites;                  /* what has failed there, and is covered, does not matter */
     const struct completion *awaited; /* the one that was waited for last; NULL: none yet */
@@ -407,9 +407,9 @@ static struct fence *find_write(struct storage *storage, const struct access *ac
     struct fence **link = &storage->writes;
     while (*link) {
         struct fence *fence = *link;
-        enum ending ending = spans_meet(&fence->span, access->span) ? ending_of(fence) : IS_ELSEWHERE;
+        enum ending ending = spans_meet(fence->span, access->span) ? ending_of(fence) : IS_ELSEWHERE;
         bool is_forgiven =
-            access->overwrites && ending == HAS_FAILED && span_covers(access->span, &fence->span);
+            access->overwrites && ending == HAS_FAILED && span_covers(access->span, fence->span);
         if (ending == HAS_SUCCEEDED) {
             take_awaited(storage, link, access, dropped);
         } else if (ending == IS_ELSEWHERE || is_forgiven) {
@@ -428,7 +428,7 @@ static struct fence *find_read(struct storage *storage, const struct access *acc
     struct fence **link = &storage->reads;
     while (*link) {
         struct fence *fence = *link;
-        enum ending ending = spans_meet(&fence->span, access->span) ? ending_of(fence) : IS_ELSEWHERE;
+        enum ending ending = spans_meet(fence->span, access->span) ? ending_of(fence) : IS_ELSEWHERE;
         if (ending == IS_PENDING && access->is_write) {
             return fence;
         }
@@ -491,12 +491,12 @@ static shoal_status wait_until_clear(struct storage *storage, struct access acce
     }
 }
 
-shoal_status storage_wait_readable_in(struct storage *storage, const struct span *span)
+shoal_status storage_wait_readable_in(struct storage *storage, struct span span)
 {
     return wait_until_clear(storage, (struct access){.span = span});
 }
 
-shoal_status storage_wait_writable_in(struct storage *storage, const struct span *span, bool overwrites)
+shoal_status storage_wait_writable_in(struct storage *storage, struct span span, bool overwrites)
 {
     return wait_until_clear(storage,
                             (struct access){.span = span, .is_write = true, .overwrites = overwrites});
@@ -504,22 +504,21 @@ shoal_status storage_wait_writable_in(struct storage *storage, const struct span
 
 shoal_status storage_wait_readable(struct storage *storage)
 {
-    struct span span = storage_span(storage);
-    return storage_has_fences(storage) ? storage_wait_readable_in(storage, &span) : SHOAL_OK;
+    return storage_has_fences(storage) ? storage_wait_readable_in(storage, storage_span(storage)) : SHOAL_OK;
 }
 
 shoal_status storage_wait_writable(struct storage *storage, bool overwrites)
 {
-    struct span span = storage_span(storage);
-    return storage_has_fences(storage) ? storage_wait_writable_in(storage, &span, overwrites) : SHOAL_OK;
+    return storage_has_fences(storage) ? storage_wait_writable_in(storage, storage_span(storage), overwrites)
+                                       : SHOAL_OK;
 }
 
-shoal_status storage_peek_failure(struct storage *storage, const struct span *span)
+shoal_status storage_peek_failure(struct storage *storage, struct span span)
 {
     struct completion *completion = NULL;
     lock(storage);
     for (struct fence *fence = storage->writes; fence && !completion; fence = fence->next) {
-        if (spans_meet(&fence->span, span) && ending_of(fence) == HAS_FAILED) {
+        if (spans_meet(fence->span, span) && ending_of(fence) == HAS_FAILED) {
             completion = completion_ref(fence->completion);
         }
     }
@@ -531,7 +530,7 @@ shoal_status storage_peek_failure(struct storage *storage, const struct span *sp
 
 /* Changing --------------------------------------------------------------------------------------------- */
 
-void storage_forget_fences_in(struct storage *storage, const struct span *span)
+void storage_forget_fences_in(struct storage *storage, struct span span)
 {
     struct fence *dropped = NULL;
     lock(storage);
@@ -571,7 +570,7 @@ void storage_set_write(struct storage *storage, struct fence *fence, struct comp
     struct fence *dropped = NULL;
     fence->completion = completion_ref(completion);
     lock(storage);
-    take_covered_writes(storage, &fence->span, /*takes_pending=*/true, &dropped);
+    take_covered_writes(storage, fence->span, /*takes_pending=*/true, &dropped);
     tidy(storage, &dropped);
     add(storage, &storage->writes, fence);
     unlock(storage);
@@ -591,15 +590,9 @@ void storage_set_read(struct storage *storage, struct fence *fence, struct compl
     completion_listen(completion, &fence->listener);
 }
 
-static struct fence *make_whole_fence(struct storage *storage)
-{
-    struct span span = storage_span(storage);
-    return storage_make_fence(storage, &span);
-}
-
 shoal_status storage_add_write(struct storage *storage, struct completion *completion)
 {
-    struct fence *fence = make_whole_fence(storage);
+    struct fence *fence = storage_make_fence(storage, storage_span(storage));
     if (!fence) {
         return SHOAL_ERR_NO_MEMORY;
     }
@@ -609,7 +602,7 @@ shoal_status storage_add_write(struct storage *storage, struct completion *compl
 
 shoal_status storage_add_read(struct storage *storage, struct completion *completion)
 {
-    struct fence *fence = make_whole_fence(storage);
+    struct fence *fence = storage_make_fence(storage, storage_span(storage));
     if (!fence) {
         return SHOAL_ERR_NO_MEMORY;
     }

@@ -29,13 +29,18 @@
 
 struct fence; /* storage.c */
 
-/* Bytes [first, end) of a storage. Nothing at all is {0, 0}: a tensor without elements waits for work on tensors without
+/* Bytes [first, end) of a storage; small enough for registers. Nothing at all is {0, 0}: a tensor without elements waits for work on tensors without
    elements, such as what stands for a send. */
 struct span {
     size_t first;
-    size_t end;
-    bool is_dense; /* each of the bytes is meant; otherwise there are holes, or nobody knows */
+    uint64_t end : 63;
+    uint64_t is_dense : 1; /* each of the bytes is meant; otherwise there are holes, or nobody knows */
 };
+
+static inline struct span span_of(size_t first, size_t end, bool is_dense)
+{
+    return (struct span){.first = first, .end = end & (UINT64_MAX >> 1), .is_dense = is_dense};
+}
 
 struct storage {
     _Atomic uint32_t references;
@@ -87,7 +92,7 @@ shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter d
 
 static inline struct span storage_span(const struct storage *storage)
 {
-    return (struct span){.first = 0, .end = storage->bytes, .is_dense = true};
+    return span_of(0, storage->bytes, /*is_dense=*/true);
 }
 
 /* Whether anything is in flight, or has failed: one load. Who has a span asks this first, which is the fast path. */
@@ -99,20 +104,20 @@ static inline bool storage_has_fences(const struct storage *storage)
 }
 
 /* Before reading: waits for the writes in the span; a failed one is an error. tensor/tensor.h has the same for a tensor. */
-shoal_status storage_wait_readable_in(struct storage *storage, const struct span *span);
+shoal_status storage_wait_readable_in(struct storage *storage, struct span span);
 
 /*
  * Before writing: waits for writes and reads in the span. A write that failed is an error, unless the caller overwrites
  * the whole span, which is dense and covers all that the failed one was to write: then it need not care, and calls
  * storage_forget_fences_in once it has.
  */
-shoal_status storage_wait_writable_in(struct storage *storage, const struct span *span, bool overwrites);
+shoal_status storage_wait_writable_in(struct storage *storage, struct span span, bool overwrites);
 
 /* Contents of the span are new: what has ended there, well or badly, no longer matters. Nothing, when there are holes. */
-void storage_forget_fences_in(struct storage *storage, const struct span *span);
+void storage_forget_fences_in(struct storage *storage, struct span span);
 
 /* The error of a write in the span that has already failed, or SHOAL_OK. Never waits. */
-shoal_status storage_peek_failure(struct storage *storage, const struct span *span);
+shoal_status storage_peek_failure(struct storage *storage, struct span span);
 
 /* The same for all of the storage. */
 shoal_status storage_wait_readable(struct storage *storage);
@@ -127,7 +132,7 @@ void storage_forget_fences(struct storage *storage);
  * Work that was started can not be taken back for want of memory, so a fence is made before: it keeps the storage's
  * memory (the one it has now) from then on, and is then either set, with the completion, or dropped.
  */
-struct fence *storage_make_fence(struct storage *storage, const struct span *span); /* NULL: no memory */
+struct fence *storage_make_fence(struct storage *storage, struct span span); /* NULL: no memory */
 void storage_drop_fence(struct fence *fence);
 void storage_set_write(struct storage *storage, struct fence *fence, struct completion *completion);
 void storage_set_read(struct storage *storage, struct fence *fence, struct completion *completion);

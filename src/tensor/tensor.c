@@ -416,17 +416,15 @@ struct span tensor_strided_span(const shoal_tensor *tensor)
     const struct layout *layout = &tensor->layout;
     size_t element_bytes = dtype_bytes(tensor->dtype);
     if (tensor->count == 0) {
-        return (struct span){.first = 0, .end = 0, .is_dense = true};
+        return span_of(0, 0, /*is_dense=*/true);
     }
     if (layout_extent(layout->n_dims, layout->shape, layout->strides, layout->offset, &first, &end) !=
         SHOAL_OK) {
-        return (struct span){.first = 0, .end = tensor->storage->bytes}; /* never: it was checked when made */
+        return span_of(0, tensor->storage->bytes, /*is_dense=*/false); /* never: it was checked when made */
     }
-    return (struct span){.first = (size_t)first * element_bytes,
-                         .end = (size_t)end * element_bytes,
-                         .is_dense =
-                             end - first == tensor->count &&
-                             !layout_may_self_overlap(layout->n_dims, layout->shape, layout->strides)};
+    bool is_dense = end - first == tensor->count &&
+                    !layout_may_self_overlap(layout->n_dims, layout->shape, layout->strides);
+    return span_of((size_t)first * element_bytes, (size_t)end * element_bytes, is_dense);
 }
 
 /* Where a storage's bytes are. Without memory, two storages are never at the same place. */

@@ -92,8 +92,7 @@ static inline struct span tensor_span(const shoal_tensor *tensor)
     }
     size_t element_bytes = dtype_bytes(tensor->dtype);
     size_t first = (size_t)tensor->layout.offset * element_bytes;
-    return (struct span){
-        .first = first, .end = first + (size_t)tensor->count * element_bytes, .is_dense = true};
+    return span_of(first, first + (size_t)tensor->count * element_bytes, /*is_dense=*/true);
 }
 
 /* Waiting for what is in flight in those bytes, as storage.h says; most tensors have nothing in flight. */
@@ -102,8 +101,7 @@ static inline shoal_status tensor_wait_readable(const shoal_tensor *tensor)
     if (!storage_has_fences(tensor->storage)) {
         return SHOAL_OK;
     }
-    struct span span = tensor_span(tensor);
-    return storage_wait_readable_in(tensor->storage, &span);
+    return storage_wait_readable_in(tensor->storage, tensor_span(tensor));
 }
 
 /* `overwrites`: every element will be written, without having been read. */
@@ -112,8 +110,7 @@ static inline shoal_status tensor_wait_writable(const shoal_tensor *tensor, bool
     if (!storage_has_fences(tensor->storage)) {
         return SHOAL_OK;
     }
-    struct span span = tensor_span(tensor);
-    return storage_wait_writable_in(tensor->storage, &span, overwrites);
+    return storage_wait_writable_in(tensor->storage, tensor_span(tensor), overwrites);
 }
 
 /* The error of a write that has already failed. */
@@ -122,16 +119,14 @@ static inline shoal_status tensor_peek_failure(const shoal_tensor *tensor)
     if (!storage_has_fences(tensor->storage)) {
         return SHOAL_OK;
     }
-    struct span span = tensor_span(tensor);
-    return storage_peek_failure(tensor->storage, &span);
+    return storage_peek_failure(tensor->storage, tensor_span(tensor));
 }
 
 /* Every element has been overwritten. */
 static inline void tensor_forget_fences(const shoal_tensor *tensor)
 {
     if (storage_has_fences(tensor->storage)) {
-        struct span span = tensor_span(tensor);
-        storage_forget_fences_in(tensor->storage, &span);
+        storage_forget_fences_in(tensor->storage, tensor_span(tensor));
     }
 }
 

@@ -36,8 +36,7 @@ static shoal_status make_fences(struct ddp *ddp, const struct ddp_range *bucket)
     for (size_t i = 0; i < bucket->n_items; i++) {
         struct storage *storage = ddp->params[members[i]].gradient->storage;
         shoal_status status = storage_wait_writable(storage, /*forgives_failure=*/false);
-        struct span span = storage_span(storage);
-        ddp->fences[i] = status == SHOAL_OK ? storage_make_fence(storage, &span) : NULL;
+        ddp->fences[i] = status == SHOAL_OK ? storage_make_fence(storage, storage_span(storage)) : NULL;
         if (!ddp->fences[i]) {
             drop_fences(ddp, i);
             return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;

@@ -53,7 +53,7 @@ static struct completion *fly(struct flights *flights, shoal_tensor *tensor, boo
 {
     struct span span = tensor_span(tensor);
     struct completion *completion = completion_create();
-    struct fence *fence = storage_make_fence(tensor->storage, &span);
+    struct fence *fence = storage_make_fence(tensor->storage, span);
     if (!completion || !fence) {
         test_failed(__FILE__, __LINE__, "no memory");
         return NULL;
@@ -306,8 +306,8 @@ static void pile_up(bool is_write)
     size_t blocks = test_live_blocks();
     for (int i = 0; i < 3 * N_PARTS; i++) {
         size_t at = (size_t)(i % N_PARTS);
-        struct span span = {.first = 4 * at, .end = 4 * at + 4, .is_dense = true};
-        struct fence *fence = storage_make_fence(base->storage, &span);
+        struct span span = span_of(4 * at, 4 * at + 4, /*is_dense=*/true);
+        struct fence *fence = storage_make_fence(base->storage, span);
         struct completion *completion = completion_create();
         REQUIRE(fence && completion);
         if (is_write) {
@@ -383,7 +383,7 @@ static void *work(void *context)
     shoal_tensor *mine = shoal_narrow(worker->base, 0, worker->index, 1);
     struct span span = tensor_span(mine);
     for (int i = 0; i < N_ROUNDS; i++) {
-        struct fence *fence = storage_make_fence(mine->storage, &span);
+        struct fence *fence = storage_make_fence(mine->storage, span);
         struct completion *completion = completion_create();
         void *place;
         if (!fence || !completion || tensor_address(mine, &place) != SHOAL_OK) {
