@@ -152,7 +152,13 @@ shoal_status meta_batch_p2p_ops(shoal_op_call_context *call, const shoal_value *
                             : error_set(SHOAL_ERR_INVALID, "%zu tensors, but %zu directions", n_ops, n_words);
 }
 
-/* Waits like the dispatcher does for what an in-place op writes: here only the kernel knows which they are. */
+/* Waits as the dispatcher does for other ops: here only the kernel knows what is read and what is written. */
+static shoal_status launch_sender(struct launch *launch, shoal_tensor *tensor, const void **data_out)
+{
+    TRY(tensor_wait_readable(tensor));
+    return launch_input(launch, tensor, data_out);
+}
+
 static shoal_status launch_receiver(struct launch *launch, shoal_tensor *tensor, void **data_out)
 {
     TRY(tensor_wait_writable(tensor, /*overwrites=*/true));
@@ -180,7 +186,7 @@ static shoal_status launch_transfers(struct launch *launch, const shoal_value *a
                                         .tag = (int)arguments[3].as.integers[i]};
         if (direction == SHOAL_SEND) {
             const void *data;
-            TRY(launch_input(launch, tensor, &data));
+            TRY(launch_sender(launch, tensor, &data));
             transfers[i].buffer = (void *)(uintptr_t)data; /* a send only reads it */
             TRY(launch_mark(launch, outputs[i]));
         } else {

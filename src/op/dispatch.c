@@ -421,7 +421,9 @@ static shoal_status run_kernel(shoal_op_call_context *call, const shoal_value *a
     if (!has_work(call) || !device_rows[call->device].has_data) {
         return SHOAL_OK;
     }
-    TRY(wait_for_arguments(call->op, arguments));
+    if (!op_waits_itself(call->op)) {
+        TRY(wait_for_arguments(call->op, arguments));
+    }
     TRY(call_kernel(call, arguments, outputs));
     forget_replaced(call->op, arguments);
     return SHOAL_OK;

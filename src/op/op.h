@@ -97,6 +97,14 @@ static inline bool op_is_asynchronous(const shoal_op *op)
     return op_is_builtin(op) && (op->flags & SHOAL_OP_COLLECTIVE) != 0;
 }
 
+/* Which arguments are written depends on others, or is not the first alone: the kernel waits for them, because what is
+   overwritten need not be readable. */
+static inline bool op_waits_itself(const shoal_op *op)
+{
+    return op->index == OP_batch_p2p_ops || op->index == OP_one_shot_all_reduce_copy ||
+           op->index == OP_one_shot_all_reduce_copy_out;
+}
+
 /* False when the saving depends on the op's string argument, and that is another one. */
 bool op_saves_when(const shoal_op *op, const struct op_saving *saving, const shoal_value *arguments);
 

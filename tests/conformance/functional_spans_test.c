@@ -229,3 +229,81 @@ FUNCTIONAL(a_failure_spoils_its_part_alone, 2)
     CHECK(shoal_data(flat));
     CHECK_INT(atomic_load(&flat->storage->n_fences), 0);
 }
+
+/* Ranks disagree about what they gather into it. */
+static void spoil(struct functional *self, shoal_tensor *tensor, const char *tag)
+{
+    int64_t count = shoal_tensor_count(tensor) / 2;
+    shoal_dtype dtype = self->rank == 0 ? SHOAL_F32 : SHOAL_I32;
+    CASE_BEGIN();
+    if (self->rank == 0) {
+        CHECK(shoal_all_gather_into_tensor_out(full_of(SHAPE(count), 1, dtype), lane(self, tag), tensor));
+        CHECK_STATUS(shoal_wait(tensor), SHOAL_ERR_MISMATCH);
+    } else {
+        (void)shoal_all_gather_into_tensor_out(full_of(SHAPE(count), 1, dtype), lane(self, tag),
+                                               full_of(SHAPE(2 * count), 0, dtype));
+    }
+    CHECK(shoal_scope_end() != SHOAL_ERR_INVALID);
+}
+
+/* Rank 0's tensor has failed; what receives into all of it does not mind, what sends it or needs part of it does. */
+FUNCTIONAL(batches_receive_into_what_has_failed, 2)
+{
+    shoal_tensor *tensor = full(SMALL, 0);
+    spoil(self, tensor, "bad");
+    if (self->rank == 0) {
+        shoal_tensor *half = shoal_narrow(tensor, 0, 0, SMALL / 2);
+        const shoal_p2p_op refused[3] = {{SHOAL_SEND, tensor, 1, 0},
+                                         {SHOAL_RECV, half, 1, 0},
+                                         {SHOAL_RECV, shoal_slice(tensor, 0, 0, SMALL, 2), 1, 0}};
+        for (int i = 0; i < 3; i++) {
+            REQUIRE_OK(shoal_scope_begin());
+            CHECK(!shoal_batch_p2p_ops(&refused[i], 1, self->group));
+            CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_MISMATCH);
+        }
+    }
+    const shoal_p2p_op ops[2] = {{SHOAL_SEND, full(SMALL, 4 + self->rank), 1 - self->rank, 0},
+                                 {SHOAL_RECV, tensor, 1 - self->rank, 0}};
+    shoal_tensor *const *results = shoal_batch_p2p_ops(ops, 2, self->group);
+    REQUIRE(results);
+    CHECK_FULL(results[1], SHAPE(SMALL), 5 - self->rank);
+    CHECK(shoal_wait_tensor(results[0]));
+    CHECK_FULL(tensor, SHAPE(SMALL), 5 - self->rank);
+    /* In strides that leave nothing out, too. */
+    shoal_tensor *other = full(SMALL, 0);
+    spoil(self, other, "worse");
+    shoal_tensor *turned = shoal_transpose(shoal_view(other, INTS64(4, SMALL / 4), 2), 0, 1);
+    const shoal_p2p_op more[2] = {{SHOAL_RECV, turned, 1 - self->rank, 0},
+                                  {SHOAL_SEND, full(SMALL, 6 + self->rank), 1 - self->rank, 0}};
+    CHECK(shoal_batch_p2p_ops(more, 2, self->group));
+    CHECK_FULL(other, SHAPE(SMALL), 7 - self->rank);
+    CHECK(shoal_mutable_data(tensor));
+}
+
+/* Symmetric memory that failed is overwritten by copies into it, and so is `out`; what is copied must be good. */
+FUNCTIONAL(copies_go_into_symmetric_memory_that_has_failed, 2)
+{
+    shoal_symmetric *memory = NULL;
+    REQUIRE_OK(shoal_symmetric_create(self->group, SMALL * sizeof(float), &memory));
+    shoal_tensor *symmetric = shoal_symmetric_tensor(memory, 0, INTS64(SMALL), 1, SHOAL_F32);
+    shoal_tensor *out = full(SMALL, 0);
+    spoil(self, symmetric, "a");
+    CHECK_FULL(shoal_one_shot_all_reduce_copy(symmetric, full(SMALL, 3), SHOAL_SUM, self->group),
+               SHAPE(SMALL), 6);
+    CHECK_FULL(symmetric, SHAPE(SMALL), 3);
+    spoil(self, symmetric, "b");
+    spoil(self, out, "c");
+    CHECK(shoal_one_shot_all_reduce_copy_out(symmetric, full(SMALL, 4), SHOAL_SUM, self->group, out) == out);
+    CHECK_FULL(out, SHAPE(SMALL), 8);
+    spoil(self, out, "d");
+    if (self->rank == 0) {
+        REQUIRE_OK(shoal_scope_begin());
+        CHECK(!shoal_one_shot_all_reduce_copy(symmetric, out, SHOAL_SUM, self->group));
+        CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_MISMATCH);
+    }
+    CHECK_FULL(symmetric, SHAPE(SMALL), 4);
+    CHECK(shoal_copy_(out, symmetric));
+    CHECK(shoal_mutable_data(symmetric));
+    test_barrier(self->harness);
+    shoal_symmetric_free(memory);
+}
