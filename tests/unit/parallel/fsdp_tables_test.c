@@ -9,6 +9,8 @@
 #include "parallel/fsdp/factors.h"
 #include "parallel/fsdp/param.h"
 #include "parallel/fsdp/unit.h"
+#include "shoal/ops.h"
+#include "shoal/scope.h"
 #include "tensor/dtype.h"
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof(array)[0]))
@@ -360,6 +362,96 @@ TEST(random_shapes_are_cut_and_put_together)
         check_blocks(&drawn, full, round % 2 == 0);
     }
     free(full);
+}
+
+/* Many shards: more than there are rows, which most ranks have nothing of. */
+TEST(a_hundred_and_twenty_eight_shards)
+{
+    static const int64_t shapes[][2] = {{17, 257}, {17, 1},   {64, 312}, {64, 1},
+                                        {64, 64},  {512, 64}, {256, 1},  {64, 297}};
+    float *full = calloc(512 * 64, sizeof *full);
+    REQUIRE(full != NULL);
+    for (size_t i = 0; i < 512 * 64; i++) {
+        full[i] = (float)(1 + i);
+    }
+    for (int k = 0; k < LENGTH(shapes) && !test_has_failed(); k++) {
+        struct drawn drawn = {.n_shards = 128, .n_dims = 2, .shape = {shapes[k][0], shapes[k][1]}};
+        drawn.count = (size_t)(shapes[k][0] * shapes[k][1]);
+        check_load(&drawn, full);
+        check_blocks(&drawn, full, k % 2 == 0);
+    }
+    free(full);
+}
+
+/* Several dtypes ----------------------------------------------------------------------------------------- */
+
+enum {
+    N_MIXED = 3,
+    MIXED_SHARDS = 4
+};
+
+static const struct {
+    int n_dims;
+    int64_t shape[3];
+} mixed_shapes[N_MIXED] = {{2, {5, 3}}, {1, {7}}, {3, {2049, 2, 2}}};
+
+static const shoal_dtype mixed_dtypes[][N_MIXED] = {{SHOAL_BF16, SHOAL_F32, SHOAL_BF16},
+                                                    {SHOAL_F16, SHOAL_F32, SHOAL_F16}};
+
+/* Numbers that the dtype has; strided: every other one of a row that is twice as long. */
+static shoal_tensor *draw_gradient(int which, shoal_dtype dtype, bool is_strided)
+{
+    int n_dims = mixed_shapes[which].n_dims;
+    int64_t shape[3];
+    memcpy(shape, mixed_shapes[which].shape, sizeof shape);
+    shape[n_dims - 1] *= is_strided ? 2 : 1;
+    shoal_tensor *numbers = shoal_empty(shape, n_dims, SHOAL_F32);
+    float *data = shoal_mutable_data(numbers);
+    for (int64_t i = 0; i < shoal_tensor_count(numbers); i++) {
+        data[i] = (float)((i * 37 + which) % 1013) / 7.0F - 70.0F;
+    }
+    shoal_tensor *cast = shoal_to_dtype(numbers, dtype);
+    return is_strided ? shoal_slice(cast, n_dims - 1, 0, shape[n_dims - 1], 2) : cast;
+}
+
+/* A unit packs them as they are; made f32 first, the operation gives the same bits. */
+static void check_mixed(const shoal_dtype *dtypes, bool is_strided)
+{
+    struct paper paper;
+    shoal_tensor *grads[N_MIXED];
+    shoal_tensor *wide[N_MIXED];
+    REQUIRE(paper_open(&paper, MIXED_SHARDS));
+    for (int i = 0; i < N_MIXED; i++) {
+        grads[i] = draw_gradient(i, dtypes[i], is_strided);
+        wide[i] = shoal_to_dtype(grads[i], SHOAL_F32);
+        REQUIRE(paper_add(&paper, mixed_shapes[i].n_dims, mixed_shapes[i].shape, 0));
+    }
+    const shoal_tensor *wanted = shoal_chunk_cat(wide, N_MIXED, MIXED_SHARDS, SHOAL_F32);
+    REQUIRE(wanted != NULL);
+    size_t row = (size_t)shoal_tensor_shape(wanted)[1];
+    paper.unit->reduce_dtype = SHOAL_F32;
+    REQUIRE_OK(fsdp_unit_begin_grads(paper.unit));
+    size_t at = 0;
+    for (size_t i = 0; i < N_MIXED; i++) {
+        const struct fsdp_param *param = &paper.unit->params[i];
+        fsdp_unit_put_grad(paper.unit, param, dtypes[i], shoal_data(shoal_contiguous(grads[i])));
+        for (size_t shard = 0; shard < MIXED_SHARDS; shard++) {
+            CHECK_BYTES(block_of(&paper, i, shard), (const float *)shoal_data(wanted) + shard * row + at,
+                        param->padded_count * sizeof(float));
+        }
+        at += param->padded_count;
+    }
+    CHECK_INT(at, row);
+    paper_close(&paper);
+}
+
+TEST(gradients_of_several_dtypes_are_packed)
+{
+    for (int k = 0; k < 4; k++) {
+        REQUIRE_OK(shoal_scope_begin());
+        check_mixed(mixed_dtypes[k % 2], k / 2 == 1);
+        CHECK_OK(shoal_scope_end());
+    }
 }
 
 /* Refusals ----------------------------------------------------------------------------------------------- */
