@@ -194,6 +194,15 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_apply(shoal_module *module,
 SHOAL_API shoal_status shoal_module_call(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
                                          shoal_tensor **outputs_out, size_t n_outputs);
 
+/*
+ * The same with another function than the one of the definition: encode, or generate. Hooks run around it as around the
+ * forward function, so that a module that is fully sharded has its parameters meanwhile. Any number of inputs, and as many
+ * outputs as there is room for, at least one. Containers may be called so too.
+ */
+SHOAL_API shoal_status shoal_module_call_function(shoal_module *module, shoal_module_forward function,
+                                                  shoal_tensor *const *inputs, size_t n_inputs,
+                                                  shoal_tensor **outputs_out, size_t n_outputs);
+
 /* One input, one output. */
 SHOAL_API shoal_tensor *shoal_module_call_one(shoal_module *module, shoal_tensor *input);
 

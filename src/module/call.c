@@ -28,6 +28,12 @@ struct running {
 
 static _Thread_local struct running *innermost;
 
+/* What is called: the forward function, or another one of the module. */
+struct callee {
+    shoal_module_forward function;
+    size_t n_outputs;
+};
+
 shoal_status module_settle(shoal_status status, const char *what)
 {
     struct scope *scope = scope_current();
@@ -40,15 +46,14 @@ shoal_status module_settle(shoal_status status, const char *what)
 
 /* Inside the scope ------------------------------------------------------------------------------------- */
 
-static shoal_status run_forward(const shoal_forward_call *call)
+static shoal_status run_forward(const shoal_forward_call *call, shoal_module_forward function)
 {
-    shoal_module *module = call->module;
     struct scope *scope = scope_current();
     bool has_grad = scope->has_grad;
     struct scope_callback callback = scope_callback_begin();
     shoal_status status = scope_callback_end(
         callback, "the forward function",
-        module->definition.forward(module, call->inputs, call->n_inputs, call->outputs, call->n_outputs));
+        function(call->module, call->inputs, call->n_inputs, call->outputs, call->n_outputs));
     scope->has_grad = has_grad;
     TRY(shoal_scope_error());
     return status;
@@ -74,10 +79,10 @@ static shoal_status hand_over(const shoal_forward_call *call, shoal_tensor **out
     return SHOAL_OK;
 }
 
-static shoal_status run_all(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
-                            shoal_tensor **outputs_out)
+static shoal_status run_all(shoal_module *module, const struct callee *callee, shoal_tensor *const *inputs,
+                            size_t n_inputs, shoal_tensor **outputs_out)
 {
-    size_t n_outputs = module->definition.n_outputs;
+    size_t n_outputs = callee->n_outputs;
     uint64_t n_hooks_ever = module->n_hooks_ever;
     shoal_tensor **lists = scope_alloc(scope_current(), (n_inputs + n_outputs) * sizeof(lists[0]));
     if (!lists) {
@@ -96,17 +101,17 @@ static shoal_status run_all(shoal_module *module, shoal_tensor *const *inputs, s
         call.outputs[i] = NULL;
     }
     TRY(module_run_hooks(module, PRE_FORWARD, n_hooks_ever, &call));
-    TRY(run_forward(&call));
+    TRY(run_forward(&call, callee->function));
     TRY(check_outputs(&call));
     TRY(module_run_hooks(module, POST_FORWARD, n_hooks_ever, &call));
     return hand_over(&call, outputs_out);
 }
 
-static shoal_status run_in_scope(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
-                                 shoal_tensor **outputs_out)
+static shoal_status run_in_scope(shoal_module *module, const struct callee *callee,
+                                 shoal_tensor *const *inputs, size_t n_inputs, shoal_tensor **outputs_out)
 {
     TRY(shoal_scope_begin());
-    shoal_status status = run_all(module, inputs, n_inputs, outputs_out);
+    shoal_status status = run_all(module, callee, inputs, n_inputs, outputs_out);
     if (status != SHOAL_OK) {
         (void)scope_fail(status);
     }
@@ -127,14 +132,14 @@ static shoal_status name_failure(const shoal_module *module, shoal_status status
                                : error_prefix(status, "%s", module->type);
 }
 
-static shoal_status run_call(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
-                             shoal_tensor **outputs_out)
+static shoal_status run_call(shoal_module *module, const struct callee *callee, shoal_tensor *const *inputs,
+                             size_t n_inputs, shoal_tensor **outputs_out)
 {
     struct running running = {.caller = innermost, .module = shoal_module_ref(module)};
     /* Relaxed: only whether it is zero matters, and only to the thread that may change the module. */
     atomic_fetch_add_explicit(&module->n_running, 1, memory_order_relaxed);
     innermost = &running;
-    shoal_status status = run_in_scope(module, inputs, n_inputs, outputs_out);
+    shoal_status status = run_in_scope(module, callee, inputs, n_inputs, outputs_out);
     innermost = running.caller;
     if (status != SHOAL_OK) {
         (void)scope_fail(name_failure(module, status));
@@ -147,15 +152,20 @@ static shoal_status run_call(shoal_module *module, shoal_tensor *const *inputs, 
     return status;
 }
 
-static shoal_status check_call(const shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
-                               shoal_tensor **outputs_out, size_t n_outputs)
+static shoal_status check_lists(const char *call, const shoal_module *module, shoal_tensor *const *inputs,
+                                size_t n_inputs, shoal_tensor **outputs_out)
 {
     if (!module || (!inputs && n_inputs > 0) || !outputs_out) {
-        return error_set(SHOAL_ERR_INVALID, "module_call: %s is NULL",
+        return error_set(SHOAL_ERR_INVALID, "%s: %s is NULL", call,
                          !module       ? "module"
                          : outputs_out ? "inputs"
                                        : "outputs_out");
     }
+    return SHOAL_OK;
+}
+
+static shoal_status check_call(const shoal_module *module, size_t n_inputs, size_t n_outputs)
+{
     const shoal_module_definition *definition = &module->definition;
     if (!definition->forward) {
         return error_set(SHOAL_ERR_STATE, "module_call: %s is a container: it has no forward function",
@@ -172,21 +182,66 @@ static shoal_status check_call(const shoal_module *module, shoal_tensor *const *
     return SHOAL_OK;
 }
 
-shoal_status shoal_module_call(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
-                               shoal_tensor **outputs_out, size_t n_outputs)
+static shoal_status check_function(shoal_module_forward function, size_t n_outputs)
+{
+    if (!function || n_outputs == 0) {
+        return error_set(SHOAL_ERR_INVALID, "module_call_function: %s",
+                         function ? "there is room for no outputs" : "function is NULL");
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status enter_call(const char *name)
 {
     error_clear();
     shoal_status status = scope_enter();
-    if (status == SHOAL_OK) {
-        status = check_call(module, inputs, n_inputs, outputs_out, n_outputs);
-        status = status == SHOAL_OK ? run_call(module, inputs, n_inputs, outputs_out) : scope_fail(status);
-    } else if (!scope_current()) {
-        (void)error_prefix(status, "module_call");
+    if (status != SHOAL_OK && !scope_current()) {
+        (void)error_prefix(status, "%s", name);
     }
+    return status;
+}
+
+static shoal_status leave_call(shoal_status status, shoal_tensor **outputs_out, size_t n_outputs)
+{
     for (size_t i = 0; status != SHOAL_OK && outputs_out && i < n_outputs; i++) {
         outputs_out[i] = NULL;
     }
     return status;
+}
+
+shoal_status shoal_module_call(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                               shoal_tensor **outputs_out, size_t n_outputs)
+{
+    shoal_status status = enter_call("module_call");
+    if (status == SHOAL_OK) {
+        status = check_lists("module_call", module, inputs, n_inputs, outputs_out);
+        status = status == SHOAL_OK ? check_call(module, n_inputs, n_outputs) : status;
+        if (status == SHOAL_OK) {
+            struct callee callee = {.function = module->definition.forward, .n_outputs = n_outputs};
+            status = run_call(module, &callee, inputs, n_inputs, outputs_out);
+        } else {
+            status = scope_fail(status);
+        }
+    }
+    return leave_call(status, outputs_out, n_outputs);
+}
+
+shoal_status shoal_module_call_function(shoal_module *module, shoal_module_forward function,
+                                        shoal_tensor *const *inputs, size_t n_inputs,
+                                        shoal_tensor **outputs_out, size_t n_outputs)
+{
+    shoal_status status = enter_call("module_call_function");
+    if (status == SHOAL_OK) {
+        status = check_lists("module_call_function", module, inputs, n_inputs, outputs_out);
+        status = status == SHOAL_OK ? check_function(function, n_outputs) : status;
+        if (status == SHOAL_OK) {
+            struct callee callee = {.function = function, .n_outputs = n_outputs};
+            status = run_call(module, &callee, inputs, n_inputs, outputs_out);
+        } else {
+            status = scope_fail(status);
+        }
+    }
+    return leave_call(status, outputs_out, n_outputs);
 }
 
 shoal_tensor *shoal_module_call_one(shoal_module *module, shoal_tensor *input)

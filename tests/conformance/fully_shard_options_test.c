@@ -515,3 +515,59 @@ TEST_RANKS(values_without_memory, 1)
     net_train_both(&bench.sharded, &bench.alone, net_pass, self, 1);
     bench_close(&bench);
 }
+
+/* Other functions ---------------------------------------------------------------------------------------- */
+
+/* A layer that adds its bias twice. */
+static shoal_status encode_layer(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    shoal_tensor *bias = shoal_module_parameter(module, "bias");
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = shoal_add(shoal_add(inputs[0], bias), bias);
+    return SHOAL_OK;
+}
+
+/* The layers of a net by that function, and no scale. */
+static shoal_status encode(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                           shoal_tensor **outputs, size_t n_outputs)
+{
+    shoal_tensor *x = inputs[0];
+    (void)n_inputs;
+    (void)n_outputs;
+    for (size_t i = 0; i < shoal_module_n_children(module); i++) {
+        (void)!shoal_module_call_function(shoal_module_child_at(module, i, NULL), encode_layer, &x, 1, &x, 1);
+    }
+    outputs[0] = shoal_mul(x, shoal_module_parameter(module, "scale"));
+    return SHOAL_OK;
+}
+
+static bool pass_encoded(struct net *net, int step, int part)
+{
+    bool is_right = CHECK_OK(shoal_scope_begin());
+    shoal_tensor *x = net_input(step, part);
+    is_right = CHECK_OK(shoal_module_call_function(net->root, encode, &x, 1, &x, 1)) && is_right;
+    is_right = is_right && CHECK_OK(shoal_backward(net_loss_of(x), NULL));
+    return CHECK_OK(shoal_scope_end()) && is_right;
+}
+
+/* Gathered, given up and reduced as around the forward function; weights are not used and have no gradients. */
+TEST_RANKS(another_function_than_forward, 3)
+{
+    static const shoal_reshard reshards[] = {SHOAL_RESHARD_DEFAULT, SHOAL_RESHARD_NEVER};
+    for (int i = 0; i < 2; i++) {
+        struct bench bench;
+        REQUIRE(bench_open(&bench, self, 2, NULL));
+        bench.options.reshard = reshards[i];
+        REQUIRE(net_shard(&bench.sharded, &bench.options));
+        net_train_both(&bench.sharded, &bench.alone, pass_encoded, self, 2);
+        net_train_both(&bench.sharded, &bench.alone, net_pass, self, 1);
+        if (reshards[i] == SHOAL_RESHARD_DEFAULT) {
+            net_listen(&bench.sharded, "urp");
+            (void)pass_encoded(&bench.sharded, 5, self->rank);
+            CHECK_EVENTS(&bench.sharded, "uR u0 u1 r0 r1 u1 u0 p1 r1 pR rR p0 r0");
+        }
+        bench_close(&bench);
+    }
+}

@@ -450,3 +450,84 @@ SCOPED_TEST(calls_can_be_recomputed)
     CHECK_STRING(journal.text, "recorded quiet again");
     shoal_module_unref(chain);
 }
+
+/* Other functions ---------------------------------------------------------------------------------------- */
+
+static shoal_status divide_forward(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                                   shoal_tensor **outputs, size_t n_outputs)
+{
+    CHECK_INT(n_inputs, 2);
+    CHECK_INT(n_outputs, 2);
+    outputs[0] = shoal_div(inputs[0], shoal_module_parameter(module, "weight"));
+    outputs[1] = inputs[1];
+    return SHOAL_OK;
+}
+
+static shoal_status count_call(void *context, const shoal_forward_call *call)
+{
+    (*(int *)context)++;
+    CHECK_INT(call->n_outputs, 2);
+    return SHOAL_OK;
+}
+
+SCOPED_TEST(another_function_of_a_module)
+{
+    int n_calls = 0;
+    shoal_module *module = make_scale(make_leaf(1, 4, 0));
+    shoal_tensor *x = make_leaf(1, 12, 0);
+    shoal_tensor *lists[2] = {x, x};
+    CHECK_OK(shoal_module_add_hook(
+        module,
+        &(shoal_module_hook_definition){.struct_size = sizeof(shoal_module_hook_definition),
+                                        .pre_forward = count_call,
+                                        .post_forward = count_call,
+                                        .context = &n_calls},
+        NULL));
+    CHECK_OK(shoal_module_call_function(module, divide_forward, lists, 2, lists, 2));
+    CHECK_DOUBLE(value_at(lists[0], 0), 3);
+    CHECK(lists[1] == x);
+    CHECK_INT(n_calls, 2);
+    CHECK_OK(shoal_backward(sum_all(lists[0]), NULL));
+    CHECK_DOUBLE(grad_at(x, 0), 0.25);
+    shoal_module_unref(module);
+}
+
+SCOPED_TEST(a_container_may_be_called_by_a_function)
+{
+    shoal_module *container = make_module("container", NULL, NULL);
+    give_child(container, "0", make_scale(make_leaf(1, 5, 0)));
+    shoal_tensor *x = make_leaf(1, 3, 0);
+    shoal_tensor *out;
+    CHECK_OK(shoal_module_call_function(container, chain_forward, &x, 1, &out, 1));
+    CHECK_DOUBLE(value_at(out, 0), 15);
+    shoal_module_unref(container);
+}
+
+TEST(functions_that_are_refused)
+{
+    shoal_module *module = make_module("scale", scale_forward, NULL);
+    shoal_tensor *lists[1] = {NULL};
+    CHECK_STATUS(shoal_module_call_function(module, scale_forward, lists, 1, lists, 1), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("module_call_function");
+    const struct {
+        shoal_module *module;
+        shoal_module_forward function;
+        shoal_tensor **inputs;
+        shoal_tensor **outputs;
+        size_t n_outputs;
+        const char *word;
+    } cases[] = {{NULL, scale_forward, lists, lists, 1, "module is NULL"},
+                 {module, NULL, lists, lists, 1, "function is NULL"},
+                 {module, scale_forward, NULL, lists, 1, "inputs is NULL"},
+                 {module, scale_forward, lists, NULL, 1, "outputs_out is NULL"},
+                 {module, scale_forward, lists, lists, 0, "room for no outputs"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK_OK(shoal_scope_begin());
+        CHECK_STATUS(shoal_module_call_function(cases[i].module, cases[i].function, cases[i].inputs, 1,
+                                                cases[i].outputs, cases[i].n_outputs),
+                     SHOAL_ERR_INVALID);
+        CHECK_ERROR_TEXT(cases[i].word);
+        CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+    }
+    shoal_module_unref(module);
+}
