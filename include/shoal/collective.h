@@ -84,7 +84,8 @@ SHOAL_API shoal_tensor *shoal_all_reduce_(shoal_tensor *self, shoal_reduce reduc
 /* _premul, here and below: the sum of factor * value; the same factor on every rank. */
 SHOAL_API shoal_tensor *shoal_all_reduce_premul(shoal_tensor *self, double factor, shoal_group *group);
 SHOAL_API shoal_tensor *shoal_all_reduce_premul_(shoal_tensor *self, double factor, shoal_group *group);
-/* Each tensor of the list by itself, but one synchronisation for all. One dtype, any shapes. */
+/* Each tensor of the list by itself, but one synchronisation for all. One dtype, any shapes. Those that are written in place
+   must not share memory; they may lie between each other, as columns do. So in all lists that are written. */
 SHOAL_API shoal_tensor *const *shoal_all_reduce_coalesced(shoal_tensor *const *tensors, size_t n_tensors,
                                                           shoal_reduce reduce, shoal_group *group);
 SHOAL_API shoal_tensor *const *shoal_all_reduce_coalesced_(shoal_tensor *const *tensors, size_t n_tensors,

@@ -4,9 +4,11 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <stdio.h>
 
 #include "base/error.h"
+#include "base/mem.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
 #include "op/operand.h"
@@ -154,6 +156,77 @@ const char *arguments_of_list(const char *list, size_t index, struct arguments_n
     (void)snprintf(name->text, sizeof name->text, "%s[%zu]", list, index);
     return name->text;
 }
+
+/* Lists that are written ------------------------------------------------------------------------------- */
+
+/* Without memory, a storage is a place of its own. */
+static void find_place(struct tensor_use *use)
+{
+    const struct storage *storage = use->tensor->storage;
+    struct span span = tensor_span(use->tensor);
+    uintptr_t base = storage->memory ? (uintptr_t)storage->memory->base : (uintptr_t)storage;
+    use->first = base + span.first;
+    use->end = base + span.end;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    uintptr_t left = ((const struct tensor_use *)a)->first;
+    uintptr_t right = ((const struct tensor_use *)b)->first;
+    return (left > right) - (left < right);
+}
+
+static bool is_conflict(const struct tensor_use *a, const struct tensor_use *b)
+{
+    return (a->is_written || b->is_written) && tensor_overlaps(a->tensor, b->tensor);
+}
+
+shoal_status arguments_apart(const char *name, struct tensor_use *uses, size_t n_uses)
+{
+    for (size_t i = 0; i < n_uses; i++) {
+        find_place(&uses[i]);
+    }
+    qsort(uses, n_uses, sizeof *uses, compare_places);
+    for (size_t i = 0; i < n_uses; i++) {
+        for (size_t k = i + 1; k < n_uses && uses[k].first < uses[i].end; k++) {
+            if (is_conflict(&uses[i], &uses[k])) {
+                size_t low = uses[i].index < uses[k].index ? uses[i].index : uses[k].index;
+                size_t high = uses[i].index < uses[k].index ? uses[k].index : uses[i].index;
+                return error_set(SHOAL_ERR_INVALID, "%s[%zu] and [%zu] share memory", name, low, high);
+            }
+        }
+    }
+    return SHOAL_OK;
+}
+
+bool arguments_have_gaps(const shoal_value *tensors)
+{
+    for (size_t i = 0; i < tensors->count; i++) {
+        if (!tensors->as.tensors[i]->is_contiguous) {
+            return true;
+        }
+    }
+    return false;
+}
+
+shoal_status arguments_targets_apart(const char *name, const shoal_value *tensors)
+{
+    if (!arguments_have_gaps(tensors)) {
+        return SHOAL_OK;
+    }
+    struct tensor_use *uses = mem_alloc_zeroed(tensors->count, sizeof *uses);
+    if (!uses) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < tensors->count; i++) {
+        uses[i] = (struct tensor_use){.tensor = tensors->as.tensors[i], .index = i, .is_written = true};
+    }
+    shoal_status status = arguments_apart(name, uses, tensors->count);
+    mem_free(uses);
+    return status;
+}
+
+/* Splits ----------------------------------------------------------------------------------------------- */
 
 /* One list, against what it divides (-1: anything). */
 static shoal_status check_splits(const char *name, const shoal_value *splits, int64_t n_ranks, int64_t n_rows,

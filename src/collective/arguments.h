@@ -56,6 +56,22 @@ struct arguments_name {
 };
 const char *arguments_of_list(const char *list, size_t index, struct arguments_name *name);
 
+/* A tensor of a list that is used at once with the others. */
+struct tensor_use {
+    const shoal_tensor *tensor;
+    size_t index; /* in the list, for the error */
+    bool is_written;
+    uintptr_t first; /* for arguments_apart */
+    uintptr_t end;
+};
+
+/* Whether any of them is not contiguous: the raw calls check the others, but see only buffers where these lie. */
+bool arguments_have_gaps(const shoal_value *tensors);
+/* SHOAL_ERR_INVALID, "NAME[0] and [2] share memory", when one that is written does with another. Sorts them. */
+shoal_status arguments_apart(const char *name, struct tensor_use *uses, size_t n_uses);
+/* The same of a list that is written, if it has gaps. */
+shoal_status arguments_targets_apart(const char *name, const shoal_value *tensors);
+
 /* Splits of dimension 0: both lists, or neither, fitting self and the group. *n_rows_out: of the result. */
 shoal_status arguments_splits(const shoal_tensor *self, const shoal_value *output_splits,
                               const shoal_value *input_splits, shoal_group *group, int64_t *n_rows_out);

@@ -150,18 +150,11 @@ shoal_status run_all_gather_into_tensor_coalesced(shoal_op_call_context *call, c
     return launch_end(&launch, launch_gather_list(&launch, arguments[0].as.tensors, outputs, n_outputs));
 }
 
-/* Spans of contiguous tensors are exact. What others lie between each other, such as columns, can not be told from what
-   they share. */
-static bool share_memory(const shoal_tensor *a, const shoal_tensor *b)
-{
-    bool is_exact = (a->is_contiguous && b->is_contiguous) || tensor_is_same_view(a, b);
-    return is_exact && tensor_may_overlap(a, b);
-}
-
+/* All of them go through one buffer, so the raw call knows none. */
 static shoal_status check_apart(const shoal_value *outs, size_t index)
 {
     for (size_t k = 0; k < index; k++) {
-        if (share_memory(outs->as.tensors[k], outs->as.tensors[index])) {
+        if (tensor_overlaps(outs->as.tensors[k], outs->as.tensors[index])) {
             return error_set(SHOAL_ERR_INVALID, "outs[%zu] and [%zu] share memory", k, index);
         }
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/mem.h"
 #include "base/try.h"
 #include "collective/arguments.h"
 #include "collective/launch.h"
@@ -123,6 +124,38 @@ static shoal_status declare_transfer(shoal_op_call_context *call, const shoal_va
     return shoal_op_output_alias(call, tensor);
 }
 
+/* What is received, no other may touch: they have no order. A send with gaps is copied at the call, and is none. */
+static shoal_status check_apart(const shoal_value *tensors, const char *words, struct tensor_use *uses)
+{
+    size_t n_uses = 0;
+    for (size_t i = 0; i < tensors->count; i++) {
+        const shoal_tensor *tensor = tensors->as.tensors[i];
+        int direction;
+        int length;
+        (void)next_direction(&words, &direction, &length);
+        words += length;
+        if (direction == SHOAL_RECV || tensor->is_contiguous) {
+            uses[n_uses++] =
+                (struct tensor_use){.tensor = tensor, .index = i, .is_written = direction == SHOAL_RECV};
+        }
+    }
+    return arguments_apart("tensors", uses, n_uses);
+}
+
+static shoal_status check_batch(const shoal_value *arguments)
+{
+    if (!arguments_have_gaps(&arguments[0])) {
+        return SHOAL_OK;
+    }
+    struct tensor_use *uses = mem_alloc_zeroed(arguments[0].count, sizeof *uses);
+    if (!uses) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = check_apart(&arguments[0], arguments[1].as.string, uses);
+    mem_free(uses);
+    return status;
+}
+
 shoal_status meta_batch_p2p_ops(shoal_op_call_context *call, const shoal_value *arguments)
 {
     size_t n_ops = arguments[0].count;
@@ -148,7 +181,7 @@ shoal_status meta_batch_p2p_ops(shoal_op_call_context *call, const shoal_value *
         }
         n_words++;
     }
-    return n_words == n_ops ? SHOAL_OK
+    return n_words == n_ops ? check_batch(arguments)
                             : error_set(SHOAL_ERR_INVALID, "%zu tensors, but %zu directions", n_ops, n_words);
 }
 

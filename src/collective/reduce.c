@@ -126,7 +126,7 @@ shoal_status meta_all_reduce_coalesced_(shoal_op_call_context *call, const shoal
         TRY(op_check_writable(arguments_of_list("tensors", i, &name), arguments[0].as.tensors[i]));
         TRY(shoal_op_output_alias(call, arguments[0].as.tensors[i]));
     }
-    return SHOAL_OK;
+    return arguments_targets_apart("tensors", &arguments[0]);
 }
 
 static shoal_status start_all_reduce_list(struct launch *launch, const struct reduction *reduction,

@@ -133,6 +133,10 @@ static inline void tensor_forget_fences(const shoal_tensor *tensor)
 /* True when the two may touch a common byte: their spans do. */
 bool tensor_may_overlap(const shoal_tensor *a, const shoal_tensor *b);
 
+/* The same without counting gaps, such as those that columns leave for each other. Only layouts that nobody makes by
+   slicing, where it takes too long to find out, may be taken to overlap although they do not. */
+bool tensor_overlaps(const shoal_tensor *a, const shoal_tensor *b);
+
 /* True when both are the same elements in the same order. */
 bool tensor_is_same_view(const shoal_tensor *a, const shoal_tensor *b);
 

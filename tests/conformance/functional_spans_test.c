@@ -307,3 +307,76 @@ FUNCTIONAL(copies_go_into_symmetric_memory_that_has_failed, 2)
     test_barrier(self->harness);
     shoal_symmetric_free(memory);
 }
+
+/* Lists ---------------------------------------------------------------------------------------------------- */
+
+static shoal_tensor *columns(shoal_tensor *matrix, int64_t first, int64_t n)
+{
+    return shoal_narrow(matrix, 1, first, n);
+}
+
+#define CHECK_SHARED(call, ...)                             \
+    do {                                                    \
+        REQUIRE_OK(shoal_scope_begin());                    \
+        CHECK(!(call));                                     \
+        CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID); \
+        CHECK_ERROR_TEXT(__VA_ARGS__);                      \
+    } while (0)
+
+/* Columns that lie between each other are apart; those that share some are refused, before anything is sent. */
+FUNCTIONAL(lists_are_written_between_each_other, 2)
+{
+    shoal_group *g = self->group;
+    shoal_tensor *matrix = full_of(SHAPE(5, 6), 1 + self->rank, SHOAL_F32);
+    uint64_t sequence = shoal_group_sequence(g);
+    CHECK_SHARED(
+        shoal_all_reduce_coalesced_(LIST(columns(matrix, 3, 2), columns(matrix, 0, 2), columns(matrix, 1, 2)),
+                                    3, SHOAL_SUM, g),
+        "tensors[1] and [2] share memory");
+    CHECK_SHARED(shoal_all_reduce_coalesced_(LIST(shoal_narrow(matrix, 0, 2, 1), columns(matrix, 5, 1)), 2,
+                                             SHOAL_SUM, g),
+                 "tensors[0] and [1] share memory");
+    CHECK_SHARED(shoal_all_gather_inplace(LIST(columns(matrix, 0, 2), columns(matrix, 1, 2)), 2,
+                                          full_of(SHAPE(5, 2), 1, SHOAL_F32), g),
+                 "outs[0] and [1] share memory");
+    const shoal_p2p_op shared[2] = {{SHOAL_RECV, columns(matrix, 0, 2), 1 - self->rank, 0},
+                                    {SHOAL_RECV, columns(matrix, 1, 1), 1 - self->rank, 1}};
+    CHECK_SHARED(shoal_batch_p2p_ops(shared, 2, g), "tensors[0] and [1] share memory");
+    const shoal_p2p_op read[2] = {{SHOAL_SEND, shoal_narrow(matrix, 0, 1, 1), 1 - self->rank, 0},
+                                  {SHOAL_RECV, columns(matrix, 1, 1), 1 - self->rank, 0}};
+    CHECK_SHARED(shoal_batch_p2p_ops(read, 2, g), "tensors[0] and [1] share memory");
+    CHECK_INT(shoal_group_sequence(g), sequence);
+
+    CHECK(shoal_all_reduce_coalesced_(
+        LIST(columns(matrix, 0, 1), columns(matrix, 3, 3), columns(matrix, 1, 2)), 3, SHOAL_SUM, g));
+    CHECK_FULL(matrix, SHAPE(5, 6), 3);
+    CHECK(shoal_all_gather_inplace(LIST(shoal_slice(matrix, 1, 0, 6, 2), shoal_slice(matrix, 1, 1, 6, 2)), 2,
+                                   full_of(SHAPE(5, 3), 4 + self->rank, SHOAL_F32), g));
+    CHECK_FULL(shoal_slice(matrix, 1, 0, 6, 2), SHAPE(5, 3), 4);
+    CHECK_FULL(shoal_slice(matrix, 1, 1, 6, 2), SHAPE(5, 3), 5);
+    /* What is sent with gaps is copied at the call, so the same may be received into. */
+    shoal_tensor *mine = columns(matrix, self->rank, 1);
+    const shoal_p2p_op exchange[2] = {{SHOAL_SEND, mine, 1 - self->rank, 0},
+                                      {SHOAL_RECV, mine, 1 - self->rank, 0}};
+    CHECK(shoal_batch_p2p_ops(exchange, 2, g));
+    CHECK_FULL(mine, SHAPE(5, 1), 5 - self->rank);
+    CHECK_FULL(columns(matrix, 2 + self->rank, 1), SHAPE(5, 1), 4 + self->rank);
+}
+
+/* Longer lists, of which two share a column. */
+FUNCTIONAL(long_lists_of_columns, 2)
+{
+    enum {
+        N_COLUMNS = 40
+    };
+    shoal_tensor *matrix = full_of(SHAPE(3, N_COLUMNS), 1, SHOAL_F32);
+    shoal_tensor *list[N_COLUMNS];
+    for (int i = 0; i < N_COLUMNS; i++) {
+        list[i] = columns(matrix, (i * 7) % N_COLUMNS, 1);
+    }
+    CHECK(shoal_all_reduce_coalesced_(list, N_COLUMNS, SHOAL_SUM, self->group));
+    CHECK_FULL(matrix, SHAPE(3, N_COLUMNS), 2);
+    list[20] = list[3];
+    CHECK_SHARED(shoal_all_reduce_coalesced_(list, N_COLUMNS, SHOAL_SUM, self->group),
+                 "tensors[3] and [20] share memory");
+}
