@@ -223,6 +223,25 @@ shoal_fsdp_set_custom_reduce_scatter(shoal_fsdp *fsdp, int unit, const shoal_cus
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reduce_unused(shoal_fsdp *fsdp, int unit, bool is_on);
 
+/* Gradients that backwards left because set_sync or set_all_reduce said so, of one parameter on this rank. */
+typedef struct shoal_pending_gradient {
+    void *full; /* of the whole parameter, not added up over ranks; NULL: none */
+    shoal_dtype full_dtype;
+    size_t full_count; /* elements */
+    int n_blocks; /* 1: as the parameter lies. Otherwise its parts along the dimension that is cut, one after the other */
+    void *partial; /* of this rank's shard, added up over the shards but not over the replicas; NULL: none */
+    shoal_dtype partial_dtype;
+    size_t partial_count;
+} shoal_pending_gradient;
+
+/* Between backwards. What it points to may be changed, and is reduced with the changes; it stays until the next backward,
+   synchronize, zero_grad or reset. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_pending(shoal_fsdp *fsdp, int id,
+                                                               shoal_pending_gradient *pending_out);
+/* Collective: reduces all of them into the gradients of the shards, without a backward and whatever set_sync and
+   set_all_reduce say. Nothing where there are none. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_synchronize(shoal_fsdp *fsdp);
+
 /*
  * The gradients of the shards are gone, and with them what backwards without reduction left (set_sync, set_all_reduce).
  * Inside a backward, and of reductions that are on their way, only those of the shards.

@@ -144,6 +144,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_p_norm(shoal
                                                                            double *norm_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_value(shoal_module *root,
                                                                           double max_value);
+/* Gradients that set_sync and set_all_reduce keep, by the path of the shard, and their reduction: as shoal_fsdp_get_pending
+   and shoal_fsdp_synchronize. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_get_pending(shoal_module *root, const char *path,
+                                                                      shoal_pending_gradient *pending_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_synchronize(shoal_module *root);
 /*
  * No parameter under a root has a gradient any more, nor is there anything that backwards without reduction left. Optimizers
  * and shoal_set_grad see the gradients of shards only: what set_sync or set_all_reduce keeps is not cleared by them, as in

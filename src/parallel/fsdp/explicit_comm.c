@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The calls of shoal/fsdp.h about communication of the program's own. */
+/* The calls of shoal/fsdp.h about communication of the program's own, and gradients that wait for some. */
 #include "base/error.h"
 #include "base/try.h"
 #include "parallel/fsdp/custom.h"
 #include "parallel/fsdp/explicit.h"
+#include "parallel/fsdp/pending.h"
 
 /* One unit of a context, or all: *begin_out to *end_out. */
 static shoal_status find_units(const shoal_fsdp *fsdp, const char *call, int unit,
@@ -77,4 +78,28 @@ shoal_status shoal_fsdp_set_reduce_unused(shoal_fsdp *fsdp, int unit, bool is_on
         all->units[i]->reduces_unused = is_on;
     }
     return SHOAL_OK;
+}
+
+/* Gradients that are kept ---------------------------------------------------------------------------------- */
+
+shoal_status shoal_fsdp_get_pending(shoal_fsdp *fsdp, int id, shoal_pending_gradient *pending_out)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    if (!pending_out) {
+        return error_set(SHOAL_ERR_INVALID, "get_pending: pending_out is NULL");
+    }
+    TRY(explicit_check_ended(fsdp, "get_pending"));
+    TRY(fsdp_unit_check_idle(unit, "get_pending"));
+    fsdp_unit_get_pending(unit, param, pending_out);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_synchronize(shoal_fsdp *fsdp)
+{
+    TRY(explicit_check(fsdp));
+    TRY(explicit_check_failure(fsdp));
+    TRY(explicit_check_ended(fsdp, "synchronize"));
+    return explicit_end_call(fsdp, fsdp_synchronize(fsdp->context));
 }

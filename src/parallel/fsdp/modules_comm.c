@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The calls of shoal/fully_shard.h about communication of the program's own. */
+/* The calls of shoal/fully_shard.h about communication of the program's own, and gradients that wait for some. */
 #include "base/error.h"
 #include "base/try.h"
 #include "parallel/fsdp/custom.h"
+#include "parallel/fsdp/pending.h"
+#include "parallel/fsdp/watch.h"
 #include "parallel/fsdp/wrapper.h"
 #include "shoal/fully_shard.h"
 
@@ -100,4 +102,39 @@ shoal_status shoal_fully_shard_set_reduce_unused(shoal_module *module, bool is_o
     struct setting setting = {
         .call = "fully_shard_set_reduce_unused", .set = set_reduce_unused, .is_on = is_on};
     return set_units(module, is_deep, &setting);
+}
+
+/* Gradients that are kept ---------------------------------------------------------------------------------- */
+
+/* After a backward that failed nobody knows what is where. */
+static shoal_status check_root(const char *call, const struct fsdp_unit *unit)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    return wrapper->root && wrapper->root->is_end_awaited
+               ? error_set(SHOAL_ERR_STATE, "%s: a backward is running, or has failed (reset)", call)
+               : SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_get_pending(shoal_module *root, const char *path,
+                                           shoal_pending_gradient *pending_out)
+{
+    static const char call[] = "fully_shard_get_pending";
+    struct fsdp_unit *unit;
+    size_t index;
+    TRY(fsdp_find_path(call, root, path, &unit, &index));
+    if (!pending_out) {
+        return error_set(SHOAL_ERR_INVALID, "%s: pending_out is NULL", call);
+    }
+    TRY(check_root(call, unit));
+    TRY(fsdp_unit_check_idle(unit, call));
+    fsdp_unit_get_pending(unit, &unit->params[index], pending_out);
+    return pending_out->full ? SHOAL_OK : fsdp_watch_get_pending(unit->owner, index, pending_out);
+}
+
+shoal_status shoal_fully_shard_synchronize(shoal_module *module)
+{
+    struct fsdp_wrapper *wrapper;
+    TRY(fsdp_find_root("fully_shard_synchronize", module, &wrapper));
+    TRY(check_root("fully_shard_synchronize", wrapper->unit));
+    return fsdp_synchronize(wrapper->root->context);
 }

@@ -51,6 +51,16 @@ static shoal_status find_param(const char *call, shoal_module *root, const char 
                                      "%s: there is no parameter \"%.128s\" that is sharded", call, path);
 }
 
+shoal_status fsdp_find_path(const char *call, shoal_module *root, const char *path,
+                            struct fsdp_unit **unit_out, size_t *index_out)
+{
+    struct path_search search;
+    TRY(find_param(call, root, path, &search));
+    *unit_out = search.unit;
+    *index_out = (size_t)(search.param - search.unit->params);
+    return SHOAL_OK;
+}
+
 shoal_status shoal_fully_shard_place(shoal_module *root, const char *path, int *dim_out, int64_t *offset_out,
                                      int64_t *length_out)
 {

@@ -252,8 +252,8 @@ void fsdp_unit_put_grad(struct fsdp_unit *unit, const struct fsdp_param *param, 
     put_grad(unit, param, dtype, grad, unit->has_accumulated);
 }
 
-/* What kernels could not write in place. */
-static shoal_status collect_grads(struct fsdp_unit *unit)
+/* What kernels could not write in place; `is_new`: and have written since the last time. */
+static shoal_status collect_grads(struct fsdp_unit *unit, bool is_new)
 {
     if (unit->watch) {
         TRY(settle_reductions(unit));
@@ -262,7 +262,7 @@ static shoal_status collect_grads(struct fsdp_unit *unit)
     for (size_t i = 0; unit->buffer && i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
         bool stays = stays_until_reduced(unit, param);
-        if (param->is_reduced && !param->is_direct && (unit->reduces || !stays)) {
+        if (param->is_reduced && !param->is_direct && (stays ? unit->reduces : is_new)) {
             put_grad(unit, param, param->compute, unit->grads + param->grad_offset,
                      unit->has_accumulated && !stays);
         }
@@ -334,32 +334,48 @@ static shoal_status start_all_reduce(struct fsdp_reduction *reduction)
 }
 
 /* With one shard what comes out is what went in. */
-static shoal_status start_reduction(struct fsdp_unit *unit)
+static struct fsdp_reduction reduction_of(struct fsdp_unit *unit)
+{
+    const struct fsdp_mesh *mesh = &unit->context->mesh;
+    struct fsdp_buffer *buffer = unit->buffer;
+    return (struct fsdp_reduction){
+        .unit = unit,
+        .buffer = buffer,
+        .output = mesh->n_shards > 1 ? buffer->data + unit->reduce_bytes : buffer->data,
+        .factors = fsdp_factors_choose(mesh->n_shards, mesh->n_replicas, unit->reduce_dtype,
+                                       unit->divide_factor, unit->forces_sum),
+        .all_reduces = unit->all_reduces};
+}
+
+static shoal_status need_reductions(struct fsdp_context *context)
+{
+    return mem_grow((void **)&context->reductions, &context->reductions_capacity, context->n_reductions + 1,
+                    sizeof context->reductions[0]);
+}
+
+/* From now on the buffer is the reduction's. */
+static void add_reduction(struct fsdp_unit *unit, const struct fsdp_reduction *reduction)
 {
     struct fsdp_context *context = unit->context;
-    const struct fsdp_mesh *mesh = &context->mesh;
-    struct fsdp_buffer *buffer = unit->buffer;
-    bool is_cut = mesh->n_shards > 1;
-    TRY(mem_grow((void **)&context->reductions, &context->reductions_capacity, context->n_reductions + 1,
-                 sizeof context->reductions[0]));
-    struct fsdp_reduction reduction = {.unit = unit,
-                                       .buffer = buffer,
-                                       .output = is_cut ? buffer->data + unit->reduce_bytes : buffer->data,
-                                       .factors = fsdp_factors_choose(mesh->n_shards, mesh->n_replicas,
-                                                                      unit->reduce_dtype, unit->divide_factor,
-                                                                      unit->forces_sum),
-                                       .all_reduces = unit->all_reduces};
+    context->reductions[context->n_reductions++] = *reduction;
+    unit->buffer = NULL;
+    unit->has_accumulated = false;
+    unit->is_owed = false;
+}
+
+static shoal_status start_reduction(struct fsdp_unit *unit)
+{
+    TRY(need_reductions(unit->context));
+    struct fsdp_reduction reduction = reduction_of(unit);
     size_t n_elements = unit->reduce_bytes / dtype_bytes(unit->reduce_dtype);
-    divide(unit->reduce_dtype, buffer->data, n_elements, reduction.factors.before);
-    if (is_cut) {
+    divide(unit->reduce_dtype, reduction.buffer->data, n_elements, reduction.factors.before);
+    if (unit->context->mesh.n_shards > 1) {
         if (unit->hook) { /* which sees what is between parameters, too */
             memset(reduction.output, 0, unit->output_bytes);
         }
         TRY(unit->custom_scatter.call ? fsdp_custom_start_scatter(&reduction) : start_scatter(&reduction));
     }
-    context->reductions[context->n_reductions++] = reduction;
-    unit->buffer = NULL;
-    unit->has_accumulated = false;
+    add_reduction(unit, &reduction);
     return SHOAL_OK;
 }
 
@@ -609,8 +625,9 @@ shoal_status fsdp_drain(struct fsdp_context *context, size_t n_left)
 shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;
+    bool is_new = unit->has_begun;
     unit->has_begun = false;
-    shoal_status status = collect_grads(unit);
+    shoal_status status = collect_grads(unit, is_new);
     if (status != SHOAL_OK || !unit->buffer) {
         return name_unit(unit, status);
     }
@@ -620,6 +637,21 @@ shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit)
     }
     TRY(end_scatters(context, (size_t)context->max_reduces - 1));
     return name_unit(unit, start_reduction(unit));
+}
+
+shoal_status fsdp_unit_reduce_partial(struct fsdp_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_params; i++) {
+        unit->params[i].is_reduced = unit->params[i].is_partial;
+    }
+    TRY(fsdp_unit_take_buffer(unit));
+    TRY(end_scatters(unit->context, (size_t)unit->context->max_reduces - 1));
+    TRY(need_reductions(unit->context));
+    struct fsdp_reduction reduction = reduction_of(unit);
+    memcpy(reduction.output, unit->partial, unit->output_bytes);
+    unit->has_partial = false;
+    add_reduction(unit, &reduction);
+    return SHOAL_OK;
 }
 
 /* Giving up ---------------------------------------------------------------------------------------------- */
@@ -641,4 +673,5 @@ void fsdp_unit_drop_grads(struct fsdp_unit *unit)
     unit->has_begun = false;
     unit->has_accumulated = false;
     unit->has_partial = false;
+    unit->is_owed = false;
 }

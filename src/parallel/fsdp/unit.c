@@ -465,7 +465,8 @@ static shoal_status settle_unit(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-/* No backward, but others may have had one: it takes part with zeros, in the place that all ranks give it. */
+/* No backward, but others may have had one: it takes part with zeros, in the place that all ranks give it. Also where
+   gradients only wait: buffers are made by all ranks together. */
 static shoal_status reduce_unused(struct fsdp_unit *unit)
 {
     if (!unit->watch) {
@@ -491,9 +492,10 @@ static shoal_status end_units(struct fsdp_context *context)
         struct fsdp_unit *unit = context->units[is_reverse ? context->n_units - 1 - i : i];
         if (unit->phase == FSDP_PRE_BACKWARD) {
             TRY(fsdp_unit_post_backward(unit));
-        } else if (is_reverse && unit->phase != FSDP_POST_BACKWARD && unit->reduces_unused && unit->reduces) {
+        } else if (is_reverse && unit->phase != FSDP_POST_BACKWARD && unit->reduces_unused) {
             TRY(reduce_unused(unit));
         }
+        unit->is_owed = unit->is_owed || (is_reverse && unit->reduces_unused && !unit->reduces);
     }
     return SHOAL_OK;
 }

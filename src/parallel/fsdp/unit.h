@@ -116,6 +116,7 @@ struct fsdp_unit {
     bool has_begun;       /* kernels may add to them */
     bool has_accumulated; /* an earlier backward left something in the buffer */
     bool has_partial;     /* of the parameters with is_partial */
+    bool is_owed; /* a backward left gradients on tensors, or would have: reduces_unused is about them */
 };
 
 /* What units share that stay sharded over so many neighbours after forward. */
@@ -244,6 +245,8 @@ void fsdp_unit_put_grad(struct fsdp_unit *unit, const struct fsdp_param *param, 
                         const void *grad);
 /* The backward is over: to the reduction, or kept for the next one. */
 shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit);
+/* What is kept for the replicas goes to them, without anything new. */
+shoal_status fsdp_unit_reduce_partial(struct fsdp_unit *unit);
 /* Ends the oldest reductions until at most `n_left` are in flight. */
 shoal_status fsdp_drain(struct fsdp_context *context, size_t n_left);
 /* Whether a reduction of the unit is on its way. */

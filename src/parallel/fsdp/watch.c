@@ -129,9 +129,56 @@ static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wra
         } else if (has_grad && !param->is_reduced) {
             TRY(join_buffer(unit, i));
         }
-        *has_any = *has_any || has_grad || (is_unused && unit->reduces);
+        bool would_be_kept = !unit->reduces && param->compute == unit->reduce_dtype && !unit->buffer;
+        *has_any = *has_any || has_grad || (is_unused && !would_be_kept);
     }
     return SHOAL_OK;
+}
+
+static shoal_status copy_grad(shoal_tensor *grad, shoal_tensor **copy_out)
+{
+    shoal_tensor *copy;
+    TRY(tensor_create_empty(grad->storage->device, grad->dtype, grad->layout.n_dims, grad->layout.shape,
+                            &copy));
+    shoal_status status = op_copy_into(copy, grad);
+    if (status != SHOAL_OK) {
+        shoal_tensor_unref(copy);
+        return status;
+    }
+    *copy_out = copy;
+    return SHOAL_OK;
+}
+
+/* Leaves keep views of what they were given, which others may have, too. */
+static shoal_status make_own(shoal_tensor *leaf, shoal_tensor *grad)
+{
+    shoal_tensor *copy;
+    if (grad->is_contiguous && atomic_load(&grad->storage->references) == 1) {
+        return SHOAL_OK;
+    }
+    TRY(copy_grad(grad, &copy));
+    shoal_status status = shoal_set_grad(leaf, copy);
+    shoal_tensor_unref(copy);
+    return status;
+}
+
+shoal_status fsdp_watch_get_pending(struct fsdp_wrapper *wrapper, size_t index,
+                                    shoal_pending_gradient *pending)
+{
+    shoal_tensor *full = wrapper->tensors[index].full;
+    shoal_tensor *grad = shoal_grad(full);
+    if (!grad) {
+        return SHOAL_OK;
+    }
+    TRY(storage_wait_readable(grad->storage));
+    TRY(make_own(full, grad));
+    grad = shoal_grad(full);
+    TRY(storage_wait_writable(grad->storage, /*forgives_failure=*/false));
+    storage_bump_version(grad->storage); /* whoever asks may write */
+    pending->full_dtype = grad->dtype;
+    pending->full_count = wrapper->unit->params[index].count;
+    pending->n_blocks = 1;
+    return tensor_address(grad, &pending->full);
 }
 
 static shoal_status put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_tensor *grad)
@@ -140,13 +187,7 @@ static shoal_status put_grad(struct fsdp_unit *unit, struct fsdp_param *param, s
     void *data;
     TRY(storage_wait_readable(grad->storage));
     if (!grad->is_contiguous) {
-        TRY(tensor_create_empty(grad->storage->device, grad->dtype, grad->layout.n_dims, grad->layout.shape,
-                                &copy));
-        shoal_status status = op_copy_into(copy, grad);
-        if (status != SHOAL_OK) {
-            shoal_tensor_unref(copy);
-            return status;
-        }
+        TRY(copy_grad(grad, &copy));
         grad = copy;
     }
     shoal_status status = tensor_address(grad, &data);

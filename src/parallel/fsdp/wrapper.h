@@ -97,6 +97,10 @@ shoal_status fsdp_find_wrapper(const char *call, const shoal_module *module,
 /* Of a root; one that has not been called yet becomes one. */
 shoal_status fsdp_find_root(const char *call, shoal_module *module, struct fsdp_wrapper **wrapper_out);
 
+/* A parameter by the path of its shard: the unit that has it, and its number there. */
+shoal_status fsdp_find_path(const char *call, shoal_module *root, const char *path,
+                            struct fsdp_unit **unit_out, size_t *index_out);
+
 /* For errors and events. */
 const char *fsdp_wrapper_name(const struct fsdp_wrapper *wrapper);
 
