@@ -90,6 +90,46 @@ TEST_RANKS(given_up_by_hand, 2)
     bench_close(&bench);
 }
 
+static shoal_tensor *first_after_itself(shoal_module *root, shoal_tensor *x)
+{
+    x = shoal_mul(x, shoal_module_parameter(root, "scale"));
+    return net_call(root, "0", net_call(root, "0", x));
+}
+
+static shoal_tensor *first_next_to_itself(shoal_module *root, shoal_tensor *x)
+{
+    return shoal_add(net_call(root, "0", x), net_call(root, "0", x));
+}
+
+/* Used twice: the gradient of a parameter is complete when both uses have added to it, so there is one reduction, after
+   the second backward of the layer or at the end; the bits are those of one process. */
+static void check_twice(struct rank *self, net_function function, int n_again)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, function));
+    bench.options.reshard = SHOAL_RESHARD_ALWAYS;
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    for (int step = 0; step < 3; step++) {
+        uint64_t others;
+        struct traffic before = begin(&bench, &others);
+        shoal_tensor *loss = net_loss(&bench.sharded, net_input(step, self->rank));
+        end(&bench, step, before, others, (struct traffic){.gathers = 3});
+        CHECK_OK(shoal_backward(loss, NULL));
+        end(&bench, step, before, others, (struct traffic){3 + n_again, 2, 0});
+        net_pass_alone(&bench.alone, net_pass, step, self->n_ranks);
+        net_check_same(&bench.sharded, &bench.alone);
+        net_update(&bench.sharded, 0.1F);
+        net_update(&bench.alone, 0.1F);
+    }
+    bench_close(&bench);
+}
+
+TEST_RANKS(a_layer_that_is_used_twice, 2)
+{
+    check_twice(self, first_after_itself, 3);
+    check_twice(self, first_next_to_itself, 2);
+}
+
 /* One rank alone talks to nobody, and trains as if it were not sharded. */
 static void check_alone(struct rank *self, bool is_replicated)
 {
