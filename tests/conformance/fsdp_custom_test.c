@@ -216,6 +216,44 @@ TEST_RANKS(bits_of_two_replicas, 4)
     check_all_bits(self, MODEL_HSDP);
 }
 
+/* With a hook behind it, which sees zeros between what it gets. */
+static shoal_status count_nonzero(void *context, const shoal_reduced_gradients *reduced,
+                                  shoal_work **work_out)
+{
+    size_t *n_nonzero = context;
+    (void)work_out;
+    for (size_t i = 0; i < reduced->count; i++) {
+        *n_nonzero += ((const float *)reduced->data)[i] != 0.0F;
+    }
+    return SHOAL_OK;
+}
+
+TEST_RANKS(a_hook_behind_custom_communication, 4)
+{
+    size_t n_nonzero[2] = {0, 0};
+    struct model_case c = {.mode = MODEL_HSDP, .n_ranks = 4, .n_replicas = 2};
+    for (int is_custom = 0; is_custom < 2; is_custom++) {
+        struct object gatherer = {0};
+        struct object scatterer = {.starts = true};
+        struct model_pass pass;
+        shoal_mesh *mesh = NULL;
+        shoal_fsdp *fsdp = NULL;
+        shoal_world *world = rank_world_open(self, is_custom);
+        REQUIRE(world && CHECK_OK(model_create(world, &c, &mesh, &fsdp)) && CHECK_OK(model_add_params(fsdp)));
+        CHECK_OK(shoal_fsdp_set_all_reduce_hook(fsdp, -1, count_nonzero, &n_nonzero[is_custom]));
+        if (is_custom == 1) {
+            CHECK_OK(use_objects(fsdp, -1, &gatherer, &scatterer, true));
+        }
+        CHECK_OK(model_fsdp_pass(fsdp, &pass, 0, self->rank, 0));
+        CHECK_OK(model_fsdp_pass(fsdp, &pass, 1, self->rank, 0));
+        shoal_fsdp_free(fsdp);
+        shoal_mesh_free(mesh);
+        CHECK_OK(shoal_world_close(world));
+    }
+    CHECK(n_nonzero[0] > 0);
+    CHECK_INT(n_nonzero[1], n_nonzero[0]);
+}
+
 /* Sizes -------------------------------------------------------------------------------------------------- */
 
 static bool open_model(struct rank *self, const struct model_case *c, shoal_world **world_out,

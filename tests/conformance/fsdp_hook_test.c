@@ -32,16 +32,16 @@ static shoal_status run_hook(void *context, const shoal_reduced_gradients *reduc
     size_t length = strlen(hook->units);
     (void)snprintf(hook->units + length, sizeof hook->units - length, "%s;", reduced->unit);
     CHECK(*work_out == NULL);
-    if (hook->n_calls == hook->fails_at) {
-        return SHOAL_ERR_CANCELLED;
-    }
+    bool fails = hook->n_calls == hook->fails_at;
     if (!hook->group) {
-        return SHOAL_OK;
+        return fails ? SHOAL_ERR_CANCELLED : SHOAL_OK;
     }
-    return hook->starts ? shoal_group_all_reduce_start(hook->group, reduced->data, reduced->data,
-                                                       reduced->count, reduced->dtype, hook->reduce, work_out)
-                        : shoal_group_all_reduce(hook->group, reduced->data, reduced->data, reduced->count,
-                                                 reduced->dtype, hook->reduce);
+    shoal_status status =
+        hook->starts ? shoal_group_all_reduce_start(hook->group, reduced->data, reduced->data, reduced->count,
+                                                    reduced->dtype, hook->reduce, work_out)
+                     : shoal_group_all_reduce(hook->group, reduced->data, reduced->data, reduced->count,
+                                              reduced->dtype, hook->reduce);
+    return fails ? SHOAL_ERR_CANCELLED : status;
 }
 
 /* Two replicas of two shards, as groups. */
@@ -277,11 +277,14 @@ static void check_failing(struct rank *self, enum model_mode mode)
     memset(&expected, 0, sizeof expected);
     model_train_alone(&c, &expected);
     REQUIRE(open_model(self, &c, &world, &mesh, &fsdp));
-    for (int fails_at = 1; fails_at <= MODEL_UNITS && !test_has_failed(); fails_at++) {
+    shoal_group *world_group = shoal_world_group(world);
+    for (int k = 0; k < 2 * MODEL_UNITS && !test_has_failed(); k++) {
+        int fails_at = 1 + k / 2;
         float momentum[MODEL_PARAMS][MODEL_ROOM];
         struct model_result actual;
         struct model_pass pass;
-        struct hook hook = {.fails_at = fails_at};
+        /* Every other time it leaves a work behind. */
+        struct hook hook = {.fails_at = fails_at, .starts = true, .group = k % 2 == 1 ? world_group : NULL};
         double norm;
         memset(momentum, 0, sizeof momentum);
         CHECK_OK(shoal_fsdp_set_all_reduce_hook(fsdp, -1, run_hook, &hook));
@@ -289,6 +292,7 @@ static void check_failing(struct rank *self, enum model_mode mode)
         CHECK_ERROR_TEXT("its all-reduce hook");
         CHECK_INT(hook.n_calls, fails_at);
         CHECK_OK(shoal_fsdp_reset(fsdp));
+        CHECK_OK(shoal_fsdp_set_all_reduce_hook(fsdp, -1, NULL, NULL));
         shoal_fsdp_zero_grad(fsdp);
         for (int id = 0; id < MODEL_PARAMS; id++) {
             float start[MODEL_ROOM];
