@@ -43,6 +43,13 @@ ALWAYS_INLINE size_t cast_f32_bf16_blocks(void *dst, const void *src, size_t cou
 #define stream_f32_bf16_blocks cast_f32_bf16_blocks
 #endif
 
+/* Before a loop that little time is spent in: -O3 would copy the body as often as it is run at most. */
+#if defined(__clang__)
+#define SMALL_LOOP _Pragma("clang loop unroll(disable)")
+#else
+#define SMALL_LOOP _Pragma("GCC unroll 1")
+#endif
+
 ALWAYS_INLINE size_t element_bytes(enum simd_float type)
 {
     return type == SIMD_F64 ? sizeof(double) : type == SIMD_F32 ? sizeof(float) : sizeof(uint16_t);
@@ -162,8 +169,8 @@ ALWAYS_INLINE void reduce_at_once32(enum simd_float type, enum simd_fold fold, b
     }
 }
 
-/* Both return how far they came: less than a pair from the end. */
-ALWAYS_INLINE size_t reduce_pairs32(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
+/* These return how far they came: less than a step, or a pair, from the end. */
+ALWAYS_INLINE size_t reduce_steps32(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
                                     const void *const *srcs, size_t n_srcs, size_t begin, size_t end)
 {
     const void *first = srcs[0];
@@ -173,12 +180,21 @@ ALWAYS_INLINE size_t reduce_pairs32(enum simd_float type, enum simd_fold fold, b
     for (; end - i >= step; i += step) {
         reduce_at_once32(type, fold, is_stream, dst, first, second, srcs, n_srcs, i);
     }
+    return i;
+}
+
+ALWAYS_INLINE size_t reduce_pairs32(enum simd_float type, enum simd_fold fold, void *dst,
+                                    const void *const *srcs, size_t n_srcs, size_t begin, size_t end)
+{
+    size_t i = begin;
+    SMALL_LOOP
     for (; end - i >= PAIR32; i += PAIR32) {
-        struct pair32 folded = fold_first32(type, fold, first, i);
+        struct pair32 folded = fold_first32(type, fold, srcs[0], i);
+        SMALL_LOOP
         for (size_t s = 1; s < n_srcs; s++) {
             folded = fold_next32(type, fold, folded, srcs[s], i);
         }
-        store_fold32(type, fold, is_stream, dst, i, folded, n_srcs);
+        store_fold32(type, fold, /*is_stream=*/false, dst, i, folded, n_srcs);
     }
     return i;
 }
@@ -232,6 +248,14 @@ ALWAYS_INLINE void fold_group64(enum simd_fold fold, double *folded, bool is_fir
     }
 }
 
+ALWAYS_INLINE void store_block32(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
+                                 const float *folded, size_t n_srcs, size_t begin, size_t count)
+{
+    for (size_t i = 0; i < count; i += PAIR32) {
+        store_fold32(type, fold, is_stream, dst, begin + i, load_f32(folded + i), n_srcs);
+    }
+}
+
 ALWAYS_INLINE size_t reduce_blocks32(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
                                      const void *const *srcs, size_t n_srcs, size_t begin, size_t end)
 {
@@ -243,11 +267,23 @@ ALWAYS_INLINE size_t reduce_blocks32(enum simd_float type, enum simd_fold fold, 
             size_t n_group = n_srcs - s < GROUP_SRCS ? n_srcs - s : GROUP_SRCS;
             fold_group32(type, fold, folded, s == 0, srcs + s, n_group, begin, count);
         }
-        for (size_t i = 0; i < count; i += PAIR32) {
-            store_fold32(type, fold, is_stream, dst, begin + i, load_f32(folded + i), n_srcs);
+        if (VARIANT_HAS_STREAM && is_stream) {
+            store_block32(type, fold, true, dst, folded, n_srcs, begin, count);
+        } else {
+            store_block32(type, fold, false, dst, folded, n_srcs, begin, count);
         }
     }
     return begin;
+}
+
+ALWAYS_INLINE void store_block64(enum simd_fold fold, bool is_stream, void *dst, const double *folded,
+                                 size_t n_srcs, size_t begin, size_t count)
+{
+    for (size_t i = 0; i < count; i += PAIR64) {
+        struct pair64 pair = load_f64(folded + i);
+        pair = fold == SIMD_AVG ? divide64(pair, splat64((double)n_srcs)) : pair;
+        (is_stream ? stream_f64 : store_f64)((char *)dst + (begin + i) * sizeof(double), pair);
+    }
 }
 
 ALWAYS_INLINE size_t reduce_blocks64(enum simd_fold fold, bool is_stream, void *dst, const void *const *srcs,
@@ -261,44 +297,72 @@ ALWAYS_INLINE size_t reduce_blocks64(enum simd_fold fold, bool is_stream, void *
             size_t n_group = n_srcs - s < GROUP_SRCS ? n_srcs - s : GROUP_SRCS;
             fold_group64(fold, folded, s == 0, srcs + s, n_group, begin, count);
         }
-        for (size_t i = 0; i < count; i += PAIR64) {
-            struct pair64 pair = load_f64(folded + i);
-            pair = fold == SIMD_AVG ? divide64(pair, splat64((double)n_srcs)) : pair;
-            (is_stream ? stream_f64 : store_f64)((char *)dst + (begin + i) * sizeof(double), pair);
+        if (VARIANT_HAS_STREAM && is_stream) {
+            store_block64(fold, true, dst, folded, n_srcs, begin, count);
+        } else {
+            store_block64(fold, false, dst, folded, n_srcs, begin, count);
         }
     }
     return begin;
 }
 
-ALWAYS_INLINE size_t reduce_pairs(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
+/* Many sources: one function, in the cache or past it, which is asked once per block. */
+typedef size_t reduce_blocks_function(bool is_stream, void *dst, const void *const *srcs, size_t n_srcs,
+                                      size_t begin, size_t end);
+#define SIMD_REDUCE(TYPE, FOLD, suffix)                                                                   \
+    static __attribute__((noinline)) size_t reduce_blocks_##suffix(                                       \
+        bool is_stream, void *dst, const void *const *srcs, size_t n_srcs, size_t begin, size_t end)      \
+    {                                                                                                     \
+        return SIMD_##TYPE == SIMD_F64                                                                    \
+                   ? reduce_blocks64(SIMD_##FOLD, is_stream, dst, srcs, n_srcs, begin, end)               \
+                   : reduce_blocks32(SIMD_##TYPE, SIMD_##FOLD, is_stream, dst, srcs, n_srcs, begin, end); \
+    }
+#include "kernel/simd_members.def"
+#undef SIMD_REDUCE
+
+/* Few sources, as many whole steps as there are. */
+ALWAYS_INLINE size_t reduce_steps(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
                                   const void *const *srcs, size_t n_srcs, size_t begin, size_t end)
 {
-    if (n_srcs > DIRECT_SRCS) {
-        return type == SIMD_F64 ? reduce_blocks64(fold, is_stream, dst, srcs, n_srcs, begin, end)
-                                : reduce_blocks32(type, fold, is_stream, dst, srcs, n_srcs, begin, end);
-    }
     if (type == SIMD_F64) {
         return reduce_pairs64(fold, is_stream, dst, srcs, n_srcs, begin, end);
     }
-    /* Two is what rings and trees reduce; as a constant it leaves no loop over the sources. */
-    return n_srcs == 2 ? reduce_pairs32(type, fold, is_stream, dst, srcs, 2, begin, end)
-                       : reduce_pairs32(type, fold, is_stream, dst, srcs, n_srcs, begin, end);
+    /* Two is what rings and trees add; as a constant it leaves no loop over the sources. */
+    bool is_sum = fold == SIMD_SUM || fold == SIMD_AVG;
+    return is_sum && n_srcs == 2 ? reduce_steps32(type, fold, is_stream, dst, srcs, 2, begin, end)
+                                 : reduce_steps32(type, fold, is_stream, dst, srcs, n_srcs, begin, end);
 }
 
-ALWAYS_INLINE void reduce_all(enum simd_float type, enum simd_fold fold, bool is_stream, void *dst,
-                              const void *const *srcs, size_t n_srcs, size_t begin, size_t end)
+ALWAYS_INLINE void reduce_cached(enum simd_float type, enum simd_fold fold, reduce_blocks_function *blocks,
+                                 void *dst, const void *const *srcs, size_t n_srcs, size_t begin, size_t end)
 {
-    simd_reduce_function *rest = simd_plain.reduce[type][fold];
+    size_t done;
+    if (n_srcs > DIRECT_SRCS) {
+        done = blocks(/*is_stream=*/false, dst, srcs, n_srcs, begin, end);
+    } else {
+        done = reduce_steps(type, fold, /*is_stream=*/false, dst, srcs, n_srcs, begin, end);
+        if (type != SIMD_F64) {
+            done = reduce_pairs32(type, fold, dst, srcs, n_srcs, done, end);
+        }
+    }
+    simd_plain.reduce[type][fold](dst, srcs, n_srcs, done, end);
+}
+
+/* Only whole steps go past the cache; what they leave, and a dst that is never aligned, is left to `cached`. */
+ALWAYS_INLINE void reduce_streaming(enum simd_float type, enum simd_fold fold, reduce_blocks_function *blocks,
+                                    simd_reduce_function *cached, void *dst, const void *const *srcs,
+                                    size_t n_srcs, size_t begin, size_t end)
+{
     size_t done = begin;
     size_t aligned;
-    if (is_stream && find_aligned(type, dst, begin, end, &aligned)) {
-        rest(dst, srcs, n_srcs, begin, aligned);
-        done = reduce_pairs(type, fold, true, dst, srcs, n_srcs, aligned, end);
+    if (find_aligned(type, dst, begin, end, &aligned)) {
+        simd_plain.reduce[type][fold](dst, srcs, n_srcs, begin, aligned);
+        done = n_srcs > DIRECT_SRCS
+                   ? blocks(/*is_stream=*/true, dst, srcs, n_srcs, aligned, end)
+                   : reduce_steps(type, fold, /*is_stream=*/true, dst, srcs, n_srcs, aligned, end);
         stream_fence();
-    } else {
-        done = reduce_pairs(type, fold, false, dst, srcs, n_srcs, begin, end);
     }
-    rest(dst, srcs, n_srcs, done, end);
+    cached(dst, srcs, n_srcs, done, end);
 }
 
 ALWAYS_INLINE size_t cast_pairs(enum simd_float from, enum simd_float to, bool is_stream, void *dst,
@@ -322,18 +386,10 @@ ALWAYS_INLINE size_t cast_pairs(enum simd_float from, enum simd_float to, bool i
     return i;
 }
 
-ALWAYS_INLINE void cast_all(enum simd_float from, enum simd_float to, bool is_stream,
-                            simd_cast_function *rest, void *dst, const void *src, size_t count)
+ALWAYS_INLINE void cast_cached(enum simd_float from, enum simd_float to, simd_cast_function *rest, void *dst,
+                               const void *src, size_t count)
 {
-    size_t done;
-    size_t aligned;
-    if (is_stream && find_aligned(to, dst, 0, count, &aligned)) {
-        rest(dst, src, aligned);
-        done = cast_pairs(from, to, true, dst, src, aligned, count);
-        stream_fence();
-    } else {
-        done = cast_pairs(from, to, false, dst, src, 0, count);
-    }
+    size_t done = cast_pairs(from, to, /*is_stream=*/false, dst, src, 0, count);
     if (done < count && count >= PAIR32) {
         /* The last pair again covers what fills no pair: dst is not src, so it gets the same values twice. */
         store32(to, /*is_stream=*/false, dst, count - PAIR32, load32(from, src, count - PAIR32));
@@ -343,15 +399,29 @@ ALWAYS_INLINE void cast_all(enum simd_float from, enum simd_float to, bool is_st
     }
 }
 
-#define SIMD_CAST(FROM, TO, member)                                                                \
-    static void member(void *dst, const void *src, size_t count)                                   \
-    {                                                                                              \
-        cast_all(SIMD_##FROM, SIMD_##TO, /*is_stream=*/false, simd_plain.member, dst, src, count); \
+ALWAYS_INLINE void cast_streaming(enum simd_float from, enum simd_float to, simd_cast_function *rest,
+                                  simd_cast_function *cached, void *dst, const void *src, size_t count)
+{
+    size_t done = 0;
+    size_t aligned;
+    if (find_aligned(to, dst, 0, count, &aligned)) {
+        rest(dst, src, aligned);
+        done = cast_pairs(from, to, /*is_stream=*/true, dst, src, aligned, count);
+        stream_fence();
+    }
+    cached((char *)dst + done * element_bytes(to), (const char *)src + done * element_bytes(from),
+           count - done);
+}
+
+#define SIMD_CAST(FROM, TO, member)                                              \
+    static void member(void *dst, const void *src, size_t count)                 \
+    {                                                                            \
+        cast_cached(SIMD_##FROM, SIMD_##TO, simd_plain.member, dst, src, count); \
     }
 #define SIMD_REDUCE(TYPE, FOLD, suffix)                                                                      \
     static void reduce_##suffix(void *dst, const void *const *srcs, size_t n_srcs, size_t begin, size_t end) \
     {                                                                                                        \
-        reduce_all(SIMD_##TYPE, SIMD_##FOLD, /*is_stream=*/false, dst, srcs, n_srcs, begin, end);            \
+        reduce_cached(SIMD_##TYPE, SIMD_##FOLD, reduce_blocks_##suffix, dst, srcs, n_srcs, begin, end);      \
     }
 #include "kernel/simd_members.def"
 #undef SIMD_CAST
@@ -359,16 +429,17 @@ ALWAYS_INLINE void cast_all(enum simd_float from, enum simd_float to, bool is_st
 
 #if VARIANT_HAS_STREAM
 
-#define SIMD_CAST(FROM, TO, member)                                                               \
-    static void member##_stream(void *dst, const void *src, size_t count)                         \
-    {                                                                                             \
-        cast_all(SIMD_##FROM, SIMD_##TO, /*is_stream=*/true, simd_plain.member, dst, src, count); \
+#define SIMD_CAST(FROM, TO, member)                                                         \
+    static void member##_stream(void *dst, const void *src, size_t count)                   \
+    {                                                                                       \
+        cast_streaming(SIMD_##FROM, SIMD_##TO, simd_plain.member, member, dst, src, count); \
     }
 #define SIMD_REDUCE(TYPE, FOLD, suffix)                                                                   \
     static void reduce_##suffix##_stream(void *dst, const void *const *srcs, size_t n_srcs, size_t begin, \
                                          size_t end)                                                      \
     {                                                                                                     \
-        reduce_all(SIMD_##TYPE, SIMD_##FOLD, /*is_stream=*/true, dst, srcs, n_srcs, begin, end);          \
+        reduce_streaming(SIMD_##TYPE, SIMD_##FOLD, reduce_blocks_##suffix, reduce_##suffix, dst, srcs,    \
+                         n_srcs, begin, end);                                                             \
     }
 #include "kernel/simd_members.def"
 #undef SIMD_CAST

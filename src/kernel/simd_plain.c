@@ -2,7 +2,7 @@
 /*
  * The table in plain C: what every machine can run, what the other variants call for the few elements that
  * fill no vector, and the definition of the right bits. Elements are reached through memcpy, so that any
- * alignment is fine; the type and the operator are constants in every expansion.
+ * alignment is fine.
  */
 #include "kernel/simd.h"
 
@@ -13,7 +13,9 @@
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 enum {
-    BLOCK_ELEMS = 256
+    BLOCK_ELEMS = 256,
+    FEW_ELEMS = 16,
+    FEW_SRCS = 8
 };
 
 ALWAYS_INLINE size_t element_bytes(enum simd_float type)
@@ -21,16 +23,23 @@ ALWAYS_INLINE size_t element_bytes(enum simd_float type)
     return type == SIMD_F64 ? sizeof(double) : type == SIMD_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-ALWAYS_INLINE float load_f32(enum simd_float type, const void *base, size_t index)
+#define DEFINE_LOAD(name, ctype)                                                   \
+    ALWAYS_INLINE ctype load_##name(const void *base, size_t index)                \
+    {                                                                              \
+        ctype value;                                                               \
+        memcpy(&value, (const char *)base + index * sizeof(value), sizeof(value)); \
+        return value;                                                              \
+    }
+DEFINE_LOAD(f32, float)
+DEFINE_LOAD(f64, double)
+
+ALWAYS_INLINE float load_as_f32(enum simd_float type, const void *base, size_t index)
 {
-    const char *element = (const char *)base + index * element_bytes(type);
     if (type == SIMD_F32) {
-        float value;
-        memcpy(&value, element, sizeof(value));
-        return value;
+        return load_f32(base, index);
     }
     uint16_t half;
-    memcpy(&half, element, sizeof(half));
+    memcpy(&half, (const char *)base + index * sizeof(half), sizeof(half));
     return type == SIMD_BF16 ? half_bf16_to_f32(half) : half_f16_to_f32(half);
 }
 
@@ -45,77 +54,112 @@ ALWAYS_INLINE void store_f32(enum simd_float type, void *base, size_t index, flo
     memcpy(element, &half, sizeof(half));
 }
 
-ALWAYS_INLINE double load_f64(const void *base, size_t index)
+static void copy(void *dst, const void *src, size_t bytes)
 {
-    double value;
-    memcpy(&value, (const char *)base + index * sizeof(value), sizeof(value));
-    return value;
+    if (bytes > 0) {
+        memcpy(dst, src, bytes);
+    }
 }
+
+#define SIMD_CAST(FROM, TO, member)                                         \
+    static void member(void *dst, const void *src, size_t count)            \
+    {                                                                       \
+        for (size_t i = 0; i < count; i++) {                                \
+            store_f32(SIMD_##TO, dst, i, load_as_f32(SIMD_##FROM, src, i)); \
+        }                                                                   \
+    }
+#include "kernel/simd_members.def"
+#undef SIMD_CAST
 
 /* min and max: the next value is taken when it is better or NaN. A NaN that is there is never replaced by a
    number, because comparing with it is false; equal values keep the earlier one. */
-ALWAYS_INLINE float fold_f32(enum simd_fold fold, float folded, float next)
-{
-    if (fold == SIMD_MIN) {
-        return next < folded || next != next ? next : folded;
+#define DEFINE_FOLD(name, ctype)                                                   \
+    ALWAYS_INLINE ctype fold_##name(enum simd_fold fold, ctype folded, ctype next) \
+    {                                                                              \
+        if (fold == SIMD_MIN) {                                                    \
+            return next < folded || next != next ? next : folded;                  \
+        }                                                                          \
+        if (fold == SIMD_MAX) {                                                    \
+            return next > folded || next != next ? next : folded;                  \
+        }                                                                          \
+        return folded + next;                                                      \
     }
-    if (fold == SIMD_MAX) {
-        return next > folded || next != next ? next : folded;
-    }
-    return folded + next;
-}
+DEFINE_FOLD(f32, float)
+DEFINE_FOLD(f64, double)
 
-ALWAYS_INLINE double fold_f64(enum simd_fold fold, double folded, double next)
-{
-    if (fold == SIMD_MIN) {
-        return next < folded || next != next ? next : folded;
-    }
-    if (fold == SIMD_MAX) {
-        return next > folded || next != next ? next : folded;
-    }
-    return folded + next;
-}
+/* Blocks ------------------------------------------------------------------------------------------------ */
 
-/* Block by block, so that the inner loops have one operation and compilers can use what vectors they have. */
-ALWAYS_INLINE void reduce_block_f64(enum simd_fold fold, void *dst, const void *const *srcs, size_t n_srcs,
-                                    size_t begin, size_t count)
+/* The next source into a block: one operation in a loop, so that compilers can use what vectors they have. */
+#define DEFINE_BLOCK_FOLD(function, name, ctype, FOLD)                                    \
+    static void function(ctype *restrict folded, const void *restrict next, size_t count) \
+    {                                                                                     \
+        for (size_t i = 0; i < count; i++) {                                              \
+            folded[i] = fold_##name(SIMD_##FOLD, folded[i], load_##name(next, i));        \
+        }                                                                                 \
+    }
+#define DEFINE_BLOCK_FOLDS(name, ctype)                                                                    \
+    DEFINE_BLOCK_FOLD(sum_##name, name, ctype, SUM)                                                        \
+    DEFINE_BLOCK_FOLD(min_##name, name, ctype, MIN)                                                        \
+    DEFINE_BLOCK_FOLD(max_##name, name, ctype, MAX)                                                        \
+    static void (*const folds_##name[SIMD_FOLD_COUNT])(ctype * folded, const void *next, size_t count) = { \
+        [SIMD_SUM] = sum_##name, [SIMD_AVG] = sum_##name, [SIMD_MIN] = min_##name, [SIMD_MAX] = max_##name};
+DEFINE_BLOCK_FOLDS(f32, float)
+DEFINE_BLOCK_FOLDS(f64, double)
+
+static void reduce_block_f64(enum simd_fold fold, void *dst, const void *const *srcs, size_t n_srcs,
+                             size_t begin, size_t count)
 {
     double folded[BLOCK_ELEMS];
-    for (size_t i = 0; i < count; i++) {
-        folded[i] = load_f64(srcs[0], begin + i);
-    }
+    size_t begin_bytes = begin * sizeof(double);
+    memcpy(folded, (const char *)srcs[0] + begin_bytes, count * sizeof(double));
     for (size_t s = 1; s < n_srcs; s++) {
-        const void *src = srcs[s];
-        for (size_t i = 0; i < count; i++) {
-            folded[i] = fold_f64(fold, folded[i], load_f64(src, begin + i));
-        }
+        folds_f64[fold](folded, (const char *)srcs[s] + begin_bytes, count);
     }
-    for (size_t i = 0; i < count; i++) {
-        double value = fold == SIMD_AVG ? folded[i] / (double)n_srcs : folded[i];
-        memcpy((char *)dst + (begin + i) * sizeof(value), &value, sizeof(value));
+    for (size_t i = 0; fold == SIMD_AVG && i < count; i++) {
+        folded[i] /= (double)n_srcs;
     }
+    memcpy((char *)dst + begin_bytes, folded, count * sizeof(double));
 }
 
-ALWAYS_INLINE void reduce_block_f32(enum simd_float type, enum simd_fold fold, void *dst,
-                                    const void *const *srcs, size_t n_srcs, size_t begin, size_t count)
+static void copy_f32(void *dst, const void *src, size_t count)
+{
+    memcpy(dst, src, count * sizeof(float));
+}
+
+static const struct {
+    simd_cast_function *widen;
+    simd_cast_function *narrow;
+} casts[SIMD_FLOAT_COUNT] = {
+    [SIMD_F32] = {.widen = copy_f32, .narrow = copy_f32},
+    [SIMD_BF16] = {.widen = cast_bf16_f32, .narrow = cast_f32_bf16},
+    [SIMD_F16] = {.widen = cast_f16_f32, .narrow = cast_f32_f16},
+};
+
+/* Halves are widened block by block: the conversions are long, and in a loop for every operator they would take
+   more place than the vectors of a variant. */
+static void reduce_block_f32(enum simd_float type, enum simd_fold fold, void *dst, const void *const *srcs,
+                             size_t n_srcs, size_t begin, size_t count)
 {
     float folded[BLOCK_ELEMS];
-    for (size_t i = 0; i < count; i++) {
-        folded[i] = load_f32(type, srcs[0], begin + i);
-    }
+    float widened[BLOCK_ELEMS];
+    size_t begin_bytes = begin * element_bytes(type);
+    casts[type].widen(folded, (const char *)srcs[0] + begin_bytes, count);
     for (size_t s = 1; s < n_srcs; s++) {
-        const void *src = srcs[s];
-        for (size_t i = 0; i < count; i++) {
-            folded[i] = fold_f32(fold, folded[i], load_f32(type, src, begin + i));
+        const void *next = (const char *)srcs[s] + begin_bytes;
+        if (type != SIMD_F32) {
+            casts[type].widen(widened, next, count);
+            next = widened;
         }
+        folds_f32[fold](folded, next, count);
     }
-    for (size_t i = 0; i < count; i++) {
-        store_f32(type, dst, begin + i, fold == SIMD_AVG ? folded[i] / (float)n_srcs : folded[i]);
+    for (size_t i = 0; fold == SIMD_AVG && i < count; i++) {
+        folded[i] /= (float)n_srcs;
     }
+    casts[type].narrow((char *)dst + begin_bytes, folded, count);
 }
 
-ALWAYS_INLINE void reduce_any(enum simd_float type, enum simd_fold fold, void *dst, const void *const *srcs,
-                              size_t n_srcs, size_t begin, size_t end)
+static void reduce_many(enum simd_float type, enum simd_fold fold, void *dst, const void *const *srcs,
+                        size_t n_srcs, size_t begin, size_t end)
 {
     size_t count;
     for (; begin < end; begin += count) {
@@ -128,27 +172,52 @@ ALWAYS_INLINE void reduce_any(enum simd_float type, enum simd_fold fold, void *d
     }
 }
 
-static void copy(void *dst, const void *src, size_t bytes)
+/* Few elements: what other variants leave over ---------------------------------------------------------- */
+
+ALWAYS_INLINE void reduce_element_f64(enum simd_fold fold, void *dst, const void *const *srcs, size_t n_srcs,
+                                      size_t i)
 {
-    if (bytes > 0) {
-        memcpy(dst, src, bytes);
+    double folded = load_f64(srcs[0], i);
+    for (size_t s = 1; s < n_srcs; s++) {
+        folded = fold_f64(fold, folded, load_f64(srcs[s], i));
+    }
+    folded = fold == SIMD_AVG ? folded / (double)n_srcs : folded;
+    memcpy((char *)dst + i * sizeof(folded), &folded, sizeof(folded));
+}
+
+ALWAYS_INLINE void reduce_element_f32(enum simd_float type, enum simd_fold fold, void *dst,
+                                      const void *const *srcs, size_t n_srcs, size_t i)
+{
+    float folded = load_as_f32(type, srcs[0], i);
+    for (size_t s = 1; s < n_srcs; s++) {
+        folded = fold_f32(fold, folded, load_as_f32(type, srcs[s], i));
+    }
+    store_f32(type, dst, i, fold == SIMD_AVG ? folded / (float)n_srcs : folded);
+}
+
+/* Few are done one by one, which is faster than blocks. Not f16: the conversions take longer than all else. */
+ALWAYS_INLINE void reduce_any(enum simd_float type, enum simd_fold fold, void *dst, const void *const *srcs,
+                              size_t n_srcs, size_t begin, size_t end)
+{
+    if (type == SIMD_F16 || end - begin > FEW_ELEMS || n_srcs > FEW_SRCS) {
+        reduce_many(type, fold, dst, srcs, n_srcs, begin, end);
+        return;
+    }
+    for (size_t i = begin; i < end; i++) {
+        if (type == SIMD_F64) {
+            reduce_element_f64(fold, dst, srcs, n_srcs, i);
+        } else {
+            reduce_element_f32(type, fold, dst, srcs, n_srcs, i);
+        }
     }
 }
 
-#define SIMD_CAST(FROM, TO, member)                                      \
-    static void member(void *dst, const void *src, size_t count)         \
-    {                                                                    \
-        for (size_t i = 0; i < count; i++) {                             \
-            store_f32(SIMD_##TO, dst, i, load_f32(SIMD_##FROM, src, i)); \
-        }                                                                \
-    }
 #define SIMD_REDUCE(TYPE, FOLD, suffix)                                                                      \
     static void reduce_##suffix(void *dst, const void *const *srcs, size_t n_srcs, size_t begin, size_t end) \
     {                                                                                                        \
         reduce_any(SIMD_##TYPE, SIMD_##FOLD, dst, srcs, n_srcs, begin, end);                                 \
     }
 #include "kernel/simd_members.def"
-#undef SIMD_CAST
 #undef SIMD_REDUCE
 
 const struct simd_table simd_plain = {
