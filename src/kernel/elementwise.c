@@ -18,6 +18,8 @@
 
 #include "kernel/kernel.h"
 
+#include <string.h>
+
 #include "base/error.h"
 #include "kernel/element.h"
 #include "kernel/iterate.h"
@@ -91,6 +93,9 @@ struct run {
 
 typedef void run_function(const struct run *run);
 
+/* f16 has none: its conversions are so long that all of them would take 40 KB. See below. */
+#define HAS_DENSE_LOOPS(NAME) (SHOAL_##NAME != SHOAL_F16)
+
 #define BINARY_RUN(verb, NAME)                                                                    \
     static void verb##_run_##NAME(const struct run *run)                                          \
     {                                                                                             \
@@ -99,7 +104,7 @@ typedef void run_function(const struct run *run);
         element_##NAME *dst = (void *)run->dst;                                                   \
         const element_##NAME *a = (const void *)run->a;                                           \
         const element_##NAME *b = (const void *)run->b;                                           \
-        bool is_dense = run->strides[0] == bytes;                                                 \
+        bool is_dense = HAS_DENSE_LOOPS(NAME) && run->strides[0] == bytes;                        \
         if (is_dense && run->strides[1] == bytes && run->strides[2] == bytes) {                   \
             ELEMENT_LOOP                                                                          \
             for (int64_t i = 0; i < count; i++) {                                                 \
@@ -136,7 +141,7 @@ typedef void run_function(const struct run *run);
         const int64_t count = run->count;                                                      \
         element_##NAME *dst = (void *)run->dst;                                                \
         const element_##NAME *a = (const void *)run->a;                                        \
-        if (run->strides[0] == bytes && run->strides[1] == bytes) {                            \
+        if (HAS_DENSE_LOOPS(NAME) && run->strides[0] == bytes && run->strides[1] == bytes) {   \
             ELEMENT_LOOP                                                                       \
             for (int64_t i = 0; i < count; i++) {                                              \
                 dst[i] = element_store_##NAME(negate_value_##NAME(element_load_##NAME(a[i]))); \
@@ -199,41 +204,67 @@ static const char *const binary_names[KERNEL_BINARY_COUNT] = {
 
 enum {
     HALF_BLOCK_ELEMS = 512,
-    HALF_MIN_ELEMS = 32 /* shorter runs do not pay the detour */
+    /* shorter runs do not pay the detour */
+    F16_MIN_ELEMS = 6,
+    BF16_MIN_ELEMS = 32
 };
 
-/* What to do with a run: `wide` is the f32 function of an f16 or bf16 operator, NULL for other dtypes. */
+/* What to do with a run: `wide` is the f32 function of an f16 or bf16 operator, for runs of n_wide_min or more;
+   NULL for other dtypes. */
 struct work {
     shoal_dtype dtype;
     run_function *function;
     run_function *wide;
+    int64_t n_wide_min;
 };
-
-static bool is_half(shoal_dtype dtype)
-{
-    return dtype == SHOAL_F16 || dtype == SHOAL_BF16;
-}
 
 static struct work make_work(shoal_dtype dtype, run_function *function, run_function *f32_function)
 {
-    return (struct work){.dtype = dtype, .function = function, .wide = is_half(dtype) ? f32_function : NULL};
+    bool is_half = dtype == SHOAL_F16 || dtype == SHOAL_BF16;
+    return (struct work){.dtype = dtype,
+                         .function = function,
+                         .wide = is_half ? f32_function : NULL,
+                         .n_wide_min = dtype == SHOAL_F16 ? F16_MIN_ELEMS : BF16_MIN_ELEMS};
 }
 
-static bool can_widen(const struct run *run)
+static void copy_halves(char *to, int64_t to_stride, const char *from, int64_t from_stride, int64_t count)
 {
-    const int64_t bytes = sizeof(uint16_t);
-    return run->count >= HALF_MIN_ELEMS && run->strides[0] == bytes &&
-           (run->strides[1] == bytes || run->strides[1] == 0) &&
-           (run->strides[2] == bytes || run->strides[2] == 0);
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(to + i * to_stride, from + i * from_stride, sizeof(uint16_t));
+    }
 }
 
 /* The next elements of a source as f32. A stride of 0 means one value, which is there from the start. */
 static void widen(shoal_dtype dtype, float *to, const char **from, int64_t stride, int64_t count)
 {
-    if (stride != 0) {
-        kernel_cast(SHOAL_F32, to, dtype, *from, (size_t)count);
-        *from += count * stride;
+    const int64_t bytes = sizeof(uint16_t);
+    uint16_t halves[HALF_BLOCK_ELEMS];
+    if (stride == 0) {
+        return;
     }
+    if (stride != bytes) {
+        copy_halves((char *)halves, bytes, *from, stride, count);
+    }
+    kernel_cast(SHOAL_F32, to, dtype, stride == bytes ? *from : (const char *)halves, (size_t)count);
+    *from += count * stride;
+}
+
+static void narrow(shoal_dtype dtype, char *to, int64_t stride, const float *from, int64_t count)
+{
+    const int64_t bytes = sizeof(uint16_t);
+    uint16_t halves[HALF_BLOCK_ELEMS];
+    kernel_cast(dtype, stride == bytes ? to : (char *)halves, SHOAL_F32, from, (size_t)count);
+    if (stride != bytes) {
+        copy_halves(to, stride, (const char *)halves, bytes, count);
+    }
+}
+
+static int64_t begin_widened(shoal_dtype dtype, float *first, const char *from, int64_t stride)
+{
+    if (stride == 0) {
+        kernel_cast(SHOAL_F32, first, dtype, from, 1);
+    }
+    return stride == 0 ? 0 : (int64_t)sizeof(float);
 }
 
 /* Whole blocks are cast by vector instructions, which the loops over single elements are not. */
@@ -242,19 +273,17 @@ static void run_widened(const struct work *work, struct run run)
     float a[HALF_BLOCK_ELEMS];
     float b[HALF_BLOCK_ELEMS];
     float dst[HALF_BLOCK_ELEMS];
-    const int64_t bytes = sizeof(float);
     struct run block = {.dst = (char *)dst,
                         .a = (const char *)a,
                         .b = (const char *)b,
-                        .strides = {bytes, run.strides[1] != 0 ? bytes : 0, run.strides[2] != 0 ? bytes : 0}};
-    kernel_cast(SHOAL_F32, a, work->dtype, run.a, 1);
-    kernel_cast(SHOAL_F32, b, work->dtype, run.b, 1);
+                        .strides = {sizeof(float), begin_widened(work->dtype, a, run.a, run.strides[1]),
+                                    begin_widened(work->dtype, b, run.b, run.strides[2])}};
     while (run.count > 0) {
         block.count = run.count < HALF_BLOCK_ELEMS ? run.count : HALF_BLOCK_ELEMS;
         widen(work->dtype, a, &run.a, run.strides[1], block.count);
         widen(work->dtype, b, &run.b, run.strides[2], block.count);
         work->wide(&block);
-        kernel_cast(work->dtype, run.dst, SHOAL_F32, dst, (size_t)block.count);
+        narrow(work->dtype, run.dst, run.strides[0], dst, block.count);
         run.dst += block.count * run.strides[0];
         run.count -= block.count;
     }
@@ -262,7 +291,7 @@ static void run_widened(const struct work *work, struct run run)
 
 static inline void do_run(const struct work *work, const struct run *run)
 {
-    if (work->wide && can_widen(run)) {
+    if (work->wide && run->count >= work->n_wide_min) {
         run_widened(work, *run);
     } else {
         work->function(run);
