@@ -19,7 +19,7 @@ struct flight_copy {
     struct layout to; /* its offset is in to_data already */
     int64_t from_strides[SHOAL_MAX_DIMS];
     void *to_data;
-    void *from_data;
+    const void *from_data;
     shoal_dtype dtype;
 };
 
@@ -68,7 +68,9 @@ static void run_copies(const struct flight *flight)
     for (size_t i = 0; i < flight->n_copies; i++) {
         const struct flight_copy *copy = &flight->copies[i];
         struct kernel_operand to = {.data = copy->to_data, .strides = copy->to.strides};
-        struct kernel_operand from = {.data = copy->from_data, .strides = copy->from_strides};
+        /* Only read. */
+        struct kernel_operand from = {.data = (void *)(uintptr_t)copy->from_data,
+                                      .strides = copy->from_strides};
         kernel_copy_nd(copy->dtype, to, copy->dtype, from, copy->to.n_dims, copy->to.shape);
     }
 }
@@ -102,7 +104,7 @@ static shoal_status need_flight(struct launch *launch)
 
 /* From contiguous memory to a view of `tensor`. */
 static shoal_status add_copy(struct launch *launch, const shoal_tensor *tensor, const struct layout *to,
-                             void *from_data)
+                             const void *from_data)
 {
     void *base;
     TRY(need_flight(launch));
@@ -373,6 +375,12 @@ shoal_status launch_output_list(struct launch *launch, shoal_tensor *const *tens
         TRY(add_copy(launch, tensors[r], &tensors[r]->layout, (char *)*data_out + (size_t)r * block_bytes));
     }
     return SHOAL_OK;
+}
+
+shoal_status launch_output_copy(struct launch *launch, shoal_tensor *tensor, const void *data)
+{
+    TRY(launch_mark(launch, tensor));
+    return add_copy(launch, tensor, &tensor->layout, data);
 }
 
 shoal_status launch_in_place(struct launch *launch, shoal_tensor *tensor, void **data_out)

@@ -72,6 +72,9 @@ shoal_status launch_output_blocks(struct launch *launch, shoal_tensor *tensor, i
 /* One block after the other, block r becomes tensors[r]. */
 shoal_status launch_output_list(struct launch *launch, shoal_tensor *const *tensors, void **data_out);
 
+/* A copy, made when the work has ended, of contiguous memory that a fence of this launch keeps. */
+shoal_status launch_output_copy(struct launch *launch, shoal_tensor *tensor, const void *data);
+
 /* Read and written. */
 shoal_status launch_in_place(struct launch *launch, shoal_tensor *tensor, void **data_out);
 

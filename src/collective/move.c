@@ -383,12 +383,27 @@ static shoal_status start_broadcast(struct launch *launch, void *data, const sho
                                        &launch->work);
 }
 
+/* Less is copied sooner than it is put off; and a small broadcast copies the root's input at the call anyway. */
+#define COPY_AT_ONCE_BYTES 8192
+
+/* The root sends out of its input, and has its own copy when all is sent: the call does not wait for that. */
+static shoal_status launch_from_root(struct launch *launch, shoal_tensor *self, int root, shoal_tensor *out)
+{
+    const void *send;
+    TRY(launch_input(launch, self, &send));
+    TRY(launch_output_copy(launch, out, send));
+    return start_broadcast(launch, (void *)(uintptr_t)send, out, root); /* the root's is only read */
+}
+
 /* The root's own copy is the only one that is made of its input: nobody else's matters. */
 static shoal_status launch_broadcast(struct launch *launch, shoal_tensor *self, int root, shoal_tensor *out)
 {
     void *data;
     if (shoal_group_rank(launch->group) == root) {
-        TRY(op_copy_into(out, self));
+        if (self->is_contiguous && tensor_bytes(self) > COPY_AT_ONCE_BYTES) {
+            return launch_from_root(launch, self, root, out);
+        }
+        TRY(op_copy_into(out, self)); /* one with gaps is copied in any case, and this copy is the output */
     }
     TRY(launch_output(launch, out, &data));
     return start_broadcast(launch, data, out, root);

@@ -380,3 +380,47 @@ FUNCTIONAL(long_lists_of_columns, 2)
     CHECK_SHARED(shoal_all_reduce_coalesced_(list, N_COLUMNS, SHOAL_SUM, self->group),
                  "tensors[3] and [20] share memory");
 }
+
+/* Broadcasts ----------------------------------------------------------------------------------------------- */
+
+/* The root's own result is copied after the data was sent: the input may be written at once, and dropped. */
+static void broadcast_and_write(struct functional *self, int64_t count)
+{
+    for (int root = 0; root < self->n_ranks; root++) {
+        CASE_BEGIN();
+        shoal_tensor *flat = full(3 * count, 1 + self->rank);
+        shoal_tensor *part = shoal_narrow(flat, 0, count, count);
+        shoal_tensor *result = shoal_broadcast(part, root, self->group);
+        shoal_tensor *other = shoal_broadcast(shoal_narrow(flat, 0, 0, count), root, self->group);
+        CHECK(shoal_mul_scalar_(shoal_narrow(flat, 0, 2 * count, count), 5));
+        CHECK(shoal_mul_scalar_(part, 7));
+        CHECK_FULL(result, SHAPE(count), 1 + root);
+        CHECK_FULL(part, SHAPE(count), 7 * (1 + self->rank));
+        CHECK_OK(shoal_tensor_rebind_data(flat, NULL, NULL, NULL));
+        CHECK_FULL(other, SHAPE(count), 1 + root);
+        CASE_END();
+    }
+}
+
+FUNCTIONAL(a_root_may_write_what_it_broadcasts, 3)
+{
+    broadcast_and_write(self, LARGE);
+    broadcast_and_write(self, SMALL);
+}
+
+FUNCTIONAL(a_root_alone_gets_its_own, 1)
+{
+    broadcast_and_write(self, LARGE);
+}
+
+/* A broadcast that fails is not copied either. */
+FUNCTIONAL(a_root_that_fails_has_no_result, 2)
+{
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *input = full(LARGE, 1);
+    shoal_tensor *result = shoal_broadcast(shoal_narrow(input, 0, 0, LARGE - self->rank), 0, lane(self, "x"));
+    CHECK_STATUS(shoal_wait(result), SHOAL_ERR_MISMATCH);
+    CHECK_FULL(input, SHAPE(LARGE), 1);
+    CHECK(shoal_mutable_data(input));
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_MISMATCH);
+}
