@@ -157,6 +157,22 @@ const char *arguments_of_list(const char *list, size_t index, struct arguments_n
     return name->text;
 }
 
+/* The text is that of the call which was to make the tensor, and says so. */
+static shoal_status name_late(const char *argument, shoal_status status)
+{
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s did not arrive", argument);
+}
+
+shoal_status arguments_wait_readable(const char *argument, shoal_tensor *tensor)
+{
+    return name_late(argument, tensor_wait_readable(tensor));
+}
+
+shoal_status arguments_wait_writable(const char *argument, shoal_tensor *tensor)
+{
+    return name_late(argument, tensor_wait_writable(tensor, /*overwrites=*/true));
+}
+
 /* Lists that are written ------------------------------------------------------------------------------- */
 
 /* Without memory, a storage is a place of its own. */

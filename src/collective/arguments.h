@@ -71,6 +71,10 @@ bool arguments_have_gaps(const shoal_value *tensors);
 shoal_status arguments_apart(const char *name, struct tensor_use *uses, size_t n_uses);
 /* The same of a list that is written, if it has gaps. */
 shoal_status arguments_targets_apart(const char *name, const shoal_value *tensors);
+/* For kernels that wait themselves, as the dispatcher does for others: it can be read, or overwritten. The error names the
+   argument. */
+shoal_status arguments_wait_readable(const char *argument, shoal_tensor *tensor);
+shoal_status arguments_wait_writable(const char *argument, shoal_tensor *tensor);
 
 /* Splits of dimension 0: both lists, or neither, fitting self and the group. *n_rows_out: of the result. */
 shoal_status arguments_splits(const shoal_tensor *self, const shoal_value *output_splits,

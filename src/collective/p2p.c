@@ -186,15 +186,17 @@ shoal_status meta_batch_p2p_ops(shoal_op_call_context *call, const shoal_value *
 }
 
 /* Waits as the dispatcher does for other ops: here only the kernel knows what is read and what is written. */
-static shoal_status launch_sender(struct launch *launch, shoal_tensor *tensor, const void **data_out)
+static shoal_status launch_sender(struct launch *launch, const char *name, shoal_tensor *tensor,
+                                  const void **data_out)
 {
-    TRY(tensor_wait_readable(tensor));
+    TRY(arguments_wait_readable(name, tensor));
     return launch_input(launch, tensor, data_out);
 }
 
-static shoal_status launch_receiver(struct launch *launch, shoal_tensor *tensor, void **data_out)
+static shoal_status launch_receiver(struct launch *launch, const char *name, shoal_tensor *tensor,
+                                    void **data_out)
 {
-    TRY(tensor_wait_writable(tensor, /*overwrites=*/true));
+    TRY(arguments_wait_writable(name, tensor));
     return launch_output(launch, tensor, data_out);
 }
 
@@ -217,13 +219,15 @@ static shoal_status launch_transfers(struct launch *launch, const shoal_value *a
                                         .dtype = tensor->dtype,
                                         .peer = (int)arguments[2].as.integers[i],
                                         .tag = (int)arguments[3].as.integers[i]};
+        struct arguments_name buffer;
+        const char *name = arguments_of_list("tensors", i, &buffer);
         if (direction == SHOAL_SEND) {
             const void *data;
-            TRY(launch_sender(launch, tensor, &data));
+            TRY(launch_sender(launch, name, tensor, &data));
             transfers[i].buffer = (void *)(uintptr_t)data; /* a send only reads it */
             TRY(launch_mark(launch, outputs[i]));
         } else {
-            TRY(launch_receiver(launch, tensor, &transfers[i].buffer));
+            TRY(launch_receiver(launch, name, tensor, &transfers[i].buffer));
         }
     }
     return shoal_group_transfer_start(launch->group, transfers, n_outputs, &launch->work);

@@ -158,8 +158,8 @@ static shoal_status check_source(const shoal_tensor *self, const shoal_tensor *s
 static shoal_status copy_source(shoal_tensor *self, shoal_tensor *source, shoal_group *group)
 {
     TRY(check_symmetric(self, group));
-    TRY(tensor_wait_readable(source));
-    TRY(tensor_wait_writable(self, /*overwrites=*/true));
+    TRY(arguments_wait_readable("source", source));
+    TRY(arguments_wait_writable("self", self));
     TRY(op_copy_overlapping(self, source));
     tensor_forget_fences(self);
     storage_bump_version(self->storage);
@@ -197,7 +197,7 @@ shoal_status run_symmetric_all_reduce_copy_out(shoal_op_call_context *call, cons
                                                shoal_tensor *const *outputs, size_t n_outputs)
 {
     shoal_tensor *self = arguments[1].as.tensor;
-    TRY(tensor_wait_writable(outputs[0], /*overwrites=*/true));
+    TRY(arguments_wait_writable("out", outputs[0]));
     TRY(copy_source(self, arguments[2].as.tensor, arguments[4].as.group));
     return run_into(&arguments[3], arguments[4].as.group, self, outputs[0]);
 }

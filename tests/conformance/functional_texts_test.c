@@ -98,7 +98,17 @@ FUNCTIONAL(ops_on_what_did_not_arrive, 2)
         shoal_all_reduce_coalesced(((shoal_tensor *const[]){there, failed}), 2, SHOAL_SUM, self->group),
         group, "all_reduce_coalesced: tensors[1] did not arrive: ");
     CHECK_CALL(shoal_isend(failed, 1 - self->rank, 0, self->group), group, "isend: self did not arrive: ");
+    /* And those that know best themselves what they wait for. */
+    const shoal_p2p_op ops[] = {{SHOAL_SEND, there, 1 - self->rank, 0},
+                                {SHOAL_SEND, failed, 1 - self->rank, 0}};
+    CHECK_CALL(shoal_batch_p2p_ops(ops, 2, self->group), group, "batch_p2p_ops: tensors[1] did not arrive: ");
+    shoal_symmetric *memory = NULL;
+    REQUIRE_OK(shoal_symmetric_create(self->group, 64, &memory));
+    shoal_tensor *symmetric = shoal_symmetric_tensor(memory, 0, INTS64(8), 1, SHOAL_F32);
+    CHECK_CALL(shoal_one_shot_all_reduce_copy(symmetric, failed, SHOAL_SUM, self->group), group,
+               "one_shot_all_reduce_copy: source did not arrive: ");
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_MISMATCH);
+    shoal_symmetric_free(memory);
     /* The group goes on as if they had not been made. */
     CHECK_FULL(shoal_all_reduce(shoal_full(INTS64(2), 1, 1, SHOAL_F32), SHOAL_SUM, self->group), SHAPE(2), 2);
 }
