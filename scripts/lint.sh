@@ -12,6 +12,7 @@ check_layers() { scripts/check_layers.sh; }
 check_banned() { scripts/check_banned.pl .; }
 check_symbols() { scripts/check_symbols.sh; }
 check_version() { scripts/check_version.sh; }
+check_conformance() { scripts/check_conformance.pl; }
 check_shell() { find scripts tests bench .ci \( -name '*.sh' -o -path .ci/run \) -exec shellcheck {} +; }
 check_tidy() { scripts/tidy.sh; }
 
@@ -24,7 +25,7 @@ check_clang() {
 failed=()
 checks=("$@")
 if [[ ${#checks[@]} -eq 0 ]]; then
-    checks=(format layers banned symbols version shell tidy clang)
+    checks=(format layers banned symbols version conformance shell tidy clang)
 fi
 for check in "${checks[@]}"; do
     if ! declare -F "check_$check" >/dev/null; then

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The checks of scripts/ see what they are there for: each is run over a small tree that is right, and then
 # over the same tree with one thing wrong.
+# shellcheck disable=SC1003,SC2016 # what is planted is meant as it is written
 set -euo pipefail
 
 scripts=$SHOAL_TEST_SOURCE_DIR/scripts
@@ -14,7 +15,7 @@ spdx='/* SPDX-License-Identifier: MIT */'
 
 plant_tree() {
     rm -rf "$tree"
-    mkdir -p "$tree"/{include/shoal,include/shoal_nn,src/base,src/op,nn,examples,tests/unit}
+    mkdir -p "$tree"/{include/shoal,include/shoal_nn,src/base,src/op,nn,examples,tests/unit,tests/conformance}
     printf '%s\n' "$spdx" 'SHOAL_API int' 'shoal_one(void);' '/* SHOAL_API int shoal_gone(void); */' \
         >"$tree/include/shoal/one.h"
     printf '%s\n' "$spdx" '#define SHOAL_VERSION_MAJOR 0' '#define SHOAL_VERSION_MINOR 1' \
@@ -30,6 +31,9 @@ plant_tree() {
     printf '%s\n' "$spdx" '#include "blas.h"' '#include "shoal_nn/nn.h"' >"$tree/nn/ops.c"
     printf '%s\n' "$spdx" >"$tree/nn/blas.h"
     printf '%s\n' 'SHOAL_NN_0.1 {' 'global:' '    shoal_nn_one;' 'local:' '    *;' '};' >"$tree/nn/shoal_nn.map"
+    printf '%s\n' "$spdx" 'TEST_RANKS(of_one, 1)' '    TEST_RANKS(of_##n, n) \' >"$tree/tests/conformance/fsdp_bits_test.c"
+    printf '%s\n' '## Fully sharded data parallelism' '| case | test |' '|---|---|' '| one | `bits/of_one`, `of_2` |' \
+        '| two | later: needs a GPU; without: `bits/*`, `of_*` |' >"$tree/tests/conformance/README.md"
     printf '%s\n' '# Changes' '' '## 0.1.0 (unreleased)' '' '## 0.0.9' >"$tree/CHANGELOG.md"
 }
 
@@ -108,6 +112,15 @@ refuse 'shoal_zero: in src/shoal.map, but not in' src/shoal.map '    shoal_zero;
 refuse 'twice' src/shoal.map '    shoal_one;' "${symbols[@]}"
 refuse 'shoal_nn_two: in the public headers, but not in nn/shoal_nn.map' include/shoal_nn/nn.h \
     'SHOAL_API int shoal_nn_two(void);' "${symbols[@]}"
+
+plant_tree
+conformance=("$scripts/check_conformance.pl")
+rows=tests/conformance/README.md
+accept "${conformance[@]}"
+refuse 'README.md:6: three: there is no test two' $rows '| three | `bits/of_one`, `two` |' "${conformance[@]}"
+refuse 'no test of_one in tests/conformance/fully_shard_bits' $rows '| three | `module_bits/of_one` |' "${conformance[@]}"
+refuse 'no reason to wait' $rows '| three | later: no time |' "${conformance[@]}"
+refuse 'neither a test nor a reason' $rows '| three | left out |' "${conformance[@]}"
 
 plant_tree
 version=("$scripts/check_version.sh")

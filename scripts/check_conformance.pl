@@ -1,0 +1,99 @@
+#!/usr/bin/env perl
+# SPDX-License-Identifier: MIT
+# The rows of tests/conformance/README.md about fully sharded data parallelism: every test that is named exists, and what
+# waits ("later: ...") waits for one of the things that are allowed to be waited for. Without a test and without a reason a
+# row is nothing.
+#
+#   scripts/check_conformance.pl [-v] [DIRECTORY]       -v: says how many rows there are
+use strict;
+use warnings;
+
+my $is_verbose = @ARGV && $ARGV[0] eq '-v' ? shift : 0;
+my $root = shift // '.';
+my @reasons = (
+    'needs a GPU', 'needs checkpoint files',
+    'tensor parallelism is out of scope for now',
+    'tensor parallelism and named dimensions are out of scope for now',
+    'device streams are out of scope for now',
+    'CPU offload is out of scope for now',
+    'all-gather extensions are out of scope for now',
+    'all-gather extensions and tensor parallelism are out of scope for now',
+    'there is no forward-mode differentiation',
+);
+my $n_wrong = 0;
+
+sub wrong {
+    my ($line, $text) = @_;
+    print "tests/conformance/README.md:$line: $text\n";
+    $n_wrong++;
+}
+
+# The file that a name in front of a slash stands for.
+sub path_of {
+    my ($name) = @_;
+    return "unit/parallel/fsdp_$name" if $name =~ /^(tables|events)$/;
+    return 'conformance/fully_shard' if $name eq 'modules';
+    return 'conformance/nn/fully_shard_norm' if $name eq 'module_norm';
+    return "conformance/fully_shard_$1" if $name =~ /^module_(\w+)$/;
+    return "conformance/$name" if $name =~ /^ddp_/;
+    return "conformance/fsdp_$name";
+}
+
+# The tests of a file as patterns: macros make names of a number.
+my %tests;
+sub tests_of {
+    my ($path) = @_;
+    return $tests{$path} //= do {
+        my @patterns;
+        if (open my $file, '<', "$root/tests/${path}_test.c") {
+            while (<$file>) {
+                next unless /^\s*TEST(?:_RANKS|_PROCESSES)?\((\w[\w#]*)/;
+                (my $pattern = $1) =~ s/##\w+(##)?/\\w+/g;
+                push @patterns, qr/^$pattern$/;
+            }
+            close $file;
+        }
+        \@patterns;
+    };
+}
+
+sub has_test {
+    my ($path, $name) = @_;
+    my @patterns = @{tests_of($path)};
+    return scalar @patterns if $name eq '*';
+    if ((my $begin = $name) =~ s/\*$//) {
+        return grep { my $p = "$_"; $p =~ /\^\Q$begin\E/ } @patterns;
+    }
+    return grep { $name =~ $_ } @patterns;
+}
+
+open my $readme, '<', "$root/tests/conformance/README.md" or die "tests/conformance/README.md: $!\n";
+my ($is_inside, $n_rows, $n_tested, $n_later) = (0, 0, 0, 0);
+while (my $line = <$readme>) {
+    $is_inside = $line =~ /^## Fully sharded/ if $line =~ /^## /;
+    next unless $is_inside && $line =~ /^\| (.*?) \| (.*) \|$/;
+    my ($case, $text) = ($1, $2);
+    next if $text =~ /^-+$/ || $text eq 'test';
+    $n_rows++;
+    my ($path, $n_named) = ('', 0);
+    while ($text =~ /`([^`]*)`/g) {
+        my $name = $1;
+        next if $name =~ /^(tests\/cli\/.*|shoal bench .*|shoal_\w+|scripts\/.*)$/;
+        $path = path_of($1) if $name =~ s/^(\w+)\///;
+        if ($path eq '' || $name !~ /^[\w*]+$/ || !has_test($path, $name)) {
+            wrong($., "$case: there is no test $name in tests/${path}_test.c");
+        }
+        $n_named++;
+    }
+    my $n_waits = 0;
+    while ($text =~ /later: ([^;|]*[^;| ])/g) {
+        my $reason = $1;
+        wrong($., "$case: \"$reason\" is no reason to wait") unless grep { $reason eq $_ } @reasons;
+        $n_waits++;
+    }
+    wrong($., "$case: neither a test nor a reason") if $n_named + $n_waits == 0;
+    $n_tested += $n_named > 0;
+    $n_later += $n_waits > 0 && $n_named == 0;
+}
+print "$n_rows rows, $n_tested with tests, $n_later later\n" if $is_verbose;
+exit($n_wrong > 0);
