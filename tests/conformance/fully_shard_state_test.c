@@ -3,7 +3,10 @@
  * What modules that are sharded have in their places at which time, where values come from, which dtypes they see, and
  * how gradients are kept over several backwards.
  */
+#include "base/completion.h"
+#include "base/error.h"
 #include "fixtures/module_net.h"
+#include "tensor/tensor.h"
 
 struct bench {
     shoal_world *world;
@@ -131,6 +134,32 @@ static shoal_status load_entry(void *context, const shoal_module_entry *entry, s
 static void load(struct net *to, struct net *from)
 {
     (void)CHECK_OK(shoal_module_walk(from->root, SHOAL_WALK_PARAMETERS, load_entry, to));
+}
+
+static shoal_status break_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct completion *write = context;
+    (void)next;
+    return storage_add_write(entry->tensor->storage, write);
+}
+
+/* A parameter that a collective of the application has spoilt is good again when it is loaded. */
+TEST_RANKS(loading_ends_a_failure, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    struct completion *write = completion_create();
+    REQUIRE(write);
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    CHECK_OK(shoal_module_walk(bench.sharded.root, SHOAL_WALK_PARAMETERS, break_entry, write));
+    completion_finish(write, error_set(SHOAL_ERR_PEER, "rank 7 died"));
+    error_clear();
+    shoal_tensor *weight = shoal_module_parameter(bench.sharded.root, "0.weight");
+    CHECK_STATUS(shoal_wait(weight), SHOAL_ERR_PEER);
+    load(&bench.sharded, &bench.alone);
+    CHECK_OK(shoal_wait(weight));
+    completion_unref(write);
+    bench_close(&bench);
 }
 
 TEST_RANKS(made_without_values, 4)
@@ -425,7 +454,7 @@ static shoal_tensor *again(shoal_module *root, shoal_tensor *x)
     return net_recompute(shoal_module_child(root, "0"), x);
 }
 
-struct dtype_row {
+struct dtype_case {
     shoal_dtype param_dtype;
     shoal_dtype output_dtype; /* of the root */
     bool keeps_inputs;
@@ -434,7 +463,7 @@ struct dtype_row {
     shoal_dtype output;
 };
 
-static void check_dtypes(struct rank *self, const struct dtype_row *row)
+static void check_dtypes(struct rank *self, const struct dtype_case *row)
 {
     struct bench bench;
     const shoal_module_hook_definition hook = {.struct_size = sizeof hook, .pre_forward = see};
@@ -465,7 +494,7 @@ static void check_dtypes(struct rank *self, const struct dtype_row *row)
 
 TEST_RANKS(dtypes_that_modules_see, 2)
 {
-    static const struct dtype_row rows[] = {
+    static const struct dtype_case rows[] = {
         {SHOAL_BF16, 0, false, NULL, SHOAL_BF16, SHOAL_BF16},
         {SHOAL_F16, 0, false, NULL, SHOAL_F16, SHOAL_F16},
         {SHOAL_BF16, SHOAL_F32, false, NULL, SHOAL_BF16, SHOAL_F32},

@@ -46,7 +46,7 @@ static bool is_all_zero(const unsigned char *bytes, size_t n_bytes)
 /* Nobody reads or writes it, and what became of earlier writes does not matter. */
 static shoal_status claim(struct ddp_param *param, void **place_out)
 {
-    TRY(storage_wait_writable(param->gradient->storage, /*forgives_failure=*/true));
+    TRY(tensor_wait_writable(param->gradient, /*overwrites=*/true));
     storage_forget_fences(param->gradient->storage);
     return tensor_address(param->gradient, place_out);
 }
@@ -55,7 +55,7 @@ static shoal_status claim(struct ddp_param *param, void **place_out)
 static shoal_status take_in(struct ddp_param *param, shoal_tensor *kept)
 {
     void *place;
-    TRY(storage_wait_readable(kept->storage));
+    TRY(tensor_wait_readable(kept));
     TRY(claim(param, &place));
     TRY(op_copy_overlapping(param->gradient, kept));
     note_written(param);
@@ -95,7 +95,7 @@ static shoal_status make_room(struct ddp_param *param)
     if (!param->is_reduced && !param->has_aside) {
         return SHOAL_OK;
     }
-    TRY(storage_wait_readable(param->gradient->storage));
+    TRY(tensor_wait_readable(param->gradient));
     TRY(tensor_address(param->gradient, &place));
     bool is_zero = is_all_zero(place, tensor_bytes(param->gradient));
     bool was_written = shoal_tensor_version(param->gradient) != param->version;

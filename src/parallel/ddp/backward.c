@@ -35,7 +35,7 @@ static shoal_status make_fences(struct ddp *ddp, const struct ddp_range *bucket)
     const size_t *members = &ddp->plan.members[bucket->first];
     for (size_t i = 0; i < bucket->n_items; i++) {
         struct storage *storage = ddp->params[members[i]].gradient->storage;
-        shoal_status status = storage_wait_writable(storage, /*forgives_failure=*/false);
+        shoal_status status = storage_wait_writable(storage, /*overwrites=*/false);
         ddp->fences[i] = status == SHOAL_OK ? storage_make_fence(storage, storage_span(storage)) : NULL;
         if (!ddp->fences[i]) {
             drop_fences(ddp, i);

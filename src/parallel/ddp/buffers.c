@@ -83,8 +83,8 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
     if (bytes == 0 || !bundle->data) {
         return SHOAL_OK;
     }
-    TRY(bundle->is_written ? storage_wait_writable(buffer->storage, /*forgives_failure=*/false)
-                           : storage_wait_readable(buffer->storage));
+    TRY(bundle->is_written ? tensor_wait_writable(buffer, /*overwrites=*/false)
+                           : tensor_wait_readable(buffer));
     return bundle->is_written ? write_buffer(buffer, part) : read_buffer(buffer, part);
 }
 

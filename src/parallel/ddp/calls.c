@@ -50,8 +50,7 @@ static shoal_status visit_gradient(const struct ddp_param *param, bool is_writte
         return error_set(SHOAL_ERR_UNSUPPORTED, "the gradient of parameter %s is not contiguous",
                          param->path);
     }
-    TRY(is_written ? storage_wait_writable(gradient->storage, /*forgives_failure=*/false)
-                   : storage_wait_readable(gradient->storage));
+    TRY(is_written ? tensor_wait_writable(gradient, /*overwrites=*/false) : tensor_wait_readable(gradient));
     TRY(tensor_address(gradient, &data));
     if (is_written) {
         storage_bump_version(gradient->storage);

@@ -413,7 +413,7 @@ static shoal_status confirm(shoal_group *lane, shoal_status mine)
 /* Contiguous memory for the values of a tensor: its own, or a copy. */
 static shoal_status find_values(shoal_tensor *tensor, shoal_part *part, shoal_tensor **copy_out)
 {
-    TRY(storage_wait_writable(tensor->storage, /*forgives_failure=*/false));
+    TRY(tensor_wait_writable(tensor, /*overwrites=*/false));
     *copy_out = NULL;
     if (!tensor->is_contiguous) {
         TRY(tensor_create_empty(tensor->storage->device, tensor->dtype, tensor->layout.n_dims,

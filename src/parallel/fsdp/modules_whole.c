@@ -82,7 +82,7 @@ shoal_status shoal_fully_shard_place(shoal_module *root, const char *path, int *
 static shoal_status begin_load(const struct path_search *search)
 {
     TRY(fsdp_unit_give_up(search->unit));
-    return storage_wait_writable(search->tensors->sharded->storage, /*forgives_failure=*/true);
+    return tensor_wait_writable(search->tensors->sharded, /*overwrites=*/true);
 }
 
 shoal_status shoal_fully_shard_load(shoal_module *root, const char *path, const void *full)
@@ -94,6 +94,7 @@ shoal_status shoal_fully_shard_load(shoal_module *root, const char *path, const 
     }
     TRY(begin_load(&search));
     fsdp_param_load(search.param, full);
+    tensor_forget_fences(search.tensors->sharded);
     storage_bump_version(search.tensors->sharded->storage);
     return SHOAL_OK;
 }
@@ -205,7 +206,7 @@ static shoal_status check_whole(const struct sender *sender, const shoal_module_
                          "%s: %s of the whole module is not contiguous, or has no data", sender->call,
                          entry->path);
     }
-    return storage_wait_readable(whole->storage);
+    return tensor_wait_readable(whole);
 }
 
 static shoal_status look_at_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
@@ -222,7 +223,7 @@ static shoal_status look_at_entry(void *context, const shoal_module_entry *entry
         return error_set(SHOAL_ERR_UNSUPPORTED, "%s: %s is not contiguous, or has no data", sender->call,
                          entry->path);
     } else {
-        TRY(storage_wait_writable(entry->tensor->storage, /*forgives_failure=*/true));
+        TRY(tensor_wait_writable(entry->tensor, /*overwrites=*/true));
     }
     return sender->is_source ? check_whole(sender, entry, &search) : SHOAL_OK;
 }
@@ -251,6 +252,7 @@ static shoal_status send_entry(void *context, const shoal_module_entry *entry, s
     TRY(search.param
             ? fsdp_param_broadcast(search.param, mesh_of(&search), values, sender->blocks, sender->source)
             : send_bytes(sender, entry->tensor, values));
+    tensor_forget_fences(entry->tensor);
     storage_bump_version(entry->tensor->storage);
     return SHOAL_OK;
 }

@@ -170,10 +170,10 @@ shoal_status fsdp_watch_get_pending(struct fsdp_wrapper *wrapper, size_t index,
     if (!grad) {
         return SHOAL_OK;
     }
-    TRY(storage_wait_readable(grad->storage));
+    TRY(tensor_wait_readable(grad));
     TRY(make_own(full, grad));
     grad = shoal_grad(full);
-    TRY(storage_wait_writable(grad->storage, /*forgives_failure=*/false));
+    TRY(tensor_wait_writable(grad, /*overwrites=*/false));
     storage_bump_version(grad->storage); /* whoever asks may write */
     pending->full_dtype = grad->dtype;
     pending->full_count = wrapper->unit->params[index].count;
@@ -185,7 +185,7 @@ static shoal_status put_grad(struct fsdp_unit *unit, struct fsdp_param *param, s
 {
     shoal_tensor *copy = NULL;
     void *data;
-    TRY(storage_wait_readable(grad->storage));
+    TRY(tensor_wait_readable(grad));
     if (!grad->is_contiguous) {
         TRY(copy_grad(grad, &copy));
         grad = copy;

@@ -216,7 +216,7 @@ static shoal_status take_values(struct fsdp_tensors *tensors, struct fsdp_param 
         tensors->needs_values = param->shard_count > 0;
         return SHOAL_OK;
     }
-    TRY(storage_wait_readable(original->storage));
+    TRY(tensor_wait_readable(original));
     TRY(tensor_address(original, &data));
     fsdp_param_load(param, data);
     return SHOAL_OK;
@@ -317,7 +317,7 @@ static shoal_status adopt_replacement(struct fsdp_tensors *tensors, struct fsdp_
 {
     struct fsdp_param replaced = *param;
     void *data;
-    TRY(storage_wait_readable(now->storage));
+    TRY(tensor_wait_readable(now));
     TRY(tensor_address(now, &data));
     replaced.dtype = replaced.compute = now->dtype;
     replaced.requires_grad = shoal_requires_grad(now);

@@ -263,8 +263,8 @@ TEST(failed_write_is_seen_every_time_until_overwritten)
         CHECK_ERROR_TEXT("rank 3 died");
     }
     CHECK_INT(shoal_tensor_version(tensor), 0);
-    CHECK_STATUS(storage_wait_writable(tensor->storage, /*forgives_failure=*/false), SHOAL_ERR_PEER);
-    CHECK_OK(storage_wait_writable(tensor->storage, /*forgives_failure=*/true));
+    CHECK_STATUS(storage_wait_writable(tensor->storage, /*overwrites=*/false), SHOAL_ERR_PEER);
+    CHECK_OK(storage_wait_writable(tensor->storage, /*overwrites=*/true));
     CHECK_STATUS(shoal_wait(tensor), SHOAL_ERR_PEER); /* forgiven for writing, not forgotten */
     storage_forget_fences(tensor->storage);
     CHECK(shoal_data(tensor));

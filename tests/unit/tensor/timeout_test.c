@@ -31,7 +31,7 @@ TEST(reading_gives_up_at_the_deadline_and_can_try_again)
     CHECK(!shoal_mutable_data(tensor));
     CHECK_INT(shoal_tensor_version(tensor), 0);
     /* Overwriting waits too: the work in flight would write over what we put there. */
-    CHECK_STATUS(storage_wait_writable(tensor->storage, /*forgives_failure=*/true), SHOAL_ERR_TIMEOUT);
+    CHECK_STATUS(storage_wait_writable(tensor->storage, /*overwrites=*/true), SHOAL_ERR_TIMEOUT);
     /* The write is not failed, only late. */
     completion_finish(write, SHOAL_OK);
     CHECK(shoal_data(tensor));
