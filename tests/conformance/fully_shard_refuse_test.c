@@ -216,6 +216,7 @@ TEST_RANKS(settings, 2)
                   "not fully sharded");
     CHECK_REFUSED(shoal_fully_shard_set_backward_prefetch(root, NULL, 1), SHOAL_ERR_INVALID, "NULL");
     CHECK_REFUSED(shoal_fully_shard_set_divide_factor(root, -1.0), SHOAL_ERR_INVALID, "-1");
+    CHECK_REFUSED(shoal_fully_shard_set_divide_factor(root, (double)INFINITY), SHOAL_ERR_INVALID, "inf");
     CHECK_REFUSED(shoal_fully_shard_clip_grad_norm(root, -1.0, &norm), SHOAL_ERR_INVALID, "-1");
     CHECK_REFUSED(shoal_fully_shard_gather(root, "nothing", full), SHOAL_ERR_INVALID, "\"nothing\"");
     CHECK_REFUSED(shoal_fully_shard_gather(root, NULL, full), SHOAL_ERR_INVALID, "NULL");

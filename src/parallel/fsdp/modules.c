@@ -7,6 +7,7 @@
  *   post-forward   last: give up, and a hook on each output whose gradient means that it begins
  *   end            of each backward: units whose inputs needed no gradient, and all that is still on its way
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -362,7 +363,7 @@ shoal_status shoal_fully_shard_set_divide_factor(shoal_module *module, double fa
 {
     struct fsdp_wrapper *wrapper;
     TRY(fsdp_find_wrapper("fully_shard_set_divide_factor", module, &wrapper));
-    if (!(factor >= 0.0)) {
+    if (!(factor >= 0.0) || isinf(factor)) {
         return error_set(SHOAL_ERR_INVALID, "fully_shard_set_divide_factor: factor is %g", factor);
     }
     wrapper->unit->divide_factor = factor;
