@@ -309,3 +309,33 @@ TEST_RANKS(replicas_that_wait, 4)
         check_accumulation(self, &rows[i], 2);
     }
 }
+
+/* Clipping ---------------------------------------------------------------------------------------------- */
+
+/* One question to the ranks that have the shards, whatever the norm; none to replicas, which have the same. */
+static void check_clipping(struct rank *self, int n_replicas)
+{
+    static const double powers[] = {1.0, 2.0, 3.0, (double)INFINITY};
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, N_LAYERS, scaled_first));
+    CHECK(n_replicas == 1 || bench_replicate(&bench, n_replicas));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    for (int step = 0; step < 4; step++) {
+        uint64_t others;
+        double norm;
+        (void)net_pass(&bench.sharded, step, self->rank);
+        struct traffic before = begin(&bench, &others);
+        CHECK_OK(shoal_fully_shard_clip_grad_p_norm(bench.sharded.root, powers[step], 1.0, false, &norm));
+        traffic_check(&bench.sharded, before, (struct traffic){.scatters = 1});
+        CHECK_INT(shoal_group_sequence(shoal_world_group(bench.world)), others);
+        CHECK(norm > 0.0);
+        net_update(&bench.sharded, 0.1F);
+    }
+    bench_close(&bench);
+}
+
+TEST_RANKS(clipping, 4)
+{
+    check_clipping(self, 1);
+    check_clipping(self, 2);
+}
