@@ -48,19 +48,18 @@
 #define WRAPPED(NAME, operator)                                                     \
     (compute_##NAME)(sizeof(compute_##NAME) == 8 ? (uint64_t)x operator(uint64_t) y \
                                                  : (uint64_t)((uint32_t)x operator(uint32_t) y))
-#define VALUES_INTEGER(NAME)                  \
-    BINARY_VALUE(add, NAME, WRAPPED(NAME, +)) \
-    BINARY_VALUE(sub, NAME, WRAPPED(NAME, -)) \
-    BINARY_VALUE(mul, NAME, WRAPPED(NAME, *)) \
+#define VALUES_UNSIGNED(NAME)                                     \
+    BINARY_VALUE(add, NAME, WRAPPED(NAME, +))                     \
+    BINARY_VALUE(sub, NAME, WRAPPED(NAME, -))                     \
+    BINARY_VALUE(mul, NAME, WRAPPED(NAME, *))                     \
+    BINARY_VALUE(div, NAME, (compute_##NAME)(y == 0 ? 0 : x / y)) \
     UNARY_VALUE(negate, NAME, sub_value_##NAME(0, x))
 
-/* Dividing by -1 is negating: the smallest number gives itself instead of a trap. */
-#define VALUES_SIGNED(NAME) \
-    VALUES_INTEGER(NAME)    \
-    BINARY_VALUE(div, NAME, (compute_##NAME)(y == 0 ? 0 : y == -1 ? negate_value_##NAME(x) : x / y))
-#define VALUES_UNSIGNED(NAME) \
-    VALUES_INTEGER(NAME)      \
-    BINARY_VALUE(div, NAME, (compute_##NAME)(y == 0 ? 0 : x / y))
+/* Signed integers have a quotient of their own. Dividing by -1 is negating: the smallest number gives itself instead
+   of a trap. */
+#define VALUES_SIGNED(NAME)                   \
+    BINARY_VALUE(sub, NAME, WRAPPED(NAME, -)) \
+    BINARY_VALUE(div, NAME, (compute_##NAME)(y == 0 ? 0 : y == -1 ? sub_value_##NAME(0, x) : x / y))
 
 #define VALUES_BOOLEAN(NAME)       \
     BINARY_VALUE(add, NAME, x | y) \
@@ -157,7 +156,7 @@ typedef void run_function(const struct run *run);
 
 #define RUNS_BOOLEAN(NAME) BINARY_RUN(add, NAME) BINARY_RUN(mul, NAME)
 #define RUNS_FLOAT(NAME) RUNS_BOOLEAN(NAME) BINARY_RUN(sub, NAME) BINARY_RUN(div, NAME) NEGATE_RUN(NAME)
-#define RUNS_SIGNED(NAME) RUNS_FLOAT(NAME)
+#define RUNS_SIGNED(NAME) BINARY_RUN(div, NAME)
 #define RUNS_UNSIGNED(NAME) RUNS_FLOAT(NAME)
 #define RUNS_COMPLEX(NAME) RUNS_FLOAT(NAME)
 
@@ -171,17 +170,23 @@ struct run_set {
     run_function *negate;
 };
 
-#define SET_FLOAT(NAME)                            \
-    {                                              \
-        .binary = {[KERNEL_ADD] = add_run_##NAME,  \
-                   [KERNEL_SUB] = sub_run_##NAME,  \
-                   [KERNEL_MUL] = mul_run_##NAME,  \
-                   [KERNEL_DIV] = div_run_##NAME}, \
-        .negate = negate_run_##NAME                \
+#define SET_OF(NAME, DIV_NAME)                         \
+    {                                                  \
+        .binary = {[KERNEL_ADD] = add_run_##NAME,      \
+                   [KERNEL_SUB] = sub_run_##NAME,      \
+                   [KERNEL_MUL] = mul_run_##NAME,      \
+                   [KERNEL_DIV] = div_run_##DIV_NAME}, \
+        .negate = negate_run_##NAME                    \
     }
-#define SET_SIGNED(NAME) SET_FLOAT(NAME)
-#define SET_UNSIGNED(NAME) SET_FLOAT(NAME)
-#define SET_COMPLEX(NAME) SET_FLOAT(NAME)
+#define SET_FLOAT(NAME) SET_OF(NAME, NAME)
+#define SET_UNSIGNED(NAME) SET_OF(NAME, NAME)
+#define SET_COMPLEX(NAME) SET_OF(NAME, NAME)
+/* The bits are those of the unsigned integer of that size, except in quotients. */
+#define SET_SIGNED(NAME) SET_SIGNED_##NAME
+#define SET_SIGNED_I8 SET_OF(U8, I8)
+#define SET_SIGNED_I16 SET_OF(U16, I16)
+#define SET_SIGNED_I32 SET_OF(U32, I32)
+#define SET_SIGNED_I64 SET_OF(U64, I64)
 #define SET_BOOLEAN(NAME)                                                          \
     {                                                                              \
         .binary = { [KERNEL_ADD] = add_run_##NAME, [KERNEL_MUL] = mul_run_##NAME } \

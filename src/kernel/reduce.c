@@ -83,19 +83,21 @@ typedef void fold_function(void *folded, const void *next, size_t count);
     }
 
 /* Unsigned arithmetic of 64 bits wraps; cutting it to the type's size is wrapping in that size. */
-#define DEFINE_INTEGER_FOLDS(name, ctype)                             \
+#define DEFINE_FOLDS_UNSIGNED(name, ctype)                            \
     DEFINE_FOLD(sum_##name, ctype, (uint64_t)a + (uint64_t)b)         \
     DEFINE_FOLD(product_##name, ctype, ((uint64_t)a) * ((uint64_t)b)) \
-    DEFINE_FOLD(min_##name, ctype, b < a ? b : a)                     \
-    DEFINE_FOLD(max_##name, ctype, b > a ? b : a)                     \
     DEFINE_FOLD(band_##name, ctype, (a & b))                          \
     DEFINE_FOLD(bor_##name, ctype, a | b)                             \
-    DEFINE_FOLD(bxor_##name, ctype, a ^ b)
+    DEFINE_FOLD(bxor_##name, ctype, a ^ b)                            \
+    DEFINE_FOLDS_SIGNED(name, ctype)
+
+/* The others give the bits of the unsigned integer of that size. */
+#define DEFINE_FOLDS_SIGNED(name, ctype)          \
+    DEFINE_FOLD(min_##name, ctype, b < a ? b : a) \
+    DEFINE_FOLD(max_##name, ctype, b > a ? b : a)
 
 #define DEFINE_FOLDS_FLOAT(name, ctype)
 #define DEFINE_FOLDS_COMPLEX(name, ctype)
-#define DEFINE_FOLDS_SIGNED DEFINE_INTEGER_FOLDS
-#define DEFINE_FOLDS_UNSIGNED DEFINE_INTEGER_FOLDS
 #define DEFINE_FOLDS_BOOLEAN(name, ctype)    \
     DEFINE_FOLD(bor_##name, ctype, a | b)    \
     DEFINE_FOLD(band_##name, ctype, (a & b)) \
@@ -115,12 +117,16 @@ DEFINE_FOLD(product_f64, element_F64, (a * b))
     {                                                                     \
         [SHOAL_PREMUL_SUM] = sum_##name, [SHOAL_PRODUCT] = product_##name \
     }
-#define FOLDS_INTEGER(name)                                                                   \
-    {                                                                                         \
-        [SHOAL_SUM] = sum_##name, [SHOAL_PRODUCT] = product_##name, [SHOAL_MIN] = min_##name, \
-        [SHOAL_MAX] = max_##name, [SHOAL_BAND] = band_##name, [SHOAL_BOR] = bor_##name,       \
-        [SHOAL_BXOR] = bxor_##name                                                            \
+#define FOLDS_INTEGER(name, order_name)                                                             \
+    {                                                                                               \
+        [SHOAL_SUM] = sum_##name, [SHOAL_PRODUCT] = product_##name, [SHOAL_MIN] = min_##order_name, \
+        [SHOAL_MAX] = max_##order_name, [SHOAL_BAND] = band_##name, [SHOAL_BOR] = bor_##name,       \
+        [SHOAL_BXOR] = bxor_##name                                                                  \
     }
+#define FOLDS_I8 FOLDS_INTEGER(u8, i8)
+#define FOLDS_I16 FOLDS_INTEGER(u16, i16)
+#define FOLDS_I32 FOLDS_INTEGER(u32, i32)
+#define FOLDS_I64 FOLDS_INTEGER(u64, i64)
 #define FOLDS_BOOLEAN(name)                                                                 \
     {                                                                                       \
         [SHOAL_SUM] = bor_##name, [SHOAL_PRODUCT] = band_##name, [SHOAL_MIN] = band_##name, \
@@ -129,8 +135,8 @@ DEFINE_FOLD(product_f64, element_F64, (a * b))
     }
 #define ROW_FLOAT(NAME, name)
 #define ROW_COMPLEX(NAME, name)
-#define ROW_SIGNED(NAME, name) [SHOAL_##NAME] = FOLDS_INTEGER(name),
-#define ROW_UNSIGNED(NAME, name) [SHOAL_##NAME] = FOLDS_INTEGER(name),
+#define ROW_SIGNED(NAME, name) [SHOAL_##NAME] = FOLDS_##NAME,
+#define ROW_UNSIGNED(NAME, name) [SHOAL_##NAME] = FOLDS_INTEGER(name, name),
 #define ROW_BOOLEAN(NAME, name) [SHOAL_##NAME] = FOLDS_BOOLEAN(name),
 
 /* By accumulation dtype. */
