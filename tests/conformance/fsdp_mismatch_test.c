@@ -253,6 +253,73 @@ TEST_RANKS(replicas_of_shards_that_differ, 4)
     (void)shoal_world_close(world);
 }
 
+/* Rank 1 differs from the ranks it shares shards with, but those of the other replica hear of it from theirs. */
+static shoal_status add_one_turned(shoal_fsdp *fsdp, int rank)
+{
+    return shoal_fsdp_add_param(fsdp, 0, "weight", SHOAL_F32, 2, rank == 1 ? SHAPE(4, 6) : SHAPE(6, 4), NULL,
+                                NULL);
+}
+
+TEST_RANKS(one_rank_of_a_replica_differs, 4)
+{
+    struct model_case c = {.mode = MODEL_HSDP, .n_ranks = 4, .n_replicas = 2};
+    shoal_fsdp *fsdp = NULL;
+    shoal_mesh *mesh = NULL;
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    REQUIRE_OK(model_create(world, &c, &mesh, &fsdp));
+    CHECK_OK(add_one_turned(fsdp, self->rank));
+    CHECK_OK(shoal_fsdp_set_unit_name(fsdp, 0, "layer 0"));
+    int64_t begin_ns = clock_now_ns();
+    CHECK_STATUS(shoal_fsdp_pre_forward(fsdp, 0), SHOAL_ERR_MISMATCH);
+    CHECK((double)(clock_now_ns() - begin_ns) * 1e-9 < 10 * test_time_scale());
+    CHECK_ERROR_TEXT("layer 0: parameter here: weight f32 [");
+    CHECK_ERROR_TEXT(self->rank == 0 ? "on rank 1: weight f32 [4,6]" : "[6,4]");
+    CHECK_ERROR_TEXT(self->rank == 2 ? "another replica, on rank 0" : "[4,6]");
+    shoal_fsdp_free(fsdp);
+    shoal_mesh_free(mesh);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* What the error says -------------------------------------------------------------------------------------- */
+
+TEST_RANKS(both_values_are_named, 2)
+{
+    struct {
+        struct way way;
+        const char *words[2];
+    } cases[] = {
+        {{.add = add_turned}, {"layer 1: parameter here: w f32 [6,4]", "on rank 1: w f32 [4,6]"}},
+        {{.add = add_other_dtype}, {"layer 1: parameter here: w f32 [16]", "on rank 1: w f64 [8]"}},
+        {{.add = add_other_dim}, {"[6,6] sharded along 0", "[6,6] sharded along 1"}},
+        {{.add = add_same, .freezes = true}, {"with gradients", "without gradients"}},
+        {{.add = add_more}, {"layer 1: 1 parameters here", "2 on rank 1"}},
+        {{.add = add_fewer_units, .other_order = {0, 1, -1, 0}}, {"3 units here", "on rank 1: 2 units"}},
+        {{.add = add_same, .other_options = {.forward_prefetch = 2}}, {"gathered 1 ahead", "2 ahead"}},
+        {{.add = add_same, .other_options = {.reshard = SHOAL_RESHARD_NEVER}},
+         {"layer 0: options here: reshard default", "on rank 1: reshard never"}},
+        {{.add = add_same, .other_options = {.param_dtype = SHOAL_BF16}},
+         {"param_dtype as stored", "param_dtype bf16"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        shoal_fsdp *fsdp = NULL;
+        struct way way = cases[i].way;
+        shoal_fsdp_options options = self->rank == 1 ? way.other_options : (shoal_fsdp_options){0};
+        shoal_world *world = rank_world_open(self, (int)i);
+        REQUIRE(world != NULL);
+        options.struct_size = sizeof options;
+        memcpy(way.order, (const int[]){0, 1, 2, -1}, sizeof way.order);
+        REQUIRE_OK(shoal_fsdp_create(shoal_world_group(world), &options, &fsdp));
+        CHECK_STATUS(run(fsdp, &way, self->rank), SHOAL_ERR_MISMATCH);
+        if (self->rank == 0) {
+            CHECK_ERROR_TEXT(cases[i].words[0]);
+            CHECK_ERROR_TEXT(cases[i].words[1]);
+        }
+        shoal_fsdp_free(fsdp);
+        CHECK_OK(shoal_world_close(world));
+    }
+}
+
 /* Not all reduce --------------------------------------------------------------------------------------------- */
 
 /* Rank 1 goes without reducing, and on to nothing: the others wait until their deadline, not for ever. */

@@ -2,13 +2,20 @@
 /*
  * Before anything is gathered: whether all ranks have the same units. Each sends a number for every unit, in which all
  * that must be equal went. Gathers and reductions would find out later, or not at all when only shapes differ.
+ *
+ * Every rank of a group sees the numbers of all, so all know which unit is the first to differ, and go on together to
+ * find out what it is: they ask for numbers of its parts, then for the words.
  */
 #include "parallel/fsdp/agree.h"
+
+#include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/hash.h"
+#include "tensor/dtype.h"
 
 static uint64_t mix(uint64_t seed, int64_t value)
 {
@@ -30,97 +37,299 @@ static uint64_t number_of_param(uint64_t seed, const struct fsdp_param *param)
     return number;
 }
 
-static uint64_t number_of_unit(const struct fsdp_unit *unit)
+/* Of all that is not a parameter's. */
+static uint64_t number_of_options(const struct fsdp_unit *unit)
 {
-    uint64_t number = mix(0, (int64_t)unit->n_params);
-    number = mix(mix(number, (int64_t)unit->reshard), unit->reshard_ranks);
+    uint64_t number = mix(mix(0, (int64_t)unit->reshard), unit->reshard_ranks);
     number = mix(mix(number, (int64_t)unit->param_dtype), (int64_t)unit->wanted_reduce);
     number = mix_double(mix(number, unit->forces_sum), unit->divide_factor);
     number = mix(mix(number, unit->custom_gather.call != NULL), unit->custom_scatter.call != NULL);
-    number = mix(number, unit->reduces_unused);
+    return mix(number, unit->reduces_unused);
+}
+
+static uint64_t number_of_unit(const struct fsdp_unit *unit)
+{
+    uint64_t number = mix(number_of_options(unit), (int64_t)unit->n_params);
     for (size_t i = 0; i < unit->n_params; i++) {
         number = number_of_param(number, &unit->params[i]);
     }
     return number;
 }
 
-/* Of everything that is not a unit's; how many there are, above all. */
-static uint64_t number_of_all(const struct fsdp_context *context)
+/* Exchanging --------------------------------------------------------------------------------------------- */
+
+/* Of every rank n numbers, and where to look for differences. */
+struct numbers {
+    shoal_group *group;
+    uint64_t *all;
+    size_t n;
+    int rank;     /* in the group, the first that sent something else; -1: none */
+    size_t which; /* of its numbers the first that differs for any rank: all ranks find the same */
+};
+
+static void find_difference(struct numbers *numbers, const uint64_t *mine)
 {
-    return mix(mix(mix(0, (int64_t)context->n_units), context->n_forward), context->max_reduces);
+    int n_ranks = shoal_group_n_ranks(numbers->group);
+    numbers->rank = -1;
+    for (size_t i = 0; i < numbers->n; i++) {
+        for (int rank = 0; rank < n_ranks; rank++) {
+            if (numbers->all[(size_t)rank * numbers->n + i] != mine[i]) {
+                numbers->rank = rank;
+                numbers->which = i;
+                return;
+            }
+        }
+    }
 }
 
-/* The first rank that sent something else, or -1; and for which of the n numbers. */
-static int find_difference(const uint64_t *theirs, int n_ranks, const uint64_t *mine, size_t n,
-                           size_t *which_out)
+/* For numbers_free, also after a failure. */
+static shoal_status exchange(shoal_group *group, const uint64_t *mine, size_t n, struct numbers *numbers_out)
 {
-    for (size_t i = 0; i < n; i++) {
-        for (int rank = 0; rank < n_ranks; rank++) {
-            if (theirs[(size_t)rank * n + i] != mine[i]) {
-                *which_out = i;
-                return rank;
-            }
+    *numbers_out = (struct numbers){.group = group, .n = n, .rank = -1};
+    numbers_out->all = mem_alloc_zeroed((size_t)shoal_group_n_ranks(group) * n, sizeof *numbers_out->all);
+    if (!numbers_out->all) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    TRY(shoal_group_all_gather(group, mine, numbers_out->all, n, SHOAL_U64));
+    find_difference(numbers_out, mine);
+    return SHOAL_OK;
+}
+
+static void numbers_free(struct numbers *numbers)
+{
+    mem_free(numbers->all);
+    numbers->all = NULL;
+}
+
+static const uint64_t *numbers_of(const struct numbers *numbers, int rank)
+{
+    return numbers->all + (size_t)rank * numbers->n;
+}
+
+/* Every rank sends a text; that of one of them, of WORDS_BYTES. */
+enum {
+    WORDS_BYTES = 256
+};
+
+static shoal_status exchange_words(shoal_group *group, const char *mine, int rank, char *theirs_out)
+{
+    char *all = mem_alloc_zeroed((size_t)shoal_group_n_ranks(group), WORDS_BYTES);
+    if (!all) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = shoal_group_all_gather(group, mine, all, WORDS_BYTES, SHOAL_U8);
+    if (status == SHOAL_OK) {
+        memcpy(theirs_out, all + (size_t)rank * WORDS_BYTES, WORDS_BYTES);
+        theirs_out[WORDS_BYTES - 1] = 0;
+    }
+    mem_free(all);
+    return status;
+}
+
+/* Words -------------------------------------------------------------------------------------------------- */
+
+static const char *reshard_name(shoal_reshard reshard)
+{
+    switch (reshard) {
+    case SHOAL_RESHARD_DEFAULT:
+        return "default";
+    case SHOAL_RESHARD_ALWAYS:
+        return "always";
+    case SHOAL_RESHARD_NEVER:
+        return "never";
+    case SHOAL_RESHARD_PARTLY:
+        return "partly";
+    default:
+        return "?";
+    }
+}
+
+static void describe_options(const struct fsdp_unit *unit, char *words)
+{
+    (void)snprintf(
+        words, WORDS_BYTES,
+        "reshard %s over %d ranks, param_dtype %s, reduce_dtype %s, divide_factor %g, sums %d, custom "
+        "gather %d and reduce-scatter %d, unused ones reduced %d",
+        reshard_name(unit->reshard), unit->reshard_ranks,
+        unit->param_dtype != 0 ? shoal_dtype_name(unit->param_dtype) : "as stored",
+        unit->wanted_reduce != 0 ? shoal_dtype_name(unit->wanted_reduce) : "of the gradients",
+        unit->divide_factor, unit->forces_sum, unit->custom_gather.call != NULL,
+        unit->custom_scatter.call != NULL, unit->reduces_unused);
+}
+
+static void describe_param(const struct fsdp_param *param, char *words)
+{
+    size_t n =
+        (size_t)snprintf(words, WORDS_BYTES, "%.80s %s [", param->name, shoal_dtype_name(param->dtype));
+    for (int i = 0; i < param->n_dims && n < WORDS_BYTES; i++) {
+        n += (size_t)snprintf(words + n, WORDS_BYTES - n, "%s%lld", i > 0 ? "," : "",
+                              (long long)param->shape[i]);
+    }
+    if (n < WORDS_BYTES) {
+        (void)snprintf(words + n, WORDS_BYTES - n, "] sharded along %d, %s gradients", param->dim,
+                       param->requires_grad ? "with" : "without");
+    }
+}
+
+/* What differs in a unit ----------------------------------------------------------------------------------- */
+
+/* The parts are the options and each parameter. */
+static shoal_status report_part(shoal_group *group, const struct fsdp_unit *unit, size_t part, int rank)
+{
+    char mine[WORDS_BYTES] = "";
+    char theirs[WORDS_BYTES] = "";
+    if (part == 0) {
+        describe_options(unit, mine);
+    } else {
+        describe_param(&unit->params[part - 1], mine);
+    }
+    TRY(exchange_words(group, mine, rank, theirs));
+    return error_set(SHOAL_ERR_MISMATCH, "%s: %s here: %s; on rank %d: %s", unit->name,
+                     part == 0 ? "options" : "parameter", mine, shoal_group_world_rank(group, rank), theirs);
+}
+
+static shoal_status compare_parts(shoal_group *group, const struct fsdp_unit *unit, const uint64_t *parts)
+{
+    struct numbers numbers;
+    shoal_status status = exchange(group, parts, unit->n_params + 1, &numbers);
+    int rank = numbers.rank;
+    size_t which = numbers.which;
+    numbers_free(&numbers);
+    TRY(status);
+    /* Never without one, for the sum of these numbers differed. */
+    return rank < 0 ? error_set(SHOAL_ERR_MISMATCH, "%s differs between ranks", unit->name)
+                    : report_part(group, unit, which, rank);
+}
+
+static shoal_status compare_counts(shoal_group *group, const struct fsdp_unit *unit)
+{
+    struct numbers numbers;
+    uint64_t n_params = unit->n_params;
+    shoal_status status = exchange(group, &n_params, 1, &numbers);
+    if (status == SHOAL_OK && numbers.rank >= 0) {
+        status = error_set(SHOAL_ERR_MISMATCH, "%s: %zu parameters here, %zu on rank %d", unit->name,
+                           unit->n_params, (size_t)numbers_of(&numbers, numbers.rank)[0],
+                           shoal_group_world_rank(group, numbers.rank));
+    }
+    numbers_free(&numbers);
+    return status;
+}
+
+/* A unit differs: always an error. */
+static shoal_status report_unit(shoal_group *group, const struct fsdp_unit *unit)
+{
+    TRY(compare_counts(group, unit));
+    uint64_t *parts = mem_alloc_zeroed(unit->n_params + 1, sizeof *parts);
+    if (!parts) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    parts[0] = number_of_options(unit);
+    for (size_t i = 0; i < unit->n_params; i++) {
+        parts[i + 1] = number_of_param(0, &unit->params[i]);
+    }
+    shoal_status status = compare_parts(group, unit, parts);
+    mem_free(parts);
+    return status;
+}
+
+static shoal_status compare_units(const struct fsdp_context *context, shoal_group *group)
+{
+    struct numbers numbers;
+    uint64_t *mine = mem_alloc_zeroed(context->n_units, sizeof *mine);
+    if (!mine) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < context->n_units; i++) {
+        mine[i] = number_of_unit(context->units[i]);
+    }
+    shoal_status status = exchange(group, mine, context->n_units, &numbers);
+    int rank = numbers.rank;
+    size_t which = numbers.which;
+    numbers_free(&numbers);
+    mem_free(mine);
+    TRY(status);
+    return rank < 0 ? SHOAL_OK : report_unit(group, context->units[which]);
+}
+
+/* All ------------------------------------------------------------------------------------------------------ */
+
+/* What each rank says first. Whether it failed before is a part of it, lest others wait for it. */
+enum {
+    SAID_FAILED,
+    SAID_UNITS,
+    SAID_AHEAD,
+    SAID_AT_ONCE,
+    N_SAID
+};
+
+static int find_failed(const struct numbers *said)
+{
+    for (int rank = 0; rank < shoal_group_n_ranks(said->group); rank++) {
+        if (numbers_of(said, rank)[SAID_FAILED]) {
+            return rank;
         }
     }
     return -1;
 }
 
-/* -1 in *rank_out: all have sent the same. */
-static shoal_status exchange(shoal_group *group, const uint64_t *mine, size_t n, int *rank_out,
-                             size_t *which_out)
+/* Some rank failed among those it shares its shards with: this one, if it has an error `text`, perhaps. */
+static shoal_status report_failed(shoal_group *group, int rank, shoal_status failed, const char *text)
 {
-    int n_ranks = shoal_group_n_ranks(group);
-    uint64_t *theirs = mem_alloc_zeroed((size_t)n_ranks * n, sizeof *theirs);
-    if (!theirs) {
-        return SHOAL_ERR_NO_MEMORY;
+    char mine[WORDS_BYTES] = "";
+    char theirs[WORDS_BYTES] = "";
+    (void)snprintf(mine, sizeof mine, "%.*s", WORDS_BYTES - 1, text);
+    shoal_status status = exchange_words(group, mine, rank, theirs);
+    if (failed != SHOAL_OK) { /* the first error is the one to tell */
+        return error_set(failed, "%s", text);
     }
-    shoal_status status = shoal_group_all_gather(group, mine, theirs, n, SHOAL_U64);
-    if (status == SHOAL_OK) {
-        *rank_out = find_difference(theirs, n_ranks, mine, n, which_out);
-    }
-    mem_free(theirs);
-    return status;
+    TRY(status);
+    return error_set(SHOAL_ERR_MISMATCH, "another replica, on rank %d: %s",
+                     shoal_group_world_rank(group, rank), theirs);
 }
 
-static shoal_status agree_over(const struct fsdp_context *context, shoal_group *group,
-                               const uint64_t *numbers)
+static shoal_status compare_said(const struct numbers *said)
 {
-    uint64_t all = number_of_all(context);
-    int rank = -1;
-    size_t which = 0;
-    if (!group) {
+    if (said->rank < 0) {
         return SHOAL_OK;
     }
-    TRY(exchange(group, &all, 1, &rank, &which));
-    if (rank >= 0) {
-        return error_set(SHOAL_ERR_MISMATCH,
-                         "there are %zu units here, gathered %d ahead, %d reduced at once: rank %d differs",
-                         context->n_units, context->n_forward, context->max_reduces,
-                         shoal_group_world_rank(group, rank));
+    const uint64_t *here = numbers_of(said, shoal_group_rank(said->group));
+    const uint64_t *there = numbers_of(said, said->rank);
+    return error_set(SHOAL_ERR_MISMATCH,
+                     "there are %d units here, gathered %d ahead, %d reduced at once; on rank %d: %d units, "
+                     "%d ahead, %d at once",
+                     (int)here[SAID_UNITS], (int)here[SAID_AHEAD], (int)here[SAID_AT_ONCE],
+                     shoal_group_world_rank(said->group, said->rank), (int)there[SAID_UNITS],
+                     (int)there[SAID_AHEAD], (int)there[SAID_AT_ONCE]);
+}
+
+static shoal_status agree_over(const struct fsdp_context *context, shoal_group *group, shoal_status failed)
+{
+    const uint64_t mine[N_SAID] = {failed != SHOAL_OK, context->n_units, (uint64_t)context->n_forward,
+                                   (uint64_t)context->max_reduces};
+    char text[ERROR_TEXT_BYTES] = "";
+    struct numbers said;
+    if (!group) {
+        return failed;
     }
-    TRY(exchange(group, numbers, context->n_units, &rank, &which));
-    if (rank >= 0) {
-        return error_set(
-            SHOAL_ERR_MISMATCH,
-            "%s: its parameters (shapes, dtypes, which get gradients) or options are others on rank %d",
-            context->units[which]->name, shoal_group_world_rank(group, rank));
+    if (failed != SHOAL_OK) {
+        (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     }
-    return SHOAL_OK;
+    shoal_status status = exchange(group, mine, N_SAID, &said);
+    int failed_rank = status == SHOAL_OK ? find_failed(&said) : -1;
+    status = status == SHOAL_OK && failed_rank < 0 ? compare_said(&said) : status;
+    numbers_free(&said);
+    if (failed_rank >= 0) {
+        return report_failed(group, failed_rank, failed, text);
+    }
+    if (failed != SHOAL_OK) {
+        return error_set(failed, "%s", text);
+    }
+    TRY(status);
+    return compare_units(context, group);
 }
 
 shoal_status fsdp_agree(const struct fsdp_context *context)
 {
-    uint64_t *numbers = mem_alloc_zeroed(context->n_units, sizeof *numbers);
-    if (!numbers) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < context->n_units; i++) {
-        numbers[i] = number_of_unit(context->units[i]);
-    }
-    shoal_status status = agree_over(context, context->mesh.gather, numbers);
-    if (status == SHOAL_OK) {
-        status = agree_over(context, context->mesh.replicate, numbers);
-    }
-    mem_free(numbers);
-    return status;
+    shoal_status status = agree_over(context, context->mesh.gather, SHOAL_OK);
+    return agree_over(context, context->mesh.replicate, status);
 }
