@@ -373,3 +373,46 @@ TEST_RANKS(another_order_of_backwards, 2)
     shoal_fsdp_free(fsdp);
     (void)shoal_world_close(world);
 }
+
+/* Deadlines -------------------------------------------------------------------------------------------------- */
+
+/* One that the group got after the units were made is theirs from the next call on. */
+TEST_RANKS(a_deadline_that_comes_later, 2)
+{
+    shoal_fsdp *fsdp = NULL;
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_group *group = shoal_world_group(world);
+    REQUIRE_OK(shoal_fsdp_create(group, NULL, &fsdp));
+    CHECK_OK(add_same(fsdp, 0, false));
+    CHECK_OK(run_step(fsdp, (const int[]){0, -1}, self->rank));
+    CHECK_OK(shoal_group_set_timeout(group, 0.25 * test_time_scale()));
+    if (self->rank == 0) {
+        int64_t begin_ns = clock_now_ns();
+        CHECK_STATUS(shoal_fsdp_pre_forward(fsdp, 0), SHOAL_ERR_TIMEOUT);
+        CHECK((double)(clock_now_ns() - begin_ns) * 1e-9 < 10 * test_time_scale()); /* it was 20 */
+    }
+    test_barrier(self);
+    shoal_fsdp_free(fsdp);
+    (void)shoal_world_close(world);
+}
+
+TEST_RANKS(a_deadline_of_replicas_that_comes_later, 2)
+{
+    shoal_fsdp *fsdp = NULL;
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_group *group = shoal_world_group(world);
+    REQUIRE_OK(shoal_fsdp_create_replicated(group, NULL, &fsdp));
+    CHECK_OK(add_same(fsdp, 0, false));
+    CHECK_OK(run_step(fsdp, (const int[]){0, -1}, self->rank));
+    CHECK_OK(shoal_group_set_timeout(group, 0.25 * test_time_scale()));
+    if (self->rank == 0) {
+        int64_t begin_ns = clock_now_ns();
+        CHECK_STATUS(run_step(fsdp, (const int[]){0, -1}, self->rank), SHOAL_ERR_TIMEOUT);
+        CHECK((double)(clock_now_ns() - begin_ns) * 1e-9 < 10 * test_time_scale());
+    }
+    test_barrier(self);
+    shoal_fsdp_free(fsdp);
+    (void)shoal_world_close(world);
+}

@@ -75,9 +75,20 @@ static void world_ends(struct owned *owned)
     fsdp_buffers_forget(&context->buffers);
 }
 
+static shoal_status follow_deadlines(const struct fsdp_context *context)
+{
+    const struct fsdp_mesh *mesh = &context->mesh;
+    TRY(fsdp_mesh_follow_deadlines(mesh));
+    for (size_t i = 0; i < context->n_kept; i++) {
+        TRY(fsdp_mesh_follow_deadline(context->kept[i]->windows.group, mesh->shards));
+    }
+    return SHOAL_OK;
+}
+
 shoal_status fsdp_context_check(const struct fsdp_context *context)
 {
-    return context->is_closed ? error_set(SHOAL_ERR_STATE, "the world was closed") : SHOAL_OK;
+    return context->is_closed ? error_set(SHOAL_ERR_STATE, "the world was closed")
+                              : follow_deadlines(context);
 }
 
 shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,

@@ -31,9 +31,24 @@ static shoal_status open_lane(shoal_group *group, int first, int n_ranks, const 
     return status;
 }
 
+shoal_status fsdp_mesh_follow_deadline(shoal_group *lane, const shoal_group *group)
+{
+    return !lane || shoal_group_timeout(lane) == shoal_group_timeout(group)
+               ? SHOAL_OK
+               : shoal_group_set_timeout(lane, shoal_group_timeout(group));
+}
+
+shoal_status fsdp_mesh_follow_deadlines(const struct fsdp_mesh *mesh)
+{
+    TRY(fsdp_mesh_follow_deadline(mesh->gather, mesh->shards));
+    TRY(fsdp_mesh_follow_deadline(mesh->reduce, mesh->shards));
+    return fsdp_mesh_follow_deadline(mesh->replicate, mesh->replicas);
+}
+
 static shoal_status open_shards(shoal_group *group, struct fsdp_mesh *mesh)
 {
     mesh->world = shoal_group_world(group);
+    mesh->shards = group;
     mesh->n_shards = shoal_group_n_ranks(group);
     mesh->shard = shoal_group_rank(group);
     if (mesh->n_shards == 1) {
@@ -46,6 +61,7 @@ static shoal_status open_shards(shoal_group *group, struct fsdp_mesh *mesh)
 static shoal_status open_replicas(shoal_group *group, struct fsdp_mesh *mesh)
 {
     mesh->world = shoal_group_world(group);
+    mesh->replicas = group;
     mesh->n_replicas = shoal_group_n_ranks(group);
     if (mesh->n_replicas == 1) {
         return SHOAL_OK;

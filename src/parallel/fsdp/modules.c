@@ -40,6 +40,7 @@ static shoal_status await_end(struct fsdp_root *root)
     if (root->is_end_awaited) {
         return SHOAL_OK;
     }
+    TRY(fsdp_context_check(root->context));
     TRY(shoal_on_backward_end(end_backward, root));
     root->is_end_awaited = true;
     return SHOAL_OK;

@@ -187,7 +187,7 @@ shoal_status fsdp_check_reshard_ranks(const struct fsdp_mesh *mesh, int n_ranks)
 shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
                                  struct fsdp_context **context_out);
 void fsdp_context_free(struct fsdp_context *context);
-/* SHOAL_ERR_STATE once the world is closed. */
+/* Where calls begin: SHOAL_ERR_STATE once the world is closed; lanes take the deadlines that their groups have now. */
 shoal_status fsdp_context_check(const struct fsdp_context *context);
 
 /* A new unit, the last; before the first forward. */
