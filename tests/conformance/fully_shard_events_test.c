@@ -489,6 +489,21 @@ TEST_RANKS(resharding_changed_between_steps, 2)
     bench_close(&bench);
 }
 
+/* No unit gave up its parameters when the sizes of windows were chosen. */
+TEST_RANKS(resharding_after_nobody_did, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE_OK(shoal_fully_shard(bench.net.root, &bench.options));
+    CHECK_OK(shoal_fully_shard_zero_grad(bench.net.root));
+    CHECK_OK(shoal_fully_shard_set_reshard(bench.net.root, true, true));
+    for (int step = 0; step < 2; step++) {
+        check_forward(&bench, self, step, "uR rR", "uR pR");
+        CHECK(shoal_grad(shoal_module_parameter(bench.net.root, "0.weight")) != NULL);
+    }
+    bench_close(&bench);
+}
+
 /* The first layer's parameters are not needed for the gradients of its parameters. */
 TEST_RANKS(not_gathered_for_backward, 2)
 {

@@ -101,7 +101,8 @@ static shoal_status take_window(struct fsdp_unit *unit)
         return fsdp_windows_take(&unit->neighbours->windows, unit->window_bytes,
                                  unit->neighbours->largest_bytes, &unit->slot);
     }
-    bool is_own = unit->reshard == SHOAL_RESHARD_NEVER;
+    /* One that has been told to give its up since the largest was found may be larger. */
+    bool is_own = unit->reshard == SHOAL_RESHARD_NEVER || unit->window_bytes > context->largest_bytes;
     return fsdp_windows_take(&context->windows, unit->window_bytes,
                              is_own ? unit->window_bytes : context->largest_bytes, &unit->slot);
 }
