@@ -277,6 +277,56 @@ TEST_RANKS(a_root_without_anything, 2)
     bench_close(&bench);
 }
 
+static shoal_status add_nothing(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                                shoal_tensor **outputs, size_t n_outputs)
+{
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = shoal_add(inputs[0], shoal_sum(shoal_module_parameter(module, "empty"), NULL, 0, false));
+    return SHOAL_OK;
+}
+
+static void add_empty_layer(struct net *net)
+{
+    shoal_module *layer = net_make_module("empty", add_nothing, NULL);
+    (void)CHECK_OK(shoal_module_add_parameter(layer, "empty", net_parameter(1, 0)));
+    (void)CHECK_OK(shoal_module_add_child(net->root, "empty", layer));
+    net->layers[net->n_layers++] = layer;
+    shoal_module_unref(layer);
+}
+
+/* A parameter without elements, alone in its unit, has a gradient without elements. */
+static void check_empty(struct rank *self, shoal_dtype reduce_dtype)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    add_empty_layer(&bench.sharded);
+    add_empty_layer(&bench.alone);
+    bench.options.reduce_dtype = reduce_dtype;
+    bench.sharded.is_near = true;
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    shoal_tensor *shard = shoal_module_parameter(bench.sharded.root, "empty.empty");
+    net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    for (int is_on = 0; is_on < 2; is_on++) {
+        CHECK_OK(shoal_fully_shard_set_sync(bench.sharded.root, is_on, true));
+        (void)net_pass(&bench.sharded, 0, self->rank);
+        CHECK((shoal_grad(shard) != NULL) == is_on);
+    }
+    CHECK_INT(shoal_tensor_count(shoal_grad(shard)), 0);
+    bench_close(&bench);
+}
+
+TEST_RANKS(a_parameter_without_elements, 2)
+{
+    check_empty(self, 0);
+    check_empty(self, SHOAL_F64);
+}
+
+TEST_RANKS(a_parameter_without_elements_alone, 1)
+{
+    check_empty(self, 0);
+}
+
 /* A factor of the root is of its own parameters; 1 is the sum. */
 TEST_RANKS(a_divide_factor_of_the_root_alone, 2)
 {

@@ -622,12 +622,24 @@ shoal_status fsdp_drain(struct fsdp_context *context, size_t n_left)
     return n_left == 0 ? end_all_reduces(context) : SHOAL_OK;
 }
 
+/* Parameters without elements, and no others: there is nothing to send, but they have gradients. */
+static shoal_status land_nothing(struct fsdp_unit *unit)
+{
+    char nothing = 0;
+    struct fsdp_reduction reduction = {.unit = unit, .output = &nothing, .factors.after = 1.0};
+    TRY(land_params(&reduction));
+    return unit->watch->landed(unit);
+}
+
 shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;
     bool is_new = unit->has_begun;
     unit->has_begun = false;
     shoal_status status = collect_grads(unit, is_new);
+    if (status == SHOAL_OK && !unit->buffer && unit->watch && unit->reduces) {
+        status = land_nothing(unit);
+    }
     if (status != SHOAL_OK || !unit->buffer) {
         return name_unit(unit, status);
     }

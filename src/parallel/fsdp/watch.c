@@ -209,8 +209,10 @@ static shoal_status collect(struct fsdp_unit *unit)
     TRY(fsdp_unit_take_buffer(unit));
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
-        if (grad) {
+        if (grad && unit->buffer) { /* there is none for parameters without elements alone */
             TRY(put_grad(unit, &unit->params[i], grad));
+        }
+        if (grad) {
             TRY(shoal_set_grad(wrapper->tensors[i].full, NULL));
         }
     }
