@@ -192,11 +192,13 @@ static shoal_status check_whole(const struct sender *sender, const shoal_module_
     const struct layout *layout = &entry->tensor->layout;
     int n_dims = search->param ? search->param->n_dims : layout->n_dims;
     const int64_t *shape = search->param ? search->param->shape : layout->shape;
+    /* In the place may be what was gathered, of another dtype. */
+    shoal_dtype dtype = search->param ? search->param->dtype : entry->tensor->dtype;
     const shoal_tensor *whole = find_whole(sender, entry);
     if (!whole) {
         return error_set(SHOAL_ERR_INVALID, "%s: the whole module has no %s", sender->call, entry->path);
     }
-    if (whole->dtype != entry->tensor->dtype ||
+    if (whole->dtype != dtype ||
         !layout_is_same_shape(whole->layout.n_dims, whole->layout.shape, n_dims, shape)) {
         return error_set(SHOAL_ERR_INVALID, "%s: %s of the whole module has another shape or dtype",
                          sender->call, entry->path);
