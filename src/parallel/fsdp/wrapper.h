@@ -88,6 +88,9 @@ void fsdp_wrapper_release(struct fsdp_wrapper *wrapper);
 /* Forgets which of its modules have run. */
 void fsdp_wrapper_clear_run(struct fsdp_wrapper *wrapper);
 
+/* Names the units of a root, and their parameters, by their paths in the root's module. */
+shoal_status fsdp_name_units(struct fsdp_root *root, shoal_module *module);
+
 /* At the first forward: makes the wrapper a root, unless it has one. */
 shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper);
 
