@@ -111,6 +111,9 @@ TEST_RANKS(options, 4)
     options.param_dtype = SHOAL_I32;
     CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "floating");
     options = bench.options;
+    options.n_ignored = 2;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "ignored is NULL with 2 of them");
+    options = bench.options;
     options.max_reduces = -1;
     CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "max_reduces: -1");
     options = bench.options;

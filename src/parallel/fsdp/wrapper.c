@@ -472,6 +472,9 @@ shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
 {
     struct fsdp_mesh mesh;
     TRY(check_modules(modules, n_modules));
+    if (!options->ignored && options->n_ignored > 0) {
+        return error_set(SHOAL_ERR_INVALID, "ignored is NULL with %zu of them", options->n_ignored);
+    }
     TRY(find_mesh(options, &mesh));
     shoal_fsdp_options checked = {.struct_size = sizeof checked,
                                   .param_dtype = options->param_dtype,
