@@ -20,9 +20,8 @@
  * Until the first call a tensor of a shard's shape, with memory of its own, may be put in its place: of another dtype
  * (shoal_module_apply), or made after sharding without values. It is the shard then.
  *
- * Forwards without gradients leave parameters as other forwards do: those that stay (the root's, by default) are given up by
- * the next backward. An optimizer that runs before that changes shards, which they do not see: shoal_fully_shard_reshard
- * comes first.
+ * A forward without gradients (an evaluation) gives up everything at its end that no recorded forward needs for its
+ * backward, whatever `reshard` says: places hold shards then, and the next call sees what was written to them.
  *
  * Ranks: all ranks shard alike and call alike. Parameters must have the same values everywhere before (or be broadcast).
  * Ownership: what is made here belongs to the module, and ends with it. Modules must outlive what was recorded through

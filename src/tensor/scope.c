@@ -28,6 +28,15 @@ struct scope *scope_current(void)
     return innermost;
 }
 
+size_t scope_depth(void)
+{
+    size_t depth = 0;
+    for (const struct scope *scope = innermost; scope; scope = scope->parent) {
+        depth++;
+    }
+    return depth;
+}
+
 shoal_status shoal_scope_begin(void)
 {
     error_clear();

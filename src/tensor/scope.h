@@ -31,6 +31,8 @@ struct scope {
 
 /* The innermost scope of this thread, or NULL. */
 struct scope *scope_current(void);
+/* How many there are. */
+size_t scope_depth(void);
 
 /*
  * On entry of every call that returns a tensor: SHOAL_ERR_STATE with no scope open, the scope's error when it

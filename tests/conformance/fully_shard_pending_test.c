@@ -306,7 +306,7 @@ static shoal_status look_inside(void *context, shoal_tensor *leaf)
     (void)leaf;
     CHECK_STATUS(shoal_fully_shard_get_pending(net->root, "0.weight", &pending), SHOAL_ERR_STATE);
     CHECK_STATUS(shoal_fully_shard_synchronize(net->root), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("is in the middle of a step");
+    CHECK_ERROR_TEXT("has failed (reset)");
     return SHOAL_OK;
 }
 

@@ -107,12 +107,23 @@ static shoal_status walk_tensors(void *owner, bool is_written, clip_visitor visi
     return SHOAL_OK;
 }
 
+static shoal_status find_landed(const char *call, shoal_module *module, struct fsdp_wrapper **wrapper_out)
+{
+    TRY(fsdp_find_root(call, module, wrapper_out));
+    return (*wrapper_out)->root->context->n_reductions == 0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_STATE,
+                           "%s: gradients are on their way until a backward that is the last one ends "
+                           "(shoal_fully_shard_set_is_last_backward)",
+                           call);
+}
+
 static shoal_status clip_modules(const char *call, shoal_module *module, const struct clip_norm *norm,
                                  double *norm_out)
 {
     struct fsdp_wrapper *wrapper;
     double found;
-    TRY(fsdp_find_root(call, module, &wrapper));
+    TRY(find_landed(call, module, &wrapper));
     TRY(clip_check_norm(call, norm));
     struct clip_source source = {.walk = walk_tensors, .owner = wrapper->root};
     shoal_status status = clip_by_norm(&source, wrapper->root->context->mesh.reduce, norm, &found);
@@ -141,7 +152,7 @@ shoal_status shoal_fully_shard_clip_grad_p_norm(shoal_module *root, double power
 shoal_status shoal_fully_shard_clip_grad_value(shoal_module *root, double max_value)
 {
     struct fsdp_wrapper *wrapper;
-    TRY(fsdp_find_root("fully_shard_clip_grad_value", root, &wrapper));
+    TRY(find_landed("fully_shard_clip_grad_value", root, &wrapper));
     TRY(clip_check_value("fully_shard_clip_grad_value", max_value));
     struct clip_source source = {.walk = walk_tensors, .owner = wrapper->root};
     shoal_status status = clip_by_value(&source, max_value);

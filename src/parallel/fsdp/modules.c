@@ -22,17 +22,24 @@
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 
+/* No module is being called. */
+static void forget_calls(struct fsdp_root *root)
+{
+    root->forward_root = NULL;
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        fsdp_wrapper_clear_run(root->wrappers[i]);
+    }
+}
+
 /* Backward ----------------------------------------------------------------------------------------------- */
 
 static shoal_status end_backward(void *context)
 {
     struct fsdp_root *root = context;
-    root->is_end_awaited = false;
-    root->forward_root = NULL;
-    for (size_t i = 0; i < root->n_wrappers; i++) {
-        fsdp_wrapper_clear_run(root->wrappers[i]);
-    }
-    return fsdp_end_backward(root->context);
+    forget_calls(root);
+    TRY(fsdp_end_backward(root->context));
+    root->is_end_awaited = false; /* after a failure it stays, and asks for a reset */
+    return SHOAL_OK;
 }
 
 static shoal_status await_end(struct fsdp_root *root)
@@ -91,14 +98,24 @@ static bool needs_gradient(shoal_tensor *const *tensors, size_t n_tensors)
     return false;
 }
 
-/* The outermost call of a forward, from here to the end of its last hook. */
-static void begin_root(struct fsdp_wrapper *wrapper)
+/*
+ * The outermost call of a forward, from here to the end of its last hook. A call that failed has no such hook: it is over
+ * when the next one is not inside its scope. What it had gathered may be old by now.
+ */
+static shoal_status begin_root(struct fsdp_wrapper *wrapper)
 {
     struct fsdp_root *root = wrapper->root;
+    size_t depth = scope_depth();
+    if (root->forward_root && depth <= root->forward_depth) {
+        forget_calls(root);
+        TRY(fsdp_end_forwards(root->context, root->n_order));
+    }
     if (!root->forward_root || wrapper->is_root) {
         root->forward_root = wrapper;
+        root->forward_depth = depth;
         root->n_order = root->context->n_order;
     }
+    return SHOAL_OK;
 }
 
 /* A forward inside a backward belongs to that: nothing is given up or written down. */
@@ -112,7 +129,7 @@ static shoal_status begin_call(struct fsdp_wrapper *wrapper, bool is_in_backward
         return error_set(SHOAL_ERR_STATE, "%s: the last backward failed; shoal_fully_shard_reset comes first",
                          fsdp_wrapper_name(wrapper));
     } else {
-        begin_root(wrapper);
+        TRY(begin_root(wrapper));
     }
     return SHOAL_OK;
 }
@@ -177,10 +194,8 @@ static shoal_status end_root(struct fsdp_root *root)
         }
     }
     TRY(end_forward(outermost));
-    if (!shoal_scope_has_grad() && !context->is_in_backward) {
-        fsdp_forget_forwards(context, root->n_order);
-    }
-    return SHOAL_OK;
+    bool has_backward = shoal_scope_has_grad() || context->is_in_backward;
+    return has_backward ? SHOAL_OK : fsdp_end_forwards(context, root->n_order);
 }
 
 static shoal_status after_forward(void *context, const shoal_forward_call *call)
@@ -490,6 +505,7 @@ shoal_status shoal_fully_shard_zero_grad(shoal_module *module)
         return error_set(SHOAL_ERR_STATE,
                          "fully_shard_zero_grad: inside a backward, or after one that failed");
     }
+    TRY(fsdp_drain(root->context, 0)); /* or they would land afterwards */
     for (size_t i = 0; i < root->n_wrappers; i++) {
         for (size_t k = 0; k < root->wrappers[i]->n_tensors; k++) {
             TRY(drop_gradient(root->wrappers[i]->tensors[k].sharded));
@@ -505,11 +521,10 @@ shoal_status shoal_fully_shard_reset(shoal_module *module)
     struct fsdp_wrapper *wrapper;
     TRY(fsdp_find_root("fully_shard_reset", module, &wrapper));
     struct fsdp_root *root = wrapper->root;
+    forget_calls(root);
     for (size_t i = 0; i < root->n_wrappers; i++) {
-        fsdp_wrapper_clear_run(root->wrappers[i]);
         TRY(drop_full_gradients(root->wrappers[i]));
     }
     root->is_end_awaited = false;
-    root->forward_root = NULL;
     return fsdp_reset(root->context);
 }

@@ -452,6 +452,19 @@ void fsdp_forget_forwards(struct fsdp_context *context, size_t n_order)
     keep_order(context);
 }
 
+shoal_status fsdp_end_forwards(struct fsdp_context *context, size_t n_order)
+{
+    fsdp_forget_forwards(context, n_order);
+    for (size_t i = 0; i < context->n_units; i++) {
+        struct fsdp_unit *unit = context->units[i];
+        if (unit->n_order == 0) {
+            unit->phase = FSDP_IDLE;
+            TRY(fsdp_unit_give_up(unit)); /* also what was gathered ahead, and not used */
+        }
+    }
+    return SHOAL_OK;
+}
+
 /* A gather that nobody came for is waited for, or the memory under it would be used again too early. */
 static shoal_status settle_unit(struct fsdp_unit *unit)
 {

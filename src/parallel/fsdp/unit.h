@@ -228,6 +228,8 @@ shoal_status fsdp_unit_post_backward(struct fsdp_unit *unit);
 shoal_status fsdp_end_backward(struct fsdp_context *context);
 /* No backward will follow the forwards since the order had `n_order` entries. */
 void fsdp_forget_forwards(struct fsdp_context *context, size_t n_order);
+/* The same, and units that no earlier forward needs for its backward are given up: their parameters may change now. */
+shoal_status fsdp_end_forwards(struct fsdp_context *context, size_t n_order);
 shoal_status fsdp_reset(struct fsdp_context *context);
 
 /* Gradients (reduce.c) ----------------------------------------------------------------------------------- */

@@ -44,6 +44,7 @@ struct fsdp_root {
     size_t capacity;
     bool is_end_awaited;               /* by the backward that is running */
     struct fsdp_wrapper *forward_root; /* the outermost that is being called; NULL: none */
+    size_t forward_depth;              /* of scopes, in that call */
     size_t n_order;                    /* of the context, when that call began */
     bool has_originals;                /* of parameters: until the first call */
 };
