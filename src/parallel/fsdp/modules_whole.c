@@ -106,6 +106,7 @@ shoal_status shoal_fully_shard_gather(shoal_module *root, const char *path, void
     if (!full && search.param->count > 0) {
         return error_set(SHOAL_ERR_INVALID, "fully_shard_gather: full is NULL");
     }
+    TRY(tensor_wait_readable(search.tensors->sharded));
     struct fsdp_wrapper *wrapper = search.unit->owner;
     return fsdp_param_gather(search.param, &wrapper->mesh, full);
 }
@@ -137,6 +138,7 @@ shoal_status shoal_fully_shard_gather_to(shoal_module *root, const char *path, v
     if (!full && search.param->count > 0 && fsdp_mesh_is_rank(mesh, rank)) {
         return error_set(SHOAL_ERR_INVALID, "fully_shard_gather_to: full is NULL on rank %d", rank);
     }
+    TRY(tensor_wait_readable(search.tensors->sharded));
     return fsdp_param_gather_to(search.param, mesh, full, rank);
 }
 

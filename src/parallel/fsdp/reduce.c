@@ -424,7 +424,7 @@ static shoal_status land_params(struct fsdp_reduction *reduction)
     size_t n_elements = unit->output_bytes / dtype_bytes(unit->reduce_dtype);
     divide(unit->reduce_dtype, reduction->output, n_elements, reduction->factors.after);
     if (unit->watch) {
-        unit->watch->landing(unit);
+        TRY(name_unit(unit, unit->watch->landing(unit)));
     }
     for (size_t i = 0; i < unit->n_params; i++) {
         struct fsdp_param *param = &unit->params[i];

@@ -134,6 +134,12 @@ shoal_status fsdp_unit_unshard(struct fsdp_unit *unit)
     if (unit->is_pending || unit->state == FSDP_UNSHARDED || is_skipped || unit->n_params == 0) {
         return SHOAL_OK;
     }
+    if (unit->watch && unit->state == FSDP_SHARDED) {
+        shoal_status status = unit->watch->gathering(unit);
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "%s: gathering parameters", unit->name);
+        }
+    }
     note(unit, FSDP_EVENT_UNSHARD);
     if (!is_alone(unit)) {
         shoal_status status = unit->custom_gather.call ? fsdp_custom_start_gather(unit) : start_gather(unit);

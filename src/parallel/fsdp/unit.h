@@ -45,13 +45,15 @@ struct fsdp_unit;
 
 /* What the module way in adds to a unit; the raw calls have none. */
 struct fsdp_watch {
+    /* The shards are about to be read. */
+    shoal_status (*gathering)(struct fsdp_unit *unit);
     /* The full parameters have arrived; are about to go. */
     shoal_status (*unsharded)(struct fsdp_unit *unit);
     void (*resharding)(struct fsdp_unit *unit);
     /* The backward is over: puts gradients into the buffer (fsdp_unit_put_grad), if there are any to reduce. */
     shoal_status (*collect)(struct fsdp_unit *unit);
     /* Reduced gradients are about to be added to those of the shards (has_grad); have been. */
-    void (*landing)(struct fsdp_unit *unit);
+    shoal_status (*landing)(struct fsdp_unit *unit);
     shoal_status (*landed)(struct fsdp_unit *unit);
 };
 

@@ -37,6 +37,16 @@ static shoal_status check_in_place(const struct fsdp_tensors *tensors, const str
                      param->name);
 }
 
+/* Writes to shards may still be on their way. */
+static shoal_status wait_for_shards(struct fsdp_unit *unit)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        TRY(tensor_wait_readable(wrapper->tensors[i].sharded));
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status show_full(struct fsdp_unit *unit)
 {
     struct fsdp_wrapper *wrapper = unit->owner;
@@ -219,16 +229,23 @@ static shoal_status collect(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-void fsdp_watch_sync(struct fsdp_wrapper *wrapper)
+/* Whoever clears gradients does it on the tensors. Our memory may be written by work that is still on its way. */
+static shoal_status prepare_param(const struct fsdp_tensors *tensors, struct fsdp_param *param)
 {
-    for (size_t i = 0; i < wrapper->n_tensors; i++) {
-        wrapper->unit->params[i].has_grad = shoal_grad(wrapper->tensors[i].sharded) != NULL;
-    }
+    param->has_grad = shoal_grad(tensors->sharded) != NULL;
+    return tensors->shard_grad ? tensor_wait_writable(tensors->shard_grad, /*overwrites=*/!param->has_grad)
+                               : SHOAL_OK;
 }
 
-static void landing(struct fsdp_unit *unit)
+static shoal_status landing(struct fsdp_unit *unit)
 {
-    fsdp_watch_sync(unit->owner);
+    struct fsdp_wrapper *wrapper = unit->owner;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        if (unit->params[i].is_reduced) {
+            TRY(prepare_param(&wrapper->tensors[i], &unit->params[i]));
+        }
+    }
+    return SHOAL_OK;
 }
 
 static void free_memory(void *context, void *data)
@@ -256,6 +273,7 @@ static shoal_status land_param(struct fsdp_tensors *tensors, struct fsdp_param *
     if (!tensors->shard_grad) {
         TRY(make_grad(tensors, param));
     }
+    tensor_forget_fences(tensors->shard_grad); /* they have ended; one that failed was overwritten */
     storage_bump_version(tensors->shard_grad->storage);
     if (!shoal_grad(tensors->sharded)) {
         TRY(shoal_set_grad(tensors->sharded, tensors->shard_grad));
@@ -274,7 +292,8 @@ static shoal_status landed(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-const struct fsdp_watch fsdp_module_watch = {.unsharded = show_full,
+const struct fsdp_watch fsdp_module_watch = {.gathering = wait_for_shards,
+                                             .unsharded = show_full,
                                              .resharding = hide_full,
                                              .collect = collect,
                                              .landing = landing,

@@ -9,9 +9,6 @@ struct fsdp_wrapper;
 
 extern const struct fsdp_watch fsdp_module_watch;
 
-/* Which shards have a gradient: whoever clears gradients does it on the tensors. */
-void fsdp_watch_sync(struct fsdp_wrapper *wrapper);
-
 /* The gradient of a full parameter that was left on its tensor, in memory that nobody else has; nothing if there is none. */
 shoal_status fsdp_watch_get_pending(struct fsdp_wrapper *wrapper, size_t index,
                                     shoal_pending_gradient *pending);

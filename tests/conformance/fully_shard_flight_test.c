@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Work of the application on shards and on their gradients that is still on its way when sharding touches them: here it
+ * is done by whoever waits for it, and by nobody else.
+ */
+#include "base/completion.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "fixtures/module_bench.h"
+#include "tensor/tensor.h"
+
+/* Writes `value` into a tensor, or reads the first of its values, when somebody waits. */
+struct late_work {
+    struct completion completion; /* first */
+    shoal_tensor *tensor;
+    float value;
+    float *read_to;
+    shoal_status status;
+};
+
+static shoal_status do_late_work(struct completion *completion, int64_t until_ns)
+{
+    struct late_work *work = (struct late_work *)completion;
+    void *data;
+    (void)until_ns;
+    TRY(tensor_address(work->tensor, &data));
+    float *values = data;
+    for (int64_t i = 0; !work->read_to && i < work->tensor->count; i++) {
+        values[i] = work->value;
+    }
+    if (work->read_to) {
+        *work->read_to = values[0];
+    }
+    if (work->status != SHOAL_OK) {
+        work->status = error_set(work->status, "rank 7 died");
+    }
+    completion_finish(completion, work->status);
+    error_clear();
+    return SHOAL_OK;
+}
+
+/* Of a tensor that outlives it. */
+static struct late_work *late_work(shoal_tensor *tensor)
+{
+    static const struct completion_kind kind = {.push = do_late_work};
+    struct late_work *work = mem_alloc_zeroed(1, sizeof *work);
+    CHECK(work != NULL);
+    if (work) {
+        completion_init(&work->completion, &kind);
+        work->tensor = tensor;
+    }
+    return work;
+}
+
+static void write_late(shoal_tensor *tensor, float value, shoal_status status)
+{
+    struct late_work *work = late_work(tensor);
+    if (work) {
+        work->value = value;
+        work->status = status;
+        CHECK_OK(storage_add_write(tensor->storage, &work->completion));
+        completion_unref(&work->completion);
+    }
+}
+
+static void read_late(shoal_tensor *tensor, float *value_out)
+{
+    struct late_work *work = late_work(tensor);
+    if (work) {
+        work->read_to = value_out;
+        CHECK_OK(storage_add_read(tensor->storage, &work->completion));
+        completion_unref(&work->completion);
+    }
+}
+
+static void fill(shoal_tensor *tensor, float value)
+{
+    float *data = shoal_mutable_data(tensor);
+    for (int64_t i = 0; i < shoal_tensor_count(tensor); i++) {
+        data[i] = value;
+    }
+}
+
+/* Shards ------------------------------------------------------------------------------------------------- */
+
+static shoal_tensor *shard_of(struct bench *bench, const char *path)
+{
+    return shoal_module_parameter(bench->sharded.root, path);
+}
+
+/* By a call, by hand, and as a whole. */
+static void check_writes(struct rank *self)
+{
+    struct bench bench;
+    float full[NET_WIDTH] = {0};
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    write_late(shard_of(&bench, "0.weight"), 3.0F, SHOAL_OK);
+    write_late(shard_of(&bench, "scale"), 4.0F, SHOAL_OK);
+    fill(shoal_module_parameter(bench.alone.root, "0.weight"), 3.0F);
+    fill(shoal_module_parameter(bench.alone.root, "scale"), 4.0F);
+    net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    for (int value = 5; value < 8; value++) {
+        write_late(shard_of(&bench, "0.weight"), (float)value, SHOAL_OK);
+        if (value == 5) {
+            CHECK_OK(shoal_fully_shard_gather(bench.sharded.root, "0.weight", full));
+        } else if (value == 6) {
+            CHECK_OK(shoal_fully_shard_gather_to(bench.sharded.root, "0.weight", full, 0));
+        } else {
+            CHECK_OK(shoal_fully_shard_unshard(bench.sharded.layers[0]));
+            CHECK_OK(shoal_fully_shard_wait(bench.sharded.layers[0]));
+            memcpy(full, shoal_data(shard_of(&bench, "0.weight")), sizeof full);
+            CHECK_OK(shoal_fully_shard_reshard(bench.sharded.layers[0]));
+        }
+        for (int i = 0; i < NET_WIDTH && (value != 6 || self->rank == 0); i++) {
+            CHECK_DOUBLE((double)full[i], value);
+        }
+    }
+    bench_close(&bench);
+}
+
+TEST_RANKS(writes_to_shards, 3)
+{
+    check_writes(self);
+}
+
+TEST_RANKS(writes_to_the_only_shard, 1)
+{
+    check_writes(self);
+}
+
+TEST_RANKS(a_write_that_fails, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    write_late(shard_of(&bench, "scale"), 3.0F, SHOAL_ERR_PEER);
+    CHECK_OK(shoal_scope_begin());
+    CHECK(shoal_module_call_one(bench.sharded.root, net_input(0, 0)) == NULL);
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_PEER);
+    CHECK_ERROR_TEXT("rank 7 died");
+    bench_close(&bench);
+}
+
+/* Gradients ---------------------------------------------------------------------------------------------- */
+
+/* What lands is added to what was written. */
+TEST_RANKS(writes_to_gradients, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    (void)net_pass(&bench.sharded, 0, self->rank);
+    shoal_tensor *weight = shard_of(&bench, "0.weight");
+    float first = *(const float *)shoal_data(shoal_grad(weight));
+    write_late(shoal_grad(weight), 10.0F, SHOAL_OK);
+    (void)net_pass(&bench.sharded, 0, self->rank);
+    CHECK_DOUBLE((double)*(const float *)shoal_data(shoal_grad(weight)), (double)(10.0F + first));
+    bench_close(&bench);
+}
+
+/* The memory of a gradient that was removed is not used again under somebody who reads it; whether it can be read at
+   all no longer matters. */
+TEST_RANKS(work_on_gradients_that_are_removed, 2)
+{
+    struct bench bench;
+    float before;
+    float read = NAN;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    (void)net_pass(&bench.sharded, 0, self->rank);
+    shoal_tensor *weight = shard_of(&bench, "0.weight");
+    shoal_tensor *memory = fsdp_wrapper_of(bench.sharded.layers[0])->tensors[0].shard_grad;
+    before = *(const float *)shoal_data(shoal_grad(weight));
+    read_late(memory, &read);
+    CHECK_OK(shoal_fully_shard_zero_grad(bench.sharded.root));
+    (void)net_pass(&bench.sharded, 1, self->rank);
+    net_pass_alone(&bench.alone, net_pass, 1, self->n_ranks);
+    CHECK_DOUBLE((double)read, (double)before);
+    net_check_same(&bench.sharded, &bench.alone);
+    write_late(memory, 10.0F, SHOAL_ERR_PEER);
+    CHECK_OK(shoal_fully_shard_zero_grad(bench.sharded.root));
+    (void)net_pass(&bench.sharded, 1, self->rank);
+    net_check_same(&bench.sharded, &bench.alone);
+    bench_close(&bench);
+}
