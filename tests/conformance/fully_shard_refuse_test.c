@@ -338,3 +338,19 @@ TEST_RANKS(modules_end_at_any_time, 2)
         bench_close(&bench);
     }
 }
+
+/* Between a forward and its backward the places hold what was gathered. */
+TEST_RANKS(inner_modules_after_the_first_call, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    CHECK_OK(shoal_fully_shard(bench.sharded.root, &bench.options));
+    shoal_tensor *loss = net_loss(&bench.sharded, net_input(0, self->rank));
+    CHECK_STATUS(shoal_fully_shard(bench.sharded.layers[0], &bench.options), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("inner modules are sharded before what is around them");
+    CHECK_OK(shoal_backward(loss, NULL));
+    CHECK_STATUS(shoal_fully_shard(bench.sharded.layers[0], &bench.options), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("inner modules are sharded before what is around them");
+    CHECK(shoal_grad(shoal_module_parameter(bench.sharded.root, "0.weight")) != NULL);
+    bench_close(&bench);
+}

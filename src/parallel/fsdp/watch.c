@@ -57,7 +57,7 @@ static shoal_status show_full(struct fsdp_unit *unit)
         struct fsdp_tensors *tensors = &wrapper->tensors[i];
         const struct fsdp_param *param = &unit->params[i];
         void *data = (void *)(uintptr_t)fsdp_unit_param(unit, param); /* forward functions only read it */
-        TRY(storage_rebind(tensors->full->storage, data, NULL, NULL));
+        TRY(storage_rebind(tensors->full->storage, data, fsdp_keep_gathered, NULL));
         /* Parameters may be frozen and thawed between steps. */
         TRY(shoal_set_requires_grad(tensors->full, shoal_requires_grad(tensors->sharded)));
         TRY(put_in_places(tensors, tensors->full));

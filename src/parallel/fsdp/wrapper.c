@@ -153,10 +153,17 @@ static void free_shard(void *context, void *data)
     mem_free(data);
 }
 
-/* Nobody else's memory is freed so. */
-static bool is_shard(const shoal_tensor *tensor)
+void fsdp_keep_gathered(void *context, void *data)
 {
-    return tensor->storage->memory && tensor->storage->memory->deleter == free_shard;
+    (void)context;
+    (void)data;
+}
+
+/* Shards, or what was gathered of them. Nobody else's memory is freed so. */
+static bool is_of_unit(const shoal_tensor *tensor)
+{
+    const struct memory *memory = tensor->storage->memory;
+    return memory && (memory->deleter == free_shard || memory->deleter == fsdp_keep_gathered);
 }
 
 static shoal_status check_parameter(const shoal_module_entry *entry)
@@ -165,7 +172,7 @@ static shoal_status check_parameter(const shoal_module_entry *entry)
     if (!tensor->is_contiguous) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "parameter %s is not contiguous", entry->path);
     }
-    if (is_shard(tensor)) {
+    if (is_of_unit(tensor)) {
         return error_set(SHOAL_ERR_STATE,
                          "parameter %s belongs to a unit already: inner modules are sharded before what is "
                          "around them",

@@ -86,6 +86,9 @@ void fsdp_wrapper_settle(struct fsdp_wrapper *wrapper);
 /* One of its modules has died. */
 void fsdp_wrapper_release(struct fsdp_wrapper *wrapper);
 
+/* The deleter of memory that full tensors show, by which it is known: it is not theirs. */
+void fsdp_keep_gathered(void *context, void *data);
+
 /* Forgets which of its modules have run. */
 void fsdp_wrapper_clear_run(struct fsdp_wrapper *wrapper);
 
