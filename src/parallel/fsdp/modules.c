@@ -158,7 +158,6 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
 {
     struct fsdp_wrapper *wrapper = context;
     TRY(fsdp_wrapper_prepare(wrapper));
-    TRY(fsdp_context_check(wrapper->root->context));
     TRY(begin_call(wrapper, call->is_recompute));
     bool is_again = wrapper->unit->phase == FSDP_PRE_BACKWARD;
     bool is_first = wrapper->unit->phase != FSDP_FORWARD || wrapper->n_modules == 1;
@@ -276,7 +275,8 @@ shoal_status fsdp_find_wrapper(const char *call, const shoal_module *module,
         return error_set(SHOAL_ERR_INVALID, "%s: module %s is not fully sharded", call,
                          shoal_module_type(module));
     }
-    return (*wrapper_out)->root ? fsdp_context_check((*wrapper_out)->root->context) : SHOAL_OK;
+    shoal_status status = fsdp_wrapper_check(*wrapper_out);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call);
 }
 
 /* What a setter does to each unit. */

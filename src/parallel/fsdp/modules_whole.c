@@ -34,7 +34,7 @@ static shoal_status search_entry(void *context, const shoal_module_entry *entry,
     return SHOAL_OK;
 }
 
-static shoal_status find_param(const char *call, shoal_module *root, const char *path,
+static shoal_status find_shard(const char *call, shoal_module *root, const char *path,
                                struct path_search *search)
 {
     error_clear();
@@ -51,6 +51,15 @@ static shoal_status find_param(const char *call, shoal_module *root, const char 
                                      "%s: there is no parameter \"%.128s\" that is sharded", call, path);
 }
 
+/* For more than to read it: the world must be open. */
+static shoal_status find_param(const char *call, shoal_module *root, const char *path,
+                               struct path_search *search)
+{
+    TRY(find_shard(call, root, path, search));
+    shoal_status status = fsdp_wrapper_check(search->unit->owner);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call);
+}
+
 shoal_status fsdp_find_path(const char *call, shoal_module *root, const char *path,
                             struct fsdp_unit **unit_out, size_t *index_out)
 {
@@ -65,7 +74,7 @@ shoal_status shoal_fully_shard_place(shoal_module *root, const char *path, int *
                                      int64_t *length_out)
 {
     struct path_search search;
-    TRY(find_param("fully_shard_place", root, path, &search));
+    TRY(find_shard("fully_shard_place", root, path, &search));
     if (dim_out) {
         *dim_out = search.param->dim;
     }

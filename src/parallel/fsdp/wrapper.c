@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/world.h"
 #include "kernel/kernel.h"
 #include "parallel/fsdp/watch.h"
 #include "parallel/fsdp/whole.h"
@@ -26,6 +27,11 @@ struct fsdp_wrapper *fsdp_wrapper_of(const shoal_module *module)
 const char *fsdp_wrapper_name(const struct fsdp_wrapper *wrapper)
 {
     return wrapper->unit ? wrapper->unit->name : "a unit whose root is gone";
+}
+
+shoal_status fsdp_wrapper_check(const struct fsdp_wrapper *wrapper)
+{
+    return wrapper->is_closed ? error_set(SHOAL_ERR_STATE, "the world was closed") : SHOAL_OK;
 }
 
 /* Ending ------------------------------------------------------------------------------------------------- */
@@ -69,8 +75,17 @@ static void free_root(struct fsdp_root *root)
     mem_free(root);
 }
 
+static void world_ends(struct owned *owned)
+{
+    struct fsdp_wrapper *wrapper = (struct fsdp_wrapper *)owned;
+    wrapper->is_closed = true;
+}
+
 static void free_wrapper(struct fsdp_wrapper *wrapper)
 {
+    if (!wrapper->is_closed) {
+        owned_list_remove(&wrapper->mesh.world->owned, &wrapper->owned);
+    }
     for (size_t i = 0; wrapper->hooks && i < wrapper->n_modules; i++) {
         shoal_module_hook_remove(wrapper->hooks[i]);
     }
@@ -496,6 +511,8 @@ shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
         return SHOAL_ERR_NO_MEMORY;
     }
     wrapper->mesh = mesh;
+    wrapper->owned.destroy = world_ends;
+    owned_list_add(&mesh.world->owned, &wrapper->owned);
     shoal_status status = fill_wrapper(wrapper, modules, n_modules, options);
     for (size_t i = 0; i < n_modules && status == SHOAL_OK; i++) {
         status = shoal_module_set_extra(modules[i], &wrapper_key, wrapper, release_extra);
@@ -704,6 +721,7 @@ static shoal_status fill_root(struct fsdp_root *root, struct fsdp_wrapper *wrapp
     TRY(add_wrapper(root, wrapper));
     TRY(shoal_module_walk(wrapper->modules[0], SHOAL_WALK_MODULES, find_wrapper, root));
     for (size_t i = 0; i < root->n_wrappers; i++) {
+        TRY(fsdp_wrapper_check(root->wrappers[i]));
         TRY(adopt_replacements(root->wrappers[i]));
     }
     TRY(fsdp_name_units(root, wrapper->modules[0]));
@@ -723,6 +741,7 @@ static shoal_status fill_root(struct fsdp_root *root, struct fsdp_wrapper *wrapp
 
 shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
 {
+    TRY(fsdp_wrapper_check(wrapper));
     if (wrapper->root) {
         if (wrapper->root->has_originals && was_called(wrapper->root)) {
             drop_originals(wrapper->root);

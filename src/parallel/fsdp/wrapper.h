@@ -50,7 +50,9 @@ struct fsdp_root {
 };
 
 struct fsdp_wrapper {
-    size_t n_owners; /* the modules that have it */
+    struct owned owned; /* first: the world's list, which tells of its end */
+    bool is_closed;     /* the world is: shards can be read, and that is all */
+    size_t n_owners;    /* the modules that have it */
     shoal_module **modules;
     shoal_module_hook **hooks; /* one on each; NULL: not yet */
     size_t n_modules;
@@ -97,6 +99,9 @@ shoal_status fsdp_name_units(struct fsdp_root *root, shoal_module *module);
 
 /* At the first forward: makes the wrapper a root, unless it has one. */
 shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper);
+
+/* SHOAL_ERR_STATE once the world is closed. */
+shoal_status fsdp_wrapper_check(const struct fsdp_wrapper *wrapper);
 
 /* For public calls, whose name begins the error text; both clear the error of the thread first. */
 shoal_status fsdp_find_wrapper(const char *call, const shoal_module *module,
