@@ -315,6 +315,34 @@ TEST_RANKS(modules_end_in_any_order, 2)
     bench_close(&bench);
 }
 
+/* What was gathered goes with the root: layers, and modules inside of the root's own unit, have their shards again. */
+TEST_RANKS(layers_outlive_a_root_that_has_gathered, 2)
+{
+    for (int is_unit = 0; is_unit < 2; is_unit++) {
+        struct bench bench;
+        float values[NET_WIDTH];
+        REQUIRE(bench_open(&bench, self, 2, NULL));
+        bench.options.reshard = SHOAL_RESHARD_NEVER;
+        shoal_module *layer = shoal_module_ref(bench.sharded.layers[0]);
+        REQUIRE_OK(is_unit ? shoal_fully_shard_list(bench.sharded.layers, 2, &bench.options) : SHOAL_OK);
+        REQUIRE_OK(shoal_fully_shard(bench.sharded.root, &bench.options));
+        shoal_tensor *shard = shoal_module_parameter(layer, "weight");
+        size_t bytes = (size_t)shoal_tensor_count(shard) * sizeof(float);
+        memcpy(values, shoal_data(shard), bytes);
+        CHECK_OK(shoal_scope_set_grad(false));
+        CHECK(shoal_module_call_one(bench.sharded.root, net_input(0, 0)) != NULL);
+        CHECK_OK(shoal_scope_set_grad(true));
+        CHECK(shoal_module_parameter(layer, "weight") != shard);
+        net_free(&bench.sharded);
+        CHECK(shoal_module_parameter(layer, "weight") == shard);
+        if (!test_has_failed()) {
+            CHECK_BYTES(shoal_data(shard), values, bytes);
+        }
+        shoal_module_unref(layer);
+        bench_close(&bench);
+    }
+}
+
 /* Before the first forward, between forward and backward, with gradients that stayed. */
 TEST_RANKS(modules_end_at_any_time, 2)
 {

@@ -48,10 +48,21 @@ static void free_tensors(struct fsdp_tensors *tensors)
     shoal_tensor_unref(tensors->shard_grad);
 }
 
+/* Its modules are as before the forward, if they are all there: whoever still has them sees shards. */
+static void show_sharded(const struct fsdp_wrapper *wrapper)
+{
+    struct fsdp_unit *unit = wrapper->unit;
+    bool are_all_there = wrapper->n_owners == wrapper->n_modules || wrapper->n_modules == 1;
+    if (unit->state == FSDP_UNSHARDED && unit->watch && are_all_there) {
+        unit->watch->resharding(unit);
+    }
+}
+
 /* The unit stays with the context; nothing of it is used again. */
 static void leave_root(struct fsdp_wrapper *wrapper)
 {
     struct fsdp_root *root = wrapper->root;
+    show_sharded(wrapper);
     wrapper->unit->watch = NULL;
     for (size_t i = 0; i < wrapper->unit->n_params; i++) {
         wrapper->unit->params[i].has_grad = false;
@@ -66,6 +77,7 @@ static void leave_root(struct fsdp_wrapper *wrapper)
 static void free_root(struct fsdp_root *root)
 {
     for (size_t i = 0; i < root->n_wrappers; i++) {
+        show_sharded(root->wrappers[i]);
         root->wrappers[i]->root = NULL;
         root->wrappers[i]->unit->watch = NULL;
         root->wrappers[i]->unit = NULL;
