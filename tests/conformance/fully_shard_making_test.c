@@ -84,7 +84,33 @@ TEST_RANKS(what_units_take, 2)
     check_unit(block, "block.a.weight*1 block.a.bias*1");
     check_unit(shoal_module_child(block, "b"), "block.b.weight*1 block.b.bias*1");
     CHECK(!fsdp_wrapper_of(block)->is_root && fsdp_wrapper_of(bench.sharded.root)->is_root);
-    (void)net_pass(&bench.sharded, 0, self->rank);
+    shoal_tensor *loss = net_loss(&bench.sharded, net_input(0, self->rank));
+    for (int i = 0; i < 2; i++) { /* of no unit is anything left that should run */
+        const struct fsdp_root *root = fsdp_wrapper_of(bench.sharded.root)->root;
+        for (size_t k = 0; k < root->n_wrappers; k++) {
+            CHECK_INT(root->wrappers[k]->n_run, 0);
+        }
+        CHECK(i == 1 || CHECK_OK(shoal_backward(loss, NULL)));
+    }
+    bench_close(&bench);
+}
+
+/* Gathered by hand, before it is known what is around it: a parameter of two units is found all the same. */
+TEST_RANKS(tied_and_gathered_by_hand, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    CHECK_OK(shoal_module_set_parameter(bench.sharded.root, "1.weight",
+                                        shoal_module_parameter(bench.sharded.root, "0.weight")));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(shoal_fully_shard_unshard(bench.sharded.layers[i]));
+        CHECK_OK(shoal_fully_shard_wait(bench.sharded.layers[i]));
+    }
+    CHECK_OK(shoal_scope_begin());
+    CHECK(shoal_module_call_one(bench.sharded.root, net_input(0, 0)) == NULL);
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("is in two units, 0 and 1");
     bench_close(&bench);
 }
 
