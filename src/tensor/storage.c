@@ -7,7 +7,7 @@
  * by the two lists. The finishing thread only drops the memory and its count, so it never needs a storage's lock. The
  * storage's lists are tidied by others: who waits takes what has ended well in its span; who adds looks at everything,
  * each time that the number of fences has doubled. So a storage has at most about twice as many as are in flight or have
- * failed, and adding costs the same on average however many there are.
+ * failed. Spans are compared one by one: there are hundreds of slices, not many thousands.
  *
  * Writes in flight have no bytes in common, unless threads race: who writes has waited for those before it.
  */
