@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Work of the application on shards and on their gradients that is still on its way when sharding touches them: here it
- * is done by whoever waits for it, and by nobody else.
+ * What the application does to shards and their gradients while sharding uses them. Work that is still on its way is done
+ * here by whoever waits for it, and by nobody else. Gradients may be the application's own, or kept by it.
  */
 #include "base/completion.h"
 #include "base/error.h"
@@ -183,5 +183,91 @@ TEST_RANKS(work_on_gradients_that_are_removed, 2)
     CHECK_OK(shoal_fully_shard_zero_grad(bench.sharded.root));
     (void)net_pass(&bench.sharded, 1, self->rank);
     net_check_same(&bench.sharded, &bench.alone);
+    bench_close(&bench);
+}
+
+/* Of somebody's own ---------------------------------------------------------------------------------------- */
+
+static void check_times(struct bench *bench, shoal_tensor *got, int factor, double tolerance)
+{
+    int64_t begin;
+    const float *want = shoal_data(shoal_grad(shoal_module_parameter(bench->alone.root, "0.weight")));
+    const float *values = shoal_data(shoal_contiguous(shoal_to_dtype(got, SHOAL_F32)));
+    CHECK_OK(shoal_fully_shard_place(bench->sharded.root, "0.weight", NULL, &begin, NULL));
+    for (int64_t k = 0; k < shoal_tensor_count(got); k++) {
+        double value = factor * (double)want[begin + k];
+        CHECK(fabs((double)values[k] - value) <= tolerance * (1.0 + fabs(value)));
+    }
+}
+
+/* Backwards add to whatever tensor is the gradient, of any dtype, however it lies in memory. */
+static void check_own(struct rank *self, shoal_dtype dtype, int64_t stride)
+{
+    struct bench bench;
+    double tolerance = dtype == SHOAL_BF16 ? 0.02 : 1e-6;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    net_pass_alone(&bench.alone, net_pass, 0, self->n_ranks);
+    shoal_tensor *weight = shard_of(&bench, "0.weight");
+    for (int k = 0; k < 2; k++) { /* before there is one of ours, and afterwards */
+        shoal_tensor *mine = shoal_full((int64_t[]){shoal_tensor_count(weight), stride}, 2, 0.0, dtype);
+        shoal_tensor *column = shoal_select(mine, 1, 0);
+        CHECK_OK(shoal_set_grad(weight, column));
+        const shoal_tensor *grad = shoal_grad(weight);
+        for (int n = 1; n <= 3; n++) {
+            (void)net_pass(&bench.sharded, 0, self->rank);
+            CHECK(shoal_grad(weight) == grad);
+            check_times(&bench, column, n, tolerance);
+        }
+        CHECK_OK(shoal_fully_shard_zero_grad(bench.sharded.root));
+        (void)net_pass(&bench.sharded, 0, self->rank);
+        net_check_same(&bench.sharded, &bench.alone);
+    }
+    bench_close(&bench);
+}
+
+TEST_RANKS(gradients_of_the_application, 2)
+{
+    check_own(self, SHOAL_F32, 1);
+    check_own(self, SHOAL_F32, 2);
+    check_own(self, SHOAL_BF16, 1);
+    check_own(self, SHOAL_F64, 3);
+}
+
+/* Whoever keeps a gradient that is no longer on the shard has it for himself. */
+TEST_RANKS(gradients_that_are_kept, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    (void)net_pass(&bench.sharded, 0, self->rank);
+    shoal_tensor *weight = shard_of(&bench, "0.weight");
+    shoal_tensor *kept = shoal_tensor_ref(shoal_grad(weight));
+    float before = *(const float *)shoal_data(kept);
+    CHECK_OK(shoal_fully_shard_zero_grad(bench.sharded.root));
+    net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    CHECK_DOUBLE((double)*(const float *)shoal_data(kept), (double)before);
+    CHECK_OK(shoal_set_grad(weight, kept)); /* is his own now */
+    (void)net_pass(&bench.sharded, 2, self->rank);
+    CHECK(shoal_data(shoal_grad(weight)) == shoal_data(kept));
+    CHECK(*(const float *)shoal_data(kept) != before);
+    shoal_tensor_unref(kept);
+    bench_close(&bench);
+}
+
+/* The memory of one that nobody keeps is used again. */
+TEST_RANKS(gradients_that_are_removed, 2)
+{
+    struct bench bench;
+    const void *first = NULL;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    for (int i = 0; i < 3; i++) {
+        (void)net_pass(&bench.sharded, i, self->rank);
+        const void *data = shoal_data(shoal_grad(shard_of(&bench, "0.weight")));
+        first = first ? first : data;
+        CHECK(data == first);
+        CHECK_OK(shoal_fully_shard_zero_grad(bench.sharded.root));
+    }
     bench_close(&bench);
 }

@@ -12,7 +12,10 @@
 #include "op/operand.h"
 #include "parallel/fsdp/wrapper.h"
 #include "shoal/autograd.h"
+#include "shoal/ops.h"
+#include "shoal/scope.h"
 #include "tensor/dtype.h"
+#include "tensor/scope.h"
 #include "tensor/tensor.h"
 
 /* Taking turns ------------------------------------------------------------------------------------------- */
@@ -229,12 +232,39 @@ static shoal_status collect(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-/* Whoever clears gradients does it on the tensors. Our memory may be written by work that is still on its way. */
-static shoal_status prepare_param(const struct fsdp_tensors *tensors, struct fsdp_param *param)
+/* Otherwise somebody has put a gradient of his own on the shard. */
+static bool is_ours(const struct fsdp_tensors *tensors, const shoal_tensor *grad)
 {
-    param->has_grad = shoal_grad(tensors->sharded) != NULL;
-    return tensors->shard_grad ? tensor_wait_writable(tensors->shard_grad, /*overwrites=*/!param->has_grad)
-                               : SHOAL_OK;
+    const shoal_tensor *ours = tensors->shard_grad;
+    return ours && grad->storage == ours->storage && grad->dtype == ours->dtype && grad->is_contiguous &&
+           grad->layout.offset == ours->layout.offset;
+}
+
+/* Somebody has kept a gradient that is no longer on the shard: the memory is his. */
+static void give_away(struct fsdp_tensors *tensors, struct fsdp_param *param)
+{
+    shoal_tensor_unref(tensors->shard_grad);
+    tensors->shard_grad = NULL;
+    param->shard_grad = NULL;
+    param->is_grad_lent = false;
+}
+
+/* Gradients are cleared, replaced and kept by whoever has the tensors. Our memory may be read or written by work that
+   is still on its way. */
+static shoal_status prepare_param(struct fsdp_tensors *tensors, struct fsdp_param *param)
+{
+    const shoal_tensor *grad = shoal_grad(tensors->sharded);
+    shoal_tensor *ours = tensors->shard_grad;
+    param->has_grad = grad && is_ours(tensors, grad);
+    if (!ours) {
+        return SHOAL_OK;
+    }
+    if (!param->has_grad &&
+        (atomic_load(&ours->references) > 1 || atomic_load(&ours->storage->references) > 1)) {
+        give_away(tensors, param);
+        return SHOAL_OK;
+    }
+    return tensor_wait_writable(ours, /*overwrites=*/!param->has_grad);
 }
 
 static shoal_status landing(struct fsdp_unit *unit)
@@ -264,6 +294,32 @@ static shoal_status make_grad(struct fsdp_tensors *tensors, struct fsdp_param *p
     return tensor_create(storage, param->dtype, &tensors->sharded->layout, &tensors->shard_grad);
 }
 
+static shoal_status add_unrecorded(shoal_tensor *grad, shoal_tensor *sum)
+{
+    TRY(shoal_scope_set_grad(false));
+    return shoal_add_(grad, shoal_to_dtype(sum, grad->dtype)) ? SHOAL_OK : shoal_scope_error();
+}
+
+/* To memory of the caller's, as a leaf without sharding does. */
+static shoal_status add_to_other(shoal_tensor *grad, shoal_tensor *sum)
+{
+    TRY(shoal_scope_begin());
+    shoal_status status = add_unrecorded(grad, sum);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+    return shoal_scope_end();
+}
+
+static shoal_status show_grad(struct fsdp_tensors *tensors)
+{
+    shoal_tensor *grad = shoal_grad(tensors->sharded);
+    if (!grad) {
+        return shoal_set_grad(tensors->sharded, tensors->shard_grad);
+    }
+    return is_ours(tensors, grad) ? SHOAL_OK : add_to_other(grad, tensors->shard_grad);
+}
+
 static shoal_status land_param(struct fsdp_tensors *tensors, struct fsdp_param *param)
 {
     struct leaf *leaf = leaf_of(tensors->sharded);
@@ -275,9 +331,7 @@ static shoal_status land_param(struct fsdp_tensors *tensors, struct fsdp_param *
     }
     tensor_forget_fences(tensors->shard_grad); /* they have ended; one that failed was overwritten */
     storage_bump_version(tensors->shard_grad->storage);
-    if (!shoal_grad(tensors->sharded)) {
-        TRY(shoal_set_grad(tensors->sharded, tensors->shard_grad));
-    }
+    TRY(show_grad(tensors));
     return hook_list_run_leaf(&leaf->accumulated_hooks, tensors->sharded);
 }
 
