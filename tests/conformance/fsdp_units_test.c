@@ -463,6 +463,41 @@ TEST_RANKS(evaluation_that_stops_early, 2)
     setting_close(&s);
 }
 
+/* Gradients that were kept ------------------------------------------------------------------------------- */
+
+/* A backward that reduces comes to the first unit alone: what the others have kept is reduced by its end. */
+static void check_kept(struct rank *self, enum model_mode mode, shoal_dtype reduce_dtype)
+{
+    const shoal_fsdp_options options = {.struct_size = sizeof options, .reduce_dtype = reduce_dtype};
+    struct setting s;
+    REQUIRE(setting_open(self, &s, mode, &options));
+    for (int step = 0; step < 2; step++) {
+        CHECK_OK(shoal_fsdp_set_sync(s.fsdp, false));
+        forward(&s);
+        backward(&s, 1.0F);
+        CHECK_OK(shoal_fsdp_set_sync(s.fsdp, true));
+        CHECK_OK(shoal_fsdp_pre_forward(s.fsdp, 0));
+        CHECK_OK(shoal_fsdp_post_forward(s.fsdp, 0));
+        CHECK_OK(shoal_fsdp_pre_backward(s.fsdp, 0));
+        CHECK_OK(shoal_fsdp_post_backward(s.fsdp, 0));
+        CHECK_OK(shoal_fsdp_end_backward(s.fsdp));
+        check_gradients(&s, sum_of(&s) / (float)self->n_ranks);
+        shoal_fsdp_zero_grad(s.fsdp);
+    }
+    forward(&s); /* nothing is left */
+    backward(&s, 2.0F);
+    check_gradients(&s, 2 * sum_of(&s) / (float)self->n_ranks);
+    setting_close(&s);
+}
+
+TEST_RANKS(kept_of_units_that_are_not_used, 4)
+{
+    check_kept(self, MODEL_FSDP, 0);
+    check_kept(self, MODEL_FSDP, SHOAL_F64);
+    check_kept(self, MODEL_HSDP, 0);
+    check_kept(self, MODEL_DDP, 0);
+}
+
 /* Gradients that are given up ---------------------------------------------------------------------------- */
 
 /* Also those that no reduction has seen, or only that of the shards. */

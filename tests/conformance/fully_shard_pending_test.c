@@ -88,6 +88,55 @@ TEST_RANKS(like_a_backward_that_reduces, 4)
     check_like_backward(self, SHOAL_F64, false);
 }
 
+/* Of units that the last backward does not use ------------------------------------------------------------- */
+
+static _Thread_local bool uses_both;
+
+static shoal_tensor *one_or_both(shoal_module *root, shoal_tensor *x)
+{
+    shoal_tensor *y = net_call(root, "0", x);
+    return uses_both ? net_call(root, "1", y) : y;
+}
+
+/* The backward that reduces comes after one that does not, and to one layer less. */
+static bool pass_fewer(struct net *net, int step, int part)
+{
+    bool is_sharded = shoal_is_fully_sharded(net->root);
+    bool is_right = true;
+    for (int micro = 0; micro < 2; micro++) {
+        uses_both = micro == 0;
+        if (is_sharded) {
+            (void)CHECK_OK(shoal_fully_shard_set_sync(net->root, micro == 1, true));
+        }
+        is_right = net_pass(net, 10 * step + micro, part) && is_right;
+    }
+    return is_right;
+}
+
+static void check_fewer(struct rank *self, shoal_reshard reshard, shoal_dtype reduce_dtype)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, one_or_both));
+    bench.options.reshard = reshard;
+    bench.options.reduce_dtype = reduce_dtype;
+    bench.sharded.is_near = reduce_dtype != 0;
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    net_train_both(&bench.sharded, &bench.alone, pass_fewer, self, 3);
+    bench_close(&bench);
+}
+
+TEST_RANKS(units_that_the_last_backward_does_not_use, 3)
+{
+    check_fewer(self, SHOAL_RESHARD_DEFAULT, 0);
+    check_fewer(self, SHOAL_RESHARD_NEVER, 0);
+    check_fewer(self, SHOAL_RESHARD_ALWAYS, SHOAL_F64);
+}
+
+TEST_RANKS(units_that_the_last_backward_does_not_use_alone, 1)
+{
+    check_fewer(self, SHOAL_RESHARD_DEFAULT, 0);
+}
+
 /* Looking ------------------------------------------------------------------------------------------------ */
 
 static shoal_pending_gradient pending_of(struct net *net, const char *path)

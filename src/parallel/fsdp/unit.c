@@ -504,6 +504,15 @@ static bool may_differ(const struct fsdp_context *context)
     return may && context->is_prepared;
 }
 
+/* What earlier backwards have left is reduced by the first one that reduces, whether that comes to the unit or not. */
+static bool is_left_over(const struct fsdp_unit *unit)
+{
+    if (unit->phase == FSDP_POST_BACKWARD || !unit->reduces) {
+        return false;
+    }
+    return unit->has_accumulated || (unit->watch && unit->watch->has_kept(unit));
+}
+
 /* Where ranks may differ in which units had a backward, what is left is reduced in the order of backwards. */
 static shoal_status end_units(struct fsdp_context *context)
 {
@@ -514,6 +523,8 @@ static shoal_status end_units(struct fsdp_context *context)
             TRY(fsdp_unit_post_backward(unit));
         } else if (is_reverse && unit->phase != FSDP_POST_BACKWARD && unit->reduces_unused) {
             TRY(reduce_unused(unit));
+        } else if (is_left_over(unit)) {
+            TRY(fsdp_unit_post_backward(unit));
         }
         unit->is_owed = unit->is_owed || (is_reverse && unit->reduces_unused && !unit->reduces);
     }

@@ -50,6 +50,8 @@ struct fsdp_watch {
     /* The full parameters have arrived; are about to go. */
     shoal_status (*unsharded)(struct fsdp_unit *unit);
     void (*resharding)(struct fsdp_unit *unit);
+    /* Whether backwards have left gradients that are not in the buffer. */
+    bool (*has_kept)(const struct fsdp_unit *unit);
     /* The backward is over: puts gradients into the buffer (fsdp_unit_put_grad), if there are any to reduce. */
     shoal_status (*collect)(struct fsdp_unit *unit);
     /* Reduced gradients are about to be added to those of the shards (has_grad); have been. */

@@ -84,6 +84,16 @@ static void hide_full(struct fsdp_unit *unit)
 
 /* Gradients ---------------------------------------------------------------------------------------------- */
 
+static bool has_kept(const struct fsdp_unit *unit)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    bool has_any = false;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        has_any = has_any || shoal_grad(wrapper->tensors[i].full);
+    }
+    return has_any;
+}
+
 static bool is_kept(const struct fsdp_unit *unit, const shoal_tensor *grad)
 {
     return !unit->reduces && unit->reduce_dtype == grad->dtype && !unit->buffer;
@@ -349,6 +359,7 @@ static shoal_status landed(struct fsdp_unit *unit)
 const struct fsdp_watch fsdp_module_watch = {.gathering = wait_for_shards,
                                              .unsharded = show_full,
                                              .resharding = hide_full,
+                                             .has_kept = has_kept,
                                              .collect = collect,
                                              .landing = landing,
                                              .landed = landed};
