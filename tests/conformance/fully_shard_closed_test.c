@@ -5,20 +5,17 @@
 /* How far the net got before the world was closed. */
 enum stage {
     SHARDED,
-    GATHERED,  /* by hand, and nobody has waited */
-    EVALUATED, /* the root has its parameters */
+    GATHERING, /* by hand, and nobody has waited */
+    GATHERED,  /* somebody has */
     TRAINED,
     N_STAGES
 };
 
 static void advance(struct net *net, enum stage stage, int rank)
 {
-    if (stage == GATHERED) {
+    if (stage == GATHERING || stage == GATHERED) {
         (void)CHECK_OK(shoal_fully_shard_unshard(net->root));
-    } else if (stage == EVALUATED) {
-        (void)CHECK_OK(shoal_scope_set_grad(false));
-        CHECK(shoal_module_call_one(net->root, net_input(0, 0)) != NULL);
-        (void)CHECK_OK(shoal_scope_set_grad(true));
+        (void)CHECK_OK(stage == GATHERED ? shoal_fully_shard_wait(net->root) : SHOAL_OK);
     } else if (stage == TRAINED) {
         (void)net_pass(net, 0, rank);
     }

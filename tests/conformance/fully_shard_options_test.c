@@ -494,17 +494,17 @@ TEST_RANKS(everything_that_does_not_fit, 3)
     bench_close(&bench);
 }
 
-/* The root has what an evaluation gathered, in another dtype than its shards. */
-TEST_RANKS(everything_after_an_evaluation, 2)
+/* The root has its parameters, in another dtype than its shards. */
+TEST_RANKS(everything_where_parameters_are_gathered, 2)
 {
     struct bench bench;
     float full[NET_WIDTH];
     REQUIRE(bench_open(&bench, self, 1, NULL));
     bench.options.param_dtype = SHOAL_BF16;
     REQUIRE(net_shard(&bench.sharded, &bench.options));
-    CHECK_OK(shoal_scope_set_grad(false));
-    CHECK(shoal_module_call_one(bench.sharded.root, net_input(0, 0)) != NULL);
-    CHECK_OK(shoal_scope_set_grad(true));
+    CHECK_OK(shoal_fully_shard_unshard(bench.sharded.root));
+    CHECK_OK(shoal_fully_shard_wait(bench.sharded.root));
+    CHECK(shoal_tensor_dtype(shoal_module_parameter(bench.sharded.root, "scale")) == SHOAL_BF16);
     shoal_tensor *scale = shoal_module_parameter(bench.alone.root, "scale");
     ((float *)shoal_mutable_data(scale))[3] = 0.1234567F;
     CHECK_OK(shoal_fully_shard_broadcast_all(bench.sharded.root, bench.alone.root, 1));
