@@ -81,7 +81,8 @@ SHOAL_API bool shoal_is_fully_sharded(const shoal_module *module);
 
 /* Between steps, for a module that is fully sharded; `is_deep`: and for those inside ----------------------- */
 
-/* False: backwards leave gradients of whole parameters where they are, for the next one to add to. */
+/* False: backwards leave gradients of whole parameters where they are, for the next one to add to. The first backward that
+   reduces takes them along, also those of modules that it does not use. A parameter can not be frozen while they wait. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_sync(shoal_module *module, bool is_on,
                                                                    bool is_deep);
 /* False: replicas do not add up their gradients. */

@@ -137,6 +137,36 @@ TEST_RANKS(units_that_the_last_backward_does_not_use_alone, 1)
     check_fewer(self, SHOAL_RESHARD_DEFAULT, 0);
 }
 
+/* Frozen ------------------------------------------------------------------------------------------------- */
+
+/* While its gradient waits a parameter can not be frozen, or what it has would be gone without a word. */
+TEST_RANKS(frozen_while_gradients_wait, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    shoal_tensor *weight = shoal_module_parameter(bench.sharded.root, "0.weight");
+    for (int is_given_up = 0; is_given_up < 2; is_given_up++) {
+        CHECK_OK(shoal_fully_shard_set_sync(bench.sharded.root, false, true));
+        CHECK(net_pass(&bench.sharded, 0, self->rank));
+        CHECK_OK(shoal_set_requires_grad(weight, false));
+        if (is_given_up == 0) {
+            CHECK_OK(shoal_scope_begin());
+            CHECK(shoal_module_call_one(bench.sharded.root, net_input(0, 0)) == NULL);
+            CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_STATE);
+            CHECK_ERROR_TEXT("parameter 0.weight was frozen while a gradient of it waits");
+            CHECK_OK(shoal_fully_shard_reset(bench.sharded.root));
+        }
+        CHECK_OK(shoal_fully_shard_zero_grad(bench.sharded.root));
+        CHECK(net_pass(&bench.sharded, 1, self->rank));
+        CHECK_OK(shoal_fully_shard_zero_grad(bench.sharded.root));
+        CHECK_OK(shoal_set_requires_grad(weight, true));
+        CHECK_OK(shoal_fully_shard_set_sync(bench.sharded.root, true, true));
+        net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    }
+    bench_close(&bench);
+}
+
 /* Looking ------------------------------------------------------------------------------------------------ */
 
 static shoal_pending_gradient pending_of(struct net *net, const char *path)

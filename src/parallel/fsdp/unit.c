@@ -134,7 +134,7 @@ shoal_status fsdp_unit_unshard(struct fsdp_unit *unit)
     if (unit->is_pending || unit->state == FSDP_UNSHARDED || is_skipped || unit->n_params == 0) {
         return SHOAL_OK;
     }
-    if (unit->watch && unit->state == FSDP_SHARDED) {
+    if (unit->watch) {
         shoal_status status = unit->watch->gathering(unit);
         if (status != SHOAL_OK) {
             return error_prefix(status, "%s: gathering parameters", unit->name);

@@ -45,7 +45,7 @@ struct fsdp_unit;
 
 /* What the module way in adds to a unit; the raw calls have none. */
 struct fsdp_watch {
-    /* The shards are about to be read. */
+    /* Parameters are about to be gathered: from the shards, if that is what there is. */
     shoal_status (*gathering)(struct fsdp_unit *unit);
     /* The full parameters have arrived; are about to go. */
     shoal_status (*unsharded)(struct fsdp_unit *unit);

@@ -40,11 +40,26 @@ static shoal_status check_in_place(const struct fsdp_tensors *tensors, const str
                      param->name);
 }
 
+/* A tensor that is frozen loses its gradient, which an earlier backward may have left there to be reduced. */
+static shoal_status check_frozen(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
+{
+    if (!shoal_grad(tensors->full) || shoal_requires_grad(tensors->sharded)) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_STATE,
+                     "parameter %s was frozen while a gradient of it waits to be reduced: reduce first "
+                     "(fully_shard_set_sync, fully_shard_synchronize), or give it up (fully_shard_zero_grad)",
+                     param->name);
+}
+
 /* Writes to shards may still be on their way. */
-static shoal_status wait_for_shards(struct fsdp_unit *unit)
+static shoal_status before_gather(struct fsdp_unit *unit)
 {
     const struct fsdp_wrapper *wrapper = unit->owner;
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        TRY(check_frozen(&wrapper->tensors[i], &unit->params[i]));
+    }
+    for (size_t i = 0; unit->state == FSDP_SHARDED && i < wrapper->n_tensors; i++) {
         TRY(tensor_wait_readable(wrapper->tensors[i].sharded));
     }
     return SHOAL_OK;
@@ -55,6 +70,7 @@ static shoal_status show_full(struct fsdp_unit *unit)
     struct fsdp_wrapper *wrapper = unit->owner;
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         TRY(check_in_place(&wrapper->tensors[i], &unit->params[i]));
+        TRY(check_frozen(&wrapper->tensors[i], &unit->params[i])); /* since the gather began */
     }
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         struct fsdp_tensors *tensors = &wrapper->tensors[i];
@@ -356,7 +372,7 @@ static shoal_status landed(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-const struct fsdp_watch fsdp_module_watch = {.gathering = wait_for_shards,
+const struct fsdp_watch fsdp_module_watch = {.gathering = before_gather,
                                              .unsharded = show_full,
                                              .resharding = hide_full,
                                              .has_kept = has_kept,
