@@ -104,7 +104,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_force_sum(shoal_mo
 /* False: more backwards of this step will follow; nothing is waited for at the end of this one. Of the root. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_is_last_backward(shoal_module *module,
                                                                                bool is_last);
-/* What to gather when this module has its parameters, instead of what the orders of calls say. Copied. */
+/* What to gather when this module has its parameters, instead of what the orders of calls say: modules under the same root.
+   Copied. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_forward_prefetch(shoal_module *module,
                                                                                shoal_module *const *modules,
                                                                                size_t n_modules);

@@ -229,6 +229,35 @@ TEST_RANKS(settings, 2)
     bench_close(&bench);
 }
 
+/* Nets that have nothing to do with each other do not gather for each other. */
+TEST_RANKS(lists_of_another_root, 2)
+{
+    for (int is_called = 0; is_called < 2; is_called++) {
+        struct bench bench;
+        REQUIRE(bench_open(&bench, self, 1, NULL));
+        REQUIRE(net_shard(&bench.sharded, &bench.options) && net_shard(&bench.alone, &bench.options));
+        shoal_module *root = bench.sharded.root;
+        shoal_module *others[] = {bench.sharded.layers[0], bench.alone.layers[0]};
+        if (is_called) {
+            (void)net_pass(&bench.sharded, 0, self->rank);
+            CHECK_REFUSED(shoal_fully_shard_set_forward_prefetch(root, others, 2), SHOAL_ERR_INVALID,
+                          "has not the root of");
+            CHECK_REFUSED(shoal_fully_shard_set_backward_prefetch(root, others, 2), SHOAL_ERR_INVALID,
+                          "has not the root of");
+        } else {
+            CHECK_OK(shoal_fully_shard_set_backward_prefetch(others[0], others, 2));
+            CHECK_OK(shoal_fully_shard_set_forward_prefetch(root, others, 2));
+            check_call_refused(root, SHOAL_ERR_INVALID, "names layer, which has another root");
+        }
+        net_free(&bench.alone); /* it is not gathered any more, nor looked at */
+        (void)net_pass(&bench.sharded, 0, self->rank);
+        (void)net_pass(&bench.sharded, 1, self->rank);
+        CHECK_OK(shoal_fully_shard_set_forward_prefetch(root, NULL, 0));
+        (void)net_pass(&bench.sharded, 2, self->rank);
+        bench_close(&bench);
+    }
+}
+
 TEST_RANKS(only_of_the_root, 2)
 {
     struct bench bench;

@@ -111,6 +111,26 @@ shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_
     return SHOAL_OK;
 }
 
+static void drop_listed(struct fsdp_unit *unit)
+{
+    if (--unit->n_listed == 0 && unit->is_gone) {
+        mem_free(unit);
+    }
+}
+
+void fsdp_list_set(struct fsdp_unit ***list, size_t *n_list, struct fsdp_unit **units, size_t n_units)
+{
+    for (size_t i = 0; i < n_units; i++) {
+        units[i]->n_listed++;
+    }
+    for (size_t i = 0; i < *n_list; i++) {
+        drop_listed((*list)[i]);
+    }
+    mem_free(*list);
+    *list = units;
+    *n_list = n_units;
+}
+
 void fsdp_unit_free(struct fsdp_unit *unit)
 {
     if (!unit) {
@@ -126,9 +146,13 @@ void fsdp_unit_free(struct fsdp_unit *unit)
     mem_free(unit->grads);
     mem_free(unit->partial);
     mem_free(unit->order);
-    mem_free(unit->forward_list);
-    mem_free(unit->backward_list);
-    mem_free(unit);
+    fsdp_list_set(&unit->forward_list, &unit->n_forward_list, NULL, 0);
+    fsdp_list_set(&unit->backward_list, &unit->n_backward_list, NULL, 0);
+    unit->context = NULL;
+    unit->is_gone = true;
+    if (unit->n_listed == 0) {
+        mem_free(unit);
+    }
 }
 
 void fsdp_context_free(struct fsdp_context *context)
@@ -335,10 +359,26 @@ static shoal_status prepare_unit(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
+static shoal_status check_list(const struct fsdp_unit *unit, struct fsdp_unit *const *list, size_t n_list)
+{
+    for (size_t i = 0; i < n_list; i++) {
+        if (!list[i]->is_gone && list[i]->context != unit->context) {
+            return error_set(SHOAL_ERR_INVALID, "%s: a list to prefetch names %s, which has another root",
+                             unit->name, list[i]->name);
+        }
+    }
+    return SHOAL_OK;
+}
+
 shoal_status fsdp_prepare(struct fsdp_context *context)
 {
     if (context->is_prepared) {
         return SHOAL_OK;
+    }
+    for (size_t i = 0; i < context->n_units; i++) {
+        const struct fsdp_unit *unit = context->units[i];
+        TRY(check_list(unit, unit->forward_list, unit->n_forward_list));
+        TRY(check_list(unit, unit->backward_list, unit->n_backward_list));
     }
     TRY(fsdp_agree(context));
     for (size_t i = 0; i < context->n_units; i++) {

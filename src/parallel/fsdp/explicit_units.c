@@ -117,9 +117,7 @@ shoal_status shoal_fsdp_set_forward_prefetch(shoal_fsdp *fsdp, int number, const
     struct fsdp_unit **list;
     TRY(explicit_find_unit(fsdp, number, &unit));
     TRY(copy_units(fsdp, "set_forward_prefetch", units, n_units, &list));
-    mem_free(unit->forward_list);
-    unit->forward_list = list;
-    unit->n_forward_list = n_units;
+    fsdp_list_set(&unit->forward_list, &unit->n_forward_list, list, n_units);
     return SHOAL_OK;
 }
 
@@ -129,9 +127,7 @@ shoal_status shoal_fsdp_set_backward_prefetch(shoal_fsdp *fsdp, int number, cons
     struct fsdp_unit **list;
     TRY(explicit_find_unit(fsdp, number, &unit));
     TRY(copy_units(fsdp, "set_backward_prefetch", units, n_units, &list));
-    mem_free(unit->backward_list);
-    unit->backward_list = list;
-    unit->n_backward_list = n_units;
+    fsdp_list_set(&unit->backward_list, &unit->n_backward_list, list, n_units);
     return SHOAL_OK;
 }
 

@@ -405,8 +405,21 @@ shoal_status shoal_fully_shard_set_is_last_backward(shoal_module *module, bool i
     return SHOAL_OK;
 }
 
-static shoal_status copy_units(const char *call, shoal_module *const *modules, size_t n_modules,
-                               struct fsdp_unit ***list_out)
+/* Before the first call it is not known who has which root; that looks again. */
+static shoal_status find_listed(const char *call, const struct fsdp_wrapper *wrapper,
+                                const shoal_module *module, struct fsdp_unit **unit_out)
+{
+    struct fsdp_wrapper *listed;
+    TRY(fsdp_find_wrapper(call, module, &listed));
+    *unit_out = listed->unit;
+    return !wrapper->root || listed->root == wrapper->root
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "%s: %s has not the root of %s", call,
+                           fsdp_wrapper_name(listed), fsdp_wrapper_name(wrapper));
+}
+
+static shoal_status copy_units(const char *call, const struct fsdp_wrapper *wrapper,
+                               shoal_module *const *modules, size_t n_modules, struct fsdp_unit ***list_out)
 {
     *list_out = NULL;
     if (n_modules == 0) {
@@ -420,13 +433,11 @@ static shoal_status copy_units(const char *call, shoal_module *const *modules, s
         return SHOAL_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < n_modules; i++) {
-        struct fsdp_wrapper *wrapper;
-        shoal_status status = fsdp_find_wrapper(call, modules[i], &wrapper);
+        shoal_status status = find_listed(call, wrapper, modules[i], &list[i]);
         if (status != SHOAL_OK) {
             mem_free(list);
             return status;
         }
-        list[i] = wrapper->unit;
     }
     *list_out = list;
     return SHOAL_OK;
@@ -438,10 +449,8 @@ shoal_status shoal_fully_shard_set_forward_prefetch(shoal_module *module, shoal_
     struct fsdp_wrapper *wrapper;
     struct fsdp_unit **list;
     TRY(fsdp_find_wrapper("fully_shard_set_forward_prefetch", module, &wrapper));
-    TRY(copy_units("fully_shard_set_forward_prefetch", modules, n_modules, &list));
-    mem_free(wrapper->unit->forward_list);
-    wrapper->unit->forward_list = list;
-    wrapper->unit->n_forward_list = n_modules;
+    TRY(copy_units("fully_shard_set_forward_prefetch", wrapper, modules, n_modules, &list));
+    fsdp_list_set(&wrapper->unit->forward_list, &wrapper->unit->n_forward_list, list, n_modules);
     return SHOAL_OK;
 }
 
@@ -451,10 +460,8 @@ shoal_status shoal_fully_shard_set_backward_prefetch(shoal_module *module, shoal
     struct fsdp_wrapper *wrapper;
     struct fsdp_unit **list;
     TRY(fsdp_find_wrapper("fully_shard_set_backward_prefetch", module, &wrapper));
-    TRY(copy_units("fully_shard_set_backward_prefetch", modules, n_modules, &list));
-    mem_free(wrapper->unit->backward_list);
-    wrapper->unit->backward_list = list;
-    wrapper->unit->n_backward_list = n_modules;
+    TRY(copy_units("fully_shard_set_backward_prefetch", wrapper, modules, n_modules, &list));
+    fsdp_list_set(&wrapper->unit->backward_list, &wrapper->unit->n_backward_list, list, n_modules);
     return SHOAL_OK;
 }
 

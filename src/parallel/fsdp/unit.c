@@ -333,10 +333,12 @@ static shoal_status prefetch(struct fsdp_unit *unit, enum fsdp_phase phase)
     return status;
 }
 
-static shoal_status prefetch_list(struct fsdp_unit *const *list, size_t n, enum fsdp_phase phase)
+/* Units that are gone have no context. */
+static shoal_status prefetch_list(const struct fsdp_unit *unit, struct fsdp_unit *const *list, size_t n,
+                                  enum fsdp_phase phase)
 {
     for (size_t i = 0; i < n; i++) {
-        TRY(prefetch(list[i], phase));
+        TRY(list[i]->context == unit->context ? prefetch(list[i], phase) : SHOAL_OK);
     }
     return SHOAL_OK;
 }
@@ -367,7 +369,7 @@ shoal_status fsdp_unit_pre_forward(struct fsdp_unit *unit)
     TRY(fsdp_unit_unshard(unit));
     TRY(fsdp_unit_wait(unit));
     if (unit->n_forward_list > 0) {
-        TRY(prefetch_list(unit->forward_list, unit->n_forward_list, FSDP_FORWARD));
+        TRY(prefetch_list(unit, unit->forward_list, unit->n_forward_list, FSDP_FORWARD));
     }
     if (context->is_in_backward) { /* computed again: not part of the order of forwards */
         return SHOAL_OK;
@@ -402,7 +404,7 @@ static shoal_status prefetch_backward(struct fsdp_unit *unit)
     }
     size_t place = unit->order[--unit->n_order];
     if (unit->n_backward_list > 0) {
-        return prefetch_list(unit->backward_list, unit->n_backward_list, FSDP_PRE_BACKWARD);
+        return prefetch_list(unit, unit->backward_list, unit->n_backward_list, FSDP_PRE_BACKWARD);
     }
     return place > 0 ? prefetch(context->order[place - 1], FSDP_PRE_BACKWARD) : SHOAL_OK;
 }

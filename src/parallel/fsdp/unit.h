@@ -88,6 +88,8 @@ struct fsdp_unit {
     size_t n_forward_list;
     struct fsdp_unit **backward_list;
     size_t n_backward_list;
+    size_t n_listed; /* times that it is in a list of another or its own */
+    bool is_gone;    /* freed but for these lines, until no list has it */
 
     /* Known once prepared. */
     size_t window_bytes;
@@ -199,6 +201,8 @@ shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **u
 /* One that belongs to nobody yet, and its end. */
 shoal_status fsdp_unit_create_alone(const char *name, struct fsdp_unit **unit_out);
 void fsdp_unit_free(struct fsdp_unit *unit);
+/* Puts units, whose array is taken over, in place of one of a unit's lists. */
+void fsdp_list_set(struct fsdp_unit ***list, size_t *n_list, struct fsdp_unit **units, size_t n_units);
 /* The context takes the unit over. */
 shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_unit *unit);
 /* One more parameter, taken over. */
