@@ -135,7 +135,8 @@ typedef struct shoal_fsdp_shard {
     int64_t length; /* likewise */
 } shoal_fsdp_shard;
 
-/* What an optimizer works on, once the backward has ended. The addresses stay until the next step. */
+/* What an optimizer works on, once the backward has ended (or before: shoal_fsdp_set_landed_hook). The addresses stay until
+   the next step. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id,
                                                              shoal_fsdp_shard *shard_out);
 SHOAL_API int shoal_fsdp_n_params(const shoal_fsdp *fsdp);
@@ -215,6 +216,19 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status
 shoal_fsdp_set_custom_all_gather(shoal_fsdp *fsdp, int unit, const shoal_custom_all_gather *custom);
 SHOAL_API SHOAL_MUST_CHECK shoal_status
 shoal_fsdp_set_custom_reduce_scatter(shoal_fsdp *fsdp, int unit, const shoal_custom_reduce_scatter *custom);
+/*
+ * An optimizer inside the backward: called for each parameter of the unit when its gradient has been added to that of the
+ * shard, in the order in which they were added to the unit, by whatever call finds the reduction ended: of a later unit,
+ * end_backward or synchronize. Not for gradients that are only kept. It may write the values of the shard, which the next
+ * gather sees, and the gradient. `shard` is what shoal_fsdp_get_shard says, and gone when the hook returns. If that sets
+ * shard->grad to NULL the gradient has been used up: its memory is given back, and the next one begins anew. So no rank
+ * needs memory for the gradients of all units. What shoal/fsdp_comm.h says of callbacks is true of this one.
+ */
+typedef shoal_status (*shoal_fsdp_landed_hook)(void *context, int id, shoal_fsdp_shard *shard);
+/* NULL: none. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_landed_hook(shoal_fsdp *fsdp, int unit,
+                                                                   shoal_fsdp_landed_hook hook,
+                                                                   void *context);
 /*
  * Units that had no backward on this rank take part with zeros when the backward ends, from the last unit to the first, so
  * that ranks may differ in how far they walk back. (Parameters of a unit that had one always take part.) Gathers are not

@@ -181,6 +181,7 @@ static shoal_status add_param(shoal_fsdp *fsdp, int unit, struct fsdp_param *par
     struct fsdp_unit *owner;
     TRY(mem_grow((void **)&fsdp->places, &fsdp->capacity, fsdp->n_places + 1, sizeof fsdp->places[0]));
     TRY(fsdp_param_allocate(param));
+    param->id = (int)fsdp->n_places;
     if ((size_t)unit == context->n_units) {
         TRY(fsdp_unit_create(context, &owner));
     }
@@ -342,6 +343,15 @@ shoal_status shoal_fsdp_gather_to(shoal_fsdp *fsdp, int id, void *full, int root
     return explicit_end_call(fsdp, fsdp_param_gather_to(param, mesh, full, root));
 }
 
+shoal_fsdp_shard explicit_shard(const struct fsdp_param *param)
+{
+    return (shoal_fsdp_shard){.data = param->shard,
+                              .grad = param->has_grad ? param->shard_grad : NULL,
+                              .count = param->shard_count,
+                              .offset = param->begin,
+                              .length = param->length};
+}
+
 shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *shard_out)
 {
     struct fsdp_unit *unit = NULL;
@@ -351,11 +361,7 @@ shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *sh
         return error_set(SHOAL_ERR_INVALID, "get_shard: shard_out is NULL");
     }
     TRY(explicit_check_landed(fsdp, "get_shard"));
-    *shard_out = (shoal_fsdp_shard){.data = param->shard,
-                                    .grad = param->has_grad ? param->shard_grad : NULL,
-                                    .count = param->shard_count,
-                                    .offset = param->begin,
-                                    .length = param->length};
+    *shard_out = explicit_shard(param);
     return SHOAL_OK;
 }
 

@@ -33,6 +33,9 @@ shoal_status explicit_find_unit_of_step(const shoal_fsdp *fsdp, int unit, struct
 shoal_status explicit_find_param(const shoal_fsdp *fsdp, int id, struct fsdp_unit **unit_out,
                                  struct fsdp_param **param_out);
 
+/* What optimizers see of it. */
+shoal_fsdp_shard explicit_shard(const struct fsdp_param *param);
+
 /* Not all calls talk to others, but all fail once the group has. */
 shoal_status explicit_check_failure(const shoal_fsdp *fsdp);
 /* The end of a call that others took part in: remembers what lasts. */

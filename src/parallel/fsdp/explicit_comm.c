@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The calls of shoal/fsdp.h about communication of the program's own, and gradients that wait for some. */
 #include "base/error.h"
+#include "base/mem.h"
 #include "base/try.h"
 #include "parallel/fsdp/custom.h"
 #include "parallel/fsdp/explicit.h"
@@ -34,6 +35,47 @@ shoal_status shoal_fsdp_set_all_reduce_hook(shoal_fsdp *fsdp, int unit, shoal_al
     for (size_t i = begin; i < end; i++) {
         all->units[i]->hook = hook;
         all->units[i]->hook_context = context;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status show_landed(const struct fsdp_unit *unit, struct fsdp_param *param)
+{
+    shoal_fsdp_shard shard = explicit_shard(param);
+    error_clear();
+    shoal_status status = unit->landed_hook(unit->landed_context, param->id, &shard);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "%s: the hook for the gradient of %s", unit->name, param->name);
+    }
+    if (!shard.grad) {
+        mem_free(param->shard_grad);
+        param->shard_grad = NULL;
+        param->has_grad = false;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status show_all_landed(struct fsdp_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_params; i++) {
+        if (unit->params[i].is_reduced) {
+            TRY(show_landed(unit, &unit->params[i]));
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_set_landed_hook(shoal_fsdp *fsdp, int unit, shoal_fsdp_landed_hook hook,
+                                        void *context)
+{
+    struct fsdp_context *all = NULL;
+    size_t begin = 0;
+    size_t end = 0;
+    TRY(find_units(fsdp, "set_landed_hook", unit, &all, &begin, &end));
+    for (size_t i = begin; i < end; i++) {
+        all->units[i]->landed = hook ? show_all_landed : NULL;
+        all->units[i]->landed_hook = hook;
+        all->units[i]->landed_context = context;
     }
     return SHOAL_OK;
 }

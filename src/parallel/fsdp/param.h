@@ -27,6 +27,7 @@ static inline size_t fsdp_round_up(size_t bytes)
 
 struct fsdp_param {
     char *name;
+    int id;              /* of the raw calls */
     shoal_dtype dtype;   /* as it is stored */
     shoal_dtype compute; /* as it is gathered */
     bool requires_grad;

@@ -441,7 +441,8 @@ static shoal_status land(struct fsdp_reduction *reduction)
     struct fsdp_unit *unit = reduction->unit;
     shoal_status status = land_params(reduction);
     drop_reduction(reduction);
-    return status == SHOAL_OK && unit->watch ? unit->watch->landed(unit) : status;
+    shoal_status (*landed)(struct fsdp_unit *) = unit->watch ? unit->watch->landed : unit->landed;
+    return status == SHOAL_OK && landed ? landed(unit) : status;
 }
 
 /* What is kept for the replicas has the places of the parameters that got gradients then. */

@@ -81,6 +81,10 @@ struct fsdp_unit {
     bool reduces_unused;        /* parameters without a gradient take part with zeros */
     shoal_all_reduce_hook hook; /* NULL: none */
     void *hook_context;
+    shoal_status (*landed)(
+        struct fsdp_unit *unit);        /* without a watch: gradients are in the shards; NULL: nobody asks */
+    shoal_fsdp_landed_hook landed_hook; /* what that calls */
+    void *landed_context;
     shoal_custom_all_gather custom_gather; /* without a call: windows */
     shoal_custom_reduce_scatter custom_scatter;
     /* Instead of the orders of the last step: what to gather when this one has its parameters. */
