@@ -74,7 +74,8 @@ typedef struct shoal_fully_shard_options {
 /* Parameters keep names, order and dtype. Twice on one module is an error. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard(shoal_module *module,
                                                           const shoal_fully_shard_options *options);
-/* Several modules as one unit: gathered when the first of them is called, given up when the last was. */
+/* Several modules as one unit: gathered when the first of them is called, given up when the last was. One that is inside
+   another of them is part of that. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_list(shoal_module *const *modules, size_t n_modules,
                                                                const shoal_fully_shard_options *options);
 SHOAL_API bool shoal_is_fully_sharded(const shoal_module *module);

@@ -114,6 +114,32 @@ TEST_RANKS(tied_and_gathered_by_hand, 2)
     bench_close(&bench);
 }
 
+/* A list of a module, one inside of it, and one inside of that: the outermost is the unit. */
+TEST_RANKS(lists_with_modules_inside_others, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    shoal_module *block = add_block(&bench.sharded, "block");
+    (void)add_block(&bench.alone, "block");
+    shoal_module *const list[] = {shoal_module_child(block, "b"), block, bench.sharded.layers[0],
+                                  shoal_module_child(block, "a")};
+    bench.options.reshard = SHOAL_RESHARD_ALWAYS;
+    CHECK_OK(shoal_fully_shard_list(list, 4, &bench.options));
+    CHECK(shoal_is_fully_sharded(block) && shoal_is_fully_sharded(bench.sharded.layers[0]));
+    CHECK(!shoal_is_fully_sharded(list[0]) && !shoal_is_fully_sharded(list[3]));
+    CHECK_OK(shoal_fully_shard(bench.sharded.root, &bench.options));
+    check_units(&bench.sharded, "net (root); 0, block");
+    check_unit(block, "block.a.weight*1 block.a.bias*1 block.b.weight*1 block.b.bias*1 0.weight*1 0.bias*1");
+    net_train_both(&bench.sharded, &bench.alone, net_pass, self, 2);
+    net_free(&bench.sharded);
+
+    net_make(&bench.sharded, 1, NULL); /* and one that is left can be a root */
+    shoal_module *const nested[] = {bench.sharded.layers[0], bench.sharded.root};
+    CHECK_OK(shoal_fully_shard_list(nested, 2, &bench.options));
+    check_units(&bench.sharded, "net (root)");
+    bench_close(&bench);
+}
+
 /* What shoal_ddp has wrapped keeps its parameters, and averages their gradients itself. */
 TEST_RANKS(a_part_that_is_replicated, 3)
 {

@@ -397,37 +397,6 @@ static shoal_status find_mesh(const shoal_fully_shard_options *options, struct f
                                   : fsdp_mesh_from_group(options->group, mesh_out);
 }
 
-static shoal_status check_modules(shoal_module *const *modules, size_t n_modules)
-{
-    if (!modules || n_modules == 0) {
-        return error_set(SHOAL_ERR_INVALID, "no modules: modules is %s, n_modules is %zu",
-                         modules ? "given" : "NULL", n_modules);
-    }
-    for (size_t i = 0; i < n_modules; i++) {
-        if (!modules[i]) {
-            return error_set(SHOAL_ERR_INVALID, "modules[%zu] is NULL", i);
-        }
-        if (!shoal_module_has_forward(modules[i])) {
-            return error_set(SHOAL_ERR_INVALID, "module %s has no forward function: shard what is in it",
-                             shoal_module_type(modules[i]));
-        }
-        if (fsdp_wrapper_of(modules[i])) {
-            return error_set(SHOAL_ERR_STATE, "module %s is fully sharded already",
-                             shoal_module_type(modules[i]));
-        }
-        if (shoal_ddp_is_wrapped(modules[i])) {
-            return error_set(SHOAL_ERR_STATE, "module %s is wrapped by shoal_ddp: it keeps whole parameters",
-                             shoal_module_type(modules[i]));
-        }
-        for (size_t k = 0; k < i; k++) {
-            if (modules[k] == modules[i]) {
-                return error_set(SHOAL_ERR_INVALID, "modules[%zu] and [%zu] are the same", k, i);
-            }
-        }
-    }
-    return SHOAL_OK;
-}
-
 static shoal_status fill_wrapper(struct fsdp_wrapper *wrapper, shoal_module *const *modules, size_t n_modules,
                                  const shoal_fully_shard_options *options)
 {
@@ -438,9 +407,8 @@ static shoal_status fill_wrapper(struct fsdp_wrapper *wrapper, shoal_module *con
     if (!wrapper->modules || !wrapper->has_run || !wrapper->hooks) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    memcpy(wrapper->modules, modules, n_modules * sizeof modules[0]);
-    wrapper->n_modules = n_modules;
-    TRY(fsdp_unit_create_alone(shoal_module_type(modules[0]), &wrapper->unit));
+    TRY(fsdp_keep_outermost(modules, n_modules, wrapper->modules, &wrapper->n_modules));
+    TRY(fsdp_unit_create_alone(shoal_module_type(wrapper->modules[0]), &wrapper->unit));
     wrapper->unit->watch = &fsdp_module_watch;
     wrapper->unit->owner = wrapper;
     wrapper->unit->param_dtype = options->param_dtype;
@@ -451,9 +419,10 @@ static shoal_status fill_wrapper(struct fsdp_wrapper *wrapper, shoal_module *con
     wrapper->casts_inputs = !options->keeps_inputs;
     wrapper->forward_prefetch = options->forward_prefetch;
     wrapper->max_reduces = options->max_reduces;
-    for (size_t i = 0; i < n_modules; i++) {
-        TRY(shoal_module_walk(modules[i], SHOAL_WALK_PARAMETERS | SHOAL_WALK_MODULES | SHOAL_WALK_DUPLICATES,
-                              visit, &collector));
+    for (size_t i = 0; i < wrapper->n_modules; i++) {
+        TRY(shoal_module_walk(wrapper->modules[i],
+                              SHOAL_WALK_PARAMETERS | SHOAL_WALK_MODULES | SHOAL_WALK_DUPLICATES, visit,
+                              &collector));
     }
     return SHOAL_OK;
 }
@@ -505,7 +474,7 @@ shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
                                  const shoal_fully_shard_options *options, struct fsdp_wrapper **wrapper_out)
 {
     struct fsdp_mesh mesh;
-    TRY(check_modules(modules, n_modules));
+    TRY(fsdp_check_modules(modules, n_modules));
     if (!options->ignored && options->n_ignored > 0) {
         return error_set(SHOAL_ERR_INVALID, "ignored is NULL with %zu of them", options->n_ignored);
     }
@@ -526,8 +495,8 @@ shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
     wrapper->owned.destroy = world_ends;
     owned_list_add(&mesh.world->owned, &wrapper->owned);
     shoal_status status = fill_wrapper(wrapper, modules, n_modules, options);
-    for (size_t i = 0; i < n_modules && status == SHOAL_OK; i++) {
-        status = shoal_module_set_extra(modules[i], &wrapper_key, wrapper, release_extra);
+    for (size_t i = 0; i < wrapper->n_modules && status == SHOAL_OK; i++) {
+        status = shoal_module_set_extra(wrapper->modules[i], &wrapper_key, wrapper, release_extra);
         wrapper->n_owners += status == SHOAL_OK;
     }
     if (status == SHOAL_OK) {

@@ -77,6 +77,11 @@ struct fsdp_wrapper {
 /* The wrapper of a module, or NULL. */
 struct fsdp_wrapper *fsdp_wrapper_of(const shoal_module *module);
 
+/* Whether modules can be one unit. Of those, the ones that are in no other; there is room for all. */
+shoal_status fsdp_check_modules(shoal_module *const *modules, size_t n_modules);
+shoal_status fsdp_keep_outermost(shoal_module *const *modules, size_t n_modules, shoal_module **kept_out,
+                                 size_t *n_kept_out);
+
 /*
  * Takes the parameters of the modules that no inner one has. Two steps, so that the hooks can be put on between them:
  * after the first, the whole parameters can still be put back (undo, which frees); after the second, they go.
