@@ -15,7 +15,7 @@
  *
  * Each call makes one unit: the parameters of the modules given that no inner unit has. The first module that is called
  * is the root, and all units inside it work together; a module of another root must not be called before. What shoal_ddp
- * has wrapped keeps its parameters.
+ * has wrapped keeps its parameters, and nothing inside of it can be sharded any more.
  *
  * Until the first call a tensor of a shard's shape, with memory of its own, may be put in its place: of another dtype
  * (shoal_module_apply), or made after sharding without values. It is the shard then.

@@ -4,6 +4,7 @@
  * after a step that failed in the middle.
  */
 #include "fixtures/module_net.h"
+#include "shoal/ddp.h"
 
 struct bench {
     shoal_world *world;
@@ -83,6 +84,21 @@ TEST_RANKS(modules, 2)
     CHECK(shoal_is_fully_sharded(layer));
     CHECK_REFUSED(shoal_fully_shard(layer, &bench.options), SHOAL_ERR_STATE, "already");
     shoal_module_unref(list);
+    bench_close(&bench);
+}
+
+/* Inside of what shoal_ddp has wrapped, which goes on as before. */
+TEST_RANKS(inside_of_ddp, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 2, NULL));
+    REQUIRE_OK(shoal_ddp(bench.alone.root, &(shoal_ddp_options){.struct_size = sizeof(shoal_ddp_options),
+                                                                .group = bench.options.group}));
+    CHECK_REFUSED(shoal_fully_shard(bench.alone.layers[1], &bench.options), SHOAL_ERR_STATE,
+                  "module layer is inside of one that is wrapped by shoal_ddp");
+    CHECK_REFUSED(shoal_fully_shard(bench.alone.root, &bench.options), SHOAL_ERR_STATE, "wrapped by");
+    (void)net_pass(&bench.alone, 0, self->rank);
+    CHECK(shoal_grad(shoal_module_parameter(bench.alone.root, "1.weight")) != NULL);
     bench_close(&bench);
 }
 

@@ -116,6 +116,8 @@ struct ddp {
 
 /* NULL: not wrapped. */
 struct ddp *ddp_of(const shoal_module *module);
+/* Whether a module around it is. */
+bool ddp_is_inside(const shoal_module *module);
 
 /* arrive.c: hooks on a leaf; their context is the parameter. */
 shoal_tensor *ddp_before_adding(void *context, shoal_tensor *gradient);

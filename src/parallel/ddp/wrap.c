@@ -30,6 +30,11 @@ struct ddp *ddp_of(const shoal_module *module)
     return shoal_module_extra(module, &ddp_key);
 }
 
+bool ddp_is_inside(const shoal_module *module)
+{
+    return shoal_module_extra(module, &inside_key);
+}
+
 /* The end ------------------------------------------------------------------------------------------------ */
 
 static void remove_hooks(struct ddp_param *param)
@@ -206,7 +211,7 @@ static shoal_status check_module(struct collector *collector, const shoal_module
 {
     const char *type = shoal_module_type(entry->module);
     bool is_root = entry->path[0] == '\0';
-    if (shoal_module_extra(entry->module, &inside_key)) {
+    if (ddp_is_inside(entry->module)) {
         return error_set(SHOAL_ERR_STATE, "module %s%s%s is inside of one that is wrapped already", type,
                          is_root ? "" : " at ", entry->path);
     }

@@ -3,8 +3,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "parallel/ddp/ddp.h"
 #include "parallel/fsdp/wrapper.h"
-#include "shoal/ddp.h"
 
 shoal_status fsdp_check_modules(shoal_module *const *modules, size_t n_modules)
 {
@@ -27,6 +27,12 @@ shoal_status fsdp_check_modules(shoal_module *const *modules, size_t n_modules)
         if (shoal_ddp_is_wrapped(modules[i])) {
             return error_set(SHOAL_ERR_STATE, "module %s is wrapped by shoal_ddp: it keeps whole parameters",
                              shoal_module_type(modules[i]));
+        }
+        if (ddp_is_inside(modules[i])) {
+            return error_set(
+                SHOAL_ERR_STATE,
+                "module %s is inside of one that is wrapped by shoal_ddp, which keeps whole parameters",
+                shoal_module_type(modules[i]));
         }
         for (size_t k = 0; k < i; k++) {
             if (modules[k] == modules[i]) {
