@@ -240,6 +240,25 @@ TEST_RANKS(backward_lists, 2)
     bench_close(&bench);
 }
 
+/* A second backward over the same record has no order to go by; the list is still there. */
+TEST_RANKS(backward_list_of_a_record_that_is_kept, 2)
+{
+    const shoal_backward_options keeps = {.struct_size = sizeof keeps, .keeps_graph = true};
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 3, scaled_first));
+    bench.options.reshard = SHOAL_RESHARD_ALWAYS;
+    REQUIRE(net_shard(&bench.net, &bench.options));
+    shoal_module *const before[] = {bench.net.layers[1], bench.net.layers[0]};
+    CHECK_OK(shoal_fully_shard_set_backward_prefetch(bench.net.layers[2], before, 2));
+    shoal_tensor *loss = net_loss(&bench.net, net_input(0, self->rank));
+    net_listen(&bench.net, NO_RESHARDS);
+    CHECK_OK(shoal_backward_roots(&loss, NULL, 1, &keeps));
+    CHECK_EVENTS(&bench.net, "uR u2 u1 u0 p2 p1 p0 pR");
+    CHECK_OK(shoal_backward(loss, NULL));
+    CHECK_EVENTS(&bench.net, "uR u2 u1 u0 p2 p1 p0 pR");
+    bench_close(&bench);
+}
+
 /* Something whose backward is over is gathered: nobody comes for it, and nothing is spoilt. */
 TEST_RANKS(backward_list_of_a_layer_that_is_done, 3)
 {

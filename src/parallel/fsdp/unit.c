@@ -395,14 +395,11 @@ shoal_status fsdp_unit_post_forward(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-/* The unit whose forward came before this one's. */
+/* The unit whose forward came before this one's. Another backward of the same forward has no order to go by, but a list. */
 static shoal_status prefetch_backward(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;
-    if (unit->n_order == 0) {
-        return SHOAL_OK;
-    }
-    size_t place = unit->order[--unit->n_order];
+    size_t place = unit->n_order > 0 ? unit->order[--unit->n_order] : 0;
     if (unit->n_backward_list > 0) {
         return prefetch_list(unit, unit->backward_list, unit->n_backward_list, FSDP_PRE_BACKWARD);
     }
