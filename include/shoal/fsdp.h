@@ -104,6 +104,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_add_param_along(shoal_fsdp *f
 /* Whether it gets gradients; at any time between steps. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp *fsdp, int id,
                                                                      bool is_required);
+/* What becomes of its parameters after forward. At any time between steps, the same on all ranks; SHOAL_RESHARD_PARTLY
+   after the first forward only if it was that then. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reshard(shoal_fsdp *fsdp, int unit,
                                                                shoal_reshard reshard);
 /* A name for error texts; "unit 3" otherwise. */

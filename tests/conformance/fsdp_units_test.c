@@ -246,6 +246,65 @@ TEST_RANKS(parameters_that_backward_does_not_need, 2)
     setting_close(&s);
 }
 
+static void set_all(struct setting *s, shoal_reshard reshard)
+{
+    for (int unit = 0; unit < N_UNITS; unit++) {
+        CHECK_OK(shoal_fsdp_set_reshard(s->fsdp, unit, reshard));
+    }
+    s->events[0] = '\0';
+}
+
+/* Windows are as large as they must be, and neighbours are those of the first forward. */
+TEST_RANKS(resharding_changed_between_steps, 2)
+{
+    struct setting s;
+    REQUIRE(setting_open(self, &s, MODEL_FSDP, NULL));
+    set_all(&s, SHOAL_RESHARD_NEVER);
+    forward(&s);
+    backward(&s, 1.0F);
+    CHECK_EVENTS(&s, "u0 u1 u2 u3 r3 r2 r1 r0");
+    set_all(&s, SHOAL_RESHARD_DEFAULT);
+    forward(&s);
+    s.events[0] = '\0';
+    backward(&s, 1.0F);
+    CHECK_EVENTS(&s, "u3 u2 r3 u1 r2 u0 r1 r0");
+    set_all(&s, SHOAL_RESHARD_NEVER);
+    CHECK_STATUS(shoal_fsdp_set_reshard(s.fsdp, 1, SHOAL_RESHARD_PARTLY), SHOAL_ERR_INVALID);
+    CHECK_OK(shoal_fsdp_pre_forward(s.fsdp, 0));
+    CHECK_STATUS(shoal_fsdp_set_reshard(s.fsdp, 0, SHOAL_RESHARD_ALWAYS), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("middle of a step");
+    forward(&s);
+    s.events[0] = '\0';
+    backward(&s, 1.0F);
+    CHECK_EVENTS(&s, "r3 r2 r1 r0");
+    check_gradients(&s, 3 * sum_of(&s) / 2);
+    setting_close(&s);
+}
+
+/* Back and forth with neighbours, but not to them. */
+TEST_RANKS(neighbours_changed_between_steps, 4)
+{
+    struct setting s;
+    const shoal_fsdp_options options = {
+        .struct_size = sizeof options, .reshard = SHOAL_RESHARD_PARTLY, .reshard_ranks = 2};
+    REQUIRE(setting_open(self, &s, MODEL_FSDP, &options));
+    CHECK_OK(shoal_fsdp_set_reshard(s.fsdp, 3, SHOAL_RESHARD_ALWAYS));
+    for (int step = 0; step < 4; step++) {
+        forward(&s);
+        backward(&s, 1.0F);
+        check_gradients(&s, (float)(step + 1) * sum_of(&s) / 4);
+        CHECK_STATUS(shoal_fsdp_set_reshard(s.fsdp, 3, SHOAL_RESHARD_PARTLY), SHOAL_ERR_STATE);
+        CHECK_ERROR_TEXT("no neighbours");
+        for (int unit = 0; unit < 3; unit++) {
+            CHECK_OK(shoal_fsdp_set_reshard(s.fsdp, unit,
+                                            step == 0   ? SHOAL_RESHARD_NEVER
+                                            : step == 1 ? SHOAL_RESHARD_PARTLY
+                                                        : SHOAL_RESHARD_ALWAYS));
+        }
+    }
+    setting_close(&s);
+}
+
 /* Two backwards with one gather; new values are seen once what stayed was given up. */
 TEST_RANKS(parameters_that_stay_after_backward, 2)
 {

@@ -243,19 +243,19 @@ shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param
 /* Preparing ---------------------------------------------------------------------------------------------- */
 
 /* Fewer neighbours than one or as many as shards are what the other words mean. */
-static shoal_reshard effective_reshard(const struct fsdp_unit *unit)
+shoal_reshard fsdp_effective_reshard(const struct fsdp_unit *unit, shoal_reshard wanted)
 {
     int n_shards = unit->context->mesh.n_shards;
-    if (unit->reshard == SHOAL_RESHARD_DEFAULT) {
+    if (wanted == SHOAL_RESHARD_DEFAULT) {
         return SHOAL_RESHARD_ALWAYS;
     }
-    if (unit->reshard == SHOAL_RESHARD_PARTLY && unit->reshard_ranks == 1) {
+    if (wanted == SHOAL_RESHARD_PARTLY && unit->reshard_ranks == 1) {
         return SHOAL_RESHARD_NEVER;
     }
-    if (unit->reshard == SHOAL_RESHARD_PARTLY && unit->reshard_ranks == n_shards) {
+    if (wanted == SHOAL_RESHARD_PARTLY && unit->reshard_ranks == n_shards) {
         return SHOAL_RESHARD_ALWAYS;
     }
-    return unit->reshard;
+    return wanted;
 }
 
 static shoal_status choose_dtypes(struct fsdp_unit *unit)
@@ -344,7 +344,7 @@ static shoal_status prepare_unit(struct fsdp_unit *unit)
     struct fsdp_context *context = unit->context;
     TRY(choose_dtypes(unit));
     lay_out(unit);
-    unit->reshard = effective_reshard(unit);
+    unit->reshard = fsdp_effective_reshard(unit, unit->reshard);
     if (unit->reshard == SHOAL_RESHARD_PARTLY) {
         TRY(prepare_kept(unit));
     }

@@ -241,21 +241,34 @@ shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp *fsdp, int id, bool is_requ
     return SHOAL_OK;
 }
 
+/* After the first forward, at which neighbours are found. */
+static shoal_status change_reshard(struct fsdp_unit *unit, shoal_reshard reshard)
+{
+    TRY(fsdp_unit_check_idle(unit, "set_reshard"));
+    if (reshard == SHOAL_RESHARD_PARTLY && !unit->neighbours) {
+        return error_set(SHOAL_ERR_STATE,
+                         "set_reshard: %s has had its first forward, and no neighbours to stay with",
+                         unit->name);
+    }
+    unit->reshard = reshard;
+    return SHOAL_OK;
+}
+
 shoal_status shoal_fsdp_set_reshard(shoal_fsdp *fsdp, int number, shoal_reshard reshard)
 {
     struct fsdp_unit *unit = NULL;
     TRY(explicit_find_unit(fsdp, number, &unit));
-    if (fsdp->context->is_prepared) {
-        return error_set(SHOAL_ERR_STATE, "set_reshard: %s has had its first forward", unit->name);
-    }
     if ((int)reshard < 0 || reshard > SHOAL_RESHARD_PARTLY) {
         return error_set(SHOAL_ERR_INVALID, "set_reshard: there is no %d", (int)reshard);
     }
     if (reshard == SHOAL_RESHARD_PARTLY) {
         TRY(fsdp_check_reshard_ranks(&fsdp->context->mesh, fsdp->context->options.reshard_ranks));
     }
-    unit->reshard = reshard;
-    return SHOAL_OK;
+    if (!fsdp->context->is_prepared) {
+        unit->reshard = reshard;
+        return SHOAL_OK;
+    }
+    return change_reshard(unit, fsdp_effective_reshard(unit, reshard));
 }
 
 shoal_status shoal_fsdp_set_unit_name(shoal_fsdp *fsdp, int number, const char *name)
@@ -297,7 +310,7 @@ shoal_status shoal_fsdp_load_slice(shoal_fsdp *fsdp, int id, int64_t offset, int
     TRY(explicit_check_between_steps(unit, "load_slice"));
     TRY(fsdp_check_slice(param, "load_slice", offset, length, slice));
     TRY(fsdp_unit_reshard(unit)); /* as in load */
-    fsdp_param_load_slice(param, offset, length, slice);
+    (void)fsdp_param_load_slice(param, offset, length, slice);
     return SHOAL_OK;
 }
 

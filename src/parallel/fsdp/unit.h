@@ -212,6 +212,9 @@ shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_unit *
 /* One more parameter, taken over. */
 shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param *param);
 
+/* What is wanted of a unit, with few words: always, never, or partly. */
+shoal_reshard fsdp_effective_reshard(const struct fsdp_unit *unit, shoal_reshard wanted);
+
 /* Layouts, dtypes, pools: at the first forward. */
 shoal_status fsdp_prepare(struct fsdp_context *context);
 
