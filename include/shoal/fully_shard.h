@@ -139,7 +139,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_unshard(shoal_module *
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_wait(shoal_module *module);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_reshard(shoal_module *module);
 
-/* Collective: the 2-norm of the gradients of all parameters under a root, exact and the same for any number of ranks;
+/* Collective: the 2-norm of the gradients of all shards under a root (not of parameters that were ignored), exact and the same for any number of ranks;
    scaled down to max_norm. norm_out may be NULL. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_norm(shoal_module *root, double max_norm,
                                                                          double *norm_out);

@@ -127,8 +127,9 @@ shoal_status shoal_fully_shard_load_slice(shoal_module *root, const char *path, 
     TRY(find_param("fully_shard_load_slice", root, path, &search));
     TRY(fsdp_check_slice(search.param, "fully_shard_load_slice", offset, length, slice));
     TRY(begin_load(&search));
-    fsdp_param_load_slice(search.param, offset, length, slice);
-    storage_bump_version(search.tensors->sharded->storage);
+    if (fsdp_param_load_slice(search.param, offset, length, slice)) {
+        storage_bump_version(search.tensors->sharded->storage);
+    }
     return SHOAL_OK;
 }
 

@@ -55,13 +55,13 @@ shoal_status fsdp_check_slice(const struct fsdp_param *param, const char *call, 
                : error_set(SHOAL_ERR_INVALID, "%s: slice is NULL", call);
 }
 
-void fsdp_param_load_slice(struct fsdp_param *param, int64_t offset, int64_t length, const void *slice)
+bool fsdp_param_load_slice(struct fsdp_param *param, int64_t offset, int64_t length, const void *slice)
 {
     int64_t begin = offset > param->begin ? offset : param->begin;
     int64_t end = offset + length;
     end = end < param->begin + param->length ? end : param->begin + param->length;
     if (begin >= end) {
-        return;
+        return false;
     }
     size_t row = (size_t)param->inner * dtype_bytes(param->dtype);
     for (int64_t o = 0; o < param->outer && row > 0; o++) {
@@ -69,6 +69,7 @@ void fsdp_param_load_slice(struct fsdp_param *param, int64_t offset, int64_t len
                (const char *)slice + (size_t)(o * length + begin - offset) * row,
                (size_t)(end - begin) * row);
     }
+    return true;
 }
 
 /* Broadcasting ------------------------------------------------------------------------------------------- */

@@ -17,8 +17,8 @@ bool fsdp_mesh_is_rank(const struct fsdp_mesh *mesh, int rank);
 /* Indices of the dimension that is cut; SHOAL_ERR_INVALID, with `call` in front, if there are no such. */
 shoal_status fsdp_check_slice(const struct fsdp_param *param, const char *call, int64_t offset,
                               int64_t length, const void *slice);
-/* This rank's part of them; there may be none. */
-void fsdp_param_load_slice(struct fsdp_param *param, int64_t offset, int64_t length, const void *slice);
+/* This rank's part of them; false: there is none. */
+bool fsdp_param_load_slice(struct fsdp_param *param, int64_t offset, int64_t length, const void *slice);
 
 /* Bytes of what the source of a broadcast needs, and the root of a gather: all shards, padded. */
 size_t fsdp_param_blocks_bytes(const struct fsdp_param *param, const struct fsdp_mesh *mesh);
