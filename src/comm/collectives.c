@@ -528,3 +528,15 @@ shoal_status collectives_start_list(shoal_group *group, enum collective_kind kin
     }
     return submit_list(group, &call, parts, n_parts, starting(work_out));
 }
+
+shoal_status collectives_barrier(shoal_group *group, uint32_t label)
+{
+    struct collective call = {.kind = COLLECTIVE_BARRIER, .dtype = SHOAL_U8, .label = label};
+    return submit(group, &call, blocking);
+}
+
+shoal_status collectives_barrier_start(shoal_group *group, uint32_t label, shoal_work **work_out)
+{
+    struct collective call = {.kind = COLLECTIVE_BARRIER, .dtype = SHOAL_U8, .label = label};
+    return submit(group, &call, starting(work_out));
+}

@@ -18,4 +18,8 @@ shoal_status collectives_start_list(shoal_group *group, enum collective_kind kin
                                     size_t n_parts, shoal_dtype dtype, shoal_reduce reduce, double factor,
                                     uint32_t label, shoal_work **work_out);
 
+/* shoal_group_barrier and shoal_group_barrier_start with such a label. */
+shoal_status collectives_barrier(shoal_group *group, uint32_t label);
+shoal_status collectives_barrier_start(shoal_group *group, uint32_t label, shoal_work **work_out);
+
 #endif

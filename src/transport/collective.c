@@ -84,6 +84,10 @@ const char *collective_describe(const struct collective *collective, char *text,
         used = 0;
     }
     at += used < 0 ? 0 : (size_t)used;
+    if (at < text_bytes && collective->label != 0 && collective->kind != COLLECTIVE_WINDOW_GATHER) {
+        used = snprintf(text + at, text_bytes - at, " label %" PRIu64, collective->label);
+        at += used < 0 ? 0 : (size_t)used;
+    }
     if (at < text_bytes) {
         (void)snprintf(text + at, text_bytes - at, " #%" PRIu32, collective->sequence);
     }

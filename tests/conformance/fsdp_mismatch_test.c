@@ -322,24 +322,19 @@ TEST_RANKS(both_values_are_named, 2)
 
 /* Not all reduce --------------------------------------------------------------------------------------------- */
 
-/* Rank 1 goes without reducing, and on to nothing: the others wait until their deadline, not for ever. */
+/* Rank 1 goes without reducing: no mark of its own meets that of the others. */
 TEST_RANKS(a_rank_that_does_not_reduce, 2)
 {
-    struct rank_key key = rank_key(self, 0);
-    shoal_world_options world_options = rank_world_options(self, &key);
-    shoal_world *world = NULL;
     shoal_fsdp *fsdp = NULL;
-    world_options.timeout_s = 0.5 * test_time_scale();
-    REQUIRE_OK(shoal_world_open(&world_options, &world));
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
     REQUIRE_OK(shoal_fsdp_create(shoal_world_group(world), NULL, &fsdp));
     CHECK_OK(add_same(fsdp, 0, false));
     CHECK_OK(shoal_fsdp_set_unit_name(fsdp, 0, "layer 0"));
     CHECK_OK(shoal_fsdp_set_sync(fsdp, self->rank == 0));
-    shoal_status status = run_step(fsdp, (const int[]){0, -1}, self->rank);
-    if (self->rank == 0) {
-        CHECK(status == SHOAL_ERR_TIMEOUT || status == SHOAL_ERR_PEER);
-        CHECK_ERROR_TEXT("layer 0");
-    }
+    CHECK_STATUS(run_step(fsdp, (const int[]){0, -1}, self->rank), SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("window_gather of layer 0");
+    CHECK_ERROR_TEXT("barrier at the end of forwards");
     test_barrier(self);
     shoal_fsdp_free(fsdp);
     (void)shoal_world_close(world);
@@ -368,10 +363,126 @@ TEST_RANKS(another_order_of_backwards, 2)
     }
     status = status == SHOAL_OK ? shoal_fsdp_end_backward(fsdp) : status;
     CHECK_INT(status, SHOAL_ERR_MISMATCH);
-    CHECK_ERROR_TEXT("label 1");
-    CHECK_ERROR_TEXT("label 2");
+    CHECK_ERROR_TEXT("of unit 0");
+    CHECK_ERROR_TEXT("of unit 1");
     shoal_fsdp_free(fsdp);
     (void)shoal_world_close(world);
+}
+
+/* Differences that each rank would see on a lane where the others are not. */
+struct lopsided {
+    shoal_reshard reshard;
+    int n_forwards[2]; /* of rank 0, of the others */
+    int n_backwards[2];
+    const char *words[2];
+};
+
+static shoal_status run_lopsided(shoal_fsdp *fsdp, const struct lopsided *way, bool differs)
+{
+    for (int step = 0; step < 3; step++) {
+        int n = way->n_forwards[differs];
+        for (int unit = 0; unit < n; unit++) {
+            MODEL_TRY(shoal_fsdp_pre_forward(fsdp, unit));
+            MODEL_TRY(shoal_fsdp_post_forward(fsdp, unit));
+        }
+        int last = n - way->n_backwards[differs];
+        for (int unit = n - 1; unit >= last; unit--) {
+            MODEL_TRY(shoal_fsdp_pre_backward(fsdp, unit));
+            MODEL_TRY(shoal_fsdp_post_backward(fsdp, unit));
+        }
+        MODEL_TRY(shoal_fsdp_end_backward(fsdp));
+    }
+    return SHOAL_OK;
+}
+
+static void check_lopsided(struct rank *self, const struct lopsided *way, shoal_world *world,
+                           shoal_fsdp *fsdp, bool differs)
+{
+    static const char *const names[] = {"layer 0", "layer 1"};
+    for (int unit = 0; unit < 2; unit++) {
+        CHECK_OK(add_same(fsdp, unit, false));
+        CHECK_OK(shoal_fsdp_set_unit_name(fsdp, unit, names[unit]));
+        CHECK_OK(shoal_fsdp_set_reshard(fsdp, unit, way->reshard));
+    }
+    int64_t begin_ns = clock_now_ns();
+    CHECK_STATUS(run_lopsided(fsdp, way, differs), SHOAL_ERR_MISMATCH);
+    CHECK((double)(clock_now_ns() - begin_ns) * 1e-9 < 10 * test_time_scale()); /* the deadline is 20 */
+    CHECK_ERROR_TEXT(way->words[0]);
+    CHECK_ERROR_TEXT(way->words[1]);
+    test_barrier(self);
+    shoal_fsdp_free(fsdp);
+    (void)shoal_world_close(world);
+}
+
+static void check_lopsided_shards(struct rank *self, const struct lopsided *way)
+{
+    shoal_fsdp *fsdp = NULL;
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    REQUIRE_OK(shoal_fsdp_create(shoal_world_group(world), NULL, &fsdp));
+    check_lopsided(self, way, world, fsdp, self->rank > 0);
+}
+
+TEST_RANKS(one_backward_less, 2)
+{
+    check_lopsided_shards(self, &(struct lopsided){.n_forwards = {2, 2},
+                                                   .n_backwards = {2, 1},
+                                                   .words = {"of layer 0", "at the end of a backward"}});
+}
+
+TEST_RANKS(one_backward_more, 3)
+{
+    check_lopsided_shards(self, &(struct lopsided){.n_forwards = {2, 2},
+                                                   .n_backwards = {1, 2},
+                                                   .words = {"of layer 0", "at the end of a backward"}});
+}
+
+TEST_RANKS(one_forward_less, 2)
+{
+    check_lopsided_shards(self, &(struct lopsided){.reshard = SHOAL_RESHARD_NEVER,
+                                                   .n_forwards = {2, 1},
+                                                   .n_backwards = {2, 1},
+                                                   .words = {"of layer 1", "at the end of forwards"}});
+}
+
+TEST_RANKS(one_forward_more, 3)
+{
+    check_lopsided_shards(self, &(struct lopsided){.reshard = SHOAL_RESHARD_NEVER,
+                                                   .n_forwards = {1, 2},
+                                                   .n_backwards = {1, 2},
+                                                   .words = {"of layer 1", "at the end of forwards"}});
+}
+
+TEST_RANKS(one_backward_less_in_a_replica, 4)
+{
+    struct model_case c = {.mode = MODEL_HSDP, .n_ranks = 4, .n_replicas = 2};
+    shoal_fsdp *fsdp = NULL;
+    shoal_mesh *mesh = NULL;
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    REQUIRE_OK(model_create(world, &c, &mesh, &fsdp));
+    shoal_mesh_free(mesh);
+    check_lopsided(self,
+                   &(struct lopsided){.n_forwards = {2, 2},
+                                      .n_backwards = {2, 1},
+                                      .words = {"of layer 0", "at the end of a backward"}},
+                   world, fsdp, self->rank >= 2);
+}
+
+TEST_RANKS(one_backward_less_on_a_rank_of_a_replica, 4)
+{
+    struct model_case c = {.mode = MODEL_HSDP, .n_ranks = 4, .n_replicas = 2};
+    shoal_fsdp *fsdp = NULL;
+    shoal_mesh *mesh = NULL;
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    REQUIRE_OK(model_create(world, &c, &mesh, &fsdp));
+    shoal_mesh_free(mesh);
+    check_lopsided(self,
+                   &(struct lopsided){.n_forwards = {2, 2},
+                                      .n_backwards = {2, 1},
+                                      .words = {"of layer 0", "at the end of a backward"}},
+                   world, fsdp, self->rank == 1);
 }
 
 /* Deadlines -------------------------------------------------------------------------------------------------- */

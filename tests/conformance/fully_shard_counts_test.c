@@ -244,8 +244,12 @@ static void check_accumulation(struct rank *self, const struct accumulation *row
     for (int step = 0; step < 5 && !test_has_failed(); step++) {
         uint64_t others;
         struct traffic before = begin(&bench, &others);
+        size_t n_marks_before = bench_unit(bench.sharded.root)->context->n_marks;
         (void)pass_micro(&bench.sharded, step, self->rank);
         int n_all_reduces = row->scatters_always ? N_UNITS : row->n_scatters;
+        /* Where nothing is reduced nobody tells the others that it is over. */
+        int n_marks = row->mode == ALL && !row->scatters_always ? 1 : N_MICRO;
+        (void)CHECK_INT((int)(bench_unit(bench.sharded.root)->context->n_marks - n_marks_before), n_marks);
         end(&bench, step, before, others,
             (struct traffic){row->n_gathers, row->n_scatters, n_replicas > 1 ? n_all_reduces : 0});
         net_pass_alone(&bench.alone, pass_micro, step, self->n_ranks);

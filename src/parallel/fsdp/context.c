@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "comm/world.h"
 #include "parallel/fsdp/agree.h"
+#include "parallel/fsdp/labels.h"
 #include "parallel/fsdp/unit.h"
 #include "tensor/dtype.h"
 
@@ -164,6 +165,7 @@ void fsdp_context_free(struct fsdp_context *context)
         owned_list_remove(&context->mesh.world->owned, &context->owned);
     }
     fsdp_drop_reductions(context);
+    fsdp_drop_mark(context);
     for (size_t i = 0; i < context->n_units; i++) {
         fsdp_unit_free(context->units[i]);
     }

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/collectives.h"
 #include "parallel/fsdp/param.h"
 
 /* Windows ---------------------------------------------------------------------------------------------- */
@@ -32,7 +33,7 @@ void fsdp_windows_forget(struct fsdp_windows *windows)
     }
 }
 
-static shoal_status add_slot(struct fsdp_windows *windows, size_t bytes)
+static shoal_status add_slot(struct fsdp_windows *windows, size_t bytes, uint32_t label)
 {
     TRY(mem_grow((void **)&windows->slots, &windows->capacity, windows->n_slots + 1,
                  sizeof windows->slots[0]));
@@ -40,7 +41,10 @@ static shoal_status add_slot(struct fsdp_windows *windows, size_t bytes)
     if (!slot) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = shoal_window_create(windows->group, bytes, &slot->window);
+    shoal_status status = collectives_barrier(windows->group, label);
+    if (status == SHOAL_OK) {
+        status = shoal_window_create(windows->group, bytes, &slot->window);
+    }
     if (status != SHOAL_OK) {
         mem_free(slot);
         return status;
@@ -50,7 +54,7 @@ static shoal_status add_slot(struct fsdp_windows *windows, size_t bytes)
     return SHOAL_OK;
 }
 
-shoal_status fsdp_windows_take(struct fsdp_windows *windows, size_t bytes, size_t new_bytes,
+shoal_status fsdp_windows_take(struct fsdp_windows *windows, size_t bytes, size_t new_bytes, uint32_t label,
                                struct fsdp_slot **slot_out)
 {
     struct fsdp_slot *best = NULL;
@@ -60,7 +64,7 @@ shoal_status fsdp_windows_take(struct fsdp_windows *windows, size_t bytes, size_
         best = fits && (!best || slot->bytes < best->bytes) ? slot : best;
     }
     if (!best) {
-        TRY(add_slot(windows, new_bytes));
+        TRY(add_slot(windows, new_bytes, label));
         best = windows->slots[windows->n_slots - 1];
     }
     best->is_taken = true;
@@ -110,9 +114,10 @@ void fsdp_buffers_forget(struct fsdp_buffers *buffers)
     }
 }
 
-static shoal_status allocate(struct fsdp_buffers *buffers, struct fsdp_buffer *buffer)
+static shoal_status allocate(struct fsdp_buffers *buffers, struct fsdp_buffer *buffer, uint32_t label)
 {
     if (buffers->group) {
+        TRY(collectives_barrier(buffers->group, label));
         TRY(shoal_symmetric_create(buffers->group, buffer->bytes, &buffer->symmetric));
         buffer->data = shoal_symmetric_data(buffer->symmetric);
         return SHOAL_OK;
@@ -121,7 +126,7 @@ static shoal_status allocate(struct fsdp_buffers *buffers, struct fsdp_buffer *b
     return buffer->data ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
 }
 
-static shoal_status add_buffer(struct fsdp_buffers *buffers, size_t bytes)
+static shoal_status add_buffer(struct fsdp_buffers *buffers, size_t bytes, uint32_t label)
 {
     TRY(mem_grow((void **)&buffers->buffers, &buffers->capacity, buffers->n_buffers + 1,
                  sizeof buffers->buffers[0]));
@@ -130,7 +135,7 @@ static shoal_status add_buffer(struct fsdp_buffers *buffers, size_t bytes)
         return SHOAL_ERR_NO_MEMORY;
     }
     buffer->bytes = bytes;
-    shoal_status status = allocate(buffers, buffer);
+    shoal_status status = allocate(buffers, buffer, label);
     if (status != SHOAL_OK) {
         mem_free(buffer);
         return status;
@@ -139,7 +144,7 @@ static shoal_status add_buffer(struct fsdp_buffers *buffers, size_t bytes)
     return SHOAL_OK;
 }
 
-shoal_status fsdp_buffers_take(struct fsdp_buffers *buffers, size_t bytes, size_t new_bytes,
+shoal_status fsdp_buffers_take(struct fsdp_buffers *buffers, size_t bytes, size_t new_bytes, uint32_t label,
                                struct fsdp_buffer **buffer_out)
 {
     struct fsdp_buffer *best = NULL;
@@ -149,7 +154,7 @@ shoal_status fsdp_buffers_take(struct fsdp_buffers *buffers, size_t bytes, size_
         best = fits && (!best || buffer->bytes < best->bytes) ? buffer : best;
     }
     if (!best) {
-        TRY(add_buffer(buffers, new_bytes));
+        TRY(add_buffer(buffers, new_bytes, label));
         best = buffers->buffers[buffers->n_buffers - 1];
     }
     best->is_taken = true;

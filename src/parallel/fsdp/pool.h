@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "shoal/group.h"
 #include "shoal/window.h"
@@ -34,8 +35,9 @@ void fsdp_windows_init(struct fsdp_windows *windows, shoal_group *group);
 void fsdp_windows_free(struct fsdp_windows *windows);
 /* The world is closed, and has ended them. */
 void fsdp_windows_forget(struct fsdp_windows *windows);
-/* The smallest free one that is large enough, or a new one of `new_bytes`. Collective when it has to be made. */
-shoal_status fsdp_windows_take(struct fsdp_windows *windows, size_t bytes, size_t new_bytes,
+/* The smallest free one that is large enough, or a new one of `new_bytes`. Collective when it has to be made: all ranks
+   have the same label then. */
+shoal_status fsdp_windows_take(struct fsdp_windows *windows, size_t bytes, size_t new_bytes, uint32_t label,
                                struct fsdp_slot **slot_out);
 /* This rank has no further use for what was gathered. */
 shoal_status fsdp_windows_release(struct fsdp_slot *slot);
@@ -58,7 +60,7 @@ void fsdp_buffers_init(struct fsdp_buffers *buffers, shoal_group *group);
 void fsdp_buffers_free(struct fsdp_buffers *buffers);
 void fsdp_buffers_forget(struct fsdp_buffers *buffers); /* likewise */
 /* The same. */
-shoal_status fsdp_buffers_take(struct fsdp_buffers *buffers, size_t bytes, size_t new_bytes,
+shoal_status fsdp_buffers_take(struct fsdp_buffers *buffers, size_t bytes, size_t new_bytes, uint32_t label,
                                struct fsdp_buffer **buffer_out);
 static inline void fsdp_buffers_release(struct fsdp_buffer *buffer)
 {

@@ -15,9 +15,9 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/collectives.h"
-#include "comm/hash.h"
 #include "kernel/kernel.h"
 #include "parallel/fsdp/custom.h"
+#include "parallel/fsdp/labels.h"
 #include "parallel/fsdp/unit.h"
 #include "tensor/dtype.h"
 
@@ -27,7 +27,9 @@
 /* One unit's call may find out that another's reduction has failed. */
 static shoal_status name_unit(const struct fsdp_unit *unit, shoal_status status)
 {
-    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s: reducing gradients", unit->name);
+    return status == SHOAL_OK
+               ? SHOAL_OK
+               : error_prefix(fsdp_tell(unit->context, status), "%s: reducing gradients", unit->name);
 }
 
 /* Elements ----------------------------------------------------------------------------------------------- */
@@ -158,8 +160,12 @@ shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit)
     /* Units that reduce have buffers in turn, so any will do for all; what stays for the next backward has its size. */
     size_t bytes = unit->reduce_bytes + unit->output_bytes;
     size_t largest = unit->context->largest_reduce_bytes;
-    TRY(fsdp_buffers_take(&unit->context->buffers, bytes, unit->reduces && largest > bytes ? largest : bytes,
-                          &unit->buffer));
+    shoal_status status =
+        fsdp_buffers_take(&unit->context->buffers, bytes, unit->reduces && largest > bytes ? largest : bytes,
+                          fsdp_label_of_gather(unit), &unit->buffer);
+    if (status != SHOAL_OK) { /* ranks may be found to differ here */
+        return fsdp_tell(unit->context, status);
+    }
     memset(unit->buffer->data, 0, unit->reduce_bytes);
     unit->has_accumulated = false;
     return SHOAL_OK;
@@ -294,16 +300,6 @@ static shoal_status list_parts(const struct fsdp_unit *unit, char *send, size_t 
     return SHOAL_OK;
 }
 
-/* Units of one shape must not be mixed up, nor must parameters, if ranks differ in those that have gradients. */
-static uint32_t label_of(const struct fsdp_unit *unit)
-{
-    uint64_t left_out = 0;
-    for (size_t i = 0; i < unit->n_params; i++) {
-        left_out = unit->params[i].is_reduced ? left_out : hash_bytes(left_out, &i, sizeof i);
-    }
-    return ((uint32_t)unit->number + 1) ^ (uint32_t)(left_out >> 48 << 16);
-}
-
 static shoal_status start_scatter(struct fsdp_reduction *reduction)
 {
     const struct fsdp_unit *unit = reduction->unit;
@@ -312,9 +308,10 @@ static shoal_status start_scatter(struct fsdp_reduction *reduction)
     size_t n_parts;
     TRY(list_parts(unit, reduction->buffer->data, (size_t)mesh->n_shards, reduction->output, &parts,
                    &n_parts));
-    shoal_status status = collectives_start_list(mesh->reduce, COLLECTIVE_REDUCE_SCATTER, parts, n_parts,
-                                                 unit->reduce_dtype, reduction->factors.scatter,
-                                                 reduction->factors.premul, label_of(unit), &reduction->work);
+    shoal_status status =
+        collectives_start_list(mesh->reduce, COLLECTIVE_REDUCE_SCATTER, parts, n_parts, unit->reduce_dtype,
+                               reduction->factors.scatter, reduction->factors.premul,
+                               fsdp_label_of_reduction(unit), &reduction->work);
     mem_free(parts);
     return status;
 }
@@ -327,7 +324,7 @@ static shoal_status start_all_reduce(struct fsdp_reduction *reduction)
     TRY(list_parts(unit, reduction->output, 1, reduction->output, &parts, &n_parts));
     shoal_status status = collectives_start_list(unit->context->mesh.replicate, COLLECTIVE_ALL_REDUCE, parts,
                                                  n_parts, unit->reduce_dtype, reduction->factors.all_reduce,
-                                                 1.0, label_of(unit), &reduction->work);
+                                                 1.0, fsdp_label_of_reduction(unit), &reduction->work);
     mem_free(parts);
     reduction->is_all_reduce = true;
     return status;
@@ -358,6 +355,7 @@ static void add_reduction(struct fsdp_unit *unit, const struct fsdp_reduction *r
 {
     struct fsdp_context *context = unit->context;
     context->reductions[context->n_reductions++] = *reduction;
+    context->last_reduced = unit;
     unit->buffer = NULL;
     unit->has_accumulated = false;
     unit->is_owed = false;
@@ -584,7 +582,7 @@ static shoal_status carry_on(struct fsdp_reduction *reduction)
         return put_partial(reduction);
     }
     TRY(add_partial(reduction));
-    return start_all_reduce(reduction);
+    return name_unit(reduction->unit, start_all_reduce(reduction));
 }
 
 /* The oldest reduce-scatter, which is first in the list: its gradients land, are kept, or go on. */

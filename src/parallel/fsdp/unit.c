@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "kernel/kernel.h"
 #include "parallel/fsdp/custom.h"
+#include "parallel/fsdp/labels.h"
 #include "tensor/dtype.h"
 
 static void note(struct fsdp_unit *unit, enum fsdp_event event)
@@ -99,12 +100,13 @@ static shoal_status take_window(struct fsdp_unit *unit)
     struct fsdp_context *context = unit->context;
     if (unit->state == FSDP_KEPT) {
         return fsdp_windows_take(&unit->neighbours->windows, unit->window_bytes,
-                                 unit->neighbours->largest_bytes, &unit->slot);
+                                 unit->neighbours->largest_bytes, fsdp_label_of_gather(unit), &unit->slot);
     }
     /* One that has been told to give its up since the largest was found may be larger. */
     bool is_own = unit->reshard == SHOAL_RESHARD_NEVER || unit->window_bytes > context->largest_bytes;
     return fsdp_windows_take(&context->windows, unit->window_bytes,
-                             is_own ? unit->window_bytes : context->largest_bytes, &unit->slot);
+                             is_own ? unit->window_bytes : context->largest_bytes, fsdp_label_of_gather(unit),
+                             &unit->slot);
 }
 
 static shoal_status start_gather(struct fsdp_unit *unit)
@@ -117,7 +119,7 @@ static shoal_status start_gather(struct fsdp_unit *unit)
     shoal_status status = take_window(unit);
     if (status == SHOAL_OK) {
         n_pieces = fill_pieces(unit, pieces);
-        status = shoal_window_gather_start(unit->slot->window, pieces, n_pieces, (uint64_t)unit->number,
+        status = shoal_window_gather_start(unit->slot->window, pieces, n_pieces, fsdp_label_of_gather(unit),
                                            &unit->gather);
     }
     if (status != SHOAL_OK && unit->slot) { /* nothing was started that would have to be released */
@@ -137,14 +139,14 @@ shoal_status fsdp_unit_unshard(struct fsdp_unit *unit)
     if (unit->watch) {
         shoal_status status = unit->watch->gathering(unit);
         if (status != SHOAL_OK) {
-            return error_prefix(status, "%s: gathering parameters", unit->name);
+            return error_prefix(fsdp_tell(unit->context, status), "%s: gathering parameters", unit->name);
         }
     }
     note(unit, FSDP_EVENT_UNSHARD);
     if (!is_alone(unit)) {
         shoal_status status = unit->custom_gather.call ? fsdp_custom_start_gather(unit) : start_gather(unit);
         if (status != SHOAL_OK) {
-            return error_prefix(status, "%s: gathering parameters", unit->name);
+            return error_prefix(fsdp_tell(unit->context, status), "%s: gathering parameters", unit->name);
         }
     }
     unit->is_pending = true;
@@ -185,7 +187,7 @@ shoal_status fsdp_unit_wait(struct fsdp_unit *unit)
     shoal_status status = end_gather(unit);
     unit->is_pending = false;
     if (status != SHOAL_OK) {
-        return error_prefix(status, "%s: gathering parameters", unit->name);
+        return error_prefix(fsdp_tell(unit->context, status), "%s: gathering parameters", unit->name);
     }
     drop_kept(unit);
     unit->state = FSDP_UNSHARDED;
@@ -429,6 +431,7 @@ shoal_status fsdp_unit_pre_backward(struct fsdp_unit *unit)
     }
     unit->context->is_in_backward = true;
     keep_order(unit->context);
+    TRY(fsdp_mark_forwards(unit->context));
     unit->phase = FSDP_PRE_BACKWARD;
     TRY(fsdp_unit_unshard(unit));
     TRY(fsdp_unit_wait(unit));
@@ -532,7 +535,9 @@ static shoal_status end_units(struct fsdp_context *context)
 
 shoal_status fsdp_end_backward(struct fsdp_context *context)
 {
+    TRY(fsdp_mark_forwards(context)); /* if no unit had a backward here */
     TRY(end_units(context));
+    TRY(fsdp_end_mark(context));
     context->is_in_backward = false;
     if (context->is_not_last) {
         for (size_t i = 0; i < context->n_units; i++) {
@@ -541,6 +546,7 @@ shoal_status fsdp_end_backward(struct fsdp_context *context)
         return SHOAL_OK;
     }
     TRY(fsdp_drain(context, 0));
+    TRY(fsdp_mark_backward(context));
     for (size_t i = 0; i < context->n_units; i++) {
         TRY(settle_unit(context->units[i]));
     }
@@ -553,6 +559,7 @@ shoal_status fsdp_reset(struct fsdp_context *context)
 {
     shoal_status status = SHOAL_OK;
     fsdp_drop_reductions(context);
+    fsdp_drop_mark(context);
     for (size_t i = 0; i < context->n_units; i++) {
         struct fsdp_unit *unit = context->units[i];
         fsdp_unit_forget_gather(unit);

@@ -185,6 +185,10 @@ struct fsdp_context {
     struct fsdp_reduction *reductions; /* oldest first */
     size_t n_reductions;
     size_t reductions_capacity;
+    shoal_work *mark; /* of the end of forwards, in flight; NULL: none */
+    const struct fsdp_unit *last_reduced;
+    size_t n_marks; /* so many ends of backwards, over shards; over replicas */
+    size_t n_replica_marks;
     bool is_in_backward;
     bool is_not_last; /* more backwards of this step will follow this one */
 
