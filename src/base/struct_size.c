@@ -15,8 +15,9 @@ shoal_status struct_size_read(const char *what, const void *given, size_t least_
     }
     memcpy(&given_bytes, given, sizeof(given_bytes));
     if (given_bytes < least_bytes) {
-        return error_set(SHOAL_ERR_INVALID, "%s: struct_size is %zu, at least %zu expected", what,
-                         given_bytes, least_bytes);
+        return error_set(SHOAL_ERR_INVALID,
+                         "%s: struct_size is %zu, at least %zu expected: it is the sizeof of the struct",
+                         what, given_bytes, least_bytes);
     }
     const unsigned char *bytes = given;
     for (size_t i = our_bytes; i < given_bytes; i++) {

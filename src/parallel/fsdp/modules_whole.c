@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The calls of shoal/fully_shard.h about parameters as a whole: where their shards lie, from whole values and to them. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -197,6 +198,20 @@ static shoal_status find_entry(const struct sender *sender, const shoal_module_e
                : SHOAL_OK;
 }
 
+/* Of texts of shapes. */
+enum {
+    SHAPE_BYTES = 8 + SHOAL_MAX_DIMS * 21
+};
+
+static void write_shape(int n_dims, const int64_t *shape, char *text)
+{
+    size_t at = (size_t)snprintf(text, SHAPE_BYTES, "[");
+    for (int i = 0; i < n_dims; i++) {
+        at += (size_t)snprintf(text + at, SHAPE_BYTES - at, "%s%lld", i > 0 ? "," : "", (long long)shape[i]);
+    }
+    (void)snprintf(text + at, SHAPE_BYTES - at, "]");
+}
+
 /* What the source has under the same path fits. */
 static shoal_status check_whole(const struct sender *sender, const shoal_module_entry *entry,
                                 const struct path_search *search)
@@ -212,8 +227,12 @@ static shoal_status check_whole(const struct sender *sender, const shoal_module_
     }
     if (whole->dtype != dtype ||
         !layout_is_same_shape(whole->layout.n_dims, whole->layout.shape, n_dims, shape)) {
-        return error_set(SHOAL_ERR_INVALID, "%s: %s of the whole module has another shape or dtype",
-                         sender->call, entry->path);
+        char here[SHAPE_BYTES];
+        char there[SHAPE_BYTES];
+        write_shape(n_dims, shape, here);
+        write_shape(whole->layout.n_dims, whole->layout.shape, there);
+        return error_set(SHOAL_ERR_INVALID, "%s: %s is %s %s, but %s %s in the whole module", sender->call,
+                         entry->path, shoal_dtype_name(dtype), here, shoal_dtype_name(whole->dtype), there);
     }
     if (!whole->is_contiguous || !device_rows[whole->storage->device].has_data) {
         return error_set(SHOAL_ERR_UNSUPPORTED,

@@ -197,17 +197,40 @@ static shoal_status find_worst(const struct fsdp_mesh *mesh, int64_t *number)
                            : SHOAL_OK;
 }
 
+/* Statuses are negative, and above this apart, so that ranks can be added to them. */
+#define MOST_RANKS ((int64_t)1 << 32)
+
+/* Why a rank failed, for the others. */
+struct reason {
+    int32_t rank; /* in the world */
+    char text[ERROR_TEXT_BYTES / 2];
+};
+
+/* Of the least number the rank can be read, so all know whose words come. */
+static shoal_status tell_reason(const struct fsdp_mesh *mesh, int64_t number, struct reason *reason,
+                                shoal_status *status_out)
+{
+    int64_t status = -((-number + MOST_RANKS - 1) / MOST_RANKS);
+    *status_out = (shoal_status)status;
+    return fsdp_mesh_broadcast(mesh, reason, sizeof *reason, (int)(number - status * MOST_RANKS));
+}
+
 shoal_status fsdp_mesh_confirm(const struct fsdp_mesh *mesh, shoal_status mine)
 {
     char text[ERROR_TEXT_BYTES];
-    int64_t number = mine;
+    struct reason reason = {.rank = shoal_world_rank(mesh->world)};
+    shoal_status theirs = SHOAL_OK;
+    int64_t me = (int64_t)replica_of(mesh) * mesh->n_shards + mesh->shard;
+    int64_t number = mine == SHOAL_OK ? 0 : (int64_t)mine * MOST_RANKS + me;
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    (void)snprintf(reason.text, sizeof reason.text, "%.*s", (int)sizeof reason.text - 1, text);
     shoal_status status = find_worst(mesh, &number);
+    if (status == SHOAL_OK && number != 0) {
+        status = tell_reason(mesh, number, &reason, &theirs);
+    }
     if (mine != SHOAL_OK) {
         return error_set(mine, "%s", text);
     }
     TRY(status);
-    return number == SHOAL_OK ? SHOAL_OK
-                              : error_set((shoal_status)number, "another rank could not do it: %s",
-                                          shoal_status_name((shoal_status)number));
+    return theirs == SHOAL_OK ? SHOAL_OK : error_set(theirs, "rank %d: %s", (int)reason.rank, reason.text);
 }
