@@ -139,7 +139,7 @@ static void check_bad_params(shoal_fsdp *fsdp)
     int64_t many[SHOAL_MAX_DIMS + 1] = {0};
     int id = -7;
     CHECK_REFUSED(shoal_fsdp_add_param(NULL, 0, "w", SHOAL_F32, 1, SHAPE(3), NULL, &id), SHOAL_ERR_INVALID,
-                  "fsdp is NULL");
+                  "add_param: fsdp is NULL");
     CHECK_REFUSED(shoal_fsdp_add_param(fsdp, 0, NULL, SHOAL_F32, 1, SHAPE(3), NULL, &id), SHOAL_ERR_INVALID,
                   "name is NULL");
     CHECK_REFUSED(shoal_fsdp_add_param(fsdp, -1, "w", SHOAL_F32, 1, SHAPE(3), NULL, &id), SHOAL_ERR_INVALID,
@@ -214,7 +214,7 @@ static void check_null(void)
 {
     float value = 0.0F;
     shoal_fsdp_shard shard;
-    const char *const words = "fsdp is NULL";
+    const char *const words = ": fsdp is NULL";
     CHECK_REFUSED(shoal_fsdp_set_requires_grad(NULL, 0, true), SHOAL_ERR_INVALID, words);
     CHECK_REFUSED(shoal_fsdp_set_reshard(NULL, 0, SHOAL_RESHARD_NEVER), SHOAL_ERR_INVALID, words);
     CHECK_REFUSED(shoal_fsdp_set_unit_name(NULL, 0, "x"), SHOAL_ERR_INVALID, words);

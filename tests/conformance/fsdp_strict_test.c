@@ -91,7 +91,7 @@ TEST_RANKS(the_world_may_be_closed_first, 2)
     CHECK_OK(shoal_fsdp_pre_forward(fsdp, 0));
     CHECK_OK(shoal_world_close(world));
     CHECK_STATUS(shoal_fsdp_post_forward(fsdp, 0), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("the world was closed");
+    CHECK_ERROR_TEXT(": the world was closed");
     CHECK(!shoal_fsdp_param(fsdp, 0));
     CHECK_STATUS(shoal_fsdp_reset(fsdp), SHOAL_ERR_STATE);
     shoal_fsdp_free(fsdp);
@@ -117,7 +117,7 @@ TEST_RANKS(modules_outlive_the_world, 2)
     CHECK_STATUS(shoal_fully_shard_unshard(module), SHOAL_ERR_STATE);
     CHECK(!shoal_module_call_one(module, shard));
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("the world was closed");
+    CHECK_ERROR_TEXT(": the world was closed");
     shoal_module_unref(module);
 }
 

@@ -406,7 +406,7 @@ TEST_RANKS(units_that_are_refused, 1)
         CHECK_STATUS(shoal_fsdp_unshard(f, bad[k]), SHOAL_ERR_INVALID);
         CHECK_STATUS(shoal_fsdp_wait(f, bad[k]), SHOAL_ERR_INVALID);
         CHECK_STATUS(shoal_fsdp_reshard(f, bad[k]), SHOAL_ERR_INVALID);
-        CHECK_ERROR_TEXT("there is no unit");
+        CHECK_ERROR_TEXT(": there is no unit");
     }
     CHECK_STATUS(shoal_fsdp_set_forward_prefetch(f, 0, NULL, 2), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("units is NULL with 2 of them");

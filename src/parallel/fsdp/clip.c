@@ -32,7 +32,7 @@ static shoal_status clip_norm(const char *call, shoal_fsdp *fsdp, const struct c
                               double *norm_out)
 {
     double found;
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check(call, fsdp));
     TRY(clip_check_norm(call, norm));
     TRY(explicit_check_failure(fsdp));
     TRY(explicit_check_landed(fsdp, call));
@@ -63,7 +63,7 @@ shoal_status shoal_fsdp_clip_grad_p_norm(shoal_fsdp *fsdp, double power, double 
 
 shoal_status shoal_fsdp_clip_grad_value(shoal_fsdp *fsdp, double max_value)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check("clip_grad_value", fsdp));
     TRY(clip_check_value("clip_grad_value", max_value));
     TRY(explicit_check_failure(fsdp));
     TRY(explicit_check_landed(fsdp, "clip_grad_value"));

@@ -77,29 +77,35 @@ void shoal_fsdp_free(shoal_fsdp *fsdp)
 
 /* Finding ------------------------------------------------------------------------------------------------ */
 
-shoal_status explicit_check(const shoal_fsdp *fsdp)
+shoal_status explicit_check(const char *call, const shoal_fsdp *fsdp)
 {
     error_clear();
-    return fsdp ? fsdp_context_check(fsdp->context) : error_set(SHOAL_ERR_INVALID, "fsdp is NULL");
+    if (!fsdp) {
+        return error_set(SHOAL_ERR_INVALID, "%s: fsdp is NULL", call);
+    }
+    shoal_status status = fsdp_context_check(fsdp->context);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call);
 }
 
-shoal_status explicit_find_unit(const shoal_fsdp *fsdp, int unit, struct fsdp_unit **unit_out)
+shoal_status explicit_find_unit(const char *call, const shoal_fsdp *fsdp, int unit,
+                                struct fsdp_unit **unit_out)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check(call, fsdp));
     if (unit < 0 || (size_t)unit >= fsdp->context->n_units) {
-        return error_set(SHOAL_ERR_INVALID, "there is no unit %d: there are %zu", unit,
+        return error_set(SHOAL_ERR_INVALID, "%s: there is no unit %d: there are %zu", call, unit,
                          fsdp->context->n_units);
     }
     *unit_out = fsdp->context->units[unit];
     return SHOAL_OK;
 }
 
-shoal_status explicit_find_param(const shoal_fsdp *fsdp, int id, struct fsdp_unit **unit_out,
-                                 struct fsdp_param **param_out)
+shoal_status explicit_find_param(const char *call, const shoal_fsdp *fsdp, int id,
+                                 struct fsdp_unit **unit_out, struct fsdp_param **param_out)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check(call, fsdp));
     if (id < 0 || (size_t)id >= fsdp->n_places) {
-        return error_set(SHOAL_ERR_INVALID, "there is no parameter %d: there are %zu", id, fsdp->n_places);
+        return error_set(SHOAL_ERR_INVALID, "%s: there is no parameter %d: there are %zu", call, id,
+                         fsdp->n_places);
     }
     *unit_out = fsdp->context->units[fsdp->places[id].unit];
     *param_out = &(*unit_out)->params[fsdp->places[id].index];
@@ -123,9 +129,10 @@ shoal_status explicit_end_call(shoal_fsdp *fsdp, shoal_status status)
     return status;
 }
 
-shoal_status explicit_find_unit_of_step(const shoal_fsdp *fsdp, int unit, struct fsdp_unit **unit_out)
+shoal_status explicit_find_unit_of_step(const char *call, const shoal_fsdp *fsdp, int unit,
+                                        struct fsdp_unit **unit_out)
 {
-    TRY(explicit_find_unit(fsdp, unit, unit_out));
+    TRY(explicit_find_unit(call, fsdp, unit, unit_out));
     return explicit_check_failure(fsdp);
 }
 
@@ -160,7 +167,7 @@ shoal_status explicit_check_between_steps(const struct fsdp_unit *unit, const ch
 
 static shoal_status check_new_param(const shoal_fsdp *fsdp, int unit, const char *name)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check("add_param", fsdp));
     if (!name) {
         return error_set(SHOAL_ERR_INVALID, "add_param: name is NULL");
     }
@@ -225,7 +232,7 @@ shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp *fsdp, int id, bool is_requ
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    TRY(explicit_find_param("set_requires_grad", fsdp, id, &unit, &param));
     TRY(explicit_check_between_steps(unit, "set_requires_grad"));
     if (unit->has_partial) {
         return error_set(
@@ -257,7 +264,7 @@ static shoal_status change_reshard(struct fsdp_unit *unit, shoal_reshard reshard
 shoal_status shoal_fsdp_set_reshard(shoal_fsdp *fsdp, int number, shoal_reshard reshard)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(explicit_find_unit(fsdp, number, &unit));
+    TRY(explicit_find_unit("set_reshard", fsdp, number, &unit));
     if ((int)reshard < 0 || reshard > SHOAL_RESHARD_PARTLY) {
         return error_set(SHOAL_ERR_INVALID, "set_reshard: there is no %d", (int)reshard);
     }
@@ -274,7 +281,7 @@ shoal_status shoal_fsdp_set_reshard(shoal_fsdp *fsdp, int number, shoal_reshard 
 shoal_status shoal_fsdp_set_unit_name(shoal_fsdp *fsdp, int number, const char *name)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(explicit_find_unit(fsdp, number, &unit));
+    TRY(explicit_find_unit("set_unit_name", fsdp, number, &unit));
     if (!name) {
         return error_set(SHOAL_ERR_INVALID, "set_unit_name: name is NULL");
     }
@@ -291,7 +298,7 @@ shoal_status shoal_fsdp_load(shoal_fsdp *fsdp, int id, const void *full)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    TRY(explicit_find_param("load", fsdp, id, &unit, &param));
     TRY(explicit_check_between_steps(unit, "load"));
     if (!full && param->count > 0) {
         return error_set(SHOAL_ERR_INVALID, "load: full is NULL");
@@ -306,7 +313,7 @@ shoal_status shoal_fsdp_load_slice(shoal_fsdp *fsdp, int id, int64_t offset, int
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    TRY(explicit_find_param("load_slice", fsdp, id, &unit, &param));
     TRY(explicit_check_between_steps(unit, "load_slice"));
     TRY(fsdp_check_slice(param, "load_slice", offset, length, slice));
     TRY(fsdp_unit_reshard(unit)); /* as in load */
@@ -318,7 +325,7 @@ shoal_status shoal_fsdp_broadcast(shoal_fsdp *fsdp, int id, const void *full, in
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    TRY(explicit_find_param("broadcast", fsdp, id, &unit, &param));
     TRY(explicit_check_between_steps(unit, "broadcast"));
     const struct fsdp_mesh *mesh = &fsdp->context->mesh;
     TRY(fsdp_check_rank(mesh, "broadcast", "root", root));
@@ -334,7 +341,7 @@ shoal_status shoal_fsdp_gather(shoal_fsdp *fsdp, int id, void *full)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    TRY(explicit_find_param("gather", fsdp, id, &unit, &param));
     if (!full && param->count > 0) {
         return error_set(SHOAL_ERR_INVALID, "gather: full is NULL");
     }
@@ -346,7 +353,7 @@ shoal_status shoal_fsdp_gather_to(shoal_fsdp *fsdp, int id, void *full, int root
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    TRY(explicit_find_param("gather_to", fsdp, id, &unit, &param));
     const struct fsdp_mesh *mesh = &fsdp->context->mesh;
     TRY(fsdp_check_rank(mesh, "gather_to", "root", root));
     if (!full && param->count > 0 && fsdp_mesh_is_rank(mesh, root)) {
@@ -369,7 +376,7 @@ shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *sh
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    TRY(explicit_find_param("get_shard", fsdp, id, &unit, &param));
     if (!shard_out) {
         return error_set(SHOAL_ERR_INVALID, "get_shard: shard_out is NULL");
     }
@@ -387,7 +394,7 @@ const char *shoal_fsdp_param_name(const shoal_fsdp *fsdp, int id)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    return explicit_find_param(fsdp, id, &unit, &param) == SHOAL_OK ? param->name : "";
+    return explicit_find_param("param_name", fsdp, id, &unit, &param) == SHOAL_OK ? param->name : "";
 }
 
 /* A step ------------------------------------------------------------------------------------------------- */
@@ -395,7 +402,7 @@ const char *shoal_fsdp_param_name(const shoal_fsdp *fsdp, int id)
 shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(explicit_find_unit_of_step(fsdp, number, &unit));
+    TRY(explicit_find_unit_of_step("pre_forward", fsdp, number, &unit));
     if (unit->phase != FSDP_PRE_BACKWARD) { /* inside its backward it is computed again */
         TRY(explicit_check_ended(fsdp, "pre_forward"));
     }
@@ -405,7 +412,7 @@ shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int number)
 shoal_status shoal_fsdp_post_forward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(explicit_find_unit_of_step(fsdp, number, &unit));
+    TRY(explicit_find_unit_of_step("post_forward", fsdp, number, &unit));
     if (unit->phase != FSDP_FORWARD && unit->phase != FSDP_PRE_BACKWARD) {
         return error_set(SHOAL_ERR_STATE, "post_forward: %s has had no pre_forward", unit->name);
     }
@@ -415,7 +422,7 @@ shoal_status shoal_fsdp_post_forward(shoal_fsdp *fsdp, int number)
 shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(explicit_find_unit_of_step(fsdp, number, &unit));
+    TRY(explicit_find_unit_of_step("pre_backward", fsdp, number, &unit));
     if (unit->phase == FSDP_FORWARD) {
         return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no post_forward", unit->name);
     }
@@ -429,7 +436,7 @@ shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int number)
 shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(explicit_find_unit_of_step(fsdp, number, &unit));
+    TRY(explicit_find_unit_of_step("post_backward", fsdp, number, &unit));
     if (unit->phase != FSDP_PRE_BACKWARD) {
         return error_set(SHOAL_ERR_STATE, "post_backward: %s has had no pre_backward", unit->name);
     }
@@ -438,7 +445,7 @@ shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsdp, int number)
 
 shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check("end_backward", fsdp));
     TRY(explicit_check_failure(fsdp));
     return explicit_end_call(fsdp, fsdp_end_backward(fsdp->context));
 }
@@ -447,7 +454,7 @@ const void *shoal_fsdp_param(shoal_fsdp *fsdp, int id)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    if (explicit_find_param(fsdp, id, &unit, &param) != SHOAL_OK) {
+    if (explicit_find_param("param", fsdp, id, &unit, &param) != SHOAL_OK) {
         return NULL;
     }
     bool is_its_turn = unit->phase == FSDP_FORWARD || unit->phase == FSDP_PRE_BACKWARD || unit->is_held;
@@ -465,7 +472,7 @@ void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    if (explicit_find_param(fsdp, id, &unit, &param) != SHOAL_OK) {
+    if (explicit_find_param("grad", fsdp, id, &unit, &param) != SHOAL_OK) {
         return NULL;
     }
     if (!unit->has_begun || !param->requires_grad) {
@@ -481,7 +488,7 @@ void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id)
 
 shoal_status shoal_fsdp_set_sync(shoal_fsdp *fsdp, bool is_on)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check("set_sync", fsdp));
     for (size_t i = 0; i < fsdp->context->n_units; i++) {
         fsdp->context->units[i]->reduces = is_on;
         fsdp->context->units[i]->all_reduces = is_on;
@@ -491,7 +498,7 @@ shoal_status shoal_fsdp_set_sync(shoal_fsdp *fsdp, bool is_on)
 
 shoal_status shoal_fsdp_set_all_reduce(shoal_fsdp *fsdp, bool is_on)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check("set_all_reduce", fsdp));
     for (size_t i = 0; i < fsdp->context->n_units; i++) {
         fsdp->context->units[i]->all_reduces = is_on;
     }
@@ -513,7 +520,7 @@ void shoal_fsdp_zero_grad(shoal_fsdp *fsdp)
 
 shoal_status shoal_fsdp_reset(shoal_fsdp *fsdp)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check("reset", fsdp));
     shoal_status status = fsdp_reset(fsdp->context);
     TRY(explicit_check_failure(fsdp));
     return explicit_end_call(fsdp, status);

@@ -25,13 +25,15 @@ struct shoal_fsdp {
     char failure_text[EXPLICIT_FAILURE_BYTES];
 };
 
-/* Each clears the error of the thread first. */
-shoal_status explicit_check(const shoal_fsdp *fsdp);
-shoal_status explicit_find_unit(const shoal_fsdp *fsdp, int unit, struct fsdp_unit **unit_out);
+/* Each clears the error of the thread first; texts begin with the call. */
+shoal_status explicit_check(const char *call, const shoal_fsdp *fsdp);
+shoal_status explicit_find_unit(const char *call, const shoal_fsdp *fsdp, int unit,
+                                struct fsdp_unit **unit_out);
 /* And the group has not failed. */
-shoal_status explicit_find_unit_of_step(const shoal_fsdp *fsdp, int unit, struct fsdp_unit **unit_out);
-shoal_status explicit_find_param(const shoal_fsdp *fsdp, int id, struct fsdp_unit **unit_out,
-                                 struct fsdp_param **param_out);
+shoal_status explicit_find_unit_of_step(const char *call, const shoal_fsdp *fsdp, int unit,
+                                        struct fsdp_unit **unit_out);
+shoal_status explicit_find_param(const char *call, const shoal_fsdp *fsdp, int id,
+                                 struct fsdp_unit **unit_out, struct fsdp_param **param_out);
 
 /* What optimizers see of it. */
 shoal_fsdp_shard explicit_shard(const struct fsdp_param *param);

@@ -11,7 +11,7 @@
 static shoal_status find_units(const shoal_fsdp *fsdp, const char *call, int unit,
                                struct fsdp_context **context_out, size_t *begin_out, size_t *end_out)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check(call, fsdp));
     size_t n_units = fsdp->context->n_units;
     if (unit < -1 || (unit >= 0 && (size_t)unit >= n_units)) {
         return error_set(SHOAL_ERR_INVALID, "%s: there is no unit %d: there are %zu", call, unit, n_units);
@@ -128,7 +128,7 @@ shoal_status shoal_fsdp_get_pending(shoal_fsdp *fsdp, int id, shoal_pending_grad
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(explicit_find_param(fsdp, id, &unit, &param));
+    TRY(explicit_find_param("get_pending", fsdp, id, &unit, &param));
     if (!pending_out) {
         return error_set(SHOAL_ERR_INVALID, "get_pending: pending_out is NULL");
     }
@@ -140,7 +140,7 @@ shoal_status shoal_fsdp_get_pending(shoal_fsdp *fsdp, int id, shoal_pending_grad
 
 shoal_status shoal_fsdp_synchronize(shoal_fsdp *fsdp)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check("synchronize", fsdp));
     TRY(explicit_check_failure(fsdp));
     TRY(explicit_check_ended(fsdp, "synchronize"));
     return explicit_end_call(fsdp, fsdp_synchronize(fsdp->context));

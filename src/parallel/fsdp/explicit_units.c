@@ -18,12 +18,13 @@ struct setting {
 typedef void (*unit_setter)(struct fsdp_unit *unit, const struct setting *setting);
 
 /* Of one unit, or with -1 of all that there are. */
-static shoal_status set_units(const shoal_fsdp *fsdp, int number, unit_setter set, struct setting setting)
+static shoal_status set_units(const char *call, const shoal_fsdp *fsdp, int number, unit_setter set,
+                              struct setting setting)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check(call, fsdp));
     if (number != -1) {
-        TRY(explicit_find_unit(fsdp, number, &unit));
+        TRY(explicit_find_unit(call, fsdp, number, &unit));
         set(unit, &setting);
         return SHOAL_OK;
     }
@@ -55,31 +56,33 @@ static void set_divide_factor(struct fsdp_unit *unit, const struct setting *sett
 
 shoal_status shoal_fsdp_set_reshard_after_backward(shoal_fsdp *fsdp, int unit, bool is_on)
 {
-    return set_units(fsdp, unit, set_reshard_after_backward, (struct setting){.is_on = is_on});
+    return set_units("set_reshard_after_backward", fsdp, unit, set_reshard_after_backward,
+                     (struct setting){.is_on = is_on});
 }
 
 shoal_status shoal_fsdp_set_unshard_in_backward(shoal_fsdp *fsdp, int unit, bool is_on)
 {
-    return set_units(fsdp, unit, set_unshard_in_backward, (struct setting){.is_on = is_on});
+    return set_units("set_unshard_in_backward", fsdp, unit, set_unshard_in_backward,
+                     (struct setting){.is_on = is_on});
 }
 
 shoal_status shoal_fsdp_set_force_sum(shoal_fsdp *fsdp, int unit, bool is_on)
 {
-    return set_units(fsdp, unit, set_force_sum, (struct setting){.is_on = is_on});
+    return set_units("set_force_sum", fsdp, unit, set_force_sum, (struct setting){.is_on = is_on});
 }
 
 shoal_status shoal_fsdp_set_divide_factor(shoal_fsdp *fsdp, int unit, double factor)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check("set_divide_factor", fsdp));
     if (!(factor >= 0.0) || isinf(factor)) {
         return error_set(SHOAL_ERR_INVALID, "set_divide_factor: factor is %g", factor);
     }
-    return set_units(fsdp, unit, set_divide_factor, (struct setting){.number = factor});
+    return set_units("set_divide_factor", fsdp, unit, set_divide_factor, (struct setting){.number = factor});
 }
 
 shoal_status shoal_fsdp_set_is_last_backward(shoal_fsdp *fsdp, bool is_last)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check("set_is_last_backward", fsdp));
     fsdp->context->is_not_last = !is_last;
     return SHOAL_OK;
 }
@@ -101,10 +104,10 @@ static shoal_status copy_units(const shoal_fsdp *fsdp, const char *call, const i
         return SHOAL_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < n_units; i++) {
-        shoal_status status = explicit_find_unit(fsdp, units[i], &list[i]);
+        shoal_status status = explicit_find_unit(call, fsdp, units[i], &list[i]);
         if (status != SHOAL_OK) {
             mem_free(list);
-            return error_prefix(status, "%s", call);
+            return status;
         }
     }
     *list_out = list;
@@ -115,7 +118,7 @@ shoal_status shoal_fsdp_set_forward_prefetch(shoal_fsdp *fsdp, int number, const
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_unit **list;
-    TRY(explicit_find_unit(fsdp, number, &unit));
+    TRY(explicit_find_unit("set_forward_prefetch", fsdp, number, &unit));
     TRY(copy_units(fsdp, "set_forward_prefetch", units, n_units, &list));
     fsdp_list_set(&unit->forward_list, &unit->n_forward_list, list, n_units);
     return SHOAL_OK;
@@ -125,7 +128,7 @@ shoal_status shoal_fsdp_set_backward_prefetch(shoal_fsdp *fsdp, int number, cons
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_unit **list;
-    TRY(explicit_find_unit(fsdp, number, &unit));
+    TRY(explicit_find_unit("set_backward_prefetch", fsdp, number, &unit));
     TRY(copy_units(fsdp, "set_backward_prefetch", units, n_units, &list));
     fsdp_list_set(&unit->backward_list, &unit->n_backward_list, list, n_units);
     return SHOAL_OK;
@@ -136,7 +139,7 @@ shoal_status shoal_fsdp_set_backward_prefetch(shoal_fsdp *fsdp, int number, cons
 shoal_status shoal_fsdp_unshard(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(explicit_find_unit_of_step(fsdp, number, &unit));
+    TRY(explicit_find_unit_of_step("unshard", fsdp, number, &unit));
     shoal_status status = fsdp_prepare(fsdp->context);
     return explicit_end_call(fsdp, status == SHOAL_OK ? fsdp_unit_unshard(unit) : status);
 }
@@ -144,7 +147,7 @@ shoal_status shoal_fsdp_unshard(shoal_fsdp *fsdp, int number)
 shoal_status shoal_fsdp_wait(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(explicit_find_unit_of_step(fsdp, number, &unit));
+    TRY(explicit_find_unit_of_step("wait", fsdp, number, &unit));
     if (!unit->is_pending && unit->state != FSDP_UNSHARDED && unit->n_params > 0) {
         return error_set(SHOAL_ERR_STATE, "wait: nobody gathers %s (shoal_fsdp_unshard)", unit->name);
     }
@@ -156,7 +159,7 @@ shoal_status shoal_fsdp_wait(shoal_fsdp *fsdp, int number)
 shoal_status shoal_fsdp_reshard(shoal_fsdp *fsdp, int number)
 {
     struct fsdp_unit *unit = NULL;
-    TRY(explicit_find_unit_of_step(fsdp, number, &unit));
+    TRY(explicit_find_unit_of_step("reshard", fsdp, number, &unit));
     return explicit_end_call(fsdp, fsdp_unit_give_up(unit));
 }
 
@@ -182,7 +185,7 @@ static shoal_status settle_units(struct fsdp_context *context)
 
 shoal_status shoal_fsdp_end_forward(shoal_fsdp *fsdp)
 {
-    TRY(explicit_check(fsdp));
+    TRY(explicit_check("end_forward", fsdp));
     TRY(explicit_check_failure(fsdp));
     TRY(explicit_check_ended(fsdp, "end_forward"));
     for (size_t i = 0; i < fsdp->context->n_units; i++) {
