@@ -288,12 +288,12 @@ enum card_field {
     CARD_FIELDS
 };
 
+#define CARD_FLAG_WORDS "sums, finds_unused, keeps_parameters, keeps_buffers, or whether there are buffers"
+
 static const char *const card_words[CARD_FIELDS] = {[CARD_TENSORS] = "number of tensors",
                                                     [CARD_FIRST_BYTES] = "first_bucket_bytes",
                                                     [CARD_BUCKET_BYTES] = "bucket_bytes",
-                                                    [CARD_FLAGS] =
-                                                        "sums, finds_unused, keeps_parameters, "
-                                                        "keeps_buffers, or whether there are buffers"};
+                                                    [CARD_FLAGS] = CARD_FLAG_WORDS};
 
 static void write_card(const struct collector *collector, shoal_status mine, int64_t *card)
 {

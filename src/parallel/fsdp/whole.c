@@ -105,7 +105,7 @@ static shoal_status scatter(struct fsdp_param *param, const struct fsdp_mesh *me
         fsdp_param_load(param, full);
         return SHOAL_OK;
     }
-    if (fsdp_mesh_is_rank(mesh, source)) {
+    if (blocks && fsdp_mesh_is_rank(mesh, source)) { /* there they are */
         memset(blocks, 0, fsdp_param_blocks_bytes(param, mesh));
         copy_blocks(param, mesh->n_shards, blocks, (char *)(uintptr_t)full, true);
     }
