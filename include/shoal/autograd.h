@@ -79,10 +79,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_backward_roots(shoal_tensor *const
 typedef struct shoal_hook shoal_hook;
 
 /*
- * Sees a tensor's gradient, complete, before it flows on. Returns the gradient to use instead, or NULL to
- * leave it; writing into it is an error, since others may share it. Runs in a scope of the backward, with gradients off; an error in that scope ends the backward. Hooks
- * of one tensor run in order of registration. A hook belongs to the value it was put on: it runs even if the
- * tensor is gone by then, and changing the tensor in place later takes nothing from it.
+ * Sees a tensor's gradient, complete, before it flows on. Returns the gradient to use instead, or NULL to leave it;
+ * writing into it is an error, since others may share it. Runs in a scope of the backward, with gradients off; an error
+ * in that scope ends the backward. Hooks of one tensor run in order of registration. A hook belongs to the value it was
+ * put on: it runs even if the tensor is gone by then, and changing the tensor in place later takes nothing from it.
  */
 typedef shoal_tensor *(*shoal_gradient_hook)(void *context, shoal_tensor *gradient);
 

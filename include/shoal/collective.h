@@ -2,12 +2,13 @@
 /*
  * Collectives as functions on tensors.
  *
- * Every call whose inputs are there returns at once, with a tensor whose contents are on their way. The first use of it waits: shoal_data,
- * any op that is not a view, printing, exporting. Views do not wait, nor do questions about shape and dtype. Waiting
- * twice costs nothing. A tensor in flight may be handed to anything that takes a tensor, which then waits. Inputs are not changed, except
- * by names that end in `_`, `_out` or `_inplace`, by receiving and by copies into symmetric memory, and may be dropped at once; they must not be written through an old
- * pointer before the result has arrived (shoal_mutable_data and ops wait for that by themselves). SHOAL_SYNC=1 makes
- * every collective wait before it returns.
+ * Every call whose inputs are there returns at once, with a tensor whose contents are on their way. The first use of it
+ * waits: shoal_data, any op that is not a view, printing, exporting. Views do not wait, nor do questions about shape
+ * and dtype. Waiting twice costs nothing. A tensor in flight may be handed to anything that takes a tensor, which then
+ * waits. Inputs are not changed, except by names that end in `_`, `_out` or `_inplace`, by receiving and by copies into
+ * symmetric memory, and may be dropped at once; they must not be written through an old pointer before the result has
+ * arrived (shoal_mutable_data and ops wait for that by themselves). SHOAL_SYNC=1 makes every collective wait before it
+ * returns.
  *
  * Waiting is by bytes: calls on parts of one storage that are apart, such as slices of one buffer of gradients, are in
  * flight together, fail by themselves, and may be made in different orders on different groups. A view with gaps counts
@@ -212,7 +213,8 @@ SHOAL_API shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_
                                                const int64_t *shape, int n_dims, shoal_dtype dtype);
 
 /*
- * All-reduces of tensors that lie in symmetric memory of the group, anywhere in it; other memory is an error. Bits are those of shoal_all_reduce, and the tables of algorithms choose how it is done.
+ * All-reduces of tensors that lie in symmetric memory of the group, anywhere in it; other memory is an error. Bits are
+ * those of shoal_all_reduce, and the tables of algorithms choose how it is done.
  */
 SHOAL_API shoal_tensor *shoal_one_shot_all_reduce(shoal_tensor *self, shoal_reduce reduce,
                                                   shoal_group *group);

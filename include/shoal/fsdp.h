@@ -88,9 +88,9 @@ SHOAL_API void shoal_fsdp_free(shoal_fsdp *fsdp);
 /* Parameters ------------------------------------------------------------------------------------------- */
 
 /*
- * One more parameter of a unit: 0, 1, 2, ... without gaps. `full` is the whole parameter, contiguous, of which this rank
- * keeps its part; NULL: zeros. At least one dimension. Names are for error texts. What is not floating gets no gradient. Before the first forward. Parameters are numbered as they come,
- * from 0; id_out may be NULL.
+ * One more parameter of a unit: 0, 1, 2, ... without gaps. `full` is the whole parameter, contiguous, of which this
+ * rank keeps its part; NULL: zeros. At least one dimension. Names are for error texts. What is not floating gets no
+ * gradient. Before the first forward. Parameters are numbered as they come, from 0; id_out may be NULL.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_add_param(shoal_fsdp *fsdp, int unit, const char *name,
                                                              shoal_dtype dtype, int n_dims,
@@ -154,9 +154,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsd
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp);
 
 /*
- * Instead of end_backward, where no backward follows the forwards: in evaluation. Parameters that were kept for it are given
- * up, gathers that nobody came for are ended, and the order of these forwards is what the next ones prefetch by. Without it
- * a loop of forwards remembers all of them, and parameters that are kept (SHOAL_RESHARD_NEVER) do not see new values.
+ * Instead of end_backward, where no backward follows the forwards: in evaluation. Parameters that were kept for it are
+ * given up, gathers that nobody came for are ended, and the order of these forwards is what the next ones prefetch by.
+ * Without it a loop of forwards remembers all of them, and parameters that are kept (SHOAL_RESHARD_NEVER) do not see
+ * new values.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_end_forward(shoal_fsdp *fsdp);
 

@@ -17,6 +17,9 @@
  * is the root, and all units inside it work together; a module of another root must not be called before. What shoal_ddp
  * has wrapped keeps its parameters, and nothing inside of it can be sharded any more.
  *
+ * Parameters may be on the meta device (SHOAL_META), with shapes and no memory: only shards are ever made then, and must
+ * get values before the first call, by writing, loading or shoal_fully_shard_broadcast_all.
+ *
  * Until the first call a tensor of a shard's shape, with memory of its own, may be put in its place: of another dtype
  * (shoal_module_apply), or made after sharding without values. It is the shard then.
  *
@@ -83,12 +86,16 @@ SHOAL_API bool shoal_is_fully_sharded(const shoal_module *module);
 /* Between steps, for a module that is fully sharded; `is_deep`: and for those inside ----------------------- */
 
 /* False: backwards leave gradients of whole parameters where they are, for the next one to add to. The first backward that
-   reduces takes them along, also those of modules that it does not use. A parameter can not be frozen while they wait. */
+   reduces takes them along, also those of modules that it does not use. A parameter can not be frozen while they wait.
+   They add up: for the mean over k backwards, the program divides its losses by k, or set_divide_factor is k times the
+   number of ranks. With another reduce_dtype they are added up in that. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_sync(shoal_module *module, bool is_on,
                                                                    bool is_deep);
 /* False: replicas do not add up their gradients. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_all_reduce(shoal_module *module, bool is_on,
                                                                          bool is_deep);
+/* Whether parameters are given up after forward, and gathered again for backward; or after backward. Where they stay, the
+   next forward sees the values they had: for several backwards without an optimizer between them. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_reshard(shoal_module *module,
                                                                       bool after_forward, bool is_deep);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_reshard_after_backward(shoal_module *module,
@@ -139,8 +146,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_unshard(shoal_module *
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_wait(shoal_module *module);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_reshard(shoal_module *module);
 
-/* Collective: the 2-norm of the gradients of all shards under a root (not of parameters that were ignored), exact and the same for any number of ranks;
-   scaled down to max_norm. norm_out may be NULL. */
+/* Collective: the 2-norm of the gradients of all shards under a root (not of parameters that were ignored, nor of what
+   set_sync keeps), exact and the same for any number of ranks; scaled down to max_norm. norm_out may be NULL. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_norm(shoal_module *root, double max_norm,
                                                                          double *norm_out);
 /* With another norm, and by value: as shoal_fsdp_clip_grad_p_norm and shoal_fsdp_clip_grad_value. */

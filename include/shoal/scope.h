@@ -36,8 +36,9 @@ typedef struct shoal_tensor shoal_tensor;
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_scope_begin(void);
 
 /*
- * Closes the innermost scope (a hook or kernel: one that it opened itself), releases what it owns and returns its first error, or else the error of an
- * asynchronous write that already failed in one of its tensors. SHOAL_ERR_STATE when none is open.
+ * Closes the innermost scope (a hook or kernel: one that it opened itself), releases what it owns and returns its first
+ * error, or else the error of an asynchronous write that already failed in one of its tensors. SHOAL_ERR_STATE when
+ * none is open.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_scope_end(void);
 

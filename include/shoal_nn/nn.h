@@ -95,7 +95,7 @@ SHOAL_API shoal_tensor *shoal_nn_cross_entropy(shoal_tensor *logits, shoal_tenso
 
 /* Layers ----------------------------------------------------------------------------------------------- */
 
-/* Rows of weight [rows, size] by integer indices [...]: [..., size]. The gradient is dense. */
+/* Rows of weight [rows, size] by integer indices [...] (not u64): [..., size]. The gradient is dense. */
 SHOAL_API shoal_tensor *shoal_nn_embedding(shoal_tensor *indices, shoal_tensor *weight);
 
 /*
