@@ -104,7 +104,7 @@ FUNCTIONAL(every_kind_in_opposite_orders, 2)
         float other = (float)(2 - self->rank);
         CHECK_NUMBERS(shoal_narrow(out, 0, 0, 4), SHAPE(4), 1, 1, 2, 2);
         CHECK_FULL(shoal_narrow(in, 0, 4, 4), SHAPE(4), 2);
-        CHECK_FULL(shoal_narrow(out, 0, 8, 4), SHAPE(4), other);
+        CHECK_FULL(shoal_narrow(out, 0, 8, 4), SHAPE(4), (double)other);
         CHECK_NUMBERS(shoal_narrow(out, 0, 12, 4), SHAPE(4), 0, 3, 3, 0);
         CHECK_NUMBERS(shoal_narrow(out, 0, 16, 4), SHAPE(4), 1, 1, 2, 2);
         CHECK_NUMBERS(shoal_narrow(out, 0, 20, 4), SHAPE(4), 2, 2, 1, 1);
