@@ -6,34 +6,9 @@
  */
 #include <stdlib.h>
 
-#include "fixtures/fsdp_model.h"
+#include "fixtures/fsdp_kinds.h"
 
-#define LENGTH(array) ((int)(sizeof(array) / sizeof(array)[0]))
 #define SHAPE(...) ((const int64_t[]){__VA_ARGS__})
-
-struct setting {
-    shoal_world *world;
-    shoal_mesh *mesh;
-    shoal_fsdp *fsdp;
-    int rank;
-    int n_ranks;
-};
-
-static bool setting_open(struct rank *self, struct setting *s, enum model_mode mode,
-                         const shoal_fsdp_options *options)
-{
-    struct model_case c = {.mode = mode, .n_ranks = self->n_ranks, .n_replicas = 2};
-    c.options = options ? *options : (shoal_fsdp_options){.struct_size = sizeof *options};
-    *s = (struct setting){.world = rank_world_open(self, 0), .rank = self->rank, .n_ranks = self->n_ranks};
-    return s->world && CHECK_OK(model_create(s->world, &c, &s->mesh, &s->fsdp));
-}
-
-static void setting_close(struct setting *s)
-{
-    shoal_fsdp_free(s->fsdp);
-    shoal_mesh_free(s->mesh);
-    CHECK_OK(shoal_world_close(s->world));
-}
 
 static void count_up(float *values, size_t count, float first)
 {
@@ -84,44 +59,6 @@ static void check_no_gradient(shoal_fsdp *fsdp, int id)
 }
 
 /* Values in and out ---------------------------------------------------------------------------------------- */
-
-static const struct {
-    shoal_dtype dtype;
-    int n_dims;
-    int64_t shape[4];
-    int dim;
-} kinds[] = {{SHOAL_F32, 1, {17}, 0},         {SHOAL_F64, 2, {5, 3}, 0},    {SHOAL_BF16, 2, {3, 8}, 1},
-             {SHOAL_F16, 4, {2, 3, 4, 2}, 2}, {SHOAL_I64, 1, {3}, 0},       {SHOAL_U8, 2, {2, 4}, -1},
-             {SHOAL_BOOL, 1, {6}, 0},         {SHOAL_C64, 1, {5}, 0},       {SHOAL_F32, 2, {0, 3}, 0},
-             {SHOAL_F32, 2, {0, 8}, 1},       {SHOAL_F32, 3, {3, 0, 2}, 1}, {SHOAL_F32, 1, {1}, 0}};
-
-static size_t bytes_of(int kind)
-{
-    size_t bytes = shoal_dtype_bytes(kinds[kind].dtype);
-    for (int i = 0; i < kinds[kind].n_dims; i++) {
-        bytes *= (size_t)kinds[kind].shape[i];
-    }
-    return bytes;
-}
-
-static void fill(int kind, unsigned char *bytes, int salt)
-{
-    for (size_t i = 0; i < bytes_of(kind); i++) {
-        bytes[i] = (unsigned char)(kinds[kind].dtype == SHOAL_BOOL ? (i + (size_t)salt) % 2
-                                                                   : (i * 7 + (size_t)(kind + salt)) % 60);
-    }
-}
-
-static void check_gathered(const struct setting *s, int kind, int salt)
-{
-    unsigned char wanted[256];
-    unsigned char actual[256];
-    fill(kind, wanted, salt);
-    memset(actual, 0xEE, sizeof actual);
-    CHECK_OK(shoal_fsdp_gather(s->fsdp, kind, actual));
-    CHECK_BYTES(actual, wanted, bytes_of(kind));
-    CHECK_INT(actual[bytes_of(kind)], 0xEE);
-}
 
 /* All in one unit. */
 static void check_values(struct rank *self, enum model_mode mode)
