@@ -26,7 +26,9 @@
  * A forward without gradients (an evaluation) gives up everything at its end that no recorded forward needs for its
  * backward, whatever `reshard` says: places hold shards then, and the next call sees what was written to them.
  *
- * Ranks: all ranks shard alike and call alike. Parameters must have the same values everywhere before (or be broadcast).
+ * Ranks: all ranks shard alike and call alike. Parameters must have the same values everywhere before (or be
+ * broadcast). Clipping, zero_grad, synchronize, reset and set_is_last_backward make a module the root that has not been
+ * called yet: before the first call all ranks make them together.
  * Ownership: what is made here belongs to the module, and ends with it. Modules must outlive what was recorded through
  * them. Once the world is closed the shards can still be read, but the module can not be called.
  * Threads: one at a time for all modules under one root.
@@ -163,12 +165,13 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_get_pending(shoal_modu
                                                                       shoal_pending_gradient *pending_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_synchronize(shoal_module *root);
 /*
- * No parameter under a root has a gradient any more, nor is there anything that backwards without reduction left. Optimizers
- * and shoal_set_grad see the gradients of shards only: what set_sync or set_all_reduce keeps is not cleared by them, as in
- * PyTorch, and goes into the next reduction.
+ * No parameter under a root has a gradient any more, nor is there anything that backwards without reduction left.
+ * Optimizers and shoal_set_grad see the gradients of shards only: what set_sync or set_all_reduce keeps is not cleared
+ * by them, as in PyTorch, and goes into the next reduction.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_zero_grad(shoal_module *root);
-/* After an error in the middle of a step: everything in flight and the step's gradients are given up. Of the root. */
+/* After an error in the middle of a step: everything in flight and the step's gradients are given up, so that another
+   step can begin. A group that has failed stays so, which is the error then. Of the root. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_reset(shoal_module *root);
 
 /* Collective: a parameter as a whole, by the path of its shard, into the caller's memory. */

@@ -426,3 +426,19 @@ TEST_RANKS(inner_modules_after_the_first_call, 2)
     CHECK(shoal_grad(shoal_module_parameter(bench.sharded.root, "0.weight")) != NULL);
     bench_close(&bench);
 }
+
+/* What is given up is given up, but another step could only fail again. */
+TEST_RANKS(resetting_does_not_help_a_group_that_failed, 2)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    net_pass(&bench.sharded, 0, self->rank);
+    shoal_group *lane = fsdp_wrapper_of(bench.sharded.root)->mesh.reduce;
+    CHECK_OK(shoal_fully_shard_reset(bench.sharded.root));
+    test_barrier(self);
+    CHECK_OK(shoal_group_abort(lane, "enough"));
+    CHECK(shoal_fully_shard_reset(bench.sharded.root) != SHOAL_OK);
+    CHECK_ERROR_TEXT("enough");
+    bench_close(&bench);
+}

@@ -523,6 +523,16 @@ shoal_status shoal_fully_shard_zero_grad(shoal_module *module)
     return SHOAL_OK;
 }
 
+/* Another step could only fail again. */
+static shoal_status check_lanes(const struct fsdp_mesh *mesh)
+{
+    shoal_group *const lanes[] = {mesh->gather, mesh->reduce, mesh->replicate};
+    for (size_t i = 0; i < sizeof lanes / sizeof lanes[0]; i++) {
+        TRY(lanes[i] ? shoal_group_error(lanes[i]) : SHOAL_OK);
+    }
+    return SHOAL_OK;
+}
+
 shoal_status shoal_fully_shard_reset(shoal_module *module)
 {
     struct fsdp_wrapper *wrapper;
@@ -533,5 +543,6 @@ shoal_status shoal_fully_shard_reset(shoal_module *module)
         TRY(drop_full_gradients(root->wrappers[i]));
     }
     root->is_end_awaited = false;
-    return fsdp_reset(root->context);
+    TRY(fsdp_reset(root->context));
+    return check_lanes(&root->context->mesh);
 }
