@@ -5,14 +5,18 @@
  */
 #include "base/error.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "shoal/status.h"
 
 static _Thread_local char error_text[ERROR_TEXT_BYTES];
+static _Thread_local uint64_t n_texts;
 
 /* Appends to a text of `used` bytes and returns its new length; what does not fit marks the text as cut. */
 static size_t append_text(char *text, size_t used, const char *more, bool *is_cut)
@@ -38,6 +42,17 @@ static void mark_cut(char *text)
     memcpy(text + end, "...", sizeof "...");
 }
 
+/* Takes a text of `used` bytes for the thread's. */
+static void replace_text(char *text, size_t used, bool is_cut)
+{
+    if (is_cut) {
+        mark_cut(text);
+        used = strlen(text);
+    }
+    memcpy(error_text, text, used + 1);
+    n_texts++;
+}
+
 __attribute__((format(printf, 2, 0))) static size_t format_text(char *text, const char *format,
                                                                 va_list arguments, bool *is_cut)
 {
@@ -56,11 +71,7 @@ shoal_status error_set_v(shoal_status status, const char *format, va_list argume
     char text[ERROR_TEXT_BYTES];
     bool is_cut = false;
     size_t used = format_text(text, format, arguments, &is_cut);
-    if (is_cut) {
-        mark_cut(text);
-        used = strlen(text);
-    }
-    memcpy(error_text, text, used + 1);
+    replace_text(text, used, is_cut);
     return status;
 }
 
@@ -84,12 +95,11 @@ shoal_status error_prefix(shoal_status status, const char *format, ...)
     if (error_text[0]) {
         used = append_text(text, used, ": ", &is_cut);
         used = append_text(text, used, error_text, &is_cut);
+    } else {
+        used = append_text(text, used, " failed with ", &is_cut);
+        used = append_text(text, used, shoal_status_name(status), &is_cut);
     }
-    if (is_cut) {
-        mark_cut(text);
-        used = strlen(text);
-    }
-    memcpy(error_text, text, used + 1);
+    replace_text(text, used, is_cut);
     return status;
 }
 
@@ -98,7 +108,55 @@ void error_clear(void)
     error_text[0] = '\0';
 }
 
+uint64_t error_number(void)
+{
+    return error_text[0] ? n_texts : 0;
+}
+
 const char *shoal_error_text(void)
 {
     return error_text;
+}
+
+/* Codes of the system ------------------------------------------------------------------------------------ */
+
+/* Limits of a process that the kernel reports as a code without saying which, or what it is. Rows: LIMIT(code, resource,
+   unit). The resource is a constant where it is used: its type differs between C libraries. */
+#define LIMITS(LIMIT)                     \
+    LIMIT(EMFILE, RLIMIT_NOFILE, "files") \
+    LIMIT(EFBIG, RLIMIT_FSIZE, "bytes")
+
+/* False: no limit stands behind the code. */
+static bool find_limit(int code, unsigned long long *limit_out, const char **name_out, const char **unit_out)
+{
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    switch (code) {
+#define LIMIT(code_, resource, unit)       \
+    case code_:                            \
+        (void)getrlimit(resource, &limit); \
+        *name_out = #resource;             \
+        *unit_out = unit;                  \
+        break;
+        LIMITS(LIMIT)
+#undef LIMIT
+    default:
+        break;
+    }
+    *limit_out = limit.rlim_cur;
+    return limit.rlim_cur != RLIM_INFINITY;
+}
+
+const char *error_errno_text(int code)
+{
+    static _Thread_local char text[160];
+    unsigned long long limit;
+    const char *name;
+    const char *unit;
+    if (!find_limit(code, &limit, &name, &unit)) {
+        return strerror(code);
+    }
+    /* The text may be read by another rank. */
+    (void)snprintf(text, sizeof text, "%s (%s of process %d is %llu %s)", strerror(code), name, (int)getpid(),
+                   limit, unit);
+    return text;
 }

@@ -9,6 +9,7 @@
 #define BASE_ERROR_H
 
 #include <stdarg.h>
+#include <stdint.h>
 
 #include "shoal/status.h"
 
@@ -20,10 +21,20 @@ shoal_status error_set(shoal_status status, const char *format, ...) __attribute
 shoal_status error_set_v(shoal_status status, const char *format, va_list arguments)
     __attribute__((format(printf, 2, 0)));
 
-/* Puts "prefix: " in front of the text there is and returns `status`. Without a text it is the text. */
+/* Puts "prefix: " in front of the text there is and returns `status`. Without a text it says
+   "prefix failed with SHOAL_ERR_...": a function of the program may have none. */
 shoal_status error_prefix(shoal_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * What an errno says, for texts. Where a limit is the cause, it names the limit, the process and the value:
+ * RLIMIT_NOFILE for EMFILE, RLIMIT_FSIZE for EFBIG. Valid until the thread asks for the next one.
+ */
+const char *error_errno_text(int code);
 
 /* On entry of every public call that returns a status. */
 void error_clear(void);
+
+/* Which text the thread has: each text that is written has another number. 0: there is no text. */
+uint64_t error_number(void);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * The log: one sink, a callback or standard error, called by one thread at a time.
  *
- * The level of SHOAL_LOG is an option, and reading options may want to log. The circle is cut in options.c:
- * options_log_level reads without reporting, and the report comes when the sink is ready.
+ * The level is the option SHOAL_LOG, and problems with options are told here. Both come from option_values.h, which reads
+ * without telling.
  */
 #include "base/log.h"
 
@@ -17,8 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/callback.h"
 #include "base/clock.h"
-#include "base/options.h"
+#include "base/option_values.h"
+#include "base/write.h"
 
 /* Longer messages are cut, and end in "...". */
 #define MESSAGE_BYTES 1024
@@ -41,13 +43,15 @@ static _Thread_local bool is_in_sink;
 static void read_environment(void)
 {
     start_ns = clock_now_ns();
-    environment_level = options_log_level();
+    /* The choices are in the order of shoal_log_level, behind "off". */
+    environment_level = (int)option_values()[OPTION_LOG].integer;
     /* Relaxed: the level stands for itself; what the sink needs is under the lock. Likewise every other
        access to log_threshold. */
     atomic_store_explicit(&log_threshold, environment_level, memory_order_relaxed);
 }
 
-void log_prepare(void)
+/* Settles log_threshold, which is guessed high until SHOAL_LOG was read. */
+static void prepare(void)
 {
     (void)pthread_once(&is_ready, read_environment);
 }
@@ -77,8 +81,7 @@ static void write_to_stderr(shoal_log_level level, const char *message)
     if (bytes > 0) {
         size_t line_bytes = (size_t)bytes < sizeof line ? (size_t)bytes : sizeof line - 1;
         /* There is nowhere to complain to when standard error is gone. */
-        ssize_t written = write(STDERR_FILENO, line, line_bytes);
-        (void)written;
+        (void)write_all(STDERR_FILENO, line, line_bytes);
     }
 }
 
@@ -90,7 +93,9 @@ static void call_sink(shoal_log_level level, const char *message)
     if ((int)level > atomic_load_explicit(&log_threshold, memory_order_relaxed)) {
         /* The sink was changed in the meantime and does not want this. */
     } else if (sink_function) {
+        callback_enter();
         sink_function(sink_context, level, message);
+        callback_leave();
     } else {
         write_to_stderr(level, message);
     }
@@ -98,23 +103,21 @@ static void call_sink(shoal_log_level level, const char *message)
     (void)pthread_mutex_unlock(&sink_lock);
 }
 
-void log_write(shoal_log_level level, const char *format, ...)
+__attribute__((format(printf, 2, 0))) static void write_message(shoal_log_level level, const char *format,
+                                                                va_list arguments)
 {
     if (is_in_sink) {
         return;
     }
     int saved_errno = errno;
-    log_prepare();
-    options_report_problems();
+    prepare();
+    log_tell_problems();
     /* Relaxed: see read_environment. */
     if ((int)level <= atomic_load_explicit(&log_threshold, memory_order_relaxed)) {
         char message[MESSAGE_BYTES];
-        va_list arguments;
-        va_start(arguments, format);
         /* The message may print the system's last error with %m. */
         errno = saved_errno;
         int bytes = vsnprintf(message, sizeof message, format, arguments);
-        va_end(arguments);
         if (bytes >= (int)sizeof message) {
             memcpy(message + sizeof message - sizeof "...", "...", sizeof "...");
         }
@@ -123,12 +126,49 @@ void log_write(shoal_log_level level, const char *format, ...)
     errno = saved_errno;
 }
 
+void log_tell_problems(void)
+{
+    char text[MESSAGE_BYTES];
+    (void)option_values();
+    if (!option_has_problems()) {
+        return;
+    }
+    prepare();
+    /* Relaxed: the level stands for itself. A silent log keeps the problems for a later listener. */
+    bool is_heard = atomic_load_explicit(&log_threshold, memory_order_relaxed) >= (int)SHOAL_LOG_WARN;
+    if (!is_heard || !option_take_problems()) {
+        return;
+    }
+    for (size_t i = 0; option_describe_problem(i, text, sizeof text); i++) {
+        LOG(SHOAL_LOG_WARN, "%s", text);
+    }
+}
+
+void log_write(shoal_log_level level, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    write_message(level, format, arguments);
+    va_end(arguments);
+}
+
+void shoal_log_write(shoal_log_level level, const char *format, ...)
+{
+    if (!format || (int)level > atomic_load_explicit(&log_threshold, memory_order_relaxed)) {
+        return; /* relaxed: see read_environment */
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    write_message(level, format, arguments);
+    va_end(arguments);
+}
+
 void shoal_log_set(shoal_log_function function, void *context, shoal_log_level level)
 {
     if (is_in_sink) {
         return;
     }
-    log_prepare();
+    prepare();
     int threshold = environment_level;
     if (function) {
         threshold = (int)level < 0 ? 0 : (int)level;
@@ -140,5 +180,5 @@ void shoal_log_set(shoal_log_function function, void *context, shoal_log_level l
     /* Relaxed: see read_environment. */
     atomic_store_explicit(&log_threshold, threshold, memory_order_relaxed);
     (void)pthread_mutex_unlock(&sink_lock);
-    options_report_problems();
+    log_tell_problems();
 }

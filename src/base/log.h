@@ -10,8 +10,11 @@
 /* The most talkative level that anybody listens to; 0 = silent. Changed by log.c only. */
 extern _Atomic int log_threshold;
 
-/* Settles log_threshold, which is guessed high until SHOAL_LOG was read. log_write does so by itself. */
-void log_prepare(void);
+/*
+ * Tells once what was wrong with the options in the environment, as soon as somebody listens. Every read of an option does
+ * so, and every change of the listener.
+ */
+void log_tell_problems(void);
 
 /* Lower case, no newline, "name value" pairs. */
 void log_write(shoal_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Names, scopes and messages of statuses, from the rows of status.def. The compiler keeps the rows and the
+ * Names, reaches and messages of statuses, from the rows of status.def. The compiler keeps the rows and the
  * public enum equal: a row without a value fails its assertion, a value without a row fails the switch.
  */
 #include "base/status.h"
@@ -9,24 +9,24 @@
 
 struct status_row {
     const char *name;
-    shoal_status_scope scope;
+    shoal_reach reach;
     const char *message;
 };
 
 static const struct status_row rows[] = {
-#define STATUS(row_name, row_scope, row_message) \
-    {.name = "SHOAL_" #row_name, .scope = SHOAL_SCOPE_##row_scope, .message = row_message},
+#define STATUS(row_name, row_reach, row_message) \
+    {.name = "SHOAL_" #row_name, .reach = SHOAL_REACH_##row_reach, .message = row_message},
 #include "base/status.def"
 #undef STATUS
 };
 
 enum row_index {
-#define STATUS(row_name, row_scope, row_message) ROW_##row_name,
+#define STATUS(row_name, row_reach, row_message) ROW_##row_name,
 #include "base/status.def"
 #undef STATUS
 };
 
-#define STATUS(row_name, row_scope, row_message)                  \
+#define STATUS(row_name, row_reach, row_message)                  \
     _Static_assert((int)SHOAL_##row_name == -(int)ROW_##row_name, \
                    "row k of status.def must have the value -k: SHOAL_" #row_name);
 #include "base/status.def"
@@ -40,7 +40,7 @@ enum row_index {
 static const struct status_row *find_row(shoal_status status)
 {
     switch (status) {
-#define STATUS(row_name, row_scope, row_message) \
+#define STATUS(row_name, row_reach, row_message) \
     case SHOAL_##row_name:                       \
         return &rows[ROW_##row_name];
 #include "base/status.def"
@@ -55,11 +55,11 @@ bool status_is_known(shoal_status status)
     return find_row(status) != NULL;
 }
 
-shoal_status_scope shoal_status_get_scope(shoal_status status)
+shoal_reach shoal_status_reach(shoal_status status)
 {
     const struct status_row *row = find_row(status);
     /* Nobody knows what an unknown failure ruined. */
-    return row ? row->scope : SHOAL_SCOPE_PROCESS;
+    return row ? row->reach : SHOAL_REACH_PROCESS;
 }
 
 const char *shoal_status_name(shoal_status status)

@@ -10,11 +10,3 @@ const char *shoal_version(void)
     return EXPANDED_TEXT_OF(SHOAL_VERSION_MAJOR) "." EXPANDED_TEXT_OF(
         SHOAL_VERSION_MINOR) "." EXPANDED_TEXT_OF(SHOAL_VERSION_PATCH);
 }
-
-bool shoal_version_at_least(int major, int minor)
-{
-    if (major != SHOAL_VERSION_MAJOR) {
-        return major < SHOAL_VERSION_MAJOR;
-    }
-    return minor <= SHOAL_VERSION_MINOR;
-}

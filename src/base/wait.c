@@ -9,19 +9,14 @@
 #include "base/wait.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <sched.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-
-_Static_assert(sizeof(_Atomic uint32_t) == 4, "the kernel's futex word has 32 bits");
+#include "base/os/os.h"
+#include "base/processors.h"
 
 /* About what a futex wake and a switch to the woken thread cost: spinning longer can not win. */
 #define SPIN_NS 4000
@@ -51,13 +46,7 @@ static bool has_several_cpus(void)
        to a processor alone keeps the others from spinning, which costs time, not correctness. */
     int n_cpus = atomic_load_explicit(&n_cpus_known, memory_order_relaxed);
     if (n_cpus == 0) {
-        cpu_set_t allowed;
-        if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
-            n_cpus = CPU_COUNT(&allowed);
-        } else {
-            /* More processors than the set has room for. */
-            n_cpus = INT_MAX;
-        }
+        n_cpus = os_n_processors();
         atomic_store_explicit(&n_cpus_known, n_cpus, memory_order_relaxed);
     }
     return n_cpus > 1;
@@ -100,25 +89,23 @@ bool wait_spin_while_equal(_Atomic uint32_t *word, uint32_t value)
     return wait_spin_while_equal_for(word, value, SPIN_NS);
 }
 
+static _Thread_local bool is_background;
+
+void wait_set_background(void)
+{
+    is_background = true;
+}
+
+bool wait_should_spin(void)
+{
+    return !is_background || processors_are_free();
+}
+
 void wait_sleep(int64_t ns)
 {
     struct timespec rest = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = ns % 1000000000};
     while (ns > 0 && clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, &rest) == EINTR) {
     }
-}
-
-/* Sleeps until woken, or about `until_ns`, or for no reason at all: the caller looks at the word again. */
-static shoal_status sleep_on_word(_Atomic uint32_t *word, uint32_t value, int64_t until_ns, bool is_shared)
-{
-    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000), .tv_nsec = until_ns % 1000000000};
-    /* The bitset form takes an instant of the monotonic clock, so interrupted sleeps need no arithmetic. */
-    int operation = FUTEX_WAIT_BITSET | (is_shared ? 0 : FUTEX_PRIVATE_FLAG);
-    long result = syscall(SYS_futex, word, operation, value, until_ns == DEADLINE_NEVER ? NULL : &until, NULL,
-                          FUTEX_BITSET_MATCH_ANY);
-    if (result == 0 || errno == EAGAIN || errno == EINTR || errno == ETIMEDOUT) {
-        return SHOAL_OK;
-    }
-    return error_set(SHOAL_ERR_SYSTEM, "futex wait: %s", strerror(errno));
 }
 
 static shoal_status fail_with_timeout(int64_t waited_ns, const char *what)
@@ -151,9 +138,8 @@ static shoal_status sleep_while_equal(_Atomic uint32_t *word, uint32_t value,
             liveness_ns = clock_now_ns() + WAIT_LIVENESS_NS;
         }
         int64_t until_ns = options->deadline_ns < liveness_ns ? options->deadline_ns : liveness_ns;
-        shoal_status status = sleep_on_word(word, value, until_ns, options->is_shared);
-        if (status != SHOAL_OK) {
-            return status;
+        if (os_sleep_on_word(word, value, until_ns, options->is_shared) != 0) {
+            return error_set(SHOAL_ERR_SYSTEM, "futex wait: %s", strerror(errno));
         }
         now_ns = clock_now_ns();
     }
@@ -173,6 +159,5 @@ shoal_status wait_while_equal(_Atomic uint32_t *word, uint32_t value, const stru
 
 void wait_wake_all(_Atomic uint32_t *word, bool is_shared)
 {
-    /* Fails only for an address that is no memory, which the caller has just written to. */
-    (void)syscall(SYS_futex, word, FUTEX_WAKE | (is_shared ? 0 : FUTEX_PRIVATE_FLAG), INT_MAX, NULL, NULL, 0);
+    os_wake_all(word, is_shared);
 }

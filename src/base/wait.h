@@ -41,6 +41,15 @@ bool wait_spin_while_equal(_Atomic uint32_t *word, uint32_t value);
 /* The same for as long as the caller says; 0 or less only looks. */
 bool wait_spin_while_equal_for(_Atomic uint32_t *word, uint32_t value, int64_t spin_ns);
 
+/*
+ * The calling thread works beside threads that compute: it should only spin while processors are free. It then keeps none
+ * from a thread whose partners wait for it. For the rest of the thread's life.
+ */
+void wait_set_background(void);
+
+/* False where the calling thread should sleep at once. */
+bool wait_should_spin(void);
+
 /* Sleeps that long, or a little longer: for retries, where there is no word to wait for. */
 void wait_sleep(int64_t ns);
 

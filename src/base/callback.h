@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Functions of the program that the library calls on a thread that others wait for: at the end of an operation, and for a
+ * message of the log. Such a function must not wait itself. If it waits for what its own thread has to carry, or two of
+ * them wait for each other's threads, nobody goes on. So every call that waits for other ranks asks here first, and is
+ * refused.
+ */
+#ifndef BASE_CALLBACK_H
+#define BASE_CALLBACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shoal/status.h"
+
+/* How many such functions this thread is in: one may start what ends at once, and calls another. initial-exec, because
+   every blocking call reads it: no call is needed to find its address. */
+extern _Thread_local uint32_t callback_depth __attribute__((tls_model("initial-exec")));
+
+static inline void callback_enter(void)
+{
+    callback_depth++;
+}
+
+static inline void callback_leave(void)
+{
+    callback_depth--;
+}
+
+static inline bool callback_is_running(void)
+{
+    return callback_depth > 0;
+}
+
+/* SHOAL_ERR_STATE. `what` would wait: "barrier". */
+shoal_status callback_refuse(const char *what) __attribute__((cold));
+
+static inline shoal_status callback_check(const char *what)
+{
+    return callback_is_running() ? callback_refuse(what) : SHOAL_OK;
+}
+
+#endif

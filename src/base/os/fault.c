@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* Counting calls of the system, and failing one (test builds only). Arming is for a moment when nobody calls. */
+#include "base/os/fault.h"
+
+#ifdef SHOAL_FAIL_POINTS
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+static _Atomic uint64_t n_calls;
+static _Atomic uint64_t armed_number;
+static _Atomic int armed_code;
+static const char *_Atomic failed_name;
+
+void os_fault_arm(uint64_t number, int code)
+{
+    atomic_store(&armed_number, 0);
+    atomic_store(&failed_name, NULL);
+    atomic_store(&n_calls, 0);
+    atomic_store(&armed_code, code);
+    atomic_store(&armed_number, number);
+}
+
+uint64_t os_fault_count(void)
+{
+    return atomic_load(&n_calls);
+}
+
+const char *os_fault_name(void)
+{
+    const char *name = atomic_load(&failed_name);
+    return name ? name : "";
+}
+
+bool os_fault(const char *name)
+{
+    if (atomic_fetch_add(&n_calls, 1) + 1 != atomic_load(&armed_number)) {
+        return false;
+    }
+    atomic_store(&failed_name, name);
+    errno = atomic_load(&armed_code);
+    return true;
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What Shoal asks of Linux and other systems have not, or have otherwise: the folder to port. Each function is one request
+ * to the kernel, without policy; texts and statuses are made by its callers.
+ *
+ * Unless said otherwise a function returns what the system call does, -1 and errno for a failure. Test builds can make
+ * each of them fail: base/os/fault.h.
+ */
+#ifndef BASE_OS_OS_H
+#define BASE_OS_OS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Memory that processes share (memory.c) --------------------------------------------------------------- */
+
+/* A file without a name, of no bytes; a label for /proc. Returns the descriptor. */
+int os_memory_file(const char *label);
+/* Gives the file its size and the memory for it. */
+int os_memory_file_reserve(int fd, size_t bytes);
+/* Nobody can change the size any more. */
+int os_memory_file_seal(int fd);
+/* Whether nobody can make it smaller. */
+bool os_memory_file_is_sealed(int fd);
+
+/* NULL: errno says why. */
+void *os_map(int fd, size_t bytes);
+/* The pages of a shared mapping at a second address, to be read only. NULL: errno says why. */
+void *os_map_again(void *base, size_t bytes);
+/* Fails only for addresses that are not mapped. */
+void os_unmap(void *base, size_t bytes);
+/* Makes pages present, as if they were written, without changing them. Older kernels refuse it. */
+int os_populate(void *base, size_t bytes);
+
+/* Locks that the kernel drops with their process (lock.c) ---------------------------------------------- */
+
+/* Not inherited by children, and dropped when the process closes any descriptor of the file. EAGAIN, EACCES: taken. */
+int os_lock_byte(int fd, int64_t byte);
+void os_unlock_byte(int fd, int64_t byte);
+/* Whether another process has it; true if the kernel does not say. */
+bool os_is_byte_locked(int fd, int64_t byte);
+
+/* Sleeping and waking (wait.c) ------------------------------------------------------------------------- */
+
+/*
+ * Sleeps while the word is `value`, until it is woken, or until an instant of the monotonic clock (INT64_MAX: for ever),
+ * or for no reason: the caller looks again. 0 in all these cases.
+ */
+int os_sleep_on_word(_Atomic uint32_t *word, uint32_t value, int64_t until_ns, bool is_shared);
+void os_wake_all(_Atomic uint32_t *word, bool is_shared);
+
+/* A descriptor that can be polled for input once it was set. */
+int os_event(void);
+void os_event_set(int fd);
+
+/* Sockets with names that no file system knows (socket.c) ---------------------------------------------- */
+
+/* Closed by exec, and never blocking; so in all of these. Names have up to OS_SOCKET_NAME_BYTES - 1 characters. */
+#define OS_SOCKET_NAME_BYTES 100
+int os_socket(void);
+/* Takes the name, and listens. EADDRINUSE: somebody has it. */
+int os_socket_listen(int fd, const char *name);
+/* Returns the descriptor of who came. EAGAIN: nobody. */
+int os_socket_accept(int listener);
+int os_socket_connect(int fd, const char *name);
+
+/* Who is at the other end. */
+struct os_peer {
+    int64_t user;
+    int64_t process;
+};
+int os_socket_peer(int fd, struct os_peer *peer_out);
+
+/* The rest (misc.c) ------------------------------------------------------------------------------------ */
+
+/* A second descriptor of the same thing, closed by exec. */
+int os_duplicate(int fd);
+
+/* False: there are none, and errno says why. */
+bool os_random(void *bytes, size_t n_bytes);
+
+/* Processors that the thread may use; INT_MAX: more than the system can count. */
+int os_n_processors(void);
+
+/* A thread on which no signal of the program is handled. Returns the error code, 0 for none. */
+int os_start_thread(pthread_t *thread_out, void *(*run)(void *context), void *context);
+
+#endif

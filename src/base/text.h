@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* A text in memory of a fixed size, to which is appended until it is full. It is a string at any time. */
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+
+#include <stddef.h>
+
+struct text {
+    char *string;
+    size_t bytes; /* of the memory, with the 0 at the end; at least 1 */
+    size_t length;
+};
+
+/* An empty text in that memory. */
+struct text text_begin(char *string, size_t bytes);
+
+/* What does not fit is cut off. */
+void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * `between` and then the name, for lists: "net without weight, bias". The name is added whole or not at all: one behind
+ * which "..." would not fit any more becomes "...", and the text is full.
+ */
+void text_add_name(struct text *text, const char *between, const char *name);
+
+#endif
