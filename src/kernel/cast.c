@@ -11,6 +11,7 @@
  * A pair without a loop of its own goes through blocks of wide values, f64, i64 or u64 by the source's
  * kind: widening is exact, so that storing is the only rounding.
  */
+#include "base/fp_mode.h"
 #include "kernel/element.h"
 #include "kernel/kernel.h"
 #include "kernel/simd.h"
@@ -231,23 +232,10 @@ static shoal_dtype component_of(shoal_dtype dtype)
     return dtype == SHOAL_C64 ? SHOAL_F32 : SHOAL_F64;
 }
 
-void kernel_cast(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype, const void *src, size_t count)
+/* Apart: its blocks would make the frame of every cast large. */
+static __attribute__((noinline)) void cast_by_blocks(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype,
+                                                     const void *src, size_t count)
 {
-    cast_function *direct = directs[dst_dtype][src_dtype];
-    if (direct) {
-        direct(dst, src, count);
-        return;
-    }
-    if (dst_dtype == src_dtype) {
-        if (dst != src) {
-            kernel_copy(dst, src, count * dtype_bytes(dst_dtype));
-        }
-        return;
-    }
-    if (dtype_kind(dst_dtype) == DTYPE_KIND_COMPLEX && dtype_kind(src_dtype) == DTYPE_KIND_COMPLEX) {
-        kernel_cast(component_of(dst_dtype), dst, component_of(src_dtype), src, 2 * count);
-        return;
-    }
     cast_function *load = loads[src_dtype];
     cast_function *store = stores[wides[dtype_kind(src_dtype)]][dst_dtype];
     _Static_assert(sizeof(double) == sizeof(uint64_t), "one block serves all wide types");
@@ -266,4 +254,28 @@ void kernel_cast(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype, const 
         to += part * dtype_bytes(dst_dtype);
         count -= part;
     }
+}
+
+void kernel_cast(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype, const void *src, size_t count)
+{
+    cast_function *direct = directs[dst_dtype][src_dtype];
+    if (direct) {
+        uint64_t mode = fp_mode_enter();
+        direct(dst, src, count);
+        fp_mode_leave(mode);
+        return;
+    }
+    if (dst_dtype == src_dtype) {
+        if (dst != src) {
+            kernel_copy(dst, src, count * dtype_bytes(dst_dtype));
+        }
+        return;
+    }
+    if (dtype_kind(dst_dtype) == DTYPE_KIND_COMPLEX && dtype_kind(src_dtype) == DTYPE_KIND_COMPLEX) {
+        kernel_cast(component_of(dst_dtype), dst, component_of(src_dtype), src, 2 * count);
+        return;
+    }
+    uint64_t mode = fp_mode_enter();
+    cast_by_blocks(dst_dtype, dst, src_dtype, src, count);
+    fp_mode_leave(mode);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "base/fp_mode.h"
 #include "base/try.h"
 #include "kernel/element.h"
 #include "kernel/kernel.h"
@@ -22,11 +23,10 @@ static size_t piece_after(size_t done, size_t count)
     return count - done < PIECE ? count - done : PIECE;
 }
 
-shoal_status kernel_largest(shoal_dtype dtype, const void *src, size_t count, double *largest_out)
+static FP_MODE_APART void find_largest(shoal_dtype dtype, const void *src, size_t count, double *largest_out)
 {
     double piece[PIECE];
     double largest = 0.0;
-    TRY(check(dtype, "the largest number"));
     for (size_t done = 0; done < count; done += PIECE) {
         size_t n = piece_after(done, count);
         kernel_cast(SHOAL_F64, piece, dtype, (const char *)src + done * dtype_bytes(dtype), n);
@@ -36,6 +36,14 @@ shoal_status kernel_largest(shoal_dtype dtype, const void *src, size_t count, do
         }
     }
     *largest_out = largest;
+}
+
+shoal_status kernel_largest(shoal_dtype dtype, const void *src, size_t count, double *largest_out)
+{
+    TRY(check(dtype, "the largest number"));
+    uint64_t mode = fp_mode_enter();
+    find_largest(dtype, src, count, largest_out);
+    fp_mode_leave(mode);
     return SHOAL_OK;
 }
 
@@ -55,14 +63,13 @@ static void clamp_f32(element_F32 *data, size_t count, float limit)
     }
 }
 
-shoal_status kernel_clamp(shoal_dtype dtype, void *data, size_t count, double limit)
+static FP_MODE_APART void clamp(shoal_dtype dtype, void *data, size_t count, double limit)
 {
     double piece[PIECE];
-    TRY(check(dtype, "clamping"));
     double bound = round_to(dtype, limit);
     if (dtype == SHOAL_F32) {
         clamp_f32(data, count, (float)bound);
-        return SHOAL_OK;
+        return;
     }
     for (size_t done = 0; done < count; done += PIECE) {
         size_t n = piece_after(done, count);
@@ -74,5 +81,13 @@ shoal_status kernel_clamp(shoal_dtype dtype, void *data, size_t count, double li
         }
         kernel_cast(dtype, at, SHOAL_F64, piece, n);
     }
+}
+
+shoal_status kernel_clamp(shoal_dtype dtype, void *data, size_t count, double limit)
+{
+    TRY(check(dtype, "clamping"));
+    uint64_t mode = fp_mode_enter();
+    clamp(dtype, data, count, limit);
+    fp_mode_leave(mode);
     return SHOAL_OK;
 }

@@ -29,3 +29,23 @@ void kernel_copy(void *dst, const void *src, size_t bytes)
 {
     kernel_copy_part(dst, src, bytes, bytes);
 }
+
+#define LINE_BYTES 64
+
+/* The builtin asks for the right to write only where the compiler may use all of a processor's instructions. */
+static void fetch_line_to_write(const char *line)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*line)); /* does nothing on processors that do not have it */
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
+
+void kernel_fetch_to_write(const void *memory, size_t bytes)
+{
+    const char *at = memory;
+    for (size_t i = 0; i < bytes; i += LINE_BYTES) {
+        fetch_line_to_write(at + i);
+    }
+}

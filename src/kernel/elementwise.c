@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fp_mode.h"
 #include "kernel/element.h"
 #include "kernel/iterate.h"
 
@@ -368,7 +369,9 @@ shoal_status kernel_binary_nd(enum kernel_binary op, shoal_dtype dtype, struct k
     }
     struct kernel_operand operands[] = {dst, a, b};
     struct work work = make_work(dtype, function, run_sets[SHOAL_F32].binary[op]);
+    uint64_t mode = fp_mode_enter();
     run_over_shape(&work, operands, 3, n_dims, shape);
+    fp_mode_leave(mode);
     return SHOAL_OK;
 }
 
@@ -381,7 +384,9 @@ shoal_status kernel_negate_nd(shoal_dtype dtype, struct kernel_operand dst, stru
     }
     struct kernel_operand operands[] = {dst, a};
     struct work work = make_work(dtype, function, run_sets[SHOAL_F32].negate);
+    uint64_t mode = fp_mode_enter();
     run_over_shape(&work, operands, 2, n_dims, shape);
+    fp_mode_leave(mode);
     return SHOAL_OK;
 }
 
@@ -444,6 +449,8 @@ shoal_status kernel_scale(shoal_dtype dtype, void *dst, const void *src, size_t 
     if (!row->function) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "scaling is not offered for %s", shoal_dtype_name(dtype));
     }
+    uint64_t mode = fp_mode_enter();
     row->function(dst, src, count * row->n_components, factor);
+    fp_mode_leave(mode);
     return SHOAL_OK;
 }

@@ -37,6 +37,12 @@ void kernel_copy_part(void *dst, const void *src, size_t bytes, size_t whole_byt
 /* Whether outputs of this size bypass the cache here. */
 bool kernel_is_streaming(size_t output_bytes);
 
+/*
+ * Asks for the lines of this memory together with the right to write them: for memory that another processor wrote and
+ * that this one reads, or is about to write. Only a hint: changes nothing, waits for nothing.
+ */
+void kernel_fetch_to_write(const void *memory, size_t bytes);
+
 /* dst[i...] = cast(src[i...]) over a shape; equal dtypes copy bits (bool: bytes become 0 or 1). */
 void kernel_copy_nd(shoal_dtype dst_dtype, struct kernel_operand dst, shoal_dtype src_dtype,
                     struct kernel_operand src, int n_dims, const int64_t *shape);
@@ -44,7 +50,8 @@ void kernel_copy_nd(shoal_dtype dst_dtype, struct kernel_operand dst, shoal_dtyp
 /*
  * Contiguous cast. Float to float rounds to nearest even, keeps subnormals, overflows to infinity, NaN stays
  * NaN. Float to integer truncates toward zero and saturates, NaN gives 0. Integer to integer wraps, integer to
- * float rounds once. To bool: not equal to zero (complex: either part). Real to complex: imaginary 0. Complex to real: the real part.
+ * float rounds once. To bool: not equal to zero (complex: either part). Real to complex: imaginary 0. Complex to real:
+ * the real part.
  */
 void kernel_cast(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype, const void *src, size_t count);
 
@@ -113,11 +120,11 @@ shoal_status kernel_largest(shoal_dtype dtype, const void *src, size_t count, do
  *   band, bor, bxor: integers and bool only.
  * n_srcs >= 1. dst may coincide with one or more of the sources.
  */
-shoal_status kernel_reduce(shoal_reduce op, shoal_dtype dtype, void *dst, const void *const *srcs,
+shoal_status kernel_reduce(shoal_reduce_op op, shoal_dtype dtype, void *dst, const void *const *srcs,
                            size_t n_srcs, size_t count, double factor);
 
 /* SHOAL_OK when kernel_reduce knows the combination; otherwise the error it would return. */
-shoal_status kernel_reduce_check(shoal_reduce op, shoal_dtype dtype);
+shoal_status kernel_reduce_check(shoal_reduce_op op, shoal_dtype dtype);
 
 /* Reducing over dimensions ----------------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
  */
 #include "kernel/kernel.h"
 
+#include "base/fp_mode.h"
 #include "kernel/simd.h"
 #include "tensor/dtype.h"
 
@@ -72,7 +73,9 @@ static void move_piece(const struct mover *mover, void *dst, const void *src, si
     } else if (mover->is_copy) {
         memcpy(dst, src, count * mover->dst_element_bytes);
     } else if (mover->cast) {
+        uint64_t mode = fp_mode_enter();
         mover->cast(dst, src, count);
+        fp_mode_leave(mode);
     } else {
         kernel_cast(mover->dst_dtype, dst, mover->src_dtype, src, count);
     }

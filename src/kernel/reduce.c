@@ -9,6 +9,7 @@
 #include "kernel/kernel.h"
 
 #include "base/error.h"
+#include "base/fp_mode.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "kernel/element.h"
@@ -31,7 +32,7 @@ enum {
 
 /* Everything about one call; complex numbers have become twice as many real ones. */
 struct reduction {
-    shoal_reduce op;
+    shoal_reduce_op op;
     shoal_dtype dtype;
     void *dst;
     const void *const *srcs;
@@ -281,10 +282,10 @@ static void reduce_floats(const struct reduction *reduction, enum simd_fold fold
 }
 
 /* The fold that the vector tables have for the operator; SIMD_FOLD_COUNT when there is none. */
-static enum simd_fold find_simd_fold(shoal_reduce op)
+static enum simd_fold find_simd_fold(shoal_reduce_op op)
 {
     static const struct {
-        shoal_reduce op;
+        shoal_reduce_op op;
         enum simd_fold fold;
     } rows[] = {
         {.op = SHOAL_SUM, .fold = SIMD_SUM},
@@ -302,17 +303,31 @@ static enum simd_fold find_simd_fold(shoal_reduce op)
 
 /* ------------------------------------------------------------------------------------------------------- */
 
-shoal_status kernel_reduce_check(shoal_reduce op, shoal_dtype dtype)
+shoal_status kernel_reduce_check(shoal_reduce_op op, shoal_dtype dtype)
 {
     if (dtype_is_valid(dtype) && (int)op >= 0 && (int)op < REDUCE_COUNT &&
         is_offered[dtype_kind(dtype)][op]) {
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_UNSUPPORTED, "reduce operator %s (%d) is not offered for dtype %s (%d)",
-                     shoal_reduce_name(op), (int)op, shoal_dtype_name(dtype), (int)dtype);
+                     shoal_reduce_op_name(op), (int)op, shoal_dtype_name(dtype), (int)dtype);
 }
 
-shoal_status kernel_reduce(shoal_reduce op, shoal_dtype dtype, void *dst, const void *const *srcs,
+static shoal_status reduce(const struct reduction *reduction)
+{
+    enum simd_fold fold = find_simd_fold(reduction->op);
+    if (dtype_kind(reduction->dtype) == DTYPE_KIND_FLOAT && fold != SIMD_FOLD_COUNT) {
+        reduce_floats(reduction, fold);
+        return SHOAL_OK;
+    }
+    if (reduction->op == SHOAL_AVG) {
+        average_integers(reduction);
+        return SHOAL_OK;
+    }
+    return reduce_blocks(reduction);
+}
+
+shoal_status kernel_reduce(shoal_reduce_op op, shoal_dtype dtype, void *dst, const void *const *srcs,
                            size_t n_srcs, size_t count, double factor)
 {
     TRY(kernel_reduce_check(op, dtype));
@@ -327,14 +342,8 @@ shoal_status kernel_reduce(shoal_reduce op, shoal_dtype dtype, void *dst, const 
         reduction.dtype = dtype == SHOAL_C64 ? SHOAL_F32 : SHOAL_F64;
         reduction.count = 2 * count;
     }
-    enum simd_fold fold = find_simd_fold(op);
-    if (dtype_kind(reduction.dtype) == DTYPE_KIND_FLOAT && fold != SIMD_FOLD_COUNT) {
-        reduce_floats(&reduction, fold);
-        return SHOAL_OK;
-    }
-    if (op == SHOAL_AVG) {
-        average_integers(&reduction);
-        return SHOAL_OK;
-    }
-    return reduce_blocks(&reduction);
+    uint64_t mode = fp_mode_enter();
+    shoal_status status = reduce(&reduction);
+    fp_mode_leave(mode);
+    return status;
 }

@@ -159,7 +159,18 @@ const char *simd_name(void)
     return simd_table()->name;
 }
 
+/* SHOAL_STREAM_BYTES, once it was read; until then more than the option's largest value. */
+static _Atomic(uint64_t) stream_bytes = UINT64_MAX;
+
 bool simd_is_streaming(size_t output_bytes)
 {
-    return output_bytes >= (uint64_t)option_int(OPTION_STREAM_BYTES);
+    /* Every call asks, so the option is not looked up again. All threads find the same value, so nothing needs to be
+       ordered. Pairs with the store below. */
+    uint64_t bytes = atomic_load_explicit(&stream_bytes, memory_order_relaxed);
+    if (bytes == UINT64_MAX) {
+        bytes = (uint64_t)option_int(OPTION_STREAM_BYTES);
+        /* Pairs with the load above. */
+        atomic_store_explicit(&stream_bytes, bytes, memory_order_relaxed);
+    }
+    return output_bytes >= bytes;
 }

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fp_mode.h"
 #include "kernel/element.h"
 
 enum {
@@ -310,14 +311,10 @@ static inline void add_double(struct kernel_squares *squares, double value)
     add_at_bit(squares->bins, UNIT_BIT + scale - 1075, fraction | (uint64_t)(exponent != 0) << 52);
 }
 
-shoal_status kernel_powers_add(struct kernel_squares *squares, shoal_dtype dtype, const void *src,
-                               size_t count, double power)
+static FP_MODE_APART void add_powers(struct kernel_squares *squares, shoal_dtype dtype, const void *src,
+                                     size_t count, double power)
 {
     double piece[POWERS_PIECE];
-    if (dtype_kind(dtype) != DTYPE_KIND_FLOAT) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "the sum of powers is not offered for %s",
-                         shoal_dtype_name(dtype));
-    }
     for (size_t done = 0; done < count; done += POWERS_PIECE) {
         size_t n = count - done < POWERS_PIECE ? count - done : POWERS_PIECE;
         kernel_cast(SHOAL_F64, piece, dtype, (const char *)src + done * dtype_bytes(dtype), n);
@@ -326,6 +323,18 @@ shoal_status kernel_powers_add(struct kernel_squares *squares, shoal_dtype dtype
         }
         kernel_squares_normalise(squares);
     }
+}
+
+shoal_status kernel_powers_add(struct kernel_squares *squares, shoal_dtype dtype, const void *src,
+                               size_t count, double power)
+{
+    if (dtype_kind(dtype) != DTYPE_KIND_FLOAT) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the sum of powers is not offered for %s",
+                         shoal_dtype_name(dtype));
+    }
+    uint64_t mode = fp_mode_enter();
+    add_powers(squares, dtype, src, count, power);
+    fp_mode_leave(mode);
     return SHOAL_OK;
 }
 

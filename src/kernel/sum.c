@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fp_mode.h"
 #include "kernel/element.h"
 #include "kernel/iterate.h"
 
@@ -355,6 +356,7 @@ shoal_status kernel_sum_nd(shoal_dtype dtype, struct kernel_operand dst, struct 
     struct panel panel = {.column_stride = kept.operands[0].strides[kept.n_dims - 1],
                           .n_rows = reduced.shape[reduced.n_dims - 1],
                           .row_stride = reduced.operands[0].strides[reduced.n_dims - 1]};
+    uint64_t mode = fp_mode_enter();
     do {
         for (int64_t column = 0; column < n_columns; column += BLOCK_COLUMNS) {
             panel.src = kept.operands[0].data + column * panel.column_stride;
@@ -364,5 +366,6 @@ shoal_status kernel_sum_nd(shoal_dtype dtype, struct kernel_operand dst, struct 
                                    panel.n_columns, divisor);
         }
     } while (iterate_next(&kept, 1));
+    fp_mode_leave(mode);
     return SHOAL_OK;
 }

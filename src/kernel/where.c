@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Choosing elements by comparing others. */
+#include "base/fp_mode.h"
 #include "kernel/element.h"
 #include "kernel/kernel.h"
 
@@ -31,15 +32,17 @@
 #include "tensor/dtypes.def"
 #undef DTYPE
 
+static void (*const functions[DTYPE_COUNT])(void *dst, const void *src, const void *a, const void *b,
+                                            size_t count) = {
+#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) [SHOAL_##NAME] = where_equal_##NAME,
+#include "tensor/dtypes.def"
+#undef DTYPE
+};
+
 void kernel_where_equal(shoal_dtype dtype, void *dst, const void *src, const void *a, const void *b,
                         size_t count)
 {
-    switch (dtype) {
-#define DTYPE(NAME, name, ctype, kind, accumulation, dl_code, dl_bits) \
-    case SHOAL_##NAME:                                                 \
-        where_equal_##NAME(dst, src, a, b, count);                     \
-        return;
-#include "tensor/dtypes.def"
-#undef DTYPE
-    }
+    uint64_t mode = fp_mode_enter();
+    functions[dtype](dst, src, a, b, count);
+    fp_mode_leave(mode);
 }
