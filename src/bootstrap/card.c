@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* Making and judging cards. */
+#include "bootstrap/card.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/os/os.h"
+#include "base/try.h"
+#include "shoal/version.h"
+
+/* One number for the version, in which every field has room. */
+#define VERSION_NUMBER \
+    ((uint32_t)SHOAL_VERSION_MAJOR * 1000000 + (uint32_t)SHOAL_VERSION_MINOR * 1000 + SHOAL_VERSION_PATCH)
+
+/*
+ * The kernel's number for this run of the machine; empty where it is not to be had. A rank that only lacks descriptors must
+ * not seem to be on another machine.
+ */
+static shoal_status read_boot_id(char *text, size_t bytes)
+{
+    text[0] = '\0';
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+        return error_set(SHOAL_ERR_SYSTEM, "start-up: %s", error_errno_text(errno));
+    }
+    if (fd < 0) {
+        return SHOAL_OK;
+    }
+    ssize_t n_read = read(fd, text, bytes - 1);
+    (void)close(fd);
+    text[n_read > 0 ? n_read : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    return SHOAL_OK;
+}
+
+/* The rank's word in SHOAL_TEST_HOSTS; NULL: there is none. */
+static const char *find_test_host(int rank, size_t *length_out)
+{
+    const char *host = getenv("SHOAL_TEST_HOSTS");
+    for (int i = 0; host && i < rank; i++) {
+        host = strchr(host, ',');
+        host = host ? host + 1 : NULL;
+    }
+    *length_out = host ? strcspn(host, ",") : 0;
+    return host;
+}
+
+static uint64_t identify_host(const struct card *card)
+{
+    uint64_t host = hash_bytes(card->namespace_number, card->boot_id, strlen(card->boot_id));
+    size_t length = 0;
+    const char *test_host = find_test_host(card->rank, &length);
+    return test_host ? hash_bytes(host, test_host, length) : host;
+}
+
+shoal_status card_create(int rank, int n_ranks, const char *transport, struct card *card_out)
+{
+    struct card card;
+    /* Bytes between the fields travel too. */
+    memset(&card, 0, sizeof card);
+    card.magic = CARD_MAGIC;
+    card.version = VERSION_NUMBER;
+    card.rank = rank;
+    card.n_ranks = n_ranks;
+    card.pid = (int32_t)getpid();
+    TRY(read_boot_id(card.boot_id, sizeof card.boot_id));
+    struct stat stat_of_namespace;
+    if (stat("/proc/self/ns/net", &stat_of_namespace) == 0) {
+        card.namespace_number = stat_of_namespace.st_ino;
+    }
+    card.host = identify_host(&card);
+    (void)snprintf(card.transport, sizeof card.transport, "%s", transport);
+    if (!os_random(card.token, sizeof card.token)) {
+        return error_set(SHOAL_ERR_SYSTEM, "no random numbers: %s", strerror(errno));
+    }
+    *card_out = card;
+    return SHOAL_OK;
+}
+
+void card_server_name(const struct card *card, char name[SOCKET_NAME_BYTES])
+{
+    (void)snprintf(name, SOCKET_NAME_BYTES, "shoal-%016" PRIx64 "%016" PRIx64, card->token[0],
+                   card->token[1]);
+}
+
+shoal_status card_fail_several_hosts(const char *how)
+{
+    return error_set(SHOAL_ERR_UNSUPPORTED,
+                     "the ranks are on several hosts (%s): so far all ranks of a world must be on one", how);
+}
+
+/* Both may be of different versions, so the rest of the card can not be read. */
+static shoal_status check_version(const struct card *card, const struct card *mine)
+{
+    if (card->magic != CARD_MAGIC) {
+        return error_set(SHOAL_ERR_INVALID, "start-up: what came is not the card of a rank");
+    }
+    if (card->version != mine->version) {
+        return error_set(SHOAL_ERR_MISMATCH, "start-up: a rank has version %u of the library, another has %u",
+                         card->version, mine->version);
+    }
+    return SHOAL_OK;
+}
+
+static bool is_same_host(const struct card *card, const struct card *mine)
+{
+    return card->namespace_number == mine->namespace_number &&
+           memcmp(card->boot_id, mine->boot_id, sizeof card->boot_id) == 0;
+}
+
+shoal_status card_check_kind(const struct card *card, const struct card *mine)
+{
+    TRY(check_version(card, mine));
+    if (card->n_ranks != mine->n_ranks) {
+        return error_set(SHOAL_ERR_MISMATCH, "start-up: rank %d (process %d) says %d ranks, rank %d says %d",
+                         card->rank, card->pid, card->n_ranks, mine->rank, mine->n_ranks);
+    }
+    if (card->rank < 0 || card->rank >= card->n_ranks) {
+        return error_set(SHOAL_ERR_INVALID, "start-up: a card of rank %d of %d", card->rank, card->n_ranks);
+    }
+    if (!is_same_host(card, mine)) {
+        char how[96];
+        (void)snprintf(how, sizeof how, "rank %d is elsewhere than rank %d", card->rank, mine->rank);
+        return card_fail_several_hosts(how);
+    }
+    if (strncmp(card->transport, mine->transport, sizeof card->transport) != 0) {
+        return error_set(
+            SHOAL_ERR_MISMATCH,
+            "start-up: rank %d asks for transport \"%.*s\", rank %d for \"%s\" (SHOAL_TRANSPORT, "
+            "shoal_world_options)",
+            card->rank, (int)strnlen(card->transport, sizeof card->transport), card->transport, mine->rank,
+            mine->transport);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status card_check(const struct card *card, int rank, const struct card *mine)
+{
+    TRY(check_version(card, mine));
+    if (card->status != SHOAL_OK) {
+        return error_set(SHOAL_ERR_PEER, "start-up: rank %d could not start: %.*s", rank,
+                         (int)strnlen(card->text, sizeof card->text), card->text);
+    }
+    if (card->rank != rank) {
+        return error_set(
+            SHOAL_ERR_MISMATCH,
+            "start-up: the card at place %d says rank %d: two ranks with one number, or exchange mixed "
+            "them up",
+            rank, card->rank);
+    }
+    return card_check_kind(card, mine);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/* What ranks tell each other of themselves at start-up, before anything else. Plain bytes of a fixed size. */
+#ifndef BOOTSTRAP_CARD_H
+#define BOOTSTRAP_CARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bootstrap/socket.h"
+#include "shoal/status.h"
+
+#define CARD_MAGIC 0x44524143u /* "CARD" */
+#define CARD_TEXT_BYTES 192
+#define CARD_TRANSPORT_BYTES 72
+
+struct card {
+    uint32_t magic;   /* these two come first in every version */
+    uint32_t version; /* of the library: both sides share structs in memory */
+    int32_t rank;
+    int32_t n_ranks;
+    int32_t pid;
+    int32_t status;    /* shoal_status: a rank that could not start says so here, for exchange */
+    uint64_t token[2]; /* names the rank's server */
+    /* The machine, and the network namespace in which it has its sockets. */
+    uint64_t namespace_number;
+    uint64_t host; /* stands for both: ranks with one number can share memory */
+    char boot_id[40];
+    char transport[CARD_TRANSPORT_BYTES]; /* what was asked for; "": nothing */
+    char text[CARD_TEXT_BYTES];           /* with a status: why */
+};
+
+/* What all are told of each rank in the end: so little that it fits into a socket's buffer for any world. */
+struct card_short {
+    uint64_t token[2];
+    uint64_t host;
+    int32_t rank;
+    int32_t pid;
+};
+
+/*
+ * One for this process, with a token that nobody else has. `transport` is what was asked for, and all ranks must say the
+ * same; "": nothing. SHOAL_TEST_HOSTS ("0,0,1", a name per rank) makes ranks seem to be on other hosts, for tests.
+ */
+shoal_status card_create(int rank, int n_ranks, const char *transport, struct card *card_out);
+
+/* The socket name of its server. */
+void card_server_name(const struct card *card, char name[SOCKET_NAME_BYTES]);
+
+/*
+ * Whether a card could come from rank `rank` of a world of `mine`: magic, version, rank, size, host. The error
+ * names what differs.
+ */
+shoal_status card_check(const struct card *card, int rank, const struct card *mine);
+
+/* The parts of it that a server can judge when somebody comes: not the rank. */
+shoal_status card_check_kind(const struct card *card, const struct card *mine);
+
+/* Of ranks that are not all on one machine. */
+shoal_status card_fail_several_hosts(const char *how);
+
+#endif

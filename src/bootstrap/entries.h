@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* A table from names to values or descriptors: what a server keeps. Used by its thread alone. */
+#ifndef BOOTSTRAP_ENTRIES_H
+#define BOOTSTRAP_ENTRIES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/status.h"
+
+struct entry {
+    struct entry *next;
+    uint64_t hash;
+    char *value; /* owned; NULL: none */
+    size_t value_bytes;
+    int fd; /* owned; -1: none */
+    uint64_t segment_bytes;
+    size_t name_bytes;
+    char name[]; /* ended */
+};
+
+struct entries {
+    struct entry **chains;
+    size_t n_chains; /* 0 or a power of two */
+    size_t count;
+};
+
+/* NULL when there is none. */
+struct entry *entries_find(const struct entries *entries, const char *name, size_t name_bytes);
+
+/* The one of this name, made empty if need be. */
+shoal_status entries_obtain(struct entries *entries, const char *name, size_t name_bytes,
+                            struct entry **entry_out);
+
+void entries_remove(struct entries *entries, struct entry *entry);
+
+/* Removes those whose names end so, from their first space on. */
+void entries_remove_all(struct entries *entries, const char *suffix, size_t suffix_bytes);
+
+/* Removes all. */
+void entries_clear(struct entries *entries);
+
+/* Copies a value in; on failure the old one stays. */
+shoal_status entry_set_value(struct entry *entry, const char *value, size_t value_bytes);
+
+#endif

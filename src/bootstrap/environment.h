@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* What the launcher of this process says in its environment: rows of launchers.def. Read anew at each call. */
+#ifndef BOOTSTRAP_ENVIRONMENT_H
+#define BOOTSTRAP_ENVIRONMENT_H
+
+#include <stddef.h>
+
+#include "shoal/status.h"
+
+#define ENVIRONMENT_KEY_BYTES 1024
+/* A world of more ranks on one machine is a mistake. */
+#define ENVIRONMENT_RANKS_MAX 4096
+
+struct environment {
+    const char *launcher; /* "alone" when no family is there */
+    int rank;
+    int n_ranks;
+    char key[ENVIRONMENT_KEY_BYTES]; /* the same on all ranks of a job, and on no others */
+};
+
+/*
+ * SHOAL_ERR_INVALID names the variable that is missing of a family, or wrong; SHOAL_ERR_UNSUPPORTED when the ranks
+ * are on several hosts.
+ */
+shoal_status environment_read(struct environment *environment_out);
+
+/* "torchrun: rank 1 of 4", or what environment_read had against it. */
+void environment_describe(char *text, size_t bytes);
+
+#endif

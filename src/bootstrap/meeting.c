@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/* Who has come to the meeting of start-up. */
+#include "bootstrap/meeting.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rank_list.h"
+
+enum place {
+    PLACE_EMPTY = 0,
+    PLACE_CAME,
+    PLACE_READY
+};
+
+shoal_status meeting_create(const struct card *host, struct meeting **meeting_out)
+{
+    struct meeting *meeting = mem_alloc_zeroed(1, sizeof(*meeting));
+    if (!meeting) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    meeting->host = *host;
+    meeting->n_ranks = host->n_ranks;
+    meeting->cards = mem_alloc_zeroed((size_t)host->n_ranks, sizeof(struct card_short));
+    meeting->places = mem_alloc_zeroed((size_t)host->n_ranks, 1);
+    if (!meeting->cards || !meeting->places) {
+        meeting_free(meeting);
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *meeting_out = meeting;
+    return SHOAL_OK;
+}
+
+void meeting_free(struct meeting *meeting)
+{
+    if (meeting) {
+        mem_free(meeting->cards);
+        mem_free(meeting->places);
+        mem_free(meeting);
+    }
+}
+
+/* The thread's error text becomes the reason. */
+static bool fail(struct meeting *meeting, shoal_status status)
+{
+    if (meeting->failure == SHOAL_OK) {
+        meeting->failure = status;
+        (void)snprintf(meeting->text, sizeof meeting->text, "%s", shoal_error_text());
+    }
+    return false;
+}
+
+bool meeting_come(struct meeting *meeting, const struct card *card)
+{
+    if (meeting->failure != SHOAL_OK) {
+        return false;
+    }
+    shoal_status status = card_check_kind(card, &meeting->host);
+    if (status != SHOAL_OK) {
+        return fail(meeting, status);
+    }
+    if (meeting->places[card->rank] != PLACE_EMPTY) {
+        return fail(meeting,
+                    error_set(SHOAL_ERR_MISMATCH,
+                              "start-up: two ranks say they are rank %d of %d: processes %d and %d",
+                              card->rank, meeting->n_ranks, meeting->cards[card->rank].pid, card->pid));
+    }
+    meeting->places[card->rank] = PLACE_CAME;
+    meeting->cards[card->rank] = (struct card_short){
+        .token = {card->token[0], card->token[1]}, .host = card->host, .rank = card->rank, .pid = card->pid};
+    return true;
+}
+
+bool meeting_is_ready(struct meeting *meeting, int rank)
+{
+    if (meeting->failure != SHOAL_OK) {
+        return false;
+    }
+    if (meeting->places[rank] == PLACE_CAME) {
+        meeting->places[rank] = PLACE_READY;
+        meeting->n_ready++;
+    }
+    return true;
+}
+
+bool meeting_is_complete(const struct meeting *meeting)
+{
+    return meeting->failure == SHOAL_OK && meeting->n_ready == meeting->n_ranks;
+}
+
+static bool is_missing(void *context, int rank)
+{
+    const struct meeting *meeting = context;
+    return meeting->places[rank] == PLACE_EMPTY;
+}
+
+static bool is_late(void *context, int rank)
+{
+    const struct meeting *meeting = context;
+    return meeting->places[rank] == PLACE_CAME;
+}
+
+void meeting_lose(struct meeting *meeting, int rank, shoal_status status, const char *why)
+{
+    if (meeting->failure != SHOAL_OK || meeting_is_complete(meeting)) {
+        return;
+    }
+    if (status != SHOAL_ERR_TIMEOUT) {
+        (void)fail(meeting, error_set(status, "start-up: rank %d (process %d) %s", rank,
+                                      meeting->cards[rank].pid, why));
+        return;
+    }
+    char missing[RANK_LIST_BYTES];
+    char late[RANK_LIST_BYTES];
+    int n_missing = rank_list_write(missing, meeting->n_ranks, is_missing, meeting);
+    int n_late = rank_list_write(late, meeting->n_ranks, is_late, meeting);
+    char text[2 * RANK_LIST_BYTES + 64] = "";
+    if (n_missing > 0) {
+        (void)snprintf(text, sizeof text, "; %s did not come", missing);
+    }
+    if (n_late > 0) {
+        size_t used = strlen(text);
+        (void)snprintf(text + used, sizeof text - used, "; %s came, but did not get ready", late);
+    }
+    (void)fail(meeting, error_set(SHOAL_ERR_TIMEOUT, "start-up: rank %d %s%s", rank, why, text));
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How a rank comes to the meeting of start-up, which rank 0's server keeps: docs/design/startup.md.
+ *
+ *   enter      finds rank 0's server and shows it the rank's card; gets the page of the world
+ *   complete   says that the rank is on the page; returns when all are, with everybody's cards
+ *   give_up    instead of complete: everybody hears why
+ *
+ * Or all cards come from the application's exchange, and the same follows with the server that rank 0's card names.
+ */
+#ifndef BOOTSTRAP_RENDEZVOUS_H
+#define BOOTSTRAP_RENDEZVOUS_H
+
+#include <stdint.h>
+
+#include "bootstrap/card.h"
+#include "bootstrap/socket.h"
+#include "shoal/status.h"
+#include "shoal/world.h"
+
+struct server;
+
+struct rendezvous {
+    const struct card *card; /* this rank's */
+    const char *name;        /* where the ranks meet */
+    int64_t deadline_ns;
+    /* Of rank 0 only: its server, not started yet, and the page. NULL: the server has the meeting already. */
+    struct server *host;
+    int page_fd;
+    int fd; /* the connection to rank 0's server; -1: none. The caller closes it. */
+};
+
+/* The name for the ranks of a job of this user. */
+void rendezvous_name(const char *key, char name[SOCKET_NAME_BYTES]);
+
+/* Gives and gets all cards through the application. They are checked. */
+shoal_status rendezvous_exchange(shoal_exchange exchange, void *context, const struct card *card,
+                                 struct card *cards_out);
+
+shoal_status rendezvous_enter(struct rendezvous *rendezvous, int *page_fd_out);
+
+/* `liveness` is asked whether rank 0 still lives; cards_out has room for all. */
+shoal_status rendezvous_complete(struct rendezvous *rendezvous, shoal_status (*liveness)(void *context),
+                                 void *liveness_context, struct card *cards_out);
+
+/* With the thread's error text. */
+void rendezvous_give_up(struct rendezvous *rendezvous, shoal_status status);
+
+#endif

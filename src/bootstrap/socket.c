@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT */
+/* Abstract Unix sockets and frames on them. The waiting here is poll with a deadline, and nothing else. */
+#include "bootstrap/socket.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/os/os.h"
+#include "base/try.h"
+#include "base/wait.h"
+
+/* Parts of a frame beyond its header. */
+#define PARTS_MAX 8
+
+bool frame_header_is_good(const struct frame_header *header)
+{
+    return header->magic == FRAME_MAGIC && header->bytes <= FRAME_PAYLOAD_BYTES_MAX;
+}
+
+void frame_clear(struct frame *frame)
+{
+    mem_free(frame->payload);
+    frame->payload = NULL;
+    if (frame->fd >= 0) {
+        (void)close(frame->fd);
+    }
+    frame->fd = -1;
+}
+
+shoal_status frame_check_fd(const struct frame *frame, const char *what)
+{
+    if (frame->fd >= 0) {
+        return SHOAL_OK;
+    }
+    if (frame->fd != FRAME_FD_LOST) {
+        return error_set(SHOAL_ERR_SYSTEM, "%s came without a descriptor", what);
+    }
+    /* The kernel does not tell why it dropped one, but whether there is room for one. */
+    int another = os_socket();
+    const char *why = "the kernel dropped it, as it does with too many open files";
+    if (another < 0) {
+        why = error_errno_text(errno);
+    } else {
+        (void)close(another);
+    }
+    return error_set(SHOAL_ERR_SYSTEM, "the descriptor of %s could not be received: %s", what, why);
+}
+
+_Static_assert(SOCKET_NAME_BYTES <= OS_SOCKET_NAME_BYTES, "the system takes our names");
+
+/* Names ------------------------------------------------------------------------------------------------- */
+
+static shoal_status open_socket(int *fd_out)
+{
+    int fd = os_socket();
+    if (fd < 0) {
+        return error_set(SHOAL_ERR_SYSTEM, "no socket: %s", error_errno_text(errno));
+    }
+    *fd_out = fd;
+    return SHOAL_OK;
+}
+
+shoal_status socket_listen(const char *name, int *fd_out)
+{
+    int fd = -1;
+    TRY(open_socket(&fd));
+    if (os_socket_listen(fd, name) != 0) {
+        bool is_taken = errno == EADDRINUSE;
+        shoal_status status = error_set(is_taken ? SHOAL_ERR_STATE : SHOAL_ERR_SYSTEM,
+                                        "the socket name %s can not be had: %s", name, strerror(errno));
+        (void)close(fd);
+        return status;
+    }
+    *fd_out = fd;
+    return SHOAL_OK;
+}
+
+/* Names have no permissions, so both ends look at who the other is. */
+static bool is_same_user(int fd)
+{
+    struct os_peer peer;
+    return os_socket_peer(fd, &peer) == 0 && peer.user == (int64_t)geteuid();
+}
+
+int socket_peer_pid(int fd)
+{
+    struct os_peer peer;
+    return os_socket_peer(fd, &peer) == 0 ? (int)peer.process : 0;
+}
+
+shoal_status socket_accept(int listener, int *fd_out)
+{
+    *fd_out = -1;
+    int fd = os_socket_accept(listener);
+    if (fd < 0) {
+        bool is_nobody = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+        return is_nobody ? SHOAL_OK : error_set(SHOAL_ERR_SYSTEM, "accept: %s", error_errno_text(errno));
+    }
+    if (!is_same_user(fd)) {
+        (void)close(fd);
+        return SHOAL_OK;
+    }
+    *fd_out = fd;
+    return SHOAL_OK;
+}
+
+shoal_status socket_connect(const char *name, int *fd_out)
+{
+    *fd_out = -1;
+    int fd = -1;
+    TRY(open_socket(&fd));
+    shoal_status status = SHOAL_OK;
+    if (os_socket_connect(fd, name) != 0) {
+        bool is_nobody = errno == ECONNREFUSED || errno == EAGAIN || errno == ENOENT || errno == ECONNRESET;
+        status =
+            is_nobody ? SHOAL_OK : error_set(SHOAL_ERR_SYSTEM, "connect to %s: %s", name, strerror(errno));
+    } else if (!is_same_user(fd)) {
+        status = error_set(SHOAL_ERR_SYSTEM, "the socket name %s is held by another user", name);
+    } else {
+        *fd_out = fd;
+        return SHOAL_OK;
+    }
+    (void)close(fd);
+    return status;
+}
+
+/* Without waiting --------------------------------------------------------------------------------------- */
+
+static enum socket_result judge(ssize_t bytes, size_t *bytes_out)
+{
+    if (bytes > 0) {
+        *bytes_out = (size_t)bytes;
+        return SOCKET_DONE;
+    }
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM)) {
+        return SOCKET_LATER;
+    }
+    return SOCKET_GONE;
+}
+
+enum socket_result socket_read_now(int fd, void *buffer, size_t bytes, size_t *bytes_out)
+{
+    /* Descriptors that come along uncalled for are closed by the kernel: there is no room for them. */
+    return judge(recv(fd, buffer, bytes, MSG_DONTWAIT), bytes_out);
+}
+
+union descriptor_room {
+    struct cmsghdr header;
+    char room[CMSG_SPACE(sizeof(int))];
+};
+
+enum socket_result socket_write_now(int fd, const struct iovec *parts, size_t n_parts, int passed_fd,
+                                    size_t *bytes_out)
+{
+    union descriptor_room control;
+    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = n_parts};
+    if (passed_fd >= 0) {
+        memset(&control, 0, sizeof control);
+        message.msg_control = &control;
+        message.msg_controllen = sizeof control.room;
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &passed_fd, sizeof(int));
+    }
+    return judge(sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL), bytes_out);
+}
+
+/* As socket_read_now, and takes one descriptor that came along. */
+static enum socket_result read_with_fd(int fd, void *buffer, size_t bytes, size_t *bytes_out, int *fd_out)
+{
+    union descriptor_room control;
+    struct iovec part = {.iov_base = buffer, .iov_len = bytes};
+    /* Room for exactly one: the kernel closes the rest. */
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_LEN(sizeof(int))};
+    enum socket_result result = judge(recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC), bytes_out);
+    if (result != SOCKET_DONE) {
+        return result;
+    }
+    const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+        header->cmsg_len == CMSG_LEN(sizeof(int))) {
+        if (*fd_out >= 0) {
+            (void)close(*fd_out);
+        }
+        memcpy(fd_out, CMSG_DATA(header), sizeof(int));
+    } else if (message.msg_flags & MSG_CTRUNC && *fd_out < 0) {
+        *fd_out = FRAME_FD_LOST;
+    }
+    return SOCKET_DONE;
+}
+
+/* Waiting ----------------------------------------------------------------------------------------------- */
+
+/* Sleeps until the socket is ready, or about `until_ns`: the caller tries again. */
+static shoal_status sleep_on_socket(int fd, short events, int64_t until_ns)
+{
+    struct pollfd polled = {.fd = fd, .events = events};
+    int64_t left_ns = until_ns - clock_now_ns();
+    left_ns = left_ns < 0 ? 0 : left_ns;
+    struct timespec left = {.tv_sec = (time_t)(left_ns / 1000000000), .tv_nsec = left_ns % 1000000000};
+    if (ppoll(&polled, 1, &left, NULL) < 0 && errno != EINTR) {
+        return error_set(SHOAL_ERR_SYSTEM, "poll: %s", strerror(errno));
+    }
+    return SHOAL_OK;
+}
+
+/* One turn of a wait that began at start_ns. */
+static shoal_status wait_for_socket(int fd, short events, const struct socket_wait *wait, int64_t start_ns)
+{
+    int64_t now_ns = clock_now_ns();
+    if (now_ns >= wait->deadline_ns) {
+        return error_set(SHOAL_ERR_TIMEOUT, "waited %.1f s for %s", (double)(now_ns - start_ns) * 1e-9,
+                         wait->what);
+    }
+    int64_t turn_ns = now_ns + WAIT_LIVENESS_NS;
+    bool is_whole_turn = wait->liveness && turn_ns < wait->deadline_ns;
+    TRY(sleep_on_socket(fd, events, is_whole_turn ? turn_ns : wait->deadline_ns));
+    if (is_whole_turn && clock_now_ns() >= turn_ns) {
+        return wait->liveness(wait->liveness_context);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status fail_gone(const struct socket_wait *wait)
+{
+    return error_set(SHOAL_ERR_PEER, "the other end has gone while waiting for %s", wait->what);
+}
+
+/* Leaves out the first `bytes` of the parts. */
+static void skip_bytes(struct iovec **parts, size_t *n_parts, size_t bytes)
+{
+    while (*n_parts > 0 && bytes >= (*parts)->iov_len) {
+        bytes -= (*parts)->iov_len;
+        (*parts)++;
+        (*n_parts)--;
+    }
+    if (*n_parts > 0) {
+        (*parts)->iov_base = (char *)(*parts)->iov_base + bytes;
+        (*parts)->iov_len -= bytes;
+    }
+}
+
+shoal_status socket_send_frame(int fd, uint32_t op, const struct iovec *parts, size_t n_parts,
+                               const struct socket_wait *wait)
+{
+    struct frame_header header = {.magic = FRAME_MAGIC, .op = op};
+    struct iovec all[1 + PARTS_MAX] = {{.iov_base = &header, .iov_len = sizeof header}};
+    size_t bytes = 0;
+    if (n_parts > PARTS_MAX) {
+        return error_set(SHOAL_ERR_INTERNAL, "a frame of %zu parts", n_parts);
+    }
+    for (size_t i = 0; i < n_parts; i++) {
+        all[1 + i] = parts[i];
+        bytes += parts[i].iov_len;
+    }
+    if (bytes > FRAME_PAYLOAD_BYTES_MAX) {
+        return error_set(SHOAL_ERR_INVALID, "a request of %zu bytes, at most %zu are possible", bytes,
+                         FRAME_PAYLOAD_BYTES_MAX);
+    }
+    header.bytes = (uint32_t)bytes;
+    struct iovec *left = all;
+    size_t n_left = 1 + n_parts;
+    int64_t start_ns = clock_now_ns();
+    while (n_left > 0) {
+        size_t sent = 0;
+        enum socket_result result = socket_write_now(fd, left, n_left, /*passed_fd=*/-1, &sent);
+        if (result == SOCKET_GONE) {
+            return fail_gone(wait);
+        }
+        if (result == SOCKET_LATER) {
+            TRY(wait_for_socket(fd, POLLOUT, wait, start_ns));
+        }
+        skip_bytes(&left, &n_left, sent);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status receive_bytes(int fd, void *buffer, size_t bytes, const struct socket_wait *wait,
+                                  int64_t start_ns, int *fd_out)
+{
+    char *to = buffer;
+    while (bytes > 0) {
+        size_t received = 0;
+        enum socket_result result = read_with_fd(fd, to, bytes, &received, fd_out);
+        if (result == SOCKET_GONE) {
+            return fail_gone(wait);
+        }
+        if (result == SOCKET_LATER) {
+            TRY(wait_for_socket(fd, POLLIN, wait, start_ns));
+        }
+        to += received;
+        bytes -= received;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status socket_receive_frame(int fd, const struct socket_wait *wait, struct frame *frame_out)
+{
+    struct frame frame = {.fd = -1};
+    int64_t start_ns = clock_now_ns();
+    shoal_status status;
+    TRY_GOTO(status, receive_bytes(fd, &frame.header, sizeof frame.header, wait, start_ns, &frame.fd), clear);
+    if (!frame_header_is_good(&frame.header)) {
+        status = error_set(SHOAL_ERR_SYSTEM, "an answer that is none while waiting for %s", wait->what);
+        goto clear;
+    }
+    frame.payload = mem_alloc((size_t)frame.header.bytes + 1);
+    if (!frame.payload) {
+        status = SHOAL_ERR_NO_MEMORY;
+        goto clear;
+    }
+    frame.payload[frame.header.bytes] = '\0';
+    TRY_GOTO(status, receive_bytes(fd, frame.payload, frame.header.bytes, wait, start_ns, &frame.fd), clear);
+    *frame_out = frame;
+    return SHOAL_OK;
+
+clear:
+    frame_clear(&frame);
+    return status;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Unix sockets with abstract names (nothing in a file system, gone with the process), and frames on them: a
+ * header, a payload, perhaps a descriptor. Every socket is closed on exec and never blocks by itself; the calls
+ * that wait take a deadline. Peers of another user are refused.
+ */
+#ifndef BOOTSTRAP_SOCKET_H
+#define BOOTSTRAP_SOCKET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/status.h"
+
+struct iovec;
+
+/* Names are text without the leading zero byte, at most this long with their end. */
+#define SOCKET_NAME_BYTES 64
+
+/* Two values of the largest size and their key, or a long list of keys. */
+#define FRAME_PAYLOAD_BYTES_MAX ((size_t)2 * 1024 * 1024 + 65536)
+
+struct frame_header {
+    uint32_t magic;
+    uint32_t op;    /* of the request; the answer has the same */
+    int32_t status; /* of the answer: shoal_status; a failure's payload is its text */
+    uint32_t bytes; /* of the payload */
+};
+
+#define FRAME_MAGIC 0x314c4853u /* "SHL1" */
+
+/* False for what no friend sends. */
+bool frame_header_is_good(const struct frame_header *header);
+
+/* One that was received. */
+struct frame {
+    struct frame_header header;
+    char *payload; /* ended by a zero byte that does not count */
+    int fd;        /* -1: none */
+};
+
+/* In frame.fd: one came along, but this process could not have it. */
+#define FRAME_FD_LOST (-2)
+
+/* SHOAL_ERR_SYSTEM when there is no descriptor in a frame that should have one; `what` is what it stands for. */
+shoal_status frame_check_fd(const struct frame *frame, const char *what);
+
+/* Frees the payload and closes the descriptor, if they are still there. */
+void frame_clear(struct frame *frame);
+
+/* How long, and what else ends the wait. */
+struct socket_wait {
+    int64_t deadline_ns;
+    /* Optional, asked every WAIT_LIVENESS_NS: anything but SHOAL_OK ends the wait; it has set the text. */
+    shoal_status (*liveness)(void *context);
+    void *liveness_context;
+    const char *what; /* for the text: "waited 2.0 s for <what>" */
+};
+
+/* SHOAL_ERR_STATE when somebody has the name already. */
+shoal_status socket_listen(const char *name, int *fd_out);
+
+/* The next one that wants in; *fd_out is -1 when there is none, or it was another user's. */
+shoal_status socket_accept(int listener, int *fd_out);
+
+/* One attempt. *fd_out is -1 when nobody listens there (any more), or too many are in line. */
+shoal_status socket_connect(const char *name, int *fd_out);
+
+/* The process at the other end; 0 when unknown. */
+int socket_peer_pid(int fd);
+
+/*
+ * Sends and receives whole frames. SHOAL_ERR_PEER when the other end has gone; SHOAL_ERR_SYSTEM for a frame that
+ * is none. After any failure the socket is of no more use.
+ */
+shoal_status socket_send_frame(int fd, uint32_t op, const struct iovec *parts, size_t n_parts,
+                               const struct socket_wait *wait);
+shoal_status socket_receive_frame(int fd, const struct socket_wait *wait, struct frame *frame_out);
+
+/* What a call that does not wait came to. */
+enum socket_result {
+    SOCKET_DONE,  /* *bytes_out of them */
+    SOCKET_LATER, /* nothing now */
+    SOCKET_GONE
+};
+
+enum socket_result socket_read_now(int fd, void *buffer, size_t bytes, size_t *bytes_out);
+/* passed_fd goes with the first byte; -1: none. */
+enum socket_result socket_write_now(int fd, const struct iovec *parts, size_t n_parts, int passed_fd,
+                                    size_t *bytes_out);
+
+#endif

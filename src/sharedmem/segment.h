@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Shared memory: a memfd, mapped. Nothing of it is ever in a file system, so nothing is left behind however a
+ * rank ends. Memory is reserved when a segment is made: a shortage is an error then, not a signal later.
+ *
+ * A process maps a segment once, however many of its thread ranks use it, so that the thread sanitizer sees one
+ * address (the table of mapped segments is process-wide).
+ */
+#ifndef SHAREDMEM_SEGMENT_H
+#define SHAREDMEM_SEGMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "shoal/status.h"
+
+struct segment;
+
+/* A descriptor of `bytes` zeroed, reserved bytes (rounded up to pages), closed on exec; the caller's. */
+shoal_status segment_create_fd(const char *name, size_t bytes, int *fd_out);
+
+/*
+ * Maps what a descriptor stands for; the descriptor is only read and stays the caller's. SHOAL_ERR_INVALID when
+ * it is not a memfd of at least that size. One reference.
+ */
+shoal_status segment_map(int fd, size_t bytes, struct segment **segment_out);
+
+struct segment *segment_ref(struct segment *segment);
+void segment_unref(struct segment *segment); /* NULL is allowed */
+
+void *segment_base(const struct segment *segment);
+size_t segment_bytes(const struct segment *segment); /* whole pages */
+
+/*
+ * A second, read-only mapping of the same memory; lives as long as the segment. Under the thread sanitizer it is
+ * the first one.
+ */
+shoal_status segment_read_only(struct segment *segment, const void **base_out);
+
+/* Makes the pages of a part present in this process, so that the first use is not slow. */
+void segment_touch(struct segment *segment, size_t offset, size_t bytes);
+
+/* Reserved bytes of all segments mapped by this process, for tests. */
+size_t segment_mapped_bytes(void);
+
+#endif
