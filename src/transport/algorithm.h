@@ -1,33 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which algorithm carries a collective: rows of algorithms.def (what there is and what it needs) and of
- * preferences.def (what is taken when). A pure function of the call, so that all ranks choose alike.
+ * The algorithms of a transport, for those who ask about them: SHOAL_ALGO, `shoal info --explain`, the flight record. A
+ * transport that has a choice offers a table (struct transport.algorithms) and asks it for wishes; which one carries a call
+ * is its own affair.
  */
 #ifndef TRANSPORT_ALGORITHM_H
 #define TRANSPORT_ALGORITHM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "shoal/status.h"
 #include "transport/collective.h"
-
-enum algorithm_id {
-#define ALGORITHM(name, text, min_ranks, max_ranks, needs, needs_text, doc) ALGORITHM_##name,
-#include "transport/algorithms.def"
-#undef ALGORITHM
-    ALGORITHM_COUNT
-};
-
-/* What a rank may put into one slot. */
-#define ALGORITHM_SLOT_BYTES ((size_t)16 * 1024)
-
-struct algorithm_query {
-    enum collective_kind kind;
-    int n_ranks;
-    size_t slot_bytes; /* what one rank would put into its slot; SIZE_MAX: ranks can not know each other's */
-    bool is_symmetric; /* the buffers that peers must reach lie in symmetric memory */
-};
 
 struct algorithm_row {
     const char *name;
@@ -36,24 +21,52 @@ struct algorithm_row {
     const char *needs_text; /* what else it needs; "" for nothing */
     const char *doc;
 };
-extern const struct algorithm_row algorithm_rows[ALGORITHM_COUNT];
 
-bool algorithm_can(enum algorithm_id algorithm, const struct algorithm_query *query);
+/* A call, as somebody outside knows it. */
+struct algorithm_question {
+    enum collective_kind kind;
+    int n_ranks;
+    size_t bytes;      /* of the widest buffer on one rank */
+    bool is_symmetric; /* the buffers lie in symmetric memory */
+};
 
-/* `why_out` may be NULL. */
-enum algorithm_id algorithm_pick(const struct algorithm_query *query, const char **why_out);
+/* What SHOAL_ALGO, or a test, asks for. Zeroed memory is good; algorithm.c fills it at the first question. */
+struct algorithm_wishes {
+    _Atomic bool is_read;
+    _Atomic int rows[COLLECTIVE_COUNT]; /* row + 1; 0: nothing */
+};
+
+struct algorithm_table {
+    const struct algorithm_row *rows;
+    int n_rows;
+    struct algorithm_wishes *wishes;
+    bool (*can)(int row, const struct algorithm_question *question);
+    /* The row that would carry the call, and why; n_rows: none can. */
+    int (*pick)(const struct algorithm_question *question, const char **why_out);
+};
 
 /*
- * SHOAL_ALGO, or what a test set: an algorithm that is taken where it can carry the call. ALGORITHM_COUNT: none.
- * Set before ranks use a group, and the same on all of them.
+ * A row that is taken where it can carry the call, instead of SHOAL_ALGO's; n_rows: none. Set before ranks use a group,
+ * and the same on all of them.
  */
-void algorithm_override(enum collective_kind kind, enum algorithm_id algorithm);
-void algorithm_override_all(enum algorithm_id algorithm);
-
-/* What SHOAL_ALGO, or a test, asks for; ALGORITHM_COUNT: nothing. */
-enum algorithm_id algorithm_asked(enum collective_kind kind);
+void algorithm_override_all(const struct algorithm_table *table, int row);
 
 /* "all_reduce=staged,barrier=oneshot" or "staged". SHOAL_ERR_INVALID names what is unknown; nothing is changed. */
-shoal_status algorithm_override_parse(const char *text);
+shoal_status algorithm_override_parse(const struct algorithm_table *table, const char *text);
+
+/* Reads SHOAL_ALGO, once for a table. */
+void algorithm_read_wishes(const struct algorithm_table *table);
+
+/* The row that was asked for; n_rows: none. Every call asks. */
+static inline int algorithm_asked(const struct algorithm_table *table, enum collective_kind kind)
+{
+    /* Acquire: pairs with the release in algorithm_read_wishes. */
+    if (!atomic_load_explicit(&table->wishes->is_read, memory_order_acquire)) {
+        algorithm_read_wishes(table);
+    }
+    /* Relaxed: set before ranks use a group. */
+    int row = atomic_load_explicit(&table->wishes->rows[kind], memory_order_relaxed);
+    return row > 0 ? row - 1 : table->n_rows;
+}
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 const struct collective_row collective_rows[COLLECTIVE_COUNT] = {
 #define COLLECTIVE(name_, text, has_root_, reduces_, doc_) \
@@ -49,6 +50,18 @@ size_t collective_bytes(const struct collective *collective, int n_ranks)
     return count * element_bytes * (has_block_per_rank(collective->kind) ? (size_t)n_ranks : 1);
 }
 
+/* Calls of sharding and the like are called by what they are for; functional ones are called like the raw ones. */
+static bool describe_purpose(const struct collective *collective, char *text, size_t text_bytes)
+{
+    const struct purpose *purpose = collective->purpose;
+    if (!purpose || purpose->id == PURPOSE_FUNCTIONAL) {
+        return false;
+    }
+    struct purpose_key key = {.id = (uint16_t)purpose->id, .root = purpose->root, .unit = purpose->unit};
+    purpose_describe(&key, NULL, purpose->words ? purpose->words : "", false, text, text_bytes);
+    return true;
+}
+
 const char *collective_describe(const struct collective *collective, char *text, size_t text_bytes)
 {
     const struct collective_row *row = &collective_rows[collective->kind];
@@ -58,14 +71,17 @@ const char *collective_describe(const struct collective *collective, char *text,
     }
     int used = snprintf(text, text_bytes, "%s%s", row->name, collective->send_counts ? "_v" : "");
     size_t at = used < 0 ? 0 : (size_t)used;
-    if (at < text_bytes && collective->kind == COLLECTIVE_WINDOW_GATHER) {
+    if (describe_purpose(collective, text, text_bytes)) {
+        at = strlen(text);
+        used = 0;
+    } else if (at < text_bytes && collective->kind == COLLECTIVE_WINDOW_GATHER) {
         used = snprintf(text + at, text_bytes - at, " label %" PRIu64 " generation %" PRIu32,
                         collective->label, collective->generation);
     } else if (at < text_bytes && collective->kind != COLLECTIVE_BARRIER) {
         used = snprintf(text + at, text_bytes - at, " %s", shoal_dtype_name(collective->dtype));
         at += used < 0 ? 0 : (size_t)used;
         if (at < text_bytes && row->reduces) {
-            used = snprintf(text + at, text_bytes - at, " %s", shoal_reduce_name(collective->reduce));
+            used = snprintf(text + at, text_bytes - at, " %s", shoal_reduce_op_name(collective->reduce));
             at += used < 0 ? 0 : (size_t)used;
         }
         if (at < text_bytes && !collective->send_counts) {
@@ -84,10 +100,6 @@ const char *collective_describe(const struct collective *collective, char *text,
         used = 0;
     }
     at += used < 0 ? 0 : (size_t)used;
-    if (at < text_bytes && collective->label != 0 && collective->kind != COLLECTIVE_WINDOW_GATHER) {
-        used = snprintf(text + at, text_bytes - at, " label %" PRIu64, collective->label);
-        at += used < 0 ? 0 : (size_t)used;
-    }
     if (at < text_bytes) {
         (void)snprintf(text + at, text_bytes - at, " #%" PRIu32, collective->sequence);
     }

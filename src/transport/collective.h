@@ -13,7 +13,9 @@
 
 #include "shoal/dtype.h"
 #include "shoal/status.h"
+#include "shoal/tensor.h"
 #include "shoal/window.h"
+#include "transport/purpose.h"
 
 enum collective_kind {
 #define COLLECTIVE(name, text, has_root, reduces, doc) COLLECTIVE_##name,
@@ -48,38 +50,53 @@ struct window_area {
     uint32_t id;    /* the same on all members */
     char *writable; /* the window's bytes, mapped here */
     size_t bytes;
-    _Atomic uint32_t
-        *released; /* a flag (transport/flag.h) per member, WINDOW_RELEASED_STRIDE apart: generations
-                                    it has released */
+    /* A flag (sharedmem/flag.h) per member, WINDOW_RELEASED_STRIDE words apart: the generations that it has released. */
+    _Atomic uint32_t *released;
+};
+
+/* Work of a device that comes before a call: its buffers may be used once that has ended. */
+struct collective_order {
+    void *stream;
+    uint64_t ticket; /* of the stream; 0: nothing to wait for */
 };
 
 struct collective {
     enum collective_kind kind;
     shoal_dtype dtype;
-    shoal_reduce reduce;
-    double factor;   /* premul_sum only, otherwise 0 */
-    int root;        /* in the group; 0 where there is none */
-    size_t n_pieces; /* 1, unless a list */
+    shoal_reduce_op reduce;
+    double factor;    /* premul_sum only, otherwise 0 */
+    double timeout_s; /* from the call on; 0: the group's */
+    int root;         /* in the group; 0 where there is none */
+    size_t n_pieces;  /* 1, unless a list */
     const struct collective_piece *pieces;
     struct collective_piece single; /* what pieces points to when n_pieces is 1 and nothing was copied */
-    /* Elements per member, n_ranks of them, in all_gather_v, reduce_scatter_v (send_counts == recv_counts) and
-       all_to_all_v; NULL otherwise. Only with one piece. */
+    /* Elements per member, n_ranks of them, in all_gather_v, reduce_scatter_v, gather_v, scatter_v (where both are the
+       same) and all_to_all_v; NULL otherwise. Only with one piece. */
     const size_t *send_counts;
     const size_t *recv_counts;
+    /* Where the blocks of a buffer that has one for every member lie, n_ranks of them; NULL: one after the other in the
+       piece's buffer. A matter of each member: not compared. Only with one piece. */
+    const void *const *send_blocks;
+    void *const *recv_blocks;
     /* window_gather only. */
     struct window_area *window;
     const shoal_window_piece *window_pieces;
     size_t n_window_pieces;
     uint32_t generation; /* of the window that this begins: 1, 2, ... */
-    /* What must be equal besides: the number of a unit, say. Of kinds without a root 0 (none) or below 2^31. */
-    uint64_t label;
+    uint64_t label;      /* the caller's, compared */
+    /* What the call is for, compared too; NULL: a raw call. */
+    const struct purpose *purpose;
+
+    /* Where the buffers lie. Memory of the CPU has no order: whoever calls has waited for it. */
+    shoal_device device;
+    struct collective_order order;
 
     /* Set by the lane. */
     uint32_t sequence; /* the lane's, from 0; wraps */
     int64_t deadline_ns;
 
     /* The channel's. */
-    int algorithm; /* enum algorithm_id; what was picked, for the record */
+    int algorithm; /* the row of the transport's table that was picked, for the record; -1: none */
 };
 
 /* Bytes of the widest buffer of the call on one rank: what algorithm tables and benchmarks mean by size. */

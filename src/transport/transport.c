@@ -1,41 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding a transport among the rows of transports.def, and what transports say alike. */
+/* What transports say alike. */
 #include "transport/transport.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
+#include "base/status.h"
 
-static const struct transport *const rows[] = {
-#define TRANSPORT(name, variable) &variable,
-#include "transport/transports.def"
-#undef TRANSPORT
-};
-
-static const char known_names[] =
-#define TRANSPORT(name, variable) " " #name
-#include "transport/transports.def"
-#undef TRANSPORT
-    ;
-
-#define N_ROWS (sizeof rows / sizeof rows[0])
-
-const struct transport *transport_at(size_t index)
+shoal_status transport_check_status(const struct transport *transport, const char *function,
+                                    shoal_status status)
 {
-    return index < N_ROWS ? rows[index] : NULL;
+    if (!status_is_known(status)) {
+        return error_set(SHOAL_ERR_INTERNAL, "transport %s: %s returned %d, which is no status",
+                         transport->name, function, (int)status);
+    }
+    if (status != SHOAL_OK && *shoal_error_text() == '\0') {
+        return error_set(status, "transport %s: %s failed and gave no reason", transport->name, function);
+    }
+    return status;
 }
 
-shoal_status transport_find(const char *name, const struct transport **transport_out)
+shoal_status transport_name_rank(const struct transport_peers *peers, shoal_status status)
 {
-    for (size_t i = 0; i < N_ROWS; i++) {
-        if (strcmp(rows[i]->name, name) == 0) {
-            *transport_out = rows[i];
-            return SHOAL_OK;
-        }
-    }
-    return error_set(SHOAL_ERR_INVALID, "there is no transport \"%s\"; there are:%s", name, known_names);
+    bool is_own = status == SHOAL_ERR_NO_MEMORY || status == SHOAL_ERR_SYSTEM;
+    return is_own && peers->n_ranks > 1 ? error_prefix(status, "rank %d", peers->world_ranks[peers->rank])
+                                        : status;
 }
 
 const char *transport_describe_timeout(const struct transport_peers *peers,
@@ -45,7 +35,9 @@ const char *transport_describe_timeout(const struct transport_peers *peers,
     char passed[96] = "the deadline passed";
     /* Relaxed: a number that stands for itself. */
     double seconds = peers->timeout_s ? atomic_load_explicit(peers->timeout_s, memory_order_relaxed) : 0.0;
-    if (seconds > 0.0) {
+    if (collective->timeout_s > 0.0) {
+        (void)snprintf(passed, sizeof passed, "%.6g s passed (timeout_s of the call)", collective->timeout_s);
+    } else if (seconds > 0.0) {
         (void)snprintf(passed, sizeof passed, "%.6g s passed (SHOAL_TIMEOUT, shoal_group_set_timeout)",
                        seconds);
     }

@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a transport offers: a channel per group, which carries its collectives in order.
+ * What a transport is: docs/design/transport.md has the contract.
+ *
+ * Required is a channel per group, which carries its collectives in order. Streams (point to point), memory (symmetric
+ * memory, windows) and a table of algorithms are optional: where one is NULL, the layers above have a general way, or
+ * refuse the call with a reason.
  *
  * The lane (comm/lane.c) calls a channel like this, and no other way:
  *   post     under the lane's lock, in the order of sequences, while every earlier collective of the channel was
- *            posted too. Never blocks; false means "run it instead".
+ *            posted too. Never blocks; false means "run it instead". A transport may post only what ends without its
+ *            caller: peers that have posted the same must be able to finish although this rank never calls again.
  *   finish   by one thread at a time, in order, for collectives that were posted; `post` of later ones may
  *            happen meanwhile on other threads.
  *   run      by one thread at a time, in order, for collectives that were not posted; nothing else is called
  *            meanwhile, except poison, failure and is_ready.
  * A failure of finish or run leaves the channel poisoned (it says so itself, on every member that can see it).
+ *
+ * What ranks call is compared before any result can be read (transport/fingerprint.h). A transport whose data path cannot
+ * compare meets on a companion channel of another transport first.
  */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
@@ -20,9 +28,39 @@
 
 #include "shoal/status.h"
 #include "transport/collective.h"
+#include "transport/streams.h"
 
+struct algorithm_table;
 struct segment;
 struct regions;
+struct transport;
+
+/* Of all structs here, and of transport/module.h: changes with any of them. */
+#define TRANSPORT_INTERFACE 1
+
+/* So many transports a process may have: rows of transports.def, and modules that were loaded. */
+#define TRANSPORTS_MOST 16
+
+/* What a transport knows of a world. Belongs to the world and outlives what `open` made. Threads: any. */
+struct transport_world {
+    int rank;
+    int n_ranks;
+    /* By rank: equal numbers are one host, whose ranks can share memory. From 0, in the order of ranks. */
+    const int *hosts;
+    int n_hosts;
+    /* Threads that wait may spin: there are processors enough for the ranks of this host. */
+    bool may_spin;
+    void *context;
+    /* SHOAL_OK while the rank lives and has its world open; otherwise SHOAL_ERR_PEER with a text that names it. */
+    shoal_status (*check_rank)(void *context, int rank);
+    /*
+     * Control messages: keys and values that all ranks see, for instance addresses. Keys are the transport's own. `get`
+     * waits until there is a value, until the deadline, or until rank 0 is gone.
+     */
+    shoal_status (*set)(void *context, const char *key, const void *value, size_t bytes);
+    shoal_status (*get)(void *context, const char *key, void *value, size_t capacity, int64_t deadline_ns,
+                        size_t *bytes_out);
+};
 
 /*
  * What a channel knows of its group. Belongs to the group and outlives the channel. The functions may be called
@@ -40,17 +78,37 @@ struct transport_peers {
     const _Atomic double *timeout_s;
     /* Threads that wait may spin: there are processors enough for the ranks of this host. */
     bool may_spin;
+    /* What carries the group, and what its `open` made for the world; NULL: it has no `open`. */
+    const struct transport *transport;
+    void *state;
+    const struct transport_world *world;
+    /* The world rank of the first member on this host: its server holds the segments. */
+    int holder;
     /* Symmetric memory of the world. */
     struct regions *regions;
     void *context;
     /* SHOAL_OK while the member can still do its part; otherwise SHOAL_ERR_PEER with a text that names it. */
     shoal_status (*check_member)(void *context, int group_rank);
     /*
-     * Shared memory of the group under a name: made, zeroed, by whoever asks first, whatever the other members
-     * are doing. All ask for the same size. One reference (transport/segment.h).
+     * NULL: the group has no parent. SHOAL_OK, or why the parent has failed, which is then also this group's failure.
+     * Cheap: a few loads while all is well.
+     */
+    shoal_status (*check_parent)(void *context);
+    /*
+     * Shared memory of the members on this host, under a name: made, zeroed, by whoever asks first, whatever the other
+     * members are doing; the server of the first of them holds it. All ask for the same size. One reference
+     * (sharedmem/segment.h).
      */
     shoal_status (*open_segment)(void *context, const char *name, size_t bytes, int64_t deadline_ns,
                                  struct segment **segment_out);
+    /* The name is free again; who has mapped the memory keeps it. */
+    shoal_status (*drop_segment)(void *context, const char *name, int64_t deadline_ns);
+    /*
+     * NULL: 0. A number that tells the group from those of the same key that were closed before it, the same on all members:
+     * for transports whose messages might be taken for such a group's. Segments need none: their names are dropped when a
+     * group is closed. Blocks for the server of the first member at most.
+     */
+    shoal_status (*generation)(void *context, int64_t deadline_ns, uint64_t *number_out);
 };
 
 /* A transport's channel begins with this. */
@@ -59,10 +117,45 @@ struct channel {
     const struct transport_peers *peers;
 };
 
+/* Memory that members map together. */
+struct transport_memory {
+    /* Every member reaches every member's symmetric memory by loads and stores. */
+    bool has_symmetric;
+    /* run carries window_gather. */
+    bool has_windows;
+    /*
+     * Memory under a name, mapped by all members that the caller can share memory with; zeroed. Blocks for processes of
+     * members at most.
+     */
+    shoal_status (*open)(const struct transport_peers *peers, const char *name, size_t bytes,
+                         int64_t deadline_ns, struct segment **segment_out);
+    /* Nobody asks for the name any more; who has mapped the memory keeps it. */
+    shoal_status (*drop)(const struct transport_peers *peers, const char *name, int64_t deadline_ns);
+};
+
 struct transport {
+    size_t struct_size; /* these three come first in every version */
+    uint32_t interface; /* TRANSPORT_INTERFACE */
+    uint32_t layout;    /* TRANSPORT_LAYOUT */
     const char *name;
     const char *doc;
-    /* Blocks for the members' process that holds the segments at most, not for their callers. */
+
+    /* False: a world of it has one process, and no call moves anything. */
+    bool has_peers;
+    /* It carries groups only whose members are all on one host. */
+    bool is_one_host;
+    int max_ranks; /* of a group; 0: any number */
+
+    /*
+     * Optional: what the transport keeps for a world. Called once, by every rank, at the end of start-up, if groups of the
+     * world may use the transport; may talk by set and get, and waits until the deadline at most.
+     */
+    shoal_status (*open)(const struct transport *transport, const struct transport_world *world,
+                         int64_t deadline_ns, void **state_out);
+    /* No channel and no streams are left. */
+    void (*close)(void *state);
+
+    /* Blocks for the members' processes at most, not for their callers. */
     shoal_status (*connect)(const struct transport_peers *peers, int64_t deadline_ns,
                             struct channel **channel_out);
     /* No collective is unfinished, or the channel is poisoned and no thread is inside. */
@@ -77,15 +170,56 @@ struct transport {
     shoal_status (*finish)(struct channel *channel, struct collective *collective, int64_t until_ns,
                            bool *is_pending_out);
     shoal_status (*run)(struct channel *channel, struct collective *collective);
-    /* From now on every call of every member fails with this status and text; the first reason stays. */
+    /* From now on every call of every member fails with this status and text; the first reason stays. Never blocks. */
     void (*poison)(struct channel *channel, shoal_status status, const char *text);
-    /* SHOAL_OK, or the first reason, with its text set. Cheap: one load while all is well. */
+    /* SHOAL_OK, or the first reason, its own or the parent's, with its text set. Cheap: one load while all is well. */
     shoal_status (*failure)(struct channel *channel);
+
+    /* Optional. */
+    const struct transport_streams *streams;  /* transport/streams.h; NULL: point to point is refused */
+    const struct transport_memory *memory;    /* NULL: symmetric memory and windows are refused */
+    const struct algorithm_table *algorithms; /* transport/algorithm.h; NULL: SHOAL_ALGO has no choice here */
 };
 
+/*
+ * Follows the sizes of what both sides see, so that a module and a library that were not built together are found out
+ * although nobody has changed the number of the interface.
+ */
+#define TRANSPORT_LAYOUT                                                              \
+    ((uint32_t)(sizeof(struct transport_world) + 3 * sizeof(struct transport_peers) + \
+                5 * sizeof(struct transport_memory) + 7 * sizeof(struct collective) + \
+                11 * sizeof(struct purpose) + 13 * sizeof(struct channel) +           \
+                17 * sizeof(struct window_area) + 19 * sizeof(struct transport_streams)))
+
 #define TRANSPORT(name, variable) extern const struct transport variable;
+#define CROSSING(name)
 #include "transport/transports.def"
+#undef CROSSING
 #undef TRANSPORT
+
+/* SHOAL_OK, or why the group's parent has failed. Part of what `failure` says. */
+static inline shoal_status transport_check_parent(const struct transport_peers *peers)
+{
+    return peers->check_parent ? peers->check_parent(peers->context) : SHOAL_OK;
+}
+
+static inline shoal_status transport_generation(const struct transport_peers *peers, int64_t deadline_ns,
+                                                uint64_t *number_out)
+{
+    *number_out = 0;
+    return peers->generation ? peers->generation(peers->context, deadline_ns, number_out) : SHOAL_OK;
+}
+
+/*
+ * What a function of the transport has returned, for paths that are not hot: SHOAL_ERR_INTERNAL for a number that is no
+ * status; a failure without a text gets one.
+ */
+shoal_status transport_check_status(const struct transport *transport, const char *function,
+                                    shoal_status status);
+
+/* Memory and the system are a rank's own affair: the text of such a failure gets the rank in front, for the others to
+   read. */
+shoal_status transport_name_rank(const struct transport_peers *peers, shoal_status status);
 
 /* The group's name, for texts. */
 static inline const char *transport_group_name(const struct transport_peers *peers)
@@ -99,10 +233,5 @@ static inline const char *transport_group_name(const struct transport_peers *pee
  */
 const char *transport_describe_timeout(const struct transport_peers *peers,
                                        const struct collective *collective, char *text, size_t text_bytes);
-
-/* Rows of transports.def. NULL past the last. */
-const struct transport *transport_at(size_t index);
-/* SHOAL_ERR_INVALID with the names there are. */
-shoal_status transport_find(const char *name, const struct transport **transport_out);
 
 #endif

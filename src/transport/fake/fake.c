@@ -41,7 +41,7 @@ static shoal_status fake_failure(struct channel *channel)
     struct fake_channel *fake = (struct fake_channel *)channel;
     /* Acquire: pairs with the release in fake_poison. */
     if (atomic_load_explicit(&fake->failure_state, memory_order_acquire) != 2) {
-        return SHOAL_OK;
+        return transport_check_parent(channel->peers);
     }
     return error_set(fake->status, "%s", fake->text);
 }
@@ -63,7 +63,7 @@ static void fake_poison(struct channel *channel, shoal_status status, const char
 
 static bool fake_post(struct channel *channel, struct collective *collective)
 {
-    collective->algorithm = ALGORITHM_LOCAL;
+    collective->algorithm = 0;
     return true;
 }
 
@@ -81,13 +81,37 @@ static shoal_status fake_finish(struct channel *channel, struct collective *coll
 
 static shoal_status fake_run(struct channel *channel, struct collective *collective)
 {
-    collective->algorithm = ALGORITHM_LOCAL;
+    collective->algorithm = 0;
     return fake_failure(channel);
 }
 
+static const struct algorithm_row algorithm_rows[] = {
+    {.name = "local", .min_ranks = 1, .needs_text = "", .doc = "nothing moves"},
+};
+
+static bool can_carry(int row, const struct algorithm_question *question)
+{
+    return true;
+}
+
+static int pick(const struct algorithm_question *question, const char **why_out)
+{
+    *why_out = "there are no peers";
+    return 0;
+}
+
+static struct algorithm_wishes wishes;
+
+static const struct algorithm_table algorithms = {
+    .rows = algorithm_rows, .n_rows = 1, .wishes = &wishes, .can = can_carry, .pick = pick};
+
 const struct transport transport_fake = {
+    .struct_size = sizeof(struct transport),
+    .interface = TRANSPORT_INTERFACE,
+    .layout = TRANSPORT_LAYOUT,
     .name = "fake",
     .doc = "any number of ranks, no peers: everything ends at once and moves nothing",
+    .has_peers = false,
     .connect = fake_connect,
     .disconnect = fake_disconnect,
     .post = fake_post,
@@ -96,4 +120,5 @@ const struct transport transport_fake = {
     .run = fake_run,
     .poison = fake_poison,
     .failure = fake_failure,
+    .algorithms = &algorithms,
 };

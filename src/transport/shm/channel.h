@@ -19,40 +19,36 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "transport/algorithm.h"
-#include "transport/flag.h"
-#include "transport/regions.h"
+#include "transport/fingerprint.h"
+#include "sharedmem/flag.h"
+#include "sharedmem/regions.h"
+#include "transport/shm/algorithm.h"
+#include "transport/shm/oneshot.h"
 #include "transport/transport.h"
 
 /* Two lines: processors fetch them in pairs. */
 #define SHM_LINE 128
 #define SHM_SLOTS 8
+/* What is left of the two lines that a slot begins with. */
+#define SHM_FEW_DETAILS 4
 /* A half of a rank's staging, and of its results. */
 #define SHM_HALF_BYTES ((size_t)256 * 1024)
-
-/* What ranks compare before data moves. No padding, so that it can be compared as bytes. */
-struct shm_fingerprint {
-    uint32_t sequence;
-    uint8_t kind;
-    uint8_t dtype;
-    uint8_t reduce;
-    uint8_t has_counts;
-    uint64_t count;  /* elements over all pieces; window_gather: the label */
-    uint64_t hash;   /* of what does not fit: counts of pieces and ranks; window_gather: id and generation */
-    uint64_t factor; /* the bits of the double: only bytes are compared */
-    int32_t root;    /* of kinds without one: the label */
-    uint32_t n_pieces;
-};
 
 struct shm_slot {
     /* Collectives that this rank has entered, when this slot was last written: flag.h. */
     _Alignas(SHM_LINE) _Atomic uint32_t entered;
     uint32_t algorithm; /* what the rank picked */
-    struct shm_fingerprint fingerprint;
-    /* On a line of its own: only `direct` reads it. */
+    struct fingerprint fingerprint;
+    /* On the second line: only `direct` reads the places. */
     _Alignas(64) struct region_place send;
     struct region_place recv;
-    _Alignas(SHM_LINE) char data[ALGORITHM_SLOT_BYTES];
+    /* The details of a purpose, where they are few: processors fetch the two lines together. */
+    int64_t few_details[SHM_FEW_DETAILS];
+    /* What the call is for (transport/purpose.h). More details, read when the fingerprint says that there are; words, read
+       by errors. */
+    _Alignas(SHM_LINE) int64_t details[PURPOSE_DETAILS];
+    char words[PURPOSE_WORDS_BYTES];
+    _Alignas(SHM_LINE) char data[SHM_SLOT_BYTES];
 };
 
 /* The counters of one rank, each on lines of its own. All only grow (flag.h). */
@@ -128,7 +124,18 @@ shoal_status shm_open_staging(struct shm_channel *channel, int64_t deadline_ns);
 
 /* Keeps the first reason, here and for the peers. */
 void shm_fail(struct shm_channel *channel, shoal_status status, const char *text);
-shoal_status shm_failure(struct shm_channel *channel);
+/* Without the parent. */
+shoal_status shm_own_failure(struct shm_channel *channel);
+
+static inline shoal_status shm_failure(struct shm_channel *channel)
+{
+    shoal_status status = shm_own_failure(channel);
+    return status == SHOAL_OK ? transport_check_parent(channel->base.peers) : status;
+}
+
+/* Of the transport's table. */
+shoal_status shm_channel_failure(struct channel *base);
+void shm_channel_poison(struct channel *base, shoal_status status, const char *text);
 
 /* The same counter of every rank: rank 0's, and the bytes from one to the next. */
 struct shm_counters {
@@ -177,10 +184,19 @@ shoal_status shm_wait_entered(struct shm_channel *channel, const struct collecti
                               int64_t until_ns);
 /* SHOAL_ERR_MISMATCH with both calls in full. All have entered. */
 shoal_status shm_compare(struct shm_channel *channel, const struct collective *collective);
+/* The same with those who have entered so far, for who waits for something else meanwhile. */
+shoal_status shm_compare_entered(struct shm_channel *channel, const struct collective *collective);
 /* What all ranks can do: direct only if all picked it. */
-enum algorithm_id shm_settle(struct shm_channel *channel, const struct collective *collective);
+enum shm_algorithm shm_settle(struct shm_channel *channel, const struct collective *collective);
 /* The peers may write over what this rank has read. */
 void shm_done(struct shm_channel *channel, uint32_t sequence);
+
+/* This rank has made its last access to what peers share with it in this collective. */
+void shm_raise_wrote(struct shm_channel *channel);
+/* Until every peer has said so too. */
+shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective *collective);
+
+/* places.c ---------------------------------------------------------------------------------------------- */
 
 /* Symmetric places of the buffers that peers must reach; false when one is ordinary memory. */
 bool shm_find_places(struct shm_channel *channel, const struct collective *collective,
@@ -190,8 +206,10 @@ bool shm_find_places(struct shm_channel *channel, const struct collective *colle
 
 void shm_oneshot_fill(struct shm_channel *channel, const struct collective *collective);
 shoal_status shm_oneshot_deliver(struct shm_channel *channel, const struct collective *collective);
-/* What one rank puts into its slot. */
-size_t shm_oneshot_bytes(const struct collective *collective, int n_ranks);
+/* Asks for what a peer that has entered has for this rank; and, at the end, for the own slot of the next collective.
+   Hints. */
+void shm_oneshot_fetch(struct shm_channel *channel, const struct collective *collective, int peer);
+void shm_oneshot_fetch_next(struct shm_channel *channel, const struct collective *collective);
 
 shoal_status shm_staged_run(struct shm_channel *channel, struct collective *collective);
 shoal_status shm_direct_run(struct shm_channel *channel, struct collective *collective);
@@ -201,15 +219,9 @@ shoal_status shm_local_run(struct shm_channel *channel, const struct collective 
 bool shm_local_must_wait(const struct collective *collective);
 
 /* Shared by them. */
-void shm_copy_own(const struct collective *collective, int rank);
 void shm_window_write(const struct collective *collective);
 /* Until the member has released the generation before. */
 shoal_status shm_window_wait_released(struct shm_channel *channel, const struct collective *collective,
                                       int member);
 bool shm_window_is_released(const struct collective *collective, int member);
-/* This rank has made its last access to what peers share with it in this collective. */
-void shm_raise_wrote(struct shm_channel *channel);
-/* Until every peer has said so too. */
-shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective *collective);
-
 #endif

@@ -14,7 +14,7 @@
 #include "base/fail_point.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
-#include "transport/shm/blocks.h"
+#include "transport/blocks.h"
 #include "transport/shm/channel.h"
 
 /* What a rank reduces before it writes it out to the peers: stays in the nearest cache. */
@@ -23,63 +23,6 @@
 static size_t single_bytes(const struct collective *collective, int n_blocks)
 {
     return collective->pieces[0].count * shoal_dtype_bytes(collective->dtype) * (size_t)n_blocks;
-}
-
-/*
- * Where a buffer lies, if all members of the group can reach it there. What a rank says of its own memory decides for
- * all (shm_settle), so it must not offer what was made with others than these.
- */
-static struct region_place find_place(struct shm_channel *channel, const void *buffer, size_t bytes)
-{
-    const struct transport_peers *peers = channel->base.peers;
-    struct region_place place = regions_find(peers->regions, buffer, bytes);
-    bool is_covered = place.id && regions_cover(peers->regions, place.id, peers->world_ranks, peers->n_ranks);
-    return is_covered ? place : (struct region_place){0};
-}
-
-bool shm_find_places(struct shm_channel *channel, const struct collective *collective,
-                     struct region_place *send_out, struct region_place *recv_out)
-{
-    *send_out = (struct region_place){0};
-    *recv_out = (struct region_place){0};
-    const struct collective_piece *piece = &collective->pieces[0];
-    if (collective->kind == COLLECTIVE_BARRIER || collective->kind == COLLECTIVE_WINDOW_GATHER ||
-        collective->n_pieces != 1 || collective->send_counts) {
-        return false;
-    }
-    size_t block = piece->count * shoal_dtype_bytes(collective->dtype);
-    bool is_root = channel->rank == collective->root;
-    switch (collective->kind) {
-    case COLLECTIVE_ALL_REDUCE:
-        *send_out = find_place(channel, piece->send, block);
-        *recv_out = send_out->id ? find_place(channel, piece->recv, block) : *recv_out;
-        return send_out->id && recv_out->id;
-    case COLLECTIVE_BROADCAST:
-        *send_out = is_root ? find_place(channel, piece->recv, block) : *send_out;
-        return !is_root || send_out->id;
-    case COLLECTIVE_SCATTER:
-        *send_out = is_root ? find_place(channel, piece->send, block * (size_t)channel->n_ranks) : *send_out;
-        return !is_root || send_out->id;
-    case COLLECTIVE_REDUCE:
-    case COLLECTIVE_GATHER:
-        *send_out = is_root ? *send_out : find_place(channel, piece->send, block);
-        return is_root || send_out->id;
-    case COLLECTIVE_ALL_GATHER:
-        *send_out = find_place(channel, piece->send, block);
-        return send_out->id;
-    case COLLECTIVE_ALL_TO_ALL:
-    case COLLECTIVE_REDUCE_SCATTER:
-        if (collective->kind == COLLECTIVE_ALL_TO_ALL && piece->send == piece->recv) {
-            return false;
-        }
-        *send_out = find_place(channel, piece->send, block * (size_t)channel->n_ranks);
-        return send_out->id;
-    case COLLECTIVE_BARRIER:
-    case COLLECTIVE_WINDOW_GATHER:
-    case COLLECTIVE_COUNT:
-        break;
-    }
-    return false;
 }
 
 /* A peer's buffer, mapped here. The peer says where it is, so the answer is checked. */
@@ -171,12 +114,12 @@ static void take_blocks(struct shm_channel *channel, const struct collective *co
 {
     const struct collective_piece *piece = &collective->pieces[0];
     size_t block = single_bytes(collective, 1);
+    size_t whole_bytes = single_bytes(collective, channel->n_ranks);
     for (int i = 0; i < channel->n_ranks; i++) {
         int peer = (channel->rank + i) % channel->n_ranks;
         char *target = (char *)piece->recv + (size_t)peer * block;
-        if (channel->peers[peer] + from_bytes != target) {
-            kernel_copy(target, channel->peers[peer] + from_bytes, block);
-        }
+        kernel_copy_part(target, channel->peers[peer] + from_bytes, block,
+                         whole_bytes); /* nothing, in place */
     }
 }
 
@@ -185,7 +128,7 @@ static shoal_status run_from_root(struct shm_channel *channel, const struct coll
     const struct collective_piece *piece = &collective->pieces[0];
     if (channel->rank == collective->root) {
         if (collective->kind == COLLECTIVE_SCATTER) {
-            shm_copy_own(collective, channel->rank);
+            block_copy_own(collective, channel->rank);
         }
         return SHOAL_OK;
     }

@@ -3,7 +3,7 @@
 #include "base/try.h"
 #include "base/wait.h"
 #include "kernel/kernel.h"
-#include "transport/shm/blocks.h"
+#include "transport/blocks.h"
 #include "transport/shm/channel.h"
 
 bool shm_local_must_wait(const struct collective *collective)
@@ -22,7 +22,7 @@ shoal_status shm_local_run(struct shm_channel *channel, const struct collective 
         return SHOAL_OK;
     }
     if (!collective_rows[collective->kind].reduces) {
-        shm_copy_own(collective, 0);
+        block_copy_own(collective, 0);
         return SHOAL_OK;
     }
     /* One source still is a reduction: premul_sum multiplies, bool becomes 0 or 1. */

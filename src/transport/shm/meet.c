@@ -9,16 +9,15 @@
  */
 #include "transport/shm/channel.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/try.h"
-#include "transport/shm/blocks.h"
+#include "transport/missing.h"
 
-_Static_assert(sizeof(struct shm_fingerprint) == 40, "compared as bytes: no padding");
-_Static_assert(offsetof(struct shm_slot, fingerprint) + sizeof(struct shm_fingerprint) <= 64,
+_Static_assert(offsetof(struct shm_slot, details) == SHM_LINE,
+               "few details share the slot's first pair of lines");
+_Static_assert(offsetof(struct shm_slot, fingerprint) + sizeof(struct fingerprint) <= 64,
                "flag and fingerprint arrive in one cache line");
 
 /* Slots ------------------------------------------------------------------------------------------------ */
@@ -70,102 +69,7 @@ void shm_done(struct shm_channel *channel, uint32_t sequence)
     flag_set(&shm_peer(channel, channel->rank)->done, sequence + 1);
 }
 
-/* Fingerprints ----------------------------------------------------------------------------------------- */
-
-/* FNV-1a over words; detects differences, no more is asked of it. */
-static uint64_t hash_word(uint64_t hash, uint64_t word)
-{
-    for (int i = 0; i < 8; i++) {
-        hash = (hash ^ ((word >> (8 * i)) & 0xff)) * UINT64_C(0x100000001b3);
-    }
-    return hash;
-}
-
-static uint64_t hash_calls(const struct collective *collective, int n_ranks)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
-        return hash_word(hash_word(hash, collective->window->id), collective->generation);
-    }
-    /* all_to_all_v differs between ranks; its counts are compared one by one where they meet. */
-    if (collective->send_counts && collective->kind != COLLECTIVE_ALL_TO_ALL) {
-        for (int i = 0; i < n_ranks; i++) {
-            hash = hash_word(hash, collective->send_counts[i]);
-        }
-        return hash;
-    }
-    if (collective->n_pieces > 1) {
-        for (size_t i = 0; i < collective->n_pieces; i++) {
-            hash = hash_word(hash, collective->pieces[i].count);
-        }
-        return hash;
-    }
-    return 0;
-}
-
-static struct shm_fingerprint take_fingerprint(const struct collective *collective, int n_ranks)
-{
-    struct shm_fingerprint fingerprint = {
-        .sequence = collective->sequence,
-        .kind = (uint8_t)collective->kind,
-        .dtype = (uint8_t)collective->dtype,
-        .reduce = (uint8_t)collective->reduce,
-        .has_counts = collective->send_counts != NULL,
-        .hash = hash_calls(collective, n_ranks),
-        .root = collective_rows[collective->kind].has_root ? collective->root : (int32_t)collective->label,
-        .n_pieces = (uint32_t)collective->n_pieces,
-    };
-    memcpy(&fingerprint.factor, &collective->factor, sizeof fingerprint.factor);
-    if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
-        fingerprint.root = 0;
-        fingerprint.count = collective->label;
-    } else if (!collective->send_counts) {
-        fingerprint.count = block_elements(collective, BLOCK_SEND, 0);
-    }
-    return fingerprint;
-}
-
-/* What a fingerprint says, whatever is in it: a peer wrote it. */
-static void describe_fingerprint(const struct shm_fingerprint *fingerprint, char *text, size_t text_bytes)
-{
-    if (fingerprint->kind >= COLLECTIVE_COUNT) {
-        (void)snprintf(text, text_bytes, "kind %d", fingerprint->kind);
-        return;
-    }
-    const struct collective_row *row = &collective_rows[fingerprint->kind];
-    char reduce[48] = "";
-    char root[24] = "";
-    char pieces[32] = "";
-    char count[48] = "";
-    if (row->reduces) {
-        (void)snprintf(reduce, sizeof reduce, " %s", shoal_reduce_name((shoal_reduce)fingerprint->reduce));
-    }
-    if (row->reduces && fingerprint->reduce == SHOAL_PREMUL_SUM) {
-        double factor;
-        memcpy(&factor, &fingerprint->factor, sizeof factor);
-        (void)snprintf(reduce, sizeof reduce, " premul_sum factor %g", factor);
-    }
-    if (row->has_root) {
-        (void)snprintf(root, sizeof root, " root %" PRId32, fingerprint->root);
-    } else if (fingerprint->root != 0) {
-        (void)snprintf(root, sizeof root, " label %" PRId32, fingerprint->root);
-    }
-    if (fingerprint->n_pieces > 1) {
-        (void)snprintf(pieces, sizeof pieces, " in %" PRIu32 " parts", fingerprint->n_pieces);
-    }
-    if (fingerprint->kind == COLLECTIVE_WINDOW_GATHER) {
-        (void)snprintf(count, sizeof count, " label %" PRIu64, fingerprint->count);
-    } else if (fingerprint->has_counts) {
-        (void)snprintf(count, sizeof count, " counts (hash %08" PRIx32 ")", (uint32_t)fingerprint->hash);
-    } else if (fingerprint->kind != COLLECTIVE_BARRIER) {
-        (void)snprintf(count, sizeof count, " count %" PRIu64, fingerprint->count);
-    }
-    bool has_dtype = fingerprint->kind != COLLECTIVE_BARRIER && fingerprint->kind != COLLECTIVE_WINDOW_GATHER;
-    (void)snprintf(text, text_bytes, "%s%s%s%s%s%s%s%s #%" PRIu32, row->name,
-                   fingerprint->has_counts ? "_v" : "", has_dtype ? " " : "",
-                   has_dtype ? shoal_dtype_name((shoal_dtype)fingerprint->dtype) : "", reduce, count, pieces,
-                   root, fingerprint->sequence);
-}
+/* Entering --------------------------------------------------------------------------------------------- */
 
 /* The counts of an all_to_all_v differ between ranks, so they lie in the slot. */
 static void write_counts(uint64_t *target, const size_t *counts, int n_ranks)
@@ -178,14 +82,21 @@ static void write_counts(uint64_t *target, const size_t *counts, int n_ranks)
 void shm_write_slot(struct shm_channel *channel, const struct collective *collective)
 {
     struct shm_slot *slot = shm_slot(channel, channel->rank, collective->sequence);
-    slot->algorithm = (uint32_t)collective->algorithm;
-    slot->fingerprint = take_fingerprint(collective, channel->n_ranks);
+    size_t n_details = collective->purpose ? collective->purpose->n_details : 0;
+    struct fingerprint fingerprint = fingerprint_take(
+        collective, channel->n_ranks, n_details <= SHM_FEW_DETAILS ? slot->few_details : slot->details);
+    if (collective->purpose) {
+        fingerprint_take_words(collective, slot->words);
+    }
     if (collective->send_counts && collective->kind == COLLECTIVE_ALL_TO_ALL) {
         write_counts((uint64_t *)(void *)slot->data, collective->send_counts, channel->n_ranks);
     }
-    if (collective->algorithm == ALGORITHM_DIRECT) {
+    if (collective->algorithm == SHM_ALGORITHM_DIRECT) {
         (void)shm_find_places(channel, collective, &slot->send, &slot->recv);
     }
+    /* Last: peers that came before poll this line, and each of their reads takes it away again until they see the flag. */
+    slot->algorithm = (uint32_t)collective->algorithm;
+    slot->fingerprint = fingerprint;
 }
 
 void shm_enter(struct shm_channel *channel, uint32_t sequence)
@@ -210,57 +121,27 @@ bool shm_have_all_entered(struct shm_channel *channel, uint32_t sequence)
     return true;
 }
 
-/*
- * What a rank that is missing did last on this group: who called the same on another group, or on one of the same ranks
- * in another order, finds that out here.
- */
-static void describe_last_call(struct shm_channel *channel, int rank, char *text, size_t text_bytes)
+/* The collectives that a rank has entered. Slot 0 is the first that is ever used. */
+static uint32_t count_entered(struct shm_channel *channel, int rank)
 {
-    /* Slot 0 is the first that is ever used. */
     uint32_t n_entered = flag_get(&shm_peer(channel, rank)->slots[0].entered);
     for (int i = 1; i < SHM_SLOTS; i++) {
         uint32_t entered = flag_get(&shm_peer(channel, rank)->slots[i].entered);
         n_entered = flag_is_past(n_entered, entered) ? n_entered : entered;
     }
-    /* Only its number: the rank may write the slot again while this one reads it. */
-    if (n_entered == 0) {
-        (void)snprintf(text, text_bytes, "has called nothing on this group");
-    } else {
-        (void)snprintf(text, text_bytes, "called #%" PRIu32 " last on this group",
-                       (n_entered - 1) & FLAG_MASK);
-    }
+    return n_entered;
 }
 
-static shoal_status fail_missing(struct shm_channel *channel, const struct collective *collective)
+static __attribute__((noinline, cold)) shoal_status fail_missing(struct shm_channel *channel,
+                                                                 const struct collective *collective)
 {
-    char missing[160];
-    size_t at = 0;
-    int n_missing = 0;
-    int n_named = 0;
-    int first_missing = 0;
-    missing[0] = '\0';
+    struct missing_members missing = {.peers = channel->base.peers};
     for (int i = 0; i < channel->n_ranks; i++) {
-        if (i == channel->rank || has_entered(channel, i, collective->sequence)) {
-            continue;
-        }
-        first_missing = n_missing == 0 ? i : first_missing;
-        n_missing++;
-        if (at + 40 < sizeof missing) {
-            at += (size_t)snprintf(missing + at, sizeof missing - at, "%s %d", n_missing > 1 ? "," : "",
-                                   channel->base.peers->world_ranks[i]);
-            n_named++;
+        if (i != channel->rank && !has_entered(channel, i, collective->sequence)) {
+            missing_add(&missing, i);
         }
     }
-    if (n_named < n_missing) {
-        (void)snprintf(missing + at, sizeof missing - at, " and %d more", n_missing - n_named);
-    }
-    char call[ERROR_TEXT_BYTES];
-    char last_call[64];
-    describe_last_call(channel, first_missing, last_call, sizeof last_call);
-    return error_set(SHOAL_ERR_TIMEOUT, "%s and rank%s%s did not call it; rank %d %s",
-                     transport_describe_timeout(channel->base.peers, collective, call, sizeof call),
-                     n_missing > 1 ? "s" : "", missing, channel->base.peers->world_ranks[first_missing],
-                     last_call);
+    return missing_fail(&missing, collective, count_entered(channel, missing.first));
 }
 
 shoal_status shm_wait_entered(struct shm_channel *channel, const struct collective *collective,
@@ -277,64 +158,111 @@ shoal_status shm_wait_entered(struct shm_channel *channel, const struct collecti
             return fail_missing(channel, collective);
         }
         TRY(status);
+        if (collective->algorithm == SHM_ALGORITHM_ONESHOT && channel->n_ranks > 2) {
+            shm_oneshot_fetch(channel, collective, peer);
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* Parting ---------------------------------------------------------------------------------------------- */
+
+/*
+ * Counted by itself, not by the sequence: between two collectives that use it there may be any number that do not, and
+ * a counter that stood still for 2^30 would look as if it were past. All ranks count the same collectives.
+ */
+void shm_raise_wrote(struct shm_channel *channel)
+{
+    channel->n_wrote++;
+    flag_set(&shm_peer(channel, channel->rank)->wrote, channel->n_wrote);
+}
+
+shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective *collective)
+{
+    for (int i = 1; i < channel->n_ranks; i++) {
+        int peer = (channel->rank + i) % channel->n_ranks;
+        shoal_status status = shm_wait(channel, peer, shm_counters_of(channel, wrote),
+                                       channel->n_wrote & FLAG_MASK, collective->deadline_ns);
+        if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= collective->deadline_ns) {
+            char call[ERROR_TEXT_BYTES];
+            return error_set(status, "%s and rank %d has not done its part",
+                             transport_describe_timeout(channel->base.peers, collective, call, sizeof call),
+                             channel->base.peers->world_ranks[peer]);
+        }
+        TRY(status);
     }
     return SHOAL_OK;
 }
 
 /* Comparing -------------------------------------------------------------------------------------------- */
 
-static shoal_status fail_mismatch(struct shm_channel *channel, int peer, const struct shm_fingerprint *theirs,
-                                  const struct shm_fingerprint *ours)
+static bool has_few_details(const struct fingerprint *fingerprint)
 {
-    char calls[2][160];
-    /* The lower rank first, so that all ranks say the same. */
-    bool is_peer_first = peer < channel->rank;
-    describe_fingerprint(is_peer_first ? theirs : ours, calls[0], sizeof calls[0]);
-    describe_fingerprint(is_peer_first ? ours : theirs, calls[1], sizeof calls[1]);
-    const int *world_ranks = channel->base.peers->world_ranks;
-    const char *hint = strcmp(calls[0], calls[1]) == 0 ? " (their parts or counts differ)" : "";
-    return error_set(SHOAL_ERR_MISMATCH, "rank %d called %s, rank %d called %s%s, on group %s",
-                     world_ranks[is_peer_first ? peer : channel->rank], calls[0],
-                     world_ranks[is_peer_first ? channel->rank : peer], calls[1], hint,
-                     transport_group_name(channel->base.peers));
+    return fingerprint->purpose.n_details <= SHM_FEW_DETAILS;
+}
+
+/* A hash of many lies with the many. */
+static struct fingerprint_call call_in(const struct shm_slot *slot)
+{
+    return (struct fingerprint_call){.fingerprint = &slot->fingerprint,
+                                     .details = has_few_details(&slot->fingerprint) ? slot->few_details
+                                                                                    : slot->details,
+                                     .words = slot->words};
 }
 
 static shoal_status compare_algorithms(struct shm_channel *channel, int peer, uint32_t theirs, uint32_t ours)
 {
-    bool is_large = theirs == ALGORITHM_DIRECT || theirs == ALGORITHM_STAGED;
-    bool are_we_large = ours == ALGORITHM_DIRECT || ours == ALGORITHM_STAGED;
+    bool is_large = theirs == SHM_ALGORITHM_DIRECT || theirs == SHM_ALGORITHM_STAGED;
+    bool are_we_large = ours == SHM_ALGORITHM_DIRECT || ours == SHM_ALGORITHM_STAGED;
     if (theirs == ours || (is_large && are_we_large)) {
         return SHOAL_OK;
     }
-    return error_set(
-        SHOAL_ERR_MISMATCH, "rank %d uses algorithm %s, rank %d %s on group %s: SHOAL_ALGO differs",
-        channel->base.peers->world_ranks[channel->rank], algorithm_rows[ours].name,
-        channel->base.peers->world_ranks[peer], theirs < ALGORITHM_COUNT ? algorithm_rows[theirs].name : "?",
-        transport_group_name(channel->base.peers));
+    return error_set(SHOAL_ERR_MISMATCH,
+                     "rank %d uses algorithm %s, rank %d %s on group %s: SHOAL_ALGO differs",
+                     channel->base.peers->world_ranks[channel->rank], shm_algorithm_rows[ours].name,
+                     channel->base.peers->world_ranks[peer],
+                     theirs < SHM_ALGORITHM_COUNT ? shm_algorithm_rows[theirs].name : "?",
+                     transport_group_name(channel->base.peers));
+}
+
+static shoal_status compare_with(struct shm_channel *channel, const struct collective *collective, int peer)
+{
+    const struct shm_slot *own = shm_slot(channel, channel->rank, collective->sequence);
+    const struct shm_slot *slot = shm_slot(channel, peer, collective->sequence);
+    const struct fingerprint_call ours = call_in(own);
+    const struct fingerprint_call theirs = call_in(slot);
+    if (!fingerprint_is_equal(&ours, &theirs)) {
+        return fingerprint_fail(channel->base.peers, &ours, peer, &theirs);
+    }
+    return compare_algorithms(channel, peer, slot->algorithm, own->algorithm);
 }
 
 shoal_status shm_compare(struct shm_channel *channel, const struct collective *collective)
 {
-    const struct shm_slot *own = shm_slot(channel, channel->rank, collective->sequence);
     for (int i = 0; i < channel->n_ranks; i++) {
-        if (i == channel->rank) {
-            continue;
+        if (i != channel->rank) {
+            TRY(compare_with(channel, collective, i));
         }
-        const struct shm_slot *slot = shm_slot(channel, i, collective->sequence);
-        if (memcmp(&slot->fingerprint, &own->fingerprint, sizeof slot->fingerprint) != 0) {
-            return fail_mismatch(channel, i, &slot->fingerprint, &own->fingerprint);
-        }
-        TRY(compare_algorithms(channel, i, slot->algorithm, own->algorithm));
     }
     return SHOAL_OK;
 }
 
-enum algorithm_id shm_settle(struct shm_channel *channel, const struct collective *collective)
+shoal_status shm_compare_entered(struct shm_channel *channel, const struct collective *collective)
 {
     for (int i = 0; i < channel->n_ranks; i++) {
-        if (shm_slot(channel, i, collective->sequence)->algorithm != ALGORITHM_DIRECT) {
-            return ALGORITHM_STAGED;
+        if (i != channel->rank && has_entered(channel, i, collective->sequence)) {
+            TRY(compare_with(channel, collective, i));
         }
     }
-    return ALGORITHM_DIRECT;
+    return SHOAL_OK;
+}
+
+enum shm_algorithm shm_settle(struct shm_channel *channel, const struct collective *collective)
+{
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (shm_slot(channel, i, collective->sequence)->algorithm != SHM_ALGORITHM_DIRECT) {
+            return SHM_ALGORITHM_STAGED;
+        }
+    }
+    return SHM_ALGORITHM_DIRECT;
 }

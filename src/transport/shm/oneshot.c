@@ -9,7 +9,7 @@
  */
 #include "base/try.h"
 #include "kernel/kernel.h"
-#include "transport/shm/blocks.h"
+#include "transport/blocks.h"
 #include "transport/shm/channel.h"
 
 static bool gives_nothing(const struct collective *collective, int rank)
@@ -43,7 +43,7 @@ static bool has_send_blocks(const struct collective *collective)
 /* a * b, or SIZE_MAX where it would not fit a slot anyway. */
 static size_t multiply(size_t a, size_t b)
 {
-    return a > 0 && b > ALGORITHM_SLOT_BYTES * 4096 / a ? SIZE_MAX : a * b;
+    return a > 0 && b > SHM_SLOT_BYTES * 4096 / a ? SIZE_MAX : a * b;
 }
 
 size_t shm_oneshot_bytes(const struct collective *collective, int n_ranks)
@@ -78,6 +78,22 @@ static enum block_side send_side(const struct collective *collective)
     return collective->kind == COLLECTIVE_BROADCAST ? BLOCK_RECV : BLOCK_SEND;
 }
 
+/* The blocks of one piece lie one after the other, in the slot as in the send buffer. */
+static void fill_around_own(struct shm_channel *channel, const struct collective *collective, char *data)
+{
+    const char *send = collective->pieces[0].send;
+    int last = channel->n_ranks - 1;
+    size_t element_bytes = shoal_dtype_bytes(collective->dtype);
+    size_t own = block_offset(collective, BLOCK_SEND, channel->rank) * element_bytes;
+    size_t own_end = own + block_elements(collective, BLOCK_SEND, channel->rank) * element_bytes;
+    size_t end = (block_offset(collective, BLOCK_SEND, last) + block_elements(collective, BLOCK_SEND, last)) *
+                 element_bytes;
+    kernel_copy(data, send, own);
+    if (end > own_end) {
+        kernel_copy(data + own_end, send + own_end, end - own_end);
+    }
+}
+
 void shm_oneshot_fill(struct shm_channel *channel, const struct collective *collective)
 {
     if (gives_nothing(collective, channel->rank)) {
@@ -88,6 +104,10 @@ void shm_oneshot_fill(struct shm_channel *channel, const struct collective *coll
     if (!has_send_blocks(collective)) {
         size_t elements = block_elements(collective, BLOCK_SEND, channel->rank);
         block_copy_out(collective, send_side(collective), channel->rank, 0, elements, data);
+        return;
+    }
+    if (collective->n_pieces == 1 && !collective->send_blocks) {
+        fill_around_own(channel, collective, data);
         return;
     }
     for (int i = 0; i < channel->n_ranks; i++) {
@@ -109,19 +129,32 @@ static const char *find_block(struct shm_channel *channel, const struct collecti
     return data + block_offset(collective, BLOCK_SEND, channel->rank) * shoal_dtype_bytes(collective->dtype);
 }
 
-/* The own block, where it does not lie in place already. */
-void shm_copy_own(const struct collective *collective, int rank)
+/* The lines that are asked for ahead: more would push out each other, and processors go on by themselves. */
+#define FETCH_BLOCK_BYTES ((size_t)4 * 64)
+#define FETCH_SLOT_BYTES ((size_t)16 * 64)
+
+/* While the other peers are waited for. Kinds with a root are left out: some of their ranks take nothing. */
+void shm_oneshot_fetch(struct shm_channel *channel, const struct collective *collective, int peer)
 {
-    struct block_walk from =
-        block_walk_begin(collective, BLOCK_SEND, rank, 0, block_elements(collective, BLOCK_SEND, rank));
-    struct block_walk to =
-        block_walk_begin(collective, BLOCK_RECV, rank, 0, block_elements(collective, BLOCK_RECV, rank));
-    struct block_run run;
-    while ((run = block_walk_next(&from, SIZE_MAX)).elements > 0) {
-        struct block_run target = block_walk_next(&to, run.elements);
-        if (target.data != run.data) {
-            kernel_copy(target.data, run.data, run.elements * from.element_bytes);
-        }
+    if (collective_rows[collective->kind].has_root || gives_nothing(collective, peer)) {
+        return;
+    }
+    size_t bytes = block_elements(collective, BLOCK_RECV, peer) * shoal_dtype_bytes(collective->dtype);
+    const char *block = find_block(channel, collective, peer);
+    for (size_t i = 0; i < bytes && i < FETCH_BLOCK_BYTES; i += 64) {
+        __builtin_prefetch(block + i);
+    }
+}
+
+/* Peers have read it eight collectives ago, so that writing it would wait for their caches; the next call often gives as
+   much as this one. */
+void shm_oneshot_fetch_next(struct shm_channel *channel, const struct collective *collective)
+{
+    const struct shm_slot *slot = shm_slot(channel, channel->rank, collective->sequence + 1);
+    kernel_fetch_to_write(slot, 1);
+    if (!gives_nothing(collective, channel->rank)) {
+        size_t bytes = shm_oneshot_bytes(collective, channel->n_ranks);
+        kernel_fetch_to_write(slot->data, bytes < FETCH_SLOT_BYTES ? bytes : FETCH_SLOT_BYTES);
     }
 }
 
@@ -137,7 +170,8 @@ static shoal_status deliver_reduction(struct shm_channel *channel, const struct 
 /* Takes the block that a peer has for this rank. */
 static void take_block(struct shm_channel *channel, const struct collective *collective, int peer)
 {
-    block_copy_in(collective, BLOCK_RECV, peer, 0, block_elements(collective, BLOCK_RECV, peer),
+    int block = block_from(collective, channel->rank, peer);
+    block_copy_in(collective, BLOCK_RECV, block, 0, block_elements(collective, BLOCK_RECV, block),
                   find_block(channel, collective, peer), /*whole_bytes=*/0);
 }
 
@@ -145,7 +179,7 @@ static void deliver_blocks(struct shm_channel *channel, const struct collective 
 {
     for (int i = 0; i < channel->n_ranks; i++) {
         if (i == channel->rank) {
-            shm_copy_own(collective, i);
+            block_copy_own(collective, i);
         } else {
             take_block(channel, collective, i);
         }
@@ -177,7 +211,7 @@ shoal_status shm_oneshot_deliver(struct shm_channel *channel, const struct colle
         return SHOAL_OK;
     case COLLECTIVE_SCATTER:
         if (is_root) {
-            shm_copy_own(collective, channel->rank);
+            block_copy_own(collective, channel->rank);
         } else {
             take_block(channel, collective, collective->root);
         }

@@ -11,6 +11,9 @@
  *   A rank fills a half in round g after all peers have reduced >= g - 1, that is, have read round g - 2.
  *   It writes results in round g after all peers have taken >= g - 1.
  *
+ * all_to_all exchanges places: from its third round on, a rank writes what is for a peer to where it has just read what
+ * came from that peer. docs/design/shm.md says why that needs no wait, and what it saves.
+ *
  * Memory order: each counter is raised (release) after the accesses it speaks of, and seen (acquire) before the
  * accesses it allows. All ranks make the same number of rounds in a collective, so the counters never part.
  *
@@ -21,11 +24,15 @@
 #include "base/fail_point.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
-#include "transport/shm/blocks.h"
+#include "transport/blocks.h"
 #include "transport/shm/channel.h"
 
 /* What is copied to two places at a time, so that the second copy reads from the nearest cache. */
 #define NEAR_BYTES ((size_t)8 * 1024)
+
+/* What a rank gives away in one round of an all_to_all: less than a half holds, so that more rounds exchange places, and
+   what they do stays in the nearer caches. */
+#define EXCHANGE_BYTES (SHM_HALF_BYTES / 2)
 
 /* One collective on its way through the rounds. */
 struct journey {
@@ -66,6 +73,19 @@ static char *find_half(const struct journey *journey, int rank, size_t round, in
     char *half = journey->channel->staging[rank].halves[global_round(journey, round) & 1];
     size_t part = journey->has_blocks ? (size_t)receiver : 0;
     return half + part * journey->chunk * journey->element_bytes;
+}
+
+/* Whether two ranks use the places of the receiver's half in this round of an all_to_all, instead of the sender's. */
+static bool is_exchanged(size_t round)
+{
+    return (round & 2) != 0;
+}
+
+/* Where a round of an all_to_all has what `sender` gives to `receiver`. */
+static char *find_exchange(const struct journey *journey, int sender, int receiver, size_t round)
+{
+    return is_exchanged(round) ? find_half(journey, receiver, round, sender)
+                               : find_half(journey, sender, round, receiver);
 }
 
 /* Rounds that a counter is past the beginning of the journey. */
@@ -127,9 +147,17 @@ static shoal_status wait_filled(const struct journey *journey, int peer, size_t 
                       global_round(journey, round) + 1);
 }
 
+/* What this rank fills in a later round of an all_to_all it has itself read last, two rounds before. */
+static bool is_own_place(const struct journey *journey, size_t round)
+{
+    return journey->collective->kind == COLLECTIVE_ALL_TO_ALL && round >= 2;
+}
+
 static shoal_status fill_round(const struct journey *journey, size_t round, fill_function *fill)
 {
-    TRY(wait_half_free(journey, round));
+    if (!is_own_place(journey, round)) {
+        TRY(wait_half_free(journey, round));
+    }
     FAIL_POINT("shm staged fill");
     fill(journey, round);
     flag_set(&shm_peer(journey->channel, journey->channel->rank)->filled, global_round(journey, round) + 1);
@@ -195,9 +223,10 @@ static void fill_nothing(const struct journey *journey, size_t round)
 static shoal_status take_from(const struct journey *journey, int peer, size_t round)
 {
     const struct collective *collective = journey->collective;
-    struct stretch stretch = find_stretch(journey, round, block_elements(collective, BLOCK_RECV, peer));
+    int block = block_from(collective, journey->channel->rank, peer);
+    struct stretch stretch = find_stretch(journey, round, block_elements(collective, BLOCK_RECV, block));
     TRY(wait_filled(journey, peer, round));
-    block_copy_in(collective, BLOCK_RECV, peer, stretch.from, stretch.to,
+    block_copy_in(collective, BLOCK_RECV, block, stretch.from, stretch.to,
                   find_half(journey, peer, round, journey->channel->rank), journey->whole_bytes);
     return SHOAL_OK;
 }
@@ -251,6 +280,38 @@ static void fill_blocks(const struct journey *journey, size_t round)
                            find_half(journey, rank, round, i));
         }
     }
+}
+
+/* All-to-all: places are exchanged ------------------------------------------------------------------------- */
+
+static void fill_exchange(const struct journey *journey, size_t round)
+{
+    const struct collective *collective = journey->collective;
+    int rank = journey->channel->rank;
+    for (int i = 1; i < journey->channel->n_ranks; i++) {
+        int peer = (rank + i) % journey->channel->n_ranks;
+        struct stretch stretch = find_stretch(journey, round, block_elements(collective, BLOCK_SEND, peer));
+        block_copy_out(collective, BLOCK_SEND, peer, stretch.from, stretch.to,
+                       find_exchange(journey, rank, peer, round));
+    }
+}
+
+static shoal_status take_exchange(const struct journey *journey, size_t round)
+{
+    struct shm_channel *channel = journey->channel;
+    const struct collective *collective = journey->collective;
+    for (int i = 1; i < channel->n_ranks; i++) {
+        int peer = (channel->rank + i) % channel->n_ranks;
+        struct stretch stretch = find_stretch(journey, round, block_elements(collective, BLOCK_RECV, peer));
+        char *place = find_exchange(journey, peer, channel->rank, round);
+        TRY(wait_filled(journey, peer, round));
+        if (round + 2 < journey->n_rounds) {
+            /* This rank writes there next: the lines come with the right to. */
+            kernel_fetch_to_write(place, (stretch.to - stretch.from) * journey->element_bytes);
+        }
+        block_copy_in(collective, BLOCK_RECV, peer, stretch.from, stretch.to, place, journey->whole_bytes);
+    }
+    return SHOAL_OK;
 }
 
 /* All-reduce: everybody reduces a share of each round ------------------------------------------------------ */
@@ -360,6 +421,10 @@ static shoal_status prepare(struct journey *journey)
     journey->has_blocks =
         kind == COLLECTIVE_REDUCE_SCATTER || kind == COLLECTIVE_ALL_TO_ALL || kind == COLLECTIVE_SCATTER;
     journey->chunk = journey->has_blocks ? half / (size_t)channel->n_ranks : half;
+    if (kind == COLLECTIVE_ALL_TO_ALL) {
+        size_t most = EXCHANGE_BYTES / (size_t)(channel->n_ranks - 1) / journey->element_bytes;
+        journey->chunk = journey->chunk < most ? journey->chunk : most;
+    }
     /* Parts begin at cache lines. */
     size_t line = journey->element_bytes < 64 ? 64 / journey->element_bytes : 1;
     journey->chunk = journey->chunk > line ? journey->chunk / line * line : journey->chunk;
@@ -394,18 +459,18 @@ static shoal_status choose(struct journey *journey)
         return travel(journey, fill_own_block_twice, take_from_all);
     case COLLECTIVE_GATHER:
         if (is_root) {
-            shm_copy_own(collective, rank);
+            block_copy_own(collective, rank);
         }
         return travel(journey, is_root ? fill_nothing : fill_own_block,
                       is_root ? take_from_all : take_nothing);
     case COLLECTIVE_SCATTER:
         if (is_root) {
-            shm_copy_own(collective, rank);
+            block_copy_own(collective, rank);
         }
         return travel(journey, is_root ? fill_blocks : fill_nothing, is_root ? take_nothing : take_from_root);
     case COLLECTIVE_ALL_TO_ALL:
-        shm_copy_own(collective, rank);
-        return travel(journey, fill_blocks, take_from_all);
+        block_copy_own(collective, rank);
+        return travel(journey, fill_exchange, take_exchange);
     case COLLECTIVE_BARRIER:
     case COLLECTIVE_WINDOW_GATHER:
     case COLLECTIVE_COUNT:

@@ -109,19 +109,19 @@ static shoal_status fail_with_damage(uint64_t written, uint64_t read)
 }
 
 /* Seq_cst: pairs with the receiver's store in finish_take. */
-static uint64_t load_read(struct stream_end *end)
+static uint64_t load_read(struct shm_stream_end *end)
 {
     return atomic_load_explicit(&end->stream->read, memory_order_seq_cst);
 }
 
 /* Seq_cst: pairs with the sender's store in finish_put. */
-static uint64_t load_written(struct stream_end *end)
+static uint64_t load_written(struct shm_stream_end *end)
 {
     return atomic_load_explicit(&end->stream->written, memory_order_seq_cst);
 }
 
 /* Shows `bytes` more to the receiver. */
-static shoal_status finish_put(struct stream_end *end, size_t bytes)
+static shoal_status finish_put(struct shm_stream_end *end, size_t bytes)
 {
     uint64_t before = end->position;
     FAIL_POINT("stream put");
@@ -135,7 +135,7 @@ static shoal_status finish_put(struct stream_end *end, size_t bytes)
     return SHOAL_OK;
 }
 
-static shoal_status finish_take(struct stream_end *end, size_t bytes)
+static shoal_status finish_take(struct shm_stream_end *end, size_t bytes)
 {
     uint64_t before = end->position;
     FAIL_POINT("stream take");
@@ -149,7 +149,7 @@ static shoal_status finish_take(struct stream_end *end, size_t bytes)
     return SHOAL_OK;
 }
 
-static size_t put_head(struct stream_end *end, struct stream_message *message)
+static size_t put_head(struct shm_stream_end *end, struct stream_message *message)
 {
     if (message->has_head) {
         return 0;
@@ -159,7 +159,7 @@ static size_t put_head(struct stream_end *end, struct stream_message *message)
     return STREAM_UNIT;
 }
 
-shoal_status stream_put(struct stream_end *end, struct stream_message *message)
+shoal_status stream_put(struct shm_stream_end *end, struct stream_message *message)
 {
     message->is_stuck = false;
     uint64_t stop = end->position + STREAM_RING_BYTES;
@@ -188,13 +188,7 @@ shoal_status stream_put(struct stream_end *end, struct stream_message *message)
     return SHOAL_OK;
 }
 
-static bool is_expected(const struct stream_head *found, const struct stream_head *expected)
-{
-    return found->sequence == expected->sequence && found->dtype == expected->dtype &&
-           found->count == expected->count;
-}
-
-shoal_status stream_take(struct stream_end *end, struct stream_message *message)
+shoal_status stream_take(struct shm_stream_end *end, struct stream_message *message)
 {
     message->is_stuck = false;
     uint64_t stop = end->position + STREAM_RING_BYTES;
@@ -211,7 +205,7 @@ shoal_status stream_take(struct stream_end *end, struct stream_message *message)
         size_t taken = 0;
         if (!message->has_head) {
             copy_out(end->stream, end->position, (unsigned char *)&message->found, sizeof message->found);
-            if (!is_expected(&message->found, &message->head)) {
+            if (!stream_head_is_equal(&message->found, &message->head)) {
                 return SHOAL_ERR_MISMATCH;
             }
             message->has_head = true;
@@ -231,19 +225,19 @@ shoal_status stream_take(struct stream_end *end, struct stream_message *message)
     return SHOAL_OK;
 }
 
-size_t stream_room(struct stream_end *end)
+size_t stream_room(struct shm_stream_end *end)
 {
     size_t used = 0;
     return count_used(end->position, load_read(end), &used) ? STREAM_RING_BYTES - used : 0;
 }
 
-size_t stream_available(struct stream_end *end)
+size_t stream_available(struct shm_stream_end *end)
 {
     size_t used = 0;
     return count_used(load_written(end), end->position, &used) ? used : 0;
 }
 
-void stream_fail(struct stream_end *end, shoal_status status, const char *text)
+void stream_fail(struct shm_stream_end *end, shoal_status status, const char *text)
 {
     if (shared_reason_set(&end->stream->reason, status, text)) {
         doorbell_ring(end->peer);

@@ -16,7 +16,8 @@
 
 #include "base/error.h"
 #include "shoal/status.h"
-#include "transport/shm/doorbell.h"
+#include "transport/doorbell.h"
+#include "transport/streams.h"
 
 #define STREAM_UNIT 64
 #define STREAM_RING_BYTES ((size_t)64 * 1024)
@@ -43,53 +44,29 @@ struct stream {
     _Alignas(128) unsigned char ring[STREAM_RING_BYTES];
 };
 
-/* What the sender says of a message, and the receiver expects. */
-struct stream_head {
-    uint64_t count;
-    uint32_t dtype;
-    uint32_t sequence; /* of the messages of the stream; wraps */
-};
-
-struct stream_message {
-    struct stream_head head;
-    const unsigned char *send; /* one of the two */
-    unsigned char *recv;
-    size_t bytes;
-    size_t done; /* bytes that were put or taken */
-    bool has_head;
-    bool is_stuck; /* stopped because the ring was full (empty): the peer will ring when that changes */
-    struct stream_head found; /* what came instead, after SHOAL_ERR_MISMATCH */
-};
-
-static inline bool stream_message_is_finished(const struct stream_message *message)
-{
-    return message->has_head && message->done == message->bytes;
-}
-
 /* One side of a stream, in private memory. */
-struct stream_end {
+struct shm_stream_end {
+    struct stream_end base;
     struct stream *stream;
     struct doorbell *peer; /* rung when the other side may wait for what was done */
     uint64_t position;     /* this side's counter */
 };
 
-/*
- * Moves as much of a message as can be moved now, and about a ring's worth at most, so that other streams have their
- * turn: unless it is finished, is_stuck says whether to wait for a ring of the doorbell or to call again. Messages are
- * put and taken one after the other, each until it is finished. Failures: SHOAL_ERR_MISMATCH of stream_take, without a text, when another message came than the one
- * expected (message->found); SHOAL_ERR_INTERNAL when the counters make no sense. The caller then fails the stream.
- */
-shoal_status stream_put(struct stream_end *end, struct stream_message *message);
-shoal_status stream_take(struct stream_end *end, struct stream_message *message);
+/* As struct transport_streams.put and take say; about a ring's worth at most. */
+shoal_status stream_put(struct shm_stream_end *end, struct stream_message *message);
+shoal_status stream_take(struct shm_stream_end *end, struct stream_message *message);
+
+/* streams.c: of the transport's table. */
+extern const struct transport_streams shm_stream_operations;
 
 /* Bytes a message takes in a ring. */
 size_t stream_message_room(size_t bytes);
 /* Bytes that stream_put could put now; bytes that stream_take could take. 0 when the counters make no sense. */
-size_t stream_room(struct stream_end *end);
-size_t stream_available(struct stream_end *end);
+size_t stream_room(struct shm_stream_end *end);
+size_t stream_available(struct shm_stream_end *end);
 
 /* The first reason stays; the peer is told. */
-void stream_fail(struct stream_end *end, shoal_status status, const char *text);
+void stream_fail(struct shm_stream_end *end, shoal_status status, const char *text);
 
 /*
  * Several streams in one segment, given to tags as they come. A slot that has a tag keeps it. Both sides look from

@@ -6,7 +6,8 @@
  * before, which the member set (release) after its last read; it reads the window after it has seen every peer's
  * `wrote` (acquire), set (release) after the peer's last write.
  *
- * Calls are compared after the writing: what lies in a window before the gather has ended is nobody's data.
+ * Calls are compared after the writing: what lies in a window before the gather has ended is nobody's data. Who waits for
+ * a release that does not come compares with those who have entered, so that ranks that diverge are told at once.
  */
 #include "base/clock.h"
 #include "base/fail_point.h"
@@ -14,6 +15,9 @@
 #include "base/wait.h"
 #include "kernel/kernel.h"
 #include "transport/shm/channel.h"
+
+/* So long a rank waits for a release before it looks whether the others are in the same call. */
+#define TURN_NS INT64_C(20000000)
 
 void shm_window_write(const struct collective *collective)
 {
@@ -46,45 +50,39 @@ bool shm_window_is_released(const struct collective *collective, int member)
                             generation_before(collective));
 }
 
+/* After a turn in which the release has not come: shorter turns than those of a wait that looks around by itself. */
+static shoal_status look_around(struct shm_channel *channel, const struct collective *collective)
+{
+    if (!channel->shared) {
+        return SHOAL_OK; /* one rank, which waits for itself */
+    }
+    TRY(shm_failure(channel));
+    TRY(shm_check_members(channel, released_counters(collective), generation_before(collective)));
+    /* Who does not release may be in another call than this: that is what to tell. */
+    return shm_compare_entered(channel, collective);
+}
+
 shoal_status shm_window_wait_released(struct shm_channel *channel, const struct collective *collective,
                                       int member)
 {
-    shoal_status status = shm_wait(channel, member, released_counters(collective),
-                                   generation_before(collective), collective->deadline_ns);
-    if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= collective->deadline_ns) {
+    shoal_status status = shm_window_is_released(collective, member) ? SHOAL_OK : SHOAL_ERR_TIMEOUT;
+    for (int64_t now_ns = 0; status == SHOAL_ERR_TIMEOUT && now_ns < collective->deadline_ns;) {
+        now_ns = clock_now_ns();
+        int64_t turn_ns = now_ns + TURN_NS;
+        int64_t until_ns = turn_ns < collective->deadline_ns ? turn_ns : collective->deadline_ns;
+        status =
+            shm_wait(channel, member, released_counters(collective), generation_before(collective), until_ns);
+        if (status == SHOAL_ERR_TIMEOUT) {
+            TRY(look_around(channel, collective));
+        }
+    }
+    if (status == SHOAL_ERR_TIMEOUT) {
         char call[ERROR_TEXT_BYTES];
         return error_set(status, "%s and rank %d has not released the generation before",
                          transport_describe_timeout(channel->base.peers, collective, call, sizeof call),
                          channel->base.peers->world_ranks[member]);
     }
     return status;
-}
-
-/*
- * Counted by itself, not by the sequence: between two collectives that use it there may be any number that do not, and
- * a counter that stood still for 2^30 would look as if it were past. All ranks count the same collectives.
- */
-void shm_raise_wrote(struct shm_channel *channel)
-{
-    channel->n_wrote++;
-    flag_set(&shm_peer(channel, channel->rank)->wrote, channel->n_wrote);
-}
-
-shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective *collective)
-{
-    for (int i = 1; i < channel->n_ranks; i++) {
-        int peer = (channel->rank + i) % channel->n_ranks;
-        shoal_status status = shm_wait(channel, peer, shm_counters_of(channel, wrote),
-                                       channel->n_wrote & FLAG_MASK, collective->deadline_ns);
-        if (status == SHOAL_ERR_TIMEOUT && clock_now_ns() >= collective->deadline_ns) {
-            char call[ERROR_TEXT_BYTES];
-            return error_set(status, "%s and rank %d has not done its part",
-                             transport_describe_timeout(channel->base.peers, collective, call, sizeof call),
-                             channel->base.peers->world_ranks[peer]);
-        }
-        TRY(status);
-    }
-    return SHOAL_OK;
 }
 
 shoal_status shm_window_run(struct shm_channel *channel, struct collective *collective)

@@ -10,8 +10,8 @@
  * Arming and sleeping may be done by two threads of the rank: one that sleeps on the word, whatever it was then, is
  * woken by the first ring after anybody armed it.
  */
-#ifndef SHM_DOORBELL_H
-#define SHM_DOORBELL_H
+#ifndef TRANSPORT_DOORBELL_H
+#define TRANSPORT_DOORBELL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Where the elements of a collective lie. Every buffer is a number of blocks, one per rank or only one; a block is
- * the elements of all pieces one after the other. So algorithms count elements of blocks, and lists of pieces,
- * counts per rank and the plain case are one to them.
+ * the elements of all pieces one after the other. So algorithms count elements of blocks, and lists of pieces, counts per
+ * rank, a buffer per block and the plain case are one to them.
  *
  *   kind                       send buffer      receive buffer
  *   broadcast                  block 0          block 0
@@ -11,8 +11,8 @@
  *   reduce_scatter, scatter    a block per rank block 0
  *   all_to_all                 a block per rank a block per rank
  */
-#ifndef SHM_BLOCKS_H
-#define SHM_BLOCKS_H
+#ifndef TRANSPORT_BLOCKS_H
+#define TRANSPORT_BLOCKS_H
 
 #include <stddef.h>
 
@@ -33,6 +33,12 @@ size_t block_largest(const struct collective *collective, enum block_side side, 
 /* Where rank's share of `count` elements begins when all ranks divide them, in whole cache lines; `count` past the last
    rank. */
 size_t block_share_begin(size_t count, int n_ranks, int rank, size_t element_bytes);
+
+/* The block of the receive buffer that what comes from a peer belongs to; `own` is the rank that receives. */
+static inline int block_from(const struct collective *collective, int own, int peer)
+{
+    return collective->kind == COLLECTIVE_SCATTER ? own : peer;
+}
 
 /* A stretch of a block as contiguous memory. */
 struct block_run {
@@ -62,6 +68,8 @@ void block_copy_out(const struct collective *collective, enum block_side side, i
                     size_t to, char *target);
 void block_copy_in(const struct collective *collective, enum block_side side, int rank, size_t from,
                    size_t to, const char *source, size_t whole_bytes);
+/* From the own block of the send buffer to that of the receive buffer, where it does not lie in place already. */
+void block_copy_own(const struct collective *collective, int rank);
 
 /*
  * Reduces elements [from, to): sources[r] points at element `from` of rank r's contribution, contiguous; the own one

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Doorbells: see doorbell.h. */
-#include "transport/shm/doorbell.h"
+#include "transport/doorbell.h"
 
 #include "base/error.h"
 #include "base/wait.h"

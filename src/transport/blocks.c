@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Blocks, pieces and elements: blocks.h. */
-#include "transport/shm/blocks.h"
+#include "transport/blocks.h"
 
 #include "base/try.h"
 #include "kernel/kernel.h"
@@ -66,6 +66,15 @@ size_t block_share_begin(size_t count, int n_ranks, int rank, size_t element_byt
     return begin < count ? begin : count;
 }
 
+/* Where a block lies that has a buffer of its own; NULL: it lies among the others. */
+static char *listed_block(const struct collective *collective, enum block_side side, int rank)
+{
+    if (side == BLOCK_SEND) {
+        return collective->send_blocks ? (char *)collective->send_blocks[rank] : NULL;
+    }
+    return collective->recv_blocks ? collective->recv_blocks[rank] : NULL;
+}
+
 struct block_walk block_walk_begin(const struct collective *collective, enum block_side side, int rank,
                                    size_t from, size_t to)
 {
@@ -94,19 +103,20 @@ struct block_run block_walk_next(struct block_walk *walk, size_t most)
     }
     const struct collective *collective = walk->collective;
     const struct collective_piece *piece = &collective->pieces[walk->piece];
-    size_t first = walk->skip; /* of the run, in elements from the beginning of the piece's buffer */
-    size_t in_piece = walk->left;
-    if (collective->send_counts) {
-        first += block_offset(collective, walk->side, walk->rank);
-    } else {
-        in_piece = piece->count - walk->skip;
-        if (has_block_per_rank(collective->kind, walk->side)) {
-            first += (size_t)walk->rank * piece->count;
+    char *buffer = walk->side == BLOCK_SEND ? (char *)piece->send : (char *)piece->recv;
+    size_t first = walk->skip; /* of the run, in elements from the beginning of the buffer */
+    size_t in_piece = collective->send_counts ? walk->left : piece->count - walk->skip;
+    if (has_block_per_rank(collective->kind, walk->side)) {
+        char *listed = listed_block(collective, walk->side, walk->rank);
+        if (listed) {
+            buffer = listed;
+        } else {
+            first += collective->send_counts ? block_offset(collective, walk->side, walk->rank)
+                                             : (size_t)walk->rank * piece->count;
         }
     }
     run.elements = in_piece < walk->left ? in_piece : walk->left;
     run.elements = run.elements < most ? run.elements : most;
-    char *buffer = walk->side == BLOCK_SEND ? (char *)piece->send : (char *)piece->recv;
     run.data = buffer + first * walk->element_bytes;
     walk->left -= run.elements;
     walk->skip += run.elements;
@@ -143,6 +153,21 @@ void block_copy_in(const struct collective *collective, enum block_side side, in
             kernel_copy_part(run.data, source, bytes, whole_bytes);
         }
         source += bytes;
+    }
+}
+
+void block_copy_own(const struct collective *collective, int rank)
+{
+    struct block_walk from =
+        block_walk_begin(collective, BLOCK_SEND, rank, 0, block_elements(collective, BLOCK_SEND, rank));
+    struct block_walk to =
+        block_walk_begin(collective, BLOCK_RECV, rank, 0, block_elements(collective, BLOCK_RECV, rank));
+    struct block_run run;
+    while ((run = block_walk_next(&from, SIZE_MAX)).elements > 0) {
+        struct block_run target = block_walk_next(&to, run.elements);
+        if (target.data != run.data) {
+            kernel_copy(target.data, run.data, run.elements * from.element_bytes);
+        }
     }
 }
 

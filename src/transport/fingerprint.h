@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What ranks compare of a collective before any result can be read, for all transports: taking it of a call, comparing
+ * two, and saying how they differ.
+ *
+ * A call is a fingerprint of fixed size, perhaps details (numbers of a purpose that do not fit there), and words for
+ * errors. How they travel is the transport's: shm has them in slots, a message transport sends them. Whatever a peer wrote
+ * may be handed in here: it is described, never trusted.
+ */
+#ifndef TRANSPORT_FINGERPRINT_H
+#define TRANSPORT_FINGERPRINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "shoal/status.h"
+#include "transport/collective.h"
+#include "transport/purpose.h"
+
+struct transport_peers;
+
+/* No padding, so that it can be compared as bytes. */
+struct fingerprint {
+    uint32_t sequence;
+    uint8_t kind;
+    uint8_t dtype;
+    uint8_t reduce;
+    uint8_t device_and_counts; /* the device << 1, and whether there are counts per rank */
+    uint64_t count;  /* elements over all pieces, or of all ranks; window_gather: the caller's label */
+    uint64_t hash;   /* of what does not fit: counts of pieces and ranks; window_gather: id and generation */
+    uint64_t factor; /* the bits of the double: only bytes are compared */
+    int32_t root;
+    uint32_t n_pieces;
+    struct purpose_key purpose;
+};
+_Static_assert(sizeof(struct fingerprint) == 56, "compared as bytes: no padding");
+
+static inline bool fingerprint_has_counts(const struct fingerprint *fingerprint)
+{
+    return fingerprint->device_and_counts & 1;
+}
+
+/* A call of one rank: where its parts lie. */
+struct fingerprint_call {
+    const struct fingerprint *fingerprint;
+    const int64_t *details; /* fingerprint_n_details of them */
+    const char *words;      /* PURPOSE_WORDS_BYTES; needs no 0 at the end */
+};
+
+/* Of the counts of several pieces or ranks, or of the window and its generation. */
+uint64_t fingerprint_hash(const struct collective *collective, int n_ranks);
+/* The elements of several pieces, or of all ranks as far as they are the same on all. */
+uint64_t fingerprint_count(const struct collective *collective, int n_ranks);
+
+/*
+ * What a call says. Writes fingerprint_n_details numbers to `details`, which has room for PURPOSE_DETAILS. Inline: every
+ * collective takes one, and most are raw calls of one piece, which need no more than what is written here.
+ */
+static inline struct fingerprint fingerprint_take(const struct collective *collective, int n_ranks,
+                                                  int64_t *details)
+{
+    struct fingerprint fingerprint = {
+        .sequence = collective->sequence,
+        .kind = (uint8_t)collective->kind,
+        .dtype = (uint8_t)collective->dtype,
+        .reduce = (uint8_t)collective->reduce,
+        .device_and_counts = (uint8_t)((unsigned)collective->device << 1 | (collective->send_counts != NULL)),
+        .root = collective_rows[collective->kind].has_root ? collective->root : 0,
+        .n_pieces = (uint32_t)collective->n_pieces,
+    };
+    memcpy(&fingerprint.factor, &collective->factor, sizeof fingerprint.factor);
+    if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
+        fingerprint.count = collective->label;
+        fingerprint.hash = fingerprint_hash(collective, n_ranks);
+        fingerprint.root = (int32_t)collective->window->id; /* part of the hash too: here for errors */
+    } else if (collective->send_counts || collective->n_pieces != 1) {
+        fingerprint.count = fingerprint_count(collective, n_ranks);
+        fingerprint.hash = fingerprint_hash(collective, n_ranks);
+    } else {
+        fingerprint.count = collective->pieces[0].count;
+    }
+    if (collective->purpose) {
+        fingerprint.purpose = purpose_take(collective->purpose, details);
+    }
+    return fingerprint;
+}
+
+/* The words of the call, for errors; "" if it has none. */
+void fingerprint_take_words(const struct collective *collective, char words[PURPOSE_WORDS_BYTES]);
+
+/* The details that belong to a fingerprint; at most PURPOSE_DETAILS, whatever the fingerprint says. */
+static inline size_t fingerprint_n_details(const struct fingerprint *fingerprint)
+{
+    size_t n_details = purpose_stored_details(&fingerprint->purpose);
+    return n_details <= PURPOSE_DETAILS ? n_details : PURPOSE_DETAILS;
+}
+
+/* Whether two ranks called the same. Inline: every collective does it with every peer. */
+static inline bool fingerprint_is_equal(const struct fingerprint_call *a, const struct fingerprint_call *b)
+{
+    if (memcmp(a->fingerprint, b->fingerprint, sizeof *a->fingerprint) != 0) {
+        return false;
+    }
+    size_t n_details = fingerprint_n_details(a->fingerprint);
+    return n_details == 0 || memcmp(a->details, b->details, n_details * sizeof *a->details) == 0;
+}
+
+/*
+ * SHOAL_ERR_MISMATCH, with a text that has both calls in full and says the same on all ranks. `own` is this rank's call,
+ * `theirs` the one of group rank `peer`.
+ */
+shoal_status fingerprint_fail(const struct transport_peers *peers, const struct fingerprint_call *own,
+                              int peer, const struct fingerprint_call *theirs);
+
+/* "all_reduce f32 sum count 1024 #812": the raw call alone. */
+void fingerprint_describe(const struct fingerprint *fingerprint, char *text, size_t text_bytes);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* How the callers of a channel wait, and what ends a wait. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/try.h"
+#include "base/wait.h"
+#include "transport/message/channel.h"
+
+/* A connection that was cut often means a death, which says more: so long that is waited for. */
+#define CUT_GRACE_NS INT64_C(1000000000)
+
+shoal_status message_failure(struct message_channel *channel)
+{
+    TRY(port_failure(channel->port));
+    return transport_check_parent(channel->base.peers);
+}
+
+shoal_status message_check_member(struct message_channel *channel, int rank)
+{
+    const struct transport_peers *peers = channel->base.peers;
+    shoal_status status = peers->check_member(peers->context, rank);
+    if (status == SHOAL_OK) {
+        return message_check_connection(channel->router, peers->world_ranks[rank]);
+    }
+    /* What it sent before it went may be all that is needed. */
+    if (router_may_receive(channel->router, peers->world_ranks[rank])) {
+        error_clear();
+        return SHOAL_OK;
+    }
+    return status;
+}
+
+shoal_status message_check_connection(struct router *router, int world_rank)
+{
+    int64_t since_ns = 0;
+    shoal_status status = router_check_rank(router, world_rank, &since_ns);
+    if (status != SHOAL_OK && clock_now_ns() < since_ns + CUT_GRACE_NS) {
+        error_clear();
+        return SHOAL_OK;
+    }
+    return status;
+}
+
+bool message_must_look(struct message_channel *channel, int64_t deadline_ns)
+{
+    int64_t now_ns = clock_now_ns();
+    /* Relaxed, both: an instant that stands for itself. */
+    if (now_ns < deadline_ns && now_ns < atomic_load_explicit(&channel->look_ns, memory_order_relaxed)) {
+        return false;
+    }
+    atomic_store_explicit(&channel->look_ns, now_ns + WAIT_LIVENESS_NS, memory_order_relaxed);
+    return true;
+}
+
+void message_wait(struct message_channel *channel, uint32_t seen, int64_t until_ns)
+{
+    if (channel->base.peers->may_spin && doorbell_spin(&channel->bell, seen)) {
+        return;
+    }
+    int64_t look_ns = atomic_load_explicit(&channel->look_ns, memory_order_relaxed);
+    if (doorbell_arm(&channel->bell, &seen)) {
+        doorbell_sleep(&channel->bell, seen, look_ns < until_ns ? look_ns : until_ns);
+    }
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An endpoint moves whole messages between the ranks of a world and knows nothing else: no groups, no collectives, no
+ * deadlines of calls. Everything above it is written once, in this folder: docs/design/message.md.
+ *
+ * Between two ranks messages arrive in the order in which they were sent, each with its length. Nothing blocks except
+ * open, close and wait. Messages may move only while progress is called.
+ *
+ * Threads: the calls on one endpoint are made by one thread at a time, except wait and wake. Unless any_thread is set they
+ * are all made by the same thread, from open to close.
+ */
+#ifndef MESSAGE_ENDPOINT_H
+#define MESSAGE_ENDPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/status.h"
+#include "transport/transport.h"
+
+/* The longest message that is ever sent. */
+#define ENDPOINT_MESSAGE_BYTES ((size_t)128 * 1024 + 64)
+
+enum endpoint_state {
+    ENDPOINT_PENDING,
+    ENDPOINT_DONE,
+    ENDPOINT_FAILED /* the rank at the other end cannot be reached any more: `failure` says why */
+};
+
+/*
+ * A message on its way. The memory of the struct and of the data is the caller's, and stays as it is until test has said
+ * that the message has ended, or cancel was called. The fields are for the endpoint to use; `bytes` of a message that was
+ * received is what came.
+ */
+struct endpoint_message {
+    struct endpoint_message *next;
+    char *data;
+    size_t bytes; /* to send; the room to receive into, and then what came */
+    size_t moved;
+    enum endpoint_state state;
+    uint64_t native[2];
+};
+
+struct endpoint; /* the kind's own */
+
+struct endpoint_kind {
+    size_t struct_size;
+    const char *name; /* of the transport that is made of it */
+    const char *doc;
+    /* Calls may be made by any thread, one at a time. */
+    bool any_thread;
+
+    /*
+     * The endpoint of this rank. All ranks of the world open theirs at the same time; it may wait for them, until the
+     * deadline. SHOAL_OK means that every rank can be reached.
+     */
+    shoal_status (*open)(const struct transport_world *world, int64_t deadline_ns,
+                         struct endpoint **endpoint_out);
+    /* Everything that was sent and is not FAILED reaches the peers that still read, as far as the deadline allows. */
+    void (*close)(struct endpoint *endpoint, int64_t deadline_ns);
+
+    /* `rank` is another rank of the world. At most ENDPOINT_MESSAGE_BYTES. */
+    void (*isend)(struct endpoint *endpoint, int rank, struct endpoint_message *message, const void *data,
+                  size_t bytes);
+    /* For the next message of that rank. One that is longer than the room fails. */
+    void (*irecv)(struct endpoint *endpoint, int rank, struct endpoint_message *message, void *data,
+                  size_t room);
+    enum endpoint_state (*test)(struct endpoint *endpoint, struct endpoint_message *message);
+    /*
+     * The endpoint does not touch the message or its data any more. Only before close: what was sent may have been cut,
+     * what was to be received may be lost.
+     */
+    void (*cancel)(struct endpoint *endpoint, int rank, struct endpoint_message *message);
+
+    /* Moves what can be moved now. */
+    void (*progress)(struct endpoint *endpoint);
+    /*
+     * Returns when progress may have something to do, when somebody calls wake, or at the instant. It may be called while
+     * another thread is in any other function. NULL: the endpoint cannot tell, and is asked every now and then.
+     */
+    void (*wait)(struct endpoint *endpoint, int64_t until_ns);
+    void (*wake)(struct endpoint *endpoint); /* NULL if wait is */
+
+    /* Why a rank cannot be reached; NULL while it can. Stays until close. */
+    const char *(*failure)(struct endpoint *endpoint, int rank);
+};
+
+/*
+ * The transport that carries everything over endpoints of a kind. It lives as long as the process, and so does the kind. The
+ * same kind gives the same transport. NULL: the kind does not fit, or there are too many, with the error text set.
+ */
+const struct transport *message_transport(const struct endpoint_kind *kind);
+
+#endif

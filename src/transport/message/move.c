@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How the data of a collective moves. What one rank gives to another is a stretch of a block; it goes over in rounds, a
+ * frame per round and pair of ranks. Reductions fold the frames of all ranks in rank order, by one call of the kernel, so
+ * that every element has the same bits as in shared memory.
+ *
+ * An all_reduce divides each round into a share per rank. A rank sends every other one that one's share of its data, folds
+ * its own share, and sends the result to all.
+ *
+ * No deadlock: order the steps of a collective as fill 0, fill 1, take 0, fill 2, take 1, ... (a take of an all_reduce is:
+ * take data, send results, take results). Each rank makes its steps in this order. A fill of round r waits for credit, that
+ * is, until the peer has taken the data of round r - 3 or later ones (PIPE_CREDIT less the credit that the peer may hold
+ * back); the peer's take of that round is earlier in the order. A take of round r waits for a fill of round r, or for
+ * results that are sent in the step's first half. So the rank that is furthest behind never waits.
+ *
+ * In place is safe: the elements of a round are read from the send buffer, or copied into frames, before a result of that
+ * round is written; rounds have different elements.
+ */
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fail_point.h"
+#include "base/try.h"
+#include "transport/message/channel.h"
+
+/* What comes from a rank, as the receiver sees it: as many elements as it expects. */
+static size_t expected_elements(const struct collective *collective, int from, int to)
+{
+    if (message_contribution(collective, from, to).elements == 0 &&
+        collective->kind != COLLECTIVE_ALL_TO_ALL) {
+        return 0;
+    }
+    bool is_own_block = collective_rows[collective->kind].reduces;
+    return block_elements(collective, BLOCK_RECV, is_own_block ? to : block_from(collective, to, from));
+}
+
+/* Whether a rank's own block has a place in its result. */
+static bool has_own_block(const struct collective *collective, int rank)
+{
+    enum collective_kind kind = collective->kind;
+    bool has_root_block = kind == COLLECTIVE_GATHER || kind == COLLECTIVE_SCATTER;
+    return kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_ALL_TO_ALL ||
+           (has_root_block && rank == collective->root);
+}
+
+shoal_status message_run_alone(const struct collective *collective)
+{
+    if (collective_rows[collective->kind].reduces) {
+        /* One source still is a reduction: premul_sum multiplies, bool becomes 0 or 1. */
+        const void *source = NULL;
+        return block_reduce(collective, 0, 0, 1, &source, 0, block_elements(collective, BLOCK_RECV, 0));
+    }
+    if (has_own_block(collective, 0)) {
+        block_copy_own(collective, 0);
+    }
+    return SHOAL_OK;
+}
+
+/* Small: what came with the calls ------------------------------------------------------------------------- */
+
+static shoal_status deliver_reduction(struct message_channel *channel, const struct collective *collective)
+{
+    size_t elements = block_elements(collective, BLOCK_RECV, channel->rank);
+    size_t bytes = elements * shoal_dtype_bytes(collective->dtype);
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i != channel->rank) {
+            const char *data = NULL;
+            TRY(message_find_data(channel, i, bytes, &data));
+            channel->sources[i] = data;
+        }
+    }
+    return block_reduce(collective, channel->rank, channel->rank, channel->n_ranks, channel->sources, 0,
+                        elements);
+}
+
+static bool is_folded_here(const struct collective *collective, int rank)
+{
+    return collective_rows[collective->kind].reduces &&
+           (collective->kind != COLLECTIVE_REDUCE || rank == collective->root);
+}
+
+shoal_status message_deliver(struct message_channel *channel, const struct collective *collective)
+{
+    if (is_folded_here(collective, channel->rank)) {
+        return deliver_reduction(channel, collective);
+    }
+    size_t element_bytes = collective->kind == COLLECTIVE_BARRIER ? 1 : shoal_dtype_bytes(collective->dtype);
+    for (int i = 0; i < channel->n_ranks; i++) {
+        size_t elements =
+            i == channel->rank ? 0 : expected_elements(collective, /*from=*/i, /*to=*/channel->rank);
+        if (elements > 0) {
+            const char *data = NULL;
+            TRY(message_find_data(channel, i, elements * element_bytes, &data));
+            block_copy_in(collective, BLOCK_RECV, block_from(collective, channel->rank, i), 0, elements, data,
+                          /*whole_bytes=*/0);
+        }
+    }
+    if (has_own_block(collective, channel->rank)) {
+        block_copy_own(collective, channel->rank);
+    }
+    return SHOAL_OK;
+}
+
+/* Large: rounds ------------------------------------------------------------------------------------------- */
+
+struct journey {
+    struct message_channel *channel;
+    const struct collective *collective;
+    size_t element_bytes;
+    size_t whole_bytes; /* of the widest buffer */
+    size_t chunk;       /* elements of a frame */
+    size_t n_rounds;
+};
+
+struct stretch {
+    size_t from;
+    size_t to;
+};
+
+static struct stretch find_stretch(size_t elements, size_t round, size_t length)
+{
+    size_t from = round * length;
+    size_t to = from + length;
+    return (struct stretch){.from = from < elements ? from : elements, .to = to < elements ? to : elements};
+}
+
+static bool is_there(const struct journey *journey, int rank, enum frame_type queue, bool is_credit)
+{
+    struct port *port = journey->channel->port;
+    int world_rank = message_world_rank(journey->channel, rank);
+    return is_credit ? port_credit(port, world_rank, queue) > 0 : port_peek(port, world_rank, queue) != NULL;
+}
+
+/* Until a frame of a rank has come, or there is credit for one to it. */
+static shoal_status await(const struct journey *journey, int rank, enum frame_type queue, bool is_credit)
+{
+    struct message_channel *channel = journey->channel;
+    for (;;) {
+        uint32_t seen = doorbell_look(&channel->bell);
+        if (is_there(journey, rank, queue, is_credit)) {
+            return SHOAL_OK;
+        }
+        shoal_status status = message_failure(channel);
+        if (status == SHOAL_OK && message_must_look(channel, journey->collective->deadline_ns)) {
+            status = message_check_member(channel, rank);
+        }
+        if (status != SHOAL_OK) {
+            return is_there(journey, rank, queue, is_credit) ? SHOAL_OK : status;
+        }
+        if (clock_now_ns() >= journey->collective->deadline_ns) {
+            char call[ERROR_TEXT_BYTES];
+            return error_set(
+                SHOAL_ERR_TIMEOUT, "%s and rank %d has not done its part",
+                transport_describe_timeout(channel->base.peers, journey->collective, call, sizeof call),
+                message_world_rank(channel, rank));
+        }
+        message_wait(channel, seen, journey->collective->deadline_ns);
+    }
+}
+
+/* Sends a stretch of a block, if it has any elements. */
+static shoal_status send_stretch(const struct journey *journey, int to, enum frame_type queue,
+                                 enum block_side side, int block, struct stretch stretch)
+{
+    struct message_channel *channel = journey->channel;
+    if (stretch.to == stretch.from) {
+        return SHOAL_OK;
+    }
+    TRY(await(journey, to, queue, /*is_credit=*/true));
+    struct frame *frame =
+        router_new_frame(channel->router, (stretch.to - stretch.from) * journey->element_bytes);
+    if (!frame) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    block_copy_out(journey->collective, side, block, stretch.from, stretch.to, frame->payload);
+    (void)port_send(channel->port, message_world_rank(channel, to), queue, frame);
+    return SHOAL_OK;
+}
+
+/* The payload of a rank's next frame, which must be as long as the stretch. It stays until it is dropped. */
+static shoal_status find_payload(const struct journey *journey, int rank, enum frame_type queue,
+                                 struct stretch stretch, const char **payload_out)
+{
+    struct message_channel *channel = journey->channel;
+    TRY(await(journey, rank, queue, /*is_credit=*/false));
+    const struct frame *frame = port_peek(channel->port, message_world_rank(channel, rank), queue);
+    size_t expected = (stretch.to - stretch.from) * journey->element_bytes;
+    if (frame->head.bytes != expected) {
+        return error_set(SHOAL_ERR_INTERNAL, "rank %d sent %u bytes where %zu were expected",
+                         message_world_rank(channel, rank), frame->head.bytes, expected);
+    }
+    *payload_out = frame->payload;
+    return SHOAL_OK;
+}
+
+static void drop(const struct journey *journey, int rank, enum frame_type queue)
+{
+    port_drop(journey->channel->port, message_world_rank(journey->channel, rank), queue);
+}
+
+/* Takes a stretch of a block from a rank, if it has any elements. */
+static shoal_status take_stretch(const struct journey *journey, int from, enum frame_type queue, int block,
+                                 struct stretch stretch)
+{
+    if (stretch.to == stretch.from) {
+        return SHOAL_OK;
+    }
+    const char *payload = NULL;
+    TRY(find_payload(journey, from, queue, stretch, &payload));
+    block_copy_in(journey->collective, BLOCK_RECV, block, stretch.from, stretch.to, payload,
+                  journey->whole_bytes);
+    drop(journey, from, queue);
+    return SHOAL_OK;
+}
+
+/* Folds a stretch of the own block, or share, out of everybody's frames. */
+static shoal_status fold_stretch(const struct journey *journey, struct stretch stretch)
+{
+    struct message_channel *channel = journey->channel;
+    if (stretch.to == stretch.from) {
+        return SHOAL_OK;
+    }
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i != channel->rank) {
+            const char *payload = NULL;
+            TRY(find_payload(journey, i, FRAME_DATA, stretch, &payload));
+            channel->sources[i] = payload;
+        }
+    }
+    TRY(block_reduce(journey->collective, channel->rank, channel->rank, channel->n_ranks, channel->sources,
+                     stretch.from, stretch.to));
+    for (int i = 0; i < channel->n_ranks; i++) {
+        if (i != channel->rank) {
+            drop(journey, i, FRAME_DATA);
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* Peers after the own rank first, so that not all ranks begin with the same one. */
+static int nth_peer(const struct journey *journey, int n)
+{
+    return (journey->channel->rank + n) % journey->channel->n_ranks;
+}
+
+static shoal_status fill(const struct journey *journey, size_t round)
+{
+    FAIL_POINT("message fill");
+    for (int i = 1; i < journey->channel->n_ranks; i++) {
+        int to = nth_peer(journey, i);
+        struct contribution own = message_contribution(journey->collective, journey->channel->rank, to);
+        TRY(send_stretch(journey, to, FRAME_DATA, own.side, own.block,
+                         find_stretch(own.elements, round, journey->chunk)));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status take(const struct journey *journey, size_t round)
+{
+    const struct collective *collective = journey->collective;
+    int rank = journey->channel->rank;
+    FAIL_POINT("message take");
+    if (is_folded_here(collective, rank)) {
+        size_t elements = block_elements(collective, BLOCK_RECV, rank);
+        return fold_stretch(journey, find_stretch(elements, round, journey->chunk));
+    }
+    for (int i = 1; i < journey->channel->n_ranks; i++) {
+        int from = nth_peer(journey, i);
+        size_t elements = expected_elements(collective, from, rank);
+        TRY(take_stretch(journey, from, FRAME_DATA, block_from(collective, rank, from),
+                         find_stretch(elements, round, journey->chunk)));
+    }
+    return SHOAL_OK;
+}
+
+/* All-reduce: everybody folds a share of each round ------------------------------------------------------ */
+
+/* A rank's share of a round. */
+static struct stretch find_share(const struct journey *journey, size_t round, int rank)
+{
+    int n_ranks = journey->channel->n_ranks;
+    size_t elements = block_elements(journey->collective, BLOCK_SEND, 0);
+    struct stretch whole = find_stretch(elements, round, journey->chunk * (size_t)n_ranks);
+    size_t count = whole.to - whole.from;
+    return (struct stretch){
+        .from = whole.from + block_share_begin(count, n_ranks, rank, journey->element_bytes),
+        .to = whole.from + block_share_begin(count, n_ranks, rank + 1, journey->element_bytes)};
+}
+
+static shoal_status fill_shares(const struct journey *journey, size_t round)
+{
+    FAIL_POINT("message fill shares");
+    for (int i = 1; i < journey->channel->n_ranks; i++) {
+        int to = nth_peer(journey, i);
+        TRY(send_stretch(journey, to, FRAME_DATA, BLOCK_SEND, journey->channel->rank,
+                         find_share(journey, round, to)));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status take_shares(const struct journey *journey, size_t round)
+{
+    int rank = journey->channel->rank;
+    struct stretch own = find_share(journey, round, rank);
+    TRY(fold_stretch(journey, own));
+    FAIL_POINT("message folded");
+    for (int i = 1; i < journey->channel->n_ranks; i++) {
+        TRY(send_stretch(journey, nth_peer(journey, i), FRAME_RESULT, BLOCK_RECV, rank, own));
+    }
+    for (int i = 1; i < journey->channel->n_ranks; i++) {
+        int from = nth_peer(journey, i);
+        TRY(take_stretch(journey, from, FRAME_RESULT, from, find_share(journey, round, from)));
+    }
+    return SHOAL_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- */
+
+/* As many as the longest that this rank sends or receives. */
+static size_t count_rounds(const struct journey *journey)
+{
+    const struct collective *collective = journey->collective;
+    int rank = journey->channel->rank;
+    size_t largest = 0;
+    if (collective->kind == COLLECTIVE_ALL_REDUCE) {
+        size_t n_ranks = (size_t)journey->channel->n_ranks;
+        largest = (block_elements(collective, BLOCK_SEND, 0) + n_ranks - 1) / n_ranks;
+    }
+    for (int i = 0; collective->kind != COLLECTIVE_ALL_REDUCE && i < journey->channel->n_ranks; i++) {
+        if (i != rank) {
+            size_t sent = message_contribution(collective, rank, i).elements;
+            size_t received = expected_elements(collective, i, rank);
+            largest = sent > largest ? sent : largest;
+            largest = received > largest ? received : largest;
+        }
+    }
+    return (largest + journey->chunk - 1) / journey->chunk;
+}
+
+shoal_status message_move(struct message_channel *channel, const struct collective *collective)
+{
+    struct journey journey = {
+        .channel = channel,
+        .collective = collective,
+        .element_bytes = shoal_dtype_bytes(collective->dtype),
+        .whole_bytes = collective_bytes(collective, channel->n_ranks),
+    };
+    journey.chunk = FRAME_DATA_BYTES / journey.element_bytes;
+    journey.n_rounds = count_rounds(&journey);
+    bool has_shares = collective->kind == COLLECTIVE_ALL_REDUCE;
+    if (has_own_block(collective, channel->rank)) {
+        block_copy_own(collective, channel->rank);
+    }
+    for (size_t round = 0; round < journey.n_rounds + 1; round++) {
+        if (round < journey.n_rounds) {
+            TRY(has_shares ? fill_shares(&journey, round) : fill(&journey, round));
+        }
+        if (round > 0) {
+            TRY(has_shares ? take_shares(&journey, round - 1) : take(&journey, round - 1));
+        }
+    }
+    return SHOAL_OK;
+}

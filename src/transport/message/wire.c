@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Frames to the endpoint and back, and the thread that makes progress. The lock orders everything: whoever rings a bell has
+ * done what it rings for under the lock, and whoever looks takes the lock.
+ */
+#include "transport/message/wire.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/completion.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/os/os.h"
+#include "base/wait.h"
+
+/* How long the thread sleeps at most while nothing wakes it. */
+#define LOOK_NS INT64_C(100000000)
+/* Between two looks at an endpoint that cannot tell when there is something to do. */
+#define NAP_NS INT64_C(100000)
+/* How long closing tries to get rid of what was sent, and how long a rank has to answer a fence. */
+#define FLUSH_SECONDS 2.0
+/* What a rank that left without a fence may still have sent gets this long. */
+#define LAST_WORDS_NS INT64_C(1000000000)
+/* Frames of the longest message that are kept for later. */
+#define SPARE_FRAMES 16
+#define PEER_TEXT_BYTES 256
+
+/* Another rank. */
+struct peer {
+    struct frame *receiving; /* for its next message */
+    struct frame *first;     /* to be sent; the first one is on its way if is_sending */
+    struct frame *last;
+    bool is_sending;
+    bool is_settled;  /* nothing was sent since the last fence */
+    bool is_silent;   /* it has not answered a fence in time: no other is waited for until it does */
+    int32_t n_fences; /* that were sent; wraps */
+    int32_t n_passed; /* that were answered */
+    bool is_fenced;   /* its last frame was a fence, or it has sent none */
+    int64_t left_ns;  /* when it was first said to have left its world, or to be dead; 0: not yet */
+    bool is_drained;  /* nothing of it was there to be read since then */
+    bool is_gone;
+    int64_t gone_ns;
+    char text[PEER_TEXT_BYTES];
+};
+
+struct wire {
+    const struct endpoint_kind *kind;
+    const struct transport_world *world;
+    struct wire_user user;
+    int64_t open_deadline_ns;
+    struct completion opened;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of all below */
+    struct endpoint *endpoint;
+    bool is_closing;
+    bool must_wake;     /* something was handed over that only the thread may send */
+    struct peer *peers; /* by rank */
+    struct frame *spare;
+    int n_spare;
+    _Atomic uint32_t passed; /* changes with every fence that was answered, or cannot be */
+};
+
+void wire_lock(struct wire *wire)
+{
+    (void)pthread_mutex_lock(&wire->lock);
+}
+
+static void unlock(struct wire *wire)
+{
+    (void)pthread_mutex_unlock(&wire->lock);
+}
+
+static void wake_thread(struct wire *wire)
+{
+    if (wire->kind->wake) {
+        wire->kind->wake(wire->endpoint);
+    }
+}
+
+void wire_unlock(struct wire *wire)
+{
+    bool must_wake = wire->must_wake;
+    wire->must_wake = false;
+    unlock(wire);
+    if (must_wake) {
+        wake_thread(wire);
+    }
+}
+
+/* Frames ------------------------------------------------------------------------------------------------ */
+
+struct frame *wire_new_frame(struct wire *wire, size_t bytes)
+{
+    size_t room = bytes <= FRAME_SMALL_BYTES ? bytes : FRAME_DATA_BYTES;
+    struct frame *frame = room == FRAME_DATA_BYTES ? wire->spare : NULL;
+    if (frame) {
+        wire->spare = frame->next;
+        wire->n_spare--;
+    } else {
+        frame = mem_alloc_aligned(sizeof *frame + room, 64);
+    }
+    if (frame) {
+        memset(frame, 0, sizeof *frame);
+        frame->room = room;
+        frame->head.bytes = (uint32_t)bytes;
+    }
+    return frame;
+}
+
+void wire_free_frame(struct wire *wire, struct frame *frame)
+{
+    if (frame && frame->room == FRAME_DATA_BYTES && wire->n_spare < SPARE_FRAMES) {
+        frame->next = wire->spare;
+        wire->spare = frame;
+        wire->n_spare++;
+        return;
+    }
+    mem_free(frame);
+}
+
+void wire_free_frames(struct wire *wire, struct frame *first)
+{
+    while (first) {
+        struct frame *frame = first;
+        first = frame->next;
+        wire_free_frame(wire, frame);
+    }
+}
+
+static void note_passed(struct wire *wire)
+{
+    /* Release is not needed: who waits looks at the peers under the lock. */
+    atomic_fetch_add_explicit(&wire->passed, 1, memory_order_relaxed);
+    wait_wake_all(&wire->passed, /*is_shared=*/false);
+}
+
+/* A peer that is gone ----------------------------------------------------------------------------------- */
+
+static void lose_peer(struct wire *wire, int rank, const char *text)
+{
+    struct peer *peer = &wire->peers[rank];
+    if (peer->is_gone) {
+        return;
+    }
+    peer->is_gone = true;
+    peer->gone_ns = clock_now_ns();
+    (void)snprintf(peer->text, sizeof peer->text, "%s", text);
+    LOG(SHOAL_LOG_INFO, "rank %d: rank %d cannot be reached: %s", wire->world->rank, rank, peer->text);
+    note_passed(wire);
+    wire->user.lose(wire->user.context);
+}
+
+static void lose_failed_peer(struct wire *wire, int rank)
+{
+    const char *text = wire->kind->failure(wire->endpoint, rank);
+    lose_peer(wire, rank, text ? text : "no reason was given");
+}
+
+shoal_status wire_check_rank(struct wire *wire, int rank, int64_t *since_ns_out)
+{
+    char text[PEER_TEXT_BYTES];
+    wire_lock(wire);
+    const struct peer *peer = &wire->peers[rank];
+    bool is_gone = peer->is_gone;
+    *since_ns_out = peer->gone_ns;
+    (void)snprintf(text, sizeof text, "%s", peer->text);
+    unlock(wire);
+    return is_gone ? error_set(SHOAL_ERR_PEER, "rank %d cannot be reached: %s", rank, text) : SHOAL_OK;
+}
+
+bool wire_may_receive(struct wire *wire, int rank)
+{
+    wire_lock(wire);
+    struct peer *peer = &wire->peers[rank];
+    int64_t now_ns = clock_now_ns();
+    if (peer->left_ns == 0) {
+        peer->left_ns = now_ns;
+        wire->must_wake = true; /* the thread looks for what it sent last */
+    }
+    bool may_receive =
+        !peer->is_gone && !(peer->is_fenced && peer->is_drained) && now_ns < peer->left_ns + LAST_WORDS_NS;
+    wire_unlock(wire);
+    return may_receive;
+}
+
+/* Sending, under the lock -------------------------------------------------------------------------------- */
+
+static struct frame *pop_sent(struct peer *peer)
+{
+    struct frame *frame = peer->first;
+    peer->first = frame->next;
+    peer->is_sending = false;
+    return frame;
+}
+
+/* Sends what is in line for a rank. Nothing can be sent to one that is gone. */
+static void send_frames(struct wire *wire, int rank)
+{
+    struct peer *peer = &wire->peers[rank];
+    while (peer->first) {
+        struct frame *frame = peer->first;
+        if (!peer->is_sending && peer->is_gone) {
+            wire_free_frame(wire, pop_sent(peer));
+            continue;
+        }
+        if (!peer->is_sending) {
+            peer->is_sending = true;
+            wire->kind->isend(wire->endpoint, rank, &frame->message, &frame->head,
+                              FRAME_HEAD_BYTES + frame->head.bytes);
+        }
+        enum endpoint_state state = wire->kind->test(wire->endpoint, &frame->message);
+        if (state == ENDPOINT_PENDING) {
+            return;
+        }
+        wire_free_frame(wire, pop_sent(peer));
+        if (state == ENDPOINT_FAILED) {
+            lose_failed_peer(wire, rank);
+        }
+    }
+}
+
+void wire_send(struct wire *wire, int rank, struct frame *frame)
+{
+    struct peer *peer = &wire->peers[rank];
+    frame->next = NULL;
+    if (peer->first) {
+        peer->last->next = frame;
+    } else {
+        peer->first = frame;
+    }
+    peer->last = frame;
+    peer->is_settled =
+        frame->head.type == FRAME_FENCE || (frame->head.type == FRAME_FENCE_PASSED && peer->is_settled);
+    if (wire->kind->any_thread) {
+        send_frames(wire, rank);
+    } else {
+        wire->must_wake = true;
+    }
+}
+
+/* What came, under the lock ----------------------------------------------------------------------------- */
+
+/* True unless there was no memory. */
+static bool send_number(struct wire *wire, int rank, enum frame_type type, int32_t number)
+{
+    struct frame *frame = wire_new_frame(wire, 0);
+    if (frame) {
+        frame->head.type = type;
+        frame->head.number = number;
+        wire_send(wire, rank, frame);
+    }
+    return frame != NULL;
+}
+
+static bool hear_passed(struct wire *wire, int rank, int32_t number)
+{
+    wire->peers[rank].n_passed = number;
+    wire->peers[rank].is_silent = false;
+    note_passed(wire);
+    return true;
+}
+
+/* Owns the frame. */
+static void route(struct wire *wire, int rank, struct frame *frame)
+{
+    bool is_good = false;
+    struct peer *peer = &wire->peers[rank];
+    peer->is_fenced =
+        frame->head.type == FRAME_FENCE || (frame->head.type == FRAME_FENCE_PASSED && peer->is_fenced);
+    if (frame->head.type < FRAME_FENCE) {
+        if (wire->user.receive(wire->user.context, wire, rank, frame)) {
+            return;
+        }
+    } else if (frame->head.type == FRAME_FENCE) {
+        is_good = send_number(wire, rank, FRAME_FENCE_PASSED, frame->head.number);
+    } else if (frame->head.type == FRAME_FENCE_PASSED) {
+        is_good = hear_passed(wire, rank, frame->head.number);
+    }
+    wire_free_frame(wire, frame);
+    if (!is_good) {
+        lose_peer(wire, rank, "a frame came that makes no sense, or there was no memory for it");
+    }
+}
+
+/* Progress, under the lock ------------------------------------------------------------------------------ */
+
+static void post_receive(struct wire *wire, int rank)
+{
+    struct peer *peer = &wire->peers[rank];
+    if (!peer->receiving && !peer->is_gone) {
+        peer->receiving = wire_new_frame(wire, FRAME_DATA_BYTES);
+        if (peer->receiving) {
+            wire->kind->irecv(wire->endpoint, rank, &peer->receiving->message, &peer->receiving->head,
+                              ENDPOINT_MESSAGE_BYTES);
+        }
+    }
+}
+
+/* Takes what has come from a rank. */
+static void receive(struct wire *wire, int rank)
+{
+    struct peer *peer = &wire->peers[rank];
+    post_receive(wire, rank);
+    while (peer->receiving) {
+        struct frame *frame = peer->receiving;
+        enum endpoint_state state = wire->kind->test(wire->endpoint, &frame->message);
+        if (state == ENDPOINT_PENDING) {
+            peer->is_drained = peer->left_ns != 0;
+            return;
+        }
+        peer->receiving = NULL;
+        size_t bytes = frame->message.bytes;
+        if (state == ENDPOINT_FAILED) {
+            wire_free_frame(wire, frame);
+            lose_failed_peer(wire, rank);
+        } else if (bytes < FRAME_HEAD_BYTES || frame->head.bytes != bytes - FRAME_HEAD_BYTES) {
+            wire_free_frame(wire, frame);
+            lose_peer(wire, rank, "a message came that is no frame");
+        } else {
+            route(wire, rank, frame);
+        }
+        post_receive(wire, rank);
+    }
+}
+
+/* True while something is in line to be sent. */
+static bool push(struct wire *wire)
+{
+    bool is_sending = false;
+    wire->kind->progress(wire->endpoint);
+    for (int rank = 0; rank < wire->world->n_ranks; rank++) {
+        if (rank != wire->world->rank) {
+            receive(wire, rank);
+            send_frames(wire, rank);
+            is_sending = is_sending || wire->peers[rank].first;
+        }
+    }
+    return is_sending;
+}
+
+static void wait_for_work(struct wire *wire)
+{
+    if (wire->kind->wait) {
+        wire->kind->wait(wire->endpoint, clock_now_ns() + LOOK_NS);
+    } else {
+        wait_sleep(NAP_NS);
+    }
+}
+
+static void drop_messages(struct wire *wire)
+{
+    for (int rank = 0; rank < wire->world->n_ranks; rank++) {
+        struct peer *peer = &wire->peers[rank];
+        if (peer->receiving) {
+            wire->kind->cancel(wire->endpoint, rank, &peer->receiving->message);
+            wire_free_frame(wire, peer->receiving);
+        }
+        if (peer->is_sending) {
+            wire->kind->cancel(wire->endpoint, rank, &peer->first->message);
+        }
+        wire_free_frames(wire, peer->first);
+        *peer = (struct peer){.is_gone = true};
+    }
+}
+
+static void *run_thread(void *context)
+{
+    struct wire *wire = context;
+    shoal_status status = wire->kind->open(wire->world, wire->open_deadline_ns, &wire->endpoint);
+    completion_finish(&wire->opened, status);
+    if (status != SHOAL_OK) {
+        return NULL;
+    }
+    int64_t flush_ns = DEADLINE_NEVER;
+    wire_lock(wire);
+    for (;;) {
+        bool is_sending = push(wire);
+        if (wire->is_closing && flush_ns == DEADLINE_NEVER) {
+            flush_ns = clock_deadline_after(FLUSH_SECONDS);
+        }
+        if (wire->is_closing && (!is_sending || clock_now_ns() >= flush_ns)) {
+            break;
+        }
+        unlock(wire);
+        wait_for_work(wire);
+        wire_lock(wire);
+    }
+    drop_messages(wire);
+    unlock(wire);
+    wire->kind->close(wire->endpoint, flush_ns);
+    return NULL;
+}
+
+/* Opening and closing ----------------------------------------------------------------------------------- */
+
+void wire_free(struct wire *wire)
+{
+    while (wire->spare) {
+        struct frame *frame = wire->spare;
+        wire->spare = frame->next;
+        mem_free(frame);
+    }
+    (void)pthread_mutex_destroy(&wire->lock);
+    mem_free(wire->opened.text);
+    mem_free(wire->peers);
+    mem_free(wire);
+}
+
+static shoal_status start_thread(struct wire *wire)
+{
+    int error = os_start_thread(&wire->thread, run_thread, wire);
+    return error == 0 ? SHOAL_OK
+                      : error_set(SHOAL_ERR_SYSTEM, "the thread of transport %s: %s", wire->kind->name,
+                                  error_errno_text(error));
+}
+
+shoal_status wire_open(const struct endpoint_kind *kind, const struct transport_world *world,
+                       int64_t deadline_ns, const struct wire_user *user, struct wire **wire_out)
+{
+    struct wire *wire = mem_alloc_zeroed(1, sizeof *wire);
+    struct peer *peers = mem_alloc_zeroed((size_t)world->n_ranks, sizeof *peers);
+    if (!wire || !peers || pthread_mutex_init(&wire->lock, NULL) != 0) {
+        mem_free(wire);
+        mem_free(peers);
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    wire->kind = kind;
+    wire->world = world;
+    wire->user = *user;
+    wire->peers = peers;
+    wire->open_deadline_ns = deadline_ns;
+    for (int rank = 0; rank < world->n_ranks; rank++) {
+        peers[rank].is_settled = true;
+        peers[rank].is_fenced = true;
+    }
+    completion_init(&wire->opened, NULL);
+    shoal_status status = start_thread(wire);
+    if (status == SHOAL_OK) {
+        /* The thread ends it at the deadline of open at the latest. */
+        status = completion_wait(&wire->opened, DEADLINE_NEVER);
+        if (status == SHOAL_OK) {
+            *wire_out = wire;
+            return SHOAL_OK;
+        }
+        (void)pthread_join(wire->thread, NULL);
+    }
+    wire_free(wire);
+    return status;
+}
+
+void wire_stop(struct wire *wire)
+{
+    wire_lock(wire);
+    wire->is_closing = true;
+    wake_thread(wire); /* under the lock: once the thread has seen that it must end, the endpoint is gone */
+    unlock(wire);
+    (void)pthread_join(wire->thread, NULL);
+}
+
+/* Settling ----------------------------------------------------------------------------------------------- */
+
+/* Under the lock: whether a rank still has to answer. */
+static bool is_awaited(const struct peer *peer)
+{
+    return !peer->is_gone && !peer->is_silent && peer->n_passed != peer->n_fences;
+}
+
+static void send_fences(struct wire *wire)
+{
+    for (int rank = 0; rank < wire->world->n_ranks; rank++) {
+        struct peer *peer = &wire->peers[rank];
+        bool must_send = rank != wire->world->rank && !peer->is_settled && !peer->is_gone;
+        if (must_send && send_number(wire, rank, FRAME_FENCE, peer->n_fences + 1)) {
+            peer->n_fences++;
+        }
+    }
+}
+
+static bool must_await(struct wire *wire, bool is_over)
+{
+    bool is_any = false;
+    for (int rank = 0; rank < wire->world->n_ranks; rank++) {
+        struct peer *peer = &wire->peers[rank];
+        peer->is_silent = peer->is_silent || (is_over && is_awaited(peer));
+        is_any = is_any || is_awaited(peer);
+    }
+    return is_any;
+}
+
+void wire_settle(struct wire *wire)
+{
+    int64_t deadline_ns = clock_deadline_after(FLUSH_SECONDS);
+    wire_lock(wire);
+    send_fences(wire);
+    wire_unlock(wire);
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&wire->passed, memory_order_relaxed);
+        wire_lock(wire);
+        bool is_any = must_await(wire, clock_now_ns() >= deadline_ns);
+        unlock(wire);
+        if (!is_any) {
+            return;
+        }
+        struct wait_options options = {.deadline_ns = deadline_ns, .what = "answers to a fence"};
+        if (wait_while_equal(&wire->passed, seen, &options) != SHOAL_OK) {
+            error_clear();
+        }
+    }
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Frames between the ranks of a world: docs/design/message.md.
+ *
+ * A wire belongs to one rank and one world. It owns the endpoint, and a thread that makes progress. Frames from one rank to
+ * another arrive in the order in which they were sent. Who uses the wire takes every frame that comes at once.
+ *
+ * Everything of a wire and of its user lies under the wire's lock, which is never held while anything waits or another
+ * lock is taken.
+ */
+#ifndef MESSAGE_WIRE_H
+#define MESSAGE_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/status.h"
+#include "transport/message/endpoint.h"
+
+#define FRAME_HEAD_BYTES 64
+#define FRAME_DATA_BYTES (ENDPOINT_MESSAGE_BYTES - FRAME_HEAD_BYTES)
+
+enum frame_type {
+    FRAME_CALL,
+    FRAME_DATA,
+    FRAME_RESULT,
+    FRAME_QUEUES, /* those before it wait in a queue until they are taken */
+    FRAME_CREDIT = FRAME_QUEUES,
+    FRAME_FAILURE,
+    FRAME_FENCE, /* of the wire itself: asks for the answer below, which says that all before it has come */
+    FRAME_FENCE_PASSED
+};
+
+struct port_id {
+    uint64_t words[2];
+};
+
+/* What a message begins with. */
+struct frame_head {
+    struct port_id port;
+    uint32_t type;
+    int32_t number; /* credit: how many; failure: the status */
+    uint32_t queue; /* credit: of which queue */
+    uint32_t bytes; /* of the payload */
+    uint64_t reserved[4];
+};
+_Static_assert(sizeof(struct frame_head) == FRAME_HEAD_BYTES, "payloads begin at a cache line");
+
+struct frame {
+    struct frame *next;
+    size_t room; /* for payload */
+    struct endpoint_message message;
+    _Alignas(64) struct frame_head head;
+    char payload[];
+};
+
+struct wire;
+
+/* Called under the lock, by the wire's thread. */
+struct wire_user {
+    void *context;
+    /* Takes the frame if it returns true; false: it makes no sense, or there is no memory for it. */
+    bool (*receive)(void *context, struct wire *wire, int rank, struct frame *frame);
+    /* A rank cannot be reached any more. */
+    void (*lose)(void *context);
+};
+
+/* Opens the endpoint and starts the thread, which may call the user before this returns. */
+shoal_status wire_open(const struct endpoint_kind *kind, const struct transport_world *world,
+                       int64_t deadline_ns, const struct wire_user *user, struct wire **wire_out);
+/* Sends what is left to send, for a moment at most, and ends the thread: the user is not called any more. */
+void wire_stop(struct wire *wire);
+/* After it was stopped. */
+void wire_free(struct wire *wire);
+
+void wire_lock(struct wire *wire);
+/* Lets the thread send what was handed over, where only the thread may. */
+void wire_unlock(struct wire *wire);
+
+/* Under the lock: memory for a payload of `bytes`, at most FRAME_DATA_BYTES. NULL: no memory. */
+struct frame *wire_new_frame(struct wire *wire, size_t bytes);
+/* Under the lock. NULL is allowed. */
+void wire_free_frame(struct wire *wire, struct frame *frame);
+/* This one and those that follow it. */
+void wire_free_frames(struct wire *wire, struct frame *first);
+/* Under the lock. To another rank. The wire owns the frame afterwards. Never blocks. */
+void wire_send(struct wire *wire, int rank, struct frame *frame);
+
+/* Payloads up to this size are kept in memory of their own size, not in that of the longest message. */
+#define FRAME_SMALL_BYTES ((size_t)16 * 1024)
+
+/*
+ * Until every rank has what was sent to it, for a moment at most. Who settles before it leaves its world has left nothing on
+ * its way, so peers that see it gone need not wait for frames of it.
+ */
+void wire_settle(struct wire *wire);
+
+/* SHOAL_OK while messages can go to a rank and come from it; otherwise SHOAL_ERR_PEER, and why. *since_ns_out: when
+   that was noticed. */
+shoal_status wire_check_rank(struct wire *wire, int rank, int64_t *since_ns_out);
+
+/*
+ * Of a rank that has left or died: whether frames of it may still be on their way. Who leaves settles, so that its last
+ * frame is a fence, and nothing comes after it. One that died may have sent more after its last fence: the thread looks
+ * once more before the fence counts, and the connection ends after what was sent. If neither comes, false after a second.
+ */
+bool wire_may_receive(struct wire *wire, int rank);
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Transports that are loaded: libshoal_transport_<name>.so, in a folder of SHOAL_MODULE_PATH or beside the library, with one
+ * exported function. docs/design/transport.md says where exactly it is looked for, and how to write one.
+ *
+ * A module may use the public headers, the inline functions of src/transport, and what the services offer: it sees
+ * no other symbol of the library, which may be linked statically. It is never unloaded.
+ */
+#ifndef TRANSPORT_MODULE_H
+#define TRANSPORT_MODULE_H
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/dtype.h"
+#include "shoal/log.h"
+#include "shoal/status.h"
+#include "transport/collective.h"
+#include "transport/fingerprint.h"
+#include "transport/transport.h"
+
+struct endpoint_kind; /* transport/message/endpoint.h */
+struct wait_options;  /* base/wait.h */
+
+/* What the library does for a module. All functions may be called from any thread, after start-up and before it. */
+struct transport_services {
+    size_t struct_size; /* these four come first in every version */
+    uint32_t interface; /* TRANSPORT_INTERFACE */
+    uint32_t layout;    /* TRANSPORT_LAYOUT */
+    /* Sets the calling thread's error text and returns `status`. */
+    shoal_status (*set_error)(shoal_status status, const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
+
+    /* Error text: base/error.h. */
+    shoal_status (*set_error_v)(shoal_status status, const char *format, va_list arguments)
+        __attribute__((format(printf, 2, 0)));
+    shoal_status (*prefix_error)(shoal_status status, const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
+    const char *(*error_text)(void);
+    void (*error_clear)(void);
+
+    /* Memory: base/mem.h. A failure sets the error text. */
+    void *(*alloc)(size_t bytes);
+    void *(*alloc_zeroed)(size_t count, size_t size);
+    shoal_status (*grow)(void **array, size_t *capacity, size_t needed, size_t element_bytes);
+    void (*free)(void *memory);
+
+    /* Clock: base/clock.h. */
+    int64_t (*now_ns)(void);
+    int64_t (*deadline_after)(double seconds);
+
+    /* Waiting, with deadline and liveness: base/wait.h. */
+    shoal_status (*wait_while_equal)(_Atomic uint32_t *word, uint32_t value,
+                                     const struct wait_options *options);
+    void (*wake_all)(_Atomic uint32_t *word, bool is_shared);
+    void (*sleep)(int64_t ns);
+
+    /* Log. Lower case, no newline, "name value" pairs. */
+    void (*log)(shoal_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+    /* The variable SHOAL_TRANSPORT_<name> of the environment; "" when it is not set. The text stays. */
+    const char *(*variable)(const char *name);
+
+    /* Kernels (kernel/kernel.h): the ordered fold of n sources, rank 0's first; copies; casts. */
+    shoal_status (*reduce)(shoal_reduce_op reduce, shoal_dtype dtype, void *result,
+                           const void *const *sources, size_t n_sources, size_t count, double factor);
+    void (*copy)(void *target, const void *source, size_t bytes);
+    void (*cast)(shoal_dtype target_dtype, void *target, shoal_dtype source_dtype, const void *source,
+                 size_t count);
+
+    /* Calls: transport/fingerprint.h, transport/collective.h, transport/transport.h. */
+    struct fingerprint (*fingerprint_take)(const struct collective *collective, int n_ranks,
+                                           int64_t *details);
+    void (*fingerprint_take_words)(const struct collective *collective, char words[PURPOSE_WORDS_BYTES]);
+    shoal_status (*fingerprint_fail)(const struct transport_peers *peers, const struct fingerprint_call *own,
+                                     int peer, const struct fingerprint_call *theirs);
+    const char *(*collective_describe)(const struct collective *collective, char *text, size_t text_bytes);
+    const char *(*describe_timeout)(const struct transport_peers *peers, const struct collective *collective,
+                                    char *text, size_t text_bytes);
+
+    /* A transport that is built in, by its name; NULL: there is none. For inner and companion channels. */
+    const struct transport *(*built_in)(const char *name);
+    /* Compares a call on a companion channel: transport/companion.h. */
+    shoal_status (*companion_meet)(struct channel *companion, const struct collective *collective);
+
+    /*
+     * A transport over endpoints that only send, receive, test, cancel and progress: channels, streams, comparison, ordered
+     * fold and poison are the library's. Lives as long as the process. NULL: the kind does not fit, or there are too many,
+     * with the error text set.
+     */
+    const struct transport *(*message_transport)(const struct endpoint_kind *kind);
+};
+
+/*
+ * What a module exports: const struct transport *shoal_transport_module(const struct transport_services *services).
+ * Called once, with services that stay. It checks them first (transport_services_fit). NULL: it cannot be used, and
+ * the error text says why.
+ */
+#define TRANSPORT_MODULE_ENTRY "shoal_transport_module"
+#define TRANSPORT_MODULE_EXPORT __attribute__((visibility("default")))
+typedef const struct transport *transport_module_function(const struct transport_services *services);
+TRANSPORT_MODULE_EXPORT transport_module_function shoal_transport_module;
+
+/* Whether the library has the services that this module was built for; otherwise the error text says both. */
+static inline bool transport_services_fit(const struct transport_services *services)
+{
+    if (services->interface == TRANSPORT_INTERFACE && services->layout == TRANSPORT_LAYOUT &&
+        services->struct_size >= sizeof *services) {
+        return true;
+    }
+    (void)services->set_error(
+        SHOAL_ERR_UNSUPPORTED,
+        "it was built for interface %d (layout %u) with services of %zu bytes, the library has "
+        "interface %u (layout %u) and %zu bytes",
+        TRANSPORT_INTERFACE, (unsigned)TRANSPORT_LAYOUT, sizeof *services, (unsigned)services->interface,
+        (unsigned)services->layout, services->struct_size);
+    return false;
+}
+
+/* services.c: the library's, but for built_in, which registry.c adds. */
+extern const struct transport_services transport_services;
+
+/*
+ * The transport of a module, loaded at the first call and given the services, which stay. SHOAL_ERR_INVALID when there is
+ * no such file; SHOAL_ERR_UNSUPPORTED when it does not fit, with what was expected and what was found.
+ */
+shoal_status transport_module_load(const char *name, const struct transport_services *services,
+                                   const struct transport **transport_out);
+
+/*
+ * Visits the modules in the folders where they are looked for, in the order of their names; of several with one name the
+ * one that would be loaded. Loads nothing. A folder that cannot be read has none. The visitor's first failure ends it.
+ */
+typedef shoal_status transport_module_visitor(void *context, const char *name, const char *path);
+shoal_status transport_module_list(transport_module_visitor *visit, void *context);
+
+/* SHOAL_OK if a table can be used: size, interface, and all that is required. */
+shoal_status transport_check(const struct transport *transport);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/* Choosing an algorithm by the rows of algorithms.def and preferences.def, or by SHOAL_ALGO. */
+#include "transport/shm/algorithm.h"
+
+#include "transport/shm/oneshot.h"
+
+const struct algorithm_row shm_algorithm_rows[SHM_ALGORITHM_COUNT] = {
+#define ALGORITHM(name_, text, min_ranks_, max_ranks_, needs, needs_text_, doc_) \
+    [SHM_ALGORITHM_##name_] = {.name = text,                                     \
+                               .min_ranks = min_ranks_,                          \
+                               .max_ranks = max_ranks_,                          \
+                               .needs_text = needs_text_,                        \
+                               .doc = doc_},
+#include "transport/shm/algorithms.def"
+#undef ALGORITHM
+};
+
+_Static_assert(SHM_SLOT_BYTES == 16 * 1024, "algorithms.def says it in words");
+
+bool shm_algorithm_can(enum shm_algorithm algorithm, const struct shm_algorithm_query *query)
+{
+    const struct algorithm_row *row = &shm_algorithm_rows[algorithm];
+    if (query->n_ranks < row->min_ranks || (row->max_ranks > 0 && query->n_ranks > row->max_ranks)) {
+        return false;
+    }
+    const struct shm_algorithm_query *q = query;
+    switch (algorithm) {
+#define ALGORITHM(name, text, min_ranks, max_ranks, needs, needs_text, doc) \
+    case SHM_ALGORITHM_##name:                                              \
+        return (needs);
+#include "transport/shm/algorithms.def"
+#undef ALGORITHM
+    case SHM_ALGORITHM_COUNT:
+        break;
+    }
+    (void)q;
+    return false;
+}
+
+static enum shm_algorithm pick_preferred(const struct shm_algorithm_query *q, const char **why_out)
+{
+#define PREFER(name, condition, why)                                 \
+    if ((condition) && shm_algorithm_can(SHM_ALGORITHM_##name, q)) { \
+        *why_out = why;                                              \
+        return SHM_ALGORITHM_##name;                                 \
+    }
+#include "transport/shm/preferences.def"
+#undef PREFER
+    *why_out = "nothing can carry it";
+    return SHM_ALGORITHM_COUNT;
+}
+
+enum shm_algorithm shm_algorithm_pick(const struct shm_algorithm_query *query, const char **why_out)
+{
+    const char *why;
+    enum shm_algorithm algorithm = (enum shm_algorithm)algorithm_asked(&shm_algorithms, query->kind);
+    if (algorithm < SHM_ALGORITHM_COUNT && shm_algorithm_can(algorithm, query)) {
+        why = "SHOAL_ALGO asks for it";
+    } else if (algorithm == SHM_ALGORITHM_DIRECT && shm_algorithm_can(SHM_ALGORITHM_STAGED, query)) {
+        /* Other ranks may have symmetric buffers; with those only staged can be settled. */
+        algorithm = SHM_ALGORITHM_STAGED;
+        why = "SHOAL_ALGO asks for direct, but the buffers are not symmetric";
+    } else {
+        algorithm = pick_preferred(query, &why);
+    }
+    if (why_out) {
+        *why_out = why;
+    }
+    return algorithm;
+}
+
+/* For who asks by name ----------------------------------------------------------------------------------- */
+
+/* What a rank would put into a slot for a call whose widest buffer has so many bytes. */
+static size_t find_slot_bytes(const struct algorithm_question *question)
+{
+    struct collective call = {
+        .kind = question->kind, .dtype = SHOAL_U8, .n_pieces = 1, .single = {.count = 1}};
+    call.pieces = &call.single;
+    bool has_count = question->kind != COLLECTIVE_BARRIER && question->kind != COLLECTIVE_WINDOW_GATHER;
+    call.single.count = has_count ? question->bytes / collective_bytes(&call, question->n_ranks) : 0;
+    return shm_oneshot_bytes(&call, question->n_ranks);
+}
+
+static struct shm_algorithm_query make_query(const struct algorithm_question *question)
+{
+    return (struct shm_algorithm_query){.kind = question->kind,
+                                        .n_ranks = question->n_ranks,
+                                        .slot_bytes = find_slot_bytes(question),
+                                        .is_symmetric = question->is_symmetric};
+}
+
+static bool can_carry(int row, const struct algorithm_question *question)
+{
+    struct shm_algorithm_query query = make_query(question);
+    return shm_algorithm_can((enum shm_algorithm)row, &query);
+}
+
+static int pick_for(const struct algorithm_question *question, const char **why_out)
+{
+    struct shm_algorithm_query query = make_query(question);
+    return (int)shm_algorithm_pick(&query, why_out);
+}
+
+static struct algorithm_wishes wishes;
+
+const struct algorithm_table shm_algorithms = {.rows = shm_algorithm_rows,
+                                               .n_rows = SHM_ALGORITHM_COUNT,
+                                               .wishes = &wishes,
+                                               .can = can_carry,
+                                               .pick = pick_for};

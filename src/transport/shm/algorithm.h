@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which algorithm carries a collective: rows of algorithms.def (what there is and what it needs) and of
+ * preferences.def (what is taken when). A pure function of the call, so that all ranks choose alike.
+ */
+#ifndef SHM_ALGORITHM_H
+#define SHM_ALGORITHM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "transport/algorithm.h"
+
+enum shm_algorithm {
+#define ALGORITHM(name, text, min_ranks, max_ranks, needs, needs_text, doc) SHM_ALGORITHM_##name,
+#include "transport/shm/algorithms.def"
+#undef ALGORITHM
+    SHM_ALGORITHM_COUNT
+};
+
+/* What a rank may put into one slot. */
+#define SHM_SLOT_BYTES ((size_t)16 * 1024)
+
+struct shm_algorithm_query {
+    enum collective_kind kind;
+    int n_ranks;
+    size_t slot_bytes; /* what one rank would put into its slot; SIZE_MAX: ranks can not know each other's */
+    bool is_symmetric; /* the buffers that peers must reach lie in symmetric memory */
+};
+
+extern const struct algorithm_row shm_algorithm_rows[SHM_ALGORITHM_COUNT];
+/* The same for who asks by name. */
+extern const struct algorithm_table shm_algorithms;
+
+bool shm_algorithm_can(enum shm_algorithm algorithm, const struct shm_algorithm_query *query);
+
+/* `why_out` may be NULL. */
+enum shm_algorithm shm_algorithm_pick(const struct shm_algorithm_query *query, const char **why_out);
+
+#endif
