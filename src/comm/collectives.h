@@ -1,25 +1,50 @@
 /* SPDX-License-Identifier: MIT */
-/* Collectives for the layers above, beyond what the public calls offer. */
+/*
+ * Collectives for the layers above: what the public calls do, with a purpose that ranks compare (transport/purpose.h).
+ * Arguments are checked as in the public calls.
+ */
 #ifndef COMM_COLLECTIVES_H
 #define COMM_COLLECTIVES_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "shoal/group.h"
+#include "shoal/work.h"
 #include "transport/collective.h"
 
-/*
- * shoal_group_all_reduce_list_start and shoal_group_reduce_scatter_list_start, with a label that must be the same on all
- * ranks, 1 ... 2^31 - 1: lists of the same counts that stand for different things are not mixed up. `factor` for
- * premul_sum only.
- */
-shoal_status collectives_start_list(shoal_group *group, enum collective_kind kind, const shoal_part *parts,
-                                    size_t n_parts, shoal_dtype dtype, shoal_reduce reduce, double factor,
-                                    uint32_t label, shoal_work **work_out);
+struct work_hooks; /* comm/work.h */
 
-/* shoal_group_barrier and shoal_group_barrier_start with such a label. */
-shoal_status collectives_barrier(shoal_group *group, uint32_t label);
-shoal_status collectives_barrier_start(shoal_group *group, uint32_t label, shoal_work **work_out);
+/*
+ * `call` as for the public call of its kind: dtype, single (buffers and count; a broadcast has its buffer in both), and
+ * reduce, factor (premul_sum), root and counts where the kind has them. The caller's purpose and counts are copied where
+ * they are needed beyond the call.
+ */
+shoal_status collectives_run(shoal_group *group, struct collective *call);
+shoal_status collectives_start(shoal_group *group, struct collective *call, shoal_work **work_out);
+/* With a list of parts in place of `single`. */
+shoal_status collectives_run_list(shoal_group *group, struct collective *call, const shoal_part *parts,
+                                  size_t n_parts);
+shoal_status collectives_start_list(shoal_group *group, struct collective *call, const shoal_part *parts,
+                                    size_t n_parts, shoal_work **work_out);
+
+/* Either, with functions that are called at the end; hooks: NULL for none. */
+shoal_status collectives_start_with(shoal_group *group, struct collective *call, const shoal_part *parts,
+                                    size_t n_parts, const struct work_hooks *hooks, shoal_work **work_out);
+
+shoal_status collectives_barrier(shoal_group *group, const struct purpose *purpose);
+shoal_status collectives_barrier_start(shoal_group *group, const struct purpose *purpose,
+                                       shoal_work **work_out);
+
+/* shoal_window_gather_start with a purpose in place of a label. */
+shoal_status collectives_window_gather_start(shoal_window *window, const shoal_window_piece *pieces,
+                                             size_t n_pieces, const struct purpose *purpose,
+                                             shoal_work **work_out);
+
+/*
+ * 1, 2, 3, ... on each group: which of the models, contexts or wrappers made on it this is. Ranks make them in the same
+ * order; the number is the root of a purpose, so that those that do not are told. It is compared on lanes of this group
+ * only: another group over some of the same ranks may have numbered others.
+ */
+uint32_t collectives_next_root(shoal_group *group);
 
 #endif

@@ -16,6 +16,8 @@
  *
  * Times are those of the monotonic clock. Calls are in the order in which they were issued.
  */
+#include "comm/dump.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,6 +31,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/try.h"
+#include "base/write.h"
 #include "comm/groups.h"
 #include "comm/lane.h"
 #include "comm/p2p.h"
@@ -112,37 +115,6 @@ static const char *const state_names[RECORD_STATE_COUNT] = {
 #undef RECORD_STATE
 };
 
-/* Acquire, everywhere here: pairs with the release stores of comm/recorder.c, see recorder.h. */
-static uint64_t load(const _Atomic uint64_t *word)
-{
-    return atomic_load_explicit(word, memory_order_acquire);
-}
-
-bool record_read(const struct record *record, struct record_call *call_out)
-{
-    uint64_t number = load(&record->number);
-    if (number == 0) {
-        return false;
-    }
-    uint64_t what = load(&record->what);
-    uint64_t state = load(&record->sequence_state);
-    *call_out = (struct record_call){.number = number,
-                                     .kind = (enum collective_kind)(what & 0xff),
-                                     .dtype = (shoal_dtype)(what >> 8 & 0xff),
-                                     .reduce = (shoal_reduce)(what >> 16 & 0xff),
-                                     .has_counts = what >> 24 & 1,
-                                     .root = (int)(uint32_t)(what >> 32),
-                                     .count = load(&record->count),
-                                     .sequence = (uint32_t)(state >> 32),
-                                     .state = (enum record_state)(state >> 24 & 0xff),
-                                     .algorithm = (unsigned)(state >> 16 & 0xff),
-                                     .status = (shoal_status) - (int)(state & 0xffff),
-                                     .issue_ticks = load(&record->issue_ticks),
-                                     .start_ticks = load(&record->start_ticks),
-                                     .end_ticks = load(&record->end_ticks)};
-    return load(&record->number) == number;
-}
-
 /* The widest buffer, as in collective_bytes. */
 static uint64_t count_bytes(const struct record_call *call, int n_ranks)
 {
@@ -180,23 +152,29 @@ static shoal_status put_time(struct writer *writer, const char *name, const stru
     return put_format(writer, ", \"%s\": %" PRId64, name, ticks_to_ns(scale, ticks));
 }
 
+/* NULL: none was picked yet, or the transport has no choice. */
+static const char *algorithm_name(const struct shoal_group *group, unsigned algorithm)
+{
+    const struct algorithm_table *table = group->peers.transport->algorithms;
+    return table && algorithm < (unsigned)table->n_rows ? table->rows[algorithm].name : NULL;
+}
+
 static shoal_status put_call(struct writer *writer, const struct record_call *call, const struct scale *scale,
-                             int n_ranks)
+                             const struct shoal_group *group)
 {
     const struct collective_row *row = &collective_rows[call->kind];
     TRY(put_format(writer, "{\"op\": \"%s%s\", \"sequence\": %" PRIu32, row->name,
                    call->has_counts ? "_v" : "", call->sequence));
     TRY(put_member(writer, "dtype", shoal_dtype_name(call->dtype)));
     TRY(put_format(writer, ", \"count\": %" PRIu64 ", \"bytes\": %" PRIu64, call->count,
-                   count_bytes(call, n_ranks)));
-    TRY(put_member(writer, "reduce", row->reduces ? shoal_reduce_name(call->reduce) : NULL));
+                   count_bytes(call, group->peers.n_ranks)));
+    TRY(put_member(writer, "reduce", row->reduces ? shoal_reduce_op_name(call->reduce) : NULL));
     if (row->has_root) {
         TRY(put_format(writer, ", \"root\": %d", call->root));
     } else {
         TRY(put_member(writer, "root", NULL));
     }
-    bool has_algorithm = call->algorithm < ALGORITHM_COUNT;
-    TRY(put_member(writer, "algorithm", has_algorithm ? algorithm_rows[call->algorithm].name : NULL));
+    TRY(put_member(writer, "algorithm", algorithm_name(group, call->algorithm)));
     TRY(put_time(writer, "issue_ns", scale, call->issue_ticks));
     TRY(put_time(writer, "start_ns", scale, call->start_ticks));
     TRY(put_time(writer, "end_ns", scale, call->end_ticks));
@@ -222,7 +200,7 @@ static shoal_status put_calls(struct writer *writer, const struct shoal_group *g
             continue;
         }
         TRY(put(writer, ",\n  ", has_any ? 4 : 0));
-        TRY(put_call(writer, &call, &scale, group->peers.n_ranks));
+        TRY(put_call(writer, &call, &scale, group));
         has_any = true;
     }
     return put(writer, "]", 1);
@@ -254,7 +232,7 @@ static shoal_status put_stream(struct writer *writer, const struct p2p_stream_st
 static shoal_status put_streams(struct writer *writer, struct shoal_group *group)
 {
     struct p2p_stream_state states[SHOWN_STREAMS];
-    size_t n_streams = p2p_list_streams(group, states, SHOWN_STREAMS);
+    size_t n_streams = p2p_list_streams(group_p2p(group), states, SHOWN_STREAMS);
     TRY(put_format(writer, ",\n \"n_streams\": %zu, \"streams\": [", n_streams));
     for (size_t i = 0; i < n_streams && i < SHOWN_STREAMS; i++) {
         TRY(put(writer, ",\n  ", i > 0 ? 4 : 0));
@@ -302,11 +280,14 @@ static shoal_status put_world(struct writer *writer, struct shoal_world *world)
     TRY(put_format(writer, "{\"version\": 1, \"rank\": %d, \"n_ranks\": %d", world->rank, world->n_ranks));
     TRY(put_member(writer, "launcher", world->launcher));
     TRY(put_format(writer, ", \"now_ns\": %" PRId64 ", \"groups\": [", clock_now_ns()));
-    struct shoal_group *first = groups_first(world->groups);
-    for (struct shoal_group *group = first; group; group = group->next) {
-        TRY(put(writer, ",\n ", group == first ? 0 : 3));
-        TRY(put_group(writer, group));
+    struct shoal_group *first = groups_walk(world->groups);
+    shoal_status status = SHOAL_OK;
+    for (struct shoal_group *group = first; group && status == SHOAL_OK; group = group->next) {
+        status = put(writer, ",\n ", group == first ? 0 : 3);
+        status = status == SHOAL_OK ? put_group(writer, group) : status;
     }
+    groups_end_walk(world->groups);
+    TRY(status);
     TRY(put(writer, "]}\n", 3));
     return flush(writer);
 }
@@ -324,21 +305,16 @@ shoal_status shoal_world_dump(shoal_world *world, shoal_write_function write, vo
 
 /* The file --------------------------------------------------------------------------------------------- */
 
+struct target {
+    int fd;
+    int code; /* why it could not be written */
+};
+
 static int write_to_file(void *context, const char *text, size_t bytes)
 {
-    int fd = *(int *)context;
-    while (bytes > 0) {
-        ssize_t n_written = write(fd, text, bytes);
-        if (n_written < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n_written <= 0) {
-            return -1;
-        }
-        text += n_written;
-        bytes -= (size_t)n_written;
-    }
-    return 0;
+    struct target *target = context;
+    target->code = write_all(target->fd, text, bytes);
+    return target->code == 0 ? 0 : -1;
 }
 
 static void write_file(struct shoal_world *world, const char *prefix)
@@ -351,50 +327,29 @@ static void write_file(struct shoal_world *world, const char *prefix)
     }
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) {
-        LOG(SHOAL_LOG_ERROR, "flight record %s: %s", path, strerror(errno));
+        LOG(SHOAL_LOG_ERROR, "flight record %s: %s", path, error_errno_text(errno));
         return;
     }
-    errno = 0;
-    shoal_status status = shoal_world_dump(world, write_to_file, &fd);
-    int code = errno;
-    if (close(fd) != 0 && status == SHOAL_OK) {
-        status = SHOAL_ERR_SYSTEM;
-        code = errno;
+    struct target target = {.fd = fd};
+    shoal_status status = shoal_world_dump(world, write_to_file, &target);
+    if (close(fd) != 0 && target.code == 0) {
+        target.code = errno;
     }
-    if (status == SHOAL_OK) {
-        LOG(SHOAL_LOG_WARN, "flight record written to %s", path);
+    if (target.code != 0) {
+        LOG(SHOAL_LOG_ERROR, "flight record %s: %s", path, error_errno_text(target.code));
+    } else if (status != SHOAL_OK) {
+        LOG(SHOAL_LOG_ERROR, "flight record %s: %s", path, shoal_error_text());
     } else {
-        LOG(SHOAL_LOG_ERROR, "flight record %s: %s", path, strerror(code));
+        LOG(SHOAL_LOG_WARN, "flight record written to %s", path);
     }
 }
 
-/* With the thread's error text in `text`. */
-static void tell_log(struct shoal_group *group, const char *text)
+void dump_after_failure(struct shoal_world *world)
 {
-    shoal_status status = group_failure(group);
-    if (status == SHOAL_OK) {
-        LOG(SHOAL_LOG_ERROR, "rank %d group %s: %s", group->world->rank, group->name, text);
-        return;
-    }
-    /* Relaxed: only decides who tells. */
-    if (!atomic_exchange_explicit(&group->was_told, true, memory_order_relaxed)) {
-        LOG(SHOAL_LOG_ERROR, "rank %d group %s has failed: %s: %s", group->world->rank, group->name,
-            shoal_status_name(status), shoal_error_text());
-    }
-}
-
-void recorder_report_failure(struct shoal_group *group)
-{
-    char text[ERROR_TEXT_BYTES];
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    tell_log(group, text);
     const char *prefix = option_text(OPTION_DUMP);
-    struct groups *groups = group->world->groups;
     /* Relaxed: only decides who writes. */
-    if (prefix[0] == '\0' || atomic_exchange_explicit(&groups->was_dumped, true, memory_order_relaxed)) {
-        (void)error_set(SHOAL_OK, "%s", text);
-        return;
+    if (prefix[0] != '\0' &&
+        !atomic_exchange_explicit(&world->groups->was_dumped, true, memory_order_relaxed)) {
+        write_file(world, prefix);
     }
-    write_file(group->world, prefix);
-    (void)error_set(SHOAL_OK, "%s", text);
 }

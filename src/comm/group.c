@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Groups: a list of ranks and a tag, known by both. A world keeps every group that was made in it until it is
- * closed, so that making the same one again finds the same counts of calls.
+ * closed, so that making the same one again finds the same counts of calls. How groups fail is in group_failure.c.
  */
 #include "comm/group.h"
 
@@ -13,19 +13,34 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "base/wait.h"
+#include "bootstrap/client.h"
 #include "comm/groups.h"
-#include "comm/hash.h"
+#include "base/hash.h"
 #include "comm/lane.h"
-#include "comm/members.h"
+#include "bootstrap/liveness.h"
 #include "comm/p2p.h"
 #include "comm/recorder.h"
+#include "comm/transports.h"
+#include "bootstrap/numbers.h"
+#include "bootstrap/segments.h"
 #include "comm/world.h"
+#include "sharedmem/regions.h"
 
 #define TAG_CHARACTERS 64
+/* Of the word by which a lane is known, with the numbers that are added to it. */
+#define WORD_CHARACTERS 64
 /* Longer lists of ranks are named by a hash: keys are parts of names that servers keep. */
 #define LIST_CHARACTERS 160
 /* Of ranks in error texts. */
 #define TEXT_CHARACTERS 96
+/* Between two looks whether those who walk over the groups are done. */
+#define WALK_NAP_NS 1000000
+/* Lanes of lanes of groups. */
+#define MAX_LANE_DEPTH 3
+/* What the names of a group's segments end with, from their first space on: by its key. */
+#define SEGMENT_SUFFIX " of group %s"
+#define SEGMENT_CHARACTERS (LIST_CHARACTERS + TAG_CHARACTERS + MAX_LANE_DEPTH * WORD_CHARACTERS + 128)
 
 /* Lists of ranks as text ------------------------------------------------------------------------------- */
 
@@ -55,7 +70,7 @@ static bool is_all_in_order(const struct shoal_world *world, const int *ranks, i
     return n_ranks == world->n_ranks;
 }
 
-/* "0,2", "0,2/tag"; no two groups of a world have the same. collective/group_argument.c reads them. */
+/* "0,2", "0,2/tag"; no two groups of a world have the same. comm/group_find.c reads them. */
 static char *create_key(const struct shoal_world *world, const int *ranks, int n_ranks, const char *tag)
 {
     char list[LIST_CHARACTERS];
@@ -81,6 +96,17 @@ static char *create_name(const int *ranks, int n_ranks, const char *tag)
     return mem_copy_string(name);
 }
 
+/* A new string: the three texts one after the other. */
+static char *join(const char *first, const char *second, const char *third)
+{
+    size_t bytes = strlen(first) + strlen(second) + strlen(third) + 1;
+    char *joined = mem_alloc(bytes);
+    if (joined) {
+        (void)snprintf(joined, bytes, "%s%s%s", first, second, third);
+    }
+    return joined;
+}
+
 /* Checking --------------------------------------------------------------------------------------------- */
 
 static int find_rank(const int *ranks, int n_ranks, int wanted)
@@ -96,11 +122,12 @@ static int find_rank(const int *ranks, int n_ranks, int wanted)
 static shoal_status check_ranks(const struct shoal_world *world, const int *ranks, int n_ranks)
 {
     if (!ranks || n_ranks < 1) {
-        return error_set(SHOAL_ERR_INVALID, "a group needs ranks: ranks is %s, n_ranks is %d",
+        return error_set(SHOAL_ERR_INVALID, "group_create: a group needs ranks: ranks is %s, n_ranks is %d",
                          ranks ? "given" : "NULL", n_ranks);
     }
     if (n_ranks > world->n_ranks) {
-        return error_set(SHOAL_ERR_INVALID, "a group of %d ranks in a world of %d", n_ranks, world->n_ranks);
+        return error_set(SHOAL_ERR_INVALID, "group_create: a group of %d ranks in a world of %d", n_ranks,
+                         world->n_ranks);
     }
     char text[TEXT_CHARACTERS];
     (void)write_ranks(ranks, n_ranks, text, sizeof text);
@@ -161,87 +188,260 @@ static shoal_status check_member(void *context, int group_rank)
     return status;
 }
 
+static shoal_status name_segment(const struct shoal_group *group, const char *name,
+                                 char full_name[SEGMENT_CHARACTERS])
+{
+    int n_characters = snprintf(full_name, SEGMENT_CHARACTERS, "%s" SEGMENT_SUFFIX, name, group->key);
+    if (n_characters < 0 || n_characters >= SEGMENT_CHARACTERS) {
+        return error_set(SHOAL_ERR_INTERNAL, "name of a segment too long: %s", name);
+    }
+    return SHOAL_OK;
+}
+
+/* Asked while this rank waits for the server that holds the segment. */
+static shoal_status check_failure(void *context)
+{
+    return group_failure(context);
+}
+
 static shoal_status open_segment(void *context, const char *name, size_t bytes, int64_t deadline_ns,
                                  struct segment **segment_out)
 {
     struct shoal_group *group = context;
-    char full_name[LIST_CHARACTERS + TAG_CHARACTERS + 128];
-    /* A tag may hold any '/': no name of a segment is the end of another one, which keeps them apart. */
-    int n_characters = snprintf(full_name, sizeof full_name, "group/%s/%s", group->key, name);
-    if (n_characters < 0 || (size_t)n_characters >= sizeof full_name) {
-        return error_set(SHOAL_ERR_INTERNAL, "name of a segment too long: %s", name);
-    }
-    return world_open_segment(group->world, group->ranks[0], full_name, bytes, deadline_ns, segment_out);
+    char full_name[SEGMENT_CHARACTERS];
+    TRY(name_segment(group, name, full_name));
+    const struct client_wait wait = {
+        .deadline_ns = deadline_ns, .check = check_failure, .check_context = group};
+    return segments_open(group->world->client, group->peers.holder, full_name, bytes, &wait, segment_out);
 }
 
-static void free_group(struct shoal_group *group)
+static shoal_status drop_segment(void *context, const char *name, int64_t deadline_ns)
+{
+    struct shoal_group *group = context;
+    char full_name[SEGMENT_CHARACTERS];
+    TRY(name_segment(group, name, full_name));
+    return segments_drop(group->world->client, group->peers.holder, full_name, deadline_ns);
+}
+
+/*
+ * The first member's server keeps the first number that a member proposes, until the group is closed. Members propose what
+ * no other group of theirs has.
+ */
+static shoal_status find_generation(void *context, int64_t deadline_ns, uint64_t *number_out)
+{
+    struct shoal_group *group = context;
+    struct groups *groups = group->world->groups;
+    const struct client_wait wait = {
+        .deadline_ns = deadline_ns, .check = check_failure, .check_context = group};
+    /* Relaxed, here and below: numbers that stand for themselves. */
+    uint64_t number = atomic_load_explicit(&group->generation, memory_order_relaxed);
+    if (number == 0) {
+        uint64_t own[2] = {atomic_fetch_add_explicit(&groups->n_generations, 1, memory_order_relaxed) + 1,
+                           (uint64_t)group->world->rank};
+        uint64_t proposed = hash_bytes(3, own, sizeof own) | 1;
+        TRY(numbers_agree(group->world->client, group->ranks[0], group->key, proposed, &wait, &number));
+        atomic_store_explicit(&group->generation, number, memory_order_relaxed);
+    }
+    *number_out = number;
+    return SHOAL_OK;
+}
+
+static shoal_status check_parent(void *context)
+{
+    const struct shoal_group *group = context;
+    return group_failure(group->parent);
+}
+
+/* Nobody keeps the group any more. */
+static void destroy_group(struct closable *closable)
+{
+    struct shoal_group *group = (struct shoal_group *)closable;
+    mem_free(group->key);
+    mem_free(group->tag);
+    mem_free(group->ranks);
+    mem_free(group->name);
+    mem_free(group);
+}
+
+/*
+ * Frees all but the texts and the ranks, which go with the last reference: recordings, windows and meshes may have one.
+ * `what`: what was closed, "world" or "group".
+ */
+static void free_group(struct shoal_group *group, const char *what)
 {
     if (!group) {
         return;
     }
-    /* Acquire: pairs with the release by which point to point was made. */
-    p2p_free(atomic_load_explicit(&group->p2p, memory_order_acquire));
-    lane_free(group->lane);
+    /* What is cancelled below may call back, and must not start anything here. */
+    closable_shut(&group->closable);
+    p2p_free(group_p2p(group), what);
+    /* Relaxed: nobody uses the group any more. */
+    atomic_store_explicit(&group->p2p, NULL, memory_order_relaxed);
+    lane_free(group->lane, what);
     recorder_free(group->recorder);
-    mem_free(group->name);
-    mem_free(group->key);
-    mem_free(group->tag);
-    mem_free(group->ranks);
-    mem_free(group);
+    (void)pthread_mutex_destroy(&group->p2p_connect);
+    group->lane = NULL;
+    group->recorder = NULL;
+    closable_close(&group->closable);
 }
 
-static shoal_status create_parts(struct shoal_group *group, const int *ranks, int n_ranks, const char *tag)
+/* What a group is known by. */
+struct identity {
+    const int *ranks;
+    int n_ranks;
+    /* Of the program's groups. */
+    const char *tag;
+    /* Of lanes. */
+    struct shoal_group *parent;
+    const char *word;
+};
+
+static void create_texts(struct shoal_group *group, const struct identity *identity)
 {
-    group->ranks = mem_alloc((size_t)n_ranks * sizeof *ranks);
-    group->tag = mem_copy_string(tag);
-    group->key = create_key(group->world, ranks, n_ranks, tag);
-    group->name = create_name(ranks, n_ranks, tag);
+    const struct shoal_group *parent = identity->parent;
+    if (!parent) {
+        group->tag = mem_copy_string(identity->tag);
+        group->key = create_key(group->world, identity->ranks, identity->n_ranks, identity->tag);
+        group->name = create_name(identity->ranks, identity->n_ranks, identity->tag);
+        return;
+    }
+    /* The parent's key is no other group's, and no tag holds the mark: nor is any of these. */
+    group->tag = join(parent->tag, GROUP_LANE_MARK, identity->word);
+    group->key = join(parent->key, GROUP_LANE_MARK, identity->word);
+    group->name = join(parent->name, ", lane ", identity->word);
+}
+
+static const struct part_calls part_calls = {.failure = group_failure,
+                                             .report = group_report_failure,
+                                             .note = group_note_failure,
+                                             .poison = group_poison};
+
+static shoal_status create_parts(struct shoal_group *group, const struct identity *identity)
+{
+    size_t bytes = (size_t)identity->n_ranks * sizeof *identity->ranks;
+    group->ranks = mem_alloc(bytes);
+    create_texts(group, identity);
     group->recorder = recorder_create();
-    group->lane = lane_create(group);
+    group->part = (struct part){.closable = &group->closable,
+                                .peers = &group->peers,
+                                .recorder = group->recorder,
+                                .works = group->world->works,
+                                .n_forks = group->world->n_forks,
+                                .is_world = group->key && strcmp(group->key, GROUP_KEY_WORLD) == 0,
+                                .p2p = &group->p2p,
+                                .calls = &part_calls,
+                                .group = group};
+    group->lane = lane_create(&group->part);
     if (!group->ranks || !group->tag || !group->key || !group->name || !group->recorder || !group->lane) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    memcpy(group->ranks, ranks, (size_t)n_ranks * sizeof *ranks);
+    memcpy(group->ranks, identity->ranks, bytes);
+    return SHOAL_OK;
+}
+
+shoal_status group_choose_transport(struct shoal_group *group)
+{
+    struct transport_choice choice;
+    TRY(transports_choose(group->world, group->ranks, group->peers.n_ranks, group->name, &choice));
+    group->peers.transport = choice.transport;
+    group->peers.state = choice.state;
+    group->peers.world = choice.world;
+    group->peers.holder = choice.holder;
+    group->peers.may_spin = group->world->may_spin;
     return SHOAL_OK;
 }
 
 /* Arguments are good, and there is no such group yet. */
-static shoal_status create_group(struct shoal_world *world, const int *ranks, int n_ranks, const char *tag,
+static shoal_status create_group(struct shoal_world *world, const struct identity *identity,
                                  struct shoal_group **group_out)
 {
     struct shoal_group *group = mem_alloc_zeroed(1, sizeof *group);
     if (!group) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    struct shoal_group *parent = identity->parent;
+    closable_init(&group->closable, "group", "its world was closed", destroy_group);
+    (void)pthread_mutex_init(&group->p2p_connect, NULL);
     group->world = world;
-    atomic_init(&group->timeout_s, world->timeout_s);
-    shoal_status status = create_parts(group, ranks, n_ranks, tag);
+    group->parent = parent;
+    atomic_init(&group->own_timeout_s, world->timeout_s);
+    group->timeout_s = parent ? parent->timeout_s : &group->own_timeout_s;
+    shoal_status status = create_parts(group, identity);
     if (status != SHOAL_OK) {
-        free_group(group);
+        free_group(group, "group");
         return status;
     }
-    group->peers = (struct transport_peers){.rank = find_rank(ranks, n_ranks, world->rank),
-                                            .n_ranks = n_ranks,
+    group->closable.name = group->name;
+    group->peers = (struct transport_peers){.rank = find_rank(group->ranks, identity->n_ranks, world->rank),
+                                            .n_ranks = identity->n_ranks,
                                             .world_ranks = group->ranks,
                                             .key = group->key,
                                             .name = group->name,
-                                            .timeout_s = &group->timeout_s,
+                                            .timeout_s = group->timeout_s,
                                             .may_spin = world->may_spin,
                                             .regions = world->regions,
                                             .context = group,
                                             .check_member = check_member,
-                                            .open_segment = open_segment};
+                                            .check_parent = parent ? check_parent : NULL,
+                                            .open_segment = open_segment,
+                                            .drop_segment = drop_segment,
+                                            .generation = find_generation};
+    status = group_choose_transport(group);
+    if (status != SHOAL_OK) {
+        free_group(group, "group");
+        return status;
+    }
     *group_out = group;
     return SHOAL_OK;
 }
 
-struct groups *groups_create(void)
+struct groups *groups_create(void (*dump)(struct shoal_world *world))
 {
     struct groups *groups = mem_alloc_zeroed(1, sizeof *groups);
     if (groups) {
+        groups->dump = dump;
         (void)pthread_mutex_init(&groups->mutex, NULL);
     }
     return groups;
+}
+
+/* The handle of a closed group tells so until as many others were closed after it. NULL only forgets the oldest. */
+static void keep_closed(struct groups *groups, struct shoal_group *group)
+{
+    struct shoal_group **place = &groups->closed[groups->n_closed++ % GROUPS_CLOSED_KEPT];
+    struct shoal_group *oldest = *place;
+    *place = group;
+    if (oldest) {
+        closable_unref(&oldest->closable);
+    }
+}
+
+void groups_close(struct groups *groups)
+{
+    if (!groups) {
+        return;
+    }
+    (void)pthread_mutex_lock(&groups->mutex);
+    struct shoal_group *first = groups->first;
+    groups->first = NULL;
+    groups->is_closed = true;
+    (void)pthread_mutex_unlock(&groups->mutex);
+    /* What one group cancels may call back, and find that another was closed before: all handles stay meanwhile. */
+    for (struct shoal_group *group = first; group; group = group->next) {
+        closable_ref(&group->closable);
+    }
+    /* Newest first: lanes before their parents. */
+    for (struct shoal_group *group = first; group; group = group->next) {
+        free_group(group, "world");
+    }
+    while (first) {
+        struct shoal_group *group = first;
+        first = group->next;
+        closable_unref(&group->closable);
+    }
+    for (size_t i = 0; i < GROUPS_CLOSED_KEPT; i++) {
+        keep_closed(groups, NULL);
+    }
 }
 
 void groups_free(struct groups *groups)
@@ -249,48 +449,173 @@ void groups_free(struct groups *groups)
     if (!groups) {
         return;
     }
-    while (groups->first) {
-        struct shoal_group *group = groups->first;
-        groups->first = group->next;
-        free_group(group);
-    }
+    groups_close(groups);
+    groups_forget_news(groups);
     (void)pthread_mutex_destroy(&groups->mutex);
     mem_free(groups);
 }
 
-struct shoal_group *groups_first(struct groups *groups)
+struct shoal_group *groups_walk(struct groups *groups)
 {
     (void)pthread_mutex_lock(&groups->mutex);
+    groups->n_walkers++;
     struct shoal_group *first = groups->first;
     (void)pthread_mutex_unlock(&groups->mutex);
     return first;
 }
 
-struct shoal_group *groups_find(struct groups *groups, const char *key)
+void groups_end_walk(struct groups *groups)
 {
-    struct shoal_group *group = groups_first(groups);
-    while (group && strcmp(group->key, key) != 0) {
+    (void)pthread_mutex_lock(&groups->mutex);
+    groups->n_walkers--;
+    (void)pthread_mutex_unlock(&groups->mutex);
+}
+
+shoal_group *group_find(shoal_world *world, const char *name)
+{
+    struct groups *groups = world->groups;
+    (void)pthread_mutex_lock(&groups->mutex);
+    struct shoal_group *group = groups->first;
+    while (group && (group->parent || strcmp(group->key, name) != 0)) {
         group = group->next;
     }
+    (void)pthread_mutex_unlock(&groups->mutex);
     return group;
 }
 
+static bool is_or_is_under(const struct shoal_group *group, const struct shoal_group *ancestor)
+{
+    while (group && group != ancestor) {
+        group = group->parent;
+    }
+    return group != NULL;
+}
+
+/* Under the mutex: takes the group and the lanes over it off the list. Returns them, newest first. */
+static struct shoal_group *unlink_family(struct groups *groups, const struct shoal_group *ancestor)
+{
+    struct shoal_group *family = NULL;
+    struct shoal_group **last = &family;
+    for (struct shoal_group **link = &groups->first; *link;) {
+        struct shoal_group *group = *link;
+        if (is_or_is_under(group, ancestor)) {
+            *link = group->next;
+            group->next = NULL;
+            *last = group;
+            last = &group->next;
+        } else {
+            link = &group->next;
+        }
+    }
+    return family;
+}
+
+shoal_status groups_remove(struct groups *groups, struct shoal_group *ancestor, int64_t deadline_ns)
+{
+    (void)pthread_mutex_lock(&groups->mutex);
+    while (groups->n_walkers > 0) {
+        (void)pthread_mutex_unlock(&groups->mutex);
+        if (clock_now_ns() >= deadline_ns) {
+            return error_set(SHOAL_ERR_TIMEOUT, "close of group %s: shoal_world_dump has not ended",
+                             ancestor->name);
+        }
+        wait_sleep(WALK_NAP_NS);
+        (void)pthread_mutex_lock(&groups->mutex);
+    }
+    groups_keep_heard(groups, ancestor);
+    struct shoal_group *family = unlink_family(groups, ancestor);
+    (void)pthread_mutex_unlock(&groups->mutex);
+    while (family) {
+        struct shoal_group *group = family;
+        family = group->next;
+        group->closable.reason = "it was closed";
+        closable_ref(&group->closable);
+        free_group(group, "group");
+        (void)pthread_mutex_lock(&groups->mutex);
+        keep_closed(groups, group);
+        (void)pthread_mutex_unlock(&groups->mutex);
+    }
+    return SHOAL_OK;
+}
+
+/* The group or lane over it that follows on `before`, from the first if that is NULL; NULL: none does. */
+static struct shoal_group *next_of(struct groups *groups, const struct shoal_group *ancestor,
+                                   const struct shoal_group *before)
+{
+    (void)pthread_mutex_lock(&groups->mutex);
+    struct shoal_group *group = before ? before->next : groups->first;
+    while (group && !is_or_is_under(group, ancestor)) {
+        group = group->next;
+    }
+    (void)pthread_mutex_unlock(&groups->mutex);
+    return group;
+}
+
+shoal_status groups_each_of(struct shoal_group *ancestor,
+                            shoal_status (*visit)(struct shoal_group *group, int64_t deadline_ns),
+                            int64_t deadline_ns)
+{
+    struct groups *groups = ancestor->world->groups;
+    for (struct shoal_group *group = next_of(groups, ancestor, NULL); group;
+         group = next_of(groups, ancestor, group)) {
+        TRY(visit(group, deadline_ns));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status group_drop_names(struct shoal_group *group, int64_t deadline_ns)
+{
+    char suffix[SEGMENT_CHARACTERS];
+    if (group->peers.holder == group->world->rank) {
+        (void)snprintf(suffix, sizeof suffix, SEGMENT_SUFFIX, group->key);
+        TRY(segments_drop_all(group->world->client, group->peers.holder, suffix, deadline_ns));
+    }
+    /* Relaxed: this rank has connected before it closes. */
+    if (group->peers.rank == 0 && atomic_load_explicit(&group->generation, memory_order_relaxed) != 0) {
+        TRY(numbers_forget(group->world->client, group->ranks[0], group->key, deadline_ns));
+    }
+    return SHOAL_OK;
+}
+
+static bool is_known_by(const struct shoal_group *group, const struct identity *identity)
+{
+    if (identity->parent) {
+        return group->parent == identity->parent &&
+               strcmp(group->key + strlen(group->parent->key) + strlen(GROUP_LANE_MARK), identity->word) == 0;
+    }
+    return !group->parent && group->peers.n_ranks == identity->n_ranks &&
+           strcmp(group->tag, identity->tag) == 0 &&
+           memcmp(group->ranks, identity->ranks, (size_t)identity->n_ranks * sizeof *identity->ranks) == 0;
+}
+
 /* Under the mutex. */
-static shoal_status find_or_create(struct shoal_world *world, const int *ranks, int n_ranks, const char *tag,
+static shoal_status find_or_create(struct shoal_world *world, const struct identity *identity,
                                    struct shoal_group **group_out)
 {
     struct groups *groups = world->groups;
+    if (groups->is_closed) { /* a callback of what the world cancels */
+        return error_set(SHOAL_ERR_STATE, "the world is being closed");
+    }
     for (struct shoal_group *group = groups->first; group; group = group->next) {
-        if (group->peers.n_ranks == n_ranks && strcmp(group->tag, tag) == 0 &&
-            memcmp(group->ranks, ranks, (size_t)n_ranks * sizeof *ranks) == 0) {
+        if (is_known_by(group, identity)) {
             *group_out = group;
             return SHOAL_OK;
         }
     }
-    TRY(create_group(world, ranks, n_ranks, tag, group_out));
+    TRY(create_group(world, identity, group_out));
+    groups_tell_news(groups, *group_out);
     (*group_out)->next = groups->first;
     groups->first = *group_out;
     return SHOAL_OK;
+}
+
+static shoal_status obtain_group(struct shoal_world *world, const struct identity *identity,
+                                 struct shoal_group **group_out)
+{
+    (void)pthread_mutex_lock(&world->groups->mutex);
+    shoal_status status = find_or_create(world, identity, group_out);
+    (void)pthread_mutex_unlock(&world->groups->mutex);
+    return status;
 }
 
 shoal_status shoal_group_create(shoal_world *world, const int *ranks, int n_ranks, const char *tag,
@@ -298,18 +623,47 @@ shoal_status shoal_group_create(shoal_world *world, const int *ranks, int n_rank
 {
     error_clear();
     if (!world || !group_out) {
-        return error_set(SHOAL_ERR_INVALID, "%s is NULL", world ? "group_out" : "world");
+        return error_set(SHOAL_ERR_INVALID, "group_create: %s is NULL", world ? "group_out" : "world");
     }
     TRY(world_check_process(world));
     const char *known_tag = tag ? tag : "";
     TRY(check_tag(known_tag));
     TRY(check_ranks(world, ranks, n_ranks));
+    const struct identity identity = {.ranks = ranks, .n_ranks = n_ranks, .tag = known_tag};
     struct shoal_group *group = NULL;
-    (void)pthread_mutex_lock(&world->groups->mutex);
-    shoal_status status = find_or_create(world, ranks, n_ranks, known_tag, &group);
-    (void)pthread_mutex_unlock(&world->groups->mutex);
-    TRY(status);
-    *group_out = shoal_group_ref(group);
+    TRY(obtain_group(world, &identity, &group));
+    *group_out = group;
+    return SHOAL_OK;
+}
+
+static int lane_depth(const struct shoal_group *group)
+{
+    int depth = 0;
+    for (; group->parent; group = group->parent) {
+        depth++;
+    }
+    return depth;
+}
+
+shoal_status group_create_lane(struct shoal_group *parent, int first, int n_ranks, const char *word,
+                               struct shoal_group **lane_out)
+{
+    TRY(group_check_open(parent));
+    char full_word[WORD_CHARACTERS];
+    bool has_all = first == 0 && n_ranks == parent->peers.n_ranks;
+    /* Parts of a parent differ in where they begin and how long they are. */
+    int length = has_all ? snprintf(full_word, sizeof full_word, "%s", word)
+                         : snprintf(full_word, sizeof full_word, "%s %d+%d", word, first, n_ranks);
+    if (length < 0 || (size_t)length >= sizeof full_word || lane_depth(parent) >= MAX_LANE_DEPTH) {
+        return error_set(SHOAL_ERR_INTERNAL, "lane \"%s\" of group %s: too long, or too deep", word,
+                         parent->name);
+    }
+    const struct identity identity = {
+        .ranks = parent->ranks + first, .n_ranks = n_ranks, .parent = parent, .word = full_word};
+    TRY(obtain_group(parent->world, &identity, lane_out));
+    /* Relaxed: whoever fails the parent later on this thread sees it, and who does so at this moment on another thread
+       may have come before. */
+    atomic_store_explicit(&parent->has_lanes, true, memory_order_relaxed);
     return SHOAL_OK;
 }
 
@@ -318,10 +672,11 @@ shoal_status shoal_group_create_blocks(shoal_world *world, int block_ranks, cons
 {
     error_clear();
     if (!world || !group_out) {
-        return error_set(SHOAL_ERR_INVALID, "%s is NULL", world ? "group_out" : "world");
+        return error_set(SHOAL_ERR_INVALID, "group_create_blocks: %s is NULL", world ? "group_out" : "world");
     }
     if (block_ranks < 1 || block_ranks > world->n_ranks || world->n_ranks % block_ranks != 0) {
-        return error_set(SHOAL_ERR_INVALID, "blocks of %d ranks do not divide a world of %d", block_ranks,
+        return error_set(SHOAL_ERR_INVALID,
+                         "group_create_blocks: blocks of %d ranks do not divide a world of %d", block_ranks,
                          world->n_ranks);
     }
     int *ranks = mem_alloc((size_t)block_ranks * sizeof *ranks);
@@ -336,120 +691,62 @@ shoal_status shoal_group_create_blocks(shoal_world *world, int block_ranks, cons
     return status;
 }
 
-/*
- * Handles are not counted: a group whose last one was given up stays, idle, until the world is closed, because the
- * members' counts of calls must not part.
- */
-shoal_group *shoal_group_ref(shoal_group *group)
+/* For the layers above --------------------------------------------------------------------------------- */
+
+shoal_group *group_ref(shoal_group *group)
 {
+    if (group) {
+        closable_ref(&group->closable);
+    }
     return group;
 }
 
-void shoal_group_free(shoal_group *group)
+void group_unref(shoal_group *group)
 {
+    if (group) {
+        closable_unref(&group->closable);
+    }
 }
 
-/* Asking ----------------------------------------------------------------------------------------------- */
-
-int shoal_group_rank(const shoal_group *group)
+void group_hold(shoal_group *group)
 {
-    return group ? group->peers.rank : -1;
+    /* Relaxed, here and below: a number for an error. Who closes a group comes after whoever used it. */
+    atomic_fetch_add_explicit(&group->n_users, 1, memory_order_relaxed);
 }
 
-int shoal_group_n_ranks(const shoal_group *group)
+void group_let_go(shoal_group *group)
 {
-    return group ? group->peers.n_ranks : 0;
+    atomic_fetch_sub_explicit(&group->n_users, 1, memory_order_relaxed);
 }
 
-const char *shoal_group_name(const shoal_group *group)
+const char *group_text(const shoal_group *group)
 {
-    return group ? group->key : "";
+    return group->name;
 }
 
-const char *shoal_group_tag(const shoal_group *group)
+bool group_has_peers(const shoal_group *group)
 {
-    return group ? group->tag : "";
+    return group->peers.transport->has_peers;
 }
 
-shoal_world *shoal_group_world(const shoal_group *group)
+bool group_has_windows(const shoal_group *group)
 {
-    return group ? group->world : NULL;
+    const struct transport *transport = group->peers.transport;
+    return !transport->has_peers || (transport->memory && transport->memory->has_windows);
 }
 
-int shoal_group_world_rank(const shoal_group *group, int group_rank)
+bool group_has_symmetric(const shoal_group *group, const void *data, size_t bytes)
 {
-    return group && group_rank >= 0 && group_rank < group->peers.n_ranks ? group->ranks[group_rank] : -1;
+    struct regions *regions = group->world->regions;
+    const struct transport_peers *peers = &group->peers;
+    if (!regions || !group_has_peers(group) || peers->n_ranks == 1 || bytes == 0) {
+        return true;
+    }
+    struct region_place place = regions_find(regions, data, bytes);
+    return place.id != 0 && regions_cover(regions, place.id, group->ranks, peers->n_ranks);
 }
 
 int shoal_group_rank_of(const shoal_group *group, int world_rank)
 {
     return group ? find_rank(group->ranks, group->peers.n_ranks, world_rank) : -1;
-}
-
-uint64_t shoal_group_sequence(const shoal_group *group)
-{
-    return group ? lane_sequence(group->lane) : 0;
-}
-
-double shoal_group_timeout(const shoal_group *group)
-{
-    /* Relaxed, here and below: the number stands for itself. */
-    return group ? atomic_load_explicit(&group->timeout_s, memory_order_relaxed) : 0.0;
-}
-
-shoal_status shoal_group_set_timeout(shoal_group *group, double seconds)
-{
-    error_clear();
-    if (!group) {
-        return error_set(SHOAL_ERR_INVALID, "group is NULL");
-    }
-    if (!(seconds > 0.0)) {
-        return error_set(SHOAL_ERR_INVALID, "timeout of %g s: it must be more than 0", seconds);
-    }
-    atomic_store_explicit(&group->timeout_s, seconds, memory_order_relaxed);
-    return SHOAL_OK;
-}
-
-int64_t group_deadline(const struct shoal_group *group)
-{
-    return clock_deadline_after(shoal_group_timeout(group));
-}
-
-/* Failing ---------------------------------------------------------------------------------------------- */
-
-shoal_status group_failure(struct shoal_group *group)
-{
-    TRY(lane_failure(group->lane));
-    return p2p_failure(group);
-}
-
-void group_poison(struct shoal_group *group, shoal_status status, const char *text)
-{
-    lane_poison(group->lane, status, text);
-    p2p_poison(group, status, text);
-}
-
-shoal_status shoal_group_abort(shoal_group *group, const char *reason)
-{
-    error_clear();
-    if (!group) {
-        return error_set(SHOAL_ERR_INVALID, "group is NULL");
-    }
-    TRY(world_check_process(group->world));
-    char text[ERROR_TEXT_BYTES];
-    (void)snprintf(text, sizeof text, "aborted by rank %d%s%s", group->world->rank, reason ? ": " : "",
-                   reason ? reason : "");
-    group_poison(group, SHOAL_ERR_CANCELLED, text);
-    error_clear();
-    return SHOAL_OK;
-}
-
-shoal_status shoal_group_error(shoal_group *group)
-{
-    error_clear();
-    if (!group) {
-        return error_set(SHOAL_ERR_INVALID, "group is NULL");
-    }
-    TRY(world_check_process(group->world));
-    return group_failure(group);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of this layer know of a group. */
+/* What the files of this layer know of a group; comm/handles.h has what others may call. */
 #ifndef COMM_GROUP_H
 #define COMM_GROUP_H
 
@@ -8,44 +8,102 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shoal/group.h"
+#include "base/closable.h"
+#include "comm/handles.h"
+#include "comm/part.h"
 #include "transport/transport.h"
 
 struct lane;
 struct p2p; /* comm/p2p.c: the group's streams */
 struct recorder;
+struct segment;
 struct shoal_world;
 
-/* In a key: what stands for all ranks in order, and what lies between the number of many ranks and their hash. */
-#define GROUP_KEY_WORLD "world"
-#define GROUP_KEY_HASHED " ranks "
+/*
+ * Between the name of a group and the word of a lane over its ranks. The program's tags are printable, so that none
+ * of them holds this: whatever tag it gives, its groups are no lanes.
+ */
+#define GROUP_LANE_MARK "\x1f"
 
 struct shoal_group {
+    struct closable closable; /* first: what keeps a group beyond its world looks at this alone */
     struct shoal_world *world;
+    /*
+     * Of a lane, which sharding and replicating make for themselves: the group that the program gave them. A lane has
+     * the timeout of its parent, and fails when its parent has failed; never the other way round.
+     */
+    struct shoal_group *parent;
     int *ranks; /* world ranks */
     char *tag;
     char *key;                    /* shoal_group_name: ranks and tag, the same on all members */
     char *name;                   /* for people: [0,1] tag "x" */
     struct transport_peers peers; /* rank and n_ranks of the group are here */
+    struct part part;             /* what its lane and its point to point know of it */
     struct lane *lane;
     struct recorder *recorder;
-    struct p2p *_Atomic p2p; /* made at first use */
-    _Atomic bool was_told;   /* the log, that it has failed */
-    _Atomic double timeout_s;
-    struct shoal_group *next; /* of the world's */
+    struct p2p *_Atomic p2p;     /* made at first use */
+    pthread_mutex_t p2p_connect; /* who makes it */
+    _Atomic bool was_told;       /* the log, that it has failed */
+    _Atomic bool has_lanes;      /* it is a parent */
+    _Atomic bool has_spread;     /* the other members were told that it has failed */
+    _Atomic double own_timeout_s;
+    const _Atomic double *timeout_s; /* its own, or that of the outermost parent */
+    _Atomic uint32_t n_roots;        /* collectives_next_root */
+    _Atomic uint32_t n_users;        /* group_hold */
+    _Atomic bool is_closing;         /* who has set it may close */
+    bool has_left;                   /* the members will not meet again; of whoever closes */
+    bool has_heard; /* aborted, or said to have failed by another member; under the groups' mutex */
+    _Atomic uint64_t generation; /* find_generation; 0: not known yet */
+    struct shoal_group *next;    /* of the world's */
 };
 
-/* All groups of a world. */
-struct groups *groups_create(void);
-/* Every group is idle or poisoned; lanes are joined. */
+/* SHOAL_OK, or SHOAL_ERR_STATE: the group was closed. Cheap: one load. */
+static inline shoal_status group_check_open(const struct shoal_group *group)
+{
+    return closable_check(&group->closable);
+}
+
+/*
+ * All groups of a world. `dump` is called when something has failed: it writes the flight record if that is wanted.
+ * NULL: nobody does. May change the error text.
+ */
+struct groups *groups_create(void (*dump)(struct shoal_world *world));
+/* Frees all groups, which are idle or poisoned; lanes are joined. What servers hear afterwards is forgotten. */
+void groups_close(struct groups *groups);
+/* Closes; no server knows of it any more. */
 void groups_free(struct groups *groups);
+
+/*
+ * Chooses what carries the group, by the hosts of its members as they are known (comm/transports.h). Again once they
+ * are, for the group of all ranks, which is made before the ranks have met. Before anything is connected.
+ */
+shoal_status group_choose_transport(struct shoal_group *group);
+
+/* On the rank whose server holds them: the names of the group's segments, and its generation, are forgotten. Whoever has
+   mapped a segment keeps it. */
+shoal_status group_drop_names(struct shoal_group *group, int64_t deadline_ns);
 
 /* The deadline of an operation that starts now. */
 int64_t group_deadline(const struct shoal_group *group);
 
-/* SHOAL_OK, or the first reason, without connecting. */
-shoal_status group_failure(struct shoal_group *group);
-/* Poisons; connects if need be, for a moment at most. */
-void group_poison(struct shoal_group *group, shoal_status status, const char *text);
+/* Its point to point, or NULL when that was never used. */
+static inline struct p2p *group_p2p(struct shoal_group *group)
+{
+    /* Acquire: pairs with the exchange by which comm/p2p.c shows a finished object. */
+    return atomic_load_explicit(&group->p2p, memory_order_acquire);
+}
+
+/* group_failure.c ------------------------------------------------------------------------------------- */
+
+/*
+ * An operation has failed, for the thread's error text, which stays: tells the log, once for a group that has failed, and
+ * has the flight record written if that is wanted.
+ */
+void group_note_failure(struct shoal_group *group);
+/*
+ * A call has failed, or has found the group failed, with the thread's error text, which stays: tells the log, writes
+ * the record if that is wanted, and tells the members if others than those who are connected must hear of it.
+ */
+void group_report_failure(struct shoal_group *group);
 
 #endif

@@ -1,24 +1,62 @@
 /* SPDX-License-Identifier: MIT */
-/* All groups of a world: made by comm/group.c, walked by comm/dump.c, found by collective/group_argument.c. */
+/* All groups of a world: made by comm/group.c, walked by comm/dump.c. */
 #ifndef COMM_GROUPS_H
 #define COMM_GROUPS_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "comm/group.h"
 
+/* Groups that were closed and whose handles still say so. */
+#define GROUPS_CLOSED_KEPT 64
+/* Groups that have failed and that this rank does not have: the failures of so many are remembered. */
+#define GROUPS_NEWS_KEPT 1024
+
 struct groups {
     pthread_mutex_t mutex;
-    struct shoal_group *first; /* newest first; links never change before the world is closed */
-    _Atomic bool was_dumped;   /* SHOAL_DUMP: once in a world */
+    struct shoal_group *first; /* newest first; links do not change while somebody walks */
+    uint32_t n_walkers;
+    struct shoal_group *closed[GROUPS_CLOSED_KEPT]; /* a reference to each; a ring */
+    size_t n_closed;
+    _Atomic uint64_t n_generations;          /* that were proposed */
+    void (*dump)(struct shoal_world *world); /* see groups_create */
+    _Atomic bool was_dumped;                 /* SHOAL_DUMP: once in a world */
+    bool is_closed;
+    struct news *news; /* failures of groups that this rank has not made yet, or has closed; newest first */
+    size_t n_news;
 };
 
-/* To walk them by `next`, without the mutex. */
-struct shoal_group *groups_first(struct groups *groups);
+/* To walk them by `next`, without the mutex; none is closed until groups_end_walk. */
+struct shoal_group *groups_walk(struct groups *groups);
+void groups_end_walk(struct groups *groups);
 
-/* The one whose key this is, or NULL. */
-struct shoal_group *groups_find(struct groups *groups, const char *key);
+/*
+ * Calls visit for the group and the lanes over it, newest first, until it fails; for whoever alone may remove them. It may
+ * take its time: other groups can be closed meanwhile.
+ */
+shoal_status groups_each_of(struct shoal_group *ancestor,
+                            shoal_status (*visit)(struct shoal_group *group, int64_t deadline_ns),
+                            int64_t deadline_ns);
+
+/*
+ * Takes the group and the lanes over it off the list and frees them; their handles give SHOAL_ERR_STATE from now on.
+ * SHOAL_ERR_TIMEOUT, and nothing was done, when somebody walks until the deadline.
+ */
+shoal_status groups_remove(struct groups *groups, struct shoal_group *ancestor, int64_t deadline_ns);
+
+/* group_failure.c: what other members say, by way of this rank's server (bootstrap/server.h). */
+void groups_hear(void *groups, const char *key, shoal_status status, const char *text);
+/* Under the mutex: a group that is new here may have failed elsewhere. */
+void groups_tell_news(struct groups *groups, struct shoal_group *group);
+void groups_forget_news(struct groups *groups);
+/* Under the mutex: a group that goes, though it went well here, may have failed elsewhere. */
+void groups_keep_heard(struct groups *groups, struct shoal_group *group);
+/* Whoever makes a group of this one's ranks and tag again finds it failed: members are no longer told apart. */
+void groups_keep_failure(struct groups *groups, const struct shoal_group *group, shoal_status status,
+                         const char *text);
 
 #endif

@@ -10,25 +10,24 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/callback.h"
 #include "base/clock.h"
+#include "base/closable.h"
 #include "base/error.h"
 #include "base/fail_point.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/try.h"
 #include "base/wait.h"
-#include "comm/group.h"
 #include "comm/lane_line.h"
+#include "comm/part.h"
 #include "comm/recorder.h"
 #include "comm/work.h"
-#include "comm/world.h"
 
 /* So old may a reading of the clock be that a deadline is computed from: some 60 microseconds on most machines. */
 #define CLOCK_FRESH_TICKS 65536
-
-/* How long a rank that has failed tries to connect so as to say so: it may be that the others can not be reached. */
-#define TELL_SECONDS 2.0
 
 /* How long lane_free waits for threads that a poisoned channel should have let go at once. */
 #define LEAVE_SECONDS 10.0
@@ -65,11 +64,19 @@ static shoal_status connect_once(struct lane *lane, int64_t deadline_ns)
     }
     FAIL_POINT("lane connect");
     struct channel *channel = NULL;
-    shoal_status status = lane->group->world->transport->connect(&lane->group->peers, deadline_ns, &channel);
-    if (status != SHOAL_OK) {
-        return error_prefix(status, "connecting group %s", lane->group->name);
+    const struct transport_peers *peers = lane->part.peers;
+    const struct transport *transport = peers->transport;
+    shoal_status status = transport->connect(peers, deadline_ns, &channel);
+    status = transport_check_status(transport, "connect", status);
+    if (status == SHOAL_OK && (!channel || !channel->transport)) {
+        status = error_set(SHOAL_ERR_INTERNAL, "transport %s: connect gave no channel%s", transport->name,
+                           channel ? " of a transport" : "");
     }
-    LOG(SHOAL_LOG_DEBUG, "rank %d connected to group %s", lane->group->world->rank, lane->group->name);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "connecting group %s", transport_group_name(peers));
+    }
+    LOG(SHOAL_LOG_DEBUG, "rank %d connected to group %s", peers->world_ranks[peers->rank],
+        transport_group_name(peers));
     show_channel(lane, channel);
     return SHOAL_OK;
 }
@@ -80,22 +87,47 @@ static struct channel *find_channel(struct lane *lane)
     return atomic_load_explicit(&lane->channel, memory_order_acquire);
 }
 
+/* With the thread's error text. */
+static __attribute__((noinline, cold)) void report_failure(struct lane *lane)
+{
+    lane->part.calls->report(lane->part.group);
+}
+
 /* A call finds its group failed already, perhaps by another rank: this rank's record is wanted too. The text is about
    another call, and says so. */
 static __attribute__((noinline, cold)) shoal_status fail_call(struct lane *lane, shoal_status status)
 {
-    recorder_report_failure(lane->group);
+    report_failure(lane);
     return error_prefix(status, "the group has failed before");
 }
 
-/* Connects if need be; SHOAL_OK only while the group can be used. */
-static shoal_status open_channel(struct lane *lane)
+/* SHOAL_OK, or why the group has failed. Never connects: who was told by point to point, or failed here, waits for
+   nobody. */
+static shoal_status find_failure(struct lane *lane)
 {
-    /* Without connecting: who was told by point to point, or failed here, need not wait for anybody. */
-    shoal_status failure = group_failure(lane->group);
+    TRY(lane_failure(lane));
+    /* Relaxed: only whether there is anything to ask. */
+    bool has_p2p = atomic_load_explicit(lane->part.p2p, memory_order_relaxed) != NULL;
+    return has_p2p ? lane->part.calls->failure(lane->part.group) : SHOAL_OK;
+}
+
+/* A call that ran alone has failed. */
+static __attribute__((noinline, cold)) shoal_status fail_run(struct lane *lane, shoal_status status)
+{
+    status = transport_check_status(lane->part.peers->transport, "run", status);
+    report_failure(lane);
+    return status;
+}
+
+/* Connects if need be; SHOAL_OK only while the group can be used. */
+static shoal_status open_channel(struct lane *lane, const struct collective *collective)
+{
+    shoal_status failure = find_failure(lane);
     if (failure == SHOAL_OK && !find_channel(lane)) {
-        (void)pthread_mutex_lock(&lane->connect_mutex);
-        shoal_status status = connect_once(lane, group_deadline(lane->group));
+        int64_t deadline_ns = collective->timeout_s > 0.0 ? clock_deadline_after(collective->timeout_s)
+                                                          : part_deadline(&lane->part);
+        TRY(part_lock_to_connect(&lane->part, &lane->connect_mutex, deadline_ns));
+        shoal_status status = connect_once(lane, deadline_ns);
         (void)pthread_mutex_unlock(&lane->connect_mutex);
         TRY(status);
         failure = lane_failure(lane);
@@ -109,14 +141,14 @@ static shoal_status open_channel(struct lane *lane)
  * The deadline of a call that begins now. Reading the clock costs as much as all the rest of the lane does, so a reading
  * serves for a while.
  */
-static int64_t find_deadline(const struct lane *lane, struct lane_clock *clock, uint64_t now_ticks)
+static int64_t find_deadline(const struct lane *lane, const struct collective *collective,
+                             struct lane_clock *clock, uint64_t now_ticks)
 {
     if (now_ticks - clock->read_ticks >= CLOCK_FRESH_TICKS) {
         clock->read_ticks = now_ticks;
         clock->read_ns = clock_now_ns();
     }
-    /* Relaxed: a number that stands for itself. */
-    double seconds = atomic_load_explicit(&lane->group->timeout_s, memory_order_relaxed);
+    double seconds = collective->timeout_s > 0.0 ? collective->timeout_s : part_timeout(&lane->part);
     return seconds < 4e9 ? clock->read_ns + (int64_t)(seconds * 1e9) : DEADLINE_NEVER;
 }
 
@@ -125,12 +157,15 @@ static shoal_status issue(struct lane *lane, struct entry *entry, struct wakes *
 {
     struct channel *channel = find_channel(lane);
     struct collective *collective = entry->collective;
+    if (entry->is_watched) {
+        TRY(line_need_thread(lane));
+    }
     /* From here on no call can start to run alone. Acquire: as in is_free. */
     uint64_t gate = atomic_fetch_or_explicit(&lane->gate, GATE_LINE, memory_order_acquire);
     uint64_t sequence = gate >> GATE_SHIFT;
     uint64_t now_ticks = clock_ticks();
     collective->sequence = (uint32_t)sequence;
-    collective->deadline_ns = find_deadline(lane, &lane->line_clock, now_ticks);
+    collective->deadline_ns = find_deadline(lane, collective, &lane->line_clock, now_ticks);
     collective->algorithm = -1;
     bool may_post = lane->n_queued == 0 && !(gate & GATE_ALONE);
     bool is_posted = may_post && channel->transport->post(channel, collective);
@@ -144,11 +179,10 @@ static shoal_status issue(struct lane *lane, struct entry *entry, struct wakes *
     }
     /* Relaxed: while LINE is set only who has the mutex changes the count. */
     atomic_fetch_add_explicit(&lane->gate, GATE_ONE, memory_order_relaxed);
-    entry->record =
-        recorder_issue(lane->group->recorder, sequence + 1, collective, lane->group->peers.n_ranks,
-                       is_posted ? RECORD_POSTED : RECORD_QUEUED, now_ticks, 0);
+    entry->record = recorder_issue(lane->part.recorder, sequence + 1, collective, lane->part.peers->n_ranks,
+                                   is_posted ? RECORD_POSTED : RECORD_QUEUED, now_ticks, 0);
     line_append(lane, entry);
-    if (entry->work && !is_posted && line_is_free(lane)) {
+    if (entry->work && (!is_posted || entry->is_watched) && line_is_free(lane)) {
         line_ring(lane, wakes);
     }
     return SHOAL_OK;
@@ -157,13 +191,13 @@ static shoal_status issue(struct lane *lane, struct entry *entry, struct wakes *
 /* Behind others, or with the lane not connected yet. */
 static shoal_status run_in_line(struct lane *lane, struct collective *collective)
 {
-    TRY(open_channel(lane));
+    TRY(open_channel(lane, collective));
     char text[ERROR_TEXT_BYTES];
     struct entry entry = {.collective = collective, .text = text};
     struct goal goal = {.kind = GOAL_ENTRY, .target = &entry, .until_ns = DEADLINE_NEVER};
     struct wakes wakes = {0};
     (void)pthread_mutex_lock(&lane->mutex);
-    /* Fails only for want of a thread, which a blocking call does not need. */
+    /* Issuing fails only for want of a thread, which a blocking call does not need. */
     shoal_status status = issue(lane, &entry, &wakes);
     while (status == SHOAL_OK && entry.state != ENTRY_ENDED) {
         line_await(lane, &goal, &wakes);
@@ -187,10 +221,10 @@ static shoal_status run_alone(struct lane *lane, struct channel *channel, struct
 {
     uint64_t now_ticks = clock_ticks();
     collective->sequence = (uint32_t)sequence;
-    collective->deadline_ns = find_deadline(lane, &lane->alone_clock, now_ticks);
+    collective->deadline_ns = find_deadline(lane, collective, &lane->alone_clock, now_ticks);
     collective->algorithm = -1;
     struct record_handle record =
-        recorder_issue(lane->group->recorder, sequence + 1, collective, lane->group->peers.n_ranks,
+        recorder_issue(lane->part.recorder, sequence + 1, collective, lane->part.peers->n_ranks,
                        RECORD_RUNNING, now_ticks, now_ticks);
     shoal_status status = channel->transport->run(channel, collective);
     recorder_end(record, collective, status, clock_ticks());
@@ -200,8 +234,11 @@ static shoal_status run_alone(struct lane *lane, struct channel *channel, struct
 shoal_status lane_run(struct lane *lane, struct collective *collective)
 {
     FAIL_POINT("lane run");
-    if (world_is_inherited(lane->n_forks)) {
-        return world_fail_inherited();
+    if (fork_is_child(lane->part.n_forks)) {
+        return fork_fail();
+    }
+    if (callback_is_running()) {
+        return callback_refuse(collective_rows[collective->kind].name);
     }
     struct channel *channel = find_channel(lane);
     /* Relaxed: only a guess, which the exchange verifies. */
@@ -224,10 +261,7 @@ shoal_status lane_run(struct lane *lane, struct collective *collective)
     if (gate & GATE_LINE) {
         settle_after_alone(lane);
     }
-    if (status != SHOAL_OK) {
-        recorder_report_failure(lane->group);
-    }
-    return status;
+    return status == SHOAL_OK ? SHOAL_OK : fail_run(lane, status);
 }
 
 /* Works ------------------------------------------------------------------------------------------------ */
@@ -237,6 +271,7 @@ static void lane_unref(struct lane *lane)
     if (refcount_put(&lane->references)) {
         (void)pthread_mutex_destroy(&lane->mutex);
         (void)pthread_mutex_destroy(&lane->connect_mutex);
+        closable_unref(lane->part.closable);
         mem_free(lane);
     }
 }
@@ -262,6 +297,16 @@ static shoal_status push_work(struct completion *completion, int64_t until_ns)
     return SHOAL_OK;
 }
 
+static shoal_status watch_work(struct shoal_work *base)
+{
+    struct lane_work *work = (struct lane_work *)base;
+    struct wakes wakes = {0};
+    (void)pthread_mutex_lock(&work->lane->mutex);
+    shoal_status status = line_watch(work->lane, &work->entry, &wakes);
+    line_unlock(work->lane, &wakes);
+    return status;
+}
+
 static const struct completion_kind lane_work_kind = {
     .destroy = destroy_work, .push = push_work, .awaited = work_note_awaited};
 
@@ -270,7 +315,7 @@ static void describe_work(struct shoal_work *base, char *text, size_t bytes)
     struct lane_work *work = (struct lane_work *)base;
     char call[128];
     (void)snprintf(text, bytes, "%s on group %s", collective_describe(&work->collective, call, sizeof call),
-                   work->lane->group->name);
+                   transport_group_name(work->lane->part.peers));
 }
 
 /* Copies an array to *end and moves that on. */
@@ -285,14 +330,47 @@ static const void *copy_array(char **end, const void *array, size_t bytes)
     return copy;
 }
 
+/* What a purpose takes behind a work, in multiples of eight bytes. */
+static size_t purpose_bytes(const struct purpose *purpose)
+{
+    if (!purpose) {
+        return 0;
+    }
+    bool has_words = purpose->words && !purpose->has_lasting_words;
+    size_t words_bytes = has_words ? strnlen(purpose->words, PURPOSE_WORDS_BYTES - 1) + 1 : 0;
+    return sizeof *purpose + purpose->n_details * sizeof purpose->details[0] + (words_bytes + 7) / 8 * 8;
+}
+
+static const struct purpose *copy_purpose(char **end, const struct purpose *purpose)
+{
+    if (!purpose) {
+        return NULL;
+    }
+    struct purpose *copy = (struct purpose *)(void *)*end;
+    *copy = *purpose;
+    *end += sizeof *copy;
+    copy->details = copy_array(end, purpose->details, purpose->n_details * sizeof purpose->details[0]);
+    if (purpose->words && !purpose->has_lasting_words) {
+        size_t length = strnlen(purpose->words, PURPOSE_WORDS_BYTES - 1);
+        copy->words = *end;
+        memcpy(*end, purpose->words, length);
+        (*end)[length] = '\0';
+        *end += (length + 8) / 8 * 8;
+    }
+    return copy;
+}
+
 /* With all that the collective points to; elements of all arrays are multiples of eight bytes. */
 static struct lane_work *create_work(struct lane *lane, const struct collective *collective)
 {
-    size_t n_ranks = (size_t)lane->group->peers.n_ranks;
+    size_t n_ranks = (size_t)lane->part.peers->n_ranks;
     size_t pieces_bytes = collective->n_pieces > 1 ? collective->n_pieces * sizeof *collective->pieces : 0;
     size_t counts_bytes = collective->send_counts ? n_ranks * sizeof *collective->send_counts : 0;
+    size_t send_blocks_bytes = collective->send_blocks ? n_ranks * sizeof *collective->send_blocks : 0;
+    size_t recv_blocks_bytes = collective->recv_blocks ? n_ranks * sizeof *collective->recv_blocks : 0;
     size_t window_bytes = collective->n_window_pieces * sizeof *collective->window_pieces;
-    struct lane_work *work = mem_alloc(sizeof *work + pieces_bytes + 2 * counts_bytes + window_bytes);
+    struct lane_work *work = mem_alloc(sizeof *work + pieces_bytes + 2 * counts_bytes + send_blocks_bytes +
+                                       recv_blocks_bytes + window_bytes + purpose_bytes(collective->purpose));
     if (!work) {
         return NULL;
     }
@@ -307,26 +385,35 @@ static struct lane_work *create_work(struct lane *lane, const struct collective 
     }
     copy->send_counts = copy_array(&end, collective->send_counts, counts_bytes);
     copy->recv_counts = copy_array(&end, collective->recv_counts, counts_bytes);
+    copy->send_blocks = copy_array(&end, collective->send_blocks, send_blocks_bytes);
+    copy->recv_blocks = copy_array(&end, collective->recv_blocks, recv_blocks_bytes);
     copy->window_pieces = copy_array(&end, collective->window_pieces, window_bytes);
+    copy->purpose = copy_purpose(&end, collective->purpose);
     work->lane = lane;
     refcount_get(&lane->references);
     work->entry = (struct entry){.collective = copy, .work = work};
-    work_init(&work->base, lane->group->world->works, &lane_work_kind);
+    work_init(&work->base, lane->part.works, &lane_work_kind);
     work->base.describe = describe_work;
+    work->base.watch = watch_work;
     return work;
 }
 
-shoal_status lane_start(struct lane *lane, const struct collective *collective, struct shoal_work **work_out)
+shoal_status lane_start(struct lane *lane, const struct collective *collective,
+                        const struct work_hooks *hooks, struct shoal_work **work_out)
 {
     FAIL_POINT("lane start");
-    TRY(world_check_process(lane->group->world));
-    TRY(open_channel(lane));
+    TRY(fork_check(lane->part.n_forks));
+    TRY(open_channel(lane, collective));
     struct lane_work *work = create_work(lane, collective);
     if (!work) {
         return SHOAL_ERR_NO_MEMORY;
     }
     struct wakes wakes = {0};
     (void)completion_ref(&work->base.completion); /* the line's */
+    if (hooks) {
+        work->entry.is_watched = true;
+        work_listen(&work->base, &work->listener, hooks);
+    }
     (void)pthread_mutex_lock(&lane->mutex);
     shoal_status status = issue(lane, &work->entry, &wakes);
     line_unlock(lane, &wakes);
@@ -342,14 +429,14 @@ shoal_status lane_start(struct lane *lane, const struct collective *collective, 
 
 /* The lane as a whole ---------------------------------------------------------------------------------- */
 
-struct lane *lane_create(struct shoal_group *group)
+struct lane *lane_create(const struct part *part)
 {
     struct lane *lane = mem_alloc_zeroed(1, sizeof *lane);
     if (!lane) {
         return NULL;
     }
-    lane->group = group;
-    lane->n_forks = group->world->n_forks;
+    lane->part = *part;
+    closable_ref(part->closable);
     atomic_init(&lane->references, 1);
     /* With default attributes they can not fail on Linux. */
     (void)pthread_mutex_init(&lane->mutex, NULL);
@@ -397,7 +484,7 @@ static bool drain_poisoned(struct lane *lane)
     return true;
 }
 
-void lane_free(struct lane *lane)
+void lane_free(struct lane *lane, const char *what)
 {
     if (!lane) {
         return;
@@ -405,12 +492,14 @@ void lane_free(struct lane *lane)
     struct channel *channel = find_channel(lane);
     /* What the peers have done their part of still ends well. */
     if (!lane_drain(lane, 0)) {
-        channel->transport->poison(channel, SHOAL_ERR_CANCELLED,
-                                   "the world was closed before the operation had ended");
+        char text[64];
+        (void)snprintf(text, sizeof text, "the %s was closed before the operation had ended", what);
+        channel->transport->poison(channel, SHOAL_ERR_CANCELLED, text);
     }
     stop_thread(lane);
     if (!drain_poisoned(lane)) {
-        LOG(SHOAL_LOG_ERROR, "group %s: a thread does not leave it; its memory is kept", lane->group->name);
+        LOG(SHOAL_LOG_ERROR, "group %s: a thread does not leave it; its memory is kept",
+            transport_group_name(lane->part.peers));
         return;
     }
     if (channel) {
@@ -436,7 +525,11 @@ uint64_t lane_n_unfinished(struct lane *lane)
 shoal_status lane_failure(struct lane *lane)
 {
     struct channel *channel = find_channel(lane);
-    return channel ? channel->transport->failure(channel) : local_failure(lane);
+    if (channel) {
+        return channel->transport->failure(channel);
+    }
+    TRY(local_failure(lane));
+    return transport_check_parent(lane->part.peers);
 }
 
 /* The first reason stays. Returns the channel, if there is one: it keeps the reason then. */
@@ -455,15 +548,6 @@ static struct channel *keep_local_failure(struct lane *lane, shoal_status status
     return channel;
 }
 
-/* So that others hear of the failure that was kept. Whoever is connecting at this moment does it anyway. */
-static void connect_to_tell(struct lane *lane)
-{
-    if (pthread_mutex_trylock(&lane->connect_mutex) == 0) {
-        (void)connect_once(lane, clock_deadline_after(TELL_SECONDS));
-        (void)pthread_mutex_unlock(&lane->connect_mutex);
-    }
-}
-
 void lane_poison(struct lane *lane, shoal_status status, const char *text)
 {
     char copy[ERROR_TEXT_BYTES]; /* the text may be the thread's own */
@@ -471,7 +555,5 @@ void lane_poison(struct lane *lane, shoal_status status, const char *text)
     struct channel *channel = keep_local_failure(lane, status, copy);
     if (channel) {
         channel->transport->poison(channel, status, copy);
-    } else {
-        connect_to_tell(lane);
     }
 }

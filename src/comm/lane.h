@@ -16,22 +16,26 @@
 #include "transport/collective.h"
 
 struct lane;
-struct shoal_group;
+struct work_hooks; /* comm/work.h */
+struct part;
 
-struct lane *lane_create(struct shoal_group *group); /* NULL: no memory */
+/* Copies what it is given: comm/part.h. NULL: no memory. */
+struct lane *lane_create(const struct part *part);
 
 /*
  * Ends everything unfinished with the channel's failure (the group was poisoned, or is idle), joins the thread,
- * disconnects the channel.
+ * disconnects the channel. `what` was closed, for texts: "world" or "group".
  */
-void lane_free(struct lane *lane);
+void lane_free(struct lane *lane, const char *what);
 
 /*
+ * hooks: called at the end of the work; NULL: none.
  * Both take a collective whose pieces, counts and window pieces are the caller's; lane_start copies what it needs
  * beyond the call. Neither validates.
  */
 shoal_status lane_run(struct lane *lane, struct collective *collective);
-shoal_status lane_start(struct lane *lane, const struct collective *collective, struct shoal_work **work_out);
+shoal_status lane_start(struct lane *lane, const struct collective *collective,
+                        const struct work_hooks *hooks, struct shoal_work **work_out);
 
 /*
  * Ends what can be ended by this caller until then (0: what is ready). True when nothing is left and nobody is inside
@@ -43,10 +47,11 @@ uint64_t lane_sequence(struct lane *lane);
 /* Collectives that have not ended. */
 uint64_t lane_n_unfinished(struct lane *lane);
 
+/* The lane's own, or that of the group's parent. */
 shoal_status lane_failure(struct lane *lane);
 /*
- * Every later call of this rank fails with the reason, and so does every call of the others. A lane that is not
- * connected tries to, for a moment; if that fails, others hear of it only if they ask in another way.
+ * Every later call of this rank fails with the reason, and, if the lane is connected, so does every call of the others.
+ * Never blocks.
  */
 void lane_poison(struct lane *lane, shoal_status status, const char *text);
 

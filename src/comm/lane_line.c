@@ -2,15 +2,16 @@
 /* Who carries what stands in line: drivers, waiters and the lane's thread. lane_line.h says what these are. */
 #include "comm/lane_line.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fail_point.h"
+#include "base/fp_mode.h"
+#include "base/os/os.h"
+#include "base/try.h"
 #include "base/wait.h"
-#include "comm/group.h"
 
 /* Waking ----------------------------------------------------------------------------------------------- */
 
@@ -78,9 +79,15 @@ static struct waiter **choose_waiter(struct lane *lane)
     return NULL;
 }
 
+/* Something in line must go on although nobody waits. */
+static bool is_needed(const struct lane *lane)
+{
+    return lane->n_queued + lane->n_watched > 0;
+}
+
 /*
  * After driving, or after running alone: opens the gate, or sees to it that somebody goes on. Posted entries that
- * nobody waits for are left as they are: no peer needs them.
+ * nobody waits for or watches are left as they are: no peer needs them.
  */
 void line_settle(struct lane *lane, struct wakes *wakes)
 {
@@ -95,7 +102,7 @@ void line_settle(struct lane *lane, struct wakes *wakes)
     struct waiter **link = choose_waiter(lane);
     if (link) {
         take_off_waiter(link, wakes);
-    } else if (lane->n_queued > 0) {
+    } else if (is_needed(lane)) {
         line_ring(lane, wakes);
     }
 }
@@ -111,6 +118,7 @@ void line_append(struct lane *lane, struct entry *entry)
     }
     lane->tail = entry;
     lane->n_queued += entry->state == ENTRY_QUEUED;
+    lane->n_watched += entry->state == ENTRY_POSTED && entry->is_watched;
     /* Relaxed: pairs with nothing; the caller knows what it has issued. */
     atomic_fetch_add_explicit(&lane->n_unfinished, 1, memory_order_relaxed);
 }
@@ -120,12 +128,15 @@ void line_append(struct lane *lane, struct entry *entry)
 /* Tells everybody but the waiters of this lane, who are told under the mutex. */
 static void end_entry(struct lane *lane, struct entry *entry, shoal_status status)
 {
+    if (status != SHOAL_OK) {
+        status = transport_check_status(lane->part.peers->transport, "run", status);
+    }
     recorder_end(entry->record, entry->collective, status, clock_ticks());
     /* Before anybody can know of the end, so that who has waited for all finds none. Release: pairs with the
        acquire in lane_n_unfinished. */
     atomic_fetch_sub_explicit(&lane->n_unfinished, 1, memory_order_release);
     if (status != SHOAL_OK) {
-        recorder_report_failure(lane->group);
+        lane->part.calls->report(lane->part.group);
     }
     if (entry->work) {
         completion_finish(&entry->work->base.completion, status);
@@ -146,6 +157,7 @@ static void pop_head(struct lane *lane, struct wakes *wakes)
         lane->tail = NULL;
     }
     lane->n_queued -= entry->state == ENTRY_QUEUED;
+    lane->n_watched -= entry->state == ENTRY_POSTED && entry->is_watched;
     entry->state = ENTRY_ENDED;
     for (struct waiter **link = &lane->waiters; *link;) {
         if ((*link)->target == entry) {
@@ -194,7 +206,7 @@ static bool carry_head(struct lane *lane, int64_t until_ns, struct wakes *wakes)
 static bool is_reached(const struct lane *lane, const struct goal *goal)
 {
     return !lane->head || (goal->kind == GOAL_ENTRY && goal->target->state == ENTRY_ENDED) ||
-           (goal->kind == GOAL_QUEUED && lane->n_queued == 0);
+           (goal->kind == GOAL_NEEDED && !is_needed(lane));
 }
 
 /* With the mutex, on a lane that is free. */
@@ -232,7 +244,7 @@ static bool sleep_for_turn(struct lane *lane, const struct goal *goal, struct wa
 {
     struct waiter waiter = {.is_listed = true, .target = goal->target, .until_ns = goal->until_ns};
     struct wait_options options = {.deadline_ns = goal->until_ns,
-                                   .may_spin = lane->group->peers.may_spin,
+                                   .may_spin = lane->part.peers->may_spin,
                                    .what = "an operation to finish"};
     list_waiter(lane, &waiter);
     line_unlock(lane, wakes);
@@ -274,12 +286,14 @@ void line_await(struct lane *lane, const struct goal *goal, struct wakes *wakes)
 static void *run_thread(void *context)
 {
     struct lane *lane = context;
-    struct goal goal = {.kind = GOAL_QUEUED, .until_ns = DEADLINE_NEVER};
+    struct goal goal = {.kind = GOAL_NEEDED, .until_ns = DEADLINE_NEVER};
     struct wait_options options = {.deadline_ns = DEADLINE_NEVER, .what = "work"};
     struct wakes wakes = {0};
+    fp_mode_set_default();
+    wait_set_background();
     (void)pthread_mutex_lock(&lane->mutex);
     while (!lane->must_stop) {
-        if (lane->n_queued > 0 && line_is_free(lane)) {
+        if (is_needed(lane) && line_is_free(lane)) {
             line_drive(lane, &goal, &wakes);
             continue;
         }
@@ -294,23 +308,33 @@ static void *run_thread(void *context)
     return NULL;
 }
 
-/* With the mutex. Signals are the program's threads' business. */
+/* With the mutex. */
 shoal_status line_need_thread(struct lane *lane)
 {
     if (lane->has_thread) {
         return SHOAL_OK;
     }
     FAIL_POINT("lane thread");
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&lane->thread, NULL, run_thread, lane);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int code = os_start_thread(&lane->thread, run_thread, lane);
     if (code != 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "thread of group %s: %s", lane->group->name, strerror(code));
+        return error_set(SHOAL_ERR_SYSTEM, "thread of group %s: %s", transport_group_name(lane->part.peers),
+                         strerror(code));
     }
     (void)pthread_setname_np(lane->thread, "shoal-lane");
     lane->has_thread = true;
+    return SHOAL_OK;
+}
+
+shoal_status line_watch(struct lane *lane, struct entry *entry, struct wakes *wakes)
+{
+    if (entry->state == ENTRY_ENDED || entry->is_watched) {
+        return SHOAL_OK;
+    }
+    TRY(line_need_thread(lane));
+    entry->is_watched = true;
+    lane->n_watched += entry->state == ENTRY_POSTED;
+    if (line_is_free(lane)) {
+        line_ring(lane, wakes);
+    }
     return SHOAL_OK;
 }

@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "comm/lane.h"
+#include "comm/part.h"
 #include "comm/recorder.h"
 #include "comm/work.h"
 #include "transport/transport.h"
@@ -39,6 +40,7 @@ struct entry {
     struct collective *collective;
     struct lane_work *work; /* NULL: a blocking call's, on its stack */
     struct entry *next;
+    bool is_watched;        /* the lane's thread carries it, posted or not: callbacks wait for its end */
     enum entry_state state; /* under the mutex, except that the driver may read what only it changes */
     struct record_handle record;
     /* Of a blocking call: what became of it. */
@@ -71,8 +73,7 @@ struct lane {
     /* First what an unhindered blocking call touches. */
     _Atomic uint64_t gate;
     struct channel *_Atomic channel; /* NULL until connected */
-    uint32_t n_forks;                /* the world's */
-    struct shoal_group *group;
+    struct part part;
     struct lane_clock alone_clock; /* of calls that run alone, one of which at a time touches it */
     _Atomic uint32_t references;   /* the group's, and one per work */
     _Atomic uint32_t n_unfinished; /* entries */
@@ -81,7 +82,8 @@ struct lane {
     struct entry *head;
     struct entry *tail;
     struct lane_clock line_clock;
-    uint32_t n_queued; /* entries that are queued */
+    uint32_t n_queued;  /* entries that are queued */
+    uint32_t n_watched; /* entries that are posted, and watched */
     bool is_driven;
     struct waiter *waiters; /* in the order in which they came */
     /* The lane's thread, made when a work is queued. It sleeps on the bell. */
@@ -102,14 +104,15 @@ struct lane_work {
     struct shoal_work base;
     struct lane *lane;
     struct entry entry;
-    struct collective collective; /* what it points to follows, in the same block */
+    struct work_listener listener; /* if it was started with hooks */
+    struct collective collective;  /* what it points to follows, in the same block */
 };
 
 /* What a driver wants. */
 struct goal {
     enum {
         GOAL_ENTRY,  /* until `target` has ended */
-        GOAL_QUEUED, /* until nothing is queued: the lane's thread */
+        GOAL_NEEDED, /* until nothing is queued or watched: the lane's thread */
         GOAL_ALL
     } kind;
     struct entry *target;
@@ -118,6 +121,8 @@ struct goal {
 
 /* Nobody carries anything. */
 bool line_is_free(struct lane *lane);
+/* The entry goes on from now on although nobody waits for it. */
+shoal_status line_watch(struct lane *lane, struct entry *entry, struct wakes *wakes);
 /* The last in line; its state says whether it was posted. */
 void line_append(struct lane *lane, struct entry *entry);
 /* Makes the lane's thread if need be. */

@@ -2,14 +2,17 @@
 /* The public calls of point to point: what is asked for is checked, made a batch, and posted (p2p_engine.c). */
 #include "comm/p2p.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/callback.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/apart.h"
 #include "comm/group.h"
+#include "comm/lane.h"
 #include "comm/p2p_engine.h"
 #include "comm/world.h"
 #include "tensor/dtype.h"
@@ -73,8 +76,8 @@ static shoal_status check_apart(const shoal_transfer *transfers, size_t n_transf
     return status;
 }
 
-static shoal_status check_transfers(const struct shoal_group *group, const shoal_transfer *transfers,
-                                    size_t n_transfers)
+static shoal_status check_list(const struct shoal_group *group, const shoal_transfer *transfers,
+                               size_t n_transfers)
 {
     if (!transfers && n_transfers > 0) {
         return error_set(SHOAL_ERR_INVALID, "transfers is NULL, with n_transfers %zu", n_transfers);
@@ -90,7 +93,20 @@ static shoal_status check_transfers(const struct shoal_group *group, const shoal
 
 static shoal_status check_group(const struct shoal_group *group)
 {
-    return group ? world_check_process(group->world) : error_set(SHOAL_ERR_INVALID, "group is NULL");
+    if (!group) {
+        return error_set(SHOAL_ERR_INVALID, "group is NULL");
+    }
+    TRY(group_check_open(group));
+    return world_check_process(group->world);
+}
+
+/* `call`: which one, for errors. */
+static shoal_status check_call(const char *call, const struct shoal_group *group,
+                               const shoal_transfer *transfers, size_t n_transfers)
+{
+    shoal_status status = check_group(group);
+    status = status == SHOAL_OK ? check_list(group, transfers, n_transfers) : status;
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call);
 }
 
 /* Batches ---------------------------------------------------------------------------------------------- */
@@ -108,13 +124,54 @@ static void fill_operation(struct p2p_operation *operation, const shoal_transfer
     }
 }
 
+/* Under p2p_connect: unless another thread has made it meanwhile. */
+static shoal_status create_once(struct shoal_group *group, int64_t deadline_ns, struct p2p **p2p_out)
+{
+    *p2p_out = group_p2p(group);
+    if (!*p2p_out) {
+        TRY(p2p_create(&group->part, group->lane, deadline_ns, p2p_out));
+        /* Release: shows a finished object; pairs with the acquire in group_p2p. */
+        atomic_store_explicit(&group->p2p, *p2p_out, memory_order_release);
+    }
+    return SHOAL_OK;
+}
+
+/* The group's, made at first use. */
+static shoal_status obtain(struct shoal_group *group, int64_t deadline_ns, struct p2p **p2p_out)
+{
+    struct p2p *known = group_p2p(group);
+    if (!known) {
+        /* A group that has failed needs no connection, which might be waited for in vain. */
+        shoal_status failure = lane_failure(group->lane);
+        if (failure != SHOAL_OK) {
+            return error_prefix(failure, "the group has failed before");
+        }
+        /* A transport connects the streams of a group once. */
+        TRY(part_lock_to_connect(&group->part, &group->p2p_connect, deadline_ns));
+        shoal_status status = create_once(group, deadline_ns, &known);
+        (void)pthread_mutex_unlock(&group->p2p_connect);
+        TRY(status);
+    }
+    *p2p_out = known;
+    return SHOAL_OK;
+}
+
+/* The group could not be connected, for the thread's error text, which stays: all members that can be told hear of it. */
+static void tell_failure(struct shoal_group *group, shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    group_poison(group, status, text);
+    (void)error_set(status, "%s", text);
+}
+
 /* The batch has a reference of the p2p as soon as it names it: closing the world must leave those who wait something to
    return from. */
 static shoal_status connect(struct shoal_group *group, const shoal_transfer *transfers,
                             struct p2p_batch *batch)
 {
     struct p2p *p2p = NULL;
-    TRY(p2p_get(group, batch->deadline_ns, &p2p));
+    TRY(obtain(group, batch->deadline_ns, &p2p));
     batch->p2p = p2p_ref(p2p);
     for (size_t i = 0; i < batch->n_operations; i++) {
         TRY(p2p_find_end(p2p, transfers[i].direction, transfers[i].peer, transfers[i].tag, batch->deadline_ns,
@@ -131,7 +188,7 @@ static shoal_status prepare(struct shoal_group *group, const shoal_transfer *tra
     batch->deadline_ns = group_deadline(group);
     shoal_status status = connect(group, transfers, batch);
     if (status == SHOAL_ERR_TIMEOUT || status == SHOAL_ERR_PEER) {
-        p2p_tell_failure(group, status);
+        tell_failure(group, status);
     }
     TRY(status);
     for (size_t i = 0; i < batch->n_operations; i++) {
@@ -146,10 +203,19 @@ static shoal_status prepare(struct shoal_group *group, const shoal_transfer *tra
 
 /* Blocking --------------------------------------------------------------------------------------------- */
 
+static const char *describe_call(const shoal_transfer *transfers, size_t n_transfers)
+{
+    if (n_transfers > 1) {
+        return "transfer";
+    }
+    return transfers[0].direction == SHOAL_SEND ? "send" : "recv";
+}
+
 static shoal_status post_and_wait(struct shoal_group *group, const shoal_transfer *transfers,
                                   struct p2p_batch *batch)
 {
     bool has_ended = false;
+    TRY(callback_check(describe_call(transfers, batch->n_operations)));
     TRY(prepare(group, transfers, batch));
     TRY(p2p_post(batch, &has_ended));
     if (!has_ended) {
@@ -173,13 +239,12 @@ static shoal_status run_batch(struct shoal_group *group, const shoal_transfer *t
 
 static bool is_fake(const struct shoal_group *group)
 {
-    return group->world->transport == &transport_fake;
+    return !group->peers.transport->has_peers;
 }
 
-static shoal_status run_one(struct shoal_group *group, const shoal_transfer *transfer)
+static shoal_status run_one(const char *call, struct shoal_group *group, const shoal_transfer *transfer)
 {
-    TRY(check_group(group));
-    TRY(check_transfer(group, transfer));
+    TRY(check_call(call, group, transfer, 1));
     if (is_fake(group)) {
         return SHOAL_OK;
     }
@@ -192,8 +257,7 @@ static shoal_status run_one(struct shoal_group *group, const shoal_transfer *tra
 shoal_status shoal_group_transfer(shoal_group *group, const shoal_transfer *transfers, size_t n_transfers)
 {
     error_clear();
-    TRY(check_group(group));
-    TRY(check_transfers(group, transfers, n_transfers));
+    TRY(check_call("transfer", group, transfers, n_transfers));
     if (is_fake(group) || n_transfers == 0) {
         return SHOAL_OK;
     }
@@ -279,15 +343,14 @@ static shoal_status start_work(struct shoal_group *group, const shoal_transfer *
     return has_ended ? completion_wait(&work->work.completion, DEADLINE_NEVER) : SHOAL_OK;
 }
 
-static shoal_status start(struct shoal_group *group, const shoal_transfer *transfers, size_t n_transfers,
-                          shoal_work **work_out)
+static shoal_status start(const char *call, struct shoal_group *group, const shoal_transfer *transfers,
+                          size_t n_transfers, shoal_work **work_out)
 {
     if (!work_out) {
-        return error_set(SHOAL_ERR_INVALID, "work_out is NULL");
+        return error_set(SHOAL_ERR_INVALID, "%s: work_out is NULL", call);
     }
     *work_out = NULL;
-    TRY(check_group(group));
-    TRY(check_transfers(group, transfers, n_transfers));
+    TRY(check_call(call, group, transfers, n_transfers));
     struct p2p_work *work = NULL;
     TRY(make_work(group, n_transfers, &work));
     shoal_status status = start_work(group, transfers, work);
@@ -324,7 +387,7 @@ shoal_status shoal_group_send(shoal_group *group, const void *buffer, size_t cou
 {
     error_clear();
     shoal_transfer transfer = describe_send(buffer, count, dtype, peer, tag);
-    return run_one(group, &transfer);
+    return run_one("send", group, &transfer);
 }
 
 shoal_status shoal_group_recv(shoal_group *group, void *buffer, size_t count, shoal_dtype dtype, int peer,
@@ -332,7 +395,7 @@ shoal_status shoal_group_recv(shoal_group *group, void *buffer, size_t count, sh
 {
     error_clear();
     shoal_transfer transfer = describe_recv(buffer, count, dtype, peer, tag);
-    return run_one(group, &transfer);
+    return run_one("recv", group, &transfer);
 }
 
 shoal_status shoal_group_send_start(shoal_group *group, const void *buffer, size_t count, shoal_dtype dtype,
@@ -340,7 +403,7 @@ shoal_status shoal_group_send_start(shoal_group *group, const void *buffer, size
 {
     error_clear();
     shoal_transfer transfer = describe_send(buffer, count, dtype, peer, tag);
-    return start(group, &transfer, 1, work_out);
+    return start("send", group, &transfer, 1, work_out);
 }
 
 shoal_status shoal_group_recv_start(shoal_group *group, void *buffer, size_t count, shoal_dtype dtype,
@@ -348,12 +411,12 @@ shoal_status shoal_group_recv_start(shoal_group *group, void *buffer, size_t cou
 {
     error_clear();
     shoal_transfer transfer = describe_recv(buffer, count, dtype, peer, tag);
-    return start(group, &transfer, 1, work_out);
+    return start("recv", group, &transfer, 1, work_out);
 }
 
 shoal_status shoal_group_transfer_start(shoal_group *group, const shoal_transfer *transfers,
                                         size_t n_transfers, shoal_work **work_out)
 {
     error_clear();
-    return start(group, transfers, n_transfers, work_out);
+    return start("transfer", group, transfers, n_transfers, work_out);
 }

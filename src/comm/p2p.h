@@ -18,22 +18,24 @@
 #include "shoal/status.h"
 
 struct p2p;
-struct shoal_group;
 
 /*
  * Ends everything unfinished here with SHOAL_ERR_CANCELLED and joins the thread. What still waits on other threads
- * returns after that. NULL is allowed. For groups_free.
+ * returns after that. NULL is allowed. `what` was closed, for texts: "world" or "group".
  */
-void p2p_free(struct p2p *p2p);
+void p2p_free(struct p2p *p2p, const char *what);
 
 /* Whether a send that was started still waits for its peer; the group's thread goes on with it. NULL is allowed. */
 bool p2p_is_sending(struct p2p *p2p);
 
 /*
- * Ends point to point on all members of the group, for good; the first reason stays. Connects if need be, which
- * may fail: then nobody else hears of it, except through group_failure. For group_poison.
+ * Ends all unfinished sends to peers with SHOAL_ERR_CANCELLED, because nobody receives them and `what` is being closed.
+ * NULL is allowed.
  */
-void p2p_poison(struct shoal_group *group, shoal_status status, const char *text);
+void p2p_cancel_sends(struct p2p *p2p, const char *what);
+
+/* Ends point to point on all members of the group, for good; the first reason stays. NULL is allowed. */
+void p2p_poison(struct p2p *p2p, shoal_status status, const char *text);
 
 /* One side of a stream as the flight record shows it. */
 struct p2p_stream_state {
@@ -51,11 +53,11 @@ struct p2p_stream_state {
 
 /*
  * Copies the streams that this rank has used, at most `capacity` of them, those with pending messages first. Returns
- * how many there are; 0 when point to point was never used.
+ * how many there are; 0 for NULL: point to point was never used.
  */
-size_t p2p_list_streams(struct shoal_group *group, struct p2p_stream_state *states, size_t capacity);
+size_t p2p_list_streams(struct p2p *p2p, struct p2p_stream_state *states, size_t capacity);
 
-/* SHOAL_OK, or why point to point fails on the whole group; without connecting. */
-shoal_status p2p_failure(struct shoal_group *group);
+/* SHOAL_OK, or why point to point fails on the whole group. NULL is allowed. */
+shoal_status p2p_failure(struct p2p *p2p);
 
 #endif

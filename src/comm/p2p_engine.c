@@ -8,27 +8,26 @@
  */
 #include "comm/p2p_engine.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fail_point.h"
+#include "base/fp_mode.h"
 #include "base/mem.h"
+#include "base/os/os.h"
 #include "base/try.h"
 #include "base/wait.h"
-#include "comm/group.h"
 #include "comm/lane.h"
 #include "comm/p2p.h"
-#include "comm/recorder.h"
-#include "comm/world.h"
 
 /* How long the thread goes on looking every WAIT_LIVENESS_NS after the last started operation has ended: a program
    that starts one after the other does not wake it for each. */
 #define THREAD_LINGER_NS 1000000000
-/* How long a rank that has failed tries to connect so as to say so. */
-#define TELL_SECONDS 2.0
+
+/* Between two looks at what another thread is about to finish. */
+#define NAP_NS 200000
 
 static void lock(struct p2p *p2p)
 {
@@ -38,6 +37,17 @@ static void lock(struct p2p *p2p)
 static void unlock(struct p2p *p2p)
 {
     (void)pthread_mutex_unlock(&p2p->lock);
+}
+
+static const struct transport_streams *operations(const struct p2p_end *end)
+{
+    return end->stream->streams->operations;
+}
+
+/* SHOAL_OK, or why point to point has failed on the whole group. */
+static shoal_status group_reason(struct p2p *p2p)
+{
+    return p2p->streams->operations->reason(p2p->streams);
 }
 
 /* Ending ----------------------------------------------------------------------------------------------- */
@@ -97,11 +107,12 @@ static void finish_works(struct p2p_batch *ended)
     }
 }
 
-/* The group has failed, for the thread's error text: collectives fail with it too, here and elsewhere. */
-static void tell_lane(struct shoal_group *group, shoal_status status)
+/* The group has failed: collectives fail with the reason too, here and elsewhere. */
+static void tell_lane(struct p2p *p2p)
 {
+    shoal_status status = group_reason(p2p);
     if (status != SHOAL_OK) {
-        lane_poison(group->lane, status, shoal_error_text());
+        p2p->part.calls->poison(p2p->part.group, status, shoal_error_text());
     }
 }
 
@@ -116,15 +127,22 @@ static void leave(struct p2p *p2p, struct p2p_batch *ended)
     }
     bool must_report = p2p->has_failed;
     bool must_tell_lane = p2p->must_tell_lane;
+    bool needs_group = must_report || must_tell_lane;
     p2p->has_ended = false;
     p2p->has_failed = false;
     p2p->must_tell_lane = false;
+    p2p->n_telling += needs_group;
     unlock(p2p);
     if (must_tell_lane) {
-        tell_lane(p2p->group, shared_reason_get(&p2p->shared->reason));
+        tell_lane(p2p);
     }
     if (must_report) {
-        recorder_report_failure(p2p->group);
+        p2p->part.calls->note(p2p->part.group);
+    }
+    if (needs_group) {
+        lock(p2p);
+        p2p->n_telling--;
+        unlock(p2p);
     }
     finish_works(ended);
 }
@@ -192,7 +210,7 @@ static void break_end(struct p2p *p2p, struct p2p_end *end, shoal_status status,
     p2p->has_failed = true;
     end->failure = status;
     (void)snprintf(end->failure_text, sizeof end->failure_text, "%s", shoal_error_text());
-    stream_fail(&end->stream, status, end->failure_text);
+    operations(end)->fail(end->stream, status, end->failure_text);
     end_all_of(p2p, end, status, end->failure_text, ended);
 }
 
@@ -201,15 +219,15 @@ static void break_end(struct p2p *p2p, struct p2p_end *end, shoal_status status,
 /* People know ranks by their numbers in the world. */
 static int world_rank(const struct p2p *p2p, int group_rank)
 {
-    return p2p->group->ranks[group_rank];
+    return p2p->part.peers->world_ranks[group_rank];
 }
 
 /* Says which group it was, unless it is the world's own. */
 static const char *describe_group(const struct p2p *p2p, char *text, size_t bytes)
 {
     text[0] = '\0';
-    if (p2p->group != p2p->group->world->group) {
-        (void)snprintf(text, bytes, " (group %s)", p2p->group->name);
+    if (!p2p->part.is_world) {
+        (void)snprintf(text, bytes, " (group %s)", transport_group_name(p2p->part.peers));
     }
     return text;
 }
@@ -275,21 +293,21 @@ static shoal_status describe_timeout(const struct p2p *p2p, const struct p2p_ope
 static shoal_status move_send(struct p2p_end *end, struct p2p_operation *operation)
 {
     /* Nobody reads a failed stream any more: its reason comes before room in the ring. */
-    TRY(shared_reason_get(&end->stream.stream->reason));
-    return stream_put(&end->stream, &operation->message);
+    TRY(operations(end)->failure(end->stream));
+    return operations(end)->put(end->stream, &operation->message);
 }
 
 static shoal_status move_receive(struct p2p *p2p, struct p2p_end *end, struct p2p_operation *operation)
 {
     /* What came before the sender failed is still good: data comes before the reason. The reason is looked at
        first all the same, because data may come between two looks. */
-    shoal_status failure = shared_reason_get(&end->stream.stream->reason);
-    shoal_status status = stream_take(&end->stream, &operation->message);
+    shoal_status failure = operations(end)->failure(end->stream);
+    shoal_status status = operations(end)->take(end->stream, &operation->message);
     if (status == SHOAL_ERR_MISMATCH) {
         return describe_mismatch(p2p, operation);
     }
     if (status == SHOAL_OK && failure != SHOAL_OK && !stream_message_is_finished(&operation->message)) {
-        return shared_reason_get(&end->stream.stream->reason);
+        return operations(end)->failure(end->stream);
     }
     return status;
 }
@@ -336,29 +354,35 @@ static void end_everything(struct p2p *p2p, shoal_status status, struct p2p_batc
 /* For all members. */
 static void poison(struct p2p *p2p, shoal_status status, const char *text)
 {
-    if (shared_reason_set(&p2p->shared->reason, status, text)) {
-        for (int i = 0; i < p2p->n_ranks; i++) {
-            doorbell_ring(&p2p->shared->bells[i]);
-        }
-    }
+    p2p->streams->operations->poison(p2p->streams, status, text);
 }
 
 /* Why nothing goes on this group, cheap enough for every call: one load each. */
 static shoal_status find_failure(struct p2p *p2p)
 {
-    TRY(shared_reason_get(&p2p->shared->reason));
-    return lane_failure(p2p->group->lane);
+    TRY(group_reason(p2p));
+    return lane_failure(p2p->lane);
+}
+
+/* Of a peer that is gone: what it sent before may be all that is needed. */
+static bool may_receive(const struct p2p_end *end)
+{
+    return end->direction == SHOAL_RECV && operations(end)->may_receive &&
+           operations(end)->may_receive(end->stream);
 }
 
 /* Peer and deadlines of an end that still waits for something. */
 static shoal_status check_end(struct p2p *p2p, struct p2p_end *end, int64_t now_ns)
 {
-    const struct transport_peers *peers = &p2p->group->peers;
+    const struct transport_peers *peers = p2p->part.peers;
     if (end->peer != p2p->rank) {
         shoal_status status = peers->check_member(peers->context, end->peer);
-        if (status != SHOAL_OK) {
+        if (status != SHOAL_OK && !may_receive(end)) {
             char what[160];
             return error_prefix(status, "%s", describe(p2p, end->first, what, sizeof what));
+        }
+        if (status != SHOAL_OK) {
+            error_clear(); /* of the peer that is gone */
         }
     }
     /* One that waits in line may be the first to run out of time. */
@@ -409,7 +433,7 @@ static int64_t do_what_can_be_done(struct p2p *p2p, int64_t deadline_ns, struct 
     if (p2p->busy && (now_ns >= p2p->next_check_ns || now_ns >= deadline_ns)) {
         check_all(p2p, now_ns, ended);
     }
-    shoal_status failure = shared_reason_get(&p2p->shared->reason);
+    shoal_status failure = group_reason(p2p);
     if (failure != SHOAL_OK) {
         end_everything(p2p, failure, ended);
     }
@@ -440,6 +464,7 @@ static void *run_thread(void *context)
 {
     struct p2p *p2p = context;
     int64_t busy_ns = clock_now_ns();
+    fp_mode_set_default();
     lock(p2p);
     while (!p2p->is_closing) {
         struct p2p_batch *ended = NULL;
@@ -465,18 +490,13 @@ static void *run_thread(void *context)
     return NULL;
 }
 
-/* Under the lock. Signals are for the program's own threads. */
+/* Under the lock. */
 static shoal_status ensure_thread(struct p2p *p2p)
 {
     if (p2p->has_thread) {
         return SHOAL_OK;
     }
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&p2p->thread, NULL, run_thread, p2p);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = os_start_thread(&p2p->thread, run_thread, p2p);
     if (error != 0) {
         return error_set(SHOAL_ERR_SYSTEM, "the point-to-point thread: %s", strerror(error));
     }
@@ -507,8 +527,8 @@ static shoal_status check_own(struct p2p *p2p, const struct p2p_batch *batch,
     if (has_counterpart(batch, end) || (other && other->first) || end->failure != SHOAL_OK) {
         return SHOAL_OK;
     }
-    size_t needed = is_send ? stream_message_room(operation->message.bytes) : 1;
-    if (!end->first && needed <= (is_send ? stream_room(&end->stream) : stream_available(&end->stream))) {
+    if (!end->first && (is_send ? operations(end)->can_put(end->stream, operation->message.bytes)
+                                : operations(end)->can_take(end->stream))) {
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_STATE,
@@ -521,7 +541,7 @@ static shoal_status check_own(struct p2p *p2p, const struct p2p_batch *batch,
 static shoal_status check_postable(struct p2p *p2p, const struct p2p_batch *batch)
 {
     if (p2p->is_closing) {
-        return error_set(SHOAL_ERR_STATE, "the world is being closed");
+        return error_set(SHOAL_ERR_STATE, "the group or its world is being closed");
     }
     if (batch->work) {
         return ensure_thread(p2p);
@@ -555,7 +575,7 @@ shoal_status p2p_post(struct p2p_batch *batch, bool *has_ended_out)
     FAIL_POINT("p2p post");
     shoal_status status = find_failure(p2p);
     if (status != SHOAL_OK) {
-        recorder_report_failure(p2p->group);
+        p2p->part.calls->report(p2p->part.group);
         return error_prefix(status, "the group has failed before");
     }
     lock(p2p);
@@ -642,36 +662,22 @@ void p2p_drive(struct p2p_batch *batch, int64_t until_ns)
 
 /* From outside ----------------------------------------------------------------------------------------- */
 
-void p2p_poison(struct shoal_group *group, shoal_status status, const char *text)
+void p2p_poison(struct p2p *p2p, shoal_status status, const char *text)
 {
-    if (group->world->transport == &transport_fake) {
-        return;
-    }
-    struct p2p *p2p = NULL;
-    if (p2p_get(group, clock_deadline_after(TELL_SECONDS), &p2p) == SHOAL_OK) {
-        poison(p2p, status, text);
-    }
-    error_clear();
-}
-
-void p2p_tell_failure(struct shoal_group *group, shoal_status status)
-{
-    char text[ERROR_TEXT_BYTES];
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    /* Acquire: pairs with the exchange by which p2p_get shows a finished object. */
-    struct p2p *p2p = atomic_load_explicit(&group->p2p, memory_order_acquire);
     if (p2p) {
         poison(p2p, status, text);
     }
-    tell_lane(group, status);
-    (void)error_set(status, "%s", text);
 }
 
-shoal_status p2p_failure(struct shoal_group *group)
+shoal_status p2p_failure(struct p2p *p2p)
 {
-    /* Acquire: pairs with the exchange by which p2p_get shows a finished object. */
-    struct p2p *p2p = atomic_load_explicit(&group->p2p, memory_order_acquire);
-    return p2p ? shared_reason_get(&p2p->shared->reason) : SHOAL_OK;
+    return p2p ? group_reason(p2p) : SHOAL_OK;
+}
+
+/* What a rank sends to itself, only its own program could receive. */
+static bool is_send_to_peer(const struct p2p *p2p, const struct p2p_end *end)
+{
+    return end->direction == SHOAL_SEND && end->peer != p2p->rank;
 }
 
 bool p2p_is_sending(struct p2p *p2p)
@@ -682,23 +688,71 @@ bool p2p_is_sending(struct p2p *p2p)
     }
     lock(p2p);
     for (const struct p2p_end *end = p2p->busy; end; end = end->next_busy) {
-        /* What a rank sends to itself, only its own program could receive. */
-        is_sending = is_sending || (end->direction == SHOAL_SEND && end->peer != p2p->rank);
+        is_sending = is_sending || is_send_to_peer(p2p, end);
     }
     unlock(p2p);
     return is_sending;
 }
 
-void p2p_free(struct p2p *p2p)
+static shoal_status describe_closed(const char *what)
+{
+    return error_set(SHOAL_ERR_CANCELLED, "the %s was closed before the transfer had ended", what);
+}
+
+void p2p_cancel_sends(struct p2p *p2p, const char *what)
+{
+    struct p2p_batch *ended = NULL;
+    struct p2p_end *next = NULL;
+    if (!p2p) {
+        return;
+    }
+    lock(p2p);
+    bool had_failed = p2p->has_failed;
+    for (struct p2p_end *end = p2p->busy; end; end = next) {
+        next = end->next_busy;
+        if (is_send_to_peer(p2p, end)) {
+            break_end(p2p, end, describe_closed(what), &ended);
+        }
+    }
+    p2p->has_failed = had_failed; /* closing cancels: that is no failure to tell of */
+    leave(p2p, ended);
+}
+
+/*
+ * Under the lock. What peers have sent still arrives. Those who wait find everything ended, and nothing to tell: the group
+ * goes, and nobody is told of what its closing cancels.
+ */
+static void end_for_close(struct p2p *p2p, const char *what, struct p2p_batch **ended)
+{
+    p2p->is_closing = true;
+    do {
+        move_all(p2p, ended);
+    } while (p2p->has_more);
+    end_everything(p2p, describe_closed(what), ended);
+    p2p->has_failed = false;
+    p2p->must_tell_lane = false;
+}
+
+/* Threads that wait for a work, and are telling the group of a failure, leave it in a moment. */
+static void wait_for_tellers(struct p2p *p2p)
+{
+    lock(p2p);
+    while (p2p->n_telling > 0) {
+        unlock(p2p);
+        wait_sleep(NAP_NS);
+        lock(p2p);
+    }
+    unlock(p2p);
+}
+
+void p2p_free(struct p2p *p2p, const char *what)
 {
     if (!p2p) {
         return;
     }
     struct p2p_batch *ended = NULL;
     lock(p2p);
-    p2p->is_closing = true;
-    (void)error_set(SHOAL_ERR_CANCELLED, "the world was closed before the transfer had ended");
-    end_everything(p2p, SHOAL_ERR_CANCELLED, &ended);
+    end_for_close(p2p, what, &ended);
     doorbell_alarm(p2p->bell);
     bool has_thread = p2p->has_thread;
     unlock(p2p);
@@ -707,5 +761,7 @@ void p2p_free(struct p2p *p2p)
     if (has_thread) {
         (void)pthread_join(p2p->thread, NULL);
     }
+    wait_for_tellers(p2p);
+    p2p->streams->operations->disconnect(p2p->streams);
     p2p_unref(p2p);
 }

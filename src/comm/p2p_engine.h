@@ -18,11 +18,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/error.h"
+#include "comm/part.h"
 #include "comm/work.h"
 #include "shoal/group.h"
-#include "transport/shm/stream.h"
+#include "transport/streams.h"
 
-struct segment;
+struct lane;
 
 struct p2p_batch;
 
@@ -58,41 +60,24 @@ struct p2p_end {
     int peer; /* in the group */
     int tag;
     uint32_t sequence; /* of the next message */
-    struct stream_end stream;
+    struct stream_end *stream;
     struct p2p_operation *first;
     struct p2p_operation *last;
-};
-
-/* The tables of the streams from one rank to another; see p2p_streams.c. */
-struct p2p_path {
-    struct p2p_path *next;
-    int source;
-    int destination;
-    size_t n_segments;
-    size_t capacity;
-    struct segment **segments;
-};
-
-/* The segment "p2p/doorbells" of a group. */
-struct p2p_shared {
-    struct shared_reason reason; /* of the whole group */
-    struct doorbell bells[];     /* by rank */
 };
 
 #define P2P_BUCKETS 64
 
 struct p2p {
     _Atomic uint32_t references; /* the group's, and one of every batch that somebody may still push */
-    struct shoal_group *group;
+    struct part part;
+    struct lane *lane; /* the group's */
     int rank;
     int n_ranks;
     bool may_spin;
-    struct segment *segment;
-    struct p2p_shared *shared;
-    struct doorbell *bell; /* this rank's */
+    struct streams *streams;
+    struct doorbell *bell; /* the streams', this rank's */
 
-    pthread_mutex_t connect_lock; /* taken before `lock`; who opens segments holds it */
-    struct p2p_path *paths;
+    pthread_mutex_t connect_lock; /* taken before `lock`; who opens streams holds it */
 
     pthread_mutex_t lock; /* of all below, and of ends, operations and batches */
     struct p2p_end *buckets[P2P_BUCKETS];
@@ -100,6 +85,7 @@ struct p2p {
     size_t n_drivers;
     size_t n_sleeping;   /* drivers that sleep, or are about to */
     size_t n_started;    /* unfinished batches of works */
+    size_t n_telling;    /* threads that tell the group of a failure, outside of the lock */
     bool has_more;       /* the last round left something that could have been moved */
     bool has_ended;      /* a batch has ended that a sleeping driver may wait for */
     bool has_failed;     /* operations failed here, and the flight record was not written since */
@@ -113,8 +99,9 @@ struct p2p {
 
 /* p2p_streams.c ---------------------------------------------------------------------------------------- */
 
-/* The group's, made at first use. */
-shoal_status p2p_get(struct shoal_group *group, int64_t deadline_ns, struct p2p **p2p_out);
+/* Connects. One reference. The lane is the group's, and outlives it as far as p2p_free. */
+shoal_status p2p_create(const struct part *part, struct lane *lane, int64_t deadline_ns,
+                        struct p2p **p2p_out);
 struct p2p *p2p_ref(struct p2p *p2p);
 void p2p_unref(struct p2p *p2p);
 
@@ -126,9 +113,6 @@ shoal_status p2p_find_end(struct p2p *p2p, shoal_direction direction, int peer, 
 struct p2p_end *p2p_known_end(struct p2p *p2p, shoal_direction direction, int peer, int tag);
 
 /* p2p_engine.c ----------------------------------------------------------------------------------------- */
-
-/* The group could not be connected, for the thread's error text: all members that can be told hear of it. */
-void p2p_tell_failure(struct shoal_group *group, shoal_status status);
 
 /*
  * Posts all operations of a batch, whose ends are set, and moves what can be moved. A failure means that nothing was

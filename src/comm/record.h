@@ -26,7 +26,7 @@ struct record_call {
     uint64_t number;
     enum collective_kind kind;
     shoal_dtype dtype;
-    shoal_reduce reduce;
+    shoal_reduce_op reduce;
     bool has_counts;
     int root;
     uint64_t count;

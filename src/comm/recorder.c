@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Writing records. What reads them is comm/dump.c; recorder.h has the argument for the memory orders. */
+/* Writing and reading records. recorder.h has the argument for the memory orders. */
 #include "comm/recorder.h"
 
 #include <stddef.h>
@@ -45,7 +45,7 @@ static uint64_t count_elements(const struct collective *collective, int n_ranks)
     return count;
 }
 
-/* Release: pairs with the acquire loads of the dump. */
+/* Release: pairs with the acquire loads of record_read. */
 static void store(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_release);
@@ -90,4 +90,35 @@ void recorder_end(struct record_handle handle, const struct collective *collecti
         store(&handle.record->end_ticks, end_ticks);
         store(&handle.record->sequence_state, record_pack_state(collective, state, status));
     }
+}
+
+/* Acquire: pairs with the release stores above. */
+static uint64_t load(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+bool record_read(const struct record *record, struct record_call *call_out)
+{
+    uint64_t number = load(&record->number);
+    if (number == 0) {
+        return false;
+    }
+    uint64_t what = load(&record->what);
+    uint64_t state = load(&record->sequence_state);
+    *call_out = (struct record_call){.number = number,
+                                     .kind = (enum collective_kind)(what & 0xff),
+                                     .dtype = (shoal_dtype)(what >> 8 & 0xff),
+                                     .reduce = (shoal_reduce_op)(what >> 16 & 0xff),
+                                     .has_counts = what >> 24 & 1,
+                                     .root = (int)(uint32_t)(what >> 32),
+                                     .count = load(&record->count),
+                                     .sequence = (uint32_t)(state >> 32),
+                                     .state = (enum record_state)(state >> 24 & 0xff),
+                                     .algorithm = (unsigned)(state >> 16 & 0xff),
+                                     .status = (shoal_status) - (int)(state & 0xffff),
+                                     .issue_ticks = load(&record->issue_ticks),
+                                     .start_ticks = load(&record->start_ticks),
+                                     .end_ticks = load(&record->end_ticks)};
+    return load(&record->number) == number;
 }

@@ -21,8 +21,6 @@
 
 #define RECORDER_CALLS 128
 
-struct shoal_group;
-
 enum record_state {
 #define RECORD_STATE(NAME, name) RECORD_##NAME,
 #include "comm/record_states.def"
@@ -66,11 +64,5 @@ struct record_handle recorder_issue(struct recorder *recorder, uint64_t number,
 void recorder_start(struct record_handle handle, const struct collective *collective, uint64_t start_ticks);
 void recorder_end(struct record_handle handle, const struct collective *collective, shoal_status status,
                   uint64_t end_ticks);
-
-/*
- * A group, or a stream of it, has failed, for the thread's error text, which stays: tells the log, once for a group, and
- * writes the dump that SHOAL_DUMP asks for, once in a world.
- */
-void recorder_report_failure(struct shoal_group *group);
 
 #endif

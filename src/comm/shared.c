@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Making shared memory together: two small all_gathers on the group's lane, and between them each member maps the
- * segment, which the server of the first member makes for whoever asks first.
+ * segment, which the server of the first member on this host makes for whoever asks first.
  *
  * Its name is needed only until all have mapped it: the first member drops it after the second all_gather, and the
  * memory then lives as long as somebody has it mapped.
@@ -21,8 +21,8 @@
 #include "comm/lane.h"
 #include "comm/world.h"
 #include "shoal/work.h"
-#include "transport/regions.h"
-#include "transport/segment.h"
+#include "sharedmem/regions.h"
+#include "sharedmem/segment.h"
 
 /* What a member says before anything is made. */
 struct request {
@@ -44,9 +44,16 @@ static const char *call_name(uint64_t kind)
     return kind == SHARED_SYMMETRIC ? "symmetric_create" : kind == SHARED_WINDOW ? "window_create" : "?";
 }
 
-bool shared_has_peers(const struct shoal_group *group)
+/* The same on all members: they have one transport. */
+static shoal_status check_memory(const struct shoal_group *group, enum shared_kind kind)
 {
-    return group->world->transport != &transport_fake;
+    const struct transport_memory *memory = group->peers.transport->memory;
+    if (memory && (kind == SHARED_WINDOW ? memory->has_windows : memory->has_symmetric)) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_UNSUPPORTED, "%s: group %s is carried by transport %s, which has no %s",
+                     call_name(kind), group->name, group->peers.transport->name,
+                     kind == SHARED_WINDOW ? "windows" : "symmetric memory");
 }
 
 bool shared_round_to_pages(size_t bytes, size_t *rounded_out)
@@ -115,6 +122,7 @@ static shoal_status compare_requests(const struct shoal_group *group, const stru
 
 shoal_status shared_agree(struct shoal_group *group, enum shared_kind kind, size_t bytes, uint32_t *id_out)
 {
+    TRY(check_memory(group, kind));
     struct request mine = {.kind = kind, .bytes = bytes};
     if (group->peers.rank == 0) {
         mine.id = regions_propose_id(group->world->regions, group->world->rank);
@@ -150,8 +158,8 @@ shoal_status shared_open(struct shoal_group *group, enum shared_kind kind, uint3
 {
     FAIL_POINT("shared open");
     struct segment_name name = name_segment(kind, id);
-    return world_open_segment(group->world, group->ranks[0], name.text, bytes, group_deadline(group),
-                              segment_out);
+    return group->peers.transport->memory->open(&group->peers, name.text, bytes, group_deadline(group),
+                                                segment_out);
 }
 
 /* Confirming ------------------------------------------------------------------------------------------- */
@@ -172,10 +180,13 @@ static shoal_status first_failure(const struct shoal_group *group, enum shared_k
 static void drop_name(struct shoal_group *group, enum shared_kind kind, uint32_t id)
 {
     char text[ERROR_TEXT_BYTES];
+    if (!group->peers.transport->memory) {
+        return; /* plain memory has no name */
+    }
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     struct segment_name name = name_segment(kind, id);
     /* A server that is gone has forgotten it too. */
-    (void)world_drop_segment(group->world, group->ranks[0], name.text, group_deadline(group));
+    (void)group->peers.transport->memory->drop(&group->peers, name.text, group_deadline(group));
     (void)error_set(SHOAL_OK, "%s", text);
 }
 
@@ -194,7 +205,7 @@ shoal_status shared_confirm(struct shoal_group *group, enum shared_kind kind, ui
         status = first_failure(group, kind, room.all);
     }
     room_free(&room);
-    if (group->peers.rank == 0) {
+    if (group->peers.holder == group->world->rank) {
         drop_name(group, kind, id);
     }
     return status;

@@ -21,9 +21,6 @@ enum shared_kind {
     SHARED_WINDOW = 2
 };
 
-/* False in a world without peers, where memory is the caller's own and nothing is agreed on. */
-bool shared_has_peers(const struct shoal_group *group);
-
 /* Whole pages; false when there are too many. */
 bool shared_round_to_pages(size_t bytes, size_t *rounded_out);
 

@@ -15,14 +15,18 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "comm/card.h"
+#include "bootstrap/card.h"
+#include "bootstrap/client.h"
+#include "comm/dump.h"
 #include "comm/group.h"
-#include "comm/members.h"
-#include "comm/rendezvous.h"
-#include "comm/server.h"
-#include "comm/store.h"
+#include "comm/groups.h"
+#include "bootstrap/liveness.h"
+#include "bootstrap/rendezvous.h"
+#include "bootstrap/server.h"
+#include "bootstrap/store.h"
+#include "comm/transports.h"
 #include "comm/world.h"
-#include "transport/regions.h"
+#include "sharedmem/regions.h"
 
 /* This rank's own parts --------------------------------------------------------------------------------- */
 
@@ -42,11 +46,13 @@ static shoal_status create_world_group(struct shoal_world *world)
 
 static shoal_status create_parts(struct shoal_world *world)
 {
+    TRY(store_create(world->client, /*holder=*/0, world->timeout_s, &world->store));
     world->regions = regions_create();
-    if (!world->regions) {
+    world->transports = transports_create(world);
+    if (!world->regions || !world->transports) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    world->groups = groups_create();
+    world->groups = groups_create(dump_after_failure);
     if (!world->groups) {
         return SHOAL_ERR_NO_MEMORY;
     }
@@ -55,7 +61,6 @@ static shoal_status create_parts(struct shoal_world *world)
 
 shoal_status startup_without_peers(struct shoal_world *world)
 {
-    world->store = stores_none();
     return create_parts(world);
 }
 
@@ -70,14 +75,15 @@ static shoal_status create_servers(struct shoal_world *world, const struct card 
     if (!cards) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = stores_create(world, cards, &world->stores);
+    shoal_status status = client_create(cards, world->n_ranks, &world->client);
     if (status != SHOAL_OK) {
         mem_free(cards);
         return status;
     }
     *cards_out = cards;
-    world->store = stores_public(world->stores);
-    return create_parts(world);
+    TRY(create_parts(world));
+    server_set_hearer(world->server, groups_hear, world->groups);
+    return SHOAL_OK;
 }
 
 /* Rank 0 starts to answer when it has the meeting; where that is under its own name only, it has it at once. */
@@ -133,6 +139,7 @@ static shoal_status enter_and_complete(struct shoal_world *world, struct rendezv
         rendezvous_give_up(rendezvous, status);
         return status;
     }
+    client_set_members(world->client, world->members);
     TRY(rendezvous_complete(rendezvous, check_rank_zero, world, cards));
     FAIL_POINT("world complete");
     return SHOAL_OK;
@@ -156,7 +163,7 @@ static shoal_status meet(struct shoal_world *world, const char *name, const stru
     }
     shoal_status status = enter_and_complete(world, &rendezvous, cards);
     if (status == SHOAL_OK && rendezvous.fd >= 0) {
-        stores_keep(world->stores, /*holder=*/0, rendezvous.fd);
+        client_keep(world->client, /*rank=*/0, rendezvous.fd);
     } else if (rendezvous.fd >= 0) {
         (void)close(rendezvous.fd);
     }
@@ -171,7 +178,7 @@ shoal_status startup_with_peers(struct shoal_world *world, const struct startup_
     int64_t deadline_ns = clock_deadline_after(world->startup_timeout_s);
     bool has_meeting_name = !plan->exchange && world->n_ranks > 1;
     struct card card;
-    TRY(card_create(world->rank, world->n_ranks, &card));
+    TRY(card_create(world->rank, world->n_ranks, world->transport ? world->transport->name : "", &card));
     struct card *cards = NULL;
     shoal_status status = create_servers(world, &card, &cards);
     if (status == SHOAL_OK) {
@@ -193,6 +200,8 @@ shoal_status startup_with_peers(struct shoal_world *world, const struct startup_
         card_server_name(&card, name);
     }
     TRY(meet(world, name, &card, deadline_ns, has_meeting_name, cards));
+    TRY(transports_open(world->transports, cards, deadline_ns));
+    TRY(group_choose_transport(world->group));
     LOG(SHOAL_LOG_INFO, "world rank %d of %d process %d launcher %s", world->rank, world->n_ranks, card.pid,
         world->launcher);
     return SHOAL_OK;
@@ -202,11 +211,15 @@ shoal_status startup_with_peers(struct shoal_world *world, const struct startup_
 
 void startup_undo(struct shoal_world *world)
 {
-    groups_free(world->groups);
+    groups_close(world->groups);
     owned_list_end(&world->owned);
+    transports_close(world->transports);
     regions_free(world->regions);
-    stores_free(world->stores);
+    store_free(world->store);
+    client_free(world->client);
     server_free(world->server);
+    /* After the server, which tells it of failures. */
+    groups_free(world->groups);
     members_free(world->members);
     /* After the server, which hands out its descriptor. */
     members_free(world->page);

@@ -14,8 +14,8 @@ struct startup_plan {
 };
 
 /*
- * Meets the other ranks. The world has rank, size, transport and times; it gets its members, server, stores,
- * regions and groups. On failure startup_undo ends what is there.
+ * Meets the other ranks. The world has rank, size, transport and times; it gets its members, server, client,
+ * store, regions and groups. On failure startup_undo ends what is there.
  */
 shoal_status startup_with_peers(struct shoal_world *world, const struct startup_plan *plan);
 

@@ -12,8 +12,8 @@
 #include "comm/shared.h"
 #include "comm/world.h"
 #include "shoal/window.h"
-#include "transport/regions.h"
-#include "transport/segment.h"
+#include "sharedmem/regions.h"
+#include "sharedmem/segment.h"
 
 struct shoal_symmetric {
     struct owned owned; /* first: the world's list */
@@ -22,9 +22,9 @@ struct shoal_symmetric {
     int rank;
     int n_ranks;
     size_t bytes;
-    size_t stride;           /* between blocks; 0 in a world without peers: all are the caller's */
+    size_t stride;           /* between blocks; 0: plain memory, of the caller alone */
     char *base;              /* the first member's block */
-    struct segment *segment; /* NULL in a world without peers: base is an allocation */
+    struct segment *segment; /* NULL: base is an allocation */
     bool is_known;           /* to the regions */
 };
 
@@ -90,13 +90,16 @@ static shoal_status create_together(struct shoal_group *group, size_t bytes,
     return shared_confirm(group, SHARED_SYMMETRIC, id, mine);
 }
 
-shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out)
+/* Plain memory on each member, of which all have it or none. */
+static shoal_status create_apart(struct shoal_group *group, struct shoal_symmetric *symmetric)
 {
-    error_clear();
-    if (!group || !symmetric_out) {
-        return error_set(SHOAL_ERR_INVALID, "symmetric_create: %s is NULL",
-                         group ? "symmetric_out" : "group");
-    }
+    shoal_status mine = symmetric ? allocate_alone(symmetric) : SHOAL_ERR_NO_MEMORY;
+    return group_has_peers(group) ? shared_confirm(group, SHARED_SYMMETRIC, /*id=*/0, mine) : mine;
+}
+
+static shoal_status create(struct shoal_group *group, size_t bytes, bool is_plain,
+                           shoal_symmetric **symmetric_out)
+{
     struct shoal_symmetric *symmetric = mem_alloc_zeroed(1, sizeof(*symmetric));
     if (symmetric) {
         symmetric->owned.destroy = symmetric_destroy;
@@ -105,12 +108,8 @@ shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes, shoal_symm
         symmetric->n_ranks = group->peers.n_ranks;
         symmetric->bytes = bytes;
     }
-    shoal_status status;
-    if (shared_has_peers(group)) {
-        status = create_together(group, bytes, symmetric);
-    } else {
-        status = symmetric ? allocate_alone(symmetric) : SHOAL_ERR_NO_MEMORY;
-    }
+    shoal_status status =
+        is_plain ? create_apart(group, symmetric) : create_together(group, bytes, symmetric);
     if (status != SHOAL_OK || !symmetric) {
         if (symmetric) {
             symmetric_destroy(&symmetric->owned);
@@ -120,6 +119,25 @@ shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes, shoal_symm
     owned_list_add(&symmetric->world->owned, &symmetric->owned);
     *symmetric_out = symmetric;
     return SHOAL_OK;
+}
+
+shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out)
+{
+    error_clear();
+    if (!group || !symmetric_out) {
+        return error_set(SHOAL_ERR_INVALID, "symmetric_create: %s is NULL",
+                         group ? "symmetric_out" : "group");
+    }
+    TRY(group_check_open(group));
+    return create(group, bytes, /*is_plain=*/!group_has_peers(group), symmetric_out);
+}
+
+shoal_status symmetric_create_if_possible(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out)
+{
+    const struct transport_memory *memory = group->peers.transport->memory;
+    TRY(group_check_open(group));
+    bool is_plain = !group_has_peers(group) || !memory || !memory->has_symmetric;
+    return create(group, bytes, is_plain, symmetric_out);
 }
 
 void *shoal_symmetric_data(shoal_symmetric *symmetric)

@@ -17,18 +17,20 @@
 #include "base/fail_point.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/collectives.h"
 #include "comm/group.h"
 #include "comm/lane.h"
 #include "comm/owned.h"
 #include "comm/shared.h"
 #include "comm/world.h"
 #include "shoal/window.h"
-#include "transport/flag.h"
-#include "transport/segment.h"
+#include "sharedmem/flag.h"
+#include "sharedmem/segment.h"
 
 struct shoal_window {
-    struct owned owned; /* first: the world's list */
-    struct shoal_group *group;
+    struct owned owned;        /* first: the world's list */
+    struct shoal_group *group; /* a reference: it may be closed before the window is freed */
+    struct shoal_world *world;
     struct window_area area;
     const void *data;           /* read-only */
     _Atomic uint32_t *released; /* this rank's flag */
@@ -51,6 +53,7 @@ static void window_destroy(struct owned *owned)
     }
     (void)pthread_mutex_destroy(&window->gather_lock);
     (void)pthread_mutex_destroy(&window->release_lock);
+    group_unref(window->group);
     mem_free(window);
 }
 
@@ -119,7 +122,8 @@ static struct shoal_window *window_allocate(struct shoal_group *group, size_t by
     struct shoal_window *window = mem_alloc_zeroed(1, sizeof(*window));
     if (window) {
         window->owned.destroy = window_destroy;
-        window->group = group;
+        window->group = group_ref(group);
+        window->world = group->world;
         window->area.bytes = bytes;
         window->gather_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         window->release_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -135,9 +139,10 @@ shoal_status shoal_window_create(shoal_group *group, size_t bytes, shoal_window 
     if (!group || !window_out) {
         return error_set(SHOAL_ERR_INVALID, "window_create: %s is NULL", group ? "window_out" : "group");
     }
+    TRY(group_check_open(group));
     struct shoal_window *window = window_allocate(group, bytes);
     shoal_status status;
-    if (shared_has_peers(group)) {
+    if (group_has_peers(group)) {
         status = create_together(group, bytes, window);
     } else {
         status = window ? allocate_alone(window) : SHOAL_ERR_NO_MEMORY;
@@ -166,7 +171,7 @@ size_t shoal_window_bytes(const shoal_window *window)
 void shoal_window_free(shoal_window *window)
 {
     if (window) {
-        owned_list_remove(&window->group->world->owned, &window->owned);
+        owned_list_remove(&window->world->owned, &window->owned);
         window_destroy(&window->owned);
     }
 }
@@ -208,7 +213,8 @@ static shoal_status check_gather(const shoal_window *window, const shoal_window_
     if (!window) {
         return error_set(SHOAL_ERR_INVALID, "window_gather: window is NULL");
     }
-    TRY(world_check_process(window->group->world));
+    TRY(group_check_open(window->group));
+    TRY(world_check_process(window->world));
     if (!pieces && n_pieces > 0) {
         return error_set(SHOAL_ERR_INVALID, "window_gather: pieces is NULL with n_pieces %zu", n_pieces);
     }
@@ -220,7 +226,7 @@ static shoal_status check_gather(const shoal_window *window, const shoal_window_
 
 /* The generation after the last. Under gather_lock. */
 static struct collective next_gather(shoal_window *window, const shoal_window_piece *pieces, size_t n_pieces,
-                                     uint64_t label)
+                                     uint64_t label, const struct purpose *purpose)
 {
     /* Relaxed: written under the lock only. */
     uint64_t n_gathers = atomic_load_explicit(&window->n_gathers, memory_order_relaxed);
@@ -230,6 +236,7 @@ static struct collective next_gather(shoal_window *window, const shoal_window_pi
                                .window_pieces = pieces,
                                .n_window_pieces = n_pieces,
                                .label = label,
+                               .purpose = purpose,
                                .generation = (uint32_t)(n_gathers + 1)};
 }
 
@@ -258,7 +265,7 @@ static shoal_status gather(shoal_window *window, const shoal_window_piece *piece
                            uint64_t label)
 {
     TRY(check_was_released(window));
-    struct collective collective = next_gather(window, pieces, n_pieces, label);
+    struct collective collective = next_gather(window, pieces, n_pieces, label, NULL);
     FAIL_POINT("window gather");
     TRY(lane_run(window->group->lane, &collective));
     count_gather(window);
@@ -276,18 +283,19 @@ shoal_status shoal_window_gather(shoal_window *window, const shoal_window_piece 
     return status;
 }
 
-static shoal_status start_gather(shoal_window *window, const shoal_window_piece *pieces, size_t n_pieces,
-                                 uint64_t label, shoal_work **work_out)
+/* Under gather_lock. */
+static shoal_status issue_gather(shoal_window *window, const shoal_window_piece *pieces, size_t n_pieces,
+                                 uint64_t label, const struct purpose *purpose, shoal_work **work_out)
 {
-    struct collective collective = next_gather(window, pieces, n_pieces, label);
+    struct collective collective = next_gather(window, pieces, n_pieces, label, purpose);
     FAIL_POINT("window gather start");
-    TRY(lane_start(window->group->lane, &collective, work_out));
+    TRY(lane_start(window->group->lane, &collective, NULL, work_out));
     count_gather(window);
     return SHOAL_OK;
 }
 
-shoal_status shoal_window_gather_start(shoal_window *window, const shoal_window_piece *pieces,
-                                       size_t n_pieces, uint64_t label, shoal_work **work_out)
+static shoal_status start_gather(shoal_window *window, const shoal_window_piece *pieces, size_t n_pieces,
+                                 uint64_t label, const struct purpose *purpose, shoal_work **work_out)
 {
     error_clear();
     if (!work_out) {
@@ -295,9 +303,22 @@ shoal_status shoal_window_gather_start(shoal_window *window, const shoal_window_
     }
     TRY(check_gather(window, pieces, n_pieces));
     (void)pthread_mutex_lock(&window->gather_lock);
-    shoal_status status = start_gather(window, pieces, n_pieces, label, work_out);
+    shoal_status status = issue_gather(window, pieces, n_pieces, label, purpose, work_out);
     (void)pthread_mutex_unlock(&window->gather_lock);
     return status;
+}
+
+shoal_status shoal_window_gather_start(shoal_window *window, const shoal_window_piece *pieces,
+                                       size_t n_pieces, uint64_t label, shoal_work **work_out)
+{
+    return start_gather(window, pieces, n_pieces, label, NULL, work_out);
+}
+
+shoal_status collectives_window_gather_start(shoal_window *window, const shoal_window_piece *pieces,
+                                             size_t n_pieces, const struct purpose *purpose,
+                                             shoal_work **work_out)
+{
+    return start_gather(window, pieces, n_pieces, 0, purpose, work_out);
 }
 
 /* Under release_lock. */
@@ -323,7 +344,8 @@ shoal_status shoal_window_release(shoal_window *window)
     if (!window) {
         return error_set(SHOAL_ERR_INVALID, "window_release: window is NULL");
     }
-    TRY(world_check_process(window->group->world));
+    TRY(group_check_open(window->group));
+    TRY(world_check_process(window->world));
     FAIL_POINT("window release");
     (void)pthread_mutex_lock(&window->release_lock);
     shoal_status status = release_generation(window);

@@ -6,12 +6,15 @@
 #include "comm/work.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
+#include "base/callback.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/mem.h"
 #include "base/refcount.h"
-#include "comm/world.h"
+#include "base/try.h"
 
 struct work_count *work_count_create(uint32_t n_forks)
 {
@@ -35,6 +38,7 @@ void work_init(struct shoal_work *work, struct work_count *count, const struct c
 {
     completion_init(&work->completion, kind);
     work->describe = NULL;
+    work->watch = NULL;
     work->count = count;
     atomic_init(&work->was_awaited, false);
     refcount_get(&count->references);
@@ -56,6 +60,11 @@ void work_forget(struct shoal_work *work)
     }
 }
 
+struct completion *work_completion(struct shoal_work *work)
+{
+    return &work->completion;
+}
+
 void work_note_awaited(struct completion *completion)
 {
     work_forget((struct shoal_work *)completion);
@@ -63,8 +72,64 @@ void work_note_awaited(struct completion *completion)
 
 shoal_status work_check_process(const struct shoal_work *work)
 {
-    return world_is_inherited(work->count->n_forks) ? world_fail_inherited() : SHOAL_OK;
+    return fork_check(work->count->n_forks);
 }
+
+/* Callbacks -------------------------------------------------------------------------------------------- */
+
+/* Works of others end on a thread that is in a call of its own: that call's error text stays. */
+static void notify(struct completion_listener *base, struct completion *completion)
+{
+    struct work_listener *listener = (struct work_listener *)base;
+    const struct work_hooks hooks = listener->hooks;
+    if (listener->is_allocated) {
+        mem_free(listener);
+    }
+    char before[ERROR_TEXT_BYTES];
+    (void)snprintf(before, sizeof before, "%s", shoal_error_text());
+    work_forget((struct shoal_work *)completion);
+    error_clear();
+    shoal_status status = completion_result(completion);
+    callback_enter();
+    if (hooks.on_done) {
+        hooks.on_done(hooks.context, status);
+    }
+    if (hooks.release) {
+        hooks.release(hooks.context);
+    }
+    callback_leave();
+    (void)error_set(SHOAL_OK, "%s", before);
+}
+
+void work_listen(struct shoal_work *work, struct work_listener *listener, const struct work_hooks *hooks)
+{
+    *listener = (struct work_listener){.base = {.notify = notify}, .hooks = *hooks};
+    completion_listen(&work->completion, &listener->base);
+}
+
+shoal_status shoal_work_on_done(shoal_work *work, shoal_done_function on_done, void *context)
+{
+    error_clear();
+    if (!work || !on_done) {
+        return error_set(SHOAL_ERR_INVALID, "work_on_done: %s is NULL", work ? "on_done" : "work");
+    }
+    TRY(work_check_process(work));
+    struct work_listener *listener = mem_alloc(sizeof *listener);
+    if (!listener) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = work->watch ? work->watch(work) : SHOAL_OK;
+    if (status != SHOAL_OK) {
+        mem_free(listener);
+        return status;
+    }
+    *listener = (struct work_listener){
+        .base = {.notify = notify}, .hooks = {.on_done = on_done, .context = context}, .is_allocated = true};
+    completion_listen(&work->completion, &listener->base);
+    return SHOAL_OK;
+}
+
+/* Waiting ---------------------------------------------------------------------------------------------- */
 
 bool shoal_work_test(shoal_work *work)
 {
@@ -86,10 +151,10 @@ shoal_status shoal_work_wait(shoal_work *work, double timeout_s)
 {
     error_clear();
     if (!work) {
-        return error_set(SHOAL_ERR_INVALID, "work is NULL");
+        return error_set(SHOAL_ERR_INVALID, "work_wait: work is NULL");
     }
     if (timeout_s != timeout_s) {
-        return error_set(SHOAL_ERR_INVALID, "timeout_s is not a number");
+        return error_set(SHOAL_ERR_INVALID, "work_wait: timeout_s is not a number");
     }
     if (completion_is_finished(&work->completion)) {
         return completion_wait(&work->completion, DEADLINE_NEVER);

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "base/completion.h"
-#include "shoal/work.h"
+#include "comm/handles.h"
 
 /* What the works of a world have in common. It outlives the world: tensors may hold works that have ended. */
 struct work_count {
@@ -24,10 +24,25 @@ struct work_count {
 struct work_count *work_count_create(uint32_t n_forks); /* NULL: no memory */
 void work_count_unref(struct work_count *count);        /* NULL is allowed */
 
+/* What a work calls at its end; each function may be NULL. */
+struct work_hooks {
+    shoal_done_function on_done;
+    shoal_release_function release;
+    void *context;
+};
+
+struct work_listener {
+    struct completion_listener base; /* first */
+    struct work_hooks hooks;
+    bool is_allocated; /* on its own */
+};
+
 struct shoal_work {
     struct completion completion; /* first: its kind's destroy frees the whole */
     /* Optional: what it is, for the text of a wait that was too short; set after work_init. At most `bytes`. */
     void (*describe)(struct shoal_work *work, char *text, size_t bytes);
+    /* NULL: it ends although nobody waits. Otherwise sees to that from now on; set after work_init. */
+    shoal_status (*watch)(struct shoal_work *work);
     /* Set by the first wait or test that saw the end. */
     _Atomic bool was_awaited;
     struct work_count *count;
@@ -42,10 +57,10 @@ void work_release(struct shoal_work *work);
 
 void work_note_awaited(struct completion *completion);
 
+/* Before anybody else knows the work: the hooks are called at its end. The listener is part of what embeds the work. */
+void work_listen(struct shoal_work *work, struct work_listener *listener, const struct work_hooks *hooks);
+
 /* SHOAL_ERR_STATE in a forked child: the threads that carry a pending work are not in this process. */
 shoal_status work_check_process(const struct shoal_work *work);
-
-/* Nobody needs to await it any more. */
-void work_forget(struct shoal_work *work);
 
 #endif

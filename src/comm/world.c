@@ -4,70 +4,42 @@
 
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
 
+#include "base/callback.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "base/processors.h"
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "base/wait.h"
-#include "comm/environment.h"
+#include "bootstrap/environment.h"
 #include "comm/groups.h"
+#include "comm/handles.h"
 #include "comm/lane.h"
-#include "comm/members.h"
+#include "bootstrap/liveness.h"
 #include "comm/p2p.h"
 #include "comm/startup.h"
-#include "comm/store.h"
 #include "comm/work.h"
-#include "transport/segment.h"
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 #define STARTUP_TIMEOUT_S 60.0
 #define CLOSE_TIMEOUT_S 30.0
 /* Between two looks at what another thread is about to finish. */
 #define NAP_NS 200000
 
-/* Forks ------------------------------------------------------------------------------------------------- */
-
-_Atomic uint32_t world_n_forks;
-
-static pthread_once_t watches_forks = PTHREAD_ONCE_INIT;
-static int watch_error;
-
-static void count_fork(void)
-{
-    /* Relaxed: the only thread of a new process. */
-    atomic_fetch_add_explicit(&world_n_forks, 1, memory_order_relaxed);
-}
-
-static void watch_forks(void)
-{
-    watch_error = pthread_atfork(NULL, NULL, count_fork);
-}
-
-shoal_status world_fail_inherited(void)
-{
-    return error_set(SHOAL_ERR_STATE,
-                     "process %d was forked off one that had opened the world, and is not its rank",
-                     (int)getpid());
-}
-
 /* Opening ----------------------------------------------------------------------------------------------- */
 
 static shoal_status check_seconds(const char *name, double given, double by_default, double *seconds_out)
 {
-    if (isnan(given) || given < 0) {
-        return error_set(SHOAL_ERR_INVALID, "%s is %g, 0 (the default) or more expected", name, given);
+    double most = option_seconds_most(OPTION_TIMEOUT);
+    if (!(given >= 0.0 && given <= most)) {
+        return error_set(SHOAL_ERR_INVALID, "%s is %g, 0 (the default) to %g expected", name, given, most);
     }
     *seconds_out = given == 0 ? by_default : given;
     return SHOAL_OK;
@@ -85,7 +57,7 @@ static shoal_status check_times(struct shoal_world *world, const shoal_world_opt
 /* Rank and size by the caller's word. */
 static shoal_status check_place(struct shoal_world *world, const shoal_world_options *options)
 {
-    int n_ranks_max = world->transport == &transport_fake ? INT_MAX : ENVIRONMENT_RANKS_MAX;
+    int n_ranks_max = !world->has_peers ? INT_MAX : ENVIRONMENT_RANKS_MAX;
     if (options->n_ranks < 0 || options->n_ranks > n_ranks_max) {
         return error_set(SHOAL_ERR_INVALID, "n_ranks is %d, 0 (from the environment) to %d expected",
                          options->n_ranks, n_ranks_max);
@@ -94,7 +66,7 @@ static shoal_status check_place(struct shoal_world *world, const shoal_world_opt
         return error_set(SHOAL_ERR_INVALID, "rank is %d, 0 to %d expected: n_ranks is %d", options->rank,
                          options->n_ranks - 1, options->n_ranks);
     }
-    bool needs_key = world->transport != &transport_fake && options->n_ranks > 1 && !options->exchange;
+    bool needs_key = world->has_peers && options->n_ranks > 1 && !options->exchange;
     if (needs_key && (!options->key || !options->key[0])) {
         return error_set(SHOAL_ERR_INVALID, "n_ranks is %d, but there is neither a key nor an exchange",
                          options->n_ranks);
@@ -127,12 +99,20 @@ static shoal_status find_place(struct shoal_world *world, const shoal_world_opti
     return SHOAL_OK;
 }
 
-/* Ranks of this host and processors that they may use. */
-static bool has_processors_for(int n_ranks)
+/* What the program, or the environment, asks for. */
+static shoal_status find_transport(struct shoal_world *world, const shoal_world_options *options)
 {
-    cpu_set_t allowed;
-    /* It fails where there are more processors than the set has room for. */
-    return sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) >= n_ranks;
+    const char *by_environment = option_text(OPTION_TRANSPORT);
+    if (options->transport) {
+        TRY(transport_find(options->transport, &world->transport));
+    } else if (*by_environment != '\0') {
+        shoal_status status = transport_find(by_environment, &world->transport);
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "SHOAL_TRANSPORT");
+        }
+    }
+    world->has_peers = !world->transport || world->transport->has_peers;
+    return SHOAL_OK;
 }
 
 static shoal_status open_world(struct shoal_world *world, const shoal_world_options *options)
@@ -140,7 +120,7 @@ static shoal_status open_world(struct shoal_world *world, const shoal_world_opti
     struct environment environment;
     struct startup_plan plan = {.exchange = options->exchange, .exchange_context = options->exchange_context};
     TRY(check_times(world, options));
-    TRY(transport_find(options->transport ? options->transport : transport_at(0)->name, &world->transport));
+    TRY(find_transport(world, options));
     char own_key[ENVIRONMENT_KEY_BYTES];
     if (options->n_ranks == 0) {
         TRY(find_place(world, options, &environment));
@@ -155,8 +135,8 @@ static shoal_status open_world(struct shoal_world *world, const shoal_world_opti
         }
         plan.key = own_key;
     }
-    world->may_spin = has_processors_for(world->n_ranks);
-    if (world->transport == &transport_fake) {
+    world->may_spin = processors_suffice(world->n_ranks);
+    if (!world->has_peers) {
         return startup_without_peers(world);
     }
     return startup_with_peers(world, &plan);
@@ -178,16 +158,12 @@ shoal_status shoal_world_open(const shoal_world_options *options, shoal_world **
     if (options) {
         TRY(struct_size_read("shoal_world_options", options, sizeof(size_t), &known, sizeof known));
     }
-    (void)pthread_once(&watches_forks, watch_forks);
-    if (watch_error != 0) {
-        return error_set(SHOAL_ERR_NO_MEMORY, "forks can not be watched: %s", strerror(watch_error));
-    }
+    TRY(fork_watch());
     struct shoal_world *world = mem_alloc_zeroed(1, sizeof(*world));
     if (!world) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    /* Relaxed: as in world_is_inherited. */
-    world->n_forks = atomic_load_explicit(&world_n_forks, memory_order_relaxed);
+    world->n_forks = fork_count();
     owned_list_init(&world->owned);
     world->works = work_count_create(world->n_forks);
     shoal_status status = world->works ? open_world(world, &known) : SHOAL_ERR_NO_MEMORY;
@@ -219,21 +195,20 @@ static void warn_of_unawaited(struct shoal_world *world)
  */
 static void finish_started(struct shoal_world *world, int64_t deadline_ns)
 {
-    for (struct shoal_group *group = groups_first(world->groups); group; group = group->next) {
-        /* Acquire: pairs with the exchange by which point to point was made. */
-        struct p2p *p2p = atomic_load_explicit(&group->p2p, memory_order_acquire);
+    for (struct shoal_group *group = groups_walk(world->groups); group; group = group->next) {
+        struct p2p *p2p = group_p2p(group);
         while ((!lane_drain(group->lane, deadline_ns) || p2p_is_sending(p2p)) &&
                clock_now_ns() < deadline_ns) {
             wait_sleep(NAP_NS);
         }
     }
+    groups_end_walk(world->groups);
     error_clear();
 }
 
 static void free_parts(struct shoal_world *world)
 {
-    groups_free(world->groups);
-    world->groups = NULL;
+    groups_close(world->groups);
     owned_list_end(&world->owned);
     owned_list_init(&world->owned);
 }
@@ -245,10 +220,12 @@ shoal_status shoal_world_close(shoal_world *world)
         return SHOAL_OK;
     }
     TRY(world_check_process(world));
+    TRY(callback_check("world_close"));
     int64_t deadline_ns = clock_deadline_after(world->close_timeout_s);
     LOG(SHOAL_LOG_DEBUG, "rank %d closes its world", world->rank);
     warn_of_unawaited(world);
-    finish_started(world, deadline_ns);
+    /* Half of the time: what no peer does its part of must not take that in which this rank waits for the others. */
+    finish_started(world, clock_deadline_after(world->close_timeout_s / 2));
     /* Before this rank leaves: what is dropped here may lie on the servers of others. */
     free_parts(world);
     error_clear();
@@ -292,167 +269,12 @@ shoal_store *shoal_world_store(shoal_world *world)
     return world ? world->store : NULL;
 }
 
-shoal_status world_check_rank(struct shoal_world *world, int rank)
+shoal_status world_check(const shoal_world *world)
 {
-    return world->members ? members_check(world->members, rank) : SHOAL_OK;
+    return world_check_process(world);
 }
 
-/* A world without peers has nobody to share with. */
-static shoal_status open_own_segment(const char *name, size_t bytes, struct segment **segment_out)
+struct owned_list *world_owned(shoal_world *world)
 {
-    int fd;
-    TRY(segment_create_fd(name, bytes, &fd));
-    shoal_status status = segment_map(fd, bytes, segment_out);
-    (void)close(fd);
-    return status;
-}
-
-shoal_status world_open_segment(struct shoal_world *world, int holder, const char *name, size_t bytes,
-                                int64_t deadline_ns, struct segment **segment_out)
-{
-    if (!world->members) {
-        return open_own_segment(name, bytes, segment_out);
-    }
-    return stores_open_segment(world->stores, holder, name, bytes, deadline_ns, segment_out);
-}
-
-shoal_status world_drop_segment(struct shoal_world *world, int holder, const char *name, int64_t deadline_ns)
-{
-    return world->members ? stores_drop_segment(world->stores, holder, name, deadline_ns) : SHOAL_OK;
-}
-
-/* Ranks as threads -------------------------------------------------------------------------------------- */
-
-enum gate {
-    GATE_CLOSED = 0,
-    GATE_OPEN = 1,
-    GATE_CANCELLED = 2 /* not all threads could be made */
-};
-
-struct thread_ranks {
-    int n_ranks;
-    shoal_rank_function function;
-    void *context;
-    char key[64];
-    _Atomic uint32_t gate;
-    _Atomic int first_failed; /* rank + 1 of who failed before all others; 0: nobody */
-};
-
-struct thread_rank {
-    struct thread_ranks *all;
-    int rank;
-    pthread_t thread;
-    bool is_running;
-    shoal_status status;
-    char text[ERROR_TEXT_BYTES];
-};
-
-static void keep_first(struct thread_rank *self, shoal_status status)
-{
-    if (self->status == SHOAL_OK && status != SHOAL_OK) {
-        const char *text = shoal_error_text();
-        self->status = status;
-        (void)snprintf(self->text, sizeof self->text, "%s", text[0] ? text : shoal_status_message(status));
-        int nobody = 0;
-        /* Relaxed: only decides who was first; status and text are read after the threads were joined. */
-        (void)atomic_compare_exchange_strong_explicit(&self->all->first_failed, &nobody, self->rank + 1,
-                                                      memory_order_relaxed, memory_order_relaxed);
-    }
-}
-
-static void run_rank(struct thread_rank *self)
-{
-    struct thread_ranks *all = self->all;
-    shoal_world_options options = {
-        .struct_size = sizeof options, .n_ranks = all->n_ranks, .rank = self->rank, .key = all->key};
-    shoal_world *world;
-    shoal_status status = shoal_world_open(&options, &world);
-    keep_first(self, status);
-    if (status != SHOAL_OK) {
-        return;
-    }
-    keep_first(self, all->function(world, all->context));
-    keep_first(self, shoal_world_close(world));
-}
-
-static void *wait_and_run_rank(void *argument)
-{
-    struct thread_rank *self = argument;
-    struct wait_options options = {.deadline_ns = DEADLINE_NEVER, .what = "the other threads"};
-    keep_first(self, wait_while_equal(&self->all->gate, GATE_CLOSED, &options));
-    /* Relaxed: the wait has acquired it, and it changes once. */
-    if (self->status == SHOAL_OK &&
-        atomic_load_explicit(&self->all->gate, memory_order_relaxed) == GATE_OPEN) {
-        run_rank(self);
-    }
-    return NULL;
-}
-
-static shoal_status start_threads(struct thread_rank *ranks, int n_ranks)
-{
-    for (int i = 0; i < n_ranks; i++) {
-        int error = pthread_create(&ranks[i].thread, NULL, wait_and_run_rank, &ranks[i]);
-        if (error != 0) {
-            return error_set(SHOAL_ERR_SYSTEM, "no thread for rank %d of %d: %s", i, n_ranks,
-                             strerror(error));
-        }
-        ranks[i].is_running = true;
-    }
-    return SHOAL_OK;
-}
-
-/* The first failure in time: those that come later are often its consequences. */
-static shoal_status join_threads(const struct thread_ranks *all, struct thread_rank *ranks)
-{
-    for (int i = 0; i < all->n_ranks; i++) {
-        if (ranks[i].is_running) {
-            (void)pthread_join(ranks[i].thread, NULL);
-        }
-    }
-    /* Relaxed: the threads were joined. */
-    int first_failed = atomic_load_explicit(&all->first_failed, memory_order_relaxed) - 1;
-    if (first_failed < 0) {
-        return SHOAL_OK;
-    }
-    return error_set(ranks[first_failed].status, "rank %d: %s", first_failed, ranks[first_failed].text);
-}
-
-static shoal_status run_threads(struct thread_ranks *all, struct thread_rank *ranks)
-{
-    for (int i = 0; i < all->n_ranks; i++) {
-        ranks[i] = (struct thread_rank){.all = all, .rank = i};
-    }
-    shoal_status started = start_threads(ranks, all->n_ranks);
-    char text[ERROR_TEXT_BYTES];
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    /* Release: pairs with the acquire in base/wait.c. */
-    atomic_store_explicit(&all->gate, started == SHOAL_OK ? GATE_OPEN : GATE_CANCELLED, memory_order_release);
-    wait_wake_all(&all->gate, /*is_shared=*/false);
-    shoal_status ended = join_threads(all, ranks);
-    return started == SHOAL_OK ? ended : error_set(started, "%s", text);
-}
-
-shoal_status shoal_world_run_threads(int n_ranks, shoal_rank_function function, void *context)
-{
-    error_clear();
-    if (n_ranks < 1 || n_ranks > ENVIRONMENT_RANKS_MAX) {
-        return error_set(SHOAL_ERR_INVALID, "n_ranks is %d, 1 to %d expected", n_ranks,
-                         ENVIRONMENT_RANKS_MAX);
-    }
-    if (!function) {
-        return error_set(SHOAL_ERR_INVALID, "function is NULL");
-    }
-    struct thread_ranks all = {.n_ranks = n_ranks, .function = function, .context = context};
-    uint64_t number = 0;
-    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) {
-        number = (uint64_t)clock_now_ns();
-    }
-    (void)snprintf(all.key, sizeof all.key, "threads of process %d, %016" PRIx64, (int)getpid(), number);
-    struct thread_rank *ranks = mem_alloc((size_t)n_ranks * sizeof *ranks);
-    if (!ranks) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    shoal_status status = run_threads(&all, ranks);
-    mem_free(ranks);
-    return status;
+    return &world->owned;
 }

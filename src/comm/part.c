@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* Parts of a group connect one thread at a time. */
+#include "comm/part.h"
+
+#include "base/error.h"
+#include "base/try.h"
+#include "base/wait.h"
+
+/* Between two looks whether another thread that connects is done. */
+#define CONNECT_NAP_NS 1000000
+
+shoal_status part_lock_to_connect(const struct part *part, pthread_mutex_t *mutex, int64_t deadline_ns)
+{
+    while (pthread_mutex_trylock(mutex) != 0) {
+        TRY(part->calls->failure(part->group));
+        if (clock_now_ns() >= deadline_ns) {
+            return error_set(
+                SHOAL_ERR_TIMEOUT,
+                "connecting group %s: another thread is doing it, and rank %d, whose server it asks, "
+                "does not answer",
+                transport_group_name(part->peers), part->peers->holder);
+        }
+        wait_sleep(CONNECT_NAP_NS);
+    }
+    return SHOAL_OK;
+}

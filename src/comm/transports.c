@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/* The transports of a world: which there are, what they keep for it, and which one carries a group. */
+#include "comm/transports.h"
+
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/processors.h"
+#include "base/try.h"
+#include "bootstrap/card.h"
+#include "bootstrap/store.h"
+#include "comm/world.h"
+#include "transport/registry.h"
+
+/* Control messages lie in the world's store, among the keys that programs cannot use. */
+#define KEY_PREFIX "transport/"
+#define KEY_BYTES 256
+
+struct candidate {
+    const struct transport *transport;
+    void *state; /* what its `open` made */
+};
+
+struct transports {
+    struct transport_world world;
+    struct shoal_world *owner;
+    int *hosts; /* NULL: a world without peers */
+    /* What may carry groups of this world, what is preferred first; all are open. Each is another one of the process. */
+    struct candidate candidates[TRANSPORTS_MOST];
+    size_t n_candidates;
+};
+
+/* What transports are told ------------------------------------------------------------------------------ */
+
+static shoal_status check_rank(void *context, int rank)
+{
+    return world_check_rank(context, rank);
+}
+
+static shoal_status make_key(const char *key, char full_key[KEY_BYTES])
+{
+    int length = snprintf(full_key, KEY_BYTES, KEY_PREFIX "%s", key);
+    return length > 0 && length < KEY_BYTES
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "key \"%.40s...\" of a transport is too long", key);
+}
+
+static shoal_status set_value(void *context, const char *key, const void *value, size_t bytes)
+{
+    struct shoal_world *world = context;
+    char full_key[KEY_BYTES];
+    TRY(make_key(key, full_key));
+    return store_set_own(world->store, full_key, value, bytes);
+}
+
+static shoal_status get_value(void *context, const char *key, void *value, size_t capacity,
+                              int64_t deadline_ns, size_t *bytes_out)
+{
+    struct shoal_world *world = context;
+    char full_key[KEY_BYTES];
+    TRY(make_key(key, full_key));
+    return store_get_own(world->store, full_key, value, capacity, deadline_ns, bytes_out);
+}
+
+/* Making and ending ------------------------------------------------------------------------------------- */
+
+struct transports *transports_create(struct shoal_world *world)
+{
+    struct transports *transports = mem_alloc_zeroed(1, sizeof *transports);
+    if (!transports) {
+        return NULL;
+    }
+    if (world->has_peers) {
+        transports->hosts = mem_alloc_zeroed((size_t)world->n_ranks, sizeof *transports->hosts);
+        if (!transports->hosts) {
+            mem_free(transports);
+            return NULL;
+        }
+    }
+    transports->owner = world;
+    transports->world = (struct transport_world){.rank = world->rank,
+                                                 .n_ranks = world->n_ranks,
+                                                 .hosts = transports->hosts,
+                                                 .n_hosts = 1,
+                                                 .may_spin = world->may_spin,
+                                                 .context = world,
+                                                 .check_rank = check_rank,
+                                                 .set = set_value,
+                                                 .get = get_value};
+    return transports;
+}
+
+void transports_close(struct transports *transports)
+{
+    if (!transports) {
+        return;
+    }
+    while (transports->n_candidates > 0) {
+        const struct candidate *candidate = &transports->candidates[--transports->n_candidates];
+        if (candidate->transport->open) {
+            candidate->transport->close(candidate->state);
+        }
+    }
+    mem_free(transports->hosts);
+    mem_free(transports);
+}
+
+/* Numbers hosts from 0, in the order of ranks. */
+static void number_hosts(struct transports *transports, const struct card *cards)
+{
+    int n_hosts = 0;
+    for (int rank = 0; rank < transports->world.n_ranks; rank++) {
+        int first = 0;
+        while (cards[first].host != cards[rank].host) {
+            first++;
+        }
+        transports->hosts[rank] = first == rank ? n_hosts++ : transports->hosts[first];
+    }
+    transports->world.n_hosts = n_hosts;
+}
+
+/* So far all ranks counted as on this host. */
+static void count_local_ranks(struct transports *transports)
+{
+    const struct transport_world *world = &transports->world;
+    int n_local = 0;
+    for (int rank = 0; rank < world->n_ranks; rank++) {
+        n_local += world->hosts[rank] == world->hosts[world->rank];
+    }
+    transports->owner->may_spin = processors_suffice(n_local);
+    transports->world.may_spin = transports->owner->may_spin;
+}
+
+static shoal_status add_candidate(struct transports *transports, const struct transport *transport,
+                                  int64_t deadline_ns)
+{
+    struct candidate candidate = {.transport = transport};
+    if (transport->open) {
+        shoal_status status = transport->open(transport, &transports->world, deadline_ns, &candidate.state);
+        status = transport_check_status(transport, "open", status);
+        if (status != SHOAL_OK) {
+            return error_prefix(status, "transport %s", transport->name);
+        }
+    }
+    transports->candidates[transports->n_candidates++] = candidate;
+    return SHOAL_OK;
+}
+
+/* Modules that cross hosts. One that is not installed, or does not fit, is passed over. */
+static shoal_status add_modules(struct transports *transports, int64_t deadline_ns)
+{
+    for (size_t i = 0; transport_crossing_at(i); i++) {
+        const struct transport *transport = NULL;
+        if (transport_find(transport_crossing_at(i), &transport) == SHOAL_OK) {
+            return add_candidate(transports, transport, deadline_ns);
+        }
+        LOG(SHOAL_LOG_INFO, "several hosts: %s", shoal_error_text());
+        error_clear();
+    }
+    return SHOAL_OK;
+}
+
+shoal_status transports_open(struct transports *transports, const struct card *cards, int64_t deadline_ns)
+{
+    const struct transport *asked = transports->owner->transport;
+    number_hosts(transports, cards);
+    count_local_ranks(transports);
+    if (asked) {
+        return add_candidate(transports, asked, deadline_ns);
+    }
+    bool is_one_host = transports->world.n_hosts == 1;
+    for (size_t i = 0; transport_at(i); i++) {
+        const struct transport *row = transport_at(i);
+        if (row->has_peers && (row->is_one_host || !is_one_host)) {
+            TRY(add_candidate(transports, row, deadline_ns));
+        }
+    }
+    return is_one_host ? SHOAL_OK : add_modules(transports, deadline_ns);
+}
+
+/* Choosing ---------------------------------------------------------------------------------------------- */
+
+static int host_of(const struct shoal_world *world, int rank)
+{
+    return world->transports && world->transports->hosts ? world->transports->hosts[rank] : 0;
+}
+
+/* The first member on another host than the first; n_ranks: there is none. */
+static int find_other_host(const struct shoal_world *world, const int *ranks, int n_ranks)
+{
+    int other = 1;
+    while (other < n_ranks && host_of(world, ranks[other]) == host_of(world, ranks[0])) {
+        other++;
+    }
+    return other;
+}
+
+static shoal_status check_fits(const struct transport *transport, const struct shoal_world *world,
+                               const int *ranks, int n_ranks, const char *name)
+{
+    int other = find_other_host(world, ranks, n_ranks);
+    if (transport->is_one_host && other < n_ranks) {
+        return error_set(SHOAL_ERR_UNSUPPORTED,
+                         "group %s: rank %d is on another host than rank %d (the world has %d hosts), and "
+                         "transport %s carries ranks of one host only%s",
+                         name, ranks[other], ranks[0], world->transports->world.n_hosts, transport->name,
+                         world->transport ? "" : "; SHOAL_TRANSPORT can name one that crosses hosts");
+    }
+    if (transport->max_ranks > 0 && n_ranks > transport->max_ranks) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "group %s has %d ranks, transport %s carries at most %d",
+                         name, n_ranks, transport->name, transport->max_ranks);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status find_candidate(const struct shoal_world *world, const int *ranks, int n_ranks,
+                                   const char *name, struct candidate *candidate_out)
+{
+    const struct transports *transports = world->transports;
+    /* What was asked for; or, before the ranks have met, what will do if they are on one host. */
+    if (!transports || transports->n_candidates == 0) {
+        candidate_out->transport = world->transport ? world->transport : transport_at(0);
+        return SHOAL_OK;
+    }
+    for (size_t i = 0; i < transports->n_candidates; i++) {
+        *candidate_out = transports->candidates[i];
+        if (check_fits(candidate_out->transport, world, ranks, n_ranks, name) == SHOAL_OK) {
+            error_clear();
+            return SHOAL_OK;
+        }
+    }
+    /* The reason against the one that is preferred is the one to tell. */
+    return check_fits(transports->candidates[0].transport, world, ranks, n_ranks, name);
+}
+
+shoal_status transports_choose(const struct shoal_world *world, const int *ranks, int n_ranks,
+                               const char *name, struct transport_choice *choice_out)
+{
+    struct candidate candidate = {0};
+    TRY(find_candidate(world, ranks, n_ranks, name, &candidate));
+    int holder = 0;
+    while (holder < n_ranks - 1 && host_of(world, ranks[holder]) != host_of(world, world->rank)) {
+        holder++;
+    }
+    *choice_out = (struct transport_choice){.transport = candidate.transport,
+                                            .state = candidate.state,
+                                            .world = world->transports ? &world->transports->world : NULL,
+                                            .holder = ranks[holder]};
+    return SHOAL_OK;
+}
