@@ -18,7 +18,7 @@ shoal_status arguments_reduction(const shoal_value *reduce, const shoal_value *f
                                  struct reduction *reduction_out)
 {
     reduction_out->factor = factor ? factor->as.real : (double)NAN;
-    if (shoal_reduce_find(reduce->as.string, &reduction_out->reduce) != SHOAL_OK) {
+    if (shoal_reduce_op_find(reduce->as.string, &reduction_out->reduce) != SHOAL_OK) {
         return error_set(SHOAL_ERR_INVALID, "reduce: there is no reduce operator \"%.32s\"",
                          reduce->as.string);
     }
@@ -26,7 +26,7 @@ shoal_status arguments_reduction(const shoal_value *reduce, const shoal_value *f
     if (has_factor != (reduction_out->reduce == SHOAL_PREMUL_SUM)) {
         return has_factor
                    ? error_set(SHOAL_ERR_INVALID, "factor: %g is given, but reduce is %s",
-                               reduction_out->factor, shoal_reduce_name(reduction_out->reduce))
+                               reduction_out->factor, shoal_reduce_op_name(reduction_out->reduce))
                    : error_set(SHOAL_ERR_INVALID, "reduce: premul_sum needs a factor that is a number");
     }
     return SHOAL_OK;
@@ -170,6 +170,10 @@ shoal_status arguments_wait_readable(const char *argument, shoal_tensor *tensor)
 
 shoal_status arguments_wait_writable(const char *argument, shoal_tensor *tensor)
 {
+    shoal_status status = storage_check_writable(tensor->storage);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "%s", argument);
+    }
     return name_late(argument, tensor_wait_writable(tensor, /*overwrites=*/true));
 }
 
@@ -322,6 +326,11 @@ shoal_status arguments_permutation(const shoal_value *destinations, shoal_group 
     }
     *destination_out = (size_t)rank < destinations->count ? (int)numbers[rank] : -1;
     return SHOAL_OK;
+}
+
+int64_t arguments_dim_at(const shoal_value *dims, size_t index)
+{
+    return dims->count > 0 ? dims->as.integers[index] : 0;
 }
 
 int64_t arguments_row_elements(const shoal_tensor *self)

@@ -11,7 +11,7 @@
 #include "shoal/group.h"
 
 struct reduction {
-    shoal_reduce reduce;
+    shoal_reduce_op reduce;
     double factor; /* premul_sum only */
 };
 
@@ -83,6 +83,9 @@ shoal_status arguments_splits(const shoal_tensor *self, const shoal_value *outpu
 /* Destinations of a permutation. *source_out: who sends to the caller, -1: nobody; *destination_out likewise. */
 shoal_status arguments_permutation(const shoal_value *destinations, shoal_group *group, int *source_out,
                                    int *destination_out);
+
+/* Entry `index` of a list of dimensions; of an empty list: dimension 0. */
+int64_t arguments_dim_at(const shoal_value *dims, size_t index);
 
 /* Elements of one row: everything behind dimension 0. */
 int64_t arguments_row_elements(const shoal_tensor *self);

@@ -2,23 +2,24 @@
 /*
  * Gradients of collectives: each the adjoint over the whole group. They call collectives in turn, which every rank
  * must do alike: backward visits what was recorded in reverse order, and that is the same on all of them.
+ *
+ * They call rows, as typed functions do, and not typed functions: those see to it that rows have been handed in, which
+ * name the functions here. A gradient function runs only after that.
  */
-#include "autograd/gradients.h"
-
-#include <math.h>
-
 #include "base/error.h"
 #include "base/try.h"
 #include "collective/arguments.h"
+#include "collective/rows.h"
+#include "collective/traced.h"
 #include "op/box.h"
 #include "shoal/collective.h"
 #include "shoal/ops.h"
 #include "tensor/scope.h"
 
-static shoal_status fail_reduce(const char *name, shoal_reduce reduce, const char *offered)
+static shoal_status fail_reduce(const char *name, shoal_reduce_op reduce, const char *offered)
 {
     return error_set(SHOAL_ERR_UNSUPPORTED, "%s with reduce %s has no gradient; %s have", name,
-                     shoal_reduce_name(reduce), offered);
+                     shoal_reduce_op_name(reduce), offered);
 }
 
 /* What a gradient function finds in the arguments of a call, wherever the row has them. */
@@ -29,21 +30,65 @@ static shoal_status read_reduction(const shoal_op_call_context *call, const shoa
                                reduction_out);
 }
 
-/* all_reduce ------------------------------------------------------------------------------------------- */
+/* Calls ------------------------------------------------------------------------------------------------ */
 
-static shoal_tensor *all_reduce_alike(shoal_tensor *gradient, const struct reduction *reduction,
-                                      shoal_group *group)
+#define COLLECT_ONE(name, ...) traced_wait(BOX_ONE(name, __VA_ARGS__))
+#define COLLECT_MANY(name, n_tensors, ...) traced_wait_list(BOX_MANY(name, NULL, __VA_ARGS__), n_tensors)
+
+static const struct reduction sum = {.reduce = SHOAL_SUM};
+
+static shoal_value box_reduce(const struct reduction *reduction)
 {
-    return reduction->reduce == SHOAL_PREMUL_SUM ? shoal_all_reduce_premul(gradient, reduction->factor, group)
-                                                 : shoal_all_reduce(gradient, reduction->reduce, group);
+    return box_string(shoal_reduce_op_name(reduction->reduce));
 }
 
-static bool is_linear(shoal_reduce reduce)
+/* Nothing for all operators but one. */
+static shoal_value box_factor(const struct reduction *reduction)
+{
+    return reduction->reduce == SHOAL_PREMUL_SUM ? box_float(reduction->factor)
+                                                 : (shoal_value){.kind = SHOAL_VALUE_NONE};
+}
+
+static shoal_tensor *all_reduce(shoal_tensor *self, const struct reduction *reduction, shoal_group *group)
+{
+    return COLLECT_ONE(all_reduce, box_tensor(self), box_reduce(reduction), box_group(group),
+                       box_factor(reduction));
+}
+
+static shoal_tensor *const *all_reduce_list(shoal_tensor *const *tensors, size_t n,
+                                            const struct reduction *reduction, shoal_group *group)
+{
+    return COLLECT_MANY(all_reduce_coalesced, n, box_tensors(tensors, n), box_reduce(reduction),
+                        box_group(group), box_factor(reduction));
+}
+
+static shoal_tensor *reduce_scatter(shoal_tensor *self, int64_t dim, shoal_group *group)
+{
+    return COLLECT_ONE(reduce_scatter_tensor, box_tensor(self), box_reduce(&sum), box_int(dim),
+                       box_group(group));
+}
+
+/* Along the first dimension of each. */
+static shoal_tensor *const *reduce_scatter_list(shoal_tensor *const *tensors, size_t n, shoal_group *group)
+{
+    return COLLECT_MANY(reduce_scatter_tensor_coalesced, n, box_tensors(tensors, n), box_reduce(&sum),
+                        box_ints(NULL, 0), box_group(group));
+}
+
+static shoal_tensor *all_to_all(shoal_tensor *self, const shoal_value *output_splits,
+                                const shoal_value *input_splits, shoal_group *group)
+{
+    return COLLECT_ONE(all_to_all_single, box_tensor(self), *output_splits, *input_splits, box_group(group));
+}
+
+/* all_reduce ------------------------------------------------------------------------------------------- */
+
+static bool is_linear(shoal_reduce_op reduce)
 {
     return reduce == SHOAL_SUM || reduce == SHOAL_AVG || reduce == SHOAL_PREMUL_SUM;
 }
 
-static bool is_extreme(shoal_reduce reduce)
+static bool is_extreme(shoal_reduce_op reduce)
 {
     return reduce == SHOAL_MIN || reduce == SHOAL_MAX;
 }
@@ -62,9 +107,9 @@ static shoal_status spread_all_reduce(const shoal_op_call_context *call, const s
     shoal_group *group = arguments[at + 2].as.group;
     TRY(read_reduction(call, arguments, at + 1, at + 3, &reduction));
     if (is_linear(reduction.reduce)) {
-        *input_gradient = all_reduce_alike(gradient, &reduction, group);
+        *input_gradient = all_reduce(gradient, &reduction, group);
     } else if (is_extreme(reduction.reduce)) {
-        shoal_tensor *total = shoal_all_reduce(gradient, SHOAL_SUM, group);
+        shoal_tensor *total = all_reduce(gradient, &sum, group);
         *input_gradient = where_equal(total, arguments[at].as.tensor, outputs[0]);
     } else {
         return fail_reduce(call->op->name, reduction.reduce, "sum, avg, premul_sum, min and max");
@@ -115,40 +160,6 @@ static void hand_on(const shoal_op_call_context *call, shoal_tensor *const *grad
     }
 }
 
-/* No typed function has a factor for lists, so this one does what they do under a tracer: wait for each. */
-static shoal_tensor *const *all_reduce_list_premul(shoal_tensor *const *tensors, size_t n, double factor,
-                                                   shoal_group *group)
-{
-    shoal_tensor *const *totals = BOX_MANY(all_reduce_coalesced, NULL, box_tensors(tensors, n),
-                                           box_string("premul_sum"), box_group(group), box_float(factor));
-    if (!totals || !scope_current()->tracer) {
-        return totals;
-    }
-    shoal_tensor **waited = scope_alloc(scope_current(), n * sizeof waited[0]);
-    if (!waited) {
-        (void)scope_fail(SHOAL_ERR_NO_MEMORY);
-        return NULL;
-    }
-    for (size_t i = 0; i < n; i++) {
-        waited[i] = shoal_wait_tensor(totals[i]);
-        if (!waited[i]) {
-            return NULL;
-        }
-    }
-    return waited;
-}
-
-static shoal_tensor *const *all_reduce_list(shoal_tensor *const *tensors, size_t n,
-                                            const struct reduction *reduction, shoal_group *group)
-{
-    if (!tensors) {
-        return NULL;
-    }
-    return reduction->reduce == SHOAL_PREMUL_SUM
-               ? all_reduce_list_premul(tensors, n, reduction->factor, group)
-               : shoal_all_reduce_coalesced(tensors, n, reduction->reduce, group);
-}
-
 GRADIENT(all_reduce_coalesced)
 {
     struct reduction reduction;
@@ -160,10 +171,10 @@ GRADIENT(all_reduce_coalesced)
         return fail_reduce(call->op->name, reduction.reduce, "sum, avg, premul_sum, min and max");
     }
     if (has_extremes) {
-        reduction = (struct reduction){.reduce = SHOAL_SUM};
+        reduction = sum;
     }
-    shoal_tensor *const *totals =
-        all_reduce_list(fill_absent(outputs, output_gradients, n), n, &reduction, group);
+    shoal_tensor *const *filled = fill_absent(outputs, output_gradients, n);
+    shoal_tensor *const *totals = filled ? all_reduce_list(filled, n, &reduction, group) : NULL;
     if (!has_extremes) {
         hand_on(call, totals, n, input_gradients);
     }
@@ -194,7 +205,7 @@ static shoal_status check_linear(const shoal_op_call_context *call, const struct
                : fail_reduce(call->op->name, reduction->reduce, "sum, avg and premul_sum");
 }
 
-GRADIENT(reduce_tensor)
+GRADIENT(reduce)
 {
     struct reduction reduction;
     shoal_group *group = arguments[3].as.group;
@@ -202,7 +213,7 @@ GRADIENT(reduce_tensor)
     TRY(check_linear(call, &reduction));
     /* Before the collective, so that other ranks do not wait for what a later op takes. */
     shoal_tensor *scaled = scale_alike(output_gradients[0], &reduction, group);
-    input_gradients[0] = shoal_broadcast(scaled, (int)arguments[2].as.integer, group);
+    input_gradients[0] = COLLECT_ONE(broadcast, box_tensor(scaled), arguments[2], box_group(group));
     return SHOAL_OK;
 }
 
@@ -213,7 +224,8 @@ static shoal_status gather_back(const shoal_op_call_context *call, const shoal_v
     struct reduction reduction;
     TRY(read_reduction(call, arguments, reduce, factor, &reduction));
     TRY(check_linear(call, &reduction));
-    *input_gradient = shoal_all_gather_tensor(scale_alike(gradient, &reduction, group), dim, group);
+    shoal_tensor *scaled = scale_alike(gradient, &reduction, group);
+    *input_gradient = COLLECT_ONE(all_gather_tensor, box_tensor(scaled), box_int(dim), box_group(group));
     return SHOAL_OK;
 }
 
@@ -241,7 +253,8 @@ static shoal_tensor *regroup(shoal_tensor *gathered, int64_t dim, int n_ranks)
     if (!gathered || dim == 0) {
         return gathered;
     }
-    shoal_tensor *const *blocks = shoal_chunk_with_empty(gathered, n_ranks, 0, NULL);
+    shoal_tensor *const *blocks =
+        BOX_MANY(chunk_with_empty, NULL, box_tensor(gathered), box_int(n_ranks), box_int(0));
     return blocks ? shoal_cat(blocks, (size_t)n_ranks, dim) : NULL;
 }
 
@@ -263,11 +276,12 @@ GRADIENT(reduce_scatter_tensor_coalesced)
             return SHOAL_OK;
         }
     }
-    shoal_tensor *const *gathered = shoal_all_gather_into_tensor_coalesced(scaled, n, group);
+    shoal_tensor *const *gathered =
+        COLLECT_MANY(all_gather_into_tensor_coalesced, n, box_tensors(scaled, n), box_group(group));
     for (size_t i = 0; gathered && i < n; i++) {
         int dim;
-        TRY(layout_normalise_dim("scatter_dims", arguments[2].as.integers[i], outputs[i]->layout.n_dims,
-                                 &dim));
+        TRY(layout_normalise_dim("scatter_dims", arguments_dim_at(&arguments[2], i),
+                                 outputs[i]->layout.n_dims, &dim));
         if (shoal_op_needs_gradient(call, i)) {
             input_gradients[i] = regroup(gathered[i], dim, shoal_group_n_ranks(group));
         }
@@ -286,7 +300,7 @@ static shoal_tensor *as_shaped(shoal_tensor *gradient, const shoal_tensor *self)
 static shoal_tensor *scatter_back(shoal_tensor *gradient, int64_t dim, shoal_group *group,
                                   const shoal_tensor *self)
 {
-    return as_shaped(shoal_reduce_scatter_tensor(gradient, SHOAL_SUM, dim, group), self);
+    return as_shaped(reduce_scatter(gradient, dim, group), self);
 }
 
 GRADIENT(all_gather_tensor)
@@ -319,9 +333,7 @@ GRADIENT(all_gather_into_tensor_coalesced)
 {
     size_t n = arguments[0].count;
     shoal_tensor *const *filled = fill_absent(outputs, output_gradients, n);
-    shoal_tensor *const *totals =
-        filled ? shoal_reduce_scatter_tensor_coalesced(filled, n, SHOAL_SUM, NULL, arguments[1].as.group)
-               : NULL;
+    shoal_tensor *const *totals = filled ? reduce_scatter_list(filled, n, arguments[1].as.group) : NULL;
     for (size_t i = 0; totals && i < n; i++) {
         if (shoal_op_needs_gradient(call, i)) {
             input_gradients[i] = as_shaped(totals[i], arguments[0].as.tensors[i]);
@@ -338,52 +350,37 @@ GRADIENT(all_gather_inplace)
     if (!filled) {
         return SHOAL_OK;
     }
-    shoal_tensor *blocks = shoal_stack(filled, n, 0);
-    shoal_tensor *total = shoal_reduce_scatter_tensor(blocks, SHOAL_SUM, 0, arguments[2].as.group);
+    shoal_tensor *blocks = BOX_ONE(stack, box_tensors(filled, n), box_int(0));
+    shoal_tensor *total = reduce_scatter(blocks, 0, arguments[2].as.group);
     input_gradients[n] = total ? shoal_reshape(total, self->layout.shape, self->layout.n_dims) : NULL;
     return SHOAL_OK;
 }
 
 /* all_to_all, broadcast, permutations ------------------------------------------------------------------ */
 
-/* The record keeps an address for absent splits too. */
-static const int64_t *splits_or_null(const shoal_value *splits)
-{
-    return splits->count > 0 ? splits->as.integers : NULL;
-}
-
-static shoal_tensor *exchange_back(shoal_tensor *gradient, const shoal_value *output_splits,
-                                   const shoal_value *input_splits, shoal_group *group)
-{
-    return shoal_all_to_all_single(gradient, splits_or_null(input_splits), splits_or_null(output_splits),
-                                   input_splits->count, group);
-}
-
 GRADIENT(all_to_all_single)
 {
-    input_gradients[0] =
-        exchange_back(output_gradients[0], &arguments[1], &arguments[2], arguments[3].as.group);
+    input_gradients[0] = all_to_all(output_gradients[0], &arguments[2], &arguments[1], arguments[3].as.group);
     return SHOAL_OK;
 }
 
 GRADIENT(all_to_all_inplace)
 {
-    input_gradients[1] =
-        exchange_back(output_gradients[0], &arguments[2], &arguments[3], arguments[4].as.group);
+    input_gradients[1] = all_to_all(output_gradients[0], &arguments[3], &arguments[2], arguments[4].as.group);
     return SHOAL_OK;
 }
 
 GRADIENT(broadcast)
 {
-    input_gradients[0] = shoal_reduce_tensor(output_gradients[0], SHOAL_SUM, (int)arguments[1].as.integer,
-                                             arguments[2].as.group);
+    input_gradients[0] =
+        COLLECT_ONE(reduce, box_tensor(output_gradients[0]), box_reduce(&sum), arguments[1], arguments[2]);
     return SHOAL_OK;
 }
 
 GRADIENT(shard_dim_alltoall)
 {
-    input_gradients[0] = shoal_shard_dim_alltoall(output_gradients[0], arguments[2].as.integer,
-                                                  arguments[1].as.integer, arguments[3].as.group);
+    input_gradients[0] = COLLECT_ONE(shard_dim_alltoall, box_tensor(output_gradients[0]), arguments[2],
+                                     arguments[1], arguments[3]);
     return SHOAL_OK;
 }
 
@@ -409,8 +406,9 @@ GRADIENT(permute_tensor)
     if (source >= 0) {
         splits[n_ranks + (size_t)source] = outputs[0]->layout.shape[0];
     }
-    shoal_tensor *back =
-        shoal_all_to_all_single(output_gradients[0], splits, splits + n_ranks, n_ranks, group);
+    const shoal_value output_splits = box_ints(splits, n_ranks);
+    const shoal_value input_splits = box_ints(splits + n_ranks, n_ranks);
+    shoal_tensor *back = all_to_all(output_gradients[0], &output_splits, &input_splits, group);
     input_gradients[0] = destination >= 0 || !back ? back : gradients_zeros(self, back);
     return SHOAL_OK;
 }

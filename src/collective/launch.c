@@ -2,12 +2,18 @@
 /* Launching a collective: staging, fences, and copies that follow the data. launch.h has the order of steps. */
 #include "collective/launch.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "autograd/tape.h"
 #include "base/clock.h"
 #include "base/completion.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/try.h"
-#include "comm/work.h"
+#include "comm/collectives.h"
+#include "comm/handles.h"
 #include "kernel/kernel.h"
 #include "op/operand.h"
 #include "tensor/dtype.h"
@@ -51,7 +57,7 @@ static void destroy_flight(struct completion *completion)
 
 static shoal_status push_flight(struct completion *completion, int64_t until_ns)
 {
-    struct completion *work = &((struct flight *)completion)->work->completion;
+    struct completion *work = work_completion(((struct flight *)completion)->work);
     return work->kind->push(work, until_ns);
 }
 
@@ -179,6 +185,10 @@ void launch_begin(struct launch *launch, shoal_group *group)
     launch->flight = NULL;
     launch->is_transfer = false;
     launch->scratch = NULL;
+    launch->details = launch->inline_details;
+    launch->n_details = 0;
+    launch->details_capacity = LAUNCH_INLINE_DETAILS;
+    launch->has_no_memory = false;
 }
 
 void *launch_alloc(struct launch *launch, size_t count, size_t size)
@@ -216,6 +226,9 @@ static void free_launch(struct launch *launch)
     if (launch->fences != launch->inline_fences) {
         mem_free(launch->fences);
     }
+    if (launch->details != launch->inline_details) {
+        mem_free(launch->details);
+    }
     mem_free(launch->scratch);
 }
 
@@ -233,14 +246,14 @@ static void note_changes(struct launch *launch)
 static shoal_status let_fly(struct launch *launch)
 {
     struct flight *flight = launch->flight;
-    struct completion *completion = &launch->work->completion;
+    struct completion *completion = work_completion(launch->work);
     if (flight) {
         flight->work = launch->work; /* with its reference; the launch has one on the flight */
         completion = completion_ref(&flight->completion);
     }
     set_fences(launch, completion);
     if (flight) {
-        completion_listen(&launch->work->completion, &flight->listener);
+        completion_listen(work_completion(launch->work), &flight->listener);
     }
     bool must_wait = option_choice(OPTION_SYNC) != 0 && !launch->is_transfer;
     shoal_status status = must_wait ? completion_wait(completion, DEADLINE_NEVER) : SHOAL_OK;
@@ -263,6 +276,110 @@ shoal_status launch_end(struct launch *launch, shoal_status status)
     }
     free_launch(launch);
     return status;
+}
+
+/* What ranks compare ----------------------------------------------------------------------------------- */
+
+/* Room for n more; NULL: no memory, which launch_start will say. */
+static int64_t *say(struct launch *launch, size_t n)
+{
+    size_t needed = launch->n_details + n;
+    if (needed > launch->details_capacity) {
+        size_t capacity = 2 * needed;
+        int64_t *details = mem_alloc(capacity * sizeof *details);
+        if (!details) {
+            launch->has_no_memory = true;
+            return NULL;
+        }
+        memcpy(details, launch->details, launch->n_details * sizeof *details);
+        if (launch->details != launch->inline_details) {
+            mem_free(launch->details);
+        }
+        launch->details = details;
+        launch->details_capacity = capacity;
+    }
+    launch->n_details = needed;
+    return launch->details + needed - n;
+}
+
+void launch_say_numbers(struct launch *launch, const int64_t *numbers, size_t n)
+{
+    int64_t *item = say(launch, 1 + n);
+    if (item) {
+        item[0] = (int64_t)n;
+        for (size_t i = 0; i < n; i++) {
+            item[1 + i] = numbers[i];
+        }
+    }
+}
+
+void launch_say_shape(struct launch *launch, const shoal_tensor *tensor)
+{
+    launch_say_numbers(launch, tensor->layout.shape, (size_t)tensor->layout.n_dims);
+}
+
+void launch_say_number(struct launch *launch, int64_t number)
+{
+    int64_t *item = say(launch, 2);
+    if (item) {
+        item[0] = DETAIL_NUMBER;
+        item[1] = number;
+    }
+}
+
+/* A collective that a gradient function makes also tells which call on the group it is the gradient of, so that ranks
+   that walk back two calls that look alike in different order are told. */
+static struct purpose purpose_of(const struct launch *launch, enum launch_family family, char *words)
+{
+    static const char *const texts[LAUNCH_FAMILIES] = {
+#define FAMILY(name, text) [LAUNCH_##name] = (text),
+#include "collective/families.def"
+#undef FAMILY
+    };
+    uint64_t noted = tape_noted(launch->group);
+    if (noted > 0) {
+        (void)snprintf(words, PURPOSE_WORDS_BYTES, "the gradient of call #%" PRIu64 ": %s", noted - 1,
+                       texts[family]);
+    }
+    return (struct purpose){.id = PURPOSE_FUNCTIONAL,
+                            .unit = (uint32_t)noted,
+                            .argument = (uint32_t)family + 1,
+                            .details = launch->details,
+                            .n_details = launch->n_details,
+                            .words = noted > 0 ? words : texts[family],
+                            .has_lasting_words = noted == 0};
+}
+
+/* For the gradient of the call that was started. */
+static shoal_status note_start(const struct launch *launch, shoal_status status)
+{
+    if (status == SHOAL_OK) {
+        tape_note(launch->group, shoal_group_sequence(launch->group));
+    }
+    return status;
+}
+
+shoal_status launch_start(struct launch *launch, enum launch_family family, struct collective *call)
+{
+    char words[PURPOSE_WORDS_BYTES];
+    if (launch->has_no_memory) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    struct purpose purpose = purpose_of(launch, family, words);
+    call->purpose = &purpose;
+    return note_start(launch, collectives_start(launch->group, call, &launch->work));
+}
+
+shoal_status launch_start_list(struct launch *launch, enum launch_family family, struct collective *call,
+                               const shoal_part *parts, size_t n_parts)
+{
+    char words[PURPOSE_WORDS_BYTES];
+    if (launch->has_no_memory) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    struct purpose purpose = purpose_of(launch, family, words);
+    call->purpose = &purpose;
+    return note_start(launch, collectives_start_list(launch->group, call, parts, n_parts, &launch->work));
 }
 
 /* Memory ----------------------------------------------------------------------------------------------- */
@@ -338,6 +455,7 @@ shoal_status launch_input_blocks(struct launch *launch, shoal_tensor *tensor, in
 
 shoal_status launch_mark(struct launch *launch, shoal_tensor *tensor)
 {
+    TRY(storage_check_writable(tensor->storage));
     return add_fence(launch, tensor->storage, tensor_span(tensor), /*is_write=*/true);
 }
 

@@ -5,7 +5,7 @@
  *   begins a launch,
  *   asks for the memory of each tensor, as the raw call wants it: contiguous, blocks of ranks one after the other;
  *   what does not lie so is staged, inputs at once, outputs by copies when the data has arrived,
- *   starts the raw collective, into launch.work,
+ *   says what ranks must have in common beyond the raw collective, and starts that, into launch.work,
  *   ends the launch: every storage touched knows the work then, and nobody has waited.
  *
  * Everything that can fail is done before the collective starts: what was started can not be taken back.
@@ -21,6 +21,7 @@
 #include "shoal/group.h"
 #include "shoal/work.h"
 #include "tensor/tensor.h"
+#include "transport/collective.h"
 
 struct fence;
 struct flight; /* launch.c: what is copied when the data has arrived */
@@ -34,6 +35,7 @@ struct launch_fence {
 };
 
 #define LAUNCH_INLINE_FENCES 6
+#define LAUNCH_INLINE_DETAILS 24
 
 struct launch {
     shoal_group *group;
@@ -47,6 +49,20 @@ struct launch {
     bool
         is_transfer; /* point to point: to wait in the call would be to wait for a peer that waits likewise */
     void *scratch;   /* launch_alloc */
+    /* What ranks compare of the call, beyond the raw one: items as in transport/purpose.h. */
+    int64_t *details;
+    size_t n_details;
+    size_t details_capacity;
+    bool has_no_memory; /* for details */
+    int64_t inline_details[LAUNCH_INLINE_DETAILS];
+};
+
+/* Calls that ranks may mix: the forms of one family move the same data. */
+enum launch_family {
+#define FAMILY(name, text) LAUNCH_##name,
+#include "collective/families.def"
+#undef FAMILY
+    LAUNCH_FAMILIES
 };
 
 void launch_begin(struct launch *launch, shoal_group *group);
@@ -59,6 +75,19 @@ shoal_status launch_end(struct launch *launch, shoal_status status);
 
 /* Memory that lives until launch_end, one piece per launch, for lists and counts. NULL: no memory. */
 void *launch_alloc(struct launch *launch, size_t count, size_t size);
+
+/*
+ * What must be equal on all ranks and the raw call does not tell: shapes, dimensions, permutations, in the order in which
+ * errors list them. What may differ between ranks (splits, strides, in place or not) is not said.
+ */
+void launch_say_shape(struct launch *launch, const shoal_tensor *tensor);
+void launch_say_number(struct launch *launch, int64_t number);
+void launch_say_numbers(struct launch *launch, const int64_t *numbers, size_t n);
+
+/* The raw collective, with what was said; into launch->work. `call` as for collectives_start (comm/collectives.h). */
+shoal_status launch_start(struct launch *launch, enum launch_family family, struct collective *call);
+shoal_status launch_start_list(struct launch *launch, enum launch_family family, struct collective *call,
+                               const shoal_part *parts, size_t n_parts);
 
 /* An input, contiguous. */
 shoal_status launch_input(struct launch *launch, shoal_tensor *tensor, const void **data_out);

@@ -6,8 +6,8 @@
 #include "base/try.h"
 #include "collective/arguments.h"
 #include "collective/launch.h"
+#include "collective/rows.h"
 #include "op/operand.h"
-#include "op/rows.h"
 #include "shoal/group.h"
 
 /* Waiting: the dispatcher does it ---------------------------------------------------------------------- */
@@ -82,6 +82,17 @@ shoal_status meta_all_gather_into_tensor_coalesced(shoal_op_call_context *call, 
     return SHOAL_OK;
 }
 
+static shoal_status start_gather(struct launch *launch, const void *send, void *recv,
+                                 const shoal_tensor *self, int dim)
+{
+    struct collective call = {.kind = COLLECTIVE_ALL_GATHER,
+                              .dtype = self->dtype,
+                              .single = {.send = send, .recv = recv, .count = (size_t)self->count}};
+    launch_say_shape(launch, self);
+    launch_say_number(launch, dim);
+    return launch_start(launch, LAUNCH_ALL_GATHER, &call);
+}
+
 static shoal_status launch_gather(struct launch *launch, shoal_tensor *self, int64_t dim, shoal_tensor *out)
 {
     const void *send;
@@ -90,8 +101,7 @@ static shoal_status launch_gather(struct launch *launch, shoal_tensor *self, int
     TRY(layout_normalise_dim("gather_dim", dim, out->layout.n_dims, &gather_dim));
     TRY(launch_input(launch, self, &send));
     TRY(launch_output_blocks(launch, out, gather_dim, &recv));
-    shoal_status status = shoal_group_all_gather_start(launch->group, send, recv, (size_t)self->count,
-                                                       self->dtype, &launch->work);
+    shoal_status status = start_gather(launch, send, recv, self, gather_dim);
     return arguments_explain_overlap(status, self, out, "coincide with self at this rank's block of out");
 }
 
@@ -135,11 +145,13 @@ static shoal_status launch_gather_list(struct launch *launch, shoal_tensor *cons
     }
     for (size_t i = 0; i < n_tensors; i++) {
         parts[i].count = (size_t)tensors[i]->count;
+        launch_say_shape(launch, tensors[i]);
+        launch_say_number(launch, 0);
         TRY(launch_input(launch, tensors[i], &parts[i].send));
         TRY(launch_output(launch, outputs[i], &parts[i].recv));
     }
-    return shoal_group_all_gather_list_start(launch->group, parts, n_tensors, tensors[0]->dtype,
-                                             &launch->work);
+    struct collective call = {.kind = COLLECTIVE_ALL_GATHER, .dtype = tensors[0]->dtype};
+    return launch_start_list(launch, LAUNCH_ALL_GATHER, &call, parts, n_tensors);
 }
 
 shoal_status run_all_gather_into_tensor_coalesced(shoal_op_call_context *call, const shoal_value *arguments,
@@ -185,8 +197,7 @@ static shoal_status launch_gather_apart(struct launch *launch, shoal_tensor *sel
     void *recv;
     TRY(launch_input(launch, self, &send));
     TRY(launch_output_list(launch, outputs, &recv));
-    return shoal_group_all_gather_start(launch->group, send, recv, (size_t)self->count, self->dtype,
-                                        &launch->work);
+    return start_gather(launch, send, recv, self, 0);
 }
 
 shoal_status run_all_gather_inplace(shoal_op_call_context *call, const shoal_value *arguments,
@@ -230,8 +241,23 @@ static shoal_status start_exchange(struct launch *launch, const void *send, cons
         counts[r] = (size_t)send_rows[r] * row_elements;
         counts[n_ranks + r] = (size_t)recv_rows[r] * row_elements;
     }
-    return shoal_group_all_to_all_v_start(launch->group, send, counts, recv, counts + n_ranks, self->dtype,
-                                          &launch->work);
+    struct collective call = {.kind = COLLECTIVE_ALL_TO_ALL,
+                              .dtype = self->dtype,
+                              .single = {.send = send, .recv = recv},
+                              .send_counts = counts,
+                              .recv_counts = counts + n_ranks};
+    return launch_start(launch, LAUNCH_ALL_TO_ALL, &call);
+}
+
+/* Blocks of as many elements for every rank. */
+static shoal_status start_even_exchange(struct launch *launch, enum launch_family family, const void *send,
+                                        void *recv, const shoal_tensor *self)
+{
+    struct collective call = {
+        .kind = COLLECTIVE_ALL_TO_ALL,
+        .dtype = self->dtype,
+        .single = {.send = send, .recv = recv, .count = (size_t)self->count / (size_t)launch->n_ranks}};
+    return launch_start(launch, family, &call);
 }
 
 static shoal_status launch_all_to_all(struct launch *launch, shoal_tensor *self,
@@ -242,11 +268,11 @@ static shoal_status launch_all_to_all(struct launch *launch, shoal_tensor *self,
     void *recv;
     TRY(launch_input(launch, self, &send));
     TRY(launch_output(launch, out, &recv));
+    /* The rows' shape; ranks may have as many of them as their splits say. */
+    launch_say_numbers(launch, self->layout.shape + 1, (size_t)self->layout.n_dims - 1);
     shoal_status status =
         output_splits->count == 0
-            ? shoal_group_all_to_all_start(launch->group, send, recv,
-                                           (size_t)self->count / (size_t)launch->n_ranks, self->dtype,
-                                           &launch->work)
+            ? start_even_exchange(launch, LAUNCH_ALL_TO_ALL, send, recv, self)
             : start_exchange(launch, send, input_splits->as.integers, recv, output_splits->as.integers, self);
     return arguments_explain_overlap(status, self, out, "coincide");
 }
@@ -295,8 +321,10 @@ static shoal_status launch_shard_dim(struct launch *launch, shoal_tensor *self, 
     TRY(layout_normalise_dim("shard_dim", shard, self->layout.n_dims, &shard_dim));
     TRY(launch_input_blocks(launch, self, shard_dim, &send));
     TRY(launch_output_blocks(launch, out, gather_dim, &recv));
-    return shoal_group_all_to_all_start(
-        launch->group, send, recv, (size_t)self->count / (size_t)launch->n_ranks, self->dtype, &launch->work);
+    launch_say_shape(launch, self);
+    launch_say_number(launch, gather_dim);
+    launch_say_number(launch, shard_dim);
+    return start_even_exchange(launch, LAUNCH_SHARD_DIM, send, recv, self);
 }
 
 shoal_status run_shard_dim_alltoall(shoal_op_call_context *call, const shoal_value *arguments,
@@ -347,8 +375,14 @@ static shoal_status launch_permute(struct launch *launch, shoal_tensor *self, co
     if (source >= 0) {
         counts[n_ranks + (size_t)source] = (size_t)out->count;
     }
-    return shoal_group_all_to_all_v_start(launch->group, send, counts, recv, counts + n_ranks, self->dtype,
-                                          &launch->work);
+    struct collective call = {.kind = COLLECTIVE_ALL_TO_ALL,
+                              .dtype = self->dtype,
+                              .single = {.send = send, .recv = recv},
+                              .send_counts = counts,
+                              .recv_counts = counts + n_ranks};
+    launch_say_shape(launch, self);
+    launch_say_numbers(launch, destinations->as.integers, destinations->count);
+    return launch_start(launch, LAUNCH_PERMUTE, &call);
 }
 
 shoal_status run_permute_tensor(shoal_op_call_context *call, const shoal_value *arguments,
@@ -379,8 +413,12 @@ shoal_status meta_broadcast_(shoal_op_call_context *call, const shoal_value *arg
 
 static shoal_status start_broadcast(struct launch *launch, void *data, const shoal_tensor *like, int root)
 {
-    return shoal_group_broadcast_start(launch->group, data, (size_t)like->count, like->dtype, root,
-                                       &launch->work);
+    struct collective call = {.kind = COLLECTIVE_BROADCAST,
+                              .dtype = like->dtype,
+                              .root = root,
+                              .single = {.send = data, .recv = data, .count = (size_t)like->count}};
+    launch_say_shape(launch, like);
+    return launch_start(launch, LAUNCH_BROADCAST, &call);
 }
 
 /* Less is copied sooner than it is put off; and a small broadcast copies the root's input at the call anyway. */

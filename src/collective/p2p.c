@@ -8,8 +8,8 @@
 #include "base/try.h"
 #include "collective/arguments.h"
 #include "collective/launch.h"
+#include "collective/rows.h"
 #include "op/operand.h"
-#include "op/rows.h"
 #include "shoal/group.h"
 
 static shoal_status check_peer(const char *name, int64_t peer, int64_t tag, shoal_group *group)

@@ -6,32 +6,28 @@
 #include "base/try.h"
 #include "collective/arguments.h"
 #include "collective/launch.h"
+#include "collective/rows.h"
 #include "op/operand.h"
-#include "op/rows.h"
 #include "shoal/group.h"
 
 /* Starting --------------------------------------------------------------------------------------------- */
 
+static struct collective collective_of(enum collective_kind kind, const struct reduction *reduction,
+                                       shoal_dtype dtype)
+{
+    return (struct collective){.kind = kind,
+                               .dtype = dtype,
+                               .reduce = reduction->reduce,
+                               .factor = reduction->reduce == SHOAL_PREMUL_SUM ? reduction->factor : 0.0};
+}
+
 static shoal_status start_all_reduce(struct launch *launch, const struct reduction *reduction,
                                      const void *send, void *recv, const shoal_tensor *like)
 {
-    size_t count = (size_t)like->count;
-    return reduction->reduce == SHOAL_PREMUL_SUM
-               ? shoal_group_all_reduce_premul_start(launch->group, send, recv, count, like->dtype,
-                                                     reduction->factor, &launch->work)
-               : shoal_group_all_reduce_start(launch->group, send, recv, count, like->dtype,
-                                              reduction->reduce, &launch->work);
-}
-
-static shoal_status start_reduce_scatter(struct launch *launch, const struct reduction *reduction,
-                                         const void *send, void *recv, const shoal_tensor *out)
-{
-    size_t count = (size_t)out->count;
-    return reduction->reduce == SHOAL_PREMUL_SUM
-               ? shoal_group_reduce_scatter_premul_start(launch->group, send, recv, count, out->dtype,
-                                                         reduction->factor, &launch->work)
-               : shoal_group_reduce_scatter_start(launch->group, send, recv, count, out->dtype,
-                                                  reduction->reduce, &launch->work);
+    struct collective call = collective_of(COLLECTIVE_ALL_REDUCE, reduction, like->dtype);
+    call.single = (struct collective_piece){.send = send, .recv = recv, .count = (size_t)like->count};
+    launch_say_shape(launch, like);
+    return launch_start(launch, LAUNCH_ALL_REDUCE, &call);
 }
 
 /* all_reduce ------------------------------------------------------------------------------------------- */
@@ -132,11 +128,8 @@ shoal_status meta_all_reduce_coalesced_(shoal_op_call_context *call, const shoal
 static shoal_status start_all_reduce_list(struct launch *launch, const struct reduction *reduction,
                                           const shoal_part *parts, size_t n_parts, shoal_dtype dtype)
 {
-    return reduction->reduce == SHOAL_PREMUL_SUM
-               ? shoal_group_all_reduce_list_premul_start(launch->group, parts, n_parts, dtype,
-                                                          reduction->factor, &launch->work)
-               : shoal_group_all_reduce_list_start(launch->group, parts, n_parts, dtype, reduction->reduce,
-                                                   &launch->work);
+    struct collective call = collective_of(COLLECTIVE_ALL_REDUCE, reduction, dtype);
+    return launch_start_list(launch, LAUNCH_ALL_REDUCE, &call, parts, n_parts);
 }
 
 /* inputs == outputs: in place. */
@@ -150,6 +143,7 @@ static shoal_status launch_all_reduce_list(struct launch *launch, const struct r
     }
     for (size_t i = 0; i < n_tensors; i++) {
         parts[i].count = (size_t)outputs[i]->count;
+        launch_say_shape(launch, outputs[i]);
         if (is_in_place) {
             TRY(launch_in_place(launch, outputs[i], &parts[i].recv));
             parts[i].send = parts[i].recv;
@@ -187,7 +181,7 @@ shoal_status run_all_reduce_coalesced_(shoal_op_call_context *call, const shoal_
 
 /* reduce ----------------------------------------------------------------------------------------------- */
 
-shoal_status meta_reduce_tensor(shoal_op_call_context *call, const shoal_value *arguments)
+shoal_status meta_reduce(shoal_op_call_context *call, const shoal_value *arguments)
 {
     const shoal_tensor *self = arguments[0].as.tensor;
     struct reduction reduction;
@@ -202,7 +196,6 @@ static shoal_status launch_reduce(struct launch *launch, const struct reduction 
 {
     const void *send;
     void *recv;
-    size_t count = (size_t)self->count;
     TRY(launch_input(launch, self, &send));
     if (shoal_group_rank(launch->group) == root) {
         TRY(launch_output(launch, out, &recv));
@@ -213,15 +206,15 @@ static shoal_status launch_reduce(struct launch *launch, const struct reduction 
         memset(recv, 0, tensor_bytes(out));
         recv = NULL;
     }
-    return reduction->reduce == SHOAL_PREMUL_SUM
-               ? shoal_group_reduce_premul_start(launch->group, send, recv, count, self->dtype,
-                                                 reduction->factor, root, &launch->work)
-               : shoal_group_reduce_start(launch->group, send, recv, count, self->dtype, reduction->reduce,
-                                          root, &launch->work);
+    struct collective call = collective_of(COLLECTIVE_REDUCE, reduction, self->dtype);
+    call.root = root;
+    call.single = (struct collective_piece){.send = send, .recv = recv, .count = (size_t)self->count};
+    launch_say_shape(launch, self);
+    return launch_start(launch, LAUNCH_REDUCE, &call);
 }
 
-shoal_status run_reduce_tensor(shoal_op_call_context *call, const shoal_value *arguments,
-                               shoal_tensor *const *outputs, size_t n_outputs)
+shoal_status run_reduce(shoal_op_call_context *call, const shoal_value *arguments,
+                        shoal_tensor *const *outputs, size_t n_outputs)
 {
     struct reduction reduction;
     struct launch launch;
@@ -283,7 +276,11 @@ static shoal_status launch_reduce_scatter(struct launch *launch, const struct re
     TRY(layout_normalise_dim("scatter_dim", dim, self->layout.n_dims, &scatter_dim));
     TRY(launch_input_blocks(launch, self, scatter_dim, &send));
     TRY(launch_output(launch, out, &recv));
-    shoal_status status = start_reduce_scatter(launch, reduction, send, recv, out);
+    struct collective call = collective_of(COLLECTIVE_REDUCE_SCATTER, reduction, out->dtype);
+    call.single = (struct collective_piece){.send = send, .recv = recv, .count = (size_t)out->count};
+    launch_say_shape(launch, self);
+    launch_say_number(launch, scatter_dim);
+    shoal_status status = launch_start(launch, LAUNCH_REDUCE_SCATTER, &call);
     return arguments_explain_overlap(status, self, out, "coincide with out at this rank's block of self");
 }
 
@@ -322,15 +319,16 @@ shoal_status meta_reduce_scatter_tensor_coalesced(shoal_op_call_context *call, c
 {
     const shoal_value *tensors = &arguments[0];
     TRY(arguments_list(tensors));
-    if (arguments[2].count != tensors->count) {
+    if (arguments[2].count != 0 && arguments[2].count != tensors->count) {
         return error_set(SHOAL_ERR_INVALID, "scatter_dims: %zu numbers for %zu tensors", arguments[2].count,
                          tensors->count);
     }
     for (size_t i = 0; i < tensors->count; i++) {
         struct layout layout;
         const shoal_tensor *tensor = tensors->as.tensors[i];
-        shoal_status status = check_scatter(tensor, &arguments[1], &arguments[4], arguments[2].as.integers[i],
-                                            arguments[3].as.group, &layout);
+        shoal_status status =
+            check_scatter(tensor, &arguments[1], &arguments[4], arguments_dim_at(&arguments[2], i),
+                          arguments[3].as.group, &layout);
         if (status != SHOAL_OK) {
             return error_prefix(status, "tensors[%zu]", i);
         }
@@ -350,17 +348,16 @@ static shoal_status launch_scatter_list(struct launch *launch, const struct redu
     for (size_t i = 0; i < n_outputs; i++) {
         shoal_tensor *tensor = arguments[0].as.tensors[i];
         int dim;
-        TRY(layout_normalise_dim("scatter_dims", arguments[2].as.integers[i], tensor->layout.n_dims, &dim));
+        TRY(layout_normalise_dim("scatter_dims", arguments_dim_at(&arguments[2], i), tensor->layout.n_dims,
+                                 &dim));
+        launch_say_shape(launch, tensor);
+        launch_say_number(launch, dim);
         TRY(launch_input_blocks(launch, tensor, dim, &parts[i].send));
         TRY(launch_output(launch, outputs[i], &parts[i].recv));
         parts[i].count = (size_t)outputs[i]->count;
     }
-    shoal_dtype dtype = outputs[0]->dtype;
-    return reduction->reduce == SHOAL_PREMUL_SUM
-               ? shoal_group_reduce_scatter_list_premul_start(launch->group, parts, n_outputs, dtype,
-                                                              reduction->factor, &launch->work)
-               : shoal_group_reduce_scatter_list_start(launch->group, parts, n_outputs, dtype,
-                                                       reduction->reduce, &launch->work);
+    struct collective call = collective_of(COLLECTIVE_REDUCE_SCATTER, reduction, outputs[0]->dtype);
+    return launch_start_list(launch, LAUNCH_REDUCE_SCATTER, &call, parts, n_outputs);
 }
 
 shoal_status run_reduce_scatter_tensor_coalesced(shoal_op_call_context *call, const shoal_value *arguments,

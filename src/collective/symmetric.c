@@ -6,16 +6,13 @@
 #include "base/try.h"
 #include "collective/arguments.h"
 #include "collective/launch.h"
-#include "comm/group.h"
-#include "comm/shared.h"
-#include "comm/world.h"
+#include "collective/rows.h"
+#include "comm/handles.h"
 #include "op/operand.h"
-#include "op/rows.h"
 #include "shoal/collective.h"
 #include "shoal/window.h"
 #include "tensor/dtype.h"
 #include "tensor/scope.h"
-#include "transport/regions.h"
 
 /* Tensors ---------------------------------------------------------------------------------------------- */
 
@@ -69,20 +66,15 @@ shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_t offset, 
 static shoal_status check_symmetric(shoal_tensor *self, shoal_group *group)
 {
     void *data;
-    struct regions *regions = group->world->regions;
     TRY(tensor_address(self, &data));
     if (!self->is_contiguous) {
         return error_set(SHOAL_ERR_INVALID, "self: not contiguous");
     }
-    if (!regions || !shared_has_peers(group) || group->peers.n_ranks == 1 || self->count == 0) {
-        return SHOAL_OK;
-    }
-    struct region_place place = regions_find(regions, data, tensor_bytes(self));
-    if (place.id == 0 || !regions_cover(regions, place.id, group->ranks, group->peers.n_ranks)) {
+    if (!group_has_symmetric(group, data, tensor_bytes(self))) {
         return error_set(SHOAL_ERR_INVALID,
                          "self: does not lie in symmetric memory of group %s (shoal_symmetric_create, "
                          "shoal_symmetric_tensor)",
-                         group->name);
+                         group_text(group));
     }
     return SHOAL_OK;
 }
@@ -111,15 +103,19 @@ shoal_status meta_symmetric_all_reduce_out(shoal_op_call_context *call, const sh
     return shoal_op_output_alias(call, arguments[0].as.tensor);
 }
 
-static shoal_status launch_into(struct launch *launch, shoal_reduce reduce, shoal_tensor *self,
+static shoal_status launch_into(struct launch *launch, shoal_reduce_op reduce, shoal_tensor *self,
                                 shoal_tensor *out)
 {
     const void *send;
     void *recv;
     TRY(launch_input(launch, self, &send));
     TRY(launch_output(launch, out, &recv));
-    shoal_status status = shoal_group_all_reduce_start(launch->group, send, recv, (size_t)self->count,
-                                                       self->dtype, reduce, &launch->work);
+    struct collective call = {.kind = COLLECTIVE_ALL_REDUCE,
+                              .dtype = self->dtype,
+                              .reduce = reduce,
+                              .single = {.send = send, .recv = recv, .count = (size_t)self->count}};
+    launch_say_shape(launch, self);
+    shoal_status status = launch_start(launch, LAUNCH_ALL_REDUCE, &call);
     return arguments_explain_overlap(status, self, out, "coincide");
 }
 

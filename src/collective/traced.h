@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Under a tracer every collective is followed by its wait, so that a graph says where data is needed; only what stands for a
+ * send of its own is left alone.
+ */
+#ifndef COLLECTIVE_TRACED_H
+#define COLLECTIVE_TRACED_H
+
+#include "tensor/tensor.h"
+
+/* The tensor, or its wait under a tracer. NULL stays NULL, with the error in the scope. */
+shoal_tensor *traced_wait(shoal_tensor *tensor);
+shoal_tensor *const *traced_wait_list(shoal_tensor *const *tensors, size_t n_tensors);
+
+#endif
