@@ -15,13 +15,15 @@
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "op/op.h"
-#include "tensor/device.h"
+#include "device/device.h"
+#include "tensor/handle.h"
 #include "tensor/scope.h"
 
 struct end_hook {
     struct end_hook *next;
     shoal_end_hook function;
     void *context;
+    hook_release release; /* NULL: nobody asks */
 };
 
 /* A backward that is running. */
@@ -61,11 +63,16 @@ uint64_t backward_number(void)
 
 shoal_status shoal_on_backward_end(shoal_end_hook hook, void *context)
 {
-    struct run *run = find_whole_run();
     error_clear();
     if (!hook) {
         return error_set(SHOAL_ERR_INVALID, "on_backward_end: hook is NULL");
     }
+    return backward_on_end(hook, context, NULL);
+}
+
+shoal_status backward_on_end(shoal_end_hook hook, void *context, hook_release release)
+{
+    struct run *run = find_whole_run();
     if (!run) {
         return error_set(SHOAL_ERR_STATE, "on_backward_end: no backward is running on this thread");
     }
@@ -73,7 +80,7 @@ shoal_status shoal_on_backward_end(shoal_end_hook hook, void *context)
     if (!entry) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    *entry = (struct end_hook){.function = hook, .context = context};
+    *entry = (struct end_hook){.function = hook, .context = context, .release = release};
     if (run->last_hook) {
         run->last_hook->next = entry;
     } else {
@@ -95,6 +102,13 @@ static struct end_hook take_end_hook(struct run *run)
     return hook;
 }
 
+static void release_end_hook(const struct end_hook *hook)
+{
+    if (hook->release) {
+        hook->release(hook->context);
+    }
+}
+
 static shoal_status run_end_hook(const struct end_hook *hook)
 {
     TRY(shoal_scope_set_grad(false));
@@ -106,13 +120,14 @@ static shoal_status run_end_hook(const struct end_hook *hook)
 static shoal_status run_end_hooks(struct run *run)
 {
     while (run->first_hook) {
-        struct end_hook hook = take_end_hook(run);
         TRY(shoal_scope_begin());
+        struct end_hook hook = take_end_hook(run);
         shoal_status status = run_end_hook(&hook);
         if (status != SHOAL_OK) {
             (void)scope_fail(status);
         }
         status = shoal_scope_end();
+        release_end_hook(&hook);
         if (status != SHOAL_OK) {
             return error_prefix(status, "a hook for the end of backward");
         }
@@ -126,9 +141,11 @@ static shoal_status check_root(const struct backward_request *request, size_t in
 {
     const shoal_tensor *root = request->roots[index];
     const shoal_tensor *gradient = request->gradients ? request->gradients[index] : NULL;
-    if (!root || (!gradient && root->count != 1)) {
-        /* A NULL that an earlier failure left behind must not hide that failure. */
-        TRY(shoal_scope_error());
+    if (root && handle_is_dead(root)) {
+        return error_prefix(handle_fail(root), "root %zu", index);
+    }
+    if (gradient && handle_is_dead(gradient)) {
+        return error_prefix(handle_fail(gradient), "the gradient of root %zu", index);
     }
     if (!root) {
         return error_set(SHOAL_ERR_INVALID, "root %zu is NULL", index);
@@ -226,18 +243,33 @@ shoal_status backward_run(const struct backward_request *request)
     shoal_status status = run_steps(&run, &has_started);
     innermost = run.parent;
     while (run.first_hook) {
-        (void)take_end_hook(&run);
+        struct end_hook hook = take_end_hook(&run);
+        release_end_hook(&hook);
     }
     /* After a failure on the way there is no telling what a second try would add twice. */
     walk_end(&run.walk, has_started && status != SHOAL_OK && !request->keeps_graph);
     return status;
 }
 
+/* A NULL that an earlier failure left behind must not hide that failure, which is not one of the backward. */
+static shoal_status check_forward(const struct backward_request *request)
+{
+    for (size_t i = 0; request->roots && i < request->n_roots; i++) {
+        const shoal_tensor *root = request->roots[i];
+        bool has_gradient = request->gradients && request->gradients[i];
+        if (!root || (!has_gradient && root->count != 1)) {
+            return shoal_scope_error();
+        }
+    }
+    return SHOAL_OK;
+}
+
 shoal_status shoal_backward(shoal_tensor *root, shoal_tensor *gradient)
 {
+    const struct backward_request request = {.roots = &root, .gradients = &gradient, .n_roots = 1};
     error_clear();
-    shoal_status status =
-        backward_run(&(struct backward_request){.roots = &root, .gradients = &gradient, .n_roots = 1});
+    TRY(check_forward(&request));
+    shoal_status status = backward_run(&request);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "backward");
 }
 
@@ -258,6 +290,7 @@ shoal_status shoal_backward_roots(shoal_tensor *const *roots, shoal_tensor *cons
 {
     error_clear();
     struct backward_request request = {.roots = roots, .gradients = gradients, .n_roots = n_roots};
+    TRY(check_forward(&request));
     shoal_status status = read_options(options, &request.keeps_graph);
     if (status == SHOAL_OK) {
         status = backward_run(&request);

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "autograd/hooks.h"
 #include "shoal/autograd.h"
 
 struct backward_request {
@@ -25,5 +26,9 @@ shoal_status backward_run(const struct backward_request *request);
  * 0: none. Who sees a new number before the end of the old one knows that the old one failed.
  */
 uint64_t backward_number(void);
+
+/* shoal_on_backward_end, with the end of the context: after the hook has run, or when it can not run any more because the
+   backward failed. On failure of this call the context stays the caller's. */
+shoal_status backward_on_end(shoal_end_hook hook, void *context, hook_release release);
 
 #endif

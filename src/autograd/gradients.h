@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The gradient functions that rows of ops.def name. A row whose function is missing does not link.
+ * The gradient functions that rows OP of ops.def name. A row whose function is missing does not link. Those of rows
+ * OP_OF_RANKS are in src/collective.
  *
  * They call ops and nothing else, and need no check after each call: once an op failed, its scope makes every
  * later one return NULL, and the engine asks the scope at the end.
@@ -20,6 +21,7 @@
                                  __attribute__((unused)) shoal_tensor **input_gradients)
 
 #define OP(name, signature, flags, meta, kernel, gradient, saves, doc) GRADIENT(gradient);
+#define OP_OF_RANKS(...)
 #include "op/ops.def"
 #undef OP
 

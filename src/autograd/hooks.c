@@ -1,192 +1,85 @@
 /* SPDX-License-Identifier: MIT */
-/* Hooks on gradients: registering, removing, running. Hooks for the end of a backward are in backward.c. */
+/* Hooks on the gradients of tensors: which list they go to. Hooks for the end of a backward are in backward.c. */
 #include "autograd/hooks.h"
-
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "autograd/leaf.h"
 #include "base/error.h"
-#include "base/mem.h"
-#include "base/refcount.h"
 #include "base/try.h"
+#include "tensor/handle.h"
 #include "tensor/scope.h"
 
-struct shoal_hook {
-    _Atomic uint32_t references; /* the list's and the handle's */
-    _Atomic bool is_removed;
-    shoal_gradient_hook on_gradient; /* one of the two is set */
-    shoal_leaf_hook on_accumulated;
-    void *context;
-    shoal_hook *next;
-};
-
-static void hook_unref(shoal_hook *hook)
+/* A hook that no backward can come to would be forgotten in silence. */
+static shoal_status check_will_run(const shoal_tensor *tensor)
 {
-    if (refcount_put(&hook->references)) {
-        mem_free(hook);
+    const struct node_output *output = history_output(tensor);
+    const char *name = shoal_tensor_name(tensor);
+    if (!tensor->history) {
+        return error_set(SHOAL_ERR_STATE,
+                         "on_gradient: tensor%s%s does not require a gradient: the hook would never run",
+                         name[0] ? " " : "", name);
     }
-}
-
-void hook_list_clear(struct hook_list *list)
-{
-    shoal_hook *hook = list->first;
-    while (hook) {
-        shoal_hook *next = hook->next;
-        hook_unref(hook);
-        hook = next;
+    if (output && output->node->is_consumed) {
+        return error_set(
+            SHOAL_ERR_STATE,
+            "on_gradient: the record of the tensor, a result of %s, was used up by a backward: the "
+            "hook would never run",
+            output->node->kind->name(output->node));
     }
-    list->first = NULL;
-    list->last = NULL;
-}
-
-static void drop_removed(struct hook_list *list)
-{
-    shoal_hook **link = &list->first;
-    list->last = NULL;
-    while (*link) {
-        shoal_hook *hook = *link;
-        if (atomic_load(&hook->is_removed)) {
-            *link = hook->next;
-            hook_unref(hook);
-        } else {
-            list->last = hook;
-            link = &hook->next;
-        }
-    }
-}
-
-static shoal_status add_hook(struct hook_list *list, const shoal_hook *values, shoal_hook **hook_out)
-{
-    shoal_hook *hook = mem_alloc(sizeof(*hook));
-    if (!hook) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    *hook = (shoal_hook){.on_gradient = values->on_gradient,
-                         .on_accumulated = values->on_accumulated,
-                         .context = values->context};
-    atomic_init(&hook->references, hook_out ? 2 : 1);
-    atomic_init(&hook->is_removed, false);
-    if (list->n_running == 0) {
-        drop_removed(list);
-    }
-    if (list->last) {
-        list->last->next = hook;
-    } else {
-        list->first = hook;
-    }
-    list->last = hook;
-    if (hook_out) {
-        *hook_out = hook;
+    if (tensor->has_landed) {
+        return error_set(
+            SHOAL_ERR_STATE,
+            "on_gradient: tensor%s%s is a shard: its gradient is the result of a reduction and no "
+            "backward comes to it, so the hook would never run; shoal_on_accumulated is called "
+            "when it has a gradient",
+            name[0] ? " " : "", name);
     }
     return SHOAL_OK;
-}
-
-void shoal_hook_remove(shoal_hook *hook)
-{
-    if (hook) {
-        atomic_store(&hook->is_removed, true);
-        hook_unref(hook);
-    }
 }
 
 shoal_status shoal_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook, void *context,
                                shoal_hook **hook_out)
 {
     error_clear();
-    if (!tensor || !hook) {
-        return error_set(SHOAL_ERR_INVALID, "on_gradient: %s is NULL", tensor ? "hook" : "tensor");
+    if (!tensor) {
+        return scope_fail_null("on_gradient", "tensor");
     }
+    if (handle_is_dead(tensor)) {
+        return error_prefix(handle_fail(tensor), "on_gradient");
+    }
+    if (!hook) {
+        return error_set(SHOAL_ERR_INVALID, "on_gradient: hook is NULL");
+    }
+    TRY(check_will_run(tensor));
+    return hook_on_gradient(tensor, hook, context, NULL, hook_out);
+}
+
+shoal_status hook_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook, void *context,
+                              hook_release release, shoal_hook **hook_out)
+{
     struct leaf *leaf = leaf_of(tensor);
-    struct node_output *output = history_output(tensor);
-    if (!leaf && !output) {
-        return error_set(SHOAL_ERR_STATE, "on_gradient: tensor does not require a gradient");
-    }
-    return add_hook(leaf ? &leaf->gradient_hooks : &output->hooks,
-                    &(shoal_hook){.on_gradient = hook, .context = context}, hook_out);
+    return hook_list_add(leaf ? &leaf->gradient_hooks : &history_output(tensor)->hooks,
+                         &(struct hook_function){.on_gradient = hook, .context = context, .release = release},
+                         hook_out);
 }
 
 shoal_status shoal_on_accumulated(shoal_tensor *leaf, shoal_leaf_hook hook, void *context,
                                   shoal_hook **hook_out)
 {
     error_clear();
-    if (!leaf || !hook) {
-        return error_set(SHOAL_ERR_INVALID, "on_accumulated: %s is NULL", leaf ? "hook" : "leaf");
+    if (!leaf) {
+        return scope_fail_null("on_accumulated", "leaf");
+    }
+    if (!hook) {
+        return error_set(SHOAL_ERR_INVALID, "on_accumulated: hook is NULL");
+    }
+    if (handle_is_dead(leaf)) {
+        return error_prefix(handle_fail(leaf), "on_accumulated");
     }
     struct leaf *history = leaf_of(leaf);
     if (!history) {
-        return error_set(SHOAL_ERR_STATE, "on_accumulated: the tensor %s",
+        return error_set(SHOAL_ERR_STATE, "on_accumulated: the tensor %s: the hook would never run",
                          leaf->history ? "is a result, not a leaf" : "does not require a gradient");
     }
-    return add_hook(&history->accumulated_hooks, &(shoal_hook){.on_accumulated = hook, .context = context},
-                    hook_out);
-}
-
-/* Running ---------------------------------------------------------------------------------------------- */
-
-static shoal_status check_replaced(const struct saved_tensor *before, const shoal_tensor *replaced)
-{
-    shoal_status status = saved_check_like(before, replaced);
-    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "the gradient that a hook returned");
-}
-
-shoal_status hook_check_unchanged(const shoal_tensor *gradient, uint64_t version)
-{
-    if (shoal_tensor_version(gradient) == version) {
-        return SHOAL_OK;
-    }
-    return error_set(SHOAL_ERR_STATE,
-                     "the hook changed its gradient in place, which others may share; it must "
-                     "return a new tensor instead");
-}
-
-shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradient)
-{
-    /* Hooks that are added on the way run the next time. */
-    const shoal_hook *last = list->last;
-    shoal_status status = SHOAL_OK;
-    list->n_running++;
-    for (shoal_hook *hook = last ? list->first : NULL; hook && status == SHOAL_OK; hook = hook->next) {
-        if (!atomic_load(&hook->is_removed)) {
-            struct saved_tensor before;
-            shoal_tensor *given = *gradient;
-            uint64_t version = shoal_tensor_version(given);
-            saved_note(&before, given);
-            struct scope_callback callback = scope_callback_begin();
-            shoal_tensor *replaced = hook->on_gradient(hook->context, given);
-            status = scope_callback_end(callback, "the hook", shoal_scope_error());
-            if (status == SHOAL_OK) {
-                status = hook_check_unchanged(given, version);
-            }
-            if (status == SHOAL_OK && replaced) {
-                status = check_replaced(&before, replaced);
-                *gradient = replaced;
-            }
-        }
-        if (hook == last) {
-            break;
-        }
-    }
-    list->n_running--;
-    return status;
-}
-
-shoal_status hook_list_run_leaf(struct hook_list *list, shoal_tensor *leaf)
-{
-    const shoal_hook *last = list->last;
-    shoal_status status = SHOAL_OK;
-    list->n_running++;
-    for (shoal_hook *hook = last ? list->first : NULL; hook && status == SHOAL_OK; hook = hook->next) {
-        if (!atomic_load(&hook->is_removed)) {
-            struct scope_callback callback = scope_callback_begin();
-            status = scope_callback_end(callback, "the hook", hook->on_accumulated(hook->context, leaf));
-            status = status == SHOAL_OK ? shoal_scope_error() : status;
-        }
-        if (hook == last) {
-            break;
-        }
-    }
-    list->n_running--;
-    return status;
+    return hook_list_add(&history->accumulated_hooks,
+                         &(struct hook_function){.on_accumulated = hook, .context = context}, hook_out);
 }

@@ -1,33 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Lists of user functions. A hook is counted: its list holds one reference and the handle given to the user
- * another, so either may go first. Removing only marks the hook, because its list may be running; marked
- * hooks leave the list when the next one is added.
- */
+/* Hooks on the gradients of tensors, from inside the library. */
 #ifndef AUTOGRAD_HOOKS_H
 #define AUTOGRAD_HOOKS_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "autograd/hook_list.h"
 
-#include "shoal/autograd.h"
-
-/* Zeroed is empty. */
-struct hook_list {
-    shoal_hook *first;
-    shoal_hook *last;
-    size_t n_running; /* walks in progress: hooks may call what walks the list again */
-};
-
-void hook_list_clear(struct hook_list *list);
-
-/* In order of registration, each with what the one before gave back. *gradient belongs to the scope. */
-shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradient);
-
-/* SHOAL_ERR_STATE when a hook wrote into a gradient, of that version before, that it was only shown. */
-shoal_status hook_check_unchanged(const shoal_tensor *gradient, uint64_t version);
-
-/* In order of registration, up to the first that fails. */
-shoal_status hook_list_run_leaf(struct hook_list *list, shoal_tensor *leaf);
+/* shoal_on_gradient for a tensor that requires a gradient, with the end of the context (NULL: nobody asks), which on
+   failure stays the caller's. */
+shoal_status hook_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook, void *context,
+                              hook_release release, shoal_hook **hook_out);
 
 #endif

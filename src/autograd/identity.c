@@ -3,18 +3,23 @@
  * One node around many tensors. Its outputs look at the storages of its inputs, so they count as views: what
  * is changed in place through one of them would not be seen by its input.
  */
+#include "autograd/identity.h"
+
 #include "autograd/leaf.h"
 #include "autograd/node.h"
+#include "autograd/tape.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "op/dispatch.h"
+#include "tensor/handle.h"
 #include "tensor/scope.h"
 
 struct identity_node {
     struct node node; /* first: a node's address is this one's */
     shoal_identity_hook hook;
     void *context;
+    hook_release release; /* of the context; NULL: nobody asks, or it is not ours yet */
 };
 
 static const char *name_identity(const struct node *node)
@@ -61,7 +66,16 @@ static shoal_status run_identity(struct node *node, const bool *needs_gradient, 
     return SHOAL_OK;
 }
 
-static const struct node_kind identity_kind = {.name = name_identity, .backward = run_identity};
+static void release_identity(struct node *node)
+{
+    const struct identity_node *identity = (const struct identity_node *)node;
+    if (identity->release) {
+        identity->release(identity->context);
+    }
+}
+
+static const struct node_kind identity_kind = {
+    .tape = &autograd_tape, .name = name_identity, .backward = run_identity, .release = release_identity};
 
 /* Fills the node; outputs[i] is a new tensor with one reference, or NULL where the input is handed through. */
 static shoal_status wrap_inputs(struct node *node, shoal_tensor *const *inputs, shoal_tensor **outputs)
@@ -95,22 +109,24 @@ static void hand_over(struct node *node, shoal_tensor *const *inputs, shoal_tens
     }
 }
 
-static shoal_status record(shoal_tensor *const *inputs, size_t n_inputs, shoal_identity_hook hook,
-                           void *context, shoal_tensor **outputs)
+static shoal_status record(shoal_tensor *const *inputs, size_t n_inputs, const struct identity_hook *hook,
+                           shoal_tensor **outputs)
 {
     struct node *node =
         node_create(&identity_kind, sizeof(struct identity_node), n_inputs, n_inputs, 0, NULL);
     if (!node) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    ((struct identity_node *)node)->hook = hook;
-    ((struct identity_node *)node)->context = context;
+    struct identity_node *identity = (struct identity_node *)node;
+    identity->hook = hook->function;
+    identity->context = hook->context;
     shoal_status status = wrap_inputs(node, inputs, outputs);
     if (status == SHOAL_OK) {
         status = scope_reserve(scope_current(), n_inputs);
     }
     if (status == SHOAL_OK) {
         hand_over(node, inputs, outputs);
+        identity->release = hook->release;
     } else {
         for (size_t i = 0; i < n_inputs; i++) {
             shoal_tensor_unref(outputs[i]);
@@ -133,11 +149,31 @@ static bool needs_record(shoal_tensor *const *inputs, size_t n_inputs)
 shoal_status shoal_identity(shoal_tensor *const *inputs, size_t n_inputs, shoal_identity_hook hook,
                             void *context, shoal_tensor **outputs_out)
 {
+    bool is_recorded;
     error_clear();
+    return identity_over(inputs, n_inputs, &(struct identity_hook){.function = hook, .context = context},
+                         outputs_out, &is_recorded);
+}
+
+shoal_status identity_hook_output(shoal_tensor **tensor, shoal_gradient_hook hook, void *context,
+                                  hook_release release)
+{
+    if (leaf_of(*tensor)) {
+        bool is_recorded;
+        TRY(identity_over(tensor, 1, &(struct identity_hook){.function = NULL}, tensor, &is_recorded));
+    }
+    return hook_on_gradient(*tensor, hook, context, release, NULL);
+}
+
+shoal_status identity_over(shoal_tensor *const *inputs, size_t n_inputs, const struct identity_hook *hook,
+                           shoal_tensor **outputs_out, bool *is_recorded_out)
+{
+    *is_recorded_out = false;
     TRY(scope_enter());
     if (n_inputs > 0 && (!inputs || !outputs_out)) {
         return error_set(SHOAL_ERR_INVALID, "identity: %s is NULL", inputs ? "outputs_out" : "inputs");
     }
+    TRY(handle_check_list("identity: input", inputs, n_inputs));
     shoal_tensor **outputs = mem_alloc_zeroed(n_inputs, sizeof(outputs[0]));
     if (!outputs) {
         return SHOAL_ERR_NO_MEMORY;
@@ -145,8 +181,9 @@ shoal_status shoal_identity(shoal_tensor *const *inputs, size_t n_inputs, shoal_
     shoal_status status = SHOAL_OK;
     bool is_recorded = needs_record(inputs, n_inputs);
     if (is_recorded) {
-        status = record(inputs, n_inputs, hook, context, outputs);
+        status = record(inputs, n_inputs, hook, outputs);
     }
+    *is_recorded_out = is_recorded && status == SHOAL_OK;
     for (size_t i = 0; i < n_inputs && status == SHOAL_OK; i++) {
         outputs_out[i] = is_recorded ? outputs[i] : inputs[i];
     }

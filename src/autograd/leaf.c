@@ -14,7 +14,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "tensor/device.h"
+#include "device/device.h"
+#include "tensor/handle.h"
 #include "tensor/scope.h"
 
 static void end_leaf(struct tensor_history *history)
@@ -24,12 +25,6 @@ static void end_leaf(struct tensor_history *history)
     hook_list_clear(&leaf->accumulated_hooks);
     shoal_tensor_unref(leaf->gradient);
     mem_free(leaf);
-}
-
-struct leaf *leaf_of(const shoal_tensor *tensor)
-{
-    struct history *history = history_of(tensor);
-    return history && history->is_leaf ? (struct leaf *)history : NULL;
 }
 
 shoal_status leaf_create(shoal_tensor *tensor)
@@ -93,7 +88,10 @@ shoal_status shoal_set_requires_grad(shoal_tensor *tensor, bool is_required)
 {
     error_clear();
     if (!tensor) {
-        return error_set(SHOAL_ERR_INVALID, "set_requires_grad: tensor is NULL");
+        return scope_fail_null("set_requires_grad", "tensor");
+    }
+    if (handle_is_dead(tensor)) {
+        return error_prefix(handle_fail(tensor), "set_requires_grad");
     }
     if (history_output(tensor)) {
         return error_set(
@@ -108,17 +106,17 @@ shoal_status shoal_set_requires_grad(shoal_tensor *tensor, bool is_required)
 
 bool shoal_requires_grad(const shoal_tensor *tensor)
 {
-    return tensor && tensor->history;
+    return handle_is_alive(tensor) && tensor->history;
 }
 
 bool shoal_is_leaf(const shoal_tensor *tensor)
 {
-    return tensor && !history_output(tensor);
+    return handle_is_alive(tensor) && !history_output(tensor);
 }
 
 shoal_tensor *shoal_grad(const shoal_tensor *leaf)
 {
-    struct leaf *history = leaf ? leaf_of(leaf) : NULL;
+    struct leaf *history = handle_is_alive(leaf) ? leaf_of(leaf) : NULL;
     return history ? history->gradient : NULL;
 }
 
@@ -144,9 +142,17 @@ shoal_status shoal_set_grad(shoal_tensor *leaf, shoal_tensor *gradient)
 {
     error_clear();
     if (!leaf) {
-        return error_set(SHOAL_ERR_INVALID, "set_grad: leaf is NULL");
+        return scope_fail_null("set_grad", "leaf");
+    }
+    if (handle_is_dead(leaf) || (gradient && handle_is_dead(gradient))) {
+        bool is_leaf = handle_is_dead(leaf);
+        return error_prefix(handle_fail(is_leaf ? leaf : gradient), "set_grad: %s",
+                            is_leaf ? "leaf" : "gradient");
     }
     struct leaf *history = leaf_of(leaf);
+    if (!history && !gradient) {
+        return SHOAL_OK; /* it has none */
+    }
     if (!history) {
         return error_set(SHOAL_ERR_STATE, "set_grad: the tensor %s",
                          leaf->history ? "is a result, not a leaf" : "does not require a gradient");
@@ -159,12 +165,17 @@ shoal_status shoal_set_grad(shoal_tensor *leaf, shoal_tensor *gradient)
 
 shoal_tensor *shoal_detach(shoal_tensor *tensor)
 {
-    shoal_tensor *detached;
+    shoal_tensor *detached = NULL;
     if (scope_enter() != SHOAL_OK) {
         return NULL;
     }
-    shoal_status status =
-        tensor ? leaf_detach(tensor, &detached) : error_set(SHOAL_ERR_INVALID, "detach: tensor is NULL");
+    shoal_status status;
+    if (!tensor || handle_is_dead(tensor)) {
+        status = tensor ? error_prefix(handle_fail(tensor), "detach")
+                        : error_set(SHOAL_ERR_INVALID, "detach: tensor is NULL");
+    } else {
+        status = leaf_detach(tensor, &detached);
+    }
     if (status != SHOAL_OK) {
         (void)scope_fail(status);
         return NULL;

@@ -19,7 +19,10 @@ struct leaf {
 };
 
 /* NULL when the tensor is no leaf that wants a gradient. */
-struct leaf *leaf_of(const shoal_tensor *tensor);
+static inline struct leaf *leaf_of(const shoal_tensor *tensor)
+{
+    return history_is_leaf(tensor) ? (struct leaf *)history_of(tensor) : NULL;
+}
 
 /* Makes a tensor without history a leaf. */
 shoal_status leaf_create(shoal_tensor *tensor);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Nodes of the record and what they keep of tensors.
+ * Nodes of the record.
  *
  * Destroying a node drops its edges, which may destroy older nodes, and so on for as long as the record is
  * deep; so dying nodes wait in a list of the thread and the outermost node_unref empties it.
@@ -11,109 +11,20 @@
 #include <stdalign.h>
 #include <string.h>
 
-#include "autograd/leaf.h"
-#include "autograd/tape.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/try.h"
-#include "tensor/device.h"
+#include "device/device.h"
 #include "tensor/scope.h"
 
-/* Saved tensors ---------------------------------------------------------------------------------------- */
+/* Histories -------------------------------------------------------------------------------------------- */
 
 static uint64_t load_version(const struct storage *storage)
 {
     /* Relaxed: versions are compared by the thread that owns the tensor. */
     return atomic_load_explicit(&storage->version, memory_order_relaxed);
 }
-
-void saved_note(struct saved_tensor *saved, const shoal_tensor *tensor)
-{
-    *saved = (struct saved_tensor){.storage_bytes = tensor->storage->bytes,
-                                   .layout = tensor->layout,
-                                   .device = tensor->storage->device,
-                                   .dtype = tensor->dtype};
-}
-
-void saved_keep_data(struct saved_tensor *saved, struct storage *storage)
-{
-    saved->storage = storage_ref(storage);
-    saved->version = load_version(storage);
-}
-
-void saved_release(struct saved_tensor *saved)
-{
-    if (saved->storage) {
-        storage_unref(saved->storage);
-        saved->storage = NULL;
-    }
-}
-
-static shoal_status restore_data(const struct saved_tensor *saved, shoal_tensor **tensor_out)
-{
-    uint64_t version = load_version(saved->storage);
-    if (version != saved->version) {
-        char shape[LAYOUT_TEXT_BYTES];
-        return error_set(SHOAL_ERR_STATE,
-                         "%s %s was saved for backward in version %" PRIu64
-                         " and changed in place since: it is in version %" PRIu64,
-                         shoal_dtype_name(saved->dtype),
-                         layout_format(shape, saved->layout.n_dims, saved->layout.shape), saved->version,
-                         version);
-    }
-    return tensor_create(storage_ref(saved->storage), saved->dtype, &saved->layout, tensor_out);
-}
-
-/* Strides and offset are the saved tensor's too: gradients of views look at them. */
-static shoal_status make_stand_in(const struct saved_tensor *saved, shoal_tensor **tensor_out)
-{
-    const struct layout *layout = &saved->layout;
-    if (layout->offset == 0 && layout_is_contiguous(layout->n_dims, layout->shape, layout->strides)) {
-        /* The usual case, and the cheaper one. */
-        return tensor_create_empty(SHOAL_META, saved->dtype, layout->n_dims, layout->shape, tensor_out);
-    }
-    struct storage *storage;
-    TRY(storage_create(SHOAL_META, saved->storage_bytes, &storage));
-    return tensor_create(storage, saved->dtype, &saved->layout, tensor_out);
-}
-
-shoal_status saved_restore(const struct saved_tensor *saved, shoal_tensor **tensor_out)
-{
-    shoal_tensor *tensor;
-    if (saved->storage) {
-        TRY(restore_data(saved, &tensor));
-        tensor->is_view = true;
-    } else {
-        TRY(make_stand_in(saved, &tensor));
-    }
-    tensor->is_detached = true;
-    if (!scope_adopt(tensor)) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    *tensor_out = tensor;
-    return SHOAL_OK;
-}
-
-shoal_status saved_check_like(const struct saved_tensor *saved, const shoal_tensor *tensor)
-{
-    const struct layout *expected = &saved->layout;
-    const struct layout *actual = &tensor->layout;
-    bool is_same_shape =
-        actual->n_dims == expected->n_dims &&
-        memcmp(actual->shape, expected->shape, (size_t)actual->n_dims * sizeof(actual->shape[0])) == 0;
-    if (is_same_shape && tensor->dtype == saved->dtype && tensor->storage->device == saved->device) {
-        return SHOAL_OK;
-    }
-    char text[TENSOR_TEXT_BYTES];
-    char shape[LAYOUT_TEXT_BYTES];
-    return error_set(SHOAL_ERR_INVALID, "%s on %s does not fit its tensor, %s %s on %s",
-                     tensor_format(text, tensor), device_rows[tensor->storage->device].name,
-                     shoal_dtype_name(saved->dtype), layout_format(shape, expected->n_dims, expected->shape),
-                     device_rows[saved->device].name);
-}
-
-/* Histories -------------------------------------------------------------------------------------------- */
 
 static void end_result(struct tensor_history *history)
 {
@@ -180,8 +91,7 @@ struct node *node_create(const struct node_kind *kind, size_t node_bytes, size_t
     node->inputs = (struct node_input *)(block + head_bytes);
     node->outputs = (struct node_output *)(block + head_bytes + input_bytes);
     for (size_t i = 0; i < n_outputs; i++) {
-        node->outputs[i].history.base =
-            (struct tensor_history){.tape = &autograd_tape, .destroy = end_result};
+        node->outputs[i].history.base = (struct tensor_history){.tape = kind->tape, .destroy = end_result};
         node->outputs[i].node = node;
     }
     if (extra_out) {
@@ -218,6 +128,7 @@ void node_consume(struct node *node)
     }
     for (size_t i = 0; i < node->n_outputs; i++) {
         saved_release(&node->outputs[i].saved);
+        hook_list_clear(&node->outputs[i].hooks);
     }
     for (size_t i = 0; i < node->n_inputs; i++) {
         saved_release(&node->inputs[i].saved);
@@ -228,9 +139,6 @@ void node_consume(struct node *node)
 static void destroy(struct node *node)
 {
     node_consume(node);
-    for (size_t i = 0; i < node->n_outputs; i++) {
-        hook_list_clear(&node->outputs[i].hooks);
-    }
     mem_free(node);
 }
 
@@ -262,7 +170,7 @@ void node_set_input(struct node *node, size_t index, shoal_tensor *tensor)
     if (made_by) {
         input->node = node_ref(made_by->node);
         input->output = (size_t)(made_by - made_by->node->outputs);
-    } else if (leaf_of(tensor)) {
+    } else if (history_is_leaf(tensor)) {
         input->leaf = shoal_tensor_ref(tensor);
     }
 }

@@ -18,26 +18,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "autograd/hooks.h"
+#include "autograd/hook_list.h"
+#include "autograd/saved.h"
 #include "tensor/tensor.h"
 
 struct node;
+struct op_tape;    /* op/tape.h */
 struct node_visit; /* backward.c: what a running backward knows of a node */
 
 /* First member of both kinds of history: a leaf's (leaf.h) and a result's (below). */
 struct history {
     struct tensor_history base;
     bool is_leaf;
-};
-
-/* What is kept of a tensor: always how it looked; its storage only where the data is needed. */
-struct saved_tensor {
-    struct storage *storage; /* one reference; NULL: shape only, or already given back */
-    uint64_t version;        /* of the storage, when it was saved */
-    size_t storage_bytes;
-    struct layout layout;
-    shoal_device device;
-    shoal_dtype dtype;
 };
 
 /* One tensor that came in. At most one of `node` and `leaf` is set; neither: no gradient is wanted. */
@@ -60,6 +52,7 @@ struct node_output {
 };
 
 struct node_kind {
+    const struct op_tape *tape; /* records calls with the results */
     const char *(*name)(const struct node *node);
     /* Fills input_gradients, one per input and NULL before; runs in a scope with gradients off. */
     shoal_status (*backward)(struct node *node, const bool *needs_gradient, shoal_tensor **gradients,
@@ -92,7 +85,7 @@ struct node *node_ref(struct node *node);
 /* Destroys as many nodes as become unreachable, without recursion: records are deep. */
 void node_unref(struct node *node);
 
-/* Frees what was saved and the edges: no backward can go through the node any more. */
+/* Frees what was saved, the edges and the hooks: no backward can go through the node any more. */
 void node_consume(struct node *node);
 
 /* The tensor that comes in: how it looks, and who gets its gradient if it has a history. */
@@ -113,32 +106,17 @@ uint64_t node_next_number(void);
 /* Makes `tensor` output `index` of the node: replaces its history. Numbered nodes only. Cannot fail. */
 void node_attach(struct node *node, size_t index, shoal_tensor *tensor);
 
-/* Saved tensors ---------------------------------------------------------------------------------------- */
-
-void saved_note(struct saved_tensor *saved, const shoal_tensor *tensor);
-
-/* After saved_note: keeps the data too, in its current version. */
-void saved_keep_data(struct saved_tensor *saved, struct storage *storage);
-
-/* The data kept, if any, may have changed until now. */
-void saved_update_version(struct saved_tensor *saved);
-void saved_release(struct saved_tensor *saved);
-
-/*
- * The tensor again, owned by the innermost scope: outside the record, over the same storage. Where no data was
- * kept it is a stand-in on the meta device: a shape whose data nobody can touch. SHOAL_ERR_STATE, with both
- * versions, when the data was changed since. Callers put the tensor's name in front of the error.
- */
-shoal_status saved_restore(const struct saved_tensor *saved, shoal_tensor **tensor_out);
-
-/* SHOAL_ERR_INVALID when `tensor` differs from the saved one in dtype, shape or device. Callers name it. */
-shoal_status saved_check_like(const struct saved_tensor *saved, const shoal_tensor *tensor);
-
 /* Histories -------------------------------------------------------------------------------------------- */
 
 static inline struct history *history_of(const shoal_tensor *tensor)
 {
     return (struct history *)tensor->history;
+}
+
+static inline bool history_is_leaf(const shoal_tensor *tensor)
+{
+    struct history *history = history_of(tensor);
+    return history && history->is_leaf;
 }
 
 /* The output that a tensor is of some node; NULL for leaves and for tensors outside the record. */

@@ -13,10 +13,12 @@
 #include "autograd/backward.h"
 #include "autograd/leaf.h"
 #include "autograd/node.h"
+#include "autograd/tape.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "op/dispatch.h"
+#include "tensor/handle.h"
 #include "tensor/scope.h"
 
 struct recompute_node {
@@ -154,7 +156,7 @@ static shoal_status run_recompute(struct node *node, const bool *needs_gradient,
 }
 
 static const struct node_kind recompute_kind = {
-    .name = name_recompute, .backward = run_recompute, .release = release_recompute};
+    .tape = &autograd_tape, .name = name_recompute, .backward = run_recompute, .release = release_recompute};
 
 /* The first run ---------------------------------------------------------------------------------------- */
 
@@ -241,6 +243,7 @@ static shoal_status check_call(shoal_recompute_function function, shoal_tensor *
                          : outputs_out ? "inputs"
                                        : "outputs_out");
     }
+    TRY(handle_check_list("input", inputs, n_inputs));
     return n_outputs > 0 ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "n_outputs is 0");
 }
 

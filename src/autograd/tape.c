@@ -13,6 +13,7 @@
 #include "autograd/gradients.h"
 #include "autograd/leaf.h"
 #include "autograd/node.h"
+#include "base/closable.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -20,6 +21,11 @@
 #include "shoal/ops.h"
 #include "tensor/dtype.h"
 #include "tensor/scope.h"
+
+struct note {
+    const void *place; /* only compared */
+    uint64_t number;
+};
 
 /* A recorded call of an op. */
 struct tape_entry {
@@ -29,7 +35,22 @@ struct tape_entry {
        inputs, counted over the parameters, and filled in when backward comes. */
     shoal_value arguments[OP_MAX_PARAMS];
     bool saves_result;
+    struct note note;
 };
+
+/* Of the kernel that ran last, and of the call whose gradient function runs. */
+static _Thread_local struct note made;
+static _Thread_local struct note walked;
+
+void tape_note(const void *place, uint64_t number)
+{
+    made = (struct note){.place = place, .number = number};
+}
+
+uint64_t tape_noted(const void *place)
+{
+    return walked.place == place ? walked.number : 0;
+}
 
 /* Arguments -------------------------------------------------------------------------------------------- */
 
@@ -76,6 +97,12 @@ static size_t count_value_bytes(const shoal_value *value)
     return (bytes + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);
 }
 
+/* Every group begins with this (comm/group.h). */
+static struct closable *group_closable(const shoal_value *value)
+{
+    return (struct closable *)value->as.group;
+}
+
 /* The value with what it points at copied to `place`; returns the place behind it. */
 static char *copy_value(shoal_value *copy, const shoal_value *value, char *place)
 {
@@ -88,6 +115,8 @@ static char *copy_value(shoal_value *copy, const shoal_value *value, char *place
     } else if (value->kind == SHOAL_VALUE_STRING) {
         memcpy(place, value->as.string, strlen(value->as.string) + 1);
         copy->as.string = place;
+    } else if (value->kind == SHOAL_VALUE_GROUP) {
+        closable_ref(group_closable(value));
     }
     return place + count_value_bytes(value);
 }
@@ -322,6 +351,9 @@ static shoal_status restore_arguments(const struct tape_entry *entry, shoal_valu
     for (size_t i = 0; i < entry->op->n_params; i++) {
         const struct op_param *param = &entry->op->params[i];
         arguments[i] = entry->arguments[i];
+        if (arguments[i].kind == SHOAL_VALUE_GROUP) {
+            TRY(closable_check(group_closable(&arguments[i])));
+        }
         if (is_tensor_param(param)) {
             TRY(restore_param(entry, i, input, &arguments[i]));
             input += count_param_tensors(param, &arguments[i]);
@@ -359,13 +391,28 @@ static shoal_status run_gradient(struct node *node, const bool *needs_gradient, 
     call.needs_gradient = needs_gradient;
     call.n_needs_gradient = node->n_inputs;
     call.n_outputs = node->n_outputs; /* for lists; there is nothing to declare here */
+    struct note around = walked;
     struct scope_callback callback = scope_callback_begin();
-    return scope_callback_end(
-        callback, "the gradient function",
-        gradients_find(entry->op)(&call, arguments, outputs, gradients, input_gradients));
+    walked = entry->note;
+    shoal_status status =
+        scope_callback_end(callback, "the gradient function",
+                           gradients_find(entry->op)(&call, arguments, outputs, gradients, input_gradients));
+    walked = around;
+    return status;
 }
 
-static const struct node_kind entry_kind = {.name = name_entry, .backward = run_gradient};
+static void release_entry(struct node *node)
+{
+    struct tape_entry *entry = (struct tape_entry *)node;
+    for (size_t i = 0; i < entry->op->n_params; i++) {
+        if (entry->arguments[i].kind == SHOAL_VALUE_GROUP) {
+            closable_unref(group_closable(&entry->arguments[i]));
+        }
+    }
+}
+
+static const struct node_kind entry_kind = {
+    .tape = &autograd_tape, .name = name_entry, .backward = run_gradient, .release = release_entry};
 
 /* The tape --------------------------------------------------------------------------------------------- */
 
@@ -404,6 +451,7 @@ static shoal_status prepare(const shoal_op *op, const shoal_value *arguments, sh
         node->outputs[i].is_recorded =
             shoal_dtype_is_floating(outputs[i]->dtype) && !is_handed_through(op, arguments, outputs[i]);
     }
+    made = (struct note){.number = 0};
     *entry_out = entry;
     return SHOAL_OK;
 }
@@ -411,6 +459,7 @@ static shoal_status prepare(const shoal_op *op, const shoal_value *arguments, sh
 static void commit(struct tape_entry *entry, shoal_tensor *const *outputs, size_t n_outputs)
 {
     struct node *node = &entry->node;
+    entry->note = made;
     node_number(node);
     for (size_t i = 0; i < n_outputs; i++) {
         if (entry->saves_result) {

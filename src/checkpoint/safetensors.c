@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/struct_size.h"
 #include "base/try.h"
 #include "checkpoint/safetensors_header.h"
 #include "tensor/scope.h"
@@ -175,7 +176,7 @@ shoal_status shoal_safetensors_open(const char *path, shoal_safetensors **file_o
     /* Not blocking: opening a pipe would wait for its writer. Files do not care. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "safetensors_open: %s: %s", path, strerror(errno));
+        return error_set(SHOAL_ERR_SYSTEM, "safetensors_open: %s: %s", path, error_errno_text(errno));
     }
     shoal_safetensors *file = create(fd);
     if (!file) {
@@ -241,30 +242,21 @@ int64_t shoal_safetensors_find(const shoal_safetensors *file, const char *name)
     return tensor ? tensor - file->header.tensors : -1;
 }
 
-const char *shoal_safetensors_name(const shoal_safetensors *file, int64_t index)
-{
-    const struct safetensors_tensor *tensor = tensor_at(file, index);
-    return tensor ? tensor->name : NULL;
-}
-
 shoal_status shoal_safetensors_get(const shoal_safetensors *file, int64_t index,
                                    shoal_safetensors_info *info_out)
 {
     const struct safetensors_tensor *tensor = NULL;
     error_clear();
-    if (!info_out) {
-        return error_set(SHOAL_ERR_INVALID, "safetensors_get: info_out is NULL");
-    }
     shoal_status status = get_tensor(file, index, &tensor);
     if (status != SHOAL_OK) {
         return error_prefix(status, "safetensors_get");
     }
-    *info_out = (shoal_safetensors_info){.name = tensor->name,
+    const shoal_safetensors_info info = {.name = tensor->name,
                                          .dtype = tensor->dtype,
                                          .n_dims = tensor->n_dims,
                                          .shape = tensor->shape,
                                          .bytes = (size_t)(tensor->end - tensor->begin)};
-    return SHOAL_OK;
+    return struct_size_write("safetensors_get: info_out", info_out, sizeof(size_t), &info, sizeof(info));
 }
 
 const char *shoal_safetensors_metadata(const shoal_safetensors *file, const char *key)

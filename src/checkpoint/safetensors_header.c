@@ -73,7 +73,9 @@ shoal_status safetensors_header_length(const unsigned char *length, uint64_t fil
                                        size_t *header_bytes_out)
 {
     if (file_bytes < SAFETENSORS_LENGTH_BYTES) {
-        return error_set(SHOAL_ERR_INVALID, "%" PRIu64 " bytes are less than the %d of the header's length",
+        return error_set(SHOAL_ERR_INVALID,
+                         "not a safetensors file, or damaged: %" PRIu64
+                         " bytes are less than the %d of the header's length",
                          file_bytes, SAFETENSORS_LENGTH_BYTES);
     }
     uint64_t bytes = 0;
@@ -81,11 +83,15 @@ shoal_status safetensors_header_length(const unsigned char *length, uint64_t fil
         bytes = bytes << 8 | length[i];
     }
     if (bytes > SAFETENSORS_MAX_HEADER_BYTES) {
-        return error_set(SHOAL_ERR_INVALID, "a header of %" PRIu64 " bytes is longer than the %d allowed",
+        return error_set(SHOAL_ERR_INVALID,
+                         "not a safetensors file, or damaged: a header of %" PRIu64
+                         " bytes is longer than the %d allowed",
                          bytes, SAFETENSORS_MAX_HEADER_BYTES);
     }
     if (bytes > file_bytes - SAFETENSORS_LENGTH_BYTES) {
-        return error_set(SHOAL_ERR_INVALID, "a header of %" PRIu64 " bytes does not fit the file of %" PRIu64,
+        return error_set(SHOAL_ERR_INVALID,
+                         "not a safetensors file, or damaged: a header of %" PRIu64
+                         " bytes does not fit the file of %" PRIu64,
                          bytes, file_bytes);
     }
     *header_bytes_out = (size_t)bytes;

@@ -5,7 +5,7 @@
  *   caller's scope open? lists as declared?
  *        |
  *   scope of the call   pre-forward hooks -> forward -> post-forward hooks -> outputs to the caller's scope
- *        |
+ *        |              whatever of these fails: the hooks for that
  *   end of that scope   intermediate tensors die; an error goes on, with the module's name in front
  *
  * Calls that run inside each other on a thread form a stack, so that an error can say where in the caller's tree a
@@ -16,9 +16,11 @@
 
 #include "base/error.h"
 #include "base/try.h"
+#include "module/hook_list.h"
 #include "module/module.h"
 #include "module/walk.h"
 #include "shoal/autograd.h"
+#include "tensor/handle.h"
 #include "tensor/scope.h"
 
 struct running {
@@ -33,16 +35,6 @@ struct callee {
     shoal_module_forward function;
     size_t n_outputs;
 };
-
-shoal_status module_settle(shoal_status status, const char *what)
-{
-    struct scope *scope = scope_current();
-    if (scope->status != SHOAL_OK) {
-        status = shoal_scope_error();
-        scope->status = SHOAL_OK; /* to be put back with `what` in front */
-    }
-    return status == SHOAL_OK ? SHOAL_OK : scope_fail(error_prefix(status, "%s", what));
-}
 
 /* Inside the scope ------------------------------------------------------------------------------------- */
 
@@ -79,6 +71,16 @@ static shoal_status hand_over(const shoal_forward_call *call, shoal_tensor **out
     return SHOAL_OK;
 }
 
+static shoal_status run_parts(const shoal_forward_call *call, const struct callee *callee,
+                              uint64_t n_hooks_ever, shoal_tensor **outputs_out)
+{
+    TRY(module_run_hooks(call->module, PRE_FORWARD, n_hooks_ever, call));
+    TRY(run_forward(call, callee->function));
+    TRY(check_outputs(call));
+    TRY(module_run_hooks(call->module, POST_FORWARD, n_hooks_ever, call));
+    return hand_over(call, outputs_out);
+}
+
 static shoal_status run_all(shoal_module *module, const struct callee *callee, shoal_tensor *const *inputs,
                             size_t n_inputs, shoal_tensor **outputs_out)
 {
@@ -88,7 +90,8 @@ static shoal_status run_all(shoal_module *module, const struct callee *callee, s
     if (!lists) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    const shoal_forward_call call = {.module = module,
+    const shoal_forward_call call = {.struct_size = sizeof call,
+                                     .module = module,
                                      .inputs = lists,
                                      .n_inputs = n_inputs,
                                      .outputs = lists + n_inputs,
@@ -100,11 +103,12 @@ static shoal_status run_all(shoal_module *module, const struct callee *callee, s
     for (size_t i = 0; i < n_outputs; i++) {
         call.outputs[i] = NULL;
     }
-    TRY(module_run_hooks(module, PRE_FORWARD, n_hooks_ever, &call));
-    TRY(run_forward(&call, callee->function));
-    TRY(check_outputs(&call));
-    TRY(module_run_hooks(module, POST_FORWARD, n_hooks_ever, &call));
-    return hand_over(&call, outputs_out);
+    shoal_status status = run_parts(&call, callee, n_hooks_ever, outputs_out);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+        module_run_failure_hooks(module, n_hooks_ever, &call);
+    }
+    return status;
 }
 
 static shoal_status run_in_scope(shoal_module *module, const struct callee *callee,
@@ -146,7 +150,7 @@ static shoal_status run_call(shoal_module *module, const struct callee *callee, 
     }
     if (atomic_fetch_sub_explicit(&module->n_running, 1, memory_order_relaxed) == 1 &&
         module->has_removed_hooks) {
-        module_drop_removed_hooks(module);
+        module_hooks_drop_removed(module);
     }
     shoal_module_unref(module);
     return status;
@@ -161,7 +165,8 @@ static shoal_status check_lists(const char *call, const shoal_module *module, sh
                          : outputs_out ? "inputs"
                                        : "outputs_out");
     }
-    return SHOAL_OK;
+    shoal_status status = handle_check_list("input", inputs, n_inputs);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call);
 }
 
 static shoal_status check_call(const shoal_module *module, size_t n_inputs, size_t n_outputs)

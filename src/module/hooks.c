@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Hooks around forward. A hook is counted: the module's list holds one reference and the handle given to the user
- * another, so either may go first. While a call of the module is in progress the list only grows; hooks that are
- * removed then are marked, and leave it when the last such call has ended.
- */
+/* Hooks around forward: adding, removing and running them. */
 #include "base/error.h"
 #include "base/mem.h"
-#include "base/refcount.h"
 #include "base/struct_size.h"
 #include "base/try.h"
+#include "module/hook_list.h"
 #include "module/module.h"
 #include "tensor/scope.h"
-
-struct shoal_module_hook {
-    _Atomic uint32_t references; /* the list's and the handle's */
-    shoal_module *module;        /* not counted; NULL: no longer in its list */
-    uint64_t number;
-    bool is_removed;
-    shoal_module_hook_definition definition;
-};
 
 /* Adding and removing ---------------------------------------------------------------------------------- */
 
@@ -31,8 +19,8 @@ static shoal_status read_definition(const shoal_module_hook_definition *given,
                                     shoal_module_hook_definition *known)
 {
     TRY(struct_size_read("definition", given, sizeof(size_t), known, sizeof(*known)));
-    if (!known->pre_forward && !known->post_forward) {
-        return error_set(SHOAL_ERR_INVALID, "pre_forward and post_forward are NULL");
+    if (!known->pre_forward && !known->post_forward && !known->failed_forward) {
+        return error_set(SHOAL_ERR_INVALID, "pre_forward, post_forward and failed_forward are NULL");
     }
     if (!is_place(known->pre_place) || !is_place(known->post_place)) {
         return error_set(SHOAL_ERR_INVALID, "%s %d is no place",
@@ -75,42 +63,6 @@ shoal_status shoal_module_add_hook(shoal_module *module, const shoal_module_hook
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "module_add_hook");
 }
 
-static void hook_unref(shoal_module_hook *hook)
-{
-    if (refcount_put(&hook->references)) {
-        mem_free(hook);
-    }
-}
-
-/* Out of the list, which is whole before the user's function runs: that may come back here. */
-static void drop_hook(shoal_module *module, size_t index)
-{
-    shoal_module_hook *hook = module->hooks[index];
-    for (size_t i = index + 1; i < module->n_hooks; i++) {
-        module->hooks[i - 1] = module->hooks[i];
-    }
-    module->n_hooks--;
-    hook->module = NULL;
-    if (hook->definition.destroy) {
-        hook->definition.destroy(hook->definition.context);
-    }
-    hook_unref(hook);
-}
-
-void module_drop_removed_hooks(shoal_module *module)
-{
-    size_t i = 0;
-    module->has_removed_hooks = false;
-    while (i < module->n_hooks) {
-        if (module->hooks[i]->is_removed) {
-            drop_hook(module, i);
-            i = 0;
-        } else {
-            i++;
-        }
-    }
-}
-
 void shoal_module_hook_remove(shoal_module_hook *hook)
 {
     if (!hook) {
@@ -123,22 +75,10 @@ void shoal_module_hook_remove(shoal_module_hook *hook)
         module->has_removed_hooks = true;
     } else if (module) {
         (void)shoal_module_ref(module);
-        module_drop_removed_hooks(module);
+        module_hooks_drop_removed(module);
         shoal_module_unref(module);
     }
-    hook_unref(hook);
-}
-
-void module_clear_hooks(shoal_module *module)
-{
-    /* Handles must not find the module any more, whatever the functions below do with them. */
-    for (size_t i = 0; i < module->n_hooks; i++) {
-        module->hooks[i]->module = NULL;
-    }
-    while (module->n_hooks > 0) {
-        drop_hook(module, module->n_hooks - 1);
-    }
-    mem_free(module->hooks);
+    module_hook_unref(hook);
 }
 
 /* Running ---------------------------------------------------------------------------------------------- */
@@ -157,6 +97,20 @@ static shoal_status check_outputs(const shoal_forward_call *call)
     return SHOAL_OK;
 }
 
+/*
+ * After a user function in a scope of ours: `status` is what it returned. The scope's first error, if it holds one,
+ * is the cause and wins; either way the error has `what` in front and is in the scope.
+ */
+static shoal_status settle(shoal_status status, const char *what)
+{
+    struct scope *scope = scope_current();
+    if (scope->status != SHOAL_OK) {
+        status = shoal_scope_error();
+        scope->status = SHOAL_OK; /* to be put back with `what` in front */
+    }
+    return status == SHOAL_OK ? SHOAL_OK : scope_fail(error_prefix(status, "%s", what));
+}
+
 static shoal_status run_hook(const shoal_module_hook *hook, enum hook_time time,
                              const shoal_forward_call *call)
 {
@@ -171,7 +125,7 @@ static shoal_status run_hook(const shoal_module_hook *hook, enum hook_time time,
     if (status == SHOAL_OK && scope->status == SHOAL_OK && time == POST_FORWARD) {
         status = check_outputs(call);
     }
-    return module_settle(status, time_names[time]);
+    return settle(status, time_names[time]);
 }
 
 static bool runs_at(const shoal_module_hook *hook, enum hook_time time, shoal_hook_place place)
@@ -197,4 +151,16 @@ shoal_status module_run_hooks(shoal_module *module, enum hook_time time, uint64_
         }
     }
     return SHOAL_OK;
+}
+
+void module_run_failure_hooks(shoal_module *module, uint64_t n_ever, const shoal_forward_call *call)
+{
+    for (size_t i = module->n_hooks; i > 0; i--) {
+        const shoal_module_hook *hook = module->hooks[i - 1];
+        if (hook->number < n_ever && !hook->is_removed && hook->definition.failed_forward) {
+            struct scope_callback callback = scope_callback_begin();
+            hook->definition.failed_forward(hook->definition.context, call);
+            (void)!scope_callback_end(callback, "it", SHOAL_OK);
+        }
+    }
 }

@@ -1,124 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of a module, its slots, and finding them by path. */
+/* The slots of a module, and finding them by path. */
 #include "module/module.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
-#include "base/refcount.h"
-#include "base/struct_size.h"
 #include "base/try.h"
 #include "module/walk.h"
 #include "shoal/autograd.h"
+#include "tensor/handle.h"
+#include "tensor/scope.h"
 
 static const char *const kind_names[SLOT_KINDS] = {
     [SLOT_PARAMETER] = "parameter", [SLOT_BUFFER] = "buffer", [SLOT_CHILD] = "child"};
-
-/* Life ------------------------------------------------------------------------------------------------- */
-
-static shoal_status read_definition(const shoal_module_definition *given, shoal_module_definition *known)
-{
-    TRY(struct_size_read("module_create: definition", given, sizeof(size_t), known, sizeof(*known)));
-    if (!known->type || !known->type[0]) {
-        return error_set(SHOAL_ERR_INVALID, "module_create: type is %s", known->type ? "empty" : "NULL");
-    }
-    known->n_outputs = known->n_outputs ? known->n_outputs : 1;
-    return SHOAL_OK;
-}
-
-shoal_status shoal_module_create(const shoal_module_definition *definition, shoal_module **module_out)
-{
-    error_clear();
-    shoal_module_definition known;
-    if (!module_out) {
-        return error_set(SHOAL_ERR_INVALID, "module_create: module_out is NULL");
-    }
-    TRY(read_definition(definition, &known));
-    shoal_module *module = mem_alloc_zeroed(1, sizeof(*module));
-    char *type = module ? mem_copy_string(known.type) : NULL;
-    if (!type) {
-        mem_free(module);
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    known.type = NULL;
-    module->type = type;
-    module->definition = known;
-    atomic_init(&module->references, 1);
-    atomic_init(&module->n_running, 0);
-    *module_out = module;
-    return SHOAL_OK;
-}
-
-shoal_module *shoal_module_ref(shoal_module *module)
-{
-    if (module) {
-        refcount_get(&module->references);
-    }
-    return module;
-}
-
-/* Children that nobody else holds join the list of the dying. */
-static void clear_slots(shoal_module *module, shoal_module **dying)
-{
-    for (int kind = 0; kind < SLOT_KINDS; kind++) {
-        struct slot_list *list = &module->lists[kind];
-        for (size_t i = 0; i < list->n_slots; i++) {
-            shoal_module *child = list->slots[i].child;
-            shoal_tensor_unref(list->slots[i].tensor);
-            mem_free(list->slots[i].name);
-            if (child && refcount_put(&child->references)) {
-                child->next_dying = *dying;
-                *dying = child;
-            }
-        }
-        mem_free(list->slots);
-    }
-}
-
-/* A list instead of recursion: trees may be deep. */
-void shoal_module_unref(shoal_module *module)
-{
-    shoal_module *dying = module && refcount_put(&module->references) ? module : NULL;
-    while (dying) {
-        module = dying;
-        dying = module->next_dying;
-        /* Functions of others first: they may still look at what hangs on the module through pointers of theirs. */
-        module_clear_hooks(module);
-        module_clear_extras(module);
-        if (module->definition.destroy) {
-            module->definition.destroy(module->definition.context);
-        }
-        clear_slots(module, &dying);
-        mem_free(module->type);
-        mem_free(module);
-    }
-}
-
-const char *shoal_module_type(const shoal_module *module)
-{
-    return module ? module->type : "";
-}
-
-void *shoal_module_context(const shoal_module *module)
-{
-    return module ? module->definition.context : NULL;
-}
-
-bool shoal_module_has_forward(const shoal_module *module)
-{
-    return module && module->definition.forward;
-}
-
-size_t shoal_module_n_inputs(const shoal_module *module)
-{
-    return module ? module->definition.n_inputs : 0;
-}
-
-size_t shoal_module_n_outputs(const shoal_module *module)
-{
-    return module ? module->definition.n_outputs : 0;
-}
 
 /* Finding ---------------------------------------------------------------------------------------------- */
 
@@ -133,7 +29,8 @@ static struct slot *find_own(const shoal_module *module, enum slot_kind kind, co
     return NULL;
 }
 
-struct slot *module_find_slot(const shoal_module *module, enum slot_kind kind, const char *path)
+/* The slot of that kind that a path names, from `module` on; NULL: none. */
+static struct slot *find_by_path(const shoal_module *module, enum slot_kind kind, const char *path)
 {
     if (!path) {
         return NULL;
@@ -147,45 +44,72 @@ struct slot *module_find_slot(const shoal_module *module, enum slot_kind kind, c
     return module ? find_own(module, kind, path, strlen(path)) : NULL;
 }
 
+size_t module_parameter_index(const shoal_module *module, const char *name)
+{
+    const struct slot *slot = find_own(module, SLOT_PARAMETER, name, strlen(name));
+    return (size_t)(slot - module->lists[SLOT_PARAMETER].slots);
+}
+
+void module_put_parameter(shoal_module *module, size_t index, shoal_tensor *parameter)
+{
+    struct slot *slot = &module->lists[SLOT_PARAMETER].slots[index];
+    shoal_tensor *old = slot->tensor;
+    slot->tensor = shoal_tensor_ref(parameter);
+    shoal_tensor_unref(old);
+}
+
+/* Nothing is wrong with a module that has none: the caller asks. */
+static const struct slot *find_slot(const shoal_module *module, enum slot_kind kind, const char *path)
+{
+    static const struct slot none = {.name = NULL};
+    const struct slot *slot = find_by_path(module, kind, path);
+    return slot ? slot : &none;
+}
+
+/* The same, but the caller counts on it: an error of this thread and of its scope, if one is open. */
+static const struct slot *get_slot(const shoal_module *module, enum slot_kind kind, const char *path)
+{
+    error_clear();
+    const struct slot *slot = find_slot(module, kind, path);
+    if (slot->name) {
+        return slot;
+    }
+    shoal_status status =
+        module ? error_set(SHOAL_ERR_INVALID, "module_%s: %s has no %s \"%s\"", kind_names[kind],
+                           module->type, kind_names[kind], path ? path : "NULL")
+               : error_set(SHOAL_ERR_INVALID, "module_%s: module is NULL", kind_names[kind]);
+    (void)scope_fail(status);
+    return slot;
+}
+
 shoal_tensor *shoal_module_parameter(const shoal_module *module, const char *path)
 {
-    const struct slot *slot = module_find_slot(module, SLOT_PARAMETER, path);
-    return slot ? slot->tensor : NULL;
+    return get_slot(module, SLOT_PARAMETER, path)->tensor;
 }
 
 shoal_tensor *shoal_module_buffer(const shoal_module *module, const char *path)
 {
-    const struct slot *slot = module_find_slot(module, SLOT_BUFFER, path);
-    return slot ? slot->tensor : NULL;
+    return get_slot(module, SLOT_BUFFER, path)->tensor;
 }
 
 shoal_module *shoal_module_child(shoal_module *module, const char *path)
 {
-    if (path && !path[0]) {
-        return module;
-    }
-    const struct slot *slot = module_find_slot(module, SLOT_CHILD, path);
-    return slot ? slot->child : NULL;
+    return module && path && !path[0] ? module : get_slot(module, SLOT_CHILD, path)->child;
 }
 
-static size_t count_own(const shoal_module *module, enum slot_kind kind)
+shoal_tensor *shoal_module_find_parameter(const shoal_module *module, const char *path)
 {
-    return module ? module->lists[kind].n_slots : 0;
+    return find_slot(module, SLOT_PARAMETER, path)->tensor;
 }
 
-size_t shoal_module_n_parameters(const shoal_module *module)
+shoal_tensor *shoal_module_find_buffer(const shoal_module *module, const char *path)
 {
-    return count_own(module, SLOT_PARAMETER);
+    return find_slot(module, SLOT_BUFFER, path)->tensor;
 }
 
-size_t shoal_module_n_buffers(const shoal_module *module)
+shoal_module *shoal_module_find_child(shoal_module *module, const char *path)
 {
-    return count_own(module, SLOT_BUFFER);
-}
-
-size_t shoal_module_n_children(const shoal_module *module)
-{
-    return count_own(module, SLOT_CHILD);
+    return path && !path[0] ? module : find_slot(module, SLOT_CHILD, path)->child;
 }
 
 /* Past the last: a slot with nothing in it. */
@@ -193,7 +117,7 @@ static struct slot slot_at(const shoal_module *module, enum slot_kind kind, size
                            const char **name_out)
 {
     struct slot slot = {.name = NULL};
-    if (index < count_own(module, kind)) {
+    if (module && index < module->lists[kind].n_slots) {
         slot = module->lists[kind].slots[index];
     }
     if (name_out) {
@@ -267,9 +191,10 @@ static shoal_status add_slot(shoal_module *module, enum slot_kind kind, const ch
 
 static shoal_status check_tensor(const shoal_module *module, enum slot_kind kind, const shoal_tensor *tensor)
 {
-    if (!module || !tensor) {
-        return error_set(SHOAL_ERR_INVALID, "%s is NULL", module ? kind_names[kind] : "module");
+    if (!module) {
+        return error_set(SHOAL_ERR_INVALID, "module is NULL");
     }
+    TRY(handle_check(tensor));
     if (kind == SLOT_PARAMETER && !shoal_is_leaf(tensor)) {
         return error_set(SHOAL_ERR_INVALID,
                          "the tensor is the result of a recorded operation; parameters are leaves");
@@ -277,10 +202,21 @@ static shoal_status check_tensor(const shoal_module *module, enum slot_kind kind
     return SHOAL_OK;
 }
 
+/* The NULL may be what a call that failed gave: then that is the reason. */
+static shoal_status fail_missing(const char *verb, enum slot_kind kind)
+{
+    char call[64];
+    (void)snprintf(call, sizeof(call), "module_%s_%s", verb, kind_names[kind]);
+    return scope_fail_null(call, kind_names[kind]);
+}
+
 static shoal_status add_tensor(shoal_module *module, enum slot_kind kind, const char *name,
                                shoal_tensor *tensor)
 {
     error_clear();
+    if (module && !tensor) {
+        return fail_missing("add", kind);
+    }
     shoal_status status = check_tensor(module, kind, tensor);
     if (status == SHOAL_OK) {
         status = add_slot(module, kind, name, tensor, NULL);
@@ -328,9 +264,8 @@ shoal_status shoal_module_add_child(shoal_module *module, const char *name, shoa
 static shoal_status set_tensor(shoal_module *module, enum slot_kind kind, const char *path,
                                shoal_tensor *tensor)
 {
-    error_clear();
     TRY(check_tensor(module, kind, tensor));
-    struct slot *slot = module_find_slot(module, kind, path);
+    struct slot *slot = find_by_path(module, kind, path);
     if (!slot) {
         return error_set(SHOAL_ERR_INVALID, "%s has no %s \"%s\"", module->type, kind_names[kind],
                          path ? path : "NULL");
@@ -343,12 +278,20 @@ static shoal_status set_tensor(shoal_module *module, enum slot_kind kind, const 
 
 shoal_status shoal_module_set_parameter(shoal_module *module, const char *path, shoal_tensor *parameter)
 {
+    error_clear();
+    if (module && !parameter) {
+        return fail_missing("set", SLOT_PARAMETER);
+    }
     shoal_status status = set_tensor(module, SLOT_PARAMETER, path, parameter);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "module_set_parameter");
 }
 
 shoal_status shoal_module_set_buffer(shoal_module *module, const char *path, shoal_tensor *buffer)
 {
+    error_clear();
+    if (module && !buffer) {
+        return fail_missing("set", SLOT_BUFFER);
+    }
     shoal_status status = set_tensor(module, SLOT_BUFFER, path, buffer);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "module_set_buffer");
 }

@@ -3,8 +3,9 @@
  * A module: three lists of named slots, hooks, extras, and what to run. Slots are never taken out, so a slot's index
  * and name stay valid as long as its module.
  *
- *   module.c  life, slots, paths        walk.c   every slot of a tree, in order        apply.c  replacing tensors
- *   call.c    one call in its scope     hooks.c  hooks and when they may go            extra.c  values of others
+ *   life.c    making and ending one     module.c  slots, paths          walk.c   every slot of a tree, in order
+ *   call.c    one call in its scope     hooks.c   hooks around calls    apply.c  replacing tensors
+ *   extra.c   values of others          hook_list.c  when hooks may go
  */
 #ifndef MODULE_MODULE_H
 #define MODULE_MODULE_H
@@ -58,11 +59,14 @@ struct shoal_module {
     size_t n_extras;
     size_t extras_capacity;
 
-    shoal_module *next_dying; /* module.c */
+    shoal_module *next_dying; /* life.c */
 };
 
-/* The slot of that kind that a path names, from `module` on; NULL: none. */
-struct slot *module_find_slot(const shoal_module *module, enum slot_kind kind, const char *path);
+/* Where the module has its own parameter of that name, which it has: an index for shoal_module_parameter_at and
+   module_put_parameter that stays good, since slots are never taken out. */
+size_t module_parameter_index(const shoal_module *module, const char *name);
+/* shoal_module_set_parameter without looking for the name: cannot fail. */
+void module_put_parameter(shoal_module *module, size_t index, shoal_tensor *parameter);
 
 /* Hooks (hooks.c) -------------------------------------------------------------------------------------- */
 
@@ -74,23 +78,11 @@ enum hook_time {
 /* Runs those with a number below `n_ever`, in the innermost scope. The error is in that scope too. */
 shoal_status module_run_hooks(shoal_module *module, enum hook_time time, uint64_t n_ever,
                               const shoal_forward_call *call);
-
-/* Ends the hooks that were removed during calls; none is in progress now. The caller holds a reference. */
-void module_drop_removed_hooks(shoal_module *module);
-
-/* For a dying module. */
-void module_clear_hooks(shoal_module *module);
+/* After a call that failed, which the innermost scope knows already. */
+void module_run_failure_hooks(shoal_module *module, uint64_t n_ever, const shoal_forward_call *call);
 
 /* Extras (extra.c) ------------------------------------------------------------------------------------- */
 
 void module_clear_extras(shoal_module *module);
-
-/* Callbacks (call.c) ----------------------------------------------------------------------------------- */
-
-/*
- * After a user function in a scope of ours: `status` is what it returned. The scope's first error, if it holds one,
- * is the cause and wins; either way the error has `what` in front and is in the scope.
- */
-shoal_status module_settle(shoal_status status, const char *what);
 
 #endif

@@ -96,10 +96,12 @@ static shoal_status visit_tensor(struct walk *walk, uint32_t kind, shoal_module 
     }
     size_t length = walk->path_length;
     TRY(append_name(walk, slot->name));
-    shoal_status status = visit(
-        walk,
-        &(shoal_module_entry){
-            .kind = kind, .path = walk->path, .name = slot->name, .module = module, .tensor = slot->tensor});
+    shoal_status status = visit(walk, &(shoal_module_entry){.struct_size = sizeof(shoal_module_entry),
+                                                            .kind = kind,
+                                                            .path = walk->path,
+                                                            .name = slot->name,
+                                                            .module = module,
+                                                            .tensor = slot->tensor});
     cut_path(walk, length);
     return status;
 }
@@ -132,8 +134,11 @@ static shoal_status enter_module(struct walk *walk, shoal_module *module, const 
         return SHOAL_OK;
     }
     if (walk->flags & SHOAL_WALK_MODULES) {
-        TRY(visit(walk, &(shoal_module_entry){
-                            .kind = SHOAL_WALK_MODULES, .path = walk->path, .name = name, .module = module}));
+        TRY(visit(walk, &(shoal_module_entry){.struct_size = sizeof(shoal_module_entry),
+                                              .kind = SHOAL_WALK_MODULES,
+                                              .path = walk->path,
+                                              .name = name,
+                                              .module = module}));
         if (walk->next != SHOAL_WALK_ON) {
             return SHOAL_OK;
         }

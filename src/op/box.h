@@ -62,12 +62,11 @@ shoal_tensor *box_call_one(enum op_id id, const shoal_value *arguments, size_t n
 shoal_tensor *const *box_call_many(enum op_id id, const shoal_value *arguments, size_t n_arguments,
                                    size_t *count_out);
 
+/* An array of boxed arguments, and how many they are. */
 #define BOX_COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define BOX_ONE(name, ...)                                      \
-    box_call_one(OP_##name, (const shoal_value[]){__VA_ARGS__}, \
-                 BOX_COUNT(((const shoal_value[]){__VA_ARGS__})))
-#define BOX_MANY(name, count_out, ...)                           \
-    box_call_many(OP_##name, (const shoal_value[]){__VA_ARGS__}, \
-                  BOX_COUNT(((const shoal_value[]){__VA_ARGS__})), count_out)
+#define BOX_LIST(...) (const shoal_value[]){__VA_ARGS__}, BOX_COUNT(((const shoal_value[]){__VA_ARGS__}))
+
+#define BOX_ONE(name, ...) box_call_one(OP_##name, BOX_LIST(__VA_ARGS__))
+#define BOX_MANY(name, count_out, ...) box_call_many(OP_##name, BOX_LIST(__VA_ARGS__), count_out)
 
 #endif

@@ -14,8 +14,9 @@
 #include "base/try.h"
 #include "op/tape.h"
 #include "op/tracer.h"
-#include "tensor/device.h"
+#include "device/device.h"
 #include "tensor/dtype.h"
+#include "tensor/handle.h"
 #include "tensor/scope.h"
 
 shoal_status shoal_fail(shoal_status status, const char *format, ...)
@@ -187,8 +188,22 @@ static shoal_status check_list(const struct op_param *param, const shoal_value *
             return error_set(SHOAL_ERR_INVALID, "%s: tensor %zu of %zu is NULL", param->name, i,
                              value->count);
         }
+        if (handle_is_dead(value->as.tensors[i])) {
+            return error_prefix(handle_fail(value->as.tensors[i]), "%s: tensor %zu of %zu", param->name, i,
+                                value->count);
+        }
     }
     return SHOAL_OK;
+}
+
+static shoal_status check_handle(const struct op_param *param, const shoal_value *value)
+{
+    if (value->kind != SHOAL_VALUE_TENSOR) {
+        return fail_kind(param, value);
+    }
+    return value->as.tensor && handle_is_dead(value->as.tensor)
+               ? error_prefix(handle_fail(value->as.tensor), "%s", param->name)
+               : SHOAL_OK;
 }
 
 /* The value's kind fits the parameter, and what it points at is there. */
@@ -199,10 +214,9 @@ static shoal_status check_value(const struct op_param *param, const shoal_value 
         if (value->kind == SHOAL_VALUE_NONE || (value->kind == SHOAL_VALUE_TENSOR && !value->as.tensor)) {
             return error_set(SHOAL_ERR_INVALID, "%s is NULL", param->name);
         }
-        return value->kind == SHOAL_VALUE_TENSOR ? SHOAL_OK : fail_kind(param, value);
+        return check_handle(param, value);
     case OP_PARAM_OPTIONAL_TENSOR:
-        return value->kind == SHOAL_VALUE_NONE || value->kind == SHOAL_VALUE_TENSOR ? SHOAL_OK
-                                                                                    : fail_kind(param, value);
+        return value->kind == SHOAL_VALUE_NONE ? SHOAL_OK : check_handle(param, value);
     case OP_PARAM_TENSORS:
         return value->kind == SHOAL_VALUE_TENSORS ? check_list(param, value) : fail_kind(param, value);
     case OP_PARAM_INT:
@@ -263,6 +277,14 @@ struct survey {
     bool has_tensors;
 };
 
+/* Puts the name of a tensor argument in front of the error. */
+static shoal_status name_tensor(const shoal_op *op, size_t param, size_t index, shoal_status status)
+{
+    const struct op_param *named = &op->params[param];
+    return named->type == OP_PARAM_TENSORS ? error_prefix(status, "%s[%zu]", named->name, index)
+                                           : error_prefix(status, "%s", named->name);
+}
+
 shoal_status op_check_current(const shoal_tensor *tensor)
 {
     if (tensor->history || tensor->is_detached || !atomic_load(&tensor->storage->has_history)) {
@@ -296,10 +318,25 @@ static shoal_status survey_tensor(shoal_op_call_context *call, struct survey *su
     return has_grad ? op_check_current(tensor) : SHOAL_OK;
 }
 
+/* What an in-place op writes may be written. */
+static shoal_status check_written(const shoal_op *op, const shoal_value *written)
+{
+    for (size_t k = 0; k < count_tensors(written); k++) {
+        shoal_status status = storage_check_writable(get_tensor(written, k)->storage);
+        if (status != SHOAL_OK) {
+            return name_tensor(op, 0, k, status);
+        }
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status survey_arguments(shoal_op_call_context *call, const shoal_value *arguments, bool has_grad,
                                      struct survey *survey)
 {
     *survey = (struct survey){.tape = NULL};
+    if (op_is_in_place(call->op)) {
+        TRY(check_written(call->op, &arguments[0]));
+    }
     for (size_t i = 0; i < call->op->n_params; i++) {
         size_t n = count_tensors(&arguments[i]);
         for (size_t k = 0; k < n; k++) {
@@ -352,7 +389,9 @@ static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_val
     return SHOAL_OK;
 }
 
-shoal_status op_fail_waiting(const shoal_op *op, size_t param, size_t index, shoal_status status)
+/* A tensor of an argument could not be waited for. The text is that of the call which was to make it, and says so. */
+static __attribute__((noinline, cold)) shoal_status fail_waiting(const shoal_op *op, size_t param,
+                                                                 size_t index, shoal_status status)
 {
     const struct op_param *late = &op->params[param];
     return late->type == OP_PARAM_TENSORS ? error_prefix(status, "%s[%zu] did not arrive", late->name, index)
@@ -371,7 +410,7 @@ static shoal_status wait_for_arguments(const shoal_op *op, const shoal_value *ar
                                       ? tensor_wait_writable(tensor, (op->flags & SHOAL_OP_OVERWRITES) != 0)
                                       : tensor_wait_readable(tensor);
             if (status != SHOAL_OK) {
-                return op_fail_waiting(op, i, k, status);
+                return fail_waiting(op, i, k, status);
             }
             void *base;
             TRY(storage_base(tensor->storage, &base));
@@ -448,7 +487,7 @@ static void hand_over(shoal_op_call_context *call, const shoal_value *arguments,
         } else {
             shoal_tensor *tensor = call->outputs[i].tensor;
             tensor->is_detached = is_detached(arguments, tensor, scope->has_grad);
-            (void)scope_adopt(tensor);
+            scope_append(scope, tensor);
         }
     }
     if (call->outputs != call->inline_outputs) {

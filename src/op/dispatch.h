@@ -24,9 +24,6 @@ shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_
  */
 shoal_status op_check_current(const shoal_tensor *tensor);
 
-/* A tensor of an argument could not be waited for. The text is that of the call which was to make it, and says so. */
-shoal_status op_fail_waiting(const shoal_op *op, size_t param, size_t index, shoal_status status);
-
 /* Declares an output that looks at an argument as another dtype; the layout counts in elements of that. */
 shoal_status op_output_view_as(shoal_op_call_context *call, shoal_tensor *base, shoal_dtype dtype,
                                const struct layout *layout);

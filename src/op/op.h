@@ -66,7 +66,7 @@ struct shoal_op {
     struct op_saving result_saving; /* of the outputs */
     shoal_op_meta meta;
     shoal_op_kernel kernel;
-    shoal_op_gradient gradient; /* registered ops; built-in ones have theirs in autograd */
+    shoal_op_gradient gradient; /* NULL for rows OP of ops.def: theirs are in autograd */
     void *context;
 };
 
@@ -78,7 +78,7 @@ enum op_id {
     OP_COUNT
 };
 
-/* A built-in op. */
+/* A built-in op. Those of rows OP_OF_RANKS are there once their layer has handed them in (collective/rows.h). */
 const shoal_op *op_get(enum op_id id);
 
 static inline bool op_is_builtin(const shoal_op *op)

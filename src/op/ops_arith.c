@@ -3,6 +3,7 @@
 #include "op/arith.h"
 
 #include "base/error.h"
+#include "base/fp_mode.h"
 #include "base/try.h"
 #include "op/operand.h"
 #include "op/rows.h"
@@ -97,9 +98,7 @@ static bool is_integer(shoal_dtype dtype)
     return kind == DTYPE_KIND_SIGNED || kind == DTYPE_KIND_UNSIGNED;
 }
 
-/* The boxed int that a float means to an integer dtype; beyond int64_t, which only unsigned dtypes take, the one
-   that wraps to it. False for fractions, what 64 bits do not hold, and NaN. */
-static bool find_integer(shoal_dtype dtype, double real, int64_t *integer_out)
+static FP_MODE_APART bool convert_to_integer(shoal_dtype dtype, double real, int64_t *integer_out)
 {
     double end = dtype_kind(dtype) == DTYPE_KIND_UNSIGNED ? 0x1p64 : 0x1p63;
     if (!(real >= -0x1p63 && real < end)) {
@@ -109,6 +108,16 @@ static bool find_integer(shoal_dtype dtype, double real, int64_t *integer_out)
     uint64_t bits = is_negative ? (uint64_t)(int64_t)real : (uint64_t)real;
     *integer_out = (int64_t)bits;
     return (is_negative ? (double)(int64_t)bits : (double)bits) == real;
+}
+
+/* The boxed int that a float means to an integer dtype; beyond int64_t, which only unsigned dtypes take, the one
+   that wraps to it. False for fractions, what 64 bits do not hold, and NaN. */
+static bool find_integer(shoal_dtype dtype, double real, int64_t *integer_out)
+{
+    uint64_t mode = fp_mode_enter();
+    bool is_found = convert_to_integer(dtype, real, integer_out);
+    fp_mode_leave(mode);
+    return is_found;
 }
 
 shoal_status arith_check_fits(const shoal_tensor *self, const char *name, const shoal_value *number)

@@ -6,7 +6,7 @@
 #include "base/try.h"
 #include "op/operand.h"
 #include "op/rows.h"
-#include "tensor/device.h"
+#include "device/device.h"
 
 static shoal_status declare_new(shoal_op_call_context *call, const shoal_value *shape, shoal_dtype dtype,
                                 const char *device)

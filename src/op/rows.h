@@ -1,15 +1,48 @@
 /* SPDX-License-Identifier: MIT */
-/* The functions that rows of ops.def name, so that a row without its functions does not link. */
+/*
+ * What a row of ops.def says, and the functions that rows OP name: a row without its functions does not link. The functions
+ * of rows OP_OF_RANKS are those of collective/rows.h.
+ */
 #ifndef OP_ROWS_H
 #define OP_ROWS_H
 
 #include "op/dispatch.h"
 #include "op/op.h"
 
-#define OP(name, signature, flags, meta, kernel, gradient, saves, doc)                   \
-    shoal_status meta_##meta(shoal_op_call_context *call, const shoal_value *arguments); \
+/* The parsed op is some twelve times as large, and is made when it is first needed, so that it takes no place in the
+   file. */
+struct op_row {
+    const char *name;
+    const char *signature;
+    const char *doc;
+    const char *saves;
+    shoal_op_meta meta;
+    shoal_op_kernel kernel;
+    shoal_op_gradient gradient; /* NULL: autograd has it (autograd/gradients.h) */
+    enum op_id id;
+    uint32_t flags;
+};
+
+#define OP_ROW(id_, signature_, flags_, meta_, kernel_, gradient_, saves_, doc_)                            \
+    {                                                                                                       \
+        .id = OP_##id_, .name = #id_, .signature = signature_, .doc = doc_, .saves = saves_, .meta = meta_, \
+        .kernel = kernel_, .gradient = gradient_, .flags = flags_                                           \
+    }
+
+/* Makes the ops of these rows. Once for each row, before anybody can ask op_get for it; it keeps what rows point at. */
+void op_hand_in(const struct op_row *rows, size_t n_rows);
+
+/* Declares the functions of a row. */
+#define OP_DECLARE_META(meta) \
+    shoal_status meta_##meta(shoal_op_call_context *call, const shoal_value *arguments);
+#define OP_DECLARE_KERNEL(kernel)                                                        \
     shoal_status run_##kernel(shoal_op_call_context *call, const shoal_value *arguments, \
                               shoal_tensor *const *outputs, size_t n_outputs);
+
+#define OP(name, signature, flags, meta, kernel, gradient, saves, doc) \
+    OP_DECLARE_META(meta)                                              \
+    OP_DECLARE_KERNEL(kernel)
+#define OP_OF_RANKS(...)
 #include "op/ops.def"
 #undef OP
 

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "op/box.h"
 #include "op/op.h"
-#include "tensor/device.h"
+#include "device/device.h"
 #include "tensor/scope.h"
 
 shoal_tensor *box_call_one(enum op_id id, const shoal_value *arguments, size_t n_arguments)
@@ -93,11 +93,6 @@ shoal_tensor *shoal_reshape(shoal_tensor *self, const int64_t *shape, int n_dims
     return BOX_ONE(reshape, box_tensor(self), box_dims(shape, n_dims));
 }
 
-shoal_tensor *shoal_flatten(shoal_tensor *self, int64_t first_dim, int64_t last_dim)
-{
-    return BOX_ONE(flatten, box_tensor(self), box_int(first_dim), box_int(last_dim));
-}
-
 shoal_tensor *shoal_narrow(shoal_tensor *self, int64_t dim, int64_t start, int64_t length)
 {
     return BOX_ONE(narrow, box_tensor(self), box_int(dim), box_int(start), box_int(length));
@@ -123,21 +118,6 @@ shoal_tensor *shoal_transpose(shoal_tensor *self, int64_t dim_a, int64_t dim_b)
     return BOX_ONE(transpose, box_tensor(self), box_int(dim_a), box_int(dim_b));
 }
 
-shoal_tensor *shoal_squeeze(shoal_tensor *self, int64_t dim)
-{
-    return BOX_ONE(squeeze, box_tensor(self), box_int(dim));
-}
-
-shoal_tensor *shoal_squeeze_all(shoal_tensor *self)
-{
-    return BOX_ONE(squeeze_all, box_tensor(self));
-}
-
-shoal_tensor *shoal_unsqueeze(shoal_tensor *self, int64_t dim)
-{
-    return BOX_ONE(unsqueeze, box_tensor(self), box_int(dim));
-}
-
 shoal_tensor *shoal_expand(shoal_tensor *self, const int64_t *shape, int n_dims)
 {
     return BOX_ONE(expand, box_tensor(self), box_dims(shape, n_dims));
@@ -150,48 +130,15 @@ shoal_tensor *shoal_as_strided(shoal_tensor *self, const int64_t *shape, const i
                    box_int(offset));
 }
 
-shoal_tensor *const *shoal_split(shoal_tensor *self, int64_t size, int64_t dim, size_t *count_out)
-{
-    return BOX_MANY(split, count_out, box_tensor(self), box_int(size), box_int(dim));
-}
-
 shoal_tensor *const *shoal_split_with_sizes(shoal_tensor *self, const int64_t *sizes, size_t n_sizes,
                                             int64_t dim, size_t *count_out)
 {
     return BOX_MANY(split_with_sizes, count_out, box_tensor(self), box_ints(sizes, n_sizes), box_int(dim));
 }
 
-shoal_tensor *const *shoal_split_with_sizes_copy(shoal_tensor *self, const int64_t *sizes, size_t n_sizes,
-                                                 int64_t dim, size_t *count_out)
-{
-    return BOX_MANY(split_with_sizes_copy, count_out, box_tensor(self), box_ints(sizes, n_sizes),
-                    box_int(dim));
-}
-
-shoal_tensor *const *shoal_chunk(shoal_tensor *self, int64_t chunks, int64_t dim, size_t *count_out)
-{
-    return BOX_MANY(chunk, count_out, box_tensor(self), box_int(chunks), box_int(dim));
-}
-
-shoal_tensor *const *shoal_chunk_with_empty(shoal_tensor *self, int64_t chunks, int64_t dim,
-                                            size_t *count_out)
-{
-    return BOX_MANY(chunk_with_empty, count_out, box_tensor(self), box_int(chunks), box_int(dim));
-}
-
 shoal_tensor *shoal_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim)
 {
     return BOX_ONE(cat, box_tensors(tensors, n_tensors), box_int(dim));
-}
-
-shoal_tensor *shoal_stack(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim)
-{
-    return BOX_ONE(stack, box_tensors(tensors, n_tensors), box_int(dim));
-}
-
-shoal_tensor *shoal_getitem(shoal_tensor *const *tensors, size_t n_tensors, int64_t index)
-{
-    return BOX_ONE(getitem, box_tensors(tensors, n_tensors), box_int(index));
 }
 
 shoal_tensor *shoal_add(shoal_tensor *self, shoal_tensor *other)
@@ -229,19 +176,9 @@ shoal_tensor *shoal_mul_(shoal_tensor *self, shoal_tensor *other)
     return BOX_ONE(mul_, box_tensor(self), box_tensor(other));
 }
 
-shoal_tensor *shoal_div_(shoal_tensor *self, shoal_tensor *other)
-{
-    return BOX_ONE(div_, box_tensor(self), box_tensor(other));
-}
-
 shoal_tensor *shoal_neg(shoal_tensor *self)
 {
     return BOX_ONE(neg, box_tensor(self));
-}
-
-shoal_tensor *shoal_neg_(shoal_tensor *self)
-{
-    return BOX_ONE(neg_, box_tensor(self));
 }
 
 shoal_tensor *shoal_add_scalar(shoal_tensor *self, double other)
@@ -252,16 +189,6 @@ shoal_tensor *shoal_add_scalar(shoal_tensor *self, double other)
 shoal_tensor *shoal_add_scalar_(shoal_tensor *self, double other)
 {
     return BOX_ONE(add_scalar_, box_tensor(self), box_float(other));
-}
-
-shoal_tensor *shoal_sub_scalar(shoal_tensor *self, double other)
-{
-    return BOX_ONE(sub_scalar, box_tensor(self), box_float(other));
-}
-
-shoal_tensor *shoal_sub_scalar_(shoal_tensor *self, double other)
-{
-    return BOX_ONE(sub_scalar_, box_tensor(self), box_float(other));
 }
 
 shoal_tensor *shoal_mul_scalar(shoal_tensor *self, double other)
@@ -279,16 +206,6 @@ shoal_tensor *shoal_div_scalar(shoal_tensor *self, double other)
     return BOX_ONE(div_scalar, box_tensor(self), box_float(other));
 }
 
-shoal_tensor *shoal_div_scalar_(shoal_tensor *self, double other)
-{
-    return BOX_ONE(div_scalar_, box_tensor(self), box_float(other));
-}
-
-shoal_tensor *shoal_where_equal(shoal_tensor *self, shoal_tensor *a, shoal_tensor *b)
-{
-    return BOX_ONE(where_equal, box_tensor(self), box_tensor(a), box_tensor(b));
-}
-
 shoal_tensor *shoal_sum(shoal_tensor *self, const int64_t *dims, int n_dims, bool keeps_dims)
 {
     return BOX_ONE(sum, box_tensor(self), box_dims(dims, n_dims), box_bool(keeps_dims));
@@ -297,34 +214,4 @@ shoal_tensor *shoal_sum(shoal_tensor *self, const int64_t *dims, int n_dims, boo
 shoal_tensor *shoal_mean(shoal_tensor *self, const int64_t *dims, int n_dims, bool keeps_dims)
 {
     return BOX_ONE(mean, box_tensor(self), box_dims(dims, n_dims), box_bool(keeps_dims));
-}
-
-shoal_tensor *const *shoal_foreach_copy_(shoal_tensor *const *self, shoal_tensor *const *source,
-                                         size_t n_tensors)
-{
-    return BOX_MANY(foreach_copy_, NULL, box_tensors(self, n_tensors), box_tensors(source, n_tensors));
-}
-
-shoal_tensor *const *shoal_foreach_div(shoal_tensor *const *self, size_t n_tensors, double divisor)
-{
-    return BOX_MANY(foreach_div, NULL, box_tensors(self, n_tensors), box_float(divisor));
-}
-
-shoal_tensor *const *shoal_foreach_add_(shoal_tensor *const *self, shoal_tensor *const *other,
-                                        size_t n_tensors)
-{
-    return BOX_MANY(foreach_add_, NULL, box_tensors(self, n_tensors), box_tensors(other, n_tensors));
-}
-
-shoal_tensor *shoal_chunk_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t n_chunks,
-                              shoal_dtype dtype)
-{
-    return BOX_ONE(chunk_cat, box_tensors(tensors, n_tensors), box_int(n_chunks), box_dtype(dtype));
-}
-
-shoal_tensor *const *shoal_all_gather_copy_in(shoal_tensor *output, shoal_tensor *const *inputs,
-                                              size_t n_inputs, int64_t n_ranks, int64_t rank)
-{
-    return BOX_MANY(all_gather_copy_in, NULL, box_tensor(output), box_tensors(inputs, n_inputs),
-                    box_int(n_ranks), box_int(rank));
 }

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "tensor/dtype.h"
+#include "tensor/handle.h"
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 
@@ -104,8 +105,19 @@ shoal_status shoal_to_dlpack(shoal_tensor *tensor, struct DLManagedTensor **mana
 {
     void *address;
     error_clear();
-    if (!tensor || !managed_out) {
-        return error_set(SHOAL_ERR_INVALID, "to_dlpack: %s is NULL", tensor ? "managed_out" : "tensor");
+    if (!tensor) {
+        return scope_fail_null("to_dlpack", "tensor");
+    }
+    if (!managed_out) {
+        return error_set(SHOAL_ERR_INVALID, "to_dlpack: managed_out is NULL");
+    }
+    if (handle_is_dead(tensor)) {
+        return error_prefix(handle_fail(tensor), "to_dlpack");
+    }
+    /* This form of DLPack can not say that the consumer must not write. */
+    shoal_status status = storage_check_writable(tensor->storage);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "to_dlpack");
     }
     TRY(tensor_wait_readable(tensor));
     TRY(tensor_address(tensor, &address));

@@ -49,7 +49,7 @@ bool dtype_is_valid(shoal_dtype dtype)
     return false;
 }
 
-static bool reduce_is_valid(shoal_reduce reduce)
+static bool reduce_is_valid(shoal_reduce_op reduce)
 {
     switch (reduce) {
 #define REDUCE(NAME, name) case SHOAL_##NAME:
@@ -105,12 +105,12 @@ shoal_status shoal_dtype_find(const char *name, shoal_dtype *dtype_out)
                      name, dtype_rows[nearest].name);
 }
 
-const char *shoal_reduce_name(shoal_reduce reduce)
+const char *shoal_reduce_op_name(shoal_reduce_op reduce)
 {
     return reduce_is_valid(reduce) ? reduce_names[reduce] : "?";
 }
 
-shoal_status shoal_reduce_find(const char *name, shoal_reduce *reduce_out)
+shoal_status shoal_reduce_op_find(const char *name, shoal_reduce_op *reduce_out)
 {
     error_clear();
     if (!name || !reduce_out) {
@@ -118,9 +118,17 @@ shoal_status shoal_reduce_find(const char *name, shoal_reduce *reduce_out)
     }
     for (int i = 0; i < REDUCE_COUNT; i++) {
         if (strcasecmp(reduce_names[i], name) == 0) {
-            *reduce_out = (shoal_reduce)i;
+            *reduce_out = (shoal_reduce_op)i;
             return SHOAL_OK;
         }
     }
-    return error_set(SHOAL_ERR_INVALID, "reduce_find: there is no reduce operator \"%.32s\"", name);
+    int nearest = 0;
+    for (int i = 1; i < REDUCE_COUNT; i++) {
+        if (name_distance(name, reduce_names[i]) < name_distance(name, reduce_names[nearest])) {
+            nearest = i;
+        }
+    }
+    return error_set(SHOAL_ERR_INVALID,
+                     "reduce_op_find: there is no reduce operator \"%.32s\"; the nearest is \"%s\"", name,
+                     reduce_names[nearest]);
 }

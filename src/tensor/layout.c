@@ -3,23 +3,20 @@
 #include "tensor/layout.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/try.h"
 
 const char *layout_format(char text[LAYOUT_TEXT_BYTES], int n_dims, const int64_t *numbers)
 {
-    size_t used = 0;
-    text[used++] = '[';
+    struct text list = text_begin(text, LAYOUT_TEXT_BYTES);
+    text_add(&list, "[");
     for (int i = 0; i < n_dims && i < SHOAL_MAX_DIMS; i++) {
-        int written =
-            snprintf(text + used, LAYOUT_TEXT_BYTES - used, i == 0 ? "%" PRId64 : ", %" PRId64, numbers[i]);
-        used += (size_t)written;
+        text_add(&list, "%s%" PRId64, i == 0 ? "" : ", ", numbers[i]);
     }
-    text[used++] = ']';
-    text[used] = '\0';
+    text_add(&list, "]");
     return text;
 }
 

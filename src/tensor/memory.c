@@ -4,9 +4,9 @@
 
 #include <stdalign.h>
 
-#include "base/error.h"
 #include "base/mem.h"
 #include "base/refcount.h"
+#include "device/device.h"
 
 /* As many as the results of a few dozen small ops; more would only be memory that lies around. None under the
    address sanitizer, which could not see that a freed block is used. */
@@ -77,19 +77,13 @@ void memory_init(struct memory *memory, struct block *block, void *base)
     atomic_init(&memory->references, 1);
 }
 
-struct memory *memory_create(size_t bytes)
+struct memory *memory_create(shoal_device device, size_t bytes)
 {
-    size_t total;
-    /* What is shorter than a cache line gains nothing from starting at one. */
-    size_t alignment = bytes < MEM_DATA_ALIGNMENT ? alignof(max_align_t) : MEM_DATA_ALIGNMENT;
-    if (__builtin_add_overflow(bytes, sizeof(struct memory) + alignment, &total)) {
-        (void)error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are more than can be addressed", bytes);
-        return NULL;
-    }
-    struct memory *memory = mem_alloc(total);
+    void *data = NULL;
+    struct memory *memory = device_allocate(device, sizeof *memory, bytes, &data);
     if (memory) {
-        uintptr_t data = (uintptr_t)(memory + 1);
-        memory_init(memory, NULL, (void *)((data + alignment - 1) & ~(uintptr_t)(alignment - 1)));
+        memory_init(memory, NULL, data);
+        memory->device = device;
     }
     return memory;
 }
@@ -97,15 +91,24 @@ struct memory *memory_create(size_t bytes)
 /* What a tensor without elements points at, when its owner gave no address. */
 static alignas(MEM_DATA_ALIGNMENT) char no_bytes[MEM_DATA_ALIGNMENT];
 
+/* In a block by itself: sharded parameters are bound and released in every step. */
+struct borrowed {
+    struct block block;
+    struct memory memory;
+};
+
 struct memory *memory_create_borrowed(void *base, shoal_deleter deleter, void *deleter_context)
 {
-    struct memory *memory = mem_alloc(sizeof(*memory));
-    if (memory) {
-        memory_init(memory, NULL, base ? base : no_bytes);
-        memory->deleter = deleter;
-        memory->deleter_context = deleter_context;
-        memory->given = base;
+    struct borrowed *borrowed = (struct borrowed *)block_create(sizeof *borrowed);
+    if (!borrowed) {
+        return NULL;
     }
+    struct memory *memory = &borrowed->memory;
+    atomic_init(&borrowed->block.objects, 1);
+    memory_init(memory, &borrowed->block, base ? base : no_bytes);
+    memory->deleter = deleter;
+    memory->deleter_context = deleter_context;
+    memory->given = base;
     return memory;
 }
 
@@ -125,5 +128,9 @@ void memory_unref(struct memory *memory)
     if (memory->deleter) {
         memory->deleter(memory->deleter_context, memory->given);
     }
-    block_free(memory->block, memory);
+    if (memory->block) {
+        block_free(memory->block, memory);
+    } else {
+        device_release(memory->device, memory, memory->base);
+    }
 }

@@ -38,6 +38,7 @@ void block_free_spares(void);
 
 struct memory {
     _Atomic uint32_t references;
+    shoal_device device; /* of those allocated alone: whose row releases it */
     struct block *block; /* NULL: allocated alone */
     void *base;
     shoal_deleter deleter; /* NULL: nothing to do */
@@ -47,8 +48,11 @@ struct memory {
 
 /* Around bytes that lie in the same block. One reference, the caller's; so in all of them. */
 void memory_init(struct memory *memory, struct block *block, void *base);
-/* Fresh bytes, at a multiple of MEM_DATA_ALIGNMENT unless they are fewer than that. */
-struct memory *memory_create(size_t bytes);
+/*
+ * Fresh bytes of a device that has some (device/device.h), at a multiple of MEM_DATA_ALIGNMENT unless they are fewer than
+ * that. NULL: no memory.
+ */
+struct memory *memory_create(shoal_device device, size_t bytes);
 /* Somebody else's bytes; NULL stands for none. */
 struct memory *memory_create_borrowed(void *base, shoal_deleter deleter, void *deleter_context);
 

@@ -5,37 +5,14 @@
  */
 #include "tensor/scope.h"
 
-#include <stdalign.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "base/status.h"
 #include "base/try.h"
+#include "tensor/handle.h"
 #include "tensor/tensor.h"
-
-struct scope_block {
-    struct scope_block *next;
-    alignas(max_align_t) char data[];
-};
-
-static _Thread_local struct scope *innermost;
 
 /* While a callback runs: the scope that was innermost when it began, and that it must not end. */
 static _Thread_local struct scope *callback_floor;
-
-struct scope *scope_current(void)
-{
-    return innermost;
-}
-
-size_t scope_depth(void)
-{
-    size_t depth = 0;
-    for (const struct scope *scope = innermost; scope; scope = scope->parent) {
-        depth++;
-    }
-    return depth;
-}
 
 shoal_status shoal_scope_begin(void)
 {
@@ -44,11 +21,11 @@ shoal_status shoal_scope_begin(void)
     if (!scope) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    *scope = (struct scope){.parent = innermost,
-                            .tracer = innermost ? innermost->tracer : NULL,
-                            .has_grad = innermost ? innermost->has_grad : true,
+    const struct scope *around = scope_current();
+    *scope = (struct scope){.tracer = around ? around->tracer : NULL,
+                            .has_grad = around ? around->has_grad : true,
                             .status = SHOAL_OK};
-    innermost = scope;
+    scope_push(scope);
     block_keep_spares();
     return SHOAL_OK;
 }
@@ -63,7 +40,7 @@ static void set_owner(shoal_tensor *tensor, struct scope *scope)
 static void look_for_failed_writes(struct scope *scope)
 {
     for (size_t i = 0; i < scope->n_tensors && scope->status == SHOAL_OK; i++) {
-        if (scope->tensors[i]) {
+        if (handle_is_alive(scope->tensors[i])) {
             shoal_status status = tensor_peek_failure(scope->tensors[i]);
             if (status != SHOAL_OK) {
                 (void)scope_fail(status);
@@ -78,26 +55,22 @@ static void free_scope(struct scope *scope)
     /* Newest first: views before what they look at, which is kinder to allocators. */
     for (size_t i = scope->n_tensors; i > 0; i--) {
         shoal_tensor *tensor = scope->tensors[i - 1];
-        if (tensor) {
+        if (tensor && !handle_is_dead(tensor)) {
             set_owner(tensor, NULL);
-            shoal_tensor_unref(tensor);
+            handle_unref(tensor, HANDLE_SCOPE_ENDED);
         }
     }
-    while (scope->blocks) {
-        struct scope_block *block = scope->blocks;
-        scope->blocks = block->next;
-        mem_free(block);
-    }
+    scope_free_arrays(scope);
     mem_free(scope->tensors);
     mem_free(scope);
-    if (!innermost) {
+    if (!scope_current()) {
         block_free_spares();
     }
 }
 
 shoal_status shoal_scope_end(void)
 {
-    struct scope *scope = innermost;
+    struct scope *scope = scope_current();
     if (!scope) {
         return error_set(SHOAL_ERR_STATE, "scope_end: no scope is open on this thread");
     }
@@ -105,7 +78,7 @@ shoal_status shoal_scope_end(void)
         return error_set(SHOAL_ERR_STATE, "scope_end: the innermost scope was not opened by this callback");
     }
     look_for_failed_writes(scope);
-    innermost = scope->parent;
+    (void)scope_pop();
     shoal_status status = scope->status;
     if (status != SHOAL_OK) {
         (void)error_set(status, "%s", scope->text);
@@ -116,19 +89,17 @@ shoal_status shoal_scope_end(void)
 
 struct scope_callback scope_callback_begin(void)
 {
-    struct scope_callback callback = {.scope = innermost, .floor = callback_floor};
-    callback_floor = innermost;
+    struct scope_callback callback = {.scope = scope_current(), .floor = callback_floor};
+    callback_floor = callback.scope;
     error_clear();
     return callback;
 }
 
 shoal_status scope_callback_end(struct scope_callback callback, const char *what, shoal_status status)
 {
-    bool is_left_open = innermost != callback.scope;
-    while (innermost != callback.scope) {
-        struct scope *scope = innermost;
-        innermost = scope->parent;
-        free_scope(scope);
+    bool is_left_open = scope_current() != callback.scope;
+    while (scope_current() != callback.scope) {
+        free_scope(scope_pop());
     }
     callback_floor = callback.floor;
     if (status == SHOAL_OK) {
@@ -141,44 +112,7 @@ shoal_status scope_callback_end(struct scope_callback callback, const char *what
                                  : error_set(status, "%s returned %s", what, shoal_status_name(status));
 }
 
-shoal_status shoal_scope_error(void)
-{
-    struct scope *scope = innermost;
-    if (!scope || scope->status == SHOAL_OK) {
-        return SHOAL_OK;
-    }
-    return error_set(scope->status, "%s", scope->text);
-}
-
-shoal_status scope_enter(void)
-{
-    struct scope *scope = innermost;
-    if (!scope) {
-        return error_set(SHOAL_ERR_STATE, "no scope is open on this thread (shoal_scope_begin)");
-    }
-    return scope->status == SHOAL_OK ? SHOAL_OK : shoal_scope_error();
-}
-
-shoal_status scope_fail(shoal_status status)
-{
-    struct scope *scope = innermost;
-    if (scope && scope->status == SHOAL_OK) {
-        scope->status = status;
-        const char *text = shoal_error_text();
-        size_t bytes = strnlen(text, sizeof(scope->text) - 1);
-        memcpy(scope->text, text, bytes);
-        scope->text[bytes] = '\0';
-    }
-    return status;
-}
-
-shoal_status scope_reserve(struct scope *scope, size_t n)
-{
-    return mem_grow((void **)&scope->tensors, &scope->capacity, scope->n_tensors + scope->n_promised + n,
-                    sizeof(scope->tensors[0]));
-}
-
-static void append(struct scope *scope, shoal_tensor *tensor)
+void scope_append(struct scope *scope, shoal_tensor *tensor)
 {
     set_owner(tensor, scope);
     tensor->owner_index = scope->n_tensors;
@@ -187,14 +121,14 @@ static void append(struct scope *scope, shoal_tensor *tensor)
 
 shoal_tensor *scope_adopt(shoal_tensor *tensor)
 {
-    struct scope *scope = innermost;
+    struct scope *scope = scope_current();
     shoal_status status = scope_reserve(scope, 1);
     if (status != SHOAL_OK) {
         (void)scope_fail(status);
         shoal_tensor_unref(tensor);
         return NULL;
     }
-    append(scope, tensor);
+    scope_append(scope, tensor);
     return tensor;
 }
 
@@ -203,9 +137,12 @@ shoal_tensor *shoal_scope_keep(shoal_tensor *tensor)
     if (scope_enter() != SHOAL_OK) {
         return NULL;
     }
-    struct scope *scope = innermost;
+    struct scope *scope = scope_current();
     if (!tensor) {
         (void)scope_fail(error_set(SHOAL_ERR_INVALID, "scope_keep: tensor is NULL"));
+        return NULL;
+    }
+    if (!handle_is_alive(tensor)) {
         return NULL;
     }
     if (!tensor_is_owned_by(tensor, scope)) {
@@ -222,37 +159,6 @@ shoal_tensor *shoal_scope_keep(shoal_tensor *tensor)
         return NULL;
     }
     scope->tensors[tensor->owner_index] = NULL;
-    append(scope->parent, tensor);
+    scope_append(scope->parent, tensor);
     return tensor;
-}
-
-void *scope_alloc(struct scope *scope, size_t bytes)
-{
-    size_t total;
-    if (__builtin_add_overflow(bytes, sizeof(struct scope_block), &total)) {
-        (void)error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are more than can be addressed", bytes);
-        return NULL;
-    }
-    struct scope_block *block = mem_alloc(total);
-    if (!block) {
-        return NULL;
-    }
-    block->next = scope->blocks;
-    scope->blocks = block;
-    return block->data;
-}
-
-shoal_status shoal_scope_set_grad(bool is_enabled)
-{
-    error_clear();
-    if (!innermost) {
-        return error_set(SHOAL_ERR_STATE, "scope_set_grad: no scope is open on this thread");
-    }
-    innermost->has_grad = is_enabled;
-    return SHOAL_OK;
-}
-
-bool shoal_scope_has_grad(void)
-{
-    return !innermost || innermost->has_grad;
 }

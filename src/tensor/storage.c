@@ -23,7 +23,7 @@
 #include "base/options.h"
 #include "base/refcount.h"
 #include "base/try.h"
-#include "tensor/device.h"
+#include "device/device.h"
 
 struct fence {
     struct block block; /* first: they come and go as small results do, and share their spare memory */
@@ -60,7 +60,7 @@ shoal_status storage_create(shoal_device device, size_t bytes, struct storage **
 {
     struct memory *memory = NULL;
     if (device_rows[device].has_data) {
-        memory = memory_create(bytes);
+        memory = memory_create(device, bytes);
         if (!memory) {
             return SHOAL_ERR_NO_MEMORY;
         }
@@ -142,6 +142,12 @@ static const char *storage_label(const struct storage *storage)
     return storage->name ? storage->name : "(unnamed)";
 }
 
+shoal_status storage_fail_read_only(const struct storage *storage)
+{
+    return error_set(SHOAL_ERR_STATE, "tensor %s is read-only: %s", storage_label(storage),
+                     storage->read_only);
+}
+
 shoal_status storage_base(const struct storage *storage, void **base_out)
 {
     if (storage->memory) {
@@ -202,8 +208,8 @@ shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter d
             "rebind_data: data: address %p is no multiple of %zu, which a view as another dtype needs", base,
             mask + 1);
     }
-    struct memory *memory =
-        base ? memory_create_borrowed(base, deleter, deleter_context) : memory_create(storage->bytes);
+    struct memory *memory = base ? memory_create_borrowed(base, deleter, deleter_context)
+                                 : memory_create(storage->device, storage->bytes);
     if (!memory) {
         return SHOAL_ERR_NO_MEMORY;
     }
@@ -502,13 +508,9 @@ shoal_status storage_wait_writable_in(struct storage *storage, struct span span,
                             (struct access){.span = span, .is_write = true, .overwrites = overwrites});
 }
 
-shoal_status storage_wait_readable(struct storage *storage)
-{
-    return storage_has_fences(storage) ? storage_wait_readable_in(storage, storage_span(storage)) : SHOAL_OK;
-}
-
 shoal_status storage_wait_writable(struct storage *storage, bool overwrites)
 {
+    TRY(storage_check_writable(storage));
     return storage_has_fences(storage) ? storage_wait_writable_in(storage, storage_span(storage), overwrites)
                                        : SHOAL_OK;
 }

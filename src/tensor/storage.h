@@ -29,8 +29,8 @@
 
 struct fence; /* storage.c */
 
-/* Bytes [first, end) of a storage; small enough for registers. Nothing at all is {0, 0}: a tensor without elements waits for work on tensors without
-   elements, such as what stands for a send. */
+/* Bytes [first, end) of a storage; small enough for registers. Nothing at all is {0, 0}: a tensor without elements waits
+   for work on tensors without elements, such as what stands for a send. */
 struct span {
     size_t first;
     uint64_t end : 63;
@@ -54,6 +54,7 @@ struct storage {
        autograd. */
     _Atomic bool has_history;
     char *name;                    /* for error texts; NULL: none */
+    const char *read_only;         /* why nobody may write it, for error texts; NULL: it may be written */
     _Atomic size_t alignment_mask; /* bits of the address that views as other dtypes want to be 0 */
 
     /* Changed under the lock that storage.c has for this storage. */
@@ -75,6 +76,21 @@ struct storage *storage_ref(struct storage *storage);
 void storage_unref(struct storage *storage);
 
 shoal_status storage_set_name(struct storage *storage, const char *name);
+
+/*
+ * Whether the contents may be written at all. Whoever is about to write asks this: the dispatcher of its first argument,
+ * the functions below that wait until a storage can be written, and collectives of what they write. SHOAL_ERR_STATE, with
+ * the name of the storage and the reason.
+ */
+static inline void storage_set_read_only(struct storage *storage, const char *reason)
+{
+    storage->read_only = reason;
+}
+shoal_status storage_fail_read_only(const struct storage *storage);
+static inline shoal_status storage_check_writable(const struct storage *storage)
+{
+    return storage->read_only ? storage_fail_read_only(storage) : SHOAL_OK;
+}
 
 /* Memory ----------------------------------------------------------------------------------------------- */
 
@@ -120,7 +136,6 @@ void storage_forget_fences_in(struct storage *storage, struct span span);
 shoal_status storage_peek_failure(struct storage *storage, struct span span);
 
 /* The same for all of the storage. */
-shoal_status storage_wait_readable(struct storage *storage);
 shoal_status storage_wait_writable(struct storage *storage, bool overwrites);
 /* Work in flight is forgotten too. */
 void storage_forget_fences(struct storage *storage);

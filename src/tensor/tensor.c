@@ -11,8 +11,9 @@
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/try.h"
-#include "tensor/device.h"
+#include "device/device.h"
 #include "tensor/dtype.h"
+#include "tensor/handle.h"
 #include "tensor/scope.h"
 
 /* Making ----------------------------------------------------------------------------------------------- */
@@ -26,6 +27,8 @@ static void init_tensor(shoal_tensor *tensor, struct block *block, struct storag
     tensor->is_contiguous = layout_is_contiguous(layout->n_dims, layout->shape, layout->strides);
     tensor->is_view = false;
     tensor->is_detached = false;
+    tensor->is_dead = false;
+    tensor->has_landed = false;
     tensor->layout = *layout;
     tensor->count = count;
     tensor->storage = storage;
@@ -35,18 +38,25 @@ static void init_tensor(shoal_tensor *tensor, struct block *block, struct storag
     tensor->owner_index = 0;
 }
 
+/* A tensor over somebody's storage, a view say, in a block by itself: they come and go as small results do. */
+struct view {
+    struct block block;
+    shoal_tensor tensor;
+};
+
 shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const struct layout *layout,
                            shoal_tensor **tensor_out)
 {
     int64_t count = 0;
     shoal_status status = layout_count(layout->n_dims, layout->shape, &count);
-    shoal_tensor *tensor = status == SHOAL_OK ? mem_alloc(sizeof(*tensor)) : NULL;
-    if (!tensor) {
+    struct view *view = status == SHOAL_OK ? (struct view *)block_create(sizeof *view) : NULL;
+    if (!view) {
         storage_unref(storage);
         return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;
     }
-    init_tensor(tensor, NULL, storage, dtype, layout, count);
-    *tensor_out = tensor;
+    atomic_init(&view->block.objects, 1);
+    init_tensor(&view->tensor, &view->block, storage, dtype, layout, count);
+    *tensor_out = &view->tensor;
     return SHOAL_OK;
 }
 
@@ -83,7 +93,7 @@ static shoal_status fill_memory(struct fresh *fresh, shoal_device device, size_t
         return SHOAL_OK;
     }
     if (bytes > FRESH_DATA_BYTES) {
-        *memory_out = memory_create(bytes);
+        *memory_out = memory_create(device, bytes);
         return *memory_out ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
     }
     uintptr_t alignment = bytes < MEM_DATA_ALIGNMENT ? alignof(max_align_t) : MEM_DATA_ALIGNMENT;
@@ -239,44 +249,35 @@ shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *sh
     return tensor;
 }
 
-/* Lifetime --------------------------------------------------------------------------------------------- */
-
-shoal_tensor *shoal_tensor_ref(shoal_tensor *tensor)
-{
-    if (tensor) {
-        refcount_get(&tensor->references);
-    }
-    return tensor;
-}
-
-void shoal_tensor_unref(shoal_tensor *tensor)
-{
-    if (!tensor || !refcount_put(&tensor->references)) {
-        return;
-    }
-    if (tensor->history) {
-        tensor->history->destroy(tensor->history);
-    }
-    storage_unref(tensor->storage);
-    block_free(tensor->block, tensor);
-}
+/* Memory, name ----------------------------------------------------------------------------------------- */
 
 static shoal_status check_tensor(const char *function, const shoal_tensor *tensor)
 {
     error_clear();
-    return tensor ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "%s: tensor is NULL", function);
+    if (!tensor) {
+        return scope_fail_null(function, "tensor");
+    }
+    return handle_is_dead(tensor) ? error_prefix(handle_fail(tensor), "%s", function) : SHOAL_OK;
+}
+
+/* Whoever may not write a storage may not put other values there either. */
+static shoal_status check_memory(const char *call, const shoal_tensor *tensor)
+{
+    TRY(check_tensor(call, tensor));
+    shoal_status status = storage_check_writable(tensor->storage);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call);
 }
 
 shoal_status shoal_tensor_release_data(shoal_tensor *tensor)
 {
-    TRY(check_tensor("release_data", tensor));
+    TRY(check_memory("release_data", tensor));
     return storage_release(tensor->storage);
 }
 
 shoal_status shoal_tensor_rebind_data(shoal_tensor *tensor, void *data, shoal_deleter deleter,
                                       void *deleter_context)
 {
-    TRY(check_tensor("rebind_data", tensor));
+    TRY(check_memory("rebind_data", tensor));
     if ((uintptr_t)data % dtype_rows[tensor->dtype].alignment != 0) {
         return error_set(SHOAL_ERR_INVALID, "rebind_data: data: address %p is not aligned for %s", data,
                          shoal_dtype_name(tensor->dtype));
@@ -300,23 +301,10 @@ shoal_status tensor_address(const shoal_tensor *tensor, void **address_out)
     return SHOAL_OK;
 }
 
-/* A NULL that an earlier failure left behind must not hide that failure. */
-static bool is_missing(const char *function, const shoal_tensor *tensor)
-{
-    if (tensor) {
-        error_clear();
-        return false;
-    }
-    if (shoal_scope_error() == SHOAL_OK) {
-        (void)error_set(SHOAL_ERR_INVALID, "%s: tensor is NULL", function);
-    }
-    return true;
-}
-
 const void *shoal_data(const shoal_tensor *tensor)
 {
     void *address;
-    if (is_missing("data", tensor) || tensor_wait_readable(tensor) != SHOAL_OK ||
+    if (check_tensor("data", tensor) != SHOAL_OK || tensor_wait_readable(tensor) != SHOAL_OK ||
         tensor_address(tensor, &address) != SHOAL_OK) {
         return NULL;
     }
@@ -326,7 +314,7 @@ const void *shoal_data(const shoal_tensor *tensor)
 void *shoal_mutable_data(shoal_tensor *tensor)
 {
     void *address;
-    if (is_missing("mutable_data", tensor) ||
+    if (check_tensor("mutable_data", tensor) != SHOAL_OK ||
         tensor_wait_writable(tensor, /*overwrites=*/false) != SHOAL_OK ||
         tensor_address(tensor, &address) != SHOAL_OK) {
         return NULL;
@@ -345,58 +333,59 @@ shoal_status shoal_wait(const shoal_tensor *tensor)
 
 shoal_dtype shoal_tensor_dtype(const shoal_tensor *tensor)
 {
-    return tensor ? tensor->dtype : (shoal_dtype)0;
+    return handle_is_alive(tensor) ? tensor->dtype : (shoal_dtype)0;
 }
 
 shoal_device shoal_tensor_device(const shoal_tensor *tensor)
 {
-    return tensor ? tensor->storage->device : SHOAL_CPU;
+    return handle_is_alive(tensor) ? tensor->storage->device : SHOAL_CPU;
 }
 
 int shoal_tensor_n_dims(const shoal_tensor *tensor)
 {
-    return tensor ? tensor->layout.n_dims : 0;
+    return handle_is_alive(tensor) ? tensor->layout.n_dims : 0;
 }
 
 const int64_t *shoal_tensor_shape(const shoal_tensor *tensor)
 {
-    return tensor ? tensor->layout.shape : NULL;
+    return handle_is_alive(tensor) ? tensor->layout.shape : NULL;
 }
 
 const int64_t *shoal_tensor_strides(const shoal_tensor *tensor)
 {
-    return tensor ? tensor->layout.strides : NULL;
+    return handle_is_alive(tensor) ? tensor->layout.strides : NULL;
 }
 
 int64_t shoal_tensor_offset(const shoal_tensor *tensor)
 {
-    return tensor ? tensor->layout.offset : 0;
+    return handle_is_alive(tensor) ? tensor->layout.offset : 0;
 }
 
 int64_t shoal_tensor_count(const shoal_tensor *tensor)
 {
-    return tensor ? tensor->count : 0;
+    return handle_is_alive(tensor) ? tensor->count : 0;
 }
 
 bool shoal_tensor_is_contiguous(const shoal_tensor *tensor)
 {
-    return tensor && tensor->is_contiguous;
+    return handle_is_alive(tensor) && tensor->is_contiguous;
 }
 
 uint64_t shoal_tensor_version(const shoal_tensor *tensor)
 {
     /* Relaxed: versions are compared by the thread that owns the tensor. */
-    return tensor ? atomic_load_explicit(&tensor->storage->version, memory_order_relaxed) : 0;
+    return handle_is_alive(tensor) ? atomic_load_explicit(&tensor->storage->version, memory_order_relaxed)
+                                   : 0;
 }
 
 bool shoal_tensor_shares_storage(const shoal_tensor *a, const shoal_tensor *b)
 {
-    return a && b && a->storage == b->storage;
+    return handle_is_alive(a) && handle_is_alive(b) && a->storage == b->storage;
 }
 
 const char *shoal_tensor_name(const shoal_tensor *tensor)
 {
-    return tensor && tensor->storage->name ? tensor->storage->name : "";
+    return handle_is_alive(tensor) && tensor->storage->name ? tensor->storage->name : "";
 }
 
 const char *tensor_format(char text[TENSOR_TEXT_BYTES], const shoal_tensor *tensor)
@@ -405,54 +394,4 @@ const char *tensor_format(char text[TENSOR_TEXT_BYTES], const shoal_tensor *tens
     (void)snprintf(text, TENSOR_TEXT_BYTES, "%s %s", shoal_dtype_name(tensor->dtype),
                    layout_format(shape, tensor->layout.n_dims, tensor->layout.shape));
     return text;
-}
-
-/* Overlap ---------------------------------------------------------------------------------------------- */
-
-struct span tensor_strided_span(const shoal_tensor *tensor)
-{
-    int64_t first;
-    int64_t end;
-    const struct layout *layout = &tensor->layout;
-    size_t element_bytes = dtype_bytes(tensor->dtype);
-    if (tensor->count == 0) {
-        return span_of(0, 0, /*is_dense=*/true);
-    }
-    if (layout_extent(layout->n_dims, layout->shape, layout->strides, layout->offset, &first, &end) !=
-        SHOAL_OK) {
-        return span_of(0, tensor->storage->bytes, /*is_dense=*/false); /* never: it was checked when made */
-    }
-    bool is_dense = end - first == tensor->count &&
-                    !layout_may_self_overlap(layout->n_dims, layout->shape, layout->strides);
-    return span_of((size_t)first * element_bytes, (size_t)end * element_bytes, is_dense);
-}
-
-/* Where a storage's bytes are. Without memory, two storages are never at the same place. */
-static bool find_base(const shoal_tensor *tensor, const shoal_tensor *other, uintptr_t *base_out)
-{
-    bool is_shared = tensor->storage == other->storage;
-    *base_out = is_shared || !tensor->storage->memory ? 0 : (uintptr_t)tensor->storage->memory->base;
-    return is_shared || tensor->storage->memory;
-}
-
-bool tensor_may_overlap(const shoal_tensor *a, const shoal_tensor *b)
-{
-    uintptr_t a_base;
-    uintptr_t b_base;
-    if (a->count == 0 || b->count == 0 || !find_base(a, b, &a_base) || !find_base(b, a, &b_base)) {
-        return false;
-    }
-    struct span x = tensor_span(a);
-    struct span y = tensor_span(b);
-    return a_base + x.first < b_base + y.end && b_base + y.first < a_base + x.end;
-}
-
-bool tensor_is_same_view(const shoal_tensor *a, const shoal_tensor *b)
-{
-    const struct layout *x = &a->layout;
-    const struct layout *y = &b->layout;
-    size_t bytes = (size_t)x->n_dims * sizeof(x->shape[0]);
-    return a->storage == b->storage && a->dtype == b->dtype && x->n_dims == y->n_dims &&
-           x->offset == y->offset && memcmp(x->shape, y->shape, bytes) == 0 &&
-           memcmp(x->strides, y->strides, bytes) == 0;
 }

@@ -34,6 +34,8 @@ struct shoal_tensor {
     bool is_contiguous;
     bool is_view;     /* made by a view op: shares its storage with an older tensor */
     bool is_detached; /* outside the record on purpose (shoal_detach, or made while gradients were off) */
+    bool is_dead;     /* has ended; only what SHOAL_DEBUG_HANDLES keeps can be seen like this (handle.h) */
+    bool has_landed;  /* no backward comes to it: its gradients are put on it (a shard, parallel/fsdp) */
     struct layout layout;
     int64_t count; /* elements */
     struct storage *storage;
@@ -47,8 +49,8 @@ struct shoal_tensor {
 };
 
 /*
- * One reference, the caller's. Takes over the caller's reference on the storage, on failure too. The layout must have been checked against the
- * storage (tensor_check_bounds) or be known to fit.
+ * One reference, the caller's. Takes over the caller's reference on the storage, on failure too. The layout must have
+ * been checked against the storage (tensor_check_bounds) or be known to fit.
  */
 shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const struct layout *layout,
                            shoal_tensor **tensor_out);
@@ -107,6 +109,9 @@ static inline shoal_status tensor_wait_readable(const shoal_tensor *tensor)
 /* `overwrites`: every element will be written, without having been read. */
 static inline shoal_status tensor_wait_writable(const shoal_tensor *tensor, bool overwrites)
 {
+    if (tensor->storage->read_only) {
+        return storage_fail_read_only(tensor->storage);
+    }
     if (!storage_has_fences(tensor->storage)) {
         return SHOAL_OK;
     }

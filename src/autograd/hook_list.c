@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+#include "autograd/hook_list.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "autograd/saved.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/refcount.h"
+#include "tensor/scope.h"
+
+struct shoal_hook {
+    _Atomic uint32_t references; /* the list's and the handle's */
+    _Atomic bool is_removed;
+    struct hook_function function;
+    shoal_hook *next;
+};
+
+static void hook_unref(shoal_hook *hook)
+{
+    if (refcount_put(&hook->references)) {
+        mem_free(hook);
+    }
+}
+
+/* It is on no list any more. */
+static void end_hook(shoal_hook *hook)
+{
+    if (hook->function.release) {
+        hook->function.release(hook->function.context);
+    }
+    hook_unref(hook);
+}
+
+/* The list is empty before functions of others run: they may come back here. */
+void hook_list_clear(struct hook_list *list)
+{
+    shoal_hook *hook = list->first;
+    list->first = NULL;
+    list->last = NULL;
+    while (hook) {
+        shoal_hook *next = hook->next;
+        end_hook(hook);
+        hook = next;
+    }
+}
+
+static void drop_removed(struct hook_list *list)
+{
+    shoal_hook **link = &list->first;
+    list->last = NULL;
+    while (*link) {
+        shoal_hook *hook = *link;
+        if (atomic_load(&hook->is_removed)) {
+            *link = hook->next;
+            end_hook(hook);
+        } else {
+            list->last = hook;
+            link = &hook->next;
+        }
+    }
+}
+
+shoal_status hook_list_add(struct hook_list *list, const struct hook_function *function,
+                           shoal_hook **hook_out)
+{
+    shoal_hook *hook = mem_alloc(sizeof(*hook));
+    if (!hook) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *hook = (shoal_hook){.function = *function};
+    atomic_init(&hook->references, hook_out ? 2 : 1);
+    atomic_init(&hook->is_removed, false);
+    if (list->n_running == 0) {
+        drop_removed(list);
+    }
+    if (list->last) {
+        list->last->next = hook;
+    } else {
+        list->first = hook;
+    }
+    list->last = hook;
+    if (hook_out) {
+        *hook_out = hook;
+    }
+    return SHOAL_OK;
+}
+
+void shoal_hook_remove(shoal_hook *hook)
+{
+    if (hook) {
+        atomic_store(&hook->is_removed, true);
+        hook_unref(hook);
+    }
+}
+
+/* Running ---------------------------------------------------------------------------------------------- */
+
+static shoal_status check_replaced(const struct saved_tensor *before, const shoal_tensor *replaced)
+{
+    shoal_status status = saved_check_like(before, replaced);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "the gradient that a hook returned");
+}
+
+shoal_status hook_check_unchanged(const shoal_tensor *gradient, uint64_t version)
+{
+    if (shoal_tensor_version(gradient) == version) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_STATE,
+                     "the hook changed its gradient in place, which others may share; it must "
+                     "return a new tensor instead");
+}
+
+shoal_status hook_list_run_gradient(struct hook_list *list, shoal_tensor **gradient)
+{
+    /* Hooks that are added on the way run the next time. */
+    const shoal_hook *last = list->last;
+    shoal_status status = SHOAL_OK;
+    list->n_running++;
+    for (shoal_hook *hook = last ? list->first : NULL; hook && status == SHOAL_OK; hook = hook->next) {
+        if (!atomic_load(&hook->is_removed)) {
+            struct saved_tensor before;
+            shoal_tensor *given = *gradient;
+            uint64_t version = shoal_tensor_version(given);
+            saved_note(&before, given);
+            struct scope_callback callback = scope_callback_begin();
+            shoal_tensor *replaced = hook->function.on_gradient(hook->function.context, given);
+            status = scope_callback_end(callback, "the hook", shoal_scope_error());
+            if (status == SHOAL_OK) {
+                status = hook_check_unchanged(given, version);
+            }
+            if (status == SHOAL_OK && replaced) {
+                status = check_replaced(&before, replaced);
+                *gradient = replaced;
+            }
+        }
+        if (hook == last) {
+            break;
+        }
+    }
+    list->n_running--;
+    return status;
+}
+
+shoal_status hook_list_run_leaf(struct hook_list *list, shoal_tensor *leaf)
+{
+    const shoal_hook *last = list->last;
+    shoal_status status = SHOAL_OK;
+    list->n_running++;
+    for (shoal_hook *hook = last ? list->first : NULL; hook && status == SHOAL_OK; hook = hook->next) {
+        if (!atomic_load(&hook->is_removed)) {
+            struct scope_callback callback = scope_callback_begin();
+            status = scope_callback_end(callback, "the hook",
+                                        hook->function.on_accumulated(hook->function.context, leaf));
+            status = status == SHOAL_OK ? shoal_scope_error() : status;
+        }
+        if (hook == last) {
+            break;
+        }
+    }
+    list->n_running--;
+    return status;
+}

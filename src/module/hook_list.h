@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The list of a module's hooks. A hook is counted: the module's list holds one reference and the handle given to the user
+ * another, so either may go first. While a call of the module is in progress the list only grows; hooks that are
+ * removed then are marked, and leave it when the last such call has ended.
+ */
+#ifndef MODULE_HOOK_LIST_H
+#define MODULE_HOOK_LIST_H
+
+#include "module/module.h"
+
+struct shoal_module_hook {
+    _Atomic uint32_t references; /* the list's and the handle's */
+    shoal_module *module;        /* not counted; NULL: no longer in its list */
+    uint64_t number;
+    bool is_removed;
+    shoal_module_hook_definition definition;
+};
+
+void module_hook_unref(shoal_module_hook *hook);
+
+/* Ends the hooks that were removed during calls; none is in progress now. The caller holds a reference on the module. */
+void module_hooks_drop_removed(shoal_module *module);
+
+/* For a dying module. */
+void module_hooks_clear(shoal_module *module);
+
+#endif
