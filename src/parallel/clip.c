@@ -3,10 +3,13 @@
 #include "parallel/clip.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "base/fp_mode.h"
 #include "base/try.h"
 #include "kernel/kernel.h"
+#include "transport/purpose.h"
 
 /* Added to the norm before dividing by it: what PyTorch does. */
 #define CLIP_EPSILON 1e-6
@@ -18,13 +21,20 @@ struct total {
     double largest;
 };
 
+static FP_MODE_APART void take_larger(double *largest, double value)
+{
+    *largest = value > *largest || isnan(value) ? value : *largest;
+}
+
 static shoal_status add_to_total(void *context, shoal_dtype dtype, void *data, size_t count)
 {
     struct total *total = context;
     if (isinf(total->power)) {
         double largest;
         TRY(kernel_largest(dtype, data, count, &largest));
-        total->largest = largest > total->largest || isnan(largest) ? largest : total->largest;
+        uint64_t mode = fp_mode_enter();
+        take_larger(&total->largest, largest);
+        fp_mode_leave(mode);
         return SHOAL_OK;
     }
     return total->power == 2.0 ? kernel_squares_add(&total->sums, dtype, data, count)
@@ -43,24 +53,34 @@ static shoal_status share_total(struct total *total, shoal_group *group)
                                   SHOAL_SUM);
 }
 
-static double norm_of_total(const struct total *total)
+/* The norm, and what gradients are multiplied by to have the largest one that is allowed. */
+struct outcome {
+    double norm;
+    double factor;
+};
+
+static FP_MODE_APART void compute_outcome(const struct total *total, double max_norm, struct outcome *outcome)
 {
     if (isinf(total->power)) {
-        return total->largest;
+        outcome->norm = total->largest;
+    } else {
+        double sum = kernel_squares_round(&total->sums);
+        outcome->norm = total->power == 2.0 ? sqrt(sum) : pow(sum, 1.0 / total->power);
     }
-    double sum = kernel_squares_round(&total->sums);
-    return total->power == 2.0 ? sqrt(sum) : pow(sum, 1.0 / total->power);
+    outcome->factor = max_norm / (outcome->norm + CLIP_EPSILON);
 }
 
-static shoal_status find_norm(const struct clip_source *source, shoal_group *group, double power,
-                              double *norm_out)
+static shoal_status find_norm(const struct clip_source *source, shoal_group *group,
+                              const struct clip_norm *norm, struct outcome *outcome_out)
 {
-    struct total total = {.power = power};
+    struct total total = {.power = norm->power};
     kernel_squares_init(&total.sums);
     TRY(source->walk(source->owner, false, add_to_total, &total));
     kernel_squares_normalise(&total.sums);
     TRY(share_total(&total, group));
-    *norm_out = norm_of_total(&total);
+    uint64_t mode = fp_mode_enter();
+    compute_outcome(&total, norm->max_norm, outcome_out);
+    fp_mode_leave(mode);
     return SHOAL_OK;
 }
 
@@ -73,16 +93,15 @@ static shoal_status scale(void *context, shoal_dtype dtype, void *data, size_t c
 shoal_status clip_by_norm(const struct clip_source *source, shoal_group *group, const struct clip_norm *norm,
                           double *norm_out)
 {
-    double found;
-    TRY(find_norm(source, group, norm->power, &found));
-    if (norm->must_be_finite && !isfinite(found)) {
-        return error_set(SHOAL_ERR_STATE, "the norm of the gradients is %g", found);
+    struct outcome outcome;
+    TRY(find_norm(source, group, norm, &outcome));
+    if (norm->must_be_finite && !isfinite(outcome.norm)) {
+        return error_set(SHOAL_ERR_STATE, "the norm of the gradients is %g", outcome.norm);
     }
-    double factor = norm->max_norm / (found + CLIP_EPSILON);
-    if (!(factor >= 1.0)) { /* not a number: then no gradient is one, on any rank */
-        TRY(source->walk(source->owner, true, scale, &factor));
+    if (!(outcome.factor >= 1.0)) { /* not a number: then no gradient is one, on any rank */
+        TRY(source->walk(source->owner, true, scale, &outcome.factor));
     }
-    *norm_out = found;
+    *norm_out = outcome.norm;
     return SHOAL_OK;
 }
 
@@ -97,10 +116,25 @@ shoal_status clip_by_value(const struct clip_source *source, double max_value)
     return source->walk(source->owner, true, clamp, &max_value);
 }
 
+void clip_say_value(double max_value, int64_t details[CLIP_VALUE_DETAILS])
+{
+    details[0] = DETAIL_REAL;
+    memcpy(&details[1], &max_value, sizeof max_value);
+}
+
+void clip_say_norm(const struct clip_norm *norm, int64_t details[CLIP_NORM_DETAILS])
+{
+    clip_say_value(norm->max_norm, details);
+    clip_say_value(norm->power, details + 2);
+    details[4] = DETAIL_NUMBER;
+    details[5] = norm->must_be_finite;
+}
+
 shoal_status clip_check_norm(const char *call, const struct clip_norm *norm)
 {
     if (!(norm->max_norm >= 0.0)) {
-        return error_set(SHOAL_ERR_INVALID, "%s: max_norm is %g", call, norm->max_norm);
+        return error_set(SHOAL_ERR_INVALID, "%s: max_norm is %g, but must be 0 or more", call,
+                         norm->max_norm);
     }
     return norm->power > 0.0
                ? SHOAL_OK
@@ -110,5 +144,7 @@ shoal_status clip_check_norm(const char *call, const struct clip_norm *norm)
 
 shoal_status clip_check_value(const char *call, double max_value)
 {
-    return max_value >= 0.0 ? SHOAL_OK : error_set(SHOAL_ERR_INVALID, "%s: max_value is %g", call, max_value);
+    return max_value >= 0.0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "%s: max_value is %g, but must be 0 or more", call, max_value);
 }

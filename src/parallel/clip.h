@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "shoal/dtype.h"
 #include "shoal/group.h"
@@ -31,6 +32,14 @@ struct clip_norm {
     double power; /* of the norm; infinity: the largest */
     bool must_be_finite;
 };
+
+/* What ranks compare of a call, as details of its purpose: norm, value. */
+enum {
+    CLIP_NORM_DETAILS = 6,
+    CLIP_VALUE_DETAILS = 2
+};
+void clip_say_norm(const struct clip_norm *norm, int64_t details[CLIP_NORM_DETAILS]);
+void clip_say_value(double max_value, int64_t details[CLIP_VALUE_DETAILS]);
 
 /* Whether the arguments of a call make sense; `call` begins the text. */
 shoal_status clip_check_norm(const char *call, const struct clip_norm *norm);

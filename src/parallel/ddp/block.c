@@ -1,85 +1,94 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The lane that buckets go over, and the block of symmetric memory that they are ranges of.
- *
- * A backward that fails on one rank may leave collectives that others never answer. Nothing can be done with such a lane:
- * it is aborted, so that everybody hears of it, and all go on with the next generation: a lane of another name and another
- * block, because a peer may still be writing to the old one. Lanes die on all ranks, so all count generations alike.
- */
-#include <inttypes.h>
+#include "parallel/ddp/block.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "comm/group.h"
-#include "comm/hash.h"
-#include "comm/world.h"
+#include "comm/handles.h"
 #include "kernel/kernel.h"
-#include "parallel/ddp/ddp.h"
+#include "parallel/ddp/order.h"
 #include "shoal/work.h"
+#include "tensor/storage.h"
+#include "tensor/tensor.h"
 
-#define TAG_BYTES 64
-#define WORD_BYTES 32
-/* Longer tags of groups are hashed: there must be room for a word. */
-#define MAX_TAG 32
+#define WORD_BYTES 40
 
 /* Lanes -------------------------------------------------------------------------------------------------- */
 
 shoal_status ddp_open_lane(shoal_group *group, const char *word, shoal_group **lane_out)
 {
-    char tag[TAG_BYTES];
-    const char *given = shoal_group_tag(group);
-    size_t length = strlen(given);
-    if (length <= MAX_TAG) {
-        (void)snprintf(tag, sizeof tag, "%s/ddp%s", given, word);
-    } else {
-        (void)snprintf(tag, sizeof tag, "%016" PRIx64 "/ddp%s", hash_bytes(0, given, length), word);
-    }
-    TRY(shoal_group_create(group->world, group->ranks, group->peers.n_ranks, tag, lane_out));
-    return shoal_group_set_timeout(*lane_out, shoal_group_timeout(group));
+    return group_create_lane(group, 0, shoal_group_n_ranks(group), word, lane_out);
 }
 
 static shoal_status open_numbered(shoal_group *group, int number, int generation, shoal_group **lane_out)
 {
     char word[WORD_BYTES];
-    (void)snprintf(word, sizeof word, " %d.%d", number, generation);
+    (void)snprintf(word, sizeof word, "ddp %d.%d", number, generation);
     return ddp_open_lane(group, word, lane_out);
 }
 
 static shoal_status open_for_buffers(shoal_group *group, int number, int generation, shoal_group **lane_out)
 {
     char word[WORD_BYTES];
-    (void)snprintf(word, sizeof word, " %d.%d b", number, generation);
+    (void)snprintf(word, sizeof word, "ddp %d.%d buffers", number, generation);
     return ddp_open_lane(group, word, lane_out);
 }
 
-shoal_status ddp_open_buffer_lane(struct ddp *ddp)
+static void give_up_healthy(shoal_group *lane)
 {
-    return open_for_buffers(ddp->group, ddp->number, ddp->generation, &ddp->buffer_lane);
+    char reason[96];
+    if (lane && group_failure(lane) == SHOAL_OK) {
+        (void)snprintf(reason, sizeof reason, "aborted by rank %d: it has given up the module's other lane",
+                       shoal_world_rank(shoal_group_world(lane)));
+        group_poison(lane, SHOAL_ERR_CANCELLED, reason);
+    }
+    error_clear();
 }
 
-/* Neither of the two lanes has failed. */
+/* A generation is lost with either of its lanes: both are closed. False: none has failed. */
+static bool close_failed(struct ddp_order *order, int number, int generation, shoal_group *lane,
+                         shoal_group *buffer_lane)
+{
+    bool has_failed = ddp_order_close_failed(order, lane);
+    if (has_failed) {
+        give_up_healthy(buffer_lane);
+    }
+    if (ddp_order_close_failed(order, buffer_lane) && !has_failed) {
+        give_up_healthy(lane);
+        has_failed = ddp_order_close_failed(order, lane);
+    }
+    if (has_failed) {
+        ddp_order_lose_lane(order, number, generation);
+    }
+    return has_failed;
+}
+
+/* Neither of the two lanes has failed, or no other would be better: the group itself has. */
 static bool is_usable(const struct ddp *ddp, int number, int generation)
 {
-    shoal_group *lane;
-    if (open_numbered(ddp->group, number, generation, &lane) == SHOAL_OK &&
-        shoal_group_error(lane) != SHOAL_OK) {
-        return false;
+    shoal_group *lane = NULL;
+    shoal_group *buffer_lane = NULL;
+    if (shoal_group_error(ddp->group) != SHOAL_OK ||
+        open_numbered(ddp->group, number, generation, &lane) != SHOAL_OK ||
+        (ddp->buffers.are_sent &&
+         open_for_buffers(ddp->group, number, generation, &buffer_lane) != SHOAL_OK)) {
+        return true;
     }
-    return !ddp->has_buffers || open_for_buffers(ddp->group, number, generation, &lane) != SHOAL_OK ||
-           shoal_group_error(lane) == SHOAL_OK;
+    return !close_failed(ddp->order.shared, number, generation, lane, buffer_lane);
 }
 
 static bool is_number_taken(const struct ddp *ddp, int number)
 {
-    struct owned_list *list = &ddp->group->world->owned;
+    struct owned_list *list = world_owned(shoal_group_world(ddp->group));
     bool is_taken = false;
     (void)pthread_mutex_lock(&list->lock);
     for (const struct owned *owned = list->first; owned && !is_taken; owned = owned->next) {
         const struct ddp *other = (const struct ddp *)owned;
-        is_taken = owned->destroy == ddp_world_ends && other->group == ddp->group && other->number == number;
+        is_taken =
+            owned->destroy == ddp_world_ends && other->group == ddp->group && other->lane.number == number;
     }
     (void)pthread_mutex_unlock(&list->lock);
     return is_taken;
@@ -88,10 +97,10 @@ static bool is_number_taken(const struct ddp *ddp, int number)
 void ddp_propose_lane(const struct ddp *ddp, int *number_out, int *generation_out)
 {
     int number = 0;
-    int generation = 0;
     while (is_number_taken(ddp, number)) {
         number++;
     }
+    int generation = ddp_order_first_generation(ddp->order.shared, number);
     while (!is_usable(ddp, number, generation)) {
         generation++;
     }
@@ -103,7 +112,7 @@ void ddp_propose_lane(const struct ddp *ddp, int *number_out, int *generation_ou
 
 static void *place_of(const struct ddp *ddp, const struct ddp_plan *plan, size_t index)
 {
-    return (char *)shoal_symmetric_data(ddp->block) + plan->places[index].offset;
+    return (char *)shoal_symmetric_data(ddp->buckets.block) + plan->places[index].offset;
 }
 
 /* Parameters in the order of the tree; backwards come to them the other way round. */
@@ -116,8 +125,8 @@ static shoal_status make_first_plan(const struct ddp *ddp, struct ddp_plan *plan
     for (size_t i = 0; i < ddp->n_params; i++) {
         order[i] = ddp->n_params - 1 - i;
     }
-    shoal_status status =
-        ddp_plan_create(ddp->items, order, ddp->n_params, ddp->first_bytes, ddp->bucket_bytes, plan_out);
+    shoal_status status = ddp_plan_create(ddp->buckets.items, order, ddp->n_params, ddp->config.first_bytes,
+                                          ddp->config.bucket_bytes, plan_out);
     mem_free(order);
     return status;
 }
@@ -142,7 +151,7 @@ static shoal_status put_gradient(struct ddp_param *param, void *place)
 static shoal_status put_gradients(struct ddp *ddp)
 {
     for (size_t i = 0; i < ddp->n_params; i++) {
-        TRY(put_gradient(&ddp->params[i], place_of(ddp, &ddp->plan, i)));
+        TRY(put_gradient(&ddp->params[i], place_of(ddp, &ddp->buckets.plan, i)));
     }
     return SHOAL_OK;
 }
@@ -150,29 +159,44 @@ static shoal_status put_gradients(struct ddp *ddp)
 /* In front of the memory it uses: the world ends it first. */
 static void join_world(struct ddp *ddp)
 {
-    shoal_world *world = ddp->group->world;
+    shoal_world *world = shoal_group_world(ddp->group);
     if (ddp->world) {
-        owned_list_remove(&world->owned, &ddp->owned);
+        owned_list_remove(world_owned(world), &ddp->owned);
+    } else {
+        group_hold(ddp->group);
     }
     ddp->owned.destroy = ddp_world_ends;
     ddp->world = world;
-    owned_list_add(&world->owned, &ddp->owned);
+    owned_list_add(world_owned(world), &ddp->owned);
+}
+
+static shoal_status open_lanes(struct ddp *ddp)
+{
+    const struct ddp_lane *lane = &ddp->lane;
+    shoal_group *buffer_lane = NULL;
+    if (ddp->buffers.are_sent) {
+        TRY(open_for_buffers(ddp->group, lane->number, lane->generation, &buffer_lane));
+    }
+    TRY(open_numbered(ddp->group, lane->number, lane->generation, &ddp->lane.group));
+    ddp->buffers.lane = buffer_lane;
+    return SHOAL_OK;
 }
 
 shoal_status ddp_open(struct ddp *ddp)
 {
     struct ddp_plan plan;
-    shoal_symmetric *old = ddp->block;
+    shoal_symmetric *old = ddp->buckets.block;
     TRY(make_first_plan(ddp, &plan));
-    shoal_status status = open_numbered(ddp->group, ddp->number, ddp->generation, &ddp->lane);
+    shoal_status status = open_lanes(ddp);
     if (status != SHOAL_OK) {
         ddp_plan_free(&plan);
         return status;
     }
-    ddp_plan_free(&ddp->plan);
-    ddp->plan = plan;
-    ddp->is_learning = true;
-    TRY(shoal_symmetric_create(ddp->lane, ddp->plan.bytes, &ddp->block));
+    ddp_plan_free(&ddp->buckets.plan);
+    ddp->buckets.plan = plan;
+    ddp->buckets.is_learning = true;
+    ddp->lane.is_given_up = false;
+    TRY(symmetric_create_if_possible(ddp->lane.group, ddp->buckets.plan.bytes, &ddp->buckets.block));
     join_world(ddp);
     status = put_gradients(ddp);
     if (status == SHOAL_OK) {
@@ -184,21 +208,21 @@ shoal_status ddp_open(struct ddp *ddp)
 /* Zeros stay between items: what travels with them is nobody's, but should be a number. */
 shoal_status ddp_move(struct ddp *ddp, struct ddp_plan *plan)
 {
-    size_t bytes = ddp->plan.bytes;
-    char *block = shoal_symmetric_data(ddp->block);
+    size_t bytes = ddp->buckets.plan.bytes;
+    char *block = shoal_symmetric_data(ddp->buckets.block);
     char *copy = mem_alloc_aligned(bytes > 0 ? bytes : 1, DDP_ALIGNMENT);
     if (!copy) {
         return SHOAL_ERR_NO_MEMORY;
     }
     kernel_copy(copy, block, bytes);
     memset(block, 0, bytes);
-    struct ddp_plan old = ddp->plan;
-    ddp->plan = *plan;
+    struct ddp_plan old = ddp->buckets.plan;
+    ddp->buckets.plan = *plan;
     *plan = (struct ddp_plan){.n_items = 0};
     shoal_status status = SHOAL_OK;
     for (size_t i = 0; i < ddp->n_params; i++) {
-        void *place = place_of(ddp, &ddp->plan, i);
-        kernel_copy(place, copy + old.places[i].offset, ddp->items[i].bytes);
+        void *place = place_of(ddp, &ddp->buckets.plan, i);
+        kernel_copy(place, copy + old.places[i].offset, ddp->buckets.items[i].bytes);
         if (status == SHOAL_OK) {
             status = storage_rebind(ddp->params[i].gradient->storage, place, NULL, NULL);
         }
@@ -212,31 +236,66 @@ shoal_status ddp_move(struct ddp *ddp, struct ddp_plan *plan)
 
 static bool is_anything_in_flight(const struct ddp *ddp)
 {
-    for (size_t i = 0; i < ddp->plan.n_buckets; i++) {
-        if (ddp->works[i]) {
+    for (size_t i = 0; i < ddp->buckets.plan.n_buckets; i++) {
+        if (ddp->backward.works[i]) {
             return true;
         }
     }
     return false;
 }
 
+/* Tells the others, with the first reason that is known here. */
+static void give_up_lanes(struct ddp *ddp)
+{
+    char reason[ERROR_TEXT_BYTES];
+    shoal_status status = group_failure(ddp->lane.group);
+    status = status == SHOAL_OK ? ddp_order_failure(ddp->order.shared, ddp->order.generation) : status;
+    if (status == SHOAL_OK) {
+        status = error_set(
+            SHOAL_ERR_CANCELLED,
+            "aborted by rank %d: rank %d gave up a backward of a module whose gradients were on their "
+            "way",
+            shoal_world_rank(shoal_group_world(ddp->group)), shoal_group_rank(ddp->group));
+    }
+    (void)snprintf(reason, sizeof reason, "%s", shoal_error_text());
+    ddp_order_poison(ddp->order.shared, ddp->order.generation, status, reason);
+    group_poison(ddp->lane.group, status, reason);
+    ddp->lane.is_given_up = true;
+    error_clear();
+}
+
 void ddp_close(struct ddp *ddp)
 {
-    char reason[128];
-    bool is_awaited = ddp->is_running && ddp->syncs; /* others may be in that backward still */
-    if (ddp->lane && (ddp->is_broken || is_awaited || is_anything_in_flight(ddp))) {
-        (void)snprintf(reason, sizeof reason,
-                       "rank %d gave up a backward of a module whose gradients were on their way",
-                       shoal_group_rank(ddp->group));
-        (void)shoal_group_abort(ddp->lane, reason);
+    bool is_awaited =
+        ddp->backward.is_running && ddp->backward.syncs; /* others may be in that backward still */
+    /* Once is enough: the module may have been called since, and stand in another generation of the order. */
+    if (ddp->lane.group && !ddp->lane.is_given_up &&
+        (ddp->lane.is_broken || is_awaited || is_anything_in_flight(ddp))) {
+        give_up_lanes(ddp);
     }
-    for (size_t i = 0; i < ddp->plan.n_buckets; i++) {
-        if (ddp->works[i]) {
-            (void)!shoal_work_wait(ddp->works[i], -1.0); /* it has failed, or is about to */
-            shoal_work_free(ddp->works[i]);
-            ddp->works[i] = NULL;
+    for (size_t i = 0; i < ddp->buckets.plan.n_buckets; i++) {
+        if (ddp->backward.works[i]) {
+            (void)!shoal_work_wait(ddp->backward.works[i], -1.0); /* it has failed, or is about to */
+            shoal_work_free(ddp->backward.works[i]);
+            ddp->backward.works[i] = NULL;
         }
     }
+}
+
+shoal_status ddp_open_again(struct ddp *ddp)
+{
+    shoal_group *old = ddp->lane.group;
+    shoal_group *old_buffer_lane = ddp->buffers.lane;
+    ddp_close(ddp);
+    ddp->lane.generation++;
+    shoal_status status = ddp_open(ddp);
+    if (ddp->lane.group == old) {
+        ddp->lane.generation--; /* for want of memory: the others have not heard of a new one either */
+    }
+    TRY(status);
+    (void)close_failed(ddp->order.shared, ddp->lane.number, ddp->lane.generation - 1, old, old_buffer_lane);
+    ddp->lane.is_broken = false;
+    return SHOAL_OK;
 }
 
 static void free_memory(void *context, void *data)
@@ -274,16 +333,19 @@ static void leave_block(struct ddp *ddp)
         }
     }
     if (is_free) {
-        shoal_symmetric_free(ddp->block); /* otherwise the world does */
+        shoal_symmetric_free(ddp->buckets.block); /* otherwise the world does */
     }
-    ddp->block = NULL;
+    ddp->buckets.block = NULL;
 }
 
 void ddp_leave_world(struct ddp *ddp)
 {
     if (ddp->world) {
         ddp_close(ddp);
-        owned_list_remove(&ddp->world->owned, &ddp->owned);
+        (void)close_failed(ddp->order.shared, ddp->lane.number, ddp->lane.generation, ddp->lane.group,
+                           ddp->buffers.lane);
+        owned_list_remove(world_owned(ddp->world), &ddp->owned);
+        group_let_go(ddp->group);
         leave_block(ddp);
         ddp->world = NULL;
     }
@@ -293,8 +355,9 @@ void ddp_leave_world(struct ddp *ddp)
 void ddp_world_ends(struct owned *owned)
 {
     struct ddp *ddp = (struct ddp *)owned;
-    ddp->lane = NULL;
+    ddp->lane.group = NULL;
     ddp->group = NULL;
+    ddp->order.shared = NULL;
     ddp_close(ddp);
     leave_block(ddp);
     ddp->world = NULL;

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Buffers before a forward: those of the first rank, as one piece of bytes over a lane of their own. A buffer whose values
- * are the same already is not written, so that what was recorded with it stays valid.
- */
+#include "parallel/ddp/buffers.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/collectives.h"
+#include "comm/handles.h"
 #include "op/operand.h"
-#include "parallel/ddp/ddp.h"
-#include "tensor/device.h"
+#include "parallel/ddp/order.h"
+#include "parallel/ddp/purpose.h"
+#include "shoal/autograd.h"
+#include "device/device.h"
+#include "tensor/storage.h"
+#include "tensor/tensor.h"
 
 /* A walk over the buffers: to count bytes, to read, to write. */
 struct bundle {
@@ -88,21 +92,21 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
     return bundle->is_written ? write_buffer(buffer, part) : read_buffer(buffer, part);
 }
 
-/* All ranks read theirs: what can not be read could not be written either. */
+/* All ranks read theirs: what cannot be read could not be written either. */
 static shoal_status pack(struct ddp *ddp, struct bundle *bundle)
 {
     TRY(shoal_module_walk(ddp->module, SHOAL_WALK_BUFFERS, visit, bundle));
-    if (bundle->bytes > ddp->scratch_bytes) {
-        mem_free(ddp->scratch);
-        ddp->scratch_bytes = 0;
-        ddp->scratch = mem_alloc(bundle->bytes);
-        if (!ddp->scratch) {
+    if (bundle->bytes > ddp->buffers.scratch_bytes) {
+        mem_free(ddp->buffers.scratch);
+        ddp->buffers.scratch_bytes = 0;
+        ddp->buffers.scratch = mem_alloc(bundle->bytes);
+        if (!ddp->buffers.scratch) {
             return SHOAL_ERR_NO_MEMORY;
         }
-        ddp->scratch_bytes = bundle->bytes;
+        ddp->buffers.scratch_bytes = bundle->bytes;
     }
     size_t bytes = bundle->bytes;
-    *bundle = (struct bundle){.data = ddp->scratch};
+    *bundle = (struct bundle){.data = ddp->buffers.scratch};
     return bytes > 0 ? shoal_module_walk(ddp->module, SHOAL_WALK_BUFFERS, visit, bundle) : SHOAL_OK;
 }
 
@@ -110,8 +114,12 @@ static shoal_status pack(struct ddp *ddp, struct bundle *bundle)
 static shoal_status give_up(struct ddp *ddp, shoal_status status)
 {
     char text[ERROR_TEXT_BYTES];
+    char reason[64];
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    (void)shoal_group_abort(ddp->buffer_lane, "its buffers can not be sent");
+    (void)snprintf(reason, sizeof reason, "aborted by rank %d: its buffers cannot be sent",
+                   shoal_world_rank(shoal_group_world(ddp->group)));
+    ddp_order_poison(ddp->order.shared, ddp->order.generation, SHOAL_ERR_CANCELLED, reason);
+    group_poison(ddp->buffers.lane, SHOAL_ERR_CANCELLED, reason);
     return error_set(status, "ddp: %s", text);
 }
 
@@ -125,11 +133,19 @@ shoal_status ddp_send_buffers(struct ddp *ddp)
     if (bundle.bytes == 0) {
         return SHOAL_OK;
     }
-    TRY(shoal_group_set_timeout(ddp->buffer_lane, shoal_group_timeout(ddp->group)));
-    TRY(shoal_group_broadcast(ddp->buffer_lane, ddp->scratch, bundle.bytes, SHOAL_U8, 0));
-    if (shoal_group_rank(ddp->buffer_lane) == 0) {
+    struct purpose purpose = ddp_purpose(ddp, PURPOSE_DDP_BUFFERS);
+    struct collective call = {
+        .kind = COLLECTIVE_BROADCAST,
+        .dtype = SHOAL_U8,
+        .single = {.send = ddp->buffers.scratch, .recv = ddp->buffers.scratch, .count = bundle.bytes},
+        .purpose = &purpose};
+    if (!shoal_in_backward()) { /* there ranks may come to it in any order */
+        TRY(ddp_compare(ddp, &purpose));
+    }
+    TRY(collectives_run(ddp->buffers.lane, &call));
+    if (shoal_group_rank(ddp->buffers.lane) == 0) {
         return SHOAL_OK;
     }
-    bundle = (struct bundle){.data = ddp->scratch, .is_written = true};
+    bundle = (struct bundle){.data = ddp->buffers.scratch, .is_written = true};
     return shoal_module_walk(ddp->module, SHOAL_WALK_BUFFERS, visit, &bundle);
 }

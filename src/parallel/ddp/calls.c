@@ -3,7 +3,13 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "parallel/clip.h"
-#include "parallel/ddp/ddp.h"
+#include "parallel/ddp/backward.h"
+#include "parallel/ddp/block.h"
+#include "parallel/ddp/purpose.h"
+#include "shoal/autograd.h"
+#include "shoal/ddp.h"
+#include "tensor/storage.h"
+#include "tensor/tensor.h"
 
 static shoal_status find(const char *call, const shoal_module *module, struct ddp **ddp_out)
 {
@@ -77,34 +83,30 @@ static shoal_status look(void *context, shoal_dtype dtype, void *data, size_t co
     return SHOAL_OK;
 }
 
-static shoal_status clip_norm(const char *call, const shoal_module *module, const struct clip_norm *norm,
-                              double *norm_out)
+shoal_status shoal_ddp_clip_grad_norm(shoal_module *module, double max_norm, double power,
+                                      bool must_be_finite, double *norm_out)
 {
+    const struct clip_norm norm = {.max_norm = max_norm, .power = power, .must_be_finite = must_be_finite};
     struct ddp *ddp;
-    double found;
-    TRY(find(call, module, &ddp));
-    TRY(clip_check_norm(call, norm));
-    shoal_status status = clip_by_norm(&(struct clip_source){.walk = walk, .owner = ddp}, NULL, norm, &found);
+    double found = 0.0;
+    TRY(find("ddp_clip_grad_norm", module, &ddp));
+    TRY(clip_check_norm("ddp_clip_grad_norm", &norm));
+    int64_t details[CLIP_NORM_DETAILS];
+    struct purpose purpose = ddp_purpose(ddp, PURPOSE_DDP_CLIP);
+    clip_say_norm(&norm, details);
+    purpose.details = details;
+    purpose.n_details = CLIP_NORM_DETAILS;
+    shoal_status status = ddp_compare(ddp, &purpose);
+    if (status == SHOAL_OK) {
+        status = clip_by_norm(&(struct clip_source){.walk = walk, .owner = ddp}, NULL, &norm, &found);
+    }
     if (status != SHOAL_OK) {
-        return error_prefix(status, "%s", call);
+        return error_prefix(status, "ddp_clip_grad_norm");
     }
     if (norm_out) {
         *norm_out = found;
     }
     return SHOAL_OK;
-}
-
-shoal_status shoal_ddp_clip_grad_norm(shoal_module *module, double max_norm, double *norm_out)
-{
-    return clip_norm("ddp_clip_grad_norm", module, &(struct clip_norm){.max_norm = max_norm, .power = 2.0},
-                     norm_out);
-}
-
-shoal_status shoal_ddp_clip_grad_p_norm(shoal_module *module, double power, double max_norm,
-                                        bool must_be_finite, double *norm_out)
-{
-    struct clip_norm norm = {.max_norm = max_norm, .power = power, .must_be_finite = must_be_finite};
-    return clip_norm("ddp_clip_grad_p_norm", module, &norm, norm_out);
 }
 
 shoal_status shoal_ddp_clip_grad_value(shoal_module *module, double max_value)
@@ -113,7 +115,15 @@ shoal_status shoal_ddp_clip_grad_value(shoal_module *module, double max_value)
     TRY(find("ddp_clip_grad_value", module, &ddp));
     TRY(clip_check_value("ddp_clip_grad_value", max_value));
     struct clip_source source = {.walk = walk, .owner = ddp};
-    shoal_status status = walk(ddp, false, look, NULL);
+    int64_t details[CLIP_VALUE_DETAILS];
+    struct purpose purpose = ddp_purpose(ddp, PURPOSE_DDP_CLIP_VALUE);
+    clip_say_value(max_value, details);
+    purpose.details = details;
+    purpose.n_details = CLIP_VALUE_DETAILS;
+    shoal_status status = ddp_compare(ddp, &purpose);
+    if (status == SHOAL_OK) {
+        status = walk(ddp, false, look, NULL);
+    }
     if (status == SHOAL_OK) {
         status = clip_by_value(&source, max_value);
     }
@@ -130,7 +140,7 @@ shoal_status shoal_ddp_reset(shoal_module *module)
         return error_set(SHOAL_ERR_STATE, "ddp_reset: inside a backward");
     }
     ddp_notice_failure(ddp);
-    ddp->is_broken = true;
+    ddp->lane.is_broken = true;
     ddp_close(ddp);
     for (size_t i = 0; i < ddp->n_params; i++) {
         if (shoal_grad(ddp->params[i].tensor)) {

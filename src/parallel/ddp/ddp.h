@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hangs on a module that is wrapped.
+ * What hangs on a wrapped module. From the bottom up:
  *
- *   wrap.c      which parameters, whether the ranks have the same ones, hooks; the end of it all
- *   block.c     the lane and the memory that gradients live in, and replacing both after a failure
- *   buffers.c   buffers become those of the first rank before a forward
- *   arrive.c    one gradient: hooks on a leaf, and what is set aside
- *   backward.c  one backward: its beginning, buckets that leave, its end
- *   plan.c      which gradients travel together
- *
- * The gradient of a parameter, as its leaf keeps it:
- *
- *     not ours --take in--> local --all-reduce--> reduced --more comes: set aside--> local ...
- *
- * "ours" is a tensor over a place in the block, with a storage of its own, so that versions tell whether somebody wrote
- * to it. What was set aside is added to the result of the next reduction.
+ *   plan        which gradients travel together
+ *   order       ranks do the same things with the modules of a group, in the same order
+ *   gradient    one gradient on its way into the block
+ *   block       the lane and the memory that gradients live in, and replacing both after a failure
+ *   ddp         the struct, and how long it lives
+ *   purpose     what ranks compare of all these calls
+ *   reduction   buckets that leave, and the end of a module's backward pass
+ *   pass        the end of a backward pass that has reached several modules
+ *   backward    the beginning of a backward pass, and the hooks on leaves
+ *   buffers     buffers become those of the first rank before a forward pass
+ *   forward     the hooks on the module
+ *   collect, agree, wrap   which parameters, whether the ranks have the same ones, and the wrapping
+ *   calls       the other public calls
  */
 #ifndef PARALLEL_DDP_DDP_H
 #define PARALLEL_DDP_DDP_H
@@ -24,39 +24,15 @@
 #include <stdint.h>
 
 #include "comm/owned.h"
+#include "parallel/ddp/gradient.h"
 #include "parallel/ddp/plan.h"
+#include "parallel/forwards.h"
 #include "shoal/autograd.h"
 #include "shoal/ddp.h"
 #include "shoal/window.h"
-#include "tensor/storage.h"
-#include "tensor/tensor.h"
 
-struct ddp;
-struct leaf; /* autograd/leaf.h */
-
-struct ddp_param {
-    struct ddp *ddp;
-    shoal_tensor *tensor; /* one reference */
-    char *path;
-    shoal_tensor *gradient;     /* over its place; one reference */
-    shoal_hook *on_gradient;    /* before it is added to what the leaf has */
-    shoal_hook *on_accumulated; /* after */
-    struct leaf *leaf;          /* that has the hooks: freezing a tensor loses them */
-    uint64_t n_failures;        /* of the leaf, as far as noticed */
-
-    bool is_reduced;  /* ours, and the same on all ranks */
-    bool is_local;    /* ours, and never sent */
-    bool is_left;     /* by a backward that failed */
-    void *aside;      /* as large as the gradient; NULL: never needed */
-    bool has_aside;   /* something is set aside */
-    uint64_t version; /* of the gradient's storage, when we last wrote to it */
-
-    size_t n_expected; /* times that it comes in a backward: more than once where recomputing is involved */
-    /* Of the running backward. */
-    size_t n_arrived;
-    size_t stamp;  /* the last time, among all; 0: not yet */
-    bool has_part; /* in what is sent: otherwise it holds nothing */
-};
+struct ddp_order; /* order.h */
+struct fence;     /* tensor/storage.h */
 
 /* A parameter that did not require a gradient. */
 struct ddp_frozen {
@@ -64,20 +40,84 @@ struct ddp_frozen {
     char *path;
 };
 
-struct ddp {
-    struct owned owned; /* first: the world's list. It tells of the world's end */
-    shoal_world *world; /* on whose list it is; NULL: not yet, or that world is closed */
-    shoal_module *module;
-    shoal_module_hook *forward_hook;
-    shoal_module **inner; /* modules in the tree, but not the root; one reference each */
-    size_t n_inner;
-    size_t inner_capacity;
-
-    shoal_group *group;
-    shoal_reduce reduce;
-    bool finds_unused;
+/* What the options say. */
+struct ddp_config {
+    shoal_reduce_op reduce;
+    double factor; /* of SHOAL_PREMUL_SUM, otherwise 0 */
+    bool reduce_unused;
     size_t first_bytes;
     size_t bucket_bytes;
+};
+
+/* Modules in the tree, but not the root. */
+struct ddp_inner {
+    shoal_module **modules; /* one reference each */
+    size_t n_modules;
+    size_t capacity;
+};
+
+/* The lane that buckets are reduced on. */
+struct ddp_lane {
+    int number;     /* among those of the group, agreed upon */
+    int generation; /* likewise: counts failures */
+    shoal_group *group;
+    bool is_broken;   /* it is of no use any more */
+    bool is_given_up; /* and the others were told */
+};
+
+/* Where the module stands in the order of passes (order.h). */
+struct ddp_turn {
+    struct ddp_order *shared; /* by all modules of the group; the world keeps it */
+    uint32_t generation;      /* when the module was last called, or its backward last began */
+};
+
+/* The memory of gradients, and which of them travel together. */
+struct ddp_buckets {
+    shoal_symmetric *block;
+    struct ddp_item *items; /* by parameter */
+    struct ddp_plan plan;
+    bool is_learning; /* the plan is a guess: this backward will tell the order */
+};
+
+struct ddp_buffers {
+    bool are_sent;
+    shoal_group *lane;
+    char *scratch;
+    size_t scratch_bytes;
+};
+
+struct ddp_forwards {
+    struct forward_list list;
+    uint64_t backward; /* the last backward that reached one of them, */
+    size_t n_newer;    /* and how many newer ones it left */
+};
+
+/* The running backward, or the last one. */
+struct ddp_backward {
+    bool is_running;
+    bool syncs;
+    uint64_t number;
+    _Atomic uint64_t
+        pass;           /* the number, if gradients are reduced and that has not begun to end; otherwise 0 */
+    size_t n_arrivals;  /* of all parameters */
+    size_t n_started;   /* buckets, from the first on */
+    size_t *n_ready;    /* by bucket */
+    shoal_work **works; /* by bucket; NULL: not started, or over */
+    struct fence **fences; /* scratch, one for each parameter */
+    int64_t *frozen_set;   /* which parameters are frozen: details of its purposes */
+    size_t n_frozen_set;   /* 0: none is frozen */
+    char *words;           /* of its purposes */
+};
+
+struct ddp {
+    struct owned owned;   /* first: the world's list. It tells of the world's end */
+    shoal_world *world;   /* on whose list it is; NULL: not yet, or that world is closed */
+    shoal_group *group;   /* NULL: the world is closed */
+    shoal_module *module; /* NULL: it is gone, and what was recorded keeps the rest */
+    size_t n_records;     /* hooks of what was recorded, and of a backward that runs */
+    shoal_module_hook *forward_hook;
+    bool wants_sync;  /* of the next backward */
+    bool wanted_sync; /* when the module was last called: of a backward that never came here */
     struct ddp_param *params;
     size_t n_params;
     size_t params_capacity;
@@ -85,75 +125,28 @@ struct ddp {
     size_t n_frozen;
     size_t frozen_capacity;
 
-    /* Memory and lane. */
-    int number;     /* of the lane, agreed upon */
-    int generation; /* likewise: counts failures */
-    shoal_group *lane;
-    shoal_symmetric *block;
-    struct ddp_item *items; /* by parameter */
-    struct ddp_plan plan;
-    bool is_learning; /* the plan is a guess: this backward will tell the order */
-    bool is_broken;   /* the lane is of no use any more */
-
-    /* Buffers. */
-    bool has_buffers; /* that are sent */
-    shoal_group *buffer_lane;
-    char *scratch;
-    size_t scratch_bytes;
-
-    bool wants_sync;  /* of the next backward */
-    bool wanted_sync; /* when the module was last called: of a backward that never came here */
-    /* Of the running backward. */
-    bool is_running;
-    bool syncs;
-    uint64_t backward;     /* its number */
-    size_t n_arrivals;     /* of all parameters */
-    size_t n_started;      /* buckets, from the first on */
-    size_t *n_ready;       /* by bucket */
-    shoal_work **works;    /* by bucket; NULL: not started, or over */
-    struct fence **fences; /* scratch, one for each parameter */
+    struct ddp_config config;
+    struct ddp_inner inner;
+    struct ddp_lane lane;
+    struct ddp_turn order;
+    struct ddp_buckets buckets;
+    struct ddp_buffers buffers;
+    struct ddp_forwards forwards;
+    struct ddp_backward backward;
 };
 
 /* NULL: not wrapped. */
 struct ddp *ddp_of(const shoal_module *module);
-/* Whether a module around it is. */
-bool ddp_is_inside(const shoal_module *module);
 
-/* arrive.c: hooks on a leaf; their context is the parameter. */
-shoal_tensor *ddp_before_adding(void *context, shoal_tensor *gradient);
-shoal_status ddp_after_adding(void *context, shoal_tensor *leaf);
-/* The end of a backward in which a parameter has not come: whatever is in its place is right afterwards. */
-shoal_status ddp_fill_in(struct ddp_param *param);
-/* The result of a reduction is there. `is_used`: by some rank; otherwise things are as they were. */
-shoal_status ddp_land(struct ddp_param *param, bool is_used);
-/* Whether the leaf's gradient is the one in the block. */
-bool ddp_is_ours(const struct ddp_param *param);
+/* Frees all of it, at any point of wrapping. */
+void ddp_free(struct ddp *ddp);
+/* The module lets go of it (claim.h). A forward pass that was recorded can still be walked back, and keeps it. */
+void ddp_release_claim(void *value);
 
-/* backward.c */
-shoal_status ddp_begin(struct ddp *ddp); /* nothing, if it has begun */
-shoal_status ddp_mark_ready(struct ddp_param *param);
-/* A backward that began and has not ended has failed: its number is not that of the running one. So has one that led to a
-   parameter and never got there. */
-void ddp_notice_failure(struct ddp *ddp);
-
-/* buffers.c. Collective: buffers become those of the first rank. */
-shoal_status ddp_send_buffers(struct ddp *ddp);
-
-/* block.c. Collective: a lane and a block, in the first plan. Gradients that are ours move along. */
-shoal_status ddp_open(struct ddp *ddp);
-/* Ends what is in flight, here and on the other ranks if something is. */
-void ddp_close(struct ddp *ddp);
-/* Puts the block in the order of another plan, which is taken over. */
-shoal_status ddp_move(struct ddp *ddp, struct ddp_plan *plan);
-/* Gradients get memory of their own; lane and block are given up. */
-void ddp_leave_world(struct ddp *ddp);
-/* The lowest number for a lane on the group that no other wrapped module of this rank has, and its first generation that
-   has not failed. */
-void ddp_propose_lane(const struct ddp *ddp, int *number_out, int *generation_out);
-shoal_status ddp_open_lane(shoal_group *group, const char *word, shoal_group **lane_out);
-/* Another lane of the same number, for buffers. */
-shoal_status ddp_open_buffer_lane(struct ddp *ddp);
-/* For the world's list. */
-void ddp_world_ends(struct owned *owned);
+/* Counts a hook in n_records. */
+void ddp_keep(void *context);
+/* Such a hook cannot run any more. The last one of a module that is gone takes it along. Keeps the thread's error
+   text. */
+void ddp_let_go(void *context);
 
 #endif

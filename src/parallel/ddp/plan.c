@@ -75,7 +75,7 @@ static int compare_last(const void *a, const void *b)
     return one->first < other->first ? -1 : one->first > other->first;
 }
 
-/* A bucket can not leave before its last item is there: that is their order, and numbers follow it. */
+/* A bucket cannot leave before its last item is there: that is their order, and numbers follow it. */
 static void sort_buckets(struct ddp_plan *plan, const size_t *order)
 {
     qsort(plan->buckets, plan->n_buckets, sizeof plan->buckets[0], compare_last);

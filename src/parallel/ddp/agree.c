@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+#include "parallel/ddp/agree.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "comm/collectives.h"
+#include "comm/handles.h"
+#include "parallel/ddp/block.h"
+
+/* What every rank says. */
+enum card_field {
+    CARD_STATUS,
+    CARD_NUMBER,
+    CARD_GENERATION,
+    CARD_TENSORS,
+    CARD_FIRST_BYTES,
+    CARD_BUCKET_BYTES,
+    CARD_DIVIDE_FACTOR,
+    CARD_REDUCE_UNUSED,
+    CARD_KEEPS_PARAMETERS,
+    CARD_KEEPS_BUFFERS,
+    CARD_HAS_BUFFERS,
+    CARD_FIELDS
+};
+
+static const char *const card_words[CARD_FIELDS] = {
+    [CARD_TENSORS] = "the number of tensors", [CARD_FIRST_BYTES] = "first_bucket_bytes",
+    [CARD_BUCKET_BYTES] = "bucket_bytes",     [CARD_DIVIDE_FACTOR] = "divide_factor",
+    [CARD_REDUCE_UNUSED] = "reduce_unused",   [CARD_KEEPS_PARAMETERS] = "keeps_parameters",
+    [CARD_KEEPS_BUFFERS] = "keeps_buffers",   [CARD_HAS_BUFFERS] = "whether there are buffers"};
+
+static void write_card(const struct ddp_collector *collector, shoal_status mine, int64_t *card)
+{
+    const struct ddp *ddp = collector->ddp;
+    const shoal_ddp_options *options = collector->options;
+    int number = 0;
+    int generation = 0;
+    if (shoal_group_rank(ddp->group) == 0) {
+        ddp_propose_lane(ddp, &number, &generation);
+    }
+    card[CARD_STATUS] = mine;
+    card[CARD_NUMBER] = number;
+    card[CARD_GENERATION] = generation;
+    card[CARD_TENSORS] = (int64_t)collector->list.n_tensors;
+    card[CARD_FIRST_BYTES] = (int64_t)ddp->config.first_bytes;
+    card[CARD_BUCKET_BYTES] = (int64_t)ddp->config.bucket_bytes;
+    memcpy(&card[CARD_DIVIDE_FACTOR], &options->divide_factor, sizeof card[CARD_DIVIDE_FACTOR]);
+    card[CARD_REDUCE_UNUSED] = options->reduce_unused;
+    card[CARD_KEEPS_PARAMETERS] = options->keeps_parameters;
+    card[CARD_KEEPS_BUFFERS] = options->keeps_buffers;
+    card[CARD_HAS_BUFFERS] = ddp->buffers.are_sent;
+}
+
+static void describe_field(enum card_field field, int64_t value, char *text, size_t bytes)
+{
+    if (field == CARD_DIVIDE_FACTOR) {
+        double factor;
+        memcpy(&factor, &value, sizeof factor);
+        (void)snprintf(text, bytes, "%.17g", factor);
+    } else {
+        (void)snprintf(text, bytes, "%" PRId64, value);
+    }
+}
+
+static shoal_status fail_field(enum card_field field, int64_t mine, int64_t theirs, int rank)
+{
+    char here[32];
+    char there[32];
+    describe_field(field, mine, here, sizeof here);
+    describe_field(field, theirs, there, sizeof there);
+    return error_set(SHOAL_ERR_MISMATCH, "ranks differ in %s: %s here, %s on rank %d", card_words[field],
+                     here, there, rank);
+}
+
+static shoal_status compare_cards(const int64_t *cards, const int64_t *mine, int n_ranks)
+{
+    for (int r = 0; r < n_ranks; r++) {
+        const int64_t *card = &cards[r * CARD_FIELDS];
+        if (card[CARD_STATUS] != SHOAL_OK) {
+            return error_set((shoal_status)card[CARD_STATUS], "rank %d could not do it: %s", r,
+                             shoal_status_name((shoal_status)card[CARD_STATUS]));
+        }
+    }
+    for (int r = 0; r < n_ranks; r++) {
+        for (int k = CARD_TENSORS; k < CARD_FIELDS; k++) {
+            if (cards[r * CARD_FIELDS + k] != mine[k]) {
+                return fail_field((enum card_field)k, mine[k], cards[r * CARD_FIELDS + k], r);
+            }
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* Gathers `count` numbers of each rank; the caller frees them. */
+static shoal_status gather(shoal_group *lane, const void *mine, size_t count, void *all_out)
+{
+    void *all = mem_alloc_zeroed((size_t)shoal_group_n_ranks(lane), count * sizeof(uint64_t));
+    if (!all) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = shoal_group_all_gather(lane, mine, all, count, SHOAL_U64);
+    if (status != SHOAL_OK) {
+        mem_free(all);
+        return status;
+    }
+    *(void **)all_out = all;
+    return SHOAL_OK;
+}
+
+static shoal_status compare_hashes(shoal_group *lane, const struct ddp_tensors *list)
+{
+    uint64_t *all;
+    shoal_status status = SHOAL_OK;
+    TRY(gather(lane, list->hashes, list->n_tensors, &all));
+    for (size_t i = 0; i < list->n_tensors && status == SHOAL_OK; i++) {
+        for (int r = 0; r < shoal_group_n_ranks(lane) && status == SHOAL_OK; r++) {
+            if (all[(size_t)r * list->n_tensors + i] != list->hashes[i]) {
+                status = error_set(
+                    SHOAL_ERR_MISMATCH,
+                    "%s is another one on rank %d: names, order, dtypes, shapes and requires_grad must be "
+                    "the same on all ranks",
+                    list->paths[i], r);
+            }
+        }
+    }
+    mem_free(all);
+    return status;
+}
+
+/* Collective, whatever this rank has to say. */
+shoal_status ddp_agree(struct ddp_collector *collector, shoal_group *lane, shoal_status mine)
+{
+    struct ddp *ddp = collector->ddp;
+    char text[ERROR_TEXT_BYTES];
+    int64_t card[CARD_FIELDS];
+    int64_t *cards;
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    write_card(collector, mine, card);
+    shoal_status status = gather(lane, card, CARD_FIELDS, &cards);
+    if (mine != SHOAL_OK || status != SHOAL_OK) {
+        if (status == SHOAL_OK) {
+            mem_free(cards);
+        }
+        return mine != SHOAL_OK ? error_set(mine, "%s", text) : status;
+    }
+    bool has_peers = group_has_peers(lane);
+    const int64_t *first = has_peers ? cards : card;
+    ddp->lane.number = (int)first[CARD_NUMBER];
+    ddp->lane.generation = (int)first[CARD_GENERATION];
+    status = has_peers ? compare_cards(cards, card, shoal_group_n_ranks(lane)) : SHOAL_OK;
+    mem_free(cards);
+    TRY(status);
+    return has_peers ? compare_hashes(lane, &collector->list) : SHOAL_OK;
+}
+
+/* Collective: this rank's status if it is a failure, otherwise the first of the others'. */
+shoal_status ddp_confirm(shoal_group *lane, shoal_status mine)
+{
+    char text[ERROR_TEXT_BYTES];
+    int64_t number = mine;
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    shoal_status status = shoal_group_all_reduce(lane, &number, &number, 1, SHOAL_I64, SHOAL_MIN);
+    if (mine != SHOAL_OK) {
+        return error_set(mine, "%s", text);
+    }
+    TRY(status);
+    return number == SHOAL_OK ? SHOAL_OK
+                              : error_set((shoal_status)number, "another rank could not do it: %s",
+                                          shoal_status_name((shoal_status)number));
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+#include "parallel/ddp/collect.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "parallel/claim.h"
+#include "shoal/autograd.h"
+#include "device/device.h"
+#include "tensor/tensor.h"
+
+void ddp_tensors_free(struct ddp_tensors *list)
+{
+    for (size_t i = 0; i < list->n_tensors; i++) {
+        mem_free(list->paths[i]);
+    }
+    mem_free(list->paths);
+    mem_free(list->hashes);
+    mem_free(list->tensors);
+}
+
+static uint64_t hash_entry(const shoal_module_entry *entry, bool is_trained)
+{
+    const shoal_tensor *tensor = entry->tensor;
+    uint64_t facts = (uint64_t)entry->kind << 32 | (uint64_t)(uint8_t)tensor->dtype << 16 |
+                     (uint64_t)tensor->layout.n_dims << 8 | is_trained;
+    uint64_t hash = hash_bytes(1, entry->path, strlen(entry->path));
+    hash = hash_bytes(hash, &facts, sizeof facts);
+    return hash_bytes(hash, tensor->layout.shape, (size_t)tensor->layout.n_dims * sizeof(int64_t));
+}
+
+static shoal_status list_tensor(struct ddp_tensors *list, const shoal_module_entry *entry, bool is_trained)
+{
+    size_t n = list->n_tensors + 1;
+    TRY(mem_grow((void **)&list->tensors, &list->capacity, n, sizeof list->tensors[0]));
+    TRY(mem_grow((void **)&list->hashes, &list->hashes_capacity, n, sizeof list->hashes[0]));
+    TRY(mem_grow((void **)&list->paths, &list->paths_capacity, n, sizeof list->paths[0]));
+    char *path = mem_copy_string(entry->path);
+    if (!path) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    list->tensors[list->n_tensors] = entry->tensor;
+    list->hashes[list->n_tensors] = hash_entry(entry, is_trained);
+    list->paths[list->n_tensors] = path;
+    list->n_tensors = n;
+    return SHOAL_OK;
+}
+
+static bool is_ignored(const shoal_ddp_options *options, const shoal_tensor *tensor)
+{
+    for (size_t i = 0; i < options->n_ignored; i++) {
+        if (options->ignored[i] == tensor) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static shoal_status add_frozen(struct ddp *ddp, const shoal_module_entry *entry)
+{
+    TRY(mem_grow((void **)&ddp->frozen, &ddp->frozen_capacity, ddp->n_frozen + 1, sizeof ddp->frozen[0]));
+    char *path = mem_copy_string(entry->path);
+    if (!path) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    ddp->frozen[ddp->n_frozen++] =
+        (struct ddp_frozen){.tensor = shoal_tensor_ref(entry->tensor), .path = path};
+    return SHOAL_OK;
+}
+
+static shoal_status add_param(struct ddp *ddp, const shoal_module_entry *entry)
+{
+    TRY(mem_grow((void **)&ddp->params, &ddp->params_capacity, ddp->n_params + 1, sizeof ddp->params[0]));
+    char *path = mem_copy_string(entry->path);
+    if (!path) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    ddp->params[ddp->n_params++] = (struct ddp_param){
+        .ddp = ddp, .tensor = shoal_tensor_ref(entry->tensor), .path = path, .n_expected = 1};
+    return SHOAL_OK;
+}
+
+static shoal_status collect_tensor(struct ddp_collector *collector, const shoal_module_entry *entry)
+{
+    bool is_parameter = entry->kind == SHOAL_WALK_PARAMETERS;
+    bool is_trained = is_parameter && shoal_requires_grad(entry->tensor);
+    if (is_parameter && is_ignored(collector->options, entry->tensor)) {
+        return SHOAL_OK;
+    }
+    if (!device_rows[entry->tensor->storage->device].has_data) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "%s is on device %s, which has no data", entry->path,
+                         device_rows[entry->tensor->storage->device].name);
+    }
+    if (is_trained) {
+        TRY(add_param(collector->ddp, entry));
+    } else if (is_parameter) {
+        TRY(add_frozen(collector->ddp, entry));
+    }
+    return list_tensor(&collector->list, entry, is_trained);
+}
+
+/* Shards are not the same on all ranks: somebody else takes care of them, or nobody. */
+static shoal_status check_shard(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    const struct ddp_collector *collector = context;
+    (void)next;
+    return is_ignored(collector->options, entry->tensor)
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_STATE,
+                           "parameter %s of a module that is fully sharded is not in the option `ignored`",
+                           entry->path);
+}
+
+static shoal_status check_module(struct ddp_collector *collector, const shoal_module_entry *entry)
+{
+    TRY(claim_check(entry->module, entry->path, CLAIMANT_DDP));
+    return claim_value(entry->module, CLAIMANT_FSDP)
+               ? shoal_module_walk(entry->module, SHOAL_WALK_PARAMETERS, check_shard, collector)
+               : SHOAL_OK;
+}
+
+static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct ddp_collector *collector = context;
+    struct ddp *ddp = collector->ddp;
+    (void)next;
+    if (entry->kind != SHOAL_WALK_MODULES) {
+        return collect_tensor(collector, entry);
+    }
+    TRY(check_module(collector, entry));
+    if (entry->module == ddp->module) {
+        return SHOAL_OK;
+    }
+    TRY(mem_grow((void **)&ddp->inner.modules, &ddp->inner.capacity, ddp->inner.n_modules + 1,
+                 sizeof ddp->inner.modules[0]));
+    ddp->inner.modules[ddp->inner.n_modules++] = shoal_module_ref(entry->module);
+    return SHOAL_OK;
+}
+
+static shoal_status make_lists(struct ddp *ddp)
+{
+    size_t n = ddp->n_params;
+    ddp->buckets.items = mem_alloc_zeroed(n, sizeof ddp->buckets.items[0]);
+    ddp->backward.n_ready = mem_alloc_zeroed(n, sizeof ddp->backward.n_ready[0]);
+    ddp->backward.works = mem_alloc_zeroed(n, sizeof ddp->backward.works[0]);
+    ddp->backward.fences = mem_alloc_zeroed(n, sizeof ddp->backward.fences[0]);
+    if (!ddp->buckets.items || !ddp->backward.n_ready || !ddp->backward.works || !ddp->backward.fences) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < n; i++) {
+        ddp->buckets.items[i] = (struct ddp_item){.dtype = ddp->params[i].tensor->dtype,
+                                                  .bytes = tensor_bytes(ddp->params[i].tensor)};
+    }
+    return SHOAL_OK;
+}
+
+shoal_status ddp_collect(struct ddp_collector *collector)
+{
+    struct ddp *ddp = collector->ddp;
+    uint32_t flags = SHOAL_WALK_MODULES | SHOAL_WALK_PARAMETERS;
+    size_t n_buffers;
+    TRY(shoal_module_count(ddp->module, SHOAL_WALK_BUFFERS, &n_buffers));
+    ddp->buffers.are_sent = n_buffers > 0 && !collector->options->keeps_buffers;
+    flags |= collector->options->keeps_parameters ? 0U : SHOAL_WALK_BUFFERS;
+    TRY(shoal_module_walk(ddp->module, flags, visit, collector));
+    if (ddp->n_params == 0) {
+        return error_set(SHOAL_ERR_INVALID, "no parameter of module %s requires a gradient",
+                         shoal_module_type(ddp->module));
+    }
+    return make_lists(ddp);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* Which modules, parameters and buffers of a tree are wrapped. */
+#ifndef PARALLEL_DDP_COLLECT_H
+#define PARALLEL_DDP_COLLECT_H
+
+#include "parallel/ddp/ddp.h"
+
+/* What is broadcast, and what ranks compare of it. */
+struct ddp_tensors {
+    shoal_tensor **tensors; /* the tree's references */
+    uint64_t *hashes;
+    char **paths;
+    size_t n_tensors;
+    size_t capacity;
+    size_t hashes_capacity;
+    size_t paths_capacity;
+};
+
+struct ddp_collector {
+    struct ddp *ddp;
+    const shoal_ddp_options *options;
+    struct ddp_tensors list;
+};
+
+/* Fills in the lists of the wrapper and of the collector. A failure leaves them half filled: whoever has them frees
+   them. */
+shoal_status ddp_collect(struct ddp_collector *collector);
+void ddp_tensors_free(struct ddp_tensors *list);
+
+#endif

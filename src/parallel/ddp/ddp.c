@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+#include "parallel/ddp/ddp.h"
+
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "parallel/claim.h"
+#include "parallel/ddp/block.h"
+
+struct ddp *ddp_of(const shoal_module *module)
+{
+    return claim_value(module, CLAIMANT_DDP);
+}
+
+/* The module is gone: what was recorded must not keep what was inside of it. */
+static void leave_module(struct ddp *ddp)
+{
+    shoal_module_hook *hook = ddp->forward_hook;
+    ddp->module = NULL;
+    ddp->forward_hook = NULL;
+    shoal_module_hook_remove(hook);
+    while (ddp->inner.n_modules > 0) {
+        shoal_module *inner = ddp->inner.modules[--ddp->inner.n_modules];
+        claim_uncover(inner, CLAIMANT_DDP);
+        shoal_module_unref(inner);
+    }
+}
+
+void ddp_free(struct ddp *ddp)
+{
+    ddp_leave_world(ddp);
+    leave_module(ddp);
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        ddp_param_free(&ddp->params[i]);
+    }
+    for (size_t i = 0; i < ddp->n_frozen; i++) {
+        shoal_tensor_unref(ddp->frozen[i].tensor);
+        mem_free(ddp->frozen[i].path);
+    }
+    ddp_plan_free(&ddp->buckets.plan);
+    mem_free(ddp->inner.modules);
+    mem_free(ddp->frozen);
+    mem_free(ddp->params);
+    mem_free(ddp->buckets.items);
+    mem_free(ddp->backward.n_ready);
+    mem_free(ddp->backward.works);
+    mem_free(ddp->backward.fences);
+    mem_free(ddp->backward.frozen_set);
+    mem_free(ddp->backward.words);
+    mem_free(ddp->buffers.scratch);
+    mem_free(ddp);
+}
+
+/* A forward that was recorded can still be walked back, and its gradients are averaged. */
+void ddp_release_claim(void *value)
+{
+    struct ddp *ddp = value;
+    if (ddp->n_records > 0) {
+        leave_module(ddp);
+    } else {
+        ddp_free(ddp);
+    }
+}
+
+void ddp_keep(void *context)
+{
+    struct ddp *ddp = context;
+    ddp->n_records++;
+}
+
+/* Of a hook. The reason of a failure that is on its way up is not lost. */
+void ddp_let_go(void *context)
+{
+    struct ddp *ddp = context;
+    char text[ERROR_TEXT_BYTES];
+    if (--ddp->n_records == 0 && !ddp->module) {
+        (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+        ddp_free(ddp);
+        (void)error_set(SHOAL_OK, "%s", text);
+    }
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+#include "parallel/ddp/forward.h"
+
+#include "autograd/backward.h"
+#include "base/error.h"
+#include "base/try.h"
+#include "parallel/ddp/backward.h"
+#include "parallel/ddp/block.h"
+#include "parallel/ddp/buffers.h"
+#include "parallel/ddp/order.h"
+#include "shoal/autograd.h"
+#include "tensor/scope.h"
+
+/* Before ------------------------------------------------------------------------------------------------- */
+
+/* Others that wait in a backward which failed here hear of it now, or they would never come to this forward. */
+static void give_up_failed(struct ddp *ddp)
+{
+    ddp_notice_failure(ddp);
+    if (ddp->world && ddp->lane.is_broken) {
+        ddp_close(ddp);
+    }
+}
+
+/* Before the module is called: parameters may be frozen and thawed between steps. */
+static shoal_status before_forward(void *context, const shoal_forward_call *call)
+{
+    struct ddp *ddp = context;
+    if (call->is_recompute) {
+        return SHOAL_OK;
+    }
+    if (!shoal_in_backward()) {
+        give_up_failed(ddp);
+    }
+    ddp->wanted_sync = ddp->wants_sync && shoal_scope_has_grad();
+    ddp->order.generation = ddp->world ? ddp_order_generation(ddp->order.shared) : 0;
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        TRY(ddp_watch_param(&ddp->params[i]));
+    }
+    for (size_t i = 0; i < ddp->n_frozen; i++) {
+        if (shoal_requires_grad(ddp->frozen[i].tensor)) {
+            return error_set(SHOAL_ERR_STATE,
+                             "parameter %s requires a gradient now, but did not when the module was wrapped: "
+                             "the ranks' would part",
+                             ddp->frozen[i].path);
+        }
+    }
+    if (ddp->world && ddp->buffers.are_sent && ddp->wanted_sync) {
+        return ddp_send_buffers(ddp);
+    }
+    return SHOAL_OK;
+}
+
+/* After -------------------------------------------------------------------------------------------------- */
+
+static shoal_status end_held(void *context)
+{
+    (void)context;
+    return SHOAL_OK;
+}
+
+/* A backward pass has reached the module's part of the record: from here to its end that is needed. */
+static shoal_tensor *hold(void *context, shoal_tensor *gradient)
+{
+    struct forward *forward = context;
+    struct ddp *ddp = forward_owner(forward);
+    size_t n_newer;
+    (void)gradient;
+    if (forward_reached(forward, &n_newer) && ddp->forwards.backward != backward_number()) {
+        ddp->forwards.backward = backward_number();
+        ddp->forwards.n_newer = n_newer;
+    }
+    shoal_status status = backward_on_end(end_held, ddp, ddp_let_go);
+    if (status == SHOAL_OK) {
+        ddp_keep(ddp);
+    } else {
+        (void)scope_fail(error_prefix(status, "ddp"));
+    }
+    return NULL;
+}
+
+static shoal_status after_forward(void *context, const shoal_forward_call *call)
+{
+    struct ddp *ddp = context;
+    return forwards_record(&ddp->forwards.list, call, hold);
+}
+
+shoal_status ddp_hook_forward(struct ddp *ddp)
+{
+    const shoal_module_hook_definition definition = {.struct_size = sizeof definition,
+                                                     .pre_forward = before_forward,
+                                                     .pre_place = SHOAL_HOOK_FIRST,
+                                                     .post_forward = after_forward,
+                                                     .post_place = SHOAL_HOOK_LAST,
+                                                     .context = ddp};
+    return shoal_module_add_hook(ddp->module, &definition, &ddp->forward_hook);
+}

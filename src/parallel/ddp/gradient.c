@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+#include "parallel/ddp/gradient.h"
+
+#include <string.h>
+
+#include "autograd/leaf.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "kernel/kernel.h"
+#include "op/operand.h"
+#include "tensor/tensor.h"
+
+/* The place ---------------------------------------------------------------------------------------------- */
+
+bool ddp_is_ours(const struct ddp_param *param)
+{
+    const shoal_tensor *kept = shoal_grad(param->tensor);
+    return kept && tensor_is_same_view(kept, param->gradient) && kept->dtype == param->gradient->dtype;
+}
+
+static void note_written(struct ddp_param *param)
+{
+    storage_bump_version(param->gradient->storage);
+    param->version = shoal_tensor_version(param->gradient);
+}
+
+static void fill_with_nothing(struct ddp_param *param, void *place)
+{
+    const int64_t stride = 1;
+    struct kernel_operand operand = {.data = place, .strides = &stride};
+    kernel_fill_nd(param->gradient->dtype, operand, 1, &param->gradient->count,
+                   (struct kernel_scalar){.real = -0.0});
+    note_written(param);
+}
+
+static bool is_all_zero(const unsigned char *bytes, size_t n_bytes)
+{
+    return n_bytes == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, n_bytes - 1) == 0);
+}
+
+/* Nobody reads or writes it, and what became of earlier writes does not matter. */
+static shoal_status claim(struct ddp_param *param, void **place_out)
+{
+    TRY(tensor_wait_writable(param->gradient, /*overwrites=*/true));
+    storage_forget_fences(param->gradient->storage);
+    return tensor_address(param->gradient, place_out);
+}
+
+/* What the leaf has goes to its place in the block, and is there from now on. */
+shoal_status ddp_take_in(struct ddp_param *param, shoal_tensor *kept)
+{
+    void *place;
+    TRY(tensor_wait_readable(kept));
+    TRY(claim(param, &place));
+    TRY(op_copy_overlapping(param->gradient, kept));
+    note_written(param);
+    return shoal_set_grad(param->tensor, param->gradient);
+}
+
+/* Setting aside ------------------------------------------------------------------------------------------ */
+
+static shoal_status set_aside(struct ddp_param *param, void *place)
+{
+    size_t bytes = tensor_bytes(param->gradient);
+    if (!param->aside) {
+        param->aside = mem_alloc_aligned(bytes, MEM_DATA_ALIGNMENT);
+        if (!param->aside) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+    }
+    kernel_copy(param->aside, place, bytes);
+    param->has_aside = true;
+    fill_with_nothing(param, place);
+    return SHOAL_OK;
+}
+
+/*
+ * Before more comes. A gradient that was removed or zeroed takes with it what was set aside, and zeros need not be. Who
+ * wrote zeros is known by the version: a local gradient may be zero by itself.
+ */
+shoal_status ddp_make_room(struct ddp_param *param)
+{
+    void *place;
+    if (!ddp_is_ours(param)) {
+        param->has_aside = false;
+        param->is_reduced = false;
+        param->is_local = false;
+        return SHOAL_OK;
+    }
+    if (!param->is_reduced && !param->has_aside) {
+        return SHOAL_OK;
+    }
+    TRY(tensor_wait_readable(param->gradient));
+    TRY(tensor_address(param->gradient, &place));
+    bool is_zero = is_all_zero(place, tensor_bytes(param->gradient));
+    bool was_written = shoal_tensor_version(param->gradient) != param->version;
+    if (param->is_reduced) {
+        param->is_reduced = false;
+        param->has_aside = false;
+        return is_zero ? SHOAL_OK : set_aside(param, place);
+    }
+    if (was_written && is_zero) {
+        param->has_aside = false;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status ddp_fill_in(struct ddp_param *param)
+{
+    void *place;
+    TRY(ddp_make_room(param));
+    shoal_tensor *kept = shoal_grad(param->tensor);
+    param->has_part = true;
+    if (kept && !ddp_is_ours(param)) {
+        return ddp_take_in(param, kept);
+    }
+    if (kept && param->is_local) {
+        return SHOAL_OK; /* from backwards without synchronisation */
+    }
+    param->has_part = false;
+    if (!kept) {
+        TRY(claim(param, &place));
+        fill_with_nothing(param, place);
+    }
+    return SHOAL_OK;
+}
+
+/* Landing ------------------------------------------------------------------------------------------------ */
+
+static shoal_status add_aside(struct ddp_param *param, void *place)
+{
+    const int64_t stride = 1;
+    struct kernel_operand operand = {.data = place, .strides = &stride};
+    struct kernel_operand aside = {.data = param->aside, .strides = &stride};
+    return kernel_binary_nd(KERNEL_ADD, param->gradient->dtype, operand, aside, operand, 1,
+                            &param->gradient->count);
+}
+
+shoal_status ddp_land(struct ddp_param *param, bool is_used)
+{
+    void *place;
+    TRY(claim(param, &place));
+    if (param->has_aside && is_used) {
+        TRY(add_aside(param, place));
+    } else if (param->has_aside) {
+        kernel_copy(place, param->aside, tensor_bytes(param->gradient));
+    }
+    param->has_aside = false;
+    param->is_local = false;
+    param->is_reduced = true;
+    note_written(param);
+    if (is_used && shoal_requires_grad(param->tensor) && !shoal_grad(param->tensor)) {
+        return shoal_set_grad(param->tensor, param->gradient);
+    }
+    return SHOAL_OK;
+}
+
+/* The end ------------------------------------------------------------------------------------------------ */
+
+void ddp_remove_hooks(struct ddp_param *param)
+{
+    shoal_hook_remove(param->on_gradient);
+    shoal_hook_remove(param->on_accumulated);
+    param->on_gradient = NULL;
+    param->on_accumulated = NULL;
+    param->leaf = NULL;
+}
+
+void ddp_param_free(struct ddp_param *param)
+{
+    ddp_remove_hooks(param);
+    shoal_tensor_unref(param->gradient);
+    shoal_tensor_unref(param->tensor);
+    mem_free(param->aside);
+    mem_free(param->path);
+}

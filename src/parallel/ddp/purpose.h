@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* What collectives of a wrapped module are for, as ranks compare it (transport/purpose.h). */
+#ifndef PARALLEL_DDP_PURPOSE_H
+#define PARALLEL_DDP_PURPOSE_H
+
+#include "parallel/ddp/ddp.h"
+#include "transport/purpose.h"
+
+struct purpose ddp_purpose(const struct ddp *ddp, enum purpose_id id);
+
+/* Which parameters are frozen in the backward pass that begins; then the purpose of its collectives, which tells that
+   too, and how many newer forward passes are recorded. */
+shoal_status ddp_find_frozen(struct ddp *ddp);
+struct purpose ddp_backward_purpose(const struct ddp *ddp, enum purpose_id id);
+
+/* Collective: ddp_order_compare between passes, when the module may have no lane that is any good. Nothing once the
+   world is closed. */
+shoal_status ddp_compare(const struct ddp *ddp, const struct purpose *purpose);
+
+#endif

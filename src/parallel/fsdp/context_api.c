@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/* The calls of shoal/fsdp_unit.h about all units of a context together. For both ways in. */
+#include "base/error.h"
+#include "base/try.h"
+#include "parallel/clip.h"
+#include "parallel/fsdp/engine/compare.h"
+#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/failure.h"
+#include "parallel/fsdp/engine/handle.h"
+#include "parallel/fsdp/engine/memory.h"
+#include "parallel/fsdp/engine/pending.h"
+#include "parallel/fsdp/engine/purpose.h"
+#include "parallel/fsdp/engine/way.h"
+#include "shoal/fsdp_unit.h"
+
+static shoal_status find_unit(shoal_fsdp *fsdp, int unit, shoal_fsdp_unit **unit_out)
+{
+    TRY(fsdp_handle_there(fsdp));
+    size_t n_units = fsdp->context->n_units;
+    if (unit < SHOAL_FSDP_ALL_UNITS || (unit >= 0 && (size_t)unit >= n_units)) {
+        return error_set(SHOAL_ERR_INVALID, "there is no unit %d: there are %zu", unit, n_units);
+    }
+    *unit_out = unit == SHOAL_FSDP_ALL_UNITS ? &fsdp->all : fsdp->context->units[unit]->handle;
+    return SHOAL_OK;
+}
+
+shoal_fsdp_unit *shoal_fsdp_unit_of(shoal_fsdp *fsdp, int unit)
+{
+    shoal_fsdp_unit *found = NULL;
+    if (find_unit(fsdp, unit, &found) != SHOAL_OK) {
+        fsdp_handle_not_found("unit_of");
+    }
+    return found;
+}
+
+shoal_status shoal_fsdp_set_is_last_backward(shoal_fsdp *fsdp, bool is_last)
+{
+    TRY(fsdp_handle_check("set_is_last_backward", fsdp));
+    fsdp->context->backward.is_not_last = !is_last;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_synchronize(shoal_fsdp *fsdp)
+{
+    TRY(fsdp_handle_check("synchronize", fsdp));
+    TRY(fsdp_check_failure(fsdp->context));
+    TRY(fsdp->way->check_ended(fsdp, "synchronize"));
+    return fsdp->way->end_call(fsdp, "synchronize", fsdp_synchronize(fsdp->context));
+}
+
+shoal_status shoal_fsdp_zero_grad(shoal_fsdp *fsdp)
+{
+    TRY(fsdp_handle_alive("zero_grad", fsdp));
+    return fsdp->way->zero_grad(fsdp);
+}
+
+shoal_status shoal_fsdp_reset(shoal_fsdp *fsdp)
+{
+    TRY(fsdp_handle_check("reset", fsdp));
+    return fsdp->way->reset(fsdp);
+}
+
+shoal_status shoal_fsdp_memory(const shoal_fsdp *fsdp, shoal_fsdp_memory_report *report_out)
+{
+    TRY(fsdp_handle_alive("memory", fsdp));
+    return fsdp_memory_report("memory", fsdp->context, report_out);
+}
+
+/* Clipping ------------------------------------------------------------------------------------------------ */
+
+/* Replicas have equal gradients and are not asked. */
+
+static shoal_status check_landed(const char *call, const shoal_fsdp *fsdp)
+{
+    TRY(fsdp_check_failure(fsdp->context));
+    TRY(fsdp->way->check_ended(fsdp, call));
+    return fsdp->context->reductions.n == 0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_STATE,
+                           "%s: gradients are on their way until a backward that is the last one ends "
+                           "(shoal_fsdp_set_is_last_backward)",
+                           call);
+}
+
+/* All ranks clip this model, by these numbers. */
+static shoal_status compare(const struct fsdp_context *context, enum purpose_id id, const int64_t *details,
+                            size_t n_details)
+{
+    struct purpose purpose = fsdp_context_purpose(context, id);
+    purpose.details = details;
+    purpose.n_details = n_details;
+    return fsdp_compare(&context->mesh, &purpose);
+}
+
+shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm, double power, bool must_be_finite,
+                                       double *norm_out)
+{
+    static const char call[] = "clip_grad_norm";
+    struct clip_norm norm = {.max_norm = max_norm, .power = power, .must_be_finite = must_be_finite};
+    int64_t details[CLIP_NORM_DETAILS];
+    double found = 0.0;
+    TRY(fsdp_handle_check(call, fsdp));
+    TRY(clip_check_norm(call, &norm));
+    TRY(check_landed(call, fsdp));
+    struct clip_source source = {.walk = fsdp->way->walk_gradients, .owner = fsdp};
+    clip_say_norm(&norm, details);
+    shoal_status status = compare(fsdp->context, PURPOSE_FSDP_CLIP, details, CLIP_NORM_DETAILS);
+    if (status == SHOAL_OK) {
+        status = clip_by_norm(&source, fsdp->context->mesh.reduce, &norm, &found);
+    }
+    TRY(fsdp->way->end_call(fsdp, call, status));
+    if (norm_out) {
+        *norm_out = found;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_clip_grad_value(shoal_fsdp *fsdp, double max_value)
+{
+    static const char call[] = "clip_grad_value";
+    int64_t details[CLIP_VALUE_DETAILS];
+    TRY(fsdp_handle_check(call, fsdp));
+    TRY(clip_check_value(call, max_value));
+    TRY(check_landed(call, fsdp));
+    struct clip_source source = {.walk = fsdp->way->walk_gradients, .owner = fsdp};
+    clip_say_value(max_value, details);
+    shoal_status status = compare(fsdp->context, PURPOSE_FSDP_CLIP_VALUE, details, CLIP_VALUE_DETAILS);
+    status = status == SHOAL_OK ? clip_by_value(&source, max_value) : status;
+    return fsdp->way->end_call(fsdp, call, status);
+}

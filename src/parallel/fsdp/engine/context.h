@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/* What units share: lanes, pools, the order of passes, and reductions that are on their way. */
+#ifndef PARALLEL_FSDP_ENGINE_CONTEXT_H
+#define PARALLEL_FSDP_ENGINE_CONTEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "comm/owned.h"
+#include "parallel/fsdp/engine/lanes.h"
+#include "parallel/fsdp/engine/memory.h"
+#include "parallel/fsdp/engine/pool.h"
+#include "parallel/fsdp/engine/unit.h"
+#include "shoal/fsdp.h"
+#include "shoal/work.h"
+
+struct fsdp_reduction;
+
+/* What units share that stay sharded over so many neighbours after forward. */
+struct fsdp_kept {
+    int n_ranks;
+    struct fsdp_pool windows;
+};
+
+struct fsdp_unit_list {
+    struct fsdp_unit **units;
+    size_t n;
+    size_t capacity;
+};
+
+/* Memory that units use in turn. */
+struct fsdp_pools {
+    struct fsdp_pool windows;
+    struct fsdp_pool buffers;
+    struct fsdp_kept **kept; /* one for each number of neighbours */
+    size_t n_kept;
+    size_t kept_capacity;
+};
+
+/* Units in the order of their forward passes, by which the next ones are gathered ahead. */
+struct fsdp_passes {
+    struct fsdp_unit_list order;         /* forwards of this step whose backward is to come */
+    struct fsdp_unit_list forwards;      /* of this step */
+    struct fsdp_unit_list last_forwards; /* of the step before */
+};
+
+/* Reductions on their way. */
+struct fsdp_reductions {
+    struct fsdp_reduction *items; /* oldest first */
+    size_t n;
+    size_t capacity;
+    const struct fsdp_unit *last; /* the last unit that was reduced */
+};
+
+/* Barriers between passes (marks.h). */
+struct fsdp_marks {
+    shoal_work *forwards;       /* the end of forwards, in flight; NULL: none */
+    shoal_work *gathers;        /* the end of gathers in the backward; likewise */
+    size_t n_backwards;         /* so many ends of backwards, over shards */
+    size_t n_replica_backwards; /* and over replicas */
+};
+
+struct fsdp_backward {
+    bool is_running;
+    bool has_failed;  /* with the explicit calls: gradients of a unit may be lost, until a reset */
+    bool is_not_last; /* more backwards of this step will follow this one */
+    size_t n_newer;   /* forwards of a module that are newer than the one that the backward walks back */
+};
+
+/* What tests hear. */
+struct fsdp_listener {
+    void (*hear)(void *context, enum fsdp_event event, const struct fsdp_unit *unit);
+    void *context;
+};
+
+/* With the explicit calls: the first failure that lasts, and its text. Every later call fails with it. */
+struct fsdp_failure {
+    shoal_status status;
+    char text[ERROR_TEXT_BYTES];
+};
+
+struct fsdp_context_config {
+    int forward_prefetch; /* units ahead in forward */
+    int max_reduces;
+};
+
+struct fsdp_context {
+    struct owned owned; /* first: the world's list, which tells of its end */
+    bool is_closed;     /* the world is: nothing can be done any more but to free */
+    bool is_prepared;
+    uint32_t root; /* which of those made on the group this is: part of what ranks compare */
+    int n_callbacks; /* functions of the program that run inside of a call on the context, and must not call it */
+    size_t n_asked; /* times that the raw calls gave somebody the address of a shard, who may write there */
+    struct fsdp_mesh mesh;
+    shoal_fsdp_options options;
+    struct fsdp_context_config config;
+    struct fsdp_memory memory;
+    struct fsdp_unit **units;
+    size_t n_units;
+    size_t units_capacity;
+    struct fsdp_pools pools;
+    struct fsdp_passes passes;
+    struct fsdp_reductions reductions;
+    struct fsdp_marks marks;
+    struct fsdp_backward backward;
+    struct fsdp_listener listener;
+    struct fsdp_failure failure;
+};
+
+shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options);
+shoal_status fsdp_check_reshard_ranks(const struct fsdp_mesh *mesh, int n_ranks);
+/* `root`: fsdp_mesh_next_root's, or that of the wrapper that becomes the root. */
+shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
+                                 uint32_t root, struct fsdp_context **context_out);
+void fsdp_context_free(struct fsdp_context *context);
+/* Where calls begin: SHOAL_ERR_STATE once the world is closed. */
+shoal_status fsdp_context_check(const struct fsdp_context *context);
+
+/* A new unit, the last; before the first forward. */
+shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **unit_out);
+/* One that belongs to nobody yet, and its end. */
+shoal_status fsdp_unit_create_alone(const char *name, struct fsdp_unit **unit_out);
+void fsdp_unit_free(struct fsdp_unit *unit);
+/* Nobody may use it any more: its module is gone. */
+void fsdp_unit_end_handles(struct fsdp_unit *unit);
+/* The context takes the unit over. */
+shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_unit *unit);
+/* One more parameter, taken over. */
+shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param *param);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* Full parameters in memory of the rank's own. */
+#include "parallel/fsdp/engine/full.h"
+
+#include "base/mem.h"
+#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/memory.h"
+#include "parallel/fsdp/engine/param.h"
+#include "parallel/fsdp/engine/unit.h"
+
+shoal_status fsdp_full_allocate(struct fsdp_unit *unit)
+{
+    size_t bytes = unit->gather.bytes;
+    unit->gather.full = mem_alloc_aligned(bytes > 0 ? bytes : 1, FSDP_ALIGNMENT);
+    if (!unit->gather.full) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_OTHER, bytes);
+    return SHOAL_OK;
+}
+
+void fsdp_full_free(struct fsdp_unit *unit)
+{
+    if (unit->gather.full) {
+        fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_OTHER, unit->gather.bytes);
+        mem_free(unit->gather.full);
+        unit->gather.full = NULL;
+    }
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory of a unit's own for full parameters, where they are not in a window. */
+#ifndef PARALLEL_FSDP_ENGINE_FULL_H
+#define PARALLEL_FSDP_ENGINE_FULL_H
+
+#include "parallel/fsdp/engine/unit.h"
+
+shoal_status fsdp_full_allocate(struct fsdp_unit *unit);
+void fsdp_full_free(struct fsdp_unit *unit);
+
+#endif

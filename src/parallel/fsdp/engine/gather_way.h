@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The ways to gather a unit, one row each:
+ *
+ *   alone    one shard: nothing travels; parameters are cast if that is wanted
+ *   window   every rank writes its shards into memory that the ranks of a host share: where the group has windows
+ *   copy     an all-gather into memory of the rank's own, then unpacked: any transport
+ *   custom   an object of the program does the all-gather (shoal/fsdp_comm.h)
+ *
+ * All give the same bits. A gather is begun (start), and once its work (unit->gather.work, if there is one) has ended well,
+ * finished; one that failed or that nobody wants is dropped instead.
+ */
+#ifndef PARALLEL_FSDP_ENGINE_GATHER_WAY_H
+#define PARALLEL_FSDP_ENGINE_GATHER_WAY_H
+
+#include "parallel/fsdp/engine/unit.h"
+
+struct fsdp_gather_way {
+    const char *name;
+    /* On failure nothing of the gather is left. */
+    shoal_status (*start)(struct fsdp_unit *unit);
+    /* Full parameters are where fsdp_gather_data says. NULL: they are already. */
+    shoal_status (*finish)(struct fsdp_unit *unit);
+    /* The work has ended, however it did. NULL: nothing is to be given up. */
+    void (*drop)(struct fsdp_unit *unit);
+};
+
+extern const struct fsdp_gather_way fsdp_gather_alone;
+extern const struct fsdp_gather_way fsdp_gather_window;
+extern const struct fsdp_gather_way fsdp_gather_copy;
+extern const struct fsdp_gather_way fsdp_gather_custom;
+
+#endif

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Gradients before their reduction. Every parameter has a region in the unit's buffer, one block for each shard, in the
+ * dtype of the reduction. A parameter that is cut along its first dimension lies there as it is, padding at its end, so
+ * kernels write it in place; others are written elsewhere and put there afterwards.
+ */
+#include "parallel/fsdp/engine/grads.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/try.h"
+#include "kernel/kernel.h"
+#include "parallel/fsdp/engine/compare.h"
+#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/elements.h"
+#include "parallel/fsdp/engine/marks.h"
+#include "parallel/fsdp/engine/memory.h"
+#include "parallel/fsdp/engine/param.h"
+#include "parallel/fsdp/engine/pool.h"
+#include "parallel/fsdp/engine/purpose.h"
+#include "parallel/fsdp/engine/unit.h"
+#include "tensor/dtype.h"
+
+static size_t region_bytes(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    size_t count = (size_t)unit->context->mesh.n_shards * param->padded_count;
+    return fsdp_round_up(count * dtype_bytes(unit->grads.dtype));
+}
+
+/* With one shard the result is the gradient, and stays in the buffer if it has the dtype. */
+bool fsdp_lands_in_place(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    return unit->context->mesh.n_shards == 1 && !unit->watch && param->dtype == unit->grads.dtype;
+}
+
+/* One unit is written to while others are reduced: over the shards, and the last of them over the replicas. What lands in
+   place comes on top. */
+static size_t buffers_limit(const struct fsdp_context *context, size_t largest)
+{
+    size_t stays = 0;
+    for (size_t i = 0; i < context->n_units; i++) {
+        const struct fsdp_unit *unit = context->units[i];
+        size_t bytes = 0;
+        for (size_t k = 0; k < unit->n_params; k++) {
+            const struct fsdp_param *param = &unit->params[k];
+            bytes += param->requires_grad ? region_bytes(unit, param) : 0;
+            stays += param->requires_grad && fsdp_lands_in_place(unit, param) ? region_bytes(unit, param) : 0;
+        }
+        largest = bytes > largest ? bytes : largest;
+    }
+    int n_buffers = 1 + context->config.max_reduces + (context->mesh.replicate ? 1 : 0);
+    return (size_t)n_buffers * largest + stays;
+}
+
+/* Which parameters get gradients may change between steps. */
+static void lay_out_grads(struct fsdp_unit *unit)
+{
+    bool is_whole = unit->context->mesh.n_shards == 1;
+    size_t element_bytes = dtype_bytes(unit->grads.dtype);
+    unit->grads.buffer_bytes = unit->grads.output_bytes = unit->grads.bytes = 0;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        struct fsdp_param *param = &unit->params[i];
+        if (!param->is_reduced) {
+            continue;
+        }
+        param->reduce_offset = unit->grads.buffer_bytes;
+        unit->grads.buffer_bytes += region_bytes(unit, param);
+        param->output_offset = unit->grads.output_bytes;
+        unit->grads.output_bytes += fsdp_round_up(param->padded_count * element_bytes);
+        param->is_direct = (param->outer == 1 || is_whole) && param->compute == unit->grads.dtype;
+        param->grad_offset = unit->grads.bytes;
+        unit->grads.bytes += param->is_direct ? 0 : fsdp_round_up(param->count * dtype_bytes(param->compute));
+    }
+}
+
+shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit)
+{
+    if (unit->grads.buffer) {
+        return SHOAL_OK;
+    }
+    lay_out_grads(unit);
+    if (unit->grads.buffer_bytes == 0) {
+        return SHOAL_OK;
+    }
+    struct fsdp_context *context = unit->context;
+    unit->grads.buffer = fsdp_pool_take(&context->pools.buffers, unit->grads.buffer_bytes);
+    if (!unit->grads.buffer) {
+        struct purpose purpose = {.id = PURPOSE_NONE}; /* nobody is there to compare it with */
+        if (context->pools.buffers.group) {
+            purpose = fsdp_reduction_purpose(unit, PURPOSE_FSDP_BUFFER);
+        }
+        if (context->pools.buffers.group == context->mesh.replicate) {
+            purpose = fsdp_replica_purpose(&context->mesh, purpose);
+        }
+        size_t limit = buffers_limit(context, unit->grads.buffer_bytes);
+        TRY(fsdp_mark_buffer(unit, &purpose));
+        shoal_status status = fsdp_pool_make(&context->pools.buffers, unit->grads.buffer_bytes, limit,
+                                             &purpose, &unit->grads.buffer);
+        if (status != SHOAL_OK) { /* ranks may be found to differ here */
+            return fsdp_tell(&context->mesh, status);
+        }
+    }
+    for (size_t i = 0; i < unit->n_params; i++) {
+        unit->params[i].is_unset = unit->params[i].is_reduced;
+    }
+    unit->grads.has_accumulated = false;
+    return SHOAL_OK;
+}
+
+/* The place of a parameter in the buffer, whole. Places are cleared one by one, when somebody is to add to them: whoever
+   stores spares the memory a pass. */
+static void clear_place(struct fsdp_unit *unit, struct fsdp_param *param)
+{
+    if (param->is_unset) {
+        memset(unit->grads.buffer->data + param->reduce_offset, 0, region_bytes(unit, param));
+        param->is_unset = false;
+    }
+}
+
+/* The same for somebody who writes the parameter's elements, in order: clears what is behind them. */
+static void clear_behind(struct fsdp_unit *unit, struct fsdp_param *param)
+{
+    size_t begin = param->count * dtype_bytes(unit->grads.dtype);
+    memset(unit->grads.buffer->data + param->reduce_offset + begin, 0, region_bytes(unit, param) - begin);
+    param->is_unset = false;
+}
+
+/* What nobody has written: parameters that a backward did not reach. */
+void fsdp_unit_clear_unset(struct fsdp_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_params; i++) {
+        clear_place(unit, &unit->params[i]);
+    }
+}
+
+/* Gradients that are reduced in their own dtype stay where kernels add to them until they are reduced; the others are
+   added up in the buffer, so that no digits are lost. */
+static bool stays_until_reduced(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    return param->compute == unit->grads.dtype;
+}
+
+static void clear_grads(struct fsdp_unit *unit)
+{
+    for (size_t i = 0; unit->grads.bytes > 0 && i < unit->n_params; i++) {
+        struct fsdp_param *param = &unit->params[i];
+        bool is_left = unit->grads.has_accumulated && stays_until_reduced(unit, param);
+        param->is_clear = param->is_reduced && !param->is_direct && !is_left;
+        if (param->is_clear) {
+            memset(unit->grads.data + param->grad_offset, 0, param->count * dtype_bytes(param->compute));
+        }
+    }
+}
+
+/* At least so many bytes, without what was there. */
+shoal_status fsdp_unit_need_memory(struct fsdp_unit *unit, char **data, size_t *capacity, size_t bytes)
+{
+    struct fsdp_memory *memory = &unit->context->memory;
+    if (bytes <= *capacity) {
+        return SHOAL_OK;
+    }
+    mem_free(*data);
+    fsdp_memory_remove(memory, FSDP_MEMORY_GRADIENTS, *capacity);
+    *capacity = 0;
+    *data = mem_alloc_aligned(bytes, FSDP_ALIGNMENT);
+    if (!*data) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *capacity = bytes;
+    fsdp_memory_add(memory, FSDP_MEMORY_GRADIENTS, bytes);
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_unit_need_grads(struct fsdp_unit *unit)
+{
+    TRY(fsdp_unit_need_memory(unit, &unit->grads.data, &unit->grads.capacity, unit->grads.bytes));
+    clear_grads(unit);
+    return SHOAL_OK;
+}
+
+void *fsdp_unit_grad(struct fsdp_unit *unit, struct fsdp_param *param)
+{
+    if (param->count == 0) {
+        return param->shard; /* nothing is there to add to, which is not an error */
+    }
+    if (param->is_direct) {
+        clear_place(unit, param);
+        return unit->grads.buffer->data + param->reduce_offset;
+    }
+    param->is_clear = false;
+    return unit->grads.data + param->grad_offset;
+}
+
+void *fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param, bool *has_values_out)
+{
+    *has_values_out = param->count > 0 && !(param->is_direct ? param->is_unset : param->is_clear);
+    if (param->count > 0 && param->is_direct && param->is_unset) {
+        clear_behind(unit, param);
+    }
+    return fsdp_unit_grad(unit, param);
+}
+
+/* Block by block, cast on the way. */
+static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, const void *grad,
+                     bool is_added)
+{
+    if (is_added || param->count < (size_t)unit->context->mesh.n_shards * param->padded_count) {
+        clear_place(unit, param);
+    }
+    if (param->is_unset) { /* all blocks are written; what is behind the last one is not */
+        clear_behind(unit, param);
+    }
+    size_t to_bytes = dtype_bytes(unit->grads.dtype);
+    size_t from_bytes = dtype_bytes(dtype);
+    for (int64_t w = 0; w < unit->context->mesh.n_shards; w++) {
+        int64_t begin;
+        int64_t end;
+        fsdp_param_rows(param, w, &begin, &end);
+        size_t count = (size_t)((end - begin) * param->inner);
+        for (int64_t o = 0; o < param->outer; o++) {
+            size_t to_at = (size_t)w * param->padded_count + (size_t)(o * param->chunk * param->inner);
+            size_t from_at = (size_t)((o * param->size + begin) * param->inner);
+            char *to = unit->grads.buffer->data + param->reduce_offset + to_at * to_bytes;
+            const char *from = (const char *)grad + from_at * from_bytes;
+            if (is_added) {
+                fsdp_add_cast(unit->grads.dtype, to, dtype, from, count);
+            } else {
+                kernel_cast(unit->grads.dtype, to, dtype, from, count);
+            }
+        }
+    }
+}
+
+void fsdp_unit_put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, const void *grad)
+{
+    put_grad(unit, param, dtype, grad, unit->grads.has_accumulated);
+}
+
+void fsdp_unit_collect_written(struct fsdp_unit *unit, bool is_new)
+{
+    for (size_t i = 0; unit->grads.buffer && i < unit->n_params; i++) {
+        struct fsdp_param *param = &unit->params[i];
+        bool stays = stays_until_reduced(unit, param);
+        if (param->is_reduced && !param->is_direct && (stays ? unit->config.sync : is_new)) {
+            put_grad(unit, param, param->compute, unit->grads.data + param->grad_offset,
+                     unit->grads.has_accumulated && !stays);
+        }
+    }
+}
+
+void fsdp_unit_drop_grads(struct fsdp_unit *unit)
+{
+    if (unit->grads.buffer) {
+        fsdp_pool_give_back(unit->grads.buffer);
+        unit->grads.buffer = NULL;
+    }
+    unit->grads.has_begun = false;
+    unit->grads.has_accumulated = false;
+    unit->grads.has_partial = false;
+    unit->grads.is_owed = false;
+}

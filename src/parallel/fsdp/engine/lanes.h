@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who shards and who replicates: a group of shards, a group of replicas, or both. Each kind of traffic has a lane of its
+ * own over the same ranks, so that a gather never waits behind a reduction.
+ */
+#ifndef PARALLEL_FSDP_ENGINE_LANES_H
+#define PARALLEL_FSDP_ENGINE_LANES_H
+
+#include <stdint.h>
+
+#include "shoal/group.h"
+#include "shoal/mesh.h"
+
+struct fsdp_mesh {
+    shoal_world *world;
+    shoal_group *gather;    /* of the ranks that have the shards; NULL: there is one shard */
+    shoal_group *reduce;    /* the same ranks */
+    shoal_group *replicate; /* of the ranks that have the same shard; NULL: there is one replica */
+    shoal_group *
+        calls; /* where there are replicas of the whole only: the lane of gathers that ranks with shards would use,
+                           on which both are told that they differ */
+    /* Whose lanes these are: the ranks, the deadlines and the failures of these are the lanes' too. */
+    shoal_group *shards;
+    shoal_group *replicas;
+    int n_shards;
+    int shard; /* this rank's */
+    int n_replicas;
+    /* Which of the models made on the group of replicas this is; their groups of shards may have others besides. */
+    uint32_t replica_root;
+};
+
+shoal_status fsdp_mesh_from_group(shoal_group *group, struct fsdp_mesh *mesh_out);
+shoal_status fsdp_mesh_from_replicas(shoal_group *group, struct fsdp_mesh *mesh_out);
+/* One dimension: shards. Two named ones: replicas, shards. */
+shoal_status fsdp_mesh_from_mesh(shoal_mesh *mesh, struct fsdp_mesh *mesh_out);
+
+/* The neighbours over which shards stay after forward: n_ranks of them, which divide the shards. */
+shoal_status fsdp_mesh_neighbours(const struct fsdp_mesh *mesh, int n_ranks, shoal_group **group_out);
+
+/*
+ * Which of the models made on the mesh the next one is: the root of its purposes (transport/purpose.h). Also sets the
+ * mesh's replica_root.
+ */
+uint32_t fsdp_mesh_next_root(struct fsdp_mesh *mesh);
+
+/* While it is held, the program cannot close the groups it is made of. Not after the world was closed. */
+void fsdp_mesh_hold(const struct fsdp_mesh *mesh);
+void fsdp_mesh_let_go(const struct fsdp_mesh *mesh);
+
+static inline int fsdp_mesh_n_ranks(const struct fsdp_mesh *mesh)
+{
+    return mesh->n_shards * mesh->n_replicas;
+}
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* What a context holds, counted where it is allocated and freed. All numbers are one rank's share in bytes. */
+#ifndef PARALLEL_FSDP_ENGINE_MEMORY_H
+#define PARALLEL_FSDP_ENGINE_MEMORY_H
+
+#include <stddef.h>
+
+#include "shoal/fsdp.h"
+
+/* Shards are counted when somebody asks: they stay what they are. */
+enum fsdp_memory_kind {
+    FSDP_MEMORY_GRADIENTS,
+    FSDP_MEMORY_WINDOWS,
+    FSDP_MEMORY_BUFFERS,
+    FSDP_MEMORY_OTHER,
+    FSDP_MEMORY_KINDS
+};
+
+struct fsdp_memory {
+    size_t now[FSDP_MEMORY_KINDS];
+    size_t peak[FSDP_MEMORY_KINDS];
+    size_t total; /* of all kinds */
+    size_t total_peak;
+};
+
+void fsdp_memory_add(struct fsdp_memory *memory, enum fsdp_memory_kind kind, size_t bytes);
+void fsdp_memory_remove(struct fsdp_memory *memory, enum fsdp_memory_kind kind, size_t bytes);
+
+struct fsdp_context;
+
+/* Fills in what the caller's struct has room for; SHOAL_ERR_INVALID, beginning with the call, for NULL or too little. */
+shoal_status fsdp_memory_report(const char *call, const struct fsdp_context *context,
+                                shoal_fsdp_memory_report *report_out);
+
+#endif

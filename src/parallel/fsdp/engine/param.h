@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A parameter that is cut among ranks. Seen from the dimension that is cut it has three: [outer, size, inner]. With n
+ * shards, rank i has rows i*chunk ... min((i+1)*chunk, size), chunk = ceil(size / n): the last pieces may be short or
+ * empty. A dimension other than the first must divide evenly.
+ *
+ * The shard lies at the front of a buffer that is as large on every rank: what is behind it is zero and nobody's.
+ */
+#ifndef PARALLEL_FSDP_ENGINE_PARAM_H
+#define PARALLEL_FSDP_ENGINE_PARAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/dtype.h"
+#include "shoal/status.h"
+#include "shoal/tensor.h"
+
+/* Of parameters and gradients in memory that they share. */
+#define FSDP_ALIGNMENT 64
+
+static inline size_t fsdp_round_up(size_t bytes)
+{
+    return (bytes + FSDP_ALIGNMENT - 1) / FSDP_ALIGNMENT * FSDP_ALIGNMENT;
+}
+
+struct fsdp_block;
+
+struct fsdp_param {
+    char *name;
+    int id;              /* of the raw calls */
+    shoal_dtype dtype;   /* as it is stored */
+    shoal_dtype compute; /* as it is gathered */
+    bool requires_grad;
+    int n_dims;
+    int64_t shape[SHOAL_MAX_DIMS];
+    int dim;
+    int64_t outer;
+    int64_t size;
+    int64_t inner;
+    int64_t chunk;
+    int64_t begin;  /* of this rank's rows */
+    int64_t length; /* how many they are */
+    size_t count;   /* elements of the whole */
+    size_t shard_count;
+    size_t padded_count;           /* of a shard that is not short */
+    char *shard;                   /* padded_count elements */
+    char *shard_grad;              /* shard_count elements; made when the first gradient comes */
+    struct fsdp_block *grad_block; /* in which it lies; NULL: memory of its own */
+    bool is_lent;                  /* a tensor owns the shard now */
+    bool is_grad_lent;             /* likewise */
+    bool has_grad;
+    size_t window_offset; /* bytes, in the unit's window */
+    size_t reduce_offset; /* bytes, in the unit's reduce buffer: n_shards blocks of padded_count elements */
+    size_t output_offset; /* bytes, in results that lie in one piece: padded_count elements */
+    bool is_reduced;      /* has a place in the unit's buffer */
+    bool is_partial;      /* has one in what the unit keeps for its replicas */
+    bool is_direct;       /* the gradient is written where it is reduced from */
+    bool is_unset;        /* its place in the buffer holds what whoever had the buffer before left there */
+    bool is_clear;        /* its place in the unit's gradients holds zeros */
+    size_t grad_offset;   /* otherwise: bytes, in the unit's gradients */
+    char *kept;           /* kept_count elements of `compute`, while the unit is sharded over neighbours */
+    size_t kept_begin;    /* in elements of the whole */
+    size_t kept_count;
+};
+
+/* An array that is cut like a parameter: the values of its shard, or something of the same shape (an optimizer's moment). */
+struct fsdp_array {
+    const struct fsdp_param *param; /* how it is cut */
+    shoal_dtype dtype;
+    char *shard;    /* this rank's part */
+    bool is_padded; /* it has room for padded_count elements; otherwise for shard_count */
+};
+
+/* A shape as "[3,4]", for error texts. */
+enum {
+    FSDP_SHAPE_BYTES = 8 + SHOAL_MAX_DIMS * 21
+};
+
+void fsdp_write_shape(int n_dims, const int64_t *shape, char *text);
+
+/* Without data. `shard` and `n_shards`: which part of how many. */
+shoal_status fsdp_param_init(struct fsdp_param *param, const char *name, shoal_dtype dtype, int n_dims,
+                             const int64_t *shape, int dim, int shard, int n_shards);
+void fsdp_param_free(struct fsdp_param *param);
+
+/* The gradient is gone; memory of its own stays for the next one. */
+void fsdp_param_drop_grad(struct fsdp_param *param);
+
+/* The shard, zeros at first. */
+shoal_status fsdp_param_allocate(struct fsdp_param *param);
+/* This rank's part of the whole. */
+void fsdp_array_load(const struct fsdp_array *array, const void *full);
+/* This rank's part of a slice, `length` indices from `offset` on of the dimension that is cut; false: it has none of it. */
+bool fsdp_array_load_slice(const struct fsdp_array *array, int64_t offset, int64_t length, const void *slice);
+
+/* The values of a parameter. */
+static inline struct fsdp_array fsdp_param_values(const struct fsdp_param *param)
+{
+    return (struct fsdp_array){
+        .param = param, .dtype = param->dtype, .shard = param->shard, .is_padded = true};
+}
+
+static inline void fsdp_param_load(const struct fsdp_param *param, const void *full)
+{
+    const struct fsdp_array values = fsdp_param_values(param);
+    fsdp_array_load(&values, full);
+}
+
+/* Rows of the dimension that is cut: those of shard i. */
+static inline void fsdp_param_rows(const struct fsdp_param *param, int64_t i, int64_t *begin_out,
+                                   int64_t *end_out)
+{
+    int64_t begin = i * param->chunk;
+    int64_t end = begin + param->chunk;
+    *begin_out = begin < param->size ? begin : param->size;
+    *end_out = end < param->size ? end : param->size;
+}
+
+/* Elements of the whole before piece `o` of the outer dimension of this rank's part. */
+static inline size_t fsdp_param_offset(const struct fsdp_param *param, int64_t o)
+{
+    return (size_t)((o * param->size + param->begin) * param->inner);
+}
+
+/* Elements of one such piece. */
+static inline size_t fsdp_param_piece_count(const struct fsdp_param *param)
+{
+    return (size_t)(param->length * param->inner);
+}
+
+#endif

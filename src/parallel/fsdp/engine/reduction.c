@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Gradients: from the unit's buffer, through a reduce-scatter and, with replicas, an all-reduce, to the shards.
+ *
+ * Reductions are carried on in the order in which they began, and only where a call of the step says so, never by what
+ * happens to have ended: all ranks start the same collectives in the same order.
+ */
+#include "parallel/fsdp/engine/reduction.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "parallel/fsdp/engine/compare.h"
+#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/custom.h"
+#include "parallel/fsdp/engine/elements.h"
+#include "parallel/fsdp/engine/factors.h"
+#include "parallel/fsdp/engine/grads.h"
+#include "parallel/fsdp/engine/landing.h"
+#include "parallel/fsdp/engine/lanes.h"
+#include "parallel/fsdp/engine/marks.h"
+#include "parallel/fsdp/engine/memory.h"
+#include "parallel/fsdp/engine/param.h"
+#include "parallel/fsdp/engine/partial.h"
+#include "parallel/fsdp/engine/pool.h"
+#include "parallel/fsdp/engine/scatter.h"
+#include "parallel/fsdp/engine/unit.h"
+#include "tensor/dtype.h"
+
+/* Starting ----------------------------------------------------------------------------------------------- */
+
+/* Places in the buffer must not change under a reduction that is still on its way. */
+static shoal_status settle_reductions(struct fsdp_unit *unit)
+{
+    return fsdp_unit_is_reducing(unit) ? fsdp_drain(unit->context, 0) : SHOAL_OK;
+}
+
+shoal_status fsdp_unit_begin_grads(struct fsdp_unit *unit)
+{
+    if (unit->grads.has_begun) {
+        return SHOAL_OK;
+    }
+    TRY(settle_reductions(unit));
+    for (size_t i = 0; i < unit->n_params && !unit->grads.buffer; i++) {
+        unit->params[i].is_reduced = unit->params[i].requires_grad;
+    }
+    TRY(fsdp_unit_take_buffer(unit));
+    TRY(fsdp_unit_need_grads(unit));
+    unit->grads.has_begun = true;
+    return SHOAL_OK;
+}
+
+/* What kernels could not write in place; `is_new`: and have written since the last time. */
+static shoal_status collect_grads(struct fsdp_unit *unit, bool is_new)
+{
+    if (unit->watch) {
+        TRY(settle_reductions(unit));
+        return unit->watch->collect(unit);
+    }
+    fsdp_unit_collect_written(unit, is_new);
+    return SHOAL_OK;
+}
+
+static struct fsdp_reduction reduction_of(struct fsdp_unit *unit)
+{
+    const struct fsdp_mesh *mesh = &unit->context->mesh;
+    return (struct fsdp_reduction){
+        .unit = unit,
+        .buffer = unit->grads.buffer,
+        .factors = fsdp_factors_choose(mesh->n_shards, mesh->n_replicas, unit->grads.dtype,
+                                       unit->config.divide_factor, unit->config.force_sum),
+        .all_reduces = unit->config.all_reduce};
+}
+
+static shoal_status need_reductions(struct fsdp_context *context)
+{
+    return mem_grow((void **)&context->reductions.items, &context->reductions.capacity,
+                    context->reductions.n + 1, sizeof context->reductions.items[0]);
+}
+
+/* From now on the buffer is the reduction's. */
+static void add_reduction(struct fsdp_unit *unit, const struct fsdp_reduction *reduction)
+{
+    struct fsdp_context *context = unit->context;
+    context->reductions.items[context->reductions.n] = *reduction;
+    context->reductions.items[context->reductions.n++].n_gathers = fsdp_count_gathers(context);
+    context->reductions.last = unit;
+    unit->grads.buffer = NULL;
+    unit->grads.has_accumulated = false;
+    unit->grads.is_owed = false;
+}
+
+/* A hook sees the results of all parameters in one piece, and zeros between them. With one shard they lie so anyway. */
+static shoal_status need_output(struct fsdp_reduction *reduction)
+{
+    const struct fsdp_unit *unit = reduction->unit;
+    if (!unit->hooks.all_reduce || unit->context->mesh.n_shards == 1) {
+        return SHOAL_OK;
+    }
+    reduction->output = mem_alloc_aligned(unit->grads.output_bytes, FSDP_ALIGNMENT);
+    if (!reduction->output) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    memset(reduction->output, 0, unit->grads.output_bytes);
+    fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_OTHER, unit->grads.output_bytes);
+    return SHOAL_OK;
+}
+
+static void drop_output(struct fsdp_reduction *reduction)
+{
+    const struct fsdp_unit *unit = reduction->unit;
+    if (reduction->output) {
+        fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_OTHER, unit->grads.output_bytes);
+        mem_free(reduction->output);
+        reduction->output = NULL;
+    }
+}
+
+static shoal_status start_reduction(struct fsdp_unit *unit)
+{
+    TRY(need_reductions(unit->context));
+    struct fsdp_reduction reduction = reduction_of(unit);
+    size_t n_elements = unit->grads.buffer_bytes / dtype_bytes(unit->grads.dtype);
+    fsdp_divide(unit->grads.dtype, reduction.buffer->data, n_elements, reduction.factors.before);
+    TRY(need_output(&reduction));
+    if (unit->context->mesh.n_shards > 1) {
+        shoal_status status = fsdp_start_scatter(&reduction);
+        if (status != SHOAL_OK) {
+            drop_output(&reduction);
+            return status;
+        }
+    }
+    add_reduction(unit, &reduction);
+    return SHOAL_OK;
+}
+
+/* Ending ------------------------------------------------------------------------------------------------- */
+
+static shoal_status wait_for_work(struct fsdp_reduction *reduction)
+{
+    if (!reduction->work) {
+        return SHOAL_OK;
+    }
+    shoal_status status = shoal_work_wait(reduction->work, -1);
+    shoal_work_free(reduction->work);
+    reduction->work = NULL;
+    return fsdp_tell_reduction(reduction->unit, status);
+}
+
+/* Whatever became of it, its buffer is free: which buffers are must not differ between ranks. */
+static void drop_reduction(struct fsdp_reduction *reduction)
+{
+    (void)wait_for_work(reduction);
+    fsdp_drop_scatter(reduction);
+    drop_output(reduction);
+    fsdp_pool_give_back(reduction->buffer);
+}
+
+/* Into the gradients of the shards. */
+static shoal_status land(struct fsdp_reduction *reduction)
+{
+    struct fsdp_unit *unit = reduction->unit;
+    shoal_status status = fsdp_land_params(reduction);
+    drop_reduction(reduction);
+    return status == SHOAL_OK ? fsdp_run_landed(unit) : status;
+}
+
+static void remove_first(struct fsdp_context *context)
+{
+    context->reductions.n--;
+    memmove(&context->reductions.items[0], &context->reductions.items[1],
+            context->reductions.n * sizeof context->reductions.items[0]);
+}
+
+/* One that has failed: its gradients are lost, its buffer is not. */
+static shoal_status drop_first(struct fsdp_context *context, shoal_status status)
+{
+    struct fsdp_reduction reduction = context->reductions.items[0];
+    remove_first(context);
+    drop_reduction(&reduction);
+    return status;
+}
+
+static shoal_status land_first(struct fsdp_context *context)
+{
+    struct fsdp_reduction reduction = context->reductions.items[0];
+    remove_first(context);
+    return land(&reduction);
+}
+
+/* What the hook leaves to be waited for is in reduction->work. */
+static shoal_status run_hook(struct fsdp_reduction *reduction)
+{
+    const struct fsdp_unit *unit = reduction->unit;
+    const struct fsdp_mesh *mesh = &unit->context->mesh;
+    if (!unit->hooks.all_reduce || reduction->was_hooked) {
+        return SHOAL_OK;
+    }
+    const shoal_reduced_gradients reduced = {
+        .struct_size = sizeof reduced,
+        .data = reduction->output ? reduction->output : reduction->buffer->data,
+        .count = unit->grads.output_bytes / dtype_bytes(unit->grads.dtype),
+        .dtype = unit->grads.dtype,
+        .shards = mesh->reduce,
+        .replicas = mesh->replicate,
+        .unit = unit->name};
+    reduction->was_hooked = true;
+    error_clear();
+    unit->context->n_callbacks++;
+    shoal_status status = unit->hooks.all_reduce(unit->hooks.all_reduce_context, &reduced, &reduction->work);
+    unit->context->n_callbacks--;
+    if (status != SHOAL_OK) {
+        status = fsdp_mark_failure(unit, error_prefix(status, "%s: its all-reduce hook", unit->name));
+        fsdp_custom_drop_work(&reduction->work);
+    }
+    return status;
+}
+
+static shoal_status end_all_reduce(struct fsdp_reduction *reduction)
+{
+    TRY(wait_for_work(reduction));
+    TRY(run_hook(reduction));
+    return wait_for_work(reduction);
+}
+
+/* All-reduces come first in the list. Ends them. */
+static shoal_status end_all_reduces(struct fsdp_context *context)
+{
+    while (context->reductions.n > 0 && context->reductions.items[0].is_all_reduce) {
+        shoal_status status = end_all_reduce(&context->reductions.items[0]);
+        TRY(status == SHOAL_OK ? land_first(context) : drop_first(context, status));
+    }
+    return SHOAL_OK;
+}
+
+/* From the shards to the replicas, or to the hook. */
+static shoal_status carry_on(struct fsdp_reduction *reduction)
+{
+    TRY(wait_for_work(reduction));
+    TRY(fsdp_tell_reduction(reduction->unit, fsdp_custom_end_comparison(&reduction->compared)));
+    fsdp_end_scatter(reduction);
+    if (!reduction->unit->context->mesh.replicate) {
+        TRY(run_hook(reduction));
+        reduction->is_all_reduce = reduction->work != NULL;
+        return SHOAL_OK;
+    }
+    if (!reduction->all_reduces) {
+        return fsdp_partial_put(reduction);
+    }
+    TRY(fsdp_partial_add(reduction));
+    return fsdp_tell_reduction(reduction->unit, fsdp_start_all_reduce(reduction));
+}
+
+/* The oldest reduce-scatter, which is first in the list: its gradients land, are kept, or go on. */
+static shoal_status end_scatter(struct fsdp_context *context)
+{
+    struct fsdp_reduction *first = &context->reductions.items[0];
+    shoal_status status = carry_on(first);
+    if (status != SHOAL_OK || (context->mesh.replicate && !first->all_reduces)) {
+        return drop_first(context, status);
+    }
+    return first->is_all_reduce ? SHOAL_OK : land_first(context);
+}
+
+static size_t count_scatters(const struct fsdp_context *context)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < context->reductions.n; i++) {
+        n += !context->reductions.items[i].is_all_reduce;
+    }
+    return n;
+}
+
+/* While the last of them goes over the replicas, the step goes on. */
+static shoal_status end_scatters(struct fsdp_context *context, size_t n_left)
+{
+    while (count_scatters(context) > n_left) {
+        TRY(fsdp_mark_wait(context->reductions.items[0].unit, context->reductions.items[0].n_gathers));
+        TRY(end_all_reduces(context));
+        TRY(end_scatter(context));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_drain(struct fsdp_context *context, size_t n_left)
+{
+    TRY(end_scatters(context, n_left));
+    return n_left == 0 ? end_all_reduces(context) : SHOAL_OK;
+}
+
+shoal_status fsdp_unit_land(struct fsdp_unit *unit)
+{
+    bool is_gathered = unit->gather.is_pending || unit->state == FSDP_UNSHARDED;
+    return unit->hooks.landed && !is_gathered && fsdp_unit_is_reducing(unit) ? fsdp_drain(unit->context, 0)
+                                                                             : SHOAL_OK;
+}
+
+shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit)
+{
+    struct fsdp_context *context = unit->context;
+    bool is_new = unit->grads.has_begun;
+    unit->grads.has_begun = false;
+    shoal_status status = collect_grads(unit, is_new);
+    if (status == SHOAL_OK && !unit->grads.buffer && unit->watch && unit->config.sync) {
+        status = fsdp_land_nothing(unit);
+    }
+    if (status != SHOAL_OK || !unit->grads.buffer) {
+        return fsdp_tell_reduction(unit, status);
+    }
+    fsdp_unit_clear_unset(unit);
+    if (!unit->config.sync) {
+        unit->grads.has_accumulated = true;
+        return SHOAL_OK;
+    }
+    TRY(end_scatters(context, (size_t)context->config.max_reduces - 1));
+    return fsdp_tell_reduction(unit, start_reduction(unit));
+}
+
+shoal_status fsdp_unit_reduce_partial(struct fsdp_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_params; i++) {
+        unit->params[i].is_reduced = unit->params[i].is_partial;
+    }
+    TRY(fsdp_unit_take_buffer(unit));
+    TRY(end_scatters(unit->context, (size_t)unit->context->config.max_reduces - 1));
+    TRY(need_reductions(unit->context));
+    struct fsdp_reduction reduction = reduction_of(unit);
+    TRY(need_output(&reduction));
+    fsdp_partial_take(&reduction);
+    add_reduction(unit, &reduction);
+    return SHOAL_OK;
+}
+
+void fsdp_drop_reductions(struct fsdp_context *context)
+{
+    for (size_t i = 0; i < context->reductions.n; i++) {
+        drop_reduction(&context->reductions.items[i]);
+    }
+    context->reductions.n = 0;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The machine inside: units of parameters that are gathered and reduced together, and what they share. Both ways in (raw
+ * calls, modules) drive it by the same five calls per unit and one at the end; docs/design/fsdp.md has the picture.
+ *
+ *   SHARDED --unshard, wait--> UNSHARDED --reshard--> SHARDED
+ *                                  \--reshard in forward, over neighbours--> KEPT --unshard, wait--> UNSHARDED
+ */
+#ifndef PARALLEL_FSDP_ENGINE_UNIT_H
+#define PARALLEL_FSDP_ENGINE_UNIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "parallel/fsdp/engine/param.h"
+#include "parallel/fsdp/engine/pool.h"
+#include "shoal/fsdp_unit.h"
+#include "shoal/work.h"
+
+enum fsdp_state {
+    FSDP_SHARDED,
+    FSDP_KEPT, /* sharded over neighbours, after forward */
+    FSDP_UNSHARDED
+};
+
+/* Where in a step a unit is. */
+enum fsdp_phase {
+    FSDP_IDLE,
+    FSDP_FORWARD,
+    FSDP_PRE_BACKWARD,
+    FSDP_POST_BACKWARD
+};
+
+/* What tests listen to. */
+enum fsdp_event {
+    FSDP_EVENT_UNSHARD, /* a gather was issued */
+    FSDP_EVENT_RESHARD,
+    FSDP_EVENT_POST_BACKWARD
+};
+
+struct fsdp_context;
+struct fsdp_gather_way;
+struct fsdp_kept;
+struct fsdp_mesh;
+struct fsdp_unit;
+
+/* What the module way in adds to a unit; the raw calls have none. */
+struct fsdp_watch {
+    /* Parameters are about to be gathered: from the shards, if that is what there is. */
+    shoal_status (*gathering)(struct fsdp_unit *unit);
+    /* The full parameters have arrived; are about to go. */
+    shoal_status (*unsharded)(struct fsdp_unit *unit);
+    void (*resharding)(struct fsdp_unit *unit);
+    /* Whether backwards have left gradients that are not in the buffer. */
+    bool (*has_kept)(const struct fsdp_unit *unit);
+    /* The backward is over: puts gradients into the buffer (fsdp_unit_put_grad), if there are any to reduce. */
+    shoal_status (*collect)(struct fsdp_unit *unit);
+    /* Whether the world is, also before the unit has a context. */
+    bool (*is_closed)(const struct fsdp_unit *unit);
+    /* SHOAL_ERR_STATE, with the call in front: a backward is running, or one has failed. */
+    shoal_status (*check_ended)(const struct fsdp_unit *unit, const char *call);
+    /* The unit is about to be gathered by hand: it needs a context, and that must be prepared. */
+    shoal_status (*prepare)(struct fsdp_unit *unit);
+    /* It was gathered by hand, and is looked at outside of a step. */
+    shoal_status (*held)(struct fsdp_unit *unit);
+    /* The values of a shard are about to be read, overwritten; have been written. */
+    shoal_status (*reading)(struct fsdp_unit *unit, size_t index);
+    shoal_status (*writing)(struct fsdp_unit *unit, size_t index);
+    void (*written)(struct fsdp_unit *unit, size_t index);
+    /* Fills in the gradient of a whole parameter that a backward left elsewhere than in the buffer. */
+    shoal_status (*get_pending)(struct fsdp_unit *unit, size_t index, shoal_pending_gradient *pending);
+    /* Reduced gradients are about to be added to those of the shards (has_grad); have been. */
+    shoal_status (*landing)(struct fsdp_unit *unit);
+    shoal_status (*landed)(struct fsdp_unit *unit);
+};
+
+/* What is wanted of a unit: settings, most of which may change between steps. */
+struct fsdp_unit_config {
+    double divide_factor;
+    int reshard_ranks;
+    shoal_reshard wanted_reshard;
+    shoal_reshard reshard;    /* what that means here; known once prepared */
+    shoal_dtype param_dtype;  /* 0: as stored */
+    shoal_dtype reduce_dtype; /* 0: that of the gradients */
+    bool reshard_after_backward;
+    bool unshard_in_backward;
+    bool sync;       /* gradients are reduced in post_backward */
+    bool all_reduce; /* and over replicas */
+    bool force_sum;
+    bool reduce_unused; /* parameters without a gradient take part with zeros */
+};
+
+/* Functions of the program (shoal/fsdp_comm.h). */
+struct fsdp_unit_hooks {
+    shoal_all_reduce_hook all_reduce; /* NULL: none */
+    void *all_reduce_context;
+    shoal_fsdp_landed_hook landed; /* of explicit calls; NULL: nobody asks */
+    void *landed_context;
+    shoal_custom_all_gather all_gather; /* without a call: none */
+    shoal_custom_reduce_scatter reduce_scatter;
+};
+
+/* Full parameters: on their way, or there. */
+struct fsdp_unit_gather {
+    const struct fsdp_gather_way *way; /* of the gather in flight; NULL: none */
+    size_t bytes;                      /* of all full parameters; known once prepared */
+    shoal_work *work;                  /* NULL: nothing to wait for */
+    struct fsdp_block *window;         /* of the pool; NULL: none */
+    char *full;   /* without a window: memory of our own, or the shards themselves when NULL */
+    char *staged; /* rows, while they are gathered without a window */
+    size_t staged_bytes;
+    shoal_work *compared; /* whether all ranks gather this, beside a custom gather; NULL: nothing in flight */
+    shoal_work *by_hand;  /* whether all ranks gather it by hand (fsdp_mark_unshard); likewise */
+    size_t n_asked;       /* of the context, when it was gathered from the shards */
+    struct fsdp_kept *neighbours; /* with SHOAL_RESHARD_PARTLY */
+    bool is_pending;              /* unsharded but not waited for */
+    bool is_held;                 /* unsharded by hand, and to be looked at outside of a step */
+};
+
+/* Gradients on their way to a reduction. */
+struct fsdp_unit_grads {
+    shoal_dtype dtype;         /* in which they are reduced; known once prepared */
+    struct fsdp_block *buffer; /* where they are reduced; NULL: none yet */
+    size_t buffer_bytes;
+    size_t output_bytes; /* of results in one piece */
+    char *data;          /* those that are not written in the buffer directly */
+    size_t bytes;
+    size_t capacity;
+    char *partial; /* reduced over shards, not over replicas yet */
+    size_t partial_capacity;
+    int64_t *purpose_details; /* of the last reduction's purpose: which parameters take part (purpose.c) */
+    char *purpose_words;
+    bool has_begun;       /* kernels may add to them */
+    bool has_accumulated; /* an earlier backward left something in the buffer */
+    bool has_partial;     /* of the parameters with is_partial */
+    bool is_owed; /* a backward left gradients on tensors, or would have: reduce_unused is about them */
+};
+
+/* What is gathered ahead of it, or because of it (prefetch.c). */
+struct fsdp_unit_prefetch {
+    /* Instead of the orders of the last step: what to gather when this one has its parameters. */
+    struct fsdp_unit **forward;
+    size_t n_forward;
+    struct fsdp_unit **backward;
+    size_t n_backward;
+    size_t n_listed; /* times that it is in a list of another or its own */
+    size_t *order; /* places in the context's order, a stack: one for each forward since the last backward */
+    size_t n_order;
+    size_t order_capacity;
+};
+
+struct fsdp_unit {
+    struct fsdp_context *context; /* NULL until it is known whose the unit is */
+    const struct fsdp_watch *watch;
+    void *owner;                  /* the watch's */
+    const struct fsdp_mesh *mesh; /* also before there is a context */
+    uint32_t root;                /* of purposes of calls that are made by hand (transport/purpose.h) */
+    char *name;
+    int number;
+    struct fsdp_param *params; /* fixed once the unit is prepared */
+    size_t n_params;
+    size_t params_capacity;
+    shoal_fsdp_unit *handle;          /* what programs hold of it; */
+    shoal_fsdp_param **param_handles; /* of its parameters */
+    size_t handles_capacity;
+    enum fsdp_state state;
+    enum fsdp_phase phase;
+    bool is_prepared;
+    bool was_forward; /* has had one in this step */
+    bool was_loaded;  /* since that: a backward of it would see other values */
+    bool is_gone;     /* freed but for these lines, until no list has it */
+    struct fsdp_unit_config config;
+    struct fsdp_unit_hooks hooks;
+    struct fsdp_unit_gather gather;
+    struct fsdp_unit_grads grads;
+    struct fsdp_unit_prefetch prefetch;
+};
+
+/* Tells whoever listens (context.h). */
+void fsdp_note(struct fsdp_unit *unit, enum fsdp_event event);
+
+/* Gathers; no-ops where there is nothing to do. */
+shoal_status fsdp_unit_unshard(struct fsdp_unit *unit);
+shoal_status fsdp_unit_wait(struct fsdp_unit *unit);
+/* Waits for a gather whose result nobody wants. */
+void fsdp_unit_forget_gather(struct fsdp_unit *unit);
+shoal_status fsdp_unit_reshard(struct fsdp_unit *unit);
+/* By hand, whatever the forward would do; a gather in flight is waited for. */
+shoal_status fsdp_unit_give_up(struct fsdp_unit *unit);
+/* The full parameter of a unit that is UNSHARDED. */
+const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param);
+
+/* Whether a reduction of the unit is on its way. */
+bool fsdp_unit_is_reducing(const struct fsdp_unit *unit);
+/* SHOAL_ERR_STATE, with `what` in front, while something of the unit is on its way. */
+shoal_status fsdp_unit_check_idle(const struct fsdp_unit *unit, const char *what);
+
+#endif

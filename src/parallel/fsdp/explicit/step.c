@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/* The calls of shoal/fsdp.h that make a step. */
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "comm/collectives.h"
+#include "parallel/fsdp/engine/compare.h"
+#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/failure.h"
+#include "parallel/fsdp/engine/grads.h"
+#include "parallel/fsdp/engine/handle.h"
+#include "parallel/fsdp/engine/lanes.h"
+#include "parallel/fsdp/engine/param.h"
+#include "parallel/fsdp/engine/prefetch.h"
+#include "parallel/fsdp/engine/purpose.h"
+#include "parallel/fsdp/engine/reduction.h"
+#include "parallel/fsdp/engine/step.h"
+#include "parallel/fsdp/engine/unit.h"
+#include "parallel/fsdp/explicit/explicit.h"
+
+static shoal_status find_unit(const char *call, const shoal_fsdp *fsdp, int number,
+                              struct fsdp_unit **unit_out)
+{
+    TRY(explicit_find_unit(call, fsdp, number, unit_out));
+    return fsdp_check_failure(fsdp->context);
+}
+
+/* A step ------------------------------------------------------------------------------------------------- */
+
+/* Parameters that an earlier forward left gathered: whether all ranks that gather them think the same of them. */
+static shoal_status compare_old(const struct fsdp_unit *unit, bool is_old)
+{
+    const struct fsdp_mesh *mesh = &unit->context->mesh;
+    char words[PURPOSE_WORDS_BYTES];
+    struct purpose purpose = fsdp_unit_purpose(unit, PURPOSE_FSDP_CHANGED);
+    purpose.argument = is_old;
+    if (is_old) {
+        (void)snprintf(words, sizeof words, "%.100s, whose shards were asked for (get_shard)", unit->name);
+        purpose.words = words;
+    }
+    shoal_status status = mesh->gather ? collectives_barrier(mesh->gather, &purpose) : SHOAL_OK;
+    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(mesh, status);
+}
+
+/* What was gathered before somebody asked for shards may be old. */
+static shoal_status give_up_old(struct fsdp_unit *unit)
+{
+    const struct fsdp_context *context = unit->context;
+    bool is_gathered = unit->gather.is_pending || unit->state != FSDP_SHARDED;
+    bool is_old = is_gathered && unit->gather.n_asked != context->n_asked;
+    if (!is_gathered || unit->phase != FSDP_IDLE || context->backward.is_running) {
+        return SHOAL_OK;
+    }
+    if (!unit->gather.is_pending) { /* gathered ahead: ranks that differ find out when they gather again */
+        TRY(compare_old(unit, is_old));
+    }
+    return is_old ? fsdp_unit_give_up(unit) : SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int number)
+{
+    struct fsdp_unit *unit = NULL;
+    TRY(find_unit("pre_forward", fsdp, number, &unit));
+    TRY(fsdp_end_call(fsdp->context, "pre_forward", give_up_old(unit)));
+    if (unit->phase != FSDP_PRE_BACKWARD) { /* inside its backward it is computed again */
+        TRY(explicit_check_ended(fsdp, "pre_forward"));
+    }
+    return fsdp_end_call(fsdp->context, "pre_forward", fsdp_unit_pre_forward(unit));
+}
+
+shoal_status shoal_fsdp_post_forward(shoal_fsdp *fsdp, int number)
+{
+    struct fsdp_unit *unit = NULL;
+    TRY(find_unit("post_forward", fsdp, number, &unit));
+    if (unit->phase != FSDP_FORWARD && unit->phase != FSDP_PRE_BACKWARD) {
+        return error_set(SHOAL_ERR_STATE, "post_forward: %s has had no pre_forward", unit->name);
+    }
+    return fsdp_end_call(fsdp->context, "post_forward", fsdp_unit_post_forward(unit));
+}
+
+shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int number)
+{
+    struct fsdp_unit *unit = NULL;
+    TRY(find_unit("pre_backward", fsdp, number, &unit));
+    if (unit->phase == FSDP_FORWARD) {
+        return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no post_forward", unit->name);
+    }
+    if (!fsdp->context->is_prepared || (unit->phase != FSDP_PRE_BACKWARD && !unit->was_forward)) {
+        return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no forward in this step", unit->name);
+    }
+    if (unit->phase != FSDP_PRE_BACKWARD && unit->was_loaded) {
+        return error_set(SHOAL_ERR_STATE, "pre_backward: values of %s were loaded after its forward",
+                         unit->name);
+    }
+    TRY(fsdp_end_call(fsdp->context, "pre_backward", fsdp_unit_pre_backward(unit)));
+    return fsdp_end_call(fsdp->context, "pre_backward", fsdp_unit_begin_grads(unit));
+}
+
+shoal_status shoal_fsdp_post_backward(shoal_fsdp *fsdp, int number)
+{
+    struct fsdp_unit *unit = NULL;
+    TRY(find_unit("post_backward", fsdp, number, &unit));
+    if (unit->phase != FSDP_PRE_BACKWARD) {
+        return error_set(SHOAL_ERR_STATE, "post_backward: %s has had no pre_backward", unit->name);
+    }
+    shoal_status status = fsdp_unit_post_backward(unit);
+    fsdp->context->backward.has_failed = fsdp->context->backward.has_failed || status != SHOAL_OK;
+    return fsdp_end_call(fsdp->context, "post_backward", status);
+}
+
+shoal_status shoal_fsdp_end_backward(shoal_fsdp *fsdp)
+{
+    TRY(explicit_check("end_backward", fsdp));
+    TRY(fsdp_check_failure(fsdp->context));
+    if (fsdp->context->backward.has_failed) {
+        return error_set(SHOAL_ERR_STATE,
+                         "end_backward: a post_backward has failed: shoal_fsdp_reset ends the step");
+    }
+    return fsdp_end_call(fsdp->context, "end_backward", fsdp_end_backward(fsdp->context));
+}
+
+const void *shoal_fsdp_full_param(shoal_fsdp *fsdp, int id)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    if (explicit_find_param("full_param", fsdp, id, &unit, &param) != SHOAL_OK) {
+        return NULL;
+    }
+    bool is_its_turn =
+        unit->phase == FSDP_FORWARD || unit->phase == FSDP_PRE_BACKWARD || unit->gather.is_held;
+    if (unit->state != FSDP_UNSHARDED || !is_its_turn) {
+        (void)error_set(
+            SHOAL_ERR_STATE,
+            "full_param: parameter %s of %s is only whole between pre_ and post_forward, between pre_ and "
+            "post_backward, and between wait and reshard",
+            param->name, unit->name);
+        return NULL;
+    }
+    return fsdp_unit_param(unit, param);
+}
+
+static bool find_grad(const char *call, shoal_fsdp *fsdp, int id, struct fsdp_unit **unit_out,
+                      struct fsdp_param **param_out)
+{
+    if (explicit_find_param(call, fsdp, id, unit_out, param_out) != SHOAL_OK) {
+        return false;
+    }
+    const struct fsdp_unit *unit = *unit_out;
+    const struct fsdp_param *param = *param_out;
+    if (!unit->grads.has_begun || !param->requires_grad) {
+        (void)error_set(SHOAL_ERR_STATE,
+                        param->requires_grad
+                            ? "%s: the gradient of parameter %s of %s can only be written between pre_ and "
+                              "post_backward"
+                            : "%s: parameter %s of %s gets no gradient",
+                        call, param->name, unit->name);
+        return false;
+    }
+    return true;
+}
+
+void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    return find_grad("grad", fsdp, id, &unit, &param) ? fsdp_unit_grad(unit, param) : NULL;
+}
+
+void *shoal_fsdp_grad_to_store(shoal_fsdp *fsdp, int id, bool *has_values_out)
+{
+    struct fsdp_unit *unit = NULL;
+    struct fsdp_param *param = NULL;
+    if (!find_grad("grad_to_store", fsdp, id, &unit, &param)) {
+        return NULL;
+    }
+    if (!has_values_out) {
+        (void)error_set(SHOAL_ERR_INVALID, "grad_to_store: has_values_out is NULL");
+        return NULL;
+    }
+    return fsdp_unit_grad_to_store(unit, param, has_values_out);
+}
+
+/* Forwards without a backward ---------------------------------------------------------------------------- */
+
+/* What was kept for the backward; gathers that nobody came for. */
+static shoal_status settle_unit(struct fsdp_unit *unit)
+{
+    bool reshards = unit->gather.is_pending || unit->config.reshard_after_backward;
+    TRY(fsdp_unit_wait(unit));
+    unit->was_forward = false;
+    return reshards ? fsdp_unit_reshard(unit) : SHOAL_OK;
+}
+
+static shoal_status settle_units(struct fsdp_context *context)
+{
+    for (size_t i = 0; i < context->n_units; i++) {
+        TRY(settle_unit(context->units[i]));
+    }
+    fsdp_forget_forwards(context, 0);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_end_forward(shoal_fsdp *fsdp)
+{
+    TRY(explicit_check("end_forward", fsdp));
+    TRY(fsdp_check_failure(fsdp->context));
+    TRY(explicit_check_ended(fsdp, "end_forward"));
+    for (size_t i = 0; i < fsdp->context->n_units; i++) {
+        const struct fsdp_unit *unit = fsdp->context->units[i];
+        if (unit->phase == FSDP_FORWARD) {
+            return error_set(SHOAL_ERR_STATE, "end_forward: %s has had no post_forward", unit->name);
+        }
+    }
+    return fsdp_end_call(fsdp->context, "end_forward", settle_units(fsdp->context));
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* shoal_fully_shard_broadcast_all: a whole module, from one rank. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "parallel/fsdp/engine/compare.h"
+#include "parallel/fsdp/engine/handle.h"
+#include "parallel/fsdp/engine/lanes.h"
+#include "parallel/fsdp/engine/param.h"
+#include "parallel/fsdp/engine/transfer.h"
+#include "parallel/fsdp/engine/unit.h"
+#include "parallel/fsdp/module/handles.h"
+#include "parallel/fsdp/module/wrapper.h"
+#include "shoal/fully_shard.h"
+#include "device/device.h"
+#include "tensor/tensor.h"
+
+/* A broadcast of everything, and the walks that look before and then do it. */
+struct sender {
+    const char *call;
+    shoal_module *module;
+    const struct fsdp_mesh *mesh;
+    const shoal_module *whole; /* on the root */
+    int root;
+    bool is_root;
+    size_t blocks_bytes; /* of the largest parameter */
+    char *blocks;
+};
+
+static shoal_tensor *find_whole(const struct sender *sender, const shoal_module_entry *entry)
+{
+    return entry->kind == SHOAL_WALK_PARAMETERS ? shoal_module_find_parameter(sender->whole, entry->path)
+                                                : shoal_module_find_buffer(sender->whole, entry->path);
+}
+
+/* The sharded parameter in the place; NULL: it is not sharded, or a buffer. */
+static shoal_status find_entry(const struct sender *sender, const shoal_module_entry *entry,
+                               shoal_fsdp_param **found_out)
+{
+    *found_out = NULL;
+    return entry->kind == SHOAL_WALK_PARAMETERS ? fsdp_find_tensor(sender->module, entry->tensor, found_out)
+                                                : SHOAL_OK;
+}
+
+static struct fsdp_param *param_of(const shoal_fsdp_param *found)
+{
+    return found ? &found->unit->params[found->index] : NULL;
+}
+
+/* What the root has under the same path fits. */
+static shoal_status check_whole(const struct sender *sender, const shoal_module_entry *entry,
+                                const struct fsdp_param *param)
+{
+    const struct layout *layout = &entry->tensor->layout;
+    int n_dims = param ? param->n_dims : layout->n_dims;
+    const int64_t *shape = param ? param->shape : layout->shape;
+    /* In the place may be what was gathered, of another dtype. */
+    shoal_dtype dtype = param ? param->dtype : entry->tensor->dtype;
+    const shoal_tensor *whole = find_whole(sender, entry);
+    if (!whole) {
+        return error_set(SHOAL_ERR_INVALID, "%s: the whole module has no %s", sender->call, entry->path);
+    }
+    if (whole->dtype != dtype ||
+        !layout_is_same_shape(whole->layout.n_dims, whole->layout.shape, n_dims, shape)) {
+        char here[FSDP_SHAPE_BYTES];
+        char there[FSDP_SHAPE_BYTES];
+        fsdp_write_shape(n_dims, shape, here);
+        fsdp_write_shape(whole->layout.n_dims, whole->layout.shape, there);
+        return error_set(SHOAL_ERR_INVALID, "%s: %s is %s %s, but %s %s in the whole module", sender->call,
+                         entry->path, shoal_dtype_name(dtype), here, shoal_dtype_name(whole->dtype), there);
+    }
+    if (!whole->is_contiguous || !device_rows[whole->storage->device].has_data) {
+        return error_set(SHOAL_ERR_UNSUPPORTED,
+                         "%s: %s of the whole module is not contiguous, or has no data", sender->call,
+                         entry->path);
+    }
+    return tensor_wait_readable(whole);
+}
+
+static shoal_status look_at_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct sender *sender = context;
+    shoal_fsdp_param *found;
+    (void)next;
+    TRY(find_entry(sender, entry, &found));
+    if (found) {
+        const struct fsdp_array array = fsdp_param_values(param_of(found));
+        size_t bytes = fsdp_array_blocks_bytes(&array, found->unit->mesh);
+        sender->blocks_bytes = bytes > sender->blocks_bytes ? bytes : sender->blocks_bytes;
+        TRY(fsdp_unit_give_up(found->unit));
+        TRY(found->unit->watch->writing(found->unit, found->index));
+    } else if (!entry->tensor->is_contiguous || !device_rows[entry->tensor->storage->device].has_data) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "%s: %s is not contiguous, or has no data", sender->call,
+                         entry->path);
+    } else {
+        TRY(tensor_wait_writable(entry->tensor, /*overwrites=*/true));
+    }
+    return sender->is_root ? check_whole(sender, entry, param_of(found)) : SHOAL_OK;
+}
+
+/* Parameters that are not sharded, and buffers. */
+static shoal_status send_bytes(const struct sender *sender, shoal_tensor *tensor, const void *values)
+{
+    void *data;
+    TRY(tensor_address(tensor, &data));
+    if (values && tensor_bytes(tensor) > 0) {
+        memmove(data, values, tensor_bytes(tensor));
+    }
+    return fsdp_mesh_broadcast(sender->mesh, data, tensor_bytes(tensor), sender->root);
+}
+
+static shoal_status send_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct sender *sender = context;
+    shoal_fsdp_param *found;
+    void *values = NULL;
+    (void)next;
+    TRY(find_entry(sender, entry, &found));
+    if (sender->is_root) {
+        TRY(tensor_address(find_whole(sender, entry), &values));
+    }
+    if (found) {
+        TRY(fsdp_param_broadcast(param_of(found), found->unit->mesh, values, sender->blocks, sender->root));
+    } else {
+        TRY(send_bytes(sender, entry->tensor, values));
+    }
+    tensor_forget_fences(entry->tensor);
+    storage_bump_version(entry->tensor->storage);
+    return SHOAL_OK;
+}
+
+/* All that can fail on one rank alone comes before anything is sent. */
+static shoal_status prepare_sender(struct sender *sender)
+{
+    if (sender->is_root && !sender->whole) {
+        return error_set(SHOAL_ERR_INVALID, "%s: whole is NULL on the root", sender->call);
+    }
+    TRY(shoal_module_walk(sender->module, SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS, look_at_entry, sender));
+    if (sender->is_root) {
+        sender->blocks = mem_alloc(sender->blocks_bytes + 1);
+        return sender->blocks ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_broadcast_all(shoal_module *module, const shoal_module *whole, int root)
+{
+    struct fsdp_wrapper *wrapper;
+    struct sender sender = {
+        .call = "fully_shard_broadcast_all", .module = module, .whole = whole, .root = root};
+    TRY(fsdp_find_wrapper(sender.call, module, &wrapper));
+    shoal_status status = fsdp_check_rank(&wrapper->mesh, "root", root);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "%s", sender.call);
+    }
+    sender.mesh = &wrapper->mesh;
+    sender.is_root = fsdp_mesh_is_rank(sender.mesh, root);
+    const int64_t details[] = {DETAIL_NUMBER, root};
+    struct purpose purpose = {.id = PURPOSE_MODULE_BROADCAST,
+                              .root = wrapper->number,
+                              .details = details,
+                              .n_details = 2,
+                              .words = fsdp_wrapper_name(wrapper)};
+    TRY(fsdp_compare(sender.mesh, &purpose));
+    status = fsdp_mesh_confirm(sender.mesh, prepare_sender(&sender));
+    if (status == SHOAL_OK) {
+        status = shoal_module_walk(module, SHOAL_WALK_PARAMETERS | SHOAL_WALK_BUFFERS, send_entry, &sender);
+    }
+    mem_free(sender.blocks);
+    return status;
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * shoal_fully_shard: the hooks that drive a unit while modules are called and walked back.
+ *
+ *   pre-forward    first of all hooks: gather, cast inputs, an identity around the inputs whose gradients mean that the
+ *                  module's backward is over
+ *   post-forward   last: give up, and a hook on each output whose gradient means that it begins
+ *   end            of each backward: units whose inputs needed no gradient, and all that is still on its way
+ */
+#include <math.h>
+#include <string.h>
+
+#include "autograd/backward.h"
+#include "autograd/identity.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/struct_size.h"
+#include "base/try.h"
+#include "comm/collectives.h"
+#include "parallel/fsdp/engine/compare.h"
+#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/marks.h"
+#include "parallel/fsdp/engine/purpose.h"
+#include "parallel/fsdp/engine/step.h"
+#include "parallel/fsdp/engine/unit.h"
+#include "parallel/fsdp/module/lifetime.h"
+#include "parallel/fsdp/module/root.h"
+#include "parallel/fsdp/module/sharding.h"
+#include "parallel/fsdp/module/watch.h"
+#include "parallel/fsdp/module/wrapper.h"
+#include "shoal/autograd.h"
+#include "shoal/fully_shard.h"
+#include "shoal/ops.h"
+#include "tensor/scope.h"
+#include "tensor/tensor.h"
+
+/* Backward ----------------------------------------------------------------------------------------------- */
+
+/* Outside of calls lists of parameters show shards, also of units that stay gathered; not of those that the program has
+   gathered by hand to look at them. */
+static void show_shards(struct fsdp_root *root)
+{
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        if (!root->wrappers[i]->unit->gather.is_held) {
+            fsdp_wrapper_show_shards(root->wrappers[i]);
+        }
+    }
+}
+
+static shoal_status end_backward(void *context)
+{
+    struct fsdp_root *root = context;
+    root->is_walking = false;
+    fsdp_root_forget_calls(root);
+    shoal_status status = fsdp_end_backward(root->context);
+    show_shards(root);
+    TRY(status);
+    root->is_end_awaited = false; /* after a failure it stays, and asks for a reset */
+    return SHOAL_OK;
+}
+
+/* The end of a backward is over, or will not come because something in the record failed: peers that wait are told. */
+static void let_go_of_root(void *context)
+{
+    struct fsdp_root *root = context;
+    if (root->is_walking && !root->context->is_closed) {
+        (void)fsdp_mark_failure(root->context->units[0], SHOAL_OK); /* the text stays */
+    }
+    if (root->is_walking) {
+        show_shards(root);
+    }
+    root->is_walking = false;
+    root->context->backward.n_newer = 0;
+    fsdp_root_let_go(root);
+}
+
+static void let_go_of_wrapper(void *context)
+{
+    const struct fsdp_wrapper *wrapper = context;
+    fsdp_root_let_go(wrapper->root);
+}
+
+/* What was changed since the forward is changed for all that follows in this backward. */
+static shoal_status await_end(struct fsdp_root *root, size_t n_newer)
+{
+    if (root->is_end_awaited) {
+        return SHOAL_OK;
+    }
+    TRY(fsdp_context_check(root->context));
+    TRY(backward_on_end(end_backward, root, let_go_of_root));
+    fsdp_root_keep(root);
+    root->is_end_awaited = true;
+    root->is_walking = true;
+    root->context->backward.n_newer = n_newer;
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        fsdp_wrapper_count_changes(root->wrappers[i]);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status show_gathered(struct fsdp_wrapper *wrapper)
+{
+    fsdp_wrapper_count_changes(wrapper);
+    return wrapper->unit->state == FSDP_UNSHARDED ? fsdp_wrapper_show_full(wrapper) : SHOAL_OK;
+}
+
+/* The gradient of an output has come. */
+static shoal_tensor *begin_backward(void *context, shoal_tensor *gradient)
+{
+    size_t n_newer;
+    struct forward *forward = context;
+    struct fsdp_wrapper *wrapper = forward_owner(forward);
+    (void)gradient;
+    (void)forward_reached(forward, &n_newer);
+    shoal_status status = await_end(wrapper->root, n_newer);
+    if (status == SHOAL_OK) {
+        status = fsdp_unit_pre_backward(wrapper->unit);
+    }
+    if (status == SHOAL_OK) {
+        status = show_gathered(wrapper); /* functions that are computed again look there */
+    }
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+    return NULL;
+}
+
+/* All input gradients have arrived: the module's backward pass is over. */
+static shoal_status finish_backward(void *context, shoal_tensor **gradients, size_t n_gradients)
+{
+    struct fsdp_wrapper *wrapper = context;
+    (void)gradients;
+    (void)n_gradients;
+    return wrapper->unit->phase == FSDP_PRE_BACKWARD ? fsdp_unit_post_backward(wrapper->unit) : SHOAL_OK;
+}
+
+/* Forward ------------------------------------------------------------------------------------------------ */
+
+static void cast_all(shoal_tensor **tensors, size_t n_tensors, shoal_dtype dtype)
+{
+    for (size_t i = 0; dtype != 0 && i < n_tensors; i++) {
+        if (tensors[i] && shoal_dtype_is_floating(tensors[i]->dtype)) {
+            tensors[i] = shoal_to_dtype(tensors[i], dtype);
+        }
+    }
+}
+
+static bool needs_gradient(shoal_tensor *const *tensors, size_t n_tensors)
+{
+    for (size_t i = 0; i < n_tensors; i++) {
+        if (shoal_requires_grad(tensors[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_gathered(const struct fsdp_unit *unit)
+{
+    return unit->watch && (unit->gather.is_pending || unit->state != FSDP_SHARDED);
+}
+
+static bool has_gathered(const struct fsdp_context *context)
+{
+    bool has_any = false;
+    for (size_t i = 0; i < context->n_units; i++) {
+        has_any = has_any || is_gathered(context->units[i]);
+    }
+    return has_any;
+}
+
+static shoal_status give_up_changed(struct fsdp_context *context, uint8_t *has_changed)
+{
+    for (size_t i = 0; i < context->n_units; i++) {
+        struct fsdp_unit *unit = context->units[i];
+        has_changed[i] = is_gathered(unit) && fsdp_wrapper_has_changed(unit->owner);
+    }
+    if (context->mesh.gather) {
+        struct purpose purpose = fsdp_context_purpose(context, PURPOSE_FSDP_CHANGED);
+        struct collective call = {
+            .kind = COLLECTIVE_ALL_REDUCE,
+            .dtype = SHOAL_U8,
+            .reduce = SHOAL_MAX,
+            .single = {.send = has_changed, .recv = has_changed, .count = context->n_units},
+            .purpose = &purpose};
+        TRY(collectives_run(context->mesh.gather, &call));
+    }
+    for (size_t i = 0; i < context->n_units; i++) {
+        TRY(has_changed[i] ? fsdp_unit_give_up(context->units[i]) : SHOAL_OK);
+    }
+    return SHOAL_OK;
+}
+
+/*
+ * A unit may be gathered from before: its backward was skipped or is still to come, it stays after backward, or the program
+ * gathered it by hand. If a shard was written since, on any rank, it is gathered again: ranks ask each other, because
+ * only whoever wrote knows. What is still gathered depends on the calls alone, so all ranks ask or none does.
+ */
+static shoal_status refresh(struct fsdp_context *context)
+{
+    if (!has_gathered(context)) {
+        return SHOAL_OK;
+    }
+    uint8_t *has_changed = mem_alloc_zeroed(context->n_units, sizeof has_changed[0]);
+    if (!has_changed) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = give_up_changed(context, has_changed);
+    mem_free(has_changed);
+    return status == SHOAL_OK
+               ? SHOAL_OK
+               : error_prefix(fsdp_tell(&context->mesh, status), "looking for parameters that have changed");
+}
+
+/*
+ * The outermost call of a forward, from here to the end of its last hook. A call that failed has no such hook: it is over
+ * when the next one is not inside its scope. What it had gathered may be old by now.
+ */
+static shoal_status begin_root(struct fsdp_wrapper *wrapper)
+{
+    struct fsdp_root *root = wrapper->root;
+    size_t depth = scope_depth();
+    if (root->forward_root && depth <= root->forward_depth) {
+        fsdp_root_forget_calls(root);
+        TRY(fsdp_end_forwards(root->context, root->n_order));
+    }
+    if (!root->forward_root) {
+        TRY(refresh(root->context));
+    }
+    if (!root->forward_root || wrapper->is_root) {
+        root->forward_root = wrapper;
+        root->forward_depth = depth;
+        root->n_order = root->context->passes.order.n;
+    }
+    return SHOAL_OK;
+}
+
+/* A forward inside a backward belongs to that: nothing is given up or written down. */
+static shoal_status begin_call(struct fsdp_wrapper *wrapper, bool is_in_backward)
+{
+    struct fsdp_root *root = wrapper->root;
+    if (is_in_backward) {
+        TRY(await_end(root, 0));
+        root->context->backward.is_running = true;
+    } else if (root->is_end_awaited) {
+        return error_set(SHOAL_ERR_STATE, "%s: the last backward failed; shoal_fsdp_reset comes first",
+                         fsdp_wrapper_name(wrapper));
+    } else {
+        TRY(begin_root(wrapper));
+    }
+    return SHOAL_OK;
+}
+
+/* Of a unit of several modules the first one called begins the forward. */
+static shoal_status gather(struct fsdp_wrapper *wrapper, bool is_first)
+{
+    if (is_first) {
+        return fsdp_unit_pre_forward(wrapper->unit);
+    }
+    TRY(fsdp_unit_unshard(wrapper->unit));
+    return fsdp_unit_wait(wrapper->unit);
+}
+
+static void note_run(struct fsdp_wrapper *wrapper, const shoal_module *module)
+{
+    for (size_t i = 0; i < wrapper->n_modules; i++) {
+        if (wrapper->modules[i] == module && !wrapper->has_run[i]) {
+            wrapper->has_run[i] = true;
+            wrapper->n_run++;
+        }
+    }
+}
+
+/* The record keeps the root while it can be walked. */
+static shoal_status watch_inputs(struct fsdp_wrapper *wrapper, const shoal_forward_call *call)
+{
+    const struct identity_hook hook = {
+        .function = finish_backward, .context = wrapper, .release = let_go_of_wrapper};
+    bool is_recorded;
+    TRY(identity_over(call->inputs, call->n_inputs, &hook, call->inputs, &is_recorded));
+    if (is_recorded) {
+        fsdp_root_keep(wrapper->root);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status before_forward(void *context, const shoal_forward_call *call)
+{
+    struct fsdp_wrapper *wrapper = context;
+    TRY(fsdp_wrapper_prepare(wrapper));
+    TRY(begin_call(wrapper, call->is_recompute));
+    bool is_again = wrapper->unit->phase == FSDP_PRE_BACKWARD;
+    bool is_first = wrapper->unit->phase != FSDP_FORWARD || wrapper->n_modules == 1;
+    TRY(gather(wrapper, is_first));
+    TRY(show_gathered(wrapper));
+    if (wrapper->casts_inputs) {
+        cast_all(call->inputs, call->n_inputs, wrapper->unit->config.param_dtype);
+    }
+    if (is_again) {
+        return SHOAL_OK;
+    }
+    note_run(wrapper, call->module);
+    if (!is_first || !shoal_scope_has_grad() || !needs_gradient(call->inputs, call->n_inputs)) {
+        return SHOAL_OK;
+    }
+    return watch_inputs(wrapper, call);
+}
+
+static shoal_status end_forward(struct fsdp_wrapper *wrapper)
+{
+    fsdp_wrapper_clear_run(wrapper);
+    wrapper->unit->gather.is_held = false;
+    return fsdp_unit_post_forward(wrapper->unit);
+}
+
+/* Units of which not all modules were called end with the outermost call. */
+static shoal_status end_root(struct fsdp_root *root)
+{
+    struct fsdp_context *context = root->context;
+    struct fsdp_wrapper *outermost = root->forward_root;
+    root->forward_root = NULL;
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        if (root->wrappers[i] != outermost && root->wrappers[i]->n_run > 0) {
+            TRY(end_forward(root->wrappers[i]));
+        }
+    }
+    TRY(end_forward(outermost));
+    show_shards(root);
+    bool has_backward = shoal_scope_has_grad() || context->backward.is_running;
+    return has_backward ? SHOAL_OK : fsdp_end_forwards(context, root->n_order);
+}
+
+static shoal_status after_forward(void *context, const shoal_forward_call *call)
+{
+    struct fsdp_wrapper *wrapper = context;
+    bool is_root = wrapper->root->forward_root == wrapper;
+    if (wrapper->n_run == wrapper->n_modules && !is_root) {
+        TRY(end_forward(wrapper));
+    }
+    if (is_root) {
+        TRY(end_root(wrapper->root));
+    }
+    TRY(forwards_record(&wrapper->forwards, call, begin_backward));
+    cast_all(call->outputs, call->n_outputs, wrapper->output_dtype);
+    return SHOAL_OK;
+}
+
+/* Outside of calls parameters are shards, which can be written. What was gathered stays until the next call. */
+static void after_failure(void *context, const shoal_forward_call *call)
+{
+    const struct fsdp_wrapper *wrapper = context;
+    (void)call;
+    if (wrapper->root && wrapper->root->forward_root == wrapper) {
+        show_shards(wrapper->root);
+    }
+}
+
+/* Sharding ----------------------------------------------------------------------------------------------- */
+
+static shoal_status add_hooks(struct fsdp_wrapper *wrapper)
+{
+    const shoal_module_hook_definition definition = {.struct_size = sizeof definition,
+                                                     .pre_forward = before_forward,
+                                                     .pre_place = SHOAL_HOOK_FIRST,
+                                                     .post_forward = after_forward,
+                                                     .post_place = SHOAL_HOOK_LAST,
+                                                     .failed_forward = after_failure,
+                                                     .context = wrapper};
+    for (size_t i = 0; i < wrapper->n_modules; i++) {
+        TRY(shoal_module_add_hook(wrapper->modules[i], &definition, &wrapper->hooks[i]));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_list(shoal_module *const *modules, size_t n_modules,
+                                    const shoal_fully_shard_options *given)
+{
+    shoal_fully_shard_options options = {.struct_size = sizeof options};
+    struct fsdp_wrapper *wrapper;
+    error_clear();
+    TRY(struct_size_read("shoal_fully_shard_options", given, sizeof(size_t), &options, sizeof options));
+    shoal_status status = fsdp_wrapper_create(modules, n_modules, &options, &wrapper);
+    if (status == SHOAL_OK) {
+        status = add_hooks(wrapper);
+        if (status == SHOAL_OK) {
+            fsdp_wrapper_settle(wrapper);
+        } else {
+            fsdp_wrapper_undo(wrapper);
+        }
+    }
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "fully_shard");
+}
+
+shoal_status shoal_fully_shard(shoal_module *module, const shoal_fully_shard_options *options)
+{
+    return shoal_fully_shard_list(&module, 1, options);
+}
+
+bool shoal_is_fully_sharded(const shoal_module *module)
+{
+    return module && fsdp_wrapper_of(module);
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/* Handles of modules: their units, parameters and context, and how calls on such a context differ from explicit ones. */
+#include "parallel/fsdp/module/handles.h"
+
+#include <stdio.h>
+
+#include "autograd/backward.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/nearest.h"
+#include "base/try.h"
+#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/grads.h"
+#include "parallel/fsdp/engine/handle.h"
+#include "parallel/fsdp/engine/lanes.h"
+#include "parallel/fsdp/engine/reduction.h"
+#include "parallel/fsdp/engine/step.h"
+#include "parallel/fsdp/engine/way.h"
+#include "parallel/fsdp/module/root.h"
+#include "parallel/fsdp/module/wrapper.h"
+#include "shoal/autograd.h"
+#include "shoal/fully_shard.h"
+#include "tensor/tensor.h"
+
+/* Units -------------------------------------------------------------------------------------------------- */
+
+/* Without the name of a call, like all that begin with find_ here. */
+static shoal_status find_wrapper(const shoal_module *module, struct fsdp_wrapper **wrapper_out)
+{
+    error_clear();
+    if (!module) {
+        return error_set(SHOAL_ERR_INVALID, "module is NULL");
+    }
+    *wrapper_out = fsdp_wrapper_of(module);
+    return *wrapper_out && (*wrapper_out)->unit
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "module %s is not fully sharded", shoal_module_type(module));
+}
+
+shoal_status fsdp_find_wrapper(const char *call, const shoal_module *module,
+                               struct fsdp_wrapper **wrapper_out)
+{
+    shoal_status status = find_wrapper(module, wrapper_out);
+    if (status == SHOAL_OK) {
+        status = fsdp_wrapper_check(*wrapper_out);
+    }
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call);
+}
+
+shoal_fsdp_unit *shoal_fully_shard_unit(shoal_module *module, bool is_deep)
+{
+    struct fsdp_wrapper *wrapper;
+    if (find_wrapper(module, &wrapper) != SHOAL_OK) {
+        fsdp_handle_not_found("fully_shard_unit");
+        return NULL;
+    }
+    return is_deep ? fsdp_seat_of(module)->deep : wrapper->unit->handle;
+}
+
+/* Parameters --------------------------------------------------------------------------------------------- */
+
+struct path_search {
+    const shoal_tensor *wanted;
+    shoal_fsdp_param *found;
+};
+
+/* The tensor in the place that the path names is one of a unit's. */
+static shoal_status search_entry(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct path_search *search = context;
+    const struct fsdp_wrapper *wrapper = fsdp_wrapper_of(entry->module);
+    for (size_t i = 0; wrapper && wrapper->unit && i < wrapper->n_tensors; i++) {
+        if (wrapper->tensors[i].sharded == search->wanted || wrapper->tensors[i].full == search->wanted) {
+            search->found = wrapper->unit->param_handles[i];
+            *next = SHOAL_WALK_STOP;
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_find_tensor(shoal_module *module, const shoal_tensor *tensor, shoal_fsdp_param **param_out)
+{
+    struct path_search search = {.wanted = tensor};
+    TRY(shoal_module_walk(module, SHOAL_WALK_MODULES, search_entry, &search));
+    *param_out = search.found;
+    return SHOAL_OK;
+}
+
+/* What the path might have been. */
+static shoal_status add_names(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    (void)next;
+    nearest_add(context, entry->path);
+    return SHOAL_OK;
+}
+
+static shoal_status report_missing(shoal_module *root, const char *path)
+{
+    struct nearest nearest;
+    char words[NEAREST_BYTES];
+    nearest_begin(&nearest, path);
+    if (!shoal_module_find_parameter(root, path)) {
+        TRY(shoal_module_walk(root, SHOAL_WALK_PARAMETERS, add_names, &nearest));
+    }
+    nearest_describe(&nearest, words);
+    return error_set(SHOAL_ERR_INVALID, "there is no parameter \"%.128s\" that is sharded%s%s", path,
+                     nearest.n_names > 0 ? "; " : "", nearest.n_names > 0 ? words : "");
+}
+
+static shoal_status find_param(shoal_module *module, const char *path, shoal_fsdp_param **param_out)
+{
+    error_clear();
+    if (!module || !path) {
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL", module ? "path" : "module");
+    }
+    const shoal_tensor *tensor = shoal_module_find_parameter(module, path);
+    *param_out = NULL;
+    if (tensor) {
+        TRY(fsdp_find_tensor(module, tensor, param_out));
+    }
+    return *param_out ? SHOAL_OK : report_missing(module, path);
+}
+
+shoal_fsdp_param *shoal_fully_shard_param(shoal_module *module, const char *path)
+{
+    shoal_fsdp_param *param = NULL;
+    if (find_param(module, path, &param) != SHOAL_OK) {
+        fsdp_handle_not_found("fully_shard_param");
+    }
+    return param;
+}
+
+/* The context -------------------------------------------------------------------------------------------- */
+
+/* After a backward that failed nobody knows what is where. */
+static shoal_status check_ended(const shoal_fsdp *fsdp, const char *call)
+{
+    const struct fsdp_root *root = fsdp->owner;
+    return root->is_end_awaited
+               ? error_set(SHOAL_ERR_STATE, "%s: a backward is running, or has failed (reset)", call)
+               : SHOAL_OK;
+}
+
+/* The tensor that is the gradient now, whoever put it there. */
+static shoal_status visit_gradient(const char *name, const shoal_tensor *parameter, bool is_written,
+                                   clip_visitor visit, void *context)
+{
+    shoal_tensor *gradient = shoal_grad(parameter);
+    void *data;
+    if (!gradient) {
+        return SHOAL_OK;
+    }
+    if (!gradient->is_contiguous) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the gradient of parameter %s is not contiguous", name);
+    }
+    TRY(is_written ? tensor_wait_writable(gradient, /*overwrites=*/false) : tensor_wait_readable(gradient));
+    TRY(tensor_address(gradient, &data));
+    if (is_written) {
+        storage_bump_version(gradient->storage);
+    }
+    return visit(context, gradient->dtype, data, (size_t)gradient->count);
+}
+
+static shoal_status walk_gradients(void *owner, bool is_written, clip_visitor visit, void *context)
+{
+    const shoal_fsdp *fsdp = owner;
+    const struct fsdp_root *root = fsdp->owner;
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        const struct fsdp_wrapper *wrapper = root->wrappers[i];
+        for (size_t k = 0; k < wrapper->n_tensors; k++) {
+            TRY(visit_gradient(wrapper->unit->params[k].name, wrapper->tensors[k].sharded, is_written, visit,
+                               context));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status drop_gradient(shoal_tensor *tensor)
+{
+    return shoal_grad(tensor) ? shoal_set_grad(tensor, NULL) : SHOAL_OK;
+}
+
+/* Of whole parameters, from backwards that did not reduce or did not end. */
+static shoal_status drop_full_gradients(const struct fsdp_wrapper *wrapper)
+{
+    for (size_t k = 0; k < wrapper->n_tensors; k++) {
+        TRY(drop_gradient(wrapper->tensors[k].full));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status zero_grad(shoal_fsdp *fsdp)
+{
+    struct fsdp_root *root = fsdp->owner;
+    TRY(fsdp_handle_check("zero_grad", fsdp));
+    if (root->is_end_awaited || shoal_in_backward()) {
+        return error_set(SHOAL_ERR_STATE, "zero_grad: inside a backward, or after one that failed");
+    }
+    TRY(fsdp_drain(root->context, 0)); /* or they would land afterwards */
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        for (size_t k = 0; k < root->wrappers[i]->n_tensors; k++) {
+            TRY(drop_gradient(root->wrappers[i]->tensors[k].sharded));
+        }
+        TRY(drop_full_gradients(root->wrappers[i]));
+        fsdp_unit_drop_grads(root->wrappers[i]->unit);
+    }
+    return SHOAL_OK;
+}
+
+/* Another step could only fail again. */
+static shoal_status check_lanes(const struct fsdp_mesh *mesh)
+{
+    shoal_group *const lanes[] = {mesh->gather, mesh->reduce, mesh->replicate};
+    for (size_t i = 0; i < sizeof lanes / sizeof lanes[0]; i++) {
+        TRY(lanes[i] ? shoal_group_error(lanes[i]) : SHOAL_OK);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status reset(shoal_fsdp *fsdp)
+{
+    struct fsdp_root *root = fsdp->owner;
+    fsdp_root_forget_calls(root);
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        TRY(drop_full_gradients(root->wrappers[i]));
+    }
+    root->is_end_awaited = false;
+    TRY(fsdp_reset(root->context));
+    return check_lanes(&root->context->mesh);
+}
+
+static shoal_status end_call(shoal_fsdp *fsdp, const char *call, shoal_status status)
+{
+    (void)fsdp;
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call);
+}
+
+static const struct fsdp_way module_way = {.check_ended = check_ended,
+                                           .walk_gradients = walk_gradients,
+                                           .zero_grad = zero_grad,
+                                           .reset = reset,
+                                           .end_call = end_call};
+
+static shoal_status visit_all(void *owner, fsdp_unit_visitor visit, void *context)
+{
+    const struct fsdp_root *root = owner;
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        TRY(visit(root->wrappers[i]->unit, context));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status make_handle(struct fsdp_root *root)
+{
+    shoal_fsdp *fsdp = mem_alloc_zeroed(1, sizeof *fsdp);
+    if (!fsdp) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    fsdp->context = root->context;
+    fsdp->way = &module_way;
+    fsdp->owner = root;
+    fsdp->all = (struct shoal_fsdp_unit){.each = visit_all, .owner = root};
+    root->handle = fsdp;
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_context(shoal_module *module, shoal_fsdp **fsdp_out)
+{
+    struct fsdp_wrapper *wrapper;
+    shoal_status status = find_wrapper(module, &wrapper);
+    if (status == SHOAL_OK && !fsdp_out) {
+        status = error_set(SHOAL_ERR_INVALID, "fsdp_out is NULL");
+    }
+    if (status == SHOAL_OK && !wrapper->root) {
+        status = fsdp_wrapper_prepare(wrapper);
+    }
+    if (status == SHOAL_OK && !wrapper->root->handle) {
+        status = make_handle(wrapper->root);
+    }
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "fully_shard_context");
+    }
+    *fsdp_out = wrapper->root->handle;
+    return SHOAL_OK;
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How long wrappers live. Modules have them; besides, what was recorded in a forward keeps the root with all its wrappers
+ * until no backward can come there any more, and a backward that runs keeps it until its end. So a module may be dropped
+ * between forward and backward: its gradients still end in the shards, for whoever has those.
+ *
+ * The record keeps wrappers, never modules: modules keep wrappers, so that would be a circle.
+ */
+#include "parallel/fsdp/module/lifetime.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "comm/handles.h"
+#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/handle.h"
+#include "parallel/fsdp/engine/lanes.h"
+#include "parallel/fsdp/engine/unit.h"
+#include "parallel/fsdp/module/watch.h"
+#include "parallel/fsdp/module/wrapper.h"
+#include "tensor/tensor.h"
+
+/* Freeing ------------------------------------------------------------------------------------------------ */
+
+static void free_places(struct fsdp_tensors *tensors)
+{
+    for (size_t i = 0; i < tensors->n_places; i++) {
+        mem_free(tensors->places[i].name);
+    }
+    tensors->n_places = 0;
+}
+
+void fsdp_tensors_free(struct fsdp_tensors *tensors)
+{
+    free_places(tensors);
+    mem_free(tensors->places);
+    if (tensors->sharded) {
+        tensors->sharded->has_landed = false;
+    }
+    shoal_tensor_unref(tensors->original);
+    shoal_tensor_unref(tensors->sharded);
+    shoal_tensor_unref(tensors->full);
+    shoal_tensor_unref(tensors->shard_grad);
+}
+
+/* Full tensors lose their memory, and modules that others hold show shards. */
+static void give_up_full(const struct fsdp_wrapper *wrapper)
+{
+    struct fsdp_unit *unit = wrapper->unit;
+    if (unit->state == FSDP_UNSHARDED && unit->watch) {
+        unit->watch->resharding(unit);
+    }
+}
+
+/* The unit stays with the context; nothing of it is used again. */
+static void leave_root(struct fsdp_wrapper *wrapper)
+{
+    struct fsdp_root *root = wrapper->root;
+    give_up_full(wrapper);
+    fsdp_unit_end_handles(wrapper->unit);
+    wrapper->unit->watch = NULL;
+    for (size_t i = 0; i < wrapper->unit->n_params; i++) {
+        wrapper->unit->params[i].has_grad = false;
+    }
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        if (root->wrappers[i] == wrapper) {
+            root->wrappers[i] = root->wrappers[--root->n_wrappers];
+        }
+    }
+}
+
+static void remove_hooks(struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; wrapper->hooks && i < wrapper->n_modules; i++) {
+        shoal_module_hook_remove(wrapper->hooks[i]);
+        wrapper->hooks[i] = NULL;
+    }
+}
+
+/* It has no root any more, and its unit is gone. */
+static void free_memory(struct fsdp_wrapper *wrapper)
+{
+    if (!wrapper->is_closed) {
+        owned_list_remove(world_owned(wrapper->mesh.world), &wrapper->owned);
+        fsdp_mesh_let_go(&wrapper->mesh);
+    }
+    remove_hooks(wrapper);
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        fsdp_tensors_free(&wrapper->tensors[i]);
+    }
+    mem_free(wrapper->hooks);
+    mem_free(wrapper->tensors);
+    mem_free(wrapper->modules);
+    mem_free(wrapper->seats);
+    mem_free(wrapper->has_run);
+    mem_free(wrapper);
+}
+
+/* With the wrappers that no module has. */
+static void free_root(struct fsdp_root *root)
+{
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        give_up_full(root->wrappers[i]);
+        root->wrappers[i]->root = NULL;
+        root->wrappers[i]->unit->watch = NULL;
+        root->wrappers[i]->unit = NULL;
+    }
+    fsdp_handle_free(root->handle);
+    fsdp_context_free(root->context);
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        if (root->wrappers[i]->n_owners == 0) {
+            free_memory(root->wrappers[i]);
+        }
+    }
+    mem_free(root->wrappers);
+    mem_free(root);
+}
+
+void fsdp_wrapper_free(struct fsdp_wrapper *wrapper)
+{
+    if (wrapper->is_root && wrapper->root) {
+        free_root(wrapper->root);
+        return;
+    }
+    if (wrapper->root) {
+        leave_root(wrapper);
+    } else {
+        fsdp_unit_free(wrapper->unit);
+    }
+    free_memory(wrapper);
+}
+
+void fsdp_wrapper_world_ends(struct owned *owned)
+{
+    struct fsdp_wrapper *wrapper = (struct fsdp_wrapper *)owned;
+    wrapper->is_closed = true;
+}
+
+/* Modules ------------------------------------------------------------------------------------------------ */
+
+static shoal_status mark_places(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct fsdp_wrapper *wrapper = context;
+    (void)next;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        struct fsdp_tensors *tensors = &wrapper->tensors[i];
+        for (size_t k = 0; k < tensors->n_places; k++) {
+            tensors->places[k].is_reached =
+                tensors->places[k].is_reached || tensors->places[k].module == entry->module;
+        }
+    }
+    return SHOAL_OK;
+}
+
+static void keep_reached(struct fsdp_tensors *tensors)
+{
+    size_t n_left = 0;
+    for (size_t i = 0; i < tensors->n_places; i++) {
+        if (tensors->places[i].is_reached) {
+            tensors->places[n_left++] = tensors->places[i];
+        } else {
+            mem_free(tensors->places[i].name);
+        }
+    }
+    tensors->n_places = n_left;
+}
+
+/* Only places inside of the modules that are left stay. */
+static void prune_places(struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        for (size_t k = 0; k < wrapper->tensors[i].n_places; k++) {
+            wrapper->tensors[i].places[k].is_reached = false;
+        }
+    }
+    for (size_t i = 0; i < wrapper->n_modules; i++) {
+        /* Without memory for the walk places are lost, and stay shards; better than to keep one that is gone. */
+        (void)!shoal_module_walk(wrapper->modules[i], SHOAL_WALK_MODULES, mark_places, wrapper);
+    }
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        keep_reached(&wrapper->tensors[i]);
+    }
+}
+
+static void forget_module(struct fsdp_wrapper *wrapper, const shoal_module *module)
+{
+    size_t at = 0;
+    while (at < wrapper->n_modules && wrapper->modules[at] != module) {
+        at++;
+    }
+    if (at == wrapper->n_modules) {
+        return;
+    }
+    shoal_module_hook_remove(wrapper->hooks[at]);
+    wrapper->n_run -= wrapper->has_run[at];
+    for (size_t i = at + 1; i < wrapper->n_modules; i++) {
+        wrapper->modules[i - 1] = wrapper->modules[i];
+        wrapper->hooks[i - 1] = wrapper->hooks[i];
+        wrapper->has_run[i - 1] = wrapper->has_run[i];
+    }
+    wrapper->n_modules--;
+    prune_places(wrapper);
+}
+
+/* What was recorded keeps the root: its backward can be walked, and nothing under it can be called any more. */
+static void leave_gone_root(struct fsdp_root *root)
+{
+    root->is_gone = true;
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        fsdp_wrapper_show_shards(root->wrappers[i]);
+    }
+}
+
+void fsdp_wrapper_leave(struct fsdp_seat *seat)
+{
+    struct fsdp_wrapper *wrapper = seat->wrapper;
+    fsdp_wrapper_show_shards(wrapper); /* while the modules are there: others may hold some of them */
+    wrapper->n_owners--;
+    fsdp_unit_handle_free(seat->deep);
+    seat->deep = NULL;
+    forget_module(wrapper, seat->module);
+    if (wrapper->n_owners > 0) {
+        return;
+    }
+    if (!wrapper->root || wrapper->root->n_records == 0) {
+        fsdp_wrapper_free(wrapper);
+    } else if (wrapper->is_root) {
+        leave_gone_root(wrapper->root);
+    }
+}
+
+/* Records ------------------------------------------------------------------------------------------------ */
+
+void fsdp_root_keep(struct fsdp_root *root)
+{
+    root->n_records++;
+}
+
+static void free_abandoned(struct fsdp_root *root)
+{
+    for (size_t i = root->n_wrappers; i > 0; i--) { /* a wrapper that leaves makes room for the last one */
+        struct fsdp_wrapper *wrapper = root->wrappers[i - 1];
+        if (wrapper->n_owners == 0) {
+            fsdp_wrapper_free(wrapper);
+        }
+    }
+}
+
+/* The reason of a failure that is on its way up is not lost. */
+void fsdp_root_let_go(struct fsdp_root *root)
+{
+    char text[ERROR_TEXT_BYTES];
+    if (--root->n_records > 0) {
+        return;
+    }
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    if (root->is_gone) {
+        free_root(root);
+    } else {
+        free_abandoned(root);
+    }
+    (void)error_set(SHOAL_OK, "%s", text);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+/* The first forward: who belongs to which root. */
+#include "parallel/fsdp/module/root.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "comm/owned.h"
+#include "parallel/fsdp/engine/compare.h"
+#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/handle.h"
+#include "parallel/fsdp/engine/lanes.h"
+#include "parallel/fsdp/engine/param.h"
+#include "parallel/fsdp/engine/prepare.h"
+#include "parallel/fsdp/engine/purpose.h"
+#include "parallel/fsdp/engine/step.h"
+#include "parallel/fsdp/engine/transfer.h"
+#include "parallel/fsdp/module/names.h"
+#include "parallel/fsdp/module/tensors.h"
+#include "parallel/fsdp/module/wrapper.h"
+#include "shoal/autograd.h"
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+/* What was begun is undone: units go back to their wrappers. */
+static void undo_root(struct fsdp_root *root)
+{
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        struct fsdp_wrapper *wrapper = root->wrappers[i];
+        wrapper->root = NULL;
+        wrapper->is_root = false;
+        wrapper->is_named = false;
+        wrapper->unit->context = NULL;
+        wrapper->unit->is_prepared = false;
+        for (size_t k = 0; k < wrapper->n_tensors; k++) {
+            shoal_tensor_unref(wrapper->tensors[k].full);
+            wrapper->tensors[k].full = NULL;
+        }
+    }
+    if (root->context) {
+        root->context->n_units = 0;
+    }
+    fsdp_handle_free(root->handle);
+    fsdp_context_free(root->context);
+    mem_free(root->wrappers);
+    mem_free(root);
+}
+
+/* Or was something in it only gathered by hand? */
+static bool was_called(const struct fsdp_root *root)
+{
+    return root->context->passes.forwards.capacity > 0 || root->context->passes.last_forwards.capacity > 0;
+}
+
+/* It turns out to be inside of another one. */
+static shoal_status give_up_root(struct fsdp_root *root)
+{
+    TRY(fsdp_context_check(root->context));
+    TRY(fsdp_reset(root->context)); /* what was gathered */
+    undo_root(root);
+    return SHOAL_OK;
+}
+
+static shoal_status add_wrapper(struct fsdp_root *root, struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        if (root->wrappers[i] == wrapper) {
+            return SHOAL_OK;
+        }
+    }
+    if (wrapper->root && !was_called(wrapper->root)) {
+        TRY(give_up_root(wrapper->root));
+    }
+    if (wrapper->root) {
+        return error_set(SHOAL_ERR_STATE,
+                         "%s was called by itself before: the outermost module that is fully sharded must be "
+                         "called first",
+                         fsdp_wrapper_name(wrapper));
+    }
+    TRY(mem_grow((void **)&root->wrappers, &root->capacity, root->n_wrappers + 1, sizeof root->wrappers[0]));
+    root->wrappers[root->n_wrappers++] = wrapper;
+    return SHOAL_OK;
+}
+
+static shoal_status find_wrapper(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    (void)next;
+    struct fsdp_wrapper *wrapper = fsdp_wrapper_of(entry->module);
+    return wrapper ? add_wrapper(context, wrapper) : SHOAL_OK;
+}
+
+static bool is_same_mesh(const struct fsdp_mesh *a, const struct fsdp_mesh *b)
+{
+    return a->gather == b->gather && a->replicate == b->replicate && a->n_shards == b->n_shards;
+}
+
+/* One parameter in two units would be trained twice. */
+static shoal_status check_tied(const struct fsdp_root *root, const struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        const shoal_tensor *original = wrapper->tensors[i].original;
+        for (size_t k = 0; original && k < root->n_wrappers && root->wrappers[k] != wrapper; k++) {
+            if (fsdp_find_tensors(root->wrappers[k], original)) {
+                return error_set(SHOAL_ERR_INVALID,
+                                 "parameter %s is in two units, %s and %s: shard the modules that share it "
+                                 "together",
+                                 wrapper->unit->params[i].name, fsdp_wrapper_name(root->wrappers[k]),
+                                 fsdp_wrapper_name(wrapper));
+            }
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_values(const struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        const struct fsdp_tensors *tensors = &wrapper->tensors[i];
+        if (tensors->needs_values && shoal_tensor_version(tensors->sharded) == tensors->version) {
+            return error_set(SHOAL_ERR_STATE,
+                             "parameter %s was on the meta device and has no values yet: write its shard, or "
+                             "load it",
+                             wrapper->unit->params[i].name);
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* Collective: a rank whose shard is empty has nothing to write, and does not know whether others have. */
+static shoal_status check_all_values(const struct fsdp_root *root)
+{
+    shoal_status status = SHOAL_OK;
+    for (size_t i = 0; i < root->n_wrappers && status == SHOAL_OK; i++) {
+        status = check_values(root->wrappers[i]);
+    }
+    bool is_mine = status != SHOAL_OK;
+    status = fsdp_mesh_confirm(&root->context->mesh, status);
+    return is_mine || status != SHOAL_ERR_STATE
+               ? status
+               : error_set(status,
+                           "on another rank there are parameters that were on the meta device and have "
+                           "no values yet");
+}
+
+/* Without memory until something is gathered. */
+static shoal_status make_full(struct fsdp_tensors *tensors, const struct fsdp_param *param)
+{
+    struct storage *storage;
+    struct layout layout = {.n_dims = param->n_dims};
+    memcpy(layout.shape, param->shape, sizeof layout.shape);
+    layout_fill_strides(layout.n_dims, layout.shape, layout.strides);
+    TRY(storage_create_borrowed(param->count * dtype_bytes(param->compute), param->shard, NULL, NULL,
+                                &storage));
+    TRY(tensor_create(storage, param->compute, &layout, &tensors->full));
+    TRY(shoal_tensor_set_name(tensors->full, param->name));
+    storage_set_read_only(tensors->full->storage,
+                          "it is a parameter gathered from shards; write its shard, which is what lists of "
+                          "parameters show between calls");
+    tensors->counted = shoal_tensor_version(tensors->sharded);
+    return storage_release(tensors->full->storage);
+}
+
+static shoal_status prepare_wrapper(struct fsdp_root *root, struct fsdp_wrapper *wrapper)
+{
+    TRY(check_tied(root, wrapper));
+    if (!is_same_mesh(&wrapper->mesh, &root->wrappers[0]->mesh)) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "%s is sharded over other ranks than the root",
+                         fsdp_wrapper_name(wrapper));
+    }
+    wrapper->unit->config.reshard = wrapper->unit->config.wanted_reshard;
+    if (wrapper->unit->config.wanted_reshard == SHOAL_RESHARD_DEFAULT && wrapper->is_root) {
+        wrapper->unit->config.reshard = SHOAL_RESHARD_NEVER;
+    }
+    return fsdp_context_adopt(root->context, wrapper->unit);
+}
+
+static shoal_status finish_wrapper(struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        TRY(make_full(&wrapper->tensors[i], &wrapper->unit->params[i]));
+    }
+    return SHOAL_OK;
+}
+
+/* Nothing can be tied to them any more. */
+static void drop_originals(struct fsdp_root *root)
+{
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        struct fsdp_wrapper *wrapper = root->wrappers[i];
+        for (size_t k = 0; k < wrapper->n_tensors; k++) {
+            shoal_tensor_unref(wrapper->tensors[k].original);
+            wrapper->tensors[k].original = NULL;
+        }
+    }
+    root->has_originals = false;
+}
+
+static shoal_status create_context(struct fsdp_root *root)
+{
+    const struct fsdp_wrapper *first = root->wrappers[0];
+    shoal_fsdp_options options = {.struct_size = sizeof options, .forward_prefetch = first->forward_prefetch};
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        int n = root->wrappers[i]->max_reduces;
+        options.max_reduces = n > options.max_reduces ? n : options.max_reduces;
+    }
+    return fsdp_context_create(&first->mesh, &options, first->number, &root->context);
+}
+
+static shoal_status fill_root(struct fsdp_root *root, struct fsdp_wrapper *wrapper)
+{
+    TRY(add_wrapper(root, wrapper));
+    TRY(shoal_module_walk(wrapper->modules[0], SHOAL_WALK_MODULES, find_wrapper, root));
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        TRY(fsdp_wrapper_check(root->wrappers[i]));
+        TRY(fsdp_adopt_replacements(root->wrappers[i]));
+    }
+    TRY(fsdp_name_units(root, wrapper->modules[0]));
+    TRY(create_context(root));
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        TRY(prepare_wrapper(root, root->wrappers[i]));
+        root->wrappers[i]->root = root;
+    }
+    struct purpose purpose = fsdp_context_purpose(root->context, PURPOSE_FSDP_AGREE);
+    TRY(fsdp_compare(&root->context->mesh, &purpose));
+    TRY(check_all_values(root));
+    TRY(fsdp_prepare(root->context));
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        TRY(finish_wrapper(root->wrappers[i]));
+    }
+    root->has_originals = true;
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
+{
+    TRY(fsdp_wrapper_check(wrapper));
+    if (!wrapper->unit || (wrapper->root && wrapper->root->is_gone)) {
+        return error_set(SHOAL_ERR_STATE, "the root that this module was sharded under is gone");
+    }
+    if (wrapper->root) {
+        if (wrapper->root->has_originals && was_called(wrapper->root)) {
+            drop_originals(wrapper->root);
+        }
+        return SHOAL_OK;
+    }
+    if (wrapper->n_modules != 1) {
+        return error_set(SHOAL_ERR_STATE,
+                         "%s is a unit of %zu modules, which can not be the root: shard what is around them",
+                         fsdp_wrapper_name(wrapper), wrapper->n_modules);
+    }
+    struct fsdp_root *root = mem_alloc_zeroed(1, sizeof *root);
+    if (!root) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    wrapper->is_root = true;
+    shoal_status status = fill_root(root, wrapper);
+    if (status != SHOAL_OK) {
+        undo_root(root);
+    }
+    return status;
+}
+
+void fsdp_root_forget_calls(struct fsdp_root *root)
+{
+    root->forward_root = NULL;
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        fsdp_wrapper_clear_run(root->wrappers[i]);
+    }
+}

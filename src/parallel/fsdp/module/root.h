@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* Roots: the outermost sharded module of a tree, and all that are inside. */
+#ifndef PARALLEL_FSDP_MODULE_ROOT_H
+#define PARALLEL_FSDP_MODULE_ROOT_H
+
+#include "parallel/fsdp/module/wrapper.h"
+
+/* At the first forward: makes the wrapper a root, unless it has one. */
+shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper);
+
+/* No module is being called. */
+void fsdp_root_forget_calls(struct fsdp_root *root);
+
+#endif

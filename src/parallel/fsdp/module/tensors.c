@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/* Shards as tensors, and tensors that somebody put in their place. */
+#include "parallel/fsdp/module/tensors.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "kernel/kernel.h"
+#include "parallel/fsdp/engine/param.h"
+#include "parallel/fsdp/module/wrapper.h"
+#include "shoal/autograd.h"
+#include "device/device.h"
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+static void free_shard(void *context, void *data)
+{
+    (void)context;
+    mem_free(data);
+}
+
+/* Shards, or what was gathered of them. Nobody else's memory is freed so. */
+bool fsdp_is_of_unit(const shoal_tensor *tensor)
+{
+    const struct memory *memory = tensor->storage->memory;
+    return memory && (memory->deleter == free_shard || memory->deleter == fsdp_keep_gathered);
+}
+
+/* A tensor over the shard, which it owns from now on: when making it fails, the shard is gone. */
+static shoal_status wrap_shard(struct fsdp_param *param, const struct layout *layout,
+                               shoal_tensor **tensor_out)
+{
+    struct storage *storage;
+    TRY(storage_create_borrowed(param->shard_count * dtype_bytes(param->dtype), param->shard, free_shard,
+                                NULL, &storage));
+    param->is_lent = true;
+    return tensor_create(storage, param->dtype, layout, tensor_out);
+}
+
+static void shard_layout(const struct fsdp_param *param, struct layout *layout_out)
+{
+    *layout_out = (struct layout){.n_dims = param->n_dims};
+    memcpy(layout_out->shape, param->shape, sizeof layout_out->shape);
+    layout_out->shape[param->dim] = param->length;
+    layout_fill_strides(layout_out->n_dims, layout_out->shape, layout_out->strides);
+}
+
+/* The shard as a tensor, in the name and with the wish for a gradient of the whole. */
+shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *param, const char *path)
+{
+    struct layout layout;
+    shard_layout(param, &layout);
+    TRY(wrap_shard(param, &layout, &tensors->sharded));
+    tensors->sharded->has_landed = true;
+    TRY(shoal_tensor_set_name(tensors->sharded, path));
+    return shoal_requires_grad(tensors->original) ? shoal_set_requires_grad(tensors->sharded, true)
+                                                  : SHOAL_OK;
+}
+
+/* Without data, zeros that somebody must overwrite. */
+shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *param)
+{
+    shoal_tensor *original = tensors->original;
+    void *data;
+    TRY(fsdp_param_allocate(param));
+    if (!device_rows[original->storage->device].has_data) {
+        tensors->needs_values = param->shard_count > 0;
+        return SHOAL_OK;
+    }
+    TRY(tensor_wait_readable(original));
+    TRY(tensor_address(original, &data));
+    fsdp_param_load(param, data);
+    return SHOAL_OK;
+}
+
+/* Replacing ---------------------------------------------------------------------------------------------- */
+
+/* The tensor that somebody put in all places of a shard, if it can be one: of the same shape, with memory of its own. */
+static shoal_tensor *find_replacement(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
+{
+    struct layout layout;
+    shoal_tensor *now = NULL;
+    shard_layout(param, &layout);
+    for (size_t i = 0; i < tensors->n_places; i++) {
+        shoal_tensor *tensor =
+            shoal_module_find_parameter(tensors->places[i].module, tensors->places[i].name);
+        if (!tensor || tensor == tensors->sharded || (now && tensor != now)) {
+            return NULL;
+        }
+        now = tensor;
+    }
+    bool fits =
+        now && now->is_contiguous && now->layout.n_dims == layout.n_dims &&
+        memcmp(now->layout.shape, layout.shape, (size_t)layout.n_dims * sizeof layout.shape[0]) == 0 &&
+        now->storage->bytes == param->shard_count * dtype_bytes(now->dtype);
+    return fits && device_rows[now->storage->device].has_data ? now : NULL;
+}
+
+/* It stays the tensor it is, an optimizer may have it, but over memory that is padded as shards are. */
+static shoal_status adopt_replacement(struct fsdp_tensors *tensors, struct fsdp_param *param,
+                                      shoal_tensor *now)
+{
+    struct fsdp_param replaced = *param;
+    void *data;
+    TRY(tensor_wait_readable(now));
+    TRY(tensor_address(now, &data));
+    replaced.dtype = replaced.compute = now->dtype;
+    replaced.requires_grad = shoal_requires_grad(now);
+    TRY(fsdp_param_allocate(&replaced));
+    kernel_copy(replaced.shard, data, param->shard_count * dtype_bytes(now->dtype));
+    shoal_status status = storage_rebind(now->storage, replaced.shard, free_shard, NULL);
+    if (status != SHOAL_OK) {
+        mem_free(replaced.shard);
+        return error_prefix(status, "parameter %s", param->name);
+    }
+    *param = replaced;
+    tensors->sharded->has_landed = false;
+    shoal_tensor_unref(tensors->sharded);
+    tensors->sharded = shoal_tensor_ref(now);
+    now->has_landed = true;
+    tensors->version = shoal_tensor_version(now);
+    tensors->needs_values = false;
+    return SHOAL_OK;
+}
+
+/* Before the first forward: of another dtype, say, or made after the module was sharded without values. */
+shoal_status fsdp_adopt_replacements(struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        shoal_tensor *now = find_replacement(&wrapper->tensors[i], &wrapper->unit->params[i]);
+        if (now) {
+            TRY(adopt_replacement(&wrapper->tensors[i], &wrapper->unit->params[i], now));
+        }
+    }
+    return SHOAL_OK;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* The sharded tensors of a wrapper: making them, and taking over those that replaced them. */
+#ifndef PARALLEL_FSDP_MODULE_TENSORS_H
+#define PARALLEL_FSDP_MODULE_TENSORS_H
+
+#include "parallel/fsdp/module/wrapper.h"
+
+/* Whether the tensor shows a shard, or what was gathered of one. */
+bool fsdp_is_of_unit(const shoal_tensor *tensor);
+/* Memory for the shard, with this rank's part of the original; zeros where that has no data. */
+shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *param);
+/* The shard as a tensor, in the name and with the wish for a gradient of the whole. */
+shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *param, const char *path);
+/* Before the first forward: tensors that were put in the places of shards become the shards. */
+shoal_status fsdp_adopt_replacements(struct fsdp_wrapper *wrapper);
+
+#endif

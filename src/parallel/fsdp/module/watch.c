@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: MIT */
+/* Tensors and gradients of a unit that belongs to modules. */
+#include "parallel/fsdp/module/watch.h"
+
+#include <string.h>
+
+#include "autograd/hooks.h"
+#include "autograd/leaf.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "module/module.h"
+#include "op/operand.h"
+#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/grads.h"
+#include "parallel/fsdp/engine/memory.h"
+#include "parallel/fsdp/engine/param.h"
+#include "parallel/fsdp/engine/pool.h"
+#include "parallel/fsdp/engine/unit.h"
+#include "parallel/fsdp/module/root.h"
+#include "parallel/fsdp/module/wrapper.h"
+#include "shoal/autograd.h"
+#include "shoal/ops.h"
+#include "shoal/scope.h"
+#include "tensor/dtype.h"
+#include "tensor/scope.h"
+#include "tensor/tensor.h"
+
+/* Taking turns ------------------------------------------------------------------------------------------- */
+
+static void put_in_places(const struct fsdp_tensors *tensors, shoal_tensor *tensor)
+{
+    for (size_t i = 0; i < tensors->n_places; i++) {
+        module_put_parameter(tensors->places[i].module, tensors->places[i].index, tensor);
+    }
+}
+
+/* Somebody may have put another tensor there, which nobody would look at any more. */
+static shoal_status check_in_place(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
+{
+    const struct fsdp_place *place = tensors->places;
+    if (tensors->n_places == 0 ||
+        shoal_module_parameter_at(place->module, place->index, NULL) == tensors->sharded) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_STATE,
+                     "parameter %s was replaced after its module was sharded: write its values, or load them",
+                     param->name);
+}
+
+/* A tensor that is frozen loses its gradient, which an earlier backward may have left there to be reduced. */
+static shoal_status check_frozen(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
+{
+    if (!shoal_grad(tensors->full) || shoal_requires_grad(tensors->sharded)) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_STATE,
+                     "parameter %s was frozen while a gradient of it waits to be reduced: reduce first "
+                     "(shoal_fsdp_set_sync, shoal_fsdp_synchronize), or give it up (shoal_fsdp_zero_grad)",
+                     param->name);
+}
+
+/* Writes to shards may still be on their way. */
+static shoal_status before_gather(struct fsdp_unit *unit)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        TRY(check_frozen(&wrapper->tensors[i], &unit->params[i]));
+    }
+    for (size_t i = 0; unit->state == FSDP_SHARDED && i < wrapper->n_tensors; i++) {
+        TRY(tensor_wait_readable(wrapper->tensors[i].sharded));
+        wrapper->tensors[i].gathered = shoal_tensor_version(wrapper->tensors[i].sharded);
+    }
+    return SHOAL_OK;
+}
+
+void fsdp_wrapper_count_changes(const struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        struct fsdp_tensors *tensors = &wrapper->tensors[i];
+        uint64_t version = shoal_tensor_version(tensors->sharded);
+        if (tensors->full && version != tensors->counted) {
+            tensors->counted = version;
+            storage_bump_version(tensors->full->storage);
+        }
+    }
+}
+
+bool fsdp_wrapper_has_changed(const struct fsdp_wrapper *wrapper)
+{
+    bool has_changed = false;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        const struct fsdp_tensors *tensors = &wrapper->tensors[i];
+        has_changed = has_changed || shoal_tensor_version(tensors->sharded) != tensors->gathered;
+    }
+    return has_changed;
+}
+
+shoal_status fsdp_wrapper_show_full(struct fsdp_wrapper *wrapper)
+{
+    if (wrapper->shows_full) {
+        return SHOAL_OK;
+    }
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        TRY(check_in_place(&wrapper->tensors[i], &wrapper->unit->params[i]));
+    }
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        put_in_places(&wrapper->tensors[i], wrapper->tensors[i].full);
+    }
+    wrapper->shows_full = true;
+    return SHOAL_OK;
+}
+
+void fsdp_wrapper_show_shards(struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; wrapper->shows_full && i < wrapper->n_tensors; i++) {
+        put_in_places(&wrapper->tensors[i], wrapper->tensors[i].sharded);
+    }
+    wrapper->shows_full = false;
+}
+
+/* Parameters may be frozen and thawed between steps, but not where a backward is on its way to them. */
+static shoal_status follow_freezing(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
+{
+    shoal_status status = shoal_set_requires_grad(tensors->full, shoal_requires_grad(tensors->sharded));
+    return status == SHOAL_ERR_STATE
+               ? error_set(status, "parameter %s was frozen between its forward and its backward",
+                           param->name)
+               : status;
+}
+
+static shoal_status bind_full(struct fsdp_unit *unit)
+{
+    struct fsdp_wrapper *wrapper = unit->owner;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        TRY(check_frozen(&wrapper->tensors[i], &unit->params[i])); /* since the gather began */
+    }
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        struct fsdp_tensors *tensors = &wrapper->tensors[i];
+        const struct fsdp_param *param = &unit->params[i];
+        void *data = (void *)(uintptr_t)fsdp_unit_param(unit, param); /* the storage is read-only */
+        TRY(storage_rebind(tensors->full->storage, data, fsdp_keep_gathered, NULL));
+        TRY(follow_freezing(tensors, param));
+    }
+    return fsdp_wrapper_show_full(wrapper);
+}
+
+static void hide_full(struct fsdp_unit *unit)
+{
+    struct fsdp_wrapper *wrapper = unit->owner;
+    fsdp_wrapper_show_shards(wrapper);
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        shoal_status status = storage_release(wrapper->tensors[i].full->storage);
+        (void)status; /* nothing keeps the memory: what is read-only is not exported */
+    }
+}
+
+/* Gradients ---------------------------------------------------------------------------------------------- */
+
+static bool has_kept(const struct fsdp_unit *unit)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    bool has_any = false;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        has_any = has_any || shoal_grad(wrapper->tensors[i].full);
+    }
+    return has_any;
+}
+
+static bool is_kept(const struct fsdp_unit *unit, const shoal_tensor *grad)
+{
+    return !unit->config.sync && unit->grads.dtype == grad->dtype && !unit->grads.buffer;
+}
+
+static void move_blocks(const struct fsdp_unit *unit, const struct fsdp_block *from, const size_t *offsets)
+{
+    size_t n_shards = (size_t)unit->context->mesh.n_shards;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        struct fsdp_param *param = &unit->params[i];
+        if (param->is_reduced && offsets[i] != SIZE_MAX) {
+            param->is_unset = false;
+            memcpy(unit->grads.buffer->data + param->reduce_offset, from->data + offsets[i],
+                   n_shards * param->padded_count * dtype_bytes(unit->grads.dtype));
+        }
+    }
+}
+
+/* A parameter that had no gradient when the unit began to accumulate: a buffer with room for it, to which the others
+   move. After a failure the step is lost, and with it whatever is where. */
+static shoal_status join_buffer(struct fsdp_unit *unit, size_t joining)
+{
+    struct fsdp_block *old = unit->grads.buffer;
+    size_t *offsets = mem_alloc(unit->n_params * sizeof *offsets);
+    if (!offsets) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < unit->n_params; i++) { /* one that has just joined has nothing there yet */
+        const struct fsdp_param *param = &unit->params[i];
+        offsets[i] = param->is_reduced && !param->is_unset ? param->reduce_offset : SIZE_MAX;
+    }
+    bool has_accumulated = unit->grads.has_accumulated;
+    unit->params[joining].is_reduced = true;
+    unit->grads.buffer = NULL;
+    shoal_status status = fsdp_unit_take_buffer(unit);
+    if (status == SHOAL_OK) {
+        move_blocks(unit, old, offsets);
+        unit->grads.has_accumulated = has_accumulated;
+        fsdp_pool_give_back(old);
+    } else {
+        unit->grads.buffer = old;
+    }
+    mem_free(offsets);
+    return status;
+}
+
+/* The first time a buffer is laid out for those that have one, and those that ranks may differ in; later others join. */
+static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wrapper *wrapper, bool *has_any)
+{
+    *has_any = false;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        const shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
+        struct fsdp_param *param = &unit->params[i];
+        bool has_grad = grad && !is_kept(unit, grad);
+        bool is_unused =
+            !grad && unit->config.reduce_unused && shoal_requires_grad(wrapper->tensors[i].sharded);
+        if (!unit->grads.buffer) {
+            param->is_reduced = has_grad || is_unused;
+        } else if (has_grad && !param->is_reduced) {
+            TRY(join_buffer(unit, i));
+        }
+        bool would_be_kept = !unit->config.sync && param->compute == unit->grads.dtype && !unit->grads.buffer;
+        *has_any = *has_any || has_grad || (is_unused && !would_be_kept);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status copy_grad(shoal_tensor *grad, shoal_tensor **copy_out)
+{
+    shoal_tensor *copy;
+    TRY(tensor_create_empty(grad->storage->device, grad->dtype, grad->layout.n_dims, grad->layout.shape,
+                            &copy));
+    shoal_status status = op_copy_into(copy, grad);
+    if (status != SHOAL_OK) {
+        shoal_tensor_unref(copy);
+        return status;
+    }
+    *copy_out = copy;
+    return SHOAL_OK;
+}
+
+/* Leaves keep views of what they were given, which others may have, too. */
+static shoal_status make_own(shoal_tensor *leaf, shoal_tensor *grad)
+{
+    shoal_tensor *copy;
+    if (grad->is_contiguous && atomic_load(&grad->storage->references) == 1) {
+        return SHOAL_OK;
+    }
+    TRY(copy_grad(grad, &copy));
+    shoal_status status = shoal_set_grad(leaf, copy);
+    shoal_tensor_unref(copy);
+    return status;
+}
+
+/* Left on the tensor of the whole parameter: in memory that nobody else has. */
+static shoal_status get_pending(struct fsdp_unit *unit, size_t index, shoal_pending_gradient *pending)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    shoal_tensor *full = wrapper->tensors[index].full;
+    shoal_tensor *grad = shoal_grad(full);
+    if (!grad) {
+        return SHOAL_OK;
+    }
+    TRY(tensor_wait_readable(grad));
+    TRY(make_own(full, grad));
+    grad = shoal_grad(full);
+    TRY(tensor_wait_writable(grad, /*overwrites=*/false));
+    storage_bump_version(grad->storage); /* whoever asks may write */
+    pending->full_dtype = grad->dtype;
+    pending->full_count = wrapper->unit->params[index].count;
+    pending->n_blocks = 1;
+    return tensor_address(grad, &pending->full);
+}
+
+static shoal_status put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_tensor *grad)
+{
+    shoal_tensor *copy = NULL;
+    void *data;
+    TRY(tensor_wait_readable(grad));
+    if (!grad->is_contiguous) {
+        TRY(copy_grad(grad, &copy));
+        grad = copy;
+    }
+    shoal_status status = tensor_address(grad, &data);
+    if (status == SHOAL_OK) {
+        fsdp_unit_put_grad(unit, param, grad->dtype, data);
+    }
+    shoal_tensor_unref(copy);
+    return status;
+}
+
+static shoal_status collect(struct fsdp_unit *unit)
+{
+    struct fsdp_wrapper *wrapper = unit->owner;
+    bool has_any;
+    TRY(choose_reduced(unit, wrapper, &has_any));
+    if (!has_any) {
+        return SHOAL_OK;
+    }
+    TRY(fsdp_unit_take_buffer(unit));
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
+        if (grad && unit->grads.buffer) { /* there is none for parameters without elements alone */
+            TRY(put_grad(unit, &unit->params[i], grad));
+        }
+        if (grad) {
+            TRY(shoal_set_grad(wrapper->tensors[i].full, NULL));
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* Otherwise somebody has put a gradient of his own on the shard. */
+static bool is_ours(const struct fsdp_tensors *tensors, const shoal_tensor *grad)
+{
+    const shoal_tensor *ours = tensors->shard_grad;
+    return ours && grad->storage == ours->storage && grad->dtype == ours->dtype && grad->is_contiguous &&
+           grad->layout.offset == ours->layout.offset;
+}
+
+/* Somebody has kept a gradient that is no longer on the shard: the memory is his. */
+static void give_away(struct fsdp_unit *unit, struct fsdp_tensors *tensors, struct fsdp_param *param)
+{
+    fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_GRADIENTS,
+                       param->shard_count * dtype_bytes(param->dtype));
+    shoal_tensor_unref(tensors->shard_grad);
+    tensors->shard_grad = NULL;
+    param->shard_grad = NULL;
+    param->is_grad_lent = false;
+}
+
+/* Gradients are cleared, replaced and kept by whoever has the tensors. Our memory may be read or written by work that
+   is still on its way. */
+static shoal_status prepare_param(struct fsdp_unit *unit, struct fsdp_tensors *tensors,
+                                  struct fsdp_param *param)
+{
+    const shoal_tensor *grad = shoal_grad(tensors->sharded);
+    shoal_tensor *ours = tensors->shard_grad;
+    param->has_grad = grad && is_ours(tensors, grad);
+    if (!ours) {
+        return SHOAL_OK;
+    }
+    if (!param->has_grad &&
+        (atomic_load(&ours->references) > 1 || atomic_load(&ours->storage->references) > 1)) {
+        give_away(unit, tensors, param);
+        return SHOAL_OK;
+    }
+    return tensor_wait_writable(ours, /*overwrites=*/!param->has_grad);
+}
+
+static shoal_status landing(struct fsdp_unit *unit)
+{
+    struct fsdp_wrapper *wrapper = unit->owner;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        if (unit->params[i].is_reduced) {
+            TRY(prepare_param(unit, &wrapper->tensors[i], &unit->params[i]));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static void free_memory(void *context, void *data)
+{
+    (void)context;
+    mem_free(data);
+}
+
+/* A tensor over the gradient, which owns it from now on. */
+static shoal_status make_grad(struct fsdp_tensors *tensors, struct fsdp_param *param)
+{
+    struct storage *storage;
+    TRY(storage_create_borrowed(param->shard_count * dtype_bytes(param->dtype), param->shard_grad,
+                                free_memory, NULL, &storage));
+    param->is_grad_lent = true;
+    return tensor_create(storage, param->dtype, &tensors->sharded->layout, &tensors->shard_grad);
+}
+
+static shoal_status add_unrecorded(shoal_tensor *grad, shoal_tensor *sum)
+{
+    TRY(shoal_scope_set_grad(false));
+    return shoal_add_(grad, shoal_to_dtype(sum, grad->dtype)) ? SHOAL_OK : shoal_scope_error();
+}
+
+/* To memory of the caller's, as a leaf without sharding does. */
+static shoal_status add_to_other(shoal_tensor *grad, shoal_tensor *sum)
+{
+    TRY(shoal_scope_begin());
+    shoal_status status = add_unrecorded(grad, sum);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+    return shoal_scope_end();
+}
+
+static shoal_status show_grad(struct fsdp_tensors *tensors)
+{
+    shoal_tensor *grad = shoal_grad(tensors->sharded);
+    if (!grad) {
+        return shoal_set_grad(tensors->sharded, tensors->shard_grad);
+    }
+    return is_ours(tensors, grad) ? SHOAL_OK : add_to_other(grad, tensors->shard_grad);
+}
+
+static shoal_status land_param(struct fsdp_tensors *tensors, struct fsdp_param *param)
+{
+    struct leaf *leaf = leaf_of(tensors->sharded);
+    if (!leaf) {
+        return SHOAL_OK; /* frozen since */
+    }
+    if (!tensors->shard_grad) {
+        TRY(make_grad(tensors, param));
+    }
+    tensor_forget_fences(tensors->shard_grad); /* they have ended; one that failed was overwritten */
+    storage_bump_version(tensors->shard_grad->storage);
+    TRY(show_grad(tensors));
+    return hook_list_run_leaf(&leaf->accumulated_hooks, tensors->sharded);
+}
+
+static shoal_status landed(struct fsdp_unit *unit)
+{
+    struct fsdp_wrapper *wrapper = unit->owner;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        if (unit->params[i].is_reduced) {
+            TRY(land_param(&wrapper->tensors[i], &unit->params[i]));
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* By hand ------------------------------------------------------------------------------------------------ */
+
+static bool is_closed(const struct fsdp_unit *unit)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    return wrapper->is_closed;
+}
+
+/* After a backward that failed nobody knows what is where. */
+static shoal_status check_ended(const struct fsdp_unit *unit, const char *call)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    return wrapper->root && wrapper->root->is_end_awaited
+               ? error_set(SHOAL_ERR_STATE, "%s: a backward is running, or has failed (reset)", call)
+               : SHOAL_OK;
+}
+
+static shoal_status prepare(struct fsdp_unit *unit)
+{
+    return fsdp_wrapper_prepare(unit->owner);
+}
+
+static shoal_status held(struct fsdp_unit *unit)
+{
+    return unit->state == FSDP_UNSHARDED ? fsdp_wrapper_show_full(unit->owner) : SHOAL_OK;
+}
+
+static shoal_status reading(struct fsdp_unit *unit, size_t index)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    return tensor_wait_readable(wrapper->tensors[index].sharded);
+}
+
+static shoal_status writing(struct fsdp_unit *unit, size_t index)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    return tensor_wait_writable(wrapper->tensors[index].sharded, /*overwrites=*/true);
+}
+
+static void written(struct fsdp_unit *unit, size_t index)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    tensor_forget_fences(wrapper->tensors[index].sharded);
+    storage_bump_version(wrapper->tensors[index].sharded->storage);
+}
+
+const struct fsdp_watch fsdp_module_watch = {.gathering = before_gather,
+                                             .unsharded = bind_full,
+                                             .resharding = hide_full,
+                                             .is_closed = is_closed,
+                                             .check_ended = check_ended,
+                                             .prepare = prepare,
+                                             .held = held,
+                                             .reading = reading,
+                                             .writing = writing,
+                                             .written = written,
+                                             .get_pending = get_pending,
+                                             .has_kept = has_kept,
+                                             .collect = collect,
+                                             .landing = landing,
+                                             .landed = landed};

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Modules on top of units: a wrapper for each call of shoal_fully_shard, hung on its modules. A parameter has two
+ * tensors, which take turns in the places of the module tree:
+ *
+ *   sharded   over this rank's shard, for ever: what optimizers and walks see
+ *   full      over the gathered memory, re-bound with every gather: what forward functions see, and what the record of
+ *             gradients keeps; its storage is released while there is nothing gathered
+ */
+#ifndef PARALLEL_FSDP_MODULE_WRAPPER_H
+#define PARALLEL_FSDP_MODULE_WRAPPER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "parallel/forwards.h"
+#include "parallel/fsdp/engine/context.h"
+#include "shoal/autograd.h"
+#include "shoal/fully_shard.h"
+#include "shoal/module.h"
+
+/* A place in the tree where a parameter is. */
+struct fsdp_place {
+    shoal_module *module; /* borrowed: it holds the wrapper, or is inside one that does */
+    char *name;
+    size_t index;    /* among the parameters of the module */
+    bool is_reached; /* while it is looked for */
+};
+
+/* What hangs on a module that holds a wrapper. */
+struct fsdp_seat {
+    struct fsdp_wrapper *wrapper;
+    shoal_module *module;
+    shoal_fsdp_unit *deep; /* stands for the units of the module and of those inside */
+};
+
+/* One parameter; the k-th of these is the k-th of the unit. */
+struct fsdp_tensors {
+    shoal_tensor *original; /* until the second forward, if somebody else has it too: tied to another unit? */
+    shoal_tensor *sharded;
+    shoal_tensor *full;       /* made at the first forward */
+    shoal_tensor *shard_grad; /* over the gradient of the shard; made when that is */
+    bool needs_values;        /* it was on the meta device, and nobody has written it yet */
+    uint64_t version;         /* of the sharded tensor, when that was found */
+    uint64_t gathered;        /* of the sharded tensor: the one whose values were gathered last */
+    uint64_t counted; /* of the sharded tensor: the last one that the version of the full tensor counts */
+    struct fsdp_place *places;
+    size_t n_places;
+    size_t capacity;
+};
+
+/* What all wrappers under one root share. */
+struct fsdp_root {
+    struct fsdp_context *context;
+    shoal_fsdp *handle;             /* what programs hold of the context; NULL: nobody has asked */
+    struct fsdp_wrapper **wrappers; /* in the order of a walk */
+    size_t n_wrappers;
+    size_t capacity;
+    bool is_end_awaited;               /* by the backward that is running */
+    bool is_walking;                   /* that one, and its end has not come */
+    struct fsdp_wrapper *forward_root; /* the outermost that is being called; NULL: none */
+    size_t forward_depth;              /* of scopes, in that call */
+    size_t n_order;                    /* of the context, when that call began */
+    bool has_originals;                /* of parameters: until the first call */
+    size_t n_records; /* hooks of what was recorded, and of a backward that runs: they keep the wrappers */
+    bool is_gone;     /* its module is: what was recorded can be walked back, and that is all */
+};
+
+struct fsdp_wrapper {
+    struct owned owned; /* first: the world's list, which tells of its end */
+    bool is_closed;     /* the world is: shards can be read, and that is all */
+    size_t n_owners;    /* the modules that have it; 0: what was recorded keeps it */
+    struct fsdp_seat *seats;
+    shoal_module **modules;
+    shoal_module_hook **hooks; /* one on each; NULL: not yet */
+    size_t n_modules;
+    bool *has_run; /* which of them, in this forward */
+    size_t n_run;
+    struct fsdp_unit *unit;
+    uint32_t number; /* which of those made on the group this is: part of what ranks compare */
+    struct fsdp_mesh mesh;
+    struct fsdp_tensors *tensors;
+    size_t n_tensors;
+    size_t tensors_capacity;
+    shoal_dtype output_dtype;
+    bool casts_inputs;
+    int forward_prefetch;
+    int max_reduces;
+    bool shows_full;        /* the full tensors are in the places */
+    bool is_named;          /* by its path from the root */
+    struct fsdp_root *root; /* NULL before the first forward */
+    bool is_root;           /* and owns it */
+    struct forward_list forwards;
+};
+
+/* What hangs on a module, and its wrapper, or NULL. */
+const struct fsdp_seat *fsdp_seat_of(const shoal_module *module);
+struct fsdp_wrapper *fsdp_wrapper_of(const shoal_module *module);
+
+/* The deleter of memory that full tensors show, by which it is known: it is not theirs. */
+void fsdp_keep_gathered(void *context, void *data);
+
+/* What was made of a whole parameter; NULL: it is not of the wrapper. */
+struct fsdp_tensors *fsdp_find_tensors(const struct fsdp_wrapper *wrapper, const shoal_tensor *original);
+
+/* Forgets which of its modules have run. */
+void fsdp_wrapper_clear_run(struct fsdp_wrapper *wrapper);
+
+/* SHOAL_ERR_STATE once the world is closed. */
+shoal_status fsdp_wrapper_check(const struct fsdp_wrapper *wrapper);
+
+/* For errors and events. */
+const char *fsdp_wrapper_name(const struct fsdp_wrapper *wrapper);
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The calls of shoal/fsdp_unit.h about parameters as a whole, and about arrays that are cut like them (an optimizer's
+ * moments): where they lie, into a rank's memory and from it. For both ways in.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "base/try.h"
+#include "parallel/fsdp/engine/compare.h"
+#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/failure.h"
+#include "parallel/fsdp/engine/handle.h"
+#include "parallel/fsdp/engine/param.h"
+#include "parallel/fsdp/engine/pending.h"
+#include "parallel/fsdp/engine/transfer.h"
+#include "parallel/fsdp/engine/unit.h"
+#include "shoal/fsdp_unit.h"
+#include "tensor/dtype.h"
+
+/* A call about a parameter, and what it works on. */
+struct param_call {
+    const char *name;
+    struct fsdp_unit *unit;
+    size_t index;
+    struct fsdp_param *param;
+    struct fsdp_array array; /* the values of its shard, or an array like that */
+};
+
+static shoal_status find(struct param_call *call, const shoal_fsdp_param *handle)
+{
+    TRY(fsdp_handle_param(call->name, handle, &call->unit, &call->index));
+    call->param = &call->unit->params[call->index];
+    call->array = fsdp_param_values(call->param);
+    return SHOAL_OK;
+}
+
+static shoal_status begin(struct param_call *call, const shoal_fsdp_param *handle)
+{
+    TRY(find(call, handle));
+    return fsdp_unit_check_open(call->name, call->unit);
+}
+
+/* The text of a failure gets the call and the parameter in front. */
+static shoal_status name_call(const struct param_call *call, shoal_status status)
+{
+    return status == SHOAL_OK ? SHOAL_OK
+                              : error_prefix(status, "%s: parameter %.128s", call->name, call->param->name);
+}
+
+static shoal_status end(const struct param_call *call, shoal_status status)
+{
+    status = status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "parameter %.128s", call->param->name);
+    return fsdp_unit_end_call(call->unit, call->name, status);
+}
+
+/* Looking ------------------------------------------------------------------------------------------------ */
+
+const char *shoal_fsdp_param_name(const shoal_fsdp_param *param)
+{
+    struct param_call call = {.name = "param_name"};
+    return find(&call, param) == SHOAL_OK ? call.param->name : "";
+}
+
+shoal_status shoal_fsdp_get_layout(const shoal_fsdp_param *param, shoal_shard_layout *layout_out)
+{
+    struct param_call call = {.name = "get_layout"};
+    TRY(find(&call, param));
+    int unit = call.unit->watch ? -1 : call.unit->number;
+    shoal_shard_layout layout = fsdp_layout_of(call.param, call.unit->mesh, unit);
+    return name_call(&call,
+                     struct_size_write("layout_out", layout_out, sizeof(size_t), &layout, sizeof layout));
+}
+
+static shoal_status check_ended(const struct param_call *call)
+{
+    const struct fsdp_unit *unit = call->unit;
+    if (unit->watch) {
+        return unit->watch->check_ended(unit, call->name);
+    }
+    return unit->context->backward.is_running
+               ? error_set(SHOAL_ERR_STATE, "%s: the backward has not been ended (shoal_fsdp_end_backward)",
+                           call->name)
+               : SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_get_pending(shoal_fsdp_param *param, shoal_pending_gradient *pending_out)
+{
+    struct param_call call = {.name = "get_pending"};
+    TRY(begin(&call, param));
+    if (!pending_out) {
+        return error_set(SHOAL_ERR_INVALID, "get_pending: parameter %s: pending_out is NULL",
+                         call.param->name);
+    }
+    TRY(check_ended(&call));
+    TRY(fsdp_unit_check_idle(call.unit, call.name));
+    shoal_pending_gradient pending = SHOAL_PENDING_GRADIENT_INIT;
+    TRY(struct_size_write("get_pending: pending_out", pending_out, sizeof(size_t), &pending, sizeof pending));
+    fsdp_unit_get_pending(call.unit, call.param, &pending);
+    if (call.unit->watch && !pending.full) {
+        TRY(call.unit->watch->get_pending(call.unit, call.index, &pending));
+    }
+    return struct_size_write("get_pending: pending_out", pending_out, sizeof(size_t), &pending,
+                             sizeof pending);
+}
+
+/* Comparing ---------------------------------------------------------------------------------------------- */
+
+static struct purpose purpose_of(const struct param_call *call, enum purpose_id id)
+{
+    uint32_t unit = call->unit->watch ? 0 : (uint32_t)call->unit->number + 1;
+    return (struct purpose){.id = id, .root = call->unit->root, .unit = unit};
+}
+
+/* All ranks make this call on this parameter, with this root. */
+static shoal_status compare_values(const struct param_call *call, enum purpose_id id, int root)
+{
+    TRY(fsdp_unit_check_failure(call->unit));
+    struct purpose purpose = purpose_of(call, id);
+    return end(call, fsdp_compare_param(call->unit->mesh, &purpose, call->param, call->index, root));
+}
+
+/* And with this dtype. */
+static shoal_status compare_array(const struct param_call *call, enum purpose_id id, int root)
+{
+    TRY(fsdp_unit_check_failure(call->unit));
+    struct purpose purpose = purpose_of(call, id);
+    return end(call, fsdp_compare_array(call->unit->mesh, &purpose, &call->array, call->index, root));
+}
+
+/* `full` is looked at on the root alone, or, without one, on every rank. */
+static shoal_status check_full(const struct param_call *call, const void *full, int root)
+{
+    return name_call(call, root == SHOAL_FSDP_ALL_RANKS
+                               ? fsdp_check_full(call->param, full)
+                               : fsdp_check_root(call->unit->mesh, call->param, "root", root, full));
+}
+
+/* Values ------------------------------------------------------------------------------------------------- */
+
+/* With the explicit calls: between steps nothing is gathered, and nothing on its way. */
+static shoal_status check_between_steps(const struct param_call *call)
+{
+    const struct fsdp_unit *unit = call->unit;
+    bool is_between = unit->phase == FSDP_IDLE && !unit->gather.is_pending && !unit->grads.buffer;
+    return unit->watch || is_between
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_STATE, "%s: %s is in the middle of a step", call->name, unit->name);
+}
+
+/* What was gathered is not what is loaded. */
+static shoal_status begin_writing(const struct param_call *call)
+{
+    TRY(fsdp_unit_give_up(call->unit));
+    return call->unit->watch ? call->unit->watch->writing(call->unit, call->index) : SHOAL_OK;
+}
+
+static void end_writing(const struct param_call *call)
+{
+    call->unit->was_loaded = call->unit->was_forward;
+    if (call->unit->watch) {
+        call->unit->watch->written(call->unit, call->index);
+    }
+}
+
+shoal_status shoal_fsdp_load(shoal_fsdp_param *param, const void *full)
+{
+    struct param_call call = {.name = "load"};
+    TRY(begin(&call, param));
+    TRY(check_between_steps(&call));
+    TRY(check_full(&call, full, SHOAL_FSDP_ALL_RANKS));
+    TRY(begin_writing(&call));
+    fsdp_param_load(call.param, full);
+    end_writing(&call);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_load_slice(shoal_fsdp_param *param, int64_t offset, int64_t length, const void *slice)
+{
+    struct param_call call = {.name = "load_slice"};
+    TRY(begin(&call, param));
+    TRY(check_between_steps(&call));
+    TRY(fsdp_check_slice(call.param, call.name, offset, length, slice));
+    TRY(begin_writing(&call));
+    if (fsdp_array_load_slice(&call.array, offset, length, slice)) {
+        end_writing(&call);
+    }
+    call.unit->was_loaded = call.unit->was_forward; /* also where this rank has none of it */
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_broadcast(shoal_fsdp_param *param, const void *full, int root)
+{
+    struct param_call call = {.name = "broadcast"};
+    TRY(begin(&call, param));
+    TRY(check_between_steps(&call));
+    TRY(name_call(&call, fsdp_check_root(call.unit->mesh, call.param, "root", root, full)));
+    TRY(compare_values(&call, PURPOSE_PARAM_BROADCAST, root));
+    TRY(begin_writing(&call));
+    TRY(end(&call, fsdp_array_broadcast(&call.array, call.unit->mesh, full, root)));
+    end_writing(&call);
+    return SHOAL_OK;
+}
+
+static shoal_status gather(const struct param_call *call, void *full, int root)
+{
+    return root == SHOAL_FSDP_ALL_RANKS ? fsdp_array_gather(&call->array, call->unit->mesh, full)
+                                        : fsdp_array_gather_to(&call->array, call->unit->mesh, full, root);
+}
+
+shoal_status shoal_fsdp_gather(shoal_fsdp_param *param, void *full, int root)
+{
+    struct param_call call = {.name = "gather"};
+    TRY(begin(&call, param));
+    TRY(check_full(&call, full, root));
+    TRY(call.unit->watch ? call.unit->watch->reading(call.unit, call.index) : SHOAL_OK);
+    TRY(compare_values(&call, root < 0 ? PURPOSE_PARAM_GATHER : PURPOSE_PARAM_GATHER_TO, root));
+    return end(&call, gather(&call, full, root));
+}
+
+/* Arrays ------------------------------------------------------------------------------------------------- */
+
+static shoal_status begin_array(struct param_call *call, const shoal_fsdp_param *handle, shoal_dtype dtype,
+                                const void *shard)
+{
+    TRY(begin(call, handle));
+    call->array =
+        (struct fsdp_array){.param = call->param, .dtype = dtype, .shard = (char *)(uintptr_t)shard};
+    TRY(name_call(call, dtype_check(dtype, "dtype")));
+    return shard || call->param->shard_count == 0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID,
+                           "%s: parameter %s: shard is NULL, but this rank's part of it has %zu elements",
+                           call->name, call->param->name, call->param->shard_count);
+}
+
+/* What was gathered from the parameter's own values must be given up first, which shoal_fsdp_load does. */
+static shoal_status check_not_values(const struct param_call *call, const char *instead)
+{
+    return call->array.shard != call->param->shard
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID,
+                           "%s: shard holds the values of parameter %s itself: those are loaded by %s",
+                           call->name, call->param->name, instead);
+}
+
+shoal_status shoal_fsdp_gather_array(shoal_fsdp_param *param, shoal_dtype dtype, const void *shard,
+                                     void *full, int root)
+{
+    struct param_call call = {.name = "gather_array"};
+    TRY(begin_array(&call, param, dtype, shard));
+    TRY(check_full(&call, full, root));
+    TRY(compare_array(&call, root < 0 ? PURPOSE_ARRAY_GATHER : PURPOSE_ARRAY_GATHER_TO, root));
+    return end(&call, gather(&call, full, root));
+}
+
+shoal_status shoal_fsdp_load_array(shoal_fsdp_param *param, shoal_dtype dtype, const void *full, void *shard)
+{
+    struct param_call call = {.name = "load_array"};
+    TRY(begin_array(&call, param, dtype, shard));
+    TRY(check_not_values(&call, "shoal_fsdp_load"));
+    TRY(check_full(&call, full, SHOAL_FSDP_ALL_RANKS));
+    fsdp_array_load(&call.array, full);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_broadcast_array(shoal_fsdp_param *param, shoal_dtype dtype, const void *full,
+                                        void *shard, int root)
+{
+    struct param_call call = {.name = "broadcast_array"};
+    TRY(begin_array(&call, param, dtype, shard));
+    TRY(check_not_values(&call, "shoal_fsdp_broadcast"));
+    TRY(name_call(&call, fsdp_check_root(call.unit->mesh, call.param, "root", root, full)));
+    TRY(compare_array(&call, PURPOSE_ARRAY_BROADCAST, root));
+    return end(&call, fsdp_array_broadcast(&call.array, call.unit->mesh, full, root));
+}
