@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Attributes of public declarations. Every public header includes this one; it declares nothing. */
+/* Attributes of public declarations, and how structs begin. Every public header includes this one. */
 #ifndef SHOAL_API_H
 #define SHOAL_API_H
 
@@ -17,6 +17,27 @@
 #else
 #define SHOAL_BEGIN_DECLS
 #define SHOAL_END_DECLS
+#endif
+
+/*
+ * The initial value of a struct whose first member is struct_size: its size, and zeros, which are the defaults. Each such
+ * struct has a macro of its own, named after it: shoal_fsdp_options options = SHOAL_FSDP_OPTIONS_INIT;
+ */
+#ifdef __cplusplus
+extern "C++" {
+template <typename Struct> inline Struct shoal_sized(void)
+{
+    Struct value = Struct();
+    value.struct_size = sizeof(Struct);
+    return value;
+}
+}
+#define SHOAL_SIZED(type) shoal_sized<type>()
+#else
+#define SHOAL_SIZED(type)           \
+    {                               \
+        .struct_size = sizeof(type) \
+    }
 #endif
 
 #endif

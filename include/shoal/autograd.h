@@ -44,8 +44,8 @@ SHOAL_API bool shoal_is_leaf(const shoal_tensor *tensor);
 SHOAL_API shoal_tensor *shoal_grad(const shoal_tensor *leaf);
 
 /*
- * Replaces the gradient; NULL removes it. Same shape and device as the leaf, any floating dtype. The leaf keeps
- * a view of it, not a copy: a backward adds to the caller's memory.
+ * Replaces the gradient; NULL removes it, which is allowed for every tensor, also for one that has none. Same shape and
+ * device as the leaf, any floating dtype. The leaf keeps a view of it, not a copy: a backward adds to the caller's memory.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_set_grad(shoal_tensor *leaf, shoal_tensor *gradient);
 
@@ -68,6 +68,7 @@ typedef struct shoal_backward_options {
     size_t struct_size; /* sizeof(shoal_backward_options) */
     bool keeps_graph;   /* allow another backward over the same record */
 } shoal_backward_options;
+#define SHOAL_BACKWARD_OPTIONS_INIT SHOAL_SIZED(shoal_backward_options)
 
 /* Several roots at once. gradients, or any of its entries, may be NULL as above. Options may be NULL. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_backward_roots(shoal_tensor *const *roots,
@@ -92,6 +93,11 @@ typedef shoal_status (*shoal_leaf_hook)(void *context, shoal_tensor *leaf);
 /* Called once, in order, when the backward that is running on this thread has visited all without error. */
 typedef shoal_status (*shoal_end_hook)(void *context);
 
+/*
+ * A hook that could never run is refused with SHOAL_ERR_STATE: on a tensor that does not require a gradient, or whose
+ * record was used up by a backward; on_accumulated on a result; on_gradient on a shard (shoal/fully_shard.h), whose
+ * gradient comes from a reduction: shoal_on_accumulated is called for it.
+ */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_on_gradient(shoal_tensor *tensor, shoal_gradient_hook hook,
                                                           void *context, shoal_hook **hook_out);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_on_accumulated(shoal_tensor *leaf, shoal_leaf_hook hook,

@@ -5,7 +5,7 @@
  *
  * Ownership: import takes the struct over and calls its deleter when the last use is gone; on failure it
  * stays the caller's. Export gives a struct the caller (or the consumer) must end through its deleter; it
- * keeps the storage alive. While an export lives the storage can not be released or re-bound.
+ * keeps the storage alive. While an export lives the storage cannot be released or re-bound.
  * Threads: any.
  * Errors: SHOAL_ERR_UNSUPPORTED for a device, dtype, or lane count that Shoal does not have.
  */
@@ -22,7 +22,8 @@ struct DLManagedTensor;
 
 SHOAL_API shoal_tensor *shoal_from_dlpack(struct DLManagedTensor *managed);
 
-/* Waits for writes to the tensor's bytes first. */
+/* Waits for writes to the tensor's bytes first. A tensor that is read-only (shoal_mutable_data) is SHOAL_ERR_STATE: this
+   form of DLPack cannot tell the consumer so. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_to_dlpack(shoal_tensor *tensor,
                                                         struct DLManagedTensor **managed_out);
 

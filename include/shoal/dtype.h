@@ -39,18 +39,20 @@ typedef enum shoal_dtype {
     SHOAL_C128 = 15  /* two f64 */
 } shoal_dtype;
 
+/* Of one element; 0 for a number that is no dtype. */
 SHOAL_API size_t shoal_dtype_bytes(shoal_dtype dtype);
 
-/* "f32" */
+/* "f32"; "?" for a number that is no dtype. */
 SHOAL_API const char *shoal_dtype_name(shoal_dtype dtype);
 
+/* By that name; SHOAL_ERR_INVALID, naming the nearest dtype, when there is none. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_dtype_find(const char *name, shoal_dtype *dtype_out);
 
 /* True for f64 f32 f16 bf16. */
 SHOAL_API bool shoal_dtype_is_floating(shoal_dtype dtype);
 
 /* How values of several ranks are combined; the numbers go over the wire. */
-typedef enum shoal_reduce {
+typedef enum shoal_reduce_op {
     SHOAL_SUM = 0,
     SHOAL_AVG = 1, /* of integers: the quotient, cut towards zero */
     SHOAL_PRODUCT = 2,
@@ -60,13 +62,13 @@ typedef enum shoal_reduce {
     SHOAL_BOR = 6,
     SHOAL_BXOR = 7,
     SHOAL_PREMUL_SUM = 8 /* sum of factor * value */
-} shoal_reduce;
+} shoal_reduce_op;
 
 /* "sum"; "?" for a number that is no operator. */
-SHOAL_API const char *shoal_reduce_name(shoal_reduce reduce);
+SHOAL_API const char *shoal_reduce_op_name(shoal_reduce_op reduce);
 
-/* Upper and lower case are the same. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_reduce_find(const char *name, shoal_reduce *reduce_out);
+/* By that name, in upper or lower case; SHOAL_ERR_INVALID when there is none. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_reduce_op_find(const char *name, shoal_reduce_op *reduce_out);
 
 SHOAL_END_DECLS
 

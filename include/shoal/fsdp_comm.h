@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What programs may put into the communication of fully sharded data parallelism, for both ways in: shoal/fsdp.h and
- * shoal/fully_shard.h have the calls that take these.
+ * What programs may put into the communication of fully sharded data parallelism, for both ways in: shoal/fsdp_unit.h
+ * has the calls that take these.
  *
  * Ranks: all ranks set the same, and callbacks are called in the same order on all of them.
  * Ownership: a callback and its context must stay until they are replaced, or what they were given to is freed.
  * Threads: callbacks run on the thread whose call they are part of. They may use groups of the program's own, and must
- * not call what they are part of.
+ * not call what they are part of: steps, gathers by hand, reset and the like are SHOAL_ERR_STATE there.
  * Errors: a status that is not SHOAL_OK becomes that of the call, or of shoal_backward; the step can be reset then.
  */
 #ifndef SHOAL_FSDP_COMM_H
@@ -25,13 +25,15 @@ SHOAL_BEGIN_DECLS
 /* The gradients of one unit, this rank's shards of them one after the other, each at a multiple of 64 bytes, with zeros
    between and behind. */
 typedef struct shoal_reduced_gradients {
-    void *data; /* to be changed in place */
+    size_t struct_size; /* how much of it the library has filled in: the size it has there */
+    void *data;         /* to be changed in place */
     size_t count;
     shoal_dtype dtype;     /* that of the reduction */
     shoal_group *shards;   /* over whom they have been added up; NULL: there is one shard */
     shoal_group *replicas; /* likewise; NULL: there is one replica */
     const char *unit;      /* its name */
 } shoal_reduced_gradients;
+#define SHOAL_REDUCED_GRADIENTS_INIT SHOAL_SIZED(shoal_reduced_gradients)
 
 /*
  * Called when the gradients of a unit have been added up over the shards and, if there are any, the replicas; not for
@@ -41,6 +43,9 @@ typedef struct shoal_reduced_gradients {
  *
  * *work_out is NULL. A hook that starts something instead of waiting for it puts the work there: it is waited for before
  * `data` is read, and freed, while the step goes on. `reduced` is gone when the hook returns, `data` stays until then.
+ *
+ * If it fails on some ranks only, the step fails on all: the others are told with its error text as soon as they need the
+ * rank, unless they wait for it on a group of the program's own. The same holds for the objects below.
  */
 typedef shoal_status (*shoal_all_reduce_hook)(void *context, const shoal_reduced_gradients *reduced,
                                               shoal_work **work_out);
@@ -71,6 +76,7 @@ typedef struct shoal_custom_all_gather {
                          shoal_group *group, shoal_work **work_out);
     void *context; /* of all three */
 } shoal_custom_all_gather;
+#define SHOAL_CUSTOM_ALL_GATHER_INIT SHOAL_SIZED(shoal_custom_all_gather)
 
 typedef struct shoal_custom_reduce_scatter {
     size_t struct_size; /* sizeof(shoal_custom_reduce_scatter) */
@@ -82,9 +88,10 @@ typedef struct shoal_custom_reduce_scatter {
      * `factor`.
      */
     shoal_status (*call)(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
-                         shoal_reduce reduce, double factor, shoal_group *group, shoal_work **work_out);
+                         shoal_reduce_op reduce, double factor, shoal_group *group, shoal_work **work_out);
     void *context; /* of all three */
 } shoal_custom_reduce_scatter;
+#define SHOAL_CUSTOM_REDUCE_SCATTER_INIT SHOAL_SIZED(shoal_custom_reduce_scatter)
 
 SHOAL_END_DECLS
 

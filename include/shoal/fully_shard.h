@@ -26,11 +26,23 @@
  * A forward without gradients (an evaluation) gives up everything at its end that no recorded forward needs for its
  * backward, whatever `reshard` says: places hold shards then, and the next call sees what was written to them.
  *
+ * Between calls the module tree holds shards, also of units that stay gathered for their backward: lists of parameters
+ * show them, and they may be written. Inside calls it holds whole parameters, and so it does from shoal_fsdp_wait
+ * until they are given up. Whole parameters can only be read: to write one is SHOAL_ERR_STATE.
+ *
+ * If a shard was written since its unit was gathered, on any rank, the next call gathers it again; only changes through
+ * tensors are noticed (shoal_mutable_data, operations, loading), not those through an address that was asked for before.
+ * As with parameters that are not sharded, changing one between a forward and its backward is an error of that backward
+ * if it needs the values that were there. Gradient hooks on shards are refused (shoal_on_gradient): their gradients come
+ * from reductions. shoal_on_accumulated is called when one has arrived.
+ *
  * Ranks: all ranks shard alike and call alike. Parameters must have the same values everywhere before (or be
- * broadcast). Clipping, zero_grad, synchronize, reset and set_is_last_backward make a module the root that has not been
- * called yet: before the first call all ranks make them together.
- * Ownership: what is made here belongs to the module, and ends with it. Modules must outlive what was recorded through
- * them. Once the world is closed the shards can still be read, but the module can not be called.
+ * broadcast). shoal_fully_shard_context and shoal_fsdp_unshard make a module the root that has not been called yet: before
+ * the first call all ranks make them together.
+ * Ownership: what is made here belongs to the module, and ends with it. What was recorded keeps what its backward needs:
+ * a module may be freed between forward and backward, and the shards, if somebody has them, still get their gradients.
+ * Modules inside that others hold cannot be called any more then. Once the world is closed the shards can still be read,
+ * but the module cannot be called.
  * Threads: one at a time for all modules under one root.
  * Errors: status and text; in forward, the error of the call; in backward, that of shoal_backward.
  */
@@ -43,8 +55,8 @@
 
 #include "shoal/api.h"
 #include "shoal/dtype.h"
-#include "shoal/fsdp.h"
 #include "shoal/fsdp_comm.h"
+#include "shoal/fsdp_unit.h"
 #include "shoal/group.h"
 #include "shoal/mesh.h"
 #include "shoal/module.h"
@@ -75,6 +87,7 @@ typedef struct shoal_fully_shard_options {
     shoal_tensor *const *ignored; /* parameters that stay as they are */
     size_t n_ignored;
 } shoal_fully_shard_options;
+#define SHOAL_FULLY_SHARD_OPTIONS_INIT SHOAL_SIZED(shoal_fully_shard_options)
 
 /* Parameters keep names, order and dtype. Twice on one module is an error. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard(shoal_module *module,
@@ -85,125 +98,27 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_list(shoal_module *con
                                                                const shoal_fully_shard_options *options);
 SHOAL_API bool shoal_is_fully_sharded(const shoal_module *module);
 
-/* Between steps, for a module that is fully sharded; `is_deep`: and for those inside ----------------------- */
-
-/* False: backwards leave gradients of whole parameters where they are, for the next one to add to. The first backward that
-   reduces takes them along, also those of modules that it does not use. A parameter can not be frozen while they wait.
-   They add up: for the mean over k backwards, the program divides its losses by k, or set_divide_factor is k times the
-   number of ranks. With another reduce_dtype they are added up in that. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_sync(shoal_module *module, bool is_on,
-                                                                   bool is_deep);
-/* False: replicas do not add up their gradients. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_all_reduce(shoal_module *module, bool is_on,
-                                                                         bool is_deep);
-/* Whether parameters are given up after forward, and gathered again for backward; or after backward. Where they stay, the
-   next forward sees the values they had: for several backwards without an optimizer between them. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_reshard(shoal_module *module,
-                                                                      bool after_forward, bool is_deep);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_reshard_after_backward(shoal_module *module,
-                                                                                     bool is_on,
-                                                                                     bool is_deep);
-/* False: the parameters are not needed in backward. Of this module alone. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_unshard_in_backward(shoal_module *module,
-                                                                                  bool is_on);
-/* By what summed gradients are divided; 0: the number of ranks. Of this module alone. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_divide_factor(shoal_module *module,
-                                                                            double factor);
-/* Sum, then divide. Of this module alone. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_force_sum(shoal_module *module, bool is_on);
-/* False: more backwards of this step will follow; nothing is waited for at the end of this one. Of the root. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_is_last_backward(shoal_module *module,
-                                                                               bool is_last);
-/* What to gather when this module has its parameters, instead of what the orders of calls say: modules under the same root.
-   Copied. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_forward_prefetch(shoal_module *module,
-                                                                               shoal_module *const *modules,
-                                                                               size_t n_modules);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_backward_prefetch(shoal_module *module,
-                                                                                shoal_module *const *modules,
-                                                                                size_t n_modules);
-
-/* Communication of the program's own (shoal/fsdp_comm.h). NULL: none. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_all_reduce_hook(shoal_module *module,
-                                                                              shoal_all_reduce_hook hook,
-                                                                              void *context, bool is_deep);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_custom_all_gather(
-    shoal_module *module, const shoal_custom_all_gather *custom, bool is_deep);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_custom_reduce_scatter(
-    shoal_module *module, const shoal_custom_reduce_scatter *custom, bool is_deep);
 /*
- * True: parameters that need gradients but got none in a backward take part in the reduction with zeros, so that ranks
- * may differ in the parameters of a unit that they use. A unit that had no backward at all does so when the backward
- * ends, from the last of a walk to the root, so that ranks may differ in how far they walk back. Gathers are not made up
- * for: all ranks call the same modules, and units that they differ in keep their parameters (SHOAL_RESHARD_NEVER). What
- * has a gradient on no rank has one of zeros then. Default: false.
+ * What calls of shoal/fsdp_unit.h take. The unit of a module that is fully sharded; `is_deep`: a handle for settings, which
+ * stands for that unit and for those of all modules inside that are fully sharded when it is used.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_set_reduce_unused(shoal_module *module, bool is_on,
-                                                                            bool is_deep);
-
-/* By hand -------------------------------------------------------------------------------------------------- */
-
-/* Starts to gather; whoever needs the parameters waits, or shoal_fully_shard_wait does. Not for those inside. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_unshard(shoal_module *module);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_wait(shoal_module *module);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_reshard(shoal_module *module);
-
-/* Collective: the 2-norm of the gradients of all shards under a root (not of parameters that were ignored, nor of what
-   set_sync keeps), exact and the same for any number of ranks; scaled down to max_norm. norm_out may be NULL. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_norm(shoal_module *root, double max_norm,
-                                                                         double *norm_out);
-/* With another norm, and by value: as shoal_fsdp_clip_grad_p_norm and shoal_fsdp_clip_grad_value. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_p_norm(shoal_module *root, double power,
-                                                                           double max_norm,
-                                                                           bool must_be_finite,
-                                                                           double *norm_out);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_clip_grad_value(shoal_module *root,
-                                                                          double max_value);
-/* Gradients that set_sync and set_all_reduce keep, by the path of the shard, and their reduction: as shoal_fsdp_get_pending
-   and shoal_fsdp_synchronize. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_get_pending(shoal_module *root, const char *path,
-                                                                      shoal_pending_gradient *pending_out);
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_synchronize(shoal_module *root);
+SHOAL_API shoal_fsdp_unit *shoal_fully_shard_unit(shoal_module *module, bool is_deep);
+/* A parameter by the path of its shard from the module, which may be the sharded one or one around it. */
+SHOAL_API shoal_fsdp_param *shoal_fully_shard_param(shoal_module *module, const char *path);
 /*
- * No parameter under a root has a gradient any more, nor is there anything that backwards without reduction left.
- * Optimizers and shoal_set_grad see the gradients of shards only: what set_sync or set_all_reduce keeps is not cleared
- * by them, as in PyTorch, and goes into the next reduction.
+ * The context that all units under one root share, of any of their modules. Before the first forward the module becomes the
+ * root, which is collective. Were it then called as a part of another one, that is the root, and this context is gone.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_zero_grad(shoal_module *root);
-/* After an error in the middle of a step: everything in flight and the step's gradients are given up, so that another
-   step can begin. A group that has failed stays so, which is the error then. Of the root. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_reset(shoal_module *root);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_context(shoal_module *module,
+                                                                  shoal_fsdp **fsdp_out);
 
-/* Collective: a parameter as a whole, by the path of its shard, into the caller's memory. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_gather(shoal_module *root, const char *path,
-                                                                 void *full);
-/* Collective: the same on one rank of the group or mesh (row by row) alone; elsewhere `full` may be NULL. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_gather_to(shoal_module *root, const char *path,
-                                                                    void *full, int rank);
-/* From the whole, which every rank has. Between steps, like all that follow. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_load(shoal_module *root, const char *path,
-                                                               const void *full);
-/* From a slice: `length` indices from `offset` on along the dimension that is cut. This rank takes its part of them.
-   Parameters that are gathered are given up, as by shoal_fully_shard_load: ranks whose part is empty call it too. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_load_slice(shoal_module *root, const char *path,
-                                                                     int64_t offset, int64_t length,
-                                                                     const void *slice);
-/* Collective: from the whole on one rank of the group or mesh; on others `full` is not read. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_broadcast(shoal_module *root, const char *path,
-                                                                    const void *full, int source);
 /*
  * Collective: all parameters, sharded or not, and all buffers, from a module on one rank that has whole ones under the same
- * paths; on others `whole` is not looked at. One parameter after the other: no rank but the source ever has a whole one.
+ * paths; on others `whole` is not looked at. One parameter after the other: no rank but the root ever has a whole one.
  * What does not fit is an error on all ranks, before anything is changed.
  */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_broadcast_all(shoal_module *root,
-                                                                        const shoal_module *whole,
-                                                                        int source);
-/* Where a shard lies in the whole: the dimension that is cut, first index and number of indices. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_place(shoal_module *root, const char *path,
-                                                                int *dim_out, int64_t *offset_out,
-                                                                int64_t *length_out);
-
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_broadcast_all(shoal_module *module,
+                                                                        const shoal_module *whole, int root);
 SHOAL_END_DECLS
 
 #endif

@@ -26,6 +26,13 @@ typedef void (*shoal_log_function)(void *context, shoal_log_level level, const c
 /* Messages up to `level` go to `function`; NULL restores what SHOAL_LOG says. */
 SHOAL_API void shoal_log_set(shoal_log_function function, void *context, shoal_log_level level);
 
+/* Writes a message, printf-like, in the library's voice: for libraries on top of it. Lower case, no newline. */
+SHOAL_API void shoal_log_write(shoal_log_level level, const char *format, ...)
+#if defined(__GNUC__) || defined(__clang__)
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
+
 SHOAL_END_DECLS
 
 #endif

@@ -25,6 +25,7 @@ typedef struct shoal_allocator {
     /* `memory` came from allocate and is never NULL. */
     void (*release)(void *context, void *memory);
 } shoal_allocator;
+#define SHOAL_ALLOCATOR_INIT SHOAL_SIZED(shoal_allocator)
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_allocator_set(const shoal_allocator *allocator);
 

@@ -3,7 +3,7 @@
  * Meshes: ranks of a world arranged in an array with named dimensions, and a group along every dimension.
  *
  *     shoal_mesh *mesh, *tp;
- *     shoal_mesh_create(world, "cpu", (int[]){2, 4}, 2, (const char *[]){"dp", "tp"}, &mesh);
+ *     shoal_mesh_create(world, "cpu", NULL, (int[]){2, 4}, 2, (const char *[]){"dp", "tp"}, &mesh);
  *     shoal_group *replicas = shoal_mesh_group_by_name(mesh, "dp");     rank 5: ranks 1, 5
  *     shoal_mesh_slice(mesh, (const char *[]){"tp"}, 1, &tp);           rank 5: ranks 4, 5, 6, 7
  *
@@ -20,9 +20,10 @@
  * What is cut from a mesh, or made of its dimensions, is a mesh of the same family, and asking again gives the
  * same one. On a rank that is not in the mesh it has a shape but no coordinate and no groups.
  *
- * Ownership: each call that gives a mesh gives a handle of its own, freed by shoal_mesh_free. Groups, names and
- * shapes are borrowed and live as long as a handle to any mesh of the family. Closing the world frees what is
- * left.
+ * Ownership: each call that gives a mesh gives a handle of its own, freed by shoal_mesh_free. Names and shapes are
+ * borrowed and live as long as a handle to any mesh of the family. Groups live until they or their world are closed, also
+ * when the mesh is gone; a mesh whose group was closed keeps that group, and calls on it are SHOAL_ERR_STATE. Closing the
+ * world frees what is left.
  * Threads: any.
  * Errors: status and text. Calls that return a pointer or a number give NULL or -1 and leave the reason in
  * shoal_error_text.
@@ -50,22 +51,12 @@ typedef struct shoal_mesh shoal_mesh;
 /* Making meshes ---------------------------------------------------------------------------------------- */
 
 /*
- * Ranks 0, 1, 2, ... in row-major order over the shape; as many as the world has, or fewer. `device` is a kind of
- * device without an index: "cpu". `names` holds n_dims different names, or is NULL.
+ * World ranks in row-major order over the shape, none of them twice; `ranks` NULL: 0, 1, 2, ..., as many as the world has,
+ * or fewer. `device` is a kind of device without an index: "cpu". `names` holds n_dims different names, or is NULL.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_create(shoal_world *world, const char *device,
-                                                          const int *shape, int n_dims,
+                                                          const int *ranks, const int *shape, int n_dims,
                                                           const char *const *names, shoal_mesh **mesh_out);
-
-/* The same with world ranks as given, row-major; none of them twice. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_create_from_ranks(shoal_world *world, const char *device,
-                                                                     const int *ranks, const int *shape,
-                                                                     int n_dims, const char *const *names,
-                                                                     shoal_mesh **mesh_out);
-
-/* One dimension: the ranks of a group, which becomes the group of the mesh. `name` may be NULL. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_from_group(shoal_group *group, const char *device,
-                                                              const char *name, shoal_mesh **mesh_out);
 
 /*
  * Group k becomes the group of dimension k: its ranks must be the line along k that the caller is on. With one
@@ -87,7 +78,6 @@ SHOAL_API void shoal_mesh_free(shoal_mesh *mesh);
 SHOAL_API int shoal_mesh_n_dims(const shoal_mesh *mesh);
 SHOAL_API int shoal_mesh_n_ranks(const shoal_mesh *mesh);
 SHOAL_API const int *shoal_mesh_shape(const shoal_mesh *mesh);
-SHOAL_API int shoal_mesh_size(const shoal_mesh *mesh, int dim);
 SHOAL_API const char *shoal_mesh_device(const shoal_mesh *mesh);
 SHOAL_API shoal_world *shoal_mesh_world(const shoal_mesh *mesh);
 
@@ -100,21 +90,15 @@ SHOAL_API int shoal_mesh_find_dim(const shoal_mesh *mesh, const char *name);
 SHOAL_API bool shoal_mesh_coordinate(const shoal_mesh *mesh, int *coordinate_out);
 
 /*
- * World ranks: the one at a coordinate, and all n_ranks in row-major order. What was cut from a mesh has ranks only
- * for its members: which of the pieces is meant depends on the rank that asks.
+ * All n_ranks world ranks in row-major order. What was cut from a mesh has ranks only for its members: which of the
+ * pieces is meant depends on the rank that asks.
  */
-SHOAL_API int shoal_mesh_rank_at(const shoal_mesh *mesh, const int *coordinate);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_ranks(const shoal_mesh *mesh, int *ranks_out);
 
-/* The group along a dimension; NULL on a rank outside of the mesh. By name: also that of a flattened mesh, if `mesh`
-   is the one the family began with. */
+/* The group along a dimension, in which the caller's rank is its coordinate; NULL on a rank outside of the mesh. By
+   name: also that of a flattened mesh, if `mesh` is the one the family began with. */
 SHOAL_API shoal_group *shoal_mesh_group(const shoal_mesh *mesh, int dim);
 SHOAL_API shoal_group *shoal_mesh_group_by_name(const shoal_mesh *mesh, const char *name);
-/* That of a mesh of one dimension, for what takes one group; a mesh of several has none. */
-SHOAL_API shoal_group *shoal_mesh_only_group(const shoal_mesh *mesh);
-
-/* The caller's coordinate along a dimension, which is its rank in the group there. */
-SHOAL_API int shoal_mesh_local_rank(const shoal_mesh *mesh, int dim);
 
 /* The same array, shape, device and names, in the same world. */
 SHOAL_API bool shoal_mesh_equal(const shoal_mesh *a, const shoal_mesh *b);

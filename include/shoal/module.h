@@ -12,7 +12,8 @@
  * Threads: any thread may reference, release, read, walk and call a module; changing one (adding, replacing, hooks,
  * extras) is for one thread at a time, with no calls or walks on others. A record of gradients belongs to one
  * thread at a time, as always.
- * Errors: calls that return a status, or a borrowed pointer, leave the scope alone. shoal_module_call does not.
+ * Errors: calls that return a status leave the scope alone, except shoal_module_call. Getters of what must be there tell
+ * the scope.
  *
  *     static shoal_status forward(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
  *                                 shoal_tensor **outputs, size_t n_outputs)
@@ -58,12 +59,13 @@ typedef shoal_status (*shoal_module_forward)(shoal_module *module, shoal_tensor 
 typedef struct shoal_module_definition {
     size_t struct_size;             /* sizeof(shoal_module_definition) */
     const char *type;               /* "linear": for error texts; copied */
-    shoal_module_forward forward;   /* NULL: a container of others, which can not be called */
+    shoal_module_forward forward;   /* NULL: a container of others, which cannot be called */
     size_t n_inputs;                /* how many a call must give; 0: any number */
     size_t n_outputs;               /* how many a call gives; 0: one */
     void *context;                  /* for shoal_module_context */
     void (*destroy)(void *context); /* NULL: none; called when the module dies, not when making it fails */
 } shoal_module_definition;
+#define SHOAL_MODULE_DEFINITION_INIT SHOAL_SIZED(shoal_module_definition)
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_create(const shoal_module_definition *definition,
                                                             shoal_module **module_out);
@@ -72,12 +74,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_create(const shoal_module_d
 SHOAL_API shoal_module *shoal_module_ref(shoal_module *module);
 SHOAL_API void shoal_module_unref(shoal_module *module);
 
-/* What the definition said. For a NULL module: "", NULL, false or 0. */
+/* What the definition said, with n_outputs filled in. It lives as long as the module. NULL for a NULL module. */
+SHOAL_API const shoal_module_definition *shoal_module_get_definition(const shoal_module *module);
+/* Its type and context, which are needed most. For a NULL module: "" and NULL. */
 SHOAL_API const char *shoal_module_type(const shoal_module *module);
 SHOAL_API void *shoal_module_context(const shoal_module *module);
-SHOAL_API bool shoal_module_has_forward(const shoal_module *module);
-SHOAL_API size_t shoal_module_n_inputs(const shoal_module *module);
-SHOAL_API size_t shoal_module_n_outputs(const shoal_module *module);
 
 /* Parameters, buffers, children ------------------------------------------------------------------------ */
 
@@ -99,18 +100,26 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_set_parameter(shoal_module 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_set_buffer(shoal_module *module, const char *path,
                                                                 shoal_tensor *buffer);
 
-/* By name, or by path ("layers.0.weight"). NULL, without an error, when there is none: so it can be an absent bias.
-   The child of the path "" is the module itself. */
+/*
+ * By name, or by path ("layers.0.weight"). If there is none, they return NULL and leave an error that names the module and
+ * the path, in shoal_error_text and in the innermost scope, if one is open; so the result can be handed to an operation
+ * unchecked. The child of the path "" is the module itself.
+ */
 SHOAL_API shoal_tensor *shoal_module_parameter(const shoal_module *module, const char *path);
 SHOAL_API shoal_tensor *shoal_module_buffer(const shoal_module *module, const char *path);
 SHOAL_API shoal_module *shoal_module_child(shoal_module *module, const char *path);
 
-/* The module's own, not its children's, in the order of adding. */
-SHOAL_API size_t shoal_module_n_parameters(const shoal_module *module);
-SHOAL_API size_t shoal_module_n_buffers(const shoal_module *module);
-SHOAL_API size_t shoal_module_n_children(const shoal_module *module);
+/* The same for what need not be there, such as a bias: NULL, without an error, when there is none. */
+SHOAL_API shoal_tensor *shoal_module_find_parameter(const shoal_module *module, const char *path);
+SHOAL_API shoal_tensor *shoal_module_find_buffer(const shoal_module *module, const char *path);
+SHOAL_API shoal_module *shoal_module_find_child(shoal_module *module, const char *path);
 
-/* NULL past the last. name_out may be NULL; the name lives as long as the module. */
+/*
+ * The module's own, not its children's, in the order of adding, counted from 0; NULL past the last. name_out may be NULL;
+ * the name lives as long as the module.
+ *
+ *     for (size_t i = 0; (child = shoal_module_child_at(module, i, NULL)) != NULL; i++) { ... }
+ */
 SHOAL_API shoal_tensor *shoal_module_parameter_at(const shoal_module *module, size_t index,
                                                   const char **name_out);
 SHOAL_API shoal_tensor *shoal_module_buffer_at(const shoal_module *module, size_t index,
@@ -129,12 +138,14 @@ enum {
 
 /* What a walk has come to. Valid during the visit. */
 typedef struct shoal_module_entry {
+    size_t struct_size;   /* how much of it the library has filled in: the size it has there */
     uint32_t kind;        /* one of the first three above */
     const char *path;     /* from the root of the walk; "" for that root */
     const char *name;     /* the last part of the path */
     shoal_module *module; /* a module: itself; a tensor: the module whose own it is */
     shoal_tensor *tensor; /* NULL for a module */
 } shoal_module_entry;
+#define SHOAL_MODULE_ENTRY_INIT SHOAL_SIZED(shoal_module_entry)
 
 typedef enum shoal_walk_next {
     SHOAL_WALK_ON = 0,
@@ -210,6 +221,7 @@ SHOAL_API shoal_tensor *shoal_module_call_one(shoal_module *module, shoal_tensor
 
 /* A call, as hooks see it. They run in the scope of the call: what they make lives until its end. */
 typedef struct shoal_forward_call {
+    size_t struct_size; /* how much of it the library has filled in: the size it has there */
     shoal_module *module;
     shoal_tensor **inputs; /* pre-forward hooks may replace entries */
     size_t n_inputs;
@@ -217,6 +229,7 @@ typedef struct shoal_forward_call {
     size_t n_outputs;
     bool is_recompute; /* made inside a backward, as the second run of shoal_recompute is */
 } shoal_forward_call;
+#define SHOAL_FORWARD_CALL_INIT SHOAL_SIZED(shoal_forward_call)
 
 /* A status other than SHOAL_OK, or an error in the scope, ends the call with that error. */
 typedef shoal_status (*shoal_module_hook_function)(void *context, const shoal_forward_call *call);
@@ -230,13 +243,20 @@ typedef enum shoal_hook_place {
 
 typedef struct shoal_module_hook_definition {
     size_t struct_size;                     /* sizeof(shoal_module_hook_definition) */
-    shoal_module_hook_function pre_forward; /* one of the two may be NULL */
+    shoal_module_hook_function pre_forward; /* of the three functions at least one is not NULL */
     shoal_hook_place pre_place;
     shoal_module_hook_function post_forward; /* not run when what comes before it failed */
     shoal_hook_place post_place;
-    void *context;                  /* of both */
+    void *context;                  /* of all three */
     void (*destroy)(void *context); /* NULL: none; called once, when no call can use the hook any more */
+    /*
+     * Cleans up after a call that failed, at whatever point after the first pre-forward hook was about to run: also when
+     * the pre_forward of this hook has not run. The newest hook comes first. The call's scope has failed already, so
+     * that operations do nothing, and what goes wrong here changes nothing about the error of the call.
+     */
+    void (*failed_forward)(void *context, const shoal_forward_call *call);
 } shoal_module_hook_definition;
+#define SHOAL_MODULE_HOOK_DEFINITION_INIT SHOAL_SIZED(shoal_module_hook_definition)
 
 typedef struct shoal_module_hook shoal_module_hook;
 

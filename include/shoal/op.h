@@ -77,10 +77,20 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_find(const char *name, const sh
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_call(const shoal_op *op, const shoal_value *arguments,
                                                       size_t n_arguments, shoal_value *result_out);
 
+/* "narrow"; "" for NULL. */
 SHOAL_API const char *shoal_op_name(const shoal_op *op);
-SHOAL_API const char *shoal_op_signature(const shoal_op *op);
-SHOAL_API const char *shoal_op_doc(const shoal_op *op);
-SHOAL_API uint32_t shoal_op_flags(const shoal_op *op);
+
+typedef struct shoal_op_info {
+    size_t struct_size; /* sizeof(shoal_op_info), set by the caller */
+    const char *name;
+    const char *signature;
+    const char *doc; /* one sentence */
+    uint32_t flags;  /* SHOAL_OP_VIEW and so on, below */
+} shoal_op_info;
+#define SHOAL_OP_INFO_INIT SHOAL_SIZED(shoal_op_info)
+
+/* What is known of an op. The strings live as long as the op. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_describe(const shoal_op *op, shoal_op_info *info_out);
 
 /* The op of that index, counted from 0, in order of registration; NULL past the last. */
 SHOAL_API const shoal_op *shoal_op_at(size_t index);
@@ -133,6 +143,7 @@ typedef struct shoal_op_definition {
     const char *doc; /* one sentence */
     void *context;   /* for shoal_op_context */
 } shoal_op_definition;
+#define SHOAL_OP_DEFINITION_INIT SHOAL_SIZED(shoal_op_definition)
 
 /* op_out may be NULL. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_op_register(const shoal_op_definition *definition,
@@ -159,6 +170,7 @@ SHOAL_API bool shoal_op_needs_gradient(const shoal_op_call_context *call, size_t
 /* In a gradient function: how many outputs the call had. In a meta function: how many were declared so far. */
 SHOAL_API size_t shoal_op_n_outputs(const shoal_op_call_context *call);
 
+/* The `context` of the op's definition. */
 SHOAL_API void *shoal_op_context(const shoal_op_call_context *call);
 
 /* Sets the thread's error text, printf-like, and returns `status`, which must not be SHOAL_OK. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The built-in operations as typed functions.
+ * The built-in operations as typed functions. Operations that others of them express (flatten, split, stack, lists), and
+ * those with which FSDP packs and unpacks, have functions in shoal/compat_torch.h; every one can be called by its name
+ * (shoal/op.h).
  *
  * Dimensions may be negative (-1 is the last). Shapes broadcast as in NumPy. Two tensors in one call have
  * the same dtype: casts are explicit (shoal_to_dtype). Integer division truncates; by zero it gives zero.
@@ -24,9 +26,11 @@ SHOAL_BEGIN_DECLS
 
 /* Making ----------------------------------------------------------------------------------------------- */
 
+/* Contents undefined. */
 SHOAL_API shoal_tensor *shoal_empty(const int64_t *shape, int n_dims, shoal_dtype dtype);
 SHOAL_API shoal_tensor *shoal_empty_on(const int64_t *shape, int n_dims, shoal_dtype dtype,
                                        shoal_device device);
+/* Every element 0, or `value`. */
 SHOAL_API shoal_tensor *shoal_zeros(const int64_t *shape, int n_dims, shoal_dtype dtype);
 SHOAL_API shoal_tensor *shoal_full(const int64_t *shape, int n_dims, double value, shoal_dtype dtype);
 
@@ -53,8 +57,6 @@ SHOAL_API shoal_tensor *shoal_view(shoal_tensor *self, const int64_t *shape, int
 SHOAL_API shoal_tensor *shoal_view_dtype(shoal_tensor *self, shoal_dtype dtype);
 /* A view where the strides allow it, otherwise a copy. */
 SHOAL_API shoal_tensor *shoal_reshape(shoal_tensor *self, const int64_t *shape, int n_dims);
-/* Dimensions first..last, inclusive, become one. A 0-d tensor becomes 1-d. */
-SHOAL_API shoal_tensor *shoal_flatten(shoal_tensor *self, int64_t first_dim, int64_t last_dim);
 SHOAL_API shoal_tensor *shoal_narrow(shoal_tensor *self, int64_t dim, int64_t start, int64_t length);
 /* start:stop:step as in NumPy: negative counts from the end, out of range is clamped; step > 0. */
 SHOAL_API shoal_tensor *shoal_slice(shoal_tensor *self, int64_t dim, int64_t start, int64_t stop,
@@ -62,10 +64,6 @@ SHOAL_API shoal_tensor *shoal_slice(shoal_tensor *self, int64_t dim, int64_t sta
 SHOAL_API shoal_tensor *shoal_select(shoal_tensor *self, int64_t dim, int64_t index);
 SHOAL_API shoal_tensor *shoal_permute(shoal_tensor *self, const int64_t *dims, int n_dims);
 SHOAL_API shoal_tensor *shoal_transpose(shoal_tensor *self, int64_t dim_a, int64_t dim_b);
-/* Removes dimension `dim`, which must have size 1 to be removed; shoal_squeeze_all removes all of size 1. */
-SHOAL_API shoal_tensor *shoal_squeeze(shoal_tensor *self, int64_t dim);
-SHOAL_API shoal_tensor *shoal_squeeze_all(shoal_tensor *self);
-SHOAL_API shoal_tensor *shoal_unsqueeze(shoal_tensor *self, int64_t dim);
 /* Broadcast to a larger shape without copying; -1 keeps a size. */
 SHOAL_API shoal_tensor *shoal_expand(shoal_tensor *self, const int64_t *shape, int n_dims);
 /* Any view of the storage that stays inside it; the offset counts from the storage's start. */
@@ -74,22 +72,15 @@ SHOAL_API shoal_tensor *shoal_as_strided(shoal_tensor *self, const int64_t *shap
 
 /* Splitting and joining -------------------------------------------------------------------------------- */
 
-/* Pieces of `size`, the last one shorter. */
-SHOAL_API shoal_tensor *const *shoal_split(shoal_tensor *self, int64_t size, int64_t dim, size_t *count_out);
+/* Views of consecutive pieces along a dimension, sizes[i] long, which add up to its size; *count_out is n_sizes. */
 SHOAL_API shoal_tensor *const *shoal_split_with_sizes(shoal_tensor *self, const int64_t *sizes,
                                                       size_t n_sizes, int64_t dim, size_t *count_out);
-/* At most `chunks` pieces of ceil(n / chunks), fewer when they run out. */
-SHOAL_API shoal_tensor *const *shoal_chunk(shoal_tensor *self, int64_t chunks, int64_t dim,
-                                           size_t *count_out);
-/* Exactly `chunks` pieces, empty ones at the end. */
-SHOAL_API shoal_tensor *const *shoal_chunk_with_empty(shoal_tensor *self, int64_t chunks, int64_t dim,
-                                                      size_t *count_out);
+/* The tensors one after the other along a dimension; a copy. */
 SHOAL_API shoal_tensor *shoal_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim);
-SHOAL_API shoal_tensor *shoal_stack(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim);
-SHOAL_API shoal_tensor *shoal_getitem(shoal_tensor *const *tensors, size_t n_tensors, int64_t index);
 
 /* Arithmetic ------------------------------------------------------------------------------------------- */
 
+/* Element by element, into a new tensor. */
 SHOAL_API shoal_tensor *shoal_add(shoal_tensor *self, shoal_tensor *other);
 SHOAL_API shoal_tensor *shoal_sub(shoal_tensor *self, shoal_tensor *other);
 SHOAL_API shoal_tensor *shoal_mul(shoal_tensor *self, shoal_tensor *other);
@@ -99,7 +90,6 @@ SHOAL_API shoal_tensor *shoal_neg(shoal_tensor *self);
 /* The number is rounded to a floating dtype. To an integer dtype it must be whole and within 64 bits, and wraps:
    shoal_add_scalar(u8, -1) subtracts 1. Whole numbers beyond 2^53 are exact as boxed ints only (shoal/op.h). */
 SHOAL_API shoal_tensor *shoal_add_scalar(shoal_tensor *self, double other);
-SHOAL_API shoal_tensor *shoal_sub_scalar(shoal_tensor *self, double other);
 SHOAL_API shoal_tensor *shoal_mul_scalar(shoal_tensor *self, double other);
 SHOAL_API shoal_tensor *shoal_div_scalar(shoal_tensor *self, double other);
 
@@ -107,45 +97,12 @@ SHOAL_API shoal_tensor *shoal_div_scalar(shoal_tensor *self, double other);
 SHOAL_API shoal_tensor *shoal_add_(shoal_tensor *self, shoal_tensor *other);
 SHOAL_API shoal_tensor *shoal_sub_(shoal_tensor *self, shoal_tensor *other);
 SHOAL_API shoal_tensor *shoal_mul_(shoal_tensor *self, shoal_tensor *other);
-SHOAL_API shoal_tensor *shoal_div_(shoal_tensor *self, shoal_tensor *other);
-SHOAL_API shoal_tensor *shoal_neg_(shoal_tensor *self);
 SHOAL_API shoal_tensor *shoal_add_scalar_(shoal_tensor *self, double other);
-SHOAL_API shoal_tensor *shoal_sub_scalar_(shoal_tensor *self, double other);
 SHOAL_API shoal_tensor *shoal_mul_scalar_(shoal_tensor *self, double other);
-SHOAL_API shoal_tensor *shoal_div_scalar_(shoal_tensor *self, double other);
-
-/* `self` where a equals b, or both are NaN; 0 elsewhere. One shape and dtype for all three. No gradient. */
-SHOAL_API shoal_tensor *shoal_where_equal(shoal_tensor *self, shoal_tensor *a, shoal_tensor *b);
 
 /* Over `dims`, or over all when n_dims is 0. Small floats are added in f64 and rounded once. */
 SHOAL_API shoal_tensor *shoal_sum(shoal_tensor *self, const int64_t *dims, int n_dims, bool keeps_dims);
 SHOAL_API shoal_tensor *shoal_mean(shoal_tensor *self, const int64_t *dims, int n_dims, bool keeps_dims);
-
-/* Lists ------------------------------------------------------------------------------------------------ */
-
-SHOAL_API shoal_tensor *const *shoal_foreach_copy_(shoal_tensor *const *self, shoal_tensor *const *source,
-                                                   size_t n_tensors);
-SHOAL_API shoal_tensor *const *shoal_foreach_div(shoal_tensor *const *self, size_t n_tensors, double divisor);
-SHOAL_API shoal_tensor *const *shoal_foreach_add_(shoal_tensor *const *self, shoal_tensor *const *other,
-                                                  size_t n_tensors);
-
-/* Sharding (what FSDP packs and unpacks) --------------------------------------------------------------- */
-
-/*
- * [n_chunks, S] of `dtype`: row w holds, for each tensor in order, its w-th chunk of dimension 0 in
- * row-major order, padded with zeros to the size of the first chunk.
- */
-SHOAL_API shoal_tensor *shoal_chunk_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t n_chunks,
-                                        shoal_dtype dtype);
-/* Like shoal_split_with_sizes, copied: contiguous pieces. */
-SHOAL_API shoal_tensor *const *shoal_split_with_sizes_copy(shoal_tensor *self, const int64_t *sizes,
-                                                           size_t n_sizes, int64_t dim, size_t *count_out);
-/*
- * Copies the inputs, flattened and cast, one after the other into row `rank` of `output`, a flat buffer of
- * n_ranks equal rows. Gives {that row, output}.
- */
-SHOAL_API shoal_tensor *const *shoal_all_gather_copy_in(shoal_tensor *output, shoal_tensor *const *inputs,
-                                                        size_t n_inputs, int64_t n_ranks, int64_t rank);
 
 SHOAL_END_DECLS
 

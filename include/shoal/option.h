@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The options of the library: environment variables SHOAL_*, read once, at first use.
- * `shoal info` prints them all.
+ * The options of the library: environment variables SHOAL_*, read once, at first use. SHOAL_RANK, SHOAL_RANKS and
+ * SHOAL_KEY are read by each shoal_world_open. `shoal info` prints them all.
  *
  * Ownership: all strings belong to the library.
  * Threads: any.
@@ -19,6 +19,7 @@
 SHOAL_BEGIN_DECLS
 
 typedef struct shoal_option_info {
+    size_t struct_size;        /* sizeof(shoal_option_info), set by the caller */
     const char *name;          /* "SHOAL_LOG" */
     const char *type;          /* "choice", "seconds", "bytes", "int", "text" */
     const char *range;         /* what is accepted, in words */
@@ -27,8 +28,9 @@ typedef struct shoal_option_info {
     const char *source;        /* "default", "environment" or "default (bad value in environment)" */
     const char *doc;           /* one sentence */
 } shoal_option_info;
+#define SHOAL_OPTION_INFO_INIT SHOAL_SIZED(shoal_option_info)
 
-/* Fills `info` with the option of that index, counted from 0; false past the last. */
+/* Fills `info` with the option of that index, counted from 0. False past the last, and for a wrong struct_size. */
 SHOAL_API bool shoal_option_get(size_t index, shoal_option_info *info_out);
 
 SHOAL_END_DECLS

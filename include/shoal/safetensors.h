@@ -50,17 +50,17 @@ SHOAL_API int64_t shoal_safetensors_count(const shoal_safetensors *file);
 /* The number of the tensor of that name, or -1. */
 SHOAL_API int64_t shoal_safetensors_find(const shoal_safetensors *file, const char *name);
 
-/* NULL for a number that is not within 0..count-1. */
-SHOAL_API const char *shoal_safetensors_name(const shoal_safetensors *file, int64_t index);
-
 typedef struct shoal_safetensors_info {
+    size_t struct_size; /* sizeof(shoal_safetensors_info), set by the caller */
     const char *name;
     shoal_dtype dtype;
     int n_dims;
     const int64_t *shape;
     size_t bytes;
 } shoal_safetensors_info;
+#define SHOAL_SAFETENSORS_INFO_INIT SHOAL_SIZED(shoal_safetensors_info)
 
+/* SHOAL_ERR_INVALID for a number that is not within 0..count-1. What `info` points to lives as long as the file. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_get(const shoal_safetensors *file, int64_t index,
                                                               shoal_safetensors_info *info_out);
 

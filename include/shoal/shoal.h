@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Everything. Each header can be included alone. */
+/* Everything but shoal/compat_torch.h. Each header can be included alone. */
 #ifndef SHOAL_H
 #define SHOAL_H
 
@@ -9,8 +9,10 @@
 #include "shoal/ddp.h"
 #include "shoal/dlpack.h"
 #include "shoal/dtype.h"
+#include "shoal/fp_mode.h"
 #include "shoal/fsdp.h"
 #include "shoal/fsdp_comm.h"
+#include "shoal/fsdp_unit.h"
 #include "shoal/fully_shard.h"
 #include "shoal/group.h"
 #include "shoal/log.h"

@@ -33,16 +33,16 @@ typedef enum shoal_status {
     SHOAL_ERR_INTERNAL = -10    /* the library contradicts itself: a bug of ours */
 } shoal_status;
 
-/* The largest thing that must be thrown away after a failure. */
-typedef enum shoal_status_scope {
-    SHOAL_SCOPE_CALL = 0,   /* nothing: the call may be made again, corrected. Calls that run functions of
+/* How far a failure reaches: the largest thing that must be thrown away after it. */
+typedef enum shoal_reach {
+    SHOAL_REACH_CALL = 0,   /* nothing: the call may be made again, corrected. Calls that run functions of
                                the caller's, as shoal_backward does, say what they leave behind instead */
-    SHOAL_SCOPE_OP = 1,     /* the results of this operation */
-    SHOAL_SCOPE_GROUP = 2,  /* the group it ran on */
-    SHOAL_SCOPE_PROCESS = 3 /* the process */
-} shoal_status_scope;
+    SHOAL_REACH_OP = 1,     /* the results of this operation */
+    SHOAL_REACH_GROUP = 2,  /* the group it ran on */
+    SHOAL_REACH_PROCESS = 3 /* the process */
+} shoal_reach;
 
-SHOAL_API shoal_status_scope shoal_status_get_scope(shoal_status status);
+SHOAL_API shoal_reach shoal_status_reach(shoal_status status);
 
 /* "SHOAL_ERR_INVALID"; "SHOAL_ERR_?" for a number that is no status. */
 SHOAL_API const char *shoal_status_name(shoal_status status);

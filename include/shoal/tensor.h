@@ -56,7 +56,9 @@ SHOAL_API shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int 
    read through it: other bytes of the storage may be in flight. */
 SHOAL_API const void *shoal_data(const shoal_tensor *tensor);
 
-/* Waits for writes and reads in flight, counts as a change, returns the first element's address. */
+/* Waits for writes and reads in flight, counts as a change, returns the first element's address. NULL, with the reason in
+   shoal_error_text, for a tensor that is read-only: a parameter that is gathered from shards (shoal/fully_shard.h). In-place
+   operations, collectives that write it, and exports refuse such a tensor too. */
 SHOAL_API void *shoal_mutable_data(shoal_tensor *tensor);
 
 /* Waits for writes; the error of one that failed, every time, until all that it was to write is overwritten at once. */
@@ -94,7 +96,7 @@ SHOAL_API void shoal_tensor_unref(shoal_tensor *tensor);
 /*
  * Gives the memory of a tensor's storage back while all its views stay: touching their data is then an
  * error that names the storage. Memory in use by work in flight is freed when that work is done. The
- * version does not change.
+ * version does not change. Refused, as the call below, where the tensor can only be read: a gathered parameter.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_tensor_release_data(shoal_tensor *tensor);
 

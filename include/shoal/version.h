@@ -3,8 +3,6 @@
 #ifndef SHOAL_VERSION_H
 #define SHOAL_VERSION_H
 
-#include <stdbool.h>
-
 #include "shoal/api.h"
 
 #define SHOAL_VERSION_MAJOR 0
@@ -15,9 +13,6 @@ SHOAL_BEGIN_DECLS
 
 /* "0.1.0", of the loaded library. Threads: any. */
 SHOAL_API const char *shoal_version(void);
-
-/* True when the loaded library is of this version or newer. Threads: any. */
-SHOAL_API bool shoal_version_at_least(int major, int minor);
 
 SHOAL_END_DECLS
 

@@ -6,7 +6,12 @@
  * in symmetric memory on every rank skip staging.
  * A window: one block for all ranks of the host. A gather into it is each rank writing its own part in place.
  *
- * Ownership: freed by each rank; the memory goes when the last has. Closing the world frees what is left.
+ * A group whose transport has no such memory refuses both (SHOAL_ERR_UNSUPPORTED).
+ *
+ * Ownership: freed by each rank; the memory goes when the last has. Closing the world frees what is left. Symmetric memory
+ * outlives its group: after shoal_group_close its blocks can be read and written, those of peers too, and collectives on any
+ * other group use it without staging if all members of that group have a block of it. A window whose group was closed can
+ * be read and freed, but not gathered into.
  * Threads: any; creating is collective and follows the order of the group's other collectives.
  * Errors: status and text; a shortage of memory is an error with sizes at creation, never a signal later.
  */
@@ -27,8 +32,19 @@ SHOAL_BEGIN_DECLS
 
 typedef struct shoal_symmetric shoal_symmetric;
 
+/*
+ * An allocator over it, for tensors that may be in use longer than the group they were made with:
+ *
+ *     shoal_symmetric_create(group, bytes, &memory);          all members, once for a large block
+ *     float *gradients = shoal_symmetric_data(memory);        cut into tensors as the program likes
+ *     shoal_group_all_reduce(group, gradients, gradients, count, SHOAL_F32, SHOAL_SUM);
+ *     shoal_group_close(group);                               the memory stays
+ *     shoal_symmetric_free(memory);                           when the last tensor in it is gone
+ *
+ * It does not grow: where it is too small, make another one.
+ */
 /* Collective: the same size on every rank, otherwise SHOAL_ERR_INVALID on all of them and the group stays usable.
-   Zeroed, starts at a page. A rank that can not have it makes it fail on all. 0 bytes are allowed: blocks that must not
+   Zeroed, starts at a page. A rank that cannot have it makes it fail on all. 0 bytes are allowed: blocks that must not
    be read or written. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes,
                                                                shoal_symmetric **symmetric_out);
@@ -80,8 +96,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_gather_start(shoal_window *
                                                                   size_t n_pieces, uint64_t label,
                                                                   shoal_work **work_out);
 
-/* This rank has read what it wanted of the oldest generation that it has not released (if its gather has not ended:
-   it does not want to read it). Never blocks. SHOAL_ERR_STATE when there is none, or it was released already. */
+/*
+ * Says that this rank has read what it needs of the oldest generation that it has not released yet. Releasing before the
+ * gather has finished means that this rank will not read that generation. Never blocks. SHOAL_ERR_STATE if no gather was
+ * begun, or its generation was released already.
+ */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_release(shoal_window *window);
 
 SHOAL_END_DECLS

@@ -3,7 +3,7 @@
  * A world: the ranks of one job, and everything they share. A process opens one (or, for ranks as threads,
  * one per thread), makes groups in it, and closes it.
  *
- * Ownership: shoal_world_close ends the world and every group, work, window and mesh made from it.
+ * Ownership: shoal_world_close ends the world and every group, work, mesh, window and symmetric memory made from it.
  * Threads: a world may be used from any thread; open and close are called by one.
  * Errors: status and text. Every wait has a deadline and notices ranks that die.
  * Forks: a child of fork() is no rank of the worlds it inherited: calls on them, and on what was made in them, are
@@ -35,9 +35,9 @@ typedef int (*shoal_exchange)(void *context, const void *in, void *out_all, size
 
 typedef struct shoal_world_options {
     size_t struct_size; /* sizeof(shoal_world_options) */
-    /* 0: from the environment. The first family that is complete: SHOAL_*, torchrun, Open MPI, PMI, Slurm; else a
-       world of one. Half a family is an error that names what is missing. (The shell of a Slurm batch job, rank 0
-       without a step, is a world of one: srun makes the ranks.) */
+    /* 0: from the environment. The first launcher whose variables are set counts: SHOAL_*, torchrun, Open MPI, PMI, Slurm;
+       without any, a world of one. If only some of its variables are set, open fails and names what is missing. (The
+       shell of a Slurm batch job, rank 0 without a step, is a world of one: srun makes the ranks.) */
     int n_ranks;
     int rank;
     /* What ranks that belong together agree on, when n_ranks is given without `exchange`. */
@@ -45,12 +45,16 @@ typedef struct shoal_world_options {
     /* Optional, with n_ranks and rank: replaces meeting on a socket of this machine. */
     shoal_exchange exchange;
     void *exchange_context;
-    /* NULL: "shm", shared memory of one machine. "fake": no peers and nothing moved, to measure or test one rank. */
+    /* What carries all groups. NULL: SHOAL_TRANSPORT, or, if that is not set, what fits the hosts of each group's ranks:
+       "shm", shared memory, within one machine. "fake": no peers and nothing moved, to measure or test one rank.
+       Otherwise the name of a module. All ranks ask for the same. */
     const char *transport;
+    /* In seconds, at most 1e9. */
     double startup_timeout_s; /* 0: 60 */
     double timeout_s;         /* of an operation; 0: SHOAL_TIMEOUT, which is 600 by default */
     double close_timeout_s;   /* 0: 30 */
 } shoal_world_options;
+#define SHOAL_WORLD_OPTIONS_INIT SHOAL_SIZED(shoal_world_options)
 
 /* NULL options: everything by default. Returns on a rank once all ranks have come. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_options *options,

@@ -17,6 +17,8 @@
  *
  * Bits: the same call on the same values gives the same bits on every rank whose machine, BLAS, core name
  * and number of threads are the same. A BLAS may add in another order with another number of threads or another shape.
+ * The caller's floating-point mode (shoal/fp_mode.h) changes nothing on the calling thread. The threads of a BLAS keep the
+ * mode they were started in, mostly that of the thread that called this library first.
  *
  * Ownership: results belong to the innermost scope. Strings belong to the library.
  * Threads: any, each in its own scope. All threads share one BLAS and its number of threads. With ranks as threads of
@@ -49,6 +51,7 @@ typedef struct shoal_nn_blas {
     const char *core;    /* what OpenBLAS takes the processor for; "" when the library does not say */
     int n_threads;       /* of a matrix product; 0: the library's own choice, it can not be told */
 } shoal_nn_blas;
+#define SHOAL_NN_BLAS_INIT SHOAL_SIZED(shoal_nn_blas)
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_blas_info(shoal_nn_blas *info_out);
 

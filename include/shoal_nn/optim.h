@@ -17,7 +17,7 @@
  * Threads: one at a time per optimizer.
  * Errors: a step that fails because of an argument, a tensor or memory has changed nothing.
  *
- *     shoal_nn_adamw_options options = SHOAL_NN_ADAMW_OPTIONS;
+ *     shoal_nn_adamw_options options = SHOAL_NN_ADAMW_OPTIONS_INIT;
  *     options.lr = 3e-4;
  *     status = shoal_nn_adamw_create(parameters, n_parameters, &options, &optimizer);
  *     ... forward, shoal_backward ...
@@ -27,6 +27,7 @@
 #ifndef SHOAL_NN_OPTIM_H
 #define SHOAL_NN_OPTIM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,16 +52,17 @@ typedef struct shoal_nn_adamw_options {
     double beta2;
     double eps;
     double weight_decay;
+    bool allows_zeros; /* beta1, beta2 and eps may be 0, which is otherwise taken for forgotten and refused */
 } shoal_nn_adamw_options;
 
 /* Initializers with PyTorch's defaults. */
-#define SHOAL_NN_SGD_OPTIONS               \
+#define SHOAL_NN_SGD_OPTIONS_INIT          \
     {                                      \
         sizeof(shoal_nn_sgd_options), 1e-3 \
     }
-#define SHOAL_NN_ADAMW_OPTIONS                                       \
-    {                                                                \
-        sizeof(shoal_nn_adamw_options), 1e-3, 0.9, 0.999, 1e-8, 1e-2 \
+#define SHOAL_NN_ADAMW_OPTIONS_INIT                                         \
+    {                                                                       \
+        sizeof(shoal_nn_adamw_options), 1e-3, 0.9, 0.999, 1e-8, 1e-2, false \
     }
 
 /* A parameter, or a shard of one, in the caller's memory. */
@@ -72,7 +74,10 @@ typedef struct shoal_nn_shard {
     shoal_dtype gradient_dtype;
 } shoal_nn_shard;
 
-/* Over tensors: gradients are those of shoal_grad. NULL options: the defaults above. */
+/*
+ * Over tensors: gradients are those of shoal_grad. NULL options: the defaults above. Every parameter is a leaf
+ * (shoal_is_leaf), because results of operations keep no gradients; there is at least one.
+ */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create(shoal_tensor *const *parameters,
                                                             size_t n_parameters,
                                                             const shoal_nn_sgd_options *options,
@@ -82,7 +87,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create(shoal_tensor *cons
                                                               const shoal_nn_adamw_options *options,
                                                               shoal_nn_optimizer **optimizer_out);
 
-/* Over raw memory. Only counts and dtypes are kept: every step is told where data and gradients are. */
+/* Over raw memory, at least one shard. Only counts and dtypes are kept: every step is told where data and gradients are. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create_raw(const shoal_nn_shard *shards, size_t n_shards,
                                                                 const shoal_nn_sgd_options *options,
                                                                 shoal_nn_optimizer **optimizer_out);
@@ -94,7 +99,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_raw(const shoal_nn
 /* NULL is allowed. */
 SHOAL_API void shoal_nn_optimizer_free(shoal_nn_optimizer *optimizer);
 
-/* Updates, in place, every parameter that has a gradient. State is made when a parameter's first gradient comes. */
+/*
+ * Updates, in place, every parameter that has a gradient. State is made when a parameter's first gradient comes. When no
+ * parameter with elements has a gradient, nothing is updated, and the log (shoal/log.h) gets a warning, once until a step
+ * finds gradients again.
+ */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step(shoal_nn_optimizer *optimizer);
 
 /* The same for one parameter, counted from 0: for a hook that runs when its gradient is complete. */
@@ -119,6 +128,7 @@ typedef struct shoal_nn_optimizer_state {
     shoal_tensor *first_moment;  /* m, borrowed, like the parameter; NULL: none yet, or SGD */
     shoal_tensor *second_moment; /* v */
 } shoal_nn_optimizer_state;
+#define SHOAL_NN_OPTIMIZER_STATE_INIT SHOAL_SIZED(shoal_nn_optimizer_state)
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_get_state(const shoal_nn_optimizer *optimizer,
                                                                      size_t index,
