@@ -2,8 +2,8 @@
 /*
  * Ranks add their numbers up. The same program runs alone and under every launcher:
  *
- *     01_all_reduce                            shoal run -n 4 01_all_reduce
- *     mpirun -n 4 01_all_reduce                torchrun --no_python --nproc_per_node 4 01_all_reduce
+ *     ./01_all_reduce                          shoal run -n 4 ./01_all_reduce
+ *     mpirun -n 4 ./01_all_reduce              torchrun --no_python --nproc_per_node 4 ./01_all_reduce
  */
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 /*
  * Groups: ranks arranged in two rows (one, if their number is odd), and sums along rows and columns.
  *
- *     shoal run -n 4 03_groups
+ *     shoal run -n 4 ./03_groups
  */
 #include <stdio.h>
 
@@ -22,7 +22,7 @@ static shoal_status show(shoal_world *world)
     int shape[] = {n_rows, n_ranks / n_rows};
     const char *names[] = {"down", "across"};
     shoal_mesh *mesh;
-    shoal_status status = shoal_mesh_create(world, "cpu", shape, 2, names, &mesh);
+    shoal_status status = shoal_mesh_create(world, "cpu", NULL, shape, 2, names, &mesh);
     if (status != SHOAL_OK) {
         return status;
     }
@@ -37,8 +37,10 @@ static shoal_status show(shoal_world *world)
     if (status != SHOAL_OK) {
         return status;
     }
-    printf("rank %d at (%d, %d): its row sums to %d, its column to %d\n", shoal_world_rank(world),
-           shoal_mesh_local_rank(mesh, 0), shoal_mesh_local_rank(mesh, 1), (int)row_sum, (int)column_sum);
+    int place[2] = {0, 0};
+    (void)shoal_mesh_coordinate(mesh, place);
+    printf("rank %d at (%d, %d): its row sums to %d, its column to %d\n", shoal_world_rank(world), place[0],
+           place[1], (int)row_sum, (int)column_sum);
     shoal_mesh_free(mesh);
     return SHOAL_OK;
 }

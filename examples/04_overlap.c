@@ -3,7 +3,7 @@
  * Communication behind computation: the gradients of one layer are averaged while those of the next are
  * computed. A work is an operation that was started; waiting for it gives its status.
  *
- *     shoal run -n 3 04_overlap
+ *     shoal run -n 3 ./04_overlap
  */
 #include <stdio.h>
 

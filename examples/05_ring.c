@@ -3,7 +3,7 @@
  * Point to point: ranks stand in a ring, and what a rank hears from its left it passes on to its right.
  * shoal_group_transfer posts all sends and receives before it waits, so nobody has to come first.
  *
- *     shoal run -n 4 05_ring
+ *     shoal run -n 4 ./05_ring
  */
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
  * Memory that ranks share. A window is there once for all ranks: a gather into it is each rank writing its part,
  * and reading costs no copy. Symmetric memory is there once for each; collectives on it skip staging.
  *
- *     shoal run -n 4 06_window
+ *     shoal run -n 4 ./06_window
  */
 #include <stdio.h>
 

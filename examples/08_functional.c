@@ -3,7 +3,7 @@
  * Collectives as functions on tensors: they return at once, the first use waits, and gradients flow through them.
  * Every rank has a part of the data; the loss is that of all of it.
  *
- *     shoal run -n 2 08_functional
+ *     shoal run -n 2 ./08_functional
  */
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
  * Trains a small network on several ranks, each with a part of every batch and of every weight, gradient and moment of
  * the optimizer; then the same again in one process, which ends with the same bits.
  *
- *     shoal run --no-label -n 2 09_train [--live] [STEPS]        for some seconds, without STEPS
+ *     shoal run --no-label -n 2 ./09_train [--live] [STEPS]        for some seconds, without STEPS
  *
  * --live: one line that changes, for terminals. Communication that goes on while the program computes is hidden; the
  * record that the library keeps of the last calls says when each began and ended.
@@ -11,6 +11,7 @@
  * The layers are the same in both; what differs is where weights come from and where gradients go (ranks: run_part;
  * one process: run_parts).
  */
+#define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <shoal/shoal.h>
 #include <shoal_nn/nn.h>
@@ -132,7 +133,7 @@ static void backward(int layer, const float *weights, float *gradient)
 static shoal_nn_optimizer *make_optimizer(const shoal_nn_shard *shards)
 {
     shoal_nn_optimizer *optimizer;
-    shoal_nn_adamw_options options = SHOAL_NN_ADAMW_OPTIONS;
+    shoal_nn_adamw_options options = SHOAL_NN_ADAMW_OPTIONS_INIT;
     DO(shoal_nn_adamw_create_raw(shards, N_LAYERS, &options, &optimizer));
     return optimizer;
 }
@@ -220,13 +221,13 @@ static double run_part(int step, int part)
     make_batch(step, part);
     for (int layer = 0; layer < N_LAYERS; layer++) {
         CALL(shoal_fsdp_pre_forward(fsdp, layer));
-        forward(layer, shoal_fsdp_param(fsdp, layer));
+        forward(layer, shoal_fsdp_full_param(fsdp, layer));
         CALL(shoal_fsdp_post_forward(fsdp, layer));
     }
     double loss = measure_loss();
     for (int layer = N_LAYERS - 1; layer >= 0; layer--) {
         CALL(shoal_fsdp_pre_backward(fsdp, layer));
-        backward(layer, shoal_fsdp_param(fsdp, layer), shoal_fsdp_grad(fsdp, layer));
+        backward(layer, shoal_fsdp_full_param(fsdp, layer), shoal_fsdp_grad(fsdp, layer));
         CALL(shoal_fsdp_post_backward(fsdp, layer));
     }
     CALL(shoal_fsdp_end_backward(fsdp));
@@ -293,7 +294,7 @@ static double measure_hidden(shoal_world *world)
 static void find_shards(shoal_nn_shard *shards)
 {
     for (int layer = 0; layer < N_LAYERS; layer++) {
-        shoal_fsdp_shard shard;
+        shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
         DO(shoal_fsdp_get_shard(fsdp, layer, &shard));
         shards[layer] = (shoal_nn_shard){shard.data, shard.grad, shard.count, SHOAL_F32, SHOAL_F32};
     }
@@ -329,7 +330,7 @@ static int train_ranks(shoal_world *world, int n_wanted, bool is_live, float *co
         double loss = run_part(step, rank);
         find_shards(shards);
         DO(shoal_nn_optimizer_step_raw(optimizer, shards, N_LAYERS));
-        shoal_fsdp_zero_grad(fsdp);
+        DO(shoal_fsdp_zero_grad(fsdp));
         step++;
         double sums[] = {loss, rank == 0 && (n_wanted > 0 ? step == n_wanted : now() >= end_s)};
         DO(shoal_group_all_reduce(group, sums, sums, 2, SHOAL_F64, SHOAL_SUM));
@@ -340,7 +341,7 @@ static int train_ranks(shoal_world *world, int n_wanted, bool is_live, float *co
         }
     }
     for (int layer = 0; layer < N_LAYERS; layer++) {
-        DO(shoal_fsdp_gather(fsdp, layer, weights_out[layer]));
+        DO(shoal_fsdp_gather(shoal_fsdp_param_of(fsdp, layer), weights_out[layer], SHOAL_FSDP_ALL_RANKS));
     }
     shoal_nn_optimizer_free(optimizer);
     shoal_fsdp_free(fsdp);
@@ -411,7 +412,7 @@ static void train_alone(int n_steps, int n_parts, bool is_live, float *const *we
 static void print_start(int n_ranks)
 {
     size_t n_weights = 0;
-    shoal_nn_blas blas = {.struct_size = sizeof blas};
+    shoal_nn_blas blas = SHOAL_NN_BLAS_INIT;
     DO(shoal_nn_blas_info(&blas));
     for (int layer = 0; layer < N_LAYERS; layer++) {
         n_weights += count(layer);

@@ -3,7 +3,7 @@
  * A network of modules, fully sharded: every rank keeps a part of each parameter, of its gradient and of what the
  * optimizer remembers, and trains on its part of the batch. The only lines about ranks are in shard() and in main().
  *
- *     shoal run --no-label -n 2 10_modules
+ *     shoal run --no-label -n 2 ./10_modules
  */
 #include <math.h>
 #include <shoal/shoal.h>
@@ -46,7 +46,7 @@ static shoal_status forward_model(shoal_module *model, shoal_tensor *const *inpu
     (void)n_inputs;
     (void)n_outputs;
     shoal_tensor *x = inputs[0];
-    for (size_t i = 0; i < shoal_module_n_children(model); i++) {
+    for (size_t i = 0; shoal_module_child_at(model, i, NULL) != NULL; i++) {
         x = shoal_module_call_one(shoal_module_child_at(model, i, NULL), x);
     }
     outputs[0] =
@@ -93,8 +93,9 @@ static shoal_module *make_model(void)
 /* Each block is a unit: gathered while the one before computes. The head and the bias are what is left for the root. */
 static void shard(shoal_module *model, shoal_group *group)
 {
-    shoal_fully_shard_options options = {.struct_size = sizeof(options), .group = group};
-    for (size_t i = 0; i < shoal_module_n_children(model); i++) {
+    shoal_fully_shard_options options = SHOAL_FULLY_SHARD_OPTIONS_INIT;
+    options.group = group;
+    for (size_t i = 0; shoal_module_child_at(model, i, NULL) != NULL; i++) {
         DO(shoal_fully_shard(shoal_module_child_at(model, i, NULL), &options));
     }
     DO(shoal_fully_shard(model, &options));
@@ -125,7 +126,9 @@ static void step(shoal_module *model, shoal_nn_optimizer *optimizer, int number,
     shoal_tensor *loss = shoal_nn_mse(shoal_module_call_one(model, input), target);
     DO(shoal_backward(loss, NULL));
     double norm;
-    DO(shoal_fully_shard_clip_grad_norm(model, 1.0, &norm));
+    shoal_fsdp *fsdp;
+    DO(shoal_fully_shard_context(model, &fsdp));
+    DO(shoal_fsdp_clip_grad_norm(fsdp, 1.0, 2.0, false, &norm));
     DO(shoal_nn_optimizer_step(optimizer));
     DO(shoal_nn_optimizer_zero_grad(optimizer));
     const float *mean = shoal_data(shoal_all_reduce(shoal_detach(loss), SHOAL_AVG, group));
@@ -146,7 +149,7 @@ int main(void)
 
     size_t n_parameters;
     shoal_tensor *const *parameters = shoal_module_parameters(model, &n_parameters); /* shards, now */
-    shoal_nn_adamw_options options = SHOAL_NN_ADAMW_OPTIONS;
+    shoal_nn_adamw_options options = SHOAL_NN_ADAMW_OPTIONS_INIT;
     options.lr = 3e-3;
     shoal_nn_optimizer *optimizer;
     DO(shoal_nn_adamw_create(parameters, n_parameters, &options, &optimizer));
@@ -155,7 +158,7 @@ int main(void)
     }
 
     float head[WIDTH]; /* whole again, for whoever writes it to a file */
-    DO(shoal_fully_shard_gather(model, "head", head));
+    DO(shoal_fsdp_gather(shoal_fully_shard_param(model, "head"), head, SHOAL_FSDP_ALL_RANKS));
     shoal_nn_optimizer_free(optimizer);
     shoal_module_unref(model);
     DO(shoal_scope_end());

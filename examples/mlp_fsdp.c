@@ -3,8 +3,8 @@
  * A perceptron of several layers with kernels of its own, twice: mlp_single.c is one process, mlp_fsdp.c several ranks, of
  * which each has a part of the batch and a part of the weights. Both end with the same bits; a few lines differ.
  *
- *     mlp_single 3                 three parts of the batch, their gradients added up in order
- *     shoal run -n 3 mlp_fsdp      a part for each rank
+ *     ./mlp_single 3               three parts of the batch, their gradients added up in order
+ *     shoal run -n 3 ./mlp_fsdp    a part for each rank
  */
 #include <math.h>
 #include <shoal/shoal.h>
@@ -138,13 +138,13 @@ static float run_part(int step, int part)
     make_batch(step, part);
     for (int layer = 0; layer < N_LAYERS; layer++) {
         DO(shoal_fsdp_pre_forward(f, layer));
-        forward(layer, shoal_fsdp_param(f, layer));
+        forward(layer, shoal_fsdp_full_param(f, layer));
         DO(shoal_fsdp_post_forward(f, layer));
     }
     float loss = measure_loss();
     for (int layer = N_LAYERS - 1; layer >= 0; layer--) {
         DO(shoal_fsdp_pre_backward(f, layer));
-        backward(layer, shoal_fsdp_param(f, layer), shoal_fsdp_grad(f, layer));
+        backward(layer, shoal_fsdp_full_param(f, layer), shoal_fsdp_grad(f, layer));
         DO(shoal_fsdp_post_backward(f, layer));
     }
     DO(shoal_fsdp_end_backward(f));
@@ -171,14 +171,14 @@ int main(int n_arguments, char **arguments)
             loss = part == shoal_world_rank(world) ? run_part(step, part) : loss;
         }
         for (int layer = 0; layer < N_LAYERS; layer++) {
-            shoal_fsdp_shard shard;
+            shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;
             DO(shoal_fsdp_get_shard(f, layer, &shard));
             update(shard.data, shard.grad, 1, shard.count);
         }
-        shoal_fsdp_zero_grad(f);
+        DO(shoal_fsdp_zero_grad(f));
     }
     for (int layer = 0; layer < N_LAYERS; layer++) {
-        DO(shoal_fsdp_gather(f, layer, whole));
+        DO(shoal_fsdp_gather(shoal_fsdp_param_of(f, layer), whole, SHOAL_FSDP_ALL_RANKS));
         printf("layer %d: %08x\n", layer, (unsigned)hash(whole, count(layer)));
     }
     shoal_fsdp_free(f);

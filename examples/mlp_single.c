@@ -3,8 +3,8 @@
  * A perceptron of several layers with kernels of its own, twice: mlp_single.c is one process, mlp_fsdp.c several ranks, of
  * which each has a part of the batch and a part of the weights. Both end with the same bits; a few lines differ.
  *
- *     mlp_single 3                 three parts of the batch, their gradients added up in order
- *     shoal run -n 3 mlp_fsdp      a part for each rank
+ *     ./mlp_single 3               three parts of the batch, their gradients added up in order
+ *     shoal run -n 3 ./mlp_fsdp    a part for each rank
  */
 #include <math.h>
 #include <stdint.h>

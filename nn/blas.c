@@ -9,6 +9,7 @@
 #include "blas.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -197,6 +199,23 @@ static bool load_library(const char *name, char *reason, size_t reason_bytes)
     return true;
 }
 
+/*
+ * The loops have other bits than a BLAS. A rank must not fall back to them, and part from the others in silence, because it
+ * could not open the library's file.
+ */
+static bool lacks_descriptors(const char *reason)
+{
+    struct rlimit limit = {.rlim_cur = 0};
+    if (!strstr(reason, strerror(EMFILE))) {
+        return false;
+    }
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    blas.status = SHOAL_ERR_SYSTEM;
+    (void)snprintf(blas.error, sizeof(blas.error), "looking for a BLAS: %.300s (RLIMIT_NOFILE is %llu files)",
+                   reason, (unsigned long long)limit.rlim_cur);
+    return true;
+}
+
 static void load_first(void)
 {
     char reason[TEXT_BYTES];
@@ -213,7 +232,7 @@ static void load_first(void)
         return;
     }
     for (size_t i = 0; i < sizeof(default_libraries) / sizeof(default_libraries[0]); i++) {
-        if (load_library(default_libraries[i], reason, sizeof(reason))) {
+        if (load_library(default_libraries[i], reason, sizeof(reason)) || lacks_descriptors(reason)) {
             return;
         }
     }

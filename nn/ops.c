@@ -8,10 +8,25 @@
 
 #include "blas.h"
 #include "functions.h"
+#include "shoal/fp_mode.h"
 #include "shoal_nn/nn.h"
 #include "try.h"
 
 #define gradient_none NULL
+
+/* Kernels run in the default floating-point mode, whatever the caller's is: their bits do not depend on it. */
+#define NN_OP(op_name, op_signature, op_flags, op_meta, op_kernel, op_gradient, op_saves, op_context, \
+              op_doc)                                                                                 \
+    static shoal_status kernel_##op_name(shoal_op_call_context *call, const shoal_value *arguments,   \
+                                         shoal_tensor *const *outputs, size_t n_outputs)              \
+    {                                                                                                 \
+        uint64_t mode = shoal_fp_mode_enter();                                                        \
+        shoal_status status = run_##op_kernel(call, arguments, outputs, n_outputs);                   \
+        shoal_fp_mode_leave(mode);                                                                    \
+        return status;                                                                                \
+    }
+#include "ops.def"
+#undef NN_OP
 
 static const shoal_op_definition definitions[] = {
 #define NN_OP(op_name, op_signature, op_flags, op_meta, op_kernel, op_gradient, op_saves, op_context, \
@@ -21,7 +36,7 @@ static const shoal_op_definition definitions[] = {
      .signature = op_signature,                                                                       \
      .flags = op_flags,                                                                               \
      .meta = meta_##op_meta,                                                                          \
-     .kernel = run_##op_kernel,                                                                       \
+     .kernel = kernel_##op_name,                                                                      \
      .gradient = gradient_##op_gradient,                                                              \
      .saves = op_saves,                                                                               \
      .doc = op_doc,                                                                                   \

@@ -12,6 +12,8 @@
 #include "loops.h"
 #include "ops.h"
 #include "shoal/autograd.h"
+#include "shoal/fp_mode.h"
+#include "shoal/log.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
 #include "try.h"
@@ -41,6 +43,7 @@ struct parameter {
 struct shoal_nn_optimizer {
     enum rule rule;
     bool is_raw;
+    bool has_warned;                /* the last step found no gradient */
     shoal_nn_adamw_options options; /* SGD: lr only */
     size_t n_parameters;
     struct parameter parameters[];
@@ -65,6 +68,19 @@ static shoal_status check_number(const char *call, const char *name, double valu
     return SHOAL_OK;
 }
 
+/* A field of options that were filled with zeros and then only partly is 0: a step without betas or eps. */
+static shoal_status check_not_zero(const char *call, const char *name, double value, double by_default)
+{
+    if (value == 0) {
+        return shoal_fail(
+            SHOAL_ERR_INVALID,
+            "%s: %s is 0, perhaps forgotten; begin with SHOAL_NN_ADAMW_OPTIONS_INIT (%g), or set "
+            "allows_zeros",
+            call, name, by_default);
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status check_adamw_options(const char *call, const shoal_nn_adamw_options *options)
 {
     NN_TRY(check_size(call, "options", options->struct_size, sizeof(*options)));
@@ -72,6 +88,12 @@ static shoal_status check_adamw_options(const char *call, const shoal_nn_adamw_o
     NN_TRY(check_number(call, "beta1", options->beta1, 1));
     NN_TRY(check_number(call, "beta2", options->beta2, 1));
     NN_TRY(check_number(call, "eps", options->eps, (double)INFINITY));
+    if (!options->allows_zeros) {
+        const shoal_nn_adamw_options defaults = SHOAL_NN_ADAMW_OPTIONS_INIT;
+        NN_TRY(check_not_zero(call, "beta1", options->beta1, defaults.beta1));
+        NN_TRY(check_not_zero(call, "beta2", options->beta2, defaults.beta2));
+        NN_TRY(check_not_zero(call, "eps", options->eps, defaults.eps));
+    }
     return check_number(call, "weight_decay", options->weight_decay, (double)INFINITY);
 }
 
@@ -87,9 +109,20 @@ static shoal_status check_parameter_dtype(const char *call, size_t index, shoal_
 static shoal_status check_tensor(const char *call, size_t index, const shoal_tensor *tensor)
 {
     if (!tensor) {
+        NN_TRY(shoal_scope_error()); /* the NULL is what a call that failed gave */
         return shoal_fail(SHOAL_ERR_INVALID, "%s: parameter %zu is NULL", call, index);
     }
+    if ((int)shoal_tensor_dtype(tensor) == 0) { /* it has ended, and SHOAL_DEBUG_HANDLES knows of it */
+        return shoal_fail(SHOAL_ERR_STATE, "%s: parameter %zu: %s", call, index, shoal_error_text());
+    }
     NN_TRY(check_parameter_dtype(call, index, shoal_tensor_dtype(tensor)));
+    if (!shoal_is_leaf(tensor)) {
+        return shoal_fail(
+            SHOAL_ERR_INVALID,
+            "%s: parameter %zu (%s), of shape %s, is the result of an operation and keeps no gradient; "
+            "give the leaf that it was computed from",
+            call, index, shoal_tensor_name(tensor), nn_shape_text(tensor).text);
+    }
     if (!shoal_tensor_is_contiguous(tensor)) {
         return shoal_fail(SHOAL_ERR_UNSUPPORTED, "%s: parameter %zu (%s), of shape %s, is not contiguous",
                           call, index, shoal_tensor_name(tensor), nn_shape_text(tensor).text);
@@ -128,13 +161,20 @@ static shoal_status allocate(const char *call, size_t n_parameters, shoal_nn_opt
     return SHOAL_OK;
 }
 
+static shoal_status check_list(const char *call, const char *name, const void *list, size_t count,
+                               shoal_nn_optimizer *const *optimizer_out)
+{
+    if (!optimizer_out || (!list && count > 0)) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, optimizer_out ? name : "optimizer_out");
+    }
+    return count > 0 ? SHOAL_OK
+                     : shoal_fail(SHOAL_ERR_INVALID, "%s: no %s: there is nothing to optimize", call, name);
+}
+
 static shoal_status create(const char *call, enum rule rule, shoal_tensor *const *tensors, size_t n_tensors,
                            const shoal_nn_adamw_options *options, shoal_nn_optimizer **optimizer_out)
 {
-    if (!optimizer_out || (!tensors && n_tensors > 0)) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call,
-                          optimizer_out ? "parameters" : "optimizer_out");
-    }
+    NN_TRY(check_list(call, "parameters", tensors, n_tensors, optimizer_out));
     NN_TRY(check_adamw_options(call, options));
     for (size_t i = 0; i < n_tensors; i++) {
         NN_TRY(check_tensor(call, i, tensors[i]));
@@ -156,10 +196,7 @@ static shoal_status create_raw(const char *call, enum rule rule, const shoal_nn_
                                size_t n_shards, const shoal_nn_adamw_options *options,
                                shoal_nn_optimizer **optimizer_out)
 {
-    if (!optimizer_out || (!shards && n_shards > 0)) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call,
-                          optimizer_out ? "shards" : "optimizer_out");
-    }
+    NN_TRY(check_list(call, "shards", shards, n_shards, optimizer_out));
     NN_TRY(check_adamw_options(call, options));
     for (size_t i = 0; i < n_shards; i++) {
         NN_TRY(check_parameter_dtype(call, i, shards[i].dtype));
@@ -181,7 +218,7 @@ static shoal_status create_raw(const char *call, enum rule rule, const shoal_nn_
 static shoal_status widen(const char *call, const shoal_nn_sgd_options *options,
                           shoal_nn_adamw_options *wide_out)
 {
-    *wide_out = (shoal_nn_adamw_options)SHOAL_NN_ADAMW_OPTIONS;
+    *wide_out = (shoal_nn_adamw_options)SHOAL_NN_ADAMW_OPTIONS_INIT;
     if (options) {
         NN_TRY(check_size(call, "options", options->struct_size, sizeof(*options)));
         wide_out->lr = options->lr;
@@ -208,7 +245,7 @@ shoal_status shoal_nn_sgd_create_raw(const shoal_nn_shard *shards, size_t n_shar
 shoal_status shoal_nn_adamw_create(shoal_tensor *const *parameters, size_t n_parameters,
                                    const shoal_nn_adamw_options *options, shoal_nn_optimizer **optimizer_out)
 {
-    const shoal_nn_adamw_options defaults = SHOAL_NN_ADAMW_OPTIONS;
+    const shoal_nn_adamw_options defaults = SHOAL_NN_ADAMW_OPTIONS_INIT;
     return create("nn_adamw_create", RULE_ADAMW, parameters, n_parameters, options ? options : &defaults,
                   optimizer_out);
 }
@@ -217,7 +254,7 @@ shoal_status shoal_nn_adamw_create_raw(const shoal_nn_shard *shards, size_t n_sh
                                        const shoal_nn_adamw_options *options,
                                        shoal_nn_optimizer **optimizer_out)
 {
-    const shoal_nn_adamw_options defaults = SHOAL_NN_ADAMW_OPTIONS;
+    const shoal_nn_adamw_options defaults = SHOAL_NN_ADAMW_OPTIONS_INIT;
     return create_raw("nn_adamw_create_raw", RULE_ADAMW, shards, n_shards, options ? options : &defaults,
                       optimizer_out);
 }
@@ -278,7 +315,10 @@ static shoal_status find_gradient(struct parameter *parameter, const shoal_tenso
     }
     if (!shoal_tensor_is_contiguous(gradient)) {
         struct nn_values values;
-        NN_TRY(nn_load(gradient, &values));
+        uint64_t mode = shoal_fp_mode_enter();
+        shoal_status status = nn_load(gradient, &values);
+        shoal_fp_mode_leave(mode);
+        NN_TRY(status);
         parameter->gradient_scratch = values.scratch;
         parameter->now.gradient = values.data;
         parameter->now.gradient_dtype = nn_real(parameter->now.gradient_dtype);
@@ -329,7 +369,7 @@ static void end_step(shoal_nn_optimizer *optimizer)
     }
 }
 
-/* Stepping: what can not ------------------------------------------------------------------------------- */
+/* Stepping: what can not, in the default floating-point mode --------------------------------------------- */
 
 static struct nn_adamw_factors make_factors(const shoal_nn_adamw_options *options, int64_t n_updates)
 {
@@ -394,6 +434,23 @@ static void update(const shoal_nn_optimizer *optimizer, struct parameter *parame
     }
 }
 
+/* After a step over parameters first .. first + count - 1: a forgotten backward, or the wrong parameters. */
+static void warn_without_gradients(shoal_nn_optimizer *optimizer, size_t first, size_t count)
+{
+    size_t n_filled = 0;
+    bool has_gradient = false;
+    for (size_t i = first; i < first + count; i++) {
+        n_filled += optimizer->parameters[i].count > 0;
+        has_gradient = has_gradient || optimizer->parameters[i].now.gradient;
+    }
+    if (!has_gradient && n_filled > 0 && !optimizer->has_warned) {
+        shoal_log_write(SHOAL_LOG_WARN,
+                        "optimizer step: none of %zu parameters has a gradient, nothing is updated",
+                        n_filled);
+    }
+    optimizer->has_warned = !has_gradient && n_filled > 0;
+}
+
 /* Parameters first .. first + count - 1; shards NULL: tensors. */
 static shoal_status step(shoal_nn_optimizer *optimizer, size_t first, size_t count,
                          const shoal_nn_shard *shards)
@@ -406,8 +463,13 @@ static shoal_status step(shoal_nn_optimizer *optimizer, size_t first, size_t cou
             status = prepare_moments(parameter);
         }
     }
+    uint64_t mode = shoal_fp_mode_enter();
     for (size_t i = first; status == SHOAL_OK && i < first + count; i++) {
         update(optimizer, &optimizer->parameters[i]);
+    }
+    shoal_fp_mode_leave(mode);
+    if (status == SHOAL_OK) {
+        warn_without_gradients(optimizer, first, count);
     }
     end_step(optimizer);
     return status;
@@ -442,11 +504,11 @@ shoal_status shoal_nn_optimizer_step_raw(shoal_nn_optimizer *optimizer, const sh
                                          size_t n_shards)
 {
     NN_TRY(check_kind("nn_optimizer_step_raw", optimizer, /*is_raw=*/true));
-    if (n_shards != optimizer->n_parameters || (!shards && n_shards > 0)) {
+    if (n_shards != optimizer->n_parameters || !shards) {
         return shoal_fail(SHOAL_ERR_INVALID, "nn_optimizer_step_raw: %zu shards%s, but it was made with %zu",
-                          n_shards, shards || n_shards == 0 ? "" : " at NULL", optimizer->n_parameters);
+                          n_shards, shards ? "" : " at NULL", optimizer->n_parameters);
     }
-    return n_shards == 0 ? SHOAL_OK : step(optimizer, 0, n_shards, shards);
+    return step(optimizer, 0, n_shards, shards);
 }
 
 /* Around steps ----------------------------------------------------------------------------------------- */

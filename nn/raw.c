@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include "blas.h"
+#include "shoal/fp_mode.h"
 #include "shoal/op.h"
 #include "shoal_nn/nn.h"
 #include "try.h"
@@ -39,5 +40,8 @@ shoal_status shoal_nn_sgemm(bool transposes_a, bool transposes_b, size_t m, size
     NN_TRY(check_operand(c, "c", m, n));
     struct nn_matrix left = describe(a, m, k, transposes_a);
     struct nn_matrix right = describe(b, k, n, transposes_b);
-    return nn_blas_product(SHOAL_F32, &left, &right, adds, c);
+    uint64_t mode = shoal_fp_mode_enter();
+    shoal_status status = nn_blas_product(SHOAL_F32, &left, &right, adds, c);
+    shoal_fp_mode_leave(mode);
+    return status;
 }
