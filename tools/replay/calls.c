@@ -11,10 +11,10 @@
 /* avg and premul_sum have no bound that a result could be held against. */
 static bool read_reduce(const char *word, struct replay_call *call)
 {
-    static const shoal_reduce known[] = {SHOAL_SUM,  SHOAL_PRODUCT, SHOAL_MIN, SHOAL_MAX,
-                                         SHOAL_BAND, SHOAL_BOR,     SHOAL_BXOR};
+    static const shoal_reduce_op known[] = {SHOAL_SUM,  SHOAL_PRODUCT, SHOAL_MIN, SHOAL_MAX,
+                                            SHOAL_BAND, SHOAL_BOR,     SHOAL_BXOR};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(word, shoal_reduce_name(known[i])) == 0) {
+        if (strcmp(word, shoal_reduce_op_name(known[i])) == 0) {
             call->reduce = known[i];
             return true;
         }

@@ -12,8 +12,8 @@
 struct replay_call {
     const struct replay_row *row;
     int n_ranks;
-    shoal_reduce reduce; /* of what reduces */
-    int64_t dim;         /* that is gathered or scattered */
+    shoal_reduce_op reduce; /* of what reduces */
+    int64_t dim;            /* that is gathered or scattered */
     int source;
     bool is_uneven;
 };

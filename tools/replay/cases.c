@@ -214,7 +214,7 @@ static bool check_dtypes(const shoal_safetensors *file, const struct part *parts
                          struct replay_case *self)
 {
     for (size_t i = 0; i < n_parts; i++) {
-        shoal_safetensors_info info;
+        shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
         if (shoal_safetensors_get(file, parts[i].tensor, &info) != SHOAL_OK || info.dtype != self->dtype) {
             replay_case_set_reason(self, "rank%d.%s%d is %s, the name says %s", parts[i].rank,
                                    parts[i].is_out ? "out" : "in", parts[i].place,
@@ -238,8 +238,8 @@ static int64_t count_uneven_rows(const struct replay_case *self, int rank)
 /* Input i of a rank against that of rank 0: a difference would fail the group and every case behind this one. */
 static bool check_shape(const shoal_safetensors *file, struct replay_case *self, int rank, size_t i)
 {
-    shoal_safetensors_info first;
-    shoal_safetensors_info info;
+    shoal_safetensors_info first = SHOAL_SAFETENSORS_INFO_INIT;
+    shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
     if (shoal_safetensors_get(file, self->ins[i], &first) != SHOAL_OK ||
         shoal_safetensors_get(file, self->ins[(size_t)rank * self->n_tensors + i], &info) != SHOAL_OK) {
         replay_case_set_reason(self, "%s", shoal_error_text());
@@ -297,7 +297,11 @@ static bool read_parts(const shoal_safetensors *file, struct part *parts, size_t
                        struct replay_cases *cases)
 {
     for (size_t i = 0; i < n_parts; i++) {
-        parts[i] = read_name(shoal_safetensors_name(file, (int64_t)i), (int64_t)i);
+        shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
+        if (shoal_safetensors_get(file, (int64_t)i, &info) != SHOAL_OK) {
+            return false;
+        }
+        parts[i] = read_name(info.name, (int64_t)i);
     }
     qsort(parts, n_parts, sizeof(parts[0]), compare_parts);
     size_t begin = 0;

@@ -40,7 +40,7 @@ static const struct float_row *float_row(shoal_dtype dtype)
     return (size_t)dtype < n_rows && float_rows[dtype].read ? &float_rows[dtype] : NULL;
 }
 
-enum compare_kind compare_kind_of(bool is_reduce, shoal_reduce reduce, shoal_dtype dtype)
+enum compare_kind compare_kind_of(bool is_reduce, shoal_reduce_op reduce, shoal_dtype dtype)
 {
     if (!is_reduce || !float_row(dtype)) {
         return COMPARE_BITS;

@@ -41,7 +41,7 @@ struct difference {
     char text[160]; /* both values */
 };
 
-enum compare_kind compare_kind_of(bool is_reduce, shoal_reduce reduce, shoal_dtype dtype);
+enum compare_kind compare_kind_of(bool is_reduce, shoal_reduce_op reduce, shoal_dtype dtype);
 struct difference compare(const struct comparison *comparison);
 
 #endif

@@ -84,7 +84,7 @@ static void format_shape(char *text, size_t text_bytes, int n_dims, const int64_
 static void need_input(struct making *making, const char *name, int n_dims, const int64_t *shape)
 {
     struct fsdp_plan *plan = making->plan;
-    shoal_safetensors_info info;
+    shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
     int64_t at = shoal_safetensors_find(plan->file, name);
     if (at < 0 || shoal_safetensors_get(plan->file, at, &info) != SHOAL_OK) {
         fsdp_checks_add_wrong(plan->checks, name, "is missing");
@@ -207,8 +207,9 @@ bool fsdp_plan_make(struct fsdp_plan *self, const struct fsdp_case *run, const s
     }
     need_final(&making);
     for (int64_t i = 0; i < n_tensors; i++) {
-        if (!making.is_known[i]) {
-            fsdp_checks_add_wrong(checks, shoal_safetensors_name(file, i), "the case has no such tensor");
+        shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
+        if (!making.is_known[i] && shoal_safetensors_get(file, i, &info) == SHOAL_OK) {
+            fsdp_checks_add_wrong(checks, info.name, "the case has no such tensor");
         }
     }
     free(making.is_known);

@@ -35,7 +35,7 @@ static shoal_status layer_forward(shoal_module *module, shoal_tensor *const *inp
     (void)n_inputs;
     (void)n_outputs;
     outputs[0] = shoal_nn_linear(inputs[0], shoal_module_parameter(module, "weight"),
-                                 shoal_module_parameter(module, "bias"));
+                                 shoal_module_find_parameter(module, "bias"));
     return SHOAL_OK;
 }
 
@@ -46,7 +46,7 @@ static shoal_status net_forward(shoal_module *module, shoal_tensor *const *input
     (void)n_outputs;
     shoal_module *layers = shoal_module_child(module, "layers");
     shoal_tensor *x = inputs[0];
-    for (size_t i = 0; i < shoal_module_n_children(layers); i++) {
+    for (size_t i = 0; shoal_module_child_at(layers, i, NULL) != NULL; i++) {
         x = i > 0 ? shoal_nn_tanh(x) : x;
         x = shoal_module_call_one(shoal_module_child_at(layers, i, NULL), x);
     }
@@ -115,7 +115,7 @@ static int choose_dimension(void *context, const char *path, const shoal_tensor 
     (void)path; /* that within the unit */
     for (int i = 0; i < self->run->n_names; i++) {
         const struct fsdp_name *name = &self->run->names[i];
-        if (name->is_cut_along_1 && shoal_module_parameter(self->net, name->text) == parameter) {
+        if (name->is_cut_along_1 && shoal_module_find_parameter(self->net, name->text) == parameter) {
             return 1;
         }
     }
@@ -129,7 +129,7 @@ static shoal_status make_mesh(struct player *self)
     }
     const int shape[] = {self->run->n_replicas, self->run->n_shards};
     const char *const names[] = {"replicate", "shard"};
-    return shoal_mesh_create(self->world, "cpu", shape, 2, names, &self->mesh);
+    return shoal_mesh_create(self->world, "cpu", NULL, shape, 2, names, &self->mesh);
 }
 
 /* One unit; its modules share what is set. */
@@ -146,7 +146,9 @@ static shoal_status shard(struct player *self, shoal_module *const *modules, siz
                                          .placement = choose_dimension,
                                          .placement_context = self};
     TRY(shoal_fully_shard_list(modules, n_modules, &options));
-    return run->divide > 0 ? shoal_fully_shard_set_divide_factor(modules[0], run->divide) : SHOAL_OK;
+    return run->divide > 0
+               ? shoal_fsdp_set_divide_factor(shoal_fully_shard_unit(modules[0], false), run->divide)
+               : SHOAL_OK;
 }
 
 static shoal_status shard_net(struct player *self)
@@ -242,9 +244,9 @@ static shoal_status choose_reduction(const struct player *self, bool is_last)
 {
     switch (self->run->accumulation) {
     case FSDP_NO_SYNC:
-        return shoal_fully_shard_set_sync(self->net, is_last, true);
+        return shoal_fsdp_set_sync(shoal_fully_shard_unit(self->net, true), is_last);
     case FSDP_NO_ALL_REDUCE:
-        return shoal_fully_shard_set_all_reduce(self->net, is_last, true);
+        return shoal_fsdp_set_all_reduce(shoal_fully_shard_unit(self->net, true), is_last);
     case FSDP_REDUCE_ALWAYS:
         break;
     }
@@ -277,7 +279,9 @@ static shoal_status play_step(const struct player *self, int step)
     compare_gradients(self, step);
     if (self->run->clips) {
         double norm;
-        TRY(shoal_fully_shard_clip_grad_norm(self->net, self->run->max_norm, &norm));
+        shoal_fsdp *fsdp;
+        TRY(shoal_fully_shard_context(self->net, &fsdp));
+        TRY(shoal_fsdp_clip_grad_norm(fsdp, self->run->max_norm, 2.0, false, &norm));
         compare_number(self, FSDP_NORM, step, 0, (float)norm);
     }
     TRY(shoal_nn_optimizer_step(self->optimizer));
@@ -295,7 +299,7 @@ static shoal_status play_final(const struct player *self)
         if (!data) {
             return SHOAL_ERR_NO_MEMORY;
         }
-        TRY(shoal_fully_shard_gather(self->net, name->text, data));
+        TRY(shoal_fsdp_gather(shoal_fully_shard_param(self->net, name->text), data, SHOAL_FSDP_ALL_RANKS));
         compare(self, FSDP_FINAL, 0, i, full);
     }
     return SHOAL_OK;

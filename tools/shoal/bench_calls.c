@@ -4,11 +4,13 @@
 #include "tool.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 #include "shoal/status.h"
 #include "shoal/group.h"
 #include "shoal/window.h"
 #include "shoal/world.h"
 #include "transport/algorithm.h"
+#include "transport/registry.h"
 
 #include <string.h>
 
@@ -164,15 +166,31 @@ static int append(void *context, const char *chars, size_t n_chars)
     return 0;
 }
 
+/* What carries the group: what was asked for, here or in the environment, or what ranks of one host get. */
+static const char *transport_name(const struct bench_collective *bench)
+{
+    const char *set = option_text(OPTION_TRANSPORT);
+    return bench->transport ? bench->transport : *set != '\0' ? set : transport_at(0)->name;
+}
+
+/* NULL: the transport has no choice. */
+static const struct algorithm_table *find_table(const struct bench_collective *bench)
+{
+    const struct transport *transport;
+    return transport_find(transport_name(bench), &transport) == SHOAL_OK ? transport->algorithms : NULL;
+}
+
 /* --algorithm and SHOAL_ALGO are wishes: what can not carry a call is not taken, and another is measured. */
 static void compare_with_asked(const struct rank *rank, const struct measure_plan *plan)
 {
     const char *op = rank->window ? "window_gather" : measure_ops[plan->request->op].name;
     enum collective_kind kind;
-    if (!tool_find_collective(op, &kind) || algorithm_asked(kind) == ALGORITHM_COUNT) {
+    const struct algorithm_table *table = find_table(rank->bench);
+    int row = table && tool_find_collective(op, &kind) ? algorithm_asked(table, kind) : -1;
+    if (!table || row < 0 || row == table->n_rows) {
         return;
     }
-    const char *asked = algorithm_rows[algorithm_asked(kind)].name;
+    const char *asked = table->rows[row].name;
     if (strcmp(asked, rank->algorithm) != 0) {
         fprintf(stderr,
                 "shoal bench: %s of %zu bytes: measured %s, since %s can not carry it"
@@ -206,7 +224,7 @@ static struct measure_library make_library(struct rank *rank)
 {
     const struct bench_collective *bench = rank->bench;
     struct measure_library library = {
-        .transport = bench->transport ? bench->transport : "shm",
+        .transport = transport_name(bench),
         .buffers = bench->buffers,
         .context = rank,
         .run = run,

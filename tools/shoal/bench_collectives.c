@@ -10,7 +10,7 @@
 #include "shoal/status.h"
 #include "shoal/version.h"
 #include "transport/algorithm.h"
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,9 +38,11 @@ static int print_usage(FILE *out, const char *op, int exit_status)
     return exit_status;
 }
 
+/* Those of the default transport. */
 static const char *algorithm_name(size_t index)
 {
-    return index < ALGORITHM_COUNT ? algorithm_rows[index].name : NULL;
+    const struct algorithm_table *table = transport_at(0)->algorithms;
+    return index < (size_t)table->n_rows ? table->rows[index].name : NULL;
 }
 
 static const char *transport_name(size_t index)

@@ -29,6 +29,7 @@ static const struct bench_fsdp_work large_work = {
 struct report {
     double step_us_fsdp;
     double step_us_none;
+    double lanes_us;        /* processor time of a rank's lanes in a step */
     double host_us;         /* of a unit, alone */
     double host_us_plain;   /* of a layer that is not sharded */
     double host_us_2;       /* of a unit, between two threads */
@@ -202,6 +203,18 @@ static size_t sum_windows(const struct bench_fsdp *bench)
     return bytes;
 }
 
+/* A rank's share, of one step. */
+static double average_lanes_us(const struct arguments *arguments)
+{
+    const struct bench_fsdp *bench = &arguments->bench;
+    int n_ranks = bench->request.n_ranks;
+    int64_t sum_ns = 0;
+    for (int rank = 0; rank < (arguments->is_threads ? 1 : n_ranks); rank++) {
+        sum_ns += bench->found->ranks[rank].lanes_ns;
+    }
+    return (double)sum_ns * 1e-3 / n_ranks / bench->n_rounds;
+}
+
 static bool run_host(const struct bench_fsdp *steps, int n_ranks, double *medians_us_out, uint64_t *n_wrong)
 {
     struct bench_fsdp bench = *steps;
@@ -233,7 +246,22 @@ static bool run_all(struct arguments *arguments, struct report *report)
     report->host_us_plain = alone_us[1];
     report->host_us_2 = two_us[0];
     report->unsharded_bytes = sum_windows(bench);
+    report->lanes_us = average_lanes_us(arguments);
     return true;
+}
+
+/* What a rank's lanes read and write in a step, at least: its shards into windows, forward and backward, and its blocks of
+   all gradients into one. */
+static double count_lanes_bytes(const struct bench_fsdp *bench)
+{
+    double bytes = (double)bench_fsdp_count_params(&bench->work) * sizeof(float);
+    double n_ranks = bench->request.n_ranks;
+    return n_ranks > 1 ? 2 * 2 * bytes / n_ranks + bytes + bytes / n_ranks : 0;
+}
+
+static double lanes_gbps(const struct bench_fsdp *bench, const struct report *report)
+{
+    return report->lanes_us > 0 ? count_lanes_bytes(bench) / report->lanes_us * 1e-3 : 0;
 }
 
 /* Printing --------------------------------------------------------------------------------------------- */
@@ -255,6 +283,7 @@ static void print_json(const struct arguments *arguments, const struct report *r
     printf(", \"step_us_fsdp\": %.1f, \"step_us_none\": %.1f, \"ratio\": %.4f, \"exposed_us\": %.1f",
            report->step_us_fsdp, report->step_us_none, report->step_us_fsdp / report->step_us_none,
            report->step_us_fsdp - report->step_us_none);
+    printf(", \"lanes_us\": %.1f, \"lanes_gbps\": %.2f", report->lanes_us, lanes_gbps(bench, report));
     printf(", \"host_us_per_unit\": %.2f, \"host_us_per_unit_2\": %.2f, \"host_us_plain\": %.2f"
            ", \"unsharded_bytes_host\": %zu, \"wrong\": %" PRIu64 ", \"iterations\": %d}\n",
            report->host_us, report->host_us_2, report->host_us_plain, report->unsharded_bytes,
@@ -272,18 +301,19 @@ static void print_text(const struct arguments *arguments, const struct report *r
     printf("# blas      %s, core %s, %d threads\n", bench->found->library, bench->found->core,
            work->n_blas_threads);
     printf("# times     medians over %d rounds; of a round: the longest of any rank\n", bench->n_rounds);
-    printf("%-6s %10s %5s %9s %5s %6s %12s %-12s %7s %12s %12s %6s %10s %16s %18s %13s %20s %7s\n", "#bench",
-           "processors", "ranks", "params", "units", "tokens", "blas_threads", "core", "gflops",
-           "step_us_fsdp", "step_us_none", "ratio", "exposed_us", "host_us_per_unit", "host_us_per_unit_2",
-           "host_us_plain", "unsharded_bytes_host", "wrong");
-    printf("%-6s %10ld %5d %9zu %5d %6d %12d %-12s %7.1f %12.1f %12.1f %6.4f %10.1f %16.2f %18.2f %13.2f "
-           "%20zu %7" PRIu64 "\n",
-           "fsdp", sysconf(_SC_NPROCESSORS_ONLN), bench->request.n_ranks, bench_fsdp_count_params(work),
-           work->n_units + (work->n_last > 0), work->n_tokens, work->n_blas_threads, bench->found->core,
-           gflops(bench, report->step_us_none), report->step_us_fsdp, report->step_us_none,
-           report->step_us_fsdp / report->step_us_none, report->step_us_fsdp - report->step_us_none,
-           report->host_us, report->host_us_2, report->host_us_plain, report->unsharded_bytes,
-           report->n_wrong);
+    printf("%-6s %10s %5s %9s %5s %6s %12s %-12s %7s %12s %12s %6s %10s %10s %10s %16s %18s %13s %20s %7s\n",
+           "#bench", "processors", "ranks", "params", "units", "tokens", "blas_threads", "core", "gflops",
+           "step_us_fsdp", "step_us_none", "ratio", "exposed_us", "lanes_us", "lanes_gbps",
+           "host_us_per_unit", "host_us_per_unit_2", "host_us_plain", "unsharded_bytes_host", "wrong");
+    printf(
+        "%-6s %10ld %5d %9zu %5d %6d %12d %-12s %7.1f %12.1f %12.1f %6.4f %10.1f %10.1f %10.2f %16.2f %18.2f "
+        "%13.2f %20zu %7" PRIu64 "\n",
+        "fsdp", sysconf(_SC_NPROCESSORS_ONLN), bench->request.n_ranks, bench_fsdp_count_params(work),
+        work->n_units + (work->n_last > 0), work->n_tokens, work->n_blas_threads, bench->found->core,
+        gflops(bench, report->step_us_none), report->step_us_fsdp, report->step_us_none,
+        report->step_us_fsdp / report->step_us_none, report->step_us_fsdp - report->step_us_none,
+        report->lanes_us, lanes_gbps(bench, report), report->host_us, report->host_us_2,
+        report->host_us_plain, report->unsharded_bytes, report->n_wrong);
 }
 
 int bench_fsdp(int argc, char **argv)

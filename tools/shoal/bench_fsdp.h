@@ -44,6 +44,8 @@ struct bench_fsdp_found {
     struct {
         struct bench_fsdp_segment windows[BENCH_FSDP_MAX_SEGMENTS];
         size_t n_windows;
+        int64_t
+            lanes_ns; /* of all steps with communication, warm-up left out; of all ranks, where they are threads */
     } ranks[MEASURE_MAX_RANKS];
 };
 
@@ -69,6 +71,9 @@ enum {
 
 /* The windows of this process, each once, from /proc/self; how many, at most BENCH_FSDP_MAX_SEGMENTS. */
 size_t bench_fsdp_find_windows(struct bench_fsdp_segment *windows_out);
+
+/* Processor time of the lanes' threads of this process so far; 0 where the kernel does not count it. */
+int64_t bench_fsdp_lanes_ns(void);
 
 /* True when all is well; otherwise says what is not. */
 bool bench_fsdp_check(int rank, shoal_status status, const char *what);

@@ -141,11 +141,9 @@ static bool measure(struct host *host, enum which which, int round)
 static bool compare_layer(struct host *host, size_t number)
 {
     char path[32];
-    int dim;
-    int64_t offset;
-    int64_t length;
+    shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
     (void)snprintf(path, sizeof(path), "%zu.weight", number);
-    if (!check(host, shoal_fully_shard_place(host->stacks[SHARDED], path, &dim, &offset, &length),
+    if (!check(host, shoal_fsdp_get_layout(shoal_fully_shard_param(host->stacks[SHARDED], path), &layout),
                "a shard")) {
         return false;
     }
@@ -156,7 +154,8 @@ static bool compare_layer(struct host *host, size_t number)
     if (!mine || !wanted) {
         return check(host, SHOAL_ERR_STATE, "a gradient");
     }
-    host->n_wrong += memcmp(mine, wanted + offset * SIZE, (size_t)length * SIZE * sizeof(float)) != 0;
+    host->n_wrong +=
+        memcmp(mine, wanted + layout.offset * SIZE, (size_t)layout.length * SIZE * sizeof(float)) != 0;
     return check(host, shoal_set_grad(shard, NULL), "a gradient") &&
            check(host, shoal_set_grad(whole, NULL), "a gradient");
 }

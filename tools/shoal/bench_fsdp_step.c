@@ -187,13 +187,14 @@ static shoal_status multiply_forward(struct network *network, int i, const float
 }
 
 /* dW = dy^T x, dx = dy W */
-static shoal_status multiply_backward(struct network *network, int i, const float *weights, float *gradient)
+static shoal_status multiply_backward(struct network *network, int i, const float *weights, float *gradient,
+                                      bool adds)
 {
     const struct matrix *matrix = &network->matrices[i];
     size_t n_tokens = (size_t)network->bench->work.n_tokens;
     const float *from = network->upstream[(i + 1) % 2];
     shoal_status status = shoal_nn_sgemm(true, false, matrix->n_out, matrix->n_in, n_tokens, from,
-                                         network->values[i], false, gradient);
+                                         network->values[i], adds, gradient);
     return status == SHOAL_OK ? shoal_nn_sgemm(false, false, n_tokens, matrix->n_in, matrix->n_out, from,
                                                weights, false, network->upstream[i % 2])
                               : status;
@@ -229,7 +230,7 @@ static shoal_status forward_with(struct network *network)
             status = shoal_fsdp_pre_forward(network->fsdp, unit);
         }
         if (status == SHOAL_OK) {
-            status = multiply_forward(network, i, shoal_fsdp_param(network->fsdp, i));
+            status = multiply_forward(network, i, shoal_fsdp_full_param(network->fsdp, i));
         }
         if (status == SHOAL_OK && is_last_of_unit(network, i)) {
             status = shoal_fsdp_post_forward(network->fsdp, unit);
@@ -247,8 +248,9 @@ static shoal_status backward_with(struct network *network)
             status = shoal_fsdp_pre_backward(network->fsdp, unit);
         }
         if (status == SHOAL_OK) {
-            status = multiply_backward(network, i, shoal_fsdp_param(network->fsdp, i),
-                                       shoal_fsdp_grad(network->fsdp, i));
+            bool adds = false;
+            float *gradient = shoal_fsdp_grad_to_store(network->fsdp, i, &adds);
+            status = multiply_backward(network, i, shoal_fsdp_full_param(network->fsdp, i), gradient, adds);
         }
         if (status == SHOAL_OK && is_first_of_unit(network, i)) {
             status = shoal_fsdp_post_backward(network->fsdp, unit);
@@ -272,7 +274,8 @@ static shoal_status step_without(struct network *network)
     }
     start_backward(network);
     for (int i = network->n_matrices - 1; status == SHOAL_OK && i >= 0; i--) {
-        status = multiply_backward(network, i, network->matrices[i].weights, network->matrices[i].gradient);
+        status = multiply_backward(network, i, network->matrices[i].weights, network->matrices[i].gradient,
+                                   /*adds=*/false);
     }
     return status;
 }
@@ -302,7 +305,7 @@ static void update(float *weights, const float *gradient, size_t n_values)
 static shoal_status update_matrix(struct network *network, int i)
 {
     struct matrix *matrix = &network->matrices[i];
-    shoal_fsdp_shard part;
+    shoal_fsdp_shard part = SHOAL_FSDP_SHARD_INIT;
     shoal_status status = shoal_group_all_reduce(network->group, matrix->gradient, matrix->gradient,
                                                  count(matrix), SHOAL_F32, SHOAL_SUM);
     if (status == SHOAL_OK) {
@@ -326,14 +329,15 @@ static bool finish_round(struct network *network)
     for (int i = 0; status == SHOAL_OK && i < network->n_matrices; i++) {
         status = update_matrix(network, i);
         if (status == SHOAL_OK) {
-            status = shoal_fsdp_gather(network->fsdp, i, network->gathered);
+            status = shoal_fsdp_gather(shoal_fsdp_param_of(network->fsdp, i), network->gathered,
+                                       SHOAL_FSDP_ALL_RANKS);
         }
         if (status == SHOAL_OK) {
             compare(network, network->gathered, network->matrices[i].weights, count(&network->matrices[i]));
         }
     }
-    shoal_fsdp_zero_grad(network->fsdp);
-    return check(network, status, "comparing");
+    return check(network, status, "comparing") &&
+           check(network, shoal_fsdp_zero_grad(network->fsdp), "clearing gradients");
 }
 
 /* Rounds ------------------------------------------------------------------------------------------------- */
@@ -349,12 +353,16 @@ static void write_input(struct network *network, int round)
 
 static bool measure(struct network *network, enum which which, int round)
 {
+    int64_t lanes_ns = bench_fsdp_lanes_ns();
     if (!measure_page_meet(network->page, network->rank)) {
         return false;
     }
     int64_t begin_ns = clock_now_ns();
     shoal_status status = which == WITH ? step_with(network) : step_without(network);
     int64_t time_ns = clock_now_ns() - begin_ns;
+    if (round >= 0 && which == WITH) {
+        network->bench->found->ranks[network->rank].lanes_ns += bench_fsdp_lanes_ns() - lanes_ns;
+    }
     if (round >= 0) {
         size_t at = (size_t)which * (size_t)network->bench->n_rounds + (size_t)round;
         measure_page_times(network->page, network->rank)[at] = time_ns;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* `shoal info --explain OP --ranks N --bytes B [--symmetric]`: which algorithm carries the call, and why. */
+/* `shoal info --explain OP --ranks N --bytes B [--symmetric] [--transport T]`: which algorithm carries the call, and why. */
 #include "tool.h"
 
 #include "base/option_parse.h"
 #include "base/options.h"
 #include "shoal/status.h"
 #include "transport/algorithm.h"
-#include "transport/shm/channel.h"
+#include "transport/registry.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,15 +14,18 @@
 
 #define MAX_RANKS 1000000
 
-static const char usage[] = "usage: shoal info --explain OP --ranks N --bytes B [--symmetric]\n"
-                            "  OP     all_reduce, all_gather, ...; a barrier needs no --bytes\n"
-                            "  B      the whole buffer on one rank, for instance 64K or 4M\n";
+static const char usage[] =
+    "usage: shoal info --explain OP --ranks N --bytes B [--symmetric] [--transport T]\n"
+    "  OP     all_reduce, all_gather, ...; a barrier needs no --bytes\n"
+    "  B      the whole buffer on one rank, for instance 64K or 4M\n"
+    "  T      shm by default\n";
 
 struct question {
     enum collective_kind kind;
     int64_t n_ranks;
     int64_t bytes;
     bool is_symmetric;
+    const struct transport *transport;
 };
 
 bool tool_find_collective(const char *name, enum collective_kind *kind_out)
@@ -57,6 +60,11 @@ static bool parse_bytes(struct question *question, const char *value)
     return option_parse_bytes(value, &question->bytes) && question->bytes >= 0;
 }
 
+static bool parse_transport(struct question *question, const char *value)
+{
+    return transport_find(value, &question->transport) == SHOAL_OK;
+}
+
 static const struct {
     const char *name;
     bool (*parse)(struct question *question, const char *value);
@@ -64,6 +72,7 @@ static const struct {
 } options[] = {
     {"--ranks", parse_ranks, "a number from 1 to 1000000"},
     {"--bytes", parse_bytes, "a size, for instance 64K"},
+    {"--transport", parse_transport, "a transport; shoal info lists them"},
 };
 
 #define N_OPTIONS (sizeof options / sizeof options[0])
@@ -110,57 +119,68 @@ static bool parse(struct question *question, int argc, char **argv)
     return true;
 }
 
-/* What a rank would put into a slot for a call whose widest buffer has so many bytes. */
-static size_t slot_bytes(const struct question *question)
-{
-    int n_ranks = (int)question->n_ranks;
-    struct collective call = {
-        .kind = question->kind, .dtype = SHOAL_U8, .n_pieces = 1, .single = {.count = 1}};
-    call.pieces = &call.single;
-    bool has_count = question->kind != COLLECTIVE_BARRIER && question->kind != COLLECTIVE_WINDOW_GATHER;
-    call.single.count = has_count ? (size_t)question->bytes / collective_bytes(&call, n_ranks) : 0;
-    return shm_oneshot_bytes(&call, n_ranks);
-}
-
 /* Why an algorithm can not carry the call: the ranks, or what else its row needs. */
-static const char *reason_against(enum algorithm_id id, const struct algorithm_query *query)
+static const char *reason_against(const struct algorithm_row *row, const struct algorithm_question *call)
 {
-    const struct algorithm_row *row = &algorithm_rows[id];
-    bool is_too_many = row->max_ranks > 0 && query->n_ranks > row->max_ranks;
-    return is_too_many                       ? "only for a world of one"
-           : query->n_ranks < row->min_ranks ? "needs more ranks than one"
-                                             : row->needs_text;
+    bool is_too_many = row->max_ranks > 0 && call->n_ranks > row->max_ranks;
+    return is_too_many                      ? "only for a world of one"
+           : call->n_ranks < row->min_ranks ? "needs more ranks than one"
+                                            : row->needs_text;
 }
 
-static void print_rows(const struct algorithm_query *query, enum algorithm_id picked)
+static void print_rows(const struct algorithm_table *table, const struct algorithm_question *call, int picked)
 {
-    for (int i = 0; i < ALGORITHM_COUNT; i++) {
-        enum algorithm_id id = (enum algorithm_id)i;
-        bool can = algorithm_can(id, query);
-        printf("  %-8s %-13s %s\n", algorithm_rows[i].name,
-               id == picked ? "is taken:"
-               : can        ? "could:"
-                            : "can not:",
-               can ? algorithm_rows[i].doc : reason_against(id, query));
+    for (int i = 0; i < table->n_rows; i++) {
+        const struct algorithm_row *row = &table->rows[i];
+        bool can = table->can(i, call);
+        printf("  %-8s %-13s %s\n", row->name,
+               i == picked ? "is taken:"
+               : can       ? "could:"
+                           : "can not:",
+               can ? row->doc : reason_against(row, call));
     }
 }
 
 /* The library tells this to its log; here it is what was asked about. */
-static void print_asked(const struct algorithm_query *query, enum algorithm_id picked)
+static void print_asked(const struct algorithm_table *table, const struct algorithm_question *call,
+                        int picked)
 {
     const char *text = option_text(OPTION_ALGO);
-    enum algorithm_id asked = algorithm_asked(query->kind);
-    if (*text != '\0' && algorithm_override_parse(text) != SHOAL_OK) {
+    int asked = algorithm_asked(table, call->kind);
+    if (*text != '\0' && algorithm_override_parse(table, text) != SHOAL_OK) {
         printf("  SHOAL_ALGO=%s is ignored: %s\n", text, shoal_error_text());
-    } else if (asked != ALGORITHM_COUNT && asked != picked) {
-        printf("  SHOAL_ALGO asks for %s, which can not carry it: %s\n", algorithm_rows[asked].name,
-               reason_against(asked, query));
+    } else if (asked != table->n_rows && asked != picked) {
+        printf("  SHOAL_ALGO asks for %s, which can not carry it: %s\n", table->rows[asked].name,
+               reason_against(&table->rows[asked], call));
+    }
+}
+
+static void explain(const char *op, const struct question *question)
+{
+    const struct algorithm_table *table = question->transport->algorithms;
+    struct algorithm_question call = {
+        .kind = question->kind,
+        .n_ranks = (int)question->n_ranks,
+        .bytes = (size_t)question->bytes,
+        .is_symmetric = question->is_symmetric,
+    };
+    const char *why = "it has one way for each call";
+    int picked = table ? table->pick(&call, &why) : 0;
+    printf("%s, %" PRId64 " rank%s, %" PRId64 " bytes: %s\n  %s\n", op, question->n_ranks,
+           question->n_ranks == 1 ? "" : "s", question->bytes,
+           !table                   ? question->transport->name
+           : picked < table->n_rows ? table->rows[picked].name
+                                    : "none",
+           why);
+    if (table) {
+        print_asked(table, &call, picked);
+        print_rows(table, &call, picked);
     }
 }
 
 int info_explain(int argc, char **argv)
 {
-    struct question question = {0};
+    struct question question = {.transport = transport_at(0)};
     if (argc < 2 || strcmp(argv[1], "--help") == 0) {
         fputs(usage, argc < 2 ? stderr : stdout);
         return argc < 2 ? TOOL_USAGE : TOOL_DONE;
@@ -171,18 +191,6 @@ int info_explain(int argc, char **argv)
     if (!parse(&question, argc, argv)) {
         return TOOL_USAGE;
     }
-    struct algorithm_query query = {
-        .kind = question.kind,
-        .n_ranks = (int)question.n_ranks,
-        .slot_bytes = slot_bytes(&question),
-        .is_symmetric = question.is_symmetric,
-    };
-    const char *why;
-    enum algorithm_id picked = algorithm_pick(&query, &why);
-    printf("%s, %" PRId64 " rank%s, %" PRId64 " bytes: %s\n  %s\n", argv[1], question.n_ranks,
-           question.n_ranks == 1 ? "" : "s", question.bytes,
-           picked < ALGORITHM_COUNT ? algorithm_rows[picked].name : "none", why);
-    print_asked(&query, picked);
-    print_rows(&query, picked);
+    explain(argv[1], &question);
     return TOOL_DONE;
 }

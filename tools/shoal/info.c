@@ -2,22 +2,23 @@
 /* `shoal info`: what was built, what was found, every option with its value and where that came from. */
 #include "tool.h"
 
-#include "comm/environment.h"
+#include "bootstrap/environment.h"
 #include "kernel/simd.h"
 #include "shoal/dtype.h"
 #include "shoal/op.h"
 #include "shoal/option.h"
 #include "shoal/version.h"
-#include "tensor/device.h"
+#include "device/device.h"
 #include "tensor/dtype.h"
-#include "transport/transport.h"
+#include "transport/module.h"
+#include "transport/registry.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static void print_options(void)
 {
-    shoal_option_info option;
+    shoal_option_info option = SHOAL_OPTION_INFO_INIT;
     for (size_t i = 0; shoal_option_get(i, &option); i++) {
         printf("  %-20s %-10s %s\n", option.name, option.value, option.source);
         printf("  %-20s %s (%s: %s)\n", "", option.doc, option.type, option.range);
@@ -32,11 +33,81 @@ static void print_launcher(void)
     printf("launcher  %s\n", text);
 }
 
-static void print_transports(void)
+struct visit {
+    void (*visit)(void *context, const struct info_transport *transport);
+    void *context;
+};
+
+static bool is_built_in(const char *name)
+{
+    bool is_found = false;
+    for (size_t i = 0; transport_at(i) && !is_found; i++) {
+        is_found = strcmp(transport_at(i)->name, name) == 0;
+    }
+    return is_found;
+}
+
+static shoal_status visit_module(void *context, const char *name, const char *path)
+{
+    const struct visit *visit = context;
+    const struct transport *transport;
+    struct info_transport found = {.name = name, .path = path};
+    if (is_built_in(name)) {
+        found.error = "a transport of this name is built in, and used instead";
+    } else if (transport_find(name, &transport) != SHOAL_OK) {
+        found.error = shoal_error_text();
+    } else {
+        found.doc = transport->doc;
+        found.interface = transport->interface;
+    }
+    visit->visit(visit->context, &found);
+    return SHOAL_OK;
+}
+
+int info_visit_transports(void (*visit)(void *context, const struct info_transport *transport), void *context)
 {
     for (size_t i = 0; transport_at(i); i++) {
-        printf("%-9s %-5s %s\n", i == 0 ? "transport" : "", transport_at(i)->name, transport_at(i)->doc);
+        visit(context, &(struct info_transport){.name = transport_at(i)->name,
+                                                .doc = transport_at(i)->doc,
+                                                .interface = transport_at(i)->interface});
     }
+    struct visit modules = {.visit = visit, .context = context};
+    if (transport_module_list(visit_module, &modules) != SHOAL_OK) {
+        fprintf(stderr, "shoal info: listing modules: %s\n", shoal_error_text());
+        return TOOL_FAILED;
+    }
+    return TOOL_DONE;
+}
+
+struct shown {
+    bool has_row;
+    bool has_module;
+};
+
+static void print_transport(void *context, const struct info_transport *transport)
+{
+    struct shown *shown = context;
+    bool is_first = transport->path ? !shown->has_module : !shown->has_row;
+    printf("%-9s %-8s ", !is_first ? "" : transport->path ? "module" : "transport", transport->name);
+    if (transport->error) {
+        printf("cannot be used: %s\n%-18s %s\n", transport->error, "", transport->path);
+    } else if (transport->path) {
+        printf("%s\n%-18s interface %u, %s\n", transport->doc, "", transport->interface, transport->path);
+    } else {
+        printf("%s\n", transport->doc);
+    }
+    shown->has_row = shown->has_row || !transport->path;
+    shown->has_module = shown->has_module || transport->path;
+}
+
+static int print_transports(void)
+{
+    struct shown shown = {.has_row = false};
+    int exit_status = info_visit_transports(print_transport, &shown);
+    if (!shown.has_module) {
+        printf("%-9s none found\n", "module");
+    }
+    return exit_status;
 }
 
 static int print_summary(int argc, char **argv)
@@ -56,31 +127,32 @@ static int print_summary(int argc, char **argv)
         printf(" %s", shoal_dtype_name((shoal_dtype)dtype));
     }
     printf("\n");
-    print_transports();
+    int exit_status = print_transports();
     print_launcher();
     printf("options\n");
     print_options();
-    return TOOL_DONE;
+    return exit_status;
 }
 
 /* "narrow(tensor self, int dim) -> tensor": the signature ends in what the op gives. */
-static void print_op_call(const shoal_op *op)
+static void print_op_call(const shoal_op_info *op)
 {
-    const char *signature = shoal_op_signature(op);
+    const char *signature = op->signature;
     const char *arrow = strstr(signature, "->");
     size_t chars = arrow ? (size_t)(arrow - signature) : strlen(signature);
     while (chars > 0 && signature[chars - 1] == ' ') {
         chars--;
     }
-    printf("%s(%.*s)%s%s", shoal_op_name(op), (int)chars, signature, arrow ? " " : "", arrow ? arrow : "");
+    printf("%s(%.*s)%s%s", op->name, (int)chars, signature, arrow ? " " : "", arrow ? arrow : "");
 }
 
 static int print_ops(int argc, char **argv)
 {
     const shoal_op *op;
-    for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
-        print_op_call(op);
-        printf("\n    %s\n", shoal_op_doc(op));
+    shoal_op_info info = SHOAL_OP_INFO_INIT;
+    for (size_t i = 0; (op = shoal_op_at(i)) != NULL && shoal_op_describe(op, &info) == SHOAL_OK; i++) {
+        print_op_call(&info);
+        printf("\n    %s\n", info.doc);
     }
     return TOOL_DONE;
 }
@@ -89,10 +161,11 @@ static int print_ops_page(int argc, char **argv)
 {
     printf("# Operations\n\nPrinted by `shoal info --ops-md`.\n\n| op | what it does |\n|---|---|\n");
     const shoal_op *op;
-    for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
+    shoal_op_info info = SHOAL_OP_INFO_INIT;
+    for (size_t i = 0; (op = shoal_op_at(i)) != NULL && shoal_op_describe(op, &info) == SHOAL_OK; i++) {
         printf("| `");
-        print_op_call(op);
-        printf("` | %s |\n", shoal_op_doc(op));
+        print_op_call(&info);
+        printf("` | %s |\n", info.doc);
     }
     return TOOL_DONE;
 }
@@ -113,7 +186,7 @@ static int print_options_page(int argc, char **argv)
 {
     printf("# Options\n\nEnvironment variables, read once. Printed by `shoal info --options-md`.\n\n"
            "| variable | type | accepted | default | what it does |\n|---|---|---|---|---|\n");
-    shoal_option_info option;
+    shoal_option_info option = SHOAL_OPTION_INFO_INIT;
     for (size_t i = 0; shoal_option_get(i, &option); i++) {
         printf("| `%s` | %s | ", option.name, option.type);
         print_cell(option.range);
@@ -128,6 +201,7 @@ static const struct tool_choice pages[] = {
     {.name = "--explain",
      .run = info_explain,
      .summary = "OP --ranks N --bytes B [--symmetric]: which algorithm is taken, and why"},
+    {.name = "--json", .run = info_json, .summary = "the summary as one object"},
     {.name = "--ops", .run = print_ops, .summary = "the operations, with signature"},
     {.name = "--ops-md", .run = print_ops_page, .summary = "the same as a page of the manual"},
     {.name = "--options-md", .run = print_options_page, .summary = "the options as a page of the manual"},

@@ -4,6 +4,7 @@
 #include "run_job.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "run_input.h"
 #include "run_output.h"
 #include "run_rank.h"
@@ -390,11 +391,12 @@ static int start_ranks(struct run *run)
         bool is_program = false;
         int error = run_rank_start(rank, &run->plan, &is_program);
         if (error != 0 && is_program) {
-            fprintf(stderr, "shoal run: cannot start '%s': %s\n", run->plan.program[0], strerror(error));
+            fprintf(stderr, "shoal run: cannot start '%s': %s\n", run->plan.program[0],
+                    error_errno_text(error));
             return error == ENOENT || error == ENOTDIR ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
         }
         if (error != 0) {
-            fprintf(stderr, "shoal run: cannot start rank %d: %s\n", i, strerror(error));
+            fprintf(stderr, "shoal run: cannot start rank %d: %s\n", i, error_errno_text(error));
             return TOOL_FAILED;
         }
         run->n_started++;
@@ -446,7 +448,7 @@ static int exit_code_of(const struct run *run)
 static int run_all(struct run *run)
 {
     if (!prepare(run)) {
-        fprintf(stderr, "shoal run: cannot start: %s\n", strerror(errno));
+        fprintf(stderr, "shoal run: cannot start: %s\n", error_errno_text(errno));
         return TOOL_FAILED;
     }
     run->exit_code = start_ranks(run);
