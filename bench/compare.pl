@@ -83,7 +83,7 @@ for my $op (@order) {
 print "\n" if @tensor_rows;
 for my $row (@tensor_rows) {
     my @columns = grep { defined $row->{$_} } qw(raw_us functional_us overhead_us comm_us compute_us both_us hidden
-        params core gflops step_us_fsdp step_us_none ratio exposed_us host_us_per_unit host_us_per_unit_2
+        params core gflops step_us_fsdp step_us_none ratio exposed_us lanes_us lanes_gbps host_us_per_unit host_us_per_unit_2
         unsharded_bytes_host);
     my $size = defined $row->{bytes} ? short_bytes($row->{bytes}) : "$row->{ranks} ranks";
     print join(' ', "$row->{bench} $size", map { "$_ $row->{$_}" } @columns), "\n";

@@ -47,11 +47,11 @@ failed=false
 # The peers -------------------------------------------------------------------------------------------------
 
 # Prints the names of the compiler and the launcher of an MPI library: with its name as a suffix, as Debian has
-# them, or plain.
+# them, or plain. Debian has the compiler in another package than the header.
 find_mpi() {
     local name=$1 words=$2 suffix
     for suffix in ".$name" ""; do
-        if command -v "mpicc$suffix" >/dev/null && "mpirun$suffix" --version 2>/dev/null | grep "$words" >/dev/null; then
+        if "mpicc$suffix" -E -x c - <<<'#include <mpi.h>' >/dev/null 2>&1 && "mpirun$suffix" --version 2>/dev/null | grep "$words" >/dev/null; then
             echo "mpicc$suffix mpirun$suffix"
             return
         fi
