@@ -4,8 +4,10 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 # For CI: -DSHOAL_WERROR=ON. The test presets have it anyway.
 RELEASE_OPTIONS ?=
+# For ctest: make test TEST_OPTIONS='-R unit/base -j 4'
+TEST_OPTIONS ?=
 
-.PHONY: all run test test-asan test-tsan bench sweep drill soak fuzz install lint tidy clean
+.PHONY: all run test test-asan test-tsan bench sweep drill deviate soak fuzz install lint tidy clean
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -24,13 +26,13 @@ test:
 	@$(MAKE) all
 	@cmake --preset dev
 	@cmake --build --preset dev -j $(JOBS)
-	@ctest --preset dev
+	@ctest --preset dev $(TEST_OPTIONS)
 
 test-asan test-tsan: test-%:
 	@scripts/deps.sh build test
 	@cmake --preset $*
 	@cmake --build --preset $* -j $(JOBS)
-	@ctest --preset $*
+	@ctest --preset $* $(TEST_OPTIONS)
 
 # RANKS, SIZES, ROTATE, ROUNDS and REPORT (a file for what is printed) go to bench/run.sh.
 bench: all
@@ -42,6 +44,11 @@ bench: all
 sweep:
 	@scripts/deps.sh build test
 	@scripts/sweep.sh
+
+# Programs in which one rank deviates: 20 for each argument that ranks compare.
+deviate:
+	@scripts/deps.sh build test
+	@scripts/deviate.sh
 
 drill:
 	@scripts/deps.sh build test

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# What `make install` puts where: headers, both libraries, the tool, its manual, the examples, a pkg-config file, a
-# CMake package. All of it finds its parts relative to itself, so that the prefix may be chosen, and moved, after the
+# What `make install` puts where: headers, both libraries, the tool, its manual, the documents, the examples, a
+# pkg-config file, a CMake package. All of it finds its parts relative to itself, so that the prefix may be chosen, and moved, after the
 # build.
 include(CMakePackageConfigHelpers)
 
@@ -16,6 +16,18 @@ install(DIRECTORY "${CMAKE_SOURCE_DIR}/docs/man/" DESTINATION "${CMAKE_INSTALL_M
     FILES_MATCHING PATTERN "*.1")
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples"
     FILES_MATCHING PATTERN "*.c")
+
+# Documents lie to each other as in the tree, so that their links hold; the headers lie elsewhere.
+install(DIRECTORY "${CMAKE_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs"
+    FILES_MATCHING PATTERN "*.md" PATTERN "man" EXCLUDE)
+install(FILES "${CMAKE_SOURCE_DIR}/CHANGELOG.md" "${CMAKE_SOURCE_DIR}/CONTRIBUTING.md" "${CMAKE_SOURCE_DIR}/LICENSE"
+    DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+file(RELATIVE_PATH doc_to_include "/${CMAKE_INSTALL_DOCDIR}" "/${CMAKE_INSTALL_INCLUDEDIR}")
+file(READ "${CMAKE_SOURCE_DIR}/README.md" readme)
+string(REPLACE "](include/" "](${doc_to_include}/" readme "${readme}")
+file(WRITE "${CMAKE_BINARY_DIR}/package/README.md" "${readme}")
+set_property(DIRECTORY "${CMAKE_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/README.md")
+install(FILES "${CMAKE_BINARY_DIR}/package/README.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/shoal")
 install(EXPORT shoal-targets NAMESPACE shoal:: DESTINATION "${package_dir}")
