@@ -31,12 +31,12 @@ sub wrong {
 # The file that a name in front of a slash stands for.
 sub path_of {
     my ($name) = @_;
-    return "unit/parallel/fsdp_$name" if $name =~ /^(tables|events)$/;
-    return 'conformance/fully_shard' if $name eq 'modules';
-    return 'conformance/nn/fully_shard_norm' if $name eq 'module_norm';
-    return "conformance/fully_shard_$1" if $name =~ /^module_(\w+)$/;
-    return "conformance/$name" if $name =~ /^ddp_/;
-    return "conformance/fsdp_$name";
+    return "unit/parallel/fsdp/engine/$name" if $name =~ /^(tables|events|pool)$/;
+    return 'parallel/fully_shard/fully_shard' if $name eq 'modules';
+    return 'parallel/fully_shard/nn/norm' if $name eq 'module_norm';
+    return "parallel/fully_shard/$1" if $name =~ /^module_(\w+)$/;
+    return "parallel/ddp/$1" if $name =~ /^ddp_(\w+)$/;
+    return "parallel/fsdp/$name";
 }
 
 # The tests of a file as patterns: macros make names of a number.

@@ -1,7 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # Compares the functions that the public headers declare, those that the map of the library lists (src/shoal.map,
-# nn/shoal_nn.map) and, when a build is given, those that its libraries export.
+# nn/shoal_nn.map) and, when a build is given, those that its libraries export. Checks that there are not more public
+# functions than max_functions, inline ones included (shoal/compat_torch.h apart), and that each is written out in a
+# source: grep, ctags and debuggers must find it.
 #
 #   scripts/check_symbols.sh [--lib DIR] [ROOT]      DIR holds libshoal.so, libshoal.a and those of shoal_nn
 set -euo pipefail
@@ -16,6 +18,8 @@ cd "${1:-$scripts/..}"
 export LC_ALL=C
 
 failed=false
+# Of libshoal. A new function that makes them more needs a reason, or another one that goes.
+max_functions=340
 
 # compare WHAT-A WHAT-B LIST-A LIST-B: names that one list has and the other lacks.
 compare() {
@@ -30,10 +34,12 @@ compare() {
     done < <(comm -13 <(sort -u <<<"$3") <(sort -u <<<"$4") | sed '/^$/d')
 }
 
+scripts_list() { "$scripts/list_symbols.pl" "$1"/*.h; }
+
 # check_library NAME HEADERS MAP
 check_library() {
     local name=$1 headers=$2 map=$3 in_headers in_map in_shared in_static
-    in_headers=$("$scripts/list_symbols.pl" "$headers"/*.h)
+    in_headers=$(scripts_list "$headers")
     in_map=$(sed -nE 's/^[[:space:]]+([A-Za-z_][A-Za-z0-9_]*);$/\1/p' "$map")
     compare "the public headers" "$map" "$in_headers" "$in_map"
     if ! sort -c -u <<<"$in_map" 2>/dev/null; then
@@ -49,9 +55,41 @@ check_library() {
     fi
 }
 
+# Inline functions of public headers, but for PyTorch's other names.
+inline_functions() {
+    find include/shoal -name '*.h' ! -name compat_torch.h -exec perl -0ne \
+        's{/\*.*?\*/}{ }gs; print "$1\n" while /\bstatic\s+inline\b[^;{]*?\b(shoal_\w+)\s*\(/g' {} +
+}
+
+check_count() {
+    local n_functions
+    n_functions=$({ scripts_list include/shoal; inline_functions; } | sort -u | sed '/^$/d' | wc -l)
+    if [[ $n_functions -gt $max_functions ]]; then
+        echo "include/shoal: $n_functions public functions, more than the $max_functions of scripts/check_symbols.sh" >&2
+        failed=true
+    fi
+}
+
+# check_written SOURCES NAME...: a definition begins with the name, or has it behind its type.
+check_written() {
+    local sources=$1 name definitions
+    shift
+    definitions=$(find "$sources" -name '*.c' -exec perl -ne \
+        'print "$1\n" if /^(?:[a-z][A-Za-z0-9_ ]*[ *]+)*(shoal_[a-z0-9_]+)\(/' {} + | sort -u)
+    while read -r name; do
+        echo "$name: no definition in $sources begins with its name or type: write it out" >&2
+        failed=true
+    done < <(comm -23 <(printf '%s\n' "$@" | sort -u) <(echo "$definitions"))
+}
+
 check_library shoal include/shoal src/shoal.map
+check_count
+mapfile -t functions < <(scripts_list include/shoal)
+check_written src "${functions[@]}"
 if [[ -d nn ]]; then
     check_library shoal_nn include/shoal_nn nn/shoal_nn.map
+    mapfile -t functions < <(scripts_list include/shoal_nn)
+    check_written nn "${functions[@]}"
 fi
 
 if $failed; then

@@ -9,58 +9,86 @@
 # came to this machine.
 set -euo pipefail
 
-# purpose  package          probe: a command, a header in < >, a shared library after =, a Python module after @, or -
-#                           for the package itself
+# A row: the purpose, the package, and a probe that asks for what is used, in one of these forms:
+#   COMMAND                    a command in the path
+#   COMPILER <HEADER> [-lLIB]  a compiler that makes a program with this header and library
+#   =LIBRARY                   a shared library that the loader finds by this name
+#   perl @MODULE, python3 @MODULE   an interpreter that has this module
 rows='
 build      gcc              cc
-build      libc6-dev        <threads.h>
+build      libc6-dev        cc <threads.h>
 build      make             make
 build      binutils         objcopy
 build      cmake            cmake
-build      libdlpack-dev    <dlpack/dlpack.h>
-build      libjansson-dev   <jansson.h>
+build      libdlpack-dev    cc <dlpack/dlpack.h>
+build      libjansson-dev   cc <jansson.h> -ljansson
 run        libopenblas0-pthread  =libopenblas.so.0
-test       g++              c++
+test       g++              c++ <string>
 test       pkg-config       pkg-config
-test       perl             perl
+test       perl             perl @JSON::PP
+test       perl             perl @File::Find
 test       libopenblas0-pthread  =libopenblas.so.0
+test       libopenmpi-dev   mpicc.openmpi <mpi.h>
 test       openmpi-bin      mpirun.openmpi
+test       libmpich-dev     mpicc.mpich <mpi.h>
 test       mpich            mpirun.mpich
 lint       clang-format-14  clang-format-14
 lint       clang-tidy-14    clang-tidy-14
-lint       clang-14         clang-14
-lint       libclang-rt-14-dev  -
+lint       clang-14         clang-14 <threads.h>
 lint       shellcheck       shellcheck
-lint       perl             perl
-bench      libopenmpi-dev   mpicc.openmpi
+lint       perl             perl @File::Find
+bench      libopenmpi-dev   mpicc.openmpi <mpi.h>
 bench      openmpi-bin      mpirun.openmpi
-bench      libmpich-dev     mpicc.mpich
+bench      libmpich-dev     mpicc.mpich <mpi.h>
 bench      mpich            mpirun.mpich
-bench      python3-torch    @torch
+bench      python3-torch    python3 @torch
 bench      perl             perl
 bench      libopenblas0-pthread  =libopenblas.so.0
 '
 
-# Debian's Python may not be the first in the path.
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# compiles COMPILER HEADER [-lLIB]: with everything that a program needs, not the header alone.
+compiles() {
+    local language=c
+    [[ $1 == *++ ]] && language=c++
+    "$1" -x "$language" - -o "$scratch/program" "${@:3}" >/dev/null 2>&1 <<<"#include $2
+int main(void) { return 0; }"
+}
+
+# has_module INTERPRETER MODULE. Debian's Python may not be the first in the path.
 has_module() {
     local python
+    if [[ $1 == perl ]]; then
+        perl "-M$2" -e 1 2>/dev/null
+        return
+    fi
     for python in python3 /usr/bin/python3; do
         if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)' \
-            "$1" 2>/dev/null; then
+            "$2" 2>/dev/null; then
             return 0
         fi
     done
     return 1
 }
 
+# loads LIBRARY: the loader complains about what it should load first and does not find.
+loads() {
+    ! LD_PRELOAD=$1 "$(type -P true)" 2>&1 | grep -F "$1" >/dev/null
+}
+
+# is_present PROBE, in words
 is_present() {
-    local package=$1 probe=$2
-    case $probe in
-    '<'*'>') cc -E -x c - <<<"#include $probe" >/dev/null 2>&1 ;;
-    '='*) [[ $(cc -print-file-name="${probe#=}") == */* ]] ;;
-    '@'*) has_module "${probe#@}" ;;
-    -) dpkg -s "$package" 2>/dev/null | grep '^Status: install ok installed' >/dev/null ;;
-    *) command -v "$probe" >/dev/null ;;
+    case ${2:-} in
+    '<'*'>') compiles "$@" ;;
+    '@'*) has_module "$1" "${2#@}" ;;
+    *)
+        case $1 in
+        '='*) loads "${1#=}" ;;
+        *) command -v "$1" >/dev/null ;;
+        esac
+        ;;
     esac
 }
 
@@ -68,10 +96,17 @@ is_present() {
 list_missing() {
     local wanted=$1 purpose package probe
     while read -r purpose package probe; do
-        if [[ $purpose == "$wanted" ]] && ! is_present "$package" "$probe"; then
+        # shellcheck disable=SC2086 # the words of the probe
+        if [[ $purpose == "$wanted" ]] && ! is_present $probe </dev/null; then
             echo "$package"
         fi
     done <<<"$rows"
+}
+
+# The same for several purposes, in `missing`.
+find_missing() {
+    local purpose
+    mapfile -t missing < <(for purpose in "$@"; do list_missing "$purpose"; done | awk '!seen[$0]++')
 }
 
 only_list=false
@@ -84,7 +119,6 @@ if [[ $# -eq 0 ]]; then
     exit 2
 fi
 
-missing=()
 for purpose in "$@"; do
     case $purpose in
     build | run | test | lint | bench) ;;
@@ -93,8 +127,8 @@ for purpose in "$@"; do
         exit 2
         ;;
     esac
-    mapfile -t -O "${#missing[@]}" missing < <(list_missing "$purpose")
 done
+find_missing "$@"
 
 if [[ ${#missing[@]} -eq 0 ]]; then
     exit 0
@@ -118,3 +152,8 @@ export DEBIAN_FRONTEND=noninteractive
 install=(apt-get install -y -q --no-install-recommends "${missing[@]}")
 # The package lists of a fresh machine may be absent or old: fetch them once, then try again.
 "${install[@]}" || { apt-get update -q && "${install[@]}"; }
+find_missing "$@"
+if [[ ${#missing[@]} -gt 0 ]]; then
+    echo "scripts/deps.sh: installed, but what they are needed for is still not found: ${missing[*]}" >&2
+    exit 1
+fi

@@ -8,24 +8,29 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 check_format() { scripts/check_format.sh; }
-check_layers() { scripts/check_layers.sh; }
+# References between files are read from objects of clang's build: the library's and those of modules.
+check_layers() {
+    configure_clang && make -C build/clang/src -j "$(nproc)" >/dev/null && scripts/check_layers.pl . build/clang
+}
 check_banned() { scripts/check_banned.pl .; }
 check_symbols() { scripts/check_symbols.sh; }
 check_version() { scripts/check_version.sh; }
 check_conformance() { scripts/check_conformance.pl; }
+check_arguments() {
+    scripts/check_arguments.pl tests/conformance/deviation/arguments.def \
+        include/shoal/{fsdp,fsdp_comm,fsdp_unit,fully_shard,ddp,collective,compat_torch}.h
+}
 check_shell() { find scripts tests bench .ci \( -name '*.sh' -o -path .ci/run \) -exec shellcheck {} +; }
 check_tidy() { scripts/tidy.sh; }
 
 # clang sees other things than gcc. Its build must be as silent.
-check_clang() {
-    cmake --preset dev -B build/clang -DCMAKE_C_COMPILER=clang-14 >/dev/null &&
-        cmake --build build/clang -j "$(nproc)" >/dev/null
-}
+configure_clang() { cmake --preset dev -B build/clang -DCMAKE_C_COMPILER=clang-14 >/dev/null; }
+check_clang() { configure_clang && cmake --build build/clang -j "$(nproc)" >/dev/null; }
 
 failed=()
 checks=("$@")
 if [[ ${#checks[@]} -eq 0 ]]; then
-    checks=(format layers banned symbols version conformance shell tidy clang)
+    checks=(format layers banned symbols version conformance arguments shell tidy clang)
 fi
 for check in "${checks[@]}"; do
     if ! declare -F "check_$check" >/dev/null; then

@@ -1,0 +1,357 @@
+#!/usr/bin/perl
+# SPDX-License-Identifier: MIT
+# Checks the layering of the tree: over its #include lines, and over the symbols that object files define and need.
+#
+#   scripts/check_layers.pl ROOT [BUILD]     fails, and prints every violation; ROOT/src/layers.txt has the rules
+#
+# BUILD is a build tree in which the objects of src/ are up to date. Without it only #include lines are looked at. A
+# reference counts for the object in which it stands, so a callback counts where its pointer is set.
+#
+# Violations:
+#   - a layer uses one that it does not list: it includes a header of it, or refers to a symbol of it
+#   - a layer includes a header that another one does not show
+#   - source files form a circle of references, or headers a circle of #include lines
+#   - an exception of layers.txt is not needed any more, or names what is not there
+#   - public headers, examples or nn/ include what is not public (nn/: nor in its own folder)
+#   - Shoal itself includes shoal_nn/, the headers of the companion library
+use strict;
+use warnings;
+
+my $root = shift @ARGV // '.';
+my $build = shift @ARGV;
+chdir $root or die "$root: $!\n";
+
+my $rules = 'src/layers.txt';
+my $n_violations = 0;
+
+sub report {
+    print STDERR "$_[0]\n";
+    $n_violations++;
+}
+
+# The rules ------------------------------------------------------------------------------------------------------------
+
+my @layers;        # names, lowest first
+my %uses;          # layer => {layer => 1 when it was used}
+my %shows;         # layer => {header => how often another layer includes it}
+my @exceptions;    # {kind, from, to, folders, line, is_needed}
+
+sub read_rules {
+    open(my $file, '<', $rules) or die "$rules: $!\n";
+    my $layer;
+    while (my $text = <$file>) {
+        my $where = "$rules:$.";
+        $text =~ s/#.*//;
+        next if $text !~ /\S/;
+        if ($text =~ /^layer\s+(\w+)\s*$/) {
+            $layer = $1;
+            report("$where: layer $layer stands here twice") if $uses{$layer};
+            push @layers, $layer;
+            $uses{$layer} = {};
+            $shows{$layer} = {};
+        } elsif ($layer && $text =~ /^\s+uses\s+(.*\S)/) {
+            for my $used (split ' ', $1) {
+                report("$where: $layer cannot use $used: a layer uses only what stands above it here")
+                    if !$uses{$used} || $used eq $layer;
+                $uses{$layer}{$used} = 0;
+            }
+        } elsif ($layer && $text =~ /^\s+shows\s+(.*\S)/) {
+            $shows{$layer}{$_} = 0 for split ' ', $1;
+        } elsif ($text =~ /^except\s+(refers|includes)\s+(\S+)\s+->\s+(\S+):\s*(\S.*)/) {
+            push @exceptions, {kind => $1, from => $2, to => $3, line => $where, is_needed => 0};
+        } elsif ($text =~ /^except\s+circle\s+([^:]*[^:\s])\s*:\s*(\S.*)/) {
+            push @exceptions, {kind => 'circle', folders => [split ' ', $1], line => $where, is_needed => 0};
+        } else {
+            report("$where: cannot read this line; an exception is followed by a colon and its reason");
+        }
+    }
+}
+
+sub find_exception {
+    my ($kind, $from, $to) = @_;
+    for my $exception (@exceptions) {
+        return $exception if $exception->{kind} eq $kind && $exception->{from} eq $from && $exception->{to} eq $to;
+    }
+    return undef;
+}
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+# The files below a folder whose names match, sorted.
+sub find_files {
+    my ($folder, $pattern) = @_;
+    return () if !-d $folder;
+    opendir(my $entries, $folder) or die "$folder: $!\n";
+    my @names = sort grep { !/^\./ } readdir $entries;
+    return map { -d "$folder/$_" ? find_files("$folder/$_", $pattern) : /$pattern/ ? "$folder/$_" : () } @names;
+}
+
+# [line, path] of every #include "path", <path> of ours, and NAME, a macro that could be any path.
+sub read_includes {
+    my ($path) = @_;
+    my @includes;
+    open(my $file, '<', $path) or die "$path: $!\n";
+    while (<$file>) {
+        next if !/^\s*#\s*include\s*(?:"([^"]*)"|<([^>]*)>|(\w+))/;
+        push @includes, [$., $1 // $3 // $2] if !defined $2 || -e "src/$2";
+    }
+    return @includes;
+}
+
+sub layer_of {
+    my ($path) = @_;
+    $path =~ s{^src/}{};
+    return $path =~ m{^(\w+)/} ? $1 : '';
+}
+
+# Circles --------------------------------------------------------------------------------------------------------------
+
+# The sets of nodes that reach each other, and nodes that reach themselves at once; a graph is {from => {to => text}}.
+# After Tarjan, with a stack of its own because chains of files may be long.
+sub find_circles {
+    my ($graph) = @_;
+    my (%number, %lowest, @open, %is_open, @circles);
+    for my $start (sort keys %$graph) {
+        next if defined $number{$start};
+        my @path = ([$start, [sort keys %{$graph->{$start} // {}}]]);
+        $number{$start} = $lowest{$start} = keys %number;
+        push @open, $start;
+        $is_open{$start} = 1;
+        while (@path) {
+            my ($node, $left) = @{$path[-1]};
+            if (defined(my $next = shift @$left)) {
+                if (!defined $number{$next}) {
+                    $number{$next} = $lowest{$next} = keys %number;
+                    push @open, $next;
+                    $is_open{$next} = 1;
+                    push @path, [$next, [sort keys %{$graph->{$next} // {}}]];
+                } elsif ($is_open{$next} && $number{$next} < $lowest{$node}) {
+                    $lowest{$node} = $number{$next};
+                }
+                next;
+            }
+            pop @path;
+            if (@path && $lowest{$node} < $lowest{$path[-1][0]}) {
+                $lowest{$path[-1][0]} = $lowest{$node};
+            }
+            if ($lowest{$node} == $number{$node}) {
+                my @circle;
+                do {
+                    push @circle, pop @open;
+                    $is_open{$circle[-1]} = 0;
+                } while ($circle[-1] ne $node);
+                push @circles, [sort @circle] if @circle > 1 || $graph->{$node}{$node};
+            }
+        }
+    }
+    return @circles;
+}
+
+# True, and noted as needed, when an exception allows circles among all of these files.
+sub is_excused_circle {
+    my @files = @_;
+    for my $exception (grep { $_->{kind} eq 'circle' } @exceptions) {
+        my $folders = join '|', map { quotemeta } @{$exception->{folders}};
+        if (!grep { !m{^(?:$folders)/} } @files) {
+            $exception->{is_needed} = 1;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+# Reports circles of a graph without the arrows that exceptions take out, and notes which of those close one.
+sub check_circles {
+    my ($graph, $kind, $what) = @_;
+    my @taken_out = grep { $_->{kind} eq $kind && $graph->{$_->{from}}{$_->{to}} } @exceptions;
+    my %text = map { ($_ => delete $graph->{$_->{from}}{$_->{to}}) } @taken_out;
+    for my $circle (find_circles($graph)) {
+        next if is_excused_circle(@$circle);
+        my %is_inside = map { $_ => 1 } @$circle;
+        report('circle of ' . @$circle . " $what: @$circle");
+        for my $from (@$circle) {
+            for my $to (grep { $is_inside{$_} } sort keys %{$graph->{$from}}) {
+                report("    $from -> $to: $graph->{$from}{$to}");
+                $n_violations--;
+            }
+        }
+    }
+    for my $exception (@taken_out) {
+        my ($from, $to) = @$exception{qw(from to)};
+        $graph->{$from}{$to} = $text{$exception};
+        my $n_closed = grep { my %is_inside = map { $_ => 1 } @$_; $is_inside{$from} && $is_inside{$to} }
+            find_circles($graph);
+        $exception->{is_needed} = 1 if $n_closed > 0;
+        delete $graph->{$from}{$to};
+    }
+    $graph->{$_->{from}}{$_->{to}} = $text{$_} for @taken_out;
+}
+
+# Includes of src/ -----------------------------------------------------------------------------------------------------
+
+sub check_include {
+    my ($path, $line, $included) = @_;
+    my ($from, $to) = (layer_of($path), layer_of($included));
+    return if !$uses{$from} || $included =~ m{^shoal/};
+    my $exception = find_exception('includes', $path =~ s{^src/}{}r, $included);
+    if ($included !~ m{/} || !$uses{$to}) {
+        if ($exception) {
+            $exception->{is_needed} = 1;
+            return;
+        }
+        report("$path:$line: \"$included\" is not a full path below src/");
+        return;
+    }
+    return if $from eq $to;
+    my $header = $included =~ s{^\w+/}{}r;
+    if (!exists $uses{$from}{$to}) {
+        if ($exception) {
+            $exception->{is_needed} = 1;
+        } else {
+            report("$path:$line: $from may not use $to: \"$included\"");
+        }
+        return;
+    }
+    $uses{$from}{$to} = 1;
+    if (exists $shows{$to}{$header}) {
+        $shows{$to}{$header}++;
+    } elsif ($exception) {
+        $exception->{is_needed} = 1;
+    } else {
+        report("$path:$line: $to does not show \"$included\" to other layers");
+    }
+}
+
+sub check_src_includes {
+    my %graph;
+    for my $path (find_files('src', qr/\.(?:[ch]|def)$/)) {
+        my $folder = layer_of($path);
+        report("$path: src/$folder is not a layer of $rules") if !$uses{$folder};
+        for my $include (read_includes($path)) {
+            my ($line, $included) = @$include;
+            check_include($path, $line, $included);
+            $graph{$path =~ s{^src/}{}r}{$included} = "line $line" if -e "src/$included";
+        }
+    }
+    check_circles(\%graph, 'includes', 'includes');
+}
+
+# Includes of the rest -------------------------------------------------------------------------------------------------
+
+sub check_public_includes {
+    for my $path (map { find_files($_, qr/\.(?:[ch]|def)$/) } qw(include examples nn)) {
+        for my $include (read_includes($path)) {
+            my ($line, $included) = @$include;
+            next if $included =~ m{^shoal_nn/} && $path !~ m{^include/shoal/};
+            next if $included =~ m{^shoal/} || ($path =~ m{^nn/} && -e "nn/$included");
+            report("$path:$line: \"$included\" is not a public header");
+        }
+    }
+}
+
+# References -----------------------------------------------------------------------------------------------------------
+
+# Sources for some processors only, which have no object elsewhere.
+sub find_optional_sources {
+    open(my $file, '<', 'src/CMakeLists.txt') or return ();
+    my $text = do { local $/; <$file> };
+    my %optional;
+    $optional{"src/$1/$2"} = 1 while $text =~ /^\s*shoal_isa_source\((\w+)\s+(\S+)/gm;
+    return %optional;
+}
+
+# {source below src/ without its ending => object}. CMake puts the object of folder/sub/x.c to
+# folder/CMakeFiles/target.dir/sub/x.c.o, for the library and for modules alike.
+sub find_objects {
+    my %objects;
+    my %is_optional = find_optional_sources();
+    for my $object (find_files("$build/src", qr/\.c\.o$/)) {
+        my $source = substr($object, length "$build/") =~ s{CMakeFiles/[^/]+\.dir/}{}r =~ s{\.o$}{}r;
+        $objects{$1} = $object if $source =~ m{^src/(.*)\.c$} && -e $source;
+    }
+    for my $source (find_files('src', qr/\.c$/)) {
+        my $name = $source =~ s{^src/(.*)\.c$}{$1}r;
+        if (!$objects{$name}) {
+            report("$source: $build has no object of it") if !$is_optional{$source};
+        } elsif ((stat $source)[9] > (stat $objects{$name})[9]) {
+            report("$source: its object in $build is older");
+        }
+    }
+    return %objects;
+}
+
+# {from => {to => symbols}}
+sub read_references {
+    my %objects = find_objects();
+    my (%defined_in, %needed);
+    for my $name (sort keys %objects) {
+        open(my $symbols, '-|', 'nm', $objects{$name}) or die "nm: $!\n";
+        while (<$symbols>) {
+            if (/^\S+ [TDBRCGSVWiu] (\S+)/) {
+                $defined_in{$1} = $name;
+            } elsif (/^\s+[Uvw] (\S+)/) {
+                push @{$needed{$name}}, $1;
+            }
+        }
+        close($symbols) or die "nm $objects{$name}: failed\n";
+    }
+    my %graph;
+    for my $from (keys %needed) {
+        for my $symbol (sort @{$needed{$from}}) {
+            my $to = $defined_in{$symbol};
+            next if !defined $to || $to eq $from;
+            $graph{$from}{$to} = defined $graph{$from}{$to} ? "$graph{$from}{$to} $symbol" : $symbol;
+        }
+    }
+    return \%graph;
+}
+
+sub check_references {
+    my $graph = read_references();
+    for my $from (sort keys %$graph) {
+        for my $to (sort keys %{$graph->{$from}}) {
+            my ($user, $used) = (layer_of($from), layer_of($to));
+            next if $user eq $used || !$uses{$user} || !$uses{$used};
+            if (exists $uses{$user}{$used}) {
+                $uses{$user}{$used} = 1;
+            } elsif (my $exception = find_exception('refers', $from, $to)) {
+                $exception->{is_needed} = 1;
+            } else {
+                report("src/$from.c: $user may not use $used: $to has $graph->{$from}{$to}");
+            }
+        }
+    }
+    check_circles($graph, 'refers', 'files');
+}
+
+# What the rules say but nothing needs ---------------------------------------------------------------------------------
+
+sub check_rules {
+    for my $layer (@layers) {
+        for my $header (sort keys %{$shows{$layer}}) {
+            if (!-e "src/$layer/$header") {
+                report("$rules: $layer shows $header, which is not there");
+            } elsif ($shows{$layer}{$header} == 0) {
+                report("$rules: $layer shows $header, which no other layer includes");
+            }
+        }
+        next if !defined $build || !-d "src/$layer";
+        for my $used (grep { !$uses{$layer}{$_} && -d "src/$_" } sort keys %{$uses{$layer}}) {
+            report("$rules: $layer does not use $used");
+        }
+    }
+    for my $exception (grep { !$_->{is_needed} } @exceptions) {
+        next if !defined $build && $exception->{kind} ne 'includes';
+        report("$exception->{line}: this exception is not needed any more: remove it");
+    }
+}
+
+read_rules();
+check_src_includes();
+check_public_includes();
+check_references() if defined $build;
+check_rules();
+if ($n_violations > 0) {
+    print STDERR "layers: $n_violations violations\n";
+    exit 1;
+}
