@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -287,4 +288,11 @@ void harness_run_processes(const struct test_case *test)
         }
     }
     free(launch);
+}
+
+uint64_t test_process_number(int pid)
+{
+    struct stat about;
+    uint64_t number = stat("/proc/self/ns/pid", &about) == 0 ? (uint64_t)about.st_ino : 0;
+    return number << 32 | (uint32_t)pid;
 }

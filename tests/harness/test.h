@@ -195,6 +195,12 @@ void test_deadline(double seconds);
 /* What SHOAL_TEST_TIME_SCALE says, for limits that a test checks itself. */
 double test_time_scale(void);
 
+/*
+ * A process of this one's namespace as a number for keys of worlds. Names of sockets reach across namespaces of processes
+ * (a container without a network of its own), where the same pid may run the same test.
+ */
+uint64_t test_process_number(int pid);
+
 /* Processes -------------------------------------------------------------------------------------------- */
 
 /*

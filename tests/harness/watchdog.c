@@ -19,6 +19,7 @@ static pthread_t watchdog;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed;
 static bool is_running;  /* under the lock */
+static bool is_watching; /* under the lock */
 static bool has_started; /* main thread only */
 
 static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
@@ -39,6 +40,8 @@ static void end_program(void)
 static void *watch(void *unused)
 {
     (void)pthread_mutex_lock(&lock);
+    is_watching = true;
+    (void)pthread_cond_signal(&changed);
     while (is_running) {
         int64_t deadline_ns = atomic_load(&harness_control()->deadline_ns);
         if (harness_now_ns() >= deadline_ns) {
@@ -52,6 +55,10 @@ static void *watch(void *unused)
     return unused;
 }
 
+/*
+ * Returns when the thread runs. A test may fork at once, and a fork while a thread is being started copies the locks
+ * that its start holds: the address sanitizer's allocator was locked in the child for ever.
+ */
 void harness_watchdog_begin(void)
 {
     pthread_condattr_t attributes;
@@ -60,10 +67,17 @@ void harness_watchdog_begin(void)
     (void)pthread_cond_init(&changed, &attributes);
     (void)pthread_condattr_destroy(&attributes);
     is_running = true;
+    is_watching = false;
     has_started = pthread_create(&watchdog, NULL, watch, NULL) == 0;
     if (!has_started) {
         test_failed(__FILE__, __LINE__, "the thread that watches the deadline could not be started");
+        return;
     }
+    (void)pthread_mutex_lock(&lock);
+    while (!is_watching) {
+        (void)pthread_cond_wait(&changed, &lock);
+    }
+    (void)pthread_mutex_unlock(&lock);
 }
 
 void harness_watchdog_end(void)
