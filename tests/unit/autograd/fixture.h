@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "fixtures/scoped.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"
 
@@ -52,25 +53,5 @@ static inline double grad_at(const shoal_tensor *leaf, int64_t index)
 {
     return value_at(shoal_grad(leaf), index);
 }
-
-/* A test body in a scope of its own, which must end without error. */
-#define SCOPED_TEST(name)                \
-    static void name##_in_scope(void);   \
-    TEST(name)                           \
-    {                                    \
-        REQUIRE_OK(shoal_scope_begin()); \
-        name##_in_scope();               \
-        CHECK_OK(shoal_scope_end());     \
-    }                                    \
-    static void name##_in_scope(void)
-
-/* The call leaves an error in a scope of its own. */
-#define CHECK_SCOPE_ERROR(call, status, words)   \
-    do {                                         \
-        REQUIRE_OK(shoal_scope_begin());         \
-        CHECK((call) == NULL);                   \
-        CHECK_STATUS(shoal_scope_end(), status); \
-        CHECK_ERROR_TEXT(words);                 \
-    } while (0)
 
 #endif

@@ -241,18 +241,38 @@ SCOPED_TEST(bad_hooks_end_the_backward)
     CHECK_OK(shoal_backward(sum_all(x), NULL));
 }
 
+static shoal_tensor *change_nothing(void *context, shoal_tensor *gradient)
+{
+    return NULL;
+}
+
 SCOPED_TEST(hooks_need_a_gradient_to_hook)
 {
     shoal_tensor *plain = make_vector((double[]){1}, 1);
     shoal_tensor *x = make_leaf(1, 1, 1);
     CHECK_STATUS(shoal_on_gradient(plain, change_shape, NULL, NULL), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("does not require a gradient");
+    CHECK_ERROR_TEXT("does not require a gradient: the hook would never run");
     CHECK_STATUS(shoal_on_accumulated(plain, note_leaf, NULL, NULL), SHOAL_ERR_STATE);
     CHECK_STATUS(shoal_on_accumulated(shoal_neg(x), note_leaf, NULL, NULL), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("is a result, not a leaf");
     CHECK_STATUS(shoal_on_gradient(NULL, change_shape, NULL, NULL), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_on_gradient(x, NULL, NULL, NULL), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_on_accumulated(x, NULL, NULL, NULL), SHOAL_ERR_INVALID);
+}
+
+/* No backward comes to a record that was used up. */
+SCOPED_TEST(hooks_on_a_used_record_are_refused)
+{
+    shoal_tensor *x = make_leaf(1, 1, 1);
+    shoal_tensor *y = shoal_neg(x);
+    shoal_tensor *loss = sum_all(y);
+    const shoal_backward_options keep = {.struct_size = sizeof keep, .keeps_graph = true};
+    CHECK_OK(shoal_backward_roots(&loss, NULL, 1, &keep));
+    CHECK_OK(shoal_on_gradient(y, change_nothing, NULL, NULL));
+    CHECK_OK(shoal_backward(loss, NULL));
+    CHECK_STATUS(shoal_on_gradient(y, change_nothing, NULL, NULL), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("a result of neg, was used up by a backward: the hook would never run");
+    CHECK_OK(shoal_on_gradient(x, change_nothing, NULL, NULL));
 }
 
 static shoal_status fail_leaf(void *context, shoal_tensor *leaf)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What is recorded and what is refused: leaves, in-place changes, views, versions, gradient mode. */
+#include "shoal/compat_torch.h"
 #include "unit/autograd/fixture.h"
 
 #define INTS(...) ((int64_t[]){__VA_ARGS__})
@@ -53,9 +54,12 @@ SCOPED_TEST(set_grad_checks_and_keeps)
     CHECK_STATUS(shoal_set_grad(x, shoal_empty_on(INTS(3), 1, SHOAL_F64, SHOAL_META)), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_set_grad(x, x), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("requires a gradient itself");
-    CHECK_STATUS(shoal_set_grad(gradient, NULL), SHOAL_ERR_STATE);
-    CHECK_STATUS(shoal_set_grad(shoal_neg(x), NULL), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_set_grad(gradient, gradient), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("does not require a gradient");
+    CHECK_STATUS(shoal_set_grad(shoal_neg(x), gradient), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("is a result, not a leaf");
+    CHECK_OK(shoal_set_grad(gradient, NULL)); /* what has no gradient may lose it */
+    CHECK_OK(shoal_set_grad(shoal_neg(x), NULL));
     CHECK_STATUS(shoal_set_grad(NULL, NULL), SHOAL_ERR_INVALID);
     CHECK_DOUBLE(grad_at(x, 2), 3);
     CHECK_OK(shoal_backward(sum_all(x), NULL));

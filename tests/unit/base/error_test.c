@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "harness/test.h"
 
@@ -62,7 +64,7 @@ TEST(prefix_goes_in_front)
     CHECK_STRING(shoal_error_text(), "outer: step 4: the cause");
     error_clear();
     (void)error_prefix(SHOAL_ERR_SYSTEM, "alone");
-    CHECK_STRING(shoal_error_text(), "alone");
+    CHECK_STRING(shoal_error_text(), "alone failed with SHOAL_ERR_SYSTEM");
 }
 
 TEST(prefix_that_makes_the_text_too_long_keeps_its_beginning)
@@ -90,11 +92,50 @@ TEST(arguments_may_be_the_text_itself)
     CHECK_STRING(shoal_error_text(), "<first and rst>: again first and rst");
 }
 
+TEST(each_text_has_a_number)
+{
+    error_clear();
+    CHECK(error_number() == 0);
+    (void)error_set(SHOAL_ERR_INVALID, "same");
+    uint64_t first = error_number();
+    CHECK(first != 0 && error_number() == first);
+    (void)error_set(SHOAL_ERR_INVALID, "same");
+    uint64_t second = error_number();
+    CHECK(second != 0 && second != first);
+    (void)error_prefix(SHOAL_ERR_INVALID, "outer");
+    CHECK(error_number() != 0 && error_number() != first && error_number() != second);
+    error_clear();
+    CHECK(error_number() == 0);
+}
+
 TEST(system_errors_can_be_printed)
 {
     errno = ENOENT;
     (void)error_set(SHOAL_ERR_SYSTEM, "open: %m");
     CHECK_ERROR_TEXT(strerror(ENOENT));
+}
+
+/* Limits that the kernel does not name in its code. */
+static void name_limits(void *context)
+{
+    char expected[128];
+    struct rlimit lowered = {.rlim_cur = 17, .rlim_max = 40};
+    CHECK_STRING(error_errno_text(ENOENT), "No such file or directory");
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &lowered) == 0);
+    (void)snprintf(expected, sizeof expected, "Too many open files (RLIMIT_NOFILE of process %d is 17 files)",
+                   (int)getpid());
+    CHECK_STRING(error_errno_text(EMFILE), expected);
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &lowered) == 0);
+    (void)snprintf(expected, sizeof expected, "File too large (RLIMIT_FSIZE of process %d is 17 bytes)",
+                   (int)getpid());
+    CHECK_STRING(error_errno_text(EFBIG), expected);
+    lowered.rlim_cur = lowered.rlim_max;
+    CHECK(setrlimit(RLIMIT_NOFILE, &lowered) == 0);
+}
+
+TEST(codes_of_limits_name_the_limit)
+{
+    test_in_child(name_limits, NULL);
 }
 
 static void *write_other_text(void *unused)

@@ -54,6 +54,18 @@ TEST(callback_hears_up_to_its_level)
     CHECK_STRING(listener.last, "debug");
 }
 
+TEST(libraries_on_top_write_too)
+{
+    struct listener listener = {0};
+    shoal_log_set(hear, &listener, SHOAL_LOG_WARN);
+    shoal_log_write(SHOAL_LOG_WARN, "%d of %s", 3, "them");
+    CHECK_STRING(listener.last, "3 of them");
+    int n_before = listener.n_calls;
+    shoal_log_write(SHOAL_LOG_INFO, "nobody wants this");
+    CHECK_INT(listener.n_calls, n_before);
+    shoal_log_set(NULL, NULL, SHOAL_LOG_WARN);
+}
+
 TEST(long_messages_are_cut)
 {
     struct listener listener = {0};

@@ -7,6 +7,7 @@
 
 #include <stdalign.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,6 +184,10 @@ TEST(tables_of_a_later_version_must_be_empty_behind_what_we_know)
     CHECK_STATUS(shoal_allocator_set(&table.known), SHOAL_ERR_STATE);
     table.later = &table;
     CHECK_STATUS(shoal_allocator_set(&table.known), SHOAL_ERR_UNSUPPORTED);
+    char words[96];
+    (void)snprintf(words, sizeof words, "struct_size is %zu and byte ", sizeof table);
+    CHECK_ERROR_TEXT(words);
+    CHECK_ERROR_TEXT("newer than the library, or was not zeroed");
 }
 
 TEST(planted_default_table)

@@ -46,7 +46,7 @@ static void clear_environment(void)
 
 static shoal_option_info find_option(const char *name)
 {
-    shoal_option_info info;
+    shoal_option_info info = SHOAL_OPTION_INFO_INIT;
     for (size_t i = 0; shoal_option_get(i, &info); i++) {
         if (strcmp(info.name, name) == 0) {
             return info;
@@ -135,12 +135,16 @@ TEST(bad_values_keep_the_default_and_are_told)
 static void run_with_long_value(void *context)
 {
     clear_environment();
-    char zeroes[300];
+    char zeroes[5000];
     memset(zeroes, '0', sizeof zeroes);
     zeroes[sizeof zeroes - 1] = '\0';
     (void)setenv("SHOAL_STREAM_BYTES", zeroes, 1);
+    zeroes[1000] = '\0';
+    (void)setenv("SHOAL_MODULE_PATH", zeroes, 1);
     CHECK_INT(option_int(OPTION_STREAM_BYTES), 8388608);
     CHECK_STRING(find_option("SHOAL_STREAM_BYTES").source, "default (bad value in environment)");
+    /* A list of folders may be long. */
+    CHECK_INT(strlen(option_text(OPTION_MODULE_PATH)), 1000);
 }
 
 TEST(overlong_values_are_bad)
@@ -248,7 +252,7 @@ TEST(first_use_may_be_by_many_threads)
 
 TEST(rows_are_complete)
 {
-    shoal_option_info info;
+    shoal_option_info info = SHOAL_OPTION_INFO_INIT;
     size_t n_options = 0;
     for (; shoal_option_get(n_options, &info); n_options++) {
         CHECK(strncmp(info.name, "SHOAL_", 6) == 0);
@@ -258,4 +262,19 @@ TEST(rows_are_complete)
     CHECK_INT(n_options, OPTION_COUNT);
     CHECK(!shoal_option_get(SIZE_MAX, &info));
     CHECK(!shoal_option_get(0, NULL));
+    info.struct_size = 0;
+    CHECK(!shoal_option_get(0, &info));
+}
+
+/* A program that was compiled when the struct ended after its type gets that much, and nothing behind it changes. */
+TEST(older_info)
+{
+    shoal_option_info info;
+    memset(&info, 0x5a, sizeof info);
+    shoal_option_info untouched = info;
+    info.struct_size = offsetof(shoal_option_info, range);
+    CHECK(shoal_option_get(0, &info));
+    CHECK_INT(info.struct_size, offsetof(shoal_option_info, range));
+    CHECK(strncmp(info.name, "SHOAL_", 6) == 0 && info.type[0] != '\0');
+    CHECK(info.range == untouched.range && info.value == untouched.value && info.doc == untouched.doc);
 }

@@ -11,19 +11,19 @@
 static const struct {
     const char *name;
     shoal_status status;
-    shoal_status_scope scope;
+    shoal_reach reach;
 } promised[] = {
-    {"SHOAL_OK", SHOAL_OK, SHOAL_SCOPE_CALL},
-    {"SHOAL_ERR_INVALID", SHOAL_ERR_INVALID, SHOAL_SCOPE_CALL},
-    {"SHOAL_ERR_NO_MEMORY", SHOAL_ERR_NO_MEMORY, SHOAL_SCOPE_CALL},
-    {"SHOAL_ERR_UNSUPPORTED", SHOAL_ERR_UNSUPPORTED, SHOAL_SCOPE_CALL},
-    {"SHOAL_ERR_STATE", SHOAL_ERR_STATE, SHOAL_SCOPE_CALL},
-    {"SHOAL_ERR_TIMEOUT", SHOAL_ERR_TIMEOUT, SHOAL_SCOPE_OP},
-    {"SHOAL_ERR_SYSTEM", SHOAL_ERR_SYSTEM, SHOAL_SCOPE_OP},
-    {"SHOAL_ERR_CANCELLED", SHOAL_ERR_CANCELLED, SHOAL_SCOPE_OP},
-    {"SHOAL_ERR_PEER", SHOAL_ERR_PEER, SHOAL_SCOPE_GROUP},
-    {"SHOAL_ERR_MISMATCH", SHOAL_ERR_MISMATCH, SHOAL_SCOPE_GROUP},
-    {"SHOAL_ERR_INTERNAL", SHOAL_ERR_INTERNAL, SHOAL_SCOPE_PROCESS},
+    {"SHOAL_OK", SHOAL_OK, SHOAL_REACH_CALL},
+    {"SHOAL_ERR_INVALID", SHOAL_ERR_INVALID, SHOAL_REACH_CALL},
+    {"SHOAL_ERR_NO_MEMORY", SHOAL_ERR_NO_MEMORY, SHOAL_REACH_CALL},
+    {"SHOAL_ERR_UNSUPPORTED", SHOAL_ERR_UNSUPPORTED, SHOAL_REACH_CALL},
+    {"SHOAL_ERR_STATE", SHOAL_ERR_STATE, SHOAL_REACH_CALL},
+    {"SHOAL_ERR_TIMEOUT", SHOAL_ERR_TIMEOUT, SHOAL_REACH_OP},
+    {"SHOAL_ERR_SYSTEM", SHOAL_ERR_SYSTEM, SHOAL_REACH_OP},
+    {"SHOAL_ERR_CANCELLED", SHOAL_ERR_CANCELLED, SHOAL_REACH_OP},
+    {"SHOAL_ERR_PEER", SHOAL_ERR_PEER, SHOAL_REACH_GROUP},
+    {"SHOAL_ERR_MISMATCH", SHOAL_ERR_MISMATCH, SHOAL_REACH_GROUP},
+    {"SHOAL_ERR_INTERNAL", SHOAL_ERR_INTERNAL, SHOAL_REACH_PROCESS},
 };
 #define N_PROMISED (sizeof promised / sizeof promised[0])
 
@@ -32,7 +32,7 @@ TEST(names_and_scopes_are_as_promised)
     for (size_t i = 0; i < N_PROMISED; i++) {
         CHECK_INT(promised[i].status, -(int)i);
         CHECK_STRING(shoal_status_name(promised[i].status), promised[i].name);
-        CHECK_INT(shoal_status_get_scope(promised[i].status), promised[i].scope);
+        CHECK_INT(shoal_status_reach(promised[i].status), promised[i].reach);
     }
 }
 
@@ -53,7 +53,7 @@ TEST(numbers_that_are_no_status_are_survived)
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         shoal_status status = (shoal_status)numbers[i];
         CHECK_STRING(shoal_status_name(status), "SHOAL_ERR_?");
-        CHECK_INT(shoal_status_get_scope(status), SHOAL_SCOPE_PROCESS);
+        CHECK_INT(shoal_status_reach(status), SHOAL_REACH_PROCESS);
         CHECK(strstr(shoal_status_message(status), "not a status") != NULL);
     }
 }

@@ -45,11 +45,18 @@ static bool write_file(const struct image *image, char *path)
 
 /* Good files ------------------------------------------------------------------------------------------- */
 
+/* NULL for a number that is no tensor's. */
+static const char *name_at(const shoal_safetensors *file, int64_t index)
+{
+    shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
+    return shoal_safetensors_get(file, index, &info) == SHOAL_OK ? info.name : NULL;
+}
+
 static void check_small(shoal_safetensors *file)
 {
     CHECK_INT(shoal_safetensors_count(file), 2);
-    CHECK_STRING(shoal_safetensors_name(file, 0), "flags");
-    CHECK_STRING(shoal_safetensors_name(file, 1), "w");
+    CHECK_STRING(name_at(file, 0), "flags");
+    CHECK_STRING(name_at(file, 1), "w");
     CHECK_INT(shoal_safetensors_find(file, "w"), 1);
     CHECK_INT(shoal_safetensors_find(file, "flags"), 0);
     CHECK_INT(shoal_safetensors_find(file, "__metadata__"), -1);
@@ -58,7 +65,7 @@ static void check_small(shoal_safetensors *file)
     CHECK_STRING(shoal_safetensors_metadata(file, "empty"), "");
     CHECK(!shoal_safetensors_metadata(file, "other"));
 
-    shoal_safetensors_info info;
+    shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
     REQUIRE_OK(shoal_safetensors_get(file, 1, &info));
     CHECK_STRING(info.name, "w");
     CHECK_INT(info.dtype, SHOAL_F32);
@@ -129,7 +136,7 @@ TEST(knows_every_dtype_of_ours_that_the_format_has)
                        rows[i].name);
         struct image image = image_make(header, data, bytes);
         shoal_safetensors *file;
-        shoal_safetensors_info info;
+        shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
         REQUIRE_OK(shoal_safetensors_open_memory(image.bytes, image.n_bytes, &file));
         CHECK_OK(shoal_safetensors_get(file, 0, &info));
         CHECK_INT(info.dtype, rows[i].dtype);
@@ -149,7 +156,7 @@ TEST(tensors_are_in_the_order_of_their_data)
     REQUIRE_OK(shoal_safetensors_open_memory(image.bytes, image.n_bytes, &file));
     REQUIRE(shoal_safetensors_count(file) == 5);
     for (int i = 0; i < 5; i++) {
-        CHECK_STRING(shoal_safetensors_name(file, i), order[i]);
+        CHECK_STRING(name_at(file, i), order[i]);
         CHECK_INT(shoal_safetensors_find(file, order[i]), i);
     }
     REQUIRE_OK(shoal_scope_begin());
@@ -375,8 +382,10 @@ TEST(refuses_bad_lengths)
         const char *words;
     } rows[] = {
         {3, "a header of 3 bytes does not fit the file of 10"},
-        {100000000, "a header of 100000000 bytes does not fit the file of 10"},
-        {100000001, "a header of 100000001 bytes is longer than the 100000000 allowed"},
+        {100000000,
+         "not a safetensors file, or damaged: a header of 100000000 bytes does not fit the file of 10"},
+        {100000001, "not a safetensors file, or damaged: a header of 100000001 bytes is longer than the "
+                    "100000000 allowed"},
         {UINT64_MAX, "a header of 18446744073709551615 bytes is longer"},
         {UINT64_MAX - 7, "is longer"},
         {0, "header of 0 bytes does not begin"},
@@ -480,7 +489,7 @@ TEST(refuses_wrong_arguments)
 {
     struct image image = small_image();
     shoal_safetensors *file;
-    shoal_safetensors_info info;
+    shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
     char byte;
     CHECK_STATUS(shoal_safetensors_open(NULL, &file), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("path is NULL");
@@ -494,18 +503,22 @@ TEST(refuses_wrong_arguments)
     shoal_safetensors_close(NULL);
     CHECK_INT(shoal_safetensors_count(NULL), 0);
     CHECK_INT(shoal_safetensors_find(NULL, "w"), -1);
-    CHECK(!shoal_safetensors_name(NULL, 0));
+    CHECK(!name_at(NULL, 0));
     CHECK(!shoal_safetensors_metadata(NULL, "case"));
     CHECK_STATUS(shoal_safetensors_get(NULL, 0, &info), SHOAL_ERR_INVALID);
 
     REQUIRE_OK(shoal_safetensors_open_memory(image.bytes, image.n_bytes, &file));
     CHECK_INT(shoal_safetensors_find(file, NULL), -1);
     CHECK(!shoal_safetensors_metadata(file, NULL));
-    CHECK(!shoal_safetensors_name(file, 2));
-    CHECK(!shoal_safetensors_name(file, -1));
+    CHECK(!name_at(file, 2));
+    CHECK(!name_at(file, -1));
     CHECK_STATUS(shoal_safetensors_get(file, 2, &info), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("safetensors_get: index: 2 is not within the 2 tensors");
     CHECK_STATUS(shoal_safetensors_get(file, 0, NULL), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("info_out is NULL");
+    info.struct_size = 0;
+    CHECK_STATUS(shoal_safetensors_get(file, 0, &info), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("safetensors_get: info_out: struct_size is 0");
     CHECK_STATUS(shoal_safetensors_read(file, 0, &byte, 1), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("safetensors_read: bytes: 1, but tensor 'flags' has 3");
     CHECK_STATUS(shoal_safetensors_read(file, 0, NULL, 3), SHOAL_ERR_INVALID);
@@ -562,5 +575,24 @@ TEST(survives_failing_allocations)
     REQUIRE(write_file(&image, path));
     CHECK(test_sweep_allocations(read_everything, path) >= 8);
     CHECK_INT(unlink(path), 0);
+    image_free(&image);
+}
+
+/* A program that was compiled when the struct ended after its dtype gets that much, and nothing behind it changes. */
+TEST(older_info)
+{
+    struct image image = small_image();
+    shoal_safetensors *file;
+    shoal_safetensors_info info;
+    memset(&info, 0x5a, sizeof info);
+    shoal_safetensors_info untouched = info;
+    info.struct_size = offsetof(shoal_safetensors_info, n_dims);
+    REQUIRE_OK(shoal_safetensors_open_memory(image.bytes, image.n_bytes, &file));
+    CHECK_OK(shoal_safetensors_get(file, 1, &info));
+    CHECK_INT(info.struct_size, offsetof(shoal_safetensors_info, n_dims));
+    CHECK_STRING(info.name, "w");
+    CHECK_INT(info.dtype, SHOAL_F32);
+    CHECK(info.n_dims == untouched.n_dims && info.shape == untouched.shape && info.bytes == untouched.bytes);
+    shoal_safetensors_close(file);
     image_free(&image);
 }

@@ -5,6 +5,7 @@
  */
 #include "comm/group.h"
 
+#include <stdatomic.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "fixtures/descriptor_calls.h"
 #include "harness/test.h"
 #include "shoal/window.h"
 
@@ -55,21 +57,37 @@ TEST(same_ranks_and_tag_are_the_same_group)
     CHECK_OK(shoal_world_close(world));
 }
 
-/* The members' counts of calls must not part: whoever frees it last and makes it again finds the old one. */
-TEST(a_freed_group_keeps_its_count)
+TEST(a_closed_group_is_a_new_one)
 {
     shoal_world *world = open_fake(0, 2);
     REQUIRE(world);
     static const int ranks[] = {1, 0};
     shoal_group *group = create(world, ranks, 2, "x");
     CHECK_OK(shoal_group_barrier(group));
-    CHECK(shoal_group_ref(group) == group);
-    shoal_group_free(group);
-    shoal_group_free(group);
-    shoal_group_free(shoal_world_group(world));
-    shoal_group_free(shoal_world_group(world));
-    shoal_group_free(NULL);
-    CHECK_INT(shoal_group_sequence(create(world, ranks, 2, "x")), 1);
+    CHECK(create(world, ranks, 2, "x") == group);
+    CHECK_OK(shoal_group_close(group));
+    /* The handle is still known as closed. */
+    CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("group [1,0] tag \"x\": it was closed");
+    CHECK_STATUS(shoal_group_close(group), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_group_error(group), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_group_abort(group, "late"), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_group_set_timeout(group, 1), SHOAL_ERR_STATE);
+    CHECK_INT(shoal_group_sequence(group), 0);
+    shoal_group *again = create(world, ranks, 2, "x");
+    CHECK(again != group);
+    CHECK_INT(shoal_group_sequence(again), 0);
+    CHECK_OK(shoal_group_barrier(again));
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST(what_cannot_be_closed)
+{
+    shoal_world *world = open_fake(0, 2);
+    REQUIRE(world);
+    CHECK_OK(shoal_group_close(NULL));
+    CHECK_STATUS(shoal_group_close(shoal_world_group(world)), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("the world's own group is closed with the world");
     CHECK_OK(shoal_group_barrier(shoal_world_group(world)));
     CHECK_OK(shoal_world_close(world));
 }
@@ -153,7 +171,7 @@ TEST(lists_that_are_no_group)
         {NULL, 1, "ranks is NULL, n_ranks is 1"},
         {(const int[]){1}, 0, "n_ranks is 0"},
         {(const int[]){1}, -5, "n_ranks is -5"},
-        {(const int[]){0, 1, 2, 3}, 4, "a group of 4 ranks in a world of 3"},
+        {(const int[]){0, 1, 2, 3}, 4, "group_create: a group of 4 ranks in a world of 3"},
         {(const int[]){1, 3}, 2, "rank 3 of group [1,3] is outside of the world of 3 ranks"},
         {(const int[]){-1, 1}, 2, "rank -1 of group [-1,1]"},
         {(const int[]){1, 0, 1}, 3, "rank 1 is twice in group [1,0,1]"},
@@ -193,11 +211,18 @@ TEST(timeouts_are_changed)
     CHECK_DOUBLE(shoal_group_timeout(group), 50);
     CHECK_OK(shoal_group_set_timeout(group, 23));
     CHECK_DOUBLE(shoal_group_timeout(group), 23);
-    static const double wrong[] = {0, -1, -(double)INFINITY, (double)NAN};
+    static const double wrong[] = {0, -1, 1.1e9, 1e300, (double)INFINITY, -(double)INFINITY, (double)NAN};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char words[96];
+        (void)snprintf(words, sizeof words,
+                       "group_set_timeout: seconds is %g, more than 0 and at most 1e+09 expected", wrong[i]);
         CHECK_STATUS(shoal_group_set_timeout(group, wrong[i]), SHOAL_ERR_INVALID);
+        CHECK_ERROR_TEXT(words);
     }
-    CHECK_OK(shoal_group_set_timeout(group, (double)INFINITY));
+    CHECK_DOUBLE(shoal_group_timeout(group), 23);
+    CHECK_STATUS(shoal_group_set_timeout(NULL, 1), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("group_set_timeout: group is NULL");
+    CHECK_OK(shoal_group_set_timeout(group, 1e9));
     CHECK_OK(shoal_group_barrier(group));
     CHECK_OK(shoal_world_close(world));
 }
@@ -237,10 +262,11 @@ TEST(wrong_arguments_change_nothing)
     size_t counts[4] = {1, 2, 3, 4};
     size_t huge[4] = {1, SIZE_MAX / 16, SIZE_MAX / 12, 1};
     shoal_work *work = NULL;
-#define EXPECT(call, expected, words)               \
-    do {                                            \
-        CHECK_STATUS(shoal_group_##call, expected); \
-        CHECK_ERROR_TEXT(words);                    \
+#define EXPECT(call, expected, words) EXPECT_OF(shoal_group_##call, expected, words)
+#define EXPECT_OF(call, expected, words) \
+    do {                                 \
+        CHECK_STATUS(call, expected);    \
+        CHECK_ERROR_TEXT(words);         \
     } while (0)
     EXPECT(barrier(NULL), SHOAL_ERR_INVALID, "barrier: group is NULL");
     EXPECT(barrier_start(g, NULL), SHOAL_ERR_INVALID, "barrier: work_out is NULL");
@@ -250,12 +276,12 @@ TEST(wrong_arguments_change_nothing)
     EXPECT(all_reduce(g, a, NULL, 4, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID, "recv is NULL");
     EXPECT(all_reduce(g, a, b, 4, (shoal_dtype)99, SHOAL_SUM), SHOAL_ERR_INVALID, "99 is no dtype");
     EXPECT(all_reduce(g, a, b, 4, (shoal_dtype)0, SHOAL_SUM), SHOAL_ERR_INVALID, "0 is no dtype");
-    EXPECT(all_reduce(g, a, b, 4, SHOAL_F32, (shoal_reduce)77), SHOAL_ERR_INVALID,
+    EXPECT(all_reduce(g, a, b, 4, SHOAL_F32, (shoal_reduce_op)77), SHOAL_ERR_INVALID,
            "77 is no reduce operator");
     EXPECT(all_reduce(g, a, b, 4, SHOAL_F32, SHOAL_BAND), SHOAL_ERR_UNSUPPORTED,
            "all_reduce: reduce operator band");
     EXPECT(all_reduce(g, a, b, 4, SHOAL_F32, SHOAL_PREMUL_SUM), SHOAL_ERR_INVALID, "needs a factor");
-    EXPECT(all_reduce_premul(g, a, b, 4, SHOAL_I32, 2), SHOAL_ERR_UNSUPPORTED, "premul_sum");
+    EXPECT_OF(group_all_reduce_premul(g, a, b, 4, SHOAL_I32, 2), SHOAL_ERR_UNSUPPORTED, "premul_sum");
     EXPECT(all_reduce(g, a, a + 1, 4, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID,
            "all_reduce: send and recv overlap; they may only coincide");
     EXPECT(all_reduce(g, a, b, SIZE_MAX / 2, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID, "more than memory");
@@ -280,26 +306,38 @@ TEST(wrong_arguments_change_nothing)
     EXPECT(all_to_all_v(g, a, counts, b, NULL, SHOAL_F32), SHOAL_ERR_INVALID, "recv_counts is NULL");
     EXPECT(all_to_all_v(g, a, counts, a, counts, SHOAL_F32), SHOAL_ERR_INVALID,
            "all_to_all_v: send and recv overlap");
-    EXPECT(all_reduce_list(g, NULL, 0, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID, "empty list");
-    EXPECT(all_reduce_list(g, (shoal_part[]){{a, b, 1}}, 0, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID,
-           "n_parts is 0");
-    EXPECT(all_reduce_list(g, (shoal_part[]){{a, b, 1}, {NULL, b + 1, 1}}, 2, SHOAL_F32, SHOAL_SUM),
-           SHOAL_ERR_INVALID, "part 1 of the list: all_reduce: send is NULL");
-    EXPECT(all_gather_list(g, (shoal_part[]){{NULL, b, 1}}, 1, SHOAL_F32), SHOAL_ERR_INVALID,
-           "part 0 of the list: all_gather: send is NULL");
-    EXPECT(broadcast_list_start(g, (shoal_part[]){{NULL, b, 1}}, 1, SHOAL_F32, 8, &work), SHOAL_ERR_INVALID,
-           "root 8");
+    EXPECT_OF(group_all_reduce_list(g, NULL, 1, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID, "empty list");
+    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, b, 1}}, 0, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID,
+              "n_parts is 0");
+    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, b, 1}, {NULL, b + 1, 1}}, 2, SHOAL_F32, SHOAL_SUM),
+              SHOAL_ERR_INVALID, "part 1: all_reduce: send is NULL");
+    EXPECT_OF(group_all_gather_list(g, (shoal_part[]){{NULL, b, 1}}, 1, SHOAL_F32), SHOAL_ERR_INVALID,
+              "part 0: all_gather: send is NULL");
+    shoal_collective call = SHOAL_COLLECTIVE_BROADCAST(b, 1, SHOAL_F32, 8);
+    EXPECT(start(g, &call, &work), SHOAL_ERR_INVALID, "root 8");
+    EXPECT(start(g, &call, NULL), SHOAL_ERR_INVALID, "root 8");
+    call.root = 0;
+    EXPECT(start(g, &call, NULL), SHOAL_ERR_INVALID,
+           "work_out is NULL; only shoal_group_start with on_done or release needs none");
+    EXPECT(run(NULL, &call), SHOAL_ERR_INVALID, "group is NULL");
+    EXPECT(run(g, NULL), SHOAL_ERR_INVALID, "shoal_collective");
+    EXPECT(gather_v(g, a, b, NULL, SHOAL_F32, 0), SHOAL_ERR_INVALID, "gather_v: counts is NULL");
+    EXPECT(gather_v(g, a, NULL, counts, SHOAL_F32, 1), SHOAL_ERR_INVALID, "recv is NULL, but has 40 bytes");
+    EXPECT(scatter_v(g, NULL, b, counts, SHOAL_F32, 1), SHOAL_ERR_INVALID, "send is NULL, but has 40 bytes");
+    EXPECT(scatter_v(g, a, b, counts, SHOAL_F32, -2), SHOAL_ERR_INVALID, "root -2");
     /* What one part writes, no other may touch. */
-    EXPECT(all_reduce_list(g, (shoal_part[]){{a, a, 4}, {a, a, 4}}, 2, SHOAL_F32, SHOAL_SUM),
-           SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
-    EXPECT(all_reduce_list(g, (shoal_part[]){{a + 8, a + 8, 4}, {b, b, 4}, {a + 5, a + 5, 4}}, 3, SHOAL_F32,
-                           SHOAL_SUM),
-           SHOAL_ERR_INVALID, "parts 0 and 2 overlap");
-    EXPECT(all_reduce_list(g, (shoal_part[]){{a, b, 4}, {b + 3, a + 8, 4}}, 2, SHOAL_F32, SHOAL_SUM),
-           SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
-    EXPECT(reduce_scatter_list(g, (shoal_part[]){{a, a + 8, 8}, {a + 6, b, 4}}, 2, SHOAL_F32, SHOAL_SUM),
-           SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
+    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, a, 4}, {a, a, 4}}, 2, SHOAL_F32, SHOAL_SUM),
+              SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
+    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a + 8, a + 8, 4}, {b, b, 4}, {a + 5, a + 5, 4}}, 3,
+                                    SHOAL_F32, SHOAL_SUM),
+              SHOAL_ERR_INVALID, "parts 0 and 2 overlap");
+    EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, b, 4}, {b + 3, a + 8, 4}}, 2, SHOAL_F32, SHOAL_SUM),
+              SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
+    EXPECT_OF(
+        group_reduce_scatter_list(g, (shoal_part[]){{a, a + 8, 8}, {a + 6, b, 4}}, 2, SHOAL_F32, SHOAL_SUM),
+        SHOAL_ERR_INVALID, "parts 0 and 1 overlap");
 #undef EXPECT
+#undef EXPECT_OF
     CHECK(!work);
     CHECK_INT(shoal_group_sequence(g), 0);
     CHECK_OK(shoal_world_close(world));
@@ -336,17 +374,17 @@ TEST(lists_that_share_what_they_read)
     float a[4 * N_MANY] = {0};
     float b[4 * N_MANY] = {0};
     shoal_part parts[N_MANY];
-    CHECK_OK(shoal_group_all_reduce_list(g, (shoal_part[]){{a, b, 4}, {a, b + 4, 4}, {a + 2, b + 8, 4}}, 3,
-                                         SHOAL_F32, SHOAL_SUM));
-    CHECK_OK(shoal_group_all_reduce_list(g, (shoal_part[]){{b, b, 0}, {b, b, 4}, {b + 4, b + 4, 4}}, 3,
-                                         SHOAL_F32, SHOAL_SUM));
+    CHECK_OK(group_all_reduce_list(g, (shoal_part[]){{a, b, 4}, {a, b + 4, 4}, {a + 2, b + 8, 4}}, 3,
+                                   SHOAL_F32, SHOAL_SUM));
+    CHECK_OK(group_all_reduce_list(g, (shoal_part[]){{b, b, 0}, {b, b, 4}, {b + 4, b + 4, 4}}, 3, SHOAL_F32,
+                                   SHOAL_SUM));
     for (size_t i = 0; i < N_MANY; i++) { /* backwards, so that they have to be sorted */
         float *place = a + 4 * (N_MANY - 1 - i);
         parts[i] = (shoal_part){.send = place, .recv = place, .count = 4};
     }
-    CHECK_OK(shoal_group_all_reduce_list(g, parts, N_MANY, SHOAL_F32, SHOAL_SUM));
+    CHECK_OK(group_all_reduce_list(g, parts, N_MANY, SHOAL_F32, SHOAL_SUM));
     parts[N_MANY - 1].count = 5; /* the lowest reaches into the next */
-    CHECK_STATUS(shoal_group_all_reduce_list(g, parts, N_MANY, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID);
+    CHECK_STATUS(group_all_reduce_list(g, parts, N_MANY, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("parts 98 and 99 overlap");
     CHECK_OK(shoal_world_close(world));
 }
@@ -366,8 +404,8 @@ TEST(allowed_arguments_are_taken)
         parts[i] = (shoal_part){NULL, &b[i], 1};
     }
     CHECK_OK(shoal_group_all_reduce(g, a, a, 64, SHOAL_F32, SHOAL_AVG));
-    CHECK_OK(shoal_group_all_reduce_premul(g, a, a, 64, SHOAL_F32, 0.5));
-    CHECK_OK(shoal_group_reduce_scatter_premul(g, a, b, 16, SHOAL_F32, 0.5));
+    CHECK_OK(group_all_reduce_premul(g, a, a, 64, SHOAL_F32, 0.5));
+    CHECK_OK(group_reduce_scatter_premul(g, a, b, 16, SHOAL_F32, 0.5));
     CHECK_OK(shoal_group_all_reduce(g, a, a + 32, 32, SHOAL_F32, SHOAL_SUM));
     CHECK_OK(shoal_group_all_reduce(g, NULL, NULL, 0, SHOAL_F32, SHOAL_SUM));
     CHECK_OK(shoal_group_reduce(g, a, NULL, 4, SHOAL_F32, SHOAL_SUM, 1));
@@ -383,9 +421,9 @@ TEST(allowed_arguments_are_taken)
     CHECK_OK(shoal_group_all_gather_v(g, NULL, NULL, none, SHOAL_F32));
     CHECK_OK(shoal_group_reduce_scatter_v(g, b, b + 3, counts, SHOAL_F32, SHOAL_SUM));
     CHECK_OK(shoal_group_all_to_all_v(g, a, counts, b, none, SHOAL_F32));
-    CHECK_OK(shoal_group_broadcast_list(g, parts, 40, SHOAL_F32, 0));
-    CHECK_OK(shoal_group_all_gather_list(g, (shoal_part[]){{a, b, 2}, {a, b + 8, 1}}, 2, SHOAL_F32));
-    CHECK_OK(shoal_group_reduce_scatter_list(g, (shoal_part[]){{a, b, 2}}, 1, SHOAL_F32, SHOAL_SUM));
+    CHECK_OK(group_broadcast_list(g, parts, 40, SHOAL_F32, 0));
+    CHECK_OK(group_all_gather_list(g, (shoal_part[]){{a, b, 2}, {a, b + 8, 1}}, 2, SHOAL_F32));
+    CHECK_OK(group_reduce_scatter_list(g, (shoal_part[]){{a, b, 2}}, 1, SHOAL_F32, SHOAL_SUM));
     CHECK_INT(shoal_group_sequence(g), 21);
     CHECK_OK(shoal_world_close(world));
 }
@@ -400,10 +438,16 @@ TEST(null_groups_have_no_ranks)
     CHECK_INT(shoal_group_rank_of(NULL, 0), -1);
     CHECK_INT(shoal_group_world_rank(NULL, 0), -1);
     CHECK_INT(shoal_group_sequence(NULL), 0);
-    CHECK(!shoal_group_ref(NULL));
     CHECK(!shoal_work_test(NULL));
     CHECK_STATUS(shoal_work_wait(NULL, 1), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("work_wait: work is NULL");
     shoal_work_free(NULL);
+}
+
+static void count_end(void *context, shoal_status status)
+{
+    (void)status;
+    atomic_fetch_add((_Atomic int *)context, 1);
 }
 
 static shoal_status make_groups(void *context)
@@ -414,14 +458,31 @@ static shoal_status make_groups(void *context)
     if (status != SHOAL_OK) {
         return status;
     }
+    int n_asked = 0;
+    _Atomic int n_ends = 0;
     shoal_group *group = NULL;
     shoal_work *work = NULL;
     status = shoal_group_create_blocks(world, 1, "tag", &group);
     if (status == SHOAL_OK) {
         status = shoal_group_barrier_start(group, &work);
-        shoal_work_free(work);
+    }
+    if (status == SHOAL_OK) {
+        status = shoal_work_on_done(work, count_end, &n_ends);
+        n_asked += status == SHOAL_OK;
+    }
+    shoal_work_free(work);
+    shoal_collective call = SHOAL_COLLECTIVE_BARRIER;
+    call.on_done = count_end;
+    call.context = &n_ends;
+    if (status == SHOAL_OK) {
+        status = shoal_group_start(group, &call, NULL);
+        n_asked += status == SHOAL_OK;
+    }
+    if (status == SHOAL_OK) {
+        status = shoal_group_close(group);
     }
     shoal_status closed = shoal_world_close(world);
+    CHECK_INT(atomic_load(&n_ends), n_asked);
     return status != SHOAL_OK ? status : closed;
 }
 

@@ -66,7 +66,7 @@ TEST_RANKS(two_lanes_in_opposite_order_large, 2)
     cross_lanes(self, LARGE);
 }
 
-/* spec/collectives.md §9.5, barrier_implies_wait: works that were dropped are complete after a barrier. */
+/* As PyTorch's test barrier_implies_wait: works that were dropped are complete after a barrier. */
 TEST_RANKS(barrier_ends_dropped_works, 4)
 {
     shoal_world *world = rank_world_open(self, 0);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/wait.h"
+#include "fixtures/descriptor_calls.h"
 #include "fixtures/small_world.h"
 #include "harness/test.h"
 
@@ -622,7 +623,7 @@ TEST(start_copies_what_it_needs)
     {
         shoal_part parts[2] = {{&data[0], &data[0], 1}, {&data[1], &data[1], 1}};
         size_t counts[2] = {1, 1};
-        CHECK_OK(shoal_group_all_reduce_list_start(bench.group, parts, 2, SHOAL_F32, SHOAL_SUM, &works[0]));
+        CHECK_OK(group_all_reduce_list_start(bench.group, parts, 2, SHOAL_F32, SHOAL_SUM, &works[0]));
         CHECK_OK(
             shoal_group_all_gather_v_start(bench.group, &data[0], &data[2], counts, SHOAL_F32, &works[1]));
         CHECK_OK(shoal_group_all_to_all_v_start(bench.group, &data[0], counts, &data[2], counts, SHOAL_F32,

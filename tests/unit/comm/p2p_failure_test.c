@@ -3,10 +3,14 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "unit/comm/p2p_session.h"
+
+/* More than any transport keeps of a message that nobody receives. */
+#define LONG ((size_t)1 << 20)
 
 /* What goes wrong --------------------------------------------------------------------------------------- */
 
@@ -14,13 +18,13 @@ TEST_RANKS(another_message_than_expected, 2)
 {
     struct session session;
     REQUIRE(open_session(self, &session));
-    static unsigned char bytes[2][4 * RING];
+    static unsigned char bytes[2][LONG];
     unsigned char *mine = bytes[self->rank];
     if (self->rank == 0) {
         shoal_work *work = NULL;
-        CHECK_OK(shoal_group_send_start(session.group, mine, 2 * RING, SHOAL_U8, 1, 3, &work));
+        CHECK_OK(shoal_group_send_start(session.group, mine, LONG, SHOAL_U8, 1, 3, &work));
         CHECK_STATUS(shoal_work_wait(work, -1), SHOAL_ERR_MISMATCH);
-        CHECK_ERROR_TEXT("rank 1 receives f32 count 10 from rank 0 tag 3, but rank 0 sends u8 count 131072");
+        CHECK_ERROR_TEXT("rank 1 receives f32 count 10 from rank 0 tag 3, but rank 0 sends u8 count 1048576");
         CHECK_STATUS(shoal_work_wait(work, -1), SHOAL_ERR_MISMATCH);
         shoal_work_free(work);
         CHECK_STATUS(shoal_group_send(session.group, mine, 1, SHOAL_U8, 1, 3), SHOAL_ERR_MISMATCH);
@@ -28,7 +32,7 @@ TEST_RANKS(another_message_than_expected, 2)
         CHECK_OK(shoal_group_send(session.group, mine, 1, SHOAL_U8, 1, 4));
     } else {
         CHECK_STATUS(shoal_group_recv(session.group, mine, 10, SHOAL_F32, 0, 3), SHOAL_ERR_MISMATCH);
-        CHECK_ERROR_TEXT("rank 1 receives f32 count 10 from rank 0 tag 3, but rank 0 sends u8 count 131072");
+        CHECK_ERROR_TEXT("rank 1 receives f32 count 10 from rank 0 tag 3, but rank 0 sends u8 count 1048576");
         CHECK_STATUS(shoal_group_recv(session.group, mine, 1, SHOAL_U8, 0, 3), SHOAL_ERR_MISMATCH);
         CHECK_OK(shoal_group_recv(session.group, mine, 1, SHOAL_U8, 0, 4)); /* other streams go on */
     }
@@ -40,7 +44,7 @@ TEST_RANKS(what_nobody_answers_times_out, 2)
 {
     struct session session;
     REQUIRE(open_session(self, &session));
-    static unsigned char bytes[2][4 * RING];
+    static unsigned char bytes[2][LONG];
     CHECK_OK(shoal_group_set_timeout(session.group, 0.3));
     int64_t begin_ns = clock_now_ns();
     if (self->rank == 0) {
@@ -49,7 +53,7 @@ TEST_RANKS(what_nobody_answers_times_out, 2)
         CHECK_ERROR_TEXT("tag");
     } else {
         shoal_work *work = NULL;
-        CHECK_OK(shoal_group_send_start(session.group, bytes[1], 4 * RING, SHOAL_U8, 0, 2, &work));
+        CHECK_OK(shoal_group_send_start(session.group, bytes[1], LONG, SHOAL_U8, 0, 2, &work));
         test_pause(0.6); /* nobody waits: it is watched all the same */
         CHECK(shoal_work_test(work));
         CHECK_STATUS(shoal_work_wait(work, -1), SHOAL_ERR_TIMEOUT);
@@ -107,10 +111,10 @@ TEST_PROCESSES(a_timeout_that_can_not_be_told_is_kept, 2)
         CHECK_OK(shoal_group_set_timeout(session.group, 0.2));
         test_signal(0, SIGSTOP);
         CHECK_STATUS(shoal_group_recv(session.group, &byte, 1, SHOAL_U8, 0, 3), SHOAL_ERR_TIMEOUT);
-        int64_t begin_ns = clock_now_ns();
+        /* Longer than the test may take: what is kept needs no waiting. */
+        CHECK_OK(shoal_group_set_timeout(session.group, 1000));
         CHECK_STATUS(shoal_group_barrier(session.group), SHOAL_ERR_TIMEOUT);
         CHECK_STATUS(shoal_group_error(session.group), SHOAL_ERR_TIMEOUT);
-        CHECK(clock_now_ns() - begin_ns < 100000000 * (int64_t)test_time_scale());
         test_signal(0, SIGCONT);
         CHECK_STATUS(shoal_group_barrier(session.group), SHOAL_ERR_TIMEOUT);
         CHECK_STATUS(shoal_group_recv(session.group, &byte, 1, SHOAL_U8, 0, 3), SHOAL_ERR_TIMEOUT);
@@ -225,7 +229,7 @@ TEST_RANKS(a_dead_rank_is_noticed, 3)
         return; /* a thread does not die alone */
     }
     REQUIRE(open_session(self, &session));
-    static unsigned char bytes[8 * RING];
+    static unsigned char bytes[LONG];
     test_barrier(self);
     test_expect_death(1, SIGKILL);
     if (self->rank == 1) {
@@ -292,17 +296,17 @@ TEST_RANKS(wrong_arguments_are_named, 2)
     CHECK_STATUS(shoal_group_recv(group, &byte, 1, (shoal_dtype)99, 0, 0), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("dtype");
     CHECK_STATUS(shoal_group_recv(group, &byte, 1, SHOAL_U8, 2, 0), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("peer 2 is not a rank of the group, which has 2");
+    CHECK_ERROR_TEXT("recv: peer 2 is not a rank of the group, which has 2");
     CHECK_STATUS(shoal_group_recv(group, &byte, 1, SHOAL_U8, -1, 0), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_group_send(group, &byte, 1, SHOAL_U8, 0, -5), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("tag -5");
+    CHECK_ERROR_TEXT("send: tag -5 is negative");
     CHECK_STATUS(shoal_group_send(group, &byte, SIZE_MAX / 2, SHOAL_F64, 0, 0), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("more than memory can hold");
     CHECK_STATUS(shoal_group_send_start(group, &byte, 1, SHOAL_U8, 0, 0, NULL), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("work_out is NULL");
+    CHECK_ERROR_TEXT("send: work_out is NULL");
     CHECK_STATUS(shoal_group_recv_start(NULL, &byte, 1, SHOAL_U8, 0, 0, &work), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_group_transfer(group, NULL, 2), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("transfers is NULL");
+    CHECK_ERROR_TEXT("transfer: transfers is NULL");
     shoal_transfer list[2] = {
         {.direction = SHOAL_SEND, .buffer = &byte, .count = 1, .dtype = SHOAL_U8},
         {.direction = (shoal_direction)7, .buffer = &byte, .count = 1, .dtype = SHOAL_U8}};
@@ -325,8 +329,12 @@ TEST_RANKS(tags_run_out_with_an_error, 1)
         status = shoal_group_send(session.group, &byte, 1, SHOAL_U8, 0, tag);
         tag++;
     }
-    CHECK_STATUS(status, SHOAL_ERR_UNSUPPORTED);
-    CHECK_ERROR_TEXT("tag");
+    /* Other transports than shared memory have no limit. */
+    const char *transport = getenv("SHOAL_TRANSPORT");
+    if (!transport || strcmp(transport, "shm") == 0) {
+        CHECK_STATUS(status, SHOAL_ERR_UNSUPPORTED);
+        CHECK_ERROR_TEXT("tag");
+    }
     CHECK(tag > 1000);
     close_session(&session);
 }
@@ -353,7 +361,6 @@ static shoal_status talk_to_itself(shoal_world *world, const char *group_tag)
         CHECK_STATUS(shoal_work_wait(work, -1), SHOAL_ERR_CANCELLED);
     }
     shoal_work_free(work);
-    shoal_group_free(group);
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"
+#include "transport/shm/stream.h"
 
 #define RING STREAM_RING_BYTES
 

@@ -9,7 +9,7 @@
 
 /* What goes well --------------------------------------------------------------------------------------- */
 
-/* spec/collectives.md §9.5, send_recv_all_to_all: all pairs, all started, all complete, the peer's number arrives. */
+/* As PyTorch's test send_recv_all_to_all: all pairs, all started, all complete, the peer's number arrives. */
 TEST_RANKS(all_pairs_exchange, 4)
 {
     struct session session;
@@ -246,16 +246,16 @@ TEST_RANKS(a_late_rank_is_waited_for, 2)
     unsigned char *bytes = calloc(3 * RING, 1);
     REQUIRE(bytes);
     if (self->rank == 1) {
-        test_pause(0.3);
+        test_barrier(self);
         fill(bytes, 3 * RING, 1, 0);
         CHECK_OK(shoal_group_send(session.group, bytes, 3 * RING, SHOAL_U8, 0, 0));
     } else {
         shoal_work *work = NULL;
-        int64_t begin_ns = clock_now_ns();
         CHECK_OK(shoal_group_recv_start(session.group, bytes, 3 * RING, SHOAL_U8, 1, 0, &work));
-        CHECK(clock_now_ns() - begin_ns < 100000000);
         CHECK(!shoal_work_test(work));
         CHECK_STATUS(shoal_work_wait(work, 0.02), SHOAL_ERR_TIMEOUT);
+        /* Only now it sends. */
+        test_barrier(self);
         CHECK_OK(shoal_work_wait(work, -1));
         CHECK(is_from(bytes, 3 * RING, 1, 0));
         shoal_work_free(work);
@@ -268,7 +268,7 @@ TEST_RANKS(a_rank_sends_to_itself, 2)
 {
     struct session session;
     REQUIRE(open_session(self, &session));
-    size_t count = 3 * RING;
+    size_t count = (size_t)1 << 20; /* more than any transport keeps for later */
     unsigned char *bytes = malloc(2 * count);
     REQUIRE(bytes);
     unsigned char *got = bytes + count;
@@ -327,7 +327,6 @@ TEST_RANKS(in_a_group_of_its_own, 3)
             CHECK_OK(shoal_group_recv(group, &value, 1, SHOAL_I32, 0, 0));
             CHECK_INT(value, 2);
         }
-        shoal_group_free(group);
     }
     close_session(&session);
 }

@@ -331,7 +331,6 @@ TEST(the_log_hears_of_failures_once)
     CHECK_STRING(shoal_error_text(), "the group has failed before: aborted by rank 1: enough");
     CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_CANCELLED);
     CHECK_INT(n_failures, 1);
-    shoal_group_free(group);
     CHECK_OK(shoal_world_close(world));
     CHECK_INT(n_closed, 1);
     shoal_log_set(NULL, NULL, SHOAL_LOG_ERROR);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Start-up that goes wrong: every rank that can say why does so, within its deadline. */
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "comm/card.h"
-#include "comm/rendezvous.h"
+#include "bootstrap/card.h"
+#include "bootstrap/rendezvous.h"
 #include "comm/world.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
@@ -152,7 +153,7 @@ TEST_RANKS(what_was_exchanged_is_checked, 3)
           (self->rank == 1 && status == SHOAL_ERR_TIMEOUT));
     if (self->rank != 1) {
         CHECK_ERROR_TEXT("several hosts");
-        CHECK_ERROR_TEXT("MPI transport");
+        CHECK_ERROR_TEXT("all ranks of a world must be on one");
     }
     test_barrier(self);
 }
@@ -231,7 +232,7 @@ TEST_RANKS(a_rank_that_ends_during_start_up_is_named, 3)
         char name[SOCKET_NAME_BYTES];
         write_meeting_name(options.key, name);
         struct card card;
-        REQUIRE_OK(card_create(1, 3, &card));
+        REQUIRE_OK(card_create(1, 3, "", &card));
         struct rendezvous rendezvous = {
             .card = &card, .name = name, .deadline_ns = clock_deadline_after(20), .fd = -1};
         int page_fd = -1;
@@ -292,7 +293,7 @@ static void stop_in_start_up(const char *key, int words)
 TEST(a_stopped_rank_zero_costs_the_deadline)
 {
     char key[64];
-    (void)snprintf(key, sizeof key, "stopped %d", (int)getpid());
+    (void)snprintf(key, sizeof key, "stopped %" PRIx64, test_process_number((int)getpid()));
     int ends[2];
     REQUIRE(pipe(ends) == 0);
     pid_t pid = fork();

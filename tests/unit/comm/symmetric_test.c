@@ -11,7 +11,7 @@
 #include "harness/test.h"
 #include "shoal/group.h"
 #include "shoal/window.h"
-#include "transport/segment.h"
+#include "sharedmem/segment.h"
 
 static const size_t sizes[] = {1, 64, 4096, 4097, 100000};
 #define N_SIZES (sizeof sizes / sizeof sizes[0])

@@ -11,7 +11,7 @@
 #include "harness/test.h"
 #include "shoal/group.h"
 #include "shoal/window.h"
-#include "transport/segment.h"
+#include "sharedmem/segment.h"
 
 #define SHARD 500 /* elements of each rank */
 #define MAX_RANKS 4
@@ -317,7 +317,6 @@ TEST_RANKS(labels_are_compared, 2)
     CHECK_ERROR_TEXT("window_gather");
     CHECK_STATUS(shoal_group_error(group), SHOAL_ERR_MISMATCH);
     shoal_window_free(window);
-    shoal_group_free(group);
     CHECK_OK(shoal_group_barrier(shoal_world_group(world)));
     CHECK_OK(shoal_world_close(world));
 }
@@ -334,8 +333,29 @@ TEST_RANKS(windows_are_told_apart, 2)
     CHECK_STATUS(shoal_window_gather(windows[self->rank], NULL, 0, 7), SHOAL_ERR_MISMATCH);
     shoal_window_free(windows[1]);
     shoal_window_free(windows[0]);
-    shoal_group_free(group);
     CHECK_OK(shoal_world_close(world));
+}
+
+/* Each rank waits for a release that the other will make after its own gather. */
+TEST_RANKS(gathers_that_wait_for_each_other_are_told_apart, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_window *windows[2] = {create_window(world), create_window(world)};
+    REQUIRE(windows[0] && windows[1]);
+    float shard[SHARD];
+    shoal_window_piece piece = shard_piece(shard, self->rank, 1);
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(shoal_window_gather(windows[i], &piece, 1, 0));
+    }
+    REQUIRE_OK(shoal_window_release(windows[self->rank]));
+    CHECK_STATUS(shoal_window_gather(windows[self->rank], &piece, 1, (uint64_t)self->rank),
+                 SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("label 0");
+    CHECK_ERROR_TEXT("label 1");
+    shoal_window_free(windows[0]);
+    shoal_window_free(windows[1]);
+    (void)shoal_world_close(world); /* of a group that has failed */
 }
 
 TEST_RANKS(different_sizes_are_refused_everywhere, 3)

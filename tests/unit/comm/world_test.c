@@ -13,12 +13,13 @@
 #include "base/wait.h"
 #include "comm/world.h"
 #include "fixtures/rank_world.h"
+#include "fixtures/world_segment.h"
 #include "harness/test.h"
 #include "shoal/group.h"
 #include "shoal/log.h"
 #include "shoal/store.h"
 #include "shoal/window.h"
-#include "transport/segment.h"
+#include "sharedmem/segment.h"
 
 /* A number that no earlier world of the running program had. */
 static int next_round(struct rank *self)
@@ -207,6 +208,9 @@ TEST(options_are_checked)
     bad = good;
     bad.timeout_s = 0.0 / 0.0;
     CHECK_STATUS(shoal_world_open(&bad, &world), SHOAL_ERR_INVALID);
+    bad.timeout_s = 1e300;
+    CHECK_STATUS(shoal_world_open(&bad, &world), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("timeout_s is 1e+300, 0 (the default) to 1e+09 expected");
     bad = good;
     bad.struct_size = 3;
     CHECK_STATUS(shoal_world_open(&bad, &world), SHOAL_ERR_INVALID);

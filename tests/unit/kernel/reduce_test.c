@@ -31,7 +31,7 @@ static unsigned char expected[BUFFER_BYTES];
 static unsigned char saved[BUFFER_BYTES];
 
 struct reduce_case {
-    shoal_reduce op;
+    shoal_reduce_op op;
     shoal_dtype dtype;
     size_t n_srcs;
     size_t count;
@@ -57,7 +57,7 @@ static wide_integer load_integer(shoal_dtype dtype, const void *element)
     return (wide_integer)bits;
 }
 
-static wide_integer fold_integer(shoal_reduce op, shoal_dtype dtype, wide_integer a, wide_integer b)
+static wide_integer fold_integer(shoal_reduce_op op, shoal_dtype dtype, wide_integer a, wide_integer b)
 {
     bool is_bool = dtype == SHOAL_BOOL;
     switch (op) {
@@ -133,7 +133,7 @@ static void store_real(shoal_dtype dtype, void *element, double value)
     memcpy(element, from, dtype_bytes(dtype));
 }
 
-static double fold_real(shoal_reduce op, double a, double b)
+static double fold_real(shoal_reduce_op op, double a, double b)
 {
     if (op == SHOAL_MIN || op == SHOAL_MAX) {
         if (isnan(a) || isnan(b)) {
@@ -217,7 +217,7 @@ static void compare(const struct reduce_case *one, const unsigned char *actual)
         size_t offset = i * dtype_bytes(part);
         if (!is_same(part, actual + offset, expected + offset)) {
             test_failed(__FILE__, __LINE__, "%s %s %s: srcs %zu, count %zu, dst is source %zu: element %zu",
-                        simd_name(), shoal_reduce_name(one->op), shoal_dtype_name(one->dtype), one->n_srcs,
+                        simd_name(), shoal_reduce_op_name(one->op), shoal_dtype_name(one->dtype), one->n_srcs,
                         one->count, one->in_place, i);
             return;
         }
@@ -254,7 +254,7 @@ static void check_all(struct test_random *random, size_t n_srcs, size_t count)
 {
     for (int dtype = 1; dtype < DTYPE_COUNT; dtype++) {
         for (int op = 0; op < OPERATOR_COUNT; op++) {
-            struct reduce_case one = {.op = (shoal_reduce)op,
+            struct reduce_case one = {.op = (shoal_reduce_op)op,
                                       .dtype = (shoal_dtype)dtype,
                                       .n_srcs = n_srcs,
                                       .count = count,
@@ -293,14 +293,14 @@ TEST(more_than_a_block_and_many_sources)
 TEST(combinations_without_meaning_change_nothing)
 {
     static const struct {
-        shoal_reduce op;
+        shoal_reduce_op op;
         shoal_dtype dtype;
     } rows[] = {
-        {SHOAL_AVG, SHOAL_BOOL},      {SHOAL_PREMUL_SUM, SHOAL_BOOL}, {SHOAL_PREMUL_SUM, SHOAL_I32},
-        {SHOAL_PREMUL_SUM, SHOAL_U8}, {SHOAL_BAND, SHOAL_F32},        {SHOAL_BOR, SHOAL_F64},
-        {SHOAL_BXOR, SHOAL_BF16},     {SHOAL_BAND, SHOAL_F16},        {SHOAL_PRODUCT, SHOAL_C64},
-        {SHOAL_MIN, SHOAL_C128},      {SHOAL_MAX, SHOAL_C64},         {SHOAL_BOR, SHOAL_C128},
-        {(shoal_reduce)9, SHOAL_F32}, {(shoal_reduce)-1, SHOAL_F32},  {SHOAL_SUM, (shoal_dtype)0},
+        {SHOAL_AVG, SHOAL_BOOL},         {SHOAL_PREMUL_SUM, SHOAL_BOOL},   {SHOAL_PREMUL_SUM, SHOAL_I32},
+        {SHOAL_PREMUL_SUM, SHOAL_U8},    {SHOAL_BAND, SHOAL_F32},          {SHOAL_BOR, SHOAL_F64},
+        {SHOAL_BXOR, SHOAL_BF16},        {SHOAL_BAND, SHOAL_F16},          {SHOAL_PRODUCT, SHOAL_C64},
+        {SHOAL_MIN, SHOAL_C128},         {SHOAL_MAX, SHOAL_C64},           {SHOAL_BOR, SHOAL_C128},
+        {(shoal_reduce_op)9, SHOAL_F32}, {(shoal_reduce_op)-1, SHOAL_F32}, {SHOAL_SUM, (shoal_dtype)0},
         {SHOAL_SUM, (shoal_dtype)16},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -308,7 +308,7 @@ TEST(combinations_without_meaning_change_nothing)
         uint64_t dst[2] = {3, 4};
         const void *srcs[1] = {src};
         CHECK_STATUS(kernel_reduce_check(rows[i].op, rows[i].dtype), SHOAL_ERR_UNSUPPORTED);
-        CHECK_ERROR_TEXT(shoal_reduce_name(rows[i].op));
+        CHECK_ERROR_TEXT(shoal_reduce_op_name(rows[i].op));
         CHECK_ERROR_TEXT(shoal_dtype_name(rows[i].dtype));
         CHECK_STATUS(kernel_reduce(rows[i].op, rows[i].dtype, dst, srcs, 1, 1, 1.0), SHOAL_ERR_UNSUPPORTED);
         CHECK_INT(dst[0], 3);
@@ -321,7 +321,7 @@ TEST(as_many_combinations_as_documented)
     int offered = 0;
     for (int dtype = 1; dtype < DTYPE_COUNT; dtype++) {
         for (int op = 0; op < OPERATOR_COUNT; op++) {
-            offered += kernel_reduce_check((shoal_reduce)op, (shoal_dtype)dtype) == SHOAL_OK;
+            offered += kernel_reduce_check((shoal_reduce_op)op, (shoal_dtype)dtype) == SHOAL_OK;
         }
     }
     CHECK_INT(offered, 4 * 6 + 8 * 8 + 7 + 2 * 3);

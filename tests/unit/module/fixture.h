@@ -37,7 +37,7 @@ static inline shoal_status chain_forward(shoal_module *module, shoal_tensor *con
                                          shoal_tensor **outputs, size_t n_outputs)
 {
     shoal_tensor *x = inputs[0];
-    for (size_t i = 0; i < shoal_module_n_children(module); i++) {
+    for (size_t i = 0; shoal_module_child_at(module, i, NULL) != NULL; i++) {
         x = shoal_module_call_one(shoal_module_child_at(module, i, NULL), x);
     }
     outputs[0] = x;

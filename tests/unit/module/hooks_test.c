@@ -25,12 +25,14 @@ static shoal_status run(struct noting *noting, const char *when, shoal_tensor **
 
 static shoal_status before(void *context, const shoal_forward_call *call)
 {
+    CHECK_INT(call->struct_size, sizeof *call);
     CHECK(!call->outputs[0] && !call->is_recompute);
     return run(context, "<", call->inputs);
 }
 
 static shoal_status after(void *context, const shoal_forward_call *call)
 {
+    CHECK_INT(call->struct_size, sizeof *call);
     CHECK(call->outputs[0]);
     return run(context, ">", call->outputs);
 }
@@ -162,6 +164,81 @@ SCOPED_TEST(a_failing_hook_ends_the_call)
     }
 }
 
+static shoal_status fail_forward(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    (void)module;
+    (void)inputs;
+    (void)n_inputs;
+    (void)outputs;
+    (void)n_outputs;
+    return shoal_fail(SHOAL_ERR_CANCELLED, "not so");
+}
+
+static void after_failure(void *context, const shoal_forward_call *call)
+{
+    struct noting *noting = context;
+    CHECK_INT(call->struct_size, sizeof *call);
+    CHECK(call->module && call->n_inputs == 1 && call->inputs[0]);
+    /* Whatever goes wrong here: the error of the call stays. */
+    CHECK(!shoal_select(call->inputs[0], 9, 9));
+    CHECK_STATUS(shoal_module_add_hook(NULL, NULL, NULL), SHOAL_ERR_INVALID);
+    CHECK_OK(shoal_scope_begin());
+    (void)run(noting, "!", call->inputs);
+}
+
+static shoal_module_hook_definition define_cleanup(struct noting *noting)
+{
+    shoal_module_hook_definition definition = define(noting, SHOAL_HOOK_IN_ORDER, SHOAL_HOOK_IN_ORDER);
+    definition.failed_forward = after_failure;
+    return definition;
+}
+
+/* The forward function, a hook before it or behind it fails: who cleans up is told, the newest first. */
+SCOPED_TEST(hooks_that_clean_up)
+{
+    static const char *const expected[] = {"<a !b !a", "<a <b !b !a", "<a <b >a !b !a"};
+    shoal_tensor *x = make_leaf(1, 3, 0);
+    for (int place = 0; place < 3; place++) {
+        struct journal journal = {""};
+        struct noting a = {&journal, "a", 0, 0, NULL};
+        struct noting b = {&journal, "b", 0, 0, NULL};
+        int way = 0;
+        shoal_module *module =
+            place == 1 ? make_module("scale", fail_forward, NULL) : make_scale(make_leaf(1, 2, 0));
+        shoal_module_hook_definition definition = define_cleanup(&a);
+        CHECK_OK(shoal_module_add_hook(module, &definition, NULL));
+        definition = (shoal_module_hook_definition){.struct_size = sizeof(definition),
+                                                    .pre_forward = place == 0 ? fail_hook : NULL,
+                                                    .post_forward = place == 2 ? fail_hook : NULL,
+                                                    .context = &way};
+        CHECK_STATUS(shoal_module_add_hook(module, &definition, NULL),
+                     place == 1 ? SHOAL_ERR_INVALID : SHOAL_OK);
+        definition = define_cleanup(&b);
+        CHECK_OK(shoal_module_add_hook(module, &definition, NULL));
+        REQUIRE_OK(shoal_scope_begin());
+        CHECK(!shoal_module_call_one(module, x));
+        CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_CANCELLED);
+        CHECK_ERROR_TEXT("not so");
+        CHECK_STRING(journal.text, expected[place]);
+        shoal_module_unref(module);
+    }
+}
+
+/* A call that went well tells nobody; a hook for failures alone is a hook. */
+SCOPED_TEST(nothing_to_clean_up)
+{
+    struct journal journal = {""};
+    struct noting noting = {&journal, "a", 0, 0, NULL};
+    shoal_module *module = make_scale(make_leaf(1, 2, 0));
+    const shoal_module_hook_definition definition = {
+        .struct_size = sizeof(definition), .failed_forward = after_failure, .context = &noting};
+    CHECK_OK(shoal_module_add_hook(module, &definition, NULL));
+    CHECK(shoal_module_call_one(module, make_leaf(1, 3, 0)));
+    CHECK_STRING(journal.text, "");
+    shoal_module_unref(module);
+}
+
 TEST(bad_hooks)
 {
     struct noting noting = {NULL, "a", 0, 0, NULL};
@@ -181,7 +258,7 @@ TEST(bad_hooks)
     definition.post_place = SHOAL_HOOK_LAST;
     definition.pre_forward = definition.post_forward = NULL;
     CHECK_STATUS(shoal_module_add_hook(module, &definition, NULL), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("pre_forward and post_forward are NULL");
+    CHECK_ERROR_TEXT("pre_forward, post_forward and failed_forward are NULL");
     CHECK_INT(noting.n_ends, 0);
     shoal_module_unref(module);
 }

@@ -22,9 +22,13 @@ TEST(a_definition_is_copied_and_destroyed_once)
                                    &module));
     type[0] = 'X';
     CHECK_STRING(shoal_module_type(module), "block");
-    CHECK(shoal_module_context(module) == &n_destroyed && !shoal_module_has_forward(module));
-    CHECK_INT(shoal_module_n_inputs(module), 2);
-    CHECK_INT(shoal_module_n_outputs(module), 1);
+    CHECK(shoal_module_context(module) == &n_destroyed);
+    const shoal_module_definition *definition = shoal_module_get_definition(module);
+    CHECK_INT(definition->struct_size, sizeof *definition);
+    CHECK_STRING(definition->type, "block");
+    CHECK(!definition->forward && definition->context == &n_destroyed && definition->destroy == count_up);
+    CHECK_INT(definition->n_inputs, 2);
+    CHECK_INT(definition->n_outputs, 1);
     CHECK(shoal_module_ref(module) == module);
     shoal_module_unref(module);
     CHECK_INT(n_destroyed, 0);
@@ -56,18 +60,47 @@ TEST(getters_take_null)
 {
     const char *name = "x";
     CHECK_STRING(shoal_module_type(NULL), "");
-    CHECK(!shoal_module_context(NULL) && !shoal_module_has_forward(NULL));
-    CHECK(!shoal_module_parameter(NULL, "a") && !shoal_module_buffer(NULL, "a"));
+    CHECK(!shoal_module_context(NULL) && !shoal_module_get_definition(NULL));
+    CHECK(!shoal_module_find_parameter(NULL, "a") && !shoal_module_find_buffer(NULL, "a"));
+    CHECK(!shoal_module_find_child(NULL, "a") && !shoal_module_find_child(NULL, ""));
+    CHECK(!shoal_module_parameter(NULL, "a"));
+    CHECK_ERROR_TEXT("module_parameter: module is NULL");
+    CHECK(!shoal_module_buffer(NULL, "a"));
+    CHECK_ERROR_TEXT("module_buffer: module is NULL");
     CHECK(!shoal_module_child(NULL, "a") && !shoal_module_child(NULL, ""));
+    CHECK_ERROR_TEXT("module_child: module is NULL");
     CHECK(!shoal_module_parameter_at(NULL, 0, &name) && !name);
     CHECK(!shoal_module_buffer_at(NULL, 0, NULL) && !shoal_module_child_at(NULL, 0, NULL));
-    CHECK_INT(shoal_module_n_parameters(NULL) + shoal_module_n_buffers(NULL) + shoal_module_n_children(NULL),
-              0);
-    CHECK_INT(shoal_module_n_inputs(NULL) + shoal_module_n_outputs(NULL), 0);
     CHECK(!shoal_module_extra(NULL, &name));
 }
 
 /* Slots ------------------------------------------------------------------------------------------------ */
+
+/* A name that is misspelt is an error, not an absent parameter. */
+TEST(missing_names_are_errors)
+{
+    shoal_module *module = make_module("block", NULL, NULL);
+    REQUIRE(module);
+    REQUIRE_OK(shoal_scope_begin());
+    CHECK_OK(shoal_module_add_parameter(module, "bias", make_leaf(1, 1, 0)));
+    CHECK(shoal_module_find_parameter(module, "bias") && !shoal_module_find_parameter(module, "bais"));
+    CHECK_OK(shoal_scope_error());
+    CHECK(!shoal_module_parameter(module, "bais"));
+    CHECK_ERROR_TEXT("module_parameter: block has no parameter \"bais\"");
+    CHECK_STATUS(shoal_scope_error(), SHOAL_ERR_INVALID);
+    CHECK(!shoal_neg(shoal_module_parameter(module, "bais")));
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("block has no parameter \"bais\"");
+
+    /* Without a scope the thread has the reason. */
+    CHECK(!shoal_module_buffer(module, "bias"));
+    CHECK_ERROR_TEXT("module_buffer: block has no buffer \"bias\"");
+    CHECK(!shoal_module_child(module, "a.b"));
+    CHECK_ERROR_TEXT("module_child: block has no child \"a.b\"");
+    CHECK(!shoal_module_child(module, NULL));
+    CHECK_ERROR_TEXT("module_child: block has no child \"NULL\"");
+    shoal_module_unref(module);
+}
 
 SCOPED_TEST(slots_keep_their_order_and_their_tensors)
 {
@@ -79,8 +112,6 @@ SCOPED_TEST(slots_keep_their_order_and_their_tensors)
         CHECK_OK(shoal_module_add_parameter(module, names[i], tensors[i]));
     }
     CHECK_OK(shoal_module_add_buffer(module, "mean", tensors[0]));
-    CHECK_INT(shoal_module_n_parameters(module), 5);
-    CHECK_INT(shoal_module_n_buffers(module), 1);
     for (size_t i = 0; i < 5; i++) {
         const char *name;
         CHECK(shoal_module_parameter_at(module, i, &name) == tensors[i]);
@@ -89,10 +120,10 @@ SCOPED_TEST(slots_keep_their_order_and_their_tensors)
     }
     CHECK(!shoal_module_parameter_at(module, 5, NULL));
     CHECK(shoal_module_buffer(module, "mean") == tensors[0] &&
-          shoal_module_buffer_at(module, 0, NULL) == tensors[0]);
-    CHECK(!shoal_module_parameter(module, "mean") && !shoal_module_buffer(module, "zeta"));
-    CHECK(!shoal_module_parameter(module, "zet") && !shoal_module_parameter(module, "zeta0"));
-    CHECK(!shoal_module_parameter(module, "") && !shoal_module_parameter(module, NULL));
+          shoal_module_buffer_at(module, 0, NULL) == tensors[0] && !shoal_module_buffer_at(module, 1, NULL));
+    CHECK(!shoal_module_find_parameter(module, "mean") && !shoal_module_find_buffer(module, "zeta"));
+    CHECK(!shoal_module_find_parameter(module, "zet") && !shoal_module_find_parameter(module, "zeta0"));
+    CHECK(!shoal_module_find_parameter(module, "") && !shoal_module_find_parameter(module, NULL));
     shoal_module_unref(module);
 }
 
@@ -152,8 +183,9 @@ SCOPED_TEST(bad_names)
     CHECK_ERROR_TEXT("has more than 255 characters");
     long_name[SHOAL_MAX_MODULE_NAME] = '\0';
     CHECK_OK(shoal_module_add_parameter(module, long_name, x));
-    CHECK_INT(shoal_module_n_parameters(module), 2);
-    CHECK_INT(shoal_module_n_buffers(module) + shoal_module_n_children(module), 2);
+    CHECK(shoal_module_parameter_at(module, 1, NULL) && !shoal_module_parameter_at(module, 2, NULL));
+    CHECK(shoal_module_buffer_at(module, 0, NULL) && !shoal_module_buffer_at(module, 1, NULL));
+    CHECK(shoal_module_child_at(module, 0, NULL) && !shoal_module_child_at(module, 1, NULL));
     shoal_module_unref(child);
     shoal_module_unref(module);
 }
@@ -203,13 +235,14 @@ SCOPED_TEST(paths_lead_into_children)
     CHECK(shoal_module_parameter(root, "layers.0.weight") == x);
     CHECK(shoal_module_buffer(root, "layers.0.mean") == x);
     CHECK(shoal_module_child(root, "layers.0") == layer && shoal_module_child(root, "layers") == layers);
-    CHECK(shoal_module_child(root, "") == root && !shoal_module_child(root, NULL));
+    CHECK(shoal_module_child(root, "") == root && shoal_module_find_child(root, "") == root);
+    CHECK(!shoal_module_find_child(root, NULL));
     static const char *const wrong[] = {
         "layers.1.weight", "layers.0.",      "layers..weight", ".",
         "layers.weight",   "layers.0.0",     ".layers.0",      "layers.0.weight.",
         "layer.0.weight",  "layers.0.weigh", "weight"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        CHECK(!shoal_module_parameter(root, wrong[i]) && !shoal_module_child(root, wrong[i]));
+        CHECK(!shoal_module_find_parameter(root, wrong[i]) && !shoal_module_find_child(root, wrong[i]));
     }
     CHECK_OK(shoal_module_set_parameter(root, "layers.0.weight", y));
     CHECK(shoal_module_parameter(layer, "weight") == y);

@@ -45,6 +45,7 @@ static shoal_status look(void *context, const shoal_module_entry *entry, shoal_w
 {
     struct looking *looking = context;
     CHECK_INT(*next, SHOAL_WALK_ON);
+    CHECK_INT(entry->struct_size, sizeof *entry);
     note(&looking->journal, entry->path[0] ? entry->path : "-");
     CHECK((entry->tensor != NULL) == (entry->kind != SHOAL_WALK_MODULES));
     const char *dot = strrchr(entry->path, '.');
@@ -240,6 +241,7 @@ struct converting {
 static shoal_status convert(void *context, const shoal_module_entry *entry, shoal_tensor **tensor)
 {
     struct converting *converting = context;
+    CHECK_INT(entry->struct_size, sizeof *entry);
     note(&converting->journal, entry->path);
     CHECK(*tensor == entry->tensor && !shoal_scope_has_grad());
     if (converting->fail && strcmp(converting->fail, entry->path) == 0) {

@@ -1,9 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /* Finding a BLAS: what the environment says, what is loaded, how many threads. */
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "nn/blas.h"
 #include "unit/nn/fixture.h"
+
+/* Before anything has loaded one in this process. */
+static void load_without_descriptors(void *context)
+{
+    struct rlimit before;
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    struct rlimit lowered = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &lowered) == 0);
+    shoal_nn_blas info = {.struct_size = sizeof(info)};
+    CHECK_STATUS(shoal_nn_blas_info(&info), SHOAL_ERR_SYSTEM);
+    CHECK_ERROR_TEXT("Too many open files (RLIMIT_NOFILE is 0 files)");
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
+TEST(without_descriptors_there_is_no_other_blas)
+{
+    test_in_child(load_without_descriptors, NULL);
+}
 
 static shoal_nn_blas get_info(void)
 {
@@ -142,7 +161,7 @@ TEST(planted_missing)
     REQUIRE_OK(shoal_scope_begin());
     shoal_tensor *x = shoal_full(INTS(2, 2), 2, 1, SHOAL_F32);
     CHECK(shoal_nn_tanh(x) != NULL); /* needs no BLAS */
-    CHECK_NN_ERROR(shoal_nn_matmul(x, x), SHOAL_ERR_SYSTEM, "nn.matmul: SHOAL_NN_BLAS: ");
+    CHECK_SCOPE_ERROR(shoal_nn_matmul(x, x), SHOAL_ERR_SYSTEM, "nn.matmul: SHOAL_NN_BLAS: ");
     CHECK_OK(shoal_scope_end());
 }
 

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "fixtures/scoped.h"
 #include "harness/test.h"
 #include "shoal/shoal.h"
 #include "shoal_nn/nn.h"
@@ -31,15 +32,6 @@ static inline void begin_nn(void)
         CHECK_OK(shoal_scope_end());     \
     }                                    \
     static void name##_in_scope(void)
-
-/* The call leaves an error in a scope of its own. */
-#define CHECK_NN_ERROR(call, status, words)      \
-    do {                                         \
-        REQUIRE_OK(shoal_scope_begin());         \
-        CHECK((call) == NULL);                   \
-        CHECK_STATUS(shoal_scope_end(), status); \
-        CHECK_ERROR_TEXT(words);                 \
-    } while (0)
 
 /* Numbers as a contiguous tensor of any floating dtype. */
 static inline shoal_tensor *make_tensor(const double *values, const int64_t *shape, int n_dims,

@@ -187,25 +187,26 @@ NN_TEST(cross_entropy_stays_finite)
 NN_TEST(losses_refuse_what_does_not_fit)
 {
     shoal_tensor *x = shoal_zeros(INTS(2, 3), 2, SHOAL_F32);
-    CHECK_NN_ERROR(shoal_nn_mse(x, shoal_zeros(INTS(3), 1, SHOAL_F32)), SHOAL_ERR_INVALID,
-                   "nn.mse: target has shape [3], but input has [2, 3]");
-    CHECK_NN_ERROR(shoal_nn_mse(x, shoal_zeros(INTS(2, 3), 2, SHOAL_F64)), SHOAL_ERR_INVALID,
-                   "nn.mse: target is f64, but input is f32");
-    CHECK_NN_ERROR(shoal_nn_mse(shoal_zeros(INTS(2), 1, SHOAL_F16), shoal_zeros(INTS(2), 1, SHOAL_BF16)),
-                   SHOAL_ERR_INVALID, "nn.mse: target is bf16, but input is f16");
-    CHECK_NN_ERROR(shoal_nn_mse(shoal_zeros(INTS(2), 1, SHOAL_I64), shoal_zeros(INTS(2), 1, SHOAL_I64)),
-                   SHOAL_ERR_UNSUPPORTED, "nn.mse: input: i64 is not one of");
-    CHECK_NN_ERROR(shoal_nn_cross_entropy(x, make_indices(INTS(0, 3), INTS(2), 1, SHOAL_I64)),
-                   SHOAL_ERR_INVALID, "nn.cross_entropy: targets: element 1 is 3, not one of 3 classes");
-    CHECK_NN_ERROR(shoal_nn_cross_entropy(x, make_indices(INTS(-1, 0), INTS(2), 1, SHOAL_I8)),
-                   SHOAL_ERR_INVALID, "nn.cross_entropy: targets: element 0 is -1, not one of 3 classes");
-    CHECK_NN_ERROR(shoal_nn_cross_entropy(x, make_indices(INTS(0, 1, 2), INTS(3), 1, SHOAL_I64)),
-                   SHOAL_ERR_INVALID,
-                   "nn.cross_entropy: targets has shape [3], which is not that of logits, [2, 3], without "
-                   "the last dimension");
-    CHECK_NN_ERROR(shoal_nn_cross_entropy(x, shoal_zeros(INTS(2), 1, SHOAL_F32)), SHOAL_ERR_UNSUPPORTED,
-                   "nn.cross_entropy: targets: f32 is not one of i8");
-    CHECK_NN_ERROR(shoal_nn_cross_entropy(x, NULL), SHOAL_ERR_INVALID, "nn.cross_entropy: targets is NULL");
+    CHECK_SCOPE_ERROR(shoal_nn_mse(x, shoal_zeros(INTS(3), 1, SHOAL_F32)), SHOAL_ERR_INVALID,
+                      "nn.mse: target has shape [3], but input has [2, 3]");
+    CHECK_SCOPE_ERROR(shoal_nn_mse(x, shoal_zeros(INTS(2, 3), 2, SHOAL_F64)), SHOAL_ERR_INVALID,
+                      "nn.mse: target is f64, but input is f32");
+    CHECK_SCOPE_ERROR(shoal_nn_mse(shoal_zeros(INTS(2), 1, SHOAL_F16), shoal_zeros(INTS(2), 1, SHOAL_BF16)),
+                      SHOAL_ERR_INVALID, "nn.mse: target is bf16, but input is f16");
+    CHECK_SCOPE_ERROR(shoal_nn_mse(shoal_zeros(INTS(2), 1, SHOAL_I64), shoal_zeros(INTS(2), 1, SHOAL_I64)),
+                      SHOAL_ERR_UNSUPPORTED, "nn.mse: input: i64 is not one of");
+    CHECK_SCOPE_ERROR(shoal_nn_cross_entropy(x, make_indices(INTS(0, 3), INTS(2), 1, SHOAL_I64)),
+                      SHOAL_ERR_INVALID, "nn.cross_entropy: targets: element 1 is 3, not one of 3 classes");
+    CHECK_SCOPE_ERROR(shoal_nn_cross_entropy(x, make_indices(INTS(-1, 0), INTS(2), 1, SHOAL_I8)),
+                      SHOAL_ERR_INVALID, "nn.cross_entropy: targets: element 0 is -1, not one of 3 classes");
+    CHECK_SCOPE_ERROR(shoal_nn_cross_entropy(x, make_indices(INTS(0, 1, 2), INTS(3), 1, SHOAL_I64)),
+                      SHOAL_ERR_INVALID,
+                      "nn.cross_entropy: targets has shape [3], which is not that of logits, [2, 3], without "
+                      "the last dimension");
+    CHECK_SCOPE_ERROR(shoal_nn_cross_entropy(x, shoal_zeros(INTS(2), 1, SHOAL_F32)), SHOAL_ERR_UNSUPPORTED,
+                      "nn.cross_entropy: targets: f32 is not one of i8");
+    CHECK_SCOPE_ERROR(shoal_nn_cross_entropy(x, NULL), SHOAL_ERR_INVALID,
+                      "nn.cross_entropy: targets is NULL");
 }
 
 /* Layers ----------------------------------------------------------------------------------------------- */
@@ -252,23 +253,25 @@ NN_TEST(layers_refuse_what_does_not_fit)
 {
     shoal_tensor *x = shoal_zeros(INTS(2, 3), 2, SHOAL_F32);
     shoal_tensor *indices = make_indices(INTS(0, 2), INTS(2), 1, SHOAL_I64);
-    CHECK_NN_ERROR(shoal_nn_embedding(indices, x), SHOAL_ERR_INVALID,
-                   "nn.embedding: indices: element 1 is 2, not one of 2 rows");
-    CHECK_NN_ERROR(shoal_nn_embedding(x, x), SHOAL_ERR_UNSUPPORTED,
-                   "nn.embedding: indices: f32 is not one of i8");
-    CHECK_NN_ERROR(shoal_nn_embedding(indices, indices), SHOAL_ERR_UNSUPPORTED, "nn.embedding: weight: i64");
-    CHECK_NN_ERROR(shoal_nn_embedding(indices, shoal_zeros(INTS(3), 1, SHOAL_F32)), SHOAL_ERR_INVALID,
-                   "nn.embedding: weight has shape [3], which is no matrix");
-    CHECK_NN_ERROR(shoal_nn_layer_norm(x, shoal_zeros(INTS(2), 1, SHOAL_F32), NULL, 1e-5), SHOAL_ERR_INVALID,
-                   "nn.layer_norm: weight has shape [2], not [3], the last dimension of input");
-    CHECK_NN_ERROR(shoal_nn_layer_norm(x, NULL, shoal_zeros(INTS(3), 1, SHOAL_F64), 1e-5), SHOAL_ERR_INVALID,
-                   "nn.layer_norm: bias is f64, but input is f32");
-    CHECK_NN_ERROR(shoal_nn_layer_norm(x, NULL, NULL, -1), SHOAL_ERR_INVALID,
-                   "nn.layer_norm: eps: -1 is not a number from 0 up");
-    CHECK_NN_ERROR(shoal_nn_layer_norm(x, NULL, NULL, (double)NAN), SHOAL_ERR_INVALID,
-                   "nn.layer_norm: eps: ");
-    CHECK_NN_ERROR(shoal_nn_tanh(NULL), SHOAL_ERR_INVALID, "nn.tanh: self is NULL");
-    CHECK_NN_ERROR(shoal_nn_gelu(indices), SHOAL_ERR_UNSUPPORTED, "nn.gelu: self: i64 is not one of");
+    CHECK_SCOPE_ERROR(shoal_nn_embedding(indices, x), SHOAL_ERR_INVALID,
+                      "nn.embedding: indices: element 1 is 2, not one of 2 rows");
+    CHECK_SCOPE_ERROR(shoal_nn_embedding(x, x), SHOAL_ERR_UNSUPPORTED,
+                      "nn.embedding: indices: f32 is not one of i8");
+    CHECK_SCOPE_ERROR(shoal_nn_embedding(indices, indices), SHOAL_ERR_UNSUPPORTED,
+                      "nn.embedding: weight: i64");
+    CHECK_SCOPE_ERROR(shoal_nn_embedding(indices, shoal_zeros(INTS(3), 1, SHOAL_F32)), SHOAL_ERR_INVALID,
+                      "nn.embedding: weight has shape [3], which is no matrix");
+    CHECK_SCOPE_ERROR(shoal_nn_layer_norm(x, shoal_zeros(INTS(2), 1, SHOAL_F32), NULL, 1e-5),
+                      SHOAL_ERR_INVALID,
+                      "nn.layer_norm: weight has shape [2], not [3], the last dimension of input");
+    CHECK_SCOPE_ERROR(shoal_nn_layer_norm(x, NULL, shoal_zeros(INTS(3), 1, SHOAL_F64), 1e-5),
+                      SHOAL_ERR_INVALID, "nn.layer_norm: bias is f64, but input is f32");
+    CHECK_SCOPE_ERROR(shoal_nn_layer_norm(x, NULL, NULL, -1), SHOAL_ERR_INVALID,
+                      "nn.layer_norm: eps: -1 is not a number from 0 up");
+    CHECK_SCOPE_ERROR(shoal_nn_layer_norm(x, NULL, NULL, (double)NAN), SHOAL_ERR_INVALID,
+                      "nn.layer_norm: eps: ");
+    CHECK_SCOPE_ERROR(shoal_nn_tanh(NULL), SHOAL_ERR_INVALID, "nn.tanh: self is NULL");
+    CHECK_SCOPE_ERROR(shoal_nn_gelu(indices), SHOAL_ERR_UNSUPPORTED, "nn.gelu: self: i64 is not one of");
     CHECK(shoal_nn_tanh(x) != NULL);
 }
 
@@ -335,7 +338,9 @@ TEST(ops_are_in_the_registry)
     for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
         if (strncmp(shoal_op_name(op), "nn.", 3) == 0) {
             n_ours++;
-            CHECK(shoal_op_doc(op)[0] != '\0');
+            shoal_op_info info = SHOAL_OP_INFO_INIT;
+            CHECK_OK(shoal_op_describe(op, &info));
+            CHECK(info.doc[0] != '\0');
         }
     }
     CHECK_INT(n_ours, NN_OP_COUNT);

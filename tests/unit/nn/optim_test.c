@@ -2,6 +2,9 @@
 /* Optimizers: the exact arithmetic, shards against the whole, what is passed over, state, and what is refused. */
 #include "shoal_nn/optim.h"
 
+#include <stdio.h>
+
+#include "tensor/handle.h"
 #include "unit/nn/fixture.h"
 
 #define N 37
@@ -338,15 +341,117 @@ NN_TEST(optimizers_refuse_nonsense)
     shoal_nn_optimizer_free(optimizer);
 }
 
-NN_TEST(no_parameters_are_fine)
+NN_TEST(empty_lists_are_refused)
 {
+    shoal_nn_optimizer *optimizer = NULL;
+    CHECK_STATUS(shoal_nn_sgd_create(NULL, 0, NULL, &optimizer), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("nn_sgd_create: no parameters: there is nothing to optimize");
+    CHECK_STATUS(shoal_nn_adamw_create_raw(NULL, 0, NULL, &optimizer), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("nn_adamw_create_raw: no shards: there is nothing to optimize");
+    CHECK(optimizer == NULL);
+}
+
+NN_TEST(results_of_operations_are_refused)
+{
+    shoal_tensor *leaf = require_grad(shoal_zeros(INTS(2, 3), 2, SHOAL_F32));
+    shoal_tensor *result = shoal_mul_scalar(leaf, 2);
+    shoal_tensor *view = shoal_reshape(leaf, INTS(6), 1);
+    shoal_nn_optimizer *optimizer = NULL;
+    CHECK_STATUS(shoal_nn_sgd_create(&result, 1, NULL, &optimizer), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("nn_sgd_create: parameter 0 (), of shape [2, 3], is the result of an operation");
+    CHECK_STATUS(shoal_nn_adamw_create(&view, 1, NULL, &optimizer), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("give the leaf that it was computed from");
+    /* A tensor that needs no gradient is a leaf, too. */
+    shoal_tensor *frozen = shoal_zeros(INTS(2), 1, SHOAL_F32);
+    REQUIRE_OK(shoal_nn_sgd_create(&frozen, 1, NULL, &optimizer));
+    shoal_nn_optimizer_free(optimizer);
+}
+
+NN_TEST(dead_parameters_are_refused)
+{
+    handle_keep(10);
+    shoal_nn_optimizer *optimizer = NULL;
+    REQUIRE_OK(shoal_scope_begin());
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *gone = require_grad(shoal_zeros(INTS(2, 3), 2, SHOAL_F32));
+    REQUIRE_OK(shoal_scope_end());
+    CHECK_STATUS(shoal_nn_sgd_create(&gone, 1, NULL, &optimizer), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("nn_sgd_create: parameter 0: tensor, f32 [2, 3], was used after its scope ended");
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_STATE);
+    handle_keep(0);
+}
+
+NN_TEST(zeros_of_adamw_are_refused_unless_asked_for)
+{
+    static const struct {
+        const char *words;
+        double beta1, beta2, eps;
+    } rows[] = {
+        {"nn_adamw_create: beta1 is 0, perhaps forgotten; begin with SHOAL_NN_ADAMW_OPTIONS_INIT (0.9)", 0,
+         0.9, 1},
+        {"nn_adamw_create: beta2 is 0", 0.9, 0, 1e-8},
+        {"nn_adamw_create: eps is 0", 0.9, 0.999, 0},
+    };
+    shoal_tensor *x = require_grad(shoal_zeros(INTS(2), 1, SHOAL_F32));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        shoal_nn_optimizer *optimizer = NULL;
+        shoal_nn_adamw_options options = {.struct_size = sizeof(options),
+                                          .lr = 1e-3,
+                                          .beta1 = rows[i].beta1,
+                                          .beta2 = rows[i].beta2,
+                                          .eps = rows[i].eps};
+        CHECK_STATUS(shoal_nn_adamw_create(&x, 1, &options, &optimizer), SHOAL_ERR_INVALID);
+        CHECK_ERROR_TEXT(rows[i].words);
+        options.allows_zeros = true;
+        REQUIRE_OK(shoal_nn_adamw_create(&x, 1, &options, &optimizer));
+        shoal_nn_optimizer_free(optimizer);
+    }
+}
+
+/* The last warning, and how many there were. */
+struct listener {
+    int n_calls;
+    char last[256];
+};
+
+static void hear(void *context, shoal_log_level level, const char *message)
+{
+    struct listener *listener = context;
+    listener->n_calls += level == SHOAL_LOG_WARN;
+    (void)snprintf(listener->last, sizeof(listener->last), "%s", message);
+}
+
+NN_TEST(steps_without_any_gradient_are_warned_of)
+{
+    struct listener listener = {0};
+    float values[3] = {1, 2, 3};
+    shoal_tensor *x = require_grad(over(values, 3));
+    shoal_tensor *empty = require_grad(shoal_zeros(INTS(0), 1, SHOAL_F32));
+    shoal_tensor *parameters[] = {x, empty};
     shoal_nn_optimizer *optimizer;
-    REQUIRE_OK(shoal_nn_sgd_create(NULL, 0, NULL, &optimizer));
+    shoal_log_set(hear, &listener, SHOAL_LOG_WARN);
+    listener.n_calls = 0; /* options that were wrong are reported first */
+    REQUIRE_OK(shoal_nn_sgd_create(parameters, 2, NULL, &optimizer));
     CHECK_OK(shoal_nn_optimizer_step(optimizer));
+    CHECK_INT(listener.n_calls, 1);
+    CHECK_STRING(listener.last, "optimizer step: none of 1 parameters has a gradient, nothing is updated");
+    CHECK_OK(shoal_nn_optimizer_step(optimizer));
+    CHECK_INT(listener.n_calls, 1); /* once */
+    CHECK_OK(shoal_set_grad(x, shoal_full(INTS(3), 1, 1, SHOAL_F32)));
+    CHECK_OK(shoal_nn_optimizer_step(optimizer));
+    CHECK_OK(shoal_nn_optimizer_zero_grad(optimizer));
+    CHECK_INT(listener.n_calls, 1);
+    CHECK_OK(shoal_nn_optimizer_step(optimizer));
+    CHECK_INT(listener.n_calls, 2);
     shoal_nn_optimizer_free(optimizer);
-    REQUIRE_OK(shoal_nn_adamw_create_raw(NULL, 0, NULL, &optimizer));
-    CHECK_OK(shoal_nn_optimizer_step_raw(optimizer, NULL, 0));
+
+    /* A rank whose shards are all empty has no gradients, and that is right. */
+    const shoal_nn_shard none = {.dtype = SHOAL_F32, .gradient_dtype = SHOAL_F32};
+    REQUIRE_OK(shoal_nn_sgd_create_raw(&none, 1, NULL, &optimizer));
+    CHECK_OK(shoal_nn_optimizer_step_raw(optimizer, &none, 1));
+    CHECK_INT(listener.n_calls, 2);
     shoal_nn_optimizer_free(optimizer);
+    shoal_log_set(NULL, NULL, SHOAL_LOG_WARN);
 }
 
 /* Moments come from the library's allocator: every one of them may fail. */

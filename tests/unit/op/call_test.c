@@ -4,6 +4,7 @@
 
 #include "harness/test.h"
 #include "op/op.h"
+#include "shoal/compat_torch.h"
 #include "shoal/op.h"
 #include "shoal/ops.h"
 #include "tensor/tensor.h"
@@ -54,11 +55,18 @@ TEST(a_mistyped_name_gets_the_nearest)
 TEST(a_null_op_has_no_properties)
 {
     CHECK_STRING(shoal_op_name(NULL), "");
-    CHECK_STRING(shoal_op_signature(NULL), "");
-    CHECK_STRING(shoal_op_doc(NULL), "");
-    CHECK_INT(shoal_op_flags(NULL), 0);
-    CHECK_STRING(shoal_op_signature(find("add")), "tensor self, tensor other -> tensor");
-    CHECK_INT(shoal_op_flags(find("copy_")), SHOAL_OP_IN_PLACE | SHOAL_OP_OVERWRITES);
+    shoal_op_info info = SHOAL_OP_INFO_INIT;
+    CHECK_STATUS(shoal_op_describe(NULL, &info), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("op_describe: op is NULL");
+    CHECK_STATUS(shoal_op_describe(find("add"), NULL), SHOAL_ERR_INVALID);
+    CHECK_OK(shoal_op_describe(find("add"), &info));
+    CHECK_STRING(info.name, "add");
+    CHECK_STRING(info.signature, "tensor self, tensor other -> tensor");
+    CHECK_OK(shoal_op_describe(find("copy_"), &info));
+    CHECK_INT(info.flags, SHOAL_OP_IN_PLACE | SHOAL_OP_OVERWRITES);
+    info.struct_size = 0;
+    CHECK_STATUS(shoal_op_describe(find("add"), &info), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("struct_size is 0");
 }
 
 /* Calling ---------------------------------------------------------------------------------------------------- */

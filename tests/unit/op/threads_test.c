@@ -60,6 +60,7 @@ static void *find_at_once(void *context)
     const shoal_op *op = NULL;
     (void)pthread_barrier_wait(&member->crew->barrier);
     expect_true(member, shoal_op_find("all_gather_copy_in", &op) == SHOAL_OK && op && op->n_params == 4);
+    expect_true(member, shoal_op_find("all_reduce", &op) == SHOAL_OK && op && op->n_params == 4);
     return NULL;
 }
 

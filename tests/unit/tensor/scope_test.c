@@ -7,6 +7,10 @@
 
 #include "base/error.h"
 #include "harness/test.h"
+#include "shoal/autograd.h"
+#include "shoal/compat_torch.h"
+#include "shoal/dlpack.h"
+#include "shoal/module.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
 #include "shoal/tensor.h"
@@ -209,6 +213,45 @@ TEST(the_first_error_stays_and_stops_the_scope)
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("17");
     CHECK_INT(n_deleted, 0);
+}
+
+/* Calls that need no scope are given what a failed call gave: its reason is theirs. */
+TEST(a_missing_tensor_has_the_reason_of_its_scope)
+{
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *missing = shoal_zeros((int64_t[]){-17}, 1, SHOAL_F32);
+    struct DLManagedTensor *managed;
+    shoal_module *module;
+    const shoal_module_definition definition = {.struct_size = sizeof definition, .type = "box"};
+    REQUIRE(!missing);
+    REQUIRE_OK(shoal_module_create(&definition, &module));
+#define CHECK_REASON(call)                             \
+    do {                                               \
+        CHECK_STATUS((call), SHOAL_ERR_INVALID);       \
+        CHECK_ERROR_TEXT("zeros: shape");              \
+        CHECK(!strstr(shoal_error_text(), "is NULL")); \
+    } while (0)
+    CHECK_REASON(shoal_tensor_release_data(missing));
+    CHECK_REASON(shoal_wait(missing));
+    CHECK_REASON(shoal_tensor_set_name(missing, "x"));
+    CHECK_REASON(shoal_tensor_rebind_data(missing, NULL, NULL, NULL));
+    CHECK_REASON(shoal_to_dlpack(missing, &managed));
+    CHECK_REASON(shoal_set_requires_grad(missing, true));
+    CHECK_REASON(shoal_set_grad(missing, NULL));
+    CHECK_REASON(shoal_on_gradient(missing, NULL, NULL, NULL));
+    CHECK_REASON(shoal_on_accumulated(missing, NULL, NULL, NULL));
+    CHECK_REASON(shoal_module_add_parameter(module, "w", missing));
+    CHECK_REASON(shoal_module_add_buffer(module, "w", missing));
+    CHECK_REASON(shoal_module_set_parameter(module, "w", missing));
+    CHECK_REASON(shoal_module_set_buffer(module, "w", missing));
+    CHECK(!shoal_mutable_data(missing));
+    CHECK_ERROR_TEXT("zeros: shape");
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_wait(missing), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("wait: tensor is NULL");
+    CHECK_STATUS(shoal_module_add_parameter(module, "w", NULL), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("module_add_parameter: parameter is NULL");
+    shoal_module_unref(module);
 }
 
 TEST(an_inner_error_does_not_stop_the_outer_scope)

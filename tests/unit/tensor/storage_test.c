@@ -99,6 +99,29 @@ TEST(reader_waits_for_the_last_write)
     CHECK_OK(shoal_scope_end());
 }
 
+TEST(a_storage_that_is_read_only)
+{
+    REQUIRE_OK(shoal_scope_begin());
+    CHECK_OK(shoal_scope_set_grad(false));
+    shoal_tensor *tensor = shoal_full((int64_t[]){4}, 1, 7, SHOAL_I32);
+    CHECK_OK(shoal_tensor_set_name(tensor, "table"));
+    storage_set_read_only(tensor->storage, "it is printed on paper");
+    const int32_t *data = shoal_data(tensor);
+    CHECK(data && data[3] == 7);
+    CHECK(shoal_add(tensor, tensor) != NULL);
+    CHECK(!shoal_mutable_data(shoal_narrow(tensor, 0, 1, 2)));
+    CHECK_ERROR_TEXT("tensor table is read-only: it is printed on paper");
+    CHECK_STATUS(storage_wait_writable(tensor->storage, true), SHOAL_ERR_STATE);
+    REQUIRE_OK(shoal_scope_begin());
+    CHECK(!shoal_copy_(tensor, shoal_full((int64_t[]){4}, 1, 1, SHOAL_I32)));
+    CHECK_ERROR_TEXT("copy_: self: tensor table is read-only");
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_STATE);
+    CHECK_INT(shoal_tensor_version(tensor), 0);
+    storage_set_read_only(tensor->storage, NULL);
+    CHECK(shoal_mutable_data(tensor) != NULL);
+    CHECK_OK(shoal_scope_end());
+}
+
 TEST(views_and_ops_wait_for_the_write_of_the_storage)
 {
     struct completion *write;

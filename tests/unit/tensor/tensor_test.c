@@ -5,9 +5,10 @@
 
 #include "base/completion.h"
 #include "harness/test.h"
+#include "shoal/compat_torch.h"
 #include "shoal/ops.h"
 #include "shoal/tensor.h"
-#include "tensor/device.h"
+#include "device/device.h"
 #include "tensor/dtype.h"
 #include "tensor/storage.h"
 #include "tensor/tensor.h"
@@ -404,11 +405,12 @@ TEST(dtype_and_device_tables_answer_by_name)
     CHECK_STATUS(shoal_dtype_find("f32", NULL), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_dtype_find("?", &dtype), SHOAL_ERR_INVALID);
     CHECK_INT(dtype, 77);
-    shoal_reduce reduce = SHOAL_MAX;
-    CHECK_OK(shoal_reduce_find("PREMUL_sum", &reduce));
+    shoal_reduce_op reduce = SHOAL_MAX;
+    CHECK_OK(shoal_reduce_op_find("PREMUL_sum", &reduce));
     CHECK_INT(reduce, SHOAL_PREMUL_SUM);
-    CHECK_STATUS(shoal_reduce_find("summ", &reduce), SHOAL_ERR_INVALID);
-    CHECK_STRING(shoal_reduce_name((shoal_reduce)42), "?");
+    CHECK_STATUS(shoal_reduce_op_find("summ", &reduce), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("reduce_op_find: there is no reduce operator \"summ\"; the nearest is \"sum\"");
+    CHECK_STRING(shoal_reduce_op_name((shoal_reduce_op)42), "?");
     shoal_device device = SHOAL_CPU;
     CHECK_OK(device_find("meta", &device));
     CHECK_INT(device, SHOAL_META);

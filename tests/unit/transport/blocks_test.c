@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Blocks against the plain meaning of the calls: every element of every block, cut anywhere. */
-#include "transport/shm/blocks.h"
+#include "transport/blocks.h"
 
 #include <stdlib.h>
 #include <string.h>
