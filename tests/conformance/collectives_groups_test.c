@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Groups, numbers of calls, point to point, deadlines, disagreement and a world of one. README.md maps the cases. */
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "fixtures/descriptor_calls.h"
 #include "conformance/collectives/basics.h"
 #include "shoal/store.h"
 
@@ -41,7 +43,7 @@ TEST(logging_init)
 TEST(default_store_timeout)
 {
     char key[64];
-    (void)snprintf(key, sizeof key, "default_store_timeout-%d", (int)getpid());
+    (void)snprintf(key, sizeof key, "default_store_timeout-%" PRIx64, test_process_number((int)getpid()));
     shoal_world_options options = {
         .struct_size = sizeof options, .n_ranks = 3, .rank = 0, .key = key, .startup_timeout_s = 0.2};
     shoal_world *world = NULL;
@@ -85,8 +87,6 @@ TEST_WORLD(multi_device_constructor, W)
     CHECK_INT(shoal_group_sequence(lanes[0]), 2);
     CHECK_INT(shoal_group_sequence(lanes[1]), 2);
     CHECK_INT(shoal_group_sequence(all), 0);
-    shoal_group_free(lanes[0]);
-    shoal_group_free(lanes[1]);
 }
 
 TEST_RANKS(set_gloo_pg_timeout, W)
@@ -134,7 +134,6 @@ TEST_WORLD(sequence_num_of_subgroups_is_their_own, W)
     CHECK_INT(shoal_group_sequence(all), 0);
     CHECK_OK(shoal_group_barrier(all));
     CHECK_INT(shoal_group_sequence(all), 1);
-    shoal_group_free(half);
 }
 
 TEST_WORLD(warn_not_in_group, W)
@@ -150,7 +149,6 @@ TEST_WORLD(warn_not_in_group, W)
     float value = (float)self->rank;
     CHECK_OK(shoal_group_all_reduce(group, &value, &value, 1, SHOAL_F32, SHOAL_SUM));
     CHECK_DOUBLE((double)value, 4);
-    shoal_group_free(group);
 }
 
 TEST_WORLD(rank_membership, W)
@@ -177,7 +175,6 @@ TEST_WORLD(rank_membership, W)
     CHECK_REFUSED(shoal_group_create(world, (int[]){self->rank, self->rank}, 2, NULL, &refused), "twice");
     CHECK_REFUSED(shoal_group_create(world, (int[]){self->rank, W}, 2, NULL, &refused), "4");
     CHECK(refused == NULL);
-    shoal_group_free(group);
 }
 
 /* Only the members call. */
@@ -188,7 +185,6 @@ TEST_WORLD(new_group_local_sync, W)
         shoal_group *group;
         REQUIRE_OK(shoal_group_create(world, members, 2, NULL, &group));
         CHECK_OK(shoal_group_barrier(group));
-        shoal_group_free(group);
     }
 }
 
@@ -214,7 +210,6 @@ TEST_WORLD(new_group_local_sync_sanity, W)
         int second = shoal_group_world_rank(groups[i], 1);
         CHECK_OK(finish(works[i]));
         CHECK_DOUBLE((double)values[i], first + second);
-        shoal_group_free(groups[i]);
     }
 }
 
@@ -236,11 +231,8 @@ TEST_WORLD(new_group_local_sync_duplicate_pg, W)
     CHECK_STRING(shoal_group_tag(other), "other");
     CHECK_OK(shoal_group_barrier(first));
     CHECK_OK(shoal_group_barrier(other));
-    shoal_group_free(again);
     CHECK_OK(shoal_group_barrier(first));
     CHECK_INT(shoal_group_sequence(first), 2);
-    shoal_group_free(first);
-    shoal_group_free(other);
 }
 
 /* Point to point ------------------------------------------------------------------------------------------- */
@@ -329,7 +321,12 @@ TEST_WORLD(monitored_barrier, W)
     if (self->rank == 2) {
         /* Comes when the others have given up, and hears the same. */
         test_barrier(self);
-        CHECK_STATUS(shoal_group_barrier(all), SHOAL_ERR_TIMEOUT);
+        shoal_status status = shoal_group_barrier(all);
+        if (status == SHOAL_OK && rank_hears_by_messages()) {
+            /* Messages that came before the others gave up count first (docs/design/message.md). */
+            status = shoal_group_barrier(all);
+        }
+        CHECK_STATUS(status, SHOAL_ERR_TIMEOUT);
         return;
     }
     CHECK_STATUS(shoal_group_barrier(all), SHOAL_ERR_TIMEOUT);
@@ -405,7 +402,6 @@ TEST_WORLD(threads_on_their_own_groups, W)
     }
     for (int i = 0; i < 8; i++) {
         (void)pthread_join(threads[i], NULL);
-        shoal_group_free(parts[i].group);
     }
 }
 
@@ -440,9 +436,9 @@ TEST_WORLD(dispatched_collectives_alone, 1)
     CHECK_OK(shoal_group_scatter(all, &value, &out, 1, SHOAL_F32, 0));
     CHECK_DOUBLE((double)out, 3);
     out = 0;
-    CHECK_OK(shoal_group_all_gather_list(all, &part, 1, SHOAL_F32));
+    CHECK_OK(group_all_gather_list(all, &part, 1, SHOAL_F32));
     CHECK_DOUBLE((double)out, 3);
-    CHECK_OK(shoal_group_all_reduce_premul(all, &value, &out, 1, SHOAL_F32, 0.5));
+    CHECK_OK(group_all_reduce_premul(all, &value, &out, 1, SHOAL_F32, 0.5));
     CHECK_DOUBLE((double)out, 1.5);
     shoal_work *works[2];
     REQUIRE_OK(shoal_group_send_start(all, &value, 1, SHOAL_F32, 0, 1, &works[0]));

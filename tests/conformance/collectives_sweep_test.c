@@ -73,7 +73,9 @@ static bool open_sweep(struct sweep *sweep, shoal_world **world_out, size_t max_
     }
     sweep->group = shoal_world_group(*world_out);
     size_t bytes = (arena_bytes(max_count, self->n_ranks) + 63) & ~(size_t)63;
-    if (!CHECK_OK(shoal_symmetric_create(sweep->group, 2 * bytes, &sweep->symmetric))) {
+    /* Without it, where the transport has none, everything lies on the heap. */
+    shoal_status status = shoal_symmetric_create(sweep->group, 2 * bytes, &sweep->symmetric);
+    if (status != SHOAL_ERR_UNSUPPORTED && !CHECK_OK(status)) {
         return false;
     }
     sweep->heap[0] = aligned_alloc(64, bytes);
@@ -104,7 +106,7 @@ static void prepare_stage(struct sweep *sweep, const struct stage *stage, size_t
     if (stage->reduce == NO_REDUCE) {
         return;
     }
-    struct fold fold = {.reduce = (shoal_reduce)stage->reduce,
+    struct fold fold = {.reduce = (shoal_reduce_op)stage->reduce,
                         .dtype = stage->dtype,
                         .factor = 1.0 / 3,
                         .n_ranks = self->n_ranks};
@@ -118,10 +120,10 @@ static void prepare_stage(struct sweep *sweep, const struct stage *stage, size_t
 }
 
 /* Everybody is between two collectives. */
-static void choose_algorithm(struct sweep *sweep, enum algorithm_id algorithm)
+static void choose_algorithm(struct sweep *sweep, enum shm_algorithm algorithm)
 {
     test_barrier(sweep->self);
-    algorithm_override_all(algorithm);
+    algorithm_override_all(&shm_algorithms, (int)algorithm);
     test_barrier(sweep->self);
 }
 
@@ -134,7 +136,8 @@ static struct sweep_case case_of(const struct stage *stage, enum sweep_op op, si
 {
     return (struct sweep_case){.op = op,
                                .dtype = stage->dtype,
-                               .reduce = stage->reduce == NO_REDUCE ? SHOAL_SUM : (shoal_reduce)stage->reduce,
+                               .reduce =
+                                   stage->reduce == NO_REDUCE ? SHOAL_SUM : (shoal_reduce_op)stage->reduce,
                                .factor = 1.0 / 3,
                                .count = count};
 }
@@ -174,7 +177,7 @@ static void sample_stage(struct sweep *sweep, const struct stage *stage, struct 
         n_elements = needed > n_elements ? needed : n_elements;
     }
     prepare_stage(sweep, stage, n_elements);
-    choose_algorithm(sweep, (enum algorithm_id)test_random_below(random, ALGORITHM_COUNT + 1));
+    choose_algorithm(sweep, (enum shm_algorithm)test_random_below(random, SHM_ALGORITHM_COUNT + 1));
     for (int i = 0; i < SAMPLE_CASES && sweep_run_case(sweep, &cases[i], scratch); i++) {
     }
 }
@@ -188,19 +191,19 @@ static bool is_wanted(const char *variable, const char *name)
 }
 
 /*
- * Whether an algorithm makes a difference to a case: no slot holds more than ALGORITHM_SLOT_BYTES, and only `direct` minds
- * where memory lies. ALGORITHM_COUNT is the choice of the tables.
+ * Whether an algorithm makes a difference to a case: no slot holds more than SHM_SLOT_BYTES, and only `direct` minds
+ * where memory lies. SHM_ALGORITHM_COUNT is the choice of the tables.
  */
-static bool is_algorithm_for(enum algorithm_id algorithm, const struct sweep_case *one)
+static bool is_algorithm_for(enum shm_algorithm algorithm, const struct sweep_case *one)
 {
     size_t bytes = one->count * dtype_bytes(one->dtype);
     switch ((int)algorithm) {
-    case ALGORITHM_ONESHOT:
-        return bytes <= ALGORITHM_SLOT_BYTES && one->memory == SWEEP_HEAP;
-    case ALGORITHM_DIRECT:
+    case SHM_ALGORITHM_ONESHOT:
+        return bytes <= SHM_SLOT_BYTES && one->memory == SWEEP_HEAP;
+    case SHM_ALGORITHM_DIRECT:
         return one->memory != SWEEP_HEAP;
-    case ALGORITHM_LOCAL:
-    case ALGORITHM_WINDOW:
+    case SHM_ALGORITHM_LOCAL:
+    case SHM_ALGORITHM_WINDOW:
         return false;
     default:
         return one->memory == SWEEP_HEAP;
@@ -216,7 +219,7 @@ enum {
 };
 
 /* False when the op or the algorithm has no such variant. Blocking calls and roots take turns. */
-static bool choose_variant(const struct sweep *sweep, struct sweep_case *one, enum algorithm_id algorithm,
+static bool choose_variant(const struct sweep *sweep, struct sweep_case *one, enum shm_algorithm algorithm,
                            size_t variant)
 {
     size_t element_bytes = dtype_bytes(one->dtype);
@@ -233,7 +236,7 @@ static bool choose_variant(const struct sweep *sweep, struct sweep_case *one, en
     return is_possible && is_algorithm_for(algorithm, one);
 }
 
-static bool run_variants(struct sweep *sweep, struct sweep_case one, enum algorithm_id algorithm,
+static bool run_variants(struct sweep *sweep, struct sweep_case one, enum shm_algorithm algorithm,
                          unsigned char *scratch)
 {
     bool is_full = one.count <= MAX_FULL_COUNT;
@@ -259,8 +262,8 @@ static void run_stage(struct sweep *sweep, const struct stage *stage, unsigned c
         return;
     }
     prepare_stage(sweep, stage, sweep_elements(&largest, sweep->self->n_ranks));
-    for (int algorithm = 0; algorithm <= ALGORITHM_COUNT; algorithm++) {
-        choose_algorithm(sweep, (enum algorithm_id)algorithm);
+    for (int algorithm = 0; algorithm <= SHM_ALGORITHM_COUNT; algorithm++) {
+        choose_algorithm(sweep, (enum shm_algorithm)algorithm);
         for (int op = 0; op < SWEEP_OP_COUNT; op++) {
             if (!is_in_stage(stage, (enum sweep_op)op) ||
                 !is_wanted("SHOAL_TEST_SWEEP_OP", sweep_rows[op].name)) {
@@ -268,7 +271,7 @@ static void run_stage(struct sweep *sweep, const struct stage *stage, unsigned c
             }
             for (size_t i = 0; i < n_counts; i++) {
                 struct sweep_case one = case_of(stage, (enum sweep_op)op, counts[i]);
-                if (!run_variants(sweep, one, (enum algorithm_id)algorithm, scratch)) {
+                if (!run_variants(sweep, one, (enum shm_algorithm)algorithm, scratch)) {
                     return;
                 }
             }
@@ -292,7 +295,7 @@ static void sweep_all(struct rank *self)
     for (int dtype = 1; dtype < DTYPE_COUNT && !test_has_failed(); dtype++) {
         for (int reduce = NO_REDUCE; reduce < REDUCE_COUNT && !test_has_failed(); reduce++) {
             struct stage stage = {.dtype = (shoal_dtype)dtype, .reduce = reduce};
-            if (reduce != NO_REDUCE && !fold_has_meaning((shoal_reduce)reduce, stage.dtype)) {
+            if (reduce != NO_REDUCE && !fold_has_meaning((shoal_reduce_op)reduce, stage.dtype)) {
                 continue;
             }
             if (is_whole) {
@@ -306,7 +309,7 @@ static void sweep_all(struct rank *self)
                           shoal_dtype_name((shoal_dtype)dtype), sweep.n_cases);
         }
     }
-    choose_algorithm(&sweep, ALGORITHM_COUNT);
+    choose_algorithm(&sweep, SHM_ALGORITHM_COUNT);
     close_sweep(&sweep, world, scratch);
 }
 

@@ -3,6 +3,7 @@
  * The collectives on four ranks: refusals, values, and a thousand at a time. README.md maps the cases of other
  * libraries' suites to the tests here, of which most have the name.
  */
+#include "fixtures/descriptor_calls.h"
 #include "conformance/collectives/basics.h"
 
 /* Broadcast ------------------------------------------------------------------------------------------------ */
@@ -22,8 +23,8 @@ TEST_WORLD(empty_tensors, W)
     CHECK_OK(shoal_group_all_to_all_v(all, NULL, zeroes, NULL, zeroes, SHOAL_F32));
     CHECK_OK(shoal_group_gather(all, NULL, NULL, 0, SHOAL_F32, 3));
     CHECK_OK(shoal_group_scatter(all, NULL, NULL, 0, SHOAL_F32, 3));
-    CHECK_OK(shoal_group_all_reduce_list(all, &none, 1, SHOAL_F32, SHOAL_SUM));
-    CHECK_OK(shoal_group_broadcast_list(all, &none, 1, SHOAL_F32, 0));
+    CHECK_OK(group_all_reduce_list(all, &none, 1, SHOAL_F32, SHOAL_SUM));
+    CHECK_OK(group_broadcast_list(all, &none, 1, SHOAL_F32, 0));
 }
 
 TEST_WORLD(broadcast_checks, W)
@@ -35,8 +36,8 @@ TEST_WORLD(broadcast_checks, W)
     CHECK_REFUSED(shoal_group_broadcast(all, NULL, 1, SHOAL_F32, 0), "NULL");
     CHECK_REFUSED(shoal_group_broadcast(all, &value, 1, (shoal_dtype)0, 0), "dtype");
     CHECK_REFUSED(shoal_group_broadcast(all, &value, 1, (shoal_dtype)99, 0), "dtype");
-    CHECK_REFUSED(shoal_group_broadcast_list(all, NULL, 1, SHOAL_F32, 0), "NULL");
-    CHECK_REFUSED(shoal_group_broadcast_list(all, &part, 1, SHOAL_F32, W), "root");
+    CHECK_REFUSED(group_broadcast_list(all, NULL, 1, SHOAL_F32, 0), "NULL");
+    CHECK_REFUSED(group_broadcast_list(all, &part, 1, SHOAL_F32, W), "root");
     CHECK_REFUSED(shoal_group_broadcast_start(all, &value, 1, SHOAL_F32, 0, NULL), "NULL");
     /* Nobody noticed: the group works. */
     CHECK_INT(shoal_group_sequence(all), 0);
@@ -54,7 +55,7 @@ TEST_WORLD(broadcast_basics, W)
         fill(first, 5, self->rank == root ? 10 : -1);
         fill(second, 3, self->rank == root ? 20 : -1);
         shoal_part parts[2] = {{.recv = first, .count = 5}, {.recv = second, .count = 3}};
-        CHECK_OK(shoal_group_broadcast_list(all, parts, 2, SHOAL_F32, root));
+        CHECK_OK(group_broadcast_list(all, parts, 2, SHOAL_F32, root));
         check_all(first, 5, 10, "first of two");
         check_all(second, 3, 20, "second of two");
     }
@@ -91,7 +92,7 @@ TEST_WORLD(broadcast_coalesced, W)
                 size_t limit = sizeof bytes[i] / shoal_dtype_bytes(dtypes[d]);
                 parts[i] = (shoal_part){.recv = bytes[i], .count = limit - (size_t)i};
             }
-            CHECK_OK(shoal_group_broadcast_list(all, parts, 10, dtypes[d], root));
+            CHECK_OK(group_broadcast_list(all, parts, 10, dtypes[d], root));
             for (int i = 0; i < 10; i++) {
                 size_t n = parts[i].count * shoal_dtype_bytes(dtypes[d]);
                 CHECK_INT(bytes[i][0], 16 * root + i);
@@ -120,17 +121,17 @@ TEST_WORLD(allreduce_checks, W)
     CHECK_REFUSED(shoal_group_all_reduce(all, NULL, &out, 1, SHOAL_F32, SHOAL_SUM), "NULL");
     CHECK_REFUSED(shoal_group_all_reduce(all, &value, NULL, 1, SHOAL_F32, SHOAL_SUM), "NULL");
     CHECK_REFUSED(shoal_group_all_reduce(all, &value, &out, 1, (shoal_dtype)77, SHOAL_SUM), "dtype");
-    CHECK(shoal_group_all_reduce(all, &value, &out, 1, SHOAL_F32, (shoal_reduce)77) != SHOAL_OK);
+    CHECK(shoal_group_all_reduce(all, &value, &out, 1, SHOAL_F32, (shoal_reduce_op)77) != SHOAL_OK);
     CHECK(shoal_group_all_reduce(all, &value, &out, 1, SHOAL_F32, SHOAL_PREMUL_SUM) != SHOAL_OK);
     CHECK_STATUS(shoal_group_all_reduce(all, &value, &out, 1, SHOAL_F32, SHOAL_BAND), SHOAL_ERR_UNSUPPORTED);
     CHECK_STATUS(shoal_group_all_reduce(all, &value, &out, 1, SHOAL_C64, SHOAL_MAX), SHOAL_ERR_UNSUPPORTED);
-    CHECK(shoal_group_all_reduce_premul(all, &value, &out, 1, SHOAL_I32, 2) != SHOAL_OK);
+    CHECK(group_all_reduce_premul(all, &value, &out, 1, SHOAL_I32, 2) != SHOAL_OK);
     CHECK_REFUSED(shoal_group_all_reduce(NULL, &value, &out, 1, SHOAL_F32, SHOAL_SUM), "NULL");
     CHECK_INT(shoal_group_sequence(all), 0);
 }
 
 struct vector {
-    shoal_reduce reduce;
+    shoal_reduce_op reduce;
     double expected;
 };
 
@@ -223,10 +224,10 @@ TEST_WORLD(allreduce_coalesced_checks, W)
 {
     float value = 1;
     shoal_part parts[2] = {{&value, &value, 1}, {NULL, &value, 1}};
-    CHECK_REFUSED(shoal_group_all_reduce_list(all, NULL, 2, SHOAL_F32, SHOAL_SUM), "NULL");
-    CHECK_REFUSED(shoal_group_all_reduce_list(all, parts, 2, SHOAL_F32, SHOAL_SUM), "NULL");
-    CHECK_REFUSED(shoal_group_all_reduce_list(all, parts, 1, (shoal_dtype)0, SHOAL_SUM), "dtype");
-    CHECK_STATUS(shoal_group_all_reduce_list(all, parts, 1, SHOAL_F32, SHOAL_BOR), SHOAL_ERR_UNSUPPORTED);
+    CHECK_REFUSED(group_all_reduce_list(all, NULL, 2, SHOAL_F32, SHOAL_SUM), "NULL");
+    CHECK_REFUSED(group_all_reduce_list(all, parts, 2, SHOAL_F32, SHOAL_SUM), "NULL");
+    CHECK_REFUSED(group_all_reduce_list(all, parts, 1, (shoal_dtype)0, SHOAL_SUM), "dtype");
+    CHECK_STATUS(group_all_reduce_list(all, parts, 1, SHOAL_F32, SHOAL_BOR), SHOAL_ERR_UNSUPPORTED);
     CHECK_INT(shoal_group_sequence(all), 0);
 }
 
@@ -239,7 +240,7 @@ TEST_WORLD(allreduce_coalesced_basics, W)
         fill(first, 3, (float)(self->rank + 1));
         fill(second, 70, (float)(self->rank + 1));
         shoal_part parts[2] = {{first, first, 3}, {second, out, 70}};
-        CHECK_OK(shoal_group_all_reduce_list(all, parts, 2, SHOAL_F32, vectors[v].reduce));
+        CHECK_OK(group_all_reduce_list(all, parts, 2, SHOAL_F32, vectors[v].reduce));
         check_all(first, 3, (float)vectors[v].expected, "in place");
         check_all(out, 70, (float)vectors[v].expected, "out of place");
         check_all(second, 70, (float)(self->rank + 1), "input");
@@ -255,7 +256,7 @@ TEST_WORLD(allreduce_coalesced_stress, W)
             values[k][0] = (float)(i + k + self->rank);
             values[k][1] = (float)(i + k + self->rank + 1);
             shoal_part parts[2] = {{&values[k][0], &values[k][0], 1}, {&values[k][1], &values[k][1], 1}};
-            REQUIRE_OK(shoal_group_all_reduce_list_start(all, parts, 2, SHOAL_F32, SHOAL_SUM, &works[k]));
+            REQUIRE_OK(group_all_reduce_list_start(all, parts, 2, SHOAL_F32, SHOAL_SUM, &works[k]));
         }
         for (int k = 0; k < STRESS_AT_ONCE; k++) {
             CHECK_OK(finish(works[k]));
@@ -273,7 +274,7 @@ TEST_WORLD(allreduce_coalesced_async, W)
     fill(values[1], 8, 2);
     shoal_work *work;
     shoal_part parts[2] = {{values[0], values[0], 8}, {values[1], values[1], 8}};
-    REQUIRE_OK(shoal_group_all_reduce_list_start(all, parts, 2, SHOAL_F32, SHOAL_SUM, &work));
+    REQUIRE_OK(group_all_reduce_list_start(all, parts, 2, SHOAL_F32, SHOAL_SUM, &work));
     memset(parts, 0, sizeof parts);
     CHECK_OK(shoal_work_wait(work, -1));
     CHECK(shoal_work_test(work));
@@ -390,7 +391,7 @@ TEST_WORLD(reduce_scatter_tensor_coalesced, W)
         }
         parts[p] = (shoal_part){send[p], recv[p], blocks[p]};
     }
-    CHECK_OK(shoal_group_reduce_scatter_list(all, parts, 3, SHOAL_F32, SHOAL_SUM));
+    CHECK_OK(group_reduce_scatter_list(all, parts, 3, SHOAL_F32, SHOAL_SUM));
     for (int p = 0; p < 3; p++) {
         check_all(recv[p], blocks[p], (float)((self->rank + p) * W), "own block");
         free(send[p]);
@@ -530,7 +531,7 @@ TEST_WORLD(allgather_basics, W)
             send[i] = (float)(self->rank * 10 + (int)i);
             parts[i] = (shoal_part){&send[i], recv[i], 1};
         }
-        CHECK_OK(shoal_group_all_gather_list(all, parts, n, SHOAL_F32));
+        CHECK_OK(group_all_gather_list(all, parts, n, SHOAL_F32));
         for (size_t i = 0; i < n; i++) {
             for (int r = 0; r < W; r++) {
                 CHECK_DOUBLE((double)recv[i][r], r * 10 + (int)i);
@@ -586,7 +587,7 @@ TEST_WORLD(allgather_into_tensor_coalesced, W)
         REQUIRE(recv[p]);
         parts[p] = (shoal_part){send[p], recv[p], counts[p]};
     }
-    CHECK_OK(shoal_group_all_gather_list(all, parts, 3, SHOAL_F32));
+    CHECK_OK(group_all_gather_list(all, parts, 3, SHOAL_F32));
     for (int p = 0; p < 3; p++) {
         for (int r = 0; r < W; r++) {
             CHECK_BYTES(recv[p] + (size_t)r * counts[p], send[p], counts[p] * sizeof(float));
@@ -600,9 +601,9 @@ TEST_WORLD(allgather_coalesced_checks, W)
     float send = 1;
     float recv[W];
     shoal_part parts[2] = {{&send, recv, 1}, {&send, NULL, 1}};
-    CHECK_REFUSED(shoal_group_all_gather_list(all, NULL, 1, SHOAL_F32), "NULL");
-    CHECK_REFUSED(shoal_group_all_gather_list(all, parts, 2, SHOAL_F32), "NULL");
-    CHECK_REFUSED(shoal_group_all_gather_list(all, parts, 1, (shoal_dtype)0), "dtype");
+    CHECK_REFUSED(group_all_gather_list(all, NULL, 1, SHOAL_F32), "NULL");
+    CHECK_REFUSED(group_all_gather_list(all, parts, 2, SHOAL_F32), "NULL");
+    CHECK_REFUSED(group_all_gather_list(all, parts, 1, (shoal_dtype)0), "dtype");
     CHECK_INT(shoal_group_sequence(all), 0);
 }
 
@@ -612,7 +613,7 @@ TEST_WORLD(allgather_coalesced_async, W)
     float recvs[2][W];
     shoal_part parts[2] = {{&sends[0], recvs[0], 1}, {&sends[1], recvs[1], 1}};
     shoal_work *work;
-    REQUIRE_OK(shoal_group_all_gather_list_start(all, parts, 2, SHOAL_F32, &work));
+    REQUIRE_OK(group_all_gather_list_start(all, parts, 2, SHOAL_F32, &work));
     CHECK_OK(finish(work));
     for (int r = 0; r < W; r++) {
         CHECK_DOUBLE((double)recvs[0][r], r);

@@ -141,7 +141,7 @@ TEST_RANKS(alloc_alone_in_a_world, 1)
     const struct row_wanted wanted = {
         .group = shoal_world_group(world), .device = SHOAL_CPU, .is_alone = true};
     for (int id = 0; id < OP_COUNT && !test_has_failed(); id++) {
-        const shoal_op *op = op_get((enum op_id)id);
+        const shoal_op *op = shoal_op_at((enum op_id)id);
         if ((op->flags & SHOAL_OP_COLLECTIVE) != 0 && !needs_partner((enum op_id)id)) {
             sweep_row((enum op_id)id, &wanted);
         }

@@ -12,8 +12,10 @@
 #include "base/clock.h"
 #include "comm/work.h"
 #include "comm/world.h"
+#include "fixtures/groups.h"
 #include "fixtures/functional_calls.h"
 #include "harness/harness.h"
+#include "shoal/compat_torch.h"
 #include "shoal/dlpack.h"
 #include "shoal/log.h"
 
@@ -162,7 +164,7 @@ static void call_before_a_late_rank(struct functional *self, int64_t n_rows)
     }
     int64_t start_ns = clock_now_ns();
     for (int i = 0; i < 3; i++) {
-        call.group = shoal_group_of_ranks(self->world, (const int[]){0, 1}, 2, calls[i].tag);
+        call.group = group_of_ranks(self->world, (const int[]){0, 1}, 2, calls[i].tag);
         results[i] = calls[i].start(&call);
         REQUIRE(results[i]);
     }
@@ -695,7 +697,7 @@ static void call_synchronously(struct functional *self)
     CHECK(shoal_irecv(place, 1 - self->rank, 0, self->group));
     CHECK_FULL(place, SHAPE(1 << 20), 1 - self->rank);
     /* What fails later elsewhere is the error of the call here. */
-    shoal_group *group = shoal_group_of_ranks(self->world, (const int[]){0, 1}, 2, "differ");
+    shoal_group *group = group_of_ranks(self->world, (const int[]){0, 1}, 2, "differ");
     REQUIRE_OK(shoal_scope_begin());
     CHECK(!shoal_all_reduce(full_of(SHAPE(3 + self->rank), 1, SHOAL_F32), SHOAL_SUM, group));
     CHECK_ERROR_TEXT("all_reduce");

@@ -6,7 +6,9 @@
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "fixtures/groups.h"
 #include "fixtures/functional_calls.h"
+#include "shoal/compat_torch.h"
 
 /* A lane of its own for each failure: it is unusable afterwards. */
 static shoal_group *lane(const struct functional *self, const char *tag)
@@ -15,7 +17,7 @@ static shoal_group *lane(const struct functional *self, const char *tag)
     for (int i = 0; i < self->n_ranks; i++) {
         ranks[i] = i;
     }
-    return shoal_group_of_ranks(self->world, ranks, self->n_ranks, tag);
+    return group_of_ranks(self->world, ranks, self->n_ranks, tag);
 }
 
 /* The text of the last failure has all of these words. */
@@ -101,10 +103,10 @@ DISAGREE(wrong_reduce, shoal_all_reduce(F32(8), SHOAL_SUM, g), shoal_all_reduce(
 DISAGREE(wrong_factor, shoal_all_reduce_premul(F32(8), 0.25, g), shoal_all_reduce_premul(F32(8), 0.5, g),
          "0.25", "0.5")
 DISAGREE(wrong_root, shoal_broadcast(F32(8), 0, g), shoal_broadcast(F32(8), 1, g), "root 0", "root 1")
-DISAGREE(wrong_reduce_root, shoal_reduce_tensor(F32(8), SHOAL_SUM, 0, g),
-         shoal_reduce_tensor(F32(8), SHOAL_SUM, 1, g), "root 0", "root 1")
-DISAGREE(wrong_count_to_a_root, shoal_reduce_tensor(F32(8), SHOAL_SUM, 0, g),
-         shoal_reduce_tensor(F32(9), SHOAL_SUM, 0, g), "count 8", "count 9")
+DISAGREE(wrong_reduce_root, shoal_reduce(F32(8), SHOAL_SUM, 0, g), shoal_reduce(F32(8), SHOAL_SUM, 1, g),
+         "root 0", "root 1")
+DISAGREE(wrong_count_to_a_root, shoal_reduce(F32(8), SHOAL_SUM, 0, g), shoal_reduce(F32(9), SHOAL_SUM, 0, g),
+         "count 8", "count 9")
 DISAGREE(wrong_count_of_columns, shoal_all_gather_tensor(full_of(SHAPE(2, 3), 1, SHOAL_F32), 1, g),
          shoal_all_gather_tensor(full_of(SHAPE(2, 4), 1, SHOAL_F32), 1, g), "count 6", "count 8")
 DISAGREE(wrong_count_to_scatter,
@@ -114,7 +116,8 @@ DISAGREE(wrong_count_to_scatter,
 DISAGREE(wrong_splits, shoal_all_to_all_single(F32(4), INTS64(2, 3), INTS64(2, 2), 2, g),
          shoal_all_to_all_single(F32(4), INTS64(2, 2), INTS64(2, 2), 2, g), "all_to_all")
 DISAGREE(wrong_permutation, shoal_permute_tensor(F32(4), INTS64(1, 0), 2, g),
-         shoal_permute_tensor(F32(4), INTS64(0, 1), 2, g), "all_to_all")
+         shoal_permute_tensor(F32(4), INTS64(0, 1), 2, g), "permute_tensor([4], [1,0])",
+         "permute_tensor([4], [0,1])")
 DISAGREE(wrong_list, call_last(shoal_all_reduce_coalesced(LIST(F32(3), F32(4)), 2, SHOAL_SUM, g), 2),
          call_last(shoal_all_reduce_coalesced(LIST(F32(4), F32(3)), 2, SHOAL_SUM, g), 2), "all_reduce")
 DISAGREE(wrong_length_of_list,
@@ -332,7 +335,7 @@ FUNCTIONAL(an_error_at_issue_leaves_the_lane_usable, 2)
         if (!was_refused) {
             test_failed(__FILE__, __LINE__, "wrong call %d was not refused", i);
         }
-        CHECK_INT(shoal_status_get_scope(shoal_scope_error()), SHOAL_SCOPE_CALL);
+        CHECK_INT(shoal_status_reach(shoal_scope_error()), SHOAL_REACH_CALL);
         CHECK(shoal_scope_end() != SHOAL_OK);
         CHECK_INT(shoal_group_sequence(g), sequence);
     }

@@ -4,6 +4,7 @@
  * to: a backward that waited for its collective would fail at the deadline. Nothing here looks at a clock.
  */
 #include "fixtures/functional.h"
+#include "shoal/compat_torch.h"
 #include "shoal/shoal.h"
 #include "tensor/tensor.h"
 
@@ -53,7 +54,7 @@ static shoal_tensor *rotate(shoal_tensor *x, shoal_group *group)
     X(1, shoal_all_reduce(x, SHOAL_AVG, group))                                                           \
     X(1, shoal_all_reduce_premul(x, 0.5, group))                                                          \
     X(2, shoal_all_reduce_coalesced(&x, 1, SHOAL_SUM, group)[0])                                          \
-    X(1, shoal_reduce_tensor(x, SHOAL_SUM, 1, group))                                                     \
+    X(1, shoal_reduce(x, SHOAL_SUM, 1, group))                                                            \
     X(1, shoal_reduce_scatter_tensor(x, SHOAL_SUM, 0, group))                                             \
     X(0.5, shoal_reduce_scatter_tensor(x, SHOAL_AVG, 1, group))                                           \
     X(1, shoal_reduce_scatter_tensor_out(x, SHOAL_SUM, group, shoal_clone(half)))                         \

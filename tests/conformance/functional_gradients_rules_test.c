@@ -9,6 +9,7 @@
 #include "fixtures/functional.h"
 #include "op/box.h"
 #include "op/op.h"
+#include "shoal/compat_torch.h"
 #include "shoal/shoal.h"
 
 #define LIST(...) ((shoal_tensor *const[]){__VA_ARGS__})
@@ -105,7 +106,7 @@ FUNCTIONAL(all_gather_tensor_autograd, 2)
     check_gathers(self, shoal_all_gather_tensor_autograd);
 }
 
-typedef shoal_tensor *scatter_call(shoal_tensor *self, shoal_reduce reduce, int64_t scatter_dim,
+typedef shoal_tensor *scatter_call(shoal_tensor *self, shoal_reduce_op reduce, int64_t scatter_dim,
                                    shoal_group *group);
 
 static void check_scatters(struct functional *self, scatter_call *scatter)
@@ -295,7 +296,7 @@ FUNCTIONAL(ties_and_nan_of_min_and_max, 3)
     static const shoal_dtype dtypes[] = {SHOAL_F64, SHOAL_F32, SHOAL_F16, SHOAL_BF16};
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
         for (int is_min = 0; is_min < 2; is_min++) {
-            shoal_reduce reduce = is_min ? SHOAL_MIN : SHOAL_MAX;
+            shoal_reduce_op reduce = is_min ? SHOAL_MIN : SHOAL_MAX;
             shoal_tensor *x = make_extremes(self, dtypes[d], is_min);
             check_extremes(self, x, shoal_all_reduce(x, reduce, self->group));
             x = make_extremes(self, dtypes[d], is_min);
@@ -322,7 +323,7 @@ static shoal_tensor *all_to_all(shoal_tensor *x, shoal_group *group)
     X(true, shoal_all_reduce(x, SHOAL_MIN, group))                                    \
     X(false, shoal_all_reduce_coalesced(&x, 1, SHOAL_SUM, group)[0])                  \
     X(true, shoal_all_reduce_coalesced(&x, 1, SHOAL_MAX, group)[0])                   \
-    X(false, shoal_reduce_tensor(x, SHOAL_SUM, 1, group))                             \
+    X(false, shoal_reduce(x, SHOAL_SUM, 1, group))                                    \
     X(false, shoal_reduce_scatter_tensor(x, SHOAL_AVG, 1, group))                     \
     X(false, shoal_reduce_scatter_tensor_coalesced(&x, 1, SHOAL_SUM, NULL, group)[0]) \
     X(false, shoal_all_gather_tensor(x, 1, group))                                    \
@@ -423,7 +424,7 @@ FUNCTIONAL(without_gradients_nothing_is_recorded, 2)
       shoal_all_reduce_coalesced(&x, 1, SHOAL_PRODUCT, group)[0])                                           \
     X("all_reduce_coalesced_ with reduce product", ALL,                                                     \
       shoal_all_reduce_coalesced_(LIST(shoal_clone(x)), 1, SHOAL_PRODUCT, group)[0])                        \
-    X("reduce_tensor with reduce max", LINEAR, shoal_reduce_tensor(x, SHOAL_MAX, 0, group))                 \
+    X("reduce with reduce max", LINEAR, shoal_reduce(x, SHOAL_MAX, 0, group))                               \
     X("reduce_scatter_tensor with reduce min", LINEAR, shoal_reduce_scatter_tensor(x, SHOAL_MIN, 0, group)) \
     X("reduce_scatter_tensor with reduce product", LINEAR,                                                  \
       shoal_reduce_scatter_tensor(x, SHOAL_PRODUCT, 1, group))                                              \
@@ -574,7 +575,7 @@ FUNCTIONAL(leaves_are_not_changed_in_place, 2)
     uint64_t version = shoal_tensor_version(leaf);
     /* What has no gradient at all says that instead. */
 #define X(name, argument, call)                                                      \
-    if (gradients_find(op_get(OP_##name))) {                                         \
+    if (gradients_find(shoal_op_at(OP_##name))) {                                    \
         CHECK_REFUSED(call, SHOAL_ERR_STATE, #name ": " argument ": " LEAF_TEXT);    \
     } else {                                                                         \
         CHECK_REFUSED(call, SHOAL_ERR_UNSUPPORTED,                                   \
@@ -600,7 +601,7 @@ TEST(every_collective_in_place_has_a_case)
         for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
             is_found = is_found || strcmp(names[k], op->name) == 0;
         }
-        if (is_found != ((shoal_op_flags(op) & flags) == flags)) {
+        if (is_found != ((op->flags & flags) == flags)) {
             test_failed(__FILE__, __LINE__, "op %s: a case %s", op->name,
                         is_found ? "too much" : "is missing");
         }

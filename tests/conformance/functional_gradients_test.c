@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "autograd/gradients.h"
+#include "fixtures/groups.h"
 #include "fixtures/rank_world.h"
 #include "op/op.h"
 #include "unit/autograd/fixture.h"
@@ -322,7 +323,7 @@ TEST_RANKS(finite_differences_in_a_group, 4)
     shoal_world *world = rank_world_open(self, 0);
     REQUIRE(world);
     if (self->rank != 1) {
-        check_all_in(shoal_group_of_ranks(world, (const int[]){3, 0, 2}, 3, NULL), check_case);
+        check_all_in(group_of_ranks(world, (const int[]){3, 0, 2}, 3, NULL), check_case);
     }
     CHECK_OK(shoal_world_close(world));
 }
@@ -394,7 +395,7 @@ TEST(every_collective_with_a_gradient_has_a_case)
         for (size_t k = 0; k < N_CASES; k++) {
             n_found += strcmp(cases[k].op, op->name) == 0 ? 1 : 0;
         }
-        if ((shoal_op_flags(op) & SHOAL_OP_COLLECTIVE) == 0) {
+        if ((op->flags & SHOAL_OP_COLLECTIVE) == 0) {
             continue;
         }
         n_collectives++;

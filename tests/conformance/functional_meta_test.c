@@ -6,11 +6,13 @@
  */
 #include <stdio.h>
 
+#include "fixtures/groups.h"
 #include "conformance/functional/row_cases.h"
 #include "conformance/functional/row_typed.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/collective.h"
+#include "shoal/compat_torch.h"
 #include "shoal/ops.h"
 #include "tensor/layout.h"
 
@@ -59,11 +61,10 @@ static void check_row(enum op_id id)
 {
     shoal_world *world = open_fake(2, 5);
     REQUIRE(world);
-    shoal_group *groups[] = {shoal_world_group(world),
-                             shoal_group_of_ranks(world, (int[]){4, 2, 0}, 3, "some"),
-                             shoal_group_of_ranks(world, (int[]){2}, 1, NULL)};
+    shoal_group *groups[] = {shoal_world_group(world), group_of_ranks(world, (int[]){4, 2, 0}, 3, "some"),
+                             group_of_ranks(world, (int[]){2}, 1, NULL)};
     shoal_symmetric *blocks[3] = {NULL, NULL, NULL};
-    shoal_group *never = shoal_group_of_ranks(world, (int[]){0, 1, 2, 3, 4}, 5, "never");
+    shoal_group *never = group_of_ranks(world, (int[]){0, 1, 2, 3, 4}, 5, "never");
     for (int i = 0; i < 3; i++) {
         REQUIRE_OK(shoal_symmetric_create(groups[i], ROW_SYMMETRIC_BYTES, &blocks[i]));
     }
@@ -98,10 +99,10 @@ TEST_RANKS(meta_asks_nobody, 3)
     shoal_world *world = rank_world_open(self, 0);
     REQUIRE(world);
     if (self->rank == 1) {
-        shoal_group *group = shoal_group_of_ranks(world, (int[]){0, 1, 2}, 3, "never");
+        shoal_group *group = group_of_ranks(world, (int[]){0, 1, 2}, 3, "never");
         const struct row_wanted wanted = {.group = group, .device = SHOAL_META};
         for (int id = 0; id < OP_COUNT && !test_has_failed(); id++) {
-            const shoal_op *op = op_get((enum op_id)id);
+            const shoal_op *op = shoal_op_at((enum op_id)id);
             for (uint64_t number = 0; (op->flags & SHOAL_OP_COLLECTIVE) != 0 && number < 5; number++) {
                 check_case((enum op_id)id, &wanted, number);
             }
@@ -127,7 +128,7 @@ TEST_RANKS(meta_asks_nobody, 3)
           second_of(shoal_all_reduce_coalesced(at, 2, SHOAL_AVG, g)))                                       \
     SHAPE(all_reduce_coalesced_, "[4, 3, 10]", t,                                                           \
           second_of(shoal_all_reduce_coalesced_(at, 2, SHOAL_AVG, g)))                                      \
-    SHAPE(reduce_tensor, "[4, 3, 10]", NULL, shoal_reduce_tensor(t, SHOAL_SUM, 4, g))                       \
+    SHAPE(reduce, "[4, 3, 10]", NULL, shoal_reduce(t, SHOAL_SUM, 4, g))                                     \
     SHAPE(broadcast, "[4, 3, 10]", NULL, shoal_broadcast(t, 0, g))                                          \
     SHAPE(broadcast_, "[4, 3, 10]", t, shoal_broadcast_(t, 0, g))                                           \
     SHAPE(wait_tensor, "[4, 3, 10]", t, shoal_wait_tensor(t))                                               \
@@ -233,7 +234,7 @@ TEST(shapes_in_numbers)
 {
     shoal_world *world = open_fake(2, 5);
     REQUIRE(world);
-    shoal_group *group = shoal_group_of_ranks(world, (int[]){0, 1, 2, 3, 4}, 5, "never");
+    shoal_group *group = group_of_ranks(world, (int[]){0, 1, 2, 3, 4}, 5, "never");
     REQUIRE_OK(shoal_scope_begin());
     check_shapes(group);
     CHECK_INT(shoal_group_sequence(group), 0);

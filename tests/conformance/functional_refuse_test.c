@@ -9,11 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fixtures/groups.h"
 #include "conformance/functional/bad_calls.h"
 #include "conformance/functional/spoil.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/collective.h"
+#include "shoal/compat_torch.h"
 #include "shoal/ops.h"
 
 enum {
@@ -84,9 +86,9 @@ static bool has_words(const char *text, const char *words)
 /* A refusal speaks of the call's own arguments, not of what it is made of. */
 static bool has_strange_names(const char *text)
 {
-    static const char *const names[] = {"reduce_find",  "from_memory",  "_list: ",
-                                        "_start",       "_v: ",         "send and recv",
-                                        "all_gather: ", "all_to_all: ", "reduce_scatter: "};
+    static const char *const names[] = {"reduce_op_find", "from_memory",  "_list: ",
+                                        "_start",         "_v: ",         "send and recv",
+                                        "all_gather: ",   "all_to_all: ", "reduce_scatter: "};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strstr(text, names[i])) {
             return true;
@@ -150,7 +152,7 @@ static bool check_spoilt(struct place *place, enum op_id id, int which, size_t a
 
 static void check_row(struct place *place, enum op_id id)
 {
-    const shoal_op *op = op_get(id);
+    const shoal_op *op = shoal_op_at(id);
     for (int which = 0; which < N_SPOILERS; which++) {
         for (size_t at = 0; at < op->n_params; at++) {
             int variant = 0;
@@ -290,10 +292,10 @@ TEST(every_row_has_a_bad_call)
     for (int i = 0; i < N_ROWS; i++) {
         bool is_found = false;
         for (size_t k = 0; k < sizeof covered / sizeof covered[0]; k++) {
-            is_found = is_found || strcmp(covered[k], op_get(rows_of_ranks[i])->name) == 0;
+            is_found = is_found || strcmp(covered[k], shoal_op_at(rows_of_ranks[i])->name) == 0;
         }
         if (!is_found) {
-            test_failed(__FILE__, __LINE__, "row %s has no bad call", op_get(rows_of_ranks[i])->name);
+            test_failed(__FILE__, __LINE__, "row %s has no bad call", shoal_op_at(rows_of_ranks[i])->name);
         }
     }
 }
@@ -308,7 +310,7 @@ TEST_RANKS(symmetric_memory_of_another_group, N_RANKS)
     REQUIRE(open_place(&place, self));
     REQUIRE_OK(shoal_scope_begin());
     if (self->rank < 2) {
-        shoal_group *two = shoal_group_of_ranks(place.world, (int[]){0, 1}, 2, NULL);
+        shoal_group *two = group_of_ranks(place.world, (int[]){0, 1}, 2, NULL);
         REQUIRE_OK(shoal_symmetric_create(two, 4096, &symmetric));
         shoal_tensor *block = shoal_symmetric_tensor(symmetric, 0, INTS(4), 1, SHOAL_F32);
         CHECK(shoal_data(shoal_one_shot_all_reduce(block, SHOAL_SUM, two)));

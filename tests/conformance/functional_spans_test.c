@@ -6,7 +6,9 @@
  */
 #include <stdatomic.h>
 
+#include "fixtures/groups.h"
 #include "fixtures/functional_calls.h"
+#include "shoal/compat_torch.h"
 #include "tensor/tensor.h"
 
 enum {
@@ -20,7 +22,7 @@ static shoal_group *lane(const struct functional *self, const char *tag)
     for (int i = 0; i < self->n_ranks; i++) {
         ranks[i] = i;
     }
-    return shoal_group_of_ranks(self->world, ranks, self->n_ranks, tag);
+    return group_of_ranks(self->world, ranks, self->n_ranks, tag);
 }
 
 static shoal_group *numbered_lane(const struct functional *self, int number)

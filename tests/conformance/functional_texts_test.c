@@ -6,12 +6,14 @@
  */
 #include <stdio.h>
 
+#include "fixtures/groups.h"
 #include "fixtures/functional.h"
+#include "shoal/compat_torch.h"
 
 /* A lane of its own, which fails: rank 0 has called all_reduce, rank 1 broadcast. Gives what they got. */
 static shoal_tensor *fail_lane(const struct functional *self, const char *tag, shoal_group **group_out)
 {
-    shoal_group *group = shoal_group_of_ranks(self->world, (const int[]){0, 1}, 2, tag);
+    shoal_group *group = group_of_ranks(self->world, (const int[]){0, 1}, 2, tag);
     shoal_tensor *ones = shoal_full(INTS64(8), 1, 1, SHOAL_F32);
     shoal_tensor *result =
         self->rank == 0 ? shoal_all_reduce(ones, SHOAL_SUM, group) : shoal_broadcast(ones, 0, group);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fixtures/groups.h"
 #include "conformance/functional/row_cases.h"
 #include "conformance/functional/row_typed.h"
 #include "fixtures/rank_world.h"
@@ -15,6 +16,7 @@
 #include "op/tracer.h"
 #include "shoal/autograd.h"
 #include "shoal/collective.h"
+#include "shoal/compat_torch.h"
 #include "shoal/mesh.h"
 #include "shoal/ops.h"
 
@@ -235,6 +237,40 @@ TRACE_TEST(aliases_are_seen_as_what_they_mean)
     CHECK_DOUBLE(the_record.calls[8].arguments[3].as.real, 0.5);
 }
 
+/* Calls an op by its name as a typed function would; the tensor it gives, or NULL. */
+static shoal_tensor *collect(const char *name, const shoal_value *arguments, size_t n_arguments)
+{
+    const shoal_op *op = NULL;
+    shoal_value result;
+    (void)CHECK_OK(shoal_op_find(name, &op));
+    return shoal_op_call_collective(op, arguments, n_arguments, &result) == SHOAL_OK ? result.as.tensor
+                                                                                     : NULL;
+}
+
+TRACE_TEST(collectives_by_name_are_seen_as_typed_calls)
+{
+    shoal_tensor *x = shoal_zeros(INTS(4), 1, SHOAL_F32);
+    const shoal_value sum[] = {box_tensor(x), box_string("sum"), box_group(g)};
+    const shoal_value send[] = {box_tensor(x), box_int(1), box_int(0), box_group(g)};
+    const shoal_value negative[] = {box_tensor(x)};
+    begin_record(&the_record);
+    shoal_tensor *total = collect("all_reduce", sum, 3);
+    CHECK(total && total == the_record.calls[1].outputs[0]);
+    CHECK(collect("isend", send, 4));
+    CHECK(collect("neg", negative, 1));
+    end_record();
+    CHECK_STRING(names_of(&the_record), "all_reduce wait_tensor isend neg");
+}
+
+TRACE_TEST(collectives_by_name_need_an_op)
+{
+    shoal_value result;
+    REQUIRE_OK(shoal_scope_begin());
+    CHECK_STATUS(shoal_op_call_collective(NULL, NULL, 0, &result), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+    CHECK(world && g);
+}
+
 TRACE_TEST(without_a_tracer_nobody_waits)
 {
     shoal_tensor *x = shoal_zeros(INTS(4), 1, SHOAL_F32);
@@ -293,18 +329,18 @@ TRACE_TEST(groups_are_found_without_a_trace)
     shoal_mesh *line = NULL;
     int coordinate[2];
     shoal_tensor *x = shoal_zeros(INTS(4), 1, SHOAL_F32);
-    REQUIRE_OK(shoal_mesh_create(world, "cpu", (int[]){1, 2}, 2, (const char *[]){"a", "b"}, &mesh));
+    REQUIRE_OK(shoal_mesh_create(world, "cpu", NULL, (int[]){1, 2}, 2, (const char *[]){"a", "b"}, &mesh));
     begin_record(&the_record);
     CHECK_OK(shoal_mesh_flatten(mesh, "flat", &line));
-    CHECK_INT(shoal_mesh_local_rank(mesh, 1), 0);
+    CHECK_INT(shoal_group_rank(shoal_mesh_group(mesh, 1)), 0);
     CHECK(shoal_mesh_coordinate(mesh, coordinate));
     shoal_group *const groups[] = {
         g,
-        shoal_group_of_mesh(line),
-        shoal_group_of_mesh_dim(mesh, 1),
-        shoal_group_of_name(world, "world"),
-        shoal_group_of_ranks(world, (int[]){0, 1}, 2, NULL),
-        shoal_group_of_rank_lists(world, (const int *const[]){(int[]){0, 1}}, (int[]){2}, 1, NULL)};
+        shoal_mesh_group(line, 0),
+        shoal_mesh_group(mesh, 1),
+        group_of_name(world, "world"),
+        group_of_ranks(world, (int[]){0, 1}, 2, NULL),
+        group_of_lists(world, (const int *const[]){(int[]){0, 1}}, (int[]){2}, 1, NULL)};
     CHECK_INT(the_record.n_calls, 0);
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
         REQUIRE(groups[i]);
@@ -326,7 +362,7 @@ TEST(groups_are_written_as_names)
         shoal_world *world = open_fake(2 * rank, 4);
         REQUIRE(world);
         REQUIRE_OK(shoal_scope_begin());
-        shoal_group *group = shoal_group_of_ranks(world, (int[]){0, 2}, 2, "even");
+        shoal_group *group = group_of_ranks(world, (int[]){0, 2}, 2, "even");
         begin_record(&the_record);
         CHECK(shoal_broadcast(shoal_zeros(INTS(4), 1, SHOAL_F32), 1, group));
         end_record();
@@ -334,7 +370,7 @@ TEST(groups_are_written_as_names)
         const shoal_value *seen = &the_record.calls[1].arguments[2];
         CHECK_INT(seen->kind, SHOAL_VALUE_GROUP);
         (void)snprintf(names[rank], sizeof names[rank], "%s", shoal_group_name(seen->as.group));
-        CHECK(shoal_group_of_name(world, names[rank]) == group);
+        CHECK(group_of_name(world, names[rank]) == group);
         forget_record(&the_record);
         CHECK_OK(shoal_scope_end());
         CHECK_OK(shoal_world_close(world));
@@ -417,9 +453,9 @@ static shoal_tensor *add_up(shoal_tensor *const *list, size_t n)
     CALL(add_up(shoal_all_reduce_coalesced(xy, 2, SHOAL_SUM, g), 2))                           \
     CALL(add_up(shoal_all_reduce_coalesced(xy, 2, SHOAL_MIN, g), 2))                           \
     CALL(add_up(shoal_all_reduce_coalesced_premul(xy, 2, 0.5, g), 2))                          \
-    CALL(shoal_reduce_tensor(x, SHOAL_AVG, 1, g))                                              \
+    CALL(shoal_reduce(x, SHOAL_AVG, 1, g))                                                     \
     CALL(shoal_reduce_scatter_tensor(x, SHOAL_SUM, 1, g))                                      \
-    CALL(shoal_reduce_tensor_premul(x, 2, 0, g))                                               \
+    CALL(shoal_reduce_premul(x, 2, 0, g))                                                      \
     CALL(shoal_reduce_scatter_tensor_premul_out(x, 2, g, q))                                   \
     CALL(shoal_reduce_scatter_tensor_premul_inplace(q, x, 2, 0, g))                            \
     CALL(add_up(shoal_reduce_scatter_tensor_coalesced_premul(xy, 2, 2, INTS(0, 1), g), 2))     \

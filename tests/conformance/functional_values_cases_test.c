@@ -3,7 +3,9 @@
  * The cases that PyTorch has for its functional collectives, with the numbers that it has, under its names; the map is in
  * README.md. And examples that are worked out by hand.
  */
+#include "fixtures/groups.h"
 #include "fixtures/functional.h"
+#include "shoal/compat_torch.h"
 #include "shoal/mesh.h"
 
 enum {
@@ -19,8 +21,8 @@ struct meshes {
 static struct meshes make_meshes(const struct functional *self)
 {
     struct meshes meshes = {NULL, NULL};
-    CHECK_OK(shoal_mesh_create(self->world, "cpu", (const int[]){W}, 1, NULL, &meshes.line));
-    CHECK_OK(shoal_mesh_create(self->world, "cpu", (const int[]){2, 2}, 2, NULL, &meshes.square));
+    CHECK_OK(shoal_mesh_create(self->world, "cpu", NULL, (const int[]){W}, 1, NULL, &meshes.line));
+    CHECK_OK(shoal_mesh_create(self->world, "cpu", NULL, (const int[]){2, 2}, 2, NULL, &meshes.square));
     return meshes;
 }
 
@@ -43,8 +45,8 @@ FUNCTIONAL(all_reduce_eager, W)
 {
     struct meshes meshes = make_meshes(self);
     shoal_tensor *ones = full_of(SHAPE(4), 1, SHOAL_F32);
-    CHECK_FULL(shoal_all_reduce(ones, SHOAL_SUM, shoal_group_of_mesh(meshes.line)), SHAPE(4), 4);
-    CHECK_FULL(shoal_all_reduce(ones, SHOAL_SUM, shoal_group_of_mesh_dim(meshes.square, 1)), SHAPE(4), 2);
+    CHECK_FULL(shoal_all_reduce(ones, SHOAL_SUM, shoal_mesh_group(meshes.line, 0)), SHAPE(4), 4);
+    CHECK_FULL(shoal_all_reduce(ones, SHOAL_SUM, shoal_mesh_group(meshes.square, 1)), SHAPE(4), 2);
     free_meshes(&meshes);
 }
 
@@ -60,8 +62,7 @@ FUNCTIONAL(all_reduce_coalesced_eager, W)
 FUNCTIONAL(all_gather_tensor, W)
 {
     struct meshes meshes = make_meshes(self);
-    shoal_group *const groups[2] = {shoal_group_of_mesh(meshes.line),
-                                    shoal_group_of_mesh_dim(meshes.square, 0)};
+    shoal_group *const groups[2] = {shoal_mesh_group(meshes.line, 0), shoal_mesh_group(meshes.square, 0)};
     for (int i = 0; i < 2; i++) {
         for (int dim = 0; dim < 3; dim++) {
             struct shape shape = SHAPE(3, 3, 3);
@@ -85,8 +86,7 @@ FUNCTIONAL(all_gather_into_tensor_coalesced, W)
 FUNCTIONAL(reduce_scatter_tensor, W)
 {
     struct meshes meshes = make_meshes(self);
-    shoal_group *const groups[2] = {shoal_group_of_mesh(meshes.line),
-                                    shoal_group_of_mesh_dim(meshes.square, 1)};
+    shoal_group *const groups[2] = {shoal_mesh_group(meshes.line, 0), shoal_mesh_group(meshes.square, 1)};
     for (int i = 0; i < 2; i++) {
         int n_ranks = shoal_group_n_ranks(groups[i]);
         for (int dim = 0; dim < 2; dim++) {
@@ -151,7 +151,7 @@ FUNCTIONAL(permute_tensor_with_sub_group, W)
 {
     struct meshes meshes = make_meshes(self);
     for (int dim = 0; dim < 2; dim++) {
-        shoal_group *group = shoal_group_of_mesh_dim(meshes.square, dim);
+        shoal_group *group = shoal_mesh_group(meshes.square, dim);
         int rank = shoal_group_rank(group);
         int other = 1 - rank;
         shoal_tensor *pair = shoal_cat((shoal_tensor *const[]){full_of(SHAPE(1), 2 * rank, SHOAL_F32),
@@ -270,7 +270,7 @@ FUNCTIONAL(functional_collectives_inference_mode, 2)
 
 FUNCTIONAL(functional_collectives_batched, 2)
 {
-    shoal_group *group = shoal_group_of_name(self->world, "");
+    shoal_group *group = group_of_name(self->world, "");
     shoal_tensor *tensor = full_of(SHAPE(10), self->rank == 0 ? 0 : 7, SHOAL_F32);
     shoal_p2p_op op = {self->rank == 0 ? SHOAL_SEND : SHOAL_RECV, tensor, 1 - self->rank, 0};
     shoal_tensor *const *results = shoal_batch_p2p_ops(&op, 1, group);
@@ -385,7 +385,7 @@ FUNCTIONAL_ON_1_TO_5(reduce_vectors)
                                [SHOAL_MAX] = n};
     for (int reduce = SHOAL_SUM; reduce <= SHOAL_MAX; reduce++) {
         shoal_tensor *input = full_of(SHAPE(1), self->rank + 1, SHOAL_F32);
-        CHECK_FULL(shoal_all_reduce(input, (shoal_reduce)reduce, self->group), SHAPE(1), expected[reduce]);
+        CHECK_FULL(shoal_all_reduce(input, (shoal_reduce_op)reduce, self->group), SHAPE(1), expected[reduce]);
     }
     for (int i = 0; i < 4; i++) {
         shoal_tensor *input = full_of(SHAPE(1), self->rank | 1 << i, SHOAL_I32);
@@ -468,9 +468,9 @@ FUNCTIONAL(bool_reductions, 2)
         if (reduce != SHOAL_AVG) {
             shoal_tensor *mixed = full_of(SHAPE(2), self->rank, SHOAL_BOOL);
             shoal_tensor *both = full_of(SHAPE(2), 1, SHOAL_BOOL);
-            CHECK_FULL(shoal_all_reduce(mixed, (shoal_reduce)reduce, self->group), SHAPE(2),
+            CHECK_FULL(shoal_all_reduce(mixed, (shoal_reduce_op)reduce, self->group), SHAPE(2),
                        expected[reduce]);
-            CHECK_FULL(shoal_all_reduce(both, (shoal_reduce)reduce, self->group), SHAPE(2),
+            CHECK_FULL(shoal_all_reduce(both, (shoal_reduce_op)reduce, self->group), SHAPE(2),
                        reduce != SHOAL_BXOR);
         }
     }

@@ -5,7 +5,9 @@
  */
 #include <pthread.h>
 
+#include "fixtures/groups.h"
 #include "fixtures/functional.h"
+#include "shoal/compat_torch.h"
 #include "shoal/window.h"
 
 /* Lists ------------------------------------------------------------------------------------------------ */
@@ -35,21 +37,21 @@ static struct list make_list(const struct functional *self, const struct shape *
 
 static const double list_factor = -0.375; /* of premul_sum */
 
-static shoal_tensor *const *reduce_list(shoal_tensor *const *tensors, size_t n, shoal_reduce reduce,
+static shoal_tensor *const *reduce_list(shoal_tensor *const *tensors, size_t n, shoal_reduce_op reduce,
                                         shoal_group *group)
 {
     return reduce == SHOAL_PREMUL_SUM ? shoal_all_reduce_coalesced_premul(tensors, n, list_factor, group)
                                       : shoal_all_reduce_coalesced(tensors, n, reduce, group);
 }
 
-static shoal_tensor *const *reduce_list_(shoal_tensor *const *tensors, size_t n, shoal_reduce reduce,
+static shoal_tensor *const *reduce_list_(shoal_tensor *const *tensors, size_t n, shoal_reduce_op reduce,
                                          shoal_group *group)
 {
     return reduce == SHOAL_PREMUL_SUM ? shoal_all_reduce_coalesced_premul_(tensors, n, list_factor, group)
                                       : shoal_all_reduce_coalesced_(tensors, n, reduce, group);
 }
 
-static shoal_tensor *const *scatter_list(shoal_tensor *const *tensors, size_t n, shoal_reduce reduce,
+static shoal_tensor *const *scatter_list(shoal_tensor *const *tensors, size_t n, shoal_reduce_op reduce,
                                          const int64_t *dims, shoal_group *group)
 {
     return reduce == SHOAL_PREMUL_SUM
@@ -58,7 +60,7 @@ static shoal_tensor *const *scatter_list(shoal_tensor *const *tensors, size_t n,
 }
 
 static void try_all_reduce_list(struct functional *self, const struct shape *shapes, size_t n,
-                                shoal_dtype dtype, shoal_reduce reduce, bool has_forms)
+                                shoal_dtype dtype, shoal_reduce_op reduce, bool has_forms)
 {
     CASE_BEGIN();
     struct list list = make_list(self, shapes, n, dtype, has_forms);
@@ -102,7 +104,7 @@ static void try_gather_list(struct functional *self, const struct shape *shapes,
 
 /* Each along another dimension, or all along the first. */
 static void try_scatter_list(struct functional *self, const struct shape *shapes, size_t n, shoal_dtype dtype,
-                             shoal_reduce reduce, bool has_dims)
+                             shoal_reduce_op reduce, bool has_dims)
 {
     int64_t dims[MAX_LIST];
     struct shape scaled[MAX_LIST];
@@ -269,7 +271,7 @@ FUNCTIONAL(messages_of_a_stream_keep_their_order, 2)
 /* Symmetric memory ------------------------------------------------------------------------------------- */
 
 static void try_symmetric(struct functional *self, shoal_symmetric *memory, struct shape shape,
-                          shoal_dtype dtype, shoal_reduce reduce, size_t offset)
+                          shoal_dtype dtype, shoal_reduce_op reduce, size_t offset)
 {
     shoal_group *group = self->group;
     CASE_BEGIN();
@@ -431,7 +433,7 @@ FUNCTIONAL(groups_of_some_ranks_in_another_order, 5)
         if (!is_member) {
             continue;
         }
-        functional_use_group(&part, shoal_group_of_ranks(self->world, ranks, size, "odd"));
+        functional_use_group(&part, group_of_ranks(self->world, ranks, size, "odd"));
         REQUIRE(part.group);
         struct inputs inputs = make_inputs(&part, SHAPE(2, 3), SHOAL_I32, FORM_STRIDED, 15);
         struct values sum = values_fold(inputs.all, size, SHOAL_SUM, 0);
@@ -477,7 +479,7 @@ FUNCTIONAL(two_groups_interleaved_from_two_threads, 3)
     struct turn turns[2];
     for (int i = 0; i < 2; i++) {
         int seed = (i + self->rank) % 2;
-        shoal_group *group = shoal_group_of_ranks(self->world, (const int[]){0, 1, 2}, 3, seed ? "b" : "a");
+        shoal_group *group = group_of_ranks(self->world, (const int[]){0, 1, 2}, 3, seed ? "b" : "a");
         turns[i] = (struct turn){.group = group, .n_ranks = 3, .seed = 7 * seed};
         REQUIRE(pthread_create(&threads[i], NULL, take_turns, &turns[i]) == 0);
     }

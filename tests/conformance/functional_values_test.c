@@ -5,6 +5,7 @@
  * memory and large sizes are in functional_values_more_test.c.
  */
 #include "fixtures/functional.h"
+#include "shoal/compat_torch.h"
 
 static const shoal_dtype dtypes[] = {SHOAL_F64, SHOAL_F32, SHOAL_F16,  SHOAL_BF16, SHOAL_I8,
                                      SHOAL_I16, SHOAL_I32, SHOAL_I64,  SHOAL_U8,   SHOAL_U16,
@@ -61,34 +62,36 @@ static struct target make_own(const struct inputs *inputs, const struct function
 
 /* all_reduce and reduce -------------------------------------------------------------------------------- */
 
-static shoal_tensor *all_reduce(shoal_tensor *tensor, shoal_reduce reduce, double factor, shoal_group *group)
+static shoal_tensor *all_reduce(shoal_tensor *tensor, shoal_reduce_op reduce, double factor,
+                                shoal_group *group)
 {
     return reduce == SHOAL_PREMUL_SUM ? shoal_all_reduce_premul(tensor, factor, group)
                                       : shoal_all_reduce(tensor, reduce, group);
 }
 
-static shoal_tensor *all_reduce_(shoal_tensor *tensor, shoal_reduce reduce, double factor, shoal_group *group)
+static shoal_tensor *all_reduce_(shoal_tensor *tensor, shoal_reduce_op reduce, double factor,
+                                 shoal_group *group)
 {
     return reduce == SHOAL_PREMUL_SUM ? shoal_all_reduce_premul_(tensor, factor, group)
                                       : shoal_all_reduce_(tensor, reduce, group);
 }
 
-static shoal_tensor *all_reduce_inplace(shoal_tensor *tensor, shoal_reduce reduce, double factor,
+static shoal_tensor *all_reduce_inplace(shoal_tensor *tensor, shoal_reduce_op reduce, double factor,
                                         shoal_group *group)
 {
     return reduce == SHOAL_PREMUL_SUM ? shoal_all_reduce_premul_inplace(tensor, factor, group)
                                       : shoal_all_reduce_inplace(tensor, reduce, group);
 }
 
-static shoal_tensor *reduce_to(shoal_tensor *tensor, shoal_reduce reduce, double factor, int root,
+static shoal_tensor *reduce_to(shoal_tensor *tensor, shoal_reduce_op reduce, double factor, int root,
                                shoal_group *group)
 {
-    return reduce == SHOAL_PREMUL_SUM ? shoal_reduce_tensor_premul(tensor, factor, root, group)
-                                      : shoal_reduce_tensor(tensor, reduce, root, group);
+    return reduce == SHOAL_PREMUL_SUM ? shoal_reduce_premul(tensor, factor, root, group)
+                                      : shoal_reduce(tensor, reduce, root, group);
 }
 
 static void try_all_reduce(struct functional *self, struct shape shape, shoal_dtype dtype, enum form form,
-                           shoal_reduce reduce)
+                           shoal_reduce_op reduce)
 {
     const double factor = -1.5;
     CASE_BEGIN();
@@ -113,9 +116,9 @@ FUNCTIONAL_ON_1_TO_5(all_reduce_of_every_dtype_and_operator)
 {
     for (int i = 0; i < N_DTYPES && !test_has_failed(); i++) {
         for (int reduce = SHOAL_SUM; reduce <= SHOAL_PREMUL_SUM; reduce++) {
-            if (fold_has_meaning((shoal_reduce)reduce, dtypes[i])) {
+            if (fold_has_meaning((shoal_reduce_op)reduce, dtypes[i])) {
                 try_all_reduce(self, SHAPE(3, 5), dtypes[i], (enum form)((i + reduce) % N_FORMS),
-                               (shoal_reduce)reduce);
+                               (shoal_reduce_op)reduce);
             }
         }
     }
@@ -142,14 +145,14 @@ FUNCTIONAL(all_reduce_of_odd_counts, 3)
 
 /* reduce_scatter --------------------------------------------------------------------------------------- */
 
-static shoal_tensor *reduce_scatter(shoal_tensor *tensor, shoal_reduce reduce, double factor, int64_t dim,
+static shoal_tensor *reduce_scatter(shoal_tensor *tensor, shoal_reduce_op reduce, double factor, int64_t dim,
                                     shoal_group *group)
 {
     return reduce == SHOAL_PREMUL_SUM ? shoal_reduce_scatter_tensor_premul(tensor, factor, dim, group)
                                       : shoal_reduce_scatter_tensor(tensor, reduce, dim, group);
 }
 
-static shoal_tensor *reduce_scatter_into(shoal_tensor *out, shoal_tensor *tensor, shoal_reduce reduce,
+static shoal_tensor *reduce_scatter_into(shoal_tensor *out, shoal_tensor *tensor, shoal_reduce_op reduce,
                                          double factor, int64_t dim, shoal_group *group)
 {
     return reduce == SHOAL_PREMUL_SUM
@@ -157,7 +160,7 @@ static shoal_tensor *reduce_scatter_into(shoal_tensor *out, shoal_tensor *tensor
                : shoal_reduce_scatter_tensor_inplace(out, tensor, reduce, dim, group);
 }
 
-static shoal_tensor *reduce_scatter_out(shoal_tensor *tensor, shoal_reduce reduce, double factor,
+static shoal_tensor *reduce_scatter_out(shoal_tensor *tensor, shoal_reduce_op reduce, double factor,
                                         shoal_group *group, shoal_tensor *out)
 {
     return reduce == SHOAL_PREMUL_SUM ? shoal_reduce_scatter_tensor_premul_out(tensor, factor, group, out)
@@ -165,7 +168,7 @@ static shoal_tensor *reduce_scatter_out(shoal_tensor *tensor, shoal_reduce reduc
 }
 
 static void try_reduce_scatter(struct functional *self, struct shape shape, int dim, shoal_dtype dtype,
-                               enum form form, shoal_reduce reduce)
+                               enum form form, shoal_reduce_op reduce)
 {
     const double factor = 0.75;
     shoal_group *group = self->group;
@@ -199,9 +202,9 @@ FUNCTIONAL_ON_1_TO_5(reduce_scatter_of_every_dtype_and_operator)
 {
     for (int i = 0; i < N_DTYPES && !test_has_failed(); i++) {
         for (int reduce = SHOAL_SUM; reduce <= SHOAL_PREMUL_SUM; reduce++) {
-            if (fold_has_meaning((shoal_reduce)reduce, dtypes[i])) {
+            if (fold_has_meaning((shoal_reduce_op)reduce, dtypes[i])) {
                 try_reduce_scatter(self, SHAPE(2, 3), (i + reduce) % 2, dtypes[i], (enum form)(i % N_FORMS),
-                                   (shoal_reduce)reduce);
+                                   (shoal_reduce_op)reduce);
             }
         }
     }

@@ -40,7 +40,7 @@ static bool is_listed(const char *name, const char *const *names, size_t n_names
 TEST(names_are_unique_and_found)
 {
     for (int i = 0; i < OP_COUNT; i++) {
-        const shoal_op *op = op_get((enum op_id)i);
+        const shoal_op *op = shoal_op_at((enum op_id)i);
         const shoal_op *found = NULL;
         CHECK_OK(shoal_op_find(op->name, &found));
         CHECK(found == op);
@@ -57,7 +57,7 @@ TEST(names_are_unique_and_found)
 TEST(docs_are_sentences)
 {
     for (int i = 0; i < OP_COUNT; i++) {
-        const char *doc = shoal_op_doc(op_get((enum op_id)i));
+        const char *doc = shoal_op_at((enum op_id)i)->doc;
         CHECK(strlen(doc) > 3);
         CHECK(ends_with(doc, "."));
         CHECK(!strstr(doc, "\n"));
@@ -73,7 +73,7 @@ TEST(signatures_survive_parsing)
 #undef PARAM
     };
     for (int k = 0; k < OP_COUNT; k++) {
-        const shoal_op *op = op_get((enum op_id)k);
+        const shoal_op *op = shoal_op_at((enum op_id)k);
         char text[512] = "";
         size_t used = 0;
         const char *from = op->signature;
@@ -98,13 +98,13 @@ TEST(signatures_survive_parsing)
 
 TEST(defaults_have_their_values)
 {
-    CHECK_INT(op_get(OP_flatten)->params[1].default_value.as.integer, 0);
-    CHECK_INT(op_get(OP_flatten)->params[2].default_value.as.integer, -1);
-    CHECK_INT(op_get(OP_slice)->params[4].default_value.as.integer, 1);
-    CHECK_STRING(op_get(OP_full)->params[3].default_value.as.string, "cpu");
-    CHECK_INT(op_get(OP_sum)->params[1].default_value.count, 0);
-    CHECK_INT(op_get(OP_sum)->params[1].default_value.kind, SHOAL_VALUE_INTS);
-    CHECK(!op_get(OP_sum)->params[2].default_value.as.boolean);
+    CHECK_INT(shoal_op_at(OP_flatten)->params[1].default_value.as.integer, 0);
+    CHECK_INT(shoal_op_at(OP_flatten)->params[2].default_value.as.integer, -1);
+    CHECK_INT(shoal_op_at(OP_slice)->params[4].default_value.as.integer, 1);
+    CHECK_STRING(shoal_op_at(OP_full)->params[3].default_value.as.string, "cpu");
+    CHECK_INT(shoal_op_at(OP_sum)->params[1].default_value.count, 0);
+    CHECK_INT(shoal_op_at(OP_sum)->params[1].default_value.kind, SHOAL_VALUE_INTS);
+    CHECK(!shoal_op_at(OP_sum)->params[2].default_value.as.boolean);
 }
 
 /* A factor that is not given is a number that no factor is. */
@@ -112,7 +112,7 @@ TEST(absent_factors_are_nan)
 {
     int n_factors = 0;
     for (int k = 0; k < OP_COUNT; k++) {
-        const shoal_op *op = op_get((enum op_id)k);
+        const shoal_op *op = shoal_op_at((enum op_id)k);
         for (size_t i = 0; i < op->n_params; i++) {
             const struct op_param *param = &op->params[i];
             if (strcmp(param->name, "factor") == 0) {
@@ -130,7 +130,7 @@ TEST(absent_factors_are_nan)
 TEST(flags_agree_with_names_and_signatures)
 {
     for (int i = 0; i < OP_COUNT; i++) {
-        const shoal_op *op = op_get((enum op_id)i);
+        const shoal_op *op = shoal_op_at((enum op_id)i);
         bool is_view = (op->flags & SHOAL_OP_VIEW) != 0;
         bool is_in_place = (op->flags & SHOAL_OP_IN_PLACE) != 0;
         bool has_tensors = op->n_params > 0 && op->params[0].type <= OP_PARAM_TENSORS;
@@ -170,7 +170,7 @@ static bool has_group(const shoal_op *op)
 TEST(flags_of_ops_of_ranks)
 {
     for (int i = 0; i < OP_COUNT; i++) {
-        const shoal_op *op = op_get((enum op_id)i);
+        const shoal_op *op = shoal_op_at((enum op_id)i);
         bool waits = strncmp(op->name, "wait_", 5) == 0;
         CHECK_INT((op->flags & SHOAL_OP_COLLECTIVE) != 0, has_group(op));
         CHECK_INT((op->flags & SHOAL_OP_WAIT) != 0, waits);
@@ -187,18 +187,18 @@ static const char *const more_functions[] = {"empty_on"};
 
 /* Functions of shoal/collective.h that are not. */
 static const char *const more_functions_of_ranks[] = {
-    "group_of_name",
-    "group_of_ranks",
-    "group_of_rank_lists",
-    "group_of_mesh",
-    "group_of_mesh_dim", /* groups */
-    "symmetric_tensor",  /* a tensor */
+    "symmetric_tensor",   /* a tensor */
+    "op_call_collective", /* any row */
+};
+
+/* Functions of shoal/compat_torch.h that are not. */
+static const char *const more_functions_of_torch[] = {
     "all_reduce_premul",
     "all_reduce_premul_",
     "all_reduce_premul_inplace",
     "all_reduce_coalesced_premul",
     "all_reduce_coalesced_premul_",
-    "reduce_tensor_premul",
+    "reduce_premul",
     "reduce_scatter_tensor_premul",
     "reduce_scatter_tensor_premul_out",
     "reduce_scatter_tensor_premul_inplace",
@@ -218,7 +218,7 @@ static bool has_premul_function(const char *row)
         int length = (int)(strlen(row) - strlen(endings[i]));
         if (ends_with(row, endings[i]) &&
             snprintf(name, sizeof(name), "%.*s_premul%s", length, row, endings[i]) > 0) {
-            return is_listed(name, more_functions_of_ranks, COUNT(more_functions_of_ranks));
+            return is_listed(name, more_functions_of_torch, COUNT(more_functions_of_torch));
         }
     }
     return false;
@@ -227,7 +227,7 @@ static bool has_premul_function(const char *row)
 TEST(factors_have_typed_functions)
 {
     for (int k = 0; k < OP_COUNT; k++) {
-        const shoal_op *op = op_get((enum op_id)k);
+        const shoal_op *op = shoal_op_at((enum op_id)k);
         bool has_factor = op->n_params > 0 && strcmp(op->params[op->n_params - 1].name, "factor") == 0;
         if (has_factor && !has_premul_function(op->name)) {
             test_failed(__FILE__, __LINE__, "%s takes a factor, but no typed function of it does", op->name);
@@ -235,10 +235,18 @@ TEST(factors_have_typed_functions)
     }
 }
 
-/* What stands between "shoal_" and "(" where a function is declared; false on any other line. */
+static bool starts_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+/* What stands between "shoal_" and "(" where a function is declared, or defined inline (its name may follow on a line of
+   its own); false on any other line. */
 static bool read_function(const char *line, char name[64])
 {
-    const char *end = strncmp(line, "SHOAL_API", 9) == 0 ? strchr(line, '(') : NULL;
+    bool is_function = starts_with(line, "SHOAL_API") || starts_with(line, "static inline shoal_tensor") ||
+                       starts_with(line, "shoal_");
+    const char *end = is_function ? strchr(line, '(') : NULL;
     const char *start = NULL;
     for (const char *at = line; end && (at = strstr(at, "shoal_")) != NULL && at < end; at++) {
         start = at + 6;
@@ -258,7 +266,7 @@ static void read_header(FILE *file, const char *header, const char *const *other
     size_t n_others_found = 0;
     while (fgets(line, sizeof(line), file)) {
         const shoal_op *op;
-        if (!read_function(line, name)) {
+        if (!read_function(line, name) || starts_with(name, "compat_")) {
             continue;
         }
         if (is_listed(name, others, n_others)) {
@@ -272,22 +280,32 @@ static void read_header(FILE *file, const char *header, const char *const *other
     CHECK_INT(n_others_found, n_others);
 }
 
-static void check_header(const char *header, const char *const *others, size_t n_others, bool is_for_ranks)
+static void read_functions(const char *header, const char *const *others, size_t n_others,
+                           bool is_declared[OP_COUNT])
 {
-    const char *folder = getenv("SHOAL_TEST_SOURCE_DIR");
     char path[1024];
-    bool is_declared[OP_COUNT] = {false};
-    if (!folder) {
-        test_skip("SHOAL_TEST_SOURCE_DIR is not set; ctest sets it");
-        return;
-    }
-    (void)snprintf(path, sizeof(path), "%s/include/%s", folder, header);
+    (void)snprintf(path, sizeof(path), "%s/include/%s", getenv("SHOAL_TEST_SOURCE_DIR"), header);
     FILE *file = fopen(path, "r");
     REQUIRE(file);
     read_header(file, header, others, n_others, is_declared);
     (void)fclose(file);
+}
+
+/* Every row has a function in its header or in that of PyTorch's names, and none in the header of the other kind. */
+static void check_declared(const char *header, const char *const *others, size_t n_others, bool is_for_ranks)
+{
+    bool is_declared[OP_COUNT] = {false};
+    bool is_compat[OP_COUNT] = {false};
+    if (!getenv("SHOAL_TEST_SOURCE_DIR")) {
+        test_skip("SHOAL_TEST_SOURCE_DIR is not set; ctest sets it");
+        return;
+    }
+    read_functions(header, others, n_others, is_declared);
+    read_functions("shoal/compat_torch.h", more_functions_of_torch, COUNT(more_functions_of_torch),
+                   is_compat);
     for (int i = 0; i < OP_COUNT; i++) {
-        if (is_declared[i] != (is_of_ranks((enum op_id)i) == is_for_ranks)) {
+        bool is_of_header = is_of_ranks((enum op_id)i) == is_for_ranks;
+        if (is_declared[i] ? !is_of_header || is_compat[i] : is_of_header && !is_compat[i]) {
             test_failed(__FILE__, __LINE__, "row %s: %s in %s", op_get((enum op_id)i)->name,
                         is_declared[i] ? "declared" : "not declared", header);
         }
@@ -296,11 +314,11 @@ static void check_header(const char *header, const char *const *others, size_t n
 
 TEST(typed_functions_and_rows_are_the_same)
 {
-    check_header("shoal/ops.h", more_functions, COUNT(more_functions), /*is_for_ranks=*/false);
+    check_declared("shoal/ops.h", more_functions, COUNT(more_functions), /*is_for_ranks=*/false);
 }
 
 TEST(typed_functions_and_rows_of_ranks_are_the_same)
 {
-    check_header("shoal/collective.h", more_functions_of_ranks, COUNT(more_functions_of_ranks),
-                 /*is_for_ranks=*/true);
+    check_declared("shoal/collective.h", more_functions_of_ranks, COUNT(more_functions_of_ranks),
+                   /*is_for_ranks=*/true);
 }

@@ -5,34 +5,17 @@
  */
 #include <string.h>
 
+#include "fixtures/scoped.h"
 #include "harness/test.h"
 #include "op/dispatch.h"
 #include "op/tracer.h"
 #include "shoal/autograd.h"
+#include "shoal/compat_torch.h"
 #include "shoal/op.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
 
 #define DIMS(...) ((const int64_t[]){__VA_ARGS__}), (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
-
-#define SCOPED_TEST(name)                \
-    static void name##_in_scope(void);   \
-    TEST(name)                           \
-    {                                    \
-        REQUIRE_OK(shoal_scope_begin()); \
-        name##_in_scope();               \
-        CHECK_OK(shoal_scope_end());     \
-    }                                    \
-    static void name##_in_scope(void)
-
-/* The call is refused, in a scope of its own. */
-#define CHECK_REFUSED(call, status, words)       \
-    do {                                         \
-        REQUIRE_OK(shoal_scope_begin());         \
-        CHECK((call) == NULL);                   \
-        CHECK_STATUS(shoal_scope_end(), status); \
-        CHECK_ERROR_TEXT(words);                 \
-    } while (0)
 
 SCOPED_TEST(the_bits_are_the_same)
 {
@@ -96,7 +79,7 @@ SCOPED_TEST(addresses_that_do_not_fit)
     for (size_t at = 0; at < 16; at++) {
         shoal_tensor *odd = shoal_from_memory(bytes + at, DIMS(32), SHOAL_U8, NULL, NULL, NULL);
         if (at % 4 != 0) {
-            CHECK_REFUSED(shoal_view_dtype(odd, SHOAL_F32), SHOAL_ERR_INVALID, "is no multiple of 4");
+            CHECK_SCOPE_ERROR(shoal_view_dtype(odd, SHOAL_F32), SHOAL_ERR_INVALID, "is no multiple of 4");
             CHECK_ERROR_TEXT("view_dtype: dtype: f32");
         } else {
             CHECK(shoal_view_dtype(odd, SHOAL_F32));
@@ -130,8 +113,8 @@ SCOPED_TEST(huge_shapes)
     shoal_tensor *wide = shoal_empty_on(DIMS(far / 16), SHOAL_C128, SHOAL_META);
     CHECK_INT(shoal_tensor_shape(shoal_view_dtype(wide, SHOAL_U8))[0], far);
     shoal_tensor *none = shoal_empty_on(DIMS(0, far), SHOAL_C128, SHOAL_META);
-    CHECK_REFUSED(shoal_view_dtype(none, SHOAL_U8), SHOAL_ERR_INVALID, "larger than 63 bits");
-    CHECK_REFUSED(shoal_view_dtype(none, SHOAL_C64), SHOAL_ERR_INVALID, "larger than 63 bits");
+    CHECK_SCOPE_ERROR(shoal_view_dtype(none, SHOAL_U8), SHOAL_ERR_INVALID, "larger than 63 bits");
+    CHECK_SCOPE_ERROR(shoal_view_dtype(none, SHOAL_C64), SHOAL_ERR_INVALID, "larger than 63 bits");
     CHECK(shoal_view_dtype(shoal_empty_on(DIMS(far, 0), SHOAL_C128, SHOAL_META), SHOAL_U8));
     /* Nothing lies nowhere: the offset of an empty tensor need not be whole. */
     shoal_tensor *empty = shoal_narrow(shoal_zeros(DIMS(4), SHOAL_F32), 0, 1, 0);
@@ -147,8 +130,8 @@ SCOPED_TEST(gradients_end_with_an_error)
     REQUIRE_OK(shoal_set_requires_grad(leaf, true));
     shoal_tensor *later = shoal_mul_scalar(leaf, 3);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-        CHECK_REFUSED(shoal_view_dtype(leaf, others[i]), SHOAL_ERR_UNSUPPORTED, "requires a gradient");
-        CHECK_REFUSED(shoal_view_dtype(later, others[i]), SHOAL_ERR_UNSUPPORTED, "view_dtype");
+        CHECK_SCOPE_ERROR(shoal_view_dtype(leaf, others[i]), SHOAL_ERR_UNSUPPORTED, "requires a gradient");
+        CHECK_SCOPE_ERROR(shoal_view_dtype(later, others[i]), SHOAL_ERR_UNSUPPORTED, "view_dtype");
         /* On purpose it may. */
         CHECK(shoal_view_dtype(shoal_detach(leaf), others[i]));
         CHECK_OK(shoal_scope_begin());
@@ -183,10 +166,10 @@ SCOPED_TEST(views_from_before_a_gradient)
     shoal_tensor *leaf = shoal_full(DIMS(4), 5, SHOAL_F32);
     REQUIRE_OK(shoal_set_requires_grad(leaf, true));
     CHECK(shoal_add_(target, leaf) == target);
-    CHECK_REFUSED(shoal_neg(bits), SHOAL_ERR_STATE, "taken before");
+    CHECK_SCOPE_ERROR(shoal_neg(bits), SHOAL_ERR_STATE, "taken before");
     /* And no gradient is written into a view, of whatever dtype. */
     shoal_tensor *words = shoal_zeros(DIMS(4), SHOAL_I32);
-    CHECK_REFUSED(shoal_add_(shoal_view_dtype(words, SHOAL_F32), leaf), SHOAL_ERR_STATE, "view");
+    CHECK_SCOPE_ERROR(shoal_add_(shoal_view_dtype(words, SHOAL_F32), leaf), SHOAL_ERR_STATE, "view");
 }
 
 /* Tracing ------------------------------------------------------------------------------------------------ */

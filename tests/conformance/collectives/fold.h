@@ -24,7 +24,7 @@ __extension__ typedef __int128 fold_wide;
 
 /* What is folded: element `i` of every source. */
 struct fold {
-    shoal_reduce reduce;
+    shoal_reduce_op reduce;
     shoal_dtype dtype;
     double factor; /* premul_sum */
     int n_ranks;
@@ -32,7 +32,7 @@ struct fold {
 };
 
 /* Which combinations have a meaning. */
-static inline bool fold_has_meaning(shoal_reduce reduce, shoal_dtype dtype)
+static inline bool fold_has_meaning(shoal_reduce_op reduce, shoal_dtype dtype)
 {
     bool is_bitwise = reduce == SHOAL_BAND || reduce == SHOAL_BOR || reduce == SHOAL_BXOR;
     bool is_linear = reduce == SHOAL_SUM || reduce == SHOAL_AVG || reduce == SHOAL_PREMUL_SUM;
@@ -161,7 +161,7 @@ static inline fold_wide fold_load_integer(shoal_dtype dtype, const unsigned char
 }
 
 /* `a` and `b` are exact for avg, otherwise any numbers that are right modulo 2^64. */
-static inline fold_wide fold_integers(shoal_reduce reduce, bool is_bool, fold_wide a, fold_wide b)
+static inline fold_wide fold_integers(shoal_reduce_op reduce, bool is_bool, fold_wide a, fold_wide b)
 {
     switch (reduce) {
     case SHOAL_SUM:

@@ -18,7 +18,7 @@
 #include "harness/test.h"
 #include "shoal/group.h"
 #include "shoal/window.h"
-#include "transport/algorithm.h"
+#include "transport/shm/algorithm.h"
 
 enum {
     SWEEP_MAX_RANKS = 9,
@@ -33,7 +33,7 @@ enum {
 };
 
 enum sweep_op {
-#define SWEEP_OP(name, text, kind, reduces, has_root, in_place) SWEEP_##name,
+#define SWEEP_OP(name, text, kind, reduces, has_root, in_place, base, form) SWEEP_##name,
 #include "conformance/collectives/sweep_ops.def"
 #undef SWEEP_OP
     SWEEP_OP_COUNT
@@ -47,15 +47,25 @@ enum sweep_in_place {
     SWEEP_ALWAYS
 };
 
+enum sweep_form {
+    SWEEP_PLAIN,
+    SWEEP_PARTS,
+    SWEEP_BLOCKS
+};
+
 static const struct sweep_row {
     const char *name;
     enum collective_kind kind;
     bool reduces;
     bool has_root;
     enum sweep_in_place in_place;
+    enum sweep_op base;
+    enum sweep_form form;
+    shoal_collective_kind call; /* by descriptor */
 } sweep_rows[SWEEP_OP_COUNT] = {
-#define SWEEP_OP(name_, text, kind_, reduces_, has_root_, in_place_) \
-    [SWEEP_##name_] = {text, COLLECTIVE_##kind_, reduces_, has_root_, SWEEP_##in_place_},
+#define SWEEP_OP(name_, text, kind_, reduces_, has_root_, in_place_, base_, form_)                         \
+    [SWEEP_##name_] = {text,          COLLECTIVE_##kind_, reduces_,          has_root_, SWEEP_##in_place_, \
+                       SWEEP_##base_, SWEEP_##form_,      SHOAL_KIND_##base_},
 #include "conformance/collectives/sweep_ops.def"
 #undef SWEEP_OP
 };
@@ -71,7 +81,7 @@ enum sweep_memory {
 struct sweep_case {
     enum sweep_op op;
     shoal_dtype dtype;
-    shoal_reduce reduce;
+    shoal_reduce_op reduce;
     double factor;
     size_t count;
     size_t send_shift; /* bytes off a multiple of 64 */
@@ -87,8 +97,8 @@ struct sweep_case {
 struct sweep {
     struct rank *self;
     shoal_group *group;
-    shoal_symmetric *symmetric;
-    unsigned char *heap[2]; /* send, recv */
+    shoal_symmetric *symmetric; /* NULL: the transport has none */
+    unsigned char *heap[2];     /* send, recv */
     size_t n_cases;
 };
 
@@ -168,6 +178,13 @@ static inline size_t sweep_uneven_before(size_t count, int rank)
     return before;
 }
 
+/* Whether blocks have sweep_uneven elements. */
+static inline bool sweep_is_uneven(enum sweep_op base)
+{
+    return base == SWEEP_ALL_GATHER_V || base == SWEEP_REDUCE_SCATTER_V || base == SWEEP_GATHER_V ||
+           base == SWEEP_SCATTER_V;
+}
+
 /* What rank i sends to rank j in all_to_all_v. */
 static inline size_t sweep_matrix(size_t count, int i, int j)
 {
@@ -176,8 +193,7 @@ static inline size_t sweep_matrix(size_t count, int i, int j)
 
 static inline int sweep_n_parts(const struct sweep_case *one)
 {
-    bool is_list = one->op >= SWEEP_ALL_REDUCE_LIST;
-    return is_list ? SWEEP_MAX_PARTS : 1;
+    return sweep_rows[one->op].form == SWEEP_PARTS ? SWEEP_MAX_PARTS : 1;
 }
 
 static inline size_t sweep_part_count(const struct sweep_case *one, int part)
@@ -188,17 +204,19 @@ static inline size_t sweep_part_count(const struct sweep_case *one, int part)
 static inline size_t sweep_n_send(const struct sweep_case *one, size_t count, int rank, int n_ranks)
 {
     size_t n = (size_t)n_ranks;
-    switch ((int)one->op) {
+    switch ((int)sweep_rows[one->op].base) {
     case SWEEP_REDUCE_SCATTER:
-    case SWEEP_REDUCE_SCATTER_LIST:
     case SWEEP_ALL_TO_ALL:
         return n * count;
     case SWEEP_REDUCE_SCATTER_V:
         return sweep_uneven_before(count, n_ranks);
     case SWEEP_ALL_GATHER_V:
+    case SWEEP_GATHER_V:
         return sweep_uneven(count, rank);
     case SWEEP_SCATTER:
         return rank == one->root ? n * count : 0;
+    case SWEEP_SCATTER_V:
+        return rank == one->root ? sweep_uneven_before(count, n_ranks) : 0;
     case SWEEP_ALL_TO_ALL_V: {
         size_t sum = 0;
         for (int j = 0; j < n_ranks; j++) {
@@ -207,7 +225,6 @@ static inline size_t sweep_n_send(const struct sweep_case *one, size_t count, in
         return sum;
     }
     case SWEEP_BROADCAST:
-    case SWEEP_BROADCAST_LIST:
         return 0;
     default:
         return count;
@@ -217,17 +234,19 @@ static inline size_t sweep_n_send(const struct sweep_case *one, size_t count, in
 static inline size_t sweep_n_recv(const struct sweep_case *one, size_t count, int rank, int n_ranks)
 {
     size_t n = (size_t)n_ranks;
-    switch ((int)one->op) {
+    switch ((int)sweep_rows[one->op].base) {
     case SWEEP_ALL_GATHER:
-    case SWEEP_ALL_GATHER_LIST:
     case SWEEP_ALL_TO_ALL:
         return n * count;
     case SWEEP_ALL_GATHER_V:
         return sweep_uneven_before(count, n_ranks);
     case SWEEP_REDUCE_SCATTER_V:
+    case SWEEP_SCATTER_V:
         return sweep_uneven(count, rank);
     case SWEEP_GATHER:
         return rank == one->root ? n * count : 0;
+    case SWEEP_GATHER_V:
+        return rank == one->root ? sweep_uneven_before(count, n_ranks) : 0;
     case SWEEP_REDUCE:
         return rank == one->root ? count : 0;
     case SWEEP_ALL_TO_ALL_V: {
@@ -251,7 +270,8 @@ static inline size_t sweep_elements(const struct sweep_case *one, int n_ranks)
 /* Where the smaller buffer lies in the larger one, in elements, in place. */
 static inline size_t sweep_own_block(const struct sweep_case *one, size_t count, int rank)
 {
-    return one->op == SWEEP_REDUCE_SCATTER_V ? sweep_uneven_before(count, rank) : (size_t)rank * count;
+    enum sweep_op base = sweep_rows[one->op].base;
+    return sweep_is_uneven(base) ? sweep_uneven_before(count, rank) : (size_t)rank * count;
 }
 
 /* Expected ------------------------------------------------------------------------------------------------- */
@@ -267,31 +287,30 @@ static inline const unsigned char *sweep_expect(const struct sweep_case *one, co
     size_t first = part->base * bytes;
     size_t block = part->count * bytes;
     size_t to = 0;
-    switch ((int)one->op) {
+    enum sweep_op base = sweep_rows[one->op].base;
+    switch ((int)sweep_rows[one->op].base) {
     case SWEEP_ALL_REDUCE:
-    case SWEEP_ALL_REDUCE_LIST:
     case SWEEP_REDUCE:
         return sweep_folded + first;
     case SWEEP_REDUCE_SCATTER:
-    case SWEEP_REDUCE_SCATTER_LIST:
     case SWEEP_REDUCE_SCATTER_V:
         return sweep_folded + first + sweep_own_block(one, part->count, rank) * bytes;
     case SWEEP_BROADCAST:
-    case SWEEP_BROADCAST_LIST:
         return sweep_pools[one->root] + first;
     case SWEEP_SCATTER:
-        return sweep_pools[one->root] + first + (size_t)rank * block;
+    case SWEEP_SCATTER_V:
+        return sweep_pools[one->root] + first + sweep_own_block(one, part->count, rank) * bytes;
     default:
         break;
     }
     for (int peer = 0; peer < n_ranks; peer++) {
         size_t offset = 0;
         size_t length = block;
-        if (one->op == SWEEP_ALL_GATHER_V) {
+        if (base == SWEEP_ALL_GATHER_V || base == SWEEP_GATHER_V) {
             length = sweep_uneven(part->count, peer) * bytes;
-        } else if (one->op == SWEEP_ALL_TO_ALL) {
+        } else if (base == SWEEP_ALL_TO_ALL) {
             offset = (size_t)rank * block;
-        } else if (one->op == SWEEP_ALL_TO_ALL_V) {
+        } else if (base == SWEEP_ALL_TO_ALL_V) {
             for (int j = 0; j < rank; j++) {
                 offset += sweep_matrix(part->count, peer, j) * bytes;
             }
@@ -309,75 +328,82 @@ static inline const unsigned char *sweep_expect(const struct sweep_case *one, co
     (one->is_started ? shoal_group_##form##_start(group, __VA_ARGS__, &work) \
                      : shoal_group_##form(group, __VA_ARGS__))
 
-static inline shoal_status sweep_call_v(const struct sweep_case *one, shoal_group *group,
-                                        const struct sweep_part *part, shoal_work **work_out)
+/* Counts per rank of a case that has them. */
+struct sweep_counts {
+    size_t send[SWEEP_MAX_RANKS];
+    size_t recv[SWEEP_MAX_RANKS];
+};
+
+static inline struct sweep_counts sweep_count(const struct sweep_case *one, int rank, int n_ranks)
 {
-    size_t counts[SWEEP_MAX_RANKS];
-    size_t recv_counts[SWEEP_MAX_RANKS];
-    int rank = shoal_group_rank(group);
-    int n_ranks = shoal_group_n_ranks(group);
-    shoal_work *work = NULL;
+    struct sweep_counts counts;
+    enum sweep_op base = sweep_rows[one->op].base;
     for (int r = 0; r < n_ranks; r++) {
-        bool is_matrix = one->op == SWEEP_ALL_TO_ALL_V;
-        counts[r] = is_matrix ? sweep_matrix(one->count, rank, r) : sweep_uneven(one->count, r);
-        recv_counts[r] = sweep_matrix(one->count, r, rank);
+        bool is_matrix = base == SWEEP_ALL_TO_ALL_V;
+        size_t even = sweep_is_uneven(base) ? sweep_uneven(one->count, r) : one->count;
+        counts.send[r] = is_matrix ? sweep_matrix(one->count, rank, r) : even;
+        counts.recv[r] = is_matrix ? sweep_matrix(one->count, r, rank) : even;
     }
-    shoal_status status;
-    if (one->op == SWEEP_ALL_GATHER_V) {
-        status = SWEEP_CALL(all_gather_v, part->send, part->recv, counts, one->dtype);
-    } else if (one->op == SWEEP_REDUCE_SCATTER_V && one->reduce == SHOAL_PREMUL_SUM) {
-        status = SWEEP_CALL(reduce_scatter_v_premul, part->send, part->recv, counts, one->dtype, one->factor);
-    } else if (one->op == SWEEP_REDUCE_SCATTER_V) {
-        status = SWEEP_CALL(reduce_scatter_v, part->send, part->recv, counts, one->dtype, one->reduce);
-    } else {
-        status = SWEEP_CALL(all_to_all_v, part->send, counts, part->recv, recv_counts, one->dtype);
-    }
-    *work_out = work;
-    return status;
+    return counts;
 }
 
-static inline shoal_status sweep_call_list(const struct sweep_case *one, shoal_group *group,
-                                           const struct sweep_part *parts, shoal_work **work_out)
+/* The places of blocks that lie one after the other. */
+static inline void sweep_list_blocks(unsigned char *buffer, const size_t *counts, int n_ranks, size_t bytes,
+                                     void **blocks)
 {
+    for (int r = 0; r < n_ranks; r++) {
+        blocks[r] = buffer;
+        buffer += counts[r] * bytes;
+    }
+}
+
+static inline shoal_status sweep_call_descriptor(const struct sweep_case *one, shoal_group *group,
+                                                 const struct sweep_part *parts, shoal_work **work_out)
+{
+    const struct sweep_row *row = &sweep_rows[one->op];
+    int n_ranks = shoal_group_n_ranks(group);
+    bool is_exchange = row->kind == COLLECTIVE_ALL_TO_ALL;
+    bool is_gather = row->kind == COLLECTIVE_ALL_GATHER || row->kind == COLLECTIVE_GATHER;
+    struct sweep_counts counts = sweep_count(one, shoal_group_rank(group), n_ranks);
+    void *send_blocks[SWEEP_MAX_RANKS];
+    void *recv_blocks[SWEEP_MAX_RANKS];
     shoal_part list[SWEEP_MAX_PARTS];
-    shoal_work *work = NULL;
-    size_t n = SWEEP_MAX_PARTS;
-    for (size_t i = 0; i < n; i++) {
-        list[i] = (shoal_part){.send = parts[i].send, .recv = parts[i].recv, .count = parts[i].count};
-    }
-    bool is_premul = one->reduce == SHOAL_PREMUL_SUM;
-    shoal_status status;
-    if (one->op == SWEEP_ALL_REDUCE_LIST) {
-        status = is_premul ? SWEEP_CALL(all_reduce_list_premul, list, n, one->dtype, one->factor)
-                           : SWEEP_CALL(all_reduce_list, list, n, one->dtype, one->reduce);
-    } else if (one->op == SWEEP_ALL_GATHER_LIST) {
-        status = SWEEP_CALL(all_gather_list, list, n, one->dtype);
-    } else if (one->op == SWEEP_REDUCE_SCATTER_LIST) {
-        status = is_premul ? SWEEP_CALL(reduce_scatter_list_premul, list, n, one->dtype, one->factor)
-                           : SWEEP_CALL(reduce_scatter_list, list, n, one->dtype, one->reduce);
+    shoal_collective call = {.struct_size = sizeof call,
+                             .kind = row->call,
+                             .dtype = one->dtype,
+                             .reduce = row->reduces ? one->reduce : (shoal_reduce_op)0,
+                             .root = row->has_root ? one->root : 0,
+                             .factor = row->reduces && one->reduce == SHOAL_PREMUL_SUM ? one->factor : 0};
+    if (row->form == SWEEP_PARTS) {
+        for (size_t i = 0; i < SWEEP_MAX_PARTS; i++) {
+            bool has_send = row->kind != COLLECTIVE_BROADCAST;
+            list[i] = (shoal_part){has_send ? parts[i].send : NULL, parts[i].recv, parts[i].count};
+        }
+        call.parts = list;
+        call.n_parts = SWEEP_MAX_PARTS;
     } else {
-        status = SWEEP_CALL(broadcast_list, list, n, one->dtype, one->root);
+        call.send = parts->send;
+        call.recv = parts->recv;
+        if (row->base == SWEEP_ALL_TO_ALL_V) {
+            call.send_counts = counts.send;
+            call.recv_counts = counts.recv;
+        } else if (sweep_is_uneven(row->base)) {
+            call.counts = counts.send;
+        } else {
+            call.count = one->count;
+        }
     }
-    *work_out = work;
-    return status;
-}
-
-static inline shoal_status sweep_call_premul(const struct sweep_case *one, shoal_group *group,
-                                             const struct sweep_part *part, shoal_work **work_out)
-{
-    shoal_work *work = NULL;
-    shoal_status status;
-    if (one->op == SWEEP_ALL_REDUCE) {
-        status = SWEEP_CALL(all_reduce_premul, part->send, part->recv, part->count, one->dtype, one->factor);
-    } else if (one->op == SWEEP_REDUCE) {
-        status = SWEEP_CALL(reduce_premul, part->send, part->recv, part->count, one->dtype, one->factor,
-                            one->root);
-    } else {
-        status =
-            SWEEP_CALL(reduce_scatter_premul, part->send, part->recv, part->count, one->dtype, one->factor);
+    if (row->form == SWEEP_BLOCKS && (is_exchange || !is_gather) && parts->n_send > 0) {
+        sweep_list_blocks(parts->send, counts.send, n_ranks, dtype_bytes(one->dtype), send_blocks);
+        call.send = NULL;
+        call.send_blocks = (const void *const *)send_blocks;
     }
-    *work_out = work;
-    return status;
+    if (row->form == SWEEP_BLOCKS && (is_exchange || is_gather) && parts->recv) {
+        sweep_list_blocks(parts->recv, counts.recv, n_ranks, dtype_bytes(one->dtype), recv_blocks);
+        call.recv = NULL;
+        call.recv_blocks = recv_blocks;
+    }
+    return one->is_started ? shoal_group_start(group, &call, work_out) : shoal_group_run(group, &call);
 }
 
 static inline shoal_status sweep_call_plain(const struct sweep_case *one, shoal_group *group,
@@ -385,6 +411,7 @@ static inline shoal_status sweep_call_plain(const struct sweep_case *one, shoal_
 {
     shoal_work *work = NULL;
     shoal_status status = SHOAL_ERR_INTERNAL;
+    struct sweep_counts counts = sweep_count(one, shoal_group_rank(group), shoal_group_n_ranks(group));
     switch ((int)one->op) {
     case SWEEP_BROADCAST:
         status = SWEEP_CALL(broadcast, part->recv, part->count, one->dtype, one->root);
@@ -410,6 +437,21 @@ static inline shoal_status sweep_call_plain(const struct sweep_case *one, shoal_
     case SWEEP_SCATTER:
         status = SWEEP_CALL(scatter, part->send, part->recv, part->count, one->dtype, one->root);
         break;
+    case SWEEP_ALL_GATHER_V:
+        status = SWEEP_CALL(all_gather_v, part->send, part->recv, counts.send, one->dtype);
+        break;
+    case SWEEP_REDUCE_SCATTER_V:
+        status = SWEEP_CALL(reduce_scatter_v, part->send, part->recv, counts.send, one->dtype, one->reduce);
+        break;
+    case SWEEP_ALL_TO_ALL_V:
+        status = SWEEP_CALL(all_to_all_v, part->send, counts.send, part->recv, counts.recv, one->dtype);
+        break;
+    case SWEEP_GATHER_V:
+        status = SWEEP_CALL(gather_v, part->send, part->recv, counts.send, one->dtype, one->root);
+        break;
+    case SWEEP_SCATTER_V:
+        status = SWEEP_CALL(scatter_v, part->send, part->recv, counts.send, one->dtype, one->root);
+        break;
     default:
         break;
     }
@@ -422,12 +464,9 @@ static inline shoal_status sweep_call(const struct sweep_case *one, shoal_group 
 {
     shoal_work *work = NULL;
     shoal_status status;
-    if (one->op == SWEEP_ALL_GATHER_V || one->op == SWEEP_REDUCE_SCATTER_V || one->op == SWEEP_ALL_TO_ALL_V) {
-        status = sweep_call_v(one, group, parts, &work);
-    } else if (sweep_n_parts(one) > 1) {
-        status = sweep_call_list(one, group, parts, &work);
-    } else if (one->reduce == SHOAL_PREMUL_SUM && sweep_rows[one->op].reduces) {
-        status = sweep_call_premul(one, group, parts, &work);
+    const struct sweep_row *row = &sweep_rows[one->op];
+    if (row->form != SWEEP_PLAIN || (row->reduces && one->reduce == SHOAL_PREMUL_SUM)) {
+        status = sweep_call_descriptor(one, group, parts, &work);
     } else {
         status = sweep_call_plain(one, group, parts, &work);
     }
@@ -443,11 +482,11 @@ static inline shoal_status sweep_call(const struct sweep_case *one, shoal_group 
 static inline const char *sweep_describe(const struct sweep_case *one, char *text, size_t text_bytes)
 {
     static const char *const memories[] = {"heap", "symmetric", "mixed"};
-    (void)snprintf(text, text_bytes, "%s %s %s count %zu root %d shifts %zu %zu%s %s%s%s",
-                   sweep_rows[one->op].name, shoal_dtype_name(one->dtype),
-                   sweep_rows[one->op].reduces ? shoal_reduce_name(one->reduce) : "-", one->count, one->root,
-                   one->send_shift, one->recv_shift, one->is_skewed ? " skewed" : "", memories[one->memory],
-                   one->is_in_place ? " in place" : "", one->is_started ? " started" : "");
+    (void)snprintf(
+        text, text_bytes, "%s %s %s count %zu root %d shifts %zu %zu%s %s%s%s", sweep_rows[one->op].name,
+        shoal_dtype_name(one->dtype), sweep_rows[one->op].reduces ? shoal_reduce_op_name(one->reduce) : "-",
+        one->count, one->root, one->send_shift, one->recv_shift, one->is_skewed ? " skewed" : "",
+        memories[one->memory], one->is_in_place ? " in place" : "", one->is_started ? " started" : "");
     return text;
 }
 
@@ -461,7 +500,7 @@ static inline void sweep_place(const struct sweep *sweep, const struct sweep_cas
     enum sweep_in_place in_place = one->is_in_place ? sweep_rows[one->op].in_place : SWEEP_NEVER;
     bool is_symmetric = one->memory == SWEEP_SYMMETRIC || (one->memory == SWEEP_MIXED && rank % 2 == 0);
     unsigned char *arenas[2] = {sweep->heap[0], sweep->heap[1]};
-    if (is_symmetric) {
+    if (is_symmetric && sweep->symmetric) {
         arenas[0] = shoal_symmetric_data(sweep->symmetric);
         arenas[1] = arenas[0] + shoal_symmetric_bytes(sweep->symmetric) / 2;
     }
@@ -475,7 +514,8 @@ static inline void sweep_place(const struct sweep *sweep, const struct sweep_cas
         part->n_send = sweep_n_send(one, part->count, rank, n_ranks);
         part->n_recv = sweep_n_recv(one, part->count, rank, n_ranks);
         part->send = arenas[0] + offsets[0];
-        part->recv = part->n_recv > 0 || part->count == 0 ? arenas[1] + offsets[1] : NULL;
+        bool has_none = part->count == 0 && !sweep_is_uneven(sweep_rows[one->op].base);
+        part->recv = part->n_recv > 0 || has_none ? arenas[1] + offsets[1] : NULL;
         bool has_both = part->recv && part->n_send > 0;
         if (in_place == SWEEP_SAME && part->recv) {
             part->send = part->recv;

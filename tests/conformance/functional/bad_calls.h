@@ -13,6 +13,7 @@
 
 #include "op/box.h"
 #include "shoal/collective.h"
+#include "shoal/compat_torch.h"
 
 struct bad_tensors {
     shoal_tensor *f, *h, *n, *i, *s, *x, *v, *o, *q, *w, *p, *t, *y, *z;
@@ -41,8 +42,8 @@ struct bad_tensors {
     BAD(wait_tensors, INVALID, "tensors: tensor 1 of 2 is NULL", shoal_wait_tensors(LIST(f, NULL)))          \
     /* operators that are none */                                                                            \
     BAD(all_reduce, INVALID, "all_reduce: reduce: there is no reduce operator \"99\"",                       \
-        shoal_all_reduce(f, (shoal_reduce)99, g))                                                            \
-    BAD(all_reduce_, INVALID, "\"-1\"", shoal_all_reduce_(f, (shoal_reduce)-1, g))                           \
+        shoal_all_reduce(f, (shoal_reduce_op)99, g))                                                         \
+    BAD(all_reduce_, INVALID, "\"-1\"", shoal_all_reduce_(f, (shoal_reduce_op)-1, g))                        \
     BAD(all_reduce, INVALID, "needs a factor", shoal_all_reduce(f, SHOAL_PREMUL_SUM, g))                     \
     BAD(all_reduce, INVALID, "needs a factor", shoal_all_reduce_premul(f, (double)NAN, g))                   \
     BAD(all_reduce, UNSUPPORTED, "premul_sum|i32", shoal_all_reduce_premul(i, 2, g))                         \
@@ -56,8 +57,8 @@ struct bad_tensors {
         shoal_all_reduce_coalesced_premul(LIST(f), (double)NAN, g))                                          \
     BAD(all_reduce_coalesced_, UNSUPPORTED, "premul_sum|i32",                                                \
         shoal_all_reduce_coalesced_premul_(LIST(i), 2, g))                                                   \
-    BAD(reduce_tensor, UNSUPPORTED, "premul_sum|i32", shoal_reduce_tensor_premul(i, 2, 0, g))                \
-    BAD(reduce_tensor, INVALID, "needs a factor", shoal_reduce_tensor_premul(f, (double)NAN, 0, g))          \
+    BAD(reduce, UNSUPPORTED, "premul_sum|i32", shoal_reduce_premul(i, 2, 0, g))                              \
+    BAD(reduce, INVALID, "needs a factor", shoal_reduce_premul(f, (double)NAN, 0, g))                        \
     BAD(reduce_scatter_tensor_out, INVALID, "needs a factor",                                                \
         shoal_reduce_scatter_tensor_premul_out(f, (double)NAN, g, q))                                        \
     BAD(reduce_scatter_tensor_inplace, INVALID, "needs a factor",                                            \
@@ -67,7 +68,7 @@ struct bad_tensors {
     BAD(reduce_scatter_tensor_coalesced, INVALID, "needs a factor",                                          \
         shoal_reduce_scatter_tensor_coalesced_premul(LIST(f), (double)NAN, INTS(0), g))                      \
     BAD(all_reduce_, UNSUPPORTED, "bxor|f32", shoal_all_reduce_inplace(f, SHOAL_BXOR, g))                    \
-    BAD(one_shot_all_reduce, INVALID, "\"4096\"", shoal_one_shot_all_reduce(y, (shoal_reduce)4096, g))       \
+    BAD(one_shot_all_reduce, INVALID, "\"4096\"", shoal_one_shot_all_reduce(y, (shoal_reduce_op)4096, g))    \
     BAD(all_reduce, INVALID, "group is NULL", shoal_all_reduce(f, SHOAL_SUM, NULL))                          \
     /* lists */                                                                                              \
     BAD(all_reduce_coalesced, INVALID, "empty", shoal_all_reduce_coalesced(NULL, 0, SHOAL_SUM, g))           \
@@ -101,8 +102,8 @@ struct bad_tensors {
         BOX_MANY(reduce_scatter_tensor_coalesced, NULL, box_tensors(LIST(f, f)), box_string("sum"),          \
                  BOXED(0, 0, 0), box_group(g)))                                                              \
     /* roots */                                                                                              \
-    BAD(reduce_tensor, INVALID, "invalid root rank 3|3 ranks", shoal_reduce_tensor(f, SHOAL_SUM, 3, g))      \
-    BAD(reduce_tensor, INVALID, "invalid root rank -1", shoal_reduce_tensor(f, SHOAL_SUM, -1, g))            \
+    BAD(reduce, INVALID, "invalid root rank 3|3 ranks", shoal_reduce(f, SHOAL_SUM, 3, g))                    \
+    BAD(reduce, INVALID, "invalid root rank -1", shoal_reduce(f, SHOAL_SUM, -1, g))                          \
     BAD(broadcast, INVALID, "invalid root rank 3|3 ranks", shoal_broadcast(f, 3, g))                         \
     BAD(broadcast_, INVALID, "invalid root rank -1|3 ranks", shoal_broadcast_(f, -1, g))                     \
     BAD(broadcast_, INVALID, "share memory", shoal_broadcast_(x, 0, g))                                      \
@@ -184,7 +185,7 @@ struct bad_tensors {
         shoal_all_to_all_inplace(h, f, INTS(2, 2, 3), INTS(2, 2, 2), 3, g))                                  \
     BAD(all_to_all_inplace, INVALID, "only output_splits",                                                   \
         shoal_all_to_all_inplace(h, f, INTS(2, 2, 2), NULL, 3, g))                                           \
-    BAD(all_to_all_inplace, INVALID, "n_splits is 0", shoal_all_to_all_inplace(h, f, INTS(2), NULL, 0, g))   \
+    BAD(all_to_all_single, INVALID, "n_splits is 0", shoal_all_to_all_inplace(h, f, INTS(2), NULL, 0, g))    \
     BAD(all_to_all_inplace, INVALID, "out: it overlaps self; they may only coincide",                        \
         shoal_all_to_all_inplace(w, p, NULL, NULL, 0, g))                                                    \
     /* permutations */                                                                                       \

@@ -8,6 +8,7 @@
 #define CONFORMANCE_FUNCTIONAL_GRADIENT_CASES_H
 
 #include "op/box.h"
+#include "shoal/compat_torch.h"
 
 #define GROUP (at->group)
 #define FACTOR 0.75
@@ -77,12 +78,12 @@ static shoal_tensor *broadcast_of_each(const struct place *at, shoal_tensor *sel
     return add_up(list, (size_t)at->n_ranks, true);
 }
 
-static shoal_tensor *reduce_to_each(const struct place *at, shoal_tensor *self, shoal_reduce reduce)
+static shoal_tensor *reduce_to_each(const struct place *at, shoal_tensor *self, shoal_reduce_op reduce)
 {
     shoal_tensor *list[MAX_RANKS];
     for (int root = 0; root < at->n_ranks; root++) {
-        list[root] = reduce == SHOAL_PREMUL_SUM ? shoal_reduce_tensor_premul(self, FACTOR, root, GROUP)
-                                                : shoal_reduce_tensor(self, reduce, root, GROUP);
+        list[root] = reduce == SHOAL_PREMUL_SUM ? shoal_reduce_premul(self, FACTOR, root, GROUP)
+                                                : shoal_reduce(self, reduce, root, GROUP);
     }
     return add_up(list, (size_t)at->n_ranks, true);
 }
@@ -205,10 +206,10 @@ static shoal_tensor *layer_of_shards(const struct place *at, shoal_tensor *weigh
     CASE(all_reduce_coalesced_, avg_partly, return square(join(shoal_all_reduce_coalesced_(LIST(fresh(x[0]), fresh(x[1]), square(x[0])), 3, SHOAL_AVG, GROUP), 3, false)), 2, S(2, 3), S(2)) \
     CASE(all_reduce_coalesced_, min, return join(shoal_all_reduce_coalesced_(LIST(fresh(x[0]), fresh(x[1])), 2, SHOAL_MIN, GROUP), 2, true), 2, S(2, 3), S(2)) \
     CASE(all_reduce_coalesced_, premul, return square(join(shoal_all_reduce_coalesced_premul_(LIST(fresh(x[0]), fresh(x[1])), 2, FACTOR, GROUP), 2, true)), 2, S(2, 3), S(2)) \
-    CASE(reduce_tensor, sum, return square(reduce_to_each(at, x[0], SHOAL_SUM)), 1, S(2, 3)) \
-    CASE(reduce_tensor, avg, return reduce_to_each(at, square(x[0]), SHOAL_AVG), 1, S(2, 3)) \
-    CASE(reduce_tensor, premul, return square(reduce_to_each(at, x[0], SHOAL_PREMUL_SUM)), 1, S(3)) \
-    CASE(reduce_tensor, empty, return reduce_to_each(at, x[0], SHOAL_SUM), 1, S(0)) \
+    CASE(reduce, sum, return square(reduce_to_each(at, x[0], SHOAL_SUM)), 1, S(2, 3)) \
+    CASE(reduce, avg, return reduce_to_each(at, square(x[0]), SHOAL_AVG), 1, S(2, 3)) \
+    CASE(reduce, premul, return square(reduce_to_each(at, x[0], SHOAL_PREMUL_SUM)), 1, S(3)) \
+    CASE(reduce, empty, return reduce_to_each(at, x[0], SHOAL_SUM), 1, S(0)) \
     CASE(reduce_scatter_tensor, sum_dim_0, return square(shoal_reduce_scatter_tensor(x[0], SHOAL_SUM, 0, GROUP)), 1, S(OF_RANKS(2), 2)) \
     CASE(reduce_scatter_tensor, sum_dim_1, return square(shoal_reduce_scatter_tensor(x[0], SHOAL_SUM, 1, GROUP)), 1, S(2, OF_RANKS(1), 2)) \
     CASE(reduce_scatter_tensor, sum_dim_2, return shoal_reduce_scatter_tensor_autograd(x[0], SHOAL_SUM, 2, GROUP), 1, S(2, 1, OF_RANKS(2))) \

@@ -99,7 +99,7 @@ ROW(all_reduce_coalesced_)
     row_add_coalesced(c, /*is_given_back=*/true);
 }
 
-ROW(reduce_tensor)
+ROW(reduce)
 {
     shoal_dtype dtype = row_pick_dtype(c);
     (void)row_add_any(c, dtype, /*is_symmetric=*/false);
@@ -505,7 +505,7 @@ static inline void row_build(struct row_case *c, enum op_id id, const struct row
 #undef OP
     };
     memset(c, 0, sizeof *c);
-    c->op = op_get(id);
+    c->op = shoal_op_at(id);
     c->wanted = *wanted;
     c->random = test_random_begin((uint64_t)id * 1000003 + salt);
     rows[id](c);

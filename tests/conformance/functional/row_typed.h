@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * typed_<name> for every row OP_OF_RANKS of ops.def: the same call through the typed function of shoal/collective.h. A
- * row without one, or a typed function that is missing or takes something else, does not compile.
+ * typed_<name> for every row OP_OF_RANKS of ops.def: the same call through the typed function of shoal/collective.h or
+ * shoal/compat_torch.h. A row without one, or a typed function that is missing or takes something else, does not compile.
  */
 #ifndef CONFORMANCE_ROW_TYPED_H
 #define CONFORMANCE_ROW_TYPED_H
@@ -10,10 +10,10 @@
 
 #include "conformance/functional/row_case.h"
 
-static inline shoal_reduce typed_reduce(const shoal_value *value)
+static inline shoal_reduce_op reduce_of(const shoal_value *value)
 {
-    shoal_reduce reduce = SHOAL_SUM;
-    (void)CHECK_OK(shoal_reduce_find(value->as.string, &reduce));
+    shoal_reduce_op reduce = SHOAL_SUM;
+    (void)CHECK_OK(shoal_reduce_op_find(value->as.string, &reduce));
     return reduce;
 }
 
@@ -21,7 +21,7 @@ static inline shoal_reduce typed_reduce(const shoal_value *value)
 #define LIST(i) (v[i].as.tensors), (v[i].count)
 #define INT(i) (v[i].as.integer)
 #define RANK(i) ((int)v[i].as.integer)
-#define REDUCE(i) typed_reduce(&v[i])
+#define REDUCE(i) reduce_of(&v[i])
 #define GROUP(i) (v[i].as.group)
 #define SPLITS(i) (v[i].as.integers), (v[(i) + 1].as.integers), (v[i].count)
 
@@ -58,8 +58,8 @@ TYPED_PREMUL(all_reduce_coalesced, 1, shoal_all_reduce_coalesced_premul(LIST(0),
              shoal_all_reduce_coalesced(LIST(0), REDUCE(1), GROUP(2)))
 TYPED_PREMUL(all_reduce_coalesced_, 1, shoal_all_reduce_coalesced_premul_(LIST(0), FACTOR(3), GROUP(2)),
              shoal_all_reduce_coalesced_(LIST(0), REDUCE(1), GROUP(2)))
-TYPED_PREMUL(reduce_tensor, 1, shoal_reduce_tensor_premul(TENSOR(0), FACTOR(4), RANK(2), GROUP(3)),
-             shoal_reduce_tensor(TENSOR(0), REDUCE(1), RANK(2), GROUP(3)))
+TYPED_PREMUL(reduce, 1, shoal_reduce_premul(TENSOR(0), FACTOR(4), RANK(2), GROUP(3)),
+             shoal_reduce(TENSOR(0), REDUCE(1), RANK(2), GROUP(3)))
 TYPED_PREMUL(reduce_scatter_tensor, 1,
              shoal_reduce_scatter_tensor_premul(TENSOR(0), FACTOR(4), INT(2), GROUP(3)),
              shoal_reduce_scatter_tensor(TENSOR(0), REDUCE(1), INT(2), GROUP(3)))

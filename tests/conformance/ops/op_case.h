@@ -14,7 +14,7 @@
 #include "conformance/ops/scalar.h"
 #include "harness/test.h"
 #include "op/op.h"
-#include "tensor/device.h"
+#include "device/device.h"
 #include "tensor/layout.h"
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
