@@ -51,7 +51,7 @@ cat >network.c <<'EOF'
 int main(void)
 {
     int64_t shape[2] = {2, 2};
-    shoal_nn_sgd_options options = SHOAL_NN_SGD_OPTIONS;
+    shoal_nn_sgd_options options = SHOAL_NN_SGD_OPTIONS_INIT;
     shoal_nn_optimizer *optimizer;
     if (shoal_scope_begin() != SHOAL_OK) {
         return 1;
@@ -137,10 +137,29 @@ SHOAL_NN_BLAS=none ./network_static
 package/build/network_shared
 package/build/network_static
 
+echo "the tool finds transports that are installed in lib, also when it is found in PATH"
+for tool in "$prefix/bin/shoal" "bin/../bin/shoal" shoal; do
+    (cd "$prefix" && PATH=$prefix/bin:$PATH SHOAL_TRANSPORT=socket "$tool" bench barrier --ranks 2) >bench.log 2>&1 ||
+        { cat bench.log && exit 1; }
+done
+
 for page in shoal shoal-bench shoal-info shoal-run; do
     [[ -s $prefix/share/man/man1/$page.1 ]]
 done
-[[ -s $prefix/share/doc/shoal/examples/01_all_reduce.c ]]
+
+echo "documents: all of them, and their links lead somewhere"
+doc=$prefix/share/doc/shoal
+(cd "$SHOAL_TEST_SOURCE_DIR" && ls README.md CHANGELOG.md LICENSE docs/*.md docs/design/*.md examples/*.c) >documents.txt
+while read -r file; do
+    [[ -s $doc/$file ]] || { echo "$file is not installed" && exit 1; }
+done <documents.txt
+[[ ! -e $doc/docs/man ]]
+n_links=0
+while IFS=: read -r file link; do
+    n_links=$((n_links + 1))
+    [[ -e $(dirname "$file")/$link ]] || { echo "$file: the link to $link leads nowhere" && exit 1; }
+done < <(grep -roE --include='*.md' '\]\([^)#:]+' "$doc" | sed 's/:](/:/')
+[[ $n_links -gt 40 ]]
 
 # A path begins after something that is no part of one: the tree may lie in /shoal.
 begin='(^|[^A-Za-z0-9_./}-])'

@@ -9,13 +9,14 @@ scripts=$SHOAL_TEST_SOURCE_DIR/scripts
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 tree=$scratch/tree
+plant=plant_tree
 failed=false
 
 spdx='/* SPDX-License-Identifier: MIT */'
 
 plant_tree() {
     rm -rf "$tree"
-    mkdir -p "$tree"/{include/shoal,include/shoal_nn,src/base,src/op,nn,examples,tests/unit,tests/conformance}
+    mkdir -p "$tree"/{include/shoal,include/shoal_nn,src/base,src/op,nn,examples,tests/unit,tests/conformance,tests/parallel/fsdp}
     printf '%s\n' "$spdx" 'SHOAL_API int' 'shoal_one(void);' '/* SHOAL_API int shoal_gone(void); */' \
         >"$tree/include/shoal/one.h"
     printf '%s\n' "$spdx" '#define SHOAL_VERSION_MAJOR 0' '#define SHOAL_VERSION_MINOR 1' \
@@ -23,15 +24,19 @@ plant_tree() {
     printf '%s\n' "$spdx" '#include "base/mem.h"' '#include "shoal/one.h"' \
         '/* free(x), http://example.org */' 'const char *url = "http://example.org malloc(1)";' \
         >"$tree/src/base/error.c"
-    printf '%s\n' "$spdx" '#include "base/mem.h"' 'int x = free_all(1);' >"$tree/src/op/add.c"
+    printf '%s\n' "$spdx" '#include "base/mem.h"' 'int x = free_all(a->free(1));' >"$tree/src/op/add.c"
     printf '%s\n' "$spdx" 'void *p = malloc(1);' >"$tree/src/base/mem.c"
+    printf '%s\n' "$spdx" >"$tree/src/base/mem.h"
+    printf '%s\n' "$spdx" 'int shoal_one(void)' '{' '    return 1;' '}' >"$tree/src/base/one.c"
+    printf '%s\n' "$spdx" 'int shoal_nn_one(void)' '{' '    return 1;' '}' >"$tree/nn/one.c"
     printf '%s\n' "$spdx" '#include "shoal/one.h"' >"$tree/examples/00.c"
+    printf '%s\n' 'layer base' '    shows mem.h' 'layer op' '    uses base' >"$tree/src/layers.txt"
     printf '%s\n' 'SHOAL_0.1 {' 'global:' '    shoal_one;' 'local:' '    *;' '};' >"$tree/src/shoal.map"
     printf '%s\n' "$spdx" '#include "shoal/one.h"' 'SHOAL_API int shoal_nn_one(void);' >"$tree/include/shoal_nn/nn.h"
     printf '%s\n' "$spdx" '#include "blas.h"' '#include "shoal_nn/nn.h"' >"$tree/nn/ops.c"
     printf '%s\n' "$spdx" >"$tree/nn/blas.h"
     printf '%s\n' 'SHOAL_NN_0.1 {' 'global:' '    shoal_nn_one;' 'local:' '    *;' '};' >"$tree/nn/shoal_nn.map"
-    printf '%s\n' "$spdx" 'TEST_RANKS(of_one, 1)' '    TEST_RANKS(of_##n, n) \' >"$tree/tests/conformance/fsdp_bits_test.c"
+    printf '%s\n' "$spdx" 'TEST_RANKS(of_one, 1)' '    TEST_RANKS(of_##n, n) \' >"$tree/tests/parallel/fsdp/bits_test.c"
     printf '%s\n' '## Fully sharded data parallelism' '| case | test |' '|---|---|' '| one | `bits/of_one`, `of_2` |' \
         '| two | later: needs a GPU; without: `bits/*`, `of_*` |' >"$tree/tests/conformance/README.md"
     printf '%s\n' '# Changes' '' '## 0.1.0 (unreleased)' '' '## 0.0.9' >"$tree/CHANGELOG.md"
@@ -50,7 +55,7 @@ accept() {
 refuse() {
     local words=$1 file=$2 line=$3
     shift 3
-    plant_tree
+    $plant
     if [[ ! -e $tree/$file ]]; then
         mkdir -p "$(dirname "$tree/$file")"
         echo "$spdx" >"$tree/$file"
@@ -67,20 +72,114 @@ refuse() {
 }
 
 plant_tree
-layers=("$scripts/check_layers.sh")
+layers=("$scripts/check_layers.pl")
 accept "${layers[@]}"
-refuse 'op is a higher layer' src/base/error.c '#include "op/op.h"' "${layers[@]}"
-refuse 'src/base/error.c:6' src/base/error.c '  #  include "lower/plan.h"' "${layers[@]}"
-refuse 'higher layer' src/tensor/rows.def '#include "kernel/kernel.h"' "${layers[@]}"
-refuse 'higher layer' src/transport/shm/shm.c '#include "comm/lane.h"' "${layers[@]}"
+refuse 'src/base/error.c:6: base may not use op: "op/op.h"' src/base/error.c '#include "op/op.h"' "${layers[@]}"
+refuse 'src/base/error.c:6' src/base/error.c '  #  include "op/plan.h"' "${layers[@]}"
+refuse 'base may not use op: "op/add.c"' src/base/error.c '#include <op/add.c>' "${layers[@]}"
+refuse '"HEADER" is not a full path' src/base/error.c '#include HEADER' "${layers[@]}"
+refuse 'may not use op' src/base/rows.def '#include "op/op.h"' "${layers[@]}"
+refuse 'may not use op' src/base/below/deep.c '#include "op/op.h"' "${layers[@]}"
 refuse 'not a full path' src/op/add.c '#include "mem.h"' "${layers[@]}"
-refuse 'not in the list of layers' src/util/util.c '' "${layers[@]}"
+refuse 'src/util is not a layer' src/util/util.c '' "${layers[@]}"
+refuse 'base does not show "base/error.h"' src/op/add.c '#include "base/error.h"' "${layers[@]}"
+refuse 'circle of 1 includes: base/mem.h' src/base/mem.h '#include "base/mem.h"' "${layers[@]}"
+check_header_circle() {
+    echo '#include "base/mem.h"' >"$1/src/base/one.h"
+    "${layers[@]}" "$1"
+}
+refuse 'circle of 2 includes: base/mem.h base/one.h' src/base/mem.h '#include "base/one.h"' check_header_circle
 refuse 'not a public header' examples/00.c '#include "base/mem.h"' "${layers[@]}"
 refuse 'not a public header' include/shoal/one.h '#include "tensor/tensor.h"' "${layers[@]}"
 refuse 'not a public header' include/shoal/one.h '#include "shoal_nn/nn.h"' "${layers[@]}"
 refuse 'not a full path' src/op/add.c '#include "shoal_nn/nn.h"' "${layers[@]}"
 refuse 'not a public header' nn/ops.c '#include "base/mem.h"' "${layers[@]}"
 refuse 'not a public header' include/shoal_nn/nn.h '#include "base/mem.h"' "${layers[@]}"
+refuse 'layers.txt:5: op cannot use pass' src/layers.txt '    uses pass' "${layers[@]}"
+refuse 'layers.txt:5: op cannot use op' src/layers.txt '    uses op' "${layers[@]}"
+refuse 'layers.txt:5: layer base stands here twice' src/layers.txt 'layer base' "${layers[@]}"
+refuse 'op shows op.h, which is not there' src/layers.txt '    shows op.h' "${layers[@]}"
+refuse 'op shows add.c, which no other layer includes' src/layers.txt '    shows add.c' "${layers[@]}"
+refuse 'layers.txt:5: this exception is not needed any more' src/layers.txt \
+    'except includes op/add.c -> base/mem.h: for no reason' "${layers[@]}"
+refuse 'layers.txt:5: cannot read' src/layers.txt 'except includes op/add.c -> base/mem.h:' "${layers[@]}"
+
+# Exceptions let pass an include of a layer that is not used, and of a header that is not shown.
+plant_tree
+printf '%s\n' '#include "op/op.h"' >>"$tree/src/base/error.c"
+printf '%s\n' '#include "base/error.h"' >>"$tree/src/op/add.c"
+printf '%s\n' 'except includes base/error.c -> op/op.h: because' 'except includes op/add.c -> base/error.h: because' \
+    >>"$tree/src/layers.txt"
+accept "${layers[@]}"
+
+# References: the same check over objects of a tree in which op/top.c uses base/low.c, which uses base/lowest.c.
+plant_objects() {
+    rm -rf "$tree"
+    mkdir -p "$tree"/src/{base,tensor,op}
+    printf '%s\n' 'layer base' 'layer tensor' 'layer op' '    uses base' >"$tree/src/layers.txt"
+    printf '%s\n' 'void shoal_lowest(void);' 'void shoal_lowest(void) {}' >"$tree/src/base/lowest.c"
+    printf '%s\n' 'void shoal_lowest(void), shoal_low(void);' 'void shoal_low(void) { shoal_lowest(); }' \
+        >"$tree/src/base/low.c"
+    printf '%s\n' 'void shoal_middle(void);' 'void shoal_middle(void) {}' >"$tree/src/tensor/middle.c"
+    printf '%s\n' 'void shoal_low(void), shoal_top(void);' 'void shoal_top(void) { shoal_low(); }' \
+        >"$tree/src/op/top.c"
+}
+check_objects() {
+    local file objects=$scratch/build/src/CMakeFiles/shoal_objects.dir
+    rm -rf "$scratch/build"
+    while read -r file; do
+        mkdir -p "$objects/$(dirname "$file")"
+        "${CC:-cc}" -O2 -fPIC -c "$1/src/$file" -o "$objects/$file.o"
+    done < <(cd "$1/src" && find . -name '*.c')
+    "${layers[@]}" "$1" "$scratch/build"
+}
+check_without_top() {
+    plant_objects
+    check_objects "$1"
+    rm "$scratch/build/src/CMakeFiles/shoal_objects.dir/op/top.c.o"
+    "${layers[@]}" "$1" "$scratch/build"
+}
+check_weak() {
+    echo 'void shoal_weak(void), shoal_f(void); void shoal_f(void) { shoal_weak(); }' >>"$1/src/base/lowest.c"
+    check_objects "$1"
+}
+plant=plant_objects
+plant_objects
+accept check_objects
+refuse 'src/base/lowest.c: base may not use op: op/top has shoal_top' src/base/lowest.c \
+    'void shoal_top(void), shoal_f(void); void shoal_f(void) { shoal_top(); }' check_objects
+refuse 'src/tensor/middle.c: tensor may not use base: base/low has shoal_low' src/tensor/middle.c \
+    'void shoal_low(void); void (*shoal_callback)(void) = shoal_low;' check_objects
+refuse 'src/tensor/middle.c: tensor may not use base: base/low has shoal_low' src/tensor/middle.c \
+    'extern void shoal_low(void) __attribute__((weak)); void (*shoal_callback)(void) = shoal_low;' check_objects
+refuse 'src/base/lowest.c: base may not use op: op/weak has shoal_weak' src/op/weak.c \
+    'void shoal_weak(void); __attribute__((weak)) void shoal_weak(void) {}' check_weak
+refuse 'circle of 2 files: base/low base/lowest' src/base/lowest.c \
+    'void shoal_low(void), shoal_f(void); void shoal_f(void) { shoal_low(); }' check_objects
+refuse '    base/lowest -> base/low: shoal_low' src/base/lowest.c \
+    'void shoal_low(void); void (*const shoal_callback)(void) = shoal_low;' check_objects
+refuse 'layers.txt:5: this exception is not needed' src/layers.txt 'except circle base: because' check_objects
+refuse 'layers.txt:5: this exception is not needed' src/layers.txt 'except refers op/top -> base/low: so' check_objects
+refuse 'layers.txt:5: this exception is not needed' src/layers.txt 'except refers op/top -> op/gone: so' check_objects
+refuse 'op does not use tensor' src/layers.txt '    uses tensor' check_objects
+refuse 'src/op/top.c: ' src/op/top.c '' check_without_top
+check_touched() {
+    check_objects "$1"
+    touch -d '+1 hour' "$1/src/op/top.c"
+    "${layers[@]}" "$1" "$scratch/build"
+}
+refuse 'src/op/top.c: its object in' src/op/top.c '' check_touched
+
+# An exception lets pass what it names, a circle and an arrow upwards alike.
+plant_objects
+echo 'void shoal_top(void), shoal_f(void); void shoal_f(void) { shoal_top(); }' >>"$tree/src/base/lowest.c"
+echo 'except refers base/lowest -> op/top: because' >>"$tree/src/layers.txt"
+accept check_objects
+plant_objects
+echo 'void shoal_low(void), shoal_f(void); void shoal_f(void) { shoal_low(); }' >>"$tree/src/base/lowest.c"
+echo 'except circle base: because' >>"$tree/src/layers.txt"
+accept check_objects
+plant=plant_tree
 
 plant_tree
 banned=("$scripts/check_banned.pl")
@@ -93,10 +192,13 @@ refuse 'src/op/add.c:4' src/op/add.c 'int y; // why' "${banned[@]}"
 refuse 'tests/unit/a_test.c:2' tests/unit/a_test.c '// why' "${banned[@]}"
 refuse 'base/mem.h' src/op/add.c 'void *p = malloc (1);' "${banned[@]}"
 refuse 'base/mem.h' src/op/add.c 'char *p = strdup("//");' "${banned[@]}"
+refuse 'base/mem.h' src/op/add.c 'int z = a > free(p);' "${banned[@]}"
 refuse 'never prints' src/op/add.c 'int x = printf("%d", 1);' "${banned[@]}"
 refuse 'never ends' src/op/add.c 'void f(void) { abort(); }' "${banned[@]}"
 refuse 'base/wait.h' src/op/add.c 'void f(void) { while (1) sched_yield(); }' "${banned[@]}"
 refuse 'base/wait.h' src/op/add.c 'void f(void) { __asm__ volatile("yield"); }' "${banned[@]}"
+refuse 'base/os' src/op/add.c 'void f(void) { (void)munmap(0, 1); }' "${banned[@]}"
+refuse 'base/os' src/op/add.c 'int option = SO_PEERCRED;' "${banned[@]}"
 refuse 'open an issue' src/op/add.c "/* TO""DO: later */" "${banned[@]}"
 refuse 'more than 800 lines' src/op/long.c "$(yes 'int x;' | head -n 800)" "${banned[@]}"
 refuse 'not synchronisation' tests/unit/a_test.c 'void f(void) { usleep(1); }' "${banned[@]}"
@@ -112,13 +214,23 @@ refuse 'shoal_zero: in src/shoal.map, but not in' src/shoal.map '    shoal_zero;
 refuse 'twice' src/shoal.map '    shoal_one;' "${symbols[@]}"
 refuse 'shoal_nn_two: in the public headers, but not in nn/shoal_nn.map' include/shoal_nn/nn.h \
     'SHOAL_API int shoal_nn_two(void);' "${symbols[@]}"
+many=$(printf 'static inline int shoal_f%d(void) { return 0; }\n' {1..600})
+refuse 'public functions, more than the' include/shoal/many.h "$many" "${symbols[@]}"
+plant_tree
+printf '%s\n' "$many" >"$tree/include/shoal/compat_torch.h"
+accept "${symbols[@]}"
+printf '%s\n' 'int shoal_##name(void)' >"$tree/src/base/one.c"
+if "${symbols[@]}" "$tree" >"$scratch/out" 2>&1 || ! grep -qF 'shoal_one: no definition' "$scratch/out"; then
+    echo "did not see that a macro defines shoal_one"
+    failed=true
+fi
 
 plant_tree
 conformance=("$scripts/check_conformance.pl")
 rows=tests/conformance/README.md
 accept "${conformance[@]}"
 refuse 'README.md:6: three: there is no test two' $rows '| three | `bits/of_one`, `two` |' "${conformance[@]}"
-refuse 'no test of_one in tests/conformance/fully_shard_bits' $rows '| three | `module_bits/of_one` |' "${conformance[@]}"
+refuse 'no test of_one in tests/parallel/fully_shard/bits' $rows '| three | `module_bits/of_one` |' "${conformance[@]}"
 refuse 'no reason to wait' $rows '| three | later: no time |' "${conformance[@]}"
 refuse 'neither a test nor a reason' $rows '| three | left out |' "${conformance[@]}"
 

@@ -55,6 +55,9 @@ measures 1 all_reduce --sizes 1000 --dtype bf16 --ranks 3
 measures 1 all_reduce --sizes 64K --algorithm staged --ranks 2
 grep -q '"algorithm": "staged"' "$scratch/out" || complain "--algorithm does not choose"
 grep -q measured "$scratch/err" && complain "a complaint about what was asked for"
+# What the environment chose is what the row says.
+SHOAL_TRANSPORT=socket measures 1 all_reduce --sizes 1K --ranks 2
+grep -q '"transport": "socket"' "$scratch/out" || complain "another transport than SHOAL_TRANSPORT"
 # What can not carry the call does not, and the tool says so.
 measures 1 all_reduce --sizes 64K --algorithm oneshot --ranks 2
 grep -q '"algorithm": "staged"' "$scratch/out" || complain "not staged"

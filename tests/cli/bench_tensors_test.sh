@@ -47,7 +47,9 @@ holds() {
 }
 
 measures "$overlap" overlap --ranks 2 --bytes 256K
-holds "abs($(value hidden) - (1 - ($(value both_us) - $(value compute_us)) / $(value comm_us))) < 0.01"
+# Of times before they were rounded: each number that is printed is off by up to 0.0005.
+exposed="(1 - $(value hidden))"
+holds "abs($exposed * $(value comm_us) - ($(value both_us) - $(value compute_us))) <= 0.00051 * (2 + abs$exposed + $(value comm_us))"
 measures "$overlap" overlap --ranks 3 --bytes 1000 --dtype bf16
 grep -q '"ranks": 3, "bytes": 1000, "dtype": "bf16"' "$scratch/out" || complain "another size"
 measures "$overlap" overlap --ranks 1 --bytes 4K
@@ -122,10 +124,11 @@ sharded() {
 }
 {
     sharded 2 1.2 16.0
-    sharded 8 1.2 14.0
+    sharded 8 1.1 14.0
 } >>"$scratch/rows"
 judged "fsdp/1:2/ratio 1.200 1.10 short"
-judged "fsdp/3:64/ratio 1.200 1.25 ok"
+judged "fsdp/1:2/ratio 1.200 1.02 short"
+judged "fsdp/3:64/ratio 1.100 1.12 ok"
 judged "fsdp/1:64/host_us_per_unit 14.000 15 ok"
 row functional 2 1024 overhead_us 0.7 3 >>"$scratch/rows"
 "$SHOAL_TEST_SOURCE_DIR/bench/compare.pl" "$SHOAL_TEST_SOURCE_DIR/bench/bars.txt" "$scratch/rows" >"$scratch/out" 2>&1 &&

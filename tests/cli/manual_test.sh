@@ -52,6 +52,8 @@ if command -v groff >/dev/null; then
             failed=true
         fi
     done
+else
+    echo "groff is not here: the pages were not formatted"
 fi
 
 ! $failed

@@ -282,7 +282,7 @@ test_signals() {
 # On a terminal: what is typed reaches rank 0 although the terminal belongs to the launcher, and Ctrl-C is a key.
 # shellcheck disable=SC2016
 test_terminal() {
-    command -v script >/dev/null || return 0
+    command -v script >/dev/null || { echo "script is not here: no terminal" && return; }
     local status=0
     : >"$scratch/err"
     export PROGRAM='touch "$0/typing"; exec sleep 1000'

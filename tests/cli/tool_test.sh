@@ -77,6 +77,46 @@ grep -qE '^ +fake +.*moves nothing' "$scratch/out" || {
     failed=true
 }
 says out "launcher "
+# Modules: what they are, and why one cannot be used. Copies of a file are as many modules; 16 transports are the limit.
+modules=$(dirname "$SHOAL_TEST_TOOL")/../tests/modules
+mkdir "$scratch/modules"
+cp "$modules"/libshoal_transport_test_{post,interface}.so "$scratch/modules"
+cp "$modules/libshoal_transport_test_post.so" "$scratch/modules/libshoal_transport_shm.so"
+cp "$modules/libshoal_transport_test_post.so" "$scratch/modules/libshoal_transport_not-a-name.so"
+echo "no library" >"$scratch/modules/libshoal_transport_text.so"
+SHOAL_MODULE_PATH="$scratch/modules" expect 0 info
+grep -qE '^(module|  +) +test_post +barriers by control messages' "$scratch/out" || {
+    echo "info does not list module test_post"
+    failed=true
+}
+says out "interface 1, $scratch/modules/libshoal_transport_test_post.so"
+grep -qE '^ +test_interface +cannot be used: .*its table has interface 2 ' "$scratch/out" || {
+    echo "info does not say why test_interface cannot be used"
+    failed=true
+}
+grep -qE '^ +text +cannot be used: ' "$scratch/out" || {
+    echo "info does not say that a text is no module"
+    failed=true
+}
+grep -qE '^(module|  +) +shm +cannot be used: a transport of this name is built in' "$scratch/out" || {
+    echo "info does not say that shm is built in"
+    failed=true
+}
+if grep -q 'not-a-name' "$scratch/out"; then
+    echo "info lists what cannot be the name of a module"
+    failed=true
+fi
+SHOAL_MODULE_PATH="$modules/many" expect 0 info
+says out "many_10"
+says out 'transport "many_29" is one too many: a process can have 16'
+SHOAL_MODULE_PATH="$scratch/modules" expect 0 info --json
+[[ $(wc -l <"$scratch/out") -eq 1 ]] || { echo "info --json has not one line" && failed=true; }
+says out "\"version\": \"$version\""
+says out "\"interface\": 1, \"module\": null}"
+says out "\"interface\": 1, \"module\": \"$scratch/modules/libshoal_transport_test_post.so\"}"
+says out "{\"name\": \"test_interface\", \"error\": \""
+says out "{\"name\": \"SHOAL_MODULE_PATH\", \"value\": \"$scratch/modules\", \"source\": \"environment\""
+perl -MJSON::PP -e 'local $/; decode_json(<STDIN>)' <"$scratch/out" || { echo "info --json is no JSON" && failed=true; }
 SHOAL_RANK=1 SHOAL_RANKS=3 SHOAL_KEY=x expect 0 info
 says out "launcher  SHOAL: rank 1 of 3"
 SHOAL_RANK=1 SHOAL_RANKS="" SHOAL_KEY=x expect 0 info

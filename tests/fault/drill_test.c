@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "fixtures/descriptor_calls.h"
 #include "fault/fault.h"
 
 enum {
@@ -218,15 +219,15 @@ DISAGREE(wrong_reduce, "wrong operator: rank 1 says max, the others sum",
          shoal_group_all_reduce(G, A, B, 8, SHOAL_F32, SHOAL_SUM),
          shoal_group_all_reduce(G, A, B, 8, SHOAL_F32, SHOAL_MAX), "sum", "max")
 DISAGREE(wrong_factor, "wrong factor: rank 1 says 0.5, the others 0.25",
-         shoal_group_all_reduce_premul(G, A, B, 8, SHOAL_F32, 0.25),
-         shoal_group_all_reduce_premul(G, A, B, 8, SHOAL_F32, 0.5), "0.5", "0.25")
+         group_all_reduce_premul(G, A, B, 8, SHOAL_F32, 0.25),
+         group_all_reduce_premul(G, A, B, 8, SHOAL_F32, 0.5), "0.5", "0.25")
 DISAGREE(wrong_root, "wrong root: rank 1 says 2, the others 0", shoal_group_broadcast(G, A, 8, SHOAL_F32, 0),
          shoal_group_broadcast(G, A, 8, SHOAL_F32, 2), "root 0", "root 2")
 DISAGREE(wrong_counts, "other counts of the ranks in all_gather_v",
          shoal_group_all_gather_v(G, A, B, (size_t[]){1, 2, 3}, SHOAL_F32),
          shoal_group_all_gather_v(G, A, B, (size_t[]){2, 2, 2}, SHOAL_F32), "all_gather")
 DISAGREE(wrong_list, "a list of one against a list of two", fault_list(G, &drill.memory, 8),
-         shoal_group_all_reduce_list(G, (shoal_part[]){{A, B, 16}}, 1, SHOAL_F32, SHOAL_SUM), "all_reduce")
+         group_all_reduce_list(G, (shoal_part[]){{A, B, 16}}, 1, SHOAL_F32, SHOAL_SUM), "all_reduce")
 
 /* Two calls in the other order: the first of them is where they part. */
 static shoal_status two_calls(struct drill *drill, bool is_turned)
@@ -324,7 +325,7 @@ static void die(struct rank *self, const char *what, size_t count)
     /* Later calls hear it at once. */
     int64_t start_ns = clock_now_ns();
     CHECK_STATUS(shoal_group_barrier(drill.all), SHOAL_ERR_PEER);
-    CHECK(fault_seconds_since(start_ns) < 0.2 * test_time_scale());
+    CHECK(fault_seconds_since(start_ns) < drill.timeout_s / 4);
     drill_end(&drill, what);
 }
 
@@ -355,8 +356,20 @@ TEST_PROCESSES(dead_rank_elsewhere, N)
     CHECK_STATUS(shoal_group_barrier(drill.all), SHOAL_ERR_PEER);
     NOTE(&drill, shoal_group_barrier(group));
     drill_expect(&drill, SHOAL_OK, NULL, 1);
-    shoal_group_free(group);
     drill_end(&drill, "dead rank: rank 1 is killed, ranks 0 and 2 go on in a group of their own");
+}
+
+/*
+ * Rank 1 calls when the others have given up. By messages, what came before that counts first (docs/design/message.md): its
+ * call may find all that it needs, and the next one fails.
+ */
+static void all_reduce_without_1(struct drill *drill, size_t count)
+{
+    const struct fault_memory *memory = &drill->memory;
+    NOTE(drill, shoal_group_all_reduce(drill->all, memory->a, memory->b, count, SHOAL_F32, SHOAL_SUM));
+    if (drill->self->rank == 1 && rank_hears_by_messages()) {
+        NOTE(drill, shoal_group_all_reduce(drill->all, memory->a, memory->b, count, SHOAL_F32, SHOAL_SUM));
+    }
 }
 
 static void stop(struct rank *self, const char *what, size_t count)
@@ -371,8 +384,7 @@ static void stop(struct rank *self, const char *what, size_t count)
         test_barrier(self);
         test_pause(0.05);
     }
-    NOTE(&drill,
-         shoal_group_all_reduce(drill.all, drill.memory.a, drill.memory.b, count, SHOAL_F32, SHOAL_SUM));
+    all_reduce_without_1(&drill, count);
     if (self->rank == 0) {
         test_pause(0.1); /* rank 2 gets there by itself */
         test_signal(1, SIGCONT);
@@ -395,7 +407,7 @@ TEST_PROCESSES(stopped_rank_large, N)
 
 /* Giving up ------------------------------------------------------------------------------------------------ */
 
-/* Started, and everything given away: group, work; then the world is closed. */
+/* Started, and the work given up; then the world is closed. */
 static void destroy(struct rank *self, const char *what, size_t count)
 {
     static const int ranks[N] = {0, 1, 2};
@@ -412,7 +424,6 @@ static void destroy(struct rank *self, const char *what, size_t count)
     NOTE(&drill, shoal_group_all_reduce_start(group, drill.memory.a, drill.memory.b, count, SHOAL_F32,
                                               SHOAL_SUM, &work));
     shoal_work_free(work);
-    shoal_group_free(group);
     drill_expect(&drill, SHOAL_OK, NULL, 0.5);
     CHECK_OK(shoal_world_close(drill.world));
     drill.world = NULL;
@@ -421,8 +432,7 @@ static void destroy(struct rank *self, const char *what, size_t count)
 
 TEST_PROCESSES(destroy_in_flight, N)
 {
-    destroy(self, "destroy in flight: all_reduce is started, work and group are freed, the world is closed",
-            8);
+    destroy(self, "destroy in flight: all_reduce is started, the work is freed, the world is closed", 8);
 }
 
 TEST_PROCESSES(destroy_in_flight_large, N)
@@ -519,8 +529,7 @@ static void time_out(struct rank *self, const char *what, size_t count)
     if (self->rank == 1) {
         test_barrier(self); /* busy elsewhere until the others have given up */
     }
-    NOTE(&drill,
-         shoal_group_all_reduce(drill.all, drill.memory.a, drill.memory.b, count, SHOAL_F32, SHOAL_SUM));
+    all_reduce_without_1(&drill, count);
     drill_expect(&drill, SHOAL_ERR_TIMEOUT, WORDS("rank 1", "all_reduce", "#"), 1.5);
     if (self->rank != 1) {
         test_barrier(self);

@@ -8,13 +8,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "fixtures/descriptor_calls.h"
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 #include "shoal/group.h"
 #include "shoal/window.h"
 #include "shoal/work.h"
 #include "shoal/world.h"
-#include "transport/segment.h"
+#include "sharedmem/segment.h"
 
 enum {
     FAULT_RANKS = 3,
@@ -73,27 +74,27 @@ static inline shoal_status fault_started(shoal_group *g, struct fault_memory *w,
 static inline shoal_status fault_list(shoal_group *g, struct fault_memory *w, size_t n)
 {
     shoal_part parts[2] = {{w->a, w->b, n}, {w->a + n, w->b + n, n}};
-    return shoal_group_all_reduce_list(g, parts, 2, SHOAL_F32, SHOAL_SUM);
+    return group_all_reduce_list(g, parts, 2, SHOAL_F32, SHOAL_SUM);
 }
 
 static inline shoal_status fault_gather_list(shoal_group *g, struct fault_memory *w, size_t n)
 {
     size_t half = n / 2;
     shoal_part parts[2] = {{w->a, w->b, half}, {w->a + half, w->b + half * FAULT_RANKS, half}};
-    return shoal_group_all_gather_list(g, parts, 2, SHOAL_F32);
+    return group_all_gather_list(g, parts, 2, SHOAL_F32);
 }
 
 static inline shoal_status fault_scatter_list(shoal_group *g, struct fault_memory *w, size_t n)
 {
     size_t half = n / 2;
     shoal_part parts[2] = {{w->a, w->b, half}, {w->a + half * FAULT_RANKS, w->b + half, half}};
-    return shoal_group_reduce_scatter_list(g, parts, 2, SHOAL_F32, SHOAL_SUM);
+    return group_reduce_scatter_list(g, parts, 2, SHOAL_F32, SHOAL_SUM);
 }
 
 static inline shoal_status fault_broadcast_list(shoal_group *g, struct fault_memory *w, size_t n)
 {
     shoal_part parts[2] = {{NULL, w->a, n}, {NULL, w->b, n}};
-    return shoal_group_broadcast_list(g, parts, 2, SHOAL_F32, 1);
+    return group_broadcast_list(g, parts, 2, SHOAL_F32, 1);
 }
 
 static inline shoal_status fault_ring(shoal_group *g, struct fault_memory *w, size_t n)
@@ -162,9 +163,20 @@ static inline shoal_status fault_new_group(shoal_group *g, struct fault_memory *
     shoal_status status = shoal_group_create(shoal_group_world(g), turned, FAULT_RANKS, "new", &group);
     if (status == SHOAL_OK) {
         status = shoal_group_all_reduce(group, w->a, w->b, n, SHOAL_F32, SHOAL_SUM);
-        shoal_group_free(group);
     }
     return status;
+}
+
+/* One that is closed, again and again under one name. */
+static inline shoal_status fault_close_group(shoal_group *g, struct fault_memory *w, size_t n)
+{
+    static const int turned[FAULT_RANKS] = {1, 2, 0};
+    shoal_group *group;
+    shoal_status status = shoal_group_create(shoal_group_world(g), turned, FAULT_RANKS, "closed", &group);
+    if (status == SHOAL_OK) {
+        status = shoal_group_all_reduce(group, w->a, w->b, n, SHOAL_F32, SHOAL_SUM);
+    }
+    return status == SHOAL_OK ? shoal_group_close(group) : status;
 }
 
 #define FAULT_OP(name, call)                                                                     \

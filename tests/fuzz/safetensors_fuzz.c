@@ -55,7 +55,7 @@ static const size_t data_bytes[] = {0, 24, 12};
 
 static void check_tensor(shoal_safetensors *file, int64_t index, size_t *total_bytes)
 {
-    shoal_safetensors_info info;
+    shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
     REQUIRE_OK(shoal_safetensors_get(file, index, &info));
     CHECK_INT(shoal_safetensors_find(file, info.name), index);
     size_t bytes = shoal_dtype_bytes(info.dtype);

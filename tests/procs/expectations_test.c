@@ -106,7 +106,6 @@ static void cross_lanes(struct rank *self, size_t count)
         }
     }
     for (int i = 0; i < 2; i++) {
-        shoal_group_free(lanes[i]);
         free(values[i]);
     }
     CHECK_OK(shoal_world_close(world));
@@ -140,7 +139,6 @@ TEST_RANKS(lanes_in_a_ring_all_finish, 3)
     for (int i = 0; i < 2; i++) {
         CHECK_OK(shoal_work_wait(works[i], /*timeout_s=*/-1));
         shoal_work_free(works[i]);
-        shoal_group_free(lanes[i]);
     }
     CHECK_OK(shoal_world_close(world));
 }
@@ -181,7 +179,6 @@ TEST_RANKS(two_groups_interleaved_from_two_threads, 2)
     }
     for (int i = 0; i < 2; i++) {
         (void)pthread_join(threads[i], NULL);
-        shoal_group_free(groups[i]);
     }
     CHECK_OK(shoal_world_close(world));
 }
@@ -210,7 +207,6 @@ TEST_RANKS(groups_are_made_in_any_order, 3)
         for (int r = 0; r < 3; r++) {
             CHECK_INT(gathered[r], 10 * i + members[i][r]);
         }
-        shoal_group_free(groups[i]);
     }
     CHECK_OK(shoal_world_close(world));
 }

@@ -94,7 +94,7 @@ fi
 # not exist: PyTorch 1.13 with Python 3.11 does not understand its own default.
 torch_options=(--nproc_per_node 2 --master_addr 127.0.0.1 --master_port $((20000 + $$ % 10000)) --redirects 9:1
     --tee 9:1 --no_python)
-if tested_with torchrun; then
+if tested_with torchrun && torchrun --help >/dev/null 2>&1; then
     runs ok torchrun "${torch_options[@]}" "$program"
     has_sums 2
 elif [[ -x /usr/bin/python3 ]] && /usr/bin/python3 -c 'import torch.distributed.run' 2>/dev/null; then

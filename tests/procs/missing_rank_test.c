@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A launcher that promised more ranks than come, or the same number twice: those that came are told. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@ static void set_place(int rank, int n_ranks, const char *test)
     (void)setenv("SHOAL_RANK", text, 1);
     (void)snprintf(text, sizeof text, "%d", n_ranks);
     (void)setenv("SHOAL_RANKS", text, 1);
-    (void)snprintf(text, sizeof text, "%s %d", test, (int)getppid());
+    (void)snprintf(text, sizeof text, "%s %" PRIx64, test, test_process_number((int)getppid()));
     (void)setenv("SHOAL_KEY", text, 1);
 }
 

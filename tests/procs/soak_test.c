@@ -12,7 +12,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "fixtures/descriptor_calls.h"
 #include "fixtures/rank_world.h"
+#include "fixtures/reading.h"
 #include "harness/harness.h"
 #include "harness/test.h"
 #include "shoal/group.h"
@@ -119,7 +121,7 @@ static shoal_status start(struct slot *s)
     case SOAK_SCATTER:
         return shoal_group_scatter_start(g, s->send, s->recv, s->count, t, s->root, &s->work);
     case SOAK_LIST:
-        return shoal_group_all_reduce_list_start(g, parts, 2, t, SHOAL_SUM, &s->work);
+        return group_all_reduce_list_start(g, parts, 2, t, SHOAL_SUM, &s->work);
     case SOAK_EXCHANGE:
         return shoal_group_transfer_start(g, transfers, 2, &s->work);
     case SOAK_OP_COUNT:
@@ -247,35 +249,10 @@ static void *soak(void *argument)
     for (int i = 0; i < IN_FLIGHT; i++) {
         finish(&soaker->slots[i]);
     }
-    for (int i = 0; i < GROUPS_PER_THREAD; i++) {
-        shoal_group_free(groups[i]);
-    }
     return NULL;
 }
 
 /* Measuring ------------------------------------------------------------------------------------------------ */
-
-struct reading {
-    long resident_kib;
-    size_t n_descriptors;
-    size_t n_blocks;
-};
-
-static struct reading read_process(void)
-{
-    struct reading reading = {.n_descriptors = test_open_descriptors(), .n_blocks = test_live_blocks()};
-    char text[128];
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (file && fgets(text, sizeof text, file)) {
-        char *end;
-        (void)strtol(text, &end, 10);
-        reading.resident_kib = strtol(end, NULL, 10) * (sysconf(_SC_PAGESIZE) / 1024);
-    }
-    if (file) {
-        (void)fclose(file);
-    }
-    return reading;
-}
 
 static void compare(const struct reading *first, const struct reading *now)
 {
@@ -322,7 +299,7 @@ TEST_RANKS(soak_mixed, N_RANKS)
         }
         test_barrier(self);
         /* Ranks that are threads share what is measured, so that one of them measures. */
-        struct reading now = self->is_process || self->rank == 0 ? read_process() : first;
+        struct reading now = self->is_process || self->rank == 0 ? reading_take() : first;
         if (self->rank == 0) {
             harness_print("%3d %%: %.1f s, resident %ld KiB, descriptors %zu, blocks %zu\n",
                           tenth * 100 / TENTHS, (double)(clock_now_ns() - start_ns) * 1e-9, now.resident_kib,

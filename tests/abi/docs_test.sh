@@ -1,0 +1,89 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Pages, manuals and comments of public headers name what exists: files and folders of the tree, names of the library,
+# variables. The README names every public header.
+set -euo pipefail
+cd "$SHOAL_TEST_SOURCE_DIR"
+
+perl - <<'PERL'
+use strict;
+use warnings;
+use File::Find;
+
+sub slurp { my ($path) = @_; open my $file, '<', $path or die "$path: $!\n"; local $/; return <$file> // ''; }
+
+my (%exists, $words, @found);
+find({no_chdir => 1, wanted => sub {
+    my $path = $File::Find::name =~ s{^\./}{}r;
+    return $File::Find::prune = 1 if $path =~ m{^(?:build|\.git)$};
+    $exists{$path} = 1;
+    return if !-f $path || $path !~ /\.(?:c|h|def|cmake|sh|json)$/ || $path eq 'tests/abi/docs_test.sh';
+    my $text = slurp($path);
+    $text =~ s{/\*.*?\*/}{ }gs if $path =~ /\.(?:c|h|def)$/; # a name that only a sentence mentions does not exist
+    $text =~ s/\bshoal_//g if $path =~ m{^(?:tests|bench|tools)/};  # the library's names are not made there
+    $words .= $text;
+}}, '.');
+my %is_word = map { $_ => 1 } $words =~ /\b\w+/g;
+$is_word{"SHOAL_$_"} = 1 for slurp('src/base/options.def') =~ /^OPTION\((\w+)/mg;
+my $tree = join "\n", map { "/$_" } sort keys %exists;
+
+# A file or folder, by its path or the end of it ("comm/lane.c"). [ch], {a,b} and * are patterns.
+sub is_there {
+    my ($name) = @_;
+    my $pattern = quotemeta $name;
+    $pattern =~ s/\\\[ch\\\]/[ch]/g;
+    $pattern =~ s/\\\{([^}]*)\\\}/'(?:' . join('|', split m{\\,}, $1) . ')'/ge;
+    $pattern =~ s/\\\*/[^\/\n]*/g;
+    return $tree =~ m{/$pattern$}m;
+}
+
+# Where links with # may lead: headings in small letters, with - for blanks.
+sub places {
+    return map { lc($_) =~ s/[^\w -]//gr =~ tr/ /-/r } slurp($_[0]) =~ /^#+ (.*)$/mg;
+}
+
+# What is wrong with a page.
+sub look_at {
+    my ($page, $text) = @_;
+    my $folder = $page =~ m{^(.*/)} ? $1 : '';
+    for my $name ($text =~ /(?<![\w.])(shoal_[a-z0-9_]+|SHOAL_[A-Z0-9_]+)\b(?![*<])/g) {
+        push @found, "$page: there is no $name" if !$is_word{$name} && $name !~ /_$/;
+    }
+    # In quotes, with a folder, and a suffix or a slash at the end.
+    for my $name ($text =~ m{`((?:[\w.\[\]\{\},*-]+/)+(?:[\w.\[\]\{\},*-]+\.[\w\[\]]+)?)`}g) {
+        next if $name =~ m{^(?:\./|build/|lib/|share/|dlpack/)};
+        push @found, "$page: there is no file or folder $name" if !is_there($name =~ s{/$}{}r);
+    }
+    for my $link ($text =~ /\]\(([^):]+)\)/g) {
+        my ($file, $place) = split /#/, $link, 2;
+        my $target = $file eq '' ? $page : $folder . $file;
+        1 while $target =~ s{[^/]+/\.\./}{};
+        push @found, "$page: the link to $link leads nowhere"
+            if !$exists{$target} || defined $place && !grep { $_ eq $place } places($target);
+    }
+}
+
+# Mistakes are found.
+for my $mistake ('shoal_nothing', '`shoal_group_free`', 'SHOAL_NOTHING', '`src/comm/nothing.c`', '`src/nothing/`',
+                 '[page](docs/nothing.md)', '[place](README.md#nothing)') {
+    @found = ();
+    look_at('a page', $mistake);
+    die "not found: $mistake\n" if !@found;
+}
+@found = ();
+look_at('a page', '`shoal_group_close`, `SHOAL_TIMEOUT`, `comm/lane.[ch]`, `src/`, [page](README.md#status)');
+die "wrongly found: @found\n" if @found;
+
+my @pages = ('README.md', 'CONTRIBUTING.md', glob('docs/*.md docs/design/*.md docs/man/*.1'));
+look_at($_, slurp($_) =~ s/\\-/-/gr) for @pages;
+look_at('CHANGELOG.md', slurp('CHANGELOG.md') =~ s/^### Renamed and removed\n.*//msr);
+my $readme = slurp('README.md');
+for my $header (glob 'include/shoal/*.h include/shoal_nn/*.h') {
+    look_at($header, join "\n", slurp($header) =~ m{/\*.*?\*/}gs);
+    next if $header =~ m{/(?:shoal|api)\.h$};
+    push @found, "README.md: does not name $header" if index($readme, "($header)") < 0;
+}
+print "$_\n" for @found;
+printf "%d pages, %d files and folders\n", scalar @pages, scalar keys %exists;
+exit(@found ? 1 : 0);
+PERL

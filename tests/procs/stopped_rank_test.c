@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls that ask the server of a rank whose process is stopped: they keep their deadlines, and say which rank does not
+ * answer. Rank 0 holds the store, and the shared memory of groups that it is the first member of.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "comm/group.h"
+#include "fixtures/rank_world.h"
+#include "shoal/shoal.h"
+
+enum {
+    N_LANES = 20
+};
+
+/* Rank 0 sleeps from the first barrier to the second: rank 1 stops it in between. */
+static shoal_world *open_and_stop(struct rank *self, double timeout_s)
+{
+    struct rank_key key = rank_key(self, 0);
+    shoal_world_options options = rank_world_options(self, &key);
+    options.timeout_s = timeout_s;
+    shoal_world *world = NULL;
+    (void)CHECK_OK(shoal_world_open(&options, &world));
+    test_barrier(self);
+    if (self->rank == 1) {
+        test_signal(0, SIGSTOP);
+    }
+    return world;
+}
+
+static void go_on_and_close(struct rank *self, shoal_world *world)
+{
+    if (self->rank == 1) {
+        test_signal(0, SIGCONT);
+    }
+    test_barrier(self);
+    (void)shoal_world_close(world);
+}
+
+static double seconds_since(int64_t start_ns)
+{
+    return (double)(clock_now_ns() - start_ns) * 1e-9;
+}
+
+/* Far from what the call may take, and far from what it took when it did not keep its time. */
+static void check_took_less(int64_t start_ns, double seconds)
+{
+    double took_s = seconds_since(start_ns);
+    if (took_s >= seconds * test_time_scale()) {
+        test_failed(__FILE__, __LINE__, "took %.3f s", took_s);
+    }
+}
+
+TEST_PROCESSES(store_calls_keep_their_time, 2)
+{
+    shoal_world *world = open_and_stop(self, 1.0);
+    REQUIRE(world);
+    if (self->rank == 1) {
+        static const char *const keys[] = {"one", "two"};
+        static char large[1 << 20];
+        shoal_store *store = shoal_world_store(world);
+        char value[8];
+        size_t bytes;
+        int64_t sum;
+        bool answer;
+        int64_t start_ns = clock_now_ns();
+        CHECK_STATUS(shoal_store_get(store, "one", value, sizeof value, 0.3, &bytes), SHOAL_ERR_TIMEOUT);
+        CHECK_ERROR_TEXT("rank 0 does not answer");
+        CHECK_ERROR_TEXT("the key \"one\"");
+        check_took_less(start_ns, 3.0);
+        start_ns = clock_now_ns();
+        CHECK_STATUS(shoal_store_wait(store, keys, 2, 0.0), SHOAL_ERR_TIMEOUT);
+        CHECK_ERROR_TEXT("rank 0 does not answer");
+        check_took_less(start_ns, 3.0);
+        start_ns = clock_now_ns();
+        CHECK_STATUS(shoal_store_set(store, "one", large, sizeof large), SHOAL_ERR_TIMEOUT);
+        CHECK_ERROR_TEXT("rank 0 does not answer");
+        CHECK_STATUS(shoal_store_add(store, "n", 1, &sum), SHOAL_ERR_TIMEOUT);
+        CHECK_STATUS(shoal_store_check(store, keys, 2, &answer), SHOAL_ERR_TIMEOUT);
+        CHECK_ERROR_TEXT("rank 0 does not answer");
+        check_took_less(start_ns, 8.0);
+    }
+    go_on_and_close(self, world);
+}
+
+static void *start_barrier(void *context)
+{
+    shoal_work *work = NULL;
+    CHECK_STATUS(shoal_group_barrier_start(context, &work), SHOAL_ERR_TIMEOUT);
+    CHECK_ERROR_TEXT("rank 0");
+    return NULL;
+}
+
+/* Of several threads each has the deadline of its own call, not that of the one that came first and its own. */
+TEST_PROCESSES(starts_on_a_new_group_keep_their_time, 2)
+{
+    shoal_world *world = open_and_stop(self, 2.0);
+    REQUIRE(world);
+    if (self->rank == 1) {
+        pthread_t threads[4];
+        int64_t start_ns = clock_now_ns();
+        for (int i = 0; i < 4; i++) {
+            CHECK_INT(pthread_create(&threads[i], NULL, start_barrier, shoal_world_group(world)), 0);
+        }
+        for (int i = 0; i < 4; i++) {
+            (void)pthread_join(threads[i], NULL);
+        }
+        check_took_less(start_ns, 3.9);
+        /* That was no failure of the group: nothing was issued. */
+        CHECK_OK(shoal_group_error(shoal_world_group(world)));
+    }
+    go_on_and_close(self, world);
+}
+
+static void *wait_on_lane(void *context)
+{
+    CHECK_STATUS(shoal_group_barrier(context), SHOAL_ERR_CANCELLED);
+    CHECK_ERROR_TEXT("aborted by rank 1");
+    return NULL;
+}
+
+/* Nor does aborting wait for a rank that is stopped, or for one of many lanes to be connected. */
+TEST_PROCESSES(abort_waits_for_nobody, 2)
+{
+    shoal_group *lanes[N_LANES];
+    shoal_world *world = open_and_stop(self, 30.0);
+    REQUIRE(world);
+    if (self->rank == 1) {
+        pthread_t thread;
+        shoal_group *all = shoal_world_group(world);
+        for (int i = 0; i < N_LANES; i++) {
+            char word[16];
+            (void)snprintf(word, sizeof word, "lane %d", i);
+            REQUIRE_OK(group_create_lane(all, 0, 2, word, &lanes[i]));
+        }
+        /* A call that waits for the server to connect its lane hears of it too. */
+        CHECK_INT(pthread_create(&thread, NULL, wait_on_lane, lanes[0]), 0);
+        test_pause(0.1);
+        int64_t start_ns = clock_now_ns();
+        CHECK_OK(shoal_group_abort(all, NULL));
+        check_took_less(start_ns, 1.0);
+        (void)pthread_join(thread, NULL);
+        for (int i = 0; i < N_LANES; i++) {
+            CHECK_STATUS(shoal_group_barrier(lanes[i]), SHOAL_ERR_CANCELLED);
+        }
+        test_signal(0, SIGCONT);
+    }
+    test_barrier(self);
+    /* Rank 0 reads the message as soon as it goes on. */
+    shoal_group *lane = NULL;
+    REQUIRE_OK(group_create_lane(shoal_world_group(world), 0, 2, "lane 1", &lane));
+    CHECK_STATUS(shoal_group_barrier(lane), SHOAL_ERR_CANCELLED);
+    CHECK_ERROR_TEXT("aborted by rank 1");
+    (void)shoal_world_close(world);
+}
