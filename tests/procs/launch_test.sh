@@ -70,14 +70,16 @@ tested_with() {
     fi
 }
 
-# Open MPI wants a remote shell even for ranks of this machine; any command will do.
+# Open MPI wants a remote shell even for ranks of this machine; any command will do. Two jobs that start at the same time both
+# make its session directory below TMPDIR, and the one that comes second fails: each job has a TMPDIR of its own.
 export OMPI_MCA_plm_rsh_agent=true
+mkdir "$scratch/one" "$scratch/two"
 if tested_with mpirun.openmpi; then
-    runs ok mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 "$program"
+    runs ok env TMPDIR="$scratch/one" mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 "$program"
     has_sums 2
     # Two jobs at once are two worlds.
-    runs ok bash -c "mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 '$program' >'$scratch/other' &
-        mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 '$program' && wait \$!"
+    runs ok bash -c "TMPDIR=$scratch/two mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 '$program' >'$scratch/other' &
+        TMPDIR=$scratch/one mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 '$program' && wait \$!"
     has_sums 2
 fi
 if tested_with mpirun.mpich; then
