@@ -7,9 +7,14 @@
 
 static bool has_block_per_rank(enum collective_kind kind, enum block_side side)
 {
-    bool is_gather = kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_GATHER;
-    bool is_scatter = kind == COLLECTIVE_REDUCE_SCATTER || kind == COLLECTIVE_SCATTER;
-    return kind == COLLECTIVE_ALL_TO_ALL || (side == BLOCK_SEND ? is_scatter : is_gather);
+    static const bool has[COLLECTIVE_COUNT][2] = {
+        [COLLECTIVE_ALL_GATHER] = {[BLOCK_RECV] = true},
+        [COLLECTIVE_GATHER] = {[BLOCK_RECV] = true},
+        [COLLECTIVE_REDUCE_SCATTER] = {[BLOCK_SEND] = true},
+        [COLLECTIVE_SCATTER] = {[BLOCK_SEND] = true},
+        [COLLECTIVE_ALL_TO_ALL] = {[BLOCK_SEND] = true, [BLOCK_RECV] = true},
+    };
+    return has[kind][side];
 }
 
 static const size_t *get_counts(const struct collective *collective, enum block_side side)
@@ -134,8 +139,8 @@ void block_copy_out(const struct collective *collective, enum block_side side, i
                     size_t to, char *target)
 {
     struct block_walk walk = block_walk_begin(collective, side, rank, from, to);
-    struct block_run run;
-    while ((run = block_walk_next(&walk, SIZE_MAX)).elements > 0) {
+    while (walk.left > 0) {
+        struct block_run run = block_walk_next(&walk, SIZE_MAX);
         size_t bytes = run.elements * walk.element_bytes;
         kernel_copy(target, run.data, bytes);
         target += bytes;
@@ -146,8 +151,8 @@ void block_copy_in(const struct collective *collective, enum block_side side, in
                    size_t to, const char *source, size_t whole_bytes)
 {
     struct block_walk walk = block_walk_begin(collective, side, rank, from, to);
-    struct block_run run;
-    while ((run = block_walk_next(&walk, SIZE_MAX)).elements > 0) {
+    while (walk.left > 0) {
+        struct block_run run = block_walk_next(&walk, SIZE_MAX);
         size_t bytes = run.elements * walk.element_bytes;
         if (run.data != source) {
             kernel_copy_part(run.data, source, bytes, whole_bytes);
@@ -162,8 +167,8 @@ void block_copy_own(const struct collective *collective, int rank)
         block_walk_begin(collective, BLOCK_SEND, rank, 0, block_elements(collective, BLOCK_SEND, rank));
     struct block_walk to =
         block_walk_begin(collective, BLOCK_RECV, rank, 0, block_elements(collective, BLOCK_RECV, rank));
-    struct block_run run;
-    while ((run = block_walk_next(&from, SIZE_MAX)).elements > 0) {
+    while (from.left > 0) {
+        struct block_run run = block_walk_next(&from, SIZE_MAX);
         struct block_run target = block_walk_next(&to, run.elements);
         if (target.data != run.data) {
             kernel_copy(target.data, run.data, run.elements * from.element_bytes);
@@ -176,8 +181,8 @@ shoal_status block_reduce(const struct collective *collective, int own, int own_
 {
     struct block_walk mine = block_walk_begin(collective, BLOCK_SEND, own_block, from, to);
     struct block_walk result = block_walk_begin(collective, BLOCK_RECV, own_block, from, to);
-    struct block_run out;
-    while ((out = block_walk_next(&result, SIZE_MAX)).elements > 0) {
+    while (result.left > 0) {
+        struct block_run out = block_walk_next(&result, SIZE_MAX);
         /* Both sides have the same pieces, so the stretches are the same. */
         struct block_run in = block_walk_next(&mine, out.elements);
         sources[own] = in.data;
