@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Passes over graphs (shoal/graph.h): they fuse, bucket and move communication. A pass has a name, is deterministic, and leaves
+ * a graph that passes shoal_graph_lint and computes the same bits.
+ *
+ * Ownership: graphs stay the caller's. A definition is copied; registered passes live as long as the process.
+ * Threads: any; a graph is used by one thread at a time.
+ * Errors: a graph whose pass failed can be printed and freed, and may be half changed.
+ */
+#ifndef SHOAL_COMPILE_H
+#define SHOAL_COMPILE_H
+
+#include <stddef.h>
+
+#include "shoal/api.h"
+#include "shoal/graph.h"
+#include "shoal/status.h"
+
+SHOAL_BEGIN_DECLS
+
+typedef struct shoal_pass_options {
+    size_t struct_size;     /* sizeof(shoal_pass_options) */
+    double bucket_size_mb;  /* a bucket of gradients is closed at so many MiB, the first at one; 0: 25; below 0: each alone */
+    const char *disabled;   /* names of passes that are skipped, separated by commas; NULL: none */
+    const char *dot_prefix; /* what a pass changed is drawn into files that begin so; NULL: none are written */
+} shoal_pass_options;
+#define SHOAL_PASS_OPTIONS_INIT SHOAL_SIZED(shoal_pass_options)
+
+/* What passes did, together. */
+typedef struct shoal_pass_report {
+    size_t struct_size; /* sizeof(shoal_pass_report), set by the caller */
+    size_t n_created;   /* nodes */
+    size_t n_erased;
+    size_t n_buckets; /* ddp_buckets: of the last pass that made any */
+} shoal_pass_report;
+#define SHOAL_PASS_REPORT_INIT SHOAL_SIZED(shoal_pass_report)
+
+/* Runs passes by name, in order, and lints after each. options may be NULL, and so may report_out. An unknown name is
+   SHOAL_ERR_INVALID, naming the nearest, before any pass runs. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_run_passes(shoal_graph *graph, const char *const *passes,
+                                                               size_t n_passes,
+                                                               const shoal_pass_options *options,
+                                                               shoal_pass_report *report_out);
+
+/* What passes there are ---------------------------------------------------------------------------------- */
+
+typedef shoal_status (*shoal_pass_function)(shoal_graph *graph, const shoal_pass_options *options,
+                                            shoal_pass_report *report, void *context);
+
+typedef struct shoal_pass_definition {
+    size_t struct_size; /* sizeof(shoal_pass_definition) */
+    const char *name;   /* a letter, then letters, digits and '_'; not yet taken */
+    const char *doc;    /* one sentence */
+    shoal_pass_function run;
+    void *context;
+} shoal_pass_definition;
+#define SHOAL_PASS_DEFINITION_INIT SHOAL_SIZED(shoal_pass_definition)
+
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_pass_register(const shoal_pass_definition *definition);
+
+/* The pass of that index, counted from 0; SHOAL_ERR_INVALID past the last. The strings live as long as the pass. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_pass_at(size_t index, shoal_pass_definition *definition_out);
+
+/* Communication blocks ----------------------------------------------------------------------------------- */
+
+/* A start, its waits, and what only looks at their results (split, reshape, getitem, views). The arrays belong to the block. */
+typedef struct shoal_comm_block {
+    size_t struct_size; /* sizeof(shoal_comm_block), set by the caller */
+    shoal_node *start;
+    shoal_node *const *inputs; /* of the start */
+    size_t n_inputs;
+    shoal_node *const *waits;
+    size_t n_waits;
+    shoal_node *const *nodes; /* all members, the start first, then the waits and what follows, in program order */
+    size_t n_nodes;
+    shoal_node *const *outputs; /* members that others use */
+    size_t n_outputs;
+    void *memory;
+} shoal_comm_block;
+#define SHOAL_COMM_BLOCK_INIT SHOAL_SIZED(shoal_comm_block)
+
+/* SHOAL_ERR_INVALID, with the reason, when `start` and what waits for it are not of that form. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_comm_block_get(shoal_node *start, shoal_comm_block *block_out);
+SHOAL_API void shoal_comm_block_free(shoal_comm_block *block);
+
+SHOAL_END_DECLS
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a graph is made of. Nodes, names, arguments and edges lie in an arena that is freed with the graph: an erased node keeps
+ * its memory until then, so that a walk that holds it can see `is_erased` and go on.
+ *
+ * Nodes form a list with two ends. `order` grows along it, so that "does a stand before b" is one comparison; where a node does
+ * not fit between its neighbours' numbers the whole list is numbered anew (graph/order.c).
+ *
+ * An edge belongs to a node and one of its inputs. The edges of a node are an array, in the order of its inputs; the edges to an
+ * input are a list, in the order in which its users began to use it. Adding and removing one takes constant time.
+ */
+#ifndef GRAPH_GRAPH_H
+#define GRAPH_GRAPH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "graph/arena.h"
+#include "shoal/graph.h"
+
+struct edge {
+    struct shoal_node *user;
+    struct shoal_node *input;
+    struct edge *prev; /* among the edges to `input` */
+    struct edge *next;
+};
+
+/* Where a node comes from: graph/observer.h. */
+struct origin;
+
+struct shoal_node {
+    struct shoal_graph *graph;
+    struct shoal_node *prev;
+    struct shoal_node *next;
+    uint64_t order;
+    uint32_t id; /* counts nodes of the graph in the order of their making; an index for tables of passes */
+    shoal_node_kind kind;
+    bool is_erased;
+    bool is_list;
+    const char *name;
+    const char *target;
+    const shoal_op *op; /* NULL: not a call, or opaque */
+    const shoal_arg *args;
+    size_t n_args;
+    struct shoal_node **inputs; /* each once */
+    struct edge *edges;         /* one for each of them */
+    size_t n_inputs;
+    struct edge *first_use; /* as an input of others */
+    struct edge *last_use;
+    size_t n_users;
+    shoal_tensor **values; /* one reference each, on the meta device; of a constant: the tensor itself */
+    size_t n_values;
+    const struct origin *origins; /* newest first */
+};
+
+struct graph_group {
+    const char *name;
+    const int *ranks; /* n_lists times size */
+    size_t n_lists;
+    size_t size;
+    struct shoal_group *stand_in; /* for meta functions, which ask for the number of ranks */
+    struct graph_group *next;
+};
+
+struct graph_names; /* graph/names.h: node names to nodes, and the numbers that are taken */
+struct observer;    /* graph/observer.h: who is told about changes; NULL: nobody */
+
+struct shoal_graph {
+    struct arena arena;
+    struct shoal_node *first;
+    struct shoal_node *last;
+    size_t n_nodes;
+    uint32_t n_ids; /* made so far, erased ones included: the size of a table by id */
+    shoal_insert_point point;
+    struct graph_names *names;
+    struct graph_group *groups; /* in order of adding */
+    struct observer *observer;
+};
+
+/* Nodes of the graph in order; `node` may be erased or moved meanwhile, `next` may not. */
+#define GRAPH_EACH(graph, node)                                                                             \
+    for (struct shoal_node *node = (graph)->first, *node##_next = node ? node->next : NULL; node != NULL;    \
+         node = node##_next, node##_next = node ? node->next : NULL)
+
+/* A node with these, at the insertion point, with values that the caller has made (their references are taken). */
+struct node_spec {
+    shoal_node_kind kind;
+    const char *name;   /* wished for; NULL: from target */
+    const char *target;
+    const shoal_op *op;
+    const shoal_arg *args;
+    size_t n_args;
+    shoal_tensor *const *values;
+    size_t n_values;
+    bool is_list;
+};
+shoal_status graph_add(struct shoal_graph *graph, const struct node_spec *spec, struct shoal_node **node_out);
+
+/* NULL when there is no such group. */
+const struct graph_group *graph_find_group(const struct shoal_graph *graph, const char *name);
+
+/* Calls `visit` with every node that the argument names, in order, and repeatedly where it is named repeatedly. */
+typedef void (*graph_visit)(void *context, struct shoal_node *node);
+void graph_visit_arg(const shoal_arg *arg, graph_visit visit, void *context);
+
+/* What a call of `op` with complete arguments gives (graph/infer.c): tensors of the meta device, a reference each, in
+   an array of the arena. */
+shoal_status graph_infer(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args, size_t n_args,
+                         shoal_tensor ***values_out, size_t *n_values_out, bool *is_list_out);
+
+/* SHOAL_OP_COLLECTIVE and so on; 0 for what is not a call of an op. */
+uint32_t node_flags(const struct shoal_node *node);
+
+#endif
