@@ -198,15 +198,17 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_erase(shoal_node *node);
 /* Checking and tidying --------------------------------------------------------------------------------- */
 
 /*
- * SHOAL_ERR_STATE with the first thing that is wrong: a node that is used before it stands, two writes or a read that the
- * order of the list does not settle, a start that nobody waits for, users and inputs that do not agree, no output at the end.
+ * SHOAL_ERR_STATE with the first thing that is wrong: a node that is used before it stands, a start that nobody waits for or
+ * whose result is used before its wait, users and inputs that do not agree, no output at the end.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_lint(const shoal_graph *graph);
 
-/* Erases calls without users and without effects. n_erased_out may be NULL. */
+/* Erases calls without effects, and constants, that nobody uses. SHOAL_ERR_STATE for a graph that is not in order. n_erased_out
+   may be NULL. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_remove_dead(shoal_graph *graph, size_t *n_erased_out);
 
-/* Brings nodes behind their inputs, and otherwise changes no order. SHOAL_ERR_INVALID, naming a node, for a cycle. */
+/* Brings nodes behind their inputs and the output to the end, and otherwise changes no order. SHOAL_ERR_INVALID, naming a node,
+   for a cycle. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_sort(shoal_graph *graph);
 
 /* Text ------------------------------------------------------------------------------------------------- */
