@@ -44,6 +44,14 @@ const char *group_text(const shoal_group *group);
 shoal_group *group_ref(shoal_group *group);
 void group_unref(shoal_group *group);
 
+/*
+ * A group of that many ranks, the caller's being 0, that belongs to no world: for meta functions, which ask for its size. A call
+ * that would communicate on it is SHOAL_ERR_STATE. `name` is without the "@". Freed with the last reference.
+ */
+shoal_status group_create_stand_in(const char *name, int n_ranks, shoal_group **group_out);
+/* NULL is allowed. */
+void group_free_stand_in(shoal_group *group);
+
 /* Whoever cannot go on without the group holds it: it cannot be closed until as many have let it go. */
 void group_hold(shoal_group *group);
 void group_let_go(shoal_group *group);
