@@ -49,6 +49,7 @@ void op_context_init(shoal_op_call_context *call, const shoal_op *op)
     call->op = op;
     call->arguments = NULL;
     call->device = SHOAL_CPU;
+    call->is_inferred = false;
     call->outputs = call->inline_outputs;
     call->n_outputs = 0;
     call->capacity = OP_INLINE_OUTPUTS;
@@ -457,7 +458,7 @@ static bool has_work(const shoal_op_call_context *call)
 static shoal_status run_kernel(shoal_op_call_context *call, const shoal_value *arguments,
                                shoal_tensor *const *outputs)
 {
-    if (!has_work(call) || !device_rows[call->device].has_data) {
+    if (!has_work(call) || !device_rows[call->device].has_data || call->is_inferred) {
         return SHOAL_OK;
     }
     if (!op_waits_itself(call->op)) {
@@ -508,7 +509,7 @@ static shoal_status compute(shoal_op_call_context *call, const shoal_value *argu
         TRY(survey->tape->prepare(call->op, arguments, outputs, n_outputs, &entry));
     }
     shoal_status status = run_kernel(call, arguments, outputs);
-    if (status == SHOAL_OK || !op_is_asynchronous(call->op)) {
+    if (!call->is_inferred && (status == SHOAL_OK || !op_is_asynchronous(call->op))) {
         bump_versions(call->op, arguments); /* after a failure too: part of the data may have changed */
     }
     if (entry && status == SHOAL_OK) {
@@ -519,7 +520,8 @@ static shoal_status compute(shoal_op_call_context *call, const shoal_value *argu
     return status;
 }
 
-shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_value *result_out)
+static shoal_status execute(const shoal_op *op, const shoal_value *arguments, bool is_inferred,
+                            shoal_value *result_out)
 {
     struct scope *scope = scope_current();
     shoal_op_call_context call;
@@ -528,6 +530,8 @@ shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_
     shoal_tensor **list = inline_list;
     op_context_init(&call, op);
     call.arguments = arguments;
+    call.is_inferred = is_inferred;
+    call.device = is_inferred ? SHOAL_META : SHOAL_CPU;
     shoal_status status;
     TRY_GOTO(status, survey_arguments(&call, arguments, scope->has_grad, &survey), drop_outputs);
     TRY_GOTO(status, declare_outputs(&call, arguments), drop_outputs);
@@ -550,6 +554,22 @@ shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_
 drop_outputs:
     release_outputs(&call);
     return status;
+}
+
+shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_value *result_out)
+{
+    return execute(op, arguments, /*is_inferred=*/false, result_out);
+}
+
+shoal_status op_infer(const shoal_op *op, const shoal_value *given, size_t n_given, shoal_value *result_out)
+{
+    shoal_value arguments[OP_MAX_PARAMS];
+    arguments[0].kind = SHOAL_VALUE_NONE; /* as below */
+    shoal_status status = complete_arguments(op, given, n_given, arguments);
+    if (status == SHOAL_OK) {
+        status = execute(op, arguments, /*is_inferred=*/true, result_out);
+    }
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", op->name);
 }
 
 shoal_status shoal_op_call(const shoal_op *op, const shoal_value *given, size_t n_given,

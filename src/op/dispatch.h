@@ -19,6 +19,13 @@
 shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_value *result_out);
 
 /*
+ * What a call would give, from shapes alone: a call as shoal_op_call checks it, but no tracer sees it, no kernel runs, nothing
+ * counts as written, and what is new is on the meta device, as all tensor arguments are. In the innermost scope, which does not
+ * hear of an error. For graphs.
+ */
+shoal_status op_infer(const shoal_op *op, const shoal_value *given, size_t n_given, shoal_value *result_out);
+
+/*
  * SHOAL_ERR_STATE for a tensor outside the record whose storage an in-place op gave a gradient: using it would drop
  * that gradient. Detached tensors are outside on purpose.
  */
@@ -40,6 +47,7 @@ struct shoal_op_call_context {
     const shoal_op *op;
     const shoal_value *arguments; /* complete; NULL in gradient functions */
     shoal_device device;          /* of the first tensor argument */
+    bool is_inferred;             /* op_infer: the device is meta, whatever the arguments say */
     struct op_output *outputs;
     size_t n_outputs;
     size_t capacity;

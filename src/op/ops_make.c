@@ -11,7 +11,9 @@
 static shoal_status declare_new(shoal_op_call_context *call, const shoal_value *shape, shoal_dtype dtype,
                                 const char *device)
 {
-    TRY(device_find(device, &call->device));
+    shoal_device named;
+    TRY(device_find(device, &named));
+    call->device = call->is_inferred ? call->device : named;
     if (shape->count > SHOAL_MAX_DIMS) {
         return error_set(SHOAL_ERR_INVALID, "shape: %td dimensions are not within 0..%d",
                          (ptrdiff_t)shape->count, SHOAL_MAX_DIMS);
