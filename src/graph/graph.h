@@ -64,6 +64,7 @@ struct graph_group {
 };
 
 struct graph_names; /* graph/names.h: node names to nodes, and the numbers that are taken */
+struct graph_twins; /* graph/twins.h: storages of constants on the meta device; NULL: none yet */
 struct observer;    /* graph/observer.h: who is told about changes; NULL: nobody */
 
 struct shoal_graph {
@@ -75,6 +76,7 @@ struct shoal_graph {
     shoal_insert_point point;
     struct graph_names *names;
     struct graph_group *groups; /* in order of adding */
+    struct graph_twins *twins;
     struct observer *observer;
 };
 
@@ -108,6 +110,9 @@ void graph_visit_arg(const shoal_arg *arg, graph_visit visit, void *context);
    an array of the arena. */
 shoal_status graph_infer(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args, size_t n_args,
                          shoal_tensor ***values_out, size_t *n_values_out, bool *is_list_out);
+
+/* For whoever frees the graph: what graph_infer has kept. */
+void graph_free_twins(struct shoal_graph *graph);
 
 /* SHOAL_OP_COLLECTIVE and so on; 0 for what is not a call of an op. */
 uint32_t node_flags(const struct shoal_node *node);

@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One walk over the list. For each storage it knows who wrote it last and who has read it since, for each group who started last:
+ * an edge goes to these from whoever comes next. What a node does to storages is gathered first, each storage once, and turned
+ * into edges afterwards, so that a node that reads and writes the same storage is no rival of its own.
+ */
+#include "graph/effects.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "graph/storage_map.h"
+#include "graph/twins.h"
+#include "op/op.h"
+
+/* A part of an array, by node. */
+struct part_of {
+    size_t first;
+    size_t count;
+};
+
+struct effects {
+    size_t n_ids;
+    struct part_of *edges_of; /* by node id */
+    struct part_of *accesses_of;
+    struct shoal_node **edges;
+    size_t n_edges;
+    size_t edges_capacity;
+    struct effects_access *accesses;
+    size_t n_accesses;
+    size_t accesses_capacity;
+    size_t n_storages;
+};
+
+/* Somebody who has read a storage since it was last written; a list for each storage. */
+struct reader {
+    struct shoal_node *node;
+    size_t next; /* index plus 1; 0: the last */
+};
+
+struct storage_state {
+    struct shoal_node *last_write;
+    size_t readers;           /* index plus 1 of the newest */
+    struct shoal_node *start; /* the last one that gave or writes it */
+    uint32_t accessed_at; /* the place of the node that accesses it, and where in `accesses` that is said */
+    size_t access;
+    uint32_t input_of; /* the place of the node that has it as an argument */
+};
+
+/* What is known of a node that the walk has passed, by id. */
+struct node_state {
+    uint32_t place;           /* in the list, from 1 on; 0: not passed yet */
+    uint32_t named_at;        /* the place of the node that has an edge to this one, of whatever kind */
+    bool has_ended;           /* of a start: it has been waited for */
+    struct shoal_node *start; /* whose result it gives, itself or as a view */
+};
+
+struct walk {
+    const struct shoal_graph *graph;
+    struct effects *effects;
+    struct storage_map numbers;
+    struct storage_state *storages;
+    size_t storages_capacity;
+    struct reader *readers;
+    size_t n_readers;
+    size_t readers_capacity;
+    struct node_state *nodes;
+    const char **groups; /* names, sorted */
+    size_t n_groups;
+    struct shoal_node **last_starts; /* for each of them, and one for starts without a group */
+    struct shoal_node *last_side_effect;
+    struct shoal_node *node; /* whose turn it is */
+    uint32_t place;
+    shoal_status status; /* of callbacks */
+};
+
+static uint32_t flags_of(const struct shoal_node *node)
+{
+    return node->op ? node->op->flags : 0;
+}
+
+bool effects_is_pure(const struct shoal_node *node)
+{
+    if (node->kind == SHOAL_NODE_PLACEHOLDER || node->kind == SHOAL_NODE_OUTPUT) {
+        return false;
+    }
+    return (flags_of(node) & (SHOAL_OP_IN_PLACE | SHOAL_OP_WAIT | SHOAL_OP_SIDE_EFFECT)) == 0;
+}
+
+/* Storages --------------------------------------------------------------------------------------------- */
+
+static shoal_status number_storage(struct walk *walk, const shoal_tensor *tensor, size_t *number_out,
+                                   bool *is_new_out)
+{
+    const struct storage *storage = twins_find(walk->graph, tensor->storage);
+    *is_new_out = !storage_map_get(&walk->numbers, storage, number_out);
+    if (!*is_new_out) {
+        return SHOAL_OK;
+    }
+    size_t number = walk->effects->n_storages;
+    if (number == UINT32_MAX) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "more storages than can be counted");
+    }
+    TRY(mem_grow((void **)&walk->storages, &walk->storages_capacity, number + 1, sizeof *walk->storages));
+    TRY(storage_map_add(&walk->numbers, storage, number));
+    walk->storages[number] = (struct storage_state){.last_write = NULL};
+    walk->effects->n_storages++;
+    *number_out = number;
+    return SHOAL_OK;
+}
+
+/* The node's access to a storage; the one there is, or a new one without any flag. */
+static shoal_status get_access(struct walk *walk, size_t number, struct effects_access **access_out)
+{
+    struct effects *effects = walk->effects;
+    struct storage_state *storage = &walk->storages[number];
+    if (storage->accessed_at != walk->place) {
+        TRY(mem_grow((void **)&effects->accesses, &effects->accesses_capacity, effects->n_accesses + 1,
+                     sizeof *effects->accesses));
+        effects->accesses[effects->n_accesses] = (struct effects_access){.storage = (uint32_t)number};
+        storage->accessed_at = walk->place;
+        storage->access = effects->n_accesses++;
+    }
+    *access_out = &effects->accesses[storage->access];
+    return SHOAL_OK;
+}
+
+static shoal_status access_storage(struct walk *walk, size_t number, bool reads, bool writes)
+{
+    struct effects_access *access;
+    TRY(get_access(walk, number, &access));
+    access->reads |= reads;
+    access->writes |= writes;
+    return SHOAL_OK;
+}
+
+static shoal_status access_tensor(struct walk *walk, const shoal_tensor *tensor, bool reads, bool writes)
+{
+    size_t number;
+    bool is_new;
+    TRY(number_storage(walk, tensor, &number, &is_new));
+    return access_storage(walk, number, reads, writes);
+}
+
+/* Arguments -------------------------------------------------------------------------------------------- */
+
+/* What is done with each tensor that an argument names. */
+struct argument_walk {
+    struct walk *walk;
+    bool reads;
+    bool writes;
+    size_t n_tensors;             /* so far */
+    shoal_tensor *const *results; /* of batch_p2p_ops: a tensor is written whose result it is itself */
+    size_t n_results;
+};
+
+static void access_node(void *context, struct shoal_node *node)
+{
+    struct argument_walk *argument = context;
+    struct walk *walk = argument->walk;
+    for (size_t i = 0; i < node->n_values && walk->status == SHOAL_OK; i++) {
+        size_t index = argument->n_tensors++;
+        bool is_result =
+            index < argument->n_results && argument->results[index]->storage == node->values[i]->storage;
+        walk->status = access_tensor(walk, node->values[i], argument->reads && !is_result,
+                                     argument->writes || is_result);
+    }
+}
+
+static shoal_status access_argument(struct walk *walk, const shoal_arg *arg, bool reads, bool writes)
+{
+    struct argument_walk argument = {.walk = walk, .reads = reads, .writes = writes};
+    graph_visit_arg(arg, access_node, &argument);
+    return walk->status;
+}
+
+static shoal_status read_arguments(struct walk *walk, size_t first)
+{
+    for (size_t i = first; i < walk->node->n_args; i++) {
+        TRY(access_argument(walk, &walk->node->args[i], /*reads=*/true, /*writes=*/false));
+    }
+    return SHOAL_OK;
+}
+
+/* Calls ------------------------------------------------------------------------------------------------ */
+
+static shoal_status mark_inputs(struct walk *walk)
+{
+    for (size_t i = 0; i < walk->node->n_inputs; i++) {
+        const struct shoal_node *input = walk->node->inputs[i];
+        for (size_t k = 0; k < input->n_values; k++) {
+            size_t number;
+            bool is_new;
+            TRY(number_storage(walk, input->values[k], &number, &is_new));
+            walk->storages[number].input_of = walk->place;
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* Whether all it gives are views of its inputs, or these themselves: then no kernel runs, as in the dispatcher. */
+static shoal_status find_views(struct walk *walk, bool *is_view_out)
+{
+    const struct shoal_node *node = walk->node;
+    *is_view_out = (flags_of(node) & SHOAL_OP_VIEW) != 0;
+    if (*is_view_out || !node->op) {
+        return SHOAL_OK;
+    }
+    TRY(mark_inputs(walk));
+    *is_view_out = true;
+    for (size_t i = 0; i < node->n_values && *is_view_out; i++) {
+        size_t number;
+        bool is_new;
+        TRY(number_storage(walk, node->values[i], &number, &is_new));
+        *is_view_out = walk->storages[number].input_of == walk->place;
+    }
+    return SHOAL_OK;
+}
+
+/* Point to point in a batch: what is received is written, and given back. */
+static shoal_status access_batch(struct walk *walk)
+{
+    struct argument_walk argument = {
+        .walk = walk, .reads = true, .results = walk->node->values, .n_results = walk->node->n_values};
+    graph_visit_arg(&walk->node->args[0], access_node, &argument);
+    return walk->status;
+}
+
+/* Ops that write, or start communication. */
+static shoal_status access_effects(struct walk *walk)
+{
+    const struct shoal_node *node = walk->node;
+    uint32_t flags = flags_of(node);
+    size_t n_written = (flags & SHOAL_OP_IN_PLACE) != 0 ? 1 : 0;
+    if (node->n_args == 0) {
+        return SHOAL_OK;
+    }
+    if (node->op->index == OP_batch_p2p_ops) {
+        return access_batch(walk);
+    }
+    /* These copy into symmetric memory before they reduce it. */
+    if (node->op->index == OP_one_shot_all_reduce_copy) {
+        TRY(access_argument(walk, &node->args[0], /*reads=*/true, /*writes=*/true));
+        n_written = 1;
+    } else if (n_written > 0) {
+        TRY(access_argument(walk, &node->args[0], (flags & SHOAL_OP_OVERWRITES) == 0, /*writes=*/true));
+    }
+    if (node->op->index == OP_one_shot_all_reduce_copy_out) {
+        TRY(access_argument(walk, &node->args[1], /*reads=*/true, /*writes=*/true));
+        n_written = 2;
+    }
+    return read_arguments(walk, n_written);
+}
+
+/* The starts that a wait ends. */
+
+/* Who gave what this node gives, or else started last on its storage. */
+static shoal_status find_start(struct walk *walk, const struct shoal_node *node, const shoal_tensor *value,
+                               struct shoal_node **start_out)
+{
+    size_t number;
+    bool is_new;
+    *start_out = walk->nodes[node->id].start;
+    if (!*start_out) {
+        TRY(number_storage(walk, value, &number, &is_new));
+        *start_out = walk->storages[number].start;
+    }
+    return SHOAL_OK;
+}
+
+/* What the start reads may be written from now on. The first wait does this: one work carries all that a start gives. */
+static shoal_status end_start(struct walk *walk, struct shoal_node *start)
+{
+    struct node_state *state = &walk->nodes[start->id];
+    if (state->has_ended) {
+        return SHOAL_OK;
+    }
+    state->has_ended = true;
+    struct part_of part = walk->effects->accesses_of[start->id];
+    for (size_t i = part.first; i < part.first + part.count; i++) {
+        struct effects_access access = walk->effects->accesses[i];
+        const struct shoal_node *writer = walk->storages[access.storage].last_write;
+        /* Who has written it meanwhile has waited already. */
+        bool is_waited = writer && walk->nodes[writer->id].place > state->place;
+        if (access.reads && !is_waited) {
+            TRY(access_storage(walk, access.storage, /*reads=*/true, /*writes=*/false));
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* A wait is where its storages have new contents, for views that were taken before it as well: a write. */
+static shoal_status access_wait(struct walk *walk)
+{
+    const struct shoal_node *node = walk->node;
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        const struct shoal_node *input = node->inputs[i];
+        for (size_t k = 0; k < input->n_values; k++) {
+            struct shoal_node *start;
+            TRY(access_tensor(walk, input->values[k], /*reads=*/true, /*writes=*/true));
+            TRY(find_start(walk, input, input->values[k], &start));
+            if (start) {
+                TRY(end_start(walk, start));
+            }
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status access_call(struct walk *walk)
+{
+    const uint32_t effects = SHOAL_OP_IN_PLACE | SHOAL_OP_COLLECTIVE | SHOAL_OP_WAIT | SHOAL_OP_SIDE_EFFECT;
+    uint32_t flags = flags_of(walk->node);
+    bool is_view;
+    if ((flags & SHOAL_OP_WAIT) != 0) {
+        return access_wait(walk);
+    }
+    if ((flags & effects) != 0) {
+        return access_effects(walk);
+    }
+    TRY(find_views(walk, &is_view));
+    if (!is_view) {
+        return read_arguments(walk, 0);
+    }
+    /* Views are of the first argument; a registered op that is no view may look at another. */
+    if (walk->node->n_inputs > 0 && ((flags & SHOAL_OP_VIEW) != 0 || op_is_builtin(walk->node->op))) {
+        walk->nodes[walk->node->id].start = walk->nodes[walk->node->inputs[0]->id].start;
+    }
+    return SHOAL_OK;
+}
+
+/* What is new, and what is in flight once a start has been made. */
+static shoal_status access_values(struct walk *walk)
+{
+    struct shoal_node *node = walk->node;
+    bool is_start = (flags_of(node) & SHOAL_OP_COLLECTIVE) != 0;
+    for (size_t i = 0; i < node->n_values; i++) {
+        size_t number;
+        bool is_new;
+        TRY(number_storage(walk, node->values[i], &number, &is_new));
+        if (is_new) {
+            struct effects_access *access;
+            TRY(get_access(walk, number, &access));
+            access->creates = true;
+        }
+        if (is_start) {
+            walk->storages[number].start = node;
+        }
+    }
+    if (is_start) {
+        walk->nodes[node->id].start = node;
+    }
+    return SHOAL_OK;
+}
+
+/* Edges ------------------------------------------------------------------------------------------------ */
+
+static shoal_status add_edge(struct walk *walk, struct shoal_node *before)
+{
+    struct effects *effects = walk->effects;
+    if (!before || before == walk->node || walk->nodes[before->id].named_at == walk->place) {
+        return SHOAL_OK;
+    }
+    walk->nodes[before->id].named_at = walk->place;
+    TRY(mem_grow((void **)&effects->edges, &effects->edges_capacity, effects->n_edges + 1,
+                 sizeof *effects->edges));
+    effects->edges[effects->n_edges++] = before;
+    return SHOAL_OK;
+}
+
+static shoal_status order_access(struct walk *walk, struct effects_access access)
+{
+    struct storage_state *storage = &walk->storages[access.storage];
+    if (access.writes) {
+        /* The readers since the last write come after that. */
+        if (storage->readers == 0) {
+            TRY(add_edge(walk, storage->last_write));
+        }
+        for (size_t at = storage->readers; at != 0; at = walk->readers[at - 1].next) {
+            TRY(add_edge(walk, walk->readers[at - 1].node));
+        }
+        storage->last_write = walk->node;
+        storage->readers = 0;
+    } else if (access.reads) {
+        TRY(add_edge(walk, storage->last_write));
+        TRY(mem_grow((void **)&walk->readers, &walk->readers_capacity, walk->n_readers + 1,
+                     sizeof *walk->readers));
+        walk->readers[walk->n_readers++] = (struct reader){.node = walk->node, .next = storage->readers};
+        storage->readers = walk->n_readers;
+    }
+    if (access.writes && (flags_of(walk->node) & SHOAL_OP_COLLECTIVE) != 0) {
+        storage->start = walk->node;
+    }
+    return SHOAL_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Who started last on the group of this start. */
+static struct shoal_node **find_last_start(struct walk *walk)
+{
+    const struct shoal_node *node = walk->node;
+    for (size_t i = 0; i < node->n_args; i++) {
+        if (node->args[i].kind == SHOAL_ARG_GROUP) {
+            const char **found = bsearch(&node->args[i].as.string, walk->groups, walk->n_groups,
+                                         sizeof *walk->groups, compare_names);
+            return &walk->last_starts[found ? (size_t)(found - walk->groups) : walk->n_groups];
+        }
+    }
+    return &walk->last_starts[walk->n_groups];
+}
+
+static shoal_status order_flags(struct walk *walk)
+{
+    uint32_t flags = flags_of(walk->node);
+    if ((flags & SHOAL_OP_COLLECTIVE) != 0) {
+        struct shoal_node **last = find_last_start(walk);
+        TRY(add_edge(walk, *last));
+        *last = walk->node;
+    }
+    /* Of a wait it only means that the wait must not be removed. */
+    if ((flags & SHOAL_OP_SIDE_EFFECT) != 0 && (flags & SHOAL_OP_WAIT) == 0) {
+        TRY(add_edge(walk, walk->last_side_effect));
+        walk->last_side_effect = walk->node;
+    }
+    return SHOAL_OK;
+}
+
+/* The walk --------------------------------------------------------------------------------------------- */
+
+static shoal_status access_all(struct walk *walk)
+{
+    switch (walk->node->kind) {
+    case SHOAL_NODE_PLACEHOLDER:
+    case SHOAL_NODE_CONSTANT:
+        break;
+    case SHOAL_NODE_CALL:
+        TRY(access_call(walk));
+        break;
+    case SHOAL_NODE_OUTPUT:
+        TRY(read_arguments(walk, 0));
+        break;
+    }
+    return access_values(walk);
+}
+
+static shoal_status visit(struct walk *walk, struct shoal_node *node)
+{
+    struct effects *effects = walk->effects;
+    size_t first_access = effects->n_accesses;
+    size_t first_edge = effects->n_edges;
+    walk->node = node;
+    walk->place++;
+    walk->nodes[node->id].place = walk->place;
+    TRY(access_all(walk));
+    effects->accesses_of[node->id] =
+        (struct part_of){.first = first_access, .count = effects->n_accesses - first_access};
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        walk->nodes[node->inputs[i]->id].named_at = walk->place;
+    }
+    for (size_t i = first_access; i < effects->n_accesses; i++) {
+        TRY(order_access(walk, effects->accesses[i]));
+    }
+    TRY(order_flags(walk));
+    effects->edges_of[node->id] =
+        (struct part_of){.first = first_edge, .count = effects->n_edges - first_edge};
+    return SHOAL_OK;
+}
+
+static shoal_status begin_walk(struct walk *walk)
+{
+    struct effects *effects = walk->effects;
+    const struct shoal_graph *graph = walk->graph;
+    for (const struct graph_group *group = graph->groups; group; group = group->next) {
+        walk->n_groups++;
+    }
+    effects->n_ids = graph->n_ids;
+    effects->edges_of = mem_alloc_zeroed(effects->n_ids + 1, sizeof *effects->edges_of);
+    effects->accesses_of = mem_alloc_zeroed(effects->n_ids + 1, sizeof *effects->accesses_of);
+    walk->nodes = mem_alloc_zeroed(effects->n_ids + 1, sizeof *walk->nodes);
+    walk->groups = mem_alloc_zeroed(walk->n_groups + 1, sizeof *walk->groups);
+    walk->last_starts = mem_alloc_zeroed(walk->n_groups + 1, sizeof *walk->last_starts);
+    if (!effects->edges_of || !effects->accesses_of || !walk->nodes || !walk->groups || !walk->last_starts) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    size_t n_groups = 0;
+    for (const struct graph_group *group = graph->groups; group; group = group->next) {
+        walk->groups[n_groups++] = group->name;
+    }
+    qsort(walk->groups, n_groups, sizeof *walk->groups, compare_names);
+    return SHOAL_OK;
+}
+
+static void end_walk(struct walk *walk)
+{
+    storage_map_free(&walk->numbers);
+    mem_free(walk->storages);
+    mem_free(walk->readers);
+    mem_free(walk->nodes);
+    mem_free(walk->groups);
+    mem_free(walk->last_starts);
+}
+
+shoal_status effects_build(const struct shoal_graph *graph, struct effects **effects_out)
+{
+    struct walk walk = {.graph = graph, .effects = mem_alloc_zeroed(1, sizeof *walk.effects)};
+    if (!walk.effects) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = begin_walk(&walk);
+    for (struct shoal_node *node = graph->first; node && status == SHOAL_OK; node = node->next) {
+        status = visit(&walk, node);
+    }
+    end_walk(&walk);
+    if (status != SHOAL_OK) {
+        effects_free(walk.effects);
+        return status;
+    }
+    *effects_out = walk.effects;
+    return SHOAL_OK;
+}
+
+void effects_free(struct effects *effects)
+{
+    if (effects) {
+        mem_free(effects->edges_of);
+        mem_free(effects->accesses_of);
+        mem_free(effects->edges);
+        mem_free(effects->accesses);
+        mem_free(effects);
+    }
+}
+
+void effects_before(const struct effects *effects, const struct shoal_node *node,
+                    struct shoal_node *const **nodes_out, size_t *count_out)
+{
+    struct part_of part =
+        node->id < effects->n_ids ? effects->edges_of[node->id] : (struct part_of){.count = 0};
+    *nodes_out = part.count > 0 ? effects->edges + part.first : NULL;
+    *count_out = part.count;
+}
+
+void effects_accesses(const struct effects *effects, const struct shoal_node *node,
+                      const struct effects_access **accesses_out, size_t *count_out)
+{
+    struct part_of part =
+        node->id < effects->n_ids ? effects->accesses_of[node->id] : (struct part_of){.count = 0};
+    *accesses_out = part.count > 0 ? effects->accesses + part.first : NULL;
+    *count_out = part.count;
+}
+
+size_t effects_n_storages(const struct effects *effects)
+{
+    return effects->n_storages;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/storage_map.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/try.h"
+
+#define FIRST_CAPACITY 16
+
+/* Where it is, or where it would go. There is always a free slot. */
+static struct storage_slot *find_slot(const struct storage_map *map, const struct storage *storage)
+{
+    size_t mask = map->capacity - 1;
+    size_t at = (size_t)hash_bytes(0, &storage, sizeof storage) & mask;
+    while (map->slots[at].storage && map->slots[at].storage != storage) {
+        at = (at + 1) & mask;
+    }
+    return &map->slots[at];
+}
+
+bool storage_map_get(const struct storage_map *map, const struct storage *storage, size_t *value_out)
+{
+    if (map->count == 0) {
+        return false;
+    }
+    const struct storage_slot *slot = find_slot(map, storage);
+    if (!slot->storage) {
+        return false;
+    }
+    *value_out = slot->value;
+    return true;
+}
+
+static shoal_status grow(struct storage_map *map)
+{
+    struct storage_map larger = {.capacity = map->capacity ? 2 * map->capacity : FIRST_CAPACITY,
+                                 .count = map->count};
+    larger.slots = mem_alloc_zeroed(larger.capacity, sizeof *larger.slots);
+    if (!larger.slots) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < map->capacity; i++) {
+        if (map->slots[i].storage) {
+            *find_slot(&larger, map->slots[i].storage) = map->slots[i];
+        }
+    }
+    mem_free(map->slots);
+    *map = larger;
+    return SHOAL_OK;
+}
+
+shoal_status storage_map_add(struct storage_map *map, const struct storage *storage, size_t value)
+{
+    if (2 * (map->count + 1) > map->capacity) {
+        TRY(grow(map));
+    }
+    *find_slot(map, storage) = (struct storage_slot){.storage = storage, .value = value};
+    map->count++;
+    return SHOAL_OK;
+}
+
+void storage_map_free(struct storage_map *map)
+{
+    mem_free(map->slots);
+    *map = (struct storage_map){.slots = NULL};
+}
