@@ -19,10 +19,12 @@
 SHOAL_BEGIN_DECLS
 
 typedef struct shoal_pass_options {
-    size_t struct_size;     /* sizeof(shoal_pass_options) */
-    double bucket_size_mb;  /* a bucket of gradients is closed at so many MiB, the first at one; 0: 25; below 0: each alone */
-    const char *disabled;   /* names of passes that are skipped, separated by commas; NULL: none */
-    const char *dot_prefix; /* what a pass changed is drawn into files that begin so; NULL: none are written */
+    size_t struct_size; /* sizeof(shoal_pass_options) */
+    double
+        bucket_size_mb; /* a bucket of gradients is closed at so many MiB, the first at one; 0: 25; below 0: each alone */
+    const char *disabled; /* names of passes that are skipped, separated by commas; NULL: none */
+    const char
+        *dot_prefix; /* what a pass changed is drawn into files that begin so; NULL: none are written */
 } shoal_pass_options;
 #define SHOAL_PASS_OPTIONS_INIT SHOAL_SIZED(shoal_pass_options)
 
@@ -71,7 +73,8 @@ typedef struct shoal_comm_block {
     size_t n_inputs;
     shoal_node *const *waits;
     size_t n_waits;
-    shoal_node *const *nodes; /* all members, the start first, then the waits and what follows, in program order */
+    shoal_node *const
+        *nodes; /* all members, the start first, then the waits and what follows, in program order */
     size_t n_nodes;
     shoal_node *const *outputs; /* members that others use */
     size_t n_outputs;

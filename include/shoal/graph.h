@@ -221,8 +221,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_print(const shoal_graph *gra
                                                           void *context);
 
 /* A picture for Graphviz. */
-SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_print_dot(const shoal_graph *graph, shoal_graph_write write,
-                                                              void *context);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_print_dot(const shoal_graph *graph,
+                                                              shoal_graph_write write, void *context);
 
 /* SHOAL_ERR_INVALID with line and column of what is wrong. `text` needs no zero at its end. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_parse(const char *text, size_t bytes,

@@ -4,7 +4,7 @@
  * its memory until then, so that a walk that holds it can see `is_erased` and go on.
  *
  * Nodes form a list with two ends. `order` grows along it, so that "does a stand before b" is one comparison; where a node does
- * not fit between its neighbours' numbers the whole list is numbered anew (graph/order.c).
+ * not fit between its neighbours' numbers those around it are numbered anew (graph/order.c).
  *
  * An edge belongs to a node and one of its inputs. The edges of a node are an array, in the order of its inputs; the edges to an
  * input are a list, in the order in which its users began to use it. Adding and removing one takes constant time.
@@ -38,6 +38,8 @@ struct shoal_node {
     shoal_node_kind kind;
     bool is_erased;
     bool is_list;
+    bool is_alias;  /* a value shares its storage with one of an input: it changes when the input's does */
+    uint64_t stamp; /* graph->stamp of the walk that came here last; for graph/uses.c and graph/edit.c only */
     const char *name;
     const char *target;
     const shoal_op *op; /* NULL: not a call, or opaque */
@@ -73,6 +75,7 @@ struct shoal_graph {
     struct shoal_node *last;
     size_t n_nodes;
     uint32_t n_ids; /* made so far, erased ones included: the size of a table by id */
+    uint64_t stamp; /* counts walks, see above */
     shoal_insert_point point;
     struct graph_names *names;
     struct graph_group *groups; /* in order of adding */
@@ -81,14 +84,15 @@ struct shoal_graph {
 };
 
 /* Nodes of the graph in order; `node` may be erased or moved meanwhile, `next` may not. */
-#define GRAPH_EACH(graph, node)                                                                             \
-    for (struct shoal_node *node = (graph)->first, *node##_next = node ? node->next : NULL; node != NULL;    \
+#define GRAPH_EACH(graph, node)                                                                           \
+    for (struct shoal_node *node = (graph)->first, *node##_next = node ? node->next : NULL; node != NULL; \
          node = node##_next, node##_next = node ? node->next : NULL)
 
-/* A node with these, at the insertion point, with values that the caller has made (their references are taken). */
+/* A node with these, at the insertion point (the output: at the end), with values that the caller has made. Arguments are checked
+   and copied; those of an op must be complete. References of values are taken on success, and stay the caller's otherwise. */
 struct node_spec {
     shoal_node_kind kind;
-    const char *name;   /* wished for; NULL: from target */
+    const char *name; /* wished for; NULL: from target */
     const char *target;
     const shoal_op *op;
     const shoal_arg *args;
