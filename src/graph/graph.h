@@ -73,6 +73,7 @@ struct shoal_graph {
     struct arena arena;
     struct shoal_node *first;
     struct shoal_node *last;
+    struct shoal_node *output; /* NULL: none yet */
     size_t n_nodes;
     uint32_t n_ids; /* made so far, erased ones included: the size of a table by id */
     uint64_t stamp; /* counts walks, see above */

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* Arguments: checked, completed and copied. A copy lies in the arena and never changes; copies may share lists. */
+#ifndef GRAPH_ARGS_H
+#define GRAPH_ARGS_H
+
+#include "graph/graph.h"
+#include "op/op.h"
+
+/* Lists in lists in ... more than so many are an error. */
+#define ARGS_MAX_DEPTH 64
+
+/*
+ * Nodes are of this graph, there, and give something; groups are in its table; lists and strings are not NULL. `user`
+ * is whose arguments they will be, who must not be one of them; NULL: somebody new. `op` names parameters in errors; NULL:
+ * they are counted.
+ */
+shoal_status args_check(const struct shoal_graph *graph, const struct shoal_node *user, const shoal_op *op,
+                        const shoal_arg *args, size_t n_args);
+
+/* Of an output: nodes only, in lists. */
+shoal_status args_check_output(const shoal_arg *arg);
+
+/* One argument per parameter of the op. What stands in `complete` points into `args` and the op. */
+shoal_status args_complete(const shoal_op *op, const shoal_arg *args, size_t n_args,
+                           shoal_arg complete[OP_MAX_PARAMS]);
+
+shoal_status args_copy(struct arena *arena, const shoal_arg *args, size_t n_args, const shoal_arg **copy_out);
+
+/* A copy of arguments of the arena in which `other` stands wherever `old` stood; lists without it are shared. */
+shoal_status args_replace(struct arena *arena, const shoal_arg *args, size_t n_args,
+                          const struct shoal_node *old, struct shoal_node *other, const shoal_arg **copy_out);
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/* Changing nodes. What can fail comes first; then everything changes at once. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "graph/args.h"
+#include "graph/edit.h"
+#include "graph/observer.h"
+#include "graph/order.h"
+
+/* A node that a call was given. */
+static shoal_status check_node(const char *argument, const struct shoal_node *node)
+{
+    if (!node) {
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL", argument);
+    }
+    return node->is_erased ? error_set(SHOAL_ERR_INVALID, "node %s was erased", node->name) : SHOAL_OK;
+}
+
+static shoal_status check_pair(const char *argument, const struct shoal_node *node,
+                               const char *other_argument, const struct shoal_node *other)
+{
+    TRY(check_node(argument, node));
+    TRY(check_node(other_argument, other));
+    if (node->graph != other->graph) {
+        return error_set(SHOAL_ERR_INVALID, "nodes %s and %s belong to different graphs", node->name,
+                         other->name);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status finish(const char *call, shoal_status status)
+{
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call);
+}
+
+/* Arguments -------------------------------------------------------------------------------------------- */
+
+/* By the kind of the node; complete ones of an op are put into `complete`. */
+static shoal_status check_args(const struct shoal_node *node, const shoal_arg **args, size_t *n_args,
+                               shoal_arg complete[OP_MAX_PARAMS])
+{
+    if (node->op) {
+        TRY(args_complete(node->op, *args, *n_args, complete));
+        *args = complete;
+        *n_args = node->op->n_params;
+    }
+    TRY(args_check(node->graph, node, node->op, *args, *n_args));
+    if (node->kind == SHOAL_NODE_OUTPUT) {
+        return *n_args == 1
+                   ? args_check_output(*args)
+                   : error_set(SHOAL_ERR_INVALID, "%zu arguments of an output, which has one", *n_args);
+    }
+    if (node->kind != SHOAL_NODE_CALL && *n_args > 0) {
+        return error_set(SHOAL_ERR_INVALID, "%zu arguments for a node that is not a call", *n_args);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status set_args(struct shoal_node *node, const shoal_arg *args, size_t n_args)
+{
+    shoal_arg complete[OP_MAX_PARAMS];
+    struct edit edit = {.node = node};
+    TRY(check_args(node, &args, &n_args, complete));
+    edit.n_args = n_args;
+    TRY(args_copy(&node->graph->arena, args, n_args, &edit.args));
+    TRY(uses_collect(node->graph, edit.args, n_args, &edit.uses));
+    return edit_apply(node->graph, &edit, 1);
+}
+
+shoal_status shoal_node_set_args(shoal_node *node, const shoal_arg *args, size_t n_args)
+{
+    error_clear();
+    shoal_status status = check_node("node", node);
+    if (status != SHOAL_OK) {
+        return finish("node_set_args", status);
+    }
+    status = set_args(node, args, n_args);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "node_set_args(%s)", node->name);
+}
+
+/* Replacing -------------------------------------------------------------------------------------------- */
+
+/* Arguments and inputs of one user of `old`, with `other` instead. */
+static shoal_status prepare_edit(struct shoal_node *user, const struct shoal_node *old,
+                                 struct shoal_node *other, struct edit *edit)
+{
+    struct shoal_graph *graph = user->graph;
+    if (user == other) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "node %s uses %s, and would use itself; a filter can leave it out", other->name,
+                         old->name);
+    }
+    edit->node = user;
+    edit->n_args = user->n_args;
+    TRY(args_replace(&graph->arena, user->args, user->n_args, old, other, &edit->args));
+    return uses_collect(graph, edit->args, edit->n_args, &edit->uses);
+}
+
+/* One for each user that the filter accepts; `edits` has room for all users. */
+static shoal_status prepare_edits(const struct shoal_node *old, struct shoal_node *other,
+                                  shoal_node_filter filter, void *context, struct edit *edits,
+                                  size_t *n_edits_out)
+{
+    size_t n_users = 0;
+    size_t n_edits = 0;
+    for (const struct edge *edge = old->first_use; edge; edge = edge->next) {
+        edits[n_users++].node = edge->user;
+    }
+    for (size_t i = 0; i < n_users; i++) {
+        struct shoal_node *user = edits[i].node;
+        if (!filter || filter(context, user)) {
+            TRY(prepare_edit(user, old, other, &edits[n_edits]));
+            n_edits++;
+        }
+    }
+    *n_edits_out = n_edits;
+    return SHOAL_OK;
+}
+
+static shoal_status apply_edits(struct shoal_node *old, struct shoal_node *other, struct edit *edits,
+                                size_t n_edits)
+{
+    const struct origin *origins = other->origins;
+    if (n_edits > 0) {
+        TRY(observer_make_replaced(old, other, &origins));
+    }
+    TRY(edit_apply(old->graph, edits, n_edits));
+    other->origins = origins;
+    for (size_t i = 0; i < n_edits; i++) {
+        observer_tell_replaced(old, other, edits[i].node);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status replace(struct shoal_node *old, struct shoal_node *other, shoal_node_filter filter,
+                            void *context, size_t *n_changed_out)
+{
+    size_t n_edits = 0;
+    TRY(check_pair("old", old, "other", other));
+    if (other->kind == SHOAL_NODE_OUTPUT) {
+        return error_set(SHOAL_ERR_INVALID, "node %s is the output, which gives nothing", other->name);
+    }
+    if (old != other && old->n_users > 0) {
+        struct edit *edits = mem_alloc_zeroed(old->n_users, sizeof(*edits));
+        if (!edits) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+        shoal_status status = prepare_edits(old, other, filter, context, edits, &n_edits);
+        if (status == SHOAL_OK) {
+            status = apply_edits(old, other, edits, n_edits);
+        }
+        mem_free(edits);
+        TRY(status);
+    }
+    if (n_changed_out) {
+        *n_changed_out = n_edits;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_node_replace(shoal_node *old, shoal_node *other, shoal_node_filter filter, void *context,
+                                size_t *n_changed_out)
+{
+    error_clear();
+    if (n_changed_out) {
+        *n_changed_out = 0;
+    }
+    return finish("node_replace", replace(old, other, filter, context, n_changed_out));
+}
+
+/* Moving and erasing ----------------------------------------------------------------------------------- */
+
+static shoal_status move(struct shoal_node *node, struct shoal_node *where, bool is_after)
+{
+    TRY(check_pair("node", node, "where", where));
+    if (node != where) {
+        order_remove(node);
+        order_insert_after(node->graph, node, is_after ? where : where->prev);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_node_move_before(shoal_node *node, shoal_node *where)
+{
+    error_clear();
+    return finish("node_move_before", move(node, where, /*is_after=*/false));
+}
+
+shoal_status shoal_node_move_after(shoal_node *node, shoal_node *where)
+{
+    error_clear();
+    return finish("node_move_after", move(node, where, /*is_after=*/true));
+}
+
+static shoal_status fail_used(const struct shoal_node *node)
+{
+    char names[160];
+    struct text text = text_begin(names, sizeof(names));
+    for (const struct edge *edge = node->first_use; edge && text.length + 1 < text.bytes; edge = edge->next) {
+        text_add_name(&text, text.length > 0 ? ", " : "", edge->user->name);
+    }
+    return error_set(SHOAL_ERR_STATE, "node %s has %zu user%s: %s", node->name, node->n_users,
+                     node->n_users == 1 ? "" : "s", names);
+}
+
+/* The insertion point goes to where it would have been without the node. */
+static void move_point_from(const struct shoal_node *node)
+{
+    shoal_insert_point *point = &node->graph->point;
+    if (point->node == node) {
+        point->node = point->is_after ? node->prev : node->next;
+        point->is_after = point->is_after == (point->node != NULL);
+    }
+}
+
+static shoal_status erase(struct shoal_node *node)
+{
+    TRY(check_node("node", node));
+    if (node->n_users > 0) {
+        return fail_used(node);
+    }
+    observer_tell_erased(node);
+    move_point_from(node);
+    uses_drop(node);
+    order_remove(node);
+    for (size_t i = 0; i < node->n_values; i++) {
+        shoal_tensor_unref(node->values[i]);
+    }
+    node->n_values = 0;
+    node->n_args = 0;
+    node->is_erased = true;
+    if (node->graph->output == node) {
+        node->graph->output = NULL;
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_node_erase(shoal_node *node)
+{
+    error_clear();
+    return finish("node_erase", erase(node));
+}

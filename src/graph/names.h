@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Names of nodes. A name is letters, digits and '_', and begins with no digit; other characters that are wished for become '_'.
+ * A name that is taken gets the smallest number that is free behind it: "add", "add_1", "add_2". A number that the wished name
+ * has already is such a number: where "add_1" is taken, it is "add" that is counted on.
+ *
+ * Names of erased nodes stay taken: what is said of a node (graph/observer.h) is said of one only.
+ */
+#ifndef GRAPH_NAMES_H
+#define GRAPH_NAMES_H
+
+#include "graph/graph.h"
+
+shoal_status names_create(struct graph_names **names_out);
+void names_free(struct graph_names *names);
+
+/* The name that a node who wishes for `wish` shall have, in the arena, and room for it in the table. It is not taken yet. */
+shoal_status names_choose(struct graph_names *names, struct arena *arena, const char *wish,
+                          const char **name_out);
+
+/* Takes a name that was just chosen. Cannot fail. */
+void names_take(struct graph_names *names, const char *name, struct shoal_node *node);
+
+/* NULL when no node has had the name; one that is erased otherwise. */
+struct shoal_node *names_find(const struct graph_names *names, const char *name);
+
+#endif

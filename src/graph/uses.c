@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* Edges. Whether an input has been named before is told by a stamp on it, so that a long list takes linear time. */
+#include "graph/uses.h"
+
+#include "base/error.h"
+
+struct collection {
+    uint64_t stamp;
+    struct shoal_node **inputs; /* NULL: they are only counted */
+    size_t n_inputs;
+};
+
+static void collect(void *context, struct shoal_node *node)
+{
+    struct collection *collection = context;
+    if (node->stamp == collection->stamp) {
+        return;
+    }
+    node->stamp = collection->stamp;
+    if (collection->inputs) {
+        collection->inputs[collection->n_inputs] = node;
+    }
+    collection->n_inputs++;
+}
+
+static size_t visit_all(struct shoal_graph *graph, const shoal_arg *args, size_t n_args,
+                        struct shoal_node **inputs)
+{
+    struct collection collection = {.stamp = ++graph->stamp, .inputs = inputs};
+    for (size_t i = 0; i < n_args; i++) {
+        graph_visit_arg(&args[i], collect, &collection);
+    }
+    return collection.n_inputs;
+}
+
+shoal_status uses_collect(struct shoal_graph *graph, const shoal_arg *args, size_t n_args,
+                          struct uses *uses_out)
+{
+    struct uses uses = {.n_inputs = visit_all(graph, args, n_args, NULL)};
+    uses.inputs = arena_alloc(&graph->arena, uses.n_inputs, sizeof(uses.inputs[0]));
+    uses.edges = uses.inputs ? arena_alloc(&graph->arena, uses.n_inputs, sizeof(uses.edges[0])) : NULL;
+    if (!uses.edges) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    (void)visit_all(graph, args, n_args, uses.inputs);
+    *uses_out = uses;
+    return SHOAL_OK;
+}
+
+static void link_edge(struct edge *edge)
+{
+    struct shoal_node *input = edge->input;
+    edge->prev = input->last_use;
+    edge->next = NULL;
+    *(edge->prev ? &edge->prev->next : &input->first_use) = edge;
+    input->last_use = edge;
+    input->n_users++;
+}
+
+static void unlink_edge(struct edge *edge)
+{
+    struct shoal_node *input = edge->input;
+    *(edge->prev ? &edge->prev->next : &input->first_use) = edge->next;
+    *(edge->next ? &edge->next->prev : &input->last_use) = edge->prev;
+    input->n_users--;
+}
+
+void uses_drop(struct shoal_node *node)
+{
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        unlink_edge(&node->edges[i]);
+    }
+    node->n_inputs = 0;
+}
+
+void uses_set(struct shoal_node *node, const struct uses *uses)
+{
+    uses_drop(node);
+    node->inputs = uses->inputs;
+    node->edges = uses->edges;
+    node->n_inputs = uses->n_inputs;
+    for (size_t i = 0; i < uses->n_inputs; i++) {
+        node->edges[i].user = node;
+        node->edges[i].input = node->inputs[i];
+        link_edge(&node->edges[i]);
+    }
+}
