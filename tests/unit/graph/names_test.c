@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/* Names of nodes: unique, legal, with the smallest free number; found again. */
+#include "unit/graph/building.h"
+
+/* The name that a node gets who wishes for `wish`. */
+static const char *named(shoal_graph *graph, const char *wish)
+{
+    return shoal_node_name(make_opaque(graph, wish, NULL, 0));
+}
+
+TEST(a_taken_name_gets_the_smallest_free_number)
+{
+    shoal_graph *graph = make_graph();
+    CHECK_STRING(named(graph, "add"), "add");
+    CHECK_STRING(named(graph, "add"), "add_1");
+    CHECK_STRING(named(graph, "add"), "add_2");
+    CHECK_STRING(named(graph, "mul"), "mul");
+    CHECK_STRING(named(graph, "mul"), "mul_1");
+    shoal_graph_free(graph);
+}
+
+TEST(a_number_behind_the_name_is_a_number)
+{
+    shoal_graph *graph = make_graph();
+    CHECK_STRING(named(graph, "x_3"), "x_3"); /* as wished: it is free */
+    CHECK_STRING(named(graph, "x"), "x");
+    CHECK_STRING(named(graph, "x"), "x_1");
+    CHECK_STRING(named(graph, "x_1"), "x_2");
+    CHECK_STRING(named(graph, "x_3"), "x_4"); /* not x_3_1 */
+    CHECK_STRING(named(graph, "x"), "x_5");
+    CHECK_STRING(named(graph, "x_007"), "x_007");
+    CHECK_STRING(named(graph, "x_007"), "x_6");
+    CHECK_STRING(named(graph, "x_99999999999999999999999"), "x_99999999999999999999999");
+    CHECK_STRING(named(graph, "x_99999999999999999999999"), "x_7");
+    shoal_graph_free(graph);
+}
+
+TEST(a_number_without_a_name_is_none)
+{
+    shoal_graph *graph = make_graph();
+    CHECK_STRING(named(graph, "_5"), "_5");
+    CHECK_STRING(named(graph, "_5"), "_5_1");
+    CHECK_STRING(named(graph, "a5"), "a5");
+    CHECK_STRING(named(graph, "a5"), "a5_1");
+    CHECK_STRING(named(graph, "add_"), "add_");
+    CHECK_STRING(named(graph, "add_"), "add__1");
+    shoal_graph_free(graph);
+}
+
+TEST(other_characters_become_underscores)
+{
+    shoal_graph *graph = make_graph();
+    CHECK_STRING(named(graph, "layers.0.weight"), "layers_0_weight");
+    CHECK_STRING(named(graph, "layers_0_weight"), "layers_0_weight_1");
+    CHECK_STRING(named(graph, "0"), "_0");
+    CHECK_STRING(named(graph, "7x"), "_7x");
+    CHECK_STRING(named(graph, ""), "_");
+    CHECK_STRING(named(graph, ""), "__1");
+    CHECK_STRING(named(graph, "%@ "), "___");
+    CHECK_STRING(named(graph, "\xc3\xa4"), "__"); /* a letter of two bytes */
+    shoal_graph_free(graph);
+}
+
+TEST(names_without_a_wish)
+{
+    shoal_graph *graph = make_graph();
+    shoal_node *x;
+    REQUIRE_OK(shoal_graph_placeholder(graph, NULL, NULL, 0, SHOAL_F32, &x));
+    CHECK_STRING(shoal_node_name(x), "placeholder");
+    CHECK_STRING(shoal_node_target(x), "placeholder");
+    CHECK_STRING(named(graph, NULL), "something");
+    CHECK_STRING(named(graph, NULL), "something_1");
+    shoal_graph_free(graph);
+}
+
+TEST(nodes_are_found_by_name)
+{
+    shoal_graph *graph = make_graph();
+    shoal_node *a = make_opaque(graph, "a", NULL, 0);
+    shoal_node *b = make_opaque(graph, "a", NULL, 0);
+    CHECK(shoal_graph_find(graph, "a") == a);
+    CHECK(shoal_graph_find(graph, "a_1") == b);
+    CHECK(shoal_graph_find(graph, "a_2") == NULL);
+    CHECK(shoal_graph_find(graph, NULL) == NULL);
+    CHECK(shoal_graph_find(NULL, "a") == NULL);
+    shoal_graph_free(graph);
+}
+
+TEST(the_name_of_an_erased_node_stays_taken)
+{
+    shoal_graph *graph = make_graph();
+    shoal_node *a = make_opaque(graph, "a", NULL, 0);
+    REQUIRE_OK(shoal_node_erase(a));
+    CHECK(shoal_graph_find(graph, "a") == NULL);
+    CHECK_STRING(named(graph, "a"), "a_1");
+    shoal_graph_free(graph);
+}
+
+TEST(many_of_one_name)
+{
+    enum {
+        N_NODES = 100000
+    };
+    shoal_graph *graph = make_graph();
+    char expected[32];
+    for (int i = 0; i < N_NODES && !test_has_failed(); i++) {
+        shoal_node *node = make_opaque(graph, i % 2 ? "x" : "x_1", NULL, 0);
+        if (i >= 2) {
+            (void)snprintf(expected, sizeof(expected), "x_%d", i);
+            CHECK_STRING(shoal_node_name(node), expected);
+        }
+    }
+    CHECK_INT(shoal_graph_n_nodes(graph), N_NODES);
+    (void)snprintf(expected, sizeof(expected), "x_%d", N_NODES / 2);
+    CHECK_STRING(shoal_node_name(shoal_graph_find(graph, expected)), expected);
+    shoal_graph_free(graph);
+}
