@@ -42,6 +42,7 @@ struct reader {
 };
 
 struct storage_state {
+    uint32_t seen_at; /* the place of the node that came with it */
     struct shoal_node *last_write;
     size_t readers;           /* index plus 1 of the newest */
     struct shoal_node *start; /* the last one that gave or writes it */
@@ -92,12 +93,10 @@ bool effects_is_pure(const struct shoal_node *node)
 
 /* Storages --------------------------------------------------------------------------------------------- */
 
-static shoal_status number_storage(struct walk *walk, const shoal_tensor *tensor, size_t *number_out,
-                                   bool *is_new_out)
+static shoal_status number_storage(struct walk *walk, const shoal_tensor *tensor, size_t *number_out)
 {
     const struct storage *storage = twins_find(walk->graph, tensor->storage);
-    *is_new_out = !storage_map_get(&walk->numbers, storage, number_out);
-    if (!*is_new_out) {
+    if (storage_map_get(&walk->numbers, storage, number_out)) {
         return SHOAL_OK;
     }
     size_t number = walk->effects->n_storages;
@@ -106,7 +105,7 @@ static shoal_status number_storage(struct walk *walk, const shoal_tensor *tensor
     }
     TRY(mem_grow((void **)&walk->storages, &walk->storages_capacity, number + 1, sizeof *walk->storages));
     TRY(storage_map_add(&walk->numbers, storage, number));
-    walk->storages[number] = (struct storage_state){.last_write = NULL};
+    walk->storages[number] = (struct storage_state){.seen_at = walk->place};
     walk->effects->n_storages++;
     *number_out = number;
     return SHOAL_OK;
@@ -140,8 +139,7 @@ static shoal_status access_storage(struct walk *walk, size_t number, bool reads,
 static shoal_status access_tensor(struct walk *walk, const shoal_tensor *tensor, bool reads, bool writes)
 {
     size_t number;
-    bool is_new;
-    TRY(number_storage(walk, tensor, &number, &is_new));
+    TRY(number_storage(walk, tensor, &number));
     return access_storage(walk, number, reads, writes);
 }
 
@@ -193,8 +191,7 @@ static shoal_status mark_inputs(struct walk *walk)
         const struct shoal_node *input = walk->node->inputs[i];
         for (size_t k = 0; k < input->n_values; k++) {
             size_t number;
-            bool is_new;
-            TRY(number_storage(walk, input->values[k], &number, &is_new));
+            TRY(number_storage(walk, input->values[k], &number));
             walk->storages[number].input_of = walk->place;
         }
     }
@@ -213,8 +210,7 @@ static shoal_status find_views(struct walk *walk, bool *is_view_out)
     *is_view_out = true;
     for (size_t i = 0; i < node->n_values && *is_view_out; i++) {
         size_t number;
-        bool is_new;
-        TRY(number_storage(walk, node->values[i], &number, &is_new));
+        TRY(number_storage(walk, node->values[i], &number));
         *is_view_out = walk->storages[number].input_of == walk->place;
     }
     return SHOAL_OK;
@@ -262,10 +258,9 @@ static shoal_status find_start(struct walk *walk, const struct shoal_node *node,
                                struct shoal_node **start_out)
 {
     size_t number;
-    bool is_new;
     *start_out = walk->nodes[node->id].start;
     if (!*start_out) {
-        TRY(number_storage(walk, value, &number, &is_new));
+        TRY(number_storage(walk, value, &number));
         *start_out = walk->storages[number].start;
     }
     return SHOAL_OK;
@@ -339,12 +334,12 @@ static shoal_status access_values(struct walk *walk)
     bool is_start = (flags_of(node) & SHOAL_OP_COLLECTIVE) != 0;
     for (size_t i = 0; i < node->n_values; i++) {
         size_t number;
-        bool is_new;
-        TRY(number_storage(walk, node->values[i], &number, &is_new));
-        if (is_new) {
+        TRY(number_storage(walk, node->values[i], &number));
+        if (walk->storages[number].seen_at == walk->place) {
             struct effects_access *access;
             TRY(get_access(walk, number, &access));
-            access->creates = true;
+            access->creates =
+                !access->reads && !access->writes; /* otherwise an argument that stands further down */
         }
         if (is_start) {
             walk->storages[number].start = node;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/handles.h"
 #include "graph/args.h"
 #include "graph/edit.h"
 #include "graph/names.h"
@@ -45,6 +46,10 @@ void shoal_graph_free(shoal_graph *graph)
             shoal_tensor_unref(node->values[i]);
         }
     }
+    for (struct graph_group *group = graph->groups; group; group = group->next) {
+        group_free_stand_in(group->stand_in);
+    }
+    graph_free_twins(graph);
     names_free(graph->names);
     arena_free(&graph->arena);
     mem_free(graph);

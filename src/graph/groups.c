@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/handles.h"
 #include "graph/graph.h"
 
 const struct graph_group *graph_find_group(const struct shoal_graph *graph, const char *name)
@@ -88,6 +89,7 @@ static shoal_status append(struct shoal_graph *graph, const char *name, const in
     }
     memcpy(copy, ranks, n_lists * size * sizeof(copy[0]));
     *group = (struct graph_group){.name = name_copy, .ranks = copy, .n_lists = n_lists, .size = size};
+    TRY(group_create_stand_in(name, (int)size, &group->stand_in));
     struct graph_group **end = &graph->groups;
     while (*end) {
         end = &(*end)->next;

@@ -316,8 +316,8 @@ static shoal_status take(struct shoal_graph *graph, const shoal_value *result, s
 shoal_status graph_infer(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args, size_t n_args,
                          shoal_tensor ***values_out, size_t *n_values_out, bool *is_list_out)
 {
-    shoal_value result;
-    shoal_tensor **values;
+    shoal_value result = {.kind = SHOAL_VALUE_NONE};
+    shoal_tensor **values = NULL;
     TRY(shoal_scope_begin());
     scope_current()->has_grad = false;
     scope_current()->tracer = NULL;
@@ -327,12 +327,18 @@ shoal_status graph_infer(struct shoal_graph *graph, const shoal_op *op, const sh
     }
     if (status != SHOAL_OK) {
         (void)scope_fail(status); /* which keeps the text while the scope ends */
-        (void)shoal_scope_end();
+    }
+    size_t n_values = result.count;
+    status = shoal_scope_end();
+    if (status != SHOAL_OK) {
+        /* A meta function may have hidden the failure of a call that it made. */
+        for (size_t i = 0; values && i < n_values; i++) {
+            shoal_tensor_unref(values[i]);
+        }
         return status;
     }
-    TRY(shoal_scope_end()); /* nothing is in flight on the meta device, so that it has nothing to report */
     *values_out = values;
-    *n_values_out = result.count;
+    *n_values_out = n_values;
     *is_list_out = op->returns_list;
     return SHOAL_OK;
 }
