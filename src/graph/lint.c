@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What holds for every graph (shoal_graph_lint): for tests, for programs that were handed a graph, and after each
+ * pass. It takes nothing for granted but that pointers lead to nodes of some graph, erased ones included: whatever is
+ * checked later may rely on what was checked before. The first thing that is wrong is reported, by node and argument.
+ *
+ *   the list -> names -> each node: arguments, inputs, edges, what it gives -> users -> the output -> waits
+ */
+#include "graph/lint.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "op/op.h"
+
+struct entry {
+    const struct shoal_node *node; /* in the list, with this id */
+    uint32_t seen_by;              /* the last node whose arguments name it, counted from 1 */
+};
+
+struct lint {
+    const struct shoal_graph *graph;
+    struct entry *entries;                /* by id */
+    const struct shoal_node **first_wait; /* by element of a start: see check_waits */
+};
+
+/* For texts that come before names are checked. */
+static const char *name_of(const struct shoal_node *node)
+{
+    return !node ? "none" : node->name ? node->name : "(without a name)";
+}
+
+/* "node NAME: " and what is wrong with it. */
+static __attribute__((format(printf, 2, 3))) shoal_status refuse(const struct shoal_node *node,
+                                                                 const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)error_set_v(SHOAL_ERR_STATE, format, arguments);
+    va_end(arguments);
+    return error_prefix(SHOAL_ERR_STATE, "node %.64s", name_of(node));
+}
+
+/* The list ---------------------------------------------------------------------------------------------- */
+
+static shoal_status check_link(const struct shoal_graph *graph, const struct shoal_node *node,
+                               const struct shoal_node *prev)
+{
+    if (node->graph != graph) {
+        return refuse(node, "stands in the list of a graph that is not its own");
+    }
+    if (node->is_erased) {
+        return refuse(node, "is erased, and stands in the list");
+    }
+    if (node->prev != prev) {
+        return refuse(node, "the node before it in the list is %.64s, by its own account %.64s",
+                      name_of(prev), name_of(node->prev));
+    }
+    if (prev && prev->order >= node->order) {
+        return refuse(node, "its order %llu does not grow from %.64s with %llu",
+                      (unsigned long long)node->order, name_of(prev), (unsigned long long)prev->order);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_list(const struct shoal_graph *graph)
+{
+    const struct shoal_node *prev = NULL;
+    size_t n_nodes = 0;
+    for (const struct shoal_node *node = graph->first; node; node = node->next) {
+        /* Before counting: a list that runs in a circle comes to a node whose predecessor is another one. */
+        TRY(check_link(graph, node, prev));
+        prev = node;
+        n_nodes++;
+    }
+    if (graph->last != prev) {
+        return error_set(SHOAL_ERR_STATE, "the list ends with node %.64s, by the graph's account with %.64s",
+                         name_of(prev), name_of(graph->last));
+    }
+    if (n_nodes != graph->n_nodes) {
+        return error_set(SHOAL_ERR_STATE, "the list has %zu nodes, by the graph's account %zu", n_nodes,
+                         graph->n_nodes);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status fill_entries(struct lint *lint)
+{
+    for (const struct shoal_node *node = lint->graph->first; node; node = node->next) {
+        if (node->id >= lint->graph->n_ids) {
+            return refuse(node, "its id %u is not below %u", node->id, lint->graph->n_ids);
+        }
+        struct entry *entry = &lint->entries[node->id];
+        if (entry->node) {
+            return refuse(node, "has the id %u of node %.64s", node->id, name_of(entry->node));
+        }
+        entry->node = node;
+    }
+    const struct shoal_node *point = lint->graph->point.node;
+    if (point && (point->id >= lint->graph->n_ids || lint->entries[point->id].node != point)) {
+        return error_set(SHOAL_ERR_STATE, "the insertion point is at node %.64s, which is not in the list",
+                         name_of(point));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_name(const struct shoal_graph *graph, const struct shoal_node *node)
+{
+    if (!node->name || node->name[0] == '\0') {
+        return refuse(node, "has no name");
+    }
+    const struct shoal_node *found = shoal_graph_find(graph, node->name);
+    if (found == node) {
+        return SHOAL_OK;
+    }
+    return found ? refuse(node, "its name finds another node, number %u instead of %u", found->id, node->id)
+                 : refuse(node, "is not found by its name");
+}
+
+/* A node that is referred to must be in the list; `what` says where the reference is. */
+static shoal_status check_reference(const struct lint *lint, const struct shoal_node *node,
+                                    const struct shoal_node *other, const char *what, size_t index)
+{
+    if (!other) {
+        return refuse(node, "%s %zu: is no node", what, index);
+    }
+    if (other->is_erased) {
+        return refuse(node, "%s %zu: node %.64s is erased", what, index, name_of(other));
+    }
+    if (other->graph != lint->graph) {
+        return refuse(node, "%s %zu: node %.64s is of another graph", what, index, name_of(other));
+    }
+    if (other->id >= lint->graph->n_ids || lint->entries[other->id].node != other) {
+        return refuse(node, "%s %zu: node %.64s is not in the list", what, index, name_of(other));
+    }
+    return SHOAL_OK;
+}
+
+/* Arguments, inputs, edges ------------------------------------------------------------------------------ */
+
+/* The node whose arguments are walked, and how far its inputs have been found. */
+struct walk {
+    struct lint *lint;
+    const struct shoal_node *node;
+    size_t argument;
+    uint32_t number; /* of the node, counted from 1 */
+    size_t n_found;
+};
+
+static shoal_status check_input(struct walk *walk, const struct shoal_node *input)
+{
+    const struct shoal_node *node = walk->node;
+    TRY(check_reference(walk->lint, node, input, "argument", walk->argument));
+    if (input->order >= node->order) {
+        return refuse(node, "argument %zu: node %.64s does not stand before it", walk->argument, input->name);
+    }
+    if (input->kind == SHOAL_NODE_OUTPUT) {
+        return refuse(node, "argument %zu: node %.64s is the output", walk->argument, input->name);
+    }
+    struct entry *entry = &walk->lint->entries[input->id];
+    if (entry->seen_by == walk->number) {
+        return SHOAL_OK;
+    }
+    entry->seen_by = walk->number;
+    if (walk->n_found >= node->n_inputs || node->inputs[walk->n_found] != input) {
+        return refuse(node, "argument %zu: node %.64s is not its input %zu", walk->argument, input->name,
+                      walk->n_found);
+    }
+    walk->n_found++;
+    return SHOAL_OK;
+}
+
+static shoal_status check_group(const struct walk *walk, const char *group)
+{
+    if (!group || !graph_find_group(walk->lint->graph, group)) {
+        return refuse(walk->node, "argument %zu: there is no group @%.64s", walk->argument,
+                      group ? group : "");
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_arg(struct walk *walk, const shoal_arg *arg)
+{
+    switch (arg->kind) {
+    case SHOAL_ARG_NODE:
+        return check_input(walk, arg->as.node);
+    case SHOAL_ARG_GROUP:
+        return check_group(walk, arg->as.string);
+    case SHOAL_ARG_RANK:
+        return check_group(walk, arg->as.rank.group);
+    case SHOAL_ARG_STRING:
+        return arg->as.string ? SHOAL_OK : refuse(walk->node, "argument %zu: no string", walk->argument);
+    case SHOAL_ARG_LIST:
+        if (arg->as.list.count > 0 && !arg->as.list.items) {
+            return refuse(walk->node, "argument %zu: a list without items", walk->argument);
+        }
+        for (size_t i = 0; i < arg->as.list.count; i++) {
+            TRY(check_arg(walk, &arg->as.list.items[i]));
+        }
+        return SHOAL_OK;
+    case SHOAL_ARG_NONE:
+    case SHOAL_ARG_INT:
+    case SHOAL_ARG_FLOAT:
+    case SHOAL_ARG_BOOL:
+    case SHOAL_ARG_DTYPE:
+        return SHOAL_OK;
+    }
+    return refuse(walk->node, "argument %zu: unknown kind %d", walk->argument, (int)arg->kind);
+}
+
+static shoal_status check_args(struct lint *lint, const struct shoal_node *node, uint32_t number)
+{
+    struct walk walk = {.lint = lint, .node = node, .number = number};
+    if (node->n_args > 0 && !node->args) {
+        return refuse(node, "has %zu arguments and no memory of them", node->n_args);
+    }
+    if (node->n_inputs > 0 && (!node->inputs || !node->edges)) {
+        return refuse(node, "has %zu inputs and no memory of them", node->n_inputs);
+    }
+    for (; walk.argument < node->n_args; walk.argument++) {
+        TRY(check_arg(&walk, &node->args[walk.argument]));
+    }
+    if (walk.n_found != node->n_inputs) {
+        return refuse(node, "has %zu inputs, its arguments name %zu", node->n_inputs, walk.n_found);
+    }
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        const struct edge *edge = &node->edges[i];
+        const struct shoal_node *input = node->inputs[i];
+        if (edge->user != node || edge->input != input) {
+            return refuse(node, "its edge %zu does not lead to its input %.64s", i, input->name);
+        }
+        if ((edge->prev ? edge->prev->next : input->first_use) != edge ||
+            (edge->next ? edge->next->prev : input->last_use) != edge) {
+            return refuse(node, "is not in the list of users of its input %.64s", input->name);
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* Whether an edge is one of the node's array, without a walk through it. */
+static bool has_edge(const struct shoal_node *node, const struct edge *edge)
+{
+    uintptr_t offset = (uintptr_t)edge - (uintptr_t)node->edges;
+    return (uintptr_t)edge >= (uintptr_t)node->edges && offset % sizeof *edge == 0 &&
+           offset / sizeof *edge < node->n_inputs;
+}
+
+/*
+ * The users of a node: each by an edge of its array. No edge is in two lists, nor twice in one, because it names its
+ * input and its predecessor; so when as many are in lists as in arrays (check_edges), they are the same.
+ */
+static shoal_status check_users(const struct lint *lint, const struct shoal_node *node)
+{
+    const struct edge *prev = NULL;
+    size_t n_users = 0;
+    for (const struct edge *edge = node->first_use; edge; edge = edge->next) {
+        if (edge->prev != prev || edge->input != node) {
+            return refuse(node, "its users are not a list: user %zu does not lead back", n_users);
+        }
+        TRY(check_reference(lint, node, edge->user, "user", n_users));
+        if (!has_edge(edge->user, edge)) {
+            return refuse(node, "its user %.64s does not have it as an input", edge->user->name);
+        }
+        prev = edge;
+        n_users++;
+    }
+    if (node->last_use != prev) {
+        return refuse(node, "the list of its users does not end where it says");
+    }
+    if (n_users != node->n_users) {
+        return refuse(node, "has %zu users in its list, by its own account %zu", n_users, node->n_users);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_edges(const struct lint *lint)
+{
+    size_t n_inputs = 0;
+    size_t n_users = 0;
+    for (const struct shoal_node *node = lint->graph->first; node; node = node->next) {
+        TRY(check_users(lint, node));
+        n_inputs += node->n_inputs;
+        n_users += node->n_users;
+    }
+    if (n_inputs != n_users) {
+        return error_set(SHOAL_ERR_STATE, "all nodes together have %zu inputs and %zu users", n_inputs,
+                         n_users);
+    }
+    return SHOAL_OK;
+}
+
+/* What nodes are and give ------------------------------------------------------------------------------- */
+
+static shoal_status check_values(const struct shoal_node *node)
+{
+    if (!node->is_list && node->n_values > 1) {
+        return refuse(node, "gives %zu values, and no list", node->n_values);
+    }
+    if (node->n_values > 0 && !node->values) {
+        return refuse(node, "gives %zu values and has no memory of them", node->n_values);
+    }
+    for (size_t i = 0; i < node->n_values; i++) {
+        if (!node->values[i]) {
+            return refuse(node, "value %zu is not there", i);
+        }
+        if (node->kind != SHOAL_NODE_CONSTANT && shoal_tensor_device(node->values[i]) != SHOAL_META) {
+            return refuse(node, "value %zu is not on the meta device", i);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_call(const struct shoal_node *node)
+{
+    if (!node->target || node->target[0] == '\0') {
+        return refuse(node, "calls nothing: it has no target");
+    }
+    if (!node->op) {
+        return SHOAL_OK;
+    }
+    if (node->n_args != node->op->n_params) {
+        return refuse(node, "has %zu arguments, %s has %zu parameters", node->n_args, node->op->name,
+                      node->op->n_params);
+    }
+    if (node->is_list != node->op->returns_list) {
+        return refuse(node, "gives %s, %s gives %s", node->is_list ? "a list" : "no list", node->op->name,
+                      node->op->returns_list ? "one" : "none");
+    }
+    if (!node->is_list && node->n_values != 1) {
+        return refuse(node, "gives %zu values instead of one", node->n_values);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_kind(const struct shoal_node *node)
+{
+    TRY(check_values(node));
+    if (node->op && node->kind != SHOAL_NODE_CALL) {
+        return refuse(node, "has an op and is not a call");
+    }
+    switch (node->kind) {
+    case SHOAL_NODE_PLACEHOLDER:
+    case SHOAL_NODE_CONSTANT:
+        if (node->n_inputs > 0) {
+            return refuse(node, "is %s and has inputs, such as %.64s",
+                          node->kind == SHOAL_NODE_CONSTANT ? "a constant" : "a placeholder",
+                          node->inputs[0]->name);
+        }
+        return node->is_list || node->n_values != 1 ? refuse(node, "does not give one tensor") : SHOAL_OK;
+    case SHOAL_NODE_CALL:
+        return check_call(node);
+    case SHOAL_NODE_OUTPUT:
+        return node->n_values > 0 ? refuse(node, "is the output and gives values") : SHOAL_OK;
+    }
+    return refuse(node, "unknown kind %d", (int)node->kind);
+}
+
+static shoal_status check_output(const struct shoal_graph *graph)
+{
+    const struct shoal_node *output = NULL;
+    for (const struct shoal_node *node = graph->first; node; node = node->next) {
+        if (node->kind != SHOAL_NODE_OUTPUT) {
+            continue;
+        }
+        if (output) {
+            return refuse(node, "is a second output, besides %.64s", output->name);
+        }
+        output = node;
+    }
+    if (!output) {
+        return error_set(SHOAL_ERR_STATE, "the graph has no output");
+    }
+    if (graph->output != output) {
+        return refuse(output, "is the output, by the graph's account %.64s is", name_of(graph->output));
+    }
+    if (output->next) {
+        return refuse(output, "is the output and stands before node %.64s", output->next->name);
+    }
+    return SHOAL_OK;
+}
+
+/* Waits ------------------------------------------------------------------------------------------------- */
+
+static bool is_wait(const struct shoal_node *node)
+{
+    return (node_flags(node) & SHOAL_OP_WAIT) != 0;
+}
+
+static bool is_getitem(const struct shoal_node *node)
+{
+    return node->op && node->op->index == OP_getitem;
+}
+
+/* The element of the list that a getitem gives; NULL when that is known only when it runs. */
+static const struct shoal_node **find_element(const struct lint *lint, const struct shoal_node *list,
+                                              const struct shoal_node *getitem)
+{
+    const shoal_arg *arg = &getitem->args[1];
+    if (arg->kind != SHOAL_ARG_INT) {
+        return NULL;
+    }
+    int64_t count = (int64_t)list->n_values;
+    int64_t index = arg->as.integer < 0 ? arg->as.integer + count : arg->as.integer;
+    return index >= 0 && index < count ? &lint->first_wait[index] : NULL;
+}
+
+static const struct shoal_node *earlier(const struct shoal_node *a, const struct shoal_node *b)
+{
+    return !a || (b && b->order < a->order) ? b : a;
+}
+
+/* The first wait of all that use the node; NULL when there is none. */
+static const struct shoal_node *find_wait(const struct shoal_node *node)
+{
+    const struct shoal_node *first = NULL;
+    for (const struct edge *use = node->first_use; use; use = use->next) {
+        if (is_wait(use->user)) {
+            first = earlier(first, use->user);
+        }
+    }
+    return first;
+}
+
+/* `node` is a start, or takes an element out of one: what uses it stands behind the wait, or only looks at it. */
+static shoal_status check_uses(const struct shoal_node *start, const struct shoal_node *node,
+                               const struct shoal_node *wait)
+{
+    for (const struct edge *use = node->first_use; use; use = use->next) {
+        const struct shoal_node *user = use->user;
+        bool reads = !is_wait(user) && (node_flags(user) & SHOAL_OP_VIEW) == 0;
+        if (!wait && (reads || node != start)) {
+            return refuse(start, "node %.64s uses node %.64s, and nobody waits for that", user->name,
+                          node->name);
+        }
+        if (reads && user->order < wait->order) {
+            return refuse(start, "node %.64s uses node %.64s before node %.64s waits for it", user->name,
+                          node->name, wait->name);
+        }
+    }
+    return SHOAL_OK;
+}
+
+/*
+ * The list that a start gives is waited for as a whole (wait_tensors), or element by element: those that are used.
+ * Fills lint->first_wait. Gives in *settled_out the node behind which all have been waited for, or NULL.
+ */
+static shoal_status find_waits(const struct lint *lint, const struct shoal_node *start,
+                               const struct shoal_node *whole, const struct shoal_node **settled_out)
+{
+    bool is_waited = whole != NULL;
+    for (size_t i = 0; i < start->n_values; i++) {
+        lint->first_wait[i] = whole;
+    }
+    for (const struct edge *use = start->first_use; use; use = use->next) {
+        const struct shoal_node *wait = is_getitem(use->user) ? find_wait(use->user) : NULL;
+        const struct shoal_node **element = wait ? find_element(lint, start, use->user) : NULL;
+        is_waited = is_waited || wait;
+        if (element) {
+            *element = earlier(*element, wait);
+        }
+    }
+    const struct shoal_node *settled = start->n_values > 0 ? lint->first_wait[0] : whole;
+    for (size_t i = 1; i < start->n_values && settled; i++) {
+        const struct shoal_node *wait = lint->first_wait[i];
+        settled = !wait || wait->order > settled->order ? wait : settled;
+    }
+    *settled_out = settled;
+    return is_waited ? SHOAL_OK : refuse(start, "starts communication that nobody waits for");
+}
+
+static shoal_status check_start(const struct lint *lint, const struct shoal_node *start)
+{
+    const struct shoal_node *whole = find_wait(start);
+    if (!start->is_list) {
+        return whole ? check_uses(start, start, whole)
+                     : refuse(start, "starts communication that nobody waits for");
+    }
+    const struct shoal_node *settled;
+    TRY(find_waits(lint, start, whole, &settled));
+    TRY(check_uses(start, start, settled));
+    for (const struct edge *use = start->first_use; use; use = use->next) {
+        if (is_getitem(use->user)) {
+            const struct shoal_node **element = find_element(lint, start, use->user);
+            TRY(check_uses(start, use->user, element ? *element : earlier(whole, find_wait(use->user))));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_waits(const struct lint *lint)
+{
+    for (const struct shoal_node *node = lint->graph->first; node; node = node->next) {
+        if (node_flags(node) & SHOAL_OP_COLLECTIVE) {
+            TRY(check_start(lint, node));
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* All of it --------------------------------------------------------------------------------------------- */
+
+static shoal_status check_nodes(struct lint *lint)
+{
+    uint32_t number = 0;
+    TRY(fill_entries(lint));
+    for (const struct shoal_node *node = lint->graph->first; node; node = node->next) {
+        TRY(check_name(lint->graph, node));
+    }
+    for (const struct shoal_node *node = lint->graph->first; node; node = node->next) {
+        TRY(check_args(lint, node, ++number));
+        TRY(check_kind(node));
+    }
+    TRY(check_edges(lint));
+    TRY(check_output(lint->graph));
+    return check_waits(lint);
+}
+
+static shoal_status lint_whole(const struct shoal_graph *graph)
+{
+    struct lint lint = {.graph = graph};
+    TRY(check_list(graph));
+    size_t n_elements = 1;
+    for (const struct shoal_node *node = graph->first; node; node = node->next) {
+        n_elements = node->n_values > n_elements ? node->n_values : n_elements;
+    }
+    shoal_status status = SHOAL_ERR_NO_MEMORY;
+    lint.entries = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof *lint.entries);
+    lint.first_wait = lint.entries ? mem_alloc_zeroed(n_elements, sizeof *lint.first_wait) : NULL;
+    if (lint.first_wait) {
+        status = check_nodes(&lint);
+    }
+    mem_free(lint.first_wait);
+    mem_free(lint.entries);
+    return status;
+}
+
+shoal_status graph_lint_order(const struct shoal_graph *graph)
+{
+    TRY(check_list(graph));
+    for (const struct shoal_node *node = graph->first; node; node = node->next) {
+        for (size_t i = 0; i < node->n_inputs; i++) {
+            const struct shoal_node *input = node->inputs[i];
+            if (input->is_erased || input->graph != graph) {
+                return refuse(node, "input %zu: node %.64s is not in the graph", i, name_of(input));
+            }
+            if (input->order >= node->order) {
+                return refuse(node, "input %zu: node %.64s does not stand before it", i, name_of(input));
+            }
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_graph_lint(const shoal_graph *graph)
+{
+    error_clear();
+    if (!graph) {
+        return error_set(SHOAL_ERR_INVALID, "graph_lint: graph is NULL");
+    }
+    shoal_status status = lint_whole(graph);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "graph_lint");
+}
