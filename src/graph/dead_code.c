@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls and constants that nobody uses and that do nothing besides giving a value (graph/effects.h). Waits have an
+ * effect, so they and the starts that they wait for stay; a start without a wait goes, unless it writes in place.
+ */
+#include <stddef.h>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "graph/effects.h"
+#include "graph/graph.h"
+#include "graph/lint.h"
+
+shoal_status shoal_graph_remove_dead(shoal_graph *graph, size_t *n_erased_out)
+{
+    error_clear();
+    if (n_erased_out) {
+        *n_erased_out = 0;
+    }
+    if (!graph) {
+        return error_set(SHOAL_ERR_INVALID, "graph_remove_dead: graph is NULL");
+    }
+    shoal_status status = graph_lint_order(graph);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "graph_remove_dead");
+    }
+    size_t n_erased = 0;
+    /* Backwards, so that what only a dead node used is seen after it. */
+    struct shoal_node *prev;
+    for (struct shoal_node *node = graph->last; node; node = prev) {
+        prev = node->prev;
+        if (node->n_users == 0 && effects_is_pure(node)) {
+            TRY(shoal_node_erase(node));
+            n_erased++;
+        }
+    }
+    if (n_erased_out) {
+        *n_erased_out = n_erased;
+    }
+    return SHOAL_OK;
+}
