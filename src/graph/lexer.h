@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* The words of graph text (docs/graph.md), and errors that say where they stand. */
+#ifndef GRAPH_LEXER_H
+#define GRAPH_LEXER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/dtype.h"
+#include "shoal/status.h"
+
+enum token_kind {
+    TOKEN_END,    /* of the text */
+    TOKEN_WORD,   /* add, f32, placeholder */
+    TOKEN_NODE,   /* %x */
+    TOKEN_GROUP,  /* @shard */
+    TOKEN_NUMBER, /* begins with a digit; not looked at closer */
+    TOKEN_STRING, /* "..." with its quotes */
+    TOKEN_MARK    /* one character of ( ) [ ] { } , : = * + - */
+};
+
+struct token {
+    enum token_kind kind;
+    const char *start;
+    size_t length;
+    size_t line; /* from 1 */
+    const char *line_start;
+};
+
+struct lexer {
+    struct token token; /* the current one */
+    const char *at;     /* behind it */
+    const char *end;
+    size_t line;
+    const char *line_start;
+};
+
+/* Stands on the first token. */
+shoal_status lexer_begin(struct lexer *lexer, const char *text, size_t bytes);
+shoal_status lexer_next(struct lexer *lexer);
+
+bool lexer_is_mark(const struct lexer *lexer, char mark);
+bool lexer_is_word(const struct lexer *lexer, const char *word);
+
+/* Goes on behind that mark; an error where there is another token. */
+shoal_status lexer_expect(struct lexer *lexer, char mark);
+/* Goes on behind that mark if it is there. */
+shoal_status lexer_accept(struct lexer *lexer, char mark, bool *is_there_out);
+
+/* SHOAL_ERR_INVALID, "line 3, column 14: ...". */
+shoal_status lexer_fail(const struct token *token, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* "line 3, column 14: expected EXPECTED, found ...", about the current token. */
+shoal_status lexer_fail_expected(const struct lexer *lexer, const char *expected);
+/* Puts line and column in front of an error text: SHOAL_ERR_INVALID, or SHOAL_ERR_NO_MEMORY where that was the cause. */
+shoal_status lexer_fail_at(const struct token *token, shoal_status status);
+
+/* What a string, name or word says, as a string; at most two times token->length bytes. */
+shoal_status lexer_copy(const struct token *token, char *to, size_t *bytes_out);
+
+/* An integer without a sign that is not larger than `most`. */
+shoal_status lexer_integer(const struct token *token, uint64_t most, uint64_t *number_out);
+/* A number without a sign as a value of a floating dtype; integers are numbers too. */
+shoal_status lexer_float(const struct token *token, shoal_dtype dtype, double *value_out);
+/* The bits of a NaN: "0x7ff8000000000001". */
+shoal_status lexer_nan_bits(const struct token *token, uint64_t *bits_out);
+/* The bytes of a string of hexadecimal digits: half as many as digits. */
+shoal_status lexer_hex(const struct token *token, unsigned char *bytes);
+
+#endif
