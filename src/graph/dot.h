@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* Pictures of graphs in which some nodes are marked. */
+#ifndef GRAPH_DOT_H
+#define GRAPH_DOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "shoal/graph.h"
+
+/* shoal_graph_print_dot, nodes with is_marked[id] in yellow; ids from n_marks on are not marked. */
+shoal_status graph_print_dot_marked(const shoal_graph *graph, const bool *is_marked, size_t n_marks,
+                                    shoal_graph_write write, void *context);
+
+#endif
