@@ -484,6 +484,7 @@ static shoal_status begin_walk(struct walk *walk)
     if (!effects->edges_of || !effects->accesses_of || !walk->nodes || !walk->groups || !walk->last_starts) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    TRY(mem_grow((void **)&walk->storages, &walk->storages_capacity, 1, sizeof *walk->storages));
     size_t n_groups = 0;
     for (const struct graph_group *group = graph->groups; group; group = group->next) {
         walk->groups[n_groups++] = group->name;

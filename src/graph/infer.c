@@ -27,20 +27,24 @@ struct boxing {
     bool depends_on_rank; /* there was such a number */
 };
 
-static shoal_status find_group(const struct boxing *boxing, const char *name,
-                               const struct graph_group **group_out)
+/* NULL, with the error set: SHOAL_ERR_INVALID. */
+static const struct graph_group *find_group(const struct boxing *boxing, const char *name)
 {
-    *group_out = name ? graph_find_group(boxing->graph, name) : NULL;
-    return *group_out ? SHOAL_OK
-                      : error_set(SHOAL_ERR_INVALID, "the graph has no group @%.64s", name ? name : "(NULL)");
+    const struct graph_group *group = name ? graph_find_group(boxing->graph, name) : NULL;
+    if (!group) {
+        (void)error_set(SHOAL_ERR_INVALID, "the graph has no group @%.64s", name ? name : "(NULL)");
+    }
+    return group;
 }
 
 /* A graph is one for all ranks: what it gives must not depend on the rank. So any rank would do here, and the first one is
    taken; infer_alike tries the last one as well. */
 static shoal_status box_rank(struct boxing *boxing, const shoal_arg *arg, int64_t *number_out)
 {
-    const struct graph_group *group;
-    TRY(find_group(boxing, arg->as.rank.group, &group));
+    const struct graph_group *group = find_group(boxing, arg->as.rank.group);
+    if (!group) {
+        return SHOAL_ERR_INVALID;
+    }
     int64_t rank = boxing->is_last_rank ? (int64_t)group->size - 1 : 0;
     int64_t product;
     if (__builtin_mul_overflow(arg->as.rank.factor, rank, &product) ||
@@ -161,7 +165,7 @@ static shoal_status box(struct boxing *boxing, const struct op_param *param, con
                         shoal_value *value_out)
 {
     const struct graph_group *group;
-    int64_t number;
+    int64_t number = 0;
     *value_out = (shoal_value){.kind = SHOAL_VALUE_NONE};
     switch (arg->kind) {
     case SHOAL_ARG_NONE:
@@ -193,9 +197,9 @@ static shoal_status box(struct boxing *boxing, const struct op_param *param, con
         *value_out = box_string(arg->as.string);
         return SHOAL_OK;
     case SHOAL_ARG_GROUP:
-        TRY(find_group(boxing, arg->as.string, &group));
-        *value_out = box_group(group->stand_in);
-        return SHOAL_OK;
+        group = find_group(boxing, arg->as.string);
+        *value_out = box_group(group ? group->stand_in : NULL);
+        return group ? SHOAL_OK : SHOAL_ERR_INVALID;
     case SHOAL_ARG_LIST:
         return box_list(boxing, param, arg, value_out);
     }
@@ -236,7 +240,7 @@ static shoal_status check_permutation(const shoal_op *op, const shoal_value *val
 static shoal_status infer(struct boxing *boxing, const shoal_op *op, const shoal_arg *args, size_t n_args,
                           shoal_value *result_out)
 {
-    shoal_value values[OP_MAX_PARAMS];
+    shoal_value values[OP_MAX_PARAMS] = {{.kind = SHOAL_VALUE_NONE}};
     for (size_t i = 0; i < n_args && i < op->n_params; i++) {
         shoal_status status = box(boxing, &op->params[i], &args[i], &values[i]);
         if (status != SHOAL_OK) {
@@ -273,7 +277,7 @@ static shoal_status infer_alike(struct shoal_graph *graph, const shoal_op *op, c
         return SHOAL_OK;
     }
     struct boxing last = {.graph = graph, .is_last_rank = true};
-    shoal_value other;
+    shoal_value other = {.kind = SHOAL_VALUE_NONE};
     shoal_status status = infer(&last, op, args, n_args, &other);
     if (status != SHOAL_OK) {
         return error_prefix(status, "on the last rank");

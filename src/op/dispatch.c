@@ -563,8 +563,7 @@ shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_
 
 shoal_status op_infer(const shoal_op *op, const shoal_value *given, size_t n_given, shoal_value *result_out)
 {
-    shoal_value arguments[OP_MAX_PARAMS];
-    arguments[0].kind = SHOAL_VALUE_NONE; /* as below */
+    shoal_value arguments[OP_MAX_PARAMS] = {{.kind = SHOAL_VALUE_NONE}};
     shoal_status status = complete_arguments(op, given, n_given, arguments);
     if (status == SHOAL_OK) {
         status = execute(op, arguments, /*is_inferred=*/true, result_out);

@@ -7,21 +7,10 @@
 #include <string.h>
 
 #include "harness/test.h"
-#include "shoal/graph.h"
-#include "shoal/op.h"
 #include "shoal/ops.h"
+#include "unit/graph/building.h"
 
 /* Graphs ----------------------------------------------------------------------------------------------- */
-
-static shoal_arg node_arg(shoal_node *node)
-{
-    return (shoal_arg){.kind = SHOAL_ARG_NODE, .as.node = node};
-}
-
-static shoal_arg int_arg(int64_t number)
-{
-    return (shoal_arg){.kind = SHOAL_ARG_INT, .as.integer = number};
-}
 
 static shoal_arg string_arg(const char *string)
 {
@@ -33,12 +22,7 @@ static shoal_arg group_arg(const char *name)
     return (shoal_arg){.kind = SHOAL_ARG_GROUP, .as.string = name};
 }
 
-static shoal_arg list_arg(const shoal_arg *items, size_t count)
-{
-    return (shoal_arg){.kind = SHOAL_ARG_LIST, .as.list = {.items = items, .count = count}};
-}
-
-static shoal_graph *make_graph(void)
+static shoal_graph *make_grouped(void)
 {
     shoal_graph *graph = NULL;
     CHECK_OK(shoal_graph_create(&graph));
@@ -112,7 +96,7 @@ static struct effects *build(const shoal_graph *graph)
 
 TEST(reads_and_writes_of_one_storage)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *y = input(graph, "y");
     shoal_node *row = CALL(graph, "row", "select", node_arg(x), int_arg(0), int_arg(0));
@@ -147,7 +131,7 @@ TEST(reads_and_writes_of_one_storage)
 /* What overwrites does not read, and is ordered all the same. */
 TEST(overwriting_is_writing)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *y = input(graph, "y");
     shoal_node *w1 = CALL(graph, "w1", "copy_", node_arg(x), node_arg(y));
@@ -161,7 +145,7 @@ TEST(overwriting_is_writing)
 
 TEST(copies_read_and_views_do_not)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_arg sixteen = int_arg(16);
     shoal_node *turned = CALL(graph, "turned", "transpose", node_arg(x), int_arg(0), int_arg(1));
@@ -181,7 +165,7 @@ TEST(copies_read_and_views_do_not)
 
 TEST(lists_are_written_and_read_whole)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *y = input(graph, "y");
     shoal_node *z = input(graph, "z");
@@ -206,7 +190,7 @@ TEST(lists_are_written_and_read_whole)
 
 TEST(the_output_reads_what_it_names)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *view = CALL(graph, "view", "select", node_arg(x), int_arg(0), int_arg(0));
     shoal_node *w = CALL(graph, "w", "neg_", node_arg(x));
@@ -228,7 +212,7 @@ TEST(the_output_reads_what_it_names)
 TEST(constants_are_the_storages_that_their_views_have)
 {
     REQUIRE_OK(shoal_scope_begin());
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_tensor *tensor = shoal_full((int64_t[]){8, 2}, 2, 1.0, SHOAL_F32);
     shoal_node *c = NULL;
     shoal_node *d = NULL;
@@ -254,7 +238,7 @@ TEST(constants_are_the_storages_that_their_views_have)
 
 TEST(a_start_reads_until_it_is_waited_for)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *sum = CALL(graph, "sum", "all_reduce", node_arg(x), string_arg("sum"), group_arg("z"));
     shoal_node *view = CALL(graph, "view", "select", node_arg(sum), int_arg(0), int_arg(0));
@@ -278,7 +262,7 @@ TEST(a_start_reads_until_it_is_waited_for)
 /* The write waits for the start by itself: the wait need not come after it. */
 TEST(a_write_between_start_and_wait)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *sum = CALL(graph, "sum", "all_reduce", node_arg(x), string_arg("sum"), group_arg("z"));
     shoal_node *w = CALL(graph, "w", "neg_", node_arg(x));
@@ -292,7 +276,7 @@ TEST(a_write_between_start_and_wait)
 
 TEST(in_place_and_the_buffer_itself_is_waited_for)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *r = CALL(graph, "r", "neg", node_arg(x));
     shoal_node *sum = CALL(graph, "sum", "all_reduce_", node_arg(x), string_arg("sum"), group_arg("z"));
@@ -309,7 +293,7 @@ TEST(in_place_and_the_buffer_itself_is_waited_for)
 
 TEST(one_wait_ends_the_reads_of_all)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *y = input(graph, "y");
     shoal_arg items[] = {node_arg(x), node_arg(y)};
@@ -333,7 +317,7 @@ TEST(one_wait_ends_the_reads_of_all)
 
 TEST(starts_of_a_group_keep_their_order)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *y = input(graph, "y");
     shoal_node *s1 = CALL(graph, "s1", "all_reduce", node_arg(x), string_arg("sum"), group_arg("z"));
@@ -356,7 +340,7 @@ TEST(starts_of_a_group_keep_their_order)
 
 TEST(point_to_point)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *y = input(graph, "y");
     shoal_node *send = CALL(graph, "send", "isend", node_arg(x), int_arg(1), int_arg(0), group_arg("z"));
@@ -382,7 +366,7 @@ TEST(point_to_point)
 
 TEST(copies_into_symmetric_memory_write_it)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *y = input(graph, "y");
     shoal_node *z = input(graph, "z");
@@ -424,7 +408,7 @@ TEST(registered_side_effects_keep_their_order)
     size_t n_blocks = test_live_blocks();
     REQUIRE_OK(shoal_op_register(&definition, NULL));
     test_keep_blocks(test_live_blocks() - n_blocks);
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *y = input(graph, "y");
     shoal_node *t1 = CALL(graph, "t1", "effects.tell", node_arg(x));
@@ -441,7 +425,7 @@ TEST(registered_side_effects_keep_their_order)
 TEST(opaque_calls_read)
 {
     REQUIRE_OK(shoal_scope_begin());
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *opaque = NULL;
     shoal_tensor *like = shoal_empty_on((int64_t[]){3}, 1, SHOAL_F32, SHOAL_META);
@@ -459,7 +443,7 @@ TEST(opaque_calls_read)
 
 TEST(what_may_go)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     CHECK(!effects_is_pure(x));
     CHECK(effects_is_pure(CALL(graph, NULL, "neg", node_arg(x))));
@@ -480,7 +464,7 @@ TEST(what_may_go)
 /* Nodes that came after, and those that are gone. */
 TEST(a_graph_that_has_changed)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     shoal_node *gone = CALL(graph, "gone", "neg_", node_arg(x));
     shoal_node *w = CALL(graph, "w", "neg_", node_arg(x));
@@ -509,7 +493,7 @@ static shoal_status build_and_free(void *context)
 
 TEST(memory_may_be_missing)
 {
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     shoal_node *x = input(graph, "x");
     for (int i = 0; i < 20; i++) {
         shoal_node *sum = CALL(graph, "sum", "all_reduce", node_arg(x), string_arg("sum"), group_arg("z"));
@@ -526,7 +510,7 @@ TEST(many_nodes)
     enum {
         N = 50000
     };
-    shoal_graph *graph = make_graph();
+    shoal_graph *graph = make_grouped();
     struct effects *effects = build(graph);
     CHECK_INT(effects_n_storages(effects), 0);
     effects_free(effects);
@@ -607,7 +591,7 @@ TEST(random_programs_have_all_conflicts_ordered)
     for (int round = 0; round < 50 && !test_has_failed(); round++) {
         static bool is_before[N_STEPS][N_STEPS];
         struct step steps[N_STEPS];
-        shoal_graph *graph = make_graph();
+        shoal_graph *graph = make_grouped();
         shoal_node *buffers[N_BUFFERS];
         memset(is_before, 0, sizeof is_before);
         for (int i = 0; i < N_BUFFERS; i++) {
