@@ -75,8 +75,8 @@ static size_t find_missing(const struct sorting *sorting, struct item *item)
     }
     for (; item->n_unseen > 0; item->n_unseen--) {
         size_t index = item->n_unseen - 1;
-        const struct shoal_node *node =
-            index < n_inputs ? item->node->inputs[index] : extra[index - n_inputs];
+        bool is_input = !extra || index < n_inputs;
+        const struct shoal_node *node = is_input ? item->node->inputs[index] : extra[index - n_inputs];
         size_t found = find_item(sorting, node);
         if (found != NO_ITEM && !sorting->items[found].is_placed) {
             return found;
@@ -234,12 +234,12 @@ shoal_status graph_sort_region(struct shoal_node *first, struct shoal_node *last
                                void *context)
 {
     size_t n_nodes = 1;
-    for (const struct shoal_node *node = first; node != last; node = node->next) {
+    for (const struct shoal_node *node = first; node != last; n_nodes++) {
+        node = node->next;
         if (!node) {
             return error_set(SHOAL_ERR_INVALID, "graph_sort: node %s does not stand behind node %s",
                              last->name, first->name);
         }
-        n_nodes++;
     }
     return sort_nodes(first, n_nodes, extra, context);
 }

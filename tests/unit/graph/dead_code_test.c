@@ -140,6 +140,16 @@ TEST(a_graph_that_is_not_in_order_is_refused)
     CHECK_INT(n_erased, 0);
     CHECK_NODES(graph, "x neg_1 neg output");
     REQUIRE_OK(shoal_graph_sort(graph));
+    a->graph = NULL;
+    CHECK_STATUS(shoal_graph_remove_dead(graph, NULL), SHOAL_ERR_STATE);
+    a->graph = graph;
+    shoal_node *erased = build_opaque(graph, "erased", &x, 1);
+    REQUIRE(erased);
+    REQUIRE_OK(shoal_node_erase(erased));
+    b->inputs[0] = erased;
+    CHECK_STATUS(shoal_graph_remove_dead(graph, NULL), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("graph_remove_dead: node neg_1: input 0: node erased is not in the graph");
+    b->inputs[0] = a;
     CHECK_INT(remove_dead(graph), 2);
     shoal_graph_free(graph);
 }

@@ -6,6 +6,7 @@
 #include "graph/graph.h"
 #include "harness/test.h"
 #include "shoal/graph.h"
+#include "shoal/ops.h"
 
 /* Puts something wrong in one place, expects these words, and puts back what was there. */
 #define BREAK(graph, place, wrong, words)      \
@@ -224,6 +225,21 @@ TEST(edges)
     BREAK(s.graph, s.y->n_users, 2, "node y: has 1 users in its list, by its own account 2");
     BREAK(s.graph, s.y->n_users, 0, "node y: has 1 users in its list, by its own account 0");
     BREAK(s.graph, s.output->n_users, 1, "node output: has 0 users in its list, by its own account 1");
+    BREAK(s.graph, s.output->last_use, &s.add->edges[0],
+          "node output: the list of its users does not end where it says");
+    /* An edge that is its own neighbour, in no list: only numbers tell. */
+    struct shoal_node y = *s.y;
+    struct edge *edge = &s.add->edges[1];
+    s.y->first_use = NULL;
+    s.y->last_use = NULL;
+    s.y->n_users = 0;
+    edge->prev = edge;
+    edge->next = edge;
+    check_refused(__LINE__, s.graph, "all nodes together have 6 inputs and 5 users");
+    *s.y = y;
+    edge->prev = NULL;
+    edge->next = NULL;
+    CHECK_OK(shoal_graph_lint(s.graph));
     /* A user that is none: an edge that is in no array, in the list of a node without users. */
     struct edge stray = {.user = s.mul, .input = s.output};
     s.output->first_use = &stray;
@@ -251,6 +267,10 @@ TEST(kinds_and_values)
     BREAK(s.graph, s.add->n_values, 2, "node add: gives 2 values, and no list");
     BREAK(s.graph, s.add->values, NULL, "node add: gives 1 values and has no memory of them");
     BREAK(s.graph, s.add->values[0], NULL, "node add: value 0 is not there");
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *data = shoal_zeros((int64_t[]){4}, 1, SHOAL_F32);
+    BREAK(s.graph, s.add->values[0], data, "node add: value 0 is not on the meta device");
+    REQUIRE_OK(shoal_scope_end());
     BREAK(s.graph, s.x->n_values, 0, "node x: does not give one tensor");
     BREAK(s.graph, s.x->is_list, true, "node x: does not give one tensor");
     s.output->values = s.add->values;
@@ -286,6 +306,9 @@ TEST(the_output)
     shoal_node *late = BUILD_CALL(s.graph, "neg", arg_node(s.mul));
     REQUIRE(late);
     check_refused(__LINE__, s.graph, "node output: is the output and stands before node neg");
+    args_of(late)[0].as.node = s.output;
+    check_refused(__LINE__, s.graph, "node neg: argument 0: node output is the output");
+    args_of(late)[0].as.node = s.mul;
     REQUIRE_OK(shoal_node_move_before(late, s.output));
     CHECK_OK(shoal_graph_lint(s.graph));
     shoal_graph_free(s.graph);

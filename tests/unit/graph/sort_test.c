@@ -19,7 +19,7 @@ static void relink(shoal_graph *graph, shoal_node *const *nodes, size_t n_nodes)
         orders[n++] = node->order;
     }
     CHECK_INT(n, graph->n_nodes);
-    for (size_t i = 0; i < n_nodes; i++) {
+    for (size_t i = 0; i < n_nodes && nodes[i]; i++) {
         nodes[i]->prev = i > 0 ? nodes[i - 1] : NULL;
         nodes[i]->next = i + 1 < n_nodes ? nodes[i + 1] : NULL;
         nodes[i]->order = orders[i];
@@ -351,7 +351,7 @@ TEST(random_graphs_sort_as_described)
 {
     struct test_random random = test_random_begin(1);
     for (int round = 0; round < 200 && !test_has_failed(); round++) {
-        shoal_node *nodes[100];
+        shoal_node *nodes[100] = {NULL};
         struct model model;
         shoal_graph *graph = build_graph(0);
         size_t n_nodes = random_graph(&random, graph, nodes, 3 + (size_t)test_random_below(&random, 97));
@@ -378,38 +378,71 @@ TEST(random_graphs_sort_as_described)
     }
 }
 
-/* 100,000 nodes: a chain, each beside that also using the first, in three orders. */
-TEST(a_large_graph)
+enum {
+    N_LARGE = 100000
+};
+
+/* A chain in which each uses the first too, and one node that uses them all. */
+static bool large_build(shoal_graph *graph, shoal_node **nodes)
 {
-    enum {
-        N_NODES = 100000
-    };
-    struct test_random random = test_random_begin(2);
-    shoal_graph *graph = build_graph(0);
-    shoal_node **nodes = calloc(N_NODES, sizeof(shoal_node *));
-    shoal_node **reversed = calloc(N_NODES, sizeof(shoal_node *));
-    REQUIRE(nodes && reversed);
     nodes[0] = build_input(graph, "x", 1);
-    for (size_t i = 1; i + 2 < N_NODES && !test_has_failed(); i++) {
+    for (size_t i = 1; i + 2 < N_LARGE && !test_has_failed(); i++) {
         nodes[i] = build_opaque(graph, "node", (shoal_node *[]){nodes[i - 1], nodes[0]}, 2);
     }
-    /* Its inputs are parked at one after the other: each is looked at once all the same. */
-    nodes[N_NODES - 2] = build_opaque(graph, "all", nodes, N_NODES - 2);
-    nodes[N_NODES - 1] = build_output(graph, 1, nodes[N_NODES - 2]);
-    for (size_t i = 0; i < N_NODES; i++) {
-        reversed[i] = nodes[N_NODES - 1 - i];
-    }
-    if (nodes[N_NODES - 1]) {
+    nodes[N_LARGE - 2] = build_opaque(graph, "all", nodes, N_LARGE - 2);
+    nodes[N_LARGE - 1] = build_output(graph, 1, nodes[N_LARGE - 2]);
+    return nodes[N_LARGE - 1] != NULL;
+}
+
+/* Neither a node that is parked many times nor a long chain of parked nodes makes it quadratic. */
+TEST(a_large_graph)
+{
+    struct test_random random = test_random_begin(2);
+    shoal_graph *graph = build_graph(0);
+    shoal_node **nodes = calloc(N_LARGE, sizeof(shoal_node *));
+    shoal_node **others = calloc(N_LARGE, sizeof(shoal_node *));
+    if (nodes && others && large_build(graph, nodes)) {
         CHECK_OK(shoal_graph_sort(graph));
-        relink(graph, reversed, N_NODES);
+        CHECK(graph->first == nodes[0] && graph->last == nodes[N_LARGE - 1]);
+        for (size_t i = 0; i < N_LARGE; i++) {
+            others[i] = nodes[N_LARGE - 1 - i];
+        }
+        relink(graph, others, N_LARGE);
         CHECK_OK(shoal_graph_sort(graph));
         CHECK_OK(shoal_graph_lint(graph));
-        shuffle(&random, reversed, N_NODES);
-        relink(graph, reversed, N_NODES);
+        shuffle(&random, others, N_LARGE);
+        relink(graph, others, N_LARGE);
         CHECK_OK(shoal_graph_sort(graph));
         CHECK_OK(shoal_graph_lint(graph));
+    } else {
+        test_failed(__FILE__, __LINE__, "the graph was not built");
     }
-    free(reversed);
+    free(others);
+    free(nodes);
+    shoal_graph_free(graph);
+}
+
+/* All inputs of one node behind it, the last one first: it is parked at each of them. */
+TEST(a_node_that_is_parked_at_each_of_its_inputs)
+{
+    shoal_graph *graph = build_graph(0);
+    shoal_node **nodes = calloc(N_LARGE, sizeof(shoal_node *));
+    shoal_node **others = calloc(N_LARGE, sizeof(shoal_node *));
+    for (size_t i = 0; i + 2 < N_LARGE && nodes && others && !test_has_failed(); i++) {
+        nodes[i] = build_input(graph, "x", 1);
+        others[N_LARGE - 1 - i] = nodes[i];
+    }
+    shoal_node *all = nodes && others ? build_opaque(graph, "all", nodes, N_LARGE - 2) : NULL;
+    shoal_node *output = build_output(graph, 1, all);
+    if (nodes && others && output) {
+        others[0] = all;
+        others[1] = output;
+        relink(graph, others, N_LARGE);
+        CHECK_OK(shoal_graph_sort(graph));
+        CHECK_OK(shoal_graph_lint(graph));
+        CHECK(graph->first == nodes[N_LARGE - 3] && graph->last->prev == all);
+    }
+    free(others);
     free(nodes);
     shoal_graph_free(graph);
 }
