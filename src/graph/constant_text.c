@@ -100,10 +100,11 @@ static void print_element(struct writer *writer, shoal_dtype dtype, const unsign
     }
 }
 
-static void print_hex(struct writer *writer, const unsigned char *bytes, size_t n_bytes)
+static void print_hex(struct writer *writer, const char *word, const unsigned char *bytes, size_t n_bytes)
 {
     static const char digits[] = "0123456789abcdef";
-    writer_add_string(writer, " hex \"");
+    writer_add_string(writer, word);
+    writer_add(writer, "\"", 1);
     for (size_t i = 0; i < n_bytes; i++) {
         writer_add(writer, (char[]){digits[bytes[i] >> 4], digits[bytes[i] & 15]}, 2);
     }
@@ -115,7 +116,7 @@ static void print_elements(struct writer *writer, shoal_dtype dtype, const unsig
 {
     size_t bytes = dtype_bytes(dtype);
     if (count > CONSTANT_TEXT_MAX_NUMBERS || !are_numbers_exact(dtype, elements, count)) {
-        print_hex(writer, elements, count * bytes);
+        print_hex(writer, " hex ", elements, count * bytes);
         return;
     }
     writer_add_string(writer, " [");
@@ -187,13 +188,38 @@ static shoal_status print_data(struct writer *writer, const shoal_tensor *tensor
     return SHOAL_OK;
 }
 
-void constant_text_print(struct writer *writer, const struct shoal_node *node)
+/* All of the storage, and where in it the tensor begins. */
+static shoal_status print_storage(struct writer *writer, const shoal_tensor *tensor)
+{
+    struct storage *storage = tensor->storage;
+    void *base;
+    if (shoal_tensor_device(tensor) == SHOAL_META) {
+        writer_add_format(writer, " storage %zu", storage->bytes);
+    } else {
+        TRY(storage_wait_readable_in(storage, storage_span(storage)));
+        TRY(storage_base(storage, &base));
+        print_hex(writer, " storage ", base, storage->bytes);
+    }
+    writer_add_format(writer, " + %" PRId64, tensor->layout.offset);
+    return SHOAL_OK;
+}
+
+void constant_text_print(struct writer *writer, const shoal_node *node, struct sharers sharers)
 {
     const shoal_tensor *tensor = node->values[0];
-    if (writer->status != SHOAL_OK || shoal_tensor_device(tensor) == SHOAL_META) {
+    shoal_status status = SHOAL_OK;
+    if (writer->status != SHOAL_OK) {
         return;
     }
-    shoal_status status = print_data(writer, tensor);
+    if (sharers.first != node) {
+        writer_add_string(writer, " of ");
+        writer_add_name(writer, '%', sharers.first->name);
+        writer_add_format(writer, " + %" PRId64, tensor->layout.offset);
+    } else if (sharers.count > 1) {
+        status = print_storage(writer, tensor);
+    } else if (shoal_tensor_device(tensor) != SHOAL_META) {
+        status = print_data(writer, tensor);
+    }
     if (status != SHOAL_OK) {
         writer->status = error_prefix(status, "constant %%%.64s", node->name);
     }
@@ -209,35 +235,69 @@ static bool is_of_numbers(const struct lexer *lexer)
            (kind == TOKEN_MARK && strchr("(),-", *lexer->token.start) != NULL);
 }
 
-shoal_status constant_text_skip(struct lexer *lexer, struct constant_text *text_out)
+/* Behind "[". */
+static shoal_status skip_numbers(struct lexer *lexer, struct constant_text *text)
 {
-    struct constant_text text = {.start = *lexer};
     bool is_in_pair = false;
-    if (lexer_is_word(lexer, "hex")) {
-        TRY(lexer_next(lexer));
-        if (lexer->token.kind != TOKEN_STRING) {
-            return lexer_fail_expected(lexer, "a string of hexadecimal digits");
+    TRY(lexer_next(lexer));
+    text->data = CONSTANT_NUMBERS;
+    text->start = *lexer;
+    text->n_numbers = lexer_is_mark(lexer, ']') ? 0 : 1;
+    while (!lexer_is_mark(lexer, ']')) {
+        if (!is_of_numbers(lexer)) {
+            return lexer_fail_expected(lexer, "',' or ']'");
         }
-        text.has_hex = true;
-        text.start = *lexer;
-        TRY(lexer_next(lexer));
-    } else if (lexer_is_mark(lexer, '[')) {
-        text.has_numbers = true;
-        TRY(lexer_next(lexer));
-        text.start = *lexer;
-        text.n_numbers = lexer_is_mark(lexer, ']') ? 0 : 1;
-        while (!lexer_is_mark(lexer, ']')) {
-            if (!is_of_numbers(lexer)) {
-                return lexer_fail_expected(lexer, "',' or ']'");
-            }
-            is_in_pair = lexer_is_mark(lexer, '(') || (is_in_pair && !lexer_is_mark(lexer, ')'));
-            text.n_numbers += !is_in_pair && lexer_is_mark(lexer, ',');
-            TRY(lexer_next(lexer));
-        }
+        is_in_pair = lexer_is_mark(lexer, '(') || (is_in_pair && !lexer_is_mark(lexer, ')'));
+        text->n_numbers += !is_in_pair && lexer_is_mark(lexer, ',');
         TRY(lexer_next(lexer));
     }
-    *text_out = text;
-    return SHOAL_OK;
+    return lexer_next(lexer);
+}
+
+/* "+ 4", which may be left out. */
+static shoal_status skip_offset(struct lexer *lexer, struct constant_text *text)
+{
+    bool is_there;
+    TRY(lexer_accept(lexer, '+', &is_there));
+    if (!is_there) {
+        return SHOAL_OK;
+    }
+    if (lexer->token.kind != TOKEN_NUMBER) {
+        return lexer_fail_expected(lexer, "an integer");
+    }
+    TRY(lexer_integer(&lexer->token, INT64_MAX, &text->offset));
+    return lexer_next(lexer);
+}
+
+/* Behind "hex", "storage" or "of". */
+static shoal_status skip_word(struct lexer *lexer, enum constant_data data, struct constant_text *text)
+{
+    TRY(lexer_next(lexer));
+    text->start = *lexer;
+    text->data = data;
+    if (data == CONSTANT_STORAGE && lexer->token.kind == TOKEN_NUMBER) {
+        text->data = CONSTANT_STORAGE_SIZE;
+        TRY(lexer_integer(&lexer->token, INT64_MAX, &text->n_storage_bytes));
+    } else if (lexer->token.kind != (data == CONSTANT_OF ? TOKEN_NODE : TOKEN_STRING)) {
+        return lexer_fail_expected(lexer, data == CONSTANT_OF ? "a node" : "a string of hexadecimal digits");
+    }
+    TRY(lexer_next(lexer));
+    return data == CONSTANT_HEX ? SHOAL_OK : skip_offset(lexer, text);
+}
+
+shoal_status constant_text_skip(struct lexer *lexer, struct constant_text *text_out)
+{
+    *text_out = (struct constant_text){.data = CONSTANT_SHAPE, .start = *lexer};
+    if (lexer_is_mark(lexer, '[')) {
+        return skip_numbers(lexer, text_out);
+    }
+    if (lexer_is_word(lexer, "hex")) {
+        return skip_word(lexer, CONSTANT_HEX, text_out);
+    }
+    if (lexer_is_word(lexer, "storage")) {
+        return skip_word(lexer, CONSTANT_STORAGE, text_out);
+    }
+    return lexer_is_word(lexer, "of") ? skip_word(lexer, CONSTANT_OF, text_out) : SHOAL_OK;
 }
 
 /* inf, nan, or a number; the lexer goes behind it. */
@@ -327,12 +387,13 @@ static shoal_status read_numbers(const struct constant_text *text, shoal_dtype d
 static shoal_status check_amount(const struct constant_text *text, const struct text_type *type, size_t count)
 {
     const struct token *token = &text->start.token;
-    if (text->has_numbers && text->n_numbers != count) {
+    if (text->data == CONSTANT_NUMBERS && text->n_numbers != count) {
         return lexer_fail(token, "%zu elements in the list, %zu in the type", text->n_numbers, count);
     }
     size_t n_digits = token->length - 2;
-    if (text->has_hex && (n_digits % 2 != 0 || n_digits / 2 / dtype_bytes(type->dtype) != count ||
-                          n_digits / 2 % dtype_bytes(type->dtype) != 0)) {
+    if (text->data == CONSTANT_HEX &&
+        (n_digits % 2 != 0 || n_digits / 2 / dtype_bytes(type->dtype) != count ||
+         n_digits / 2 % dtype_bytes(type->dtype) != 0)) {
         return lexer_fail(token, "%zu hexadecimal digits, but the type has %zu elements of %zu bytes",
                           n_digits, count, dtype_bytes(type->dtype));
     }
@@ -348,8 +409,8 @@ static shoal_status read_elements(const struct constant_text *text, const struct
     if (!elements) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status =
-        text->has_hex ? lexer_hex(&text->start.token, elements) : read_numbers(text, type->dtype, elements);
+    shoal_status status = text->data == CONSTANT_HEX ? lexer_hex(&text->start.token, elements)
+                                                     : read_numbers(text, type->dtype, elements);
     if (status != SHOAL_OK) {
         mem_free(elements);
         return status;
@@ -410,15 +471,13 @@ static shoal_status scatter(shoal_tensor *tensor, const void *elements)
     return SHOAL_OK;
 }
 
-shoal_status constant_text_read(const struct constant_text *text, const struct text_type *type,
-                                shoal_tensor **tensor_out)
+/* Numbers or hexadecimal digits of the elements, in a storage of their own. */
+static shoal_status read_alone(const struct constant_text *text, const struct text_type *type,
+                               shoal_tensor **tensor_out)
 {
     shoal_tensor *tensor;
     void *elements = NULL;
     int64_t count;
-    if (!text->has_numbers && !text->has_hex) {
-        return text_type_make(type, SHOAL_META, tensor_out);
-    }
     TRY(layout_count(type->layout.n_dims, type->layout.shape, &count));
     TRY(read_elements(text, type, (size_t)count, &elements));
     shoal_status status = text_type_make(type, SHOAL_CPU, &tensor);
@@ -432,5 +491,64 @@ shoal_status constant_text_read(const struct constant_text *text, const struct t
     if (status == SHOAL_OK) {
         *tensor_out = tensor;
     }
+    return status;
+}
+
+/* A view of the storage of `base`. */
+static shoal_status view(const struct constant_text *text, shoal_tensor *base, const struct text_type *type,
+                         shoal_tensor **tensor_out)
+{
+    struct layout layout = type->layout;
+    layout.offset = (int64_t)text->offset;
+    shoal_status status = tensor_create_view_as(base, type->dtype, &layout, tensor_out);
+    return status == SHOAL_OK ? SHOAL_OK : lexer_fail_at(&type->token, status);
+}
+
+/* A tensor of bytes that are all of the storage, or of so many. */
+static shoal_status read_storage(const struct constant_text *text, shoal_tensor **base_out)
+{
+    const struct token *token = &text->start.token;
+    shoal_device device = text->data == CONSTANT_STORAGE ? SHOAL_CPU : SHOAL_META;
+    int64_t n_bytes = device == SHOAL_CPU ? (int64_t)(token->length / 2 - 1) : (int64_t)text->n_storage_bytes;
+    void *address;
+    shoal_tensor *base;
+    if (device == SHOAL_CPU && token->length % 2 != 0) {
+        return lexer_fail(token, "an odd number of hexadecimal digits");
+    }
+    shoal_status status = tensor_create_empty(device, SHOAL_U8, 1, &n_bytes, &base);
+    if (status != SHOAL_OK) {
+        return lexer_fail_at(token, status);
+    }
+    if (n_bytes > 0 && device == SHOAL_CPU) {
+        status = tensor_address(base, &address);
+        status = status == SHOAL_OK ? lexer_hex(token, address) : lexer_fail_at(token, status);
+    }
+    if (status != SHOAL_OK) {
+        shoal_tensor_unref(base);
+        return status;
+    }
+    *base_out = base;
+    return SHOAL_OK;
+}
+
+shoal_status constant_text_read(const struct constant_text *text, shoal_tensor *of,
+                                const struct text_type *type, shoal_tensor **tensor_out)
+{
+    shoal_tensor *base = NULL;
+    switch (text->data) {
+    case CONSTANT_SHAPE:
+        return text_type_make(type, SHOAL_META, tensor_out);
+    case CONSTANT_NUMBERS:
+    case CONSTANT_HEX:
+        return read_alone(text, type, tensor_out);
+    case CONSTANT_OF:
+        return view(text, of, type, tensor_out);
+    case CONSTANT_STORAGE:
+    case CONSTANT_STORAGE_SIZE:
+        break;
+    }
+    TRY(read_storage(text, &base));
+    shoal_status status = view(text, base, type, tensor_out);
+    shoal_tensor_unref(base);
     return status;
 }

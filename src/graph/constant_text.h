@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "graph/lexer.h"
+#include "graph/sharing.h"
 #include "graph/writer.h"
 #include "shoal/tensor.h"
 #include "tensor/layout.h"
@@ -29,21 +30,32 @@ struct text_type {
 /* A tensor like that, contents undefined: one reference, the caller's. */
 shoal_status text_type_make(const struct text_type *type, shoal_device device, shoal_tensor **tensor_out);
 
-/* " [1.5, 2.0]", " hex \"...\"", or nothing for a constant without data. The writer gets what fails. */
-void constant_text_print(struct writer *writer, const struct shoal_node *node);
+/* " [1.5, 2.0]", " hex \"...\"", " storage \"...\" + 4" or " of %w + 4" where others look at the storage too, or nothing for
+   a constant without data. The writer gets what fails. */
+void constant_text_print(struct writer *writer, const shoal_node *node, struct sharers sharers);
+
+enum constant_data {
+    CONSTANT_SHAPE, /* there is none */
+    CONSTANT_NUMBERS,
+    CONSTANT_HEX,
+    CONSTANT_STORAGE,      /* all bytes of the storage */
+    CONSTANT_STORAGE_SIZE, /* how many they would be */
+    CONSTANT_OF            /* the storage of another constant */
+};
 
 /* What stands between "constant" and ":": the data, which can only be read once the type is known. */
 struct constant_text {
-    struct lexer start; /* on its first token */
-    bool has_numbers;
-    bool has_hex;
+    enum constant_data data;
+    struct lexer start; /* on its first token, behind "[" or a word */
     size_t n_numbers;
+    uint64_t n_storage_bytes;
+    uint64_t offset; /* in the storage, in elements */
 };
 
 /* Goes behind the data. */
 shoal_status constant_text_skip(struct lexer *lexer, struct constant_text *text_out);
-/* The tensor: one reference, the caller's. */
-shoal_status constant_text_read(const struct constant_text *text, const struct text_type *type,
-                                shoal_tensor **tensor_out);
+/* The tensor: one reference, the caller's. `of` is the tensor of the other constant, where there is one. */
+shoal_status constant_text_read(const struct constant_text *text, shoal_tensor *of,
+                                const struct text_type *type, shoal_tensor **tensor_out);
 
 #endif

@@ -116,16 +116,33 @@ static shoal_status parse_placeholder(struct parser *parser, const struct defini
     return status == SHOAL_OK ? SHOAL_OK : lexer_fail_at(&type.token, status);
 }
 
+/* The tensor of a constant that stands before. */
+static shoal_status find_constant(struct parser *parser, const struct token *token, shoal_tensor **tensor_out)
+{
+    const char *name;
+    TRY(parse_string(parser, token, &name));
+    const shoal_node *node = shoal_graph_find(parser->graph, name);
+    if (!node || node->kind != SHOAL_NODE_CONSTANT) {
+        return lexer_fail(token, "there is no constant %%%.64s before this one", name);
+    }
+    *tensor_out = node->values[0];
+    return SHOAL_OK;
+}
+
 static shoal_status parse_constant(struct parser *parser, const struct definition *definition,
                                    shoal_node **node_out)
 {
     struct constant_text text;
     struct text_type type;
     shoal_tensor *tensor;
+    shoal_tensor *of = NULL;
     TRY(constant_text_skip(&parser->lexer, &text));
     TRY(lexer_expect(&parser->lexer, ':'));
     TRY(parse_type(parser, &type));
-    TRY(constant_text_read(&text, &type, &tensor));
+    if (text.data == CONSTANT_OF) {
+        TRY(find_constant(parser, &text.start.token, &of));
+    }
+    TRY(constant_text_read(&text, of, &type, &tensor));
     shoal_status status = shoal_graph_constant(parser->graph, definition->name, tensor, node_out);
     shoal_tensor_unref(tensor);
     return status == SHOAL_OK ? SHOAL_OK : lexer_fail_at(&definition->what, status);

@@ -10,6 +10,7 @@
 #include "graph/float_text.h"
 #include "graph/graph.h"
 #include "graph/parse.h"
+#include "graph/sharing.h"
 #include "graph/writer.h"
 
 static void print_groups(struct writer *writer, const shoal_graph *graph)
@@ -126,7 +127,7 @@ static void print_output(struct writer *writer, const shoal_node *node)
     print_arg(writer, &node->args[0]);
 }
 
-static void print_node(struct writer *writer, const shoal_node *node)
+static void print_node(struct writer *writer, const struct sharing *sharing, const shoal_node *node)
 {
     writer_add_string(writer, "    ");
     if (node->kind == SHOAL_NODE_OUTPUT) {
@@ -140,7 +141,7 @@ static void print_node(struct writer *writer, const shoal_node *node)
         print_call(writer, node);
     } else if (node->kind == SHOAL_NODE_CONSTANT) {
         writer_add_string(writer, "constant");
-        constant_text_print(writer, node);
+        constant_text_print(writer, node, sharing_of(sharing, node));
     } else {
         writer_add_string(writer, "placeholder");
     }
@@ -153,13 +154,16 @@ static void print_node(struct writer *writer, const shoal_node *node)
 shoal_status shoal_graph_print(const shoal_graph *graph, shoal_graph_write write, void *context)
 {
     struct writer writer;
+    struct sharing sharing = {.n_sharers = 0};
     error_clear();
     TRY(writer_begin(&writer, "graph_print", graph, write, context));
+    writer.status = sharing_find(&sharing, graph);
     writer_add_string(&writer, "graph {\n");
     print_groups(&writer, graph);
     for (const shoal_node *node = graph->first; node && writer.status == SHOAL_OK; node = node->next) {
-        print_node(&writer, node);
+        print_node(&writer, &sharing, node);
     }
     writer_add_string(&writer, "}\n");
+    sharing_free(&sharing);
     return writer_end(&writer);
 }

@@ -21,6 +21,8 @@ static const char *const words[] = {
     "constant [1, -2.5, inf] : f32[3]",
     "constant hex \"0102\" : u8[2]",
     "constant : f32[2, 3]{1, 2}",
+    "constant storage \"0001020304050607\" + 1 : f32[1]",
+    "constant of %a + 1 : u8[3]",
     "opaque \"f\"(%x, [1, [none]]) : [f32[2], i8[]]",
     "rank(@g) * 2 - 1",
     "nan(0x7ff8000000000001)",

@@ -317,17 +317,22 @@ TEST(constants_of_all_dtypes_keep_their_bits)
     CHECK_OK(shoal_scope_end());
 }
 
+/* Each in a storage of its own. */
+static shoal_tensor *make_rows(void)
+{
+    static float values[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    return shoal_from_memory(values, (int64_t[]){3, 4}, 2, SHOAL_F32, NULL, NULL, NULL);
+}
+
 TEST(constants_with_strides_and_without_data)
 {
     shoal_graph *graph;
     REQUIRE_OK(shoal_scope_begin());
     REQUIRE_OK(shoal_graph_create(&graph));
-    static float values[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-    shoal_tensor *whole = shoal_from_memory(values, (int64_t[]){3, 4}, 2, SHOAL_F32, NULL, NULL, NULL);
-    REQUIRE_OK(shoal_graph_constant(graph, "columns", shoal_transpose(whole, 0, 1), NULL));
-    REQUIRE_OK(shoal_graph_constant(graph, "part", shoal_narrow(whole, 1, 1, 2), NULL));
-    REQUIRE_OK(shoal_graph_constant(graph, "wide",
-                                    shoal_expand(shoal_narrow(whole, 1, 0, 1), (int64_t[]){3, 5}, 2), NULL));
+    shoal_tensor *wide = shoal_expand(shoal_narrow(make_rows(), 1, 0, 1), (int64_t[]){3, 5}, 2);
+    REQUIRE_OK(shoal_graph_constant(graph, "columns", shoal_transpose(make_rows(), 0, 1), NULL));
+    REQUIRE_OK(shoal_graph_constant(graph, "part", shoal_narrow(make_rows(), 1, 1, 2), NULL));
+    REQUIRE_OK(shoal_graph_constant(graph, "wide", wide, NULL));
     shoal_tensor *empty = NULL;
     REQUIRE_OK(tensor_create_empty(SHOAL_META, SHOAL_BF16, 1, (int64_t[]){1000000}, &empty));
     REQUIRE_OK(shoal_graph_constant(graph, "shape", empty, NULL));
@@ -340,6 +345,53 @@ TEST(constants_with_strides_and_without_data)
     CHECK(strstr(text, "%part = constant [2.0, 3.0, 6.0, 7.0, 10.0, 11.0] : f32[3, 2]{4, 1}\n"));
     CHECK(strstr(text, "%shape = constant : bf16[1000000]\n"));
     free(text);
+    shoal_graph_free(graph);
+    CHECK_OK(shoal_scope_end());
+}
+
+/* Constants that look at one storage do so again, in whatever order and dtype. */
+TEST(constants_that_share_a_storage)
+{
+    static uint32_t values[6] = {1, 2, 3, 4, 5, 0x3f800000};
+    shoal_graph *graph;
+    shoal_graph *again = NULL;
+    shoal_tensor *shapes[2];
+    REQUIRE_OK(shoal_scope_begin());
+    REQUIRE_OK(shoal_graph_create(&graph));
+    shoal_tensor *whole = shoal_from_memory(values, (int64_t[]){2, 3}, 2, SHOAL_U32, NULL, NULL, NULL);
+    REQUIRE_OK(shoal_graph_constant(graph, "last", shoal_narrow(whole, 1, 2, 1), NULL));
+    REQUIRE_OK(shoal_graph_constant(graph, "whole", whole, NULL));
+    REQUIRE_OK(shoal_graph_constant(graph, "again", whole, NULL));
+    REQUIRE_OK(shoal_graph_constant(graph, "other", shoal_zeros((int64_t[]){2}, 1, SHOAL_F32), NULL));
+    REQUIRE_OK(shoal_graph_constant(graph, "floats", shoal_view_dtype(whole, SHOAL_F32), NULL));
+    REQUIRE_OK(tensor_create_empty(SHOAL_META, SHOAL_F32, 1, (int64_t[]){4}, &shapes[0]));
+    REQUIRE_OK(tensor_create_view(
+        shapes[0], &(struct layout){.n_dims = 1, .shape = {2}, .strides = {1}, .offset = 1}, &shapes[1]));
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(shoal_graph_constant(graph, i ? "part" : "shape", shapes[i], NULL));
+        shoal_tensor_unref(shapes[i]);
+    }
+    graph_text_check_round_trip(graph);
+    char *text = graph_text_print(graph);
+    REQUIRE(text);
+    CHECK_STRING(text, "graph {\n"
+                       "    %last = constant storage \"010000000200000003000000040000000500"
+                       "00000000803f\" + 2 : u32[2, 1]{3, 1}\n"
+                       "    %whole = constant of %last + 0 : u32[2, 3]\n"
+                       "    %again = constant of %last + 0 : u32[2, 3]\n"
+                       "    %other = constant [0.0, 0.0] : f32[2]\n"
+                       "    %floats = constant of %last + 0 : f32[2, 3]\n"
+                       "    %shape = constant storage 16 + 0 : f32[4]\n"
+                       "    %part = constant of %shape + 1 : f32[2]\n"
+                       "}\n");
+    REQUIRE_OK(shoal_graph_parse(text, strlen(text), &again));
+    free(text);
+    const shoal_tensor *last = shoal_node_value(shoal_graph_find(again, "last"), 0);
+    const shoal_tensor *floats = shoal_node_value(shoal_graph_find(again, "floats"), 0);
+    CHECK(shoal_tensor_shares_storage(last, floats));
+    CHECK_DOUBLE((double)((const float *)shoal_data(floats))[5], 1);
+    CHECK(!shoal_tensor_shares_storage(last, shoal_node_value(shoal_graph_find(again, "other"), 0)));
+    shoal_graph_free(again);
     shoal_graph_free(graph);
     CHECK_OK(shoal_scope_end());
 }
@@ -596,8 +648,12 @@ TEST(every_allocation_may_fail)
 {
     static const char lists[] = "graph { %a = constant [1, 2, 3, 4] : f32[2, 2]{1, 2}\n"
                                 "%b = opaque \"f\"([[[%a], %a], 1]) : [f32[2], f32[2, 2]{1, 2}] }";
+    static const char shared[] = "graph { %a = constant storage \"0000803f0000803f\" + 1 : f32[1]\n"
+                                 "%b = constant of %a : f32[2] %c = constant storage 4 : f32[]\n"
+                                 "%d = constant of %c : u8[4] }";
     CHECK(test_sweep_allocations(read_and_print, (void *)example) > 0);
     CHECK(test_sweep_allocations(read_and_print, (void *)lists) > 0);
+    CHECK(test_sweep_allocations(read_and_print, (void *)shared) > 0);
 }
 
 TEST(a_hundred_thousand_nodes)

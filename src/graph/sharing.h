@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* Which constants of a graph look at one storage. */
+#ifndef GRAPH_SHARING_H
+#define GRAPH_SHARING_H
+
+#include <stddef.h>
+
+#include "graph/storage_map.h"
+#include "shoal/graph.h"
+
+/* The constants of a storage. */
+struct sharers {
+    const shoal_node *first; /* in the order of the graph */
+    size_t count;
+};
+
+/* All zero is an empty one. */
+struct sharing {
+    struct storage_map storages; /* to indices of `sharers` */
+    struct sharers *sharers;
+    size_t n_sharers;
+    size_t capacity;
+};
+
+/* On failure too there is something to be freed. */
+shoal_status sharing_find(struct sharing *sharing, const shoal_graph *graph);
+/* Of a constant of that graph. */
+struct sharers sharing_of(const struct sharing *sharing, const shoal_node *node);
+void sharing_free(struct sharing *sharing);
+
+#endif
