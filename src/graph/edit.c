@@ -3,8 +3,8 @@
  * Arguments and values are put into the nodes at once, because inference reads them there; what was there before is kept until
  * all has gone well, and put back otherwise. Edges come last, and cannot fail.
  *
- * Nodes are inferred in program order, so each once. A graph that is being changed may be out of order, or go in circles: a
- * node that stands before the one that has changed is inferred again only if it has not been yet, so that there is an end.
+ * Nodes are inferred in program order, so each once. In a graph that is being changed and is out of order, some are inferred
+ * again, as long as something changes. Where nodes use each other in a circle that may be for ever, and is refused.
  */
 #include "graph/edit.h"
 
@@ -24,9 +24,14 @@ struct undo {
     bool is_alias;
 };
 
+/* How often a node is inferred on average, at most. */
+#define MAX_ROUNDS 64
+
 struct work {
     struct shoal_graph *graph;
     uint64_t stamp;           /* of nodes in the heap; one more: that were there */
+    size_t n_first;           /* nodes that came there */
+    size_t n_again;           /* times that one of them came back */
     struct shoal_node **heap; /* to be inferred, the first in program order at 0 */
     size_t n_heap;
     size_t heap_capacity;
@@ -39,6 +44,10 @@ struct work {
 
 static shoal_status push(struct work *work, struct shoal_node *node)
 {
+    *(node->stamp == work->stamp + 1 ? &work->n_again : &work->n_first) += 1;
+    if (work->n_again / MAX_ROUNDS > work->n_first) {
+        return error_set(SHOAL_ERR_INVALID, "node %s is in a circle of nodes whose shapes grow", node->name);
+    }
     TRY(mem_grow((void **)&work->heap, &work->heap_capacity, work->n_heap + 1, sizeof(work->heap[0])));
     size_t at = work->n_heap++;
     while (at > 0 && work->heap[(at - 1) / 2]->order > node->order) {
@@ -129,9 +138,7 @@ static shoal_status push_users(struct work *work, const struct shoal_node *node,
     for (const struct edge *edge = node->first_use; edge; edge = edge->next) {
         struct shoal_node *user = edge->user;
         bool is_affected = user->is_alias || difference == DIFFERENCE_SHAPE;
-        bool was_there = user->stamp == work->stamp + 1;
-        bool is_there = user->stamp == work->stamp;
-        if (is_affected && !is_there && (!was_there || user->order > node->order)) {
+        if (is_affected && user->stamp != work->stamp) {
             TRY(push(work, user));
         }
     }

@@ -416,6 +416,7 @@ TEST(strides_of_an_opaque_call)
     const int64_t *strides = shoal_tensor_strides(shoal_node_value(node, 0));
     CHECK_INT(strides[0], 1);
     CHECK_INT(strides[1], 3);
+    CHECK_INT(shoal_tensor_offset(shoal_node_value(node, 0)), 0);
     CHECK_INT(shoal_tensor_device(shoal_node_value(node, 0)), SHOAL_META);
     shoal_graph_free(graph);
 }
@@ -450,6 +451,13 @@ TEST(nothing_of_nothing)
     size_t count = 3;
     shoal_graph_free(NULL);
     CHECK_STATUS(shoal_graph_create(NULL), SHOAL_ERR_INVALID);
+    shoal_graph *graph = make_graph();
+    CHECK_STATUS(shoal_graph_placeholder(graph, "x", NULL, 2, SHOAL_F32, NULL), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_graph_placeholder(graph, "x", NULL, 99, SHOAL_F32, NULL), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_graph_placeholder(graph, "x", NULL, 0, (shoal_dtype)99, NULL), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("graph_placeholder: ");
+    CHECK_INT(shoal_graph_n_nodes(graph), 0);
+    shoal_graph_free(graph);
     CHECK_STATUS(shoal_graph_placeholder(NULL, "x", NULL, 0, SHOAL_F32, NULL), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_graph_call(NULL, NULL, NULL, 0, NULL, NULL), SHOAL_ERR_INVALID);
     CHECK_INT(shoal_graph_n_nodes(NULL), 0);

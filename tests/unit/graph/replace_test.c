@@ -102,8 +102,12 @@ TEST(all_users_or_none)
     shoal_node *a = make_call(graph, "add", x, x);
     shoal_node *b = make_call(graph, "add", square, x);
     const shoal_tensor *value = shoal_node_value(a, 0);
+    struct observer observer = {0};
+    REQUIRE_OK(graph_observer_begin(graph, &observer, "pass"));
     CHECK_STATUS(shoal_node_replace(x, row, NULL, NULL, NULL), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("node add_1");
+    graph_observer_end(graph, &observer);
+    CHECK(row->origins == NULL);
     CHECK_USERS(x, "add add_1");
     CHECK_USERS(row, "");
     CHECK_INPUTS(a, "x");
@@ -131,7 +135,50 @@ TEST(users_of_users)
     shoal_graph_free(graph);
 }
 
-/* What is out of order, or goes in circles, comes to an end as well. */
+/* A user that stands before another one which it uses, and is inferred before that has changed. */
+TEST(users_that_are_out_of_order)
+{
+    shoal_graph *graph = make_graph();
+    shoal_node *x = make_input(graph, "x");
+    shoal_node *y = make_input(graph, "y");
+    shoal_node *a = make_call(graph, "wait_tensor", x, NULL);
+    shoal_node *both;
+    shoal_arg items[] = {node_arg(x), node_arg(a)};
+    shoal_arg list = list_arg(items, 2);
+    REQUIRE_OK(shoal_graph_call(graph, find_op("wait_tensors"), &list, 1, NULL, &both));
+    CHECK_OK(shoal_node_move_before(both, a));
+    CHECK_OK(shoal_node_replace(x, y, NULL, NULL, NULL));
+    CHECK(shoal_node_value(both, 0) == shoal_node_value(y, 0));
+    CHECK(shoal_node_value(both, 1) == shoal_node_value(y, 0));
+    shoal_graph_free(graph);
+}
+
+/* A circle is for the sort to refuse; but what would go around in it for ever is refused here, and it can be broken up. */
+TEST(a_circle_that_grows)
+{
+    shoal_graph *graph = make_graph();
+    shoal_node *x = make_input(graph, "x");
+    shoal_node *a = make_call(graph, "wait_tensor", x, NULL);
+    shoal_node *c;
+    shoal_arg items[] = {node_arg(a), node_arg(x), node_arg(x)};
+    shoal_arg list = list_arg(items, 2);
+    REQUIRE_OK(shoal_graph_call(graph, find_op("cat"), &list, 1, NULL, &c));
+    shoal_arg arg = node_arg(c);
+    CHECK_OK(shoal_node_set_args(a, &arg, 1));
+    int64_t count = shoal_tensor_count(shoal_node_value(c, 0));
+    list = list_arg(items, 3);
+    CHECK_STATUS(shoal_node_set_args(c, &list, 1), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("in a circle of nodes whose shapes grow");
+    CHECK_INT(shoal_tensor_count(shoal_node_value(c, 0)), count);
+    arg = node_arg(x);
+    CHECK_OK(shoal_node_set_args(a, &arg, 1));
+    CHECK_OK(shoal_node_set_args(c, &list, 1));
+    CHECK_INT(shoal_tensor_count(shoal_node_value(a, 0)), 16);
+    CHECK_INT(shoal_tensor_count(shoal_node_value(c, 0)), 48);
+    shoal_graph_free(graph);
+}
+
+/* What goes in circles otherwise comes to an end as well. */
 TEST(circles_end)
 {
     shoal_graph *graph = make_graph();
