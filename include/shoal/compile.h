@@ -20,11 +20,14 @@ SHOAL_BEGIN_DECLS
 
 typedef struct shoal_pass_options {
     size_t struct_size; /* sizeof(shoal_pass_options) */
-    double
-        bucket_size_mb; /* a bucket of gradients is closed at so many MiB, the first at one; 0: 25; below 0: each alone */
-    const char *disabled; /* names of passes that are skipped, separated by commas; NULL: none */
-    const char
-        *dot_prefix; /* what a pass changed is drawn into files that begin so; NULL: none are written */
+    /* A bucket of gradients is closed at so many MiB, the first at one; 0: 25; below 0: after the first each alone. */
+    double bucket_size_mb;
+    /* Names of passes that are skipped, separated by commas; NULL: none. */
+    const char *disabled;
+    /* What a pass changed is drawn into files that begin so; NULL: none are written. */
+    const char *dot_prefix;
+    /* What fuse_ddp_communication runs, separated by commas; NULL: fuse_ddp_with_concat_op and schedule_comm_wait. */
+    const char *ddp_passes;
 } shoal_pass_options;
 #define SHOAL_PASS_OPTIONS_INIT SHOAL_SIZED(shoal_pass_options)
 
