@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Effects (graph/effects.h) by storage: who touches it, in program order. For passes that move nodes and ask what comes next in
+ * some memory. The node that makes a storage counts as writing it.
+ *
+ * It describes the graph at one moment. Nodes that are made later are in no list, and positions stay what they were.
+ */
+#ifndef GRAPH_ACCESSES_H
+#define GRAPH_ACCESSES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "graph/effects.h"
+#include "graph/graph.h"
+#include "op/op.h"
+
+#define ACCESSES_NONE UINT32_MAX
+
+struct access {
+    struct shoal_node *node;
+    uint32_t position;
+    uint32_t next_write; /* the next entry of the storage that writes; ACCESSES_NONE: none */
+    bool is_write;
+};
+
+struct accesses {
+    struct effects *effects;
+    uint32_t *positions; /* in the list, counted from 1, by id */
+    uint32_t n_ids;
+    struct access *entries; /* by storage, those of one in program order */
+    uint32_t *first;        /* of a storage; one more at the end */
+};
+
+shoal_status accesses_find(const struct shoal_graph *graph, struct accesses *accesses_out);
+/* All zero is nothing. */
+void accesses_free(struct accesses *accesses);
+
+/* The first entry of the storage behind a position; first[storage + 1] when there is none. */
+uint32_t accesses_behind(const struct accesses *accesses, uint32_t storage, uint32_t position);
+
+/* 0 for nodes that were made since. */
+static inline uint32_t accesses_position(const struct accesses *accesses, const struct shoal_node *node)
+{
+    return node->id < accesses->n_ids ? accesses->positions[node->id] : 0;
+}
+
+static inline bool accesses_is_write(const struct effects_access *access)
+{
+    return access->writes || access->creates;
+}
+
+static inline bool node_calls(const struct shoal_node *node, enum op_id id)
+{
+    return node->op && node->op->index == (int)id;
+}
+
+#endif
