@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Joins buckets one after the other. New nodes stand directly behind the last of a bucket's readers. Results are used by one node
+ * each: a copy_ gets its new argument at once, because later buckets follow it; the output, which may have thousands of arguments,
+ * gets all of them at the end. What nobody uses any more is erased then.
+ */
+#include "graph/ddp_fuse.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "collective/rows.h"
+#include "graph/late.h"
+#include "graph/observer.h"
+
+/* More new nodes than this for a block, and for a bucket, no builder makes. */
+#define NODES_PER_BLOCK 4
+#define NODES_PER_BUCKET 8
+
+/* For builders ------------------------------------------------------------------------------------------- */
+
+shoal_status ddp_call(struct ddp_join *join, enum op_id id, const shoal_arg *args, size_t n_args,
+                      struct shoal_node **node_out)
+{
+    return shoal_graph_call(join->graph, op_get(id), args, n_args, NULL, node_out);
+}
+
+shoal_status ddp_call_start(struct ddp_join *join, enum op_id id, shoal_arg tensors,
+                            struct shoal_node **node_out)
+{
+    const struct shoal_node *start = join->blocks[join->n_blocks - 1]->start;
+    shoal_arg args[OP_MAX_PARAMS];
+    memcpy(args, start->args, start->n_args * sizeof(args[0]));
+    args[0] = tensors;
+    return ddp_call(join, id, args, start->n_args, node_out);
+}
+
+/* One bucket --------------------------------------------------------------------------------------------- */
+
+static struct shoal_node *find_anchor(const struct ddp_join *join)
+{
+    struct shoal_node *anchor = join->blocks[0]->reader;
+    for (size_t i = 1; i < join->n_blocks; i++) {
+        anchor = join->blocks[i]->reader->order > anchor->order ? join->blocks[i]->reader : anchor;
+    }
+    return anchor;
+}
+
+/* An earlier bucket may have moved a reader behind a node that overwrites the gradient of another. */
+static bool is_in_time(const struct ddp_join *join, const struct late *late, const struct shoal_node *anchor)
+{
+    for (size_t i = 0; i < join->n_blocks; i++) {
+        if (join->blocks[i]->limit <= late->places[anchor->id]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static shoal_status replace_in_copies(const struct ddp_join *join)
+{
+    for (size_t i = 0; i < join->n_blocks; i++) {
+        const struct ddp_block *block = join->blocks[i];
+        if (block->user->kind != SHOAL_NODE_OUTPUT) {
+            TRY(shoal_node_replace(block->wait, block->result, NULL, NULL, NULL));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status join_bucket(struct ddp_join *join, struct late *late, ddp_builder build)
+{
+    struct shoal_graph *graph = join->graph;
+    struct shoal_node *anchor = find_anchor(join);
+    uint32_t first_id = graph->n_ids;
+    if (!is_in_time(join, late, anchor)) {
+        return SHOAL_OK;
+    }
+    TRY(shoal_graph_set_insert_point(graph, (shoal_insert_point){.node = anchor->next, .is_after = false}));
+    TRY(build(join));
+    late_place_new(late, graph, first_id, anchor);
+    TRY(late_move(late, join->blocks, join->n_blocks, join->blocks[join->n_blocks - 1]->result));
+    return replace_in_copies(join);
+}
+
+/* The output --------------------------------------------------------------------------------------------- */
+
+struct rewrite {
+    struct arena arena;
+    struct shoal_node **results; /* by id of the wait; NULL: it stays */
+};
+
+static shoal_status rewrite_arg(struct rewrite *rewrite, const shoal_arg *from, shoal_arg *to)
+{
+    *to = *from;
+    if (from->kind == SHOAL_ARG_NODE && rewrite->results[from->as.node->id]) {
+        to->as.node = rewrite->results[from->as.node->id];
+    }
+    if (from->kind != SHOAL_ARG_LIST || from->as.list.count == 0) {
+        return SHOAL_OK;
+    }
+    shoal_arg *items = arena_alloc(&rewrite->arena, from->as.list.count, sizeof(items[0]));
+    if (!items) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < from->as.list.count; i++) {
+        TRY(rewrite_arg(rewrite, &from->as.list.items[i], &items[i]));
+    }
+    to->as.list.items = items;
+    return SHOAL_OK;
+}
+
+static shoal_status rewrite_output(struct rewrite *rewrite, struct ddp_blocks *blocks)
+{
+    struct shoal_node *output = NULL;
+    for (size_t i = 0; i < blocks->n_blocks; i++) {
+        const struct ddp_block *block = &blocks->blocks[i];
+        if (block->result && block->user->kind == SHOAL_NODE_OUTPUT) {
+            output = block->user;
+            rewrite->results[block->wait->id] = block->result;
+        }
+    }
+    if (!output) {
+        return SHOAL_OK;
+    }
+    shoal_arg arg;
+    TRY(rewrite_arg(rewrite, &output->args[0], &arg));
+    TRY(shoal_node_set_args(output, &arg, 1));
+    for (size_t i = 0; i < blocks->n_blocks; i++) {
+        const struct ddp_block *block = &blocks->blocks[i];
+        if (block->result && block->user == output) {
+            TRY(observer_make_replaced(block->wait, block->result, &block->result->origins));
+            observer_tell_replaced(block->wait, block->result, output);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status replace_in_output(struct shoal_graph *graph, struct ddp_blocks *blocks)
+{
+    struct rewrite rewrite = {.arena = {NULL}};
+    rewrite.results = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof(rewrite.results[0]));
+    shoal_status status = rewrite.results ? rewrite_output(&rewrite, blocks) : SHOAL_ERR_NO_MEMORY;
+    mem_free(rewrite.results);
+    arena_free(&rewrite.arena);
+    return status;
+}
+
+/* All ---------------------------------------------------------------------------------------------------- */
+
+static shoal_status join_buckets(struct ddp_join *join, struct ddp_blocks *blocks, struct late *late,
+                                 ddp_builder build)
+{
+    for (size_t i = 0; i < blocks->n_buckets; i++) {
+        const struct ddp_bucket *bucket = &blocks->buckets[i];
+        if (bucket->n_blocks < 2) {
+            continue;
+        }
+        join->n_blocks = 0;
+        for (uint32_t next = bucket->first + 1; next > 0; next = blocks->blocks[next - 1].next) {
+            join->blocks[join->n_blocks++] = &blocks->blocks[next - 1];
+        }
+        TRY(join_bucket(join, late, build));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status erase_joined(struct shoal_graph *graph, const struct ddp_blocks *blocks)
+{
+    bool has_erased = false;
+    for (size_t i = 0; i < blocks->n_blocks; i++) {
+        if (blocks->blocks[i].result) {
+            TRY(shoal_node_erase(blocks->blocks[i].wait));
+            TRY(shoal_node_erase(blocks->blocks[i].start));
+            has_erased = true;
+        }
+    }
+    return has_erased ? shoal_graph_remove_dead(graph, NULL) : SHOAL_OK;
+}
+
+static shoal_status fuse(struct shoal_graph *graph, struct ddp_blocks *blocks, ddp_builder build)
+{
+    struct ddp_join join = {.graph = graph};
+    struct late late = {.blocks = NULL};
+    size_t n_new = NODES_PER_BLOCK * blocks->n_blocks + NODES_PER_BUCKET * blocks->n_buckets;
+    shoal_insert_point point = graph->point;
+    join.blocks = mem_alloc_zeroed(blocks->n_blocks, sizeof(join.blocks[0]));
+    join.nodes = mem_alloc_zeroed(blocks->n_blocks, sizeof(join.nodes[0]));
+    join.args = mem_alloc_zeroed(blocks->n_blocks, sizeof(join.args[0]));
+    shoal_status status = SHOAL_ERR_NO_MEMORY;
+    if (join.blocks && join.nodes && join.args) {
+        status = late_begin(&late, blocks, graph->n_ids + (uint32_t)n_new);
+    }
+    if (status == SHOAL_OK) {
+        status = join_buckets(&join, blocks, &late, build);
+    }
+    graph->point = point; /* no node has been erased since */
+    if (status == SHOAL_OK) {
+        status = replace_in_output(graph, blocks);
+    }
+    if (status == SHOAL_OK) {
+        status = erase_joined(graph, blocks);
+    }
+    late_end(&late);
+    mem_free(join.blocks);
+    mem_free(join.nodes);
+    mem_free(join.args);
+    return status;
+}
+
+shoal_status ddp_fuse(struct shoal_graph *graph, const shoal_pass_options *options, shoal_pass_report *report,
+                      ddp_builder build)
+{
+    struct ddp_blocks blocks;
+    collective_hand_in();
+    TRY(ddp_blocks_find(graph, options->bucket_size_mb, &blocks));
+    if (blocks.n_blocks == 0) {
+        ddp_blocks_free(&blocks);
+        return SHOAL_OK;
+    }
+    report->n_buckets = blocks.n_buckets;
+    shoal_status status = fuse(graph, &blocks, build);
+    ddp_blocks_free(&blocks);
+    return status;
+}
