@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * schedule_comm_wait: the waits of all_reduces, and what looks at their results, go directly before the first node that needs them,
+ * so that communication lasts as long as nobody misses it. A node needs them that uses a result, that touches the memory of one,
+ * or that overwrites what is being reduced.
+ */
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "collective/rows.h"
+#include "graph/accesses.h"
+#include "graph/comm_block.h"
+#include "graph/passes.h"
+
+struct schedule {
+    struct accesses accesses;
+    uint32_t *members; /* by id: the block that it belongs to, counted from 1 */
+    bool *has_moved;   /* by id */
+    uint32_t number;   /* of the block at hand */
+    const shoal_comm_block *block;
+    struct shoal_node *target; /* the first that needs it */
+};
+
+static bool is_start(const struct shoal_node *node)
+{
+    return node_calls(node, OP_all_reduce) || node_calls(node, OP_all_reduce_) ||
+           node_calls(node, OP_all_reduce_coalesced) || node_calls(node, OP_all_reduce_coalesced_);
+}
+
+/* The target ------------------------------------------------------------------------------------------------ */
+
+static bool is_member(const struct schedule *schedule, const struct shoal_node *node)
+{
+    return schedule->members[node->id] == schedule->number;
+}
+
+static void consider(struct schedule *schedule, struct shoal_node *node)
+{
+    if (!is_member(schedule, node) && (!schedule->target || node->order < schedule->target->order)) {
+        schedule->target = node;
+    }
+}
+
+/* Nodes behind the first wait that touch this memory, or only those that write it. Those that have not moved stand in the order
+   of the entries: the first of them is the earliest. */
+static void consider_memory(struct schedule *schedule, uint32_t storage, bool is_any)
+{
+    const struct accesses *accesses = &schedule->accesses;
+    const struct shoal_node *wait = schedule->block->waits[0];
+    uint32_t i = accesses_behind(accesses, storage, accesses_position(accesses, wait));
+    while (i < accesses->first[storage + 1]) {
+        const struct access *entry = &accesses->entries[i];
+        if (is_any || entry->is_write) {
+            consider(schedule, entry->node);
+            if (!is_member(schedule, entry->node) && !schedule->has_moved[entry->node->id]) {
+                return;
+            }
+        }
+        i = is_any ? i + 1 : entry->next_write;
+    }
+}
+
+static void find_target(struct schedule *schedule)
+{
+    const shoal_comm_block *block = schedule->block;
+    schedule->target = NULL;
+    for (size_t i = 0; i < block->n_outputs; i++) {
+        for (const struct edge *edge = block->outputs[i]->first_use; edge; edge = edge->next) {
+            consider(schedule, edge->user);
+        }
+    }
+    const struct effects_access *found;
+    size_t n_found;
+    effects_accesses(schedule->accesses.effects, block->start, &found, &n_found);
+    for (size_t i = 0; i < n_found; i++) {
+        consider_memory(schedule, found[i].storage, /*is_any=*/accesses_is_write(&found[i]));
+    }
+}
+
+/* Moving ---------------------------------------------------------------------------------------------------- */
+
+/* Members from the first wait on go before the target, in their order; those behind the target stay there. */
+static shoal_status move(struct schedule *schedule)
+{
+    const shoal_comm_block *block = schedule->block;
+    struct shoal_node *where = schedule->target;
+    size_t end = block->n_nodes;
+    size_t begin = 1;
+    while (begin < end && block->nodes[begin] != block->waits[0]) {
+        begin++;
+    }
+    while (end > begin && block->nodes[end - 1]->order > where->order) {
+        end--;
+    }
+    while (end > begin && where->prev == block->nodes[end - 1]) {
+        where = where->prev; /* stands there already */
+        end--;
+    }
+    for (size_t i = begin; i < end; i++) {
+        TRY(shoal_node_move_before(block->nodes[i], where));
+        schedule->has_moved[block->nodes[i]->id] = true;
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status schedule_block(struct schedule *schedule, const shoal_comm_block *block)
+{
+    schedule->block = block;
+    schedule->number++;
+    if (block->n_outputs == 0) {
+        return error_set(SHOAL_ERR_STATE, "%s %%%.64s has a wait that nobody uses", block->start->op->name,
+                         block->start->name);
+    }
+    for (size_t i = 0; i < block->n_nodes; i++) {
+        schedule->members[block->nodes[i]->id] = schedule->number;
+    }
+    find_target(schedule);
+    return move(schedule);
+}
+
+/* Waits move, starts do not: walking over the list meets each start once. */
+static shoal_status schedule_all(struct schedule *schedule, struct shoal_graph *graph)
+{
+    for (struct shoal_node *node = graph->first; node; node = node->next) {
+        shoal_comm_block block;
+        bool is_block;
+        if (!is_start(node)) {
+            continue;
+        }
+        TRY(comm_block_find(node, &block, &is_block));
+        if (is_block) {
+            shoal_status status = schedule_block(schedule, &block);
+            mem_free(block.memory);
+            TRY(status);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static bool has_start(const struct shoal_graph *graph)
+{
+    for (const struct shoal_node *node = graph->first; node; node = node->next) {
+        if (is_start(node)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+shoal_status pass_schedule_comm_wait(shoal_graph *graph, const shoal_pass_options *options,
+                                     shoal_pass_report *report, void *context)
+{
+    struct schedule schedule = {.number = 0};
+    (void)options;
+    (void)report;
+    (void)context;
+    if (!has_start(graph)) {
+        return SHOAL_OK;
+    }
+    TRY(accesses_find(graph, &schedule.accesses));
+    schedule.members = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof(schedule.members[0]));
+    schedule.has_moved = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof(schedule.has_moved[0]));
+    shoal_status status =
+        schedule.members && schedule.has_moved ? schedule_all(&schedule, graph) : SHOAL_ERR_NO_MEMORY;
+    accesses_free(&schedule.accesses);
+    mem_free(schedule.members);
+    mem_free(schedule.has_moved);
+    return status;
+}
