@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/* What happens around every pass. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "graph/observer.h"
+#include "graph/pass_dot.h"
+#include "graph/passes.h"
+#include "tensor/scope.h"
+
+/* The observer comes first: it is handed to the functions. */
+struct watch {
+    struct observer observer;
+    struct pass_dot dot;
+    struct pass_changes changes;
+};
+
+static void note_created(struct observer *observer, struct shoal_node *node)
+{
+    (void)node;
+    ((struct watch *)observer)->changes.n_created++;
+}
+
+static void note_erased(struct observer *observer, struct shoal_node *node)
+{
+    struct watch *watch = (struct watch *)observer;
+    watch->changes.n_erased++;
+    pass_dot_erased(&watch->dot, node);
+}
+
+struct wanted {
+    const char *name;
+    bool is_found;
+};
+
+static shoal_status compare_name(void *context, const char *name, size_t bytes)
+{
+    struct wanted *wanted = context;
+    if (strncmp(wanted->name, name, bytes) == 0 && wanted->name[bytes] == '\0') {
+        wanted->is_found = true;
+    }
+    return SHOAL_OK;
+}
+
+static bool is_disabled(const struct pass *pass, const shoal_pass_options *options)
+{
+    struct wanted wanted = {.name = pass->name};
+    return pass_each_name(options->disabled, compare_name, &wanted) == SHOAL_OK && wanted.is_found;
+}
+
+static shoal_status run_function(struct shoal_graph *graph, const struct pass *pass,
+                                 const shoal_pass_options *options, shoal_pass_report *report)
+{
+    struct scope_callback callback = scope_callback_begin();
+    return scope_callback_end(callback, "the pass", pass->run(graph, options, report, pass->context));
+}
+
+static shoal_status run_watched(struct watch *watch, struct shoal_graph *graph, const struct pass *pass,
+                                const char *label, const shoal_pass_options *options,
+                                shoal_pass_report *report)
+{
+    TRY(pass_dot_begin(&watch->dot, graph, options->dot_prefix, label));
+    TRY(graph_observer_begin(graph, &watch->observer, label));
+    shoal_status status = is_disabled(pass, options) ? SHOAL_OK : run_function(graph, pass, options, report);
+    graph_observer_end(graph, &watch->observer);
+    TRY(status);
+    TRY(shoal_graph_lint(graph));
+    if (watch->changes.n_created + watch->changes.n_erased > 0) {
+        TRY(pass_dot_write(&watch->dot, graph));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status pass_run(struct shoal_graph *graph, const struct pass *pass, const char *label,
+                      const shoal_pass_options *options, shoal_pass_report *report,
+                      struct pass_changes *changes_out)
+{
+    struct watch watch = {.observer = {.created = note_created, .erased = note_erased}};
+    shoal_status status = run_watched(&watch, graph, pass, label, options, report);
+    pass_dot_end(&watch.dot);
+    *changes_out = watch.changes;
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "pass %s", pass->name);
+}
