@@ -382,6 +382,69 @@ TEST(copies_into_symmetric_memory_write_it)
     shoal_graph_free(graph);
 }
 
+/* A gather into a buffer whose row is the input: the buffer is one storage, read and written until the wait. */
+TEST(a_gather_from_a_row_of_its_own_buffer)
+{
+    shoal_graph *graph = make_grouped();
+    shoal_node *x = input(graph, "x");
+    shoal_arg shape = int_arg(32);
+    shoal_node *buffer = CALL(graph, "buffer", "empty", list_arg(&shape, 1),
+                              (shoal_arg){.kind = SHOAL_ARG_DTYPE, .as.dtype = SHOAL_F32});
+    shoal_arg item = node_arg(x);
+    shoal_arg rank = {.kind = SHOAL_ARG_RANK, .as.rank = {.group = "z", .factor = 1}};
+    shoal_node *in =
+        CALL(graph, "in", "all_gather_copy_in", node_arg(buffer), list_arg(&item, 1), int_arg(2), rank);
+    shoal_node *row = CALL(graph, "row", "getitem", node_arg(in), int_arg(0));
+    shoal_node *whole = CALL(graph, "whole", "getitem", node_arg(in), int_arg(1));
+    shoal_node *gather =
+        CALL(graph, "gather", "all_gather_into_tensor_out", node_arg(whole), node_arg(row), group_arg("z"));
+    shoal_node *wait = CALL(graph, "wait", "wait_tensor", node_arg(gather));
+    shoal_node *use = CALL(graph, "use", "neg", node_arg(buffer));
+    shoal_node *w = CALL(graph, "w", "neg_", node_arg(x));
+    struct effects *effects = build(graph);
+    CHECK_INT(effects_n_storages(effects), 3);
+    CHECK_STRING(accesses(effects, in), "1rw 0r");
+    CHECK_STRING(accesses(effects, gather), "1rw");
+    CHECK_BEFORE(effects, gather, "in");
+    CHECK_STRING(accesses(effects, wait), "1rw");
+    CHECK_BEFORE(effects, use, "wait");
+    CHECK_BEFORE(effects, w, "in");
+    effects_free(effects);
+    shoal_graph_free(graph);
+}
+
+/* Two works on parts of one buffer: each wait ends its own. */
+TEST(waits_find_their_start_through_views)
+{
+    shoal_graph *graph = make_grouped();
+    shoal_node *buffer = input(graph, "buffer");
+    shoal_node *x = input(graph, "x");
+    shoal_node *y = input(graph, "y");
+    shoal_node *pieces = CALL(graph, "pieces", "split", node_arg(buffer), int_arg(4));
+    shoal_node *p0 = CALL(graph, "p0", "getitem", node_arg(pieces), int_arg(0));
+    shoal_node *p1 = CALL(graph, "p1", "getitem", node_arg(pieces), int_arg(1));
+    shoal_node *s0 = CALL(graph, "s0", "reduce_scatter_tensor_out", node_arg(p0), node_arg(x),
+                          string_arg("sum"), group_arg("z"));
+    shoal_node *s1 = CALL(graph, "s1", "reduce_scatter_tensor_out", node_arg(p1), node_arg(y),
+                          string_arg("sum"), group_arg("a"));
+    shoal_node *turned = CALL(graph, "turned", "transpose", node_arg(s0), int_arg(0), int_arg(1));
+    shoal_node *w0 = CALL(graph, "w0", "wait_tensor", node_arg(turned));
+    shoal_node *wx = CALL(graph, "wx", "neg_", node_arg(x));
+    shoal_node *wy = CALL(graph, "wy", "neg_", node_arg(y));
+    shoal_arg all[] = {node_arg(s1), node_arg(w0)};
+    shoal_node *w1 = CALL(graph, "w1", "wait_tensors", list_arg(all, 2));
+    struct effects *effects = build(graph);
+    CHECK_BEFORE(effects, s1, "s0");
+    CHECK_STRING(accesses(effects, w0), "0rw 1r");
+    CHECK_BEFORE(effects, w0, "s1"); /* and s0 by its input */
+    CHECK_BEFORE(effects, wx, "w0,s0");
+    /* Its collective still runs here: the write waits for it by itself. */
+    CHECK_BEFORE(effects, wy, "s1");
+    CHECK_STRING(accesses(effects, w1), "0rw");
+    effects_free(effects);
+    shoal_graph_free(graph);
+}
+
 /* Other nodes ------------------------------------------------------------------------------------------ */
 
 static shoal_status run_nothing(shoal_op_call_context *context, const shoal_value *arguments,
