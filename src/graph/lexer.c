@@ -27,10 +27,9 @@ static size_t column_of(const struct token *token)
     return column;
 }
 
-shoal_status lexer_fail_at(const struct token *token, shoal_status status)
+void lexer_add_place(const struct token *token)
 {
-    status = status == SHOAL_ERR_NO_MEMORY ? status : SHOAL_ERR_INVALID;
-    return error_prefix(status, "line %zu, column %zu", token->line, column_of(token));
+    (void)error_prefix(SHOAL_ERR_INVALID, "line %zu, column %zu", token->line, column_of(token));
 }
 
 shoal_status lexer_fail(const struct token *token, const char *format, ...)

@@ -53,8 +53,15 @@ shoal_status lexer_fail(const struct token *token, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* "line 3, column 14: expected EXPECTED, found ...", about the current token. */
 shoal_status lexer_fail_expected(const struct lexer *lexer, const char *expected);
-/* Puts line and column in front of an error text: SHOAL_ERR_INVALID, or SHOAL_ERR_NO_MEMORY where that was the cause. */
-shoal_status lexer_fail_at(const struct token *token, shoal_status status);
+/* Puts line and column in front of the error text there is. */
+void lexer_add_place(const struct token *token);
+
+/* The same for what somebody else has said: SHOAL_ERR_INVALID, or SHOAL_ERR_NO_MEMORY where that was the cause. */
+static inline shoal_status lexer_fail_at(const struct token *token, shoal_status status)
+{
+    lexer_add_place(token);
+    return status == SHOAL_ERR_NO_MEMORY ? status : SHOAL_ERR_INVALID;
+}
 
 /* What a string, name or word says, as a string; at most two times token->length bytes. */
 shoal_status lexer_copy(const struct token *token, char *to, size_t *bytes_out);
