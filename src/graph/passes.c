@@ -270,8 +270,8 @@ shoal_status shoal_graph_run_passes(shoal_graph *graph, const char *const *passe
     if (status == SHOAL_OK) {
         status = check_passes(passes, n_passes);
     }
-    if (status == SHOAL_OK) {
-        status = shoal_graph_lint(graph); /* passes rely on what it promises */
+    if (status == SHOAL_OK && (!graph->last || graph->last->kind != SHOAL_NODE_OUTPUT)) {
+        status = error_set(SHOAL_ERR_STATE, "the graph does not end with an output");
     }
     if (status == SHOAL_OK) {
         status = run_all(graph, passes, n_passes, &options, &report);
