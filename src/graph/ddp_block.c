@@ -166,7 +166,7 @@ static bool match_memory(const struct accesses *accesses, struct ddp_block *bloc
         return false;
     }
     block->limit = find_limit(accesses, block);
-    return true;
+    return block->limit > accesses_position(accesses, block->start);
 }
 
 bool ddp_block_match(const struct accesses *accesses, struct shoal_node *start, struct ddp_block *block_out)

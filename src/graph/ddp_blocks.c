@@ -3,7 +3,8 @@
  * One walk in program order. Each node knows the newest block that it depends on, by arguments or through memory (order: what
  * overwrites something depends on who has used it). Blocks are numbered in the order of their starts. A block may join an open
  * bucket unless it depends on a block that is not older than the bucket's first one; so a bucket only ever depends on buckets that
- * began before it, and no circle can arise.
+ * began before it, and no circle can arise. Joined, a bucket reads all of its gradients at once: who overwrites one of them depends
+ * on all that the others depend on.
  */
 #include "graph/ddp_blocks.h"
 
@@ -54,6 +55,23 @@ static uint32_t greater(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
+/* Who overwrites a gradient stays behind the bucket that reads it, and so behind all that the bucket waits for. */
+static uint32_t find_bucket_need(const struct finder *finder, const struct shoal_node *writer,
+                                 uint32_t storage)
+{
+    const struct ddp_blocks *blocks = finder->blocks;
+    const struct accesses *accesses = &blocks->accesses;
+    uint32_t need = 0;
+    uint32_t entry = accesses_behind(accesses, storage, accesses_position(accesses, writer) - 1);
+    while (entry-- > accesses->first[storage] && !accesses->entries[entry].is_write) {
+        uint32_t next = blocks->readers[accesses->entries[entry].node->id];
+        for (; next > 0; next = blocks->blocks[next - 1].same_reader) {
+            need = greater(need, blocks->blocks[blocks->blocks[next - 1].first].bucket_need);
+        }
+    }
+    return need;
+}
+
 static void follow_needs(struct finder *finder, const struct shoal_node *node)
 {
     const struct effects_access *found;
@@ -66,6 +84,9 @@ static void follow_needs(struct finder *finder, const struct shoal_node *node)
     for (size_t i = 0; i < n_found; i++) {
         const struct memory_needs *memory = &finder->memory[found[i].storage];
         need = greater(need, accesses_is_write(&found[i]) ? memory->all : memory->writers);
+        if (accesses_is_write(&found[i]) && finder->blocks->n_blocks > 0) {
+            need = greater(need, find_bucket_need(finder, node, found[i].storage));
+        }
     }
     for (size_t i = 0; i < n_found && need > 0; i++) {
         struct memory_needs *memory = &finder->memory[found[i].storage];
@@ -157,6 +178,9 @@ static void join(struct finder *finder, struct line *line, uint32_t index)
         line->limit = block->limit < line->limit ? block->limit : line->limit;
         line->last_reader = greater(line->last_reader, reader);
     }
+    struct ddp_block *first = &finder->blocks->blocks[line->bucket.first];
+    first->bucket_need = greater(first->bucket_need, finder->needs[block->reader->id]);
+    block->first = line->bucket.first;
     line->bucket.last = index;
     line->bucket.n_blocks++;
     line->size += (double)block->bytes;

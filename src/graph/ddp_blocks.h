@@ -26,7 +26,10 @@ struct ddp_block {
     size_t bytes;
     uint32_t limit;       /* from this position on the gradient is another one */
     uint32_t next;        /* in its bucket: index + 1; 0: the last */
+    uint32_t first;       /* of its bucket */
     uint32_t same_reader; /* another block with that reader: index + 1; 0: none */
+    uint32_t
+        bucket_need; /* of a bucket's first block: the newest block that the bucket depends on, index + 1 */
     /* What a pass has put in their place; NULL: nothing. */
     struct shoal_node *result;
     struct shoal_node *new_reader;

@@ -80,7 +80,7 @@ static shoal_status join_bucket(struct ddp_join *join, struct late *late, ddp_bu
     }
     TRY(shoal_graph_set_insert_point(graph, (shoal_insert_point){.node = anchor->next, .is_after = false}));
     TRY(build(join));
-    late_place_new(late, graph, first_id, anchor);
+    late_place_new(late, graph, first_id, anchor, join->blocks[0]->first);
     TRY(late_move(late, join->blocks, join->n_blocks, join->blocks[join->n_blocks - 1]->result));
     return replace_in_copies(join);
 }

@@ -13,7 +13,9 @@ shoal_status late_begin(struct late *late, const struct ddp_blocks *blocks, uint
     late->stamps = mem_alloc_zeroed((size_t)n_ids + 1, sizeof(late->stamps[0]));
     late->places = mem_alloc_zeroed((size_t)n_ids + 1, sizeof(late->places[0]));
     late->memory = mem_alloc_zeroed(effects_n_storages(accesses->effects) + 1, sizeof(late->memory[0]));
-    if (!late->stamps || !late->places || !late->memory) {
+    late->buckets = mem_alloc_zeroed((size_t)n_ids + 1, sizeof(late->buckets[0]));
+    late->bucket_stamps = mem_alloc_zeroed(blocks->n_blocks + 1, sizeof(late->bucket_stamps[0]));
+    if (!late->stamps || !late->places || !late->memory || !late->buckets || !late->bucket_stamps) {
         late_end(late);
         return SHOAL_ERR_NO_MEMORY;
     }
@@ -28,15 +30,18 @@ void late_end(struct late *late)
     mem_free(late->stamps);
     mem_free(late->places);
     mem_free(late->memory);
+    mem_free(late->buckets);
+    mem_free(late->bucket_stamps);
     mem_free(late->nodes);
     *late = (struct late){.blocks = NULL};
 }
 
 void late_place_new(struct late *late, const struct shoal_graph *graph, uint32_t first,
-                    const struct shoal_node *anchor)
+                    const struct shoal_node *anchor, uint32_t bucket)
 {
     for (uint32_t id = first; id < graph->n_ids; id++) {
         late->places[id] = late->places[anchor->id];
+        late->buckets[id] = bucket + 1;
     }
 }
 
@@ -97,23 +102,46 @@ static shoal_status visit_new_readers(struct late *late, const struct shoal_node
     return SHOAL_OK;
 }
 
+/* What the node reads and, if `is_all`, writes. */
+static shoal_status follow_accesses(struct late *late, const struct shoal_node *node, bool is_all)
+{
+    uint32_t position = accesses_position(&late->blocks->accesses, node);
+    const struct effects_access *found;
+    size_t n_found;
+    effects_accesses(late->blocks->accesses.effects, node, &found, &n_found);
+    for (size_t i = 0; i < n_found; i++) {
+        bool is_write = accesses_is_write(&found[i]);
+        if (is_all || !is_write) {
+            TRY(follow(late, found[i].storage, position, is_write));
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* A bucket that is late reads all of its gradients late, in the place of the nodes that read them one by one. */
+static shoal_status follow_bucket(struct late *late, uint32_t first)
+{
+    if (late->bucket_stamps[first] == late->stamp) {
+        return SHOAL_OK;
+    }
+    late->bucket_stamps[first] = late->stamp;
+    const struct ddp_block *blocks = late->blocks->blocks;
+    for (uint32_t next = first + 1; next > 0; next = blocks[next - 1].next) {
+        TRY(follow_accesses(late, blocks[next - 1].reader, /*is_all=*/false));
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status follow_node(struct late *late, struct shoal_node *node)
 {
     for (const struct edge *edge = node->first_use; edge; edge = edge->next) {
         TRY(visit(late, edge->user));
     }
-    uint32_t position = accesses_position(&late->blocks->accesses, node);
-    if (position == 0) {
-        return SHOAL_OK; /* a new node touches what is its own, and what the reader in whose place it is reads */
+    if (late->buckets[node->id] > 0) {
+        return follow_bucket(late, late->buckets[node->id] - 1);
     }
     TRY(visit_new_readers(late, node));
-    const struct effects_access *found;
-    size_t n_found;
-    effects_accesses(late->blocks->accesses.effects, node, &found, &n_found);
-    for (size_t i = 0; i < n_found; i++) {
-        TRY(follow(late, found[i].storage, position, accesses_is_write(&found[i])));
-    }
-    return SHOAL_OK;
+    return follow_accesses(late, node, /*is_all=*/true);
 }
 
 /* Moving ------------------------------------------------------------------------------------------------- */

@@ -21,6 +21,8 @@ struct late {
     uint32_t *stamps; /* by id: of the walk that came here last */
     uint32_t
         *places; /* by id: the position behind which a node stands; of nodes that did not move, their own */
+    uint32_t *buckets;          /* by id of a new node: the first block of its bucket, index + 1 */
+    uint32_t *bucket_stamps;    /* by first block */
     struct late_memory *memory; /* by storage */
     uint32_t stamp;
     struct shoal_node **nodes;
@@ -34,9 +36,9 @@ struct late {
 shoal_status late_begin(struct late *late, const struct ddp_blocks *blocks, uint32_t n_ids);
 void late_end(struct late *late);
 
-/* New nodes from id `first` to the graph's newest stand where their anchor does. */
+/* New nodes from id `first` to the graph's newest are of this bucket, and stand where their anchor does. */
 void late_place_new(struct late *late, const struct shoal_graph *graph, uint32_t first,
-                    const struct shoal_node *anchor);
+                    const struct shoal_node *anchor, uint32_t bucket);
 
 /* Moves the users of these blocks, and what depends on them, behind `barrier`, a new node that has a node behind it. */
 shoal_status late_move(struct late *late, struct ddp_block *const *blocks, size_t n_blocks,
