@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/mem.h"
 #include "base/nearest.h"
 #include "base/try.h"
 #include "tensor/dtype.h"
@@ -230,35 +231,18 @@ shoal_status args_copy(struct arena *arena, const shoal_arg *args, size_t n_args
     return SHOAL_OK;
 }
 
-static bool has_node(const shoal_arg *args, size_t n_args, const struct shoal_node *node)
+shoal_status args_find(const shoal_arg *args, size_t n_args, const struct shoal_node *node,
+                       struct args_places *places)
 {
     for (size_t i = 0; i < n_args; i++) {
-        bool is_found = args[i].kind == SHOAL_ARG_NODE && args[i].as.node == node;
-        if (is_found || (args[i].kind == SHOAL_ARG_LIST &&
-                         has_node(args[i].as.list.items, args[i].as.list.count, node))) {
-            return true;
+        if (args[i].kind == SHOAL_ARG_NODE && args[i].as.node == node) {
+            TRY(mem_grow((void **)&places->places, &places->capacity, places->n_places + 1,
+                         sizeof(places->places[0])));
+            /* Arguments are const for those who read them; this one lies in the arena. */
+            places->places[places->n_places++] = (shoal_arg *)&args[i];
+        } else if (args[i].kind == SHOAL_ARG_LIST) {
+            TRY(args_find(args[i].as.list.items, args[i].as.list.count, node, places));
         }
     }
-    return false;
-}
-
-shoal_status args_replace(struct arena *arena, const shoal_arg *args, size_t n_args,
-                          const struct shoal_node *old, struct shoal_node *other, const shoal_arg **copy_out)
-{
-    shoal_arg *copy = arena_alloc(arena, n_args, sizeof(*copy));
-    if (!copy) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < n_args; i++) {
-        copy[i] = args[i];
-        if (args[i].kind == SHOAL_ARG_NODE && args[i].as.node == old) {
-            copy[i].as.node = other;
-        } else if (args[i].kind == SHOAL_ARG_LIST &&
-                   has_node(args[i].as.list.items, args[i].as.list.count, old)) {
-            TRY(args_replace(arena, args[i].as.list.items, args[i].as.list.count, old, other,
-                             &copy[i].as.list.items));
-        }
-    }
-    *copy_out = copy;
     return SHOAL_OK;
 }

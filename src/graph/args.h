@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Arguments: checked, completed and copied. A copy lies in the arena and never changes; copies may share lists. */
+/* Arguments: checked, completed and copied. A copy lies in the arena and belongs to one node. */
 #ifndef GRAPH_ARGS_H
 #define GRAPH_ARGS_H
 
@@ -26,8 +26,14 @@ shoal_status args_complete(const shoal_op *op, const shoal_arg *args, size_t n_a
 
 shoal_status args_copy(struct arena *arena, const shoal_arg *args, size_t n_args, const shoal_arg **copy_out);
 
-/* A copy of arguments of the arena in which `other` stands wherever `old` stood; lists without it are shared. */
-shoal_status args_replace(struct arena *arena, const shoal_arg *args, size_t n_args,
-                          const struct shoal_node *old, struct shoal_node *other, const shoal_arg **copy_out);
+/* Places in arguments of the arena where a node stands. */
+struct args_places {
+    shoal_arg **places;
+    size_t n_places;
+    size_t capacity;
+};
+
+shoal_status args_find(const shoal_arg *args, size_t n_args, const struct shoal_node *node,
+                       struct args_places *places);
 
 #endif

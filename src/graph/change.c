@@ -67,8 +67,14 @@ static shoal_status set_args(struct shoal_node *node, const shoal_arg *args, siz
     TRY(check_args(node, &args, &n_args, complete));
     edit.n_args = n_args;
     TRY(args_copy(&node->graph->arena, args, n_args, &edit.args));
-    TRY(uses_collect(node->graph, edit.args, n_args, &edit.uses));
-    return edit_apply(node->graph, &edit, 1);
+    struct arena scratch = {0};
+    shoal_status status =
+        uses_collect(node->graph, &scratch, node->input_capacity, edit.args, n_args, &edit.uses);
+    if (status == SHOAL_OK) {
+        status = edit_apply(node->graph, &edit, 1);
+    }
+    arena_free(&scratch);
+    return status;
 }
 
 shoal_status shoal_node_set_args(shoal_node *node, const shoal_arg *args, size_t n_args)
@@ -84,92 +90,108 @@ shoal_status shoal_node_set_args(shoal_node *node, const shoal_arg *args, size_t
 
 /* Replacing -------------------------------------------------------------------------------------------- */
 
-/* Arguments and inputs of one user of `old`, with `other` instead. */
-static shoal_status prepare_edit(struct shoal_node *user, const struct shoal_node *old,
-                                 struct shoal_node *other, struct edit *edit)
-{
-    struct shoal_graph *graph = user->graph;
-    if (user == other) {
-        return error_set(SHOAL_ERR_INVALID,
-                         "node %s uses %s, and would use itself; a filter can leave it out", other->name,
-                         old->name);
-    }
-    edit->node = user;
-    edit->n_args = user->n_args;
-    TRY(args_replace(&graph->arena, user->args, user->n_args, old, other, &edit->args));
-    return uses_collect(graph, edit->args, edit->n_args, &edit->uses);
-}
+/* A replacement under way. `old` becomes `other` in the arguments at once, and back again if something fails. */
+struct replacement {
+    struct shoal_node *old;
+    struct shoal_node *other;
+    struct edit *edits; /* a user each */
+    size_t n_edits;
+    struct args_places places;
+    struct arena scratch;
+};
 
-/* One for each user that the filter accepts; `edits` has room for all users. */
-static shoal_status prepare_edits(const struct shoal_node *old, struct shoal_node *other,
-                                  shoal_node_filter filter, void *context, struct edit *edits,
-                                  size_t *n_edits_out)
+/* The users that the filter accepts, and where they use `old`; there is room for all users. */
+static shoal_status find_users(struct replacement *replacement, shoal_node_filter filter, void *context)
 {
+    struct edit *edits = replacement->edits;
     size_t n_users = 0;
-    size_t n_edits = 0;
-    for (const struct edge *edge = old->first_use; edge; edge = edge->next) {
+    for (const struct edge *edge = replacement->old->first_use; edge; edge = edge->next) {
         edits[n_users++].node = edge->user;
     }
     for (size_t i = 0; i < n_users; i++) {
         struct shoal_node *user = edits[i].node;
-        if (!filter || filter(context, user)) {
-            TRY(prepare_edit(user, old, other, &edits[n_edits]));
-            n_edits++;
+        if (filter && !filter(context, user)) {
+            continue;
         }
+        if (user == replacement->other) {
+            return error_set(SHOAL_ERR_INVALID,
+                             "node %s uses %s, and would use itself; a filter can leave it out", user->name,
+                             replacement->old->name);
+        }
+        TRY(args_find(user->args, user->n_args, replacement->old, &replacement->places));
+        edits[replacement->n_edits++] =
+            (struct edit){.node = user, .args = user->args, .n_args = user->n_args};
     }
-    *n_edits_out = n_edits;
     return SHOAL_OK;
 }
 
-static shoal_status apply_edits(struct shoal_node *old, struct shoal_node *other, struct edit *edits,
-                                size_t n_edits)
+static void put_into_places(const struct args_places *places, struct shoal_node *node)
 {
-    const struct origin *origins = other->origins;
-    if (n_edits > 0) {
-        TRY(observer_make_replaced(old, other, &origins));
+    for (size_t i = 0; i < places->n_places; i++) {
+        places->places[i]->as.node = node;
     }
-    TRY(edit_apply(old->graph, edits, n_edits));
+}
+
+/* With arguments that are replaced already. */
+static shoal_status apply_edits(struct replacement *replacement)
+{
+    struct shoal_node *old = replacement->old;
+    struct shoal_node *other = replacement->other;
+    const struct origin *origins;
+    for (size_t i = 0; i < replacement->n_edits; i++) {
+        struct edit *edit = &replacement->edits[i];
+        TRY(uses_collect(old->graph, &replacement->scratch, edit->node->input_capacity, edit->args,
+                         edit->n_args, &edit->uses));
+    }
+    TRY(observer_make_replaced(old, other, &origins));
+    TRY(edit_apply(old->graph, replacement->edits, replacement->n_edits));
     other->origins = origins;
-    for (size_t i = 0; i < n_edits; i++) {
-        observer_tell_replaced(old, other, edits[i].node);
+    for (size_t i = 0; i < replacement->n_edits; i++) {
+        observer_tell_replaced(old, other, replacement->edits[i].node);
     }
     return SHOAL_OK;
 }
 
-static shoal_status replace(struct shoal_node *old, struct shoal_node *other, shoal_node_filter filter,
-                            void *context, size_t *n_changed_out)
+static shoal_status replace(struct replacement *replacement, shoal_node_filter filter, void *context)
 {
-    size_t n_edits = 0;
+    const struct shoal_node *old = replacement->old;
+    const struct shoal_node *other = replacement->other;
     TRY(check_pair("old", old, "other", other));
     if (other->kind == SHOAL_NODE_OUTPUT) {
         return error_set(SHOAL_ERR_INVALID, "node %s is the output, which gives nothing", other->name);
     }
-    if (old != other && old->n_users > 0) {
-        struct edit *edits = mem_alloc_zeroed(old->n_users, sizeof(*edits));
-        if (!edits) {
-            return SHOAL_ERR_NO_MEMORY;
-        }
-        shoal_status status = prepare_edits(old, other, filter, context, edits, &n_edits);
-        if (status == SHOAL_OK) {
-            status = apply_edits(old, other, edits, n_edits);
-        }
-        mem_free(edits);
-        TRY(status);
+    if (old == other || old->n_users == 0) {
+        return SHOAL_OK;
     }
-    if (n_changed_out) {
-        *n_changed_out = n_edits;
+    replacement->edits = mem_alloc_zeroed(old->n_users, sizeof(replacement->edits[0]));
+    if (!replacement->edits) {
+        return SHOAL_ERR_NO_MEMORY;
     }
-    return SHOAL_OK;
+    TRY(find_users(replacement, filter, context));
+    if (replacement->n_edits == 0) {
+        return SHOAL_OK;
+    }
+    put_into_places(&replacement->places, replacement->other);
+    shoal_status status = apply_edits(replacement);
+    if (status != SHOAL_OK) {
+        put_into_places(&replacement->places, replacement->old);
+    }
+    return status;
 }
 
 shoal_status shoal_node_replace(shoal_node *old, shoal_node *other, shoal_node_filter filter, void *context,
                                 size_t *n_changed_out)
 {
+    struct replacement replacement = {.old = old, .other = other};
     error_clear();
+    shoal_status status = replace(&replacement, filter, context);
     if (n_changed_out) {
-        *n_changed_out = 0;
+        *n_changed_out = status == SHOAL_OK ? replacement.n_edits : 0;
     }
-    return finish("node_replace", replace(old, other, filter, context, n_changed_out));
+    mem_free(replacement.edits);
+    mem_free(replacement.places.places);
+    arena_free(&replacement.scratch);
+    return finish("node_replace", status);
 }
 
 /* Moving and erasing ----------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 /* A node and what it shall have. */
 struct edit {
     struct shoal_node *node;
-    const shoal_arg *args; /* in the arena, checked, complete */
+    const shoal_arg *args; /* in the arena, checked, complete; may be those it has */
     size_t n_args;
     struct uses uses;
 };

@@ -140,7 +140,7 @@ static shoal_status prepare(struct shoal_graph *graph, const struct node_spec *s
     node->op = spec->op;
     node->n_args = spec->n_args;
     TRY(args_copy(&graph->arena, spec->args, spec->n_args, &node->args));
-    TRY(uses_collect(graph, node->args, node->n_args, uses_out));
+    TRY(uses_collect(graph, &graph->arena, 0, node->args, node->n_args, uses_out));
     TRY(names_choose(graph->names, &graph->arena, spec->name ? spec->name : spec->target, &node->name));
     TRY(copy_target(graph, spec, node));
     TRY(copy_values(graph, spec, node));

@@ -48,6 +48,7 @@ struct shoal_node {
     struct shoal_node **inputs; /* each once */
     struct edge *edges;         /* one for each of them */
     size_t n_inputs;
+    size_t input_capacity;  /* of both arrays */
     struct edge *first_use; /* as an input of others */
     struct edge *last_use;
     size_t n_users;

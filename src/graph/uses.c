@@ -2,7 +2,9 @@
 /* Edges. Whether an input has been named before is told by a stamp on it, so that a long list takes linear time. */
 #include "graph/uses.h"
 
-#include "base/error.h"
+#include <string.h>
+
+#include "base/try.h"
 
 struct collection {
     uint64_t stamp;
@@ -33,15 +35,19 @@ static size_t visit_all(struct shoal_graph *graph, const shoal_arg *args, size_t
     return collection.n_inputs;
 }
 
-shoal_status uses_collect(struct shoal_graph *graph, const shoal_arg *args, size_t n_args,
-                          struct uses *uses_out)
+shoal_status uses_collect(struct shoal_graph *graph, struct arena *scratch, size_t capacity,
+                          const shoal_arg *args, size_t n_args, struct uses *uses_out)
 {
     struct uses uses = {.n_inputs = visit_all(graph, args, n_args, NULL)};
-    uses.inputs = arena_alloc(&graph->arena, uses.n_inputs, sizeof(uses.inputs[0]));
-    uses.edges = uses.inputs ? arena_alloc(&graph->arena, uses.n_inputs, sizeof(uses.edges[0])) : NULL;
-    if (!uses.edges) {
-        return SHOAL_ERR_NO_MEMORY;
+    bool has_room = uses.n_inputs <= capacity;
+    if (!has_room) { /* twice as many, so that what is left behind is less than what is used */
+        uses.capacity = uses.n_inputs > 2 * capacity ? uses.n_inputs : 2 * capacity;
+        uses.edges = arena_alloc(&graph->arena, uses.capacity, sizeof(uses.edges[0]));
+        TRY(uses.edges ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
     }
+    uses.inputs = has_room ? arena_alloc(scratch, uses.n_inputs, sizeof(uses.inputs[0]))
+                           : arena_alloc(&graph->arena, uses.capacity, sizeof(uses.inputs[0]));
+    TRY(uses.inputs ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
     (void)visit_all(graph, args, n_args, uses.inputs);
     *uses_out = uses;
     return SHOAL_OK;
@@ -76,8 +82,13 @@ void uses_drop(struct shoal_node *node)
 void uses_set(struct shoal_node *node, const struct uses *uses)
 {
     uses_drop(node);
-    node->inputs = uses->inputs;
-    node->edges = uses->edges;
+    if (uses->edges) {
+        node->inputs = uses->inputs;
+        node->edges = uses->edges;
+        node->input_capacity = uses->capacity;
+    } else if (uses->n_inputs > 0) {
+        memcpy(node->inputs, uses->inputs, uses->n_inputs * sizeof(uses->inputs[0]));
+    }
     node->n_inputs = uses->n_inputs;
     for (size_t i = 0; i < uses->n_inputs; i++) {
         node->edges[i].user = node;

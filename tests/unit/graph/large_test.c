@@ -68,6 +68,31 @@ TEST(many_users_of_one_node)
     shoal_graph_free(graph);
 }
 
+/* What a long list of arguments takes does not grow with the number of nodes in it that are replaced. */
+TEST(many_replacements_in_one_list)
+{
+    enum {
+        N_ITEMS = 2000
+    };
+    shoal_graph *graph = make_graph();
+    static shoal_arg items[N_ITEMS];
+    for (int i = 0; i < N_ITEMS; i++) {
+        items[i] = node_arg(make_input(graph, "x"));
+    }
+    shoal_arg list = list_arg(items, N_ITEMS);
+    shoal_node *output;
+    REQUIRE_OK(shoal_graph_output(graph, &list, &output));
+    shoal_node *y = make_input(graph, "y");
+    size_t before = test_live_blocks();
+    for (int i = 0; i < N_ITEMS; i++) {
+        CHECK_OK(shoal_node_replace(items[i].as.node, y, NULL, NULL, NULL));
+    }
+    CHECK_INT(test_live_blocks(), before);
+    CHECK_INPUTS(output, "y");
+    CHECK_INT(output->args[0].as.list.count, N_ITEMS);
+    shoal_graph_free(graph);
+}
+
 /* Memory ----------------------------------------------------------------------------------------------- */
 
 /* Counts what of a graph a failed call must not change. */

@@ -15,7 +15,6 @@ TEST(every_occurrence_in_every_user)
     shoal_node *a = make_opaque(graph, "a", args, 3);
     shoal_node *b = make_opaque(graph, "b", args, 1);
     make_opaque(graph, "c", args + 2, 1);
-    const shoal_arg *before = shoal_node_args(a, NULL);
     size_t n_changed = 77;
     CHECK_OK(shoal_node_replace(x, y, NULL, NULL, &n_changed));
     CHECK_INT(n_changed, 2);
@@ -28,7 +27,6 @@ TEST(every_occurrence_in_every_user)
     CHECK(after[0].as.node == y);
     CHECK(after[1].as.list.items[0].as.node == y && after[1].as.list.items[2].as.node == y);
     CHECK(after[1].as.list.items[1].as.node == z);
-    CHECK(before[0].as.node == x); /* arguments never change, they are replaced */
     shoal_graph_free(graph);
 }
 
