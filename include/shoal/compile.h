@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Passes over graphs (shoal/graph.h): they fuse, bucket and move communication. A pass has a name, is deterministic, and leaves
- * a graph that passes shoal_graph_lint and computes the same bits.
+ * a graph that passes shoal_graph_lint and computes the same bits. shoal_graph_run says what these are.
  *
  * Ownership: graphs stay the caller's. A definition is copied; registered passes live as long as the process.
  * Threads: any; a graph is used by one thread at a time.
@@ -15,6 +15,8 @@
 #include "shoal/api.h"
 #include "shoal/graph.h"
 #include "shoal/status.h"
+#include "shoal/tensor.h"
+#include "shoal/world.h"
 
 SHOAL_BEGIN_DECLS
 
@@ -88,6 +90,39 @@ typedef struct shoal_comm_block {
 /* SHOAL_ERR_INVALID, with the reason, when `start` and what waits for it are not of that form. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_comm_block_get(shoal_node *start, shoal_comm_block *block_out);
 SHOAL_API void shoal_comm_block_free(shoal_comm_block *block);
+
+/* Running ------------------------------------------------------------------------------------------------ */
+
+/*
+ * Runs a graph op by op on this rank, each call as shoal_op_call makes it, in the order of the nodes and without gradients. It is
+ * what a graph means: passes and plans are compared with it.
+ *
+ * inputs: a tensor for each placeholder, in their order, with its shape and dtype, contiguous, and with data. What the graph
+ * writes in place is written: into the caller's tensors, and into constants of the graph. A graph does not know of inputs that
+ * share memory, and passes may change what comes of it.
+ *
+ * outputs: a tensor for each that the output names, lists flattened in order (a node that gives a list counts as its tensors);
+ * n_outputs is that number. Each is a reference of the caller's (shoal_tensor_unref), which may be one on an input. They may be
+ * in flight where the graph does not wait. Nothing else stays: values end with their last user, and the caller's scope gets
+ * nothing, so none need be open.
+ *
+ * Groups: each group of the table becomes the group of `world` with the list that has this rank and the tag "graph:NAME" (a name
+ * of more than 58 characters is cut, and a hash follows). So the same name and ranks are the same group in each run and graph,
+ * two names are two lanes, and neither is a group that the program made for itself. The world keeps them. `world` may be NULL for
+ * a graph without groups.
+ *
+ * What is compared: all ranks of a group run the same graph, and each call that ranks make together is compared with what the
+ * others call, before its result can be read, as in shoal/group.h; a difference is SHOAL_ERR_MISMATCH that names both calls. The
+ * graphs as wholes are not: nodes between may differ, and a rank that has fewer calls lets the others wait as long as the group's
+ * timeout, as does one that fails alone.
+ *
+ * Errors begin with the call and the node: "graph_run: %name: ". Before anything has run: SHOAL_ERR_INVALID for inputs that do not
+ * fit, an opaque call, a constant without data, a group without this rank or with ranks that the world has not; SHOAL_ERR_STATE
+ * for a graph without output or out of order. After a failure no outputs are given, and what is written in place may have been.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_run(const shoal_graph *graph, shoal_world *world,
+                                                        shoal_tensor *const *inputs, size_t n_inputs,
+                                                        shoal_tensor **outputs, size_t n_outputs);
 
 SHOAL_END_DECLS
 

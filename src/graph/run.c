@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Running a graph, node by node. Everything that can be said of graph, inputs and groups is said before the first call.
+ *
+ * What nodes give is kept in a table by id, a reference each, until the last user has run. Each call has a scope of its own, so
+ * nothing else is left of it.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "device/device.h"
+#include "graph/boxing.h"
+#include "graph/graph.h"
+#include "graph/lint.h"
+#include "op/op.h"
+#include "shoal/compile.h"
+#include "shoal/group.h"
+#include "tensor/handle.h"
+#include "tensor/scope.h"
+
+/* What a node gives: tensors[0..count), a reference each. */
+struct given {
+    shoal_tensor *one; /* room for a single one */
+    shoal_tensor **tensors;
+    size_t count;
+    const struct shoal_node *last_user; /* NULL: nobody uses it */
+};
+
+/* A group of the table, and what it is here. */
+struct run_group {
+    const struct graph_group *row;
+    shoal_group *group;
+};
+
+struct run {
+    const struct shoal_graph *graph;
+    shoal_world *world;
+    shoal_tensor *const *inputs;
+    size_t n_inputs;
+    shoal_tensor **outputs;
+    size_t n_outputs;
+    struct given *given;
+    struct run_group *groups;
+    size_t n_groups;
+};
+
+/* What nodes give -------------------------------------------------------------------------------------- */
+
+static void let_go(struct given *given)
+{
+    for (size_t i = given->count; i > 0; i--) {
+        shoal_tensor_unref(given->tensors[i - 1]);
+    }
+    if (given->tensors != &given->one) {
+        mem_free(given->tensors);
+    }
+    given->tensors = NULL;
+    given->count = 0;
+}
+
+static shoal_status keep(struct run *run, const struct shoal_node *node, shoal_tensor *const *tensors,
+                         size_t count)
+{
+    struct given *given = &run->given[node->id];
+    given->tensors = &given->one;
+    if (count > 1) {
+        given->tensors = mem_alloc_zeroed(count, sizeof(shoal_tensor *));
+        if (!given->tensors) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        given->tensors[i] = shoal_tensor_ref(tensors[i]);
+    }
+    given->count = count;
+    return SHOAL_OK;
+}
+
+/* After a node has run: what nobody uses any more. */
+static void let_go_after(struct run *run, const struct shoal_node *node)
+{
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        struct given *given = &run->given[node->inputs[i]->id];
+        if (given->last_user == node) {
+            let_go(given);
+        }
+    }
+    if (!run->given[node->id].last_user) {
+        let_go(&run->given[node->id]);
+    }
+}
+
+static shoal_status create_table(struct run *run)
+{
+    run->given = mem_alloc_zeroed(run->graph->n_ids, sizeof *run->given);
+    if (!run->given) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    GRAPH_EACH(run->graph, node)
+    {
+        for (size_t i = 0; i < node->n_inputs; i++) {
+            run->given[node->inputs[i]->id].last_user = node;
+        }
+    }
+    return SHOAL_OK;
+}
+
+static void free_run(struct run *run)
+{
+    for (uint32_t id = 0; run->given && id < run->graph->n_ids; id++) {
+        let_go(&run->given[id]);
+    }
+    mem_free(run->given);
+    mem_free(run->groups);
+}
+
+/* Groups ----------------------------------------------------------------------------------------------- */
+
+#define TAG_PREFIX "graph:"
+#define TAG_BYTES 65      /* as many as a tag may have */
+#define TAG_NAME_BYTES 58 /* of them, for the name */
+#define TAG_CUT_BYTES 41  /* for the beginning of a name that has a hash behind it */
+
+/* Names have no '~', so none is taken for another that was cut. */
+static void write_tag(char tag[TAG_BYTES], const char *name)
+{
+    size_t n_bytes = strlen(name);
+    if (n_bytes <= TAG_NAME_BYTES) {
+        (void)snprintf(tag, TAG_BYTES, TAG_PREFIX "%s", name);
+        return;
+    }
+    (void)snprintf(tag, TAG_BYTES, TAG_PREFIX "%.*s~%016" PRIx64, TAG_CUT_BYTES, name,
+                   hash_bytes(0, name, n_bytes));
+}
+
+/* Of the lists of the group, the one with this rank. */
+static shoal_status find_list(const struct graph_group *row, const shoal_world *world, const int **list_out)
+{
+    int self = shoal_world_rank(world);
+    int n_ranks = shoal_world_n_ranks(world);
+    const int *list = NULL;
+    for (size_t i = 0; i < row->n_lists * row->size; i++) {
+        if (row->ranks[i] >= n_ranks) {
+            return error_set(SHOAL_ERR_INVALID, "group @%.64s has rank %d, but the world has %d", row->name,
+                             row->ranks[i], n_ranks);
+        }
+        if (row->ranks[i] == self) {
+            list = row->ranks + i / row->size * row->size;
+        }
+    }
+    if (!list) {
+        return error_set(SHOAL_ERR_INVALID, "group @%.64s does not have this rank, %d", row->name, self);
+    }
+    *list_out = list;
+    return SHOAL_OK;
+}
+
+static shoal_status make_group(struct run *run, const struct graph_group *row, struct run_group *made)
+{
+    char tag[TAG_BYTES];
+    const int *list = NULL;
+    if (!run->world) {
+        return error_set(SHOAL_ERR_INVALID, "world is NULL, but the graph has group @%.64s", row->name);
+    }
+    TRY(find_list(row, run->world, &list));
+    write_tag(tag, row->name);
+    *made = (struct run_group){.row = row};
+    shoal_status status = shoal_group_create(run->world, list, (int)row->size, tag, &made->group);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "group @%.64s", row->name);
+}
+
+static shoal_status make_groups(struct run *run)
+{
+    size_t n_groups = 0;
+    for (const struct graph_group *row = run->graph->groups; row; row = row->next) {
+        n_groups++;
+    }
+    if (n_groups == 0) {
+        return SHOAL_OK;
+    }
+    run->groups = mem_alloc_zeroed(n_groups, sizeof *run->groups);
+    if (!run->groups) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (const struct graph_group *row = run->graph->groups; row; row = row->next) {
+        TRY(make_group(run, row, &run->groups[run->n_groups]));
+        run->n_groups++;
+    }
+    return SHOAL_OK;
+}
+
+/* Before anything runs --------------------------------------------------------------------------------- */
+
+static shoal_status check_input(const struct shoal_node *node, const shoal_tensor *tensor, size_t index)
+{
+    char given[TENSOR_TEXT_BYTES];
+    char wanted[TENSOR_TEXT_BYTES];
+    if (!tensor) {
+        return error_set(SHOAL_ERR_INVALID, "%%%s: input %zu is NULL", node->name, index);
+    }
+    shoal_status status = handle_check(tensor);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "%%%s: input %zu", node->name, index);
+    }
+    const shoal_tensor *like = node->values[0];
+    if (tensor->dtype != like->dtype || !layout_is_same_shape(tensor->layout.n_dims, tensor->layout.shape,
+                                                              like->layout.n_dims, like->layout.shape)) {
+        return error_set(SHOAL_ERR_INVALID, "%%%s: input %zu is %s, but the placeholder is %s", node->name,
+                         index, tensor_format(given, tensor), tensor_format(wanted, like));
+    }
+    if (!tensor->is_contiguous) {
+        return error_set(SHOAL_ERR_INVALID, "%%%s: input %zu, %s, is not contiguous: strides %s", node->name,
+                         index, tensor_format(given, tensor),
+                         layout_format(wanted, tensor->layout.n_dims, tensor->layout.strides));
+    }
+    if (!device_rows[tensor->storage->device].has_data) {
+        return error_set(SHOAL_ERR_INVALID, "%%%s: input %zu has no data: it is on device %s", node->name,
+                         index, device_rows[tensor->storage->device].name);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_inputs(const struct run *run)
+{
+    size_t index = 0;
+    GRAPH_EACH(run->graph, node)
+    {
+        if (node->kind == SHOAL_NODE_PLACEHOLDER && index++ < run->n_inputs) {
+            TRY(check_input(node, run->inputs[index - 1], index - 1));
+        }
+    }
+    return index == run->n_inputs
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "%zu inputs for %zu placeholders", run->n_inputs, index);
+}
+
+static void count_values(void *context, struct shoal_node *node)
+{
+    size_t *count = context;
+    *count += node->n_values;
+}
+
+static shoal_status check_nodes(const struct shoal_graph *graph)
+{
+    GRAPH_EACH(graph, node)
+    {
+        if (node->kind == SHOAL_NODE_CALL && !node->op) {
+            return error_set(SHOAL_ERR_INVALID, "%%%s: \"%.64s\" is no op here, so it can not run",
+                             node->name, node->target);
+        }
+        if (node->kind == SHOAL_NODE_CONSTANT && !device_rows[node->values[0]->storage->device].has_data) {
+            return error_set(SHOAL_ERR_INVALID, "%%%s: the constant has no data", node->name);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check(const struct run *run)
+{
+    const struct shoal_graph *graph = run->graph;
+    if ((run->n_inputs > 0 && !run->inputs) || (run->n_outputs > 0 && !run->outputs)) {
+        bool is_inputs = run->n_inputs > 0 && !run->inputs;
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL with %zu of them", is_inputs ? "inputs" : "outputs",
+                         is_inputs ? run->n_inputs : run->n_outputs);
+    }
+    if (!graph->output) {
+        return error_set(SHOAL_ERR_STATE, "the graph has no output");
+    }
+    TRY(graph_lint_order(graph));
+    TRY(check_nodes(graph));
+    TRY(check_inputs(run));
+    size_t n_values = 0;
+    graph_visit_arg(&graph->output->args[0], count_values, &n_values);
+    return n_values == run->n_outputs
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "room for %zu outputs, but the graph gives %zu", run->n_outputs,
+                           n_values);
+}
+
+/* Running ---------------------------------------------------------------------------------------------- */
+
+static shoal_status get_one(void *context, const struct shoal_node *node, shoal_tensor **tensor_out)
+{
+    const struct run *run = context;
+    *tensor_out = run->given[node->id].tensors[0];
+    return SHOAL_OK;
+}
+
+static shoal_tensor *const *get_list(void *context, const struct shoal_node *node)
+{
+    const struct run *run = context;
+    return run->given[node->id].tensors;
+}
+
+static shoal_group *get_group(void *context, const struct graph_group *row)
+{
+    const struct run *run = context;
+    size_t i = 0;
+    while (run->groups[i].row != row) {
+        i++;
+    }
+    return run->groups[i].group;
+}
+
+static int64_t get_rank(void *context, const struct graph_group *row)
+{
+    return shoal_group_rank(get_group(context, row));
+}
+
+static shoal_status call(struct run *run, const struct shoal_node *node)
+{
+    struct boxing boxing = {.graph = run->graph,
+                            .context = run,
+                            .one = get_one,
+                            .list = get_list,
+                            .group = get_group,
+                            .rank = get_rank};
+    shoal_value values[OP_MAX_PARAMS] = {{.kind = SHOAL_VALUE_NONE}};
+    shoal_value result = {.kind = SHOAL_VALUE_NONE};
+    TRY(shoal_scope_begin());
+    shoal_status status = boxing_box(&boxing, node->op, node->args, node->n_args, values);
+    if (status == SHOAL_OK) {
+        status = shoal_op_call(node->op, values, node->n_args, &result);
+    }
+    if (status == SHOAL_OK) {
+        bool is_list = result.kind == SHOAL_VALUE_TENSORS;
+        status = keep(run, node, is_list ? result.as.tensors : &result.as.tensor, is_list ? result.count : 1);
+    }
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status); /* which keeps the text while the scope ends */
+    }
+    return shoal_scope_end();
+}
+
+static shoal_status run_node(struct run *run, const struct shoal_node *node, size_t *n_placeholders)
+{
+    shoal_status status = SHOAL_OK;
+    switch (node->kind) {
+    case SHOAL_NODE_PLACEHOLDER:
+        status = keep(run, node, &run->inputs[(*n_placeholders)++], 1);
+        break;
+    case SHOAL_NODE_CONSTANT:
+        status = keep(run, node, node->values, 1);
+        break;
+    case SHOAL_NODE_CALL:
+        status = call(run, node);
+        break;
+    case SHOAL_NODE_OUTPUT:
+        return SHOAL_OK; /* its inputs are taken when nothing can fail any more */
+    }
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "%%%s", node->name);
+    }
+    let_go_after(run, node);
+    return SHOAL_OK;
+}
+
+static shoal_status run_nodes(struct run *run)
+{
+    size_t n_placeholders = 0;
+    TRY(shoal_scope_begin());
+    scope_current()->has_grad = false;
+    shoal_status status = SHOAL_OK;
+    GRAPH_EACH(run->graph, node)
+    {
+        status = run_node(run, node, &n_placeholders);
+        if (status != SHOAL_OK) {
+            (void)scope_fail(status);
+            break;
+        }
+    }
+    return shoal_scope_end();
+}
+
+static void take_outputs(void *context, struct shoal_node *node)
+{
+    struct run *run = context;
+    const struct given *given = &run->given[node->id];
+    for (size_t i = 0; i < given->count; i++) {
+        *run->outputs++ = shoal_tensor_ref(given->tensors[i]);
+    }
+}
+
+static shoal_status run_graph(struct run *run)
+{
+    TRY(check(run));
+    TRY(make_groups(run));
+    TRY(create_table(run));
+    TRY(run_nodes(run));
+    graph_visit_arg(&run->graph->output->args[0], take_outputs, run);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_graph_run(const shoal_graph *graph, shoal_world *world, shoal_tensor *const *inputs,
+                             size_t n_inputs, shoal_tensor **outputs, size_t n_outputs)
+{
+    struct run run = {.graph = graph,
+                      .world = world,
+                      .inputs = inputs,
+                      .n_inputs = n_inputs,
+                      .outputs = outputs,
+                      .n_outputs = n_outputs};
+    error_clear();
+    if (!graph) {
+        return error_set(SHOAL_ERR_INVALID, "graph_run: graph is NULL");
+    }
+    shoal_status status = run_graph(&run);
+    free_run(&run);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "graph_run");
+}
