@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: MIT */
+/* Running graphs: what the calls give that a graph stands for, bit by bit, on one rank and between ranks. */
+#include "running.h"
+
+#include "fixtures/world_allocations.h"
+#include "shoal/compat_torch.h"
+
+/* A test body on 1, 2 and 3 ranks, with a world. */
+#define WORLD_TEST(name)                               \
+    static void name##_in_world(shoal_world *world);   \
+    static void name##_on_ranks(struct rank *self)     \
+    {                                                  \
+        shoal_world *world = rank_world_open(self, 0); \
+        REQUIRE(world != NULL);                        \
+        name##_in_world(world);                        \
+        CHECK_OK(shoal_world_close(world));            \
+    }                                                  \
+    TEST_RANKS(name##_1, 1)                            \
+    {                                                  \
+        name##_on_ranks(self);                         \
+    }                                                  \
+    TEST_RANKS(name##_2, 2)                            \
+    {                                                  \
+        name##_on_ranks(self);                         \
+    }                                                  \
+    TEST_RANKS(name##_3, 3)                            \
+    {                                                  \
+        name##_on_ranks(self);                         \
+    }                                                  \
+    static void name##_in_world(shoal_world *world)
+
+/* Without ranks ------------------------------------------------------------------------------------------ */
+
+static const char views_text[] = "graph {\n"
+                                 "%x = placeholder : f32[4, 6]\n"
+                                 "%y = placeholder : f32[6]\n"
+                                 "%w = constant [1.5, -2.0, 0.1, 3.0, 0.7, -0.3] : f32[6]\n"
+                                 "%t = transpose(%x, 0, 1)\n"
+                                 "%r = reshape(%t, [24])\n"
+                                 "%parts = split_with_sizes(%x, [1, 3], 0)\n"
+                                 "%first = getitem(%parts, 0)\n"
+                                 "%last = getitem(%parts, -1)\n"
+                                 "%row = select(%last, 0, 1)\n"
+                                 "%in = add_(%row, %y)\n"
+                                 "%copied = copy_(%y, %w)\n"
+                                 "%m = mul(%copied, %first)\n"
+                                 "%c = cat([%first, %last, %m], 0)\n"
+                                 "%dead = neg(%c)\n"
+                                 "%d = to_dtype(%c, bf16)\n"
+                                 "return [%c, [%d, %r], [[%parts]], %t, %x]\n}\n";
+
+static void views_eager(shoal_group *group, shoal_tensor *const *in, shoal_tensor **out)
+{
+    (void)group;
+    float numbers[] = {1.5F, -2.0F, 0.1F, 3.0F, 0.7F, -0.3F};
+    shoal_tensor *w = shoal_from_memory(numbers, (int64_t[]){6}, 1, SHOAL_F32, NULL, NULL, NULL);
+    shoal_tensor *t = shoal_transpose(in[0], 0, 1);
+    shoal_tensor *r = shoal_reshape(t, (int64_t[]){24}, 1);
+    shoal_tensor *first = shoal_narrow(in[0], 0, 0, 1);
+    shoal_tensor *last = shoal_narrow(in[0], 0, 1, 3);
+    (void)shoal_add_(shoal_select(last, 0, 1), in[1]);
+    (void)shoal_copy_(in[1], w);
+    shoal_tensor *m = shoal_mul(in[1], first);
+    out[0] = shoal_cat((shoal_tensor *[]){first, last, m}, 3, 0);
+    out[1] = shoal_to_dtype(out[0], SHOAL_BF16);
+    out[2] = r;
+    out[3] = first;
+    out[4] = last;
+    out[5] = t;
+    out[6] = in[0];
+}
+
+WORLD_TEST(views_lists_and_writes)
+{
+    run_check(world, views_text, 7, views_eager);
+    run_check(world, views_text, 7, views_eager);
+}
+
+TEST(no_world_is_needed_without_groups)
+{
+    shoal_tensor *inputs[2];
+    shoal_tensor *outputs[7];
+    size_t n_live = test_live_blocks();
+    shoal_graph *graph = run_parse(views_text, 1);
+    REQUIRE(graph != NULL);
+    CHECK_INT(run_inputs(graph, 0, inputs), 2);
+    REQUIRE_OK(shoal_graph_run(graph, NULL, inputs, 2, outputs, 7));
+    CHECK(outputs[6] == inputs[0]);
+    CHECK(shoal_tensor_shares_storage(outputs[5], inputs[0]));
+    CHECK(!shoal_tensor_shares_storage(outputs[0], inputs[0]));
+    shoal_graph_free(graph);
+    run_unref(outputs, 7);
+    run_unref(inputs, 2);
+    CHECK_INT(test_live_blocks(), n_live);
+}
+
+/* What an input wants of gradients is not asked, and the scope of the caller gets nothing. */
+TEST(gradients_and_scopes_of_the_caller_stay)
+{
+    shoal_graph *graph =
+        run_parse("graph {\n%x = placeholder : f32[3]\n%y = add_(%x, %x)\nreturn [%y]\n}", 1);
+    REQUIRE(graph != NULL);
+    shoal_tensor *input = NULL;
+    shoal_tensor *output = NULL;
+    CHECK_INT(run_inputs(graph, 0, &input), 1);
+    CHECK_OK(shoal_set_requires_grad(input, true));
+    REQUIRE_OK(shoal_scope_begin());
+    CHECK(shoal_full((int64_t[]){-1}, 1, 0, SHOAL_F32) == NULL); /* the caller's scope has an error */
+    CHECK_OK(shoal_graph_run(graph, NULL, &input, 1, &output, 1));
+    CHECK(shoal_scope_has_grad());
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+    CHECK(output == input);
+    CHECK_DOUBLE((double)((const float *)shoal_data(output))[0], (double)(2 * (1.0F / 3)));
+    shoal_tensor_unref(output);
+    shoal_tensor_unref(input);
+    shoal_graph_free(graph);
+}
+
+/* Most bytes that are live at once: a chain needs two tensors, however long it is. */
+TEST(values_end_with_their_last_user)
+{
+    shoal_graph *graph = NULL;
+    shoal_node *node = NULL;
+    const shoal_op *neg = NULL;
+    REQUIRE_OK(shoal_graph_create(&graph));
+    REQUIRE_OK(shoal_op_find("neg", &neg));
+    CHECK_OK(shoal_graph_placeholder(graph, "x", (int64_t[]){1 << 20}, 1, SHOAL_F32, &node));
+    for (int i = 0; i < 10000; i++) {
+        shoal_arg arg = {.kind = SHOAL_ARG_NODE, .as.node = node};
+        REQUIRE_OK(shoal_graph_call(graph, neg, &arg, 1, NULL, i < 200 ? &node : NULL));
+        if (i >= 200) {
+            break; /* one whose result nobody uses */
+        }
+    }
+    shoal_arg arg = {.kind = SHOAL_ARG_NODE, .as.node = node};
+    REQUIRE_OK(shoal_graph_output(graph, &arg, NULL));
+    shoal_tensor *input = run_input(shoal_node_value(shoal_graph_first(graph), 0), 0, 0);
+    shoal_tensor *output = NULL;
+    size_t n_live = test_live_blocks();
+    CHECK_OK(shoal_graph_run(graph, NULL, &input, 1, &output, 1));
+    CHECK(test_live_blocks() <= n_live + 4);
+    run_check_same("output", 0, output, input);
+    shoal_tensor_unref(output);
+    shoal_tensor_unref(input);
+    shoal_graph_free(graph);
+}
+
+/* Collectives -------------------------------------------------------------------------------------------- */
+
+static const char reduces_text[] = "graph {\n"
+                                   "group @g = [[$RANKS]]\n"
+                                   "%x = placeholder : f32[6, 5]\n"
+                                   "%y = placeholder : bf16[7]\n"
+                                   "%z = placeholder : f32[0]\n"
+                                   "%u = placeholder : f32[6, 5]\n"
+                                   "%s1 = all_reduce(%x, \"sum\", @g)\n"
+                                   "%s2 = all_reduce(%y, \"avg\", @g)\n"
+                                   "%s3 = all_reduce(%x, \"premul_sum\", @g, 0.3)\n"
+                                   "%s4 = all_reduce(%z, \"max\", @g)\n"
+                                   "%w4 = wait_tensor(%s4)\n"
+                                   "%w3 = wait_tensor(%s3)\n"
+                                   "%w1 = wait_tensor(%s1)\n"
+                                   "%w2 = wait_tensor(%s2)\n"
+                                   "%i1 = all_reduce_(%y, \"min\", @g)\n"
+                                   "%i2 = wait_tensor(%i1)\n"
+                                   "%l1 = all_reduce_coalesced([%x, %w1], \"sum\", @g)\n"
+                                   "%l2 = wait_tensors(%l1)\n"
+                                   "%a = getitem(%l2, 1)\n"
+                                   "%m1 = all_reduce_coalesced_([%u, %w3], \"avg\", @g)\n"
+                                   "%m2 = wait_tensors(%m1)\n"
+                                   "%r1 = reduce(%x, \"sum\", 0, @g)\n"
+                                   "%r2 = wait_tensor(%r1)\n"
+                                   "return [%w1, %w2, %w3, %w4, %i2, %l2, %a, %m2, %r2]\n}\n";
+
+static void reduces_eager(shoal_group *group, shoal_tensor *const *in, shoal_tensor **out)
+{
+    out[0] = shoal_all_reduce(in[0], SHOAL_SUM, group);
+    out[1] = shoal_all_reduce(in[1], SHOAL_AVG, group);
+    out[2] = shoal_all_reduce_premul(in[0], 0.3, group);
+    out[3] = shoal_all_reduce(in[2], SHOAL_MAX, group);
+    out[4] = shoal_all_reduce_(in[1], SHOAL_MIN, group);
+    shoal_tensor *const *list =
+        shoal_all_reduce_coalesced((shoal_tensor *[]){in[0], out[0]}, 2, SHOAL_SUM, group);
+    out[5] = list ? list[0] : NULL;
+    out[6] = list ? list[1] : NULL;
+    out[7] = out[6];
+    list = shoal_all_reduce_coalesced_((shoal_tensor *[]){in[3], out[2]}, 2, SHOAL_AVG, group);
+    out[8] = list ? list[0] : NULL;
+    out[9] = list ? list[1] : NULL;
+    out[10] = shoal_reduce(in[0], SHOAL_SUM, 0, group);
+}
+
+WORLD_TEST(reductions)
+{
+    run_check(world, reduces_text, 11, reduces_eager);
+    run_check(world, reduces_text, 11, reduces_eager); /* in the same groups */
+}
+
+static const char moves_text[] =
+    "graph {\n"
+    "group @g = [[$RANKS]]\n"
+    "%x = placeholder : f32[6, 6]\n"
+    "%y = placeholder : i32[6, 3]\n"
+    "%out = placeholder : f32[6, 6]\n"
+    "%s1 = all_gather_into_tensor(%x, @g)\n"
+    "%w1 = wait_tensor(%s1)\n"
+    "%s2 = all_gather_tensor(%y, 1, @g)\n"
+    "%w2 = wait_tensor(%s2)\n"
+    "%s3 = all_gather_into_tensor_coalesced([%x, %out], @g)\n"
+    "%w3 = wait_tensors(%s3)\n"
+    "%g = all_gather_into_tensor_out(%w1, %x, @g)\n"
+    "%w4 = wait_tensor(%g)\n"
+    "%s5 = reduce_scatter_tensor(%x, \"sum\", 0, @g)\n"
+    "%w5 = wait_tensor(%s5)\n"
+    "%s6 = reduce_scatter_tensor(%x, \"avg\", 1, @g)\n"
+    "%w6 = wait_tensor(%s6)\n"
+    "%s7 = reduce_scatter_tensor_coalesced([%x, %x], \"sum\", [0, 1], @g)\n"
+    "%w7 = wait_tensors(%s7)\n"
+    "%s8 = reduce_scatter_tensor_out(%w5, %out, \"sum\", @g)\n"
+    "%w8 = wait_tensor(%s8)\n"
+    "%s9 = all_to_all_single(%y, [], [], @g)\n"
+    "%w9 = wait_tensor(%s9)\n"
+    "%sa = shard_dim_alltoall(%x, 0, 1, @g)\n"
+    "%wa = wait_tensor(%sa)\n"
+    "%sb = broadcast(%x, 0, @g)\n"
+    "%wb = wait_tensor(%sb)\n"
+    "%sc = broadcast_(%y, 0, @g)\n"
+    "%wc = wait_tensor(%sc)\n"
+    "%sd = permute_tensor(%x, [$TURNED], @g)\n"
+    "%wd = wait_tensor(%sd)\n"
+    "%n = narrow(%w1, 0, rank(@g) * 6, 6)\n"
+    "%o = narrow(%w1, 0, rank(@g) * -6 + 0, 0)\n"
+    "return [%w1, %w2, %w3, %w4, %w5, %w6, %w7, %w8, %w9, %wa, %wb, %wc, %wd, %n]\n}\n";
+
+static void take_two(shoal_tensor *const *list, shoal_tensor **out)
+{
+    out[0] = list ? list[0] : NULL;
+    out[1] = list ? list[1] : NULL;
+}
+
+static void moves_eager(shoal_group *group, shoal_tensor *const *in, shoal_tensor **out)
+{
+    int64_t turned[8];
+    int n_ranks = shoal_group_n_ranks(group);
+    for (int i = 0; i < n_ranks; i++) {
+        turned[i] = (i + 1) % n_ranks;
+    }
+    out[0] = shoal_all_gather_into_tensor(in[0], group);
+    out[1] = shoal_all_gather_tensor(in[1], 1, group);
+    take_two(shoal_all_gather_into_tensor_coalesced((shoal_tensor *[]){in[0], in[2]}, 2, group), out + 2);
+    out[4] = shoal_all_gather_into_tensor_out(in[0], group, out[0]);
+    out[5] = shoal_reduce_scatter_tensor(in[0], SHOAL_SUM, 0, group);
+    out[6] = shoal_reduce_scatter_tensor(in[0], SHOAL_AVG, 1, group);
+    take_two(shoal_reduce_scatter_tensor_coalesced((shoal_tensor *[]){in[0], in[0]}, 2, SHOAL_SUM,
+                                                   (int64_t[]){0, 1}, group),
+             out + 7);
+    out[9] = shoal_reduce_scatter_tensor_out(in[2], SHOAL_SUM, group, out[5]);
+    out[10] = shoal_all_to_all_single(in[1], NULL, NULL, 0, group);
+    out[11] = shoal_shard_dim_alltoall(in[0], 0, 1, group);
+    out[12] = shoal_broadcast(in[0], 0, group);
+    out[13] = shoal_broadcast_(in[1], 0, group);
+    out[14] = shoal_permute_tensor(in[0], turned, (size_t)n_ranks, group);
+    out[15] = in[0]; /* this rank's part of what was gathered */
+}
+
+WORLD_TEST(data_that_moves)
+{
+    run_check(world, moves_text, 16, moves_eager);
+}
+
+/* Two ranks, each of which sends to the other one. */
+static const char p2p_text[] = "graph {\n"
+                               "group @g = [[0, 1]]\n"
+                               "%x = placeholder : f32[5]\n"
+                               "%y = placeholder : f32[5]\n"
+                               "%u = placeholder : i64[3]\n"
+                               "%v = placeholder : i64[3]\n"
+                               "%s = isend(%x, rank(@g) * -1 + 1, 3, @g)\n"
+                               "%r = irecv(%y, rank(@g) * -1 + 1, 3, @g)\n"
+                               "%wr = wait_tensor(%r)\n"
+                               "%ws = wait_tensor(%s)\n"
+                               "%b = batch_p2p_ops([%u, %v], \"isend irecv\", [rank(@g) * -1 + 1, "
+                               "rank(@g) * -1 + 1], [0, 0], @g)\n"
+                               "%wb = wait_tensors(%b)\n"
+                               "return [%wr, %ws, %wb]\n}\n";
+
+static void p2p_eager(shoal_group *group, shoal_tensor *const *in, shoal_tensor **out)
+{
+    int peer = 1 - shoal_group_rank(group);
+    out[1] = shoal_isend(in[0], peer, 3, group);
+    out[0] = shoal_irecv(in[1], peer, 3, group);
+    shoal_p2p_op ops[] = {{.direction = SHOAL_SEND, .tensor = in[2], .peer = peer},
+                          {.direction = SHOAL_RECV, .tensor = in[3], .peer = peer}};
+    take_two(shoal_batch_p2p_ops(ops, 2, group), out + 2);
+}
+
+TEST_RANKS(point_to_point, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    run_check(world, p2p_text, 4, p2p_eager);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* Groups ------------------------------------------------------------------------------------------------- */
+
+/* Of four ranks as two by two: rows and columns, and all of them, in flight at once. */
+static const char mesh_text[] = "graph {\n"
+                                "group @rows = [[0, 1], [2, 3]]\n"
+                                "group @columns = [[2, 0], [1, 3]]\n"
+                                "group @all = [[$RANKS]]\n"
+                                "group @again = [[$RANKS]]\n"
+                                "%x = placeholder : f32[4]\n"
+                                "%s1 = all_gather_into_tensor(%x, @rows)\n"
+                                "%s2 = all_gather_into_tensor(%x, @columns)\n"
+                                "%s3 = all_reduce(%x, \"sum\", @all)\n"
+                                "%s4 = all_reduce(%x, \"max\", @again)\n"
+                                "%w4 = wait_tensor(%s4)\n"
+                                "%w3 = wait_tensor(%s3)\n"
+                                "%w2 = wait_tensor(%s2)\n"
+                                "%w1 = wait_tensor(%s1)\n"
+                                "%n = narrow(%x, 0, rank(@columns) * 2 + 1, 1)\n"
+                                "return [%w1, %w2, %w3, %w4, %n]\n}\n";
+
+static void mesh_eager(shoal_group *group, shoal_tensor *const *in, shoal_tensor **out)
+{
+    static const int rows[4][2] = {{0, 1}, {0, 1}, {2, 3}, {2, 3}};
+    static const int columns[4][2] = {{2, 0}, {1, 3}, {2, 0}, {1, 3}};
+    int rank = shoal_group_rank(group);
+    shoal_world *world = shoal_group_world(group);
+    shoal_group *row = NULL;
+    shoal_group *column = NULL;
+    REQUIRE_OK(shoal_group_create(world, rows[rank], 2, NULL, &row));
+    REQUIRE_OK(shoal_group_create(world, columns[rank], 2, NULL, &column));
+    out[0] = shoal_all_gather_into_tensor(in[0], row);
+    out[1] = shoal_all_gather_into_tensor(in[0], column);
+    out[2] = shoal_all_reduce(in[0], SHOAL_SUM, group);
+    out[3] = shoal_all_reduce(in[0], SHOAL_MAX, group);
+    out[4] = shoal_narrow(in[0], 0, shoal_group_rank(column) * 2 + 1, 1);
+}
+
+static void check_sequence(shoal_world *world, const int *ranks, int n_ranks, const char *tag, uint64_t count)
+{
+    shoal_group *group = NULL;
+    REQUIRE_OK(shoal_group_create(world, ranks, n_ranks, tag, &group));
+    CHECK_INT(shoal_group_sequence(group), count);
+}
+
+TEST_RANKS(groups_that_overlap, 4)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    run_check(world, mesh_text, 5, mesh_eager);
+    run_check(world, mesh_text, 5, mesh_eager);
+    /* Same name and ranks, same group; another name, another lane. */
+    check_sequence(world, (int[]){0, 1, 2, 3}, 4, "graph:all", 2);
+    check_sequence(world, (int[]){0, 1, 2, 3}, 4, "graph:again", 2);
+    check_sequence(world, (int[]){0, 1, 2, 3}, 4, "", 4); /* what was called eagerly */
+    CHECK_OK(shoal_world_close(world));
+}
+
+static const char long_name_text[] =
+    "graph {\n"
+    "group @abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghij1 = [[$RANKS]]\n"
+    "group @abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghij2 = [[$RANKS]]\n"
+    "%x = placeholder : f32[4]\n"
+    "%s1 = all_reduce(%x, \"sum\", "
+    "@abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghij1)\n"
+    "%s2 = all_reduce(%x, \"max\", "
+    "@abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghij2)\n"
+    "%w2 = wait_tensor(%s2)\n"
+    "%w1 = wait_tensor(%s1)\n"
+    "return [%w1, %w2]\n}\n";
+
+static void long_name_eager(shoal_group *group, shoal_tensor *const *in, shoal_tensor **out)
+{
+    out[0] = shoal_all_reduce(in[0], SHOAL_SUM, group);
+    out[1] = shoal_all_reduce(in[0], SHOAL_MAX, group);
+}
+
+TEST_RANKS(groups_with_long_names, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    run_check(world, long_name_text, 2, long_name_eager);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* Errors ------------------------------------------------------------------------------------------------- */
+
+#define SIMPLE                         \
+    "graph {\ngroup @g = [[$RANKS]]\n" \
+    "%x = placeholder : f32[2, 3]\n"   \
+    "%y = placeholder : f32[2]\n"      \
+    "%s = all_reduce(%x, \"sum\", @g)\n%w = wait_tensor(%s)\nreturn [%w, %y]\n}"
+
+/* The text in full. */
+#define CHECK_RUN(expected_text, status, ...)                          \
+    do {                                                               \
+        CHECK_STATUS(shoal_graph_run(__VA_ARGS__), status);            \
+        CHECK_STRING(shoal_error_text(), "graph_run: " expected_text); \
+    } while (0)
+
+static void check_bad_inputs(shoal_world *world, shoal_tensor *x, shoal_tensor *y, shoal_tensor *pair)
+{
+    shoal_graph *graph = run_parse(SIMPLE, shoal_world_n_ranks(world));
+    shoal_tensor *out[3] = {x, x, x};
+    REQUIRE(graph != NULL);
+    shoal_tensor *flipped = shoal_transpose(pair, 0, 1);
+    shoal_tensor *meta = shoal_empty_on((int64_t[]){2}, 1, SHOAL_F32, SHOAL_META);
+    shoal_tensor *half = shoal_to_dtype(x, SHOAL_F16);
+    CHECK_RUN("graph is NULL", SHOAL_ERR_INVALID, NULL, world, NULL, 0, NULL, 0);
+    CHECK_RUN("inputs is NULL with 2 of them", SHOAL_ERR_INVALID, graph, world, NULL, 2, out, 2);
+    CHECK_RUN("outputs is NULL with 2 of them", SHOAL_ERR_INVALID, graph, world, (shoal_tensor *[]){x, y}, 2,
+              NULL, 2);
+    CHECK_RUN("1 inputs for 2 placeholders", SHOAL_ERR_INVALID, graph, world, &x, 1, out, 2);
+    CHECK_RUN("3 inputs for 2 placeholders", SHOAL_ERR_INVALID, graph, world, (shoal_tensor *[]){x, y, y}, 3,
+              out, 2);
+    CHECK_RUN("%y: input 1 is NULL", SHOAL_ERR_INVALID, graph, world, (shoal_tensor *[]){x, NULL}, 2, out, 2);
+    CHECK_RUN("%y: input 1 is f32 [2, 3], but the placeholder is f32 [2]", SHOAL_ERR_INVALID, graph, world,
+              (shoal_tensor *[]){x, x}, 2, out, 2);
+    CHECK_RUN("%x: input 0 is f16 [2, 3], but the placeholder is f32 [2, 3]", SHOAL_ERR_INVALID, graph, world,
+              (shoal_tensor *[]){half, y}, 2, out, 2);
+    CHECK_RUN("%x: input 0, f32 [2, 3], is not contiguous: strides [1, 2]", SHOAL_ERR_INVALID, graph, world,
+              (shoal_tensor *[]){flipped, y}, 2, out, 2);
+    CHECK_RUN("%y: input 1 has no data: it is on device meta", SHOAL_ERR_INVALID, graph, world,
+              (shoal_tensor *[]){x, meta}, 2, out, 2);
+    CHECK_RUN("room for 3 outputs, but the graph gives 2", SHOAL_ERR_INVALID, graph, world,
+              (shoal_tensor *[]){x, y}, 2, out, 3);
+    CHECK_RUN("world is NULL, but the graph has group @g", SHOAL_ERR_INVALID, graph, NULL,
+              (shoal_tensor *[]){x, y}, 2, out, 2);
+    CHECK(out[0] == x && out[1] == x && out[2] == x);
+    shoal_graph_free(graph);
+}
+
+TEST_RANKS(bad_inputs, 1)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    REQUIRE_OK(shoal_scope_begin());
+    check_bad_inputs(world, shoal_full((int64_t[]){2, 3}, 2, 1, SHOAL_F32),
+                     shoal_full((int64_t[]){2}, 1, 1, SHOAL_F32),
+                     shoal_full((int64_t[]){3, 2}, 2, 1, SHOAL_F32));
+    CHECK_OK(shoal_scope_end());
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* The graph takes one input of four floats and gives one tensor. */
+static void check_refused(shoal_world *world, const char *text, shoal_status expected, const char *words)
+{
+    shoal_graph *graph = run_parse(text, world ? shoal_world_n_ranks(world) : 1);
+    shoal_tensor *input = NULL;
+    shoal_tensor *output = NULL;
+    REQUIRE(graph != NULL);
+    CHECK_INT(run_inputs(graph, 0, &input), 1);
+    CHECK_STATUS(shoal_graph_run(graph, world, &input, 1, &output, 1), expected);
+    CHECK_ERROR_TEXT(words);
+    CHECK(output == NULL);
+    CHECK_INT(shoal_tensor_version(input), 0);
+    shoal_tensor_unref(input);
+    shoal_graph_free(graph);
+}
+
+TEST_RANKS(graphs_that_can_not_run, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    check_refused(NULL,
+                  "graph {\n%x = placeholder : f32[4]\n%a = neg_(%x)\n"
+                  "%o = opaque \"aten.mul\"(%a, 2) : f32[4]\nreturn %o\n}",
+                  SHOAL_ERR_INVALID, "graph_run: %o: \"aten.mul\" is no op here, so it can not run");
+    check_refused(NULL,
+                  "graph {\n%x = placeholder : f32[4]\n%a = neg_(%x)\n"
+                  "%c = constant : f32[4]\nreturn %a\n}",
+                  SHOAL_ERR_INVALID, "graph_run: %c: the constant has no data");
+    check_refused(NULL, "graph {\n%x = placeholder : f32[4]\n%a = neg_(%x)\n}", SHOAL_ERR_STATE,
+                  "graph_run: the graph has no output");
+    check_refused(world,
+                  "graph {\ngroup @g = [[0, 2]]\n%x = placeholder : f32[4]\n%a = neg_(%x)\nreturn %a\n}",
+                  SHOAL_ERR_INVALID, "graph_run: group @g has rank 2, but the world has 2");
+    if (self->rank == 1) {
+        check_refused(world,
+                      "graph {\ngroup @g = [[$RANKS]]\ngroup @alone = [[0]]\n%x = placeholder : f32[4]\n"
+                      "%a = neg_(%x)\nreturn %a\n}",
+                      SHOAL_ERR_INVALID, "graph_run: group @alone does not have this rank, 1");
+    }
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST(graphs_out_of_order_do_not_run)
+{
+    shoal_graph *graph =
+        run_parse("graph {\n%x = placeholder : f32[4]\n%a = neg(%x)\n%b = neg(%a)\nreturn %b\n}", 1);
+    REQUIRE(graph != NULL);
+    shoal_tensor *input = NULL;
+    shoal_tensor *output = NULL;
+    CHECK_INT(run_inputs(graph, 0, &input), 1);
+    CHECK_OK(shoal_node_move_before(shoal_graph_find(graph, "b"), shoal_graph_find(graph, "a")));
+    CHECK_STATUS(shoal_graph_run(graph, NULL, &input, 1, &output, 1), SHOAL_ERR_STATE);
+    CHECK_OK(shoal_graph_sort(graph));
+    CHECK_OK(shoal_graph_run(graph, NULL, &input, 1, &output, 1));
+    run_check_same("output", 0, output, input);
+    shoal_tensor_unref(output);
+    shoal_tensor_unref(input);
+    shoal_graph_free(graph);
+}
+
+/* A rank that is told another number: it only shows when the call runs. */
+TEST(errors_of_ops_name_the_node)
+{
+    static const int64_t four = 4;
+    shoal_tensor *input = NULL;
+    shoal_tensor *output = NULL;
+    shoal_graph *graph = run_parse("graph {\n%x = placeholder : f32[4]\n%gone = neg(%x)\nreturn %gone\n}", 1);
+    REQUIRE(graph != NULL);
+    REQUIRE_OK(shoal_scope_begin());
+    input = shoal_full(&four, 1, 1, SHOAL_F32);
+    CHECK_OK(shoal_tensor_release_data(input));
+    CHECK_STATUS(shoal_graph_run(graph, NULL, &input, 1, &output, 1), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("graph_run: %gone: neg: ");
+    CHECK(output == NULL);
+    CHECK_OK(shoal_scope_end());
+    shoal_graph_free(graph);
+}
+
+/* Rank 0 runs `mine`, the others `theirs`. */
+static void check_mismatch(struct rank *self, const char *mine, const char *theirs, const char *node,
+                           const char *call, const char *other)
+{
+    struct rank_key key = rank_key(self, 0);
+    shoal_world_options options = rank_world_options(self, &key);
+    options.timeout_s = 5 * test_time_scale();
+    shoal_world *world = NULL;
+    REQUIRE_OK(shoal_world_open(&options, &world));
+    shoal_graph *graph = run_parse(self->rank == 0 ? mine : theirs, self->n_ranks);
+    shoal_tensor *input = NULL;
+    shoal_tensor *output = NULL;
+    REQUIRE(graph != NULL);
+    CHECK_INT(run_inputs(graph, self->rank, &input), 1);
+    CHECK_STATUS(shoal_graph_run(graph, world, &input, 1, &output, 1), SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("graph_run: %");
+    if (self->rank == 0) {
+        CHECK_ERROR_TEXT(node);
+    }
+    CHECK_ERROR_TEXT(call);
+    CHECK_ERROR_TEXT(other);
+    CHECK_ERROR_TEXT("tag \"graph:g\"");
+    CHECK(output == NULL);
+    shoal_tensor_unref(input);
+    shoal_graph_free(graph);
+    (void)shoal_world_close(world);
+}
+
+#define ONE_CALL(call)                                                           \
+    "graph {\ngroup @g = [[$RANKS]]\n%x = placeholder : f32[6]\n%s = " call "\n" \
+    "%w = wait_tensor(%s)\n%n = neg(%w)\nreturn %n\n}"
+
+TEST_RANKS(another_reduction_is_a_mismatch, 2)
+{
+    check_mismatch(self, ONE_CALL("all_reduce(%x, \"sum\", @g)"), ONE_CALL("all_reduce(%x, \"max\", @g)"),
+                   "%", "all_reduce f32 sum count 6", "all_reduce f32 max count 6");
+}
+
+TEST_RANKS(another_call_is_a_mismatch, 3)
+{
+    check_mismatch(self, ONE_CALL("all_gather_into_tensor(%x, @g)"), ONE_CALL("all_reduce(%x, \"avg\", @g)"),
+                   "%", "all_gather", "all_reduce");
+}
+
+/* Allocations -------------------------------------------------------------------------------------------- */
+
+struct sweep {
+    shoal_graph *graph;
+    shoal_world *world;
+    shoal_tensor *inputs[8];
+    size_t n_inputs;
+    size_t n_outputs;
+};
+
+/* On copies of the inputs: what is written to stays in flight, and would be there in the next run. */
+static shoal_status run_and_forget(void *context)
+{
+    struct sweep *sweep = context;
+    shoal_tensor *inputs[8] = {NULL};
+    shoal_tensor *outputs[RUN_MAX] = {NULL};
+    shoal_status status = shoal_scope_begin();
+    if (status != SHOAL_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < sweep->n_inputs; i++) {
+        inputs[i] = shoal_clone(sweep->inputs[i]);
+    }
+    status = shoal_scope_error();
+    if (status == SHOAL_OK) {
+        status =
+            shoal_graph_run(sweep->graph, sweep->world, inputs, sweep->n_inputs, outputs, sweep->n_outputs);
+        CHECK((status == SHOAL_OK) == (outputs[0] != NULL));
+        run_unref(outputs, sweep->n_outputs);
+    }
+    shoal_status ended = shoal_scope_end();
+    return status == SHOAL_OK ? ended : status;
+}
+
+/* What a run that failed had started ends when it is over: all of it is, once something later on the group is. */
+static void sweep_in_flight(struct sweep *sweep)
+{
+    shoal_group *group = NULL;
+    REQUIRE_OK(shoal_group_create(sweep->world, (int[]){0, 1, 2}, 3, "graph:g", &group));
+    for (int is_lasting = 0; is_lasting <= 1; is_lasting++) {
+        size_t number = 0;
+        size_t count = 1;
+        while (number++ <= count && !test_has_failed()) {
+            CHECK_OK(shoal_group_barrier(group));
+            size_t n_live = test_live_blocks();
+            test_fail_allocation(number, is_lasting != 0);
+            shoal_status status = run_and_forget(sweep);
+            count = test_count_allocations();
+            test_fail_allocation(0, false);
+            CHECK_STATUS(status, number <= count ? SHOAL_ERR_NO_MEMORY : SHOAL_OK);
+            CHECK_OK(shoal_group_barrier(group));
+            CHECK_INT(test_live_blocks(), n_live);
+        }
+        CHECK(number > 20);
+    }
+}
+
+static void sweep_graph(shoal_world *world, const char *text, size_t n_outputs)
+{
+    struct sweep sweep = {.world = world, .n_outputs = n_outputs};
+    sweep.graph = run_parse(text, world ? shoal_world_n_ranks(world) : 1);
+    REQUIRE(sweep.graph != NULL);
+    sweep.n_inputs = run_inputs(sweep.graph, 0, sweep.inputs);
+    CHECK_OK(run_and_forget(&sweep)); /* groups connect first, and stay */
+    if (world) {
+        sweep_in_flight(&sweep);
+    } else {
+        CHECK(test_sweep_allocations(run_and_forget, &sweep) > 20);
+    }
+    run_unref(sweep.inputs, sweep.n_inputs);
+    shoal_graph_free(sweep.graph);
+}
+
+TEST(no_memory_leaves_nothing_behind)
+{
+    shoal_world_options options = {
+        .struct_size = sizeof options, .n_ranks = 3, .rank = 1, .key = "fake", .transport = "fake"};
+    shoal_world *world = NULL;
+    REQUIRE_OK(shoal_world_open(&options, &world));
+    sweep_graph(NULL, views_text, 7);
+    sweep_graph(world, reduces_text, 11);
+    sweep_graph(world, moves_text, 16);
+    CHECK_OK(shoal_world_close(world));
+}
