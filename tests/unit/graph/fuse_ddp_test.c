@@ -193,8 +193,24 @@ static shoal_node *in_place_and_seen(shoal_graph *graph, shoal_node *gradient)
     return ddp_chain(graph, view, (struct ddp_chain){.start = "all_reduce_", .reduce = "avg"});
 }
 
+static shoal_node *quotient_that_changes(shoal_graph *graph, shoal_node *gradient)
+{
+    shoal_node *quotient = BUILD_CALL(graph, "div_scalar", arg_node(gradient), arg_float(8));
+    BUILD_CALL(graph, "mul_scalar_", arg_node(quotient), arg_float(2));
+    return build_wait(graph, build_all_reduce(graph, quotient));
+}
+
+static shoal_node *overwritten_before_the_start(shoal_graph *graph, shoal_node *gradient)
+{
+    shoal_node *quotient = BUILD_CALL(graph, "div_scalar", arg_node(gradient), arg_float(8));
+    BUILD_CALL(graph, "mul_scalar_", arg_node(gradient), arg_float(2));
+    return build_wait(graph, build_all_reduce(graph, quotient));
+}
+
 TEST(d20_to_d22_rejected)
 {
+    check_rejected(quotient_that_changes);
+    check_rejected(overwritten_before_the_start);
     check_rejected(without_division);
     check_rejected(with_two_users);
     check_rejected(with_compute);

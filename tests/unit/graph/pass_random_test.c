@@ -72,6 +72,15 @@ static void add_gradient(struct maker *maker)
     } else if (kind == 5) {
         chain.divisor = 0;
     }
+    if (kind == 6) { /* a quotient, or what is reduced in place, that others see and overwrite */
+        gradient = BUILD_CALL(maker->graph, "div_scalar", arg_node(gradient), arg_float(8));
+        keep(maker, gradient);
+        if (test_random_below(&maker->random, 3) == 0) {
+            add_write(maker);
+        }
+        bool is_in_place = test_random_below(&maker->random, 2) == 0;
+        chain = (struct ddp_chain){.start = is_in_place ? "all_reduce_" : NULL};
+    }
     shoal_node *wait = ddp_chain(maker->graph, gradient, chain);
     if (test_random_below(&maker->random, 6) == 0) {
         keep(maker, wait); /* perhaps used by compute */
