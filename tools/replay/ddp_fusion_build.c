@@ -159,7 +159,10 @@ static enum fusion_verdict read_list(const struct building *building, const stru
 {
     size_t count = json_array_size(json);
     shoal_arg *items = fusion_alloc(building->self, count, sizeof items[0]);
-    enum fusion_verdict verdict = items ? FUSION_RIGHT : fusion_no_memory(building->self);
+    enum fusion_verdict verdict = FUSION_RIGHT;
+    if (!items) {
+        return fusion_no_memory(building->self);
+    }
     for (size_t i = 0; verdict == FUSION_RIGHT && i < count; i++) {
         verdict = read_arg(building, node, json_array_get(json, i), &items[i]);
     }
@@ -243,7 +246,10 @@ static enum fusion_verdict make_opaque(const struct building *building, const st
     size_t n_args = json_array_size(node->args);
     const char *target = node->target;
     shoal_arg *args = fusion_alloc(building->self, n_args + 1, sizeof args[0]);
-    enum fusion_verdict verdict = args ? FUSION_RIGHT : fusion_no_memory(building->self);
+    enum fusion_verdict verdict = FUSION_RIGHT;
+    if (!args) {
+        return fusion_no_memory(building->self);
+    }
     for (size_t i = 0; verdict == FUSION_RIGHT && i < n_args; i++) {
         verdict = read_arg(building, node, json_array_get(node->args, i), &args[i]);
     }
@@ -363,7 +369,7 @@ static enum fusion_verdict make_call(const struct building *building, const stru
 static enum fusion_verdict make_placeholder(const struct building *building, const struct fusion_node *node,
                                             const struct values *values, shoal_node **made_out)
 {
-    if (!values->is_known || values->is_list) {
+    if (!values->tensors || values->is_list) {
         return refuse(building, node, "\"meta\" of a placeholder is not [shape, dtype]");
     }
     if (json_array_size(node->args) > 0 || json_object_size(node->kwargs) > 0) {
