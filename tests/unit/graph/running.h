@@ -12,7 +12,7 @@
 #include "shoal/shoal.h"
 #include "tensor/tensor.h"
 
-#define RUN_MAX 64
+#define RUN_MAX 256
 
 /* A graph in which "$RANKS" stands for all ranks, "0, 1, 2", and "$TURNED" for "1, 2, 0". NULL, with a failed check, when it can not be read. */
 static inline shoal_graph *run_parse(const char *text, int n_ranks)

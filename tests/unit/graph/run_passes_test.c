@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Passes change no bits: graphs run between real ranks before and after, and outputs and inputs are the same. Every pass there is
+ * takes part, also those that come later.
+ */
+#include "ddp_graph.h"
+#include "running.h"
+
+struct result {
+    shoal_tensor *inputs[RUN_MAX];
+    shoal_tensor *outputs[RUN_MAX];
+    size_t n_inputs;
+    size_t n_outputs;
+};
+
+static void free_result(struct result *result)
+{
+    run_unref(result->outputs, result->n_outputs);
+    run_unref(result->inputs, result->n_inputs);
+}
+
+/* Runs a graph; its outputs are single tensors. */
+static struct result run(const shoal_graph *graph, shoal_world *world)
+{
+    struct result result = {.n_inputs = 0};
+    size_t n_args = 0;
+    const shoal_arg *arg = shoal_node_args(shoal_graph_last(graph), &n_args);
+    result.n_inputs = run_inputs(graph, shoal_world_rank(world), result.inputs);
+    size_t n_outputs = arg && arg->kind == SHOAL_ARG_LIST ? arg->as.list.count : 1;
+    if (CHECK_OK(shoal_graph_run(graph, world, result.inputs, result.n_inputs, result.outputs, n_outputs))) {
+        result.n_outputs = n_outputs;
+    }
+    return result;
+}
+
+static void check_same(const struct result *actual, const struct result *expected, const char *passes)
+{
+    CHECK_INT(actual->n_inputs, expected->n_inputs);
+    CHECK_INT(actual->n_outputs, expected->n_outputs);
+    for (size_t i = 0; i < actual->n_outputs && i < expected->n_outputs; i++) {
+        run_check_same("output", i, actual->outputs[i], expected->outputs[i]);
+    }
+    for (size_t i = 0; i < actual->n_inputs && i < expected->n_inputs; i++) {
+        run_check_same("input", i, actual->inputs[i], expected->inputs[i]);
+    }
+    if (test_has_failed()) {
+        test_failed(__FILE__, __LINE__, "that was after %s", passes);
+    }
+}
+
+/* Makes a graph: the same one for the same number. */
+typedef shoal_graph *(*make_graph)(int n_ranks, uint64_t number);
+
+/* The graph after these passes, which end with a NULL, gives what it gave. Returns whether they changed it. */
+static bool check_passes(shoal_world *world, make_graph make, uint64_t number, const char *const *passes,
+                         double bucket_size_mb)
+{
+    size_t n_passes = 0;
+    char names[256] = "";
+    for (; passes[n_passes]; n_passes++) {
+        (void)snprintf(names + strlen(names), sizeof names - strlen(names), " %s", passes[n_passes]);
+    }
+    (void)snprintf(names + strlen(names), sizeof names - strlen(names), ", graph %llu, %g MiB",
+                   (unsigned long long)number, bucket_size_mb);
+    shoal_graph *graph = make(shoal_world_n_ranks(world), number);
+    struct result before = run(graph, world);
+    shoal_pass_options options = SHOAL_PASS_OPTIONS_INIT;
+    shoal_pass_report report = SHOAL_PASS_REPORT_INIT;
+    options.bucket_size_mb = bucket_size_mb;
+    bool is_ok = CHECK_OK(shoal_graph_run_passes(graph, passes, n_passes, &options, &report));
+    if (is_ok) {
+        struct result after = run(graph, world);
+        check_same(&after, &before, names);
+        free_result(&after);
+    }
+    free_result(&before);
+    shoal_graph_free(graph);
+    return report.n_created > 0;
+}
+
+/* Gradients that are averaged ---------------------------------------------------------------------------- */
+
+enum {
+    IS_DIVIDED = 1, /* divided, then summed; otherwise averaged */
+    IS_COPIED = 2,  /* into inputs, of which some are read again */
+    N_VARIANTS = 4
+};
+
+/* Three dtypes, sizes from nothing to what fills no bucket evenly. */
+static shoal_graph *make_ddp(int n_ranks, uint64_t number)
+{
+    static const int64_t counts[] = {3, 0, 1, 17, 4, 0, 255};
+    static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16};
+    shoal_graph *graph = build_graph(n_ranks);
+    shoal_node *results[RUN_MAX];
+    size_t n_results = 0;
+    struct ddp_chain chain = {.divisor = n_ranks};
+    if ((number & IS_DIVIDED) == 0) {
+        chain = (struct ddp_chain){.reduce = "avg"};
+    }
+    for (size_t i = 0; i < 14; i++) {
+        int64_t shape[2] = {counts[i % 7], 1 + (int64_t)(i % 2)};
+        shoal_dtype dtype = dtypes[(i / 2) % 3];
+        shoal_node *wait = ddp_chain(graph, ddp_gradient_of(graph, shape, 2, dtype), chain);
+        shoal_node *before = NULL;
+        if ((number & IS_COPIED) != 0) {
+            CHECK_OK(shoal_graph_placeholder(graph, "grad", shape, 2, dtype, &before));
+            wait = BUILD_CALL(graph, "copy_", arg_node(before), arg_node(wait));
+        }
+        results[n_results++] =
+            i % 5 == 4 ? BUILD_CALL(graph, "mul_scalar", arg_node(wait), arg_float(3)) : wait;
+    }
+    ddp_output(graph, results, n_results);
+    return graph;
+}
+
+static void fuse_gradients(struct rank *self)
+{
+    static const char *const lists[][4] = {{CONCAT, NULL},
+                                           {COALESCED, NULL},
+                                           {SCHEDULE, NULL},
+                                           {CONCAT, SCHEDULE, NULL},
+                                           {COALESCED, SCHEDULE, NULL},
+                                           {SCHEDULE, COALESCED, NULL},
+                                           {DRIVER, NULL}};
+    static const double sizes[] = {25, -1, 0.0001};
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    size_t n_changed = 0;
+    for (uint64_t variant = 0; variant < N_VARIANTS; variant++) {
+        for (size_t i = 0; i < sizeof lists / sizeof lists[0] && !test_has_failed(); i++) {
+            for (size_t k = 0; k < 3; k++) {
+                n_changed += check_passes(world, make_ddp, variant, lists[i], sizes[k]) ? 1 : 0;
+            }
+        }
+    }
+    CHECK(n_changed >= 48); /* all that fuse, except for -1 with one bucket each */
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(gradients_fused_on_2, 2)
+{
+    fuse_gradients(self);
+}
+
+TEST_RANKS(gradients_fused_on_3, 3)
+{
+    fuse_gradients(self);
+}
+
+/* Random graphs ------------------------------------------------------------------------------------------ */
+
+enum {
+    LENGTH = 12, /* of what can be picked: parts of 1, 2, 3 or 4 ranks */
+    N_DTYPES = 2,
+    MAX_TENSORS = 256,
+    MAX_OUTPUTS = RUN_MAX
+};
+
+/* Tensors of each dtype to take from, and starts that nobody waits for yet. */
+struct maker {
+    struct test_random random;
+    shoal_graph *graph;
+    int n_ranks;
+    shoal_node *tensors[N_DTYPES][MAX_TENSORS];
+    size_t n_tensors[N_DTYPES];
+    struct {
+        shoal_node *start;
+        size_t dtype;
+    } starts[MAX_TENSORS];
+    size_t n_starts;
+    shoal_node *outputs[MAX_OUTPUTS];
+    size_t n_outputs;
+};
+
+static size_t below(struct maker *maker, size_t bound)
+{
+    return (size_t)test_random_below(&maker->random, bound);
+}
+
+static shoal_node *pick(struct maker *maker, size_t dtype)
+{
+    return maker->tensors[dtype][below(maker, maker->n_tensors[dtype])];
+}
+
+static void keep(struct maker *maker, size_t dtype, shoal_node *node)
+{
+    if (maker->n_tensors[dtype] < MAX_TENSORS) {
+        maker->tensors[dtype][maker->n_tensors[dtype]++] = node;
+    }
+    if (below(maker, 8) == 0 && maker->n_outputs < 16) {
+        maker->outputs[maker->n_outputs++] = node;
+    }
+}
+
+static void add_start(struct maker *maker)
+{
+    static const char *const groups[] = {BUILD_GROUP, BUILD_GROUP, BUILD_GROUP, "other"};
+    static const char *const reduces[] = {"sum", "sum", "avg"};
+    size_t dtype = below(maker, N_DTYPES);
+    shoal_node *x = pick(maker, dtype);
+    shoal_arg group = arg_group(groups[below(maker, 4)]);
+    shoal_arg reduce = arg_string(reduces[below(maker, 3)]);
+    shoal_node *start = NULL;
+    switch (below(maker, 6)) {
+    case 0:
+        start = BUILD_CALL(maker->graph, "all_gather_into_tensor", arg_node(x), group);
+        break;
+    case 1:
+    case 2:
+        start = BUILD_CALL(maker->graph, "reduce_scatter_tensor", arg_node(x), reduce, arg_int(0), group);
+        break;
+    case 3:
+        x = BUILD_CALL(maker->graph, "div_scalar", arg_node(x), arg_float(maker->n_ranks));
+        start = BUILD_CALL(maker->graph, "all_reduce", arg_node(x), arg_string("sum"), group);
+        break;
+    case 4:
+        start = BUILD_CALL(maker->graph, "all_reduce", arg_node(x), reduce, group);
+        break;
+    default:
+        /* As FSDP: what is gathered is a part of what every rank has. */
+        x = BUILD_CALL(maker->graph, "narrow", arg_node(x), arg_int(0),
+                       arg_rank(BUILD_GROUP, LENGTH / maker->n_ranks, 0), arg_int(LENGTH / maker->n_ranks));
+        start = BUILD_CALL(maker->graph, "all_gather_into_tensor", arg_node(x), arg_group(BUILD_GROUP));
+    }
+    maker->starts[maker->n_starts].start = start;
+    maker->starts[maker->n_starts++].dtype = dtype;
+}
+
+/* A wait for one of the starts, and its result with LENGTH elements again. */
+static void add_wait(struct maker *maker)
+{
+    if (maker->n_starts == 0) {
+        return;
+    }
+    size_t index = below(maker, maker->n_starts);
+    size_t dtype = maker->starts[index].dtype;
+    shoal_node *wait = build_wait(maker->graph, maker->starts[index].start);
+    maker->starts[index] = maker->starts[--maker->n_starts];
+    int64_t count = wait ? shoal_tensor_count(shoal_node_value(wait, 0)) : LENGTH;
+    if (count > LENGTH) {
+        wait = BUILD_CALL(maker->graph, "narrow", arg_node(wait), arg_int(0), arg_int(count - LENGTH - 1),
+                          arg_int(LENGTH));
+    } else if (count < LENGTH) {
+        shoal_arg items[LENGTH];
+        for (int64_t i = 0; i < LENGTH / count; i++) {
+            items[i] = arg_node(wait);
+        }
+        wait = BUILD_CALL(maker->graph, "cat", arg_list(items, (size_t)(LENGTH / count)));
+    }
+    keep(maker, dtype, wait);
+}
+
+static void add_compute(struct maker *maker)
+{
+    static const char *const ops[] = {"add", "mul", "sub", "add_", "copy_"};
+    size_t dtype = below(maker, N_DTYPES);
+    size_t op = below(maker, 8);
+    if (op >= 5) {
+        keep(maker, dtype,
+             BUILD_CALL(maker->graph, "mul_scalar", arg_node(pick(maker, dtype)), arg_float(0.7)));
+        return;
+    }
+    shoal_node *self = pick(maker, dtype);
+    keep(maker, dtype, BUILD_CALL(maker->graph, ops[op], arg_node(self), arg_node(pick(maker, dtype))));
+}
+
+static shoal_graph *make_random(int n_ranks, uint64_t number)
+{
+    static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16};
+    int ranks[8] = {0};
+    struct maker maker = {
+        .random = test_random_begin(number), .graph = build_graph(n_ranks), .n_ranks = n_ranks};
+    for (int i = 0; i < n_ranks; i++) {
+        ranks[i] = n_ranks - 1 - i;
+    }
+    CHECK_OK(shoal_graph_add_group(maker.graph, "other", ranks, 1, (size_t)n_ranks));
+    for (size_t i = 0; i < 6; i++) {
+        shoal_node *input = NULL;
+        CHECK_OK(shoal_graph_placeholder(maker.graph, "x", (int64_t[]){LENGTH}, 1, dtypes[i % 2], &input));
+        keep(&maker, i % 2, input);
+    }
+    size_t n_steps = 10 + below(&maker, 60);
+    for (size_t i = 0; i < n_steps; i++) {
+        size_t kind = below(&maker, 8);
+        if (kind < 3) {
+            add_start(&maker);
+        } else if (kind < 6) {
+            add_wait(&maker);
+        } else {
+            add_compute(&maker);
+        }
+    }
+    while (maker.n_starts > 0) {
+        add_wait(&maker);
+    }
+    for (shoal_node *node = shoal_graph_first(maker.graph); node; node = shoal_node_next(node)) {
+        if (shoal_node_n_users(node) == 0 && maker.n_outputs < MAX_OUTPUTS) {
+            maker.outputs[maker.n_outputs++] = node; /* what nobody else uses, somebody waits for */
+        }
+    }
+    ddp_output(maker.graph, maker.outputs, maker.n_outputs);
+    return maker.graph;
+}
+
+/* Each pass alone, and two of them one after the other. */
+static void run_random(struct rank *self)
+{
+    static const double sizes[] = {25, -1, 0.00005};
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    size_t n_passes = 0;
+    const char *names[64] = {NULL};
+    shoal_pass_definition pass = SHOAL_PASS_DEFINITION_INIT;
+    while (n_passes < 64 && shoal_pass_at(n_passes, &pass) == SHOAL_OK) {
+        names[n_passes++] = pass.name;
+    }
+    CHECK(n_passes >= 4);
+    size_t n_changed = 0;
+    for (uint64_t round = 0; round < 20 * n_passes && !test_has_failed(); round++) {
+        struct test_random random = test_random_begin(1000 + round);
+        const char *second = names[test_random_below(&random, n_passes)];
+        const char *const list[] = {names[round % n_passes], round % 2 == 0 ? second : NULL, NULL};
+        n_changed += check_passes(world, make_random, round, list, sizes[round % 3]) ? 1 : 0;
+    }
+    CHECK(n_changed > 0);
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(random_graphs_on_2, 2)
+{
+    run_random(self);
+}
+
+TEST_RANKS(random_graphs_on_3, 3)
+{
+    run_random(self);
+}
