@@ -26,8 +26,7 @@ struct line {
     struct ddp_bucket bucket;
     double size;
     double threshold;
-    uint32_t limit;       /* the least of its blocks' */
-    uint32_t last_reader; /* the greatest position */
+    uint32_t limit; /* the least of its blocks' */
 };
 
 /* What depends on what, as numbers of blocks + 1; 0: none. */
@@ -155,28 +154,24 @@ static shoal_status close_bucket(struct finder *finder, struct line *line)
     return SHOAL_OK;
 }
 
-/* Whether the block can not go with those that are in the bucket. */
+/* Whether the block can not go with those that are in the bucket. Who overwrites one of their gradients has been passed already
+   when it stands before the start: what the bucket depends on must not grow any more then. */
 static bool is_apart(const struct finder *finder, const struct line *line, const struct ddp_block *block)
 {
-    uint32_t reader = accesses_position(&finder->blocks->accesses, block->reader);
-    uint32_t limit = block->limit < line->limit ? block->limit : line->limit;
     return finder->needs[block->reader->id] > line->bucket.first ||
-           limit < greater(reader, line->last_reader);
+           line->limit < accesses_position(&finder->blocks->accesses, block->start);
 }
 
 static void join(struct finder *finder, struct line *line, uint32_t index)
 {
     struct ddp_block *block = &finder->blocks->blocks[index];
-    uint32_t reader = accesses_position(&finder->blocks->accesses, block->reader);
     if (line->bucket.n_blocks == 0) {
         line->bucket.first = index;
         line->size = 0;
         line->limit = block->limit;
-        line->last_reader = reader;
     } else {
         finder->blocks->blocks[line->bucket.last].next = index + 1;
         line->limit = block->limit < line->limit ? block->limit : line->limit;
-        line->last_reader = greater(line->last_reader, reader);
     }
     struct ddp_block *first = &finder->blocks->blocks[line->bucket.first];
     first->bucket_need = greater(first->bucket_need, finder->needs[block->reader->id]);

@@ -48,17 +48,6 @@ static struct shoal_node *find_anchor(const struct ddp_join *join)
     return anchor;
 }
 
-/* An earlier bucket may have moved a reader behind a node that overwrites the gradient of another. */
-static bool is_in_time(const struct ddp_join *join, const struct late *late, const struct shoal_node *anchor)
-{
-    for (size_t i = 0; i < join->n_blocks; i++) {
-        if (join->blocks[i]->limit <= late->places[anchor->id]) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static shoal_status replace_in_copies(const struct ddp_join *join)
 {
     for (size_t i = 0; i < join->n_blocks; i++) {
@@ -75,9 +64,6 @@ static shoal_status join_bucket(struct ddp_join *join, struct late *late, ddp_bu
     struct shoal_graph *graph = join->graph;
     struct shoal_node *anchor = find_anchor(join);
     uint32_t first_id = graph->n_ids;
-    if (!is_in_time(join, late, anchor)) {
-        return SHOAL_OK;
-    }
     TRY(shoal_graph_set_insert_point(graph, (shoal_insert_point){.node = anchor->next, .is_after = false}));
     TRY(build(join));
     late_place_new(late, graph, first_id, anchor, join->blocks[0]->first);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Fusing gradients: numbers are those of the catalogue of behaviour (D1 ...). Sizes count floats: 262144 are one MiB. */
+/* Fusing gradients: numbers are those of the catalogue of behaviour (D1 ...). Sizes count floats: 262144 are one MiB. D23 is about
+   an argument that no op has here. */
 #include <stdio.h>
 
 #include "evaluate.h"
