@@ -467,8 +467,8 @@ static void give_up(struct rank *self, const char *what, size_t count)
         NOTE(&drill, shoal_group_barrier(drill.all));
     }
     /* Where the news is a message it comes behind the data of the all_reduce, which rank 1 may meet first. */
-    bool has_met = self->rank == 1 && rank_hears_by_messages() &&
-                   drill.board->notes[1].status == SHOAL_ERR_MISMATCH;
+    bool has_met =
+        self->rank == 1 && rank_hears_by_messages() && drill.board->notes[1].status == SHOAL_ERR_MISMATCH;
     if (has_met) {
         drill_expect(&drill, SHOAL_ERR_MISMATCH, WORDS("all_reduce", "barrier"), 1);
     } else {
