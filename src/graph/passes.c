@@ -18,8 +18,13 @@
 #include "base/struct_size.h"
 #include "base/try.h"
 
+static shoal_status run_part(struct shoal_graph *graph, const char *name, size_t bytes, const char *label,
+                             const shoal_pass_options *options, shoal_pass_report *report);
+
+static struct pass_services services = {.run = run_part};
+
 static const struct pass rows[] = {
-#define PASS(name, function, doc) {#name, doc, pass_##function, NULL},
+#define PASS(name, function, doc) {#name, doc, pass_##function, &services},
 #include "graph/passes.def"
 #undef PASS
 };
@@ -84,26 +89,6 @@ shoal_status pass_find(const char *name, size_t bytes, const struct pass **pass_
     }
     return error_set(SHOAL_ERR_INVALID, "there is no pass \"%s\"; the nearest is \"%s\"", shown,
                      nearest->name);
-}
-
-shoal_status pass_each_name(const char *names, pass_visit visit, void *context)
-{
-    while (names && *names) {
-        size_t bytes = strcspn(names, ",");
-        const char *name = names;
-        names += bytes + (names[bytes] == ',' ? 1 : 0);
-        while (bytes > 0 && isspace((unsigned char)name[0])) {
-            name++;
-            bytes--;
-        }
-        while (bytes > 0 && isspace((unsigned char)name[bytes - 1])) {
-            bytes--;
-        }
-        if (bytes > 0) {
-            TRY(visit(context, name, bytes));
-        }
-    }
-    return SHOAL_OK;
 }
 
 /* Registering --------------------------------------------------------------------------------------------- */
@@ -193,6 +178,15 @@ shoal_status shoal_pass_at(size_t index, shoal_pass_definition *definition_out)
 }
 
 /* Running ------------------------------------------------------------------------------------------------- */
+
+static shoal_status run_part(struct shoal_graph *graph, const char *name, size_t bytes, const char *label,
+                             const shoal_pass_options *options, shoal_pass_report *report)
+{
+    const struct pass *pass = NULL;
+    struct pass_changes changes; /* the observer of the pass that asks has seen them, too */
+    TRY(pass_find(name, bytes, &pass));
+    return pass_run(graph, pass, label, options, report, &changes);
+}
 
 static shoal_status check_name(void *context, const char *name, size_t bytes)
 {

@@ -12,6 +12,13 @@
 #include "graph/passes.def"
 #undef PASS
 
+/* What passes of passes.def get as their context: a pass that is made of others does not know where they come from. */
+struct pass_services {
+    /* Runs a pass by name; `label` is what its observer and pictures call it. */
+    shoal_status (*run)(struct shoal_graph *graph, const char *name, size_t bytes, const char *label,
+                        const shoal_pass_options *options, shoal_pass_report *report);
+};
+
 struct pass {
     const char *name;
     const char *doc;
