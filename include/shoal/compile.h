@@ -30,6 +30,8 @@ typedef struct shoal_pass_options {
     const char *dot_prefix;
     /* What fuse_ddp_communication runs, separated by commas; NULL: fuse_ddp_with_concat_op and schedule_comm_wait. */
     const char *ddp_passes;
+    /* The passes bucket_* begin a new bucket before one grows beyond so many MiB; 0: 2000. */
+    double comm_bucket_mb;
 } shoal_pass_options;
 #define SHOAL_PASS_OPTIONS_INIT SHOAL_SIZED(shoal_pass_options)
 
@@ -38,7 +40,7 @@ typedef struct shoal_pass_report {
     size_t struct_size; /* sizeof(shoal_pass_report), set by the caller */
     size_t n_created;   /* nodes */
     size_t n_erased;
-    size_t n_buckets; /* ddp_buckets: of the last pass that made any */
+    size_t n_buckets; /* of the last pass that made any: of the passes bucket_*, those of two members or more */
 } shoal_pass_report;
 #define SHOAL_PASS_REPORT_INIT SHOAL_SIZED(shoal_pass_report)
 

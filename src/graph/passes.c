@@ -211,6 +211,9 @@ static shoal_status check_options(const shoal_pass_options *options)
     if (isnan(options->bucket_size_mb)) {
         return error_set(SHOAL_ERR_INVALID, "bucket_size_mb is not a number");
     }
+    if (isnan(options->comm_bucket_mb) || options->comm_bucket_mb < 0) {
+        return error_set(SHOAL_ERR_INVALID, "comm_bucket_mb %g must be 0 or more", options->comm_bucket_mb);
+    }
     shoal_status status = pass_each_name(options->disabled, check_name, NULL);
     if (status != SHOAL_OK) {
         return error_prefix(status, "disabled");
