@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Runs a graph on real tensors, as all ranks of a group, node by node side by side. Each rank has inputs of its own. As in evaluate.h,
- * a collective reads its input when its wait comes, and until then its result is NaN. A group of another size than the number of
+ * a collective reads its input when its wait comes, and until then its result is NaN; it is waited for early as tensors are, by who
+ * overwrites what it reads and by who reads what it overwrites. A group of another size than the number of
  * ranks is one of one rank.
  */
 #ifndef TESTS_UNIT_GRAPH_EVALUATE_RANKS_H
@@ -68,22 +69,55 @@ static inline shoal_tensor *ranks_result(struct ranks *ranks, const shoal_node *
     return sum;
 }
 
-static inline void ranks_wait(struct ranks *ranks, const shoal_node *node)
+static inline void ranks_finish(struct ranks *ranks, const shoal_node *start)
 {
     shoal_tensor *results[RANKS_MAX];
-    const shoal_node *input = node->inputs[0];
-    shoal_node *start = ranks->each[0].started_by[input->id];
-    bool is_over = !start || ranks->each[0].is_over[start->id];
     for (int r = 0; r < ranks->n_ranks; r++) {
-        results[r] = is_over ? NULL : ranks_result(ranks, start, r);
+        results[r] = ranks_result(ranks, start, r);
     }
     for (int r = 0; r < ranks->n_ranks; r++) {
-        struct evaluation *e = &ranks->each[r];
-        if (!is_over) {
-            (void)shoal_copy_(e->values[start->id][0], results[r]);
-            e->is_over[start->id] = true;
+        (void)shoal_copy_(ranks->each[r].values[start->id][0], results[r]);
+        ranks->each[r].is_over[start->id] = true;
+    }
+}
+
+static inline void ranks_wait(struct ranks *ranks, const shoal_node *node)
+{
+    const shoal_node *input = node->inputs[0];
+    const shoal_node *start = ranks->each[0].started_by[input->id];
+    if (start && !ranks->each[0].is_over[start->id]) {
+        ranks_finish(ranks, start);
+    }
+    for (int r = 0; r < ranks->n_ranks; r++) {
+        ranks->each[r].values[node->id][0] = ranks->each[r].values[input->id][0];
+    }
+}
+
+/* Who overwrites what is being read waits for that, and so does who reads what is being written in place. */
+static inline void ranks_touch(struct ranks *ranks, const shoal_node *node, const struct storage *storage,
+                               bool is_written)
+{
+    const struct evaluation *e = &ranks->each[0];
+    for (const shoal_node *start = e->graph->first; start != node; start = start->next) {
+        if (!e->kept[start->id] || e->is_over[start->id]) {
+            continue;
         }
-        e->values[node->id][0] = e->values[input->id][0];
+        bool is_in_place = (start->op->flags & SHOAL_OP_IN_PLACE) != 0;
+        if ((is_written && e->kept[start->id][0]->storage == storage) ||
+            (is_in_place && e->values[start->id][0]->storage == storage)) {
+            ranks_finish(ranks, start);
+        }
+    }
+}
+
+static inline void ranks_touch_inputs(struct ranks *ranks, const shoal_node *node)
+{
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        const shoal_node *input = node->inputs[i];
+        bool is_written = i == 0 && (node->op->flags & SHOAL_OP_IN_PLACE) != 0;
+        for (size_t k = 0; k < input->n_values; k++) {
+            ranks_touch(ranks, node, ranks->each[0].values[input->id][k]->storage, is_written);
+        }
     }
 }
 
@@ -91,6 +125,9 @@ static inline bool ranks_node(struct ranks *ranks, shoal_node *node)
 {
     uint32_t flags = node_flags(node);
     bool is_ok = true;
+    if ((flags & SHOAL_OP_WAIT) == 0) {
+        ranks_touch_inputs(ranks, node);
+    }
     if ((flags & SHOAL_OP_COLLECTIVE) != 0) {
         ranks_start(ranks, node);
     } else if ((flags & SHOAL_OP_WAIT) != 0) {
