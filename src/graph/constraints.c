@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/* Edges are gathered in one walk, as pairs of numbers, and sorted by counting. */
+#include "graph/constraints.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "graph/storage_map.h"
+#include "graph/twins.h"
+#include "tensor/tensor.h"
+
+#define NO_NUMBER UINT32_MAX
+
+struct pair {
+    uint32_t before;
+    uint32_t behind;
+};
+
+/*
+ * Nodes of which those of one group keep their order, and which some, that belong to no group, divide: all before such a one stay
+ * before it, and all behind it behind.
+ */
+struct sequence {
+    uint32_t *last;   /* by group: the one before, NO_NUMBER: none since the last divider */
+    uint32_t divider; /* NO_NUMBER: none yet */
+    uint32_t *recent; /* all since then */
+    size_t n_recent;
+};
+
+struct walk {
+    const struct shoal_graph *graph;
+    const struct effects *effects;
+    enum constraints_order order;
+    struct constraints *constraints;
+    struct pair *pairs;
+    size_t n_pairs;
+    size_t pairs_capacity;
+    size_t n_groups;
+    struct sequence starts;
+    struct sequence waits;
+    struct shoal_node **source; /* by id: the start whose result it gives; NULL: none, or several */
+    struct storage_map waited;  /* from storages to indices */
+    uint32_t *last_waits;       /* of such a storage: the wait */
+    size_t n_waited;
+    size_t waited_capacity;
+};
+
+static shoal_status add_pair(struct walk *walk, uint32_t before, uint32_t behind)
+{
+    if (before == NO_NUMBER) {
+        return SHOAL_OK;
+    }
+    TRY(mem_grow((void **)&walk->pairs, &walk->pairs_capacity, walk->n_pairs + 1, sizeof *walk->pairs));
+    walk->pairs[walk->n_pairs++] = (struct pair){.before = before, .behind = behind};
+    return SHOAL_OK;
+}
+
+static shoal_status add_known(struct walk *walk, const struct shoal_node *node, uint32_t number)
+{
+    struct shoal_node *const *before;
+    size_t n_before;
+    const uint32_t *numbers = walk->constraints->number;
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        TRY(add_pair(walk, numbers[node->inputs[i]->id], number));
+    }
+    effects_before(walk->effects, node, &before, &n_before);
+    for (size_t i = 0; i < n_before; i++) {
+        TRY(add_pair(walk, numbers[before[i]->id], number));
+    }
+    return SHOAL_OK;
+}
+
+/* Communication ----------------------------------------------------------------------------------------- */
+
+/* The index of the group that a start names; n_groups for none. */
+static size_t find_group(const struct walk *walk, const struct shoal_node *start)
+{
+    for (size_t i = 0; i < start->n_args; i++) {
+        if (start->args[i].kind == SHOAL_ARG_GROUP) {
+            size_t index = 0;
+            const struct graph_group *group = walk->graph->groups;
+            while (group && strcmp(group->name, start->args[i].as.string) != 0) {
+                group = group->next;
+                index++;
+            }
+            return index;
+        }
+    }
+    return walk->n_groups;
+}
+
+static shoal_status add_divider(struct walk *walk, struct sequence *sequence, uint32_t number)
+{
+    TRY(add_pair(walk, sequence->divider, number));
+    for (size_t i = 0; i < sequence->n_recent; i++) {
+        TRY(add_pair(walk, sequence->recent[i], number));
+    }
+    sequence->divider = number;
+    sequence->n_recent = 0;
+    memset(sequence->last, 0xff, (walk->n_groups + 1) * sizeof sequence->last[0]);
+    return SHOAL_OK;
+}
+
+/* `group` is n_groups for one that divides. */
+static shoal_status add_member(struct walk *walk, struct sequence *sequence, size_t group, uint32_t number)
+{
+    if (group >= walk->n_groups) {
+        return add_divider(walk, sequence, number);
+    }
+    uint32_t last = sequence->last[group];
+    TRY(add_pair(walk, last != NO_NUMBER ? last : sequence->divider, number));
+    sequence->last[group] = number;
+    sequence->recent[sequence->n_recent++] = number;
+    return SHOAL_OK;
+}
+
+/* Which start the node's value comes from, through views and waits. */
+static void find_source(struct walk *walk, struct shoal_node *node)
+{
+    if (node_is_start(node)) {
+        walk->source[node->id] = node;
+    } else if (node->n_inputs == 1 && (node_flags(node) & (SHOAL_OP_VIEW | SHOAL_OP_WAIT)) != 0) {
+        walk->source[node->id] = walk->source[node->inputs[0]->id];
+    }
+}
+
+static shoal_status add_communication(struct walk *walk, struct shoal_node *node, uint32_t number)
+{
+    find_source(walk, node);
+    if (walk->order == CONSTRAINTS_ALL_STARTS) {
+        return node_is_communication(node) ? add_divider(walk, &walk->starts, number) : SHOAL_OK;
+    }
+    if (node_is_wait(node)) {
+        const struct shoal_node *start = walk->source[node->id];
+        return add_member(walk, &walk->waits, start ? find_group(walk, start) : walk->n_groups, number);
+    }
+    return node_is_communication(node)
+               ? add_member(walk, &walk->starts,
+                            node_is_start(node) ? find_group(walk, node) : walk->n_groups, number)
+               : SHOAL_OK;
+}
+
+/* Results behind their waits ---------------------------------------------------------------------------- */
+
+static shoal_status note_wait(struct walk *walk, const struct shoal_node *wait, uint32_t number)
+{
+    for (size_t i = 0; i < wait->n_values; i++) {
+        const struct storage *storage = twins_find(walk->graph, wait->values[i]->storage);
+        size_t index;
+        if (!storage_map_get(&walk->waited, storage, &index)) {
+            index = walk->n_waited;
+            TRY(mem_grow((void **)&walk->last_waits, &walk->waited_capacity, index + 1,
+                         sizeof *walk->last_waits));
+            TRY(storage_map_add(&walk->waited, storage, index));
+            walk->n_waited++;
+        }
+        walk->last_waits[index] = number;
+    }
+    return SHOAL_OK;
+}
+
+/* Ops that may give a view do nothing to memory when they do; lint takes them for readers. */
+static shoal_status add_looks(struct walk *walk, const struct shoal_node *node, uint32_t number)
+{
+    if (node->kind != SHOAL_NODE_CALL || (node_flags(node) & SHOAL_OP_VIEW) != 0) {
+        return SHOAL_OK;
+    }
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        const struct shoal_node *input = node->inputs[i];
+        for (size_t k = 0; k < input->n_values; k++) {
+            size_t index;
+            if (storage_map_get(&walk->waited, twins_find(walk->graph, input->values[k]->storage), &index)) {
+                TRY(add_pair(walk, walk->last_waits[index], number));
+            }
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* The walk ---------------------------------------------------------------------------------------------- */
+
+static shoal_status visit(struct walk *walk, struct shoal_node *node, uint32_t number)
+{
+    TRY(add_known(walk, node, number));
+    TRY(add_communication(walk, node, number));
+    return node_is_wait(node) ? note_wait(walk, node, number) : add_looks(walk, node, number);
+}
+
+static shoal_status begin_sequence(const struct walk *walk, struct sequence *sequence)
+{
+    sequence->divider = NO_NUMBER;
+    sequence->last = mem_alloc_zeroed(walk->n_groups + 1, sizeof sequence->last[0]);
+    sequence->recent = mem_alloc_zeroed(walk->graph->n_nodes + 1, sizeof sequence->recent[0]);
+    if (!sequence->last || !sequence->recent) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    memset(sequence->last, 0xff, (walk->n_groups + 1) * sizeof sequence->last[0]);
+    return SHOAL_OK;
+}
+
+static shoal_status begin(struct walk *walk)
+{
+    const struct shoal_graph *graph = walk->graph;
+    struct constraints *constraints = walk->constraints;
+    for (const struct graph_group *group = graph->groups; group; group = group->next) {
+        walk->n_groups++;
+    }
+    TRY(begin_sequence(walk, &walk->starts));
+    TRY(begin_sequence(walk, &walk->waits));
+    walk->source = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof walk->source[0]);
+    constraints->nodes = mem_alloc_zeroed(graph->n_nodes + 1, sizeof constraints->nodes[0]);
+    constraints->number = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof constraints->number[0]);
+    constraints->first_before = mem_alloc_zeroed(graph->n_nodes + 2, sizeof constraints->first_before[0]);
+    constraints->first_behind = mem_alloc_zeroed(graph->n_nodes + 2, sizeof constraints->first_behind[0]);
+    return walk->source && constraints->nodes && constraints->number && constraints->first_before &&
+                   constraints->first_behind
+               ? SHOAL_OK
+               : SHOAL_ERR_NO_MEMORY;
+}
+
+/* The lists of all nodes, one after the other; `first` has room for one more than nodes, and is zero. */
+static shoal_status sort_pairs(const struct walk *walk, bool is_behind, uint32_t *first, uint32_t **list_out)
+{
+    uint32_t n_nodes = walk->constraints->n_nodes;
+    uint32_t *list = mem_alloc_zeroed(walk->n_pairs + 1, sizeof list[0]);
+    if (!list) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < walk->n_pairs; i++) {
+        first[(is_behind ? walk->pairs[i].before : walk->pairs[i].behind) + 1]++;
+    }
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        first[i + 1] += first[i];
+    }
+    for (size_t i = walk->n_pairs; i-- > 0;) { /* from the end: first[k + 1] goes down to where k begins */
+        const struct pair *pair = &walk->pairs[i];
+        uint32_t owner = is_behind ? pair->before : pair->behind;
+        list[--first[owner + 1]] = is_behind ? pair->behind : pair->before;
+    }
+    memmove(first, first + 1, n_nodes * sizeof first[0]);
+    first[n_nodes] = (uint32_t)walk->n_pairs;
+    *list_out = list;
+    return SHOAL_OK;
+}
+
+static shoal_status build(struct walk *walk)
+{
+    struct constraints *constraints = walk->constraints;
+    TRY(begin(walk));
+    for (struct shoal_node *node = walk->graph->first; node; node = node->next) {
+        uint32_t number = constraints->n_nodes++;
+        constraints->nodes[number] = node;
+        constraints->number[node->id] = number;
+        TRY(visit(walk, node, number));
+    }
+    if (walk->n_pairs >= NO_NUMBER) {
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has %zu edges", walk->n_pairs);
+    }
+    TRY(sort_pairs(walk, /*is_behind=*/false, constraints->first_before, &constraints->before));
+    return sort_pairs(walk, /*is_behind=*/true, constraints->first_behind, &constraints->behind);
+}
+
+shoal_status constraints_build(const struct shoal_graph *graph, const struct effects *effects,
+                               enum constraints_order order, struct constraints *constraints_out)
+{
+    struct constraints constraints = {.n_nodes = 0};
+    struct walk walk = {.graph = graph, .effects = effects, .order = order, .constraints = &constraints};
+    shoal_status status = build(&walk);
+    mem_free(walk.pairs);
+    mem_free(walk.starts.last);
+    mem_free(walk.starts.recent);
+    mem_free(walk.waits.last);
+    mem_free(walk.waits.recent);
+    mem_free(walk.source);
+    mem_free(walk.last_waits);
+    storage_map_free(&walk.waited);
+    if (status != SHOAL_OK) {
+        constraints_free(&constraints);
+        return status;
+    }
+    *constraints_out = constraints;
+    return SHOAL_OK;
+}
+
+void constraints_free(struct constraints *constraints)
+{
+    mem_free(constraints->nodes);
+    mem_free(constraints->number);
+    mem_free(constraints->first_before);
+    mem_free(constraints->before);
+    mem_free(constraints->first_behind);
+    mem_free(constraints->behind);
+    *constraints = (struct constraints){.n_nodes = 0};
+}
