@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/* sink_waits, raise_comms and reorder_compute_for_overlap. Matrix products stand for calls of another program. */
+#include "ddp_graph.h"
+
+#define SINK "sink_waits"
+#define RAISE "raise_comms"
+#define OVERLAP "reorder_compute_for_overlap"
+#define MM(graph, name, ...)                                 \
+    build_opaque(graph, name, (shoal_node *[]){__VA_ARGS__}, \
+                 sizeof((shoal_node *[]){__VA_ARGS__}) / sizeof(shoal_node *))
+
+static void run(shoal_graph *graph, const char *pass)
+{
+    CHECK_OK(shoal_graph_run_passes(graph, &pass, 1, NULL, NULL));
+}
+
+TEST(r1_sink_waits)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *a = build_input(graph, "a", 4);
+    shoal_node *wait = build_wait(graph, build_all_reduce(graph, a));
+    shoal_node *b = MM(graph, "mm", a, a);
+    build_output(graph, 1, MM(graph, "mm", wait, b));
+    run(graph, SINK);
+    CHECK_NODES(graph, "a all_reduce mm wait_tensor mm_1 output");
+    shoal_graph_free(graph);
+}
+
+/* In place on b's storage, so behind relu, which reads it; otherwise it overtakes that as well. */
+TEST(r2_raise_comms)
+{
+    static const char *const starts[] = {"all_reduce_", "all_reduce"};
+    static const char *const orders[] = {"a mm relu all_reduce_ mm_1 wait_tensor mm_2 output",
+                                         "a mm all_reduce relu mm_1 wait_tensor mm_2 output"};
+    for (int i = 0; i < 2; i++) {
+        shoal_graph *graph = build_graph(2);
+        shoal_node *a = build_input(graph, "a", 4);
+        shoal_node *b = MM(graph, "mm", a, a);
+        shoal_node *c = MM(graph, "relu", b);
+        shoal_node *d = MM(graph, "mm", c, c);
+        shoal_node *e = BUILD_CALL(graph, starts[i], arg_node(b), arg_string("sum"), arg_group(BUILD_GROUP));
+        build_output(graph, 1, MM(graph, "mm", d, build_wait(graph, e)));
+        run(graph, RAISE);
+        CHECK_NODES(graph, orders[i]);
+        shoal_graph_free(graph);
+    }
+}
+
+TEST(r3_sink_and_raise)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *a = build_input(graph, "a", 4);
+    shoal_node *b = MM(graph, "mm", a, a);
+    shoal_node *c = MM(graph, "relu", b);
+    shoal_node *d = MM(graph, "mm", c, c);
+    shoal_node *e = build_wait(graph, build_all_reduce(graph, b));
+    shoal_node *f = MM(graph, "relu", d);
+    shoal_node *g = MM(graph, "mm", f, f);
+    build_output(graph, 1, MM(graph, "mm", e, g));
+    run(graph, SINK);
+    CHECK_NODES(graph, "a mm relu mm_1 all_reduce relu_1 mm_2 wait_tensor mm_3 output");
+    run(graph, RAISE);
+    CHECK_NODES(graph, "a mm all_reduce relu mm_1 relu_1 mm_2 wait_tensor mm_3 output");
+    shoal_graph_free(graph);
+}
+
+/* What the second start needs comes first behind the first one; then other compute, as its time is not over. */
+TEST(r4_reorder_compute_for_overlap)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *a = build_input(graph, "a", 4);
+    shoal_node *ar = build_wait(graph, build_all_reduce(graph, a));
+    shoal_node *g = MM(graph, "mm", a, a);
+    shoal_node *c = MM(graph, "relu", a);
+    shoal_node *d = MM(graph, "mm", c, c);
+    shoal_node *f =
+        BUILD_CALL(graph, "mul", arg_node(BUILD_CALL(graph, "mul", arg_node(d), arg_node(c))), arg_node(ar));
+    shoal_node *fr = build_wait(graph, build_all_reduce(graph, f));
+    shoal_node *sum =
+        BUILD_CALL(graph, "add", arg_node(BUILD_CALL(graph, "add", arg_node(d), arg_node(ar))), arg_node(fr));
+    build_output(graph, 1, MM(graph, "mm", sum, g));
+    run(graph, OVERLAP);
+    CHECK_NODES(graph, "a all_reduce relu mm_1 mul mm wait_tensor mul_1 all_reduce_1 add wait_tensor_1 add_1 "
+                       "mm_2 output");
+    shoal_graph_free(graph);
+}
+
+/* Ten microseconds and a little are six small calls. */
+TEST(a_start_is_covered_for_its_time)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *a = build_input(graph, "a", 4);
+    shoal_node *wait = build_wait(graph, build_all_reduce(graph, a));
+    shoal_node *second = build_all_reduce(graph, BUILD_CALL(graph, "neg", arg_node(wait)));
+    shoal_node *chain = a;
+    for (int i = 0; i < 8; i++) {
+        chain = MM(graph, "mm", chain);
+    }
+    build_output(graph, 2, chain, build_wait(graph, second));
+    run(graph, OVERLAP);
+    CHECK_NODES(graph, "a all_reduce mm mm_1 mm_2 mm_3 mm_4 mm_5 wait_tensor neg all_reduce_1 mm_6 mm_7 "
+                       "wait_tensor_1 output");
+    shoal_graph_free(graph);
+}
+
+TEST(r7_starts_stay_in_order)
+{
+    static const char *const passes[] = {SINK, RAISE, OVERLAP};
+    for (int i = 0; i < 3; i++) {
+        shoal_graph *graph = build_graph(2);
+        shoal_node *starts[3];
+        shoal_node *waits[3];
+        shoal_node *a = build_input(graph, "a", 4);
+        for (int k = 0; k < 3; k++) {
+            starts[k] = build_all_reduce(graph, BUILD_CALL(graph, "neg", arg_node(a)));
+        }
+        for (int k = 3; k-- > 0;) {
+            waits[k] = build_wait(graph, starts[k]);
+        }
+        build_output(graph, 3, waits[0], waits[1], waits[2]);
+        run(graph, passes[i]);
+        CHECK(shoal_node_is_before(starts[0], starts[1]));
+        CHECK(shoal_node_is_before(starts[1], starts[2]));
+        shoal_graph_free(graph);
+    }
+}
+
+/* The second group's start needs little, and stays behind the first one's all the same. */
+TEST(r17_groups_do_not_overtake)
+{
+    shoal_graph *graph = build_graph(2);
+    CHECK_OK(shoal_graph_add_group(graph, "other", (int[]){0, 1}, 1, 2));
+    shoal_node *a = build_input(graph, "a", 4);
+    shoal_node *first = build_all_reduce(graph, MM(graph, "mm", a));
+    shoal_node *second = BUILD_CALL(graph, "all_reduce", arg_node(a), arg_string("sum"), arg_group("other"));
+    build_output(graph, 2, build_wait(graph, first), build_wait(graph, second));
+    run(graph, RAISE);
+    CHECK_NODES(graph, "a mm all_reduce all_reduce_1 wait_tensor wait_tensor_1 output");
+    shoal_graph_free(graph);
+}
+
+/* A reshape that is a view does nothing to memory, but must not look at a result before its wait. */
+TEST(views_of_starts_stay_behind_waits)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *a = build_input(graph, "a", 4);
+    shoal_node *start = build_all_reduce(graph, a);
+    shoal_node *wait = build_wait(graph, start);
+    shoal_node *shaped = BUILD_CALL(graph, "reshape", arg_node(start), ARG_LIST(arg_int(2), arg_int(2)));
+    build_output(graph, 2, wait, shaped);
+    run(graph, SINK);
+    CHECK_NODES(graph, "a all_reduce wait_tensor reshape output");
+    shoal_graph_free(graph);
+}
+
+TEST(inputs_come_first_and_the_output_last)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *a = build_input(graph, "a", 4);
+    shoal_node *wait = build_wait(graph, build_all_reduce(graph, a));
+    build_input(graph, "b", 4);
+    BUILD_CALL(graph, "neg", arg_node(wait)); /* nobody uses it */
+    build_output(graph, 1, a);
+    run(graph, RAISE);
+    CHECK_NODES(graph, "a b all_reduce wait_tensor neg output");
+    shoal_graph_free(graph);
+}
+
+TEST(graphs_that_are_not_in_order)
+{
+    static const char *const passes[] = {SINK, "simple_overlap"};
+    for (int i = 0; i < 2; i++) {
+        shoal_graph *graph = build_graph(2);
+        shoal_node *a = build_input(graph, "a", 4);
+        shoal_node *b = BUILD_CALL(graph, "neg", arg_node(a));
+        build_output(graph, 1, b);
+        CHECK_OK(shoal_node_move_before(b, a));
+        CHECK_STATUS(shoal_graph_run_passes(graph, &passes[i], 1, NULL, NULL), SHOAL_ERR_STATE);
+        CHECK_NODES(graph, "neg a output");
+        shoal_graph_free(graph);
+    }
+}
