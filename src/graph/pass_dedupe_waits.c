@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * dedupe_waits: of several waits for one result the first stays, and of a wait for what has been waited for nothing does. A wait
+ * that comes behind another start on the same memory waits for that one, and is no duplicate of those before it.
+ */
+#include "base/mem.h"
+#include "base/try.h"
+#include "collective/rows.h"
+#include "graph/accesses.h"
+#include "graph/passes.h"
+
+struct dedupe {
+    struct effects *effects;
+    struct shoal_node *
+        *result;         /* by id: what gives the same, waited for; itself, when it is a view of such a one */
+    uint32_t *waited_at; /* by id: the place of the wait behind `result` */
+    uint32_t *started_at; /* by storage: the place of the last start on it */
+    uint32_t place;
+};
+
+static void note_start(struct dedupe *dedupe, const struct shoal_node *node)
+{
+    const struct effects_access *accesses;
+    size_t n_accesses;
+    effects_accesses(dedupe->effects, node, &accesses, &n_accesses);
+    for (size_t i = 0; i < n_accesses; i++) {
+        if (accesses[i].writes || accesses[i].creates) {
+            dedupe->started_at[accesses[i].storage] = dedupe->place;
+        }
+    }
+}
+
+/* Whether a start has touched what `wait` waits for since that place. */
+static bool has_started_since(const struct dedupe *dedupe, const struct shoal_node *wait, uint32_t place)
+{
+    const struct effects_access *accesses;
+    size_t n_accesses;
+    effects_accesses(dedupe->effects, wait, &accesses, &n_accesses);
+    for (size_t i = 0; i < n_accesses; i++) {
+        if (accesses[i].writes && dedupe->started_at[accesses[i].storage] > place) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static shoal_status visit_wait(struct dedupe *dedupe, struct shoal_node *wait)
+{
+    bool is_known = node_calls(wait, OP_wait_tensor) || node_calls(wait, OP_wait_tensors);
+    if (!is_known || wait->n_inputs != 1 || wait->args[0].kind != SHOAL_ARG_NODE) {
+        return SHOAL_OK; /* gives something else than one node does */
+    }
+    struct shoal_node *input = wait->inputs[0];
+    struct shoal_node *other = dedupe->result[input->id];
+    if (other && !has_started_since(dedupe, wait, dedupe->waited_at[input->id])) {
+        TRY(shoal_node_replace(wait, other, NULL, NULL, NULL));
+        return shoal_node_erase(wait);
+    }
+    dedupe->result[input->id] = wait;
+    dedupe->waited_at[input->id] = dedupe->place;
+    dedupe->result[wait->id] = wait;
+    dedupe->waited_at[wait->id] = dedupe->place;
+    return SHOAL_OK;
+}
+
+/* A view of what has been waited for needs no wait, but views are not each other. */
+static void visit_view(struct dedupe *dedupe, struct shoal_node *node)
+{
+    if (node->n_inputs == 1 && dedupe->result[node->inputs[0]->id] == node->inputs[0]) {
+        dedupe->result[node->id] = node;
+        dedupe->waited_at[node->id] = dedupe->waited_at[node->inputs[0]->id];
+    }
+}
+
+static shoal_status visit_all(struct dedupe *dedupe, struct shoal_graph *graph)
+{
+    GRAPH_EACH(graph, node)
+    {
+        uint32_t flags = node_flags(node);
+        dedupe->place++;
+        if ((flags & SHOAL_OP_WAIT) != 0) {
+            TRY(visit_wait(dedupe, node));
+        } else if ((flags & SHOAL_OP_COLLECTIVE) != 0) {
+            note_start(dedupe, node);
+        } else if ((flags & SHOAL_OP_VIEW) != 0) {
+            visit_view(dedupe, node);
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status pass_dedupe_waits(shoal_graph *graph, const shoal_pass_options *options,
+                               shoal_pass_report *report, void *context)
+{
+    struct dedupe dedupe = {.place = 0};
+    (void)options;
+    (void)report;
+    (void)context;
+    TRY(effects_build(graph, &dedupe.effects));
+    dedupe.result = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof dedupe.result[0]);
+    dedupe.waited_at = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof dedupe.waited_at[0]);
+    dedupe.started_at = mem_alloc_zeroed(effects_n_storages(dedupe.effects) + 1, sizeof dedupe.started_at[0]);
+    shoal_status status = dedupe.result && dedupe.waited_at && dedupe.started_at ? visit_all(&dedupe, graph)
+                                                                                 : SHOAL_ERR_NO_MEMORY;
+    effects_free(dedupe.effects);
+    mem_free(dedupe.result);
+    mem_free(dedupe.waited_at);
+    mem_free(dedupe.started_at);
+    return status;
+}

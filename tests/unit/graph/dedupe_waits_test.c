@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#include "ddp_graph.h"
+
+static void run(shoal_graph *graph)
+{
+    const char *pass = "dedupe_waits";
+    CHECK_OK(shoal_graph_run_passes(graph, &pass, 1, NULL, NULL));
+}
+
+TEST(u29_duplicate_and_chained_waits)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 4);
+    shoal_node *start = build_all_reduce(graph, x);
+    shoal_node *first = build_wait(graph, start);
+    shoal_node *second = build_wait(graph, start);
+    shoal_node *third = build_wait(graph, build_wait(graph, second));
+    shoal_node *sum = BUILD_CALL(graph, "add", arg_node(second), arg_node(third));
+    shoal_node *output = build_output(graph, 3, sum, first, third);
+    run(graph);
+    CHECK_NODES(graph, "x all_reduce wait_tensor add output");
+    CHECK(shoal_node_args(sum, NULL)[1].as.node == first);
+    CHECK_INT(shoal_node_n_users(first), 2);
+    (void)output;
+    shoal_graph_free(graph);
+}
+
+/* It waits for the second start, which goes on in the same memory. */
+TEST(waits_for_later_starts_stay)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 4);
+    shoal_node *first = build_wait(graph, build_all_reduce(graph, x));
+    shoal_node *again =
+        BUILD_CALL(graph, "all_reduce_", arg_node(first), arg_string("sum"), arg_group(BUILD_GROUP));
+    shoal_node *second = build_wait(graph, first);
+    shoal_node *read = BUILD_CALL(graph, "neg", arg_node(second));
+    shoal_node *third = build_wait(graph, again);
+    shoal_node *fourth = build_wait(graph, first);
+    build_output(graph, 3, read, third, fourth);
+    run(graph);
+    CHECK_NODES(graph, "x all_reduce wait_tensor all_reduce_ wait_tensor_1 neg wait_tensor_2 output");
+    shoal_graph_free(graph);
+}
+
+TEST(views_of_results_need_no_wait)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 4);
+    shoal_node *start = build_all_reduce(graph, x);
+    shoal_node *wait = build_wait(graph, start);
+    shoal_node *view = BUILD_CALL(graph, "view", arg_node(wait), ARG_LIST(arg_int(2), arg_int(2)));
+    shoal_node *other = BUILD_CALL(graph, "view", arg_node(start), ARG_LIST(arg_int(2), arg_int(2)));
+    shoal_node *again = build_wait(graph, view);
+    shoal_node *of_other = build_wait(graph, other);
+    build_output(graph, 2, again, of_other);
+    run(graph);
+    CHECK_NODES(graph, "x all_reduce wait_tensor view view_1 wait_tensor_2 output");
+    shoal_graph_free(graph);
+}
+
+TEST(lists)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 4);
+    shoal_node *y = build_input(graph, "y", 2);
+    shoal_node *start = build_all_reduce_coalesced(graph, (shoal_node *[]){x, y}, 2);
+    shoal_node *first = BUILD_CALL(graph, "wait_tensors", arg_node(start));
+    shoal_node *second = BUILD_CALL(graph, "wait_tensors", arg_node(start));
+    shoal_node *item = build_wait(graph, build_getitem(graph, second, 1));
+    build_output(graph, 2, build_getitem(graph, first, 0), item);
+    run(graph);
+    CHECK_NODES(graph, "x y all_reduce_coalesced wait_tensors getitem getitem_1 output");
+    shoal_graph_free(graph);
+}
+
+TEST(elements_are_waited_for_apart)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 4);
+    shoal_node *start = build_all_reduce_coalesced(graph, (shoal_node *[]){x, x}, 2);
+    shoal_node *item = build_getitem(graph, start, 0);
+    shoal_node *first = build_wait(graph, item);
+    shoal_node *again = build_wait(graph, item);
+    shoal_node *second = build_wait(graph, build_getitem(graph, start, 1));
+    build_output(graph, 3, first, second, again);
+    run(graph);
+    CHECK_NODES(graph, "x all_reduce_coalesced getitem wait_tensor getitem_1 wait_tensor_2 output");
+    shoal_graph_free(graph);
+}
