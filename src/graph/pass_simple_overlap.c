@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * simple_overlap: each start goes directly behind what it must stay behind, then each wait directly before what must stay behind
+ * it; views of results go along with waits. Starts of a group keep their order, and so do its waits. A move that would make the
+ * graph need more memory than it did before the pass ends where that begins.
+ *
+ * Starts are taken from the first to the last and waits from the last to the first: each is moved once, when all that it must
+ * stay behind, or before, has been moved.
+ */
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "graph/constraints.h"
+#include "graph/lint.h"
+#include "graph/memory.h"
+#include "graph/passes.h"
+
+struct overlap {
+    struct constraints constraints;
+    struct memory_profile *profile;
+    uint64_t limit;
+    struct shoal_node *
+        *neighbours; /* by number: who was moved next to it last, and was put farther away than others */
+    bool *sinks;     /* by number: a wait or a view of one */
+};
+
+static bool fits(const struct overlap *overlap)
+{
+    return memory_profile_peak(overlap->profile) <= overlap->limit;
+}
+
+/*
+ * Moves the node before `where`, or, when that takes too much memory, as far as the nearest node at which it does; otherwise not
+ * at all. Whether it has gone all the way.
+ */
+static bool try_move(struct overlap *overlap, struct shoal_node *node, struct shoal_node *where)
+{
+    struct shoal_node *old = node->next;
+    if (where == node || where == old) {
+        return true;
+    }
+    bool is_up = where->order < node->order;
+    memory_profile_move(overlap->profile, node, where);
+    if (fits(overlap)) {
+        return true;
+    }
+    struct shoal_node *full = memory_profile_find_above(overlap->profile, overlap->limit, !is_up);
+    memory_profile_move(overlap->profile, node, old);
+    if (full && full != node) {
+        memory_profile_move(overlap->profile, node, is_up ? full->next : full);
+        if (!fits(overlap)) {
+            memory_profile_move(overlap->profile, node, old);
+        }
+    }
+    return false;
+}
+
+/* Starts ------------------------------------------------------------------------------------------------ */
+
+/* The last of the inputs that the list begins with; NULL: none. */
+static struct shoal_node *find_inputs_end(const struct shoal_graph *graph)
+{
+    struct shoal_node *end = NULL;
+    struct shoal_node *node = graph->first;
+    while (node && (node->kind == SHOAL_NODE_PLACEHOLDER || node->kind == SHOAL_NODE_CONSTANT)) {
+        end = node;
+        node = node->next;
+    }
+    return end;
+}
+
+static void raise_start(struct overlap *overlap, uint32_t number, struct shoal_node *inputs_end)
+{
+    const struct constraints *constraints = &overlap->constraints;
+    struct shoal_node *node = constraints->nodes[number];
+    struct shoal_node *last = inputs_end;
+    for (uint32_t i = constraints->first_before[number]; i < constraints->first_before[number + 1]; i++) {
+        struct shoal_node *before = constraints->nodes[constraints->before[i]];
+        last = !last || before->order > last->order ? before : last;
+    }
+    uint32_t beside = last ? constraints->number[last->id] : constraints->n_nodes;
+    last = overlap->neighbours[beside] ? overlap->neighbours[beside] : last;
+    struct shoal_node *where = last ? last->next : node->graph->first;
+    if (where->order <= node->order && try_move(overlap, node, where)) {
+        overlap->neighbours[beside] = node;
+    }
+}
+
+static void raise_starts(struct overlap *overlap, const struct shoal_graph *graph)
+{
+    const struct constraints *constraints = &overlap->constraints;
+    struct shoal_node *inputs_end = find_inputs_end(graph);
+    for (uint32_t i = 0; i < constraints->n_nodes; i++) {
+        if (node_is_start(constraints->nodes[i])) {
+            raise_start(overlap, i, inputs_end);
+        }
+    }
+}
+
+/* Waits ------------------------------------------------------------------------------------------------- */
+
+/* Views of results, and ops that give a view here, sink as waits do. */
+static bool looks(const struct shoal_node *node)
+{
+    const uint32_t effects = SHOAL_OP_IN_PLACE | SHOAL_OP_COLLECTIVE | SHOAL_OP_WAIT | SHOAL_OP_SIDE_EFFECT;
+    uint32_t flags = node_flags(node);
+    return node->op && node->n_inputs == 1 &&
+           ((flags & SHOAL_OP_VIEW) != 0 || (node->is_alias && (flags & effects) == 0));
+}
+
+static void find_sinking(struct overlap *overlap)
+{
+    const struct constraints *constraints = &overlap->constraints;
+    for (uint32_t i = 0; i < constraints->n_nodes; i++) {
+        const struct shoal_node *node = constraints->nodes[i];
+        overlap->sinks[i] =
+            node_is_wait(node) || (looks(node) && overlap->sinks[constraints->number[node->inputs[0]->id]]);
+    }
+}
+
+static void sink_wait(struct overlap *overlap, uint32_t number)
+{
+    const struct constraints *constraints = &overlap->constraints;
+    struct shoal_node *node = constraints->nodes[number];
+    struct shoal_node *where = NULL;
+    for (uint32_t i = constraints->first_behind[number]; i < constraints->first_behind[number + 1]; i++) {
+        struct shoal_node *behind = constraints->nodes[constraints->behind[i]];
+        where = !where || behind->order < where->order ? behind : where;
+    }
+    if (!where) {
+        return; /* nobody needs it */
+    }
+    uint32_t beside = constraints->number[where->id];
+    where = overlap->neighbours[beside] ? overlap->neighbours[beside] : where;
+    if (where->order > node->order && try_move(overlap, node, where)) {
+        overlap->neighbours[beside] = node;
+    }
+}
+
+static void sink_waits(struct overlap *overlap)
+{
+    find_sinking(overlap);
+    for (uint32_t i = overlap->constraints.n_nodes; i-- > 0;) {
+        if (overlap->sinks[i]) {
+            sink_wait(overlap, i);
+        }
+    }
+}
+
+/* All of it --------------------------------------------------------------------------------------------- */
+
+static shoal_status run(struct overlap *overlap, const struct shoal_graph *graph,
+                        const struct effects *effects)
+{
+    TRY(constraints_build(graph, effects, CONSTRAINTS_GROUPS, &overlap->constraints));
+    TRY(memory_profile_build(graph, effects, &overlap->profile));
+    size_t n_nodes = overlap->constraints.n_nodes;
+    struct shoal_node **neighbours = mem_alloc_zeroed(2 * (n_nodes + 1), sizeof neighbours[0]);
+    overlap->neighbours = neighbours;
+    overlap->sinks = mem_alloc_zeroed(n_nodes + 1, sizeof overlap->sinks[0]);
+    if (!neighbours || !overlap->sinks) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    overlap->limit = memory_profile_peak(overlap->profile);
+    raise_starts(overlap, graph);
+    overlap->neighbours = neighbours + n_nodes + 1;
+    sink_waits(overlap);
+    overlap->neighbours = neighbours;
+    return SHOAL_OK;
+}
+
+shoal_status pass_simple_overlap(shoal_graph *graph, const shoal_pass_options *options,
+                                 shoal_pass_report *report, void *context)
+{
+    struct overlap overlap = {.limit = 0};
+    struct effects *effects;
+    (void)options;
+    (void)report;
+    (void)context;
+    TRY(graph_lint_order(graph));
+    TRY(effects_build(graph, &effects));
+    shoal_status status = run(&overlap, graph, effects);
+    effects_free(effects);
+    constraints_free(&overlap.constraints);
+    memory_profile_free(overlap.profile);
+    mem_free(overlap.neighbours);
+    mem_free(overlap.sinks);
+    return status;
+}
