@@ -6,6 +6,10 @@
 #include "ddp_graph.h"
 #include "running.h"
 
+enum {
+    MAX_PASSES = 64
+};
+
 struct result {
     shoal_tensor *inputs[RUN_MAX];
     shoal_tensor *outputs[RUN_MAX];
@@ -146,6 +150,90 @@ TEST_RANKS(gradients_fused_on_2, 2)
 TEST_RANKS(gradients_fused_on_3, 3)
 {
     fuse_gradients(self);
+}
+
+/* Shards ------------------------------------------------------------------------------------------------- */
+
+/*
+ * A step as FSDP makes it: parameters, of which this rank has a part, are gathered in another dtype and used; gradients are reduced
+ * to parts, which are added to inputs. Every third parameter is gathered twice, and all_reduces go between.
+ */
+static shoal_graph *make_fsdp(int n_ranks, uint64_t number)
+{
+    static const int64_t rows[] = {1, 5, 2, 64, 3, 7};
+    shoal_graph *graph = build_graph(n_ranks);
+    shoal_node *results[RUN_MAX];
+    size_t n_results = 0;
+    for (size_t i = 0; i < 9; i++) {
+        int64_t shape[2] = {rows[(i + number) % 6], 3};
+        shoal_node *shard = NULL;
+        shoal_node *grad = NULL;
+        CHECK_OK(
+            shoal_graph_placeholder(graph, "shard", shape, 2, i % 4 == 3 ? SHOAL_F64 : SHOAL_F32, &shard));
+        CHECK_OK(shoal_graph_placeholder(graph, "grad", shape, 2, SHOAL_F32, &grad));
+        shoal_node *cast =
+            i % 2 == 0 ? BUILD_CALL(graph, "to_dtype", arg_node(shard), arg_dtype(SHOAL_BF16)) : shard;
+        shoal_node *full = NULL;
+        for (size_t k = 0; k < (i % 3 == 0 ? 2 : 1); k++) {
+            full = BUILD_CALL(graph, "all_gather_into_tensor", arg_node(cast), arg_group(BUILD_GROUP));
+            full = build_wait(graph, full);
+        }
+        shoal_node *used = BUILD_CALL(graph, "mul", arg_node(full), arg_node(full));
+        used = BUILD_CALL(graph, "to_dtype", arg_node(used), arg_dtype(SHOAL_F32));
+        shoal_node *part =
+            BUILD_CALL(graph, "reduce_scatter_tensor", arg_node(used), arg_string(i % 4 == 1 ? "sum" : "avg"),
+                       arg_int(0), arg_group(BUILD_GROUP));
+        part = build_wait(graph, part);
+        if (number % 2 == 1) {
+            part = build_wait(graph, build_all_reduce(graph, part));
+        }
+        results[n_results++] =
+            BUILD_CALL(graph, i % 2 == 0 ? "add_" : "copy_", arg_node(grad), arg_node(part));
+        if (i % 4 == 0) {
+            results[n_results++] = BUILD_CALL(graph, "add_scalar", arg_node(used), arg_float(1));
+        }
+    }
+    ddp_output(graph, results, n_results);
+    return graph;
+}
+
+/* The names of all passes; how many there are. */
+static size_t list_passes(const char *names[MAX_PASSES])
+{
+    size_t n_passes = 0;
+    shoal_pass_definition pass = SHOAL_PASS_DEFINITION_INIT;
+    while (n_passes < MAX_PASSES && shoal_pass_at(n_passes, &pass) == SHOAL_OK) {
+        names[n_passes++] = pass.name;
+    }
+    CHECK(n_passes >= 4);
+    return n_passes;
+}
+
+/* Each pass, and each behind each other one. */
+static void run_shards(struct rank *self)
+{
+    const char *names[MAX_PASSES] = {NULL};
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    size_t n_passes = list_passes(names);
+    size_t n_changed = 0;
+    for (size_t i = 0; i < n_passes * n_passes && !test_has_failed(); i++) {
+        const char *const list[] = {names[i / n_passes], i % n_passes == 0 ? NULL : names[i % n_passes],
+                                    NULL};
+        n_changed += check_passes(world, make_fsdp, i, list, i % 5 == 0 ? 0.0001 : 25) ? 1 : 0;
+    }
+    CHECK(n_changed > 0);
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(shards_on_2, 2)
+{
+    run_shards(self);
+}
+
+TEST_RANKS(shards_on_3, 3)
+{
+    run_shards(self);
 }
 
 /* Random graphs ------------------------------------------------------------------------------------------ */
@@ -309,13 +397,8 @@ static void run_random(struct rank *self)
     static const double sizes[] = {25, -1, 0.00005};
     shoal_world *world = rank_world_open(self, 0);
     REQUIRE(world != NULL);
-    size_t n_passes = 0;
-    const char *names[64] = {NULL};
-    shoal_pass_definition pass = SHOAL_PASS_DEFINITION_INIT;
-    while (n_passes < 64 && shoal_pass_at(n_passes, &pass) == SHOAL_OK) {
-        names[n_passes++] = pass.name;
-    }
-    CHECK(n_passes >= 4);
+    const char *names[MAX_PASSES] = {NULL};
+    size_t n_passes = list_passes(names);
     size_t n_changed = 0;
     for (uint64_t round = 0; round < 20 * n_passes && !test_has_failed(); round++) {
         struct test_random random = test_random_begin(1000 + round);
