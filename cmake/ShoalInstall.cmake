@@ -15,7 +15,7 @@ install(FILES "${SHOAL_STATIC_LIBRARY}" "${SHOAL_NN_STATIC_LIBRARY}" DESTINATION
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/docs/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1"
     FILES_MATCHING PATTERN "*.1")
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples"
-    FILES_MATCHING PATTERN "*.c")
+    FILES_MATCHING PATTERN "*.c" PATTERN "*.graph")
 
 # Documents lie to each other as in the tree, so that their links hold; the headers lie elsewhere.
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs"

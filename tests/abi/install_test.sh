@@ -143,13 +143,13 @@ for tool in "$prefix/bin/shoal" "bin/../bin/shoal" shoal; do
         { cat bench.log && exit 1; }
 done
 
-for page in shoal shoal-bench shoal-info shoal-run; do
+for page in shoal shoal-bench shoal-info shoal-opt shoal-run; do
     [[ -s $prefix/share/man/man1/$page.1 ]]
 done
 
 echo "documents: all of them, and their links lead somewhere"
 doc=$prefix/share/doc/shoal
-(cd "$SHOAL_TEST_SOURCE_DIR" && ls README.md CHANGELOG.md LICENSE docs/*.md docs/design/*.md examples/*.c) >documents.txt
+(cd "$SHOAL_TEST_SOURCE_DIR" && ls README.md CHANGELOG.md LICENSE docs/*.md docs/design/*.md examples/*.c examples/*.graph) >documents.txt
 while read -r file; do
     [[ -s $doc/$file ]] || { echo "$file is not installed" && exit 1; }
 done <documents.txt

@@ -42,7 +42,7 @@ asan_options=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS=$asan_options:detect_leaks=0
 
 expect 0 help
-for command in bench help info run; do
+for command in bench help info opt run; do
     says out "  $command "
 done
 expect 0 --help
@@ -53,7 +53,7 @@ expect 2 --verison
 says err "did you mean '--version'?"
 expect 0 -h
 expect 2 xyzzy
-says err "'xyzzy' is not a command; there are: bench help info run"
+says err "'xyzzy' is not a command; there are: bench help info opt run"
 if grep -q 'did you mean' "$scratch/err"; then
     echo "a suggestion for 'xyzzy':"
     cat "$scratch/err"

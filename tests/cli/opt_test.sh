@@ -1,0 +1,199 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# shoal opt: options, exit status, and which of its outputs says what. What passes make of graphs is in ir_test.sh.
+set -euo pipefail
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=false
+step=$SHOAL_TEST_SOURCE_DIR/examples/ddp_step.graph
+library=$SHOAL_TEST_BUILD_DIR/tests/modules/opt_library.so
+# Looking for leaks takes seconds per run on some machines: once, at the end.
+asan_options=${ASAN_OPTIONS:-}
+export ASAN_OPTIONS=$asan_options:detect_leaks=0
+
+# expect STATUS ARGS...: runs shoal opt; its outputs are left in $scratch/out and $scratch/err. Standard input: $scratch/in.
+expect() {
+    local wanted=$1 status=0
+    shift
+    "$SHOAL_TEST_TOOL" opt "$@" <"$scratch/in" >"$scratch/out" 2>"$scratch/err" || status=$?
+    if [[ $status -ne $wanted || ($wanted -eq 0 && -s $scratch/err) || ($wanted -ne 0 && ! -s $scratch/err) ]]; then
+        echo "shoal opt $*: exit status $status, expected $wanted; standard error:"
+        cat "$scratch/err"
+        failed=true
+    fi
+    if [[ $wanted -ne 0 && -s $scratch/out ]]; then
+        echo "shoal opt $*: failed, and printed"
+        cat "$scratch/out"
+        failed=true
+    fi
+}
+
+# says FILE WORDS
+says() {
+    if ! grep -qF -- "$2" "$scratch/$1"; then
+        echo "standard $1 does not say '$2':"
+        cat "$scratch/$1"
+        failed=true
+    fi
+}
+
+# says_not FILE WORDS
+says_not() {
+    if grep -qF -- "$2" "$scratch/$1"; then
+        echo "standard $1 says '$2':"
+        cat "$scratch/$1"
+        failed=true
+    fi
+}
+
+# same FILE FILE
+same() {
+    if ! cmp "$scratch/$1" "$scratch/$2"; then
+        failed=true
+    fi
+}
+
+# Help, and what is no call.
+: >"$scratch/in"
+expect 0 --help
+says out "usage: shoal opt"
+expect 0 "$step" --help
+expect 2
+says err "the file is missing"
+expect 2 "$step" "$step"
+says err "one file, not both"
+expect 2 --pases=schedule_comm_wait "$step"
+says err "did you mean '--passes'?"
+expect 2 --passes
+says err "--passes needs a value"
+expect 2 --passes= "$step"
+says err "--passes needs a value"
+expect 2 --dot= "$step"
+says err "--dot needs a value"
+expect 2 --stats=1 "$step"
+says err "--stats takes no value, but got '1'"
+for word in '' x 1e3 1x - --1 nan inf; do
+    expect 2 --bucket-mb "$word" "$step"
+    says err "--bucket-mb"
+done
+for word in x -1; do
+    expect 2 "--comm-bucket-mb=$word" "$step"
+    says err "--comm-bucket-mb: '$word' is not a number from 0 on"
+done
+expect 2 --list "$step"
+says err "--list takes no file"
+for option in --passes --disable --print-after; do
+    expect 2 "$option=schedule_com_wait" "$step"
+    says err "$option: there is no pass 'schedule_com_wait'; the nearest is 'schedule_comm_wait'"
+done
+expect 2 --passes=fuse_ddp_communication --print-after=schedule_comm_wait "$step"
+says err "'schedule_comm_wait' is not among --passes"
+# Names are looked at before the file.
+expect 2 --passes=nothing "$scratch/missing"
+
+# What can not be read, or is no graph.
+expect 1 "$scratch/missing"
+says err "shoal opt: $scratch/missing: No such file"
+expect 1 "$scratch"
+says err "shoal opt: $scratch: Is a directory"
+printf 'graph {\n  %%x = neg(%%y)\n}\n' >"$scratch/in"
+expect 1 -
+says err "shoal opt: standard input: line 2, column 12: there is no node %y"
+cp "$scratch/in" "$scratch/bad.graph"
+expect 1 "$scratch/bad.graph"
+says err "shoal opt: $scratch/bad.graph: line 2, column 12: "
+: >"$scratch/in"
+expect 1 -
+says err "shoal opt: standard input: line 1"
+
+# Without passes: the text in full. It reads back as itself, also through standard input.
+expect 0 "$step"
+says out '%sum4 = all_reduce(%mean4, "sum", @world, nan) : f32[128, 128]'
+says_not out "#"
+cp "$scratch/out" "$scratch/plain"
+cp "$scratch/out" "$scratch/in"
+expect 0 -
+same out plain
+
+# Passes: several options and several names are one list; values may be words of their own.
+expect 0 --passes=fuse_ddp_communication "$step"
+cp "$scratch/out" "$scratch/fused"
+expect 0 --passes=fuse_ddp_with_concat_op,schedule_comm_wait "$step"
+same out fused
+expect 0 "$step" --passes fuse_ddp_with_concat_op --passes schedule_comm_wait
+same out fused
+# Output of one run is the input of another.
+"$SHOAL_TEST_TOOL" opt --passes=fuse_ddp_with_concat_op --stats "$step" >"$scratch/in"
+expect 0 --passes=schedule_comm_wait -
+same out fused
+expect 0 --passes=fuse_ddp_communication --disable=fuse_ddp_with_concat_op,schedule_comm_wait "$step"
+same out plain
+# 64 KiB are a gradient here: the first bucket, of 1 MiB, takes all four, whatever the size of the others.
+expect 0 --passes=fuse_ddp_communication --bucket-mb=-1 "$step"
+same out fused
+# Of 1 MiB each one fills the first bucket; then it matters.
+sed 's/128, 128/512, 512/; s/32, 128/32, 512/' "$step" >"$scratch/large.graph"
+expect 0 --passes=fuse_ddp_communication --stats "$scratch/large.graph"
+says out "# after: all_reduce 2, bytes 4194304"
+expect 0 --passes=fuse_ddp_communication --stats --bucket-mb=2 "$scratch/large.graph"
+says out "# after: all_reduce 3, bytes 4194304"
+
+# Statistics are comments.
+expect 0 --passes=fuse_ddp_with_coalesced_op --stats "$step"
+says out "# before: nodes 33, collectives 4, bytes 262144, waits 4"
+says out "# before: all_reduce 4, bytes 262144"
+says out "# after: all_reduce_coalesced 1, bytes 262144"
+
+# The graph in between.
+expect 0 --passes=fuse_ddp_with_concat_op,schedule_comm_wait --print-after=fuse_ddp_with_concat_op,schedule_comm_wait "$step"
+[[ $(grep -c '^graph {' "$scratch/out") -eq 3 ]]
+[[ $(grep '^#' "$scratch/out" | paste -sd' ') == "# after fuse_ddp_with_concat_op # after schedule_comm_wait # result" ]]
+
+# Pictures.
+expect 0 --dot "$step"
+says out "digraph"
+says_not out "group @world"
+cp "$scratch/out" "$scratch/picture"
+expect 0 "--dot=$scratch/picture_file" --stats "$step"
+same picture picture_file
+says out "# before: "
+says_not out "graph"
+expect 1 "--dot=$scratch/missing/file" "$step"
+says err "--dot: $scratch/missing/file: No such file"
+expect 0 --passes=fuse_ddp_communication "--dot-prefix=$scratch/step_" "$step"
+[[ $(find "$scratch" -name 'step_*_graph.dot' | wc -l) -ge 2 ]]
+expect 1 --passes=fuse_ddp_communication "--dot-prefix=$scratch/missing/" "$step"
+says err "dot_prefix"
+
+# Libraries: their ops and passes are as good as the built-in ones.
+expect 0 --list
+while IFS= read -r name; do
+    grep -qE "^$name +[A-Za-z]" "$scratch/out" || { echo "--list has no $name" && failed=true; }
+done < <(sed -nE 's/^PASS\(([a-z_0-9]+),.*/\1/p' "$SHOAL_TEST_SOURCE_DIR/src/graph/passes.def")
+says_not out test_drop_negs
+expect 0 --list "--load=$library"
+says out "Drops negs in pairs."
+printf 'graph { %%x = placeholder : f32[2] %%a = neg(%%x) %%b = neg(%%a) %%c = test.like(%%b) return %%c }' >"$scratch/in"
+expect 1 -
+says err "there is no op test.like"
+expect 2 --passes=test_drop_negs -
+expect 0 --passes=test_drop_negs "--load=$library" -
+says out "%c = test.like(%x) : f32[2]"
+says_not out neg
+expect 1 --passes=test_fail --load "$library" -
+says err "shoal opt: standard input: graph_run_passes: pass test_fail: as it always does"
+expect 1 "--load=$scratch/missing.so" -
+says err "--load: $scratch/missing.so"
+expect 1 "--load=$SHOAL_TEST_BUILD_DIR/tests/modules/libshoal_transport_test_post.so" --list
+says err "has registered neither an op nor a pass"
+
+# Nothing can be written.
+if [[ -e /dev/full ]] && "$SHOAL_TEST_TOOL" opt "$step" >/dev/full 2>"$scratch/err"; then
+    echo "shoal opt succeeded although nothing could be written"
+    failed=true
+fi
+
+ASAN_OPTIONS=$asan_options expect 0 --passes=fuse_ddp_communication --stats --disable=schedule_comm_wait "$step"
+
+! $failed
