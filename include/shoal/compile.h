@@ -40,7 +40,7 @@ typedef struct shoal_pass_report {
     size_t struct_size; /* sizeof(shoal_pass_report), set by the caller */
     size_t n_created;   /* nodes */
     size_t n_erased;
-    size_t n_buckets; /* of the last pass that made any: of the passes bucket_*, those of two members or more */
+    size_t n_buckets; /* of the last pass that made any; the passes bucket_* count those of two or more */
 } shoal_pass_report;
 #define SHOAL_PASS_REPORT_INIT SHOAL_SIZED(shoal_pass_report)
 

@@ -2,17 +2,20 @@
 /*
  * Collectives of one kind that go together: several starts become one, of their inputs side by side.
  *
- * A member is a start whose only user is a wait_tensor, and whose input nobody overwrites between the two; others stay alone. Members
- * are taken in the order of their waits. One of another key closes the bucket and begins a new run; one that would make the bucket too
- * large, or that needs a result of the bucket, begins the next bucket of the run. So at any time one bucket is open.
+ * A member is a start whose only user is a wait_tensor, and whose input nobody overwrites between the two; others
+ * stay alone. Members are taken in the order of their waits. One of another key closes the bucket and begins a new
+ * run; one that would make the bucket too large, or that needs a result of the bucket, begins the next bucket of the
+ * run. So at any time one bucket is open.
  *
- * Who needs a result of the open bucket is known from one walk over the list: a wait that joins gets the bucket's label, and a node
- * gets it from any node that it must stay behind, by its arguments, through memory (graph/effects.h), or as a start that is not joined
- * and follows another such one in its group. Labels of a bucket that was closed mean nothing any more: each node is looked at once.
+ * Who needs a result of the open bucket is known from one walk over the list: a wait that joins gets the bucket's
+ * label, and a node gets it from any node that it must stay behind, by its arguments, through memory
+ * (graph/effects.h), or as a start that is not joined and follows another such one in its group. Labels of a bucket
+ * that was closed mean nothing any more: each node is looked at once.
  *
- * Joining all buckets leaves no cycle. All that depends on a member does so through its wait, and what a node must stay behind stands
- * before it. So where bucket B needs a result of bucket A, a wait of A stands before a wait of B; waits of different buckets do not
- * mix, hence all waits of A stand before those of B, and no way leads back. Inside of a bucket labels have told.
+ * Joining all buckets leaves no cycle. All that depends on a member does so through its wait, and what a node must
+ * stay behind stands before it. So where bucket B needs a result of bucket A, a wait of A stands before a wait of B;
+ * waits of different buckets do not mix, hence all waits of A stand before those of B, and no way leads back. Inside
+ * of a bucket labels have told.
  *
  * All is decided by the graph, which ranks have in common: they decide alike.
  */
@@ -119,8 +122,8 @@ extern const struct bucket_kind bucket_of_all_gathers;
 extern const struct bucket_kind bucket_of_reduce_scatters;
 extern const struct bucket_kind bucket_of_all_reduces;
 
-/* By id of waits: whether what a gather gathers comes from one input of the graph, and whether what is made of a wait's result
-   goes to the output through nodes that use nothing else. The caller frees the array. */
+/* By id of waits: whether what a gather gathers comes from one input of the graph, and whether what is made of a
+   wait's result goes to the output through nodes that use nothing else. The caller frees the array. */
 shoal_status bucket_fsdp_gathers(const struct shoal_graph *graph, bool **is_accepted_out);
 shoal_status bucket_fsdp_scatters(const struct shoal_graph *graph, bool **is_accepted_out);
 
@@ -153,7 +156,7 @@ shoal_status bucket_call(struct bucket_join *join, enum op_id id, const shoal_ar
                          struct shoal_node **node_out);
 /* Inputs, each flattened, one after the other. */
 shoal_status bucket_call_flat(struct bucket_join *join, struct shoal_node **flat_out);
-/* Pieces of `whole` along a dimension, of the sizes in join->args, become results, each shaped like what its start gave. */
+/* Pieces of `whole` along a dimension, of the sizes in join->args, become results, shaped like what their starts gave. */
 shoal_status bucket_call_results(struct bucket_join *join, struct shoal_node *whole, int64_t dim);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Joins buckets. The new start stands behind the last start of its bucket, the new wait before the first wait, or behind the new start
- * if that comes later. The old nodes stay for one sort: what packs an input stands behind the start that read it, an old wait behind
- * the result that will take its place, and so do its users and whoever overwrites the input. Then all users get their new arguments at
- * once, each user once, and starts and waits are erased.
+ * Joins buckets. The new start stands behind the last start of its bucket, the new wait before the first wait, or
+ * behind the new start if that comes later. The old nodes stay for one sort: what packs an input stands behind the
+ * start that read it, an old wait behind the result that will take its place, and so do its users and whoever
+ * overwrites the input. Then all users get their new arguments at once, each user once, and starts and waits are
+ * erased.
  */
 #include <stdlib.h>
 

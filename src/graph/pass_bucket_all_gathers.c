@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bucket_all_gathers: inputs, flattened one after the other, are gathered as one tensor, which has a row for each rank; a piece of all
- * rows is what one gather would have given. Along dimension 0 only. A conversion that feeds a gather stays before it: members of a
- * bucket have one dtype, and cat converts nothing.
+ * bucket_all_gathers: inputs, flattened one after the other, are gathered as one tensor, which has a row for each
+ * rank; a piece of all rows is what one gather would have given. Along dimension 0 only. A conversion that feeds a
+ * gather stays before it: members of a bucket have one dtype, and cat converts nothing.
  */
 #include "base/mem.h"
 #include "base/try.h"

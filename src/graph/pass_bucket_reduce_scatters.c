@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bucket_reduce_scatters: each input is a row for each rank; rows side by side are one tensor to scatter, and each rank's part of it
- * has the rank's parts of all inputs one after the other. Only along dimension 0: others stay alone.
+ * bucket_reduce_scatters: each input is a row for each rank; rows side by side are one tensor to scatter, and each
+ * rank's part of it has the rank's parts of all inputs one after the other. Only along dimension 0: others stay
+ * alone.
  */
 #include "base/mem.h"
 #include "base/try.h"
