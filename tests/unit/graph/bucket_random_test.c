@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random graphs of collectives of all kinds and random passes bucket_*: all ranks compute the same bits afterwards, starts that are
- * left keep their order in their group, and two runs give the same text.
+ * Random graphs of collectives of all kinds and random passes bucket_*: all ranks compute the same bits afterwards,
+ * starts that are left keep their order in their group, and two runs give the same text.
  */
 #include <stdio.h>
 

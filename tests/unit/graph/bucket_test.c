@@ -354,6 +354,38 @@ TEST(memory_is_a_dependency)
     shoal_graph_free(graph);
 }
 
+/* The second bucket reads what is copied from a result of the first, and has starts before the first one's last: it reads late. */
+TEST(a_bucket_reads_behind_a_write_that_moved)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *y = build_input(graph, "y", 4);
+    shoal_node *z = build_input(graph, "z", 4);
+    shoal_node *a = reduce(graph, build_input(graph, "a", 4));
+    (void)BUILD_CALL(graph, "copy_", arg_node(y), arg_node(a));
+    shoal_node *of_y = build_all_reduce(graph, y);
+    shoal_node *of_z = build_all_reduce(graph, z);
+    shoal_node *b = reduce(graph, build_input(graph, "b", 4));
+    shoal_node *wait_y = build_wait(graph, of_y);
+    shoal_node *wait_z = build_wait(graph, of_z);
+    build_output(graph, 4, a, b, wait_y, wait_z);
+    CHECK_INT(run_same(graph, 2, REDUCES, 0), 2);
+    shoal_graph_free(graph);
+}
+
+/* Its input is overwritten before its wait: it is read where it stands, and stays there. */
+TEST(an_input_that_is_overwritten_in_flight)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 4);
+    shoal_node *start = build_all_reduce(graph, x);
+    (void)BUILD_CALL(graph, "mul_scalar_", arg_node(x), arg_float(3));
+    shoal_node *a = build_wait(graph, start);
+    shoal_node *b = reduce(graph, build_input(graph, "y", 4));
+    build_output(graph, 2, a, b);
+    CHECK_INT(run_same(graph, 2, REDUCES, 0), 0);
+    shoal_graph_free(graph);
+}
+
 /* all_reduces that are not joined keep their order: u after v, v before b, so a and b can not meet. */
 TEST(order_in_a_group_is_a_dependency)
 {

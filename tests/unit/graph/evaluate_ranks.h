@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runs a graph on real tensors, as all ranks of a group, node by node side by side. Each rank has inputs of its own. As in evaluate.h,
- * a collective reads its input when its wait comes, and until then its result is NaN; it is waited for early as tensors are, by who
- * overwrites what it reads and by who reads what it overwrites. A group of another size than the number of
- * ranks is one of one rank.
+ * Runs a graph on real tensors, as all ranks of a group, node by node side by side. Each rank has inputs of its own.
+ * As in evaluate.h, a collective reads its input when its wait comes, and until then its result is NaN; it is waited
+ * for early as tensors are, by who overwrites what it reads and by who reads what it overwrites. A group of another
+ * size than the number of ranks is one of one rank.
  */
 #ifndef TESTS_UNIT_GRAPH_EVALUATE_RANKS_H
 #define TESTS_UNIT_GRAPH_EVALUATE_RANKS_H
