@@ -209,6 +209,7 @@ static shoal_status begin(struct walk *walk)
     }
     TRY(begin_sequence(walk, &walk->starts));
     TRY(begin_sequence(walk, &walk->waits));
+    TRY(mem_grow((void **)&walk->last_waits, &walk->waited_capacity, 1, sizeof *walk->last_waits));
     walk->source = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof walk->source[0]);
     constraints->nodes = mem_alloc_zeroed(graph->n_nodes + 1, sizeof constraints->nodes[0]);
     constraints->number = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof constraints->number[0]);

@@ -191,6 +191,8 @@ static shoal_status find_uses(struct builder *builder)
     const struct shoal_graph *graph = builder->graph;
     size_t n_items = graph->n_nodes + 2;
     uint32_t item = BEFORE_ALL + 1;
+    TRY(mem_grow((void **)&builder->used_by, &builder->used_by_capacity, 1, sizeof *builder->used_by));
+    TRY(mem_grow((void **)&profile->storages, &profile->storages_capacity, 1, sizeof *profile->storages));
     profile->item = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof profile->item[0]);
     profile->first_use = mem_alloc_zeroed(n_items + 1, sizeof profile->first_use[0]);
     profile->freed = mem_alloc_zeroed(n_items, sizeof profile->freed[0]);
