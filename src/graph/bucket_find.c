@@ -158,7 +158,8 @@ static void drop_overwritten(struct buckets *buckets)
 static bool has_same_key(const struct bucket_key *a, const struct bucket_key *b)
 {
     bool has_same_factor =
-        (isnan(a->factor) && isnan(b->factor)) || memcmp(&a->factor, &b->factor, sizeof(a->factor)) == 0;
+        (isnan(a->factor) && isnan(b->factor)) ||
+        (a->factor == b->factor && signbit(a->factor) == signbit(b->factor)); /* 0 and -0 give other bits */
     return has_same_factor && a->dtype == b->dtype && a->device == b->device &&
            strcmp(a->group, b->group) == 0 && !a->reduce == !b->reduce &&
            (!a->reduce || strcmp(a->reduce, b->reduce) == 0);

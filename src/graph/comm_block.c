@@ -222,8 +222,12 @@ static shoal_status finish(struct builder *builder, shoal_comm_block *block)
     if (n_inputs > 0) {
         memcpy(memory, builder->start->inputs, n_inputs * sizeof(memory[0]));
     }
-    memcpy(waits, builder->nodes + builder->first_wait, builder->n_waits * sizeof(memory[0]));
-    memcpy(nodes, builder->nodes, n_nodes * sizeof(memory[0]));
+    for (size_t i = 0; i < builder->n_waits; i++) {
+        waits[i] = builder->nodes[builder->first_wait + i];
+    }
+    for (size_t i = 0; i < n_nodes; i++) {
+        nodes[i] = builder->nodes[i];
+    }
     sort_nodes(waits, builder->n_waits);
     sort_nodes(nodes + 1, n_nodes - 1);
     for (size_t i = 1; i < n_nodes; i++) {

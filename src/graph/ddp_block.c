@@ -205,7 +205,10 @@ static bool find_number(const shoal_arg *arg, double *number_out)
 /* By their bits: NaN, the default of a factor, is itself, and 0 divides to another infinity than -0. */
 static bool has_same_bits(double a, double b)
 {
-    return memcmp(&a, &b, sizeof(a)) == 0;
+    uint64_t bits[2];
+    memcpy(&bits[0], &a, sizeof(a));
+    memcpy(&bits[1], &b, sizeof(b));
+    return bits[0] == bits[1];
 }
 
 static bool is_same_arg(const shoal_arg *a, const shoal_arg *b)
@@ -260,9 +263,9 @@ bool ddp_block_has_key_of(const struct ddp_block *a, const struct ddp_block *b)
 uint64_t ddp_block_hash(const struct ddp_block *block)
 {
     const shoal_arg *args = block->start->args;
-    int32_t facts[] = {block->start->op->index, (int32_t)value_of(block->start)->dtype,
-                       block->division ? block->division->op->index : -1};
-    uint64_t hash = hash_bytes(0, facts, sizeof(facts));
+    uint32_t division = block->division ? (uint32_t)block->division->op->index + 1 : 0;
+    uint64_t hash =
+        (uint64_t)block->start->op->index << 40 | (uint64_t)value_of(block->start)->dtype << 32 | division;
     hash = hash_bytes(hash, args[ARG_REDUCE].as.string, strlen(args[ARG_REDUCE].as.string));
     hash = hash_bytes(hash, args[ARG_GROUP].as.string, strlen(args[ARG_GROUP].as.string));
     double number;

@@ -115,7 +115,7 @@ static shoal_status schedule_block(struct schedule *schedule, const shoal_comm_b
         schedule->members[block->nodes[i]->id] = schedule->number;
     }
     find_target(schedule);
-    return move(schedule);
+    return schedule->target ? move(schedule) : SHOAL_OK;
 }
 
 /* Waits move, starts do not: walking over the list meets each start once. */

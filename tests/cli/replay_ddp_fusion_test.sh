@@ -75,7 +75,7 @@ if ! perl -MJSON::PP -e 'local $/; my $json = JSON::PP->new->canonical;
     failed=true
 fi
 for seed in {1..8}; do
-    perl "$fixtures/make_ddp_fusion.pl" $seed 40 >"$scratch/seed"
+    perl "$fixtures/make_ddp_fusion.pl" "$seed" 40 >"$scratch/seed"
     expect 0 '40 checked, 0 wrong' "$scratch/seed"
 done
 
