@@ -93,7 +93,7 @@ static bool match_member(const struct bucket_kind *kind, struct shoal_node *wait
         return false;
     }
     struct shoal_node *start = wait->args[0].as.node;
-    *member = (struct bucket_member){.start = start, .wait = wait, .key = {.factor = NAN}};
+    *member = (struct bucket_member){.start = start, .wait = wait, .key = {.factor = (double)NAN}};
     if (!bucket_is_start(start) || start->n_users != 1 || start->n_values != 1 ||
         !kind->match(start, &member->key)) {
         return false;
