@@ -271,6 +271,9 @@ static shoal_status check(const struct run *run)
     if (!graph->output) {
         return error_set(SHOAL_ERR_STATE, "the graph has no output");
     }
+    if (graph->last != graph->output) {
+        return error_set(SHOAL_ERR_STATE, "%%%s stands behind the output", graph->last->name);
+    }
     TRY(graph_lint_order(graph));
     TRY(check_nodes(graph));
     TRY(check_inputs(run));
@@ -312,6 +315,32 @@ static int64_t get_rank(void *context, const struct graph_group *row)
     return shoal_group_rank(get_group(context, row));
 }
 
+static bool is_like(const shoal_tensor *given, const shoal_tensor *inferred)
+{
+    const struct layout *a = &given->layout;
+    const struct layout *b = &inferred->layout;
+    return given->dtype == inferred->dtype && a->n_dims == b->n_dims &&
+           (a->n_dims == 0 || memcmp(a->shape, b->shape, (size_t)a->n_dims * sizeof(a->shape[0])) == 0);
+}
+
+/* Nodes behind this one were made for what the graph says. A rank that is neither the first nor the last of its group may
+   get something else. */
+static shoal_status check_result(const struct shoal_node *node, shoal_tensor *const *tensors, size_t count)
+{
+    if (count != node->n_values) {
+        return error_set(SHOAL_ERR_INVALID, "%s gives %zu tensors here, but %zu in the graph", node->op->name,
+                         count, node->n_values);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!is_like(tensors[i], node->values[i])) {
+            return error_set(SHOAL_ERR_INVALID,
+                             "tensor %zu of %s has another shape or dtype here than in the graph", i,
+                             node->op->name);
+        }
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status call(struct run *run, const struct shoal_node *node)
 {
     struct boxing boxing = {.graph = run->graph,
@@ -329,7 +358,12 @@ static shoal_status call(struct run *run, const struct shoal_node *node)
     }
     if (status == SHOAL_OK) {
         bool is_list = result.kind == SHOAL_VALUE_TENSORS;
-        status = keep(run, node, is_list ? result.as.tensors : &result.as.tensor, is_list ? result.count : 1);
+        shoal_tensor *const *tensors = is_list ? result.as.tensors : &result.as.tensor;
+        size_t count = is_list ? result.count : 1;
+        status = check_result(node, tensors, count);
+        if (status == SHOAL_OK) {
+            status = keep(run, node, tensors, count);
+        }
     }
     if (status != SHOAL_OK) {
         (void)scope_fail(status); /* which keeps the text while the scope ends */

@@ -74,7 +74,7 @@ static bool read_text(const struct opt_plan *plan, struct text *text)
 /* NULL when everything was said. */
 static shoal_graph *read_graph(const struct opt_plan *plan)
 {
-    struct text text = {NULL};
+    struct text text = {0};
     shoal_graph *graph = NULL;
     if (!read_text(plan, &text) || !check(plan, shoal_graph_parse(text.chars, text.n_bytes, &graph))) {
         graph = NULL;

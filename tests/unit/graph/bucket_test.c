@@ -224,7 +224,7 @@ TEST(b17_sizes)
     check_sizes((int64_t[]){9, 1, 1}, 3, 2, 1, 2);
     check_sizes((int64_t[]){1000, 1000, 1}, 3, 0, 1, 2); /* 0: 2000 */
     check_sizes((int64_t[]){1000, 1000, 1}, 3, 2001, 1, 1);
-    check_sizes((int64_t[]){1000, 1000, 1}, 3, INFINITY, 1, 1);
+    check_sizes((int64_t[]){1000, 1000, 1}, 3, (double)INFINITY, 1, 1);
 }
 
 static double growing(void *context, size_t index)
@@ -254,7 +254,7 @@ TEST(options_are_checked)
     shoal_pass_options options = SHOAL_PASS_OPTIONS_INIT;
     options.comm_bucket_mb = -1;
     CHECK_STATUS(shoal_graph_run_passes(graph, &pass, 1, &options, NULL), SHOAL_ERR_INVALID);
-    options.comm_bucket_mb = NAN;
+    options.comm_bucket_mb = (double)NAN;
     CHECK_STATUS(shoal_graph_run_passes(graph, &pass, 1, &options, NULL), SHOAL_ERR_INVALID);
     CHECK_INT(ddp_count(graph, "all_reduce"), 2);
     shoal_graph_free(graph);
@@ -470,7 +470,7 @@ TEST(allocations_that_fail)
             return;
         }
     }
-    CHECK(!"the passes come to an end");
+    test_failed(__FILE__, __LINE__, "the passes come to an end");
 }
 
 enum {

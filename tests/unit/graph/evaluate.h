@@ -101,7 +101,7 @@ static inline void evaluate_start(struct evaluation *e, shoal_node *node)
         shoal_tensor *input = value.kind == SHOAL_VALUE_TENSOR ? value.as.tensor : value.as.tensors[i];
         e->kept[node->id][i] = is_in_place ? shoal_clone(input) : input;
         e->values[node->id][i] = is_in_place ? input : shoal_clone(input);
-        evaluate_fill(e->values[node->id][i], NAN);
+        evaluate_fill(e->values[node->id][i], (double)NAN);
     }
     if (value.kind == SHOAL_VALUE_TENSORS) {
         free((void *)value.as.tensors);

@@ -37,8 +37,9 @@ static inline void ranks_start(struct ranks *ranks, shoal_node *node)
         e->kept[node->id] = calloc(2, sizeof(shoal_tensor *));
         e->kept[node->id][0] = is_in_place ? shoal_clone(input) : input;
         e->values[node->id][0] =
-            is_in_place ? input : shoal_full(like->layout.shape, like->layout.n_dims, NAN, like->dtype);
-        evaluate_fill(e->values[node->id][0], NAN);
+            is_in_place ? input
+                        : shoal_full(like->layout.shape, like->layout.n_dims, (double)NAN, like->dtype);
+        evaluate_fill(e->values[node->id][0], (double)NAN);
         e->started_by[node->id] = node;
     }
 }

@@ -178,7 +178,7 @@ TEST(constants_mix_with_inputs_and_their_views_share)
     CHECK(shoal_node_value(sum, 0)->storage != storage);
     CHECK_INT(shoal_node_value(row, 0)->layout.offset, 12);
     /* Nothing ran. */
-    CHECK_DOUBLE(*(const float *)shoal_data(tensor), 3.0);
+    CHECK_DOUBLE((double)*(const float *)shoal_data(tensor), 3.0);
     CHECK_INT(atomic_load(&tensor->storage->version), 0);
     shoal_graph_free(graph);
     CHECK_OK(shoal_scope_end());

@@ -257,13 +257,13 @@ TEST(d33_pictures)
         CHECK(strstr(text, "foreach_div") == NULL);
         CHECK(strstr(text, "[fillcolor=yellow];\n}\n") != NULL);
     } else {
-        CHECK(!"there is a picture of the input");
+        test_failed(__FILE__, __LINE__, "there is a picture of the input");
     }
     if (read_picture(prefix, COALESCED, "output", text, sizeof text)) {
         CHECK(strstr(text, "foreach_div") != NULL);
         CHECK(strstr(text, "yellow") != NULL);
     } else {
-        CHECK(!"there is a picture of the output");
+        test_failed(__FILE__, __LINE__, "there is a picture of the output");
     }
     CHECK(!read_picture(prefix, COALESCED, "output", text, sizeof text));
     CHECK_INT(rmdir(folder), 0);
@@ -314,7 +314,7 @@ static void sweep(bool has_copies)
             return;
         }
     }
-    CHECK(!"the passes come to an end");
+    test_failed(__FILE__, __LINE__, "the passes come to an end");
 }
 
 TEST(allocations_that_fail)

@@ -94,6 +94,50 @@ TEST(no_world_is_needed_without_groups)
     CHECK_INT(test_live_blocks(), n_live);
 }
 
+TEST(a_node_behind_the_output_is_refused)
+{
+    shoal_graph *graph = run_parse("graph {\n%x = placeholder : f32[3]\n%y = neg(%x)\nreturn [%y]\n}", 1);
+    const shoal_op *neg = NULL;
+    shoal_tensor *input = NULL;
+    shoal_tensor *output = NULL;
+    REQUIRE(graph != NULL);
+    REQUIRE_OK(shoal_op_find("neg", &neg));
+    shoal_arg arg = {.kind = SHOAL_ARG_NODE, .as.node = shoal_graph_find(graph, "y")};
+    REQUIRE_OK(shoal_graph_call(graph, neg, &arg, 1, "late", NULL));
+    CHECK_INT(run_inputs(graph, 0, &input), 1);
+    CHECK_STATUS(shoal_graph_run(graph, NULL, &input, 1, &output, 1), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("%late stands behind the output");
+    CHECK(output == NULL);
+    shoal_tensor_unref(input);
+    shoal_graph_free(graph);
+}
+
+/* The first and the last rank get as many elements as the graph says, the one between them fewer. */
+TEST_RANKS(a_shape_of_some_ranks_is_refused, 3)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    shoal_graph *graph = run_parse("graph {\ngroup @g = [[0, 1, 2]]\n%x = placeholder : f32[8]\n"
+                                   "%s = slice(%x, 0, rank(@g) * 4 - 8, 8)\n%p = split(%s, 4)\n"
+                                   "%y = getitem(%p, 1)\nreturn [%y]\n}",
+                                   3);
+    REQUIRE(graph != NULL);
+    shoal_tensor *input = NULL;
+    shoal_tensor *output = NULL;
+    CHECK_INT(run_inputs(graph, self->rank, &input), 1);
+    shoal_status status = shoal_graph_run(graph, world, &input, 1, &output, 1);
+    if (self->rank == 1) {
+        CHECK_STATUS(status, SHOAL_ERR_INVALID);
+        CHECK_ERROR_TEXT("%s: tensor 0 of slice has another shape or dtype here than in the graph");
+    } else {
+        CHECK_OK(status);
+        shoal_tensor_unref(output);
+    }
+    shoal_tensor_unref(input);
+    shoal_graph_free(graph);
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* What an input wants of gradients is not asked, and the scope of the caller gets nothing. */
 TEST(gradients_and_scopes_of_the_caller_stay)
 {
