@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/bucket.h"
+#include "graph/storage_map.h"
 #include "tensor/tensor.h"
 
 #define BYTES_PER_MB 1048576.0
@@ -111,13 +112,28 @@ static bool match_member(const struct bucket_kind *kind, struct shoal_node *wait
     return from->dtype == to->dtype;
 }
 
-static shoal_status find_members(struct buckets *buckets, const struct bucket_kind *kind,
-                                 const bool *is_accepted)
+/* Storages that somebody looks at by offset or as bytes: a result must not become a part of another storage. */
+static shoal_status find_looked_into(const struct shoal_graph *graph, struct storage_map *looked_into)
+{
+    for (const struct shoal_node *node = graph->first; node; node = node->next) {
+        size_t number;
+        if ((node_calls(node, OP_as_strided) || node_calls(node, OP_view_dtype)) &&
+            !storage_map_get(looked_into, node->values[0]->storage, &number)) {
+            TRY(storage_map_add(looked_into, node->values[0]->storage, 0));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status add_members(struct buckets *buckets, const struct bucket_kind *kind,
+                                const bool *is_accepted, const struct storage_map *looked_into)
 {
     size_t capacity = 0;
+    size_t number;
     struct bucket_member member;
     for (struct shoal_node *node = buckets->graph->first; node; node = node->next) {
-        if ((is_accepted && !is_accepted[node->id]) || !match_member(kind, node, &member)) {
+        if ((is_accepted && !is_accepted[node->id]) || !match_member(kind, node, &member) ||
+            storage_map_get(looked_into, member.start->values[0]->storage, &number)) {
             continue;
         }
         TRY(mem_grow((void **)&buckets->members, &capacity, buckets->n_members + 1,
@@ -126,6 +142,18 @@ static shoal_status find_members(struct buckets *buckets, const struct bucket_ki
         buckets->member_of[member.start->id] = (uint32_t)buckets->n_members;
     }
     return SHOAL_OK;
+}
+
+static shoal_status find_members(struct buckets *buckets, const struct bucket_kind *kind,
+                                 const bool *is_accepted)
+{
+    struct storage_map looked_into = {.count = 0};
+    shoal_status status = find_looked_into(buckets->graph, &looked_into);
+    if (status == SHOAL_OK) {
+        status = add_members(buckets, kind, is_accepted, &looked_into);
+    }
+    storage_map_free(&looked_into);
+    return status;
 }
 
 /* The input of such a start is read early: it stays where it is. */

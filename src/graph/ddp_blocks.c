@@ -209,6 +209,23 @@ static int compare_buckets(const void *a, const void *b)
 
 /* The walk ----------------------------------------------------------------------------------------------- */
 
+static shoal_status close_all(struct finder *finder)
+{
+    for (size_t i = 0; i < finder->n_lines; i++) {
+        if (finder->lines[i].bucket.n_blocks > 0) {
+            TRY(close_bucket(finder, &finder->lines[i]));
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* Ops with side effects, such as point to point, keep their order, which neither arguments nor memory tell. No bucket reaches
+   over one, so none of them is ever moved. */
+static bool has_own_order(const struct shoal_node *node)
+{
+    return (node_flags(node) & (SHOAL_OP_SIDE_EFFECT | SHOAL_OP_WAIT)) == SHOAL_OP_SIDE_EFFECT;
+}
+
 static shoal_status walk(struct finder *finder, const struct shoal_graph *graph)
 {
     struct ddp_blocks *blocks = finder->blocks;
@@ -222,15 +239,14 @@ static shoal_status walk(struct finder *finder, const struct shoal_graph *graph)
     for (struct shoal_node *node = graph->first; node; node = node->next) {
         struct ddp_block block;
         follow_needs(finder, node);
+        if (has_own_order(node)) {
+            TRY(close_all(finder));
+        }
         if (ddp_block_match(&blocks->accesses, node, &block)) {
             TRY(add_block(finder, &block));
         }
     }
-    for (size_t i = 0; i < finder->n_lines; i++) {
-        if (finder->lines[i].bucket.n_blocks > 0) {
-            TRY(close_bucket(finder, &finder->lines[i]));
-        }
-    }
+    TRY(close_all(finder));
     if (blocks->n_buckets > 0) {
         qsort(blocks->buckets, blocks->n_buckets, sizeof(blocks->buckets[0]), compare_buckets);
     }

@@ -8,7 +8,7 @@
  * What a bucket joins has one key: start op, reduce op, factor, group, dtype, device and divisor. Each key fills buckets of its
  * own, closed by size. A bucket is closed early where joining would change what is computed: before a block that needs a result
  * of a block since the bucket's first, so that no bucket waits for itself, nor two for each other; and before one that would make
- * the bucket read a gradient after somebody has overwritten it. No gradient is overwritten before its start. So whoever overwrites
+ * the bucket read a gradient after somebody has overwritten it; and before an op with side effects. No gradient is overwritten before its start. So whoever overwrites
  * one of a bucket stands behind the readers of all buckets whose last block comes no later, and these can be joined in that order
  * without a look at it: a reader that one of them moves stays before.
  */

@@ -11,6 +11,8 @@ enum {
     OPERATIONS_PER_NS = 100000
 };
 
+#define LONGEST_NS 1e18
+
 static double bytes_given(const struct shoal_node *node)
 {
     double bytes = 0;
@@ -43,6 +45,12 @@ static double operations(const struct shoal_node *node)
     return 2 * length * (double)shoal_tensor_count(node->values[0]);
 }
 
+/* As long as anybody waits, and no longer: shapes without data may be of any size. */
+static uint64_t whole_ns(double ns)
+{
+    return ns < LONGEST_NS ? (uint64_t)ns : (uint64_t)LONGEST_NS;
+}
+
 uint64_t graph_estimate_ns(const struct shoal_node *node)
 {
     uint32_t flags = node_flags(node);
@@ -52,8 +60,7 @@ uint64_t graph_estimate_ns(const struct shoal_node *node)
     double taken = bytes_taken(node);
     double given = bytes_given(node);
     if ((flags & SHOAL_OP_COLLECTIVE) != 0) {
-        return START_NS + (uint64_t)((taken > given ? taken : given) / BYTES_PER_NS_SENT);
+        return START_NS + whole_ns((taken > given ? taken : given) / BYTES_PER_NS_SENT);
     }
-    return CALL_NS +
-           (uint64_t)((taken + given) / BYTES_PER_NS_TOUCHED + operations(node) / OPERATIONS_PER_NS);
+    return CALL_NS + whole_ns((taken + given) / BYTES_PER_NS_TOUCHED + operations(node) / OPERATIONS_PER_NS);
 }

@@ -109,6 +109,7 @@ struct builder {
     struct storage_map numbers;
     uint32_t *used_by; /* by storage: the last item that uses it */
     size_t used_by_capacity;
+    int64_t bytes; /* of all storages: what the profile counts with never overflows */
 };
 
 static shoal_status add_use(struct builder *builder, struct shoal_node *node, size_t storage)
@@ -143,6 +144,10 @@ static shoal_status use_value(struct builder *builder, struct shoal_node *node, 
     size_t number;
     if (!storage_map_get(&builder->numbers, storage, &number)) {
         number = profile->n_storages;
+        if (storage->bytes > INT64_MAX ||
+            __builtin_add_overflow(builder->bytes, (int64_t)storage->bytes, &builder->bytes)) {
+            return error_set(SHOAL_ERR_UNSUPPORTED, "node %.64s: more bytes than can be counted", node->name);
+        }
         TRY(mem_grow((void **)&profile->storages, &profile->storages_capacity, number + 1,
                      sizeof *profile->storages));
         TRY(mem_grow((void **)&builder->used_by, &builder->used_by_capacity, number + 1,
@@ -171,7 +176,9 @@ static shoal_status visit(struct builder *builder, struct shoal_node *node)
 {
     const struct effects_access *accesses;
     size_t n_accesses;
-    for (size_t i = 0; i < node->n_inputs; i++) {
+    /* A view has no other storages than its own values: one tensor of a long list is not a use of the list. */
+    bool is_view = (node_flags(node) & SHOAL_OP_VIEW) != 0;
+    for (size_t i = 0; i < node->n_inputs && !is_view; i++) {
         TRY(use_values(builder, node, node->inputs[i]));
     }
     TRY(use_values(builder, node, node));
