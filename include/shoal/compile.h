@@ -45,7 +45,7 @@ typedef struct shoal_pass_report {
 #define SHOAL_PASS_REPORT_INIT SHOAL_SIZED(shoal_pass_report)
 
 /* Runs passes by name, in order, and lints after each. options may be NULL, and so may report_out. An unknown name is
-   SHOAL_ERR_INVALID, naming the nearest, before any pass runs. */
+   SHOAL_ERR_INVALID, naming the nearest, before any pass runs. The report is written only on success. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_run_passes(shoal_graph *graph, const char *const *passes,
                                                                size_t n_passes,
                                                                const shoal_pass_options *options,

@@ -170,7 +170,8 @@ SHOAL_API size_t shoal_node_n_users(const shoal_node *node);
 /* Users in the order in which they began to be: the first, and the one after `user`; NULL past the last. */
 SHOAL_API shoal_node *shoal_node_first_user(const shoal_node *node);
 SHOAL_API shoal_node *shoal_node_next_user(const shoal_node *node, const shoal_node *user);
-/* What it gives: how many tensors, whether as a list, and one of them, on the meta device. 0 for the output. */
+/* What it gives: how many tensors, whether as a list, and one of them, on the meta device; of a constant, the tensor itself. 0
+   for the output. */
 SHOAL_API size_t shoal_node_n_values(const shoal_node *node);
 SHOAL_API bool shoal_node_is_list(const shoal_node *node);
 SHOAL_API const shoal_tensor *shoal_node_value(const shoal_node *node, size_t index);
