@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Passes over graphs (shoal/graph.h): they fuse, bucket and move communication. A pass has a name, is deterministic, and leaves
- * a graph that passes shoal_graph_lint and computes the same bits. shoal_graph_run says what these are.
+ * The communication compiler. shoal_compile does all of it: it captures a training step as a graph (shoal/graph.h), lets passes
+ * fuse, bucket and move its communication, lowers it to a plan of buffers and steps, and runs that plan every step. The parts can
+ * be used alone: shoal_capture, shoal_graph_run_passes, shoal_graph_run, shoal_plan_create.
+ *
+ * A pass has a name, is deterministic, and leaves a graph that passes shoal_graph_lint and computes the same bits.
+ * shoal_graph_run says what these are.
  *
  * Ownership: graphs stay the caller's. A definition is copied; registered passes live as long as the process.
  * Threads: any; a graph is used by one thread at a time.
@@ -125,6 +129,149 @@ SHOAL_API void shoal_comm_block_free(shoal_comm_block *block);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_run(const shoal_graph *graph, shoal_world *world,
                                                         shoal_tensor *const *inputs, size_t n_inputs,
                                                         shoal_tensor **outputs, size_t n_outputs);
+
+/* Capturing ---------------------------------------------------------------------------------------------- */
+
+/* A training step: forward, backward, and whatever else calls ops. Sets each of outputs[]; NULL is allowed there. */
+typedef shoal_status (*shoal_step_function)(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                            shoal_tensor **outputs, size_t n_outputs);
+
+/*
+ * Runs `step` without computing anything, and gives the graph of the ops it called. It gets tensors like `inputs` whose data
+ * nobody can touch: asking for data is SHOAL_ERR_STATE with the name of the op whose result it was. What `step` reads from its
+ * context is frozen in the graph; numbers that change from step to step are tensors among the inputs.
+ *
+ * Placeholders of the graph: the inputs, then the other tensors with memory that ops used (parameters, buffers, gradients that are
+ * added to), which the graph keeps: shoal_graph_bound_input. Tensors that `step` itself made from memory are constants, with a
+ * copy of their data. The output is a list: what `step` gave, then the gradients of leaves that a backward changed:
+ * shoal_graph_bound_leaf. In-place ops on temporaries become out-of-place ones; what is written into a placeholder is written by
+ * a copy_ at the end.
+ *
+ * Modules that shoal_ddp wrapped, or shoal_fully_shard cut, appear with functional collectives, one for each parameter. A module
+ * that was never called is prepared first, as by its first call, which ranks do together. Calls of groups that are no ops
+ * (shoal/group.h) inside `step` are SHOAL_ERR_STATE.
+ *
+ * When it returns, well or badly, gradients, versions, modules, shards and groups are as they were.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_capture(shoal_step_function step, void *context,
+                                                      shoal_tensor *const *inputs, size_t n_inputs,
+                                                      size_t n_outputs, shoal_graph **graph_out);
+
+/* The tensor that a placeholder, counted from 0, stands for; NULL: an input of the step, or no captured graph. Borrowed. */
+SHOAL_API shoal_tensor *shoal_graph_bound_input(const shoal_graph *graph, size_t index);
+/* The leaf whose gradient an output, counted from 0, is; NULL: what the step gave, or no captured graph. Borrowed. */
+SHOAL_API shoal_tensor *shoal_graph_bound_leaf(const shoal_graph *graph, size_t index);
+
+/* Plans -------------------------------------------------------------------------------------------------- */
+
+typedef struct shoal_compile_options {
+    size_t struct_size; /* sizeof(shoal_compile_options) */
+    /* Names of passes, separated by commas; NULL: the default ones (shoal_default_passes); "": none. */
+    const char *passes;
+    const shoal_pass_options *pass_options; /* NULL: their defaults */
+    /* Sums of at most one_shot_max_bytes (0: 131072) that can be made in comm memory are made by a blocking call. */
+    bool one_shot;
+    size_t one_shot_max_bytes;
+    bool no_reuse;        /* each buffer has bytes of its own */
+    bool no_comm_buffers; /* collectives work on ordinary memory, and gathers use no window */
+} shoal_compile_options;
+#define SHOAL_COMPILE_OPTIONS_INIT SHOAL_SIZED(shoal_compile_options)
+
+typedef struct shoal_plan shoal_plan;
+
+/*
+ * Collective over the world: a graph lowered to buffers and steps, with memory. options may be NULL; its passes are not run. Ranks
+ * compare the collectives of each group, one by one, and a difference is SHOAL_ERR_MISMATCH on all of them that names both
+ * nodes. `world` may be NULL for a graph without groups. The graph is not needed afterwards.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *graph, shoal_world *world,
+                                                          const shoal_compile_options *options,
+                                                          shoal_plan **plan_out);
+
+/*
+ * shoal_graph_run of the graph, with the plan's memory: the same bits, errors that name the node, and the same comparison of what
+ * ranks call, with plan and ordinal. Allocates nothing, but for point-to-point ops and kernels that are not ours. Each
+ * output is a reference of the caller's on the plan's memory, which the next run overwrites: one that is still referenced then
+ * is given memory of its own first (n_copied_out counts them). NULL stands for an absent one.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_run(shoal_plan *plan, shoal_tensor *const *inputs,
+                                                       size_t n_inputs, shoal_tensor **outputs,
+                                                       size_t n_outputs);
+
+/* Buffers and steps as text; docs/graph.md describes it. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_print(const shoal_plan *plan, shoal_graph_write write,
+                                                         void *context);
+/* Waits for what is in flight. Outputs that are still referenced get memory of their own. NULL is allowed. */
+SHOAL_API void shoal_plan_free(shoal_plan *plan);
+
+typedef struct shoal_plan_stats {
+    size_t struct_size; /* sizeof(shoal_plan_stats), set by the caller */
+    size_t n_steps;
+    size_t n_collectives; /* started and blocking */
+    size_t n_blocking;
+    uint64_t collective_bytes; /* of the widest buffer of each */
+    size_t pool_bytes;         /* memory of this rank that steps share */
+    size_t output_bytes;
+    size_t comm_bytes;   /* symmetric memory of this rank */
+    size_t window_bytes; /* of all windows, once per host */
+    size_t peak_bytes;   /* of pool and outputs, at the worst step */
+    size_t n_copied_out; /* outputs, so far */
+} shoal_plan_stats;
+#define SHOAL_PLAN_STATS_INIT SHOAL_SIZED(shoal_plan_stats)
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_get_stats(const shoal_plan *plan,
+                                                             shoal_plan_stats *stats_out);
+
+/* Compiling ---------------------------------------------------------------------------------------------- */
+
+typedef struct shoal_compiled shoal_compiled;
+
+/*
+ * A step that is captured, changed by passes and lowered when it first runs, and again, with the reason in the log, when an input
+ * has another shape or dtype, or a gradient is there that was not (or the other way round). It never falls back to running
+ * `step` as it is. Context, and what the step uses, outlive it.
+ *
+ * With SHOAL_COMPILE_CHECK=1 the step is captured again before each run, and a difference is SHOAL_ERR_STATE that shows the first
+ * line that differs: `step` depends on something that the graph does not know.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_step_function step,
+                                                      void *context, size_t n_outputs,
+                                                      const shoal_compile_options *options,
+                                                      shoal_compiled **compiled_out);
+
+/*
+ * Collective, like the step. outputs[] as the step sets them, a reference of the caller's each; gradients are on the leaves, where
+ * optimizers and clipping find them. Both lie in the plan's memory, as shoal_plan_run says.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compiled_run(shoal_compiled *compiled,
+                                                           shoal_tensor *const *inputs, size_t n_inputs,
+                                                           shoal_tensor **outputs, size_t n_outputs);
+/* NULL is allowed. */
+SHOAL_API void shoal_compiled_free(shoal_compiled *compiled);
+
+typedef struct shoal_compile_report {
+    size_t struct_size;     /* sizeof(shoal_compile_report), set by the caller */
+    size_t n_compiles;      /* so far */
+    const char *reason;     /* of the last one; belongs to the compiled step */
+    size_t n_nodes_before;  /* of the captured graph */
+    size_t n_nodes_after;   /* passes */
+    size_t n_collectives_before;
+    size_t n_collectives_after;
+    size_t n_buckets;
+    uint64_t capture_ns;
+    uint64_t passes_ns;
+    uint64_t lower_ns;
+    shoal_plan_stats plan;
+} shoal_compile_report;
+#define SHOAL_COMPILE_REPORT_INIT SHOAL_SIZED(shoal_compile_report)
+/* SHOAL_ERR_STATE before the first run. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compiled_get_report(const shoal_compiled *compiled,
+                                                                  shoal_compile_report *report_out);
+/* The graph after passes, and the plan, of the last compilation; NULL before. They belong to the compiled step. */
+SHOAL_API const shoal_graph *shoal_compiled_graph(const shoal_compiled *compiled);
+SHOAL_API const shoal_plan *shoal_compiled_plan(const shoal_compiled *compiled);
+
+/* "dedupe_waits,fuse_ddp_communication,...": what shoal_compile runs by default. */
+SHOAL_API const char *shoal_default_passes(void);
 
 SHOAL_END_DECLS
 

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A collective that is started often: all it needs is made once, and starting it allocates nothing. It takes its place in the
+ * order of the group's collectives when it is started, and is compared there like any other.
+ */
+#ifndef COMM_PREPARED_H
+#define COMM_PREPARED_H
+
+#include <stdint.h>
+
+#include "shoal/group.h"
+#include "transport/collective.h"
+
+struct prepared;
+
+/*
+ * `call` as for collectives_start (comm/collectives.h), checked likewise, with pieces in place of `single` if n_pieces is above 1;
+ * also COLLECTIVE_WINDOW_GATHER of `window`, otherwise NULL. Its arrays and its purpose are copied. Talks to nobody.
+ */
+shoal_status prepared_create(shoal_group *group, const struct collective *call, shoal_window *window,
+                             struct prepared **prepared_out);
+/* Ends it first if it was started: a collective that peers wait for is not left behind. NULL is allowed. */
+void prepared_free(struct prepared *prepared);
+
+/* Other buffers for the starts to come: as many as there were, of the same sizes. Not while it runs. */
+void prepared_set_buffers(struct prepared *prepared, size_t piece, const void *send, void *recv);
+void prepared_set_window_data(struct prepared *prepared, size_t piece, const void *data);
+
+/* SHOAL_ERR_STATE while it runs. */
+shoal_status prepared_start(struct prepared *prepared);
+/* Waits for the end of what was started last; at once when nothing was, and then with the outcome of the last. The group's
+   deadline counts. */
+shoal_status prepared_wait(struct prepared *prepared);
+bool prepared_is_running(const struct prepared *prepared);
+
+#endif
