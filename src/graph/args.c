@@ -130,9 +130,9 @@ shoal_status args_check(const struct shoal_graph *graph, const struct shoal_node
 
 shoal_status args_check_output(const shoal_arg *arg)
 {
-    if (arg->kind != SHOAL_ARG_NODE && arg->kind != SHOAL_ARG_LIST) {
+    if (arg->kind != SHOAL_ARG_NODE && arg->kind != SHOAL_ARG_NONE && arg->kind != SHOAL_ARG_LIST) {
         return error_set(SHOAL_ERR_INVALID,
-                         "an output is a node or a list of nodes, not an argument of kind %d",
+                         "an output is a node, none or a list of them, not an argument of kind %d",
                          (int)arg->kind);
     }
     for (size_t i = 0; arg->kind == SHOAL_ARG_LIST && i < arg->as.list.count; i++) {

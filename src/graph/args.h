@@ -17,7 +17,7 @@
 shoal_status args_check(const struct shoal_graph *graph, const struct shoal_node *user, const shoal_op *op,
                         const shoal_arg *args, size_t n_args);
 
-/* Of an output: nodes only, in lists. */
+/* Of an output: nodes and none only, in lists. */
 shoal_status args_check_output(const shoal_arg *arg);
 
 /* One argument per parameter of the op. What stands in `complete` points into `args` and the op. */

@@ -239,10 +239,21 @@ static shoal_status check_inputs(const struct run *run)
                : error_set(SHOAL_ERR_INVALID, "%zu inputs for %zu placeholders", run->n_inputs, index);
 }
 
-static void count_values(void *context, struct shoal_node *node)
+/* Calls `visit` with each node among the outputs, in order, and with NULL for each none. */
+static void visit_outputs(const shoal_arg *arg, graph_visit visit, void *context)
+{
+    if (arg->kind == SHOAL_ARG_NODE || arg->kind == SHOAL_ARG_NONE) {
+        visit(context, arg->kind == SHOAL_ARG_NODE ? arg->as.node : NULL);
+    }
+    for (size_t i = 0; arg->kind == SHOAL_ARG_LIST && i < arg->as.list.count; i++) {
+        visit_outputs(&arg->as.list.items[i], visit, context);
+    }
+}
+
+static void count_outputs(void *context, struct shoal_node *node)
 {
     size_t *count = context;
-    *count += node->n_values;
+    *count += node ? node->n_values : 1;
 }
 
 static shoal_status check_nodes(const struct shoal_graph *graph)
@@ -277,12 +288,12 @@ static shoal_status check(const struct run *run)
     TRY(graph_lint_order(graph));
     TRY(check_nodes(graph));
     TRY(check_inputs(run));
-    size_t n_values = 0;
-    graph_visit_arg(&graph->output->args[0], count_values, &n_values);
-    return n_values == run->n_outputs
+    size_t n_outputs = 0;
+    visit_outputs(&graph->output->args[0], count_outputs, &n_outputs);
+    return n_outputs == run->n_outputs
                ? SHOAL_OK
                : error_set(SHOAL_ERR_INVALID, "room for %zu outputs, but the graph gives %zu", run->n_outputs,
-                           n_values);
+                           n_outputs);
 }
 
 /* Running ---------------------------------------------------------------------------------------------- */
@@ -414,6 +425,10 @@ static shoal_status run_nodes(struct run *run)
 static void take_outputs(void *context, struct shoal_node *node)
 {
     struct run *run = context;
+    if (!node) {
+        *run->outputs++ = NULL;
+        return;
+    }
     const struct given *given = &run->given[node->id];
     for (size_t i = 0; i < given->count; i++) {
         *run->outputs++ = shoal_tensor_ref(given->tensors[i]);
@@ -426,7 +441,7 @@ static shoal_status run_graph(struct run *run)
     TRY(make_groups(run));
     TRY(create_table(run));
     TRY(run_nodes(run));
-    graph_visit_arg(&run->graph->output->args[0], take_outputs, run);
+    visit_outputs(&run->graph->output->args[0], take_outputs, run);
     return SHOAL_OK;
 }
 

@@ -165,7 +165,7 @@ right 9 "${groups[@]}" set after/all_reduce_default/args/2 '"a-b"'
 wrong 'all_reduce' 9 "${groups[@]}" set after/all_reduce_default/args/2 '"a_2db"'
 right 9 set before/output/args/0/end null set after/output/args/0/end null
 wrong 'output' 9 set before/output/args/0/end '[]' set after/output/args/0/end '[[]]'
-wrong 'none' 9 set after/output/args/0/end null
+wrong 'our node output (output) is not in the file' 9 set after/output/args/0/end null
 
 # Keyword arguments and other spellings are the same calls.
 right 9 set after/cat/args '[[{"node": "flatten_using_ints"}, {"node": "flatten_using_ints_1"}]]' set after/cat/kwargs '{"dim": 0}' \

@@ -383,39 +383,6 @@ static enum fusion_verdict make_placeholder(const struct building *building, con
                : fail(building, node);
 }
 
-/* An input of no elements, for what is null among outputs, where only nodes may be: it is called none, and stands first. */
-static shoal_node *make_none(const struct building *building)
-{
-    shoal_node *none = NULL;
-    shoal_insert_point point = shoal_graph_insert_point(building->graph);
-    shoal_status status = shoal_graph_set_insert_point(building->graph, (shoal_insert_point){NULL, false});
-    if (status == SHOAL_OK) {
-        status = shoal_graph_placeholder(building->graph, "none", (int64_t[]){0}, 1, SHOAL_F32, &none);
-    }
-    return shoal_graph_set_insert_point(building->graph, point) == SHOAL_OK && status == SHOAL_OK ? none
-                                                                                                  : NULL;
-}
-
-static const json_t *find_null(const json_t *json)
-{
-    const json_t *found = json_is_null(json) ? json : NULL;
-    for (size_t i = 0; !found && i < json_array_size(json); i++) {
-        found = find_null(json_array_get(json, i));
-    }
-    return found;
-}
-
-/* What was read for this node: its lists are ours. */
-static void replace_none(shoal_arg *arg, shoal_node *none)
-{
-    if (arg->kind == SHOAL_ARG_NONE) {
-        *arg = (shoal_arg){.kind = SHOAL_ARG_NODE, .as = {.node = none}};
-    }
-    for (size_t i = 0; arg->kind == SHOAL_ARG_LIST && i < arg->as.list.count; i++) {
-        replace_none((shoal_arg *)(uintptr_t)&arg->as.list.items[i], none);
-    }
-}
-
 static enum fusion_verdict make_output(const struct building *building, const struct fusion_node *node,
                                        shoal_node **made_out)
 {
@@ -426,13 +393,6 @@ static enum fusion_verdict make_output(const struct building *building, const st
     enum fusion_verdict verdict = read_arg(building, node, json_array_get(node->args, 0), &arg);
     if (verdict != FUSION_RIGHT) {
         return verdict;
-    }
-    if (find_null(node->args)) {
-        shoal_node *none = make_none(building);
-        if (!none) {
-            return fail(building, node);
-        }
-        replace_none(&arg, none);
     }
     return shoal_graph_output(building->graph, &arg, made_out) == SHOAL_OK ? FUSION_RIGHT
                                                                            : fail(building, node);

@@ -337,6 +337,36 @@ TEST(the_output_is_one_and_the_last)
     shoal_graph_free(graph);
 }
 
+TEST(absent_outputs)
+{
+    shoal_graph *graph = make_graph();
+    shoal_node *x = make_input(graph, "x");
+    shoal_node *output;
+    shoal_arg none = {.kind = SHOAL_ARG_NONE};
+    shoal_arg inner = list_arg(&none, 1);
+    shoal_arg items[] = {none, node_arg(x), inner};
+    shoal_arg arg = list_arg(items, 3);
+    CHECK_OK(shoal_graph_output(graph, &arg, &output));
+    CHECK_INPUTS(output, "x");
+    CHECK_OK(shoal_graph_lint(graph));
+    shoal_node *y = make_input(graph, "y");
+    CHECK_OK(shoal_node_move_before(y, output));
+    CHECK_OK(shoal_node_replace(x, y, NULL, NULL, NULL));
+    CHECK_INPUTS(output, "y");
+    size_t n_args;
+    const shoal_arg *list = shoal_node_args(output, &n_args);
+    CHECK(list->as.list.items[0].kind == SHOAL_ARG_NONE);
+    CHECK(list->as.list.items[2].as.list.items[0].kind == SHOAL_ARG_NONE);
+    CHECK_OK(shoal_node_set_args(output, &none, 1));
+    CHECK_INPUTS(output, "");
+    CHECK_OK(shoal_graph_remove_dead(graph, NULL));
+    CHECK_OK(shoal_graph_lint(graph));
+    items[1] = int_arg(1);
+    CHECK_STATUS(shoal_node_set_args(output, &arg, 1), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("an output is a node, none or a list of them, not an argument of kind 2");
+    shoal_graph_free(graph);
+}
+
 TEST(inputs_take_no_arguments)
 {
     shoal_graph *graph = make_graph();

@@ -94,6 +94,36 @@ TEST(no_world_is_needed_without_groups)
     CHECK_INT(test_live_blocks(), n_live);
 }
 
+/* Dead code goes, and absent outputs keep their places. */
+TEST(absent_outputs_are_null)
+{
+    static const char text[] = "graph {\n%x = placeholder : f32[3]\n%y = neg(%x)\n%dead = neg(%y)\n"
+                               "%s = split_with_sizes(%y, [1, 2], 0)\nreturn [none, %y, [%s, none], none]\n}";
+    shoal_tensor *input = NULL;
+    shoal_tensor *outputs[6];
+    size_t n_live = test_live_blocks();
+    shoal_graph *graph = run_parse(text, 1);
+    REQUIRE(graph != NULL);
+    CHECK_INT(run_inputs(graph, 0, &input), 1);
+    for (int round = 0; round < 2; round++) {
+        memset(outputs, 0xff, sizeof outputs);
+        REQUIRE_OK(shoal_graph_run(graph, NULL, &input, 1, outputs, 6));
+        CHECK(outputs[0] == NULL && outputs[4] == NULL && outputs[5] == NULL);
+        CHECK(outputs[1] != NULL && shoal_tensor_count(outputs[1]) == 3);
+        CHECK(outputs[2] != NULL && shoal_tensor_count(outputs[2]) == 1);
+        CHECK(outputs[3] != NULL && shoal_tensor_count(outputs[3]) == 2);
+        run_unref(outputs, 6);
+        size_t n_erased = 0;
+        CHECK_OK(shoal_graph_remove_dead(graph, &n_erased));
+        CHECK_INT(n_erased, round == 0 ? 1 : 0);
+    }
+    CHECK_STATUS(shoal_graph_run(graph, NULL, &input, 1, outputs, 3), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("room for 3 outputs, but the graph gives 6");
+    shoal_graph_free(graph);
+    shoal_tensor_unref(input);
+    CHECK_INT(test_live_blocks(), n_live);
+}
+
 TEST(a_node_behind_the_output_is_refused)
 {
     shoal_graph *graph = run_parse("graph {\n%x = placeholder : f32[3]\n%y = neg(%x)\nreturn [%y]\n}", 1);

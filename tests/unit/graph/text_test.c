@@ -100,6 +100,13 @@ TEST(return_has_a_name_when_it_is_another_one)
                  "graph {\n    %x = placeholder : f32[]\n    %end = return [%x]\n}\n");
 }
 
+TEST(absent_outputs)
+{
+    check_prints("graph { return none }", "graph {\n    return none\n}\n");
+    check_prints("graph { %x = placeholder : f32[] return [none, [%x, none], []] }",
+                 "graph {\n    %x = placeholder : f32[]\n    return [none, [%x, none], []]\n}\n");
+}
+
 /* In front of '(' words of the language are ops. */
 TEST(words_of_the_language_name_nodes)
 {
