@@ -14,6 +14,7 @@
 #ifndef SHOAL_COMPILE_H
 #define SHOAL_COMPILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "shoal/api.h"
@@ -97,6 +98,33 @@ typedef struct shoal_comm_block {
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_comm_block_get(shoal_node *start, shoal_comm_block *block_out);
 SHOAL_API void shoal_comm_block_free(shoal_comm_block *block);
 
+/* Which blocks a call is for. It must not change the graph. */
+typedef bool (*shoal_comm_block_filter)(void *context, const shoal_comm_block *block);
+
+/*
+ * All blocks whose start calls one of these ops (NULL: any op that starts communication) and that the filter accepts (NULL: all),
+ * in program order of their starts. Starts that shoal_comm_block_get refuses are left out. The list is given back with
+ * shoal_comm_blocks_free; it holds until the graph changes.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_comm_blocks_get(const shoal_graph *graph,
+                                                              const shoal_op *const *ops, size_t n_ops,
+                                                              shoal_comm_block_filter filter, void *context,
+                                                              shoal_comm_block ***blocks_out,
+                                                              size_t *n_blocks_out);
+SHOAL_API void shoal_comm_blocks_free(shoal_comm_block **blocks, size_t n_blocks);
+
+/*
+ * Moves nodes, such as those of a block or its waits and what follows them, to one place, where they stand in the order of the
+ * array. SHOAL_ERR_INVALID, naming two nodes and leaving the graph as it was, when the first has to stay before the second and
+ * would not: a node stays behind its inputs and before its users, reads and writes of one memory keep their order, what is in
+ * flight is not touched before its wait, and starts and other side effects keep theirs, whatever their groups. Waits may change
+ * places. Inputs of the graph and its output can not be moved. SHOAL_ERR_STATE for a graph that is not in order.
+ *
+ * The check looks at the whole graph, so a call takes n log n; shoal_node_move_before moves one node without any check.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_move_nodes(shoal_graph *graph, shoal_node *const *nodes,
+                                                               size_t n_nodes, shoal_insert_point where);
+
 /* Running ------------------------------------------------------------------------------------------------ */
 
 /*
@@ -107,8 +135,8 @@ SHOAL_API void shoal_comm_block_free(shoal_comm_block *block);
  * writes in place is written: into the caller's tensors, and into constants of the graph. A graph does not know of inputs that
  * share memory, and passes may change what comes of it.
  *
- * outputs: a tensor for each that the output names, lists flattened in order (a node that gives a list counts as its tensors);
- * n_outputs is that number. Each is a reference of the caller's (shoal_tensor_unref), which may be one on an input. They may be
+ * outputs: a tensor for each that the output names, lists flattened in order (a node that gives a list counts as its tensors),
+ * and NULL for each none among them; n_outputs is that number. Each tensor is a reference of the caller's (shoal_tensor_unref), which may be one on an input. They may be
  * in flight where the graph does not wait. Nothing else stays: values end with their last user, and the caller's scope gets
  * nothing, so none need be open.
  *

@@ -17,6 +17,7 @@
  *     shoal_graph_placeholder(graph, "x", (int64_t[]){4, 4}, 2, SHOAL_F32, &x);
  *     shoal_op_find("add", &add);
  *     shoal_graph_call(graph, add, (shoal_arg[]){{SHOAL_ARG_NODE, {x}}, {SHOAL_ARG_NODE, {x}}}, 2, NULL, &sum);
+ *     shoal_graph_output(graph, &(shoal_arg){SHOAL_ARG_NODE, {sum}}, NULL);
  *
  * Ownership: a graph owns its nodes; an erased node must not be used again. Strings and arguments are copied. Arrays that are
  * returned belong to the graph and hold until the node's arguments change.
@@ -51,7 +52,7 @@ typedef enum shoal_node_kind {
 /* Arguments -------------------------------------------------------------------------------------------- */
 
 typedef enum shoal_arg_kind {
-    SHOAL_ARG_NONE = 0, /* an absent "tensor?" */
+    SHOAL_ARG_NONE = 0, /* an absent "tensor?", or an absent output */
     SHOAL_ARG_NODE = 1,
     SHOAL_ARG_INT = 2,
     SHOAL_ARG_RANK = 3, /* an integer that depends on the rank: factor * (rank in the group) + offset */
@@ -108,8 +109,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_constant(shoal_graph *graph,
                                                              shoal_tensor *tensor, shoal_node **node_out);
 
 /*
- * A call of an op, checked as shoal_op_call checks it: the result's shape and storage come from the op's meta function. Fewer
- * arguments than parameters are filled with defaults, so a call has one argument per parameter.
+ * A call of an op at the insertion point, checked as shoal_op_call checks it: the result's shape and storage come from the op's
+ * meta function, so nodes that passes make have values as all others do. Fewer arguments than parameters are filled with
+ * defaults, so a call has one argument per parameter.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_call(shoal_graph *graph, const shoal_op *op,
                                                          const shoal_arg *args, size_t n_args,
@@ -125,7 +127,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_opaque(shoal_graph *graph, c
                                                            bool is_list, const char *name,
                                                            shoal_node **node_out);
 
-/* Ends the graph; `arg` is a node or a nested list of them. */
+/* Ends the graph; `arg` is a node, none (an output that is absent, such as the gradient of a parameter that the step does not
+   use), or a nested list of them. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_output(shoal_graph *graph, const shoal_arg *arg,
                                                            shoal_node **node_out);
 

@@ -132,3 +132,114 @@ TEST(without_memory)
     CHECK(test_sweep_allocations(get_block, start) >= 3);
     shoal_graph_free(graph);
 }
+
+/* All blocks of a graph ------------------------------------------------------------------------------------- */
+
+struct blocks {
+    shoal_comm_block **list;
+    size_t count;
+};
+
+static struct blocks get_all(const shoal_graph *graph, const shoal_op *const *ops, size_t n_ops,
+                             shoal_comm_block_filter filter, void *context)
+{
+    struct blocks blocks = {.list = NULL};
+    (void)CHECK_OK(shoal_comm_blocks_get(graph, ops, n_ops, filter, context, &blocks.list, &blocks.count));
+    return blocks;
+}
+
+static bool starts_with_x(void *context, const shoal_comm_block *block)
+{
+    ++*(size_t *)context;
+    return block->n_inputs == 1 && strcmp(shoal_node_name(block->inputs[0]), "x") == 0;
+}
+
+TEST(all_blocks_in_order)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 6);
+    shoal_node *y = build_input(graph, "y", 6);
+    shoal_node *second = build_all_reduce(graph, x);
+    shoal_node *lonely = build_all_reduce(graph, x);
+    shoal_node *first = build_all_reduce(graph, y);
+    shoal_node *list = build_all_reduce_coalesced(graph, &x, 1);
+    shoal_node *waits[] = {build_wait(graph, first), build_wait(graph, second),
+                           build_wait(graph, build_getitem(graph, list, 0))};
+    ddp_output(graph, waits, 3);
+    CHECK_OK(shoal_node_move_before(first, second));
+    (void)lonely; /* is no block */
+    const shoal_op *ops[] = {shoal_node_op(first), shoal_node_op(list)};
+
+    struct blocks all = get_all(graph, NULL, 0, NULL, NULL);
+    REQUIRE(all.count == 3);
+    CHECK(all.list[0]->start == first && all.list[1]->start == second && all.list[2]->start == list);
+    CHECK(all.list[1]->n_outputs == 1 && all.list[1]->outputs[0] == waits[1]);
+    CHECK_INT(all.list[2]->struct_size, sizeof(shoal_comm_block));
+    shoal_comm_blocks_free(all.list, all.count);
+
+    struct blocks reduces = get_all(graph, ops, 1, NULL, NULL);
+    CHECK_INT(reduces.count, 2);
+    shoal_comm_blocks_free(reduces.list, reduces.count);
+
+    size_t n_asked = 0;
+    struct blocks filtered = get_all(graph, ops, 2, starts_with_x, &n_asked);
+    CHECK_INT(n_asked, 3);
+    REQUIRE(filtered.count == 2);
+    CHECK(filtered.list[0]->start == second && filtered.list[1]->start == list);
+    shoal_comm_blocks_free(filtered.list, filtered.count);
+
+    struct blocks none = get_all(graph, ops + 1, 0, NULL, NULL);
+    CHECK(none.count == 0 && none.list == NULL);
+    shoal_comm_blocks_free(none.list, none.count);
+    shoal_graph_free(graph);
+}
+
+TEST(blocks_that_are_refused)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 6);
+    build_output(graph, 1, build_wait(graph, build_all_reduce(graph, x)));
+    shoal_comm_block **list = NULL;
+    size_t count = 7;
+    const shoal_op *ops[] = {NULL, NULL};
+    CHECK_STATUS(shoal_comm_blocks_get(NULL, NULL, 0, NULL, NULL, &list, &count), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("graph is NULL");
+    CHECK_STATUS(shoal_comm_blocks_get(graph, NULL, 0, NULL, NULL, NULL, &count), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("blocks_out is NULL");
+    CHECK_STATUS(shoal_comm_blocks_get(graph, NULL, 0, NULL, NULL, &list, NULL), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("n_blocks_out is NULL");
+    CHECK_STATUS(shoal_comm_blocks_get(graph, NULL, 2, NULL, NULL, &list, &count), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("ops is NULL with 2 of them");
+    CHECK_STATUS(shoal_comm_blocks_get(graph, ops, 2, NULL, NULL, &list, &count), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("ops[0] is NULL");
+    CHECK_OK(shoal_op_find("neg", &ops[0]));
+    CHECK_STATUS(shoal_comm_blocks_get(graph, ops, 1, NULL, NULL, &list, &count), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("ops[0], neg, does not start communication");
+    CHECK(list == NULL && count == 7);
+    shoal_graph_free(graph);
+}
+
+static shoal_status get_and_free(void *context)
+{
+    shoal_comm_block **list;
+    size_t count;
+    shoal_status status = shoal_comm_blocks_get(context, NULL, 0, NULL, NULL, &list, &count);
+    if (status == SHOAL_OK) {
+        shoal_comm_blocks_free(list, count);
+    }
+    return status;
+}
+
+TEST(all_blocks_without_memory)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *waits[5];
+    for (size_t i = 0; i < 5; i++) {
+        waits[i] = ddp_average(graph, 4);
+    }
+    ddp_output(graph, waits, 5);
+    size_t n_live = test_live_blocks();
+    CHECK(test_sweep_allocations(get_and_free, graph) >= 15);
+    CHECK_INT(test_live_blocks(), n_live);
+    shoal_graph_free(graph);
+}

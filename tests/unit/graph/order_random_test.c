@@ -249,6 +249,52 @@ TEST(r18_random_graphs)
     }
 }
 
+/* Up to three nodes to a place. Whether they may go there. */
+static bool check_move(shoal_graph *graph, struct test_random *random)
+{
+    static shoal_node *nodes[MAX_NODES];
+    size_t n_nodes = 0;
+    for (shoal_node *node = graph->first; node; node = node->next) {
+        nodes[n_nodes++] = node;
+    }
+    size_t first = test_random_below(random, n_nodes);
+    size_t n_moved = 1 + test_random_below(random, 3);
+    n_moved = first + n_moved > n_nodes ? n_nodes - first : n_moved;
+    size_t distance = test_random_below(random, 9);
+    size_t place = first + distance > 4 ? first + distance - 4 : 0;
+    shoal_insert_point where = {.node = nodes[place < n_nodes ? place : n_nodes - 1],
+                                .is_after = test_random_below(random, 2) == 0};
+    if (shoal_graph_move_nodes(graph, nodes + first, n_moved, where) == SHOAL_OK) {
+        CHECK_OK(shoal_graph_lint(graph));
+        return true;
+    }
+    const shoal_node *node = graph->first;
+    for (size_t i = 0; i < n_nodes; i++, node = node->next) {
+        CHECK(node == nodes[i]);
+    }
+    return false;
+}
+
+TEST(random_moves_compute_the_same)
+{
+    static char bytes_before[MAX_BYTES];
+    static char bytes_after[MAX_BYTES];
+    size_t n_moved = 0;
+    size_t n_refused = 0;
+    for (uint64_t round = 0; round < 200 && !test_has_failed(); round++) {
+        struct test_random random = test_random_begin(round + 1);
+        shoal_graph *graph = make(round);
+        size_t n_bytes = evaluate(graph, bytes_before, MAX_BYTES);
+        for (int i = 0; i < 40; i++) {
+            *(check_move(graph, &random) ? &n_moved : &n_refused) += 1;
+        }
+        CHECK_INT(evaluate(graph, bytes_after, MAX_BYTES), n_bytes);
+        CHECK(memcmp(bytes_before, bytes_after, n_bytes) == 0);
+        shoal_graph_free(graph);
+    }
+    CHECK(n_moved > 500 && n_refused > 500);
+}
+
 /* A profile whose nodes are moved is the same as that of the graph as it stands then. */
 TEST(r15_memory_follows_moves)
 {
