@@ -13,7 +13,7 @@ void nearest_begin(struct nearest *nearest, const char *wanted)
     *nearest = (struct nearest){.wanted = wanted};
 }
 
-/* A name that several parameters have is told once. */
+/* A name that is added several times is told once. */
 static bool is_known(const struct nearest *nearest, const char *name)
 {
     for (size_t i = 0; i < nearest->n_names; i++) {
@@ -45,10 +45,10 @@ void nearest_add(struct nearest *nearest, const char *name)
     nearest->n_names += nearest->n_names < NEAREST_NAMES;
 }
 
-void nearest_describe(const struct nearest *nearest, char *words)
+void nearest_describe(const struct nearest *nearest, const char *what, char *words)
 {
     if (nearest->n_names == 0) {
-        (void)snprintf(words, NEAREST_BYTES, "there are no parameters");
+        (void)snprintf(words, NEAREST_BYTES, "there are no %.64s", what);
         return;
     }
     size_t n = (size_t)snprintf(words, NEAREST_BYTES, "the nearest %s", nearest->n_names == 1 ? "is" : "are");

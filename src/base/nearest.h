@@ -20,7 +20,7 @@ struct nearest {
 
 void nearest_begin(struct nearest *nearest, const char *wanted);
 void nearest_add(struct nearest *nearest, const char *name);
-/* `the nearest are "a", "b" and "c"`, or that there are none; NEAREST_BYTES. */
-void nearest_describe(const struct nearest *nearest, char *words);
+/* `the nearest are "a", "b" and "c"`, or, without any name, `there are no WHAT`; NEAREST_BYTES. */
+void nearest_describe(const struct nearest *nearest, const char *what, char *words);
 
 #endif

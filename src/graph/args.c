@@ -62,7 +62,7 @@ static shoal_status check_group(const struct shoal_graph *graph, const char *nam
     for (const struct graph_group *group = graph->groups; group; group = group->next) {
         nearest_add(&nearest, group->name);
     }
-    nearest_describe(&nearest, words);
+    nearest_describe(&nearest, "groups", words);
     return error_set(SHOAL_ERR_INVALID, "the graph has no group \"%.64s\"; %s", name, words);
 }
 

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which order of a graph's nodes is as good as the one it has: for passes that only move nodes. Every order that keeps all
- * constraints computes the same and passes shoal_graph_lint. They are: a node comes after its inputs; what effects say
- * (graph/effects.h); what looks at a result behind its wait stays behind it; and the order of communication.
+ * Which nodes of a graph must stay before which others, for passes that only move nodes. A graph whose nodes are put into any
+ * order that keeps all constraints computes the same bits and passes shoal_graph_lint. The constraints are:
+ *   - a node stays behind its inputs;
+ *   - the order that effects ask for (graph/effects.h);
+ *   - a node that takes a view of a collective's result, and stands behind the wait, stays behind it;
+ *   - the order of communication (enum constraints_order).
  *
- * Nodes are numbered as they stand when the constraints are made.
+ * Nodes are numbered in program order, as it is when the constraints are built.
  */
 #ifndef GRAPH_CONSTRAINTS_H
 #define GRAPH_CONSTRAINTS_H
@@ -17,7 +20,7 @@
 #include "graph/graph.h"
 
 enum constraints_order {
-    CONSTRAINTS_ALL_STARTS, /* starts keep their order, whatever their groups; waits are free */
+    CONSTRAINTS_ALL_STARTS, /* all starts keep their order, of whatever group; waits may be put into any order */
     CONSTRAINTS_GROUPS      /* starts of a group keep their order, and waits of a group keep theirs */
 };
 
@@ -26,17 +29,17 @@ struct constraints {
     uint32_t n_nodes;
     uint32_t *number;       /* by id */
     uint32_t *first_before; /* by number, and one more: where its part of `before` begins */
-    uint32_t *before;       /* numbers of nodes that it must stay behind; perhaps one twice */
+    uint32_t *before;       /* numbers of the nodes that it must stay behind; one may be there twice */
     uint32_t *first_behind;
-    uint32_t *behind; /* the same the other way round */
+    uint32_t *behind; /* numbers of the nodes that must stay behind it */
 };
 
 shoal_status constraints_build(const struct shoal_graph *graph, const struct effects *effects,
                                enum constraints_order order, struct constraints *constraints_out);
-/* All zero is nothing. */
+/* A struct that is all zero may be freed. */
 void constraints_free(struct constraints *constraints);
 
-/* A wait: nothing else that a node does counts then. */
+/* Waits for communication. A wait counts as nothing else, whatever other flags its op has. */
 static inline bool node_is_wait(const struct shoal_node *node)
 {
     return (node_flags(node) & SHOAL_OP_WAIT) != 0;
@@ -48,7 +51,7 @@ static inline bool node_is_start(const struct shoal_node *node)
     return (node_flags(node) & SHOAL_OP_COLLECTIVE) != 0 && !node_is_wait(node);
 }
 
-/* A start, or something of unknown kind that other ranks may see, as a barrier: a side effect. */
+/* A start, or an op with side effects, which other ranks may notice: a barrier, point to point, a registered op. */
 static inline bool node_is_communication(const struct shoal_node *node)
 {
     return (node_flags(node) & (SHOAL_OP_COLLECTIVE | SHOAL_OP_SIDE_EFFECT)) != 0 && !node_is_wait(node);

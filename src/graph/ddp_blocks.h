@@ -5,12 +5,17 @@
  *     gradient -> division by a number -> all_reduce -> wait -> output | copy_ into a gradient that is there
  *     gradient -> all_reduce of avg    -> wait -> output | copy_
  *
- * What a bucket joins has one key: start op, reduce op, factor, group, dtype, device and divisor. Each key fills buckets of its
- * own, closed by size. A bucket is closed early where joining would change what is computed: before a block that needs a result
- * of a block since the bucket's first, so that no bucket waits for itself, nor two for each other; and before one that would make
- * the bucket read a gradient after somebody has overwritten it; and before an op with side effects. No gradient is overwritten before its start. So whoever overwrites
- * one of a bucket stands behind the readers of all buckets whose last block comes no later, and these can be joined in that order
- * without a look at it: a reader that one of them moves stays before.
+ * All blocks of a bucket have the same key: start op, reduce op, factor, group, dtype, device and divisor. A bucket is closed when
+ * it is large enough. It is closed early, before the next block or op is looked at, where a larger bucket would be wrong:
+ *   - before a block that depends on the result of the bucket's first block or of a later one. A bucket with both would wait for
+ *     itself, or two buckets would wait for each other.
+ *   - before a block that comes when a gradient of the bucket has been overwritten already: the joined start reads all
+ *     gradients where the last one is read.
+ *   - before an op with side effects, because no bucket may reach over one.
+ *
+ * Buckets are joined in program order of their last blocks. That order needs no further check: a gradient is never overwritten
+ * before its own start, so a node that overwrites a gradient of one bucket stands behind the last reader of this bucket and of
+ * every bucket that is joined earlier.
  */
 #ifndef GRAPH_DDP_BLOCKS_H
 #define GRAPH_DDP_BLOCKS_H

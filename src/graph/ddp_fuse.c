@@ -196,10 +196,23 @@ static shoal_status fuse(struct shoal_graph *graph, struct ddp_blocks *blocks, d
     return status;
 }
 
+/* New nodes need ids. There is a block for two nodes, and a bucket for a block, at most. */
+static shoal_status check_ids(const struct shoal_graph *graph)
+{
+    size_t n_new = (NODES_PER_BLOCK + NODES_PER_BUCKET) * (graph->n_nodes / 2);
+    if (n_new > UINT32_MAX - graph->n_ids) {
+        return error_set(SHOAL_ERR_UNSUPPORTED,
+                         "%zu new nodes may be needed, but a graph makes at most %u and this one has made %u",
+                         n_new, UINT32_MAX, graph->n_ids);
+    }
+    return SHOAL_OK;
+}
+
 shoal_status ddp_fuse(struct shoal_graph *graph, const shoal_pass_options *options, shoal_pass_report *report,
                       ddp_builder build)
 {
     struct ddp_blocks blocks;
+    TRY(check_ids(graph));
     collective_hand_in();
     TRY(ddp_blocks_find(graph, options->bucket_size_mb, &blocks));
     if (blocks.n_blocks == 0) {

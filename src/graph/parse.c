@@ -208,7 +208,7 @@ static shoal_status fail_unknown_op(const struct token *place, const char *name)
     for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
         nearest_add(&nearest, shoal_op_name(op));
     }
-    nearest_describe(&nearest, words);
+    nearest_describe(&nearest, "ops", words);
     return lexer_fail(place, "there is no op %.64s; %s", name, words);
 }
 

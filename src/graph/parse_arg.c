@@ -75,7 +75,7 @@ static shoal_status parse_group_name(struct parser *parser, const char **name_ou
         for (const struct graph_group *group = parser->graph->groups; group; group = group->next) {
             nearest_add(&nearest, group->name);
         }
-        nearest_describe(&nearest, words);
+        nearest_describe(&nearest, "groups", words);
         return lexer_fail(&token, "there is no group @%.64s; %s", name, words);
     }
     *name_out = known->name;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * simple_overlap: each start goes directly behind what it must stay behind, then each wait directly before what must stay behind
- * it; views of results go along with waits. Starts of a group keep their order, and so do its waits. A move that would make the
- * graph need more memory than it did before the pass ends where that begins.
+ * simple_overlap: first each start is moved up, to directly behind the last node that it depends on. Then each wait is moved down,
+ * to directly before the first node that depends on it; views of its result move with it. Starts of one group keep their order,
+ * and waits of one group keep theirs. No move makes the graph need more memory at once than it needed before the pass: a move
+ * that would is made only as far as memory allows.
  *
- * Starts are taken from the first to the last and waits from the last to the first: each is moved once, when all that it must
- * stay behind, or before, has been moved.
+ * Starts are moved in program order and waits in reverse program order. So everything that a node depends on, or that depends
+ * on it, has its final place when the node is moved, and one move per node is enough.
  */
 #include "base/error.h"
 #include "base/mem.h"
@@ -19,9 +20,9 @@ struct overlap {
     struct constraints constraints;
     struct memory_profile *profile;
     uint64_t limit;
-    struct shoal_node *
-        *neighbours; /* by number: who was moved next to it last, and was put farther away than others */
-    bool *sinks;     /* by number: a wait or a view of one */
+    /* By number: the node that was moved next to this one last. The next one goes to its far side. */
+    struct shoal_node **neighbours;
+    bool *sinks; /* by number: a wait or a view of one */
 };
 
 static bool fits(const struct overlap *overlap)
@@ -30,8 +31,8 @@ static bool fits(const struct overlap *overlap)
 }
 
 /*
- * Moves the node before `where`, or, when that takes too much memory, as far as the nearest node at which it does; otherwise not
- * at all. Whether it has gone all the way.
+ * Moves the node before `where`. If the graph needed too much memory then, the node is moved only up to the nearest node at which
+ * it does, and if that is too much as well, not at all. Returns whether the node stands before `where`.
  */
 static bool try_move(struct overlap *overlap, struct shoal_node *node, struct shoal_node *where)
 {
@@ -99,7 +100,7 @@ static void raise_starts(struct overlap *overlap, const struct shoal_graph *grap
 
 /* Waits ------------------------------------------------------------------------------------------------- */
 
-/* Views of results, and ops that give a view here, sink as waits do. */
+/* Views of results, and ops that give a view in this graph, are moved down as waits are. */
 static bool looks(const struct shoal_node *node)
 {
     const uint32_t effects = SHOAL_OP_IN_PLACE | SHOAL_OP_COLLECTIVE | SHOAL_OP_WAIT | SHOAL_OP_SIDE_EFFECT;

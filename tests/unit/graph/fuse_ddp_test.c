@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "evaluate.h"
+#include "graph/passes.h"
 
 enum {
     MIB = 262144
@@ -508,6 +509,21 @@ TEST(second_run_changes_nothing)
 }
 
 /* Thousands of gradients must not take long. */
+/* Tables of new nodes are as large as the greatest id, which must not wrap around. */
+TEST(ids_that_run_out)
+{
+    shoal_pass_options options = SHOAL_PASS_OPTIONS_INIT;
+    shoal_pass_report report = SHOAL_PASS_REPORT_INIT;
+    shoal_graph *graph = averages((int64_t[]){4, 4}, 2);
+    uint32_t n_ids = graph->n_ids;
+    graph->n_ids = UINT32_MAX - 8;
+    CHECK_STATUS(pass_fuse_ddp_with_concat_op(graph, &options, &report, NULL), SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT("this one has made 4294967287");
+    graph->n_ids = n_ids;
+    CHECK_INT(ddp_run(graph, CONCAT, 25), 1);
+    shoal_graph_free(graph);
+}
+
 TEST(many_gradients)
 {
     enum {

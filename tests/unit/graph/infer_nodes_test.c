@@ -74,6 +74,11 @@ TEST(a_group_must_be_in_the_table)
     CHECK_ERROR_TEXT("other");
     CHECK(!node);
     shoal_graph_free(graph);
+    graph = make_graph();
+    args[0] = node_arg(add_input(graph, "x", 4, 4));
+    CHECK_STATUS(shoal_graph_call(graph, find_op("all_reduce"), args, 3, NULL, &node), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("the graph has no group \"other\"; there are no groups");
+    shoal_graph_free(graph);
 }
 
 /* Numbers that depend on the rank ---------------------------------------------------------------------- */

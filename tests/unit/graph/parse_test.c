@@ -81,6 +81,8 @@ TEST(names)
         {IN_GRAPH("%3 = neg(%x)"), "line 2, column 5: \"3\" can not be the name of a node"},
         {IN_GRAPH("%y = negg(%x)"), "line 2, column 10: there is no op negg; the nearest are \"neg\""},
         {IN_GRAPH("%y = broadcast(%x, 0, @h)"), "line 2, column 27: there is no group @h; the nearest"},
+        {"graph { %x = placeholder : f32[4] %y = broadcast(%x, 0, @h) }",
+         "there is no group @h; there are no groups"},
         {IN_GRAPH("%y = narrow(%x, 0, rank(@shard), 1)"), "line 2, column 29: there is no group @shard"},
         {IN_GRAPH("%y = narrow(%x, 0, rank(%x), 1)"), "line 2, column 29: expected a group, found '%x'"},
         {IN_GRAPH("%y = narrow(%x, 0, rank + 1, 1)"), "line 2, column 29: expected '(', found '+'"},

@@ -109,13 +109,12 @@ TEST(absent_outputs_are_null)
         memset(outputs, 0xff, sizeof outputs);
         REQUIRE_OK(shoal_graph_run(graph, NULL, &input, 1, outputs, 6));
         CHECK(outputs[0] == NULL && outputs[4] == NULL && outputs[5] == NULL);
-        CHECK(outputs[1] != NULL && shoal_tensor_count(outputs[1]) == 3);
-        CHECK(outputs[2] != NULL && shoal_tensor_count(outputs[2]) == 1);
-        CHECK(outputs[3] != NULL && shoal_tensor_count(outputs[3]) == 2);
+        for (size_t i = 1; i < 4; i++) {
+            CHECK(outputs[i] != NULL && shoal_tensor_count(outputs[i]) == (i == 1 ? 3 : (int64_t)i - 1));
+        }
         run_unref(outputs, 6);
-        size_t n_erased = 0;
-        CHECK_OK(shoal_graph_remove_dead(graph, &n_erased));
-        CHECK_INT(n_erased, round == 0 ? 1 : 0);
+        CHECK_OK(shoal_graph_remove_dead(graph, NULL));
+        CHECK(shoal_graph_find(graph, "dead") == NULL);
     }
     CHECK_STATUS(shoal_graph_run(graph, NULL, &input, 1, outputs, 3), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("room for 3 outputs, but the graph gives 6");

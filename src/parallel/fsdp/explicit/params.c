@@ -152,7 +152,7 @@ static shoal_status report_missing(const shoal_fsdp *fsdp, const char *name)
         nearest_add(&nearest, name_at(fsdp, id));
     }
     char words[NEAREST_BYTES];
-    nearest_describe(&nearest, words);
+    nearest_describe(&nearest, "parameters", words);
     return error_set(SHOAL_ERR_INVALID, "find_param: there is no parameter \"%.64s\"; %s", name, words);
 }
 

@@ -102,7 +102,7 @@ static shoal_status report_missing(shoal_module *root, const char *path)
     if (!shoal_module_find_parameter(root, path)) {
         TRY(shoal_module_walk(root, SHOAL_WALK_PARAMETERS, add_names, &nearest));
     }
-    nearest_describe(&nearest, words);
+    nearest_describe(&nearest, "parameters", words);
     return error_set(SHOAL_ERR_INVALID, "there is no parameter \"%.128s\" that is sharded%s%s", path,
                      nearest.n_names > 0 ? "; " : "", nearest.n_names > 0 ? words : "");
 }
