@@ -5,18 +5,16 @@
  * What nodes give is kept in a table by id, a reference each, until the last user has run. Each call has a scope of its own, so
  * nothing else is left of it.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "device/device.h"
 #include "graph/boxing.h"
 #include "graph/graph.h"
 #include "graph/lint.h"
+#include "graph/run_groups.h"
 #include "op/op.h"
 #include "shoal/compile.h"
 #include "shoal/group.h"
@@ -121,57 +119,15 @@ static void free_run(struct run *run)
 
 /* Groups ----------------------------------------------------------------------------------------------- */
 
-#define TAG_PREFIX "graph:"
-#define TAG_BYTES 65      /* as many as a tag may have */
-#define TAG_NAME_BYTES 58 /* of them, for the name */
-#define TAG_CUT_BYTES 41  /* for the beginning of a name that has a hash behind it */
-
-/* Names have no '~', so none is taken for another that was cut. */
-static void write_tag(char tag[TAG_BYTES], const char *name)
-{
-    size_t n_bytes = strlen(name);
-    if (n_bytes <= TAG_NAME_BYTES) {
-        (void)snprintf(tag, TAG_BYTES, TAG_PREFIX "%s", name);
-        return;
-    }
-    (void)snprintf(tag, TAG_BYTES, TAG_PREFIX "%.*s~%016" PRIx64, TAG_CUT_BYTES, name,
-                   hash_bytes(0, name, n_bytes));
-}
-
-/* Of the lists of the group, the one with this rank. */
-static shoal_status find_list(const struct graph_group *row, const shoal_world *world, const int **list_out)
-{
-    int self = shoal_world_rank(world);
-    int n_ranks = shoal_world_n_ranks(world);
-    const int *list = NULL;
-    for (size_t i = 0; i < row->n_lists * row->size; i++) {
-        if (row->ranks[i] >= n_ranks) {
-            return error_set(SHOAL_ERR_INVALID, "group @%.64s has rank %d, but the world has %d", row->name,
-                             row->ranks[i], n_ranks);
-        }
-        if (row->ranks[i] == self) {
-            list = row->ranks + i / row->size * row->size;
-        }
-    }
-    if (!list) {
-        return error_set(SHOAL_ERR_INVALID, "group @%.64s does not have this rank, %d", row->name, self);
-    }
-    *list_out = list;
-    return SHOAL_OK;
-}
-
 static shoal_status make_group(struct run *run, const struct graph_group *row, struct run_group *made)
 {
-    char tag[TAG_BYTES];
     const int *list = NULL;
     if (!run->world) {
         return error_set(SHOAL_ERR_INVALID, "world is NULL, but the graph has group @%.64s", row->name);
     }
-    TRY(find_list(row, run->world, &list));
-    write_tag(tag, row->name);
+    TRY(run_group_list(row, shoal_world_rank(run->world), shoal_world_n_ranks(run->world), &list));
     *made = (struct run_group){.row = row};
-    shoal_status status = shoal_group_create(run->world, list, (int)row->size, tag, &made->group);
-    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "group @%.64s", row->name);
+    return run_group_create(run->world, row->name, list, row->size, &made->group);
 }
 
 static shoal_status make_groups(struct run *run)
