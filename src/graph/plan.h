@@ -25,7 +25,8 @@
 #include "transport/collective.h"
 #include "transport/purpose.h"
 
-struct prepared; /* comm/prepared.h */
+struct graph_group; /* graph/graph.h */
+struct prepared;    /* comm/prepared.h */
 
 #define PLAN_NONE UINT32_MAX
 
@@ -35,21 +36,25 @@ enum plan_place {
     PLAN_CONSTANT, /* the constant's own memory */
     PLAN_POOL,     /* memory of this rank: reused when a buffer's life is over */
     PLAN_OUTPUT,   /* memory of this rank that holds until the next run */
-    PLAN_COMM,     /* symmetric memory of a group (or, where its transport has none, memory of this rank): peers read it */
-    PLAN_WINDOW,   /* a window of a group: gathered once for all ranks of a host, only read */
-    PLAN_SLOT      /* a part of another buffer: what is computed straight into its place in a bucket */
+    PLAN_COMM, /* symmetric memory of a group (or, where its transport has none, memory of this rank): peers read it */
+    PLAN_WINDOW, /* a window of a group: gathered once for all ranks of a host, only read */
+    PLAN_SLOT    /* a part of another buffer: what is computed straight into its place in a bucket */
 };
 
 struct plan_buffer {
     enum plan_place place;
-    uint32_t index;     /* of the placeholder, the group of comm memory, or the window; of a slot, the buffer it is part of */
-    size_t offset;      /* in that area */
+    uint32_t
+        index; /* of the placeholder, the group of comm memory, or the window; of a slot, the buffer it is part of */
+    size_t offset; /* in that area */
     size_t bytes;
-    uint32_t first;     /* the step that writes it first; PLAN_NONE: it is there from the beginning */
-    uint32_t last;      /* the last one that uses it; the number of steps: it is an output */
-    uint32_t comm_id;   /* of comm memory: counts in the order of lowering, so it is the same on all ranks; from 1 */
-    const char *name;   /* of the node whose storage it is */
-    struct storage *storage; /* made when the plan is bound; one reference */
+    uint32_t first; /* the step that writes it first; PLAN_NONE: it is there from the beginning */
+    uint32_t last;  /* the last one that uses it; the number of steps: it is an output */
+    uint32_t
+        comm_id; /* of comm memory: counts in the order of lowering, so it is the same on all ranks; from 1 */
+    const char *name; /* of the node whose storage it is */
+    /* One reference. Made by lowering without memory, so that tensors can look at it; binding gives it memory. Of a constant, its
+       own; of a slot, that of the buffer it is part of. */
+    struct storage *storage;
 };
 
 /* A group of the graph's table. */
@@ -57,6 +62,7 @@ struct plan_group {
     const char *name;
     const int *ranks; /* the list with this rank */
     size_t size;
+    int rank; /* this one's place in it */
     shoal_group *group;
     bool is_ours; /* the plan's reference; otherwise captured */
     size_t comm_bytes;
@@ -75,37 +81,50 @@ struct plan_window {
 /* One collective of the plan: a start or a blocking call. */
 struct plan_collective {
     const char *node;
+    const shoal_op *op;
     uint32_t group;
     uint32_t ordinal; /* among those of its group, from 0: ranks compare it */
     uint32_t window;  /* PLAN_NONE: none */
-    struct collective call; /* without addresses, which are those of the tensors below */
-    shoal_tensor **sends;   /* one for each piece, or window piece; NULL entries: the piece is in place */
+    /* Without addresses, which are those of the tensors below. Counts stand in `pieces` (`single` is not filled in), or in
+       `window_pieces`; arrays belong to the arena. */
+    struct collective call;
+    /* One for each piece, or window piece. No send: the piece is in place. No receive: this rank gets nothing (a reduction to
+       another root). A window gather has sends only. */
+    shoal_tensor **sends;
     shoal_tensor **receives;
     size_t n_pieces;
+    /* Details and words, and which op it is, are filled in by lowering; which plan and ordinal, by binding. */
     struct purpose purpose;
     struct prepared *prepared;
 };
 
 enum plan_step_kind {
-    PLAN_CALL,    /* a kernel */
-    PLAN_START,   /* a collective, which runs until its wait */
+    PLAN_CALL,  /* a kernel */
+    PLAN_START, /* a collective, which runs until its wait */
     PLAN_WAIT,
     PLAN_BLOCK,   /* a collective that has ended when the step has: its wait is dropped */
     PLAN_RELEASE, /* this rank has read what it needs of a window */
-    PLAN_EAGER    /* an op as shoal_op_call makes it (point to point): may allocate; its results are copied to their buffers */
+    /*
+     * An op as shoal_op_call makes it (point to point): may allocate. Results are copied to outputs[], which waits for them, except
+     * those that are arguments themselves (of a storage of theirs), and those without elements, so that a send does not wait. The
+     * step of op wait_tensors stands for the wait: its one argument is the tensors that the start reads and gives, which must be
+     * writable (tensor_wait_writable) before the next step.
+     */
+    PLAN_EAGER
 };
 
 struct plan_step {
     enum plan_step_kind kind;
     const char *node; /* name, for errors */
     const shoal_op *op;
-    shoal_value *arguments; /* complete; tensors over buffers */
+    shoal_value *arguments; /* complete; tensors over buffers; a group is NULL, and put there by binding: */
+    uint32_t group;         /* this one; PLAN_NONE: it has none */
     shoal_tensor **outputs;
     size_t n_outputs;
-    size_t workspace_bytes; /* of the kernel */
+    size_t workspace_bytes;  /* of the kernel */
     size_t workspace_offset; /* in the pool */
-    uint32_t collective;    /* of start, wait and blocking call: which */
-    uint32_t window;        /* of a release */
+    uint32_t collective;     /* of start, wait and blocking call: which */
+    uint32_t window;         /* of a release */
 };
 
 /* What an output of the graph is. */
@@ -115,7 +134,7 @@ struct plan_output {
 };
 
 struct shoal_plan {
-    struct arena arena; /* strings and arrays of the plan */
+    struct arena arena; /* strings and arrays inside of steps, collectives and groups */
     shoal_world *world;
     uint64_t number; /* which plan of the world, counted on all ranks alike */
     struct plan_buffer *buffers;
@@ -138,11 +157,35 @@ struct shoal_plan {
     size_t n_copied_out;
     bool is_bound;
     bool has_run;
+    shoal_tensor **tensors; /* all that steps, collectives and outputs look at; one reference each */
+    size_t n_tensors;
+    size_t tensors_capacity;
+    size_t buffers_capacity;
+    size_t steps_capacity;
+    size_t collectives_capacity;
+    size_t windows_capacity;
 };
 
-/* Of a graph that lints; `options` are complete. The graph is not needed afterwards. */
+/* Where a plan is to run. */
+struct plan_target {
+    int rank;    /* in the world */
+    int n_ranks; /* of the world; 0: not known yet (shoal opt) */
+    /* Whether windows can be made on a group of the graph, given by its row; NULL: on all. All its members say the same. */
+    bool (*has_windows)(void *context, const struct graph_group *group);
+    void *context;
+};
+
+/* An empty plan. */
+shoal_status plan_make(struct shoal_plan **plan_out);
+/* Tensors, storages and memory of the plan itself. What binding made has been freed before. NULL is allowed. */
+void plan_destroy(struct shoal_plan *plan);
+
+/*
+ * Of a graph that lints; `options` are complete. The graph is not needed afterwards. Offsets are worked out (plan_place); groups,
+ * windows, symmetric memory and works are NULL.
+ */
 shoal_status plan_lower(const shoal_graph *graph, const shoal_compile_options *options,
-                        struct shoal_plan **plan_out);
+                        const struct plan_target *target, struct shoal_plan **plan_out);
 /* Offsets for all buffers. Called by plan_lower. */
 shoal_status plan_place(struct shoal_plan *plan, bool allows_reuse);
 /* Collective: makes groups, shared memory, tensors and prepared works, and compares the sequence of collectives on each group. */
