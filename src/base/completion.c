@@ -86,6 +86,17 @@ void completion_finish(struct completion *completion, shoal_status status)
     }
 }
 
+void completion_rearm(struct completion *completion)
+{
+    mem_free(completion->text);
+    completion->text = NULL;
+    completion->status = SHOAL_OK;
+    /* Relaxed, all three: the caller is alone with it, and whatever shows it to others publishes these too. */
+    assert(atomic_load_explicit(&completion->references, memory_order_relaxed) == 1);
+    atomic_store_explicit(&completion->listeners, NULL, memory_order_relaxed);
+    atomic_store_explicit(&completion->state, COMPLETION_PENDING, memory_order_relaxed);
+}
+
 shoal_status completion_result(const struct completion *completion)
 {
     assert(completion_is_finished(completion));

@@ -101,6 +101,12 @@ static inline bool completion_is_finished(const struct completion *completion)
     return completion_is_finished_state(atomic_load_explicit(&completion->state, memory_order_acquire));
 }
 
+/*
+ * A finished one becomes pending again, without listeners. The caller has the only reference, and has seen in a way that orders
+ * memory (a lock) that the finishing thread gave up its own: nobody else can touch it until the caller shows it again.
+ */
+void completion_rearm(struct completion *completion);
+
 /* The outcome of a finished one; a failure's text becomes the thread's error text. */
 shoal_status completion_result(const struct completion *completion);
 

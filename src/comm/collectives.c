@@ -430,6 +430,12 @@ static struct ending with_factor(const struct collective *call, struct ending en
     return ending;
 }
 
+shoal_status collectives_check(shoal_group *group, const struct collective *call, bool is_list)
+{
+    TRY(check_call(group, call, call->reduce == SHOAL_PREMUL_SUM));
+    return buffers_check(&group->peers, call, is_list);
+}
+
 shoal_status collectives_run(shoal_group *group, struct collective *call)
 {
     return submit(group, call, with_factor(call, blocking));

@@ -41,6 +41,12 @@ shoal_status collectives_window_gather_start(shoal_window *window, const shoal_w
                                              shoal_work **work_out);
 
 /*
+ * Only the checks that a call with `pieces` in place goes through before it is issued. is_list: texts name the part. For
+ * comm/prepared.c.
+ */
+shoal_status collectives_check(shoal_group *group, const struct collective *call, bool is_list);
+
+/*
  * 1, 2, 3, ... on each group: which of the models, contexts or wrappers made on it this is. Ranks make them in the same
  * order; the number is the root of a purpose, so that those that do not are told. It is compared on lanes of this group
  * only: another group over some of the same ranks may have numbered others.

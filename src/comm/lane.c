@@ -427,6 +427,72 @@ shoal_status lane_start(struct lane *lane, const struct collective *collective,
     return SHOAL_OK;
 }
 
+/* Prepared works ---------------------------------------------------------------------------------------- */
+
+struct lane_work *lane_prepare(struct lane *lane, const struct collective *collective)
+{
+    struct lane_work *work = create_work(lane, collective);
+    if (work) {
+        work_forget(&work->base);
+        completion_finish(&work->base.completion, SHOAL_OK);
+        work->entry.state = ENTRY_ENDED;
+    }
+    return work;
+}
+
+struct shoal_work *lane_prepared_work(struct lane_work *work)
+{
+    return &work->base;
+}
+
+struct collective *lane_prepared_call(struct lane_work *work)
+{
+    return &work->collective;
+}
+
+/*
+ * With the mutex. The caller has seen the end of the last issue, which the driver tells before it takes the entry off the line:
+ * it may still be between the two. Once the entry is off, under this mutex, the line's reference is gone too, and the caller is
+ * alone with the work.
+ */
+static void await_leaving(struct lane *lane, struct entry *entry, struct wakes *wakes)
+{
+    struct goal goal = {.kind = GOAL_ENTRY, .target = entry, .until_ns = DEADLINE_NEVER};
+    while (entry->state != ENTRY_ENDED) {
+        line_await(lane, &goal, wakes);
+    }
+}
+
+/* With the mutex. */
+static shoal_status issue_again(struct lane_work *work, struct wakes *wakes)
+{
+    await_leaving(work->lane, &work->entry, wakes);
+    work_rearm(&work->base);
+    work->entry = (struct entry){.collective = &work->collective, .work = work};
+    (void)completion_ref(&work->base.completion); /* the line's */
+    shoal_status status = issue(work->lane, &work->entry, wakes);
+    if (status != SHOAL_OK) {
+        work->entry.state = ENTRY_ENDED;
+        work_forget(&work->base);
+        completion_unref(&work->base.completion);
+        completion_finish(&work->base.completion, status);
+    }
+    return status;
+}
+
+shoal_status lane_issue_again(struct lane_work *work)
+{
+    struct lane *lane = work->lane;
+    FAIL_POINT("lane start");
+    TRY(fork_check(lane->part.n_forks));
+    TRY(open_channel(lane, &work->collective));
+    struct wakes wakes = {0};
+    (void)pthread_mutex_lock(&lane->mutex);
+    shoal_status status = issue_again(work, &wakes);
+    line_unlock(lane, &wakes);
+    return status;
+}
+
 /* The lane as a whole ---------------------------------------------------------------------------------- */
 
 struct lane *lane_create(const struct part *part)

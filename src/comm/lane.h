@@ -16,6 +16,7 @@
 #include "transport/collective.h"
 
 struct lane;
+struct lane_work;
 struct work_hooks; /* comm/work.h */
 struct part;
 
@@ -36,6 +37,18 @@ void lane_free(struct lane *lane, const char *what);
 shoal_status lane_run(struct lane *lane, struct collective *collective);
 shoal_status lane_start(struct lane *lane, const struct collective *collective,
                         const struct work_hooks *hooks, struct shoal_work **work_out);
+
+/*
+ * A work that is issued often (comm/prepared.h): made once, with copies of all that `collective` points to. The reference is the
+ * caller's; it counts as ended, and as awaited. NULL: no memory.
+ */
+struct lane_work *lane_prepare(struct lane *lane, const struct collective *collective);
+struct shoal_work *lane_prepared_work(struct lane_work *work);
+/* What it issues; the caller may change it, and what it points to, whenever the work has ended. */
+struct collective *lane_prepared_call(struct lane_work *work);
+/* lane_start of a prepared work, of which the caller has the only handle and has waited for the last issue. No allocation on a
+   connected lane. A failure leaves the work as it was. */
+shoal_status lane_issue_again(struct lane_work *work);
 
 /*
  * Ends what can be ended by this caller until then (0: what is ready). True when nothing is left and nobody is inside

@@ -22,6 +22,7 @@
 #include "comm/lane.h"
 #include "comm/owned.h"
 #include "comm/shared.h"
+#include "comm/window.h"
 #include "comm/world.h"
 #include "shoal/window.h"
 #include "sharedmem/flag.h"
@@ -320,6 +321,45 @@ shoal_status collectives_window_gather_start(shoal_window *window, const shoal_w
 {
     return start_gather(window, pieces, n_pieces, 0, purpose, work_out);
 }
+
+/* Prepared gathers -------------------------------------------------------------------------------------- */
+
+shoal_status window_prepare(shoal_window *window, struct shoal_group *group, const struct collective *call,
+                            struct lane_work **work_out)
+{
+    TRY(check_gather(window, call->window_pieces, call->n_window_pieces));
+    if (window->group != group) {
+        return error_set(SHOAL_ERR_INVALID, "window_gather: the window is of another group");
+    }
+    struct collective collective =
+        next_gather(window, call->window_pieces, call->n_window_pieces, call->label, call->purpose);
+    collective.timeout_s = call->timeout_s;
+    *work_out = lane_prepare(window->group->lane, &collective);
+    return *work_out ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
+/* Under gather_lock. */
+static shoal_status issue_gather_again(shoal_window *window, struct lane_work *work)
+{
+    FAIL_POINT("window gather start");
+    /* Relaxed: written under the lock only. */
+    uint64_t n_gathers = atomic_load_explicit(&window->n_gathers, memory_order_relaxed);
+    lane_prepared_call(work)->generation = (uint32_t)(n_gathers + 1);
+    TRY(lane_issue_again(work));
+    count_gather(window);
+    return SHOAL_OK;
+}
+
+shoal_status window_start_again(shoal_window *window, struct lane_work *work)
+{
+    TRY(group_check_open(window->group));
+    (void)pthread_mutex_lock(&window->gather_lock);
+    shoal_status status = issue_gather_again(window, work);
+    (void)pthread_mutex_unlock(&window->gather_lock);
+    return status;
+}
+
+/* Releasing --------------------------------------------------------------------------------------------- */
 
 /* Under release_lock. */
 static shoal_status release_generation(shoal_window *window)

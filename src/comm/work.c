@@ -60,6 +60,15 @@ void work_forget(struct shoal_work *work)
     }
 }
 
+void work_rearm(struct shoal_work *work)
+{
+    completion_rearm(&work->completion);
+    /* Relaxed, both: the caller is alone with the work; a number for a warning. */
+    if (atomic_exchange_explicit(&work->was_awaited, false, memory_order_relaxed)) {
+        atomic_fetch_add_explicit(&work->count->n_unawaited, 1, memory_order_relaxed);
+    }
+}
+
 struct completion *work_completion(struct shoal_work *work)
 {
     return &work->completion;

@@ -55,6 +55,9 @@ struct shoal_work {
 void work_init(struct shoal_work *work, struct work_count *count, const struct completion_kind *kind);
 void work_release(struct shoal_work *work);
 
+/* One that has ended is to be issued again: completion_rearm, and it counts as not awaited. */
+void work_rearm(struct shoal_work *work);
+
 void work_note_awaited(struct completion *completion);
 
 /* Before anybody else knows the work: the hooks are called at its end. The listener is part of what embeds the work. */
