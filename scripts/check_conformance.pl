@@ -1,8 +1,8 @@
 #!/usr/bin/env perl
 # SPDX-License-Identifier: MIT
-# The rows of tests/conformance/README.md about fully sharded data parallelism: every test that is named exists, and what
-# waits ("later: ...") waits for one of the things that are allowed to be waited for. Without a test and without a reason a
-# row is nothing.
+# The rows of tests/conformance/README.md about fully sharded data parallelism and about the communication compiler: every
+# test that is named exists, and what has none ("later: ...", "open: ...", "not ours: ...") has one of the reasons that are
+# allowed. Without a test and without a reason a row is nothing. Of the compiler's catalogue every line has a row.
 #
 #   scripts/check_conformance.pl [-v] [DIRECTORY]       -v: says how many rows there are
 use strict;
@@ -19,7 +19,22 @@ my @reasons = (
     'all-gather extensions are out of scope for now',
     'all-gather extensions and tensor parallelism are out of scope for now',
     'there is no forward-mode differentiation',
+    # of the communication compiler
+    'cost model and overlap scheduler',
+    'capture', 'compiled steps', 'lowering',
+    'no op has such an argument',
+    'shapes are known when a graph is made, and another shape is another graph',
+    'a graph names groups',
+    'a plan is run as a whole',
+    'kernels are not fused',
+    'tables of NVIDIA\'s hardware',
+    'no rank decides what is saved for backward',
+    'buckets are packed',
+    'there are no manual plans',
+    'inputs are packed by cat, one dtype each',
 );
+# Lines of the compiler's catalogue, by letter.
+my %catalogue = (D => 33, L => 20, S => 12, R => 18, B => 25, O => 6, U => 33);
 my $n_wrong = 0;
 
 sub wrong {
@@ -30,7 +45,8 @@ sub wrong {
 
 # The file that a name in front of a slash stands for.
 sub path_of {
-    my ($name) = @_;
+    my ($name, $is_graph) = @_;
+    return "unit/graph/$name" if $is_graph;
     return "unit/parallel/fsdp/engine/$name" if $name =~ /^(tables|events|pool)$/;
     return 'parallel/fully_shard/fully_shard' if $name eq 'modules';
     return 'parallel/fully_shard/nn/norm' if $name eq 'module_norm';
@@ -68,25 +84,38 @@ sub has_test {
 }
 
 open my $readme, '<', "$root/tests/conformance/README.md" or die "tests/conformance/README.md: $!\n";
-my ($is_inside, $n_rows, $n_tested, $n_later) = (0, 0, 0, 0);
+my ($is_inside, $is_graph, $n_rows, $n_tested, $n_later) = (0, 0, 0, 0, 0);
+my %lines;
 while (my $line = <$readme>) {
-    $is_inside = $line =~ /^## Fully sharded/ if $line =~ /^## /;
+    if ($line =~ /^## /) {
+        $is_graph = $line =~ /^## The communication compiler/;
+        $is_inside = $is_graph || $line =~ /^## Fully sharded/;
+    }
     next unless $is_inside && $line =~ /^\| (.*?) \| (.*) \|$/;
     my ($case, $text) = ($1, $2);
     next if $text =~ /^-+$/ || $text eq 'test';
     $n_rows++;
+    while ($is_graph && $case =~ /\G([A-Z](?:\d+|-mem))(?:, )?/g) {
+        wrong($., "$1 has a row already") if $lines{$1}++;
+    }
     my ($path, $n_named) = ('', 0);
     while ($text =~ /`([^`]*)`/g) {
         my $name = $1;
         next if $name =~ /^(tests\/cli\/.*|shoal bench .*|shoal_\w+|scripts\/.*)$/;
-        $path = path_of($1) if $name =~ s/^(\w+)\///;
+        if ($is_graph && $name =~ /^(\w+\.graph|tests\/.*)$/) {
+            my $file = $name =~ /^tests/ ? $name : "tests/ir/$name";
+            wrong($., "$case: there is no $file") unless -e "$root/$file";
+            $n_named++;
+            next;
+        }
+        $path = path_of($1, $is_graph) if $name =~ s/^(\w+)\///;
         if ($path eq '' || $name !~ /^[\w*]+$/ || !has_test($path, $name)) {
             wrong($., "$case: there is no test $name in tests/${path}_test.c");
         }
         $n_named++;
     }
     my $n_waits = 0;
-    while ($text =~ /later: ([^;|]*[^;| ])/g) {
+    while ($text =~ /(?:later|open|not ours): ([^;:|]*[^;:| ])/g) {
         my $reason = $1;
         wrong($., "$case: \"$reason\" is no reason to wait") unless grep { $reason eq $_ } @reasons;
         $n_waits++;
@@ -94,6 +123,11 @@ while (my $line = <$readme>) {
     wrong($., "$case: neither a test nor a reason") if $n_named + $n_waits == 0;
     $n_tested += $n_named > 0;
     $n_later += $n_waits > 0 && $n_named == 0;
+}
+for my $letter (%lines ? sort keys %catalogue : ()) {
+    for my $number (grep { !$lines{"$letter$_"} } 1 .. $catalogue{$letter}) {
+        wrong($., "line $letter$number has no row");
+    }
 }
 print "$n_rows rows, $n_tested with tests, $n_later later\n" if $is_verbose;
 exit($n_wrong > 0);

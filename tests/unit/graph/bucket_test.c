@@ -297,6 +297,65 @@ TEST(b20_keys)
     shoal_graph_free(graph);
 }
 
+/* B5, B9, U10: PyTorch can gather several dtypes as bytes. Here a bucket has one. */
+TEST(b5_b9_u10_dtypes_stay_apart)
+{
+    static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16, SHOAL_F16, SHOAL_F32, SHOAL_F32};
+    shoal_graph *graph = build_graph(2);
+    shoal_node *results[5];
+    for (int i = 0; i < 5; i++) {
+        results[i] = gather(graph, input_of(graph, (int64_t[]){3}, 1, dtypes[i]));
+    }
+    ddp_output(graph, results, 5);
+    CHECK_INT(run_same(graph, 2, GATHERS, 0), 1);
+    CHECK_INT(ddp_count(graph, "all_gather_into_tensor"), 4);
+    for (int i = 0; i < 3; i++) {
+        CHECK(shoal_tensor_dtype(shoal_node_value(results[i], 0)) == dtypes[i]);
+    }
+    shoal_graph_free(graph);
+}
+
+/* Sums of all ranks, whole and in parts: the same group, op and dtype. */
+TEST(u6_kinds_are_not_mixed)
+{
+    for (int n_each = 1; n_each <= 2; n_each++) { /* U9: one of a kind stays as it is */
+        shoal_graph *graph = build_graph(2);
+        shoal_node *results[4];
+        for (int i = 0; i < n_each; i++) {
+            results[2 * i] = reduce(graph, build_input(graph, "x", 4));
+            results[2 * i + 1] = scatter(graph, build_input(graph, "y", 4));
+        }
+        ddp_output(graph, results, 2 * (size_t)n_each);
+        size_t n_nodes = shoal_graph_n_nodes(graph);
+        CHECK_INT(run_same(graph, 2, REDUCES, 0), n_each == 2 ? 1 : 0);
+        CHECK_INT(run_same(graph, 2, SCATTERS, 0), n_each == 2 ? 1 : 0);
+        CHECK_INT(ddp_count(graph, "all_reduce"), 1);
+        CHECK_INT(ddp_count(graph, "reduce_scatter_tensor"), 1);
+        CHECK(n_each == 2 || shoal_graph_n_nodes(graph) == n_nodes);
+        shoal_graph_free(graph);
+    }
+}
+
+/* Two waits for each gather: only without the second ones they are a bucket. */
+TEST(u29_gathers_that_are_waited_for_twice)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *results[4];
+    for (int i = 0; i < 2; i++) {
+        shoal_node *start = BUILD_CALL(graph, "all_gather_into_tensor", arg_node(build_input(graph, "x", 4)),
+                                       arg_group(BUILD_GROUP));
+        results[2 * i] = build_wait(graph, start);
+        results[2 * i + 1] = BUILD_CALL(graph, "neg", arg_node(build_wait(graph, start)));
+    }
+    ddp_output(graph, results, 4);
+    CHECK_INT(run_same(graph, 2, GATHERS, 0), 0);
+    CHECK_INT(run_same(graph, 2, "dedupe_waits", 0), 0);
+    CHECK_INT(run_same(graph, 2, GATHERS, 0), 1);
+    CHECK_INT(ddp_count(graph, "all_gather_into_tensor"), 1);
+    CHECK_INT(ddp_count(graph, "wait_tensor"), 1);
+    shoal_graph_free(graph);
+}
+
 /* Others in between do not break a run: another kind, and one of the kind that can not be joined. */
 TEST(b21_others_in_between)
 {
@@ -425,6 +484,26 @@ TEST(fsdp_filters)
     build_output(graph, 3, w[0], w[1], w[2]);
     CHECK_INT(run_same(graph, 2, FSDP_SCATTERS, 0), 1);
     CHECK_INT(ddp_count(graph, "reduce_scatter_tensor"), 2);
+    shoal_graph_free(graph);
+}
+
+/* U31: activations that are gathered over the parts of a layer are no parameters. U32: a cast comes before the gather. */
+TEST(u31_u32_gathers_of_tensor_parallelism_stay)
+{
+    shoal_graph *graph = build_graph(2);
+    CHECK_OK(shoal_graph_add_group(graph, "tp", (int[]){0, 1}, 1, 2));
+    shoal_node *x = build_input(graph, "x", 4);
+    shoal_node *results[4];
+    for (int i = 0; i < 2; i++) {
+        shoal_node *w = build_input(graph, "w", 4);
+        results[i] = gather(graph, BUILD_CALL(graph, "to_dtype", arg_node(w), arg_dtype(SHOAL_BF16)));
+        shoal_node *part = BUILD_CALL(graph, "mul", arg_node(x), arg_node(w));
+        results[2 + i] =
+            build_wait(graph, BUILD_CALL(graph, "all_gather_into_tensor", arg_node(part), arg_group("tp")));
+    }
+    ddp_output(graph, results, 4);
+    CHECK_INT(run_same(graph, 2, FSDP_GATHERS, 0), 1);
+    CHECK_INT(ddp_count(graph, "all_gather_into_tensor"), 3);
     shoal_graph_free(graph);
 }
 

@@ -222,6 +222,40 @@ TEST(d20_to_d22_rejected)
     check_rejected(in_place_and_seen);
 }
 
+/* A layer that is cut over the ranks of one group, and whose gradients are averaged over another. */
+TEST(d12_tensor_parallel)
+{
+    const char *passes[] = {CONCAT, COALESCED};
+    for (size_t i = 0; i < 2; i++) {
+        char before[4096];
+        char after[4096];
+        shoal_graph *graph = build_graph(8);
+        CHECK_OK(shoal_graph_add_group(graph, "tp", (int[]){0, 1, 2, 3}, 2, 2));
+        shoal_node *results[5];
+        for (size_t k = 0; k < 2; k++) { /* activations: summed over the layer's parts, and used */
+            shoal_node *part = ddp_gradient(graph, 6);
+            shoal_node *whole = ddp_chain(graph, part, (struct ddp_chain){.group = "tp"});
+            results[k] = BUILD_CALL(graph, "mul", arg_node(whole), arg_node(part));
+            results[2 + k] = ddp_chain(graph, results[k], (struct ddp_chain){.divisor = 8});
+        }
+        /* A loss, which is given out as it is. */
+        results[4] = ddp_chain(graph, ddp_gradient(graph, 1), (struct ddp_chain){.group = "tp"});
+        ddp_output(graph, results, 5);
+        size_t n_bytes = evaluate(graph, before, sizeof before);
+        CHECK_INT(ddp_run(graph, passes[i], 0), 1);
+        CHECK_INT(ddp_count(graph, "all_reduce"), i == 0 ? 4 : 3);
+        CHECK_INT(ddp_count(graph, "all_reduce_coalesced"), i == 0 ? 0 : 1);
+        size_t n_tp = 0;
+        for (const shoal_node *node = graph->first; node; node = node->next) {
+            n_tp += strcmp(node->target, "all_reduce") == 0 && strcmp(node->args[2].as.string, "tp") == 0;
+        }
+        CHECK_INT(n_tp, 3);
+        CHECK_INT(evaluate(graph, after, sizeof after), n_bytes);
+        CHECK_BYTES(after, before, n_bytes);
+        shoal_graph_free(graph);
+    }
+}
+
 /* Keys ------------------------------------------------------------------------------------------------------ */
 
 /* Chains of two kinds, turn by turn: two of each are joined, so two starts are left, in the order of the second ones. */

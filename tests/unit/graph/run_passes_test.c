@@ -152,6 +152,42 @@ TEST_RANKS(gradients_fused_on_3, 3)
     fuse_gradients(self);
 }
 
+/*
+ * Gradients that are communicated in another dtype, as a hook of DDP does it. They are copied into gradients of their own dtype, or
+ * converted back by an op: those are not joined.
+ */
+static shoal_graph *make_compressed(int n_ranks, uint64_t number)
+{
+    static const int64_t counts[] = {3, 17, 1, 40};
+    shoal_dtype dtype = number % 2 == 0 ? SHOAL_BF16 : SHOAL_F16;
+    shoal_graph *graph = build_graph(n_ranks);
+    shoal_node *results[4];
+    for (size_t i = 0; i < 4; i++) {
+        shoal_node *before = NULL;
+        shoal_node *gradient = ddp_gradient_of(graph, &counts[i], 1, SHOAL_F32);
+        shoal_node *small = BUILD_CALL(graph, "to_dtype", arg_node(gradient), arg_dtype(dtype));
+        shoal_node *wait = ddp_chain(graph, small, (struct ddp_chain){.divisor = n_ranks});
+        CHECK_OK(shoal_graph_placeholder(graph, "grad", &counts[i], 1, SHOAL_F32, &before));
+        results[i] = number < 2 ? BUILD_CALL(graph, "copy_", arg_node(before), arg_node(wait))
+                                : BUILD_CALL(graph, "to_dtype", arg_node(wait), arg_dtype(SHOAL_F32));
+    }
+    ddp_output(graph, results, 4);
+    return graph;
+}
+
+TEST_RANKS(d9_d10_compressed_gradients, 2)
+{
+    static const char *const lists[][3] = {{CONCAT, NULL}, {COALESCED, SCHEDULE, NULL}, {DRIVER, NULL}};
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    for (uint64_t number = 0; number < 4; number++) {
+        for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+            CHECK(check_passes(world, make_compressed, number, lists[i], 25) == (number < 2));
+        }
+    }
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* Shards ------------------------------------------------------------------------------------------------- */
 
 /*
