@@ -55,6 +55,16 @@ complaints() {
     done || true
 }
 
+# Fields of options that docs/graph.md names for PyTorch's.
+grep -oE '`[a-z_]+` of `shoal_[a-z_]+`' "$SHOAL_TEST_SOURCE_DIR/docs/graph.md" | tr -d '`' | sort -u >"$work/fields"
+while read -r field _ struct; do
+    perl -0ne 's{/\*.*?\*/}{ }gs; exit !/\btypedef struct '"$struct"' \{[^}]*\b'"$field"';/' "$include/shoal/compile.h" || {
+        echo "docs/graph.md: $struct has no field $field"
+        exit 1
+    }
+done <"$work/fields"
+[[ $(wc -l <"$work/fields") -ge 9 ]]
+
 complaints "$doc" >"$work/found"
 sed 's|^|docs/pytorch.md: |' "$work/found"
 n_names=$(wc -l <"$work/names")
