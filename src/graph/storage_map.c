@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/storage_map.h"
 
-#include "base/hash.h"
+#include <stdint.h>
+
 #include "base/mem.h"
 #include "base/try.h"
 
 #define FIRST_CAPACITY 16
 
+/* Addresses differ in few bits: a product spreads them to the upper half. */
+static size_t hash(const struct storage *storage)
+{
+    return (size_t)(((uint64_t)(uintptr_t)storage * 0x9e3779b97f4a7c15u) >> 32);
+}
+
 /* Where it is, or where it would go. There is always a free slot. */
 static struct storage_slot *find_slot(const struct storage_map *map, const struct storage *storage)
 {
     size_t mask = map->capacity - 1;
-    size_t at = (size_t)hash_bytes(0, &storage, sizeof storage) & mask;
+    size_t at = hash(storage) & mask;
     while (map->slots[at].storage && map->slots[at].storage != storage) {
         at = (at + 1) & mask;
     }
