@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/storage_map.h"
+#include "graph/touches.h"
 #include "graph/twins.h"
 #include "op/op.h"
 
@@ -75,7 +76,6 @@ struct walk {
     struct shoal_node *last_side_effect;
     struct shoal_node *node; /* whose turn it is */
     uint32_t place;
-    shoal_status status; /* of callbacks */
 };
 
 static uint32_t flags_of(const struct shoal_node *node)
@@ -143,46 +143,6 @@ static shoal_status access_tensor(struct walk *walk, const shoal_tensor *tensor,
     return access_storage(walk, number, reads, writes);
 }
 
-/* Arguments -------------------------------------------------------------------------------------------- */
-
-/* What is done with each tensor that an argument names. */
-struct argument_walk {
-    struct walk *walk;
-    bool reads;
-    bool writes;
-    size_t n_tensors;             /* so far */
-    shoal_tensor *const *results; /* of batch_p2p_ops: a tensor is written whose result it is itself */
-    size_t n_results;
-};
-
-static void access_node(void *context, struct shoal_node *node)
-{
-    struct argument_walk *argument = context;
-    struct walk *walk = argument->walk;
-    for (size_t i = 0; i < node->n_values && walk->status == SHOAL_OK; i++) {
-        size_t index = argument->n_tensors++;
-        bool is_result =
-            index < argument->n_results && argument->results[index]->storage == node->values[i]->storage;
-        walk->status = access_tensor(walk, node->values[i], argument->reads && !is_result,
-                                     argument->writes || is_result);
-    }
-}
-
-static shoal_status access_argument(struct walk *walk, const shoal_arg *arg, bool reads, bool writes)
-{
-    struct argument_walk argument = {.walk = walk, .reads = reads, .writes = writes};
-    graph_visit_arg(arg, access_node, &argument);
-    return walk->status;
-}
-
-static shoal_status read_arguments(struct walk *walk, size_t first)
-{
-    for (size_t i = first; i < walk->node->n_args; i++) {
-        TRY(access_argument(walk, &walk->node->args[i], /*reads=*/true, /*writes=*/false));
-    }
-    return SHOAL_OK;
-}
-
 /* Calls ------------------------------------------------------------------------------------------------ */
 
 static shoal_status mark_inputs(struct walk *walk)
@@ -216,39 +176,9 @@ static shoal_status find_views(struct walk *walk, bool *is_view_out)
     return SHOAL_OK;
 }
 
-/* Point to point in a batch: what is received is written, and given back. */
-static shoal_status access_batch(struct walk *walk)
+static shoal_status access_touched(void *context, const struct touch *touch)
 {
-    struct argument_walk argument = {
-        .walk = walk, .reads = true, .results = walk->node->values, .n_results = walk->node->n_values};
-    graph_visit_arg(&walk->node->args[0], access_node, &argument);
-    return walk->status;
-}
-
-/* Ops that write, or start communication. */
-static shoal_status access_effects(struct walk *walk)
-{
-    const struct shoal_node *node = walk->node;
-    uint32_t flags = flags_of(node);
-    size_t n_written = (flags & SHOAL_OP_IN_PLACE) != 0 ? 1 : 0;
-    if (node->n_args == 0) {
-        return SHOAL_OK;
-    }
-    if (node->op->index == OP_batch_p2p_ops) {
-        return access_batch(walk);
-    }
-    /* These copy into symmetric memory before they reduce it. */
-    if (node->op->index == OP_one_shot_all_reduce_copy) {
-        TRY(access_argument(walk, &node->args[0], /*reads=*/true, /*writes=*/true));
-        n_written = 1;
-    } else if (n_written > 0) {
-        TRY(access_argument(walk, &node->args[0], (flags & SHOAL_OP_OVERWRITES) == 0, /*writes=*/true));
-    }
-    if (node->op->index == OP_one_shot_all_reduce_copy_out) {
-        TRY(access_argument(walk, &node->args[1], /*reads=*/true, /*writes=*/true));
-        n_written = 2;
-    }
-    return read_arguments(walk, n_written);
+    return access_tensor(context, touch->tensor, touch->reads, touch->writes);
 }
 
 /* The starts that a wait ends. */
@@ -314,11 +244,11 @@ static shoal_status access_call(struct walk *walk)
         return access_wait(walk);
     }
     if ((flags & effects) != 0) {
-        return access_effects(walk);
+        return touches_visit(walk->node, access_touched, walk);
     }
     TRY(find_views(walk, &is_view));
     if (!is_view) {
-        return read_arguments(walk, 0);
+        return touches_visit(walk->node, access_touched, walk);
     }
     /* Views are of the first argument; a registered op that is no view may look at another. */
     if (walk->node->n_inputs > 0 && ((flags & SHOAL_OP_VIEW) != 0 || op_is_builtin(walk->node->op))) {
@@ -439,7 +369,7 @@ static shoal_status access_all(struct walk *walk)
         TRY(access_call(walk));
         break;
     case SHOAL_NODE_OUTPUT:
-        TRY(read_arguments(walk, 0));
+        TRY(touches_visit(walk->node, access_touched, walk));
         break;
     }
     return access_values(walk);
