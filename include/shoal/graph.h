@@ -203,7 +203,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_erase(shoal_node *node);
 
 /*
  * SHOAL_ERR_STATE with the first thing that is wrong: a node that is used before it stands, a start that nobody waits for or
- * whose result is used before its wait, users and inputs that do not agree, no output at the end.
+ * whose result is used before its wait, memory that is touched while communication uses it (until its wait, what a start writes or
+ * gives is for nobody, and what it reads is not written), users and inputs that do not agree, no output at the end.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_lint(const shoal_graph *graph);
 

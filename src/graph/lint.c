@@ -4,7 +4,7 @@
  * pass. It takes nothing for granted but that pointers lead to nodes of some graph, erased ones included: whatever is
  * checked later may rely on what was checked before. The first thing that is wrong is reported, by node and argument.
  *
- *   the list -> names -> each node: arguments, inputs, edges, what it gives -> users -> the output -> waits
+ *   the list -> names -> each node: arguments, inputs, edges, what it gives -> users -> the output -> waits -> memory in flight
  */
 #include "graph/lint.h"
 
@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "graph/lint_flight.h"
 #include "op/op.h"
 
 struct entry {
@@ -516,7 +517,8 @@ static shoal_status check_nodes(struct lint *lint)
     }
     TRY(check_edges(lint));
     TRY(check_output(lint->graph));
-    return check_waits(lint);
+    TRY(check_waits(lint));
+    return lint_flight(lint->graph);
 }
 
 static shoal_status lint_whole(const struct shoal_graph *graph)

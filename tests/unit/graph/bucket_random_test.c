@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "evaluate_ranks.h"
+#include "tensor/tensor.h"
 
 enum {
     MAX_NODES = 200,
@@ -25,9 +26,34 @@ struct maker {
     size_t n_outputs;
 };
 
+/* Whether a start that nobody waits for yet stands in the way of reading, or of writing. */
+static bool is_in_flight(const struct maker *maker, const shoal_node *node, bool writes)
+{
+    for (size_t i = 0; i < maker->n_starts; i++) {
+        const shoal_node *start = maker->starts[i];
+        if (start->inputs[0]->values[0]->storage == node->values[0]->storage &&
+            (writes || (node_flags(start) & SHOAL_OP_IN_PLACE) != 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static shoal_node *pick_for(struct maker *maker, bool writes)
+{
+    size_t first = (size_t)test_random_below(&maker->random, maker->n_tensors);
+    for (size_t i = 0; i < maker->n_tensors; i++) {
+        shoal_node *node = maker->tensors[(first + i) % maker->n_tensors];
+        if (!is_in_flight(maker, node, writes)) {
+            return node;
+        }
+    }
+    return build_input(maker->graph, "x", maker->n_ranks);
+}
+
 static shoal_node *pick(struct maker *maker)
 {
-    return maker->tensors[test_random_below(&maker->random, maker->n_tensors)];
+    return pick_for(maker, /*writes=*/false);
 }
 
 static void keep(struct maker *maker, shoal_node *node)
@@ -47,7 +73,7 @@ static void add_compute(struct maker *maker)
 
 static void add_write(struct maker *maker)
 {
-    shoal_node *self = pick(maker);
+    shoal_node *self = pick_for(maker, /*writes=*/true);
     switch (test_random_below(&maker->random, 3)) {
     case 0:
         keep(maker, BUILD_CALL(maker->graph, "mul_scalar_", arg_node(self), arg_float(0.5)));
@@ -78,7 +104,8 @@ static void add_start(struct maker *maker)
     }
     switch (test_random_below(&maker->random, 8)) {
     case 0:
-        start = BUILD_CALL(graph, "all_reduce_", x, op, group);
+        start = BUILD_CALL(graph, is_in_flight(maker, x.as.node, true) ? "all_reduce" : "all_reduce_", x, op,
+                           group);
         break;
     case 1:
     case 2:
@@ -180,6 +207,7 @@ static void run_random_passes(shoal_graph *graph, uint64_t seed)
     static const double sizes[] = {0, 0, 0.00008};
     struct test_random random = test_random_begin(seed);
     size_t n_passes = 1 + test_random_below(&random, 4);
+    CHECK_OK(shoal_graph_lint(graph));
     uint32_t n_ids = graph->n_ids;
     for (size_t i = 0; i < n_passes && !test_has_failed(); i++) {
         shoal_pass_options options = SHOAL_PASS_OPTIONS_INIT;

@@ -431,15 +431,14 @@ TEST(a_bucket_reads_behind_a_write_that_moved)
     shoal_graph_free(graph);
 }
 
-/* Its input is overwritten before its wait: it is read where it stands, and stays there. */
-TEST(an_input_that_is_overwritten_in_flight)
+/* Its input is overwritten after its wait, and the other's is made of that: it is read where it stands, and stays there. */
+TEST(an_input_that_is_overwritten)
 {
     shoal_graph *graph = build_graph(2);
     shoal_node *x = build_input(graph, "x", 4);
-    shoal_node *start = build_all_reduce(graph, x);
-    (void)BUILD_CALL(graph, "mul_scalar_", arg_node(x), arg_float(3));
-    shoal_node *a = build_wait(graph, start);
-    shoal_node *b = reduce(graph, build_input(graph, "y", 4));
+    shoal_node *a = reduce(graph, x);
+    shoal_node *written = BUILD_CALL(graph, "mul_scalar_", arg_node(x), arg_float(3));
+    shoal_node *b = reduce(graph, BUILD_CALL(graph, "neg", arg_node(written)));
     build_output(graph, 2, a, b);
     CHECK_INT(run_same(graph, 2, REDUCES, 0), 0);
     shoal_graph_free(graph);

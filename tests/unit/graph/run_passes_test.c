@@ -376,6 +376,17 @@ static void add_wait(struct maker *maker)
     keep(maker, dtype, wait);
 }
 
+/* Whether a start that nobody waits for yet reads it. */
+static bool is_in_flight(const struct maker *maker, const shoal_node *node)
+{
+    for (size_t i = 0; i < maker->n_starts; i++) {
+        if (maker->starts[i].start->inputs[0]->values[0]->storage == node->values[0]->storage) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void add_compute(struct maker *maker)
 {
     static const char *const ops[] = {"add", "mul", "sub", "add_", "copy_"};
@@ -387,6 +398,7 @@ static void add_compute(struct maker *maker)
         return;
     }
     shoal_node *self = pick(maker, dtype);
+    op = op >= 3 && is_in_flight(maker, self) ? 0 : op;
     keep(maker, dtype, BUILD_CALL(maker->graph, ops[op], arg_node(self), arg_node(pick(maker, dtype))));
 }
 
