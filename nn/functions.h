@@ -7,9 +7,11 @@
 
 META(matmul);
 RUN(matmul);
+WORKSPACE(matmul);
 GRADIENT(matmul);
 META(linear);
 RUN(linear);
+WORKSPACE(linear);
 GRADIENT(linear);
 
 META(activation);
@@ -31,6 +33,7 @@ RUN(cross_entropy_backward);
 
 META(embedding);
 RUN(embedding);
+WORKSPACE(embedding);
 GRADIENT(embedding);
 META(embedding_backward);
 RUN(embedding_backward);
@@ -42,5 +45,6 @@ META(layer_norm_backward);
 RUN(layer_norm_backward);
 META(layer_norm_weight_backward);
 RUN(layer_norm_weight_backward);
+WORKSPACE(layer_norm_weight_backward);
 
 #endif

@@ -11,6 +11,7 @@
 #include "shoal/fp_mode.h"
 #include "shoal_nn/nn.h"
 #include "try.h"
+#include "values.h"
 
 #define gradient_none NULL
 
@@ -28,6 +29,22 @@
 #include "ops.def"
 #undef NN_OP
 
+/* Kernels that load their first arguments and open their result. */
+#define WORKSPACE_OF_VALUES(name, n_arguments)                        \
+    static WORKSPACE(name)                                            \
+    {                                                                 \
+        return nn_values_of_call(arguments, n_arguments, outputs[0]); \
+    }
+WORKSPACE_OF_VALUES(activation, 1)
+WORKSPACE_OF_VALUES(activation_backward, 2)
+WORKSPACE_OF_VALUES(mse, 2)
+WORKSPACE_OF_VALUES(mse_backward, 3)
+WORKSPACE_OF_VALUES(cross_entropy, 2)
+WORKSPACE_OF_VALUES(cross_entropy_backward, 3)
+WORKSPACE_OF_VALUES(embedding_backward, 2)
+WORKSPACE_OF_VALUES(layer_norm, 3)
+WORKSPACE_OF_VALUES(layer_norm_backward, 4)
+
 static const shoal_op_definition definitions[] = {
 #define NN_OP(op_name, op_signature, op_flags, op_meta, op_kernel, op_gradient, op_saves, op_context, \
               op_doc)                                                                                 \
@@ -40,7 +57,8 @@ static const shoal_op_definition definitions[] = {
      .gradient = gradient_##op_gradient,                                                              \
      .saves = op_saves,                                                                               \
      .doc = op_doc,                                                                                   \
-     .context = (void *)(uintptr_t)(op_context)},
+     .context = (void *)(uintptr_t)(op_context),                                                      \
+     .workspace = workspace_##op_kernel},
 #include "ops.def"
 #undef NN_OP
 };

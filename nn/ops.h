@@ -26,6 +26,11 @@ enum nn_op {
                                  shoal_tensor *const *outputs, shoal_tensor *const *output_gradients, \
                                  shoal_tensor **input_gradients)
 
+/* How much of the workspace run_<name> takes. */
+#define WORKSPACE(name)                                                                      \
+    size_t workspace_##name(const shoal_op_call_context *call, const shoal_value *arguments, \
+                            shoal_tensor *const *outputs, size_t n_outputs)
+
 /* A function of each element; which loops, which gradient. */
 struct nn_activation {
     size_t forward;        /* offset of its nn_forward_loop in struct nn_loops */

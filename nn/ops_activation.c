@@ -33,16 +33,12 @@ RUN(activation)
     struct nn_values self = {.data = NULL};
     struct nn_values result = {.data = NULL};
     nn_forward_loop forward;
-    shoal_status status;
     memcpy(&forward, (const char *)loops + activation->forward, sizeof(forward));
-    NN_TRY_GOTO(status, nn_load(arguments[0].as.tensor, &self), done);
-    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &result), done);
+    NN_TRY(nn_load(call, arguments[0].as.tensor, &self));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
     forward(result.count, self.data, result.data);
     nn_store(outputs[0], &result);
-done:
-    nn_values_free(&self);
-    nn_values_free(&result);
-    return status;
+    return SHOAL_OK;
 }
 
 GRADIENT(activation)
@@ -73,16 +69,11 @@ RUN(activation_backward)
     struct nn_values saved = {.data = NULL};
     struct nn_values result = {.data = NULL};
     nn_backward_loop backward;
-    shoal_status status;
     memcpy(&backward, (const char *)loops + activation->backward, sizeof(backward));
-    NN_TRY_GOTO(status, nn_load(arguments[0].as.tensor, &gradient), done);
-    NN_TRY_GOTO(status, nn_load(arguments[1].as.tensor, &saved), done);
-    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &result), done);
+    NN_TRY(nn_load(call, arguments[0].as.tensor, &gradient));
+    NN_TRY(nn_load(call, arguments[1].as.tensor, &saved));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
     backward(result.count, gradient.data, saved.data, result.data);
     nn_store(outputs[0], &result);
-done:
-    nn_values_free(&gradient);
-    nn_values_free(&saved);
-    nn_values_free(&result);
-    return status;
+    return SHOAL_OK;
 }

@@ -51,6 +51,11 @@ static void copy_row(const char *from, int64_t stride, size_t count, size_t byte
     }
 }
 
+WORKSPACE(embedding)
+{
+    return nn_values_bytes(arguments[0].as.tensor); /* rows are copied as they are */
+}
+
 RUN(embedding)
 {
     const shoal_tensor *weight = arguments[1].as.tensor;
@@ -58,20 +63,17 @@ RUN(embedding)
     size_t size = (size_t)nn_last_size(weight);
     const int64_t *strides = shoal_tensor_strides(weight);
     struct nn_values indices = {.data = NULL};
-    shoal_status status;
-    NN_TRY_GOTO(status, nn_load_integers(arguments[0].as.tensor, &indices), done);
-    NN_TRY_GOTO(status, check_indices(&indices, shoal_tensor_shape(weight)[0]), done);
+    NN_TRY(nn_load_integers(call, arguments[0].as.tensor, &indices));
+    NN_TRY(check_indices(&indices, shoal_tensor_shape(weight)[0]));
     const char *from = shoal_data(weight);
     char *to = shoal_mutable_data(outputs[0]);
-    NN_TRY_GOTO(status, from && to ? SHOAL_OK : SHOAL_ERR_STATE, done);
+    NN_TRY(from && to ? SHOAL_OK : SHOAL_ERR_STATE);
     const int64_t *index = indices.data;
     for (size_t i = 0; size > 0 && i < indices.count; i++) {
         copy_row(from + index[i] * strides[0] * (int64_t)bytes, strides[1], size, bytes,
                  to + i * size * bytes);
     }
-done:
-    nn_values_free(&indices);
-    return status;
+    return SHOAL_OK;
 }
 
 GRADIENT(embedding)
@@ -111,11 +113,10 @@ RUN(embedding_backward)
     struct nn_values gradient = {.data = NULL};
     struct nn_values indices = {.data = NULL};
     struct nn_values result = {.data = NULL};
-    shoal_status status;
-    NN_TRY_GOTO(status, nn_load(arguments[0].as.tensor, &gradient), done);
-    NN_TRY_GOTO(status, nn_load_integers(arguments[1].as.tensor, &indices), done);
-    NN_TRY_GOTO(status, check_indices(&indices, arguments[2].as.integer), done);
-    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &result), done);
+    NN_TRY(nn_load(call, arguments[0].as.tensor, &gradient));
+    NN_TRY(nn_load_integers(call, arguments[1].as.tensor, &indices));
+    NN_TRY(check_indices(&indices, arguments[2].as.integer));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
     loops->fill(result.count, 0, result.data);
     const int64_t *index = indices.data;
     for (size_t i = 0; i < indices.count; i++) {
@@ -123,9 +124,5 @@ RUN(embedding_backward)
                    (char *)result.data + (size_t)index[i] * row_bytes);
     }
     nn_store(outputs[0], &result);
-done:
-    nn_values_free(&gradient);
-    nn_values_free(&indices);
-    nn_values_free(&result);
-    return status;
+    return SHOAL_OK;
 }

@@ -24,12 +24,11 @@ static shoal_status check_loss_gradient(const shoal_tensor *gradient, const shoa
 }
 
 /* The one number of a gradient. */
-static shoal_status load_number(const shoal_tensor *tensor, double *number_out)
+static shoal_status load_number(shoal_op_call_context *call, const shoal_tensor *tensor, double *number_out)
 {
     struct nn_values values;
-    NN_TRY(nn_load(tensor, &values));
+    NN_TRY(nn_load(call, tensor, &values));
     *number_out = nn_loops_of(nn_real(shoal_tensor_dtype(tensor)))->first(values.data);
-    nn_values_free(&values);
     return SHOAL_OK;
 }
 
@@ -63,17 +62,12 @@ RUN(mse)
     struct nn_values input = {.data = NULL};
     struct nn_values target = {.data = NULL};
     struct nn_values loss = {.data = NULL};
-    shoal_status status;
-    NN_TRY_GOTO(status, nn_load(arguments[0].as.tensor, &input), done);
-    NN_TRY_GOTO(status, nn_load(arguments[1].as.tensor, &target), done);
-    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &loss), done);
+    NN_TRY(nn_load(call, arguments[0].as.tensor, &input));
+    NN_TRY(nn_load(call, arguments[1].as.tensor, &target));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &loss));
     double sum = loops->sum_of_squares(input.count, input.data, target.data);
     loops->fill(1, sum / (double)input.count, loss.data);
-done:
-    nn_values_free(&input);
-    nn_values_free(&target);
-    nn_values_free(&loss);
-    return status;
+    return SHOAL_OK;
 }
 
 GRADIENT(mse)
@@ -103,18 +97,13 @@ RUN(mse_backward)
     struct nn_values other = {.data = NULL};
     struct nn_values result = {.data = NULL};
     double gradient;
-    shoal_status status;
-    NN_TRY_GOTO(status, load_number(arguments[0].as.tensor, &gradient), done);
-    NN_TRY_GOTO(status, nn_load(arguments[1].as.tensor, &self), done);
-    NN_TRY_GOTO(status, nn_load(arguments[2].as.tensor, &other), done);
-    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &result), done);
+    NN_TRY(load_number(call, arguments[0].as.tensor, &gradient));
+    NN_TRY(nn_load(call, arguments[1].as.tensor, &self));
+    NN_TRY(nn_load(call, arguments[2].as.tensor, &other));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
     loops->mse_backward(result.count, gradient, self.data, other.data, result.data);
     nn_store(outputs[0], &result);
-done:
-    nn_values_free(&self);
-    nn_values_free(&other);
-    nn_values_free(&result);
-    return status;
+    return SHOAL_OK;
 }
 
 /* cross_entropy ---------------------------------------------------------------------------------------- */
@@ -165,11 +154,10 @@ RUN(cross_entropy)
     struct nn_values logits = {.data = NULL};
     struct nn_values targets = {.data = NULL};
     struct nn_values loss = {.data = NULL};
-    shoal_status status;
-    NN_TRY_GOTO(status, nn_load(tensor, &logits), done);
-    NN_TRY_GOTO(status, nn_load_integers(arguments[1].as.tensor, &targets), done);
-    NN_TRY_GOTO(status, check_targets(&targets, (int64_t)n_classes), done);
-    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &loss), done);
+    NN_TRY(nn_load(call, tensor, &logits));
+    NN_TRY(nn_load_integers(call, arguments[1].as.tensor, &targets));
+    NN_TRY(check_targets(&targets, (int64_t)n_classes));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &loss));
     const int64_t *target = targets.data;
     double sum = 0;
     for (size_t i = 0; i < targets.count; i++) {
@@ -177,11 +165,7 @@ RUN(cross_entropy)
         sum += loops->cross_entropy(n_classes, row, (size_t)target[i]);
     }
     loops->fill(1, sum / (double)targets.count, loss.data);
-done:
-    nn_values_free(&logits);
-    nn_values_free(&targets);
-    nn_values_free(&loss);
-    return status;
+    return SHOAL_OK;
 }
 
 GRADIENT(cross_entropy)
@@ -210,12 +194,11 @@ RUN(cross_entropy_backward)
     struct nn_values targets = {.data = NULL};
     struct nn_values result = {.data = NULL};
     double gradient;
-    shoal_status status;
-    NN_TRY_GOTO(status, load_number(arguments[0].as.tensor, &gradient), done);
-    NN_TRY_GOTO(status, nn_load(tensor, &logits), done);
-    NN_TRY_GOTO(status, nn_load_integers(arguments[2].as.tensor, &targets), done);
-    NN_TRY_GOTO(status, check_targets(&targets, (int64_t)n_classes), done);
-    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &result), done);
+    NN_TRY(load_number(call, arguments[0].as.tensor, &gradient));
+    NN_TRY(nn_load(call, tensor, &logits));
+    NN_TRY(nn_load_integers(call, arguments[2].as.tensor, &targets));
+    NN_TRY(check_targets(&targets, (int64_t)n_classes));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
     const int64_t *target = targets.data;
     for (size_t i = 0; i < targets.count; i++) {
         size_t offset = i * n_classes * real_bytes;
@@ -223,9 +206,5 @@ RUN(cross_entropy_backward)
                                       gradient / (double)targets.count, (char *)result.data + offset);
     }
     nn_store(outputs[0], &result);
-done:
-    nn_values_free(&logits);
-    nn_values_free(&targets);
-    nn_values_free(&result);
-    return status;
+    return SHOAL_OK;
 }

@@ -11,11 +11,6 @@
 
 /* Matrices --------------------------------------------------------------------------------------------- */
 
-struct loaded_matrix {
-    struct nn_matrix matrix;
-    void *scratch;
-};
-
 /* All dimensions but the last as one, whose stride is written; false when the strides do not allow that. */
 static bool merge_rows(const struct nn_layout *layout, int64_t *stride_out)
 {
@@ -45,14 +40,30 @@ static struct nn_matrix transpose(const struct nn_matrix *matrix)
                               .col_stride = matrix->row_stride};
 }
 
-/* Copies into floats or doubles, in the order of the smaller stride, so that memory is read as it lies. */
-static shoal_status copy_matrix(const shoal_tensor *tensor, const void *data, struct loaded_matrix *loaded)
+static size_t real_bytes(const shoal_tensor *tensor)
+{
+    return nn_real(shoal_tensor_dtype(tensor)) == SHOAL_F64 ? sizeof(double) : sizeof(float);
+}
+
+/* The matrix as it lies in memory, without its data; false when a BLAS can not take it so. */
+static bool describe_matrix(const shoal_tensor *tensor, struct nn_matrix *matrix_out)
 {
     struct nn_layout layout = nn_layout_of(tensor);
-    struct nn_matrix *matrix = &loaded->matrix;
-    size_t bytes = nn_real(shoal_tensor_dtype(tensor)) == SHOAL_F64 ? sizeof(double) : sizeof(float);
-    NN_TRY(nn_scratch((size_t)shoal_tensor_count(tensor), bytes, &loaded->scratch));
-    matrix->data = loaded->scratch;
+    *matrix_out = (struct nn_matrix){.rows = nn_count_rows(tensor),
+                                     .cols = nn_last_size(tensor),
+                                     .col_stride = layout.strides[layout.n_dims - 1]};
+    bool is_real = shoal_tensor_dtype(tensor) == nn_real(shoal_tensor_dtype(tensor));
+    return is_real && merge_rows(&layout, &matrix_out->row_stride) && nn_blas_takes(matrix_out);
+}
+
+/* Copies into floats or doubles, in the order of the smaller stride, so that memory is read as it lies. */
+static shoal_status copy_matrix(shoal_op_call_context *call, const shoal_tensor *tensor, const void *data,
+                                struct nn_matrix *matrix)
+{
+    struct nn_layout layout = nn_layout_of(tensor);
+    void *scratch;
+    NN_TRY(nn_scratch(call, (size_t)shoal_tensor_count(tensor), real_bytes(tensor), &scratch));
+    matrix->data = scratch;
     matrix->row_stride = matrix->cols;
     matrix->col_stride = 1;
     if (layout.n_dims == 2 && layout.strides[0] < layout.strides[1]) {
@@ -62,68 +73,77 @@ static shoal_status copy_matrix(const shoal_tensor *tensor, const void *data, st
         matrix->row_stride = 1;
         matrix->col_stride = matrix->rows;
     }
-    nn_gather(data, shoal_tensor_dtype(tensor), &layout, loaded->scratch);
+    nn_gather(data, shoal_tensor_dtype(tensor), &layout, scratch);
     return SHOAL_OK;
 }
 
-static shoal_status load_matrix(const shoal_tensor *tensor, struct loaded_matrix *loaded)
+static shoal_status load_matrix(shoal_op_call_context *call, const shoal_tensor *tensor,
+                                struct nn_matrix *matrix)
 {
-    struct nn_layout layout = nn_layout_of(tensor);
     const void *data = shoal_data(tensor);
-    *loaded = (struct loaded_matrix){.matrix = {.data = data,
-                                                .rows = nn_count_rows(tensor),
-                                                .cols = nn_last_size(tensor),
-                                                .col_stride = layout.strides[layout.n_dims - 1]}};
     if (!data) {
         return SHOAL_ERR_STATE; /* the text is there already */
     }
-    bool is_real = shoal_tensor_dtype(tensor) == nn_real(shoal_tensor_dtype(tensor));
-    if (is_real && merge_rows(&layout, &loaded->matrix.row_stride) && nn_blas_takes(&loaded->matrix)) {
+    if (describe_matrix(tensor, matrix)) {
+        matrix->data = data;
         return SHOAL_OK;
     }
-    return copy_matrix(tensor, data, loaded);
+    return copy_matrix(call, tensor, data, matrix);
+}
+
+/* What that takes of the workspace. */
+static size_t matrix_bytes(const shoal_tensor *tensor)
+{
+    struct nn_matrix matrix;
+    return describe_matrix(tensor, &matrix)
+               ? 0
+               : nn_scratch_bytes((size_t)shoal_tensor_count(tensor), real_bytes(tensor));
 }
 
 /* output = a b, or a b plus a bias in every row */
-static shoal_status multiply(const struct nn_matrix *a, const struct nn_matrix *b, const shoal_tensor *bias,
-                             shoal_tensor *output)
+static shoal_status multiply(shoal_op_call_context *call, const struct nn_matrix *a,
+                             const struct nn_matrix *b, const shoal_tensor *bias, shoal_tensor *output)
 {
     shoal_dtype real = nn_real(shoal_tensor_dtype(output));
     size_t row_bytes = (size_t)b->cols * (real == SHOAL_F64 ? sizeof(double) : sizeof(float));
     struct nn_values bias_values = {.data = NULL};
     struct nn_values values = {.data = NULL};
-    shoal_status status;
-    NN_TRY_GOTO(status, nn_open(output, /*keeps_values=*/false, &values), done);
+    NN_TRY(nn_open(call, output, /*keeps_values=*/false, &values));
     if (bias) {
-        NN_TRY_GOTO(status, nn_load(bias, &bias_values), done);
+        NN_TRY(nn_load(call, bias, &bias_values));
         for (int64_t i = 0; row_bytes > 0 && i < a->rows; i++) {
             memcpy((char *)values.data + (size_t)i * row_bytes, bias_values.data, row_bytes);
         }
     }
-    NN_TRY_GOTO(status, nn_blas_product(real, a, b, /*adds=*/bias != NULL, values.data), done);
+    NN_TRY(nn_blas_product(real, a, b, /*adds=*/bias != NULL, values.data));
     nn_store(output, &values);
-done:
-    nn_values_free(&values);
-    nn_values_free(&bias_values);
-    return status;
+    return SHOAL_OK;
 }
 
-static shoal_status multiply_tensors(const shoal_tensor *a, const shoal_tensor *b, bool transposes_b,
-                                     const shoal_tensor *bias, shoal_tensor *output)
+static shoal_status multiply_tensors(shoal_op_call_context *call, const shoal_tensor *a,
+                                     const shoal_tensor *b, bool transposes_b, const shoal_tensor *bias,
+                                     shoal_tensor *output)
 {
-    struct loaded_matrix left = {.scratch = NULL};
-    struct loaded_matrix right = {.scratch = NULL};
-    shoal_status status;
-    NN_TRY_GOTO(status, load_matrix(a, &left), done);
-    NN_TRY_GOTO(status, load_matrix(b, &right), done);
+    struct nn_matrix left;
+    struct nn_matrix right;
+    NN_TRY(load_matrix(call, a, &left));
+    NN_TRY(load_matrix(call, b, &right));
     if (transposes_b) {
-        right.matrix = transpose(&right.matrix);
+        right = transpose(&right);
     }
-    status = multiply(&left.matrix, &right.matrix, bias, output);
-done:
-    free(left.scratch);
-    free(right.scratch);
-    return status;
+    return multiply(call, &left, &right, bias, output);
+}
+
+WORKSPACE(matmul)
+{
+    return matrix_bytes(arguments[0].as.tensor) + matrix_bytes(arguments[1].as.tensor) +
+           nn_values_bytes(outputs[0]);
+}
+
+WORKSPACE(linear)
+{
+    return matrix_bytes(arguments[0].as.tensor) + matrix_bytes(arguments[1].as.tensor) +
+           nn_values_bytes(nn_argument(&arguments[2])) + nn_values_bytes(outputs[0]);
 }
 
 /* Shapes ----------------------------------------------------------------------------------------------- */
@@ -173,8 +193,8 @@ META(matmul)
 
 RUN(matmul)
 {
-    return multiply_tensors(arguments[0].as.tensor, arguments[1].as.tensor, /*transposes_b=*/false, NULL,
-                            outputs[0]);
+    return multiply_tensors(call, arguments[0].as.tensor, arguments[1].as.tensor, /*transposes_b=*/false,
+                            NULL, outputs[0]);
 }
 
 static shoal_tensor *call_matmul(shoal_tensor *a, shoal_tensor *b)
@@ -228,7 +248,7 @@ META(linear)
 
 RUN(linear)
 {
-    return multiply_tensors(arguments[0].as.tensor, arguments[1].as.tensor, /*transposes_b=*/true,
+    return multiply_tensors(call, arguments[0].as.tensor, arguments[1].as.tensor, /*transposes_b=*/true,
                             nn_argument(&arguments[2]), outputs[0]);
 }
 

@@ -29,9 +29,10 @@ static shoal_status check_factor(const shoal_tensor *factor, const char *name, c
     return nn_check_vector(factor, name, nn_last_size(input), "the last dimension of input");
 }
 
-static shoal_status load_optional(const shoal_tensor *tensor, struct nn_values *values_out)
+static shoal_status load_optional(shoal_op_call_context *call, const shoal_tensor *tensor,
+                                  struct nn_values *values_out)
 {
-    return tensor ? nn_load(tensor, values_out) : SHOAL_OK;
+    return tensor ? nn_load(call, tensor, values_out) : SHOAL_OK;
 }
 
 /* The row of that number. */
@@ -60,22 +61,16 @@ RUN(layer_norm)
     struct nn_values weight = {.data = NULL};
     struct nn_values bias = {.data = NULL};
     struct nn_values result = {.data = NULL};
-    shoal_status status;
-    NN_TRY_GOTO(status, nn_load(tensor, &input), done);
-    NN_TRY_GOTO(status, load_optional(nn_argument(&arguments[1]), &weight), done);
-    NN_TRY_GOTO(status, load_optional(nn_argument(&arguments[2]), &bias), done);
-    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &result), done);
+    NN_TRY(nn_load(call, tensor, &input));
+    NN_TRY(load_optional(call, nn_argument(&arguments[1]), &weight));
+    NN_TRY(load_optional(call, nn_argument(&arguments[2]), &bias));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
     for (int64_t i = 0; i < nn_count_rows(tensor); i++) {
         nn_loops_of(real)->norm(size, arguments[3].as.real, row_of(&input, i, row_bytes), weight.data,
                                 bias.data, row_of(&result, i, row_bytes));
     }
     nn_store(outputs[0], &result);
-done:
-    nn_values_free(&input);
-    nn_values_free(&weight);
-    nn_values_free(&bias);
-    nn_values_free(&result);
-    return status;
+    return SHOAL_OK;
 }
 
 /* What a bias of the last dimension gets. */
@@ -129,23 +124,17 @@ RUN(layer_norm_backward)
     struct nn_values input = {.data = NULL};
     struct nn_values weight = {.data = NULL};
     struct nn_values result = {.data = NULL};
-    shoal_status status;
-    NN_TRY_GOTO(status, nn_load(arguments[0].as.tensor, &gradient), done);
-    NN_TRY_GOTO(status, nn_load(tensor, &input), done);
-    NN_TRY_GOTO(status, load_optional(nn_argument(&arguments[3]), &weight), done);
-    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &result), done);
+    NN_TRY(nn_load(call, arguments[0].as.tensor, &gradient));
+    NN_TRY(nn_load(call, tensor, &input));
+    NN_TRY(load_optional(call, nn_argument(&arguments[3]), &weight));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
     for (int64_t i = 0; i < nn_count_rows(tensor); i++) {
         nn_loops_of(real)->norm_backward(size, arguments[2].as.real, row_of(&gradient, i, row_bytes),
                                          row_of(&input, i, row_bytes), weight.data,
                                          row_of(&result, i, row_bytes));
     }
     nn_store(outputs[0], &result);
-done:
-    nn_values_free(&gradient);
-    nn_values_free(&input);
-    nn_values_free(&weight);
-    nn_values_free(&result);
-    return status;
+    return SHOAL_OK;
 }
 
 META(layer_norm_weight_backward)
@@ -154,6 +143,12 @@ META(layer_norm_weight_backward)
     NN_TRY(check_gradient(arguments[0].as.tensor, input, arguments[2].as.real));
     const int64_t size = nn_last_size(input);
     return shoal_op_output(call, &size, 1, shoal_tensor_dtype(input));
+}
+
+WORKSPACE(layer_norm_weight_backward)
+{
+    return nn_values_of_call(arguments, 2, outputs[0]) +
+           nn_scratch_bytes((size_t)nn_last_size(arguments[1].as.tensor), sizeof(double));
 }
 
 RUN(layer_norm_weight_backward)
@@ -166,11 +161,10 @@ RUN(layer_norm_weight_backward)
     struct nn_values input = {.data = NULL};
     struct nn_values result = {.data = NULL};
     void *scratch = NULL;
-    shoal_status status;
-    NN_TRY_GOTO(status, nn_load(arguments[0].as.tensor, &gradient), done);
-    NN_TRY_GOTO(status, nn_load(tensor, &input), done);
-    NN_TRY_GOTO(status, nn_scratch(size, sizeof(double), &scratch), done);
-    NN_TRY_GOTO(status, nn_open(outputs[0], /*keeps_values=*/false, &result), done);
+    NN_TRY(nn_load(call, arguments[0].as.tensor, &gradient));
+    NN_TRY(nn_load(call, tensor, &input));
+    NN_TRY(nn_scratch(call, size, sizeof(double), &scratch));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
     double *sums = scratch;
     nn_loops_of(SHOAL_F64)->fill(size, 0, sums);
     for (int64_t i = 0; i < nn_count_rows(tensor); i++) {
@@ -179,10 +173,5 @@ RUN(layer_norm_weight_backward)
     }
     loops->from_doubles(size, sums, result.data);
     nn_store(outputs[0], &result);
-done:
-    free(scratch);
-    nn_values_free(&gradient);
-    nn_values_free(&input);
-    nn_values_free(&result);
-    return status;
+    return SHOAL_OK;
 }

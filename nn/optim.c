@@ -316,7 +316,7 @@ static shoal_status find_gradient(struct parameter *parameter, const shoal_tenso
     if (!shoal_tensor_is_contiguous(gradient)) {
         struct nn_values values;
         uint64_t mode = shoal_fp_mode_enter();
-        shoal_status status = nn_load(gradient, &values);
+        shoal_status status = nn_load(NULL, gradient, &values);
         shoal_fp_mode_leave(mode);
         NN_TRY(status);
         parameter->gradient_scratch = values.scratch;

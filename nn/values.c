@@ -23,12 +23,22 @@ struct nn_layout nn_layout_of(const shoal_tensor *tensor)
     return layout;
 }
 
-shoal_status nn_scratch(size_t count, size_t element_bytes, void **scratch_out)
+size_t nn_scratch_bytes(size_t count, size_t element_bytes)
+{
+    size_t bytes;
+    const size_t mask = SHOAL_OP_WORKSPACE_ALIGNMENT - 1;
+    if (__builtin_mul_overflow(count, element_bytes, &bytes) || bytes > SIZE_MAX - mask) {
+        return SIZE_MAX;
+    }
+    return (bytes + mask) & ~mask;
+}
+
+shoal_status nn_scratch(shoal_op_call_context *call, size_t count, size_t element_bytes, void **scratch_out)
 {
     size_t bytes;
     *scratch_out = NULL;
     if (!__builtin_mul_overflow(count, element_bytes, &bytes)) {
-        *scratch_out = malloc(bytes > 0 ? bytes : 1);
+        *scratch_out = call ? shoal_op_workspace(call, bytes) : malloc(bytes > 0 ? bytes : 1);
     }
     if (!*scratch_out) {
         shoal_status failed = shoal_fail(SHOAL_ERR_NO_MEMORY, "scratch memory: %zu elements of %zu bytes",
@@ -197,12 +207,29 @@ static bool is_plain(const shoal_tensor *tensor)
            shoal_tensor_is_contiguous(tensor);
 }
 
-static shoal_status copy_values(const shoal_tensor *tensor, const void *data, bool keeps_values,
-                                struct nn_values *values)
+size_t nn_values_bytes(const shoal_tensor *tensor)
+{
+    if (!tensor || is_plain(tensor)) {
+        return 0;
+    }
+    return nn_scratch_bytes((size_t)shoal_tensor_count(tensor), number_bytes(shoal_tensor_dtype(tensor)));
+}
+
+size_t nn_values_of_call(const shoal_value *arguments, size_t n_arguments, const shoal_tensor *result)
+{
+    size_t bytes = nn_values_bytes(result);
+    for (size_t i = 0; i < n_arguments; i++) {
+        bytes += arguments[i].kind == SHOAL_VALUE_TENSOR ? nn_values_bytes(arguments[i].as.tensor) : 0;
+    }
+    return bytes;
+}
+
+static shoal_status copy_values(shoal_op_call_context *call, const shoal_tensor *tensor, const void *data,
+                                bool keeps_values, struct nn_values *values)
 {
     struct nn_layout layout = nn_layout_of(tensor);
     shoal_dtype dtype = shoal_tensor_dtype(tensor);
-    NN_TRY(nn_scratch(values->count, number_bytes(dtype), &values->scratch));
+    NN_TRY(nn_scratch(call, values->count, number_bytes(dtype), &values->scratch));
     values->data = values->scratch;
     if (keeps_values) {
         nn_gather(data, dtype, &layout, values->data);
@@ -210,7 +237,7 @@ static shoal_status copy_values(const shoal_tensor *tensor, const void *data, bo
     return SHOAL_OK;
 }
 
-shoal_status nn_load(const shoal_tensor *tensor, struct nn_values *values_out)
+shoal_status nn_load(shoal_op_call_context *call, const shoal_tensor *tensor, struct nn_values *values_out)
 {
     *values_out = (struct nn_values){.count = (size_t)shoal_tensor_count(tensor)};
     const void *data = shoal_data(tensor);
@@ -221,15 +248,17 @@ shoal_status nn_load(const shoal_tensor *tensor, struct nn_values *values_out)
         values_out->data = (void *)(uintptr_t)data; /* who loads does not write */
         return SHOAL_OK;
     }
-    return copy_values(tensor, data, /*keeps_values=*/true, values_out);
+    return copy_values(call, tensor, data, /*keeps_values=*/true, values_out);
 }
 
-shoal_status nn_load_integers(const shoal_tensor *tensor, struct nn_values *values_out)
+shoal_status nn_load_integers(shoal_op_call_context *call, const shoal_tensor *tensor,
+                              struct nn_values *values_out)
 {
-    return nn_load(tensor, values_out);
+    return nn_load(call, tensor, values_out);
 }
 
-shoal_status nn_open(shoal_tensor *tensor, bool keeps_values, struct nn_values *values_out)
+shoal_status nn_open(shoal_op_call_context *call, shoal_tensor *tensor, bool keeps_values,
+                     struct nn_values *values_out)
 {
     *values_out = (struct nn_values){.count = (size_t)shoal_tensor_count(tensor)};
     void *data = shoal_mutable_data(tensor);
@@ -241,7 +270,7 @@ shoal_status nn_open(shoal_tensor *tensor, bool keeps_values, struct nn_values *
         return SHOAL_OK;
     }
     values_out->target = data;
-    return copy_values(tensor, data, keeps_values, values_out);
+    return copy_values(call, tensor, data, keeps_values, values_out);
 }
 
 void nn_store(const shoal_tensor *tensor, const struct nn_values *values)

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "shoal/dtype.h"
+#include "shoal/op.h"
 #include "shoal/tensor.h"
 
 /* Sizes and strides, in elements. */
@@ -34,8 +35,16 @@ shoal_dtype nn_real(shoal_dtype dtype);
 
 struct nn_layout nn_layout_of(const shoal_tensor *tensor);
 
-/* So many elements of so many bytes; SHOAL_ERR_NO_MEMORY says how much it was. Freed with free. */
-shoal_status nn_scratch(size_t count, size_t element_bytes, void **scratch_out);
+/*
+ * So many elements of so many bytes, from the workspace of the call, with which they end; SHOAL_ERR_NO_MEMORY says how much it
+ * was. Without a call (an optimizer's): freed with free.
+ */
+shoal_status nn_scratch(shoal_op_call_context *call, size_t count, size_t element_bytes, void **scratch_out);
+/* What that takes of the workspace. */
+size_t nn_scratch_bytes(size_t count, size_t element_bytes);
+
+/* What nn_load and nn_open of the tensor take of the workspace. NULL: nothing. */
+size_t nn_values_bytes(const shoal_tensor *tensor);
 
 /* Copies `data`, laid out so, in row-major order into floats or doubles, whichever nn_real(dtype) says. */
 void nn_gather(const void *data, shoal_dtype dtype, const struct nn_layout *layout, void *to);
@@ -43,16 +52,22 @@ void nn_gather(const void *data, shoal_dtype dtype, const struct nn_layout *layo
 /* Contiguous elements from one floating dtype to another, with one rounding. One of the two is f32 or f64. */
 void nn_convert(size_t count, const void *from, shoal_dtype from_dtype, void *to, shoal_dtype to_dtype);
 
-/* A floating tensor to read. */
-shoal_status nn_load(const shoal_tensor *tensor, struct nn_values *values_out);
+/* What the tensors among the first n arguments, and the result, take. */
+size_t nn_values_of_call(const shoal_value *arguments, size_t n_arguments, const shoal_tensor *result);
+
+/* A floating tensor to read. call as for nn_scratch, here and below. */
+shoal_status nn_load(shoal_op_call_context *call, const shoal_tensor *tensor, struct nn_values *values_out);
 
 /* A floating tensor to write, with its present values or without; nn_store ends it. */
-shoal_status nn_open(shoal_tensor *tensor, bool keeps_values, struct nn_values *values_out);
+shoal_status nn_open(shoal_op_call_context *call, shoal_tensor *tensor, bool keeps_values,
+                     struct nn_values *values_out);
 void nn_store(const shoal_tensor *tensor, const struct nn_values *values);
 
 /* An integer tensor to read; data are int64_t. */
-shoal_status nn_load_integers(const shoal_tensor *tensor, struct nn_values *values_out);
+shoal_status nn_load_integers(shoal_op_call_context *call, const shoal_tensor *tensor,
+                              struct nn_values *values_out);
 
+/* Of values that were loaded without a call. */
 void nn_values_free(struct nn_values *values);
 
 #endif

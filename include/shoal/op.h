@@ -129,6 +129,14 @@ typedef shoal_status (*shoal_op_gradient)(shoal_op_call_context *call, const sho
                                           shoal_tensor *const *outputs, shoal_tensor *const *output_gradients,
                                           shoal_tensor **input_gradients);
 
+/*
+ * How many bytes the kernel will take with shoal_op_workspace, each taking rounded up to a multiple of
+ * SHOAL_OP_WORKSPACE_ALIGNMENT. Reads shapes, strides and dtypes, never data.
+ */
+typedef size_t (*shoal_op_workspace_bytes)(const shoal_op_call_context *call, const shoal_value *arguments,
+                                           shoal_tensor *const *outputs, size_t n_outputs);
+#define SHOAL_OP_WORKSPACE_ALIGNMENT 64
+
 typedef struct shoal_op_definition {
     size_t struct_size;    /* sizeof(shoal_op_definition) */
     const char *name;      /* a letter, then letters, digits, '_' and '.'; not yet taken */
@@ -142,6 +150,8 @@ typedef struct shoal_op_definition {
     const char *saves;
     const char *doc; /* one sentence */
     void *context;   /* for shoal_op_context */
+    /* NULL: none. Plans (shoal/compile.h) have memory ready for what is said here, and allocate what goes beyond. */
+    shoal_op_workspace_bytes workspace;
 } shoal_op_definition;
 #define SHOAL_OP_DEFINITION_INIT SHOAL_SIZED(shoal_op_definition)
 
@@ -169,6 +179,10 @@ SHOAL_API bool shoal_op_needs_gradient(const shoal_op_call_context *call, size_t
 
 /* In a gradient function: how many outputs the call had. In a meta function: how many were declared so far. */
 SHOAL_API size_t shoal_op_n_outputs(const shoal_op_call_context *call);
+
+/* In a kernel: memory for its own use, at a multiple of SHOAL_OP_WORKSPACE_ALIGNMENT, which ends with the call; contents
+   undefined. NULL, with an error text, when there is none. */
+SHOAL_API void *shoal_op_workspace(shoal_op_call_context *call, size_t bytes);
 
 /* The `context` of the op's definition. */
 SHOAL_API void *shoal_op_context(const shoal_op_call_context *call);

@@ -156,7 +156,8 @@ static shoal_status fill_op(shoal_op *op, const shoal_op_definition *definition)
                      .meta = definition->meta,
                      .kernel = definition->kernel ? definition->kernel : run_view,
                      .gradient = definition->gradient,
-                     .context = definition->context};
+                     .context = definition->context,
+                     .workspace = definition->workspace};
     if (!op->name || !op->signature || !op->doc) {
         return SHOAL_ERR_NO_MEMORY;
     }

@@ -40,6 +40,9 @@ static void make_ops(void)
 #undef OP
     };
     op_hand_in(rows, sizeof(rows) / sizeof(rows[0]));
+#define WORKSPACE(op, function) builtin[OP_##op].workspace = workspace_##function;
+#include "op/workspaces.def"
+#undef WORKSPACE
 }
 
 const shoal_op *op_get(enum op_id id)

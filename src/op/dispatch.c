@@ -55,6 +55,10 @@ void op_context_init(shoal_op_call_context *call, const shoal_op *op)
     call->capacity = OP_INLINE_OUTPUTS;
     call->needs_gradient = NULL;
     call->n_needs_gradient = 0;
+    call->is_kernel = false;
+    call->workspace = NULL;
+    call->workspace_bytes = 0;
+    call->scratches = NULL;
 }
 
 static void release_outputs(shoal_op_call_context *call)
@@ -464,7 +468,12 @@ static shoal_status run_kernel(shoal_op_call_context *call, const shoal_value *a
     if (!op_waits_itself(call->op)) {
         TRY(wait_for_arguments(call->op, arguments));
     }
-    TRY(call_kernel(call, arguments, outputs));
+    call->is_kernel = true;
+    shoal_status status = call_kernel(call, arguments, outputs);
+    if (call->scratches) {
+        op_free_scratches(call);
+    }
+    TRY(status);
     forget_replaced(call->op, arguments);
     return SHOAL_OK;
 }

@@ -35,6 +35,8 @@ shoal_status op_check_current(const shoal_tensor *tensor);
 shoal_status op_output_view_as(shoal_op_call_context *call, shoal_tensor *base, shoal_dtype dtype,
                                const struct layout *layout);
 
+struct op_scratch; /* workspace.c */
+
 /* Most outputs have a place on the stack. */
 #define OP_INLINE_OUTPUTS 8
 
@@ -54,7 +56,24 @@ struct shoal_op_call_context {
     struct op_output inline_outputs[OP_INLINE_OUTPUTS];
     const bool *needs_gradient; /* in gradient functions: one per differentiable tensor; NULL elsewhere */
     size_t n_needs_gradient;
+    /* Of kernels: what shoal_op_workspace gives. First what a plan has ready, then memory that ends with the call. */
+    bool is_kernel;
+    char *workspace; /* at a multiple of SHOAL_OP_WORKSPACE_ALIGNMENT; NULL: none */
+    size_t workspace_bytes;
+    struct op_scratch *scratches;
 };
+
+/* What op_execute does around a kernel, for those who call it themselves: op_context_init, the fields above, and at the end this. */
+void op_free_scratches(shoal_op_call_context *call);
+/* What the kernel of that call will take; 0: nothing. */
+size_t op_workspace_bytes(const shoal_op *op, const shoal_value *arguments, shoal_tensor *const *outputs,
+                          size_t n_outputs);
+/* A taking of so many bytes, as it counts there; SIZE_MAX when there can be none. */
+static inline size_t op_round_workspace(size_t bytes)
+{
+    const size_t mask = SHOAL_OP_WORKSPACE_ALIGNMENT - 1;
+    return bytes > SIZE_MAX - mask ? SIZE_MAX : (bytes + mask) & ~mask;
+}
 
 /* The gradient engine calls gradient functions with a context of its own. */
 void op_context_init(shoal_op_call_context *call, const shoal_op *op);

@@ -68,6 +68,7 @@ struct shoal_op {
     shoal_op_kernel kernel;
     shoal_op_gradient gradient; /* NULL for rows OP of ops.def: theirs are in autograd */
     void *context;
+    shoal_op_workspace_bytes workspace; /* NULL: its kernel takes none */
 };
 
 /* Numbers of the built-in ops: OP_add, OP_narrow, ... */

@@ -21,9 +21,14 @@ shoal_status op_declare_like(shoal_op_call_context *call, const shoal_tensor *li
 /* An int or float value. */
 struct kernel_scalar op_scalar(const shoal_value *value);
 
+/* The elements of a tensor one after the other: its own memory, or a copy in the kernel's workspace. */
+shoal_status op_contiguous(shoal_op_call_context *call, const shoal_tensor *tensor, void **data_out);
+/* What that takes of the workspace. */
+size_t op_contiguous_bytes(const shoal_tensor *tensor);
+
 /*
  * A source that can be read while `target` is written: itself, or a copy when the two share some memory
- * without being the same view. `*copy_out` (NULL when there is none) is the caller's to unref.
+ * without being the same view; the copy is no workspace. `*copy_out` (NULL when there is none) is the caller's to unref.
  */
 shoal_status op_separate(shoal_tensor *source, const shoal_tensor *target, shoal_tensor **safe_out,
                          shoal_tensor **copy_out);

@@ -255,37 +255,25 @@ shoal_status meta_where_equal(shoal_op_call_context *call, const shoal_value *ar
     return op_declare_like(call, self, self->dtype);
 }
 
-/* The address of a contiguous tensor with these elements: its own, or that of a copy, which is the caller's to unref. */
-static shoal_status find_contiguous(shoal_tensor *tensor, shoal_tensor **copy_out, void **data_out)
+size_t workspace_where_equal(const shoal_op_call_context *call, const shoal_value *arguments,
+                             shoal_tensor *const *outputs, size_t n_outputs)
 {
-    *copy_out = NULL;
-    if (!tensor->is_contiguous) {
-        TRY(tensor_create_empty(tensor->storage->device, tensor->dtype, tensor->layout.n_dims,
-                                tensor->layout.shape, copy_out));
-        shoal_status status = op_copy_into(*copy_out, tensor);
-        if (status != SHOAL_OK) {
-            return status;
-        }
-        tensor = *copy_out;
+    size_t bytes = 0;
+    for (size_t i = 0; i < 3; i++) {
+        bytes += op_contiguous_bytes(arguments[i].as.tensor);
     }
-    return tensor_address(tensor, data_out);
+    return bytes;
 }
 
 shoal_status run_where_equal(shoal_op_call_context *call, const shoal_value *arguments,
                              shoal_tensor *const *outputs, size_t n_outputs)
 {
-    shoal_tensor *copies[3] = {NULL};
     void *data[3] = {NULL};
     void *dst;
-    shoal_status status = tensor_address(outputs[0], &dst);
-    for (size_t i = 0; i < 3 && status == SHOAL_OK; i++) {
-        status = find_contiguous(arguments[i].as.tensor, &copies[i], &data[i]);
-    }
-    if (status == SHOAL_OK) {
-        kernel_where_equal(outputs[0]->dtype, dst, data[0], data[1], data[2], (size_t)outputs[0]->count);
-    }
+    TRY(tensor_address(outputs[0], &dst));
     for (size_t i = 0; i < 3; i++) {
-        shoal_tensor_unref(copies[i]);
+        TRY(op_contiguous(call, arguments[i].as.tensor, &data[i]));
     }
-    return status;
+    kernel_where_equal(outputs[0]->dtype, dst, data[0], data[1], data[2], (size_t)outputs[0]->count);
+    return SHOAL_OK;
 }

@@ -140,57 +140,48 @@ shoal_status meta_foreach_div(shoal_op_call_context *call, const shoal_value *ar
 
 /* Sources that can be read while their targets are written. Made before anything is, because this may fail.
    Targets of other pairs need no care: check_pairs_apart has refused what meets them. */
-struct sources {
-    shoal_tensor **safe;   /* as in op_separate */
-    shoal_tensor **copies; /* likewise */
-    size_t count;
+struct source {
+    shoal_tensor *safe; /* as in op_separate */
+    shoal_tensor *copy; /* likewise */
 };
 
-static void sources_free(struct sources *sources)
+static void free_sources(struct source *sources, size_t count)
 {
-    for (size_t i = 0; i < sources->count; i++) {
-        shoal_tensor_unref(sources->copies[i]);
+    for (size_t i = 0; i < count; i++) {
+        shoal_tensor_unref(sources[i].copy);
     }
-    mem_free(sources->safe);
-    mem_free(sources->copies);
 }
 
-static shoal_status sources_separate(struct sources *sources, const shoal_value *from,
-                                     shoal_tensor *const *targets)
+size_t workspace_pairs(const shoal_op_call_context *call, const shoal_value *arguments,
+                       shoal_tensor *const *outputs, size_t n_outputs)
 {
-    *sources = (struct sources){.safe = mem_alloc_zeroed(from->count, sizeof(sources->safe[0])),
-                                .copies = mem_alloc_zeroed(from->count, sizeof(sources->copies[0]))};
-    shoal_status status = sources->safe && sources->copies ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
-    for (size_t i = 0; i < from->count && status == SHOAL_OK; i++) {
-        status = op_separate(from->as.tensors[i], targets[i], &sources->safe[i], &sources->copies[i]);
-        sources->count += status == SHOAL_OK ? 1 : 0;
-    }
-    if (status != SHOAL_OK) {
-        sources_free(sources);
-    }
-    return status;
+    return op_round_workspace(arguments[1].count * sizeof(struct source));
 }
 
 typedef shoal_status pair_function(shoal_tensor *target, shoal_tensor *source);
 
-static shoal_status run_pairs(shoal_tensor *const *targets, const shoal_value *from, pair_function *function)
+static shoal_status run_pairs(shoal_op_call_context *call, shoal_tensor *const *targets,
+                              const shoal_value *from, pair_function *function)
 {
-    struct sources sources;
-    shoal_status status = sources_separate(&sources, from, targets);
-    if (status != SHOAL_OK) {
-        return status;
+    struct source *sources = shoal_op_workspace(call, from->count * sizeof(*sources));
+    shoal_status status = sources ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    size_t n_sources = 0;
+    while (status == SHOAL_OK && n_sources < from->count) {
+        struct source *source = &sources[n_sources];
+        status = op_separate(from->as.tensors[n_sources], targets[n_sources], &source->safe, &source->copy);
+        n_sources += status == SHOAL_OK ? 1 : 0;
     }
     for (size_t i = 0; i < from->count && status == SHOAL_OK; i++) {
-        status = function(targets[i], sources.safe[i]);
+        status = function(targets[i], sources[i].safe);
     }
-    sources_free(&sources);
+    free_sources(sources, n_sources);
     return status;
 }
 
 shoal_status run_foreach_copy_(shoal_op_call_context *call, const shoal_value *arguments,
                                shoal_tensor *const *outputs, size_t n_outputs)
 {
-    return run_pairs(outputs, &arguments[1], op_copy_into);
+    return run_pairs(call, outputs, &arguments[1], op_copy_into);
 }
 
 static shoal_status add_into(shoal_tensor *target, shoal_tensor *source)
@@ -201,7 +192,7 @@ static shoal_status add_into(shoal_tensor *target, shoal_tensor *source)
 shoal_status run_foreach_add_(shoal_op_call_context *call, const shoal_value *arguments,
                               shoal_tensor *const *outputs, size_t n_outputs)
 {
-    return run_pairs(outputs, &arguments[1], add_into);
+    return run_pairs(call, outputs, &arguments[1], add_into);
 }
 
 shoal_status run_foreach_div(shoal_op_call_context *call, const shoal_value *arguments,

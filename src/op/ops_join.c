@@ -152,24 +152,36 @@ shoal_status meta_split_with_sizes_copy(shoal_op_call_context *call, const shoal
 }
 
 /* [rows, columns] contiguous and cut along the columns: the case FSDP copies out with. */
-static shoal_status unpack_columns(shoal_tensor *self, shoal_tensor *const *outputs, size_t n_outputs)
+static bool is_columns(const shoal_tensor *self, int dim, size_t n_outputs)
+{
+    return n_outputs > 0 && self->layout.n_dims == 2 && dim == 1 && self->is_contiguous && self->count > 0;
+}
+
+static shoal_status unpack_columns(shoal_op_call_context *call, shoal_tensor *self,
+                                   shoal_tensor *const *outputs, size_t n_outputs)
 {
     void *source;
     TRY(tensor_address(self, &source));
-    struct kernel_unpack_item *items = mem_alloc_zeroed(n_outputs, sizeof(*items));
+    struct kernel_unpack_item *items = shoal_op_workspace(call, n_outputs * sizeof(*items));
     if (!items) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = SHOAL_OK;
-    for (size_t i = 0; i < n_outputs && status == SHOAL_OK; i++) {
+    for (size_t i = 0; i < n_outputs; i++) {
         items[i].elems = outputs[i]->layout.shape[1];
-        status = tensor_address(outputs[i], &items[i].data);
+        TRY(tensor_address(outputs[i], &items[i].data));
     }
-    if (status == SHOAL_OK) {
-        kernel_unpack(self->dtype, items, n_outputs, self->dtype, source, self->layout.shape[0]);
-    }
-    mem_free(items);
-    return status;
+    kernel_unpack(self->dtype, items, n_outputs, self->dtype, source, self->layout.shape[0]);
+    return SHOAL_OK;
+}
+
+size_t workspace_split_with_sizes_copy(const shoal_op_call_context *call, const shoal_value *arguments,
+                                       shoal_tensor *const *outputs, size_t n_outputs)
+{
+    const shoal_tensor *self = arguments[0].as.tensor;
+    int64_t dim = arguments[2].as.integer;
+    return is_columns(self, dim == 1 || dim == -1 ? 1 : 0, n_outputs)
+               ? op_round_workspace(n_outputs * sizeof(struct kernel_unpack_item))
+               : 0;
 }
 
 shoal_status run_split_with_sizes_copy(shoal_op_call_context *call, const shoal_value *arguments,
@@ -179,8 +191,8 @@ shoal_status run_split_with_sizes_copy(shoal_op_call_context *call, const shoal_
     struct kernel_operand from;
     int dim;
     TRY(layout_normalise_dim("dim", arguments[2].as.integer, self->layout.n_dims, &dim));
-    if (n_outputs > 0 && self->layout.n_dims == 2 && dim == 1 && self->is_contiguous && self->count > 0) {
-        return unpack_columns(self, outputs, n_outputs);
+    if (is_columns(self, dim, n_outputs)) {
+        return unpack_columns(call, self, outputs, n_outputs);
     }
     TRY(op_operand(self, &from));
     for (size_t i = 0; i < n_outputs && self->count > 0; i++) {
@@ -232,20 +244,14 @@ shoal_status meta_chunk_cat(shoal_op_call_context *call, const shoal_value *argu
     return shoal_op_output(call, (int64_t[]){n_chunks, row_elems}, 2, arguments[2].as.dtype);
 }
 
-/* Contiguous inputs for packing: the tensors themselves, or copies that the caller owns. */
-static shoal_status make_contiguous(shoal_tensor *tensor, shoal_tensor **copy_out, const void **data_out)
+size_t workspace_chunk_cat(const shoal_op_call_context *call, const shoal_value *arguments,
+                           shoal_tensor *const *outputs, size_t n_outputs)
 {
-    void *address;
-    *copy_out = NULL;
-    if (!tensor->is_contiguous) {
-        TRY(tensor_create_empty(tensor->storage->device, tensor->dtype, tensor->layout.n_dims,
-                                tensor->layout.shape, copy_out));
-        TRY(op_copy_into(*copy_out, tensor));
-        tensor = *copy_out;
+    size_t bytes = op_round_workspace(arguments[0].count * sizeof(struct kernel_pack_item));
+    for (size_t i = 0; i < arguments[0].count; i++) {
+        bytes += op_contiguous_bytes(arguments[0].as.tensors[i]);
     }
-    TRY(tensor_address(tensor, &address));
-    *data_out = address;
-    return SHOAL_OK;
+    return bytes;
 }
 
 shoal_status run_chunk_cat(shoal_op_call_context *call, const shoal_value *arguments,
@@ -255,25 +261,19 @@ shoal_status run_chunk_cat(shoal_op_call_context *call, const shoal_value *argum
     int64_t n_chunks = arguments[1].as.integer;
     void *destination;
     TRY(tensor_address(outputs[0], &destination));
-    struct kernel_pack_item *items = mem_alloc_zeroed(list->count, sizeof(*items));
-    shoal_tensor **copies = mem_alloc_zeroed(list->count, sizeof(*copies));
-    shoal_status status = items && copies ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
-    for (size_t i = 0; i < list->count && status == SHOAL_OK; i++) {
-        status = measure(list->as.tensors[i], i, &items[i]);
-        if (status == SHOAL_OK) {
-            status = make_contiguous(list->as.tensors[i], &copies[i], &items[i].data);
-        }
+    struct kernel_pack_item *items = shoal_op_workspace(call, list->count * sizeof(*items));
+    if (!items) {
+        return SHOAL_ERR_NO_MEMORY;
     }
-    if (status == SHOAL_OK) {
-        kernel_pack(outputs[0]->dtype, destination, list->as.tensors[0]->dtype, items, list->count, n_chunks,
-                    0, n_chunks);
+    for (size_t i = 0; i < list->count; i++) {
+        void *data;
+        TRY(measure(list->as.tensors[i], i, &items[i]));
+        TRY(op_contiguous(call, list->as.tensors[i], &data));
+        items[i].data = data;
     }
-    for (size_t i = 0; copies && i < list->count; i++) {
-        shoal_tensor_unref(copies[i]);
-    }
-    mem_free(copies);
-    mem_free(items);
-    return status;
+    kernel_pack(outputs[0]->dtype, destination, list->as.tensors[0]->dtype, items, list->count, n_chunks, 0,
+                n_chunks);
+    return SHOAL_OK;
 }
 
 /* all_gather_copy_in ----------------------------------------------------------------------------------- */

@@ -39,6 +39,12 @@ void op_hand_in(const struct op_row *rows, size_t n_rows);
     shoal_status run_##kernel(shoal_op_call_context *call, const shoal_value *arguments, \
                               shoal_tensor *const *outputs, size_t n_outputs);
 
+#define WORKSPACE(op, function)                                                                  \
+    size_t workspace_##function(const shoal_op_call_context *call, const shoal_value *arguments, \
+                                shoal_tensor *const *outputs, size_t n_outputs);
+#include "op/workspaces.def"
+#undef WORKSPACE
+
 #define OP(name, signature, flags, meta, kernel, gradient, saves, doc) \
     OP_DECLARE_META(meta)                                              \
     OP_DECLARE_KERNEL(kernel)

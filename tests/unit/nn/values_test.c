@@ -18,7 +18,7 @@ NN_TEST(all_halves_are_read_as_shoal_does)
         }
         const uint32_t *expected = shoal_data(shoal_to_dtype(halves, SHOAL_F32));
         struct nn_values values;
-        REQUIRE_OK(nn_load(halves, &values));
+        REQUIRE_OK(nn_load(NULL, halves, &values));
         const uint32_t *actual = values.data;
         for (int i = 0; i < N_HALVES && !test_has_failed(); i++) {
             if (actual[i] != expected[i]) {
@@ -74,7 +74,7 @@ NN_TEST(strides_are_followed)
         shoal_tensor *view = shoal_permute(shoal_slice(base, 0, 1, 4, 2), INTS(2, 0, 1), 3);
         const double *expected = doubles_of(view);
         struct nn_values values;
-        REQUIRE_OK(nn_open(view, /*keeps_values=*/true, &values));
+        REQUIRE_OK(nn_open(NULL, view, /*keeps_values=*/true, &values));
         CHECK_INT(values.count, 24);
         for (size_t i = 0; i < values.count; i++) {
             double actual =
@@ -99,12 +99,12 @@ NN_TEST(scalars_and_nothing_are_read)
 {
     struct nn_values values;
     shoal_tensor *scalar = make_tensor((double[]){1.5}, NULL, 0, SHOAL_BF16);
-    REQUIRE_OK(nn_load(scalar, &values));
+    REQUIRE_OK(nn_load(NULL, scalar, &values));
     CHECK_INT(values.count, 1);
     CHECK_DOUBLE((double)*(float *)values.data, 1.5);
     nn_values_free(&values);
     shoal_tensor *nothing = shoal_transpose(shoal_zeros(INTS(2, 0, 3), 3, SHOAL_F16), 0, 2);
-    REQUIRE_OK(nn_load(nothing, &values));
+    REQUIRE_OK(nn_load(NULL, nothing, &values));
     CHECK_INT(values.count, 0);
     nn_values_free(&values);
 }

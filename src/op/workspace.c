@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory for kernels' own use: a plan's, or allocated and freed when the call ends. */
+#include <stdalign.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "op/dispatch.h"
+
+/* What it is in front of is given out. */
+struct op_scratch {
+    alignas(SHOAL_OP_WORKSPACE_ALIGNMENT) struct op_scratch *next;
+};
+
+static void *allocate(shoal_op_call_context *call, size_t bytes)
+{
+    struct op_scratch *scratch = NULL;
+    if (bytes <= SIZE_MAX - sizeof *scratch) {
+        scratch = mem_alloc_aligned(sizeof *scratch + bytes, SHOAL_OP_WORKSPACE_ALIGNMENT);
+    }
+    if (!scratch) {
+        (void)error_set(SHOAL_ERR_NO_MEMORY, "scratch memory: %zu bytes", bytes);
+        return NULL;
+    }
+    scratch->next = call->scratches;
+    call->scratches = scratch;
+    return scratch + 1;
+}
+
+void *shoal_op_workspace(shoal_op_call_context *call, size_t bytes)
+{
+    if (!call || !call->is_kernel) {
+        (void)error_set(SHOAL_ERR_STATE, "op_workspace: %s", call ? "only kernels have one" : "call is NULL");
+        return NULL;
+    }
+    size_t rounded = op_round_workspace(bytes);
+    if (!call->workspace || rounded > call->workspace_bytes) {
+        return allocate(call, bytes);
+    }
+    void *given = call->workspace;
+    call->workspace += rounded;
+    call->workspace_bytes -= rounded;
+    return given;
+}
+
+void op_free_scratches(shoal_op_call_context *call)
+{
+    while (call->scratches) {
+        struct op_scratch *next = call->scratches->next;
+        mem_free(call->scratches);
+        call->scratches = next;
+    }
+}
+
+size_t op_workspace_bytes(const shoal_op *op, const shoal_value *arguments, shoal_tensor *const *outputs,
+                          size_t n_outputs)
+{
+    if (!op->workspace) {
+        return 0;
+    }
+    shoal_op_call_context call;
+    op_context_init(&call, op);
+    call.arguments = arguments;
+    return op->workspace(&call, arguments, outputs, n_outputs);
+}
