@@ -148,11 +148,41 @@ shoal_status storage_fail_read_only(const struct storage *storage)
                      storage->read_only);
 }
 
+const char STORAGE_OF_STEP[] = "step";
+
+static _Atomic uint64_t n_trace_ids; /* given so far */
+
+uint64_t storage_trace_id(struct storage *storage)
+{
+    /* Relaxed, here and below: the number says nothing about other memory. */
+    uint64_t id = atomic_load_explicit(&storage->trace_id, memory_order_relaxed);
+    if (id == 0) {
+        uint64_t fresh = atomic_fetch_add_explicit(&n_trace_ids, 1, memory_order_relaxed) + 1;
+        bool is_first = atomic_compare_exchange_strong_explicit(&storage->trace_id, &id, fresh,
+                                                                memory_order_relaxed, memory_order_relaxed);
+        id = is_first ? fresh : id;
+    }
+    return id;
+}
+
+static shoal_status fail_traced(const struct storage *storage)
+{
+    if (storage->traced_op == STORAGE_OF_STEP) {
+        return error_set(SHOAL_ERR_STATE,
+                         "the data of an input of a step was asked for while the step is captured");
+    }
+    return error_set(SHOAL_ERR_STATE, "the data of a result of %s was asked for while a step is captured",
+                     storage->traced_op);
+}
+
 shoal_status storage_base(const struct storage *storage, void **base_out)
 {
     if (storage->memory) {
         *base_out = storage->memory->base;
         return SHOAL_OK;
+    }
+    if (storage->traced_op) {
+        return fail_traced(storage);
     }
     if (!device_rows[storage->device].has_data) {
         return error_set(SHOAL_ERR_STATE, "tensor %s is on device %s: it has a shape but no data",
@@ -167,6 +197,9 @@ static shoal_status check_memory_may_change(const struct storage *storage, const
     if (!device_rows[storage->device].has_data) {
         return error_set(SHOAL_ERR_STATE, "tensor %s is on device %s: there is no data to %s",
                          storage_label(storage), device_rows[storage->device].name, change);
+    }
+    if (storage->traced_op) {
+        return fail_traced(storage);
     }
     uint32_t exports = atomic_load(&storage->exports);
     if (exports > 0) {

@@ -53,9 +53,17 @@ struct storage {
     /* An in-place op gave a tensor of this storage a gradient history: other views must not bypass it. Set by
        autograd. */
     _Atomic bool has_history;
+    bool
+        is_of_traced; /* its memory was taken over while calls were traced: what a step makes of memory is a constant */
     char *name;                    /* for error texts; NULL: none */
     const char *read_only;         /* why nobody may write it, for error texts; NULL: it may be written */
     _Atomic size_t alignment_mask; /* bits of the address that views as other dtypes want to be 0 */
+
+    /* While a step is captured (op/tracer.h). */
+    const char
+        *traced_op; /* it has no memory: the op whose result it is, or STORAGE_OF_STEP; NULL: not captured */
+    _Atomic uint64_t
+        trace_id; /* what captures know the storage by; never used again for another one. 0: none yet */
 
     /* Changed under the lock that storage.c has for this storage. */
     _Atomic uint32_t n_fences; /* writes and reads */
@@ -74,6 +82,12 @@ shoal_status storage_create_borrowed(size_t bytes, void *base, shoal_deleter del
                                      struct storage **storage_out);
 struct storage *storage_ref(struct storage *storage);
 void storage_unref(struct storage *storage);
+
+/* What traced_op is for tensors that a captured step was given. */
+extern const char STORAGE_OF_STEP[];
+
+/* The number by which captures know the storage; given when it is first asked for. */
+uint64_t storage_trace_id(struct storage *storage);
 
 shoal_status storage_set_name(struct storage *storage, const char *name);
 

@@ -103,19 +103,47 @@ static shoal_status fill_memory(struct fresh *fresh, shoal_device device, size_t
     return SHOAL_OK;
 }
 
+/* A contiguous layout, and what it takes. */
+static shoal_status lay_out(shoal_dtype dtype, int n_dims, const int64_t *shape, struct layout *layout,
+                            int64_t *count_out, size_t *bytes_out)
+{
+    TRY(dtype_check(dtype, "dtype"));
+    TRY(layout_count(n_dims, shape, count_out));
+    TRY(count_bytes(dtype, *count_out, bytes_out));
+    *layout = (struct layout){.n_dims = n_dims};
+    for (int i = 0; i < n_dims; i++) {
+        layout->shape[i] = shape[i];
+    }
+    layout_fill_strides(n_dims, layout->shape, layout->strides);
+    return SHOAL_OK;
+}
+
+shoal_status tensor_create_traced(shoal_device device, shoal_dtype dtype, int n_dims, const int64_t *shape,
+                                  const char *traced_op, shoal_tensor **tensor_out)
+{
+    int64_t count = 0;
+    size_t bytes = 0;
+    struct layout layout;
+    TRY(lay_out(dtype, n_dims, shape, &layout, &count, &bytes));
+    struct fresh *fresh = (struct fresh *)block_create(sizeof(*fresh));
+    if (!fresh) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    atomic_init(&fresh->block.objects, 2);
+    storage_init(&fresh->storage, &fresh->block, device, bytes, NULL);
+    fresh->storage.traced_op = traced_op;
+    init_tensor(&fresh->tensor, &fresh->block, &fresh->storage, dtype, &layout, count);
+    *tensor_out = &fresh->tensor;
+    return SHOAL_OK;
+}
+
 shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_dims, const int64_t *shape,
                                  shoal_tensor **tensor_out)
 {
-    int64_t count;
+    int64_t count = 0;
     size_t bytes = 0;
-    TRY(dtype_check(dtype, "dtype"));
-    TRY(layout_count(n_dims, shape, &count));
-    TRY(count_bytes(dtype, count, &bytes));
-    struct layout layout = {.n_dims = n_dims};
-    for (int i = 0; i < n_dims; i++) {
-        layout.shape[i] = shape[i];
-    }
-    layout_fill_strides(n_dims, layout.shape, layout.strides);
+    struct layout layout;
+    TRY(lay_out(dtype, n_dims, shape, &layout, &count, &bytes));
     size_t inside =
         device_rows[device].has_data && bytes <= FRESH_DATA_BYTES ? bytes + MEM_DATA_ALIGNMENT : 0;
     struct fresh *fresh = (struct fresh *)block_create(sizeof(*fresh) + inside);
@@ -243,6 +271,7 @@ shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *sh
         return NULL;
     }
     struct memory *memory = tensor->storage->memory;
+    tensor->storage->is_of_traced = scope_current()->tracer != NULL;
     memory->deleter = deleter;
     memory->deleter_context = deleter_context;
     memory->given = data;

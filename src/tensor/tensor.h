@@ -59,6 +59,10 @@ shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const str
 shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_dims, const int64_t *shape,
                                  shoal_tensor **tensor_out);
 
+/* The same without memory, as the result of an op while a step is captured (tensor/storage.h). */
+shoal_status tensor_create_traced(shoal_device device, shoal_dtype dtype, int n_dims, const int64_t *shape,
+                                  const char *traced_op, shoal_tensor **tensor_out);
+
 /* shoal_from_memory; errors begin with the name of the call. */
 shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *shape, int n_dims,
                                  shoal_dtype dtype, const int64_t *strides, shoal_deleter deleter,
