@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "device/device.h"
+#include "op/tracer.h"
 #include "tensor/handle.h"
 #include "tensor/scope.h"
 
@@ -55,6 +56,15 @@ shoal_status leaf_keep_gradient(struct leaf *leaf, shoal_tensor *gradient)
     shoal_tensor_unref(leaf->gradient);
     leaf->gradient = kept;
     return SHOAL_OK;
+}
+
+void leaf_put_back_gradient(shoal_tensor *tensor, shoal_tensor *gradient)
+{
+    struct leaf *leaf = leaf_of(tensor);
+    shoal_tensor_unref(leaf ? leaf->gradient : gradient);
+    if (leaf) {
+        leaf->gradient = gradient;
+    }
 }
 
 /* Public ----------------------------------------------------------------------------------------------- */
@@ -159,6 +169,10 @@ shoal_status shoal_set_grad(shoal_tensor *leaf, shoal_tensor *gradient)
     }
     if (gradient) {
         TRY(check_gradient(leaf, gradient));
+    }
+    struct op_tracer *tracer = op_capture_running();
+    if (tracer) {
+        TRY(tracer->capture->note_leaf(tracer, leaf));
     }
     return leaf_keep_gradient(history, gradient);
 }

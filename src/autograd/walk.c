@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "op/tracer.h"
 #include "shoal/ops.h"
 #include "tensor/scope.h"
 
@@ -283,8 +284,13 @@ static bool is_exclusive(const shoal_tensor *tensor)
            !(storage->memory && storage->memory->given);
 }
 
-static shoal_status accumulate(struct leaf *leaf, shoal_tensor *gradient)
+static shoal_status accumulate(shoal_tensor *tensor, shoal_tensor *gradient)
 {
+    struct leaf *leaf = leaf_of(tensor);
+    struct op_tracer *tracer = op_capture_running();
+    if (tracer) {
+        TRY(tracer->capture->note_leaf(tracer, tensor));
+    }
     if (leaf->gradient) {
         /* In place, so that pointers from shoal_grad stay valid. */
         return shoal_add_(leaf->gradient, shoal_to_dtype(gradient, leaf->gradient->dtype))
@@ -308,7 +314,7 @@ static shoal_status settle_leaf(struct leaf_visit *visit)
         slot_clear(&visit->slot);
         visit->slot.sum = gradient;
     }
-    TRY(accumulate(leaf, gradient));
+    TRY(accumulate(visit->tensor, gradient));
     slot_clear(&visit->slot);
     return hook_list_run_leaf(&leaf->accumulated_hooks, visit->tensor);
 }
@@ -468,7 +474,9 @@ void walk_end(struct walk *walk, bool consumes)
         end_node_visit(walk->heap[i]);
     }
     while (walk->leaves) {
-        leaf_of(walk->leaves->tensor)->n_failures++;
+        if (!op_capture_running()) {
+            leaf_of(walk->leaves->tensor)->n_failures++;
+        }
         end_leaf_visit(walk, walk->leaves);
     }
     mem_free(walk->order);

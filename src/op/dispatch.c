@@ -49,7 +49,7 @@ void op_context_init(shoal_op_call_context *call, const shoal_op *op)
     call->op = op;
     call->arguments = NULL;
     call->device = SHOAL_CPU;
-    call->is_inferred = false;
+    call->mode = OP_RUNS;
     call->outputs = call->inline_outputs;
     call->n_outputs = 0;
     call->capacity = OP_INLINE_OUTPUTS;
@@ -94,7 +94,11 @@ static shoal_status add_output(shoal_op_call_context *call, shoal_tensor *tensor
 shoal_status shoal_op_output(shoal_op_call_context *call, const int64_t *shape, int n_dims, shoal_dtype dtype)
 {
     shoal_tensor *tensor;
-    TRY(tensor_create_empty(call->device, dtype, n_dims, shape, &tensor));
+    if (call->mode == OP_TRACES) {
+        TRY(tensor_create_traced(call->device, dtype, n_dims, shape, call->op->name, &tensor));
+    } else {
+        TRY(tensor_create_empty(call->device, dtype, n_dims, shape, &tensor));
+    }
     return add_output(call, tensor, /*is_argument=*/false);
 }
 
@@ -462,7 +466,7 @@ static bool has_work(const shoal_op_call_context *call)
 static shoal_status run_kernel(shoal_op_call_context *call, const shoal_value *arguments,
                                shoal_tensor *const *outputs)
 {
-    if (!has_work(call) || !device_rows[call->device].has_data || call->is_inferred) {
+    if (!has_work(call) || !device_rows[call->device].has_data || call->mode != OP_RUNS) {
         return SHOAL_OK;
     }
     if (!op_waits_itself(call->op)) {
@@ -518,7 +522,7 @@ static shoal_status compute(shoal_op_call_context *call, const shoal_value *argu
         TRY(survey->tape->prepare(call->op, arguments, outputs, n_outputs, &entry));
     }
     shoal_status status = run_kernel(call, arguments, outputs);
-    if (!call->is_inferred && (status == SHOAL_OK || !op_is_asynchronous(call->op))) {
+    if (call->mode != OP_INFERS && (status == SHOAL_OK || !op_is_asynchronous(call->op))) {
         bump_versions(call->op, arguments); /* after a failure too: part of the data may have changed */
     }
     if (entry && status == SHOAL_OK) {
@@ -529,7 +533,7 @@ static shoal_status compute(shoal_op_call_context *call, const shoal_value *argu
     return status;
 }
 
-static shoal_status execute(const shoal_op *op, const shoal_value *arguments, bool is_inferred,
+static shoal_status execute(const shoal_op *op, const shoal_value *arguments, enum op_mode mode,
                             shoal_value *result_out)
 {
     struct scope *scope = scope_current();
@@ -539,8 +543,8 @@ static shoal_status execute(const shoal_op *op, const shoal_value *arguments, bo
     shoal_tensor **list = inline_list;
     op_context_init(&call, op);
     call.arguments = arguments;
-    call.is_inferred = is_inferred;
-    call.device = is_inferred ? SHOAL_META : SHOAL_CPU;
+    call.mode = mode;
+    call.device = mode == OP_INFERS ? SHOAL_META : SHOAL_CPU;
     shoal_status status;
     TRY_GOTO(status, survey_arguments(&call, arguments, scope->has_grad, &survey), drop_outputs);
     TRY_GOTO(status, declare_outputs(&call, arguments), drop_outputs);
@@ -567,7 +571,12 @@ drop_outputs:
 
 shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_value *result_out)
 {
-    return execute(op, arguments, /*is_inferred=*/false, result_out);
+    return execute(op, arguments, OP_RUNS, result_out);
+}
+
+shoal_status op_trace(const shoal_op *op, const shoal_value *arguments, shoal_value *result_out)
+{
+    return execute(op, arguments, OP_TRACES, result_out);
 }
 
 shoal_status op_infer(const shoal_op *op, const shoal_value *given, size_t n_given, shoal_value *result_out)
@@ -575,7 +584,7 @@ shoal_status op_infer(const shoal_op *op, const shoal_value *given, size_t n_giv
     shoal_value arguments[OP_MAX_PARAMS] = {{.kind = SHOAL_VALUE_NONE}};
     shoal_status status = complete_arguments(op, given, n_given, arguments);
     if (status == SHOAL_OK) {
-        status = execute(op, arguments, /*is_inferred=*/true, result_out);
+        status = execute(op, arguments, OP_INFERS, result_out);
     }
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", op->name);
 }
@@ -600,6 +609,12 @@ shoal_status shoal_op_call(const shoal_op *op, const shoal_value *given, size_t 
             tracer ? tracer->call(tracer, op, arguments, result_out) : op_execute(op, arguments, result_out);
     }
     return status == SHOAL_OK ? SHOAL_OK : scope_fail(error_prefix(status, "%s", op->name));
+}
+
+struct op_tracer *op_capture_running(void)
+{
+    const struct scope *scope = scope_current();
+    return scope && scope->tracer && scope->tracer->capture ? scope->tracer : NULL;
 }
 
 shoal_status op_set_tracer(struct op_tracer *tracer)

@@ -37,6 +37,13 @@ shoal_status op_output_view_as(shoal_op_call_context *call, shoal_tensor *base, 
 
 struct op_scratch; /* workspace.c */
 
+/* How a call is made. */
+enum op_mode {
+    OP_RUNS,   /* op_execute */
+    OP_INFERS, /* op_infer: the device is meta, whatever the arguments say */
+    OP_TRACES  /* op_trace: what is new has no memory */
+};
+
 /* Most outputs have a place on the stack. */
 #define OP_INLINE_OUTPUTS 8
 
@@ -49,7 +56,7 @@ struct shoal_op_call_context {
     const shoal_op *op;
     const shoal_value *arguments; /* complete; NULL in gradient functions */
     shoal_device device;          /* of the first tensor argument */
-    bool is_inferred;             /* op_infer: the device is meta, whatever the arguments say */
+    enum op_mode mode;
     struct op_output *outputs;
     size_t n_outputs;
     size_t capacity;

@@ -13,7 +13,7 @@ static shoal_status declare_new(shoal_op_call_context *call, const shoal_value *
 {
     shoal_device named;
     TRY(device_find(device, &named));
-    call->device = call->is_inferred ? call->device : named;
+    call->device = call->mode == OP_INFERS ? call->device : named;
     if (shape->count > SHOAL_MAX_DIMS) {
         return error_set(SHOAL_ERR_INVALID, "shape: %td dimensions are not within 0..%d",
                          (ptrdiff_t)shape->count, SHOAL_MAX_DIMS);
