@@ -27,6 +27,40 @@ static inline void callback_leave(void)
     callback_depth--;
 }
 
+/*
+ * A step that is captured (op/tracer.h) is such a function, too: nothing is computed meanwhile, so ranks must not do anything
+ * together but by ops. It is counted in the same word, so that who asks pays once.
+ */
+#define CALLBACK_CAPTURE (1u << 16)
+
+static inline void callback_enter_capture(void)
+{
+    callback_depth += CALLBACK_CAPTURE;
+}
+
+static inline void callback_leave_capture(void)
+{
+    callback_depth -= CALLBACK_CAPTURE;
+}
+
+/* For calls that the library makes itself inside a captured step, and that are no part of it: what to resume with. */
+static inline uint32_t callback_pause_capture(void)
+{
+    uint32_t depth = callback_depth;
+    callback_depth = depth % CALLBACK_CAPTURE;
+    return depth;
+}
+
+static inline void callback_resume_capture(uint32_t depth)
+{
+    callback_depth = depth;
+}
+
+static inline bool callback_is_capturing(void)
+{
+    return callback_depth >= CALLBACK_CAPTURE;
+}
+
 static inline bool callback_is_running(void)
 {
     return callback_depth > 0;
@@ -34,6 +68,12 @@ static inline bool callback_is_running(void)
 
 /* SHOAL_ERR_STATE. `what` would wait: "barrier". */
 shoal_status callback_refuse(const char *what) __attribute__((cold));
+
+/* For calls that ranks make together and that do not wait. */
+static inline shoal_status callback_check_capture(const char *what)
+{
+    return callback_is_capturing() ? callback_refuse(what) : SHOAL_OK;
+}
 
 static inline shoal_status callback_check(const char *what)
 {
