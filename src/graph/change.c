@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "graph/args.h"
+#include "graph/captured.h"
 #include "graph/edit.h"
 #include "graph/observer.h"
 #include "graph/order.h"
@@ -246,6 +247,7 @@ static shoal_status erase(struct shoal_node *node)
         return fail_used(node);
     }
     observer_tell_erased(node);
+    captured_forget_input(node);
     move_point_from(node);
     uses_drop(node);
     order_remove(node);

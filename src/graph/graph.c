@@ -7,6 +7,7 @@
 #include "base/try.h"
 #include "comm/handles.h"
 #include "graph/args.h"
+#include "graph/captured.h"
 #include "graph/edit.h"
 #include "graph/names.h"
 #include "graph/observer.h"
@@ -48,7 +49,9 @@ void shoal_graph_free(shoal_graph *graph)
     }
     for (struct graph_group *group = graph->groups; group; group = group->next) {
         group_free_stand_in(group->stand_in);
+        group_unref(group->bound);
     }
+    captured_free(graph->captured);
     graph_free_twins(graph);
     names_free(graph->names);
     arena_free(&graph->arena);
@@ -139,6 +142,7 @@ static shoal_status prepare(struct shoal_graph *graph, const struct node_spec *s
     node->kind = spec->kind;
     node->op = spec->op;
     node->n_args = spec->n_args;
+    node->unit = spec->kind == SHOAL_NODE_CALL ? graph->unit : NULL;
     TRY(args_copy(&graph->arena, spec->args, spec->n_args, &node->args));
     TRY(uses_collect(graph, &graph->arena, 0, node->args, node->n_args, uses_out));
     TRY(names_choose(graph->names, &graph->arena, spec->name ? spec->name : spec->target, &node->name));

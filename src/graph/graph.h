@@ -55,6 +55,7 @@ struct shoal_node {
     shoal_tensor **values; /* one reference each, on the meta device; of a constant: the tensor itself */
     size_t n_values;
     const struct origin *origins; /* newest first */
+    const char *unit;             /* of a sharded model, to which the call belongs; NULL: none */
 };
 
 struct graph_group {
@@ -63,12 +64,14 @@ struct graph_group {
     size_t n_lists;
     size_t size;
     struct shoal_group *stand_in; /* for meta functions, which ask for the number of ranks */
+    struct shoal_group *bound;    /* one reference: the group that a captured step used; NULL: none */
     struct graph_group *next;
 };
 
 struct graph_names; /* graph/names.h: node names to nodes, and the numbers that are taken */
 struct graph_twins; /* graph/twins.h: storages of constants on the meta device; NULL: none yet */
 struct observer;    /* graph/observer.h: who is told about changes; NULL: nobody */
+struct captured;    /* graph/captured.h: what the graph was captured from; NULL: nothing */
 
 struct shoal_graph {
     struct arena arena;
@@ -83,6 +86,8 @@ struct shoal_graph {
     struct graph_group *groups; /* in order of adding */
     struct graph_twins *twins;
     struct observer *observer;
+    struct captured *captured;
+    const char *unit; /* of nodes that are made now */
 };
 
 /* Nodes of the graph in order; `node` may be erased or moved meanwhile, `next` may not. */

@@ -12,6 +12,7 @@
 #include "base/try.h"
 #include "device/device.h"
 #include "graph/boxing.h"
+#include "graph/captured.h"
 #include "graph/graph.h"
 #include "graph/lint.h"
 #include "graph/run_groups.h"
@@ -122,11 +123,15 @@ static void free_run(struct run *run)
 static shoal_status make_group(struct run *run, const struct graph_group *row, struct run_group *made)
 {
     const int *list = NULL;
+    *made = (struct run_group){.row = row};
+    TRY(graph_bound_group(row, &made->group));
+    if (made->group) {
+        return SHOAL_OK;
+    }
     if (!run->world) {
         return error_set(SHOAL_ERR_INVALID, "world is NULL, but the graph has group @%.64s", row->name);
     }
     TRY(run_group_list(row, shoal_world_rank(run->world), shoal_world_n_ranks(run->world), &list));
-    *made = (struct run_group){.row = row};
     return run_group_create(run->world, row->name, list, row->size, &made->group);
 }
 
@@ -394,6 +399,7 @@ static void take_outputs(void *context, struct shoal_node *node)
 static shoal_status run_graph(struct run *run)
 {
     TRY(check(run));
+    TRY(captured_wait_for_sources(run->graph, run->inputs, run->n_inputs));
     TRY(make_groups(run));
     TRY(create_table(run));
     TRY(run_nodes(run));

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A capture that is running, seen by its parts:
+ *
+ *   capture.c         shoal_capture, and the tracer that sees each call
+ *   capture_values.c  which node a tensor is: identity of storages and values, tensors with memory that become inputs
+ *   capture_args.c    boxed arguments as arguments of nodes, groups as rows of the table
+ *   functionalize.c   in-place calls as out-of-place ones, and copies into inputs at the end
+ *   capture_undo.c    what the step changed outside the graph, put back
+ *
+ * A storage is known by its trace_id, never by its address. It has a base: the node that gives all of it, contiguous. A value of it
+ * is found by dtype and layout; one that was not met yet is a view of the base. A write of the whole storage begins a new epoch:
+ * another node becomes the base, and values of older epochs are not found any more. So a graph reads as if each tensor had been
+ * computed anew, while tensors, views of them and what autograd saved keep meaning the memory they share.
+ */
+#ifndef GRAPH_CAPTURE_H
+#define GRAPH_CAPTURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "graph/captured.h"
+#include "graph/graph.h"
+#include "op/op.h"
+#include "op/tracer.h"
+#include "tensor/tensor.h"
+
+/* From hashes to indices of an array of somebody else's, who compares. All zero is an empty table. */
+struct capture_table {
+    uint64_t *hashes;
+    size_t *indices; /* SIZE_MAX: free */
+    size_t capacity; /* a power of two, at most half in use */
+    size_t count;
+};
+
+/* What a node gives, or one tensor of the list that it gives: taken out of it when somebody wants it. */
+struct capture_given {
+    struct shoal_node *node;
+    size_t index;
+};
+
+enum capture_origin {
+    CAPTURE_MADE,     /* by a call of the step */
+    CAPTURE_INPUT,    /* a placeholder: `node` */
+    CAPTURE_CONSTANT, /* made from memory by the step: `node`, with a copy */
+    CAPTURE_REBOUND,  /* a storage that was said to hold another value */
+    CAPTURE_GIVEN     /* of a tensor that was given to shoal_capture: the step has another one in its place */
+};
+
+struct capture_storage {
+    uint64_t id;
+    uint32_t epoch;
+    enum capture_origin origin;
+    struct shoal_node *node;   /* see above */
+    struct capture_given base; /* what all of it is in this epoch */
+    bool is_shared;            /* another storage has the same base: it is not written in place */
+    size_t input;              /* of those given to shoal_capture: which */
+};
+
+/* A value in an epoch of its storage. */
+struct capture_value {
+    uint64_t id;
+    uint32_t epoch;
+    shoal_dtype dtype;
+    struct layout layout;
+    struct capture_given given;
+};
+
+/* A leaf whose gradient changed. */
+struct capture_leaf {
+    shoal_tensor *leaf;   /* one reference, */
+    shoal_tensor *before; /* one reference: its gradient when it was noted; NULL: none */
+};
+
+/* A storage with memory, as it was. */
+struct capture_memory {
+    struct storage *storage; /* one reference */
+    uint64_t version;
+    bool has_history;
+};
+
+struct capture_end {
+    void (*restore)(void *context);
+    void *context;
+};
+
+struct capture {
+    struct op_tracer tracer; /* first: a tracer's address is the capture's */
+    struct shoal_graph *graph;
+    struct scope *scope;         /* the outermost one of the step */
+    shoal_tensor *const *inputs; /* the caller's, */
+    shoal_tensor **stand_ins;    /* and what the step gets, one reference each */
+    size_t n_inputs;
+    struct shoal_node *last_placeholder; /* NULL: none yet */
+
+    struct capture_storage *storages;
+    size_t n_storages;
+    size_t storage_capacity;
+    struct capture_table storage_table;
+    struct capture_value *values;
+    size_t n_values;
+    size_t value_capacity;
+    struct capture_table value_table;
+
+    struct capture_leaf *leaves; /* in the order in which they were noted */
+    size_t n_leaves;
+    size_t leaf_capacity;
+    struct capture_table leaf_table;
+    struct capture_memory *memories;
+    size_t n_memories;
+    size_t memory_capacity;
+    shoal_tensor **written; /* without history when they were written first; one reference each */
+    size_t n_written;
+    size_t written_capacity;
+    struct capture_end *ends;
+    size_t n_ends;
+    size_t end_capacity;
+};
+
+/* capture_values.c ------------------------------------------------------------------------------------- */
+
+/* Whether a scope of the step owns the tensor. */
+bool capture_is_inside(const struct capture *capture, const shoal_tensor *tensor);
+
+/* All of its storage, in order. */
+bool capture_is_whole(const shoal_tensor *tensor);
+
+/* The storage of the tensor: known, or lifted, which makes a placeholder or a constant. `name` of a placeholder; NULL: the tensor's
+   own. It holds until the next one is added. */
+shoal_status capture_find_storage(struct capture *capture, shoal_tensor *tensor, const char *name,
+                                  struct capture_storage **storage_out);
+
+/* NULL when it is not known. */
+struct capture_storage *capture_known_storage(struct capture *capture, struct storage *storage);
+
+/* A storage that is not known yet. */
+shoal_status capture_add_storage(struct capture *capture, struct storage *storage, enum capture_origin origin,
+                                 struct shoal_node *node, struct capture_storage **storage_out);
+
+/* The node that gives the tensor, as it is now. */
+shoal_status capture_find_node(struct capture *capture, shoal_tensor *tensor, struct shoal_node **node_out);
+
+/* The node that gives all of the storage. */
+shoal_status capture_find_base(struct capture *capture, struct capture_storage *storage,
+                               struct shoal_node **node_out);
+
+/* From now on the tensor, which covers its storage, is what a node gives. */
+shoal_status capture_begin_epoch(struct capture *capture, shoal_tensor *tensor, struct capture_given given);
+
+/* A tensor that a call gave. */
+shoal_status capture_add_result(struct capture *capture, shoal_tensor *tensor, struct capture_given given);
+
+/* A placeholder behind those that are there. `tensor` and `source` may be NULL. */
+shoal_status capture_add_placeholder(struct capture *capture, const char *name, const shoal_tensor *like,
+                                     shoal_tensor *tensor, shoal_tensor *source,
+                                     struct shoal_node **node_out);
+
+shoal_status capture_table_add(struct capture_table *table, uint64_t hash, size_t index);
+/* SIZE_MAX when there is none. */
+size_t capture_table_find(const struct capture_table *table, uint64_t hash,
+                          bool (*is_same)(const void *context, const void *key, size_t index),
+                          const void *context, const void *key);
+void capture_free_values(struct capture *capture);
+
+/* capture_args.c --------------------------------------------------------------------------------------- */
+
+/* Arguments of a node for those of a call. Lists live in the innermost scope. */
+shoal_status capture_make_args(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
+                               shoal_arg args[OP_MAX_PARAMS]);
+
+/* functionalize.c -------------------------------------------------------------------------------------- */
+
+/* Before an in-place call: what it writes may be written, and can be put back. */
+shoal_status capture_check_written(struct capture *capture, const shoal_op *op, const shoal_value *arguments);
+
+/* The node of an in-place call, and what its tensors are from now on. */
+shoal_status capture_add_write(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
+                               const shoal_arg *args, const shoal_value *result);
+
+/* At the end: what was written into inputs goes there. */
+shoal_status capture_copy_back(struct capture *capture);
+
+/* capture_undo.c --------------------------------------------------------------------------------------- */
+
+shoal_status capture_note_memory(struct capture *capture, struct storage *storage);
+shoal_status capture_note_written(struct capture *capture, shoal_tensor *tensor);
+shoal_status capture_note_leaf(struct capture *capture, shoal_tensor *leaf);
+shoal_status capture_at_end(struct capture *capture, void (*restore)(void *context), void *context);
+
+/* Puts everything back, and forgets it. */
+void capture_undo(struct capture *capture);
+
+#endif

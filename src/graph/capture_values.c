@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: MIT */
+/* Which node a tensor is. Invariant: the base of a storage is contiguous and covers it. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "device/device.h"
+#include "graph/capture.h"
+#include "shoal/autograd.h"
+#include "shoal/ops.h"
+#include "tensor/scope.h"
+
+/* Tables ----------------------------------------------------------------------------------------------- */
+
+enum {
+    FIRST_CAPACITY = 64
+};
+
+static size_t find_slot(const struct capture_table *table, uint64_t hash)
+{
+    size_t mask = table->capacity - 1;
+    size_t at = (size_t)hash & mask;
+    while (table->indices[at] != SIZE_MAX) {
+        at = (at + 1) & mask;
+    }
+    return at;
+}
+
+static shoal_status grow(struct capture_table *table)
+{
+    size_t capacity = table->capacity > 0 ? 2 * table->capacity : FIRST_CAPACITY;
+    struct capture_table grown = {.hashes = mem_alloc_zeroed(capacity, sizeof(uint64_t)),
+                                  .indices = mem_alloc_zeroed(capacity, sizeof(size_t)),
+                                  .capacity = capacity,
+                                  .count = table->count};
+    if (!grown.hashes || !grown.indices) {
+        mem_free(grown.hashes);
+        mem_free(grown.indices);
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    memset(grown.indices, 0xff, capacity * sizeof(size_t));
+    for (size_t i = 0; i < table->capacity; i++) {
+        if (table->indices[i] != SIZE_MAX) {
+            size_t at = find_slot(&grown, table->hashes[i]);
+            grown.hashes[at] = table->hashes[i];
+            grown.indices[at] = table->indices[i];
+        }
+    }
+    mem_free(table->hashes);
+    mem_free(table->indices);
+    *table = grown;
+    return SHOAL_OK;
+}
+
+shoal_status capture_table_add(struct capture_table *table, uint64_t hash, size_t index)
+{
+    if (2 * (table->count + 1) > table->capacity) {
+        TRY(grow(table));
+    }
+    size_t at = find_slot(table, hash);
+    table->hashes[at] = hash;
+    table->indices[at] = index;
+    table->count++;
+    return SHOAL_OK;
+}
+
+size_t capture_table_find(const struct capture_table *table, uint64_t hash,
+                          bool (*is_same)(const void *context, const void *key, size_t index),
+                          const void *context, const void *key)
+{
+    size_t mask = table->capacity - 1;
+    for (size_t at = (size_t)hash & mask; table->capacity > 0 && table->indices[at] != SIZE_MAX;
+         at = (at + 1) & mask) {
+        if (table->hashes[at] == hash && is_same(context, key, table->indices[at])) {
+            return table->indices[at];
+        }
+    }
+    return SIZE_MAX;
+}
+
+static void free_table(struct capture_table *table)
+{
+    mem_free(table->hashes);
+    mem_free(table->indices);
+}
+
+void capture_free_values(struct capture *capture)
+{
+    free_table(&capture->storage_table);
+    free_table(&capture->value_table);
+    free_table(&capture->leaf_table);
+    mem_free(capture->storages);
+    mem_free(capture->values);
+}
+
+/* Storages --------------------------------------------------------------------------------------------- */
+
+static bool is_same_storage(const void *context, const void *key, size_t index)
+{
+    const struct capture *capture = context;
+    return capture->storages[index].id == *(const uint64_t *)key;
+}
+
+struct capture_storage *capture_known_storage(struct capture *capture, struct storage *storage)
+{
+    uint64_t id = storage_trace_id(storage);
+    size_t index = capture_table_find(&capture->storage_table, hash_bytes(0, &id, sizeof id), is_same_storage,
+                                      capture, &id);
+    return index == SIZE_MAX ? NULL : &capture->storages[index];
+}
+
+shoal_status capture_add_storage(struct capture *capture, struct storage *storage, enum capture_origin origin,
+                                 struct shoal_node *node, struct capture_storage **storage_out)
+{
+    uint64_t id = storage_trace_id(storage);
+    TRY(mem_grow((void **)&capture->storages, &capture->storage_capacity, capture->n_storages + 1,
+                 sizeof(capture->storages[0])));
+    TRY(capture_table_add(&capture->storage_table, hash_bytes(0, &id, sizeof id), capture->n_storages));
+    struct capture_storage *added = &capture->storages[capture->n_storages++];
+    *added = (struct capture_storage){.id = id, .origin = origin, .node = node, .base.node = node};
+    *storage_out = added;
+    return SHOAL_OK;
+}
+
+/* Values ----------------------------------------------------------------------------------------------- */
+
+static bool is_same_layout(const struct layout *a, const struct layout *b)
+{
+    size_t bytes = (size_t)a->n_dims * sizeof(a->shape[0]);
+    return a->n_dims == b->n_dims && a->offset == b->offset && memcmp(a->shape, b->shape, bytes) == 0 &&
+           memcmp(a->strides, b->strides, bytes) == 0;
+}
+
+static bool is_same_value(const void *context, const void *key, size_t index)
+{
+    const struct capture *capture = context;
+    const struct capture_value *a = key;
+    const struct capture_value *b = &capture->values[index];
+    return a->id == b->id && a->epoch == b->epoch && a->dtype == b->dtype &&
+           is_same_layout(&a->layout, &b->layout);
+}
+
+static uint64_t hash_value(const struct capture_value *value)
+{
+    const struct layout *layout = &value->layout;
+    size_t bytes = (size_t)layout->n_dims * sizeof(layout->shape[0]);
+    uint64_t numbers[] = {value->id, value->epoch, (uint64_t)value->dtype, (uint64_t)layout->offset};
+    uint64_t hash = hash_bytes((uint64_t)layout->n_dims, numbers, sizeof numbers);
+    hash = hash_bytes(hash, layout->shape, bytes);
+    return hash_bytes(hash, layout->strides, bytes);
+}
+
+static struct capture_value value_of(const struct capture_storage *storage, const shoal_tensor *tensor)
+{
+    return (struct capture_value){
+        .id = storage->id, .epoch = storage->epoch, .dtype = tensor->dtype, .layout = tensor->layout};
+}
+
+static struct capture_given *find_value(struct capture *capture, const struct capture_value *value)
+{
+    size_t index =
+        capture_table_find(&capture->value_table, hash_value(value), is_same_value, capture, value);
+    return index == SIZE_MAX ? NULL : &capture->values[index].given;
+}
+
+/* The value is what a node gives, from now on. */
+static shoal_status set_value(struct capture *capture, const struct capture_value *value,
+                              struct capture_given given)
+{
+    struct capture_given *there = find_value(capture, value);
+    if (there) {
+        *there = given;
+        return SHOAL_OK;
+    }
+    TRY(mem_grow((void **)&capture->values, &capture->value_capacity, capture->n_values + 1,
+                 sizeof(capture->values[0])));
+    TRY(capture_table_add(&capture->value_table, hash_value(value), capture->n_values));
+    capture->values[capture->n_values] = *value;
+    capture->values[capture->n_values++].given = given;
+    return SHOAL_OK;
+}
+
+/* One tensor of a list is taken out of it when it is first used. */
+static shoal_status take_out(struct capture *capture, struct capture_given *given)
+{
+    if (!given->node->is_list) {
+        return SHOAL_OK;
+    }
+    struct shoal_node *node = NULL;
+    const shoal_arg args[] = {{.kind = SHOAL_ARG_NODE, .as.node = given->node},
+                              {.kind = SHOAL_ARG_INT, .as.integer = (int64_t)given->index}};
+    TRY(shoal_graph_call(capture->graph, op_get(OP_getitem), args, 2, NULL, &node));
+    *given = (struct capture_given){.node = node};
+    return SHOAL_OK;
+}
+
+shoal_status capture_find_base(struct capture *capture, struct capture_storage *storage,
+                               struct shoal_node **node_out)
+{
+    TRY(take_out(capture, &storage->base));
+    *node_out = storage->base.node;
+    return SHOAL_OK;
+}
+
+bool capture_is_whole(const shoal_tensor *tensor)
+{
+    return tensor->is_contiguous && tensor->layout.offset == 0 &&
+           tensor_bytes(tensor) == tensor->storage->bytes;
+}
+
+/* Views ------------------------------------------------------------------------------------------------ */
+
+static shoal_arg ints_arg(const int64_t *numbers, size_t count, shoal_arg items[SHOAL_MAX_DIMS])
+{
+    for (size_t i = 0; i < count; i++) {
+        items[i] = (shoal_arg){.kind = SHOAL_ARG_INT, .as.integer = numbers[i]};
+    }
+    return (shoal_arg){.kind = SHOAL_ARG_LIST, .as.list = {.items = items, .count = count}};
+}
+
+/* The base as elements of another dtype, in one dimension. */
+static shoal_status view_as(struct capture *capture, struct shoal_node *base, shoal_dtype dtype,
+                            struct shoal_node **node_out)
+{
+    shoal_arg items[SHOAL_MAX_DIMS];
+    struct shoal_node *flat = NULL;
+    const shoal_arg flat_args[] = {{.kind = SHOAL_ARG_NODE, .as.node = base},
+                                   ints_arg(&base->values[0]->count, 1, items)};
+    TRY(shoal_graph_call(capture->graph, op_get(OP_view), flat_args, 2, NULL, &flat));
+    const shoal_arg args[] = {{.kind = SHOAL_ARG_NODE, .as.node = flat},
+                              {.kind = SHOAL_ARG_DTYPE, .as.dtype = dtype}};
+    return shoal_graph_call(capture->graph, op_get(OP_view_dtype), args, 2, NULL, node_out);
+}
+
+/* A layout of the storage over the base of this epoch. */
+static shoal_status make_view(struct capture *capture, struct shoal_node *base, const shoal_tensor *tensor,
+                              struct shoal_node **node_out)
+{
+    shoal_arg shape[SHOAL_MAX_DIMS];
+    shoal_arg strides[SHOAL_MAX_DIMS];
+    if (base->values[0]->dtype != tensor->dtype) {
+        TRY(view_as(capture, base, tensor->dtype, &base));
+    }
+    struct layout layout = tensor->layout;
+    layout.offset += base->values[0]->layout.offset;
+    if (is_same_layout(&layout, &base->values[0]->layout)) {
+        *node_out = base;
+        return SHOAL_OK;
+    }
+    size_t n_dims = (size_t)layout.n_dims;
+    const shoal_arg args[] = {{.kind = SHOAL_ARG_NODE, .as.node = base},
+                              ints_arg(layout.shape, n_dims, shape),
+                              ints_arg(layout.strides, n_dims, strides),
+                              {.kind = SHOAL_ARG_INT, .as.integer = layout.offset}};
+    return shoal_graph_call(capture->graph, op_get(OP_as_strided), args, 4, NULL, node_out);
+}
+
+/* Tensors with memory ---------------------------------------------------------------------------------- */
+
+bool capture_is_inside(const struct capture *capture, const shoal_tensor *tensor)
+{
+    for (const struct scope *scope = scope_current(); scope; scope = scope->parent) {
+        if (tensor_is_owned_by(tensor, scope)) {
+            return true;
+        }
+        if (scope == capture->scope) {
+            return false;
+        }
+    }
+    return false;
+}
+
+shoal_status capture_add_placeholder(struct capture *capture, const char *name, const shoal_tensor *like,
+                                     shoal_tensor *tensor, shoal_tensor *source, struct shoal_node **node_out)
+{
+    struct shoal_graph *graph = capture->graph;
+    struct captured *captured = graph->captured;
+    shoal_insert_point end = graph->point;
+    TRY(mem_grow((void **)&captured->inputs, &captured->input_capacity, captured->n_inputs + 1,
+                 sizeof(captured->inputs[0])));
+    graph->point = (shoal_insert_point){.node = capture->last_placeholder,
+                                        .is_after = capture->last_placeholder != NULL};
+    shoal_status status = shoal_graph_placeholder(graph, name, like->layout.shape, like->layout.n_dims,
+                                                  like->dtype, &capture->last_placeholder);
+    graph->point = end;
+    TRY(status);
+    captured->inputs[captured->n_inputs++] =
+        (struct captured_input){.tensor = tensor ? shoal_tensor_ref(tensor) : NULL,
+                                .source = source ? shoal_tensor_ref(source) : NULL};
+    *node_out = capture->last_placeholder;
+    return SHOAL_OK;
+}
+
+/* All of the storage as a tensor that is contiguous: the tensor itself where it is that. One reference, the caller's. */
+static shoal_status make_flat(shoal_tensor *tensor, shoal_tensor **flat_out)
+{
+    if (capture_is_whole(tensor)) {
+        *flat_out = shoal_tensor_ref(tensor);
+        return SHOAL_OK;
+    }
+    size_t element_bytes = dtype_bytes(tensor->dtype);
+    bool is_even = tensor->storage->bytes % element_bytes == 0;
+    struct layout layout = {.n_dims = 1, .strides = {1}};
+    layout.shape[0] = (int64_t)(tensor->storage->bytes / (is_even ? element_bytes : 1));
+    TRY(tensor_create(storage_ref(tensor->storage), is_even ? tensor->dtype : SHOAL_U8, &layout, flat_out));
+    (*flat_out)->is_view = true;
+    (*flat_out)->is_detached = true;
+    return SHOAL_OK;
+}
+
+/* A copy that nobody else has, made outside the graph. One reference, the caller's. */
+static shoal_status copy_data(shoal_tensor *flat, shoal_tensor **copy_out)
+{
+    TRY(shoal_scope_begin());
+    scope_current()->tracer = NULL;
+    scope_current()->has_grad = false;
+    shoal_tensor *copy = shoal_clone(flat);
+    if (copy) {
+        (void)shoal_tensor_ref(copy);
+    }
+    shoal_status status = shoal_scope_end();
+    if (status != SHOAL_OK) {
+        shoal_tensor_unref(copy);
+        return status;
+    }
+    *copy_out = copy;
+    return SHOAL_OK;
+}
+
+static shoal_status lift_constant(struct capture *capture, shoal_tensor *flat, struct shoal_node **node_out)
+{
+    shoal_tensor *copy = NULL;
+    TRY(copy_data(flat, &copy));
+    const char *name = shoal_tensor_name(flat);
+    shoal_status status = shoal_graph_constant(capture->graph, name[0] ? name : "constant", copy, node_out);
+    shoal_tensor_unref(copy);
+    return status;
+}
+
+static shoal_status check_liftable(const shoal_tensor *tensor)
+{
+    void *base;
+    TRY(storage_base(tensor->storage, &base));
+    if (tensor->history && !shoal_is_leaf(tensor)) {
+        const char *name = shoal_tensor_name(tensor);
+        return error_set(
+            SHOAL_ERR_STATE,
+            "tensor %s is a result of operations that were recorded before the capture; detach it",
+            name[0] ? name : "(unnamed)");
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status lift(struct capture *capture, shoal_tensor *tensor, const char *name,
+                         struct capture_storage **storage_out)
+{
+    shoal_tensor *flat = NULL;
+    struct shoal_node *node = NULL;
+    bool is_constant =
+        tensor->storage->is_of_traced || (capture_is_inside(capture, tensor) && !tensor->is_view);
+    const char *own_name = shoal_tensor_name(tensor);
+    TRY(check_liftable(tensor));
+    TRY(capture_note_memory(capture, tensor->storage));
+    TRY(make_flat(tensor, &flat));
+    if (!name) {
+        name = own_name[0] ? own_name : "tensor";
+    }
+    shoal_status status = is_constant ? lift_constant(capture, flat, &node)
+                                      : capture_add_placeholder(capture, name, flat, flat, NULL, &node);
+    shoal_tensor_unref(flat);
+    TRY(status);
+    return capture_add_storage(capture, tensor->storage, is_constant ? CAPTURE_CONSTANT : CAPTURE_INPUT, node,
+                               storage_out);
+}
+
+shoal_status capture_find_storage(struct capture *capture, shoal_tensor *tensor, const char *name,
+                                  struct capture_storage **storage_out)
+{
+    struct capture_storage *known = capture_known_storage(capture, tensor->storage);
+    if (!known) {
+        return lift(capture, tensor, name, storage_out);
+    }
+    if (known->origin == CAPTURE_GIVEN) {
+        return error_set(SHOAL_ERR_STATE,
+                         "this is the memory of input %zu of the step; use the tensor that the step is given",
+                         known->input);
+    }
+    *storage_out = known;
+    return SHOAL_OK;
+}
+
+/* Finding and setting ---------------------------------------------------------------------------------- */
+
+shoal_status capture_find_node(struct capture *capture, shoal_tensor *tensor, struct shoal_node **node_out)
+{
+    struct capture_storage *storage = NULL;
+    struct shoal_node *base = NULL;
+    TRY(capture_find_storage(capture, tensor, NULL, &storage));
+    struct capture_value value = value_of(storage, tensor);
+    struct capture_given *given = find_value(capture, &value);
+    if (given) {
+        bool is_base = given->node == storage->base.node && given->index == storage->base.index;
+        TRY(take_out(capture, given));
+        if (is_base) {
+            storage->base = *given;
+        }
+        *node_out = given->node;
+        return SHOAL_OK;
+    }
+    TRY(capture_find_base(capture, storage, &base));
+    TRY(make_view(capture, base, tensor, node_out));
+    return set_value(capture, &value, (struct capture_given){.node = *node_out});
+}
+
+shoal_status capture_begin_epoch(struct capture *capture, shoal_tensor *tensor, struct capture_given given)
+{
+    struct capture_storage *storage = capture_known_storage(capture, tensor->storage);
+    storage->epoch++;
+    storage->base = given;
+    storage->is_shared = false;
+    struct capture_value value = value_of(storage, tensor);
+    return set_value(capture, &value, given);
+}
+
+shoal_status capture_add_result(struct capture *capture, shoal_tensor *tensor, struct capture_given given)
+{
+    struct capture_storage *storage = capture_known_storage(capture, tensor->storage);
+    if (!storage) {
+        TRY(capture_add_storage(capture, tensor->storage, CAPTURE_MADE, NULL, &storage));
+        storage->base = given;
+    }
+    struct capture_value value = value_of(storage, tensor);
+    const struct capture_given *before = find_value(capture, &value);
+    if (before && before->node == storage->base.node && before->index == storage->base.index) {
+        storage->base = given; /* the same tensor, but later: waited for, say */
+    }
+    return set_value(capture, &value, given);
+}

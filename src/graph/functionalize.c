@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * In-place calls of a captured step. A call that writes whole storages, and has a twin that gives new tensors, is captured as its
+ * twin (add_ as add, copy_ as a copy), and the storages begin a new epoch: whatever looks at them later looks at the new
+ * tensors. What inputs of the graph hold in the end is copied into them behind everything else.
+ *
+ * Calls that write through a view which is not all of its storage, that have no twin (foreach_add_, ops of users), or that receive,
+ * stay in place: effects (graph/effects.h) keep their order. They write a placeholder directly if it was not written before.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/try.h"
+#include "graph/capture.h"
+#include "tensor/handle.h"
+
+static size_t count_written(const shoal_value *written)
+{
+    return written->kind == SHOAL_VALUE_TENSORS ? written->count : 1;
+}
+
+static shoal_tensor *get_written(const shoal_value *written, size_t index)
+{
+    return written->kind == SHOAL_VALUE_TENSORS ? written->as.tensors[index] : written->as.tensor;
+}
+
+/* Twins ------------------------------------------------------------------------------------------------ */
+
+/* Built-in ops that write in place, and those that give the same as a new tensor, with the same arguments. */
+#define TWINS(TWIN)                                   \
+    TWIN(add_, add)                                   \
+    TWIN(sub_, sub)                                   \
+    TWIN(mul_, mul)                                   \
+    TWIN(div_, div)                                   \
+    TWIN(neg_, neg)                                   \
+    TWIN(add_scalar_, add_scalar)                     \
+    TWIN(sub_scalar_, sub_scalar)                     \
+    TWIN(mul_scalar_, mul_scalar)                     \
+    TWIN(div_scalar_, div_scalar)                     \
+    TWIN(all_reduce_, all_reduce)                     \
+    TWIN(all_reduce_coalesced_, all_reduce_coalesced) \
+    TWIN(broadcast_, broadcast)
+
+/* NULL: it has none. copy_ has no single one. */
+static const shoal_op *find_twin(const shoal_op *op)
+{
+    switch (op->index) {
+#define TWIN(in_place, fresh) \
+    case OP_##in_place:       \
+        return op_get(OP_##fresh);
+        TWINS(TWIN)
+#undef TWIN
+    default:
+        return NULL;
+    }
+}
+
+/* All of each storage is written. Ops refuse a list that names one twice. */
+static bool covers_storages(const shoal_value *written)
+{
+    size_t count = count_written(written);
+    for (size_t i = 0; i < count; i++) {
+        if (!capture_is_whole(get_written(written, i))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool becomes_fresh(const shoal_op *op, const shoal_value *arguments)
+{
+    return (op->index == OP_copy_ || find_twin(op)) && covers_storages(&arguments[0]);
+}
+
+/* Before the call -------------------------------------------------------------------------------------- */
+
+/* A base that two storages have in common is copied before one of them is written in place. */
+static shoal_status unshare(struct capture *capture, shoal_tensor *tensor)
+{
+    struct shoal_node *base = NULL;
+    struct shoal_node *copy = NULL;
+    struct capture_storage *storage = capture_known_storage(capture, tensor->storage);
+    TRY(capture_find_base(capture, storage, &base));
+    const shoal_arg arg = {.kind = SHOAL_ARG_NODE, .as.node = base};
+    TRY(shoal_graph_call(capture->graph, op_get(OP_clone), &arg, 1, NULL, &copy));
+    storage->epoch++;
+    storage->base = (struct capture_given){.node = copy};
+    storage->is_shared = false;
+    return SHOAL_OK;
+}
+
+shoal_status capture_check_written(struct capture *capture, const shoal_op *op, const shoal_value *arguments)
+{
+    bool is_fresh = becomes_fresh(op, arguments);
+    for (size_t i = 0; i < count_written(&arguments[0]); i++) {
+        shoal_tensor *tensor = get_written(&arguments[0], i);
+        struct capture_storage *storage = NULL;
+        TRY(capture_find_storage(capture, tensor, NULL, &storage));
+        if (storage->origin == CAPTURE_CONSTANT) {
+            return error_set(
+                SHOAL_ERR_UNSUPPORTED,
+                "the step writes %s%smemory that it made a tensor of itself; make that tensor an input",
+                shoal_tensor_name(tensor), shoal_tensor_name(tensor)[0] ? ": " : "");
+        }
+        if (storage->is_shared && !is_fresh) {
+            TRY(unshare(capture, tensor));
+        }
+        TRY(capture_note_written(capture, tensor));
+    }
+    return SHOAL_OK;
+}
+
+/* The call --------------------------------------------------------------------------------------------- */
+
+/* copy_ of a whole storage: the source in the target's shape and dtype, as a new tensor. */
+static shoal_status add_copy(struct capture *capture, const shoal_tensor *target, const shoal_arg *args,
+                             struct shoal_node **node_out)
+{
+    struct shoal_node *source = args[1].as.node;
+    const struct layout *layout = &source->values[0]->layout;
+    shoal_arg items[SHOAL_MAX_DIMS];
+    if (!layout_is_same_shape(layout->n_dims, layout->shape, target->layout.n_dims, target->layout.shape)) {
+        for (int i = 0; i < target->layout.n_dims; i++) {
+            items[i] = (shoal_arg){.kind = SHOAL_ARG_INT, .as.integer = target->layout.shape[i]};
+        }
+        const shoal_arg expand[] = {
+            {.kind = SHOAL_ARG_NODE, .as.node = source},
+            {.kind = SHOAL_ARG_LIST, .as.list = {.items = items, .count = (size_t)target->layout.n_dims}}};
+        TRY(shoal_graph_call(capture->graph, op_get(OP_expand), expand, 2, NULL, &source));
+    }
+    const shoal_arg copied[] = {{.kind = SHOAL_ARG_NODE, .as.node = source},
+                                {.kind = SHOAL_ARG_DTYPE, .as.dtype = target->dtype}};
+    bool is_cast = source->values[0]->dtype != target->dtype;
+    return shoal_graph_call(capture->graph, op_get(is_cast ? OP_to_dtype : OP_clone), copied, is_cast ? 2 : 1,
+                            NULL, node_out);
+}
+
+static shoal_status add_fresh(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
+                              const shoal_arg *args)
+{
+    struct shoal_node *node = NULL;
+    if (op->index == OP_copy_) {
+        TRY(add_copy(capture, arguments[0].as.tensor, args, &node));
+    } else {
+        TRY(shoal_graph_call(capture->graph, find_twin(op), args, op->n_params, NULL, &node));
+    }
+    for (size_t i = 0; i < count_written(&arguments[0]); i++) {
+        TRY(capture_begin_epoch(capture, get_written(&arguments[0], i),
+                                (struct capture_given){.node = node, .index = i}));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status capture_add_write(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
+                               const shoal_arg *args, const shoal_value *result)
+{
+    struct shoal_node *node = NULL;
+    if (becomes_fresh(op, arguments)) {
+        return add_fresh(capture, op, arguments, args);
+    }
+    TRY(shoal_graph_call(capture->graph, op, args, op->n_params, NULL, &node));
+    for (size_t i = 0; i < count_written(result); i++) {
+        TRY(capture_add_result(capture, get_written(result, i),
+                               (struct capture_given){.node = node, .index = i}));
+    }
+    return SHOAL_OK;
+}
+
+/* The end ---------------------------------------------------------------------------------------------- */
+
+/* A node in the shape and dtype of a placeholder; it has all of its bytes. */
+static shoal_status view_like(struct capture *capture, const struct shoal_node *placeholder,
+                              struct shoal_node **node)
+{
+    const shoal_tensor *like = placeholder->values[0];
+    shoal_arg items[SHOAL_MAX_DIMS];
+    if ((*node)->values[0]->dtype != like->dtype) {
+        const shoal_arg count = {.kind = SHOAL_ARG_INT, .as.integer = (*node)->values[0]->count};
+        const shoal_arg flat[] = {{.kind = SHOAL_ARG_NODE, .as.node = *node},
+                                  {.kind = SHOAL_ARG_LIST, .as.list = {.items = &count, .count = 1}}};
+        TRY(shoal_graph_call(capture->graph, op_get(OP_view), flat, 2, NULL, node));
+        const shoal_arg cast[] = {{.kind = SHOAL_ARG_NODE, .as.node = *node},
+                                  {.kind = SHOAL_ARG_DTYPE, .as.dtype = like->dtype}};
+        TRY(shoal_graph_call(capture->graph, op_get(OP_view_dtype), cast, 2, NULL, node));
+    }
+    const struct layout *layout = &(*node)->values[0]->layout;
+    if (layout_is_same_shape(layout->n_dims, layout->shape, like->layout.n_dims, like->layout.shape)) {
+        return SHOAL_OK;
+    }
+    for (int i = 0; i < like->layout.n_dims; i++) {
+        items[i] = (shoal_arg){.kind = SHOAL_ARG_INT, .as.integer = like->layout.shape[i]};
+    }
+    const shoal_arg args[] = {
+        {.kind = SHOAL_ARG_NODE, .as.node = *node},
+        {.kind = SHOAL_ARG_LIST, .as.list = {.items = items, .count = (size_t)like->layout.n_dims}}};
+    return shoal_graph_call(capture->graph, op_get(OP_view), args, 2, NULL, node);
+}
+
+shoal_status capture_copy_back(struct capture *capture)
+{
+    for (size_t i = 0; i < capture->n_storages; i++) {
+        struct capture_storage *storage = &capture->storages[i];
+        struct shoal_node *node = NULL;
+        if (storage->origin != CAPTURE_INPUT) {
+            continue;
+        }
+        TRY(capture_find_base(capture, storage, &node));
+        if (node->values[0]->storage == storage->node->values[0]->storage) {
+            continue; /* never written, or in place */
+        }
+        TRY(view_like(capture, storage->node, &node));
+        const shoal_arg args[] = {{.kind = SHOAL_ARG_NODE, .as.node = storage->node},
+                                  {.kind = SHOAL_ARG_NODE, .as.node = node}};
+        TRY(shoal_graph_call(capture->graph, op_get(OP_copy_), args, 2, NULL, NULL));
+    }
+    return SHOAL_OK;
+}
