@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Lowering: from a graph to the buffers and steps of a plan.
+ *
+ *   lower_scan.c      one walk ahead: who uses which storage how long, and which views lie elsewhere on this rank
+ *   lower_slots.c     which storages are made inside of others: in a bucket, or in an input that they are copied to at the end
+ *   lower.c           the walk that makes steps
+ *   lower_emit.c      buffers, tensors and steps for whoever makes them
+ *   lower_reduce.c, lower_move.c, lower_wait.c   rows of lowerings.def
+ *   lower_window.c    gathers into windows, and their releases
+ *
+ * A storage of the graph becomes a buffer, or a part of one that another storage has become, when a step first needs it. What is
+ * decided depends on the graph alone and is the same on all ranks, but for the contents of arguments that depend on the rank.
+ */
+#ifndef GRAPH_LOWER_H
+#define GRAPH_LOWER_H
+
+#include "graph/effects.h"
+#include "graph/graph.h"
+#include "graph/plan.h"
+#include "graph/storage_map.h"
+
+/* A storage of the graph. Places are those of nodes in the list, from 0. */
+struct lowered_storage {
+    struct shoal_node *creator;
+    size_t bytes;
+    uint32_t created_at;
+    uint32_t last_use;  /* by a node that is no wait; the output uses what it names */
+    uint32_t last_user; /* by any node */
+    uint32_t n_uses;    /* nodes that use it and are no waits, but for its creator */
+    uint32_t n_writes;  /* of those, how many write it */
+    uint32_t last_write;
+    bool is_output;
+    bool is_stolen;      /* a result has taken its buffer */
+    bool is_slot;        /* made in another buffer that was there for it */
+    uint32_t inside;     /* of which storage it is a part; PLAN_NONE: of none */
+    size_t inside_at;    /* where there, in bytes */
+    uint32_t buffer;     /* PLAN_NONE: none yet */
+    size_t offset;       /* in the buffer */
+    uint32_t last_start; /* the start that wrote or gave it last: index + 1; 0: none */
+};
+
+struct lowered_node {
+    uint32_t place;
+    uint32_t start;   /* whose result it gives: index + 1; 0: none */
+    bool is_absorbed; /* it makes no step: somebody else does what it does */
+    bool skips_wait;  /* a start that has ended when its step has */
+    shoal_tensor **
+        here; /* what it gives on this rank, on the meta device, a reference each; NULL: what the graph says */
+    shoal_tensor **tensors; /* over buffers; NULL entries: not made yet */
+};
+
+/* A copy that is made when a collective has ended. */
+struct late_copy {
+    shoal_tensor *to;
+    shoal_tensor *from;
+    struct late_copy *next;
+};
+
+/* A collective that was started. */
+struct lowered_start {
+    struct shoal_node *node;
+    uint32_t collective; /* PLAN_NONE: an eager step */
+    shoal_value eager;   /* then: all tensors that it reads or gives */
+    bool has_ended;
+    bool skips_wait;
+    struct late_copy *copies; /* in order */
+    struct late_copy *last_copy;
+};
+
+struct shoal_lowering {
+    const struct shoal_graph *graph;
+    const shoal_compile_options *options;
+    const struct plan_target *target;
+    struct shoal_plan *plan;
+    struct effects *effects;
+    struct arena scratch;
+    struct storage_map numbers; /* storages of the graph -> `storages` */
+    struct lowered_storage *storages;
+    size_t n_storages;
+    struct storage_map buffers; /* storages of the plan -> its buffers */
+    struct lowered_node *nodes; /* by id */
+    struct lowered_start *starts;
+    size_t n_starts;
+    size_t starts_capacity;
+    const struct graph_group **groups; /* rows, as in plan->groups */
+    struct shoal_node *node;           /* whose turn it is */
+    uint32_t n_comm_ids;
+    int64_t *details; /* of the collective that is being made */
+    size_t n_details;
+    size_t details_capacity;
+};
+
+/* Scanning (lower_scan.c) ------------------------------------------------------------------------------ */
+
+shoal_status lower_scan(struct shoal_lowering *lowering);
+/* The number of the storage that this one of the graph is. */
+uint32_t lower_number(const struct shoal_lowering *lowering, const shoal_tensor *value);
+/* What a node gives on this rank, on the meta device. */
+const shoal_tensor *lower_here(const struct shoal_lowering *lowering, const struct shoal_node *node,
+                               size_t index);
+void lower_forget_here(struct shoal_lowering *lowering, const struct shoal_node *node);
+/* The group that the node names, as an index of the plan's; PLAN_NONE: none. */
+uint32_t lower_group(const struct shoal_lowering *lowering, const struct shoal_node *node);
+/* Whether its values are views of its inputs, or these themselves: no kernel runs. */
+bool lower_is_view(const struct shoal_lowering *lowering, const struct shoal_node *node);
+
+/* Buffers and tensors (lower_emit.c) ------------------------------------------------------------------- */
+
+shoal_status lower_add_buffer(struct shoal_lowering *lowering, enum plan_place place, size_t bytes,
+                              const char *name, uint32_t *buffer_out);
+/* The buffer of a storage, made if there is none. */
+shoal_status lower_need_buffer(struct shoal_lowering *lowering, uint32_t storage);
+/* Of a plan's tensor. */
+uint32_t lower_buffer_of(const struct shoal_lowering *lowering, const shoal_tensor *tensor);
+/* What a node gives, over its buffer. */
+shoal_status lower_tensor(struct shoal_lowering *lowering, const struct shoal_node *node, size_t index,
+                          shoal_tensor **tensor_out);
+shoal_status lower_tensors(struct shoal_lowering *lowering, const struct shoal_node *node,
+                           shoal_tensor ***tensors_out);
+/* Another view of the buffer that `like` looks at; of like's dtype. */
+shoal_status lower_view(struct shoal_lowering *lowering, const shoal_tensor *like,
+                        const struct layout *layout, shoal_tensor **tensor_out);
+/* A contiguous tensor over a buffer of its own. */
+shoal_status lower_fresh(struct shoal_lowering *lowering, const char *name, shoal_dtype dtype, int n_dims,
+                         const int64_t *shape, shoal_tensor **tensor_out);
+
+/* Arguments of a node's call, with tensors of the plan, in its arena. */
+shoal_status lower_box(struct shoal_lowering *lowering, const struct shoal_node *node,
+                       shoal_value **arguments_out);
+
+/* Steps ------------------------------------------------------------------------------------------------ */
+
+shoal_status lower_add_step(struct shoal_lowering *lowering, const struct plan_step *step);
+shoal_status lower_call(struct shoal_lowering *lowering, const shoal_op *op, shoal_value *arguments,
+                        shoal_tensor *const *outputs, size_t n_outputs);
+/* to = from */
+shoal_status lower_copy(struct shoal_lowering *lowering, shoal_tensor *to, shoal_tensor *from);
+/* The op of the node, as it stands. */
+shoal_status lower_eager(struct shoal_lowering *lowering, struct shoal_node *node,
+                         const shoal_value *arguments);
+
+/* Comm memory ------------------------------------------------------------------------------------------ */
+
+/* Whether the buffer under the tensor is, or can be, comm memory of the group. */
+bool lower_can_realize(const struct shoal_lowering *lowering, const shoal_tensor *tensor, uint32_t group);
+/* Makes it so, if it can be. */
+void lower_realize(struct shoal_lowering *lowering, const shoal_tensor *tensor, uint32_t group);
+
+/* Collectives ------------------------------------------------------------------------------------------ */
+
+/* A collective of this node with so many pieces, all NULL. Holds until the next is made. */
+shoal_status lower_begin_collective(struct shoal_lowering *lowering, uint32_t group, size_t n_pieces,
+                                    struct plan_collective **collective_out);
+void lower_set_piece(struct plan_collective *collective, size_t index, shoal_tensor *send, shoal_tensor *recv,
+                     int64_t count);
+/* Item `index` of a list argument: which value of which node. */
+const struct shoal_node *lower_item(const shoal_arg *arg, size_t index, size_t *value_out);
+/* What ranks compare of it: as collective/launch.h says it. */
+shoal_status lower_say_shape(struct shoal_lowering *lowering, const shoal_tensor *tensor);
+shoal_status lower_say_number(struct shoal_lowering *lowering, int64_t number);
+shoal_status lower_say_numbers(struct shoal_lowering *lowering, const int64_t *numbers, size_t n);
+/* The step of the collective that was begun last: a start, or a blocking call, whose wait is dropped. */
+shoal_status lower_end_collective(struct shoal_lowering *lowering, bool is_blocking);
+/* A copy for when the collective that was begun last has ended. */
+shoal_status lower_copy_late(struct shoal_lowering *lowering, shoal_tensor *to, shoal_tensor *from);
+
+/* `tensor`, or a contiguous copy of it that is made now. */
+shoal_status lower_input(struct shoal_lowering *lowering, shoal_tensor *tensor,
+                         shoal_tensor **contiguous_out);
+/* `tensor` as n_ranks blocks along a dimension, one after the other. */
+shoal_status lower_input_blocks(struct shoal_lowering *lowering, shoal_tensor *tensor, int dim,
+                                size_t n_ranks, shoal_tensor **blocks_out);
+/* A tensor that will be written as n_ranks blocks: contiguous ones, one after the other, and what they are copied to then; both are
+   the tensor itself if it lies so. */
+struct lowered_blocks {
+    shoal_tensor *contiguous;
+    shoal_tensor *view;
+};
+shoal_status lower_make_blocks(struct shoal_lowering *lowering, shoal_tensor *tensor, int dim, size_t n_ranks,
+                               struct lowered_blocks *blocks_out);
+/* After a collective on `data` that stands for `tensor`: the copy, if they are two. */
+shoal_status lower_write_back(struct shoal_lowering *lowering, shoal_tensor *tensor, shoal_tensor *data);
+/* Whether a collective between the two needs no more care than one between two buffers: they have no memory in common, or the
+   collective itself will see how they lie, because nothing has to be copied. `blocks`: the one that has one for each rank. */
+bool lower_is_apart(const shoal_tensor *other, const shoal_tensor *blocks, int dim, size_t n_ranks);
+/* Whether blocks along that dimension of a contiguous tensor like this lie one after the other. */
+bool lower_has_plain_blocks(const shoal_tensor *like, int dim, size_t n_ranks);
+/* Whether the two above can be done: there may be no dimension left for the blocks. */
+bool lower_can_block(const shoal_tensor *tensor, int dim, size_t n_ranks);
+
+/*
+ * A contiguous tensor with the contents of `input`, which the result `index` of the node becomes: the input itself when nobody needs
+ * it any more, otherwise a copy.
+ */
+shoal_status lower_take(struct shoal_lowering *lowering, struct shoal_node *node, size_t index,
+                        const struct shoal_node *input, size_t input_index, shoal_tensor **tensor_out);
+
+/* Rows of lowerings.def -------------------------------------------------------------------------------- */
+
+typedef shoal_status (*lowering_function)(struct shoal_lowering *lowering, struct shoal_node *node,
+                                          const shoal_value *arguments);
+#define LOWERING_FUNCTION(function)                                                 \
+    shoal_status function(struct shoal_lowering *lowering, struct shoal_node *node, \
+                          const shoal_value *arguments)
+LOWERING_FUNCTION(lower_all_reduce);
+LOWERING_FUNCTION(lower_all_reduce_in_place);
+LOWERING_FUNCTION(lower_all_reduce_list);
+LOWERING_FUNCTION(lower_all_reduce_list_in_place);
+LOWERING_FUNCTION(lower_reduce);
+LOWERING_FUNCTION(lower_reduce_scatter);
+LOWERING_FUNCTION(lower_reduce_scatter_out);
+LOWERING_FUNCTION(lower_reduce_scatter_list);
+LOWERING_FUNCTION(lower_all_gather);
+LOWERING_FUNCTION(lower_all_gather_out);
+LOWERING_FUNCTION(lower_all_gather_list);
+LOWERING_FUNCTION(lower_all_gather_apart);
+LOWERING_FUNCTION(lower_all_to_all);
+LOWERING_FUNCTION(lower_all_to_all_out);
+LOWERING_FUNCTION(lower_shard_dim);
+LOWERING_FUNCTION(lower_broadcast);
+LOWERING_FUNCTION(lower_broadcast_in_place);
+LOWERING_FUNCTION(lower_permute);
+LOWERING_FUNCTION(lower_symmetric);
+LOWERING_FUNCTION(lower_symmetric_out);
+LOWERING_FUNCTION(lower_symmetric_in_place);
+LOWERING_FUNCTION(lower_symmetric_copy);
+LOWERING_FUNCTION(lower_symmetric_copy_out);
+LOWERING_FUNCTION(lower_point_to_point);
+
+/* wait_tensor and wait_tensors. */
+shoal_status lower_wait(struct shoal_lowering *lowering, struct shoal_node *node);
+/* Of starts that nobody has waited for. */
+shoal_status lower_wait_all(struct shoal_lowering *lowering);
+/* The start of a node that gives another one's result: that one's. */
+void lower_pass_start(struct shoal_lowering *lowering, const struct shoal_node *node);
+
+/* Lives of buffers, from the steps that touch them. */
+shoal_status lower_find_lives(struct shoal_lowering *lowering);
+
+#endif

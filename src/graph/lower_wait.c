@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Waits. One work carries all that a start gives: the first wait ends it, and makes the copies that follow it; further ones ask only
+ * how it ended. A start that has ended with its own step needs none.
+ */
+#include "base/try.h"
+#include "graph/lower.h"
+#include "op/op.h"
+
+static shoal_status wait_eager(struct shoal_lowering *lowering, const struct lowered_start *start)
+{
+    struct plan_step step = {.kind = PLAN_EAGER,
+                             .op = op_get(OP_wait_tensors),
+                             .group = PLAN_NONE,
+                             .collective = PLAN_NONE,
+                             .window = PLAN_NONE};
+    if (start->has_ended) {
+        return SHOAL_OK;
+    }
+    step.arguments = arena_alloc(&lowering->plan->arena, 1, sizeof *step.arguments);
+    if (!step.arguments) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    step.arguments[0] = start->eager;
+    return lower_add_step(lowering, &step);
+}
+
+static shoal_status end_start(struct shoal_lowering *lowering, struct lowered_start *start)
+{
+    if (start->collective == PLAN_NONE) {
+        TRY(wait_eager(lowering, start));
+    } else if (!start->skips_wait) {
+        struct plan_step step = {.kind = PLAN_WAIT,
+                                 .op = op_get(OP_wait_tensor),
+                                 .group = PLAN_NONE,
+                                 .collective = start->collective,
+                                 .window = PLAN_NONE};
+        TRY(lower_add_step(lowering, &step));
+    }
+    for (const struct late_copy *copy = start->has_ended ? NULL : start->copies; copy; copy = copy->next) {
+        TRY(lower_copy(lowering, copy->to, copy->from));
+    }
+    start->has_ended = true;
+    return SHOAL_OK;
+}
+
+/* The start of what an input gives: whose result it is, or else who wrote its storage last. */
+static uint32_t find_start(const struct shoal_lowering *lowering, const struct shoal_node *node, size_t value)
+{
+    uint32_t start = lowering->nodes[node->id].start;
+    return start > 0 ? start : lowering->storages[lower_number(lowering, node->values[value])].last_start;
+}
+
+shoal_status lower_wait(struct shoal_lowering *lowering, struct shoal_node *node)
+{
+    uint32_t last = 0;
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        for (size_t k = 0; k < node->inputs[i]->n_values; k++) {
+            uint32_t start = find_start(lowering, node->inputs[i], k);
+            if (start > 0 && start != last) {
+                TRY(end_start(lowering, &lowering->starts[start - 1]));
+                last = start;
+            }
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status lower_wait_all(struct shoal_lowering *lowering)
+{
+    for (size_t i = 0; i < lowering->n_starts; i++) {
+        struct lowered_start *start = &lowering->starts[i];
+        bool is_done = start->has_ended || (start->skips_wait && !start->copies);
+        if (!is_done) {
+            TRY(end_start(lowering, start));
+        }
+    }
+    return SHOAL_OK;
+}
+
+void lower_pass_start(struct shoal_lowering *lowering, const struct shoal_node *node)
+{
+    for (size_t i = 0; i < node->n_inputs && node->n_values > 0; i++) {
+        const struct shoal_node *input = node->inputs[i];
+        uint32_t start = lowering->nodes[input->id].start;
+        for (size_t k = 0; k < input->n_values && start > 0; k++) {
+            if (input->values[k]->storage == node->values[0]->storage) {
+                lowering->nodes[node->id].start = start;
+                return;
+            }
+        }
+    }
+}
