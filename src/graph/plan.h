@@ -26,7 +26,8 @@
 #include "transport/purpose.h"
 
 struct graph_group; /* graph/graph.h */
-struct prepared;    /* comm/prepared.h */
+struct plan_binding;
+struct prepared; /* comm/prepared.h */
 
 #define PLAN_NONE UINT32_MAX
 
@@ -155,8 +156,7 @@ struct shoal_plan {
     size_t output_bytes;
     size_t peak_bytes; /* of pool and outputs together, at the worst step */
     size_t n_copied_out;
-    bool is_bound;
-    bool has_run;
+    struct plan_binding *binding; /* graph/bind.h; NULL: not bound */
     shoal_tensor **tensors; /* all that steps, collectives and outputs look at; one reference each */
     size_t n_tensors;
     size_t tensors_capacity;
@@ -188,8 +188,6 @@ shoal_status plan_lower(const shoal_graph *graph, const shoal_compile_options *o
                         const struct plan_target *target, struct shoal_plan **plan_out);
 /* Offsets for all buffers. Called by plan_lower. */
 shoal_status plan_place(struct shoal_plan *plan, bool allows_reuse);
-/* Collective: makes groups, shared memory, tensors and prepared works, and compares the sequence of collectives on each group. */
-shoal_status plan_bind(struct shoal_plan *plan, shoal_world *world);
 /* The rules of graph/place.c for every pair of buffers, checked one by one: SHOAL_ERR_INTERNAL names a violation. For tests. */
 shoal_status plan_check(const struct shoal_plan *plan);
 
