@@ -14,6 +14,16 @@
 /* While a callback runs: the scope that was innermost when it began, and that it must not end. */
 static _Thread_local struct scope *callback_floor;
 
+void scope_open(struct scope *scope)
+{
+    const struct scope *around = scope_current();
+    *scope = (struct scope){.tracer = around ? around->tracer : NULL,
+                            .has_grad = around ? around->has_grad : true,
+                            .status = SHOAL_OK};
+    scope_push(scope);
+    block_keep_spares();
+}
+
 shoal_status shoal_scope_begin(void)
 {
     error_clear();
@@ -21,12 +31,7 @@ shoal_status shoal_scope_begin(void)
     if (!scope) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    const struct scope *around = scope_current();
-    *scope = (struct scope){.tracer = around ? around->tracer : NULL,
-                            .has_grad = around ? around->has_grad : true,
-                            .status = SHOAL_OK};
-    scope_push(scope);
-    block_keep_spares();
+    scope_open(scope);
     return SHOAL_OK;
 }
 
@@ -49,8 +54,8 @@ static void look_for_failed_writes(struct scope *scope)
     }
 }
 
-/* Releases what a scope owns, and the scope, which is no longer on the stack. */
-static void free_scope(struct scope *scope)
+/* Releases what a scope owns. */
+static void release_contents(struct scope *scope)
 {
     /* Newest first: views before what they look at, which is kinder to allocators. */
     for (size_t i = scope->n_tensors; i > 0; i--) {
@@ -60,12 +65,36 @@ static void free_scope(struct scope *scope)
             handle_unref(tensor, HANDLE_SCOPE_ENDED);
         }
     }
+    scope->n_tensors = 0;
     scope_free_arrays(scope);
+}
+
+/* Of a scope that is no longer on the stack. */
+static void free_contents(struct scope *scope)
+{
+    release_contents(scope);
     mem_free(scope->tensors);
-    mem_free(scope);
     if (!scope_current()) {
         block_free_spares();
     }
+}
+
+static void free_scope(struct scope *scope)
+{
+    free_contents(scope);
+    mem_free(scope);
+}
+
+void scope_empty(struct scope *scope)
+{
+    release_contents(scope);
+    scope->status = SHOAL_OK;
+}
+
+void scope_close(struct scope *scope)
+{
+    (void)scope_pop();
+    free_contents(scope);
 }
 
 shoal_status shoal_scope_end(void)

@@ -13,6 +13,14 @@ shoal_tensor *scope_adopt(shoal_tensor *tensor);
 void scope_append(struct scope *scope, shoal_tensor *tensor);
 
 /*
+ * A scope in the caller's memory, for those who begin one often: beginning and ending it allocates nothing. scope_empty lets go what
+ * it owns, and its error; the scope stays open. The caller looks after errors in it.
+ */
+void scope_open(struct scope *scope);
+void scope_empty(struct scope *scope);
+void scope_close(struct scope *scope);
+
+/*
  * Around a call of a function that is not ours (a hook, a kernel of a registered op): it can not end scopes that it
  * did not open, and those it leaves open are ended for it.
  */
