@@ -156,7 +156,8 @@ void purpose_describe(const struct purpose_key *key, const int64_t *details, con
         append_details(&line, names, details, key->n_details);
     }
     if (is_root_told) {
-        text_add(&line, " (model %" PRIu32 " of this group)", key->root);
+        bool is_plan = key->id == PURPOSE_PLAN || key->id == PURPOSE_PLAN_COMPARE;
+        text_add(&line, " (%s %" PRIu32 " of this group)", is_plan ? "plan" : "model", key->root);
     }
 }
 
