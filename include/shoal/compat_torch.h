@@ -265,6 +265,15 @@ static inline shoal_tensor *shoal_getitem(shoal_tensor *const *tensors, size_t n
     return shoal_compat_one("getitem", boxed, 2);
 }
 
+/* A view of all of self, which no pass over a graph (shoal/compile.h) moves before the others. */
+static inline shoal_tensor *shoal_control_deps(shoal_tensor *self, shoal_tensor *const *deps, size_t n_deps)
+{
+    shoal_value boxed[2];
+    boxed[0] = shoal_compat_tensor(self);
+    boxed[1] = shoal_compat_tensors(deps, n_deps);
+    return shoal_compat_one("control_deps", boxed, 2);
+}
+
 /* shoal_add_scalar of -other. */
 static inline shoal_tensor *shoal_sub_scalar(shoal_tensor *self, double other)
 {

@@ -576,3 +576,8 @@ shoal_status meta_getitem(shoal_op_call_context *call, const shoal_value *argume
     }
     return shoal_op_output_alias(call, arguments[0].as.tensors[index < 0 ? index + count : index]);
 }
+
+shoal_status meta_control_deps(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    return declare_view(call, arguments[0].as.tensor, &arguments[0].as.tensor->layout);
+}

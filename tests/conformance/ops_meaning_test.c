@@ -158,7 +158,7 @@
 #define LIST2(a, b) ((shoal_tensor *const[]){a, b})
 
 /* Rows that take every tensor there is; a NULL one is tried through the table. */
-static const char *const takes_anything[] = {"clone", "contiguous", "squeeze_all"};
+static const char *const takes_anything[] = {"clone", "contiguous", "squeeze_all", "control_deps"};
 
 struct tensors {
     shoal_tensor *f, *g, *i, *u, *b, *s, *d, *x, *v;

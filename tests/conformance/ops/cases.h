@@ -479,6 +479,16 @@ CASE(getitem)
     add_int(c, pick(r, -n, n - 1));
 }
 
+CASE(control_deps)
+{
+    int n = (int)pick(r, 0, 4);
+    (void)add_any(c, r);
+    for (int i = 0; i < n; i++) {
+        (void)add_input(c, r, pick_dtype(r), 0, 4);
+    }
+    add_tensors(c, 1, n);
+}
+
 /* Arithmetic ------------------------------------------------------------------------------------------------- */
 
 static inline void add_pair(struct op_case *c, struct test_random *r, shoal_dtype dtype)

@@ -520,4 +520,14 @@ EXPECT(getitem)
     add_same(e, c, (int)(index < 0 ? index + c->arguments[0].n_inputs : index));
 }
 
+EXPECT(control_deps)
+{
+    const struct layout *layout = layout_of(c, 0);
+    struct expected_output *output = add_view(e, c, 0, layout->n_dims, layout->shape);
+    FOR_EACH(at, layout->n_dims, layout->shape)
+    {
+        output->places[at.at] = place_of(layout, at.index);
+    }
+}
+
 #endif

@@ -70,6 +70,7 @@ TYPED_MANY(chunk_with_empty, TENSOR(0), INT(1), INT(2))
 TYPED_ONE(cat, LIST(0), INT(1))
 TYPED_ONE(stack, LIST(0), INT(1))
 TYPED_ONE(getitem, LIST(0), INT(1))
+TYPED_ONE(control_deps, TENSOR(0), LIST(1))
 #define TYPED_OPERATOR(name)                       \
     TYPED_ONE(name, TENSOR(0), TENSOR(1))          \
     TYPED_ONE(name##_, TENSOR(0), TENSOR(1))       \

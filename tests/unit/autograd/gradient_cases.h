@@ -65,6 +65,7 @@ static shoal_tensor *fresh(shoal_tensor *tensor)
     CASE(stack, negative, false, return square(shoal_stack(LIST(x[0], x[1], x[0]), 3, -1)), 2, S(3), S(3)) \
     CASE(getitem, plain, false, return shoal_add(square(shoal_getitem(LIST(x[0], x[1]), 2, 1)), x[0]), 2, S(3), S(3)) \
     CASE(getitem, negative, false, return shoal_add(square(shoal_getitem(LIST(fresh(x[0]), x[1]), 2, -2)), x[1]), 2, S(3), S(3)) \
+    CASE(control_deps, plain, false, return square(shoal_control_deps(x[0], LIST(x[1]), 1)), 2, S(3), S(2)) \
     CASE(add, plain, false, return shoal_add(x[0], x[1]), 2, S(2, 3), S(2, 3)) \
     CASE(add, broadcast, false, return shoal_add(x[0], x[1]), 2, S(2, 1, 3), S(4, 1)) \
     CASE(add, scalar, false, return square(shoal_add(x[0], x[1])), 2, S0, S(3)) \

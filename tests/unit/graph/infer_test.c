@@ -212,6 +212,8 @@ static const struct infer_case cases[] = {
     {"getitem", {P(A), I(3)}},
     {"getitem", {P(A), I(-4)}},
     {"getitem", {P(A), F(1)}},
+    {"control_deps", {T(A), L(B, ROW)}},
+    {"control_deps", {T(A), NO_LIST}},
     {"add", {T(A), T(ROW)}},
     {"add", {T(A), T(I64)}},
     {"add", {T(A), T(BF16)}},
