@@ -277,11 +277,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compiled_run(shoal_compiled *compi
 SHOAL_API void shoal_compiled_free(shoal_compiled *compiled);
 
 typedef struct shoal_compile_report {
-    size_t struct_size;     /* sizeof(shoal_compile_report), set by the caller */
-    size_t n_compiles;      /* so far */
-    const char *reason;     /* of the last one; belongs to the compiled step */
-    size_t n_nodes_before;  /* of the captured graph */
-    size_t n_nodes_after;   /* passes */
+    size_t struct_size;    /* sizeof(shoal_compile_report), set by the caller */
+    size_t n_compiles;     /* so far */
+    const char *reason;    /* of the last one; belongs to the compiled step */
+    size_t n_nodes_before; /* of the captured graph */
+    size_t n_nodes_after;  /* passes */
     size_t n_collectives_before;
     size_t n_collectives_after;
     size_t n_buckets;
