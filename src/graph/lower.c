@@ -36,23 +36,38 @@ static shoal_status lower_placeholder(struct shoal_lowering *lowering, struct sh
 
 static shoal_status lower_start(struct shoal_lowering *lowering, struct shoal_node *node)
 {
+    struct window_gather *gather = lowering->nodes[node->id].gather;
     shoal_value *arguments;
-    TRY(lower_box(lowering, node, &arguments));
-    TRY(find_row(node->op)(lowering, node, arguments));
+    if (gather) {
+        TRY(lower_window_gather(lowering, gather));
+    } else {
+        TRY(lower_box(lowering, node, &arguments));
+        TRY(find_row(node->op)(lowering, node, arguments));
+    }
     uint32_t start = lowering->nodes[node->id].start;
+    lower_count_in_flight(lowering, node, 1);
     for (size_t i = 0; i < node->n_values; i++) {
         lowering->storages[lower_number(lowering, node->values[i])].last_start = start;
     }
     return SHOAL_OK;
 }
 
+/* What is made in the storage that it is copied to at the end may write over its own argument. */
+static const shoal_op *op_of(const struct shoal_lowering *lowering, const struct shoal_node *node)
+{
+    return lowering->nodes[node->id].is_in_place ? lower_in_place_twin(node->op) : node->op;
+}
+
 static shoal_status lower_kernel(struct shoal_lowering *lowering, struct shoal_node *node)
 {
     shoal_value *arguments;
     shoal_tensor **outputs;
+    if (node->op->index == OP_cat && lowering->nodes[node->id].has_slots) {
+        return lower_cat(lowering, node);
+    }
     TRY(lower_box(lowering, node, &arguments));
     TRY(lower_tensors(lowering, node, &outputs));
-    TRY(lower_call(lowering, node->op, arguments, outputs, node->n_values));
+    TRY(lower_call(lowering, op_of(lowering, node), arguments, outputs, node->n_values));
     lowering->plan->steps[lowering->plan->n_steps - 1].group = lower_group(lowering, node);
     return SHOAL_OK;
 }
@@ -171,6 +186,8 @@ static shoal_status lower_graph(struct shoal_lowering *lowering)
 {
     TRY(lower_scan(lowering));
     TRY(make_inputs(lowering));
+    TRY(lower_find_windows(lowering));
+    TRY(lower_find_slots(lowering));
     GRAPH_EACH(lowering->graph, node)
     {
         shoal_status status = lower_node(lowering, node);
@@ -179,6 +196,7 @@ static shoal_status lower_graph(struct shoal_lowering *lowering)
         }
     }
     TRY(lower_find_lives(lowering));
+    TRY(lower_release_windows(lowering));
     return plan_place(lowering->plan, !lowering->options->no_reuse);
 }
 
@@ -195,6 +213,7 @@ static void free_lowering(struct shoal_lowering *lowering)
     storage_map_free(&lowering->buffers);
     mem_free(lowering->nodes);
     mem_free(lowering->storages);
+    mem_free(lowering->write_places);
     mem_free(lowering->starts);
     mem_free(lowering->details);
     arena_free(&lowering->scratch);

@@ -30,6 +30,10 @@ struct lowered_storage {
     uint32_t n_uses;    /* nodes that use it and are no waits, but for its creator */
     uint32_t n_writes;  /* of those, how many write it */
     uint32_t last_write;
+    uint32_t write_places; /* where in `write_places` those n_writes begin; in order */
+    uint32_t last_copy;    /* the place of the last copy_ into it */
+    uint32_t before_copy;  /* and of the last node that used it before that */
+    uint32_t n_in_flight;  /* starts that read it, and were not waited for yet */
     bool is_output;
     bool is_stolen;      /* a result has taken its buffer */
     bool is_slot;        /* made in another buffer that was there for it */
@@ -42,11 +46,13 @@ struct lowered_storage {
 
 struct lowered_node {
     uint32_t place;
-    uint32_t start;   /* whose result it gives: index + 1; 0: none */
-    bool is_absorbed; /* it makes no step: somebody else does what it does */
-    bool skips_wait;  /* a start that has ended when its step has */
-    shoal_tensor **
-        here; /* what it gives on this rank, on the meta device, a reference each; NULL: what the graph says */
+    uint32_t start;               /* whose result it gives: index + 1; 0: none */
+    bool is_absorbed;             /* it makes no step: somebody else does what it does */
+    bool has_slots;               /* a cat: pieces are computed into their places */
+    bool is_in_place;             /* it writes over its first argument */
+    struct window_gather *gather; /* of a start that gathers into a window; otherwise NULL */
+    /* What it gives on this rank, on the meta device, a reference each; NULL: what the graph says. */
+    shoal_tensor **here;
     shoal_tensor **tensors; /* over buffers; NULL entries: not made yet */
 };
 
@@ -55,6 +61,32 @@ struct late_copy {
     shoal_tensor *to;
     shoal_tensor *from;
     struct late_copy *next;
+};
+
+/* A part of what a rank writes into a window: a value of a node. */
+struct window_source {
+    const struct shoal_node *node;
+    size_t value;
+    size_t result; /* which result of the gather it is part of */
+    size_t
+        at; /* in bytes from the beginning of the rank's rows there, or, with results of their own, of all rows */
+    size_t row_bytes; /* of the source in the window's dtype */
+};
+
+/* Steps of a gather into a window, and where results lie there. */
+struct window_gather {
+    struct shoal_node *node;
+    uint32_t group;
+    size_t bytes;
+    struct window_source *sources;
+    size_t n_sources;
+    bool is_unpacked;    /* each source has rows of its own, instead of being a part of the result's */
+    uint32_t collective; /* PLAN_NONE: not yet made */
+    uint32_t first;      /* step of the start */
+    uint32_t last;       /* the last step that reads the window */
+    uint32_t window;
+    struct window_gather *next;     /* in the order of starts */
+    struct window_gather *next_end; /* that ends with the same step */
 };
 
 /* A collective that was started. */
@@ -78,8 +110,14 @@ struct shoal_lowering {
     struct storage_map numbers; /* storages of the graph -> `storages` */
     struct lowered_storage *storages;
     size_t n_storages;
-    struct storage_map buffers; /* storages of the plan -> its buffers */
-    struct lowered_node *nodes; /* by id */
+    struct storage_map buffers;    /* storages of the plan -> its buffers */
+    uint32_t *write_places;        /* of nodes that write, by storage */
+    struct lowered_node *nodes;    /* by id */
+    struct window_gather *gathers; /* in the order of the graph */
+    struct window_gather *last_gather;
+    uint32_t n_gathers;
+    struct window_gather **gather_of; /* by collective */
+    struct window_gather **gather_at; /* by number */
     struct lowered_start *starts;
     size_t n_starts;
     size_t starts_capacity;
@@ -104,6 +142,20 @@ void lower_forget_here(struct shoal_lowering *lowering, const struct shoal_node 
 uint32_t lower_group(const struct shoal_lowering *lowering, const struct shoal_node *node);
 /* Whether its values are views of its inputs, or these themselves: no kernel runs. */
 bool lower_is_view(const struct shoal_lowering *lowering, const struct shoal_node *node);
+
+/* Whether a node that is no wait writes the storage at a place in (after, until]. */
+bool lower_is_written(const struct shoal_lowering *lowering, uint32_t storage, uint32_t after,
+                      uint32_t until);
+/* The base of contiguous views that show all of it in the same order: the node whose value `*value` it is. */
+const struct shoal_node *lower_strip_views(const struct shoal_lowering *lowering,
+                                           const struct shoal_node *node, size_t *value);
+
+/* Deciding ahead --------------------------------------------------------------------------------------- */
+
+/* Which gathers go into windows, and which casts, cats and copies that makes unnecessary (lower_window.c). */
+shoal_status lower_find_windows(struct shoal_lowering *lowering);
+/* Which storages are made inside of others (lower_slots.c). */
+shoal_status lower_find_slots(struct shoal_lowering *lowering);
 
 /* Buffers and tensors (lower_emit.c) ------------------------------------------------------------------- */
 
@@ -228,6 +280,8 @@ LOWERING_FUNCTION(lower_symmetric_copy);
 LOWERING_FUNCTION(lower_symmetric_copy_out);
 LOWERING_FUNCTION(lower_point_to_point);
 
+/* The start reads its inputs from now on (1), or does not any more (-1). */
+void lower_count_in_flight(struct shoal_lowering *lowering, const struct shoal_node *node, int change);
 /* wait_tensor and wait_tensors. */
 shoal_status lower_wait(struct shoal_lowering *lowering, struct shoal_node *node);
 /* Of starts that nobody has waited for. */
@@ -235,7 +289,16 @@ shoal_status lower_wait_all(struct shoal_lowering *lowering);
 /* The start of a node that gives another one's result: that one's. */
 void lower_pass_start(struct shoal_lowering *lowering, const struct shoal_node *node);
 
-/* Lives of buffers, from the steps that touch them. */
+/* The cat whose pieces were computed into their places: copies of those that were not. */
+shoal_status lower_cat(struct shoal_lowering *lowering, struct shoal_node *node);
+/* The in-place twin of an op that writes over its first argument; NULL: there is none. */
+const shoal_op *lower_in_place_twin(const shoal_op *op);
+/* The start of a gather into a window. */
+shoal_status lower_window_gather(struct shoal_lowering *lowering, struct window_gather *gather);
+/* Windows for all gathers, and steps that release them. Lives must be found again. */
+shoal_status lower_release_windows(struct shoal_lowering *lowering);
+
+/* Lives of buffers, from the steps that touch them; may be called again when steps have moved. */
 shoal_status lower_find_lives(struct shoal_lowering *lowering);
 
 #endif

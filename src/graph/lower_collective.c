@@ -253,8 +253,8 @@ static bool can_steal(const struct shoal_lowering *lowering, const struct shoal_
 {
     const struct lowered_storage *storage = &lowering->storages[lower_number(lowering, input->values[index])];
     const shoal_tensor *value = lower_here(lowering, input, index);
-    if (storage->buffer == PLAN_NONE || storage->is_stolen || storage->inside != PLAN_NONE ||
-        storage->last_use != lowering->nodes[node->id].place) {
+    if (storage->buffer == PLAN_NONE || storage->is_stolen || storage->n_in_flight > 0 ||
+        storage->inside != PLAN_NONE || storage->last_use != lowering->nodes[node->id].place) {
         return false;
     }
     enum plan_place place = lowering->plan->buffers[storage->buffer].place;

@@ -62,6 +62,10 @@ shoal_status lower_find_lives(struct shoal_lowering *lowering)
     if (!has_ended) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    for (size_t i = 0; i < plan->n_buffers; i++) {
+        plan->buffers[i].first = PLAN_NONE;
+        plan->buffers[i].last = 0;
+    }
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         touch_step(lowering, i, has_ended);
     }
@@ -79,7 +83,8 @@ shoal_status lower_find_lives(struct shoal_lowering *lowering)
         if (buffer->place == PLAN_SLOT) {
             buffer->first = plan->buffers[buffer->index].first;
             buffer->last = plan->buffers[buffer->index].last;
-        } else if (buffer->place == PLAN_POOL && buffer->first == PLAN_NONE) {
+        } else if ((buffer->place == PLAN_POOL || buffer->place == PLAN_WINDOW) &&
+                   buffer->first == PLAN_NONE) {
             /* No step needs it. */
             buffer->first = 0;
             buffer->bytes = 0;

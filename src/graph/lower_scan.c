@@ -248,6 +248,10 @@ static void scan_uses(struct shoal_lowering *lowering, const struct shoal_node *
     effects_accesses(lowering->effects, node, &accesses, &n_accesses);
     for (size_t i = 0; i < n_accesses; i++) {
         struct lowered_storage *storage = &lowering->storages[accesses[i].storage];
+        if (node->op && node->op->index == OP_copy_ && accesses[i].writes) {
+            storage->last_copy = place;
+            storage->before_copy = storage->last_user;
+        }
         storage->last_user = place;
         if (is_wait) {
             continue;
@@ -260,6 +264,70 @@ static void scan_uses(struct shoal_lowering *lowering, const struct shoal_node *
             storage->last_write = accesses[i].writes ? place : storage->last_write;
         }
     }
+}
+
+/* Places of writes, which n_writes has counted, storage by storage. */
+static shoal_status scan_writes(struct shoal_lowering *lowering)
+{
+    uint32_t n_writes = 0;
+    for (size_t i = 0; i < lowering->n_storages; i++) {
+        lowering->storages[i].write_places = n_writes;
+        n_writes += lowering->storages[i].n_writes;
+        lowering->storages[i].n_writes = 0;
+    }
+    lowering->write_places = mem_alloc_zeroed((size_t)n_writes + 1, sizeof *lowering->write_places);
+    if (!lowering->write_places) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    GRAPH_EACH(lowering->graph, node)
+    {
+        const struct effects_access *accesses;
+        size_t n_accesses;
+        effects_accesses(lowering->effects, node, &accesses, &n_accesses);
+        for (size_t i = 0; i < n_accesses && (node_flags(node) & SHOAL_OP_WAIT) == 0; i++) {
+            struct lowered_storage *storage = &lowering->storages[accesses[i].storage];
+            if (storage->creator != node && accesses[i].writes) {
+                lowering->write_places[storage->write_places + storage->n_writes++] =
+                    lowering->nodes[node->id].place;
+            }
+        }
+    }
+    return SHOAL_OK;
+}
+
+bool lower_is_written(const struct shoal_lowering *lowering, uint32_t number, uint32_t after, uint32_t until)
+{
+    const struct lowered_storage *storage = &lowering->storages[number];
+    const uint32_t *places = lowering->write_places + storage->write_places;
+    uint32_t low = 0; /* the first one behind `after` is in [low, high] */
+    uint32_t high = storage->n_writes;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (places[middle] <= after) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < storage->n_writes && places[low] <= until;
+}
+
+const struct shoal_node *lower_strip_views(const struct shoal_lowering *lowering,
+                                           const struct shoal_node *node, size_t *value)
+{
+    while (node->kind == SHOAL_NODE_CALL && lower_is_view(lowering, node) &&
+           node->args[0].kind == SHOAL_ARG_NODE && !node->args[0].as.node->is_list && node->n_values == 1) {
+        const struct shoal_node *base = node->args[0].as.node;
+        const shoal_tensor *from = lower_here(lowering, base, 0);
+        const shoal_tensor *to = lower_here(lowering, node, 0);
+        if (from->dtype != to->dtype || from->count != to->count || !from->is_contiguous ||
+            !to->is_contiguous || from->layout.offset != to->layout.offset) {
+            break;
+        }
+        node = base;
+        *value = 0;
+    }
+    return node;
 }
 
 bool lower_is_view(const struct shoal_lowering *lowering, const struct shoal_node *node)
@@ -298,5 +366,5 @@ shoal_status lower_scan(struct shoal_lowering *lowering)
         TRY(scan_here(lowering, node));
         place++;
     }
-    return SHOAL_OK;
+    return scan_writes(lowering);
 }

@@ -25,6 +25,16 @@ static shoal_status wait_eager(struct shoal_lowering *lowering, const struct low
     return lower_add_step(lowering, &step);
 }
 
+void lower_count_in_flight(struct shoal_lowering *lowering, const struct shoal_node *node, int change)
+{
+    for (size_t i = 0; i < node->n_inputs; i++) {
+        for (size_t k = 0; k < node->inputs[i]->n_values; k++) {
+            lowering->storages[lower_number(lowering, node->inputs[i]->values[k])].n_in_flight +=
+                (uint32_t)change;
+        }
+    }
+}
+
 static shoal_status end_start(struct shoal_lowering *lowering, struct lowered_start *start)
 {
     if (start->collective == PLAN_NONE) {
@@ -36,6 +46,9 @@ static shoal_status end_start(struct shoal_lowering *lowering, struct lowered_st
                                  .collective = start->collective,
                                  .window = PLAN_NONE};
         TRY(lower_add_step(lowering, &step));
+    }
+    if (!start->has_ended) {
+        lower_count_in_flight(lowering, start->node, -1);
     }
     for (const struct late_copy *copy = start->has_ended ? NULL : start->copies; copy; copy = copy->next) {
         TRY(lower_copy(lowering, copy->to, copy->from));

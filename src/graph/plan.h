@@ -90,7 +90,8 @@ struct plan_collective {
        `window_pieces`; arrays belong to the arena. */
     struct collective call;
     /* One for each piece, or window piece. No send: the piece is in place. No receive: this rank gets nothing (a reduction to
-       another root). A window gather has sends only. */
+       another root). Of a window gather the receives are
+       its results in the window, no more of them than pieces; NULL behind the last. */
     shoal_tensor **sends;
     shoal_tensor **receives;
     size_t n_pieces;
