@@ -9,6 +9,7 @@
 #include "graph/lower.h"
 #include "graph/twins.h"
 #include "op/box.h"
+#include "op/dispatch.h"
 #include "op/op.h"
 #include "tensor/scope.h"
 

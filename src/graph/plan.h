@@ -158,7 +158,7 @@ struct shoal_plan {
     size_t peak_bytes; /* of pool and outputs together, at the worst step */
     size_t n_copied_out;
     struct plan_binding *binding; /* graph/bind.h; NULL: not bound */
-    shoal_tensor **tensors; /* all that steps, collectives and outputs look at; one reference each */
+    shoal_tensor **tensors;       /* all that steps, collectives and outputs look at; one reference each */
     size_t n_tensors;
     size_t tensors_capacity;
     size_t buffers_capacity;
