@@ -364,6 +364,28 @@ TEST(point_to_point)
     shoal_graph_free(graph);
 }
 
+/* A constant is received into: that is a write, although the result looks at the constant's twin. */
+TEST(point_to_point_into_a_constant)
+{
+    shoal_graph *graph = make_grouped();
+    shoal_node *c = NULL;
+    CHECK_OK(shoal_scope_begin());
+    CHECK_OK(shoal_graph_constant(graph, "c", shoal_full((int64_t[]){4, 4}, 2, 1, SHOAL_F32), &c));
+    CHECK_OK(shoal_scope_end());
+    shoal_node *x = input(graph, "x");
+    shoal_node *read = CALL(graph, "read", "neg", node_arg(c));
+    shoal_arg items[] = {node_arg(x), node_arg(c)};
+    shoal_arg peers[] = {int_arg(1), int_arg(1)};
+    shoal_node *batch = CALL(graph, "batch", "batch_p2p_ops", list_arg(items, 2), string_arg("isend irecv"),
+                             list_arg(peers, 2), list_arg(peers, 2), group_arg("z"));
+    struct effects *effects = build(graph);
+    CHECK_STRING(accesses(effects, read), "0r 2c");
+    CHECK_STRING(accesses(effects, batch), "1r 0w 3c");
+    CHECK_BEFORE(effects, batch, "read");
+    effects_free(effects);
+    shoal_graph_free(graph);
+}
+
 TEST(copies_into_symmetric_memory_write_it)
 {
     shoal_graph *graph = make_grouped();
