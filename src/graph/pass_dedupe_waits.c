@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dedupe_waits: of several waits for one result the first stays, and of a wait for what has been waited for nothing does. A wait
- * that comes behind another start on the same memory waits for that one, and is no duplicate of those before it.
+ * dedupe_waits: of several waits for one result the first stays, and of a wait for what has been waited for, or for what an op
+ * has worked out, nothing does. A wait that comes behind another start on the same memory waits for that one, and is no duplicate
+ * of those before it.
  */
 #include "base/mem.h"
 #include "base/try.h"
@@ -15,6 +16,7 @@ struct dedupe {
         *result;         /* by id: what gives the same, waited for; itself, when it is a view of such a one */
     uint32_t *waited_at; /* by id: the place of the wait behind `result` */
     uint32_t *started_at; /* by storage: the place of the last start on it */
+    bool *is_computed;    /* by storage: an op gave it that starts nothing */
     uint32_t place;
 };
 
@@ -28,6 +30,32 @@ static void note_start(struct dedupe *dedupe, const struct shoal_node *node)
             dedupe->started_at[accesses[i].storage] = dedupe->place;
         }
     }
+}
+
+static void note_compute(struct dedupe *dedupe, const struct shoal_node *node)
+{
+    const struct effects_access *accesses;
+    size_t n_accesses = 0;
+    if (node->op && op_is_builtin(node->op)) {
+        effects_accesses(dedupe->effects, node, &accesses, &n_accesses);
+    }
+    for (size_t i = 0; i < n_accesses; i++) {
+        dedupe->is_computed[accesses[i].storage] |= accesses[i].creates;
+    }
+}
+
+/* Whether what `wait` waits for was worked out by ops, and nothing was ever started on it. */
+static bool waits_for_nothing(const struct dedupe *dedupe, const struct shoal_node *wait)
+{
+    const struct effects_access *accesses;
+    size_t n_accesses;
+    bool is_nothing = true;
+    effects_accesses(dedupe->effects, wait, &accesses, &n_accesses);
+    for (size_t i = 0; i < n_accesses; i++) {
+        is_nothing &=
+            dedupe->is_computed[accesses[i].storage] && dedupe->started_at[accesses[i].storage] == 0;
+    }
+    return is_nothing;
 }
 
 /* Whether a start has touched what `wait` waits for since that place. */
@@ -52,6 +80,9 @@ static shoal_status visit_wait(struct dedupe *dedupe, struct shoal_node *wait)
     }
     struct shoal_node *input = wait->inputs[0];
     struct shoal_node *other = dedupe->result[input->id];
+    if (waits_for_nothing(dedupe, wait)) {
+        other = input;
+    }
     if (other && !has_started_since(dedupe, wait, dedupe->waited_at[input->id])) {
         TRY(shoal_node_replace(wait, other, NULL, NULL, NULL));
         return shoal_node_erase(wait);
@@ -63,10 +94,12 @@ static shoal_status visit_wait(struct dedupe *dedupe, struct shoal_node *wait)
     return SHOAL_OK;
 }
 
-/* A view of what has been waited for needs no wait, but views are not each other. */
+/* A view of what has been waited for needs no wait, but views are not each other. An op such as reshape may give one. */
 static void visit_view(struct dedupe *dedupe, struct shoal_node *node)
 {
-    if (node->n_inputs == 1 && dedupe->result[node->inputs[0]->id] == node->inputs[0]) {
+    bool is_view = (node_flags(node) & SHOAL_OP_VIEW) != 0 ||
+                   (node->is_alias && node->op && op_is_builtin(node->op) && effects_is_pure(node));
+    if (is_view && node->n_inputs == 1 && dedupe->result[node->inputs[0]->id] == node->inputs[0]) {
         dedupe->result[node->id] = node;
         dedupe->waited_at[node->id] = dedupe->waited_at[node->inputs[0]->id];
     }
@@ -82,7 +115,8 @@ static shoal_status visit_all(struct dedupe *dedupe, struct shoal_graph *graph)
             TRY(visit_wait(dedupe, node));
         } else if ((flags & SHOAL_OP_COLLECTIVE) != 0) {
             note_start(dedupe, node);
-        } else if ((flags & SHOAL_OP_VIEW) != 0) {
+        } else {
+            note_compute(dedupe, node);
             visit_view(dedupe, node);
         }
     }
@@ -100,11 +134,15 @@ shoal_status pass_dedupe_waits(shoal_graph *graph, const shoal_pass_options *opt
     dedupe.result = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof dedupe.result[0]);
     dedupe.waited_at = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof dedupe.waited_at[0]);
     dedupe.started_at = mem_alloc_zeroed(effects_n_storages(dedupe.effects) + 1, sizeof dedupe.started_at[0]);
-    shoal_status status = dedupe.result && dedupe.waited_at && dedupe.started_at ? visit_all(&dedupe, graph)
-                                                                                 : SHOAL_ERR_NO_MEMORY;
+    dedupe.is_computed =
+        mem_alloc_zeroed(effects_n_storages(dedupe.effects) + 1, sizeof dedupe.is_computed[0]);
+    shoal_status status = dedupe.result && dedupe.waited_at && dedupe.started_at && dedupe.is_computed
+                              ? visit_all(&dedupe, graph)
+                              : SHOAL_ERR_NO_MEMORY;
     effects_free(dedupe.effects);
     mem_free(dedupe.result);
     mem_free(dedupe.waited_at);
     mem_free(dedupe.started_at);
+    mem_free(dedupe.is_computed);
     return status;
 }

@@ -59,6 +59,21 @@ TEST(views_of_results_need_no_wait)
     shoal_graph_free(graph);
 }
 
+/* What bucketing leaves: waits for views of a bucket, and for copies of them. A wait for an input may wait for its giver. */
+TEST(results_that_are_no_starts)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 4);
+    shoal_node *whole = build_wait(graph, build_all_reduce(graph, x));
+    shoal_node *shaped = BUILD_CALL(graph, "reshape", arg_node(whole), ARG_LIST(arg_int(2), arg_int(2)));
+    shoal_node *turned = BUILD_CALL(graph, "transpose", arg_node(shaped), arg_int(0), arg_int(1));
+    shoal_node *copy = BUILD_CALL(graph, "contiguous", arg_node(turned));
+    build_output(graph, 3, build_wait(graph, shaped), build_wait(graph, copy), build_wait(graph, x));
+    run(graph);
+    CHECK_NODES(graph, "x all_reduce wait_tensor reshape transpose contiguous wait_tensor_3 output");
+    shoal_graph_free(graph);
+}
+
 TEST(lists)
 {
     shoal_graph *graph = build_graph(2);
