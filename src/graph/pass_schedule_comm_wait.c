@@ -107,7 +107,8 @@ static shoal_status schedule_block(struct schedule *schedule, const shoal_comm_b
 {
     schedule->block = block;
     schedule->number++;
-    if (block->n_outputs == 0) {
+    /* What is reduced in place is there for those who read its memory. */
+    if (block->n_outputs == 0 && (node_flags(block->start) & SHOAL_OP_IN_PLACE) == 0) {
         return error_set(SHOAL_ERR_STATE, "%s %%%.64s has a wait that nobody uses", block->start->op->name,
                          block->start->name);
     }

@@ -78,6 +78,24 @@ TEST(memory_keeps_waits_back)
     shoal_graph_free(graph);
 }
 
+/* A reduction in place whose wait nobody uses: whoever reads the memory, or nobody. */
+TEST(waits_of_memory)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 6);
+    shoal_node *y = build_input(graph, "y", 6);
+    build_wait(graph,
+               BUILD_CALL(graph, "all_reduce_", arg_node(x), arg_string("sum"), arg_group(BUILD_GROUP)));
+    build_wait(graph,
+               BUILD_CALL(graph, "all_reduce_", arg_node(y), arg_string("sum"), arg_group(BUILD_GROUP)));
+    shoal_node *other = build_input(graph, "z", 6);
+    shoal_node *read = BUILD_CALL(graph, "neg", arg_node(x));
+    build_output(graph, 2, other, read);
+    ddp_run(graph, SCHEDULE, 0);
+    CHECK_NODES(graph, "x y all_reduce_ all_reduce__1 wait_tensor_1 z wait_tensor neg output");
+    shoal_graph_free(graph);
+}
+
 /* What looks at a result behind the first user stays there. */
 TEST(later_views_stay)
 {
