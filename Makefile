@@ -7,7 +7,7 @@ RELEASE_OPTIONS ?=
 # For ctest: make test TEST_OPTIONS='-R unit/base -j 4'
 TEST_OPTIONS ?=
 
-.PHONY: all run test test-asan test-tsan bench sweep drill deviate soak fuzz install lint tidy clean
+.PHONY: all run test test-asan test-tsan bench sweep drill deviate soak fuzz fuzz-passes install lint tidy clean
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -62,6 +62,11 @@ soak:
 fuzz:
 	@scripts/deps.sh build test
 	@scripts/fuzz.sh
+
+# `scripts/fuzz_passes.sh 1 NUMBER` repeats one graph.
+fuzz-passes:
+	@scripts/deps.sh build test
+	@scripts/fuzz_passes.sh
 
 install: all
 	@cmake --install build --prefix "$(abspath $(PREFIX))"
