@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Binding a plan. First what this rank does alone, so that it can fail alone; then ranks compare their plans, with what has become
+ * of them (compare.c), make the memory that they share, prepare their collectives, and tell each other that all of it is there.
+ */
+#include "graph/bind.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "comm/collectives.h"
+#include "comm/handles.h"
+#include "comm/prepared.h"
+#include "graph/compare.h"
+#include "graph/graph.h"
+#include "graph/storage_map.h"
+#include "op/op.h"
+#include "tensor/memory.h"
+
+/* Memory ------------------------------------------------------------------------------------------------- */
+
+/* What storages without bytes point at. */
+static _Alignas(MEM_DATA_ALIGNMENT) char no_bytes[MEM_DATA_ALIGNMENT];
+
+/* Before the first run inputs lie where nothing else can, apart from each other: addresses are compared, never used. */
+#define NOWHERE ((uintptr_t)1 << 60)
+
+char *plan_address(const struct shoal_plan *plan, const struct plan_buffer *buffer)
+{
+    const struct plan_binding *binding = plan->binding;
+    switch (buffer->place) {
+    case PLAN_INPUT:
+    case PLAN_CONSTANT:
+        return NULL;
+    case PLAN_POOL:
+        return buffer->bytes > 0 ? binding->pool + buffer->offset : no_bytes;
+    case PLAN_OUTPUT:
+        return buffer->bytes > 0 ? binding->output + buffer->offset : no_bytes;
+    case PLAN_COMM:
+        return buffer->bytes > 0 ? plan->groups[buffer->index].comm + buffer->offset : no_bytes;
+    case PLAN_WINDOW:
+        return (char *)(uintptr_t)shoal_window_data(plan->windows[buffer->index].window) + buffer->offset;
+    case PLAN_SLOT: {
+        char *whole = plan_address(plan, &plan->buffers[buffer->index]);
+        return whole ? whole + buffer->offset : NULL;
+    }
+    }
+    return NULL;
+}
+
+static shoal_status allocate(size_t bytes, char **memory_out)
+{
+    if (bytes > 0) {
+        *memory_out = mem_alloc_aligned(bytes, MEM_DATA_ALIGNMENT);
+    }
+    return bytes == 0 || *memory_out ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
+static void put_memory(struct shoal_plan *plan)
+{
+    uintptr_t nowhere = NOWHERE;
+    for (size_t i = 0; i < plan->n_buffers; i++) {
+        struct plan_buffer *buffer = &plan->buffers[i];
+        struct memory *memory = &plan->binding->memories[i];
+        if (buffer->place == PLAN_CONSTANT || buffer->place == PLAN_SLOT) {
+            continue;
+        }
+        memory_init(memory, NULL, plan_address(plan, buffer));
+        if (buffer->place == PLAN_INPUT) {
+            memory->base = (void *)nowhere;
+            nowhere += (buffer->bytes + 2 * MEM_DATA_ALIGNMENT) & ~(uintptr_t)(MEM_DATA_ALIGNMENT - 1);
+        }
+        buffer->storage->memory = memory_ref(memory); /* the first reference is the binding's */
+    }
+    for (size_t i = 0; i < plan->binding->n_sets; i++) {
+        struct bound_set *set = &plan->binding->sets[i];
+        set->data = plan_address(plan, &plan->buffers[set->buffer]);
+    }
+}
+
+/* Nothing looks at the memories any more. */
+static void take_memory(struct shoal_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_buffers; i++) {
+        struct plan_buffer *buffer = &plan->buffers[i];
+        if (buffer->storage && buffer->storage->memory == &plan->binding->memories[i]) {
+            memory_unref(buffer->storage->memory);
+            buffer->storage->memory = NULL;
+        }
+    }
+}
+
+/* Inputs ------------------------------------------------------------------------------------------------- */
+
+/* Storages of inputs, by number. */
+struct input_map {
+    struct storage_map map;
+    struct shoal_plan *plan;
+};
+
+static bool find_input(const struct input_map *inputs, const shoal_tensor *tensor, size_t *index_out)
+{
+    return tensor && storage_map_get(&inputs->map, tensor->storage, index_out);
+}
+
+static void note_written(const struct input_map *inputs, shoal_tensor *const *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t index;
+        if (find_input(inputs, tensors[i], &index)) {
+            inputs->plan->binding->inputs[index].is_written = true;
+        }
+    }
+}
+
+/* Eager steps count their writes themselves. */
+static void note_steps(const struct input_map *inputs)
+{
+    struct shoal_plan *plan = inputs->plan;
+    for (size_t i = 0; i < plan->n_steps; i++) {
+        const struct plan_step *step = &plan->steps[i];
+        plan->binding->has_eager |= step->kind == PLAN_EAGER;
+        if (step->kind == PLAN_CALL) {
+            note_written(inputs, step->outputs, step->n_outputs);
+        }
+    }
+    for (size_t i = 0; i < plan->n_collectives; i++) {
+        const struct plan_collective *collective = &plan->collectives[i];
+        if (collective->receives) {
+            note_written(inputs, collective->receives, collective->n_pieces);
+        }
+    }
+}
+
+/* Pieces that lie in inputs; counted only, if there is no room for them yet. */
+static void find_pieces(const struct input_map *inputs)
+{
+    struct shoal_plan *plan = inputs->plan;
+    struct plan_binding *binding = plan->binding;
+    binding->n_pieces = 0;
+    for (size_t i = 0; i < plan->n_collectives; i++) {
+        const struct plan_collective *collective = &plan->collectives[i];
+        for (size_t k = 0; k < collective->n_pieces; k++) {
+            size_t index;
+            bool is_input = find_input(inputs, collective->sends[k], &index) ||
+                            (collective->receives && find_input(inputs, collective->receives[k], &index));
+            if (is_input && binding->pieces) {
+                binding->pieces[binding->n_pieces] =
+                    (struct bound_piece){.collective = (uint32_t)i, .piece = (uint32_t)k};
+            }
+            binding->n_pieces += is_input;
+        }
+    }
+}
+
+static shoal_status note_placeholders(struct shoal_plan *plan, const shoal_graph *graph)
+{
+    size_t index = 0;
+    GRAPH_EACH(graph, node)
+    {
+        if (node->kind == SHOAL_NODE_PLACEHOLDER && index < plan->n_inputs) {
+            struct bound_input *input = &plan->binding->inputs[index++];
+            input->name = arena_string(&plan->arena, node->name);
+            input->dtype = node->values[0]->dtype;
+            input->layout = node->values[0]->layout;
+            if (!input->name) {
+                return SHOAL_ERR_NO_MEMORY;
+            }
+        }
+    }
+    return index == plan->n_inputs ? SHOAL_OK : error_set(SHOAL_ERR_INTERNAL, "a plan without its inputs");
+}
+
+static shoal_status study_inputs(struct input_map *inputs)
+{
+    struct shoal_plan *plan = inputs->plan;
+    for (size_t i = 0; i < plan->n_inputs; i++) {
+        TRY(storage_map_add(&inputs->map, plan->buffers[plan->inputs[i]].storage, i));
+    }
+    note_steps(inputs);
+    find_pieces(inputs);
+    plan->binding->pieces = mem_alloc_zeroed(plan->binding->n_pieces + 1, sizeof *plan->binding->pieces);
+    if (!plan->binding->pieces) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    find_pieces(inputs);
+    return SHOAL_OK;
+}
+
+/* All that this rank does alone. */
+static shoal_status bind_alone(struct shoal_plan *plan, const shoal_graph *graph)
+{
+    struct plan_binding *binding = plan->binding;
+    binding->memories = mem_alloc_zeroed(plan->n_buffers + 1, sizeof *binding->memories);
+    binding->inputs = mem_alloc_zeroed(plan->n_inputs + 1, sizeof *binding->inputs);
+    binding->n_held = mem_alloc_zeroed(plan->n_windows + 1, sizeof *binding->n_held);
+    if (!binding->memories || !binding->inputs || !binding->n_held) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    TRY(allocate(plan->pool_bytes, &binding->pool));
+    TRY(allocate(plan->output_bytes, &binding->output));
+    TRY(note_placeholders(plan, graph));
+    struct input_map inputs = {.plan = plan};
+    shoal_status status = study_inputs(&inputs);
+    storage_map_free(&inputs.map);
+    TRY(status);
+    return plan_find_outputs(plan);
+}
+
+/* Collectives ---------------------------------------------------------------------------------------------- */
+
+static const void *find_address(const shoal_tensor *tensor)
+{
+    void *address = NULL;
+    if (tensor && tensor_address(tensor, &address) != SHOAL_OK) {
+        error_clear();
+    }
+    return address;
+}
+
+/* Where a piece lies now. One without a send is in place. */
+struct collective_piece plan_find_piece(const struct plan_collective *collective, size_t index)
+{
+    const shoal_tensor *recv = collective->receives ? collective->receives[index] : NULL;
+    const shoal_tensor *send = collective->sends[index] ? collective->sends[index] : recv;
+    return (struct collective_piece){.send = find_address(send),
+                                     .recv = (void *)(uintptr_t)find_address(recv)};
+}
+
+/* "%all_reduce_3 of plan 2" */
+static shoal_status name_collective(struct shoal_plan *plan, struct plan_collective *collective,
+                                    uint32_t number)
+{
+    char words[PURPOSE_WORDS_BYTES];
+    (void)snprintf(words, sizeof words, "%%%.128s of plan %" PRIu32, collective->node, number);
+    collective->purpose.id = PURPOSE_PLAN;
+    collective->purpose.root = number;
+    collective->purpose.unit = collective->ordinal + 1;
+    collective->purpose.words = arena_string(&plan->arena, words);
+    return collective->purpose.words ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
+static shoal_status prepare(struct shoal_plan *plan, struct plan_collective *collective, uint32_t number)
+{
+    TRY(name_collective(plan, collective, number));
+    struct collective call = collective->call;
+    call.purpose = &collective->purpose;
+    shoal_window *window = NULL;
+    if (collective->window != PLAN_NONE) {
+        window = plan->windows[collective->window].window;
+        shoal_window_piece *pieces = (shoal_window_piece *)(uintptr_t)call.window_pieces;
+        for (size_t i = 0; i < collective->n_pieces; i++) {
+            pieces[i].data = find_address(collective->sends[i]);
+        }
+    } else {
+        struct collective_piece *pieces = (struct collective_piece *)(uintptr_t)call.pieces;
+        for (size_t i = 0; i < collective->n_pieces; i++) {
+            struct collective_piece found = plan_find_piece(collective, i);
+            pieces[i].send = found.send;
+            pieces[i].recv = found.recv;
+        }
+        call.n_pieces = collective->n_pieces;
+        call.single = collective->n_pieces > 0 ? pieces[0] : (struct collective_piece){.send = NULL};
+    }
+    shoal_status status =
+        prepared_create(plan->groups[collective->group].group, &call, window, &collective->prepared);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%%%s", collective->node);
+}
+
+/* Groups that steps name are arguments of theirs. */
+static void put_groups(struct shoal_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_steps; i++) {
+        struct plan_step *step = &plan->steps[i];
+        for (size_t k = 0; step->group != PLAN_NONE && k < step->op->n_params; k++) {
+            if (step->op->params[k].type == OP_PARAM_GROUP) {
+                step->arguments[k].as.group = plan->groups[step->group].group;
+            }
+        }
+    }
+}
+
+/* Together ------------------------------------------------------------------------------------------------- */
+
+/* The first of several failures, with its text. */
+struct outcome {
+    shoal_status status;
+    char text[ERROR_TEXT_BYTES];
+};
+
+static void note_outcome(struct outcome *outcome, shoal_status status)
+{
+    if (status != SHOAL_OK && outcome->status == SHOAL_OK) {
+        outcome->status = status;
+        (void)snprintf(outcome->text, sizeof outcome->text, "%s", shoal_error_text());
+    }
+}
+
+/* Memory that ranks share is made by all members of a group or by none. What fails on one group is no reason to leave the members
+   of another alone. */
+static shoal_status share_memory(struct shoal_plan *plan)
+{
+    struct outcome outcome = {.status = SHOAL_OK};
+    for (size_t i = 0; i < plan->n_groups; i++) {
+        struct plan_group *group = &plan->groups[i];
+        if (group->comm_bytes > 0) {
+            note_outcome(&outcome,
+                         symmetric_create_if_possible(group->group, group->comm_bytes, &group->symmetric));
+            group->comm = shoal_symmetric_data(group->symmetric);
+        }
+    }
+    for (size_t i = 0; i < plan->n_windows; i++) {
+        struct plan_window *window = &plan->windows[i];
+        note_outcome(&outcome,
+                     shoal_window_create(plan->groups[window->group].group, window->bytes, &window->window));
+    }
+    return outcome.status == SHOAL_OK ? SHOAL_OK : error_set(outcome.status, "%s", outcome.text);
+}
+
+static shoal_status prepare_all(struct shoal_plan *plan, const struct compared_group *compared)
+{
+    put_memory(plan);
+    put_groups(plan);
+    for (size_t i = 0; i < plan->n_collectives; i++) {
+        struct plan_collective *collective = &plan->collectives[i];
+        TRY(prepare(plan, collective, compared[collective->group].number));
+    }
+    return SHOAL_OK;
+}
+
+/* `mine`, or the first failure of another; all groups hear of it. */
+static shoal_status agree(struct shoal_plan *plan, const struct compared_group *compared, size_t n_groups,
+                          const shoal_compile_options *options, shoal_status mine)
+{
+    for (size_t i = 0; i < n_groups; i++) {
+        mine = options ? compare_plans(&compared[i], plan, (uint32_t)i, options, mine)
+                       : compare_outcomes(&compared[i], mine);
+    }
+    return mine;
+}
+
+static shoal_status bind_together(struct shoal_plan *plan, const struct compared_group *compared,
+                                  size_t n_groups, const shoal_compile_options *options, shoal_status mine)
+{
+    TRY(agree(plan, compared, n_groups, options, mine));
+    mine = share_memory(plan);
+    if (mine == SHOAL_OK) {
+        mine = prepare_all(plan, compared);
+    }
+    return agree(plan, compared, n_groups, NULL, mine);
+}
+
+static void end_with_world(struct owned *owned);
+
+shoal_status plan_bind(struct shoal_plan *plan, const shoal_graph *graph, shoal_world *world,
+                       const shoal_compile_options *options, shoal_group *const *groups, size_t n_groups,
+                       shoal_status lowered)
+{
+    struct compared_group *compared = mem_alloc_zeroed(n_groups + 1, sizeof *compared);
+    if (!compared) {
+        return SHOAL_ERR_NO_MEMORY; /* the others wait until their deadline: nothing can be said without memory */
+    }
+    size_t n_compared = 0;
+    for (const struct graph_group *row = graph->groups; row && n_compared < n_groups; row = row->next) {
+        compared[n_compared] = (struct compared_group){.name = row->name,
+                                                       .group = groups[n_compared],
+                                                       .number = collectives_next_root(groups[n_compared])};
+        n_compared++;
+    }
+    shoal_status status = lowered;
+    if (status == SHOAL_OK) {
+        plan->binding = mem_alloc_zeroed(1, sizeof *plan->binding);
+        if (plan->binding) {
+            plan->binding->plan = plan;
+        }
+        status = plan->binding ? bind_alone(plan, graph) : SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; status == SHOAL_OK && i < n_groups; i++) {
+        plan->groups[i].group = group_ref(groups[i]);
+        plan->groups[i].is_ours = true;
+    }
+    status = bind_together(plan, compared, n_groups, options, status);
+    mem_free(compared);
+    if (status == SHOAL_OK && world) {
+        plan->world = world;
+        plan->binding->owned.destroy = end_with_world;
+        owned_list_add(world_owned(world), &plan->binding->owned);
+        plan->binding->is_owned = true;
+    }
+    return status;
+}
+
+/* Freeing -------------------------------------------------------------------------------------------------- */
+
+/* What the world has to do with. Afterwards the plan can not run any more. */
+static void end_shared(struct shoal_plan *plan)
+{
+    for (size_t i = 0; i < plan->n_collectives; i++) {
+        prepared_free(plan->collectives[i].prepared);
+        plan->collectives[i].prepared = NULL;
+    }
+    bool has_ended = plan_end_outputs(plan);
+    for (size_t i = 0; i < plan->n_windows; i++) {
+        shoal_window_free(has_ended ? plan->windows[i].window : NULL);
+        plan->windows[i].window = NULL;
+    }
+    for (size_t i = 0; i < plan->n_groups; i++) {
+        struct plan_group *group = &plan->groups[i];
+        shoal_symmetric_free(has_ended ? group->symmetric : NULL);
+        group->symmetric = NULL;
+        if (group->is_ours) {
+            group_unref(group->group);
+        }
+        group->group = NULL;
+        group->is_ours = false;
+    }
+    if (has_ended) {
+        mem_free(plan->binding->pool);
+        mem_free(plan->binding->output);
+    }
+    plan->binding->pool = NULL;
+    plan->binding->output = NULL;
+}
+
+/* The world ends before the plan. */
+static void end_with_world(struct owned *owned)
+{
+    struct plan_binding *binding = (struct plan_binding *)owned;
+    binding->is_owned = false;
+    end_shared(binding->plan);
+    binding->broken = SHOAL_ERR_STATE;
+    (void)snprintf(binding->broken_text, sizeof binding->broken_text, "the world of the plan was closed");
+}
+
+void plan_unbind(struct shoal_plan *plan)
+{
+    struct plan_binding *binding = plan->binding;
+    if (!binding) {
+        return;
+    }
+    if (binding->is_owned) {
+        owned_list_remove(world_owned(plan->world), &binding->owned);
+    }
+    end_shared(plan);
+    if (binding->memories) {
+        take_memory(plan);
+    }
+    mem_free(binding->memories);
+    mem_free(binding->inputs);
+    mem_free(binding->pieces);
+    mem_free(binding->sets);
+    mem_free(binding->outputs);
+    mem_free(binding->n_held);
+    mem_free(binding);
+    plan->binding = NULL;
+}

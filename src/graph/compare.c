@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The comparison of plans. Each rank has a text with a line for everything that must be equal on the group. The first rank's goes to
+ * all, piece by piece; each finds the first of its own lines that is another one. The smallest of these, over all ranks, is what all
+ * of them report: the line of the first rank, which they have seen, and that of the other, which it sends them.
+ */
+#include "graph/compare.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "comm/collectives.h"
+#include "op/op.h"
+#include "shoal/group.h"
+
+#define PIECE_BYTES 4096
+#define LINE_BYTES 160 /* of a line in an error; longer ones are cut */
+
+/* The text ---------------------------------------------------------------------------------------------- */
+
+struct lines {
+    char *text;
+    size_t bytes;
+    size_t capacity;
+    shoal_status status;
+};
+
+static void __attribute__((format(printf, 2, 3))) write_line(struct lines *lines, const char *format, ...)
+{
+    if (lines->status != SHOAL_OK) {
+        return;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    lines->status = mem_grow((void **)&lines->text, &lines->capacity, lines->bytes + (size_t)length + 1, 1);
+    if (lines->status == SHOAL_OK) {
+        va_start(arguments, format);
+        (void)vsnprintf(lines->text + lines->bytes, (size_t)length + 1, format, arguments);
+        va_end(arguments);
+        lines->bytes += (size_t)length;
+    }
+}
+
+/* Counts of pieces are the same on all ranks, but for windows, where each has its own. */
+static void write_counts(struct lines *lines, const struct plan_collective *collective, size_t n_ranks)
+{
+    const struct collective *call = &collective->call;
+    if (collective->window != PLAN_NONE) {
+        write_line(lines, ", window %" PRIu32, collective->window);
+        return;
+    }
+    for (size_t i = 0; i < collective->n_pieces && !call->send_counts; i++) {
+        write_line(lines, "%s%zu", i == 0 ? ", count " : " ", call->pieces[i].count);
+    }
+    for (size_t i = 0; i < n_ranks && call->send_counts && call->kind != COLLECTIVE_ALL_TO_ALL; i++) {
+        write_line(lines, "%s%zu", i == 0 ? ", counts " : " ", call->send_counts[i]);
+    }
+}
+
+static void write_collective(struct lines *lines, const struct plan_collective *collective, size_t n_ranks)
+{
+    const struct collective *call = &collective->call;
+    const struct collective_row *row = &collective_rows[call->kind];
+    write_line(lines, "%%%s: %s as %s %s", collective->node, collective->op->name, row->name,
+               shoal_dtype_name(call->dtype));
+    if (row->reduces) {
+        write_line(lines, " %s", shoal_reduce_op_name(call->reduce));
+    }
+    if (row->reduces && call->factor != 0) {
+        write_line(lines, " factor %a", call->factor);
+    }
+    if (row->has_root) {
+        write_line(lines, " root %d", call->root);
+    }
+    write_counts(lines, collective, n_ranks);
+    for (size_t i = 0; i < collective->purpose.n_details; i++) {
+        write_line(lines, "%s%" PRId64, i == 0 ? ", of " : " ", collective->purpose.details[i]);
+    }
+    write_line(lines, "\n");
+}
+
+static struct lines write_plan(const struct shoal_plan *plan, uint32_t group,
+                               const shoal_compile_options *options)
+{
+    struct lines lines = {.status = SHOAL_OK};
+    const struct plan_group *of = &plan->groups[group];
+    write_line(&lines, "options one_shot %d, one_shot_max_bytes %zu, no_comm_buffers %d\n", options->one_shot,
+               options->one_shot_max_bytes, options->no_comm_buffers);
+    for (size_t i = 0; i < plan->n_collectives; i++) {
+        if (plan->collectives[i].group == group) {
+            write_collective(&lines, &plan->collectives[i], of->size);
+        }
+    }
+    for (size_t i = 0; i < plan->n_windows; i++) {
+        if (plan->windows[i].group == group) {
+            write_line(&lines, "window %zu of %zu bytes\n", i, plan->windows[i].bytes);
+        }
+    }
+    write_line(&lines, "%zu bytes of comm memory\n", of->comm_bytes);
+    return lines;
+}
+
+/* Exchanging --------------------------------------------------------------------------------------------- */
+
+static shoal_status exchange(const struct compared_group *compared, struct collective *call)
+{
+    const struct purpose purpose = {
+        .id = PURPOSE_PLAN_COMPARE, .root = compared->number, .words = compared->name};
+    call->purpose = &purpose;
+    shoal_status status = collectives_run(compared->group, call);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "group @%.64s", compared->name);
+}
+
+static shoal_status send_from(const struct compared_group *compared, void *data, size_t bytes, int root)
+{
+    struct collective call = {
+        .kind = COLLECTIVE_BROADCAST, .dtype = SHOAL_U8, .root = root, .single = {data, data, bytes}};
+    return exchange(compared, &call);
+}
+
+static shoal_status find_least(const struct compared_group *compared, int64_t *number)
+{
+    struct collective call = {.kind = COLLECTIVE_ALL_REDUCE,
+                              .dtype = SHOAL_I64,
+                              .reduce = SHOAL_MIN,
+                              .single = {number, number, 1}};
+    return exchange(compared, &call);
+}
+
+/* What a rank says of itself. A failure is less than any line, and that all is well more. */
+#define RANKS_LIMIT ((int64_t)1 << 20)
+#define FAILURE_BASE (-((int64_t)1 << 40))
+
+static int64_t code_failure(int rank, shoal_status status)
+{
+    return FAILURE_BASE + (int64_t)rank * 256 - (int64_t)status;
+}
+
+static shoal_status fail_of_other(const struct compared_group *compared, int64_t code)
+{
+    int rank = (int)((code - FAILURE_BASE) / 256);
+    shoal_status status = (shoal_status)(-((code - FAILURE_BASE) % 256));
+    return error_set(status, "rank %d of group @%.64s could not make its plan: %s",
+                     shoal_group_world_rank(compared->group, rank), compared->name,
+                     shoal_status_name(status));
+}
+
+/* The error text of this rank, while others are told. */
+static shoal_status keep_text(const struct compared_group *compared, shoal_status mine)
+{
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    int64_t code = code_failure(shoal_group_rank(compared->group), mine);
+    (void)find_least(compared, &code); /* why it failed here is told before why they could not be told */
+    return error_set(mine, "%s", text);
+}
+
+shoal_status compare_outcomes(const struct compared_group *compared, shoal_status mine)
+{
+    if (mine != SHOAL_OK) {
+        return keep_text(compared, mine);
+    }
+    int64_t code = INT64_MAX;
+    TRY(find_least(compared, &code));
+    return code == INT64_MAX ? SHOAL_OK : fail_of_other(compared, code);
+}
+
+/* Comparing ---------------------------------------------------------------------------------------------- */
+
+/* The first rank's text as it comes, next to our own. */
+struct reading {
+    const char *own;
+    size_t own_bytes;
+    size_t at;     /* bytes read */
+    int64_t line;  /* that they are in, from 0 */
+    bool is_other; /* it differs; nothing else counts then */
+};
+
+static void read_byte(struct reading *reading, char byte)
+{
+    if (reading->at >= reading->own_bytes || reading->own[reading->at] != byte) {
+        reading->is_other = true;
+    }
+    reading->at++;
+    reading->line += byte == '\n' && !reading->is_other;
+}
+
+/* The line of that number of our own text; "" behind the last. */
+static void copy_line(const char *text, size_t bytes, int64_t line, char line_out[LINE_BYTES])
+{
+    size_t length = 0;
+    for (size_t i = 0; i < bytes && line >= 0; i++) {
+        if (text[i] == '\n') {
+            line--;
+        } else if (line == 0 && length + 1 < LINE_BYTES) {
+            line_out[length++] = text[i];
+        }
+    }
+    line_out[length] = '\0';
+}
+
+/* Reads the first rank's text; the line in which ours differs, or INT64_MAX. */
+static shoal_status read_first(const struct compared_group *compared, const struct lines *lines,
+                               uint64_t first_bytes, struct reading *reading, int64_t *line_out)
+{
+    bool is_first = shoal_group_rank(compared->group) == 0;
+    char piece[PIECE_BYTES];
+    for (uint64_t at = 0; at < first_bytes; at += PIECE_BYTES) {
+        size_t bytes = first_bytes - at < PIECE_BYTES ? (size_t)(first_bytes - at) : PIECE_BYTES;
+        if (is_first) {
+            memcpy(piece, lines->text + at, bytes);
+        }
+        TRY(send_from(compared, piece, bytes, 0));
+        for (size_t i = 0; i < bytes; i++) {
+            read_byte(reading, piece[i]);
+        }
+    }
+    bool is_longer = lines->bytes > first_bytes; /* it has all lines of the first, and more */
+    *line_out = reading->is_other || is_longer ? reading->line : INT64_MAX;
+    return SHOAL_OK;
+}
+
+/* The first rank and the one that differs send their lines of that number. */
+static shoal_status fail_different(const struct compared_group *compared, const struct lines *lines,
+                                   int64_t code)
+{
+    int rank = (int)(code % RANKS_LIMIT);
+    int self = shoal_group_rank(compared->group);
+    char texts[2][LINE_BYTES] = {"", ""};
+    copy_line(lines->text, lines->bytes, code / RANKS_LIMIT, texts[self == rank ? 1 : 0]);
+    TRY(send_from(compared, texts[0], LINE_BYTES, 0));
+    TRY(send_from(compared, texts[1], LINE_BYTES, rank));
+    for (int i = 0; i < 2; i++) {
+        texts[i][LINE_BYTES - 1] = '\0';
+        if (texts[i][0] == '\0') {
+            (void)snprintf(texts[i], LINE_BYTES, "nothing more");
+        }
+    }
+    return error_set(SHOAL_ERR_MISMATCH,
+                     "plans differ on group @%.64s: rank %d has \"%s\", rank %d has \"%s\"", compared->name,
+                     shoal_group_world_rank(compared->group, 0), texts[0],
+                     shoal_group_world_rank(compared->group, rank), texts[1]);
+}
+
+static shoal_status compare_lines(const struct compared_group *compared, const struct lines *lines)
+{
+    struct reading reading = {.own = lines->text, .own_bytes = lines->bytes};
+    uint64_t first_bytes = lines->bytes;
+    int64_t line = INT64_MAX;
+    TRY(send_from(compared, &first_bytes, sizeof first_bytes, 0));
+    TRY(read_first(compared, lines, first_bytes, &reading, &line));
+    int64_t code =
+        line == INT64_MAX ? INT64_MAX : line * RANKS_LIMIT + (int64_t)shoal_group_rank(compared->group);
+    TRY(find_least(compared, &code));
+    return code == INT64_MAX ? SHOAL_OK : fail_different(compared, lines, code);
+}
+
+shoal_status compare_plans(const struct compared_group *compared, const struct shoal_plan *plan,
+                           uint32_t group_index, const shoal_compile_options *options, shoal_status mine)
+{
+    struct lines lines = {.status = mine};
+    if (mine == SHOAL_OK) {
+        lines = write_plan(plan, group_index, options);
+    }
+    /* All have a text from here on, or none goes on. */
+    shoal_status status = compare_outcomes(compared, lines.status);
+    if (status == SHOAL_OK) {
+        status = compare_lines(compared, &lines);
+    }
+    mem_free(lines.text);
+    return status;
+}

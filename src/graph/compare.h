@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* Ranks of a group compare what they are about to run together, before they do. */
+#ifndef GRAPH_COMPARE_H
+#define GRAPH_COMPARE_H
+
+#include <stdint.h>
+
+#include "graph/plan.h"
+
+/* A group of a plan that is being made, and which plan of the group that is. */
+struct compared_group {
+    const char *name;
+    shoal_group *group;
+    uint32_t number; /* from 1, the same on all members */
+};
+
+/*
+ * Collective over the group, whatever has become of the plan here: `mine` says what. Members compare, line by line, the collectives
+ * that the plan makes on the group, with its memory and options; a difference is SHOAL_ERR_MISMATCH on all of them, with the
+ * first line that differs, and the group stays usable. What has failed on one member fails on all. `plan` may be NULL if `mine` is
+ * no SHOAL_OK; the result is `mine` then, with the thread's error text as it was.
+ */
+shoal_status compare_plans(const struct compared_group *compared, const struct shoal_plan *plan,
+                           uint32_t group_index, const shoal_compile_options *options, shoal_status mine);
+
+/* Collective over the group: whether all members have got so far. SHOAL_OK, `mine`, or that of another. */
+shoal_status compare_outcomes(const struct compared_group *compared, shoal_status mine);
+
+#endif

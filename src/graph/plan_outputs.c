@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the caller gets from a run. Tensors over the plan's memory are made once and given out in each run, as long as the caller has
+ * given them back in between. Whether it has is read off their counts of references: those of a tensor, and those of its storage,
+ * which views have too.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "graph/bind.h"
+
+/* Finding out -------------------------------------------------------------------------------------------- */
+
+static uint32_t find_input(const struct shoal_plan *plan, uint32_t buffer)
+{
+    return plan->buffers[buffer].index;
+}
+
+static bool is_whole(const struct bound_input *input, const shoal_tensor *tensor)
+{
+    return tensor->dtype == input->dtype && tensor->is_contiguous && tensor->layout.offset == 0 &&
+           layout_is_same_shape(tensor->layout.n_dims, tensor->layout.shape, input->layout.n_dims,
+                                input->layout.shape);
+}
+
+/* set_of: by buffer, the set's number and one more; 0: none yet. */
+static struct bound_set *find_set(struct shoal_plan *plan, uint32_t *set_of, uint32_t buffer)
+{
+    struct plan_binding *binding = plan->binding;
+    if (set_of[buffer] == 0) {
+        binding->sets[binding->n_sets++] =
+            (struct bound_set){.buffer = buffer, .bytes = plan->buffers[buffer].bytes, .first = PLAN_NONE};
+        set_of[buffer] = (uint32_t)binding->n_sets;
+    }
+    return &binding->sets[set_of[buffer] - 1];
+}
+
+/* A slot has a storage of its own here: who changes a gradient does not change its neighbours in the bucket. */
+static void place_in_set(struct shoal_plan *plan, uint32_t *set_of, size_t index)
+{
+    const struct plan_output *output = &plan->outputs[index];
+    const struct plan_buffer *buffer = &plan->buffers[output->buffer];
+    struct bound_output *bound = &plan->binding->outputs[index];
+    struct bound_set *set = find_set(plan, set_of, output->buffer);
+    bound->kind = OUTPUT_SET;
+    bound->index = (uint32_t)(set - plan->binding->sets);
+    bound->next = set->first;
+    set->first = (uint32_t)index;
+    bound->layout = output->tensor->layout;
+    if (buffer->place == PLAN_SLOT) {
+        bound->layout.offset -= (int64_t)(buffer->offset / dtype_bytes(output->tensor->dtype));
+    }
+}
+
+static void find_output(struct shoal_plan *plan, uint32_t *set_of, size_t index)
+{
+    const struct plan_output *output = &plan->outputs[index];
+    struct bound_output *bound = &plan->binding->outputs[index];
+    if (!output->tensor) {
+        return;
+    }
+    /* A slot in an input is a view of the input. */
+    uint32_t root = output->buffer;
+    while (plan->buffers[root].place == PLAN_SLOT) {
+        root = plan->buffers[root].index;
+    }
+    if (plan->buffers[root].place == PLAN_INPUT) {
+        bound->index = find_input(plan, root);
+        bound->layout = output->tensor->layout;
+        bound->kind =
+            is_whole(&plan->binding->inputs[bound->index], output->tensor) ? OUTPUT_INPUT : OUTPUT_INPUT_VIEW;
+    } else if (plan->buffers[root].place == PLAN_CONSTANT) {
+        bound->kind = OUTPUT_CONSTANT;
+    } else {
+        place_in_set(plan, set_of, index);
+    }
+}
+
+shoal_status plan_find_outputs(struct shoal_plan *plan)
+{
+    struct plan_binding *binding = plan->binding;
+    binding->outputs = mem_alloc_zeroed(plan->n_outputs + 1, sizeof *binding->outputs);
+    binding->sets = mem_alloc_zeroed(plan->n_outputs + 1, sizeof *binding->sets);
+    uint32_t *set_of = mem_alloc_zeroed(plan->n_buffers + 1, sizeof *set_of);
+    bool has_memory = binding->outputs && binding->sets && set_of;
+    for (size_t i = 0; i < plan->n_outputs && has_memory; i++) {
+        find_output(plan, set_of, i);
+    }
+    mem_free(set_of);
+    return has_memory ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
+/* Tensors for the caller --------------------------------------------------------------------------------- */
+
+static void drop_tensors(struct plan_binding *binding, struct bound_set *set)
+{
+    for (uint32_t i = set->first; i != PLAN_NONE; i = binding->outputs[i].next) {
+        shoal_tensor_unref(binding->outputs[i].tensor);
+        binding->outputs[i].tensor = NULL;
+    }
+    storage_unref(set->storage);
+    set->storage = NULL;
+    set->n_tensors = 0;
+}
+
+static shoal_status make_tensor(struct shoal_plan *plan, size_t index)
+{
+    struct bound_output *output = &plan->binding->outputs[index];
+    struct bound_set *set = &plan->binding->sets[output->index];
+    if (output->kind != OUTPUT_SET || output->tensor) {
+        return SHOAL_OK;
+    }
+    if (!set->storage) {
+        TRY(storage_create_borrowed(set->bytes, set->data, NULL, NULL, &set->storage));
+    }
+    TRY(tensor_create(storage_ref(set->storage), plan->outputs[index].tensor->dtype, &output->layout,
+                      &output->tensor));
+    set->n_tensors++;
+    return SHOAL_OK;
+}
+
+/* The caller still has it: it gets bytes of its own. */
+static shoal_status copy_out(struct bound_set *set)
+{
+    struct storage *storage = set->storage;
+    bool is_elsewhere = !storage->memory || storage->memory->base != set->data;
+    if (is_elsewhere || set->bytes == 0) {
+        return SHOAL_OK; /* the caller has put other memory there */
+    }
+    TRY(storage_rebind(storage, NULL, NULL, NULL));
+    memcpy(storage->memory->base, set->data, set->bytes);
+    return SHOAL_OK;
+}
+
+/* Whether the caller has one of the tensors, or a view. */
+static bool is_kept(const struct plan_binding *binding, const struct bound_set *set)
+{
+    for (uint32_t i = set->first; i != PLAN_NONE; i = binding->outputs[i].next) {
+        const shoal_tensor *tensor = binding->outputs[i].tensor;
+        /* Acquire, here and below: pairs with the puts of those who had it. */
+        if (tensor && atomic_load_explicit(&tensor->references, memory_order_acquire) != 1) {
+            return true;
+        }
+    }
+    return atomic_load_explicit(&set->storage->references, memory_order_acquire) != set->n_tensors + 1;
+}
+
+/* As it was made. */
+static bool is_clean(const struct plan_binding *binding, const struct bound_set *set)
+{
+    const struct storage *storage = set->storage;
+    for (uint32_t i = set->first; i != PLAN_NONE; i = binding->outputs[i].next) {
+        const shoal_tensor *tensor = binding->outputs[i].tensor;
+        if (tensor && tensor->history) {
+            return false;
+        }
+    }
+    return !atomic_load(&storage->has_history) && !storage->name && !storage->read_only && storage->memory &&
+           storage->memory->base == set->data && !storage_has_fences(storage);
+}
+
+/* What the last run gave is out of the way of the next one, or of the end of the memory. */
+static shoal_status let_go(struct shoal_plan *plan, struct bound_set *set)
+{
+    if (!set->storage) {
+        return SHOAL_OK;
+    }
+    /* Work that the caller has started on it, and not waited for, is waited for: its memory is about to change. */
+    if (storage_has_fences(set->storage)) {
+        TRY(storage_wait_writable(set->storage, /*overwrites=*/true));
+    }
+    bool has_caller = is_kept(plan->binding, set);
+    if (!has_caller && is_clean(plan->binding, set)) {
+        return SHOAL_OK;
+    }
+    if (has_caller) {
+        TRY(copy_out(set));
+        plan->n_copied_out += set->n_tensors;
+    }
+    drop_tensors(plan->binding, set);
+    return SHOAL_OK;
+}
+
+shoal_status plan_renew_outputs(struct shoal_plan *plan)
+{
+    for (size_t i = 0; i < plan->binding->n_sets; i++) {
+        TRY(let_go(plan, &plan->binding->sets[i]));
+    }
+    for (size_t i = 0; i < plan->n_outputs; i++) {
+        TRY(make_tensor(plan, i));
+    }
+    return SHOAL_OK;
+}
+
+void plan_give_outputs(struct shoal_plan *plan, shoal_tensor *const *inputs, shoal_tensor **outputs)
+{
+    for (size_t i = 0; i < plan->n_outputs; i++) {
+        struct bound_output *output = &plan->binding->outputs[i];
+        switch (output->kind) {
+        case OUTPUT_NONE:
+            outputs[i] = NULL;
+            break;
+        case OUTPUT_INPUT:
+            outputs[i] = shoal_tensor_ref(inputs[output->index]);
+            break;
+        case OUTPUT_INPUT_VIEW:
+            outputs[i] = output->tensor;
+            output->tensor = NULL;
+            break;
+        case OUTPUT_CONSTANT:
+            outputs[i] = shoal_tensor_ref(plan->outputs[i].tensor);
+            break;
+        case OUTPUT_SET:
+            outputs[i] = shoal_tensor_ref(output->tensor);
+            break;
+        }
+    }
+}
+
+bool plan_end_outputs(struct shoal_plan *plan)
+{
+    struct plan_binding *binding = plan->binding;
+    bool has_ended = true;
+    for (size_t i = 0; i < binding->n_sets; i++) {
+        struct bound_set *set = &binding->sets[i];
+        size_t n_copied = plan->n_copied_out;
+        if (let_go(plan, set) != SHOAL_OK) {
+            LOG(SHOAL_LOG_ERROR, "plan_free: an output that is still used keeps the plan's memory: %s",
+                shoal_error_text());
+            error_clear();
+            has_ended = false;
+        }
+        plan->n_copied_out = n_copied;
+        if (set->storage) {
+            drop_tensors(binding, set);
+        }
+    }
+    return has_ended;
+}
