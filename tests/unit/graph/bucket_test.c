@@ -552,17 +552,22 @@ TEST(allocations_that_fail)
 }
 
 enum {
-    N_STARTS = 33000
+    N_STARTS = 33000 /* 100,000 nodes and more */
 };
+
+static size_t n_starts(void)
+{
+    return (size_t)(N_STARTS / test_time_scale()) / 2 * 2;
+}
 
 static void check_many(double mb, size_t n_buckets)
 {
     static shoal_node *results[N_STARTS];
     shoal_graph *graph = build_graph(2);
-    for (size_t i = 0; i < N_STARTS; i++) {
+    for (size_t i = 0; i < n_starts(); i++) {
         results[i] = BUILD_CALL(graph, "neg", arg_node(reduce(graph, build_input(graph, "x", 4))));
     }
-    ddp_output(graph, results, N_STARTS);
+    ddp_output(graph, results, n_starts());
     CHECK_INT(run_with(graph, REDUCES, mb), n_buckets);
     CHECK_INT(ddp_count(graph, "all_reduce"), n_buckets);
     shoal_graph_free(graph);
@@ -571,14 +576,14 @@ static void check_many(double mb, size_t n_buckets)
 TEST(many_members)
 {
     check_many(0, 1);
-    check_many(32.0 / 1048576, N_STARTS / 2);
+    check_many(32.0 / 1048576, n_starts() / 2);
 }
 
 TEST(many_that_depend_on_each_other)
 {
     shoal_graph *graph = build_graph(2);
-    build_output(graph, 1, build_chain(graph, build_input(graph, "x", 4), N_STARTS));
+    build_output(graph, 1, build_chain(graph, build_input(graph, "x", 4), n_starts()));
     CHECK_INT(run_with(graph, REDUCES, 0), 0);
-    CHECK_INT(ddp_count(graph, "all_reduce"), N_STARTS);
+    CHECK_INT(ddp_count(graph, "all_reduce"), n_starts());
     shoal_graph_free(graph);
 }

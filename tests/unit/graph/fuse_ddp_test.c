@@ -560,20 +560,18 @@ TEST(ids_that_run_out)
 
 TEST(many_gradients)
 {
-    enum {
-        N = 20000
-    };
+    const size_t n = (size_t)(20000 / test_time_scale());
     shoal_graph *graph = build_graph(8);
-    shoal_node **waits = calloc(N, sizeof(waits[0]));
+    shoal_node **waits = calloc(n, sizeof(waits[0]));
     REQUIRE(waits != NULL);
-    for (size_t i = 0; i < N; i++) {
+    for (size_t i = 0; i < n; i++) {
         shoal_node *grad = build_input(graph, "grad", 3);
         waits[i] = ddp_average(graph, 3);
         if (i % 2 == 0) {
             waits[i] = BUILD_CALL(graph, "copy_", arg_node(grad), arg_node(waits[i]));
         }
     }
-    ddp_output(graph, waits, N);
+    ddp_output(graph, waits, n);
     free(waits);
     CHECK_INT(ddp_run(graph, DRIVER, 0), 1);
     CHECK_INT(ddp_count(graph, "all_reduce"), 1);

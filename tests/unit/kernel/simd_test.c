@@ -19,7 +19,7 @@ enum {
     MAX_SHIFT = 7, /* bytes off alignment */
     GUARD_BYTES = 128,
     BUFFER_BYTES = MAX_COUNT * 8 + MAX_SHIFT + 2 * GUARD_BYTES,
-    LARGE_BYTES = 9 << 20,
+    LARGE_BYTES = HARNESS_HAS_TSAN ? 1 << 20 : 9 << 20,
     /* There is one thread: the thread sanitizer has little to see, and takes its time. */
     COUNT_STEP = HARNESS_HAS_TSAN ? 7 : 1,
     SHIFT_STEP = HARNESS_HAS_TSAN ? 5 : 1
