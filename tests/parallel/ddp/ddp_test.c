@@ -106,7 +106,9 @@ static void check_all(struct rank *self)
 {
     shoal_world *world = rank_world_open(self, 0);
     REQUIRE(world != NULL);
-    for (int k = 0; k < LENGTH(sizes) && !test_has_failed(); k++) {
+    /* With sanitizers each number of ranks has a part of the sizes, and all together have all of them. */
+    int step = test_time_scale() > 1 ? 3 : 1;
+    for (int k = self->n_ranks % step; k < LENGTH(sizes) && !test_has_failed(); k += step) {
         shoal_ddp_options options = {.first_bucket_bytes = sizes[k].first, .bucket_bytes = sizes[k].others};
         check_case(world, (struct bits_case){.n_micro = 1, .options = options});
         check_case(world, (struct bits_case){.n_micro = 1, .dtypes = mixed, .options = options});
