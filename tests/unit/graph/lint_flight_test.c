@@ -416,19 +416,17 @@ TEST(failing_allocations)
 /* Slices of one tensor, all in flight at once, and waited for in another order. */
 TEST(many_slices)
 {
-    enum {
-        N_SLICES = 25000
-    };
+    const int64_t n = (int64_t)(25000 / test_time_scale());
     shoal_graph *graph = build_graph(2);
-    shoal_node *x = build_input(graph, "x", 4 * (int64_t)N_SLICES);
-    shoal_node **starts = calloc(N_SLICES, sizeof(shoal_node *));
+    shoal_node *x = build_input(graph, "x", 4 * n);
+    shoal_node **starts = calloc((size_t)n, sizeof(shoal_node *));
     REQUIRE(starts);
-    for (int64_t i = 0; i < N_SLICES && !test_has_failed(); i++) {
-        starts[i] = reduce_in_place(graph, slice(graph, x, 4 * ((i * 7919) % N_SLICES), 4));
+    for (int64_t i = 0; i < n && !test_has_failed(); i++) {
+        starts[i] = reduce_in_place(graph, slice(graph, x, 4 * ((i * 7919) % n), 4));
     }
     shoal_node *wait = NULL;
-    for (int64_t i = 0; i < N_SLICES && !test_has_failed(); i++) {
-        wait = build_wait(graph, starts[(i * 7919) % N_SLICES]);
+    for (int64_t i = 0; i < n && !test_has_failed(); i++) {
+        wait = build_wait(graph, starts[(i * 7919) % n]);
     }
     shoal_node *late = double_in_place(graph, x);
     REQUIRE(wait && late && build_output(graph, 1, x));
