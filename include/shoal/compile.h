@@ -249,6 +249,61 @@ typedef struct shoal_plan_stats {
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_get_stats(const shoal_plan *plan,
                                                              shoal_plan_stats *stats_out);
 
+/* Lowerings ---------------------------------------------------------------------------------------------- */
+
+/*
+ * What a call of an op becomes in a plan. The library has one for each of its collectives; the calls below make one for an op of
+ * your own that starts communication. Without one such an op is called as shoal_op_call calls it, and its results are copied.
+ *
+ *     static shoal_status lower(shoal_lowering *lowering, shoal_node *node, void *context)     scaled_sum(x, group)
+ *     {
+ *         shoal_arg copy[] = {{SHOAL_ARG_NODE, {node}}, shoal_node_args(node, &n)[0]};
+ *         shoal_lowering_call(lowering, copy_, copy, 2);                                       into the result
+ *         if (shoal_lowering_can_realize(lowering, node)) {
+ *             shoal_lowering_realize(lowering, node);                                          where peers can read it
+ *             shoal_lowering_mark_skip_wait(lowering);                                         a blocking call
+ *         }
+ *         shoal_arg sum[] = {{SHOAL_ARG_NODE, {node}}, "sum", the group};
+ *         return shoal_lowering_call(lowering, all_reduce_, sum, 3);
+ *     }
+ *
+ * It is called whenever a graph with the op is lowered, and decides by what all ranks have in common: they make the same
+ * collectives. A lowering is valid during the call only.
+ */
+typedef struct shoal_lowering shoal_lowering;
+typedef shoal_status (*shoal_lowering_function)(shoal_lowering *lowering, shoal_node *node, void *context);
+
+typedef struct shoal_lowering_definition {
+    size_t struct_size; /* sizeof(shoal_lowering_definition) */
+    const char *op;     /* a registered op with SHOAL_OP_COLLECTIVE that has no lowering yet */
+    const char *doc;    /* one sentence */
+    shoal_lowering_function lower;
+    void *context;
+} shoal_lowering_definition;
+#define SHOAL_LOWERING_DEFINITION_INIT SHOAL_SIZED(shoal_lowering_definition)
+
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_lowering_register(const shoal_lowering_definition *definition);
+
+/*
+ * A call that the plan makes, of an op that works in place or writes into `out`. Its nodes are the lowered one, which stands for its
+ * results, and that one's inputs, which it must not write unless the op itself does. A collective becomes what its own lowering
+ * makes of it: waits for the lowered node wait for the last one, and each ends the one before.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_lowering_call(shoal_lowering *lowering, const shoal_op *op,
+                                                            const shoal_arg *args, size_t n_args);
+
+/* Whether what a node gives (the lowered one, or an input of it) is, or can be, made in comm memory of the lowered node's group:
+   the plan allocates it, and no other group has it. */
+SHOAL_API bool shoal_lowering_can_realize(shoal_lowering *lowering, const shoal_node *node);
+/* Makes it so. SHOAL_ERR_STATE, naming the node, when it can not be. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_lowering_realize(shoal_lowering *lowering,
+                                                               const shoal_node *node);
+
+/* Collectives of the lowered node block, and the waits for it are left out. */
+SHOAL_API void shoal_lowering_mark_skip_wait(shoal_lowering *lowering);
+/* Whether waits for what a node gives are left out. */
+SHOAL_API bool shoal_lowering_should_skip_wait(const shoal_lowering *lowering, const shoal_node *node);
+
 /* Compiling ---------------------------------------------------------------------------------------------- */
 
 typedef struct shoal_compiled shoal_compiled;

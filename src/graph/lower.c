@@ -11,7 +11,7 @@
 
 #define DEFAULT_ONE_SHOT_BYTES 131072
 
-static lowering_function find_row(const shoal_op *op)
+lowering_function lower_find_row(const shoal_op *op)
 {
     static const lowering_function rows[OP_COUNT] = {
 #define LOWERING(op, function, doc) [OP_##op] = (function),
@@ -38,14 +38,16 @@ static shoal_status lower_start(struct shoal_lowering *lowering, struct shoal_no
 {
     struct window_gather *gather = lowering->nodes[node->id].gather;
     shoal_value *arguments;
+    const struct lowering_entry *entry = lowering_find(node->op);
     if (gather) {
         TRY(lower_window_gather(lowering, gather));
+    } else if (entry) {
+        TRY(lower_registered(lowering, node, entry));
     } else {
         TRY(lower_box(lowering, node, &arguments));
-        TRY(find_row(node->op)(lowering, node, arguments));
+        TRY(lower_find_row(node->op)(lowering, node, arguments));
     }
     uint32_t start = lowering->nodes[node->id].start;
-    lower_count_in_flight(lowering, node, 1);
     for (size_t i = 0; i < node->n_values; i++) {
         lowering->storages[lower_number(lowering, node->values[i])].last_start = start;
     }

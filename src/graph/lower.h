@@ -91,7 +91,9 @@ struct window_gather {
 
 /* A collective that was started. */
 struct lowered_start {
-    struct shoal_node *node;
+    uint32_t step;
+    struct shoal_node *const *inputs; /* that it reads */
+    size_t n_inputs;
     uint32_t collective; /* PLAN_NONE: an eager step */
     shoal_value eager;   /* then: all tensors that it reads or gives */
     bool has_ended;
@@ -124,6 +126,7 @@ struct shoal_lowering {
     const struct graph_group **groups; /* rows, as in plan->groups */
     struct shoal_node *node;           /* whose turn it is */
     uint32_t n_comm_ids;
+    bool skips_wait;  /* shoal_lowering_mark_skip_wait for the node whose turn it is */
     int64_t *details; /* of the collective that is being made */
     size_t n_details;
     size_t details_capacity;
@@ -138,6 +141,9 @@ uint32_t lower_number(const struct shoal_lowering *lowering, const shoal_tensor 
 const shoal_tensor *lower_here(const struct shoal_lowering *lowering, const struct shoal_node *node,
                                size_t index);
 void lower_forget_here(struct shoal_lowering *lowering, const struct shoal_node *node);
+/* Boxes arguments as what nodes give here, on the meta device. */
+struct boxing;
+void lower_box_meta(struct shoal_lowering *lowering, struct boxing *boxing_out);
 /* The group that the node names, as an index of the plan's; PLAN_NONE: none. */
 uint32_t lower_group(const struct shoal_lowering *lowering, const struct shoal_node *node);
 /* Whether its values are views of its inputs, or these themselves: no kernel runs. */
@@ -280,8 +286,18 @@ LOWERING_FUNCTION(lower_symmetric_copy);
 LOWERING_FUNCTION(lower_symmetric_copy_out);
 LOWERING_FUNCTION(lower_point_to_point);
 
-/* The start reads its inputs from now on (1), or does not any more (-1). */
-void lower_count_in_flight(struct shoal_lowering *lowering, const struct shoal_node *node, int change);
+/* By what shoal_lowering_register has for the op; NULL: nothing. */
+struct lowering_entry;
+const struct lowering_entry *lowering_find(const shoal_op *op);
+shoal_status lower_registered(struct shoal_lowering *lowering, struct shoal_node *node,
+                              const struct lowering_entry *entry);
+/* The row of lowerings.def, or for other ops an eager step. */
+lowering_function lower_find_row(const shoal_op *op);
+
+/* Ends a start that may have ended. */
+shoal_status lower_end_start(struct shoal_lowering *lowering, struct lowered_start *start);
+/* A start of the node whose turn it is, which it gets. NULL: no memory. */
+struct lowered_start *lower_add_start(struct shoal_lowering *lowering, uint32_t collective);
 /* wait_tensor and wait_tensors. */
 shoal_status lower_wait(struct shoal_lowering *lowering, struct shoal_node *node);
 /* Of starts that nobody has waited for. */

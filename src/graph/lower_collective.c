@@ -41,8 +41,6 @@ shoal_status lower_begin_collective(struct shoal_lowering *lowering, uint32_t gr
     struct arena *arena = &plan->arena;
     TRY(mem_grow((void **)&plan->collectives, &plan->collectives_capacity, plan->n_collectives + 1,
                  sizeof *plan->collectives));
-    TRY(mem_grow((void **)&lowering->starts, &lowering->starts_capacity, lowering->n_starts + 1,
-                 sizeof *lowering->starts));
     struct plan_collective *collective = &plan->collectives[plan->n_collectives];
     struct collective_piece *pieces = arena_alloc(arena, n_pieces, sizeof *pieces);
     *collective = (struct plan_collective){
@@ -59,10 +57,10 @@ shoal_status lower_begin_collective(struct shoal_lowering *lowering, uint32_t gr
         return SHOAL_ERR_NO_MEMORY;
     }
     collective->ordinal = plan->groups[group].n_collectives++;
-    struct lowered_start *start = &lowering->starts[lowering->n_starts++];
-    *start = (struct lowered_start){.node = lowering->node, .collective = (uint32_t)plan->n_collectives};
+    if (!lower_add_start(lowering, (uint32_t)plan->n_collectives)) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
     plan->n_collectives++;
-    lowering->nodes[lowering->node->id].start = (uint32_t)lowering->n_starts;
     lowering->n_details = 0;
     *collective_out = collective;
     return SHOAL_OK;
@@ -133,6 +131,7 @@ shoal_status lower_end_collective(struct shoal_lowering *lowering, bool is_block
                              .collective = (uint32_t)lowering->plan->n_collectives - 1,
                              .window = PLAN_NONE};
     lowering->starts[lowering->n_starts - 1].skips_wait = is_blocking;
+    lowering->starts[lowering->n_starts - 1].step = (uint32_t)lowering->plan->n_steps;
     return lower_add_step(lowering, &step);
 }
 

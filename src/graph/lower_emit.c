@@ -402,10 +402,9 @@ shoal_status lower_eager(struct shoal_lowering *lowering, struct shoal_node *nod
                                        .n_outputs = node->n_values,
                                        .group = lower_group(lowering, node)},
                     outputs));
-    TRY(mem_grow((void **)&lowering->starts, &lowering->starts_capacity, lowering->n_starts + 1,
-                 sizeof *lowering->starts));
-    struct lowered_start *start = &lowering->starts[lowering->n_starts++];
-    *start = (struct lowered_start){.node = node, .collective = PLAN_NONE};
-    lowering->nodes[node->id].start = (uint32_t)lowering->n_starts;
+    struct lowered_start *start = lower_add_start(lowering, PLAN_NONE);
+    if (!start) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
     return gather_tensors(lowering, node, arguments, outputs, &start->eager);
 }

@@ -111,18 +111,24 @@ static int64_t box_rank(void *context, const struct graph_group *row)
     return lowering->plan->groups[find_group(lowering, row)].rank;
 }
 
+void lower_box_meta(struct shoal_lowering *lowering, struct boxing *boxing_out)
+{
+    *boxing_out = (struct boxing){.graph = lowering->graph,
+                                  .context = lowering,
+                                  .one = box_one,
+                                  .list = box_list,
+                                  .group = box_group_of,
+                                  .rank = box_rank};
+}
+
 /* In a scope that ends with the call. */
 static shoal_status infer_here(struct shoal_lowering *lowering, const struct shoal_node *node,
                                shoal_tensor **here)
 {
-    struct boxing boxing = {.graph = lowering->graph,
-                            .context = lowering,
-                            .one = box_one,
-                            .list = box_list,
-                            .group = box_group_of,
-                            .rank = box_rank};
+    struct boxing boxing;
     shoal_value values[OP_MAX_PARAMS] = {{.kind = SHOAL_VALUE_NONE}};
     shoal_value result = {.kind = SHOAL_VALUE_NONE};
+    lower_box_meta(lowering, &boxing);
     TRY(boxing_box(&boxing, node->op, node->args, node->n_args, values));
     TRY(op_infer(node->op, values, node->n_args, &result));
     bool is_list = result.kind == SHOAL_VALUE_TENSORS;

@@ -3,9 +3,36 @@
  * Waits. One work carries all that a start gives: the first wait ends it, and makes the copies that follow it; further ones ask only
  * how it ended. A start that has ended with its own step needs none.
  */
+#include "base/mem.h"
 #include "base/try.h"
 #include "graph/lower.h"
 #include "op/op.h"
+
+/* The start reads its inputs from now on (1), or does not any more (-1). */
+static void count_in_flight(struct shoal_lowering *lowering, const struct lowered_start *start, int change)
+{
+    for (size_t i = 0; i < start->n_inputs; i++) {
+        for (size_t k = 0; k < start->inputs[i]->n_values; k++) {
+            lowering->storages[lower_number(lowering, start->inputs[i]->values[k])].n_in_flight +=
+                (uint32_t)change;
+        }
+    }
+}
+
+struct lowered_start *lower_add_start(struct shoal_lowering *lowering, uint32_t collective)
+{
+    const struct shoal_node *node = lowering->node;
+    if (mem_grow((void **)&lowering->starts, &lowering->starts_capacity, lowering->n_starts + 1,
+                 sizeof *lowering->starts) != SHOAL_OK) {
+        return NULL;
+    }
+    struct lowered_start *start = &lowering->starts[lowering->n_starts++];
+    *start =
+        (struct lowered_start){.collective = collective, .inputs = node->inputs, .n_inputs = node->n_inputs};
+    count_in_flight(lowering, start, 1);
+    lowering->nodes[node->id].start = (uint32_t)lowering->n_starts;
+    return start;
+}
 
 static shoal_status wait_eager(struct shoal_lowering *lowering, const struct lowered_start *start)
 {
@@ -25,17 +52,7 @@ static shoal_status wait_eager(struct shoal_lowering *lowering, const struct low
     return lower_add_step(lowering, &step);
 }
 
-void lower_count_in_flight(struct shoal_lowering *lowering, const struct shoal_node *node, int change)
-{
-    for (size_t i = 0; i < node->n_inputs; i++) {
-        for (size_t k = 0; k < node->inputs[i]->n_values; k++) {
-            lowering->storages[lower_number(lowering, node->inputs[i]->values[k])].n_in_flight +=
-                (uint32_t)change;
-        }
-    }
-}
-
-static shoal_status end_start(struct shoal_lowering *lowering, struct lowered_start *start)
+shoal_status lower_end_start(struct shoal_lowering *lowering, struct lowered_start *start)
 {
     if (start->collective == PLAN_NONE) {
         TRY(wait_eager(lowering, start));
@@ -48,7 +65,7 @@ static shoal_status end_start(struct shoal_lowering *lowering, struct lowered_st
         TRY(lower_add_step(lowering, &step));
     }
     if (!start->has_ended) {
-        lower_count_in_flight(lowering, start->node, -1);
+        count_in_flight(lowering, start, -1);
     }
     for (const struct late_copy *copy = start->has_ended ? NULL : start->copies; copy; copy = copy->next) {
         TRY(lower_copy(lowering, copy->to, copy->from));
@@ -71,7 +88,7 @@ shoal_status lower_wait(struct shoal_lowering *lowering, struct shoal_node *node
         for (size_t k = 0; k < node->inputs[i]->n_values; k++) {
             uint32_t start = find_start(lowering, node->inputs[i], k);
             if (start > 0 && start != last) {
-                TRY(end_start(lowering, &lowering->starts[start - 1]));
+                TRY(lower_end_start(lowering, &lowering->starts[start - 1]));
                 last = start;
             }
         }
@@ -85,7 +102,7 @@ shoal_status lower_wait_all(struct shoal_lowering *lowering)
         struct lowered_start *start = &lowering->starts[i];
         bool is_done = start->has_ended || (start->skips_wait && !start->copies);
         if (!is_done) {
-            TRY(end_start(lowering, start));
+            TRY(lower_end_start(lowering, start));
         }
     }
     return SHOAL_OK;

@@ -59,11 +59,12 @@ static inline const char *lower_print(const struct shoal_plan *plan, struct lowe
     return text->bytes;
 }
 
-/* The plan must print exactly so. */
-static inline void lower_check(const char *graph, const shoal_compile_options *options, const char *expected)
+/* The plan for a rank must print exactly so. */
+static inline void lower_check(const char *graph, const shoal_compile_options *options, int rank,
+                               const char *expected)
 {
     static struct lower_text text;
-    struct shoal_plan *plan = lower_parse(graph, options, 0);
+    struct shoal_plan *plan = lower_parse(graph, options, rank);
     if (strcmp(lower_print(plan, &text), expected) != 0) {
         test_failed(__FILE__, __LINE__, "the plan is\n%s\nexpected\n%s", text.bytes, expected);
     }
