@@ -17,7 +17,9 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "op/box.h"
 #include "op/dispatch.h"
+#include "op/tracer.h"
 #include "tensor/handle.h"
 #include "tensor/scope.h"
 
@@ -61,7 +63,29 @@ static shoal_tensor **make_list(size_t count)
     return list;
 }
 
-static shoal_status restore_inputs(const struct node *node, const bool *needs_gradient, shoal_tensor **inputs)
+/* While a step is captured: what the second run computes from its inputs stays behind the gradients that it is for. Otherwise a
+   pass could move it into the forward, and all that recomputation saves would be kept again. */
+static shoal_status hold_back(const struct node *node, shoal_tensor *const *gradients, shoal_tensor **input)
+{
+    shoal_value result;
+    size_t n_after = 0;
+    shoal_tensor **after = make_list(node->n_outputs);
+    if (!after) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < node->n_outputs; i++) {
+        if (gradients[i]) {
+            after[n_after++] = gradients[i];
+        }
+    }
+    const shoal_value arguments[] = {box_tensor(*input), box_tensors(after, n_after)};
+    TRY(shoal_op_call(op_get(OP_control_deps), arguments, 2, &result));
+    *input = result.as.tensor;
+    return SHOAL_OK;
+}
+
+static shoal_status restore_inputs(const struct node *node, const bool *needs_gradient,
+                                   shoal_tensor *const *gradients, shoal_tensor **inputs)
 {
     for (size_t i = 0; i < node->n_inputs; i++) {
         if (!node->inputs[i].is_present) {
@@ -70,6 +94,9 @@ static shoal_status restore_inputs(const struct node *node, const bool *needs_gr
         shoal_status status = saved_restore(&node->inputs[i].saved, &inputs[i]);
         if (status != SHOAL_OK) {
             return error_prefix(status, "input %zu", i);
+        }
+        if (op_capture_running()) {
+            TRY(hold_back(node, gradients, &inputs[i]));
         }
         if (needs_gradient[i]) {
             TRY(leaf_create(inputs[i]));
@@ -113,7 +140,7 @@ static shoal_status run_again(struct node *node, const bool *needs_gradient, sho
     const struct recompute_node *recompute = (const struct recompute_node *)node;
     struct backward_request request = {.is_part = true, .oldest_sequence = node_next_number()};
     TRY(shoal_scope_set_grad(true));
-    TRY(restore_inputs(node, needs_gradient, rerun->inputs));
+    TRY(restore_inputs(node, needs_gradient, gradients, rerun->inputs));
     TRY(call_function(recompute, rerun->inputs, rerun->outputs));
     TRY(shoal_scope_error());
     TRY(choose_roots(node, gradients, rerun));

@@ -2,6 +2,7 @@
 /* How the collectives of fully sharded parameters and gradients look: one walk over the list each. */
 #include "base/mem.h"
 #include "graph/bucket.h"
+#include "op/op.h"
 
 #define NO_INPUT 0u
 #define MANY_INPUTS UINT32_MAX
@@ -13,7 +14,8 @@ static uint32_t find_source(const struct shoal_node *node, const uint32_t *sourc
     if (node->kind == SHOAL_NODE_PLACEHOLDER) {
         return node->id + 1;
     }
-    for (size_t i = 0; i < node->n_inputs; i++) {
+    size_t n_inputs = node->op && node->op->index == OP_control_deps ? 1 : node->n_inputs; /* self alone */
+    for (size_t i = 0; i < n_inputs; i++) {
         uint32_t other = sources[node->inputs[i]->id];
         if (other != NO_INPUT && source != other) {
             source = source == NO_INPUT ? other : MANY_INPUTS;

@@ -19,8 +19,8 @@
 
 bool comm_block_looks(const struct shoal_node *node)
 {
-    return (node_flags(node) & SHOAL_OP_VIEW) != 0 || node_calls(node, OP_reshape) ||
-           node_calls(node, OP_flatten);
+    bool is_view = (node_flags(node) & SHOAL_OP_VIEW) != 0 && !node_calls(node, OP_control_deps);
+    return is_view || node_calls(node, OP_reshape) || node_calls(node, OP_flatten);
 }
 
 static bool is_wait(const struct shoal_node *node)
