@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/callback.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -54,7 +55,7 @@ static shoal_status check_store(const struct shoal_store *store)
     if (!store->client) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "a world without peers (transport fake) has no store");
     }
-    return SHOAL_OK;
+    return callback_check_capture("a call of the store");
 }
 
 static shoal_status check_key(const char *key)

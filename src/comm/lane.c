@@ -403,6 +403,7 @@ shoal_status lane_start(struct lane *lane, const struct collective *collective,
 {
     FAIL_POINT("lane start");
     TRY(fork_check(lane->part.n_forks));
+    TRY(callback_check_capture(collective_rows[collective->kind].name));
     TRY(open_channel(lane, collective));
     struct lane_work *work = create_work(lane, collective);
     if (!work) {
@@ -485,6 +486,7 @@ shoal_status lane_issue_again(struct lane_work *work)
     struct lane *lane = work->lane;
     FAIL_POINT("lane start");
     TRY(fork_check(lane->part.n_forks));
+    TRY(callback_check_capture(collective_rows[work->collective.kind].name));
     TRY(open_channel(lane, &work->collective));
     struct wakes wakes = {0};
     (void)pthread_mutex_lock(&lane->mutex);

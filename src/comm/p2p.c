@@ -106,7 +106,7 @@ static shoal_status check_call(const char *call, const struct shoal_group *group
 {
     shoal_status status = check_group(group);
     status = status == SHOAL_OK ? check_list(group, transfers, n_transfers) : status;
-    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call);
+    return status == SHOAL_OK ? callback_check_capture(call) : error_prefix(status, "%s", call);
 }
 
 /* Batches ---------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/callback.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -100,6 +101,7 @@ static shoal_status create_apart(struct shoal_group *group, struct shoal_symmetr
 static shoal_status create(struct shoal_group *group, size_t bytes, bool is_plain,
                            shoal_symmetric **symmetric_out)
 {
+    TRY(callback_check_capture("symmetric_create"));
     struct shoal_symmetric *symmetric = mem_alloc_zeroed(1, sizeof(*symmetric));
     if (symmetric) {
         symmetric->owned.destroy = symmetric_destroy;

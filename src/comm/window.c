@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/callback.h"
 #include "base/error.h"
 #include "base/fail_point.h"
 #include "base/mem.h"
@@ -141,6 +142,7 @@ shoal_status shoal_window_create(shoal_group *group, size_t bytes, shoal_window 
         return error_set(SHOAL_ERR_INVALID, "window_create: %s is NULL", group ? "window_out" : "group");
     }
     TRY(group_check_open(group));
+    TRY(callback_check_capture("window_create"));
     struct shoal_window *window = window_allocate(group, bytes);
     shoal_status status;
     if (group_has_peers(group)) {
@@ -386,6 +388,7 @@ shoal_status shoal_window_release(shoal_window *window)
     }
     TRY(group_check_open(window->group));
     TRY(world_check_process(window->world));
+    TRY(callback_check_capture("window_release"));
     FAIL_POINT("window release");
     (void)pthread_mutex_lock(&window->release_lock);
     shoal_status status = release_generation(window);
