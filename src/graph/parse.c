@@ -174,11 +174,34 @@ static shoal_status make_values(const struct parser *parser, shoal_tensor ***val
     return SHOAL_OK;
 }
 
+/* `unit "layers.0"` behind a call, in the arena; NULL: there is none. */
+static shoal_status parse_unit(struct parser *parser, const char **unit_out)
+{
+    struct lexer *lexer = &parser->lexer;
+    const char *unit = NULL;
+    *unit_out = NULL;
+    if (!lexer_is_word(lexer, "unit")) {
+        return SHOAL_OK;
+    }
+    TRY(lexer_next(lexer));
+    if (lexer->token.kind != TOKEN_STRING) {
+        return lexer_fail_expected(lexer, "a string that names the unit");
+    }
+    TRY(parse_string(parser, &lexer->token, &unit));
+    TRY(lexer_next(lexer));
+    /* Nodes of a unit mostly follow each other. */
+    const struct shoal_node *last = parser->graph->last;
+    bool is_again = last && last->unit && strcmp(last->unit, unit) == 0;
+    *unit_out = is_again ? last->unit : arena_string(&parser->graph->arena, unit);
+    return *unit_out ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
 static shoal_status parse_opaque(struct parser *parser, const struct definition *definition,
                                  shoal_node **node_out)
 {
     struct lexer *lexer = &parser->lexer;
     const char *target;
+    const char *unit = NULL;
     const shoal_arg *args;
     size_t n_args;
     bool is_list;
@@ -189,6 +212,7 @@ static shoal_status parse_opaque(struct parser *parser, const struct definition 
     TRY(parse_string(parser, &lexer->token, &target));
     TRY(lexer_next(lexer));
     TRY(parse_args(parser, &args, &n_args));
+    TRY(parse_unit(parser, &unit));
     TRY(lexer_expect(lexer, ':'));
     TRY(parse_types(parser, &is_list));
     TRY(make_values(parser, &values));
@@ -196,7 +220,11 @@ static shoal_status parse_opaque(struct parser *parser, const struct definition 
     shoal_status status = shoal_graph_opaque(parser->graph, target, args, n_args, values, n_values, is_list,
                                              definition->name, node_out);
     free_values(values, n_values);
-    return status == SHOAL_OK ? SHOAL_OK : lexer_fail_at(&definition->what, status);
+    if (status != SHOAL_OK) {
+        return lexer_fail_at(&definition->what, status);
+    }
+    (*node_out)->unit = unit;
+    return SHOAL_OK;
 }
 
 static shoal_status fail_unknown_op(const struct token *place, const char *name)
@@ -233,16 +261,19 @@ static shoal_status parse_call(struct parser *parser, const struct definition *d
                                shoal_node **node_out)
 {
     const shoal_op *op = NULL;
+    const char *unit = NULL;
     const shoal_arg *args;
     size_t n_args;
     bool has_type;
     bool is_list;
     TRY(find_op(parser, &definition->what, &op));
     TRY(parse_args(parser, &args, &n_args));
+    TRY(parse_unit(parser, &unit));
     shoal_status status = shoal_graph_call(parser->graph, op, args, n_args, definition->name, node_out);
     if (status != SHOAL_OK) {
         return lexer_fail_at(&definition->what, status);
     }
+    (*node_out)->unit = unit;
     TRY(lexer_accept(&parser->lexer, ':', &has_type));
     if (!has_type) {
         return SHOAL_OK;

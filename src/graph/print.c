@@ -115,6 +115,10 @@ static void print_call(struct writer *writer, const shoal_node *node)
         print_arg(writer, &node->args[i]);
     }
     writer_add(writer, ")", 1);
+    if (node->unit) {
+        writer_add_string(writer, " unit ");
+        writer_add_quoted(writer, node->unit);
+    }
 }
 
 static void print_output(struct writer *writer, const shoal_node *node)

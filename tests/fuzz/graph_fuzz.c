@@ -27,6 +27,8 @@ static const char *const words[] = {
     "rank(@g) * 2 - 1",
     "nan(0x7ff8000000000001)",
     "add(%x, %x)",
+    "unit \"layers.0\"",
+    "neg(%x) unit \"a\"",
     "view(%x, [6])",
     "transpose(%x, 0, 1)",
     "9223372036854775807",
@@ -55,7 +57,8 @@ static const char *const words[] = {
 static const char *const texts[] = {
     "graph { }",
     "graph {\n    group @g = [[0, 1], [2, 3]]\n    %x = placeholder : f32[2, 3]\n"
-    "    %w = constant [1.5, -2.0, inf, nan, 0.1, -0.0] : f32[2, 3]{1, 2}\n    %mm = add(%x, %w) : f32[2, "
+    "    %w = constant [1.5, -2.0, inf, nan, 0.1, -0.0] : f32[2, 3]{1, 2}\n    %mm = add(%x, %w) unit \"u\" "
+    ": f32[2, "
     "3]\n"
     "    %sum = all_reduce(%mm, \"sum\", @g, nan) : f32[2, 3]\n    %done = wait_tensor(%sum) : f32[2, 3]\n"
     "    %parts = split_with_sizes(%done, [1, 1], 0) : [f32[1, 3], f32[1, 3]]\n"
