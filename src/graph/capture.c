@@ -44,8 +44,12 @@ static shoal_status trace_call(struct op_tracer *tracer, const shoal_op *op, con
     }
     TRY(capture_make_args(capture, op, arguments, args));
     TRY(op_trace(op, arguments, &result));
-    TRY(op_is_in_place(op) ? capture_add_write(capture, op, arguments, args, &result)
-                           : add_call(capture, op, args, &result));
+    shoal_status status = op_is_in_place(op) ? capture_add_write(capture, op, arguments, args, &result)
+                                             : add_call(capture, op, args, &result);
+    if (status != SHOAL_OK) {
+        capture->lost = status; /* whatever the step makes of the failure */
+        return status;
+    }
     *result_out = result;
     return SHOAL_OK;
 }
@@ -287,6 +291,9 @@ static shoal_status run_step(struct capture *capture, shoal_step_function step, 
     }
     TRY(op_set_tracer(&capture->tracer));
     TRY(call_step(capture, step, context, outputs, n_outputs));
+    if (capture->lost != SHOAL_OK) {
+        return error_set(capture->lost, "a call of the step could not be noted, and the step went on");
+    }
     return make_outputs(capture, outputs, n_outputs);
 }
 

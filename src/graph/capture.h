@@ -20,19 +20,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "graph/capture_table.h"
 #include "graph/captured.h"
 #include "graph/graph.h"
 #include "op/op.h"
 #include "op/tracer.h"
 #include "tensor/tensor.h"
-
-/* From hashes to indices of an array of somebody else's, who compares. All zero is an empty table. */
-struct capture_table {
-    uint64_t *hashes;
-    size_t *indices; /* SIZE_MAX: free */
-    size_t capacity; /* a power of two, at most half in use */
-    size_t count;
-};
 
 /* What a node gives, or one tensor of the list that it gives: taken out of it when somebody wants it. */
 struct capture_given {
@@ -89,6 +82,7 @@ struct capture {
     struct op_tracer tracer; /* first: a tracer's address is the capture's */
     struct shoal_graph *graph;
     struct scope *scope;         /* the outermost one of the step */
+    shoal_status lost;           /* why a call that was made is not in the graph; SHOAL_OK: all of them are */
     shoal_tensor *const *inputs; /* the caller's, */
     shoal_tensor **stand_ins;    /* and what the step gets, one reference each */
     size_t n_inputs;
@@ -119,9 +113,6 @@ struct capture {
 };
 
 /* capture_values.c ------------------------------------------------------------------------------------- */
-
-/* Whether a scope of the step owns the tensor. */
-bool capture_is_inside(const struct capture *capture, const shoal_tensor *tensor);
 
 /* All of its storage, in order. */
 bool capture_is_whole(const shoal_tensor *tensor);
@@ -156,11 +147,6 @@ shoal_status capture_add_placeholder(struct capture *capture, const char *name, 
                                      shoal_tensor *tensor, shoal_tensor *source,
                                      struct shoal_node **node_out);
 
-shoal_status capture_table_add(struct capture_table *table, uint64_t hash, size_t index);
-/* SIZE_MAX when there is none. */
-size_t capture_table_find(const struct capture_table *table, uint64_t hash,
-                          bool (*is_same)(const void *context, const void *key, size_t index),
-                          const void *context, const void *key);
 void capture_free_values(struct capture *capture);
 
 /* capture_args.c --------------------------------------------------------------------------------------- */
@@ -182,6 +168,9 @@ shoal_status capture_add_write(struct capture *capture, const shoal_op *op, cons
 shoal_status capture_copy_back(struct capture *capture);
 
 /* capture_undo.c --------------------------------------------------------------------------------------- */
+
+/* Whether a scope of the step owns the tensor. */
+bool capture_is_inside(const struct capture *capture, const shoal_tensor *tensor);
 
 shoal_status capture_note_memory(struct capture *capture, struct storage *storage);
 shoal_status capture_note_written(struct capture *capture, shoal_tensor *tensor);

@@ -6,7 +6,20 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/capture.h"
-#include "tensor/handle.h"
+#include "tensor/scope.h"
+
+bool capture_is_inside(const struct capture *capture, const shoal_tensor *tensor)
+{
+    for (const struct scope *scope = scope_current(); scope; scope = scope->parent) {
+        if (tensor_is_owned_by(tensor, scope)) {
+            return true;
+        }
+        if (scope == capture->scope) {
+            return false;
+        }
+    }
+    return false;
+}
 
 shoal_status capture_note_memory(struct capture *capture, struct storage *storage)
 {
