@@ -74,7 +74,7 @@ static inline void plan_rounds(shoal_world *world, const shoal_graph *graph,
     }
 }
 
-static inline void plan_check(shoal_world *world, const char *text, size_t n_outputs)
+static inline void plan_compare(shoal_world *world, const char *text, size_t n_outputs)
 {
     shoal_graph *graph = run_parse(text, shoal_world_n_ranks(world));
     REQUIRE(graph != NULL);

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A training step with modules' ops, lowered and run: the bits of shoal_graph_run, and no call of malloc after the first runs. The
+ * matrix products are a BLAS's, which allocates as it likes: they are not in the graph whose calls are counted.
+ */
+#include "fixture.h"
+
+#include <stdatomic.h>
+
+#include "unit/graph/planning.h"
+
+/* malloc counted ------------------------------------------------------------------------------------------- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HAS_COUNT 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define HAS_COUNT 0
+#endif
+#endif
+#ifndef HAS_COUNT
+#define HAS_COUNT 1
+#endif
+
+static _Atomic bool is_counting;
+static _Atomic size_t n_calls;
+
+#if HAS_COUNT
+void *__libc_malloc(size_t bytes);                     /* NOLINT */
+void *__libc_calloc(size_t count, size_t bytes);       /* NOLINT */
+void *__libc_realloc(void *memory, size_t bytes);      /* NOLINT */
+void *__libc_memalign(size_t alignment, size_t bytes); /* NOLINT */
+
+static void count_call(void)
+{
+    if (atomic_load_explicit(&is_counting, memory_order_relaxed)) {
+        atomic_fetch_add_explicit(&n_calls, 1, memory_order_relaxed);
+    }
+}
+
+void *malloc(size_t bytes)
+{
+    count_call();
+    return __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    count_call();
+    return __libc_calloc(count, bytes);
+}
+
+void *realloc(void *memory, size_t bytes)
+{
+    count_call();
+    return __libc_realloc(memory, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    count_call();
+    return __libc_memalign(alignment, bytes);
+}
+
+int posix_memalign(void **memory_out, size_t alignment, size_t bytes)
+{
+    count_call();
+    *memory_out = __libc_memalign(alignment, bytes);
+    return *memory_out ? 0 : 12;
+}
+#endif
+
+/* Steps ---------------------------------------------------------------------------------------------------- */
+
+/* bf16 goes through scratch memory; so do transposed operands of ops that are no products. */
+static const char elements_text[] = "graph {\n"
+                                    "group @g = [[$RANKS]]\n"
+                                    "%x = placeholder : bf16[6, 8]\n"
+                                    "%w = placeholder : bf16[8]\n"
+                                    "%shard = placeholder : f32[4, 8]\n"
+                                    "%y = placeholder : f32[6, 8]\n"
+                                    "%start = all_gather_into_tensor(%shard, @g)\n"
+                                    "%n = nn.layer_norm(%x, %w, %w, 1e-5)\n"
+                                    "%h = nn.gelu(%n)\n"
+                                    "%full = wait_tensor(%start)\n"
+                                    "%m = mean(%full, [0], true)\n"
+                                    "%t = transpose(%y, 0, 1)\n"
+                                    "%tt = nn.tanh(%t)\n"
+                                    "%back = nn.tanh_backward(%t, %tt)\n"
+                                    "%gw = nn.layer_norm_weight_backward(%h, %x, 1e-5)\n"
+                                    "%f = to_dtype(%h, f32)\n"
+                                    "%z = mul(%f, %m)\n"
+                                    "%c = chunk_cat([%z, %y], 2, f32)\n"
+                                    "%loss = nn.mse(%z, %y)\n"
+                                    "%g = all_reduce(%gw, \"avg\", @g)\n"
+                                    "%gz = all_reduce(%z, \"sum\", @g)\n"
+                                    "%gr = wait_tensor(%g)\n"
+                                    "%gzr = wait_tensor(%gz)\n"
+                                    "return [%loss, %gr, %gzr, %back, %c]\n}\n";
+#define ELEMENTS_OUTPUTS 5
+
+static const char products_text[] = "graph {\n"
+                                    "group @g = [[$RANKS]]\n"
+                                    "%x = placeholder : f32[6, 8]\n"
+                                    "%w = placeholder : f32[5, 8]\n"
+                                    "%b = placeholder : f32[5]\n"
+                                    "%h = nn.linear(%x, %w, %b)\n"
+                                    "%r = nn.relu(%h)\n"
+                                    "%t = transpose(%r, 0, 1)\n"
+                                    "%gw = nn.matmul(%t, %x)\n"
+                                    "%gb = sum(%r, [0])\n"
+                                    "%l = all_reduce_coalesced([%gw, %gb], \"avg\", @g)\n"
+                                    "%wl = wait_tensors(%l)\n"
+                                    "return [%r, %wl]\n}\n";
+
+static void compare_steps(struct rank *self)
+{
+    begin_nn();
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    plan_compare(world, elements_text, ELEMENTS_OUTPUTS);
+    plan_compare(world, products_text, 3);
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_PROCESSES(steps_on_one_rank, 1)
+{
+    compare_steps(self);
+}
+
+TEST_PROCESSES(steps_on_two_ranks, 2)
+{
+    compare_steps(self);
+}
+
+TEST_PROCESSES(runs_call_no_malloc, 2)
+{
+    if (!HAS_COUNT) {
+        test_skip("a sanitizer has malloc");
+        return;
+    }
+    begin_nn();
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_graph *graph = run_parse(elements_text, self->n_ranks);
+    shoal_plan *plan = NULL;
+    shoal_tensor *inputs[RUN_MAX] = {NULL};
+    REQUIRE(graph != NULL);
+    REQUIRE_OK(shoal_plan_create(graph, world, NULL, &plan));
+    size_t n_inputs = run_inputs(graph, self->rank, inputs);
+    for (int round = 0; round < 50; round++) {
+        if (round == 5) {
+            test_barrier(self);
+            atomic_store(&is_counting, true);
+        }
+        shoal_tensor *outputs[ELEMENTS_OUTPUTS] = {NULL};
+        CHECK_OK(shoal_plan_run(plan, inputs, n_inputs, outputs, ELEMENTS_OUTPUTS));
+        run_unref(outputs, ELEMENTS_OUTPUTS);
+    }
+    atomic_store(&is_counting, false);
+    CHECK_INT(atomic_load(&n_calls), 0);
+    run_unref(inputs, n_inputs);
+    shoal_plan_free(plan);
+    shoal_graph_free(graph);
+    CHECK_OK(shoal_world_close(world));
+}
