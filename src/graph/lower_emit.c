@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Buffers, tensors and steps of a plan, as lowering makes them. */
+#include <stdint.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -336,11 +337,19 @@ static shoal_status add_op_step(struct shoal_lowering *lowering, struct plan_ste
 shoal_status lower_call(struct shoal_lowering *lowering, const shoal_op *op, shoal_value *arguments,
                         shoal_tensor *const *outputs, size_t n_outputs)
 {
-    return add_op_step(
-        lowering,
-        (struct plan_step){
-            .kind = PLAN_CALL, .op = op, .arguments = arguments, .n_outputs = n_outputs, .group = PLAN_NONE},
-        outputs);
+    size_t workspace_bytes = op_workspace_bytes(op, arguments, outputs, n_outputs);
+    if (workspace_bytes > PTRDIFF_MAX) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "%s: its scratch memory is more than memory can hold",
+                         op->name);
+    }
+    return add_op_step(lowering,
+                       (struct plan_step){.kind = PLAN_CALL,
+                                          .op = op,
+                                          .arguments = arguments,
+                                          .n_outputs = n_outputs,
+                                          .workspace_bytes = workspace_bytes,
+                                          .group = PLAN_NONE},
+                       outputs);
 }
 
 shoal_status lower_copy(struct shoal_lowering *lowering, shoal_tensor *to, shoal_tensor *from)
