@@ -30,6 +30,7 @@ enum fuzz_finding {
 
 struct fuzz_report {
     enum fuzz_finding finding;
+    shoal_status status; /* of FUZZ_RUN */
     char text[768];
 };
 

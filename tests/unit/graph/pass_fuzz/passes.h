@@ -17,12 +17,21 @@ struct fuzz_choice {
     size_t count;
 };
 
+enum {
+    FUZZ_MAX_OPS = 512,
+    FUZZ_MAX_DTYPES = 64
+};
+
 struct fuzz_counts {
+    size_t ops[FUZZ_MAX_OPS]; /* calls of built-in ops, by index */
+    size_t dtypes[FUZZ_MAX_DTYPES];
+    size_t n_empty;                  /* values without elements */
+    size_t changes[FUZZ_MAX_PASSES]; /* by pass: texts that it changed */
     size_t n_graphs;
     size_t n_nodes;
     size_t n_starts;
     size_t n_passes;
-    size_t n_changed; /* passes that changed the text */
+    size_t n_changed; /* passes that made or erased nodes */
     size_t n_fewer;   /* graphs with fewer starts afterwards */
 };
 
@@ -72,6 +81,40 @@ static inline void fuzz_print_choice(const struct fuzz_choice *choice)
     }
 }
 
+/* What the generator has made, for those who ask whether it makes everything. */
+static inline void fuzz_count_nodes(const shoal_graph *graph, struct fuzz_counts *counts)
+{
+    for (const shoal_node *node = graph->first; node; node = node->next) {
+        if (node->op && node->op->index < FUZZ_MAX_OPS) {
+            counts->ops[node->op->index]++;
+        }
+        for (size_t i = 0; i < node->n_values; i++) {
+            counts->dtypes[(size_t)node->values[i]->dtype % FUZZ_MAX_DTYPES]++;
+            counts->n_empty += node->values[i]->count == 0 ? 1 : 0;
+        }
+    }
+}
+
+/* Whether nodes are others, or stand in another order. */
+static inline bool fuzz_has_changed(const shoal_graph *graph, const struct fuzz_facts *before)
+{
+    uint32_t place = 0;
+    bool has_changed = false;
+    for (const shoal_node *node = graph->first; node; node = node->next) {
+        has_changed |= node->id >= before->n_ids || before->place[node->id] != ++place;
+    }
+    return has_changed;
+}
+
+static inline void fuzz_count_change(const char *pass, struct fuzz_counts *counts)
+{
+    const char *names[FUZZ_MAX_PASSES];
+    size_t n_names = fuzz_list_passes(names);
+    for (size_t i = 0; i < n_names; i++) {
+        counts->changes[i] += strcmp(names[i], pass) == 0 ? 1 : 0;
+    }
+}
+
 /* Runs the passes, and looks at the graph after each. */
 static inline bool fuzz_run_passes(shoal_graph *graph, const struct fuzz_choice *choice,
                                    struct fuzz_facts *facts, struct fuzz_counts *counts,
@@ -87,6 +130,9 @@ static inline bool fuzz_run_passes(shoal_graph *graph, const struct fuzz_choice 
         }
         counts->n_passes++;
         counts->n_changed += done.n_created + done.n_erased > 0 ? 1 : 0;
+        if (fuzz_has_changed(graph, facts)) {
+            fuzz_count_change(choice->names[i], counts);
+        }
         if (!fuzz_check_pass(graph, facts, choice->names[i], report)) {
             return false;
         }
@@ -113,6 +159,7 @@ static inline bool fuzz_same_results(const struct fuzz_result *before, const str
 {
     for (int i = 0; i < n_ranks; i++) {
         if (after[i].status != SHOAL_OK) {
+            report->status = after[i].status;
             return fuzz_found(report, FUZZ_RUN, "rank %d: %s", i, after[i].error);
         }
         if (before[i].given.length != after[i].given.length ||
@@ -187,6 +234,7 @@ static inline bool fuzz_case_begin(uint64_t number, int n_ranks, struct fuzz_cas
     counts->n_graphs++;
     counts->n_nodes += test->graph->n_nodes;
     counts->n_starts += n_starts;
+    fuzz_count_nodes(test->graph, counts);
     if (!fuzz_run_passes(test->graph, &test->choice, &test->before_last, counts, report)) {
         return false;
     }
