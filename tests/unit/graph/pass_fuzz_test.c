@@ -149,8 +149,8 @@ TEST(random_moves_compute_the_same)
 /* Planted faults --------------------------------------------------------------------------------------- */
 
 enum {
-    N_FOUND = 12,   /* how often each fault must be found */
-    MAX_TRIED = 600 /* graphs; not all have a place for it */
+    N_FOUND = 12,    /* how often each fault must be found */
+    MAX_TRIED = 2000 /* graphs; not all have a place for it */
 };
 
 static void plant(struct fuzz_ranks *ranks, const struct fuzz_fault *fault)
