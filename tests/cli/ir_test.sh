@@ -6,6 +6,7 @@
 #     # CHECK-NOT: TEXT      no line between the CHECKs around it has it
 #     # FAIL: TEXT           exit status 1, nothing printed, and the error has it
 # TEXT is taken as it is. `ir_test.sh FILE...` checks those files only.
+# Graphs that do not fail are also executed, by as many ranks as their groups have: after the passes, and as a plan.
 set -euo pipefail
 
 scratch=$(mktemp -d)
@@ -79,6 +80,22 @@ check_graph() {
     fi
 }
 
+# execute GRAPH: results are those of the graph without passes. What is wrong is said, and the status is 1.
+execute() {
+    local graph=$1 run lower
+    local -a words
+    run=$(sed -n 's/^# RUN://p' "$graph")
+    read -ra words <<<"$run"
+    for lower in "" --lower; do
+        if ! "$SHOAL_TEST_TOOL" opt "${words[@]}" --run ${lower:+"$lower"} "$graph" >"$scratch/out" 2>"$scratch/err" ||
+            ! grep -q '^# run: ranks [0-9]*, outputs [0-9]*, same bits$' "$scratch/out"; then
+            echo "not executed ${lower:+with $lower}"
+            cat "$scratch/err"
+            return 1
+        fi
+    done
+}
+
 if [[ $# -eq 0 ]]; then
     set -- "$SHOAL_TEST_SOURCE_DIR"/tests/ir/*.graph
     [[ $# -ge 12 ]]
@@ -87,6 +104,10 @@ fi
 failed=false
 for graph in "$@"; do
     if ! check_graph "$graph" >"$scratch/said"; then
+        echo "$graph: $(cat "$scratch/said")"
+        failed=true
+    fi
+    if ! grep -q '^# FAIL: ' "$graph" && ! execute "$graph" >"$scratch/said"; then
         echo "$graph: $(cat "$scratch/said")"
         failed=true
     fi

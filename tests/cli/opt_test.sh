@@ -150,6 +150,77 @@ expect 0 --passes=fuse_ddp_with_concat_op,schedule_comm_wait --print-after=fuse_
 [[ $(grep -c '^graph {' "$scratch/out") -eq 3 ]]
 [[ $(grep '^#' "$scratch/out" | paste -sd' ') == "# after fuse_ddp_with_concat_op # after schedule_comm_wait # result" ]]
 
+# Plans: of rank 0, and nobody else is there.
+cat >"$scratch/small.graph" <<'END'
+graph {
+    group @w = [[0, 1, 2]]
+    %x = placeholder : f32[6]
+    %n = neg(%x)
+    %s = all_reduce(%n, "sum", @w)
+    %d = wait_tensor(%s)
+    return [%d, none]
+}
+END
+expect 0 --lower "$scratch/small.graph"
+says out "plan {"
+says out "start all_reduce sum @w 0: in place on"
+says_not out "graph {"
+says_not out "# "
+expect 0 --lower --one-shot "$scratch/small.graph"
+says out "block all_reduce"
+expect 0 --lower --one-shot=23 "$scratch/small.graph"
+says_not out "block all_reduce"
+expect 0 --lower --no-comm-buffers "$scratch/small.graph"
+says out "0 bytes of comm memory"
+expect 0 --lower --stats --no-reuse "$scratch/small.graph"
+says out "# before: plan: steps 3, collectives 1, blocking 0, bytes 24"
+says out "# after: plan: pool 0, outputs 0, comm 64, windows 0, peak 0"
+expect 0 --passes=dedupe_waits --print-after=dedupe_waits --lower "$scratch/small.graph"
+[[ $(grep -c '^graph {' "$scratch/out") -eq 1 && $(grep -c '^plan {' "$scratch/out") -eq 1 ]]
+expect 1 --lower "$step"
+says err '"mm" is no op here'
+for option in --one-shot --no-reuse --no-comm-buffers; do
+    expect 2 "$option" "$step"
+    says err "$option needs --lower"
+done
+for word in x 0 -1; do
+    expect 2 --lower "--one-shot=$word" "$step"
+    says err "--one-shot: '$word' is not a number of bytes"
+done
+expect 2 --lower --dot "$step"
+says err "--dot is a picture of a graph: not with --lower"
+
+# Ranks: as many as groups have, unless told otherwise.
+expect 0 --run "$scratch/small.graph"
+says out "# run: ranks 3, outputs 2, same bits"
+says out "graph {"
+expect 1 --run -n 4 "$scratch/small.graph"
+says err "group @w does not have this rank, 3"
+sed 's/1, 2/1/' "$scratch/small.graph" >"$scratch/two.graph"
+for lower in "" --lower; do
+    # shellcheck disable=SC2086 # perhaps no word
+    expect 0 --run -n 2 $lower "$scratch/two.graph"
+    says out "# run: ranks 2, outputs 2, same bits"
+    # What a pass got wrong is found, by whatever rank finds it first.
+    # shellcheck disable=SC2086
+    expect 1 --run $lower --passes=test_spoil "--load=$library" "$scratch/two.graph"
+    says err ": output 0 differs from that of the graph as it was, first in element 0"
+done
+# Inputs that the graph writes are results, too.
+printf 'graph { %%x = placeholder : i32[3] %%n = neg(%%x) %%c = copy_(%%x, %%n) return none }' >"$scratch/in"
+expect 0 --run --lower -
+says out "# run: ranks 1, outputs 1, same bits"
+expect 1 --run --passes=test_spoil "--load=$library" -
+says err "rank 0: input 0 differs"
+expect 1 --run "$step"
+says err '"mm" is no op here'
+for word in x 0 -1 129; do
+    expect 2 --run "-n=$word" "$step"
+    says err "-n: '$word' is not a number from 1 to 128"
+done
+expect 2 -n 2 "$step"
+says err "-n needs --run"
+
 # Pictures.
 expect 0 --dot "$step"
 says out "digraph"

@@ -45,6 +45,25 @@ static shoal_status drop_negs(shoal_graph *graph, const shoal_pass_options *opti
     return status == SHOAL_OK ? shoal_graph_remove_dead(graph, NULL) : status;
 }
 
+/* Takes x for neg(x), which no pass may do. */
+static shoal_status spoil(shoal_graph *graph, const shoal_pass_options *options, shoal_pass_report *report,
+                          void *context)
+{
+    (void)options;
+    (void)report;
+    (void)context;
+    const shoal_op *neg = NULL;
+    shoal_status status = shoal_op_find("neg", &neg);
+    for (shoal_node *node = shoal_graph_first(graph); node && status == SHOAL_OK;
+         node = shoal_node_next(node)) {
+        size_t n_inputs;
+        if (shoal_node_op(node) == neg) {
+            status = shoal_node_replace(node, shoal_node_inputs(node, &n_inputs)[0], NULL, NULL, NULL);
+        }
+    }
+    return status;
+}
+
 static shoal_status fail(shoal_graph *graph, const shoal_pass_options *options, shoal_pass_report *report,
                          void *context)
 {
@@ -77,9 +96,11 @@ __attribute__((constructor)) static void register_all(void)
          .doc = "Drops negs in pairs.",
          .run = drop_negs},
         {.struct_size = sizeof(passes[0]), .name = "test_fail", .doc = "Fails.", .run = fail},
+        {.struct_size = sizeof(passes[0]), .name = "test_spoil", .doc = "Changes results.", .run = spoil},
     };
     const shoal_op *op;
     check(shoal_op_register(&like, &op));
-    check(shoal_pass_register(&passes[0]));
-    check(shoal_pass_register(&passes[1]));
+    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]); i++) {
+        check(shoal_pass_register(&passes[i]));
+    }
 }

@@ -11,6 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+    MAX_RANKS = 128 /* they are threads */
+};
+
 static int print_usage(FILE *out, int exit_status)
 {
     fputs("usage: shoal opt [options] FILE\n"
@@ -21,6 +25,13 @@ static int print_usage(FILE *out, int exit_status)
           "  --disable=A,B        passes that are skipped, also where others run them\n"
           "  --print-after=A      the graph after this pass too\n"
           "  --stats              how much communication there was, and is\n"
+          "  --lower              the plan of rank 0 instead of the graph\n"
+          "  --one-shot[=BYTES]   small sums are blocking calls; default: up to 131072 bytes\n"
+          "  --no-reuse           no two buffers of a plan share bytes\n"
+          "  --no-comm-buffers    collectives of a plan work on ordinary memory\n"
+          "  --run                runs the graph before and after passes, or the plan, and compares the "
+          "results\n"
+          "  -n N                 on so many ranks; default: those of the graph's groups\n"
           "  --dot[=FILE]         a picture for Graphviz instead of text\n"
           "  --dot-prefix=P       pictures of what each pass changed, in files that begin so\n"
           "  --load=LIB           a library with ops and passes of its own\n"
@@ -144,6 +155,57 @@ static int parse_stats(struct opt_plan *plan, const char *value)
     return TOOL_DONE;
 }
 
+static int parse_lower(struct opt_plan *plan, const char *value)
+{
+    (void)value;
+    plan->is_lowered = true;
+    return TOOL_DONE;
+}
+
+static int parse_one_shot(struct opt_plan *plan, const char *value)
+{
+    int64_t bytes = 0;
+    if (value && (!option_parse_bytes(value, &bytes) || bytes < 1)) {
+        fprintf(stderr, "shoal opt: --one-shot: '%s' is not a number of bytes\n", value);
+        return TOOL_USAGE;
+    }
+    plan->lowering.one_shot = true;
+    plan->lowering.one_shot_max_bytes = (size_t)bytes;
+    return TOOL_DONE;
+}
+
+static int parse_no_reuse(struct opt_plan *plan, const char *value)
+{
+    (void)value;
+    plan->lowering.no_reuse = true;
+    return TOOL_DONE;
+}
+
+static int parse_no_comm_buffers(struct opt_plan *plan, const char *value)
+{
+    (void)value;
+    plan->lowering.no_comm_buffers = true;
+    return TOOL_DONE;
+}
+
+static int parse_run(struct opt_plan *plan, const char *value)
+{
+    (void)value;
+    plan->is_run = true;
+    return TOOL_DONE;
+}
+
+static int parse_ranks(struct opt_plan *plan, const char *value)
+{
+    int64_t n_ranks = 0;
+    if (!option_parse_int(value, &n_ranks) || n_ranks < 1 || n_ranks > MAX_RANKS) {
+        fprintf(stderr, "shoal opt: -n: '%s' is not a number from 1 to %d\n", value, MAX_RANKS);
+        return TOOL_USAGE;
+    }
+    plan->n_ranks = (int)n_ranks;
+    return TOOL_DONE;
+}
+
 static int parse_list(struct opt_plan *plan, const char *value)
 {
     (void)value;
@@ -168,6 +230,12 @@ static const struct opt_option {
     {"--disable", VALUE_NEEDED, parse_disable},
     {"--print-after", VALUE_NEEDED, parse_print_after},
     {"--stats", VALUE_NONE, parse_stats},
+    {"--lower", VALUE_NONE, parse_lower},
+    {"--one-shot", VALUE_MAYBE, parse_one_shot},
+    {"--no-reuse", VALUE_NONE, parse_no_reuse},
+    {"--no-comm-buffers", VALUE_NONE, parse_no_comm_buffers},
+    {"--run", VALUE_NONE, parse_run},
+    {"-n", VALUE_NEEDED, parse_ranks},
     {"--dot", VALUE_MAYBE, parse_dot},
     {"--dot-prefix", VALUE_NEEDED, parse_dot_prefix},
     {"--load", VALUE_NEEDED, parse_load},
@@ -332,10 +400,36 @@ static int check_names(const char *option, const struct opt_names *names)
     return TOOL_DONE;
 }
 
+/* Options that mean nothing without another, or with one. */
+static int check_options(const struct opt_plan *plan)
+{
+    const shoal_compile_options *lowering = &plan->lowering;
+    const struct {
+        bool is_wrong;
+        const char *text;
+    } rules[] = {
+        {lowering->one_shot && !plan->is_lowered, "--one-shot needs --lower"},
+        {lowering->no_reuse && !plan->is_lowered, "--no-reuse needs --lower"},
+        {lowering->no_comm_buffers && !plan->is_lowered, "--no-comm-buffers needs --lower"},
+        {plan->n_ranks > 0 && !plan->is_run, "-n needs --run"},
+        {plan->is_lowered && plan->is_dot, "--dot is a picture of a graph: not with --lower"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        if (rules[i].is_wrong) {
+            fprintf(stderr, "shoal opt: %s\n", rules[i].text);
+            return TOOL_USAGE;
+        }
+    }
+    return TOOL_DONE;
+}
+
 /* Before anything is read. */
 static int check_plan(const struct opt_plan *plan)
 {
-    int exit_status = check_names("--passes", &plan->passes);
+    int exit_status = check_options(plan);
+    if (exit_status == TOOL_DONE) {
+        exit_status = check_names("--passes", &plan->passes);
+    }
     if (exit_status == TOOL_DONE) {
         exit_status = check_names("--print-after", &plan->print_after);
     }
@@ -369,7 +463,7 @@ static int run(const struct opt_plan *plan)
 
 int command_opt(int argc, char **argv)
 {
-    struct opt_plan plan = {.path = NULL};
+    struct opt_plan plan = {.lowering = SHOAL_COMPILE_OPTIONS_INIT};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             return print_usage(stdout, TOOL_DONE);

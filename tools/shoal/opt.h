@@ -30,6 +30,17 @@ struct opt_plan {
     bool is_dot;
     bool has_stats;
     bool is_list;
+    bool is_lowered;
+    bool is_run;
+    int n_ranks; /* that run; 0: as many as groups of the graph need */
+    shoal_compile_options lowering;
+};
+
+/* Text that grows, with a zero behind it. */
+struct opt_text {
+    char *chars;
+    size_t n_bytes;
+    size_t capacity;
 };
 
 /* Adds what stands between the commas. False, and told, without memory. */
@@ -40,6 +51,28 @@ void opt_names_free(struct opt_names *names);
 
 /* Reads, runs, prints. The exit status. */
 int opt_run(const struct opt_plan *plan);
+
+/* For functions that print: of a FILE, and of a struct opt_text. */
+int opt_put(void *context, const char *text, size_t bytes);
+int opt_append(void *context, const char *text, size_t bytes);
+
+/* What ranks run, and how. */
+struct opt_ranks {
+    int n_ranks;
+    const struct opt_text *before; /* graphs */
+    const struct opt_text *after;
+    const shoal_compile_options *lowering; /* NULL: the second is run as a graph, too */
+    size_t n_outputs;                      /* is set */
+};
+
+/* As many as the groups of the graph need, at least one. */
+int opt_ranks_count(const shoal_graph *graph);
+/* Runs both graphs, on ranks that are threads, with the same random inputs: outputs, and inputs that were written, are compared bit
+   by bit. A difference is SHOAL_ERR_MISMATCH. */
+shoal_status opt_ranks_run(struct opt_ranks *ranks);
+
+/* The plan of rank 0. Nobody else is needed: it has no memory and can not run. */
+shoal_status opt_lower(const shoal_graph *graph, const shoal_compile_options *options, shoal_plan **plan_out);
 
 /* How much communication there is in a graph. */
 struct opt_stats {
@@ -52,10 +85,13 @@ struct opt_stats {
     } * kinds;          /* of collectives, by name */
     size_t n_kinds;
     size_t capacity;
+    bool has_plan;
+    shoal_plan_stats plan;
 };
 
-/* SHOAL_ERR_NO_MEMORY, or SHOAL_OK. */
-shoal_status opt_stats_count(const shoal_graph *graph, struct opt_stats *stats);
+/* With options for lowering, of the plan too; NULL: not. */
+shoal_status opt_stats_count(const shoal_graph *graph, const shoal_compile_options *lowering,
+                             struct opt_stats *stats);
 void opt_stats_print(const struct opt_stats *stats, const char *when, FILE *out);
 void opt_stats_free(struct opt_stats *stats);
 

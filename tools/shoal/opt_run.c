@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `shoal opt`: from a file to a graph, through passes, to text or a picture. */
+/* `shoal opt`: from a file to a graph, through passes, to text, a plan or a picture, and to ranks that run it. */
 #include "opt.h"
 #include "tool.h"
 
@@ -31,15 +31,26 @@ static bool check(const struct opt_plan *plan, shoal_status status)
     return status == SHOAL_OK;
 }
 
+int opt_put(void *context, const char *text, size_t bytes)
+{
+    return fwrite(text, 1, bytes, context) == bytes ? 0 : -1;
+}
+
+int opt_append(void *context, const char *text, size_t bytes)
+{
+    struct opt_text *whole = context;
+    if (mem_grow((void **)&whole->chars, &whole->capacity, whole->n_bytes + bytes + 1, 1) != SHOAL_OK) {
+        return -1;
+    }
+    memcpy(whole->chars + whole->n_bytes, text, bytes);
+    whole->n_bytes += bytes;
+    whole->chars[whole->n_bytes] = '\0';
+    return 0;
+}
+
 /* Reading ---------------------------------------------------------------------------------------------- */
 
-struct text {
-    char *chars;
-    size_t n_bytes;
-    size_t capacity;
-};
-
-static bool read_all(const struct opt_plan *plan, FILE *file, struct text *text)
+static bool read_all(const struct opt_plan *plan, FILE *file, struct opt_text *text)
 {
     size_t n_read;
     do {
@@ -56,7 +67,7 @@ static bool read_all(const struct opt_plan *plan, FILE *file, struct text *text)
     return true;
 }
 
-static bool read_text(const struct opt_plan *plan, struct text *text)
+static bool read_text(const struct opt_plan *plan, struct opt_text *text)
 {
     if (strcmp(plan->path, "-") == 0) {
         return read_all(plan, stdin, text);
@@ -74,7 +85,7 @@ static bool read_text(const struct opt_plan *plan, struct text *text)
 /* NULL when everything was said. */
 static shoal_graph *read_graph(const struct opt_plan *plan)
 {
-    struct text text = {0};
+    struct opt_text text = {0};
     shoal_graph *graph = NULL;
     if (!read_text(plan, &text) || !check(plan, shoal_graph_parse(text.chars, text.n_bytes, &graph))) {
         graph = NULL;
@@ -85,23 +96,18 @@ static shoal_graph *read_graph(const struct opt_plan *plan)
 
 /* Printing --------------------------------------------------------------------------------------------- */
 
-static int put(void *context, const char *text, size_t bytes)
-{
-    return fwrite(text, 1, bytes, context) == bytes ? 0 : -1;
-}
-
 static int print_text(const struct opt_plan *plan, const shoal_graph *graph)
 {
-    return check(plan, shoal_graph_print(graph, put, stdout)) ? TOOL_DONE : TOOL_FAILED;
+    return check(plan, shoal_graph_print(graph, opt_put, stdout)) ? TOOL_DONE : TOOL_FAILED;
 }
 
 static int print_picture(const struct opt_plan *plan, const shoal_graph *graph)
 {
     if (!plan->dot_path) {
-        return check(plan, shoal_graph_print_dot(graph, put, stdout)) ? TOOL_DONE : TOOL_FAILED;
+        return check(plan, shoal_graph_print_dot(graph, opt_put, stdout)) ? TOOL_DONE : TOOL_FAILED;
     }
     FILE *file = fopen(plan->dot_path, "wb");
-    shoal_status status = file ? shoal_graph_print_dot(graph, put, file) : SHOAL_ERR_CANCELLED;
+    shoal_status status = file ? shoal_graph_print_dot(graph, opt_put, file) : SHOAL_ERR_CANCELLED;
     int code = errno;
     if (file && fclose(file) != 0 && status == SHOAL_OK) {
         code = errno;
@@ -174,41 +180,90 @@ static int run_with_options(const struct opt_plan *plan, shoal_graph *graph)
     return exit_status;
 }
 
-static int run_and_print(const struct opt_plan *plan, shoal_graph *graph, struct opt_stats *before,
-                         struct opt_stats *after)
+/* What is made of the graph on the way. */
+struct result {
+    struct opt_stats before;
+    struct opt_stats after;
+    struct opt_text before_text;
+    struct opt_text after_text;
+    shoal_plan *plan;
+    struct opt_ranks ranks; /* that have run */
+};
+
+static bool count(const struct opt_plan *plan, const shoal_graph *graph, struct opt_stats *stats)
 {
-    if (plan->has_stats && !check(plan, opt_stats_count(graph, before))) {
-        return TOOL_FAILED;
+    return !plan->has_stats ||
+           check(plan, opt_stats_count(graph, plan->is_lowered ? &plan->lowering : NULL, stats));
+}
+
+/* For ranks, which read it again. */
+static bool keep_text(const struct opt_plan *plan, const shoal_graph *graph, struct opt_text *text)
+{
+    return !plan->is_run || check(plan, shoal_graph_print(graph, opt_append, text));
+}
+
+static bool run_ranks(const struct opt_plan *plan, const shoal_graph *graph, struct result *result)
+{
+    if (!plan->is_run) {
+        return true;
     }
-    /* Written by hand, perhaps. Passes rely on what this checks. */
-    int exit_status = check(plan, shoal_graph_lint(graph)) ? run_with_options(plan, graph) : TOOL_FAILED;
-    if (exit_status != TOOL_DONE) {
-        return exit_status;
-    }
+    result->ranks = (struct opt_ranks){.n_ranks = plan->n_ranks > 0 ? plan->n_ranks : opt_ranks_count(graph),
+                                       .before = &result->before_text,
+                                       .after = &result->after_text,
+                                       .lowering = plan->is_lowered ? &plan->lowering : NULL};
+    return check(plan, opt_ranks_run(&result->ranks));
+}
+
+static int print(const struct opt_plan *plan, const shoal_graph *graph, const struct result *result)
+{
     if (plan->has_stats) {
-        if (!check(plan, opt_stats_count(graph, after))) {
-            return TOOL_FAILED;
-        }
-        opt_stats_print(before, "before", stdout);
-        opt_stats_print(after, "after", stdout);
+        opt_stats_print(&result->before, "before", stdout);
+        opt_stats_print(&result->after, "after", stdout);
+    }
+    if (plan->is_run) {
+        printf("# run: ranks %d, outputs %zu, same bits\n", result->ranks.n_ranks, result->ranks.n_outputs);
     }
     if (plan->print_after.n_names > 0 && !plan->is_dot) {
         printf("# result\n");
     }
+    if (plan->is_lowered) {
+        return check(plan, shoal_plan_print(result->plan, opt_put, stdout)) ? TOOL_DONE : TOOL_FAILED;
+    }
     return plan->is_dot ? print_picture(plan, graph) : print_text(plan, graph);
+}
+
+static int run_and_print(const struct opt_plan *plan, shoal_graph *graph, struct result *result)
+{
+    /* Written by hand, perhaps. Passes rely on what this checks. */
+    if (!check(plan, shoal_graph_lint(graph)) || !count(plan, graph, &result->before) ||
+        !keep_text(plan, graph, &result->before_text)) {
+        return TOOL_FAILED;
+    }
+    int exit_status = run_with_options(plan, graph);
+    if (exit_status != TOOL_DONE) {
+        return exit_status;
+    }
+    if (!count(plan, graph, &result->after) || !keep_text(plan, graph, &result->after_text) ||
+        (plan->is_lowered && !check(plan, opt_lower(graph, &plan->lowering, &result->plan))) ||
+        !run_ranks(plan, graph, result)) {
+        return TOOL_FAILED;
+    }
+    return print(plan, graph, result);
 }
 
 int opt_run(const struct opt_plan *plan)
 {
-    struct opt_stats before = {0};
-    struct opt_stats after = {0};
+    struct result result = {.plan = NULL};
     shoal_graph *graph = read_graph(plan);
     if (!graph) {
         return TOOL_FAILED;
     }
-    int exit_status = run_and_print(plan, graph, &before, &after);
-    opt_stats_free(&before);
-    opt_stats_free(&after);
+    int exit_status = run_and_print(plan, graph, &result);
+    shoal_plan_free(result.plan);
+    opt_stats_free(&result.before);
+    opt_stats_free(&result.after);
+    mem_free(result.before_text.chars);
+    mem_free(result.after_text.chars);
     shoal_graph_free(graph);
     return exit_status;
 }

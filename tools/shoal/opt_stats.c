@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* `shoal opt --stats`: nodes, collectives by kind, what they move, waits. As comments, which graphs and pictures may have. */
+/*
+ * `shoal opt --stats`: nodes, collectives by kind, what they move, waits, and what a plan of the graph needs. As comments, which
+ * graphs and pictures may have.
+ */
 #include "opt.h"
 
 #include "base/mem.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +47,22 @@ static int compare_kinds(const void *a, const void *b)
     return strcmp(((const struct opt_kind *)a)->op, ((const struct opt_kind *)b)->op);
 }
 
-shoal_status opt_stats_count(const shoal_graph *graph, struct opt_stats *stats)
+static shoal_status count_plan(const shoal_graph *graph, const shoal_compile_options *lowering,
+                               struct opt_stats *stats)
+{
+    shoal_plan *plan = NULL;
+    shoal_status status = opt_lower(graph, lowering, &plan);
+    if (status == SHOAL_OK) {
+        stats->plan = (shoal_plan_stats)SHOAL_PLAN_STATS_INIT;
+        status = shoal_plan_get_stats(plan, &stats->plan);
+        stats->has_plan = status == SHOAL_OK;
+    }
+    shoal_plan_free(plan);
+    return status;
+}
+
+shoal_status opt_stats_count(const shoal_graph *graph, const shoal_compile_options *lowering,
+                             struct opt_stats *stats)
 {
     stats->n_nodes = shoal_graph_n_nodes(graph);
     for (const shoal_node *node = shoal_graph_first(graph); node; node = shoal_node_next(node)) {
@@ -60,7 +79,15 @@ shoal_status opt_stats_count(const shoal_graph *graph, struct opt_stats *stats)
     if (stats->n_kinds > 0) {
         qsort(stats->kinds, stats->n_kinds, sizeof(stats->kinds[0]), compare_kinds);
     }
-    return SHOAL_OK;
+    return lowering ? count_plan(graph, lowering, stats) : SHOAL_OK;
+}
+
+static void print_plan(const shoal_plan_stats *plan, const char *when, FILE *out)
+{
+    fprintf(out, "# %s: plan: steps %zu, collectives %zu, blocking %zu, bytes %" PRIu64 "\n", when,
+            plan->n_steps, plan->n_collectives, plan->n_blocking, plan->collective_bytes);
+    fprintf(out, "# %s: plan: pool %zu, outputs %zu, comm %zu, windows %zu, peak %zu\n", when,
+            plan->pool_bytes, plan->output_bytes, plan->comm_bytes, plan->window_bytes, plan->peak_bytes);
 }
 
 void opt_stats_print(const struct opt_stats *stats, const char *when, FILE *out)
@@ -76,6 +103,9 @@ void opt_stats_print(const struct opt_stats *stats, const char *when, FILE *out)
     for (size_t i = 0; i < stats->n_kinds; i++) {
         fprintf(out, "# %s: %s %zu, bytes %zu\n", when, stats->kinds[i].op, stats->kinds[i].n_calls,
                 stats->kinds[i].n_bytes);
+    }
+    if (stats->has_plan) {
+        print_plan(&stats->plan, when, out);
     }
 }
 
