@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Plans that break the rules are told from those that do not, lowering survives a lack of memory, and packing packs. */
+#include "fixtures/random_graph.h"
 #include "graph/pack.h"
 #include "lowering.h"
 
@@ -178,6 +179,38 @@ TEST(errors_name_the_node)
     CHECK_ERROR_TEXT("%y: \"other.op\" is no op here");
     CHECK(plan == NULL);
     shoal_graph_free(graph);
+}
+
+/* Whatever is lowered keeps the rules, on each rank; and ranks have the same comm memory and windows. */
+TEST(random_graphs)
+{
+    int n_graphs = (int)(400 / test_time_scale());
+    for (int i = 0; i < n_graphs && !test_has_failed(); i++) {
+        int n_ranks = 2 + i % 2;
+        shoal_graph *graph = random_graph((uint64_t)i, n_ranks);
+        struct shoal_plan *plans[3] = {NULL};
+        for (int rank = 0; rank < n_ranks; rank++) {
+            shoal_compile_options options = {
+                .struct_size = sizeof options, .one_shot = i % 3 == 0, .no_reuse = i % 5 == 0};
+            struct plan_target target = {.rank = rank, .n_ranks = n_ranks};
+            REQUIRE_OK(plan_lower(graph, &options, &target, &plans[rank]));
+            if (!CHECK_OK(plan_check(plans[rank]))) {
+                test_failed(__FILE__, __LINE__, "that was graph %d", i);
+            }
+            CHECK_INT(plans[rank]->n_collectives, plans[0]->n_collectives);
+            CHECK_INT(plans[rank]->n_windows, plans[0]->n_windows);
+            for (size_t k = 0; k < plans[0]->n_groups; k++) {
+                CHECK_INT(plans[rank]->groups[k].comm_bytes, plans[0]->groups[k].comm_bytes);
+            }
+            for (size_t k = 0; k < plans[0]->n_windows && k < plans[rank]->n_windows; k++) {
+                CHECK_INT(plans[rank]->windows[k].bytes, plans[0]->windows[k].bytes);
+            }
+        }
+        for (int rank = 0; rank < n_ranks; rank++) {
+            plan_destroy(plans[rank]);
+        }
+        shoal_graph_free(graph);
+    }
 }
 
 /* Packing ---------------------------------------------------------------------------------------------- */
