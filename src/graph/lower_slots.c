@@ -99,28 +99,28 @@ static void find_slots_of(struct shoal_lowering *lowering, struct shoal_node *ca
     }
 }
 
-/* What was not computed into its place is copied there. */
+/* What was not computed into its place is copied there; what stands in the list twice has only one. */
 shoal_status lower_cat(struct shoal_lowering *lowering, struct shoal_node *cat)
 {
     shoal_tensor *whole;
     uint32_t number = lower_number(lowering, cat->values[0]);
+    size_t at = 0;
     TRY(lower_tensor(lowering, cat, 0, &whole));
-    struct layout layout = {.offset = whole->layout.offset};
     for (size_t i = 0; i < cat->args[0].as.list.count; i++) {
         const struct shoal_node *item = cat->args[0].as.list.items[i].as.node;
+        const struct lowered_storage *storage = &lowering->storages[lower_number(lowering, item->values[0])];
         shoal_tensor *piece;
         shoal_tensor *place;
         TRY(lower_tensor(lowering, item, 0, &piece));
-        bool is_there = lowering->storages[lower_number(lowering, item->values[0])].inside == number;
+        bool is_there = storage->inside == number && storage->inside_at == at;
         if (!is_there && piece->count > 0) {
-            int64_t offset = layout.offset;
-            layout = piece->layout;
-            layout.offset = offset;
+            struct layout layout = piece->layout;
+            layout.offset = whole->layout.offset + (int64_t)(at / shoal_dtype_bytes(whole->dtype));
             layout_fill_strides(layout.n_dims, layout.shape, layout.strides);
             TRY(lower_view(lowering, whole, &layout, &place));
             TRY(lower_copy(lowering, place, piece));
         }
-        layout.offset += piece->count;
+        at += tensor_bytes(piece);
     }
     return SHOAL_OK;
 }

@@ -297,15 +297,16 @@ TEST(cats_for_others)
                 "    b1 %a = pool at 0, 16 bytes, 0..4\n"
                 "    b2 %b = pool at 64, 16 bytes, 1..2\n"
                 "    b3 %c = pool at 128, 32 bytes, 2..3\n"
-                "    b4 %d = comm 1 of @w at 0, 80 bytes, 3..7\n"
-                "    b5 %m = slot of b4 at 16, 32 bytes, 3..7\n"
+                "    b4 %d = comm 1 of @w at 0, 80 bytes, 3..8\n"
+                "    b5 %m = slot of b4 at 16, 32 bytes, 3..8\n"
                 "    0 %a = neg(b0:f32[4]) -> b1:f32[4]\n"
                 "    1 %b = mul_scalar(b0:f32[4], 2.0) -> b2:f32[4]\n"
                 "    2 %c = cat([b1:f32[4], b2:f32[4]], 0) -> b3:f32[8]\n"
                 "    3 %m = neg(b3:f32[8]) -> b4+16:f32[8]\n"
                 "    4 %d = copy_(b4:f32[4], b1:f32[4]) -> b4:f32[4]\n"
-                "    5 %r = start all_reduce sum @w 0: in place on b4:f32[20]\n"
-                "    6 %w = wait @w 0\n"
+                "    5 %d = copy_(b4+48:f32[8], b4+16:f32[8]) -> b4+48:f32[8]\n"
+                "    6 %r = start all_reduce sum @w 0: in place on b4:f32[20]\n"
+                "    7 %w = wait @w 0\n"
                 "    return [b4:f32[20]]\n"
                 "}\n");
 }
@@ -380,5 +381,32 @@ TEST(inputs_that_are_still_read)
                 "    6 %e = add(b3:f32[4], b2:f32[4]) -> b7:f32[4]\n"
                 "    7 %m = copy_(b2:f32[4], b7:f32[4]) -> b2:f32[4]\n"
                 "    return [b5:f32[4], b6:f32[4]]\n"
+                "}\n");
+}
+
+/* It is computed into one place, and copied to the other. */
+TEST(buckets_with_the_same_twice)
+{
+    lower_check("graph {\n"
+                "    group @w = [[0, 1]]\n"
+                "    %x = placeholder : f32[4]\n"
+                "    %a = neg(%x)\n"
+                "    %c = cat([%a, %a])\n"
+                "    %r = all_reduce(%c, \"avg\", @w)\n"
+                "    %rw = wait_tensor(%r)\n"
+                "    return [%rw]\n"
+                "}\n",
+                NULL, 0,
+                "plan {\n"
+                "    group @w = [0, 1], 1 collectives, 64 bytes of comm memory\n"
+                "    pool 0 bytes, outputs 0 bytes, peak 0 bytes\n"
+                "    b0 %x = input 0, 16 bytes\n"
+                "    b1 %c = comm 1 of @w at 0, 32 bytes, 0..4\n"
+                "    b2 %a = slot of b1 at 0, 16 bytes, 0..4\n"
+                "    0 %a = neg(b0:f32[4]) -> b1:f32[4]\n"
+                "    1 %c = copy_(b1+16:f32[4], b1:f32[4]) -> b1+16:f32[4]\n"
+                "    2 %r = start all_reduce avg @w 0: in place on b1:f32[8]\n"
+                "    3 %rw = wait @w 0\n"
+                "    return [b1:f32[8]]\n"
                 "}\n");
 }
