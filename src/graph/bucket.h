@@ -36,6 +36,7 @@ struct bucket_key {
     double factor;      /* NaN: none */
     shoal_dtype dtype;
     shoal_device device;
+    const char *unit; /* of a sharded model; NULL: any */
 };
 
 struct bucket_member {
@@ -81,8 +82,10 @@ struct bucket_kind {
     bool (*match)(const struct shoal_node *start, struct bucket_key *key);
     /* Makes the start, and fills in `packed` of each member. */
     shoal_status (*pack)(struct bucket_join *join, struct shoal_node **start_out);
-    /* Fills in `result` of each member. */
+    /* Fills in `result` of each member: from the wait, or of a coalesced kind from the start, whose results are waited for one
+       by one. */
     shoal_status (*unpack)(struct bucket_join *join, struct shoal_node *wait);
+    bool is_coalesced; /* the start gives a list: each result has a storage of its own */
 };
 
 /* How large the bucket of that index in its run may get, in MiB. */

@@ -148,7 +148,7 @@ static shoal_status find_members(struct buckets *buckets, const struct bucket_ki
                                  const bool *is_accepted)
 {
     struct storage_map looked_into = {.count = 0};
-    shoal_status status = find_looked_into(buckets->graph, &looked_into);
+    shoal_status status = kind->is_coalesced ? SHOAL_OK : find_looked_into(buckets->graph, &looked_into);
     if (status == SHOAL_OK) {
         status = add_members(buckets, kind, is_accepted, &looked_into);
     }
@@ -183,14 +183,20 @@ static void drop_overwritten(struct buckets *buckets)
     buckets->n_members = n_members;
 }
 
+/* NULL is a word of its own. */
+static bool is_same_word(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
 static bool has_same_key(const struct bucket_key *a, const struct bucket_key *b)
 {
     bool has_same_factor =
         (isnan(a->factor) && isnan(b->factor)) ||
         (a->factor == b->factor && signbit(a->factor) == signbit(b->factor)); /* 0 and -0 give other bits */
     return has_same_factor && a->dtype == b->dtype && a->device == b->device &&
-           strcmp(a->group, b->group) == 0 && !a->reduce == !b->reduce &&
-           (!a->reduce || strcmp(a->reduce, b->reduce) == 0);
+           strcmp(a->group, b->group) == 0 && is_same_word(a->reduce, b->reduce) &&
+           is_same_word(a->unit, b->unit);
 }
 
 /* Filling buckets ---------------------------------------------------------------------------------------- */

@@ -34,6 +34,9 @@ static shoal_status make_nodes(struct bucket_join *join, const struct bucket_kin
     if (first_wait->order > start->order) {
         TRY(shoal_graph_set_insert_point(graph, (shoal_insert_point){.node = first_wait}));
     }
+    if (kind->is_coalesced) {
+        return kind->unpack(join, start);
+    }
     shoal_arg arg = bucket_node_arg(start);
     TRY(bucket_call(join, OP_wait_tensor, &arg, 1, &wait));
     return kind->unpack(join, wait);

@@ -11,10 +11,12 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "graph/accesses.h"
 #include "graph/constraints.h"
 #include "graph/lint.h"
 #include "graph/memory.h"
 #include "graph/passes.h"
+#include "tensor/tensor.h"
 
 struct overlap {
     struct constraints constraints;
@@ -56,6 +58,50 @@ static bool try_move(struct overlap *overlap, struct shoal_node *node, struct sh
     return false;
 }
 
+/* Units ------------------------------------------------------------------------------------------------- */
+
+static bool gathers_unit(const struct shoal_node *node)
+{
+    return node->unit &&
+           (node_calls(node, OP_all_gather_into_tensor) || node_calls(node, OP_all_gather_tensor) ||
+            node_calls(node, OP_all_gather_into_tensor_coalesced));
+}
+
+/* The later one; either may be NULL. */
+static struct shoal_node *later(struct shoal_node *a, struct shoal_node *b)
+{
+    return !a || (b && b->order > a->order) ? b : a;
+}
+
+/* The last wait for what a start gives; NULL: none. */
+static struct shoal_node *find_last_wait(const struct shoal_node *start)
+{
+    struct shoal_node *last = NULL;
+    for (const struct edge *edge = start->first_use; edge; edge = edge->next) {
+        struct shoal_node *user = edge->user;
+        last = node_is_wait(user) ? later(last, user) : last;
+        for (const struct edge *next = node_calls(user, OP_getitem) ? user->first_use : NULL; next;
+             next = next->next) {
+            last = node_is_wait(next->user) ? later(last, next->user) : last;
+        }
+    }
+    return last;
+}
+
+/* The bytes of the largest gather of a unit. */
+static uint64_t find_ahead(const struct shoal_graph *graph)
+{
+    uint64_t ahead = 0;
+    for (const struct shoal_node *node = graph->first; node; node = node->next) {
+        uint64_t bytes = 0;
+        for (size_t i = 0; gathers_unit(node) && i < node->n_values; i++) {
+            bytes += tensor_bytes(node->values[i]);
+        }
+        ahead = bytes > ahead ? bytes : ahead;
+    }
+    return ahead;
+}
+
 /* Starts ------------------------------------------------------------------------------------------------ */
 
 /* The last of the inputs that the list begins with; NULL: none. */
@@ -70,11 +116,12 @@ static struct shoal_node *find_inputs_end(const struct shoal_graph *graph)
     return end;
 }
 
-static void raise_start(struct overlap *overlap, uint32_t number, struct shoal_node *inputs_end)
+/* Not above `floor` (NULL: nothing), which stands before it. */
+static void raise_start(struct overlap *overlap, uint32_t number, struct shoal_node *floor)
 {
     const struct constraints *constraints = &overlap->constraints;
     struct shoal_node *node = constraints->nodes[number];
-    struct shoal_node *last = inputs_end;
+    struct shoal_node *last = floor;
     for (uint32_t i = constraints->first_before[number]; i < constraints->first_before[number + 1]; i++) {
         struct shoal_node *before = constraints->nodes[constraints->before[i]];
         last = !last || before->order > last->order ? before : last;
@@ -91,10 +138,15 @@ static void raise_starts(struct overlap *overlap, const struct shoal_graph *grap
 {
     const struct constraints *constraints = &overlap->constraints;
     struct shoal_node *inputs_end = find_inputs_end(graph);
+    struct shoal_node *last_gathered = NULL; /* the wait of the unit before */
     for (uint32_t i = 0; i < constraints->n_nodes; i++) {
-        if (node_is_start(constraints->nodes[i])) {
-            raise_start(overlap, i, inputs_end);
+        struct shoal_node *node = constraints->nodes[i];
+        if (!node_is_start(node)) {
+            continue;
         }
+        bool is_held = gathers_unit(node) && last_gathered && last_gathered->order < node->order;
+        raise_start(overlap, i, is_held ? later(inputs_end, last_gathered) : inputs_end);
+        last_gathered = gathers_unit(node) ? find_last_wait(node) : last_gathered;
     }
 }
 
@@ -162,7 +214,7 @@ static shoal_status run(struct overlap *overlap, const struct shoal_graph *graph
     if (!neighbours || !overlap->sinks) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    overlap->limit = memory_profile_peak(overlap->profile);
+    overlap->limit = memory_profile_peak(overlap->profile) + find_ahead(graph);
     raise_starts(overlap, graph);
     overlap->neighbours = neighbours + n_nodes + 1;
     sink_waits(overlap);
