@@ -40,8 +40,9 @@ TEST_RANKS(groups_that_overlap, 4)
 
 /* Without ranks -------------------------------------------------------------------------------------------- */
 
-static const char small_text[] = "graph {\n%x = placeholder : f32[3]\n%c = constant [1.0, 2.0, 3.0] : f32[3]\n"
-                                 "%y = add(%x, %c)\n%z = mul(%y, %y)\nreturn [%z, none, %c, %x]\n}\n";
+static const char small_text[] =
+    "graph {\n%x = placeholder : f32[3]\n%c = constant [1.0, 2.0, 3.0] : f32[3]\n"
+    "%y = add(%x, %c)\n%z = mul(%y, %y)\nreturn [%z, none, %c, %x]\n}\n";
 
 TEST(no_world_is_needed_without_groups)
 {
@@ -75,7 +76,8 @@ TEST(no_world_is_needed_without_groups)
 TEST(mistakes_are_refused)
 {
     shoal_graph *graph = run_parse(small_text, 1);
-    shoal_graph *grouped = run_parse("graph {\ngroup @g = [[0]]\n%x = placeholder : f32[3]\nreturn %x\n}\n", 1);
+    shoal_graph *grouped =
+        run_parse("graph {\ngroup @g = [[0]]\n%x = placeholder : f32[3]\nreturn %x\n}\n", 1);
     shoal_plan *plan = NULL;
     shoal_plan_stats stats = SHOAL_PLAN_STATS_INIT;
     shoal_tensor *outputs[5] = {NULL};
@@ -127,8 +129,9 @@ TEST(mistakes_are_refused)
 
 /* Outputs -------------------------------------------------------------------------------------------------- */
 
-static const char outputs_text[] = "graph {\n%x = placeholder : f32[4]\n%y = add(%x, %x)\n%v = narrow(%y, 0, 1, 2)\n"
-                                   "%z = neg(%x)\n%w = narrow(%x, 0, 2, 2)\nreturn [%y, %v, %z, %w]\n}\n";
+static const char outputs_text[] =
+    "graph {\n%x = placeholder : f32[4]\n%y = add(%x, %x)\n%v = narrow(%y, 0, 1, 2)\n"
+    "%z = neg(%x)\n%w = narrow(%x, 0, 2, 2)\nreturn [%y, %v, %z, %w]\n}\n";
 
 /* A view of an output keeps it, and so does work that the caller has begun on it; the others are given out again. */
 TEST(outputs_that_are_kept_get_memory_of_their_own)
