@@ -7,6 +7,7 @@
  * erased.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
@@ -42,6 +43,17 @@ static shoal_status make_nodes(struct bucket_join *join, const struct bucket_kin
     return kind->unpack(join, wait);
 }
 
+/* The unit that all of them belong to; NULL: none. */
+static const char *find_unit(const struct bucket_join *join)
+{
+    const char *unit = join->members[0].start->unit;
+    for (size_t i = 1; unit && i < join->n_members; i++) {
+        const char *other = join->members[i].start->unit;
+        unit = other && strcmp(unit, other) == 0 ? unit : NULL;
+    }
+    return unit;
+}
+
 static shoal_status make_all_nodes(struct buckets *buckets, const struct bucket_kind *kind)
 {
     struct bucket_join join = {.graph = buckets->graph};
@@ -51,7 +63,9 @@ static shoal_status make_all_nodes(struct buckets *buckets, const struct bucket_
         join.members = &buckets->members[buckets->buckets[i].first];
         join.n_members = buckets->buckets[i].n_members;
         join.group_size = graph_find_group(join.graph, join.members[0].key.group)->size;
+        join.graph->unit = find_unit(&join);
         status = make_nodes(&join, kind);
+        join.graph->unit = NULL;
     }
     mem_free(join.args);
     return status;
