@@ -2,6 +2,8 @@
 /* Capturing a step: graph/capture.h has the picture. */
 #include "graph/capture.h"
 
+#include <stdio.h>
+
 #include "autograd/leaf.h"
 #include "base/callback.h"
 #include "base/error.h"
@@ -61,13 +63,13 @@ static shoal_status add_input(struct op_tracer *tracer, shoal_tensor *tensor, sh
 {
     struct capture *capture = capture_of(tracer);
     struct capture_storage *storage = NULL;
-    size_t n_inputs = capture->graph->captured->n_inputs;
-    if (capture_known_storage(capture, tensor->storage)) {
-        return error_set(SHOAL_ERR_INTERNAL, "%s is an input already", name);
-    }
     TRY(capture_find_storage(capture, tensor, name, &storage));
-    if (source && capture->graph->captured->n_inputs > n_inputs) {
-        capture->graph->captured->inputs[n_inputs].source = shoal_tensor_ref(source);
+    if (storage->origin != CAPTURE_INPUT) {
+        return error_set(SHOAL_ERR_INTERNAL, "%s can not be an input: it was computed", name);
+    }
+    struct captured_input *input = &capture->graph->captured->inputs[storage->input];
+    if (source && !input->source) {
+        input->source = shoal_tensor_ref(source);
     }
     return SHOAL_OK;
 }
@@ -106,9 +108,26 @@ static shoal_status rebind(struct op_tracer *tracer, shoal_tensor *target, shoal
     return SHOAL_OK;
 }
 
+/* The gradient that a leaf has is about to be added to: as a placeholder it has the leaf's name. */
+static shoal_status name_gradient(struct capture *capture, shoal_tensor *leaf, shoal_tensor *gradient)
+{
+    char name[128];
+    struct capture_storage *storage = NULL;
+    if (!gradient->storage->memory || capture_known_storage(capture, gradient->storage)) {
+        return SHOAL_OK;
+    }
+    (void)snprintf(name, sizeof name, "%.100s%sgrad", shoal_tensor_name(leaf),
+                   shoal_tensor_name(leaf)[0] ? "_" : "");
+    return capture_find_storage(capture, gradient, name, &storage);
+}
+
 static shoal_status note_leaf(struct op_tracer *tracer, shoal_tensor *leaf)
 {
-    return capture_note_leaf(capture_of(tracer), leaf);
+    struct capture *capture = capture_of(tracer);
+    size_t n_leaves = capture->n_leaves;
+    TRY(capture_note_leaf(capture, leaf));
+    bool is_new = capture->n_leaves > n_leaves && capture->leaves[n_leaves].before;
+    return is_new ? name_gradient(capture, leaf, capture->leaves[n_leaves].before) : SHOAL_OK;
 }
 
 static shoal_status set_unit(struct op_tracer *tracer, const char *unit)
@@ -261,7 +280,9 @@ static shoal_status make_outputs(struct capture *capture, shoal_tensor *const *o
     capture->graph->unit = NULL;
     TRY(capture_copy_back(capture));
     const shoal_arg arg = {.kind = SHOAL_ARG_LIST, .as.list = {.items = items, .count = n_items}};
-    return shoal_graph_output(capture->graph, &arg, NULL);
+    TRY(shoal_graph_output(capture->graph, &arg, NULL));
+    capture_drop_unused(capture);
+    return SHOAL_OK;
 }
 
 /* Running ---------------------------------------------------------------------------------------------- */

@@ -48,7 +48,7 @@ struct capture_storage {
     struct shoal_node *node;   /* see above */
     struct capture_given base; /* what all of it is in this epoch */
     bool is_shared;            /* another storage has the same base: it is not written in place */
-    size_t input;              /* of those given to shoal_capture: which */
+    size_t input;              /* which of those given to shoal_capture, or of the placeholders */
 };
 
 /* A value in an epoch of its storage. */
@@ -146,6 +146,9 @@ shoal_status capture_add_result(struct capture *capture, shoal_tensor *tensor, s
 shoal_status capture_add_placeholder(struct capture *capture, const char *name, const shoal_tensor *like,
                                      shoal_tensor *tensor, shoal_tensor *source,
                                      struct shoal_node **node_out);
+
+/* At the end: placeholders of tensors that nobody uses. */
+void capture_drop_unused(struct capture *capture);
 
 void capture_free_values(struct capture *capture);
 

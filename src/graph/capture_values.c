@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "device/device.h"
@@ -21,6 +20,12 @@ void capture_free_values(struct capture *capture)
     mem_free(capture->values);
 }
 
+static uint64_t mix(uint64_t hash, uint64_t number)
+{
+    hash = (hash ^ number) * 0x9e3779b97f4a7c15u;
+    return hash ^ (hash >> 29);
+}
+
 /* Storages --------------------------------------------------------------------------------------------- */
 
 static bool is_same_storage(const void *context, const void *key, size_t index)
@@ -32,8 +37,7 @@ static bool is_same_storage(const void *context, const void *key, size_t index)
 struct capture_storage *capture_known_storage(struct capture *capture, struct storage *storage)
 {
     uint64_t id = storage_trace_id(storage);
-    size_t index = capture_table_find(&capture->storage_table, hash_bytes(0, &id, sizeof id), is_same_storage,
-                                      capture, &id);
+    size_t index = capture_table_find(&capture->storage_table, mix(0, id), is_same_storage, capture, &id);
     return index == SIZE_MAX ? NULL : &capture->storages[index];
 }
 
@@ -43,7 +47,7 @@ shoal_status capture_add_storage(struct capture *capture, struct storage *storag
     uint64_t id = storage_trace_id(storage);
     TRY(mem_grow((void **)&capture->storages, &capture->storage_capacity, capture->n_storages + 1,
                  sizeof(capture->storages[0])));
-    TRY(capture_table_add(&capture->storage_table, hash_bytes(0, &id, sizeof id), capture->n_storages));
+    TRY(capture_table_add(&capture->storage_table, mix(0, id), capture->n_storages));
     struct capture_storage *added = &capture->storages[capture->n_storages++];
     *added = (struct capture_storage){.id = id, .origin = origin, .node = node, .base.node = node};
     *storage_out = added;
@@ -68,14 +72,15 @@ static bool is_same_value(const void *context, const void *key, size_t index)
            is_same_layout(&a->layout, &b->layout);
 }
 
+/* Each lookup hashes a layout, so it is done number by number. */
 static uint64_t hash_value(const struct capture_value *value)
 {
     const struct layout *layout = &value->layout;
-    size_t bytes = (size_t)layout->n_dims * sizeof(layout->shape[0]);
-    uint64_t numbers[] = {value->id, value->epoch, (uint64_t)value->dtype, (uint64_t)layout->offset};
-    uint64_t hash = hash_bytes((uint64_t)layout->n_dims, numbers, sizeof numbers);
-    hash = hash_bytes(hash, layout->shape, bytes);
-    return hash_bytes(hash, layout->strides, bytes);
+    uint64_t hash = mix(mix(mix(value->id, value->epoch), (uint64_t)value->dtype), (uint64_t)layout->offset);
+    for (int i = 0; i < layout->n_dims; i++) {
+        hash = mix(mix(hash, (uint64_t)layout->shape[i]), (uint64_t)layout->strides[i]);
+    }
+    return hash ^ (hash >> 32);
 }
 
 static struct capture_value value_of(const struct capture_storage *storage, const shoal_tensor *tensor)
@@ -146,18 +151,26 @@ static shoal_arg ints_arg(const int64_t *numbers, size_t count, shoal_arg items[
     return (shoal_arg){.kind = SHOAL_ARG_LIST, .as.list = {.items = items, .count = count}};
 }
 
-/* The base as elements of another dtype, in one dimension. */
+/* The base as elements of another dtype, in one dimension: as many as there are whole ones. */
 static shoal_status view_as(struct capture *capture, struct shoal_node *base, shoal_dtype dtype,
                             struct shoal_node **node_out)
 {
     shoal_arg items[SHOAL_MAX_DIMS];
-    struct shoal_node *flat = NULL;
-    const shoal_arg flat_args[] = {{.kind = SHOAL_ARG_NODE, .as.node = base},
-                                   ints_arg(&base->values[0]->count, 1, items)};
-    TRY(shoal_graph_call(capture->graph, op_get(OP_view), flat_args, 2, NULL, &flat));
-    const shoal_arg args[] = {{.kind = SHOAL_ARG_NODE, .as.node = flat},
+    const shoal_tensor *value = base->values[0];
+    size_t bytes = tensor_bytes(value) - tensor_bytes(value) % dtype_bytes(dtype);
+    int64_t count = (int64_t)(bytes / dtype_bytes(value->dtype));
+    const shoal_arg flat[] = {{.kind = SHOAL_ARG_NODE, .as.node = base}, ints_arg(&value->count, 1, items)};
+    TRY(shoal_graph_call(capture->graph, op_get(OP_view), flat, 2, NULL, &base));
+    if (count < base->values[0]->count) {
+        const shoal_arg part[] = {{.kind = SHOAL_ARG_NODE, .as.node = base},
+                                  {.kind = SHOAL_ARG_INT, .as.integer = 0},
+                                  {.kind = SHOAL_ARG_INT, .as.integer = 0},
+                                  {.kind = SHOAL_ARG_INT, .as.integer = count}};
+        TRY(shoal_graph_call(capture->graph, op_get(OP_narrow), part, 4, NULL, &base));
+    }
+    const shoal_arg cast[] = {{.kind = SHOAL_ARG_NODE, .as.node = base},
                               {.kind = SHOAL_ARG_DTYPE, .as.dtype = dtype}};
-    return shoal_graph_call(capture->graph, op_get(OP_view_dtype), args, 2, NULL, node_out);
+    return shoal_graph_call(capture->graph, op_get(OP_view_dtype), cast, 2, NULL, node_out);
 }
 
 /* A layout of the storage over the base of this epoch. */
@@ -284,8 +297,10 @@ static shoal_status lift(struct capture *capture, shoal_tensor *tensor, const ch
                                       : capture_add_placeholder(capture, name, flat, flat, NULL, &node);
     shoal_tensor_unref(flat);
     TRY(status);
-    return capture_add_storage(capture, tensor->storage, is_constant ? CAPTURE_CONSTANT : CAPTURE_INPUT, node,
-                               storage_out);
+    TRY(capture_add_storage(capture, tensor->storage, is_constant ? CAPTURE_CONSTANT : CAPTURE_INPUT, node,
+                            storage_out));
+    (*storage_out)->input = capture->graph->captured->n_inputs - 1;
+    return SHOAL_OK;
 }
 
 shoal_status capture_find_storage(struct capture *capture, shoal_tensor *tensor, const char *name,
@@ -302,6 +317,29 @@ shoal_status capture_find_storage(struct capture *capture, shoal_tensor *tensor,
     }
     *storage_out = known;
     return SHOAL_OK;
+}
+
+void capture_drop_unused(struct capture *capture)
+{
+    struct captured *captured = capture->graph->captured;
+    size_t index = 0;
+    size_t n_kept = 0;
+    capture->graph->captured = NULL; /* which is told below */
+    GRAPH_EACH(capture->graph, node)
+    {
+        if (node->kind != SHOAL_NODE_PLACEHOLDER) {
+            break;
+        }
+        struct captured_input input = captured->inputs[index++];
+        if (input.tensor && node->n_users == 0 && shoal_node_erase(node) == SHOAL_OK) {
+            shoal_tensor_unref(input.tensor);
+            shoal_tensor_unref(input.source);
+        } else {
+            captured->inputs[n_kept++] = input;
+        }
+    }
+    captured->n_inputs = n_kept;
+    capture->graph->captured = captured;
 }
 
 /* Finding and setting ---------------------------------------------------------------------------------- */

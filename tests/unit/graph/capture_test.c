@@ -303,6 +303,7 @@ TEST(gradients_that_are_there_are_added_to)
     CHECK_INT(capture_count(graph, "copy_"), 1);
     CHECK(shoal_graph_bound_leaf(graph, 1) == model.b);
     CHECK(shoal_graph_bound_leaf(graph, 2) == x);
+    CHECK(shoal_graph_find(graph, "w_grad") != NULL);
     shoal_graph_free(graph);
     graph = capture_check(&step, NULL);
     shoal_graph_free(graph);
@@ -335,6 +336,7 @@ TEST(frozen_leaves_and_gradients_that_a_step_removes)
     CHECK(shoal_grad(model.b) == kept);
     CHECK_INT(capture_n_outputs(graph), 3);
     CHECK_INT(capture_count(graph, "copy_"), 0);
+    CHECK(shoal_graph_find(graph, "b_grad") == NULL && shoal_graph_bound_input(graph, 3) == NULL);
     capture_compare(&step, graph, NULL);
     shoal_graph_free(graph);
     shoal_tensor_unref(grad);
@@ -408,6 +410,145 @@ TEST(recomputation_stays_behind_the_gradients)
     shoal_graph_free(graph);
     shoal_tensor_unref(x);
     free_linear(&model);
+}
+
+/* More of what steps do -------------------------------------------------------------------------------- */
+
+/* Two backwards, one through results of a scope inside, and a call that fails where nobody minds. */
+static shoal_status run_twice(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                              shoal_tensor **outputs, size_t n_outputs)
+{
+    struct linear *model = context;
+    TRY_STEP(shoal_scope_begin() == SHOAL_OK ? inputs[0] : NULL);
+    shoal_tensor *kept = shoal_scope_keep(shoal_mul(inputs[0], model->w));
+    shoal_status status = shoal_scope_end();
+    if (status == SHOAL_OK && shoal_scope_begin() == SHOAL_OK) {
+        (void)shoal_narrow(model->b, 0, 2, 100);
+        CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+    }
+    for (int i = 0; status == SHOAL_OK && i < 2; i++) {
+        shoal_backward_options options = {.struct_size = sizeof options, .keeps_graph = true};
+        outputs[i] = shoal_sum(i == 0 ? shoal_mul(kept, kept) : shoal_add(kept, model->b), NULL, 0, false);
+        status = shoal_backward_roots(&outputs[i], NULL, 1, &options);
+    }
+    return status;
+}
+
+static size_t count_inputs(const shoal_graph *graph)
+{
+    size_t count = 0;
+    for (const shoal_node *node = shoal_graph_first(graph); node; node = shoal_node_next(node)) {
+        count += shoal_node_get_kind(node) == SHOAL_NODE_PLACEHOLDER ? 1 : 0;
+    }
+    return count;
+}
+
+TEST(a_step_may_go_backward_twice)
+{
+    struct linear model = make_linear();
+    shoal_tensor *x = capture_leaf(SHAPE(4, 3), 2, 3, "x");
+    struct captured_step step = {
+        .step = run_twice, .context = &model, .inputs = &x, .n_inputs = 1, .n_outputs = 2};
+    shoal_graph *graph = capture_check(&step, NULL);
+    REQUIRE(graph != NULL);
+    CHECK_INT(count_inputs(graph), 3);
+    CHECK_INT(capture_n_outputs(graph), 2 + 3);
+    shoal_graph_free(graph);
+    shoal_tensor_unref(x);
+    free_linear(&model);
+}
+
+/* Bytes of a storage as dtypes that do not divide it. */
+static shoal_status run_odd(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                            shoal_tensor **outputs, size_t n_outputs)
+{
+    shoal_tensor *words = context; /* f32, over a storage of 10 bytes */
+    outputs[0] = shoal_add(words, inputs[0]);
+    TRY_STEP(shoal_add_(words, words));
+    outputs[1] = shoal_clone(words);
+    return SHOAL_OK;
+}
+
+TEST(storages_need_not_be_a_number_of_elements)
+{
+    shoal_tensor *bytes = capture_tensor(SHAPE(10), 1, SHOAL_U8, 1, "bytes");
+    shoal_tensor *x = capture_tensor(SHAPE(2), 1, SHOAL_F32, 3, "x");
+    struct layout layout = {.n_dims = 1, .shape = {2}, .strides = {1}};
+    shoal_tensor *words = NULL;
+    REQUIRE_OK(tensor_create_view_as(bytes, SHOAL_F32, &layout, &words));
+    float *numbers = shoal_mutable_data(words);
+    REQUIRE(numbers != NULL);
+    numbers[0] = 1.5f;
+    numbers[1] = -7;
+    struct captured_step step = {
+        .step = run_odd, .context = words, .inputs = &x, .n_inputs = 1, .n_outputs = 2};
+    shoal_graph_free(capture_check(&step, NULL));
+    shoal_tensor_unref(words);
+    shoal_tensor_unref(bytes);
+    shoal_tensor_unref(x);
+}
+
+/* Ops of users ----------------------------------------------------------------------------------------- */
+
+static shoal_status triple(shoal_op_call_context *call, const shoal_value *arguments,
+                           shoal_tensor *const *outputs, size_t n_outputs)
+{
+    float *numbers = shoal_mutable_data(outputs[0]);
+    for (int64_t i = 0; numbers && i < shoal_tensor_count(outputs[0]); i++) {
+        numbers[i] *= 3;
+    }
+    return numbers ? SHOAL_OK : SHOAL_ERR_INTERNAL;
+}
+
+static const shoal_op *register_triple(void)
+{
+    static const shoal_op *op;
+    size_t n_before = test_live_blocks();
+    shoal_op_definition definition = SHOAL_OP_DEFINITION_INIT;
+    definition.name = "test.triple_";
+    definition.signature = "tensor self -> tensor";
+    definition.flags = SHOAL_OP_IN_PLACE;
+    definition.kernel = triple;
+    definition.doc = "Three times as much.";
+    if (!op) {
+        CHECK_OK(shoal_op_register(&definition, &op));
+        test_keep_blocks(test_live_blocks() - n_before);
+    }
+    return op;
+}
+
+static shoal_status run_triple(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                               shoal_tensor **outputs, size_t n_outputs)
+{
+    struct state *state = context;
+    shoal_tensor *t = shoal_neg(inputs[0]);
+    shoal_tensor *written[] = {t, state->running, inputs[0]};
+    for (size_t i = 0; i < 3; i++) {
+        shoal_value result;
+        const shoal_value argument = {.kind = SHOAL_VALUE_TENSOR, .count = 1, .as.tensor = written[i]};
+        shoal_status status = shoal_op_call(register_triple(), &argument, 1, &result);
+        if (status != SHOAL_OK) {
+            return status;
+        }
+    }
+    outputs[0] = shoal_add(t, state->running);
+    TRY_STEP(shoal_copy_(state->running, inputs[0]));
+    return SHOAL_OK;
+}
+
+TEST(ops_of_users_stay_in_place)
+{
+    struct state state = {.running = capture_tensor(SHAPE(4, 3), 2, SHOAL_F32, 5, "running")};
+    shoal_tensor *x = capture_tensor(SHAPE(4, 3), 2, SHOAL_F32, 6, NULL);
+    struct captured_step step = {
+        .step = run_triple, .context = &state, .inputs = &x, .n_inputs = 1, .n_outputs = 1};
+    shoal_graph *graph = capture_check(&step, NULL);
+    REQUIRE(graph != NULL);
+    CHECK_INT(capture_count(graph, "test.triple_"), 3);
+    CHECK_INT(capture_count(graph, "copy_"), 1);
+    shoal_graph_free(graph);
+    shoal_tensor_unref(state.running);
+    shoal_tensor_unref(x);
 }
 
 /* Failures --------------------------------------------------------------------------------------------- */
