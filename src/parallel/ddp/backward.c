@@ -7,7 +7,9 @@
 #include "autograd/leaf.h"
 #include "base/error.h"
 #include "base/try.h"
+#include "op/tracer.h"
 #include "parallel/ddp/block.h"
+#include "parallel/ddp/capture.h"
 #include "parallel/ddp/gradient.h"
 #include "parallel/ddp/order.h"
 #include "parallel/ddp/pass.h"
@@ -149,18 +151,22 @@ static shoal_status arrive(struct ddp_param *param)
 
 static shoal_tensor *before_adding(void *context, shoal_tensor *gradient)
 {
-    (void)gradient;
-    shoal_status status = arrive(context);
+    shoal_tensor *added = NULL;
+    struct op_tracer *tracer = op_capture_running();
+    shoal_status status = tracer ? ddp_capture_gradient(context, tracer, gradient, &added) : arrive(context);
     if (status != SHOAL_OK) {
         (void)scope_fail(error_prefix(status, "ddp"));
     }
-    return NULL;
+    return added;
 }
 
 static shoal_status after_adding(void *context, shoal_tensor *leaf)
 {
     struct ddp_param *param = context;
     struct ddp *ddp = param->ddp;
+    if (op_capture_running()) {
+        return ddp_capture_added(param);
+    }
     if (!ddp_is_ours(param)) {
         TRY(ddp_take_in(param, shoal_grad(leaf)));
     }

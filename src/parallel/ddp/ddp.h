@@ -12,6 +12,7 @@
  *   pass        the end of a backward pass that has reached several modules
  *   backward    the beginning of a backward pass, and the hooks on leaves
  *   buffers     buffers become those of the first rank before a forward pass
+ *   capture     all of these in a capture, as functional collectives
  *   forward     the hooks on the module
  *   collect, agree, wrap   which parameters, whether the ranks have the same ones, and the wrapping
  *   calls       the other public calls
@@ -31,8 +32,9 @@
 #include "shoal/ddp.h"
 #include "shoal/window.h"
 
-struct ddp_order; /* order.h */
-struct fence;     /* tensor/storage.h */
+struct ddp_capture; /* capture.c */
+struct ddp_order;   /* order.h */
+struct fence;       /* tensor/storage.h */
 
 /* A parameter that did not require a gradient. */
 struct ddp_frozen {
@@ -133,6 +135,7 @@ struct ddp {
     struct ddp_buffers buffers;
     struct ddp_forwards forwards;
     struct ddp_backward backward;
+    struct ddp_capture *capture; /* that runs and has come to the module; NULL: none */
 };
 
 /* NULL: not wrapped. */

@@ -4,9 +4,11 @@
 #include "autograd/backward.h"
 #include "base/error.h"
 #include "base/try.h"
+#include "op/tracer.h"
 #include "parallel/ddp/backward.h"
 #include "parallel/ddp/block.h"
 #include "parallel/ddp/buffers.h"
+#include "parallel/ddp/capture.h"
 #include "parallel/ddp/order.h"
 #include "shoal/autograd.h"
 #include "tensor/scope.h"
@@ -22,18 +24,9 @@ static void give_up_failed(struct ddp *ddp)
     }
 }
 
-/* Before the module is called: parameters may be frozen and thawed between steps. */
-static shoal_status before_forward(void *context, const shoal_forward_call *call)
+/* Parameters may be frozen and thawed between steps. */
+static shoal_status look_at_params(struct ddp *ddp)
 {
-    struct ddp *ddp = context;
-    if (call->is_recompute) {
-        return SHOAL_OK;
-    }
-    if (!shoal_in_backward()) {
-        give_up_failed(ddp);
-    }
-    ddp->wanted_sync = ddp->wants_sync && shoal_scope_has_grad();
-    ddp->order.generation = ddp->world ? ddp_order_generation(ddp->order.shared) : 0;
     for (size_t i = 0; i < ddp->n_params; i++) {
         TRY(ddp_watch_param(&ddp->params[i]));
     }
@@ -45,6 +38,27 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
                              ddp->frozen[i].path);
         }
     }
+    return SHOAL_OK;
+}
+
+/* Before the module is called. */
+static shoal_status before_forward(void *context, const shoal_forward_call *call)
+{
+    struct ddp *ddp = context;
+    struct op_tracer *tracer = op_capture_running();
+    if (call->is_recompute) {
+        return SHOAL_OK;
+    }
+    if (tracer) {
+        TRY(look_at_params(ddp));
+        return ddp_capture_forward(ddp, tracer);
+    }
+    if (!shoal_in_backward()) {
+        give_up_failed(ddp);
+    }
+    ddp->wanted_sync = ddp->wants_sync && shoal_scope_has_grad();
+    ddp->order.generation = ddp->world ? ddp_order_generation(ddp->order.shared) : 0;
+    TRY(look_at_params(ddp));
     if (ddp->world && ddp->buffers.are_sent && ddp->wanted_sync) {
         return ddp_send_buffers(ddp);
     }
@@ -66,6 +80,11 @@ static shoal_tensor *hold(void *context, shoal_tensor *gradient)
     struct ddp *ddp = forward_owner(forward);
     size_t n_newer;
     (void)gradient;
+    if (op_capture_running()) {
+        (void)scope_fail(error_set(SHOAL_ERR_STATE,
+                                   "ddp: a forward from before the capture can not be walked back in it"));
+        return NULL;
+    }
     if (forward_reached(forward, &n_newer) && ddp->forwards.backward != backward_number()) {
         ddp->forwards.backward = backward_number();
         ddp->forwards.n_newer = n_newer;
@@ -82,6 +101,9 @@ static shoal_tensor *hold(void *context, shoal_tensor *gradient)
 static shoal_status after_forward(void *context, const shoal_forward_call *call)
 {
     struct ddp *ddp = context;
+    if (op_capture_running()) {
+        return SHOAL_OK; /* the capture keeps the module, and there is nobody to compare with */
+    }
     return forwards_record(&ddp->forwards.list, call, hold);
 }
 

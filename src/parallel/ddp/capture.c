@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT */
+#include "parallel/ddp/capture.h"
+
+#include "autograd/backward.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "parallel/ddp/gradient.h"
+#include "parallel/functional.h"
+#include "shoal/autograd.h"
+#include "shoal/ops.h"
+#include "tensor/scope.h"
+#include "tensor/tensor.h"
+
+/* A parameter. */
+struct captured {
+    size_t n_arrived; /* in the running backward */
+    shoal_tensor
+        *gradient;       /* of the leaf, as the capture left it; one reference. NULL: it has not changed it */
+    bool is_averaged;    /* that one */
+    shoal_tensor *aside; /* averaged, while more comes in this backward; one reference */
+};
+
+struct ddp_capture {
+    struct ddp *ddp;
+    struct op_tracer *tracer;
+    uint64_t backward; /* the last one that came here */
+    bool syncs;        /* it reduces */
+    struct captured params[];
+};
+
+/* Beginning ---------------------------------------------------------------------------------------------- */
+
+static void end_capture(void *context)
+{
+    struct ddp_capture *capture = context;
+    struct ddp *ddp = capture->ddp;
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        shoal_tensor_unref(capture->params[i].gradient);
+        shoal_tensor_unref(capture->params[i].aside);
+    }
+    ddp->capture = NULL;
+    mem_free(capture);
+    ddp_let_go(ddp);
+}
+
+/* The module is kept until the capture ends. */
+static shoal_status need_capture(struct ddp *ddp, struct op_tracer *tracer)
+{
+    if (ddp->capture) {
+        return ddp->capture->tracer == tracer
+                   ? SHOAL_OK
+                   : error_set(SHOAL_ERR_STATE, "another capture of the module is running");
+    }
+    struct ddp_capture *capture =
+        mem_alloc_zeroed(1, sizeof *capture + ddp->n_params * sizeof capture->params[0]);
+    if (!capture) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    capture->ddp = ddp;
+    capture->tracer = tracer;
+    shoal_status status = tracer->capture->at_end(tracer, end_capture, capture);
+    if (status != SHOAL_OK) {
+        mem_free(capture);
+        return status;
+    }
+    ddp_keep(ddp);
+    ddp->capture = capture;
+    return SHOAL_OK;
+}
+
+/* What an eager pass would put right first can not be put right in a capture. */
+static shoal_status check_usable(const struct ddp *ddp)
+{
+    if (!ddp->world) {
+        return error_set(SHOAL_ERR_STATE, "the world of the module's group is closed");
+    }
+    if (ddp->lane.is_broken || ddp->backward.is_running) {
+        return error_set(
+            SHOAL_ERR_STATE,
+            "a backward of the module is running, or has failed: a capture needs one that works, "
+            "after shoal_ddp_reset");
+    }
+    return SHOAL_OK;
+}
+
+/* Buffers ------------------------------------------------------------------------------------------------ */
+
+static shoal_status send_buffer(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    const struct ddp *ddp = context;
+    (void)next;
+    shoal_tensor *first = functional_broadcast(entry->tensor, 0, ddp->buffers.lane);
+    return first && shoal_copy_(entry->tensor, first) ? SHOAL_OK : shoal_scope_error();
+}
+
+static shoal_status send_buffers(struct ddp *ddp)
+{
+    TRY(shoal_scope_set_grad(false));
+    return shoal_module_walk(ddp->module, SHOAL_WALK_BUFFERS, send_buffer, ddp);
+}
+
+static shoal_status send_buffers_in_scope(struct ddp *ddp)
+{
+    TRY(shoal_scope_begin());
+    shoal_status status = send_buffers(ddp);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+    return shoal_scope_end();
+}
+
+shoal_status ddp_capture_forward(struct ddp *ddp, struct op_tracer *tracer)
+{
+    bool sends = ddp->buffers.are_sent && ddp->wants_sync && shoal_scope_has_grad();
+    TRY(check_usable(ddp));
+    TRY(need_capture(ddp, tracer));
+    return sends ? send_buffers_in_scope(ddp) : SHOAL_OK;
+}
+
+/* Gradients ---------------------------------------------------------------------------------------------- */
+
+static struct captured *captured_of(const struct ddp_param *param)
+{
+    return &param->ddp->capture->params[param - param->ddp->params];
+}
+
+/* Whether the gradient that the leaf has is the same on all ranks, and is not to be reduced again. */
+static bool is_averaged(const struct ddp_param *param)
+{
+    const struct captured *captured = captured_of(param);
+    const shoal_tensor *kept = shoal_grad(param->tensor);
+    return kept && kept == captured->gradient ? captured->is_averaged
+                                              : ddp_is_ours(param) && param->is_reduced;
+}
+
+static shoal_status note_gradient(const struct ddp_param *param, bool is_averaged)
+{
+    struct captured *captured = captured_of(param);
+    shoal_tensor_unref(captured->gradient);
+    captured->gradient = shoal_tensor_ref(shoal_grad(param->tensor));
+    captured->is_averaged = is_averaged;
+    return SHOAL_OK;
+}
+
+/* The gradient that the leaf has is somewhere else from now on. */
+static shoal_status take_gradient(const struct ddp_param *param)
+{
+    struct op_tracer *tracer = param->ddp->capture->tracer;
+    TRY(tracer->capture->note_leaf(tracer, param->tensor));
+    return shoal_set_grad(param->tensor, NULL);
+}
+
+/* What this rank has, over all ranks, and what was averaged before. */
+static shoal_status reduce(const struct ddp_param *param, shoal_tensor *local, shoal_tensor **reduced_out)
+{
+    const struct ddp *ddp = param->ddp;
+    struct captured *captured = captured_of(param);
+    struct functional_reduce how = {.op = ddp->config.reduce, .factor = ddp->config.factor};
+    local = functional_cast(local, param->tensor->dtype);
+    shoal_tensor *reduced = functional_all_reduce(local, how, ddp->lane.group);
+    if (captured->aside) {
+        reduced = shoal_add(reduced, captured->aside);
+        shoal_tensor_unref(captured->aside);
+        captured->aside = NULL;
+    }
+    *reduced_out = reduced;
+    return reduced ? SHOAL_OK : shoal_scope_error();
+}
+
+/* In a backward that reduces: the last gradient of the parameter. */
+static shoal_status reduce_last(const struct ddp_param *param, shoal_tensor *gradient,
+                                shoal_tensor **added_out)
+{
+    shoal_tensor *kept = shoal_grad(param->tensor);
+    if (!kept || is_averaged(param)) {
+        return reduce(param, gradient, added_out); /* autograd adds it */
+    }
+    shoal_tensor *sum = shoal_add(kept, functional_cast(gradient, kept->dtype));
+    if (!sum) {
+        return shoal_scope_error();
+    }
+    TRY(take_gradient(param));
+    return reduce(param, sum, added_out);
+}
+
+/* More will come: what was averaged must not be reduced with it. */
+static shoal_status set_aside(const struct ddp_param *param)
+{
+    struct captured *captured = captured_of(param);
+    if (!is_averaged(param)) {
+        return SHOAL_OK;
+    }
+    captured->aside = shoal_tensor_ref(shoal_grad(param->tensor));
+    return take_gradient(param);
+}
+
+/* The end of a backward ---------------------------------------------------------------------------------- */
+
+static shoal_status fail_missing(const struct ddp_param *param)
+{
+    return param->ddp->config.reduce_unused
+               ? error_set(SHOAL_ERR_UNSUPPORTED,
+                           "parameter %s got no gradient, and reduce_unused can not be captured: ranks would "
+                           "have to ask each other",
+                           param->path)
+               : error_set(SHOAL_ERR_STATE,
+                           "parameter %s got no gradient: use it in every backward, or freeze it",
+                           param->path);
+}
+
+/* One that did not come, or less often than in an eager backward. */
+static shoal_status reduce_late(const struct ddp_param *param)
+{
+    shoal_tensor *reduced;
+    shoal_tensor *kept = shoal_grad(param->tensor);
+    if (!kept || is_averaged(param)) {
+        return fail_missing(param);
+    }
+    struct op_tracer *tracer = param->ddp->capture->tracer;
+    TRY(tracer->capture->note_leaf(tracer, param->tensor));
+    TRY(reduce(param, kept, &reduced));
+    TRY(shoal_set_grad(param->tensor, reduced));
+    return note_gradient(param, true);
+}
+
+static shoal_status end_backward(void *context)
+{
+    const struct ddp *ddp = context;
+    for (size_t i = 0; ddp->capture->syncs && i < ddp->n_params; i++) {
+        const struct ddp_param *param = &ddp->params[i];
+        if (shoal_requires_grad(param->tensor) && captured_of(param)->n_arrived < param->n_expected) {
+            shoal_status status = reduce_late(param);
+            if (status != SHOAL_OK) {
+                return error_prefix(status, "ddp");
+            }
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_left(const struct ddp *ddp)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        const struct ddp_param *param = &ddp->params[i];
+        if (param->is_left && ddp_is_ours(param) && shoal_tensor_version(param->gradient) == param->version) {
+            return error_set(SHOAL_ERR_STATE, "parameter %s has the gradient that a failed backward left",
+                             param->path);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status begin_backward(struct ddp *ddp, struct op_tracer *tracer)
+{
+    TRY(need_capture(ddp, tracer));
+    struct ddp_capture *capture = ddp->capture;
+    if (capture->backward == backward_number()) {
+        return SHOAL_OK;
+    }
+    TRY(check_usable(ddp));
+    TRY(check_left(ddp));
+    TRY(backward_on_end(end_backward, ddp, NULL)); /* the capture keeps it */
+    capture->backward = backward_number();
+    capture->syncs = ddp->wants_sync;
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        capture->params[i].n_arrived = 0;
+    }
+    return SHOAL_OK;
+}
+
+/* Local gradients and averaged ones at once have no place in a graph: a leaf has one gradient. */
+static shoal_status check_apart(const struct ddp_param *param)
+{
+    bool is_apart = ddp_is_ours(param) && !param->is_reduced && param->has_aside;
+    if (is_apart || (!param->ddp->capture->syncs && is_averaged(param))) {
+        return error_set(SHOAL_ERR_STATE,
+                         "parameter %s has a gradient that was averaged, and gets or has one that was not "
+                         "(shoal_ddp_set_sync): remove it, or capture the backwards without synchronisation "
+                         "in one step with the next one that has it",
+                         param->path);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status ddp_capture_gradient(struct ddp_param *param, struct op_tracer *tracer, shoal_tensor *gradient,
+                                  shoal_tensor **added_out)
+{
+    TRY(begin_backward(param->ddp, tracer));
+    struct captured *captured = captured_of(param);
+    *added_out = NULL;
+    TRY(check_apart(param));
+    captured->n_arrived++;
+    if (!param->ddp->capture->syncs) {
+        return SHOAL_OK;
+    }
+    if (captured->n_arrived > param->n_expected) {
+        return error_set(SHOAL_ERR_STATE,
+                         "parameter %s gets another gradient after its own was sent: a backward outside of "
+                         "the capture tells how often it comes",
+                         param->path);
+    }
+    return captured->n_arrived == param->n_expected ? reduce_last(param, gradient, added_out)
+                                                    : set_aside(param);
+}
+
+shoal_status ddp_capture_added(struct ddp_param *param)
+{
+    const struct ddp_capture *capture = param->ddp->capture;
+    if (!capture) {
+        return error_set(SHOAL_ERR_STATE, "the capture in which the gradient was computed is over");
+    }
+    return note_gradient(param, capture->syncs && captured_of(param)->n_arrived == param->n_expected);
+}
