@@ -6,6 +6,8 @@
  *                  module's backward is over
  *   post-forward   last: give up, and a hook on each output whose gradient means that it begins
  *   end            of each backward: units whose inputs needed no gradient, and all that is still on its way
+ *
+ * In a capture other hooks take their place (capture.h).
  */
 #include <math.h>
 #include <string.h>
@@ -17,15 +19,18 @@
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "comm/collectives.h"
+#include "op/tracer.h"
 #include "parallel/fsdp/engine/compare.h"
 #include "parallel/fsdp/engine/context.h"
 #include "parallel/fsdp/engine/marks.h"
 #include "parallel/fsdp/engine/purpose.h"
 #include "parallel/fsdp/engine/step.h"
 #include "parallel/fsdp/engine/unit.h"
+#include "parallel/fsdp/module/capture.h"
 #include "parallel/fsdp/module/lifetime.h"
 #include "parallel/fsdp/module/root.h"
 #include "parallel/fsdp/module/sharding.h"
+#include "parallel/fsdp/module/tensors.h"
 #include "parallel/fsdp/module/watch.h"
 #include "parallel/fsdp/module/wrapper.h"
 #include "shoal/autograd.h"
@@ -111,6 +116,12 @@ static shoal_tensor *begin_backward(void *context, shoal_tensor *gradient)
     struct forward *forward = context;
     struct fsdp_wrapper *wrapper = forward_owner(forward);
     (void)gradient;
+    if (op_capture_running()) {
+        (void)scope_fail(error_set(SHOAL_ERR_STATE,
+                                   "%s: a forward from before the capture can not be walked back in it",
+                                   fsdp_wrapper_name(wrapper)));
+        return NULL;
+    }
     (void)forward_reached(forward, &n_newer);
     shoal_status status = await_end(wrapper->root, n_newer);
     if (status == SHOAL_OK) {
@@ -135,25 +146,6 @@ static shoal_status finish_backward(void *context, shoal_tensor **gradients, siz
 }
 
 /* Forward ------------------------------------------------------------------------------------------------ */
-
-static void cast_all(shoal_tensor **tensors, size_t n_tensors, shoal_dtype dtype)
-{
-    for (size_t i = 0; dtype != 0 && i < n_tensors; i++) {
-        if (tensors[i] && shoal_dtype_is_floating(tensors[i]->dtype)) {
-            tensors[i] = shoal_to_dtype(tensors[i], dtype);
-        }
-    }
-}
-
-static bool needs_gradient(shoal_tensor *const *tensors, size_t n_tensors)
-{
-    for (size_t i = 0; i < n_tensors; i++) {
-        if (shoal_requires_grad(tensors[i])) {
-            return true;
-        }
-    }
-    return false;
-}
 
 static bool is_gathered(const struct fsdp_unit *unit)
 {
@@ -287,6 +279,10 @@ static shoal_status watch_inputs(struct fsdp_wrapper *wrapper, const shoal_forwa
 static shoal_status before_forward(void *context, const shoal_forward_call *call)
 {
     struct fsdp_wrapper *wrapper = context;
+    struct op_tracer *tracer = op_capture_running();
+    if (tracer) {
+        return fsdp_capture_before_forward(wrapper, tracer, call);
+    }
     TRY(fsdp_wrapper_prepare(wrapper));
     TRY(begin_call(wrapper, call->is_recompute));
     bool is_again = wrapper->unit->phase == FSDP_PRE_BACKWARD;
@@ -294,13 +290,13 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
     TRY(gather(wrapper, is_first));
     TRY(show_gathered(wrapper));
     if (wrapper->casts_inputs) {
-        cast_all(call->inputs, call->n_inputs, wrapper->unit->config.param_dtype);
+        fsdp_cast_all(call->inputs, call->n_inputs, wrapper->unit->config.param_dtype);
     }
     if (is_again) {
         return SHOAL_OK;
     }
     note_run(wrapper, call->module);
-    if (!is_first || !shoal_scope_has_grad() || !needs_gradient(call->inputs, call->n_inputs)) {
+    if (!is_first || !shoal_scope_has_grad() || !fsdp_needs_gradient(call->inputs, call->n_inputs)) {
         return SHOAL_OK;
     }
     return watch_inputs(wrapper, call);
@@ -333,6 +329,9 @@ static shoal_status end_root(struct fsdp_root *root)
 static shoal_status after_forward(void *context, const shoal_forward_call *call)
 {
     struct fsdp_wrapper *wrapper = context;
+    if (op_capture_running()) {
+        return fsdp_capture_after_forward(wrapper, call);
+    }
     bool is_root = wrapper->root->forward_root == wrapper;
     if (wrapper->n_run == wrapper->n_modules && !is_root) {
         TRY(end_forward(wrapper));
@@ -341,7 +340,7 @@ static shoal_status after_forward(void *context, const shoal_forward_call *call)
         TRY(end_root(wrapper->root));
     }
     TRY(forwards_record(&wrapper->forwards, call, begin_backward));
-    cast_all(call->outputs, call->n_outputs, wrapper->output_dtype);
+    fsdp_cast_all(call->outputs, call->n_outputs, wrapper->output_dtype);
     return SHOAL_OK;
 }
 
@@ -350,7 +349,9 @@ static void after_failure(void *context, const shoal_forward_call *call)
 {
     const struct fsdp_wrapper *wrapper = context;
     (void)call;
-    if (wrapper->root && wrapper->root->forward_root == wrapper) {
+    if (op_capture_running()) {
+        fsdp_capture_after_failure(wrapper);
+    } else if (wrapper->root && wrapper->root->forward_root == wrapper) {
         show_shards(wrapper->root);
     }
 }

@@ -11,6 +11,7 @@
 #include "parallel/fsdp/engine/param.h"
 #include "parallel/fsdp/module/wrapper.h"
 #include "shoal/autograd.h"
+#include "shoal/ops.h"
 #include "device/device.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
@@ -135,4 +136,25 @@ shoal_status fsdp_adopt_replacements(struct fsdp_wrapper *wrapper)
         }
     }
     return SHOAL_OK;
+}
+
+/* Inputs and outputs ------------------------------------------------------------------------------------- */
+
+void fsdp_cast_all(shoal_tensor **tensors, size_t n_tensors, shoal_dtype dtype)
+{
+    for (size_t i = 0; dtype != 0 && i < n_tensors; i++) {
+        if (tensors[i] && shoal_dtype_is_floating(tensors[i]->dtype)) {
+            tensors[i] = shoal_to_dtype(tensors[i], dtype);
+        }
+    }
+}
+
+bool fsdp_needs_gradient(shoal_tensor *const *tensors, size_t n_tensors)
+{
+    for (size_t i = 0; i < n_tensors; i++) {
+        if (shoal_requires_grad(tensors[i])) {
+            return true;
+        }
+    }
+    return false;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The sharded tensors of a wrapper: making them, and taking over those that replaced them. */
+/* The sharded tensors of a wrapper: making them, and taking over those that replaced them. What modules get
+   and give, too. */
 #ifndef PARALLEL_FSDP_MODULE_TENSORS_H
 #define PARALLEL_FSDP_MODULE_TENSORS_H
 
@@ -13,5 +14,10 @@ shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *p
 shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *param, const char *path);
 /* Before the first forward: tensors that were put in the places of shards become the shards. */
 shoal_status fsdp_adopt_replacements(struct fsdp_wrapper *wrapper);
+
+/* Inputs or outputs of a module: those that are floating get the dtype; 0: nothing is done. */
+void fsdp_cast_all(shoal_tensor **tensors, size_t n_tensors, shoal_dtype dtype);
+/* Whether one of them requires a gradient. */
+bool fsdp_needs_gradient(shoal_tensor *const *tensors, size_t n_tensors);
 
 #endif

@@ -19,6 +19,9 @@
 #include "shoal/fully_shard.h"
 #include "shoal/module.h"
 
+struct fsdp_capture;  /* capture.c */
+struct fsdp_captured; /* captured.h */
+
 /* A place in the tree where a parameter is. */
 struct fsdp_place {
     shoal_module *module; /* borrowed: it holds the wrapper, or is inside one that does */
@@ -64,6 +67,7 @@ struct fsdp_root {
     bool has_originals;                /* of parameters: until the first call */
     size_t n_records; /* hooks of what was recorded, and of a backward that runs: they keep the wrappers */
     bool is_gone;     /* its module is: what was recorded can be walked back, and that is all */
+    struct fsdp_capture *capture; /* that runs and has come here (capture.h); NULL: none */
 };
 
 struct fsdp_wrapper {
@@ -91,6 +95,7 @@ struct fsdp_wrapper {
     struct fsdp_root *root; /* NULL before the first forward */
     bool is_root;           /* and owns it */
     struct forward_list forwards;
+    struct fsdp_captured *captured; /* its part of root->capture; NULL: none runs */
 };
 
 /* What hangs on a module, and its wrapper, or NULL. */

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: MIT */
+#include "parallel/fsdp/module/captured.h"
+
+#include <string.h>
+
+#include "autograd/hooks.h"
+#include "autograd/leaf.h"
+#include "base/error.h"
+#include "base/try.h"
+#include "op/box.h"
+#include "parallel/fsdp/engine/context.h"
+#include "parallel/fsdp/engine/factors.h"
+#include "parallel/fsdp/engine/param.h"
+#include "parallel/functional.h"
+#include "shoal/autograd.h"
+#include "shoal/ops.h"
+#include "shoal/scope.h"
+#include "tensor/dtype.h"
+#include "tensor/scope.h"
+#include "tensor/tensor.h"
+
+/* What can be captured ----------------------------------------------------------------------------------- */
+
+struct setting {
+    bool is_set;
+    const char *name;
+};
+
+static shoal_status check_settings(const struct fsdp_unit *unit)
+{
+    const struct fsdp_unit_config *config = &unit->config;
+    const struct fsdp_unit_hooks *hooks = &unit->hooks;
+    const struct setting settings[] = {
+        {config->reshard == SHOAL_RESHARD_PARTLY, "SHOAL_RESHARD_PARTLY"},
+        {!config->reshard_after_backward, "shoal_fsdp_set_reshard_after_backward(false)"},
+        {!config->unshard_in_backward, "shoal_fsdp_set_unshard_in_backward(false)"},
+        {!config->all_reduce && unit->mesh->replicate, "shoal_fsdp_set_all_reduce(false)"},
+        {config->reduce_unused, "shoal_fsdp_set_reduce_unused(true)"},
+        {hooks->all_reduce != NULL, "shoal_fsdp_set_all_reduce_hook"},
+        {hooks->all_gather.call != NULL, "shoal_fsdp_set_custom_all_gather"},
+        {hooks->reduce_scatter.call != NULL, "shoal_fsdp_set_custom_reduce_scatter"},
+        {hooks->landed != NULL, "shoal_fsdp_set_landed_hook"},
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        if (settings[i].is_set) {
+            return error_set(SHOAL_ERR_UNSUPPORTED, "%s: %s can not be captured", unit->name,
+                             settings[i].name);
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* Gradients that wait in the engine's own memory are no tensors. */
+static shoal_status check_pending(const struct fsdp_unit *unit)
+{
+    bool waits = (unit->grads.buffer && unit->grads.has_accumulated) || unit->grads.has_partial;
+    return waits ? error_set(SHOAL_ERR_STATE,
+                             "%s: gradients of earlier backwards wait to be reduced (%s): "
+                             "shoal_fsdp_synchronize comes before a capture",
+                             unit->name,
+                             unit->grads.has_partial ? "shoal_fsdp_set_all_reduce" : "shoal_fsdp_set_sync")
+                 : SHOAL_OK;
+}
+
+shoal_status fsdp_captured_check(const struct fsdp_captured *unit)
+{
+    TRY(check_settings(unit->wrapper->unit));
+    return check_pending(unit->wrapper->unit);
+}
+
+/* Gathering ---------------------------------------------------------------------------------------------- */
+
+static const struct fsdp_mesh *mesh_of(const struct fsdp_captured *unit)
+{
+    return &unit->wrapper->unit->context->mesh;
+}
+
+/* Only dimension 0 may be. */
+static bool is_uneven(const struct fsdp_param *param, const struct fsdp_mesh *mesh)
+{
+    return param->chunk * mesh->n_shards != param->size;
+}
+
+static void release_shard(void *context, void *data)
+{
+    (void)data;
+    shoal_tensor_unref(context);
+}
+
+/* The shard with what is behind it, as large on every rank. It keeps the shard, whose memory this is. */
+static shoal_status make_padded(const struct fsdp_tensors *tensors, const struct fsdp_param *param,
+                                shoal_tensor **padded_out)
+{
+    struct storage *storage;
+    struct layout layout = {.n_dims = param->n_dims};
+    memcpy(layout.shape, param->shape, sizeof layout.shape);
+    layout.shape[param->dim] = param->chunk;
+    layout_fill_strides(layout.n_dims, layout.shape, layout.strides);
+    shoal_tensor *sharded = shoal_tensor_ref(tensors->sharded);
+    shoal_status status = storage_create_borrowed(param->padded_count * dtype_bytes(param->dtype),
+                                                  param->shard, release_shard, sharded, &storage);
+    if (status != SHOAL_OK) {
+        shoal_tensor_unref(sharded);
+        return status;
+    }
+    return tensor_create(storage, param->dtype, &layout, padded_out);
+}
+
+static shoal_status need_padded(const struct fsdp_captured *unit, size_t index)
+{
+    struct fsdp_captured_param *captured = &unit->params[index];
+    const struct fsdp_tensors *tensors = &unit->wrapper->tensors[index];
+    const struct fsdp_param *param = &unit->wrapper->unit->params[index];
+    if (!captured->padded) {
+        TRY(make_padded(tensors, param, &captured->padded));
+        captured->version = shoal_tensor_version(tensors->sharded);
+        return unit->tracer->capture->add_input(unit->tracer, captured->padded, tensors->sharded,
+                                                param->name);
+    }
+    return shoal_tensor_version(tensors->sharded) == captured->version
+               ? SHOAL_OK
+               : error_set(
+                     SHOAL_ERR_UNSUPPORTED,
+                     "%s: parameter %s is written and gathered again in one captured step, which is for "
+                     "parameters that can be cut evenly",
+                     unit->wrapper->unit->name, param->name);
+}
+
+/* What a parameter is gathered from. The shard itself is an input of the graph, in the name it has, once it is used. */
+static shoal_status find_shard(const struct fsdp_captured *unit, size_t index, shoal_tensor **shard_out)
+{
+    struct fsdp_captured_param *captured = &unit->params[index];
+    *shard_out = unit->wrapper->tensors[index].sharded;
+    if (is_uneven(&unit->wrapper->unit->params[index], mesh_of(unit))) {
+        TRY(need_padded(unit, index));
+        *shard_out = captured->padded;
+    }
+    captured->version = shoal_tensor_version(unit->wrapper->tensors[index].sharded);
+    return SHOAL_OK;
+}
+
+/* Parameters may be frozen and thawed between steps. */
+static shoal_status follow_freezing(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
+{
+    bool is_required = shoal_requires_grad(tensors->sharded);
+    if (shoal_grad(tensors->full) && !is_required) {
+        return error_set(SHOAL_ERR_STATE,
+                         "parameter %s was frozen while a gradient of it waits to be reduced", param->name);
+    }
+    return shoal_set_requires_grad(tensors->full, is_required);
+}
+
+static shoal_status gather_param(const struct fsdp_captured *unit, size_t index, shoal_tensor *const *after,
+                                 size_t n_after)
+{
+    const struct fsdp_tensors *tensors = &unit->wrapper->tensors[index];
+    const struct fsdp_param *param = &unit->wrapper->unit->params[index];
+    const struct fsdp_mesh *mesh = mesh_of(unit);
+    shoal_tensor *value = NULL;
+    TRY(follow_freezing(tensors, param));
+    TRY(find_shard(unit, index, &value));
+    if (n_after > 0 && mesh->n_shards > 1) {
+        value = BOX_ONE(control_deps, box_tensor(value), box_tensors(after, n_after));
+    }
+    value = functional_cast(value, param->compute);
+    if (mesh->n_shards > 1) {
+        value = functional_all_gather(value, param->dim, mesh->gather);
+    }
+    if (is_uneven(param, mesh)) {
+        value = shoal_narrow(value, param->dim, 0, param->size);
+    }
+    return value ? unit->tracer->capture->rebind(unit->tracer, tensors->full, value) : shoal_scope_error();
+}
+
+static shoal_status gather_params(struct fsdp_captured *unit, shoal_tensor *const *after, size_t n_after)
+{
+    TRY(shoal_scope_set_grad(false));
+    for (size_t i = 0; i < unit->wrapper->n_tensors; i++) {
+        TRY(gather_param(unit, i, after, n_after));
+    }
+    return SHOAL_OK;
+}
+
+/* What is called between the two belongs to the unit. */
+static shoal_status begin_unit(const struct fsdp_captured *unit)
+{
+    TRY(shoal_scope_begin());
+    shoal_status status = unit->tracer->capture->set_unit(unit->tracer, unit->wrapper->unit->name);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+        return shoal_scope_end();
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status end_unit(const struct fsdp_captured *unit, shoal_status status)
+{
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+    }
+    status = shoal_scope_end();
+    shoal_status reset = unit->tracer->capture->set_unit(unit->tracer, NULL); /* also after a failure */
+    return status == SHOAL_OK ? reset : status;
+}
+
+shoal_status fsdp_captured_gather(struct fsdp_captured *unit, shoal_tensor *const *after, size_t n_after)
+{
+    if (unit->is_gathered) {
+        return SHOAL_OK;
+    }
+    TRY(begin_unit(unit));
+    TRY(end_unit(unit, gather_params(unit, after, n_after)));
+    unit->is_gathered = true;
+    return SHOAL_OK;
+}
+
+bool fsdp_captured_has_changed(const struct fsdp_captured *unit)
+{
+    bool has_changed = false;
+    for (size_t i = 0; i < unit->wrapper->n_tensors; i++) {
+        uint64_t version = shoal_tensor_version(unit->wrapper->tensors[i].sharded);
+        has_changed = has_changed || version != unit->params[i].version;
+    }
+    return has_changed;
+}
+
+/* Reducing ----------------------------------------------------------------------------------------------- */
+
+bool fsdp_captured_has_gradients(const struct fsdp_captured *unit)
+{
+    bool has_any = false;
+    for (size_t i = 0; i < unit->wrapper->n_tensors; i++) {
+        has_any = has_any || shoal_grad(unit->wrapper->tensors[i].full);
+    }
+    return has_any;
+}
+
+/* As the engine does: divisors need not be numbers of a half dtype (engine/elements.c). */
+static shoal_tensor *divide(shoal_tensor *value, double divisor)
+{
+    if (!value || divisor == 1.0) {
+        return value;
+    }
+    shoal_dtype dtype = value->dtype;
+    bool is_half = dtype == SHOAL_F16 || dtype == SHOAL_BF16;
+    value = shoal_div_scalar(is_half ? functional_cast(value, SHOAL_F32) : value, divisor);
+    return functional_cast(value, dtype);
+}
+
+/* Zeros behind its rows, so that all ranks get as many. */
+static shoal_tensor *pad(shoal_tensor *value, const struct fsdp_param *param, const struct fsdp_mesh *mesh)
+{
+    int64_t shape[SHOAL_MAX_DIMS];
+    if (!value || !is_uneven(param, mesh)) {
+        return value;
+    }
+    memcpy(shape, param->shape, sizeof shape);
+    shape[param->dim] = param->chunk * mesh->n_shards - param->size;
+    shoal_tensor *rows[] = {value, shoal_zeros(shape, param->n_dims, value->dtype)};
+    return shoal_cat(rows, 2, param->dim);
+}
+
+/* Over shards and replicas; this rank's part, in the dtype of the shard. */
+static shoal_tensor *reduce_gradient(const struct fsdp_captured *unit, const struct fsdp_param *param,
+                                     shoal_tensor *gradient)
+{
+    const struct fsdp_unit *engine = unit->wrapper->unit;
+    const struct fsdp_mesh *mesh = mesh_of(unit);
+    struct fsdp_factors factors = fsdp_factors_choose(mesh->n_shards, mesh->n_replicas, engine->grads.dtype,
+                                                      engine->config.divide_factor, engine->config.force_sum);
+    struct functional_reduce over_shards = {.op = factors.scatter, .factor = factors.premul};
+    shoal_tensor *value = functional_cast(gradient, engine->grads.dtype);
+    value = divide(pad(value, param, mesh), factors.before);
+    if (mesh->n_shards > 1) {
+        value = functional_reduce_scatter(value, over_shards, param->dim, mesh->reduce);
+    }
+    if (mesh->replicate) {
+        value = functional_all_reduce(value, (struct functional_reduce){.op = factors.all_reduce},
+                                      mesh->replicate);
+    }
+    value = functional_cast(divide(value, factors.after), param->dtype);
+    return param->length < param->chunk ? shoal_narrow(value, param->dim, 0, param->length) : value;
+}
+
+/* Added to the gradient of the shard. */
+static shoal_status land(const struct fsdp_captured *unit, shoal_tensor *sharded, shoal_tensor *value)
+{
+    struct leaf *leaf = leaf_of(sharded);
+    if (!leaf) {
+        return SHOAL_OK; /* frozen since */
+    }
+    TRY(unit->tracer->capture->note_leaf(unit->tracer, sharded));
+    shoal_tensor *gradient = shoal_grad(sharded);
+    if (!gradient) {
+        TRY(shoal_set_grad(sharded, value));
+    } else if (!shoal_add_(gradient, functional_cast(value, gradient->dtype))) {
+        return shoal_scope_error();
+    }
+    return hook_list_run_leaf(&leaf->accumulated_hooks, sharded);
+}
+
+static shoal_status reduce_param(const struct fsdp_captured *unit, size_t index)
+{
+    const struct fsdp_tensors *tensors = &unit->wrapper->tensors[index];
+    shoal_tensor *gradient = shoal_grad(tensors->full);
+    if (!gradient) {
+        return SHOAL_OK;
+    }
+    shoal_tensor *value = reduce_gradient(unit, &unit->wrapper->unit->params[index], gradient);
+    if (!value) {
+        return shoal_scope_error();
+    }
+    TRY(unit->tracer->capture->note_leaf(unit->tracer, tensors->full));
+    TRY(land(unit, tensors->sharded, value)); /* before it is removed: the value may be the gradient itself */
+    return shoal_set_grad(tensors->full, NULL);
+}
+
+/* In the dtype in which they will be reduced, so that no digits are lost. */
+static shoal_status keep_param(const struct fsdp_captured *unit, size_t index)
+{
+    shoal_tensor *full = unit->wrapper->tensors[index].full;
+    shoal_dtype dtype = unit->wrapper->unit->grads.dtype;
+    shoal_tensor *gradient = shoal_grad(full);
+    if (!gradient || gradient->dtype == dtype) {
+        return SHOAL_OK;
+    }
+    gradient = functional_cast(gradient, dtype);
+    if (!gradient) {
+        return shoal_scope_error();
+    }
+    TRY(unit->tracer->capture->note_leaf(unit->tracer, full));
+    return shoal_set_grad(full, gradient);
+}
+
+static shoal_status reduce_params(const struct fsdp_captured *unit)
+{
+    bool syncs = unit->wrapper->unit->config.sync;
+    TRY(shoal_scope_set_grad(false));
+    for (size_t i = 0; i < unit->wrapper->n_tensors; i++) {
+        TRY(syncs ? reduce_param(unit, i) : keep_param(unit, i));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status fsdp_captured_reduce(struct fsdp_captured *unit)
+{
+    TRY(begin_unit(unit));
+    return end_unit(unit, reduce_params(unit));
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A unit in a capture: its gathers and reductions as functional collectives, on the lanes that the engine would use. Nothing of
+ * the engine changes.
+ *
+ *     gather   shard (padded where ranks differ) [control_deps] [to_dtype] all_gather, wait [narrow]: the whole parameter
+ *     reduce   gradient [to_dtype] [cat with zeros] [division] reduce_scatter, wait [all_reduce, wait] [division] [to_dtype] [narrow]
+ *
+ * The whole parameter is the tensor that the record keeps for all of its life; what it holds is said to the capture with each
+ * gather (rebind).
+ */
+#ifndef PARALLEL_FSDP_MODULE_CAPTURED_H
+#define PARALLEL_FSDP_MODULE_CAPTURED_H
+
+#include "op/tracer.h"
+#include "parallel/fsdp/module/wrapper.h"
+
+struct fsdp_capture; /* capture.c: of all units under a root */
+
+/* A parameter. */
+struct fsdp_captured_param {
+    shoal_tensor
+        *padded;       /* over the whole buffer of the shard; one reference. NULL: the shard itself will do */
+    uint64_t version;  /* of the shard, when it was gathered last; */
+    bool was_gathered; /* in this capture */
+};
+
+struct fsdp_captured {
+    struct fsdp_capture *capture;
+    struct fsdp_wrapper *wrapper;
+    struct op_tracer *tracer;
+    enum fsdp_phase phase;
+    bool is_gathered;  /* the whole parameters hold something */
+    bool shows_full;   /* what the places of the module tree showed before */
+    size_t n_forwards; /* recorded, whose backward is to come */
+    size_t n_run;      /* as in the wrapper */
+    bool *has_run;
+    struct fsdp_captured_param *params;
+};
+
+/* SHOAL_ERR_UNSUPPORTED or SHOAL_ERR_STATE, with the name of the setting: it has no meaning in a graph. */
+shoal_status fsdp_captured_check(const struct fsdp_captured *unit);
+
+/* Gathers, if it is not gathered; `after`: none of it before these are there. */
+shoal_status fsdp_captured_gather(struct fsdp_captured *unit, shoal_tensor *const *after, size_t n_after);
+/* Whether a shard was written since it was gathered. */
+bool fsdp_captured_has_changed(const struct fsdp_captured *unit);
+
+/* Whether whole parameters have gradients. */
+bool fsdp_captured_has_gradients(const struct fsdp_captured *unit);
+/* The end of its backward: gradients of whole parameters to the shards, or, without synchronisation, left where they are. */
+shoal_status fsdp_captured_reduce(struct fsdp_captured *unit);
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sharded modules in a capture: the graph gives the loss and the gradients of an eager step, bit for bit, whatever is set, and the
+ * capture changes nothing of the eager steps around it.
+ */
+#include "fixtures/sharded_model.h"
+#include "harness/harness.h"
+
+/* Bits --------------------------------------------------------------------------------------------------- */
+
+/* Captured before the first call, or between two steps. */
+static void check_setting(struct rank *self, const struct setting *setting, bool is_first)
+{
+    struct model model;
+    struct step_record *eager = calloc(3, sizeof *eager);
+    REQUIRE(eager && open_model(&model, self, setting));
+    shoal_tensor *x = make_input(self);
+    shoal_graph *graph = is_first ? capture(&model, x) : NULL;
+    run_eager(&model, x, &eager[0]);
+    clear_gradients(&model);
+    graph = graph ? graph : capture(&model, x);
+    if (graph) {
+        step_run(graph, model.world, x, &eager[1]);
+        step_check_same(&eager[1], &eager[0], setting->name);
+    }
+    run_eager(&model, x, &eager[2]);
+    step_check_same(&eager[2], &eager[0], "the eager step after the capture");
+    if (test_has_failed() && graph && self->rank == 0) {
+        char *text = graph_text_print(graph);
+        (void)printf("%s", text);
+        free(text);
+    }
+    shoal_graph_free(graph);
+    close_model(&model);
+    free(eager);
+}
+
+static const struct setting settings[] = {
+    {.name = "as it is"},
+    {.name = "never", .options.reshard = SHOAL_RESHARD_NEVER},
+    {.name = "always", .options.reshard = SHOAL_RESHARD_ALWAYS},
+    {.name = "one unit", .is_alone = true},
+    {.name = "bf16", .options = {.param_dtype = SHOAL_BF16, .output_dtype = SHOAL_F32}},
+    {.name = "bf16 reduced in f32",
+     .options = {.param_dtype = SHOAL_BF16, .reduce_dtype = SHOAL_F32, .output_dtype = SHOAL_F32}},
+    {.name = "reduced in f16", .options.reduce_dtype = SHOAL_F16},
+    {.name = "reduced in f64", .options.reduce_dtype = SHOAL_F64},
+    {.name = "reduced in bf16", .options.reduce_dtype = SHOAL_BF16, .forces_sum = true, .divide_factor = 2.7},
+    {.name = "the last dimension", .options.placement = cut_last},
+    {.name = "tied", .is_tied = true},
+    {.name = "frozen", .is_frozen = true},
+    {.name = "a frozen unit", .is_inner_frozen = true},
+    {.name = "divided by 3.5", .divide_factor = 3.5},
+    {.name = "divided by 1", .divide_factor = 1.0},
+    {.name = "a sum first", .forces_sum = true},
+    {.name = "replicated", .options.is_replicated = true},
+    {.name = "replicated, by 5", .options.is_replicated = true, .divide_factor = 5.0},
+    {.name = "computed again", .is_again = true},
+    {.name = "computed again, never", .is_again = true, .options.reshard = SHOAL_RESHARD_NEVER},
+    {.name = "micro-batches", .n_micro = 3},
+    {.name = "micro-batches of bf16",
+     .n_micro = 2,
+     .options = {.param_dtype = SHOAL_BF16, .reduce_dtype = SHOAL_F32, .output_dtype = SHOAL_F32}},
+    {.name = "evaluated", .is_evaluated = true},
+    {.name = "evaluated, never", .is_evaluated = true, .options.reshard = SHOAL_RESHARD_NEVER},
+};
+
+static void check_settings(struct rank *self)
+{
+    size_t stride = HARNESS_HAS_TSAN ? 3 : 1;
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0] && !test_has_failed(); i += stride) {
+        check_setting(self, &settings[i], i % 2 == 0);
+    }
+}
+
+TEST_RANKS(a_captured_step_of_2, 2)
+{
+    check_settings(self);
+}
+
+TEST_RANKS(a_captured_step_of_3, 3)
+{
+    check_settings(self);
+}
+
+TEST_RANKS(a_captured_step_of_replicas, 4)
+{
+    static const struct setting rows[] = {
+        {.name = "replicas", .is_replicated_mesh = true},
+        {.name = "replicas in f16", .is_replicated_mesh = true, .options.reduce_dtype = SHOAL_F16},
+        {.name = "replicas by 3", .is_replicated_mesh = true, .divide_factor = 3.0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        check_setting(self, &rows[i], false);
+    }
+}
+
+TEST_RANKS(a_captured_step_alone, 1)
+{
+    check_setting(self, &settings[0], true);
+    check_setting(self, &settings[5], false);
+}
