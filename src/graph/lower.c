@@ -11,16 +11,6 @@
 
 #define DEFAULT_ONE_SHOT_BYTES 131072
 
-lowering_function lower_find_row(const shoal_op *op)
-{
-    static const lowering_function rows[OP_COUNT] = {
-#define LOWERING(op, function, doc) [OP_##op] = (function),
-#include "graph/lowerings.def"
-#undef LOWERING
-    };
-    return op_is_builtin(op) && rows[op->index] ? rows[op->index] : lower_point_to_point;
-}
-
 /* Nodes ------------------------------------------------------------------------------------------------ */
 
 static shoal_status lower_placeholder(struct shoal_lowering *lowering, struct shoal_node *node)

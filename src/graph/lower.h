@@ -4,10 +4,11 @@
  *
  *   lower_scan.c      one walk ahead: who uses which storage how long, and which views lie elsewhere on this rank
  *   lower_slots.c     which storages are made inside of others: in a bucket, or in an input that they are copied to at the end
- *   lower.c           the walk that makes steps
- *   lower_emit.c      buffers, tensors and steps for whoever makes them
- *   lower_reduce.c, lower_move.c, lower_wait.c   rows of lowerings.def
- *   lower_window.c    gathers into windows, and their releases
+ *   lower.c           the walk that makes steps; lower_lives.c finds out how long buffers are in use
+ *   lower_emit.c      buffers, tensors and steps for whoever makes them; lower_collective.c the same of collectives
+ *   lower_reduce.c, lower_move.c   rows of lowerings.def; lower_wait.c their waits
+ *   lower_window.c    gathers into windows; lower_release.c which window, and until when
+ *   lower_register.c  lowerings of users
  *
  * A storage of the graph becomes a buffer, or a part of one that another storage has become, when a step first needs it. What is
  * decided depends on the graph alone and is the same on all ranks, but for the contents of arguments that depend on the rank.
@@ -296,6 +297,8 @@ lowering_function lower_find_row(const shoal_op *op);
 
 /* Ends a start that may have ended. */
 shoal_status lower_end_start(struct shoal_lowering *lowering, struct lowered_start *start);
+/* A start reads its inputs from now on (1), or does not any more (-1). */
+void lower_count_in_flight(struct shoal_lowering *lowering, const struct lowered_start *start, int change);
 /* A start of the node whose turn it is, which it gets. NULL: no memory. */
 struct lowered_start *lower_add_start(struct shoal_lowering *lowering, uint32_t collective);
 /* wait_tensor and wait_tensors. */

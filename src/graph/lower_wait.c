@@ -3,36 +3,9 @@
  * Waits. One work carries all that a start gives: the first wait ends it, and makes the copies that follow it; further ones ask only
  * how it ended. A start that has ended with its own step needs none.
  */
-#include "base/mem.h"
 #include "base/try.h"
 #include "graph/lower.h"
 #include "op/op.h"
-
-/* The start reads its inputs from now on (1), or does not any more (-1). */
-static void count_in_flight(struct shoal_lowering *lowering, const struct lowered_start *start, int change)
-{
-    for (size_t i = 0; i < start->n_inputs; i++) {
-        for (size_t k = 0; k < start->inputs[i]->n_values; k++) {
-            lowering->storages[lower_number(lowering, start->inputs[i]->values[k])].n_in_flight +=
-                (uint32_t)change;
-        }
-    }
-}
-
-struct lowered_start *lower_add_start(struct shoal_lowering *lowering, uint32_t collective)
-{
-    const struct shoal_node *node = lowering->node;
-    if (mem_grow((void **)&lowering->starts, &lowering->starts_capacity, lowering->n_starts + 1,
-                 sizeof *lowering->starts) != SHOAL_OK) {
-        return NULL;
-    }
-    struct lowered_start *start = &lowering->starts[lowering->n_starts++];
-    *start =
-        (struct lowered_start){.collective = collective, .inputs = node->inputs, .n_inputs = node->n_inputs};
-    count_in_flight(lowering, start, 1);
-    lowering->nodes[node->id].start = (uint32_t)lowering->n_starts;
-    return start;
-}
 
 static shoal_status wait_eager(struct shoal_lowering *lowering, const struct lowered_start *start)
 {
@@ -65,7 +38,7 @@ shoal_status lower_end_start(struct shoal_lowering *lowering, struct lowered_sta
         TRY(lower_add_step(lowering, &step));
     }
     if (!start->has_ended) {
-        count_in_flight(lowering, start, -1);
+        lower_count_in_flight(lowering, start, -1);
     }
     for (const struct late_copy *copy = start->has_ended ? NULL : start->copies; copy; copy = copy->next) {
         TRY(lower_copy(lowering, copy->to, copy->from));
