@@ -163,6 +163,11 @@ static struct node_visit *pop_heap(struct walk *walk)
 
 static shoal_status check_node(const struct walk *walk, const struct node *node)
 {
+    if (node->sequence < walk->oldest_captured) {
+        return error_set(SHOAL_ERR_STATE,
+                         "%s was recorded before the capture of this step, which must not use the record up",
+                         node->kind->name(node));
+    }
     if (node->is_consumed) {
         return error_set(SHOAL_ERR_STATE,
                          "the record of %s was already used up by a backward; give that one keeps_graph to "
@@ -245,6 +250,8 @@ static shoal_status reach_inputs(struct walk *walk, const struct node *node)
 
 shoal_status walk_collect(struct walk *walk)
 {
+    const struct op_tracer *capture = op_capture_running();
+    walk->oldest_captured = capture ? capture->oldest_record : 0;
     for (size_t i = 0; i < walk->request->n_roots; i++) {
         shoal_tensor *root = walk->request->roots[i];
         struct node_output *output = history_output(root);

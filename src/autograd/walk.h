@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "autograd/backward.h"
 
@@ -21,6 +22,7 @@ struct walk {
     size_t n_heap;
     size_t heap_capacity;
     struct leaf_visit *leaves; /* not yet complete */
+    uint64_t oldest_captured;  /* while a step is captured: no node before this one is walked */
 };
 
 /* Finds all nodes and leaves. On failure nothing has changed; walk_end is still needed. */

@@ -218,6 +218,13 @@ static shoal_tensor *callers_leaf(const struct capture *capture, shoal_tensor *l
     return leaf;
 }
 
+/* Whether a gradient that was there is used by the step, which adds to it; otherwise the leaf was noted for nothing. */
+static bool is_used(struct capture *capture, const shoal_tensor *gradient)
+{
+    const struct capture_storage *storage = capture_known_storage(capture, gradient->storage);
+    return storage && storage->node && storage->node->n_users > 0;
+}
+
 /* Its new gradient as the next output, or that the old one is changed in place. */
 static shoal_status add_gradient(struct capture *capture, const struct capture_leaf *noted, shoal_arg *items,
                                  size_t *n_items)
@@ -225,7 +232,7 @@ static shoal_status add_gradient(struct capture *capture, const struct capture_l
     struct captured *captured = capture->graph->captured;
     struct leaf *leaf = leaf_of(noted->leaf);
     shoal_tensor *gradient = leaf ? leaf->gradient : NULL;
-    if (!gradient && !noted->before) {
+    if (gradient == noted->before && (!gradient || !is_used(capture, gradient))) {
         return SHOAL_OK;
     }
     struct captured_leaf entry = {.output = CAPTURED_NONE, .is_added_to = gradient == noted->before};
@@ -347,7 +354,9 @@ static shoal_status run_capture(shoal_step_function step, void *context, shoal_t
                                 size_t n_inputs, size_t n_outputs, shoal_graph **graph_out)
 {
     struct capture capture = {
-        .tracer = {.call = trace_call, .capture = &capture_calls}, .inputs = inputs, .n_inputs = n_inputs};
+        .tracer = {.call = trace_call, .capture = &capture_calls, .oldest_record = node_next_number()},
+        .inputs = inputs,
+        .n_inputs = n_inputs};
     TRY(create_graph(&capture.graph));
     shoal_status status = run_in_scope(&capture, step, context, n_outputs);
     if (status == SHOAL_OK) {

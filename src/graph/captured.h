@@ -16,11 +16,11 @@ struct captured_input {
     shoal_tensor *source; /* what is in flight in it is in flight in the tensor; NULL: none */
 };
 
-/* A leaf whose gradient the step changes. At most one of `output` and `input` is given; neither: the step removes it. */
+/* A leaf whose gradient the step changes. Without `output` and not added to: the step removes it. */
 struct captured_leaf {
     shoal_tensor *leaf;
     shoal_tensor *gradient; /* what it had before the step; NULL: none */
-    size_t output;          /* of the graph, flattened: the new gradient */
+    size_t output;          /* of the graph, flattened: the new gradient; CAPTURED_NONE: there is none */
     bool is_added_to;       /* the gradient it had is written in place: it is one of the inputs */
 };
 

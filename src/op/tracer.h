@@ -40,6 +40,7 @@ struct op_tracer {
     shoal_status (*call)(struct op_tracer *tracer, const shoal_op *op, const shoal_value *arguments,
                          shoal_value *result_out);
     const struct op_capture *capture; /* NULL: calls run as usual */
+    uint64_t oldest_record; /* of a capture: what autograd recorded before is not walked (autograd/node.h) */
 };
 
 /* For the innermost scope and those opened inside it from now on; NULL ends it. SHOAL_ERR_STATE without a scope. */

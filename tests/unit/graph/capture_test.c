@@ -634,6 +634,41 @@ TEST(steps_that_fail_change_nothing)
     free_linear(&model);
 }
 
+/* Both ways to a record that is not the step's. */
+struct outside {
+    shoal_tensor *result;
+    bool walks;
+};
+
+static shoal_status use_outside(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                shoal_tensor **outputs, size_t n_outputs)
+{
+    const struct outside *outside = context;
+    if (outside->walks) {
+        return shoal_backward(outside->result, NULL);
+    }
+    outputs[0] = shoal_neg(outside->result);
+    return shoal_scope_error();
+}
+
+TEST(a_record_from_before_is_not_used_up)
+{
+    shoal_tensor *x = capture_leaf(SHAPE(4, 3), 2, 3, "x");
+    shoal_graph *graph = NULL;
+    REQUIRE_OK(shoal_scope_begin());
+    struct outside outside = {.result = shoal_sum(shoal_mul(x, x), NULL, 0, false)};
+    CHECK_STATUS(shoal_capture(use_outside, &outside, NULL, 0, 1, &graph), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("recorded before the capture; detach it");
+    outside.walks = true;
+    CHECK_STATUS(shoal_capture(use_outside, &outside, NULL, 0, 1, &graph), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("sum was recorded before the capture");
+    CHECK(!graph && !shoal_grad(x));
+    CHECK_OK(shoal_backward(outside.result, NULL));
+    CHECK(shoal_grad(x) != NULL);
+    CHECK_OK(shoal_scope_end());
+    shoal_tensor_unref(x);
+}
+
 TEST(bad_arguments)
 {
     struct linear model = make_linear();
