@@ -5,7 +5,7 @@
  * gives the bits that it gave before, in outputs and in inputs, and the same passes over the same text give the same text.
  *
  * SHOAL_FUZZ_GRAPHS says how many graphs (scripts/fuzz_passes.sh), SHOAL_FUZZ_FIRST the number of the first. What fails is printed
- * with its number, its text and its passes: `shoal opt --passes=... --run -n N FILE` repeats it.
+ * with its number, its text, its passes as commands of `shoal opt`, and the graph as it was then.
  */
 #include "pass_fuzz/faults.h"
 #include "pass_fuzz/passes.h"

@@ -70,14 +70,15 @@ static inline void fuzz_choose(uint64_t number, struct fuzz_choice *choice)
     }
 }
 
-/* What can be put into a shell, but for the names of the options that have no flag. */
+/* As commands that read the graph's text and hand it on. The driver runs other passes where the options say so. */
 static inline void fuzz_print_choice(const struct fuzz_choice *choice)
 {
     for (size_t i = 0; i < choice->count; i++) {
         const shoal_pass_options *options = &choice->options[i];
-        printf("# pass %s: bucket_size_mb %g, comm_bucket_mb %g, ddp_passes %s\n", choice->names[i],
-               options->bucket_size_mb, options->comm_bucket_mb,
-               options->ddp_passes ? options->ddp_passes : "(default)");
+        bool is_driver = strcmp(choice->names[i], "fuse_ddp_communication") == 0 && options->ddp_passes;
+        printf("# %sshoal opt --passes=%s --bucket-mb=%.5f --comm-bucket-mb=%.5f -\n", i > 0 ? "| " : "",
+               is_driver ? options->ddp_passes : choice->names[i], options->bucket_size_mb,
+               options->comm_bucket_mb);
     }
 }
 
