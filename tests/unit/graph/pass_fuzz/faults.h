@@ -491,7 +491,7 @@ static const struct fuzz_fault fuzz_faults[] = {
     {"an output lost", fuzz_lose_output, NULL, false, true},
     {"two outputs exchanged", fuzz_swap_outputs, NULL, false, false},
     {"a buffer kept", fuzz_keep_buffer, "simple_overlap", false, true},
-    {"memory ignored", fuzz_ignore_memory, "simple_overlap", false, true},
+    {"memory ignored", fuzz_ignore_memory, "simple_overlap", false, false},
 };
 
 /* Looks at a spoiled graph as at any other; whether something was found. */
