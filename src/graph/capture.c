@@ -235,7 +235,9 @@ static shoal_status add_gradient(struct capture *capture, const struct capture_l
     if (gradient == noted->before && (!gradient || !is_used(capture, gradient))) {
         return SHOAL_OK;
     }
-    struct captured_leaf entry = {.output = CAPTURED_NONE, .is_added_to = gradient == noted->before};
+    struct captured_leaf entry = {.output = CAPTURED_NONE,
+                                  .is_added_to = gradient == noted->before,
+                                  .is_averaged = gradient && gradient->is_averaged};
     if (gradient && gradient != noted->before) {
         items[*n_items].kind = SHOAL_ARG_NODE;
         TRY(capture_find_node(capture, gradient, &items[*n_items].as.node));

@@ -22,6 +22,7 @@ struct captured_leaf {
     shoal_tensor *gradient; /* what it had before the step; NULL: none */
     size_t output;          /* of the graph, flattened: the new gradient; CAPTURED_NONE: there is none */
     bool is_added_to;       /* the gradient it had is written in place: it is one of the inputs */
+    bool is_averaged;       /* all ranks have the new gradient in common (tensor/tensor.h) */
 };
 
 struct captured {

@@ -47,6 +47,8 @@ struct gradient {
     shoal_tensor *leaf;   /* the graph's reference */
     size_t input;         /* the gradient is this placeholder, and is added to; SIZE_MAX: it is not */
     size_t output;        /* the gradient is this output; SIZE_MAX: it is written in place, or removed */
+    bool is_kept;         /* neither: nothing happens to it */
+    bool is_averaged;     /* afterwards (tensor/tensor.h) */
     bool had_gradient;    /* before the step; then: */
     shoal_dtype dtype;    /* its own, */
     struct layout layout; /* likewise, */
@@ -316,15 +318,15 @@ static shoal_status find_gradients(struct variant *variant, const struct capture
         *gradient = (struct gradient){.leaf = leaf->leaf,
                                       .input = SIZE_MAX,
                                       .output = leaf->output,
+                                      .is_averaged = leaf->is_averaged,
                                       .had_gradient = leaf->gradient != NULL};
         if (leaf->gradient) {
             gradient->dtype = leaf->gradient->dtype;
             gradient->layout = leaf->gradient->layout;
             gradient->bytes = leaf->gradient->storage->bytes;
         }
-        if (leaf->is_added_to && !storage_map_get(inputs, leaf->gradient->storage, &gradient->input)) {
-            return error_set(SHOAL_ERR_INTERNAL, "the gradient of leaf %zu is no input of the graph", i);
-        }
+        gradient->is_kept =
+            leaf->is_added_to && !storage_map_get(inputs, leaf->gradient->storage, &gradient->input);
     }
     return SHOAL_OK;
 }
@@ -498,15 +500,23 @@ static shoal_status set_inputs(struct variant *variant, shoal_tensor *const *inp
     return captured_wait_for_sources(variant->graph, variant->inputs, variant->n_inputs);
 }
 
-/* The leaf shares the plan's tensor: a step that has run once allocates nothing. NULL: the step removes the gradient. */
+/* A leaf shares the plan's tensor: a step that has run once allocates nothing. */
+static void set_gradient(const struct variant *variant, const struct gradient *gradient)
+{
+    if (gradient->output != SIZE_MAX) {
+        leaf_put_back_gradient(gradient->leaf, shoal_tensor_ref(variant->outputs[gradient->output]));
+    } else if (gradient->input == SIZE_MAX && !gradient->is_kept) {
+        leaf_put_back_gradient(gradient->leaf, NULL); /* the step removes it */
+    }
+    if (shoal_grad(gradient->leaf) && !gradient->is_kept) {
+        shoal_grad(gradient->leaf)->is_averaged = gradient->is_averaged;
+    }
+}
+
 static void set_gradients(const struct variant *variant)
 {
     for (size_t i = 0; i < variant->n_gradients; i++) {
-        const struct gradient *gradient = &variant->gradients[i];
-        if (gradient->input == SIZE_MAX) {
-            shoal_tensor *made = gradient->output == SIZE_MAX ? NULL : variant->outputs[gradient->output];
-            leaf_put_back_gradient(gradient->leaf, made ? shoal_tensor_ref(made) : NULL);
-        }
+        set_gradient(variant, &variant->gradients[i]);
     }
 }
 

@@ -130,8 +130,9 @@ static bool is_averaged(const struct ddp_param *param)
 {
     const struct captured *captured = captured_of(param);
     const shoal_tensor *kept = shoal_grad(param->tensor);
-    return kept && kept == captured->gradient ? captured->is_averaged
-                                              : ddp_is_ours(param) && param->is_reduced;
+    return kept && kept == captured->gradient
+               ? captured->is_averaged
+               : (kept && kept->is_averaged) || (ddp_is_ours(param) && param->is_reduced);
 }
 
 static shoal_status note_gradient(const struct ddp_param *param, bool is_averaged)
@@ -139,6 +140,7 @@ static shoal_status note_gradient(const struct ddp_param *param, bool is_average
     struct captured *captured = captured_of(param);
     shoal_tensor_unref(captured->gradient);
     captured->gradient = shoal_tensor_ref(shoal_grad(param->tensor));
+    captured->gradient->is_averaged = is_averaged; /* who runs the graph says so of what it gives */
     captured->is_averaged = is_averaged;
     return SHOAL_OK;
 }

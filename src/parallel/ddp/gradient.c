@@ -82,11 +82,15 @@ static shoal_status set_aside(struct ddp_param *param, void *place)
 shoal_status ddp_make_room(struct ddp_param *param)
 {
     void *place;
+    shoal_tensor *kept = shoal_grad(param->tensor);
     if (!ddp_is_ours(param)) {
         param->has_aside = false;
-        param->is_reduced = false;
+        param->is_reduced = kept && kept->is_averaged;
         param->is_local = false;
-        return SHOAL_OK;
+        if (!param->is_reduced) {
+            return SHOAL_OK;
+        }
+        TRY(ddp_take_in(param, kept)); /* from a compiled step */
     }
     if (!param->is_reduced && !param->has_aside) {
         return SHOAL_OK;
