@@ -19,7 +19,6 @@
 #include "graph/graph.h"
 #include "graph/storage_map.h"
 #include "op/op.h"
-#include "tensor/memory.h"
 
 /* Memory ------------------------------------------------------------------------------------------------- */
 

@@ -61,6 +61,18 @@ void op_context_init(shoal_op_call_context *call, const shoal_op *op)
     call->scratches = NULL;
 }
 
+size_t op_workspace_bytes(const shoal_op *op, const shoal_value *arguments, shoal_tensor *const *outputs,
+                          size_t n_outputs)
+{
+    if (!op->workspace) {
+        return 0;
+    }
+    shoal_op_call_context call;
+    op_context_init(&call, op);
+    call.arguments = arguments;
+    return op->workspace(&call, arguments, outputs, n_outputs);
+}
+
 static void release_outputs(shoal_op_call_context *call)
 {
     for (size_t i = 0; i < call->n_outputs; i++) {

@@ -50,15 +50,3 @@ void op_free_scratches(shoal_op_call_context *call)
         call->scratches = next;
     }
 }
-
-size_t op_workspace_bytes(const shoal_op *op, const shoal_value *arguments, shoal_tensor *const *outputs,
-                          size_t n_outputs)
-{
-    if (!op->workspace) {
-        return 0;
-    }
-    shoal_op_call_context call;
-    op_context_init(&call, op);
-    call.arguments = arguments;
-    return op->workspace(&call, arguments, outputs, n_outputs);
-}
