@@ -213,9 +213,11 @@ typedef struct shoal_compile_options {
 typedef struct shoal_plan shoal_plan;
 
 /*
- * Collective over the world: a graph lowered to buffers and steps, with memory. options may be NULL; its passes are not run. Ranks
- * compare the collectives of each group, one by one, and a difference is SHOAL_ERR_MISMATCH on all of them that names both
- * nodes. `world` may be NULL for a graph without groups. The graph is not needed afterwards.
+ * Collective over the groups of the graph, one after the other in the order of its table: a graph lowered to buffers and steps, with
+ * memory. options may be NULL; its passes are not run. Ranks compare the collectives of each group, one by one, and a difference is
+ * SHOAL_ERR_MISMATCH on all of them that names both nodes; the group stays usable. What fails on one rank fails on those it
+ * shares a group with. `world` may be NULL for a graph without groups. The graph is not needed afterwards; a plan whose world was
+ * closed can only be freed.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *graph, shoal_world *world,
                                                           const shoal_compile_options *options,
@@ -223,9 +225,14 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *gra
 
 /*
  * shoal_graph_run of the graph, with the plan's memory: the same bits, errors that name the node, and the same comparison of what
- * ranks call, with plan and ordinal. Allocates nothing, but for point-to-point ops and kernels that are not ours. Each
- * output is a reference of the caller's on the plan's memory, which the next run overwrites: one that is still referenced then
- * is given memory of its own first (n_copied_out counts them). NULL stands for an absent one.
+ * ranks call, with plan and ordinal. After the first run it allocates nothing, but for point-to-point ops, outputs that are views of
+ * inputs, copies of a source that overlaps its target, kernels that are not ours, and transports of messages. Each output is a
+ * reference of the caller's on the plan's memory, which the next run overwrites: one that is still referenced then, itself or by a
+ * view, is given memory of its own first (n_copied_out counts them). NULL stands for an absent one. An output that is an input, or a
+ * constant, is that tensor. One thread at a time.
+ *
+ * Errors begin with the call and the node: "plan_run: %name: ". After one, what was started has been waited for, and the plan can run
+ * again if its groups can; where it could not be waited for (in a callback, in a forked child) further runs are SHOAL_ERR_STATE.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_run(shoal_plan *plan, shoal_tensor *const *inputs,
                                                        size_t n_inputs, shoal_tensor **outputs,
