@@ -40,6 +40,15 @@ struct block *block_create(size_t bytes)
     return block;
 }
 
+struct block *block_create_lasting(size_t bytes)
+{
+    struct block *block = mem_alloc(bytes);
+    if (block) {
+        block->is_reusable = false;
+    }
+    return block;
+}
+
 void block_free(struct block *block, void *object)
 {
     if (!block) {

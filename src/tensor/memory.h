@@ -28,6 +28,8 @@ struct block {
 #define BLOCK_REUSABLE_BYTES 640
 
 struct block *block_create(size_t bytes);
+/* One that will not be used again, and so is as small as it can be: for what lives long, as shapes without data do in graphs. */
+struct block *block_create_lasting(size_t bytes);
 
 /* The end of an object: frees it, or counts it out of the block it lies in. */
 void block_free(struct block *block, void *object);

@@ -49,7 +49,11 @@ shoal_status tensor_create(struct storage *storage, shoal_dtype dtype, const str
 {
     int64_t count = 0;
     shoal_status status = layout_count(layout->n_dims, layout->shape, &count);
-    struct view *view = status == SHOAL_OK ? (struct view *)block_create(sizeof *view) : NULL;
+    struct view *view = NULL;
+    if (status == SHOAL_OK) {
+        view = (struct view *)(device_rows[storage->device].has_data ? block_create(sizeof *view)
+                                                                     : block_create_lasting(sizeof *view));
+    }
     if (!view) {
         storage_unref(storage);
         return status == SHOAL_OK ? SHOAL_ERR_NO_MEMORY : status;
@@ -144,9 +148,10 @@ shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_d
     size_t bytes = 0;
     struct layout layout;
     TRY(lay_out(dtype, n_dims, shape, &layout, &count, &bytes));
-    size_t inside =
-        device_rows[device].has_data && bytes <= FRESH_DATA_BYTES ? bytes + MEM_DATA_ALIGNMENT : 0;
-    struct fresh *fresh = (struct fresh *)block_create(sizeof(*fresh) + inside);
+    bool has_data = device_rows[device].has_data;
+    size_t inside = has_data && bytes <= FRESH_DATA_BYTES ? bytes + MEM_DATA_ALIGNMENT : 0;
+    struct fresh *fresh = (struct fresh *)(has_data ? block_create(sizeof(*fresh) + inside)
+                                                    : block_create_lasting(offsetof(struct fresh, memory)));
     if (!fresh) {
         return SHOAL_ERR_NO_MEMORY;
     }
