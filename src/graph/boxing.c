@@ -73,10 +73,16 @@ static shoal_status fail_item(size_t index, const char *expected)
     return error_set(SHOAL_ERR_INVALID, "item %zu of the list is not %s", index, expected);
 }
 
+static void *alloc_list(const struct boxing *boxing, size_t count, size_t item_bytes)
+{
+    return boxing->lists ? arena_alloc(boxing->lists, count, item_bytes)
+                         : scope_alloc(scope_current(), count * item_bytes);
+}
+
 static shoal_status box_tensor_list(const struct boxing *boxing, const shoal_arg *arg, shoal_value *value_out)
 {
     size_t count = arg->as.list.count;
-    shoal_tensor **tensors = scope_alloc(scope_current(), count * sizeof *tensors);
+    shoal_tensor **tensors = alloc_list(boxing, count, sizeof *tensors);
     if (!tensors) {
         return SHOAL_ERR_NO_MEMORY;
     }
@@ -97,7 +103,7 @@ static shoal_status box_tensor_list(const struct boxing *boxing, const shoal_arg
 static shoal_status box_int_list(struct boxing *boxing, const shoal_arg *arg, shoal_value *value_out)
 {
     size_t count = arg->as.list.count;
-    int64_t *integers = scope_alloc(scope_current(), count * sizeof *integers);
+    int64_t *integers = alloc_list(boxing, count, sizeof *integers);
     if (!integers) {
         return SHOAL_ERR_NO_MEMORY;
     }

@@ -16,9 +16,10 @@ struct boxing {
     struct shoal_group *(*group)(void *context, const struct graph_group *group);
     /* For whom numbers that depend on the rank are worked out. */
     int64_t (*rank)(void *context, const struct graph_group *group);
+    struct arena *lists; /* where lists live; NULL: in the innermost scope */
 };
 
-/* `args` are complete, and there is room for as many values. Lists live in the innermost scope. */
+/* `args` are complete, and there is room for as many values. */
 shoal_status boxing_box(struct boxing *boxing, const shoal_op *op, const shoal_arg *args, size_t n_args,
                         shoal_value *values_out);
 

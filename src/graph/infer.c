@@ -4,7 +4,8 @@
  * arguments as it does for a call that runs. So a graph and a program never disagree about a shape, a view or an error.
  *
  * It happens in a scope of its own, without tracer and tape. Boxed lists live in that scope, and so does what calls give until
- * it is referenced.
+ * it is referenced. Most calls need none of that: those of built-in ops, with arguments of the meta device that are the same on
+ * all ranks. They go straight to the meta function.
  */
 #include "base/error.h"
 #include "base/try.h"
@@ -24,12 +25,22 @@
 struct inference {
     struct shoal_graph *graph;
     bool is_last_rank;
+    bool needs_scope; /* set by infer_meta */
 };
 
 static shoal_status infer_one(void *context, const shoal_node *node, shoal_tensor **tensor_out)
 {
     const struct inference *inference = context;
     return twins_tensor(inference->graph, node->values[0], tensor_out);
+}
+
+/* Without a scope there can be no twin. */
+static shoal_status infer_meta(void *context, const shoal_node *node, shoal_tensor **tensor_out)
+{
+    struct inference *inference = context;
+    *tensor_out = node->values[0];
+    inference->needs_scope = node->values[0]->storage->device != SHOAL_META;
+    return inference->needs_scope ? SHOAL_ERR_STATE : SHOAL_OK;
 }
 
 /* Only calls give lists, and theirs are on the meta device. */
@@ -154,8 +165,52 @@ static shoal_status take(struct shoal_graph *graph, const shoal_value *result, s
     return SHOAL_OK;
 }
 
-shoal_status graph_infer(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args, size_t n_args,
-                         shoal_tensor ***values_out, size_t *n_values_out, bool *is_list_out)
+/* Without a scope -------------------------------------------------------------------------------------- */
+
+/* What the call gave, in an array of the graph; the references go along. */
+static shoal_status take_outputs(struct shoal_graph *graph, const shoal_op_call_context *call,
+                                 shoal_tensor ***values_out)
+{
+    shoal_tensor **values = arena_alloc(&graph->arena, call->n_outputs, sizeof *values);
+    for (size_t i = 0; i < call->n_outputs; i++) {
+        if (values) {
+            values[i] = call->outputs[i].tensor;
+        } else {
+            shoal_tensor_unref(call->outputs[i].tensor);
+        }
+    }
+    *values_out = values;
+    return values ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
+/* *needs_scope_out: nothing was done, and it takes a scope to do it. */
+static shoal_status infer_directly(struct shoal_graph *graph, struct arena *lists, const shoal_op *op,
+                                   const shoal_arg *args, size_t n_args, shoal_tensor ***values_out,
+                                   size_t *n_values_out, bool *needs_scope_out)
+{
+    struct inference inference = {.graph = graph};
+    struct boxing boxing = boxing_of(&inference);
+    shoal_value values[OP_MAX_PARAMS];
+    shoal_op_call_context call;
+    boxing.one = infer_meta;
+    boxing.lists = lists;
+    shoal_status status = boxing_box(&boxing, op, args, n_args, values);
+    *needs_scope_out = inference.needs_scope || (status == SHOAL_OK && boxing.depends_on_rank);
+    if (*needs_scope_out) {
+        return SHOAL_OK;
+    }
+    TRY(status);
+    TRY(op_infer_begin(op, values, n_args, &call));
+    *n_values_out = call.n_outputs;
+    status = take_outputs(graph, &call, values_out);
+    op_infer_end(&call);
+    return status;
+}
+
+/* All of it -------------------------------------------------------------------------------------------- */
+
+static shoal_status infer_in_scope(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args,
+                                   size_t n_args, shoal_tensor ***values_out, size_t *n_values_out)
 {
     shoal_value result = {.kind = SHOAL_VALUE_NONE};
     shoal_tensor **values = NULL;
@@ -180,6 +235,22 @@ shoal_status graph_infer(struct shoal_graph *graph, const shoal_op *op, const sh
     }
     *values_out = values;
     *n_values_out = n_values;
-    *is_list_out = op->returns_list;
     return SHOAL_OK;
+}
+
+shoal_status graph_infer(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args, size_t n_args,
+                         shoal_tensor ***values_out, size_t *n_values_out, bool *is_list_out)
+{
+    bool needs_scope = !op_is_builtin(op) || op->index == OP_permute_tensor;
+    shoal_status status = SHOAL_OK;
+    if (!needs_scope) {
+        struct arena lists = {NULL};
+        status = infer_directly(graph, &lists, op, args, n_args, values_out, n_values_out, &needs_scope);
+        arena_free(&lists);
+    }
+    if (needs_scope) {
+        status = infer_in_scope(graph, op, args, n_args, values_out, n_values_out);
+    }
+    *is_list_out = op->returns_list;
+    return status;
 }

@@ -601,6 +601,41 @@ shoal_status op_infer(const shoal_op *op, const shoal_value *given, size_t n_giv
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", op->name);
 }
 
+shoal_status op_infer_begin(const shoal_op *op, const shoal_value *given, size_t n_given,
+                            struct shoal_op_call_context *call_out)
+{
+    shoal_value arguments[OP_MAX_PARAMS];
+    struct survey survey;
+    shoal_status status;
+    arguments[0].kind = SHOAL_VALUE_NONE;
+    op_context_init(call_out, op);
+    TRY_GOTO(status, complete_arguments(op, given, n_given, arguments), drop_outputs);
+    call_out->arguments = arguments;
+    call_out->mode = OP_INFERS;
+    call_out->device = SHOAL_META;
+    TRY_GOTO(status, survey_arguments(call_out, arguments, /*has_grad=*/false, &survey), drop_outputs);
+    TRY_GOTO(status, declare_outputs(call_out, arguments), drop_outputs);
+    for (size_t i = 0; i < call_out->n_outputs; i++) {
+        if (!call_out->outputs[i].is_argument) {
+            shoal_tensor *tensor = call_out->outputs[i].tensor;
+            tensor->is_detached = is_detached(arguments, tensor, /*has_grad=*/false);
+        }
+    }
+    call_out->arguments = NULL;
+    return SHOAL_OK;
+
+drop_outputs:
+    release_outputs(call_out);
+    return error_prefix(status, "%s", op->name);
+}
+
+void op_infer_end(struct shoal_op_call_context *call)
+{
+    if (call->outputs != call->inline_outputs) {
+        mem_free(call->outputs);
+    }
+}
+
 shoal_status shoal_op_call(const shoal_op *op, const shoal_value *given, size_t n_given,
                            shoal_value *result_out)
 {

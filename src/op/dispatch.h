@@ -25,6 +25,16 @@ shoal_status op_execute(const shoal_op *op, const shoal_value *arguments, shoal_
  */
 shoal_status op_infer(const shoal_op *op, const shoal_value *given, size_t n_given, shoal_value *result_out);
 
+struct shoal_op_call_context;
+
+/*
+ * op_infer of a built-in op without a scope: what the call declares is in call_out->outputs, a reference each. op_infer_end lets
+ * go of the array, and keeps the references.
+ */
+shoal_status op_infer_begin(const shoal_op *op, const shoal_value *given, size_t n_given,
+                            struct shoal_op_call_context *call_out);
+void op_infer_end(struct shoal_op_call_context *call);
+
 /*
  * SHOAL_ERR_STATE for a tensor outside the record whose storage an in-place op gave a gradient: using it would drop
  * that gradient. Detached tensors are outside on purpose.
