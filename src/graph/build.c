@@ -91,7 +91,8 @@ static shoal_status add_call(struct shoal_graph *graph, const shoal_op *op, cons
                              .target = op->name,
                              .op = op,
                              .args = complete,
-                             .n_args = op->n_params};
+                             .n_args = op->n_params,
+                             .is_ready = true};
     TRY(graph_infer(graph, op, complete, op->n_params, &values, &spec.n_values, &spec.is_list));
     spec.values = values;
     return add(graph, &spec, node_out);

@@ -79,13 +79,8 @@ static size_t find_group(const struct walk *walk, const struct shoal_node *start
 {
     for (size_t i = 0; i < start->n_args; i++) {
         if (start->args[i].kind == SHOAL_ARG_GROUP) {
-            size_t index = 0;
-            const struct graph_group *group = walk->graph->groups;
-            while (group && strcmp(group->name, start->args[i].as.string) != 0) {
-                group = group->next;
-                index++;
-            }
-            return index;
+            const struct graph_group *group = graph_find_group(walk->graph, start->args[i].as.string);
+            return group ? group->number : walk->n_groups;
         }
     }
     return walk->n_groups;
@@ -204,9 +199,7 @@ static shoal_status begin(struct walk *walk)
 {
     const struct shoal_graph *graph = walk->graph;
     struct constraints *constraints = walk->constraints;
-    for (const struct graph_group *group = graph->groups; group; group = group->next) {
-        walk->n_groups++;
-    }
+    walk->n_groups = graph->n_groups;
     TRY(begin_sequence(walk, &walk->starts));
     TRY(begin_sequence(walk, &walk->waits));
     TRY(mem_grow((void **)&walk->last_waits, &walk->waited_capacity, 1, sizeof *walk->last_waits));

@@ -24,6 +24,11 @@ shoal_status shoal_graph_remove_dead(shoal_graph *graph, size_t *n_erased_out)
     if (status != SHOAL_OK) {
         return error_prefix(status, "graph_remove_dead");
     }
+    return graph_remove_dead(graph, n_erased_out);
+}
+
+shoal_status graph_remove_dead(struct shoal_graph *graph, size_t *n_erased_out)
+{
     size_t n_erased = 0;
     /* Backwards, so that what only a dead node used is seen after it. */
     struct shoal_node *prev;

@@ -52,6 +52,7 @@ void shoal_graph_free(shoal_graph *graph)
         group_unref(group->bound);
     }
     captured_free(graph->captured);
+    mem_free(graph->group_slots);
     graph_free_twins(graph);
     names_free(graph->names);
     arena_free(&graph->arena);
@@ -113,12 +114,16 @@ static shoal_status copy_target(struct shoal_graph *graph, const struct node_spe
 static shoal_status copy_values(struct shoal_graph *graph, const struct node_spec *spec,
                                 struct shoal_node *node)
 {
-    node->values = arena_alloc(&graph->arena, spec->n_values, sizeof(node->values[0]));
-    if (!node->values) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < spec->n_values; i++) {
-        node->values[i] = spec->values[i];
+    if (spec->is_ready) {
+        node->values = (shoal_tensor **)spec->values;
+    } else {
+        node->values = arena_alloc(&graph->arena, spec->n_values, sizeof(node->values[0]));
+        if (!node->values) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+        for (size_t i = 0; i < spec->n_values; i++) {
+            node->values[i] = spec->values[i];
+        }
     }
     node->n_values = spec->n_values;
     node->is_list = spec->is_list;
@@ -130,7 +135,9 @@ static shoal_status copy_values(struct shoal_graph *graph, const struct node_spe
 static shoal_status prepare(struct shoal_graph *graph, const struct node_spec *spec,
                             struct shoal_node **node_out, struct uses *uses_out)
 {
-    TRY(args_check(graph, NULL, spec->op, spec->args, spec->n_args));
+    if (!spec->is_ready) {
+        TRY(args_check(graph, NULL, spec->op, spec->args, spec->n_args));
+    }
     if (graph->n_ids == UINT32_MAX) {
         return error_set(SHOAL_ERR_INVALID, "a graph can have %u nodes", UINT32_MAX);
     }
@@ -145,7 +152,8 @@ static shoal_status prepare(struct shoal_graph *graph, const struct node_spec *s
     node->unit = spec->kind == SHOAL_NODE_CALL ? graph->unit : NULL;
     TRY(args_copy(&graph->arena, spec->args, spec->n_args, &node->args));
     TRY(uses_collect(graph, &graph->arena, 0, node->args, node->n_args, uses_out));
-    TRY(names_choose(graph->names, &graph->arena, spec->name ? spec->name : spec->target, &node->name));
+    TRY(names_choose(graph->names, &graph->arena, spec->name ? spec->name : spec->target, &node->name,
+                     &node->name_hash));
     TRY(copy_target(graph, spec, node));
     TRY(copy_values(graph, spec, node));
     TRY(observer_make_created(graph, &node->origins));
@@ -159,7 +167,7 @@ shoal_status graph_add(struct shoal_graph *graph, const struct node_spec *spec, 
     struct uses uses;
     TRY(prepare(graph, spec, &node, &uses));
     node->id = graph->n_ids++;
-    names_take(graph->names, node->name, node);
+    names_take(graph->names, node);
     order_insert_after(graph, node, find_place(graph, spec));
     uses_set(node, &uses);
     if (node->kind == SHOAL_NODE_OUTPUT) {

@@ -40,7 +40,9 @@ struct shoal_node {
     bool is_list;
     bool is_alias;  /* a value shares its storage with one of an input: it changes when the input's does */
     uint64_t stamp; /* graph->stamp of the walk that came here last; for graph/uses.c and graph/edit.c only */
+    uint32_t name_hash; /* this and taken_name are of graph/names.c */
     const char *name;
+    const char *taken_name;
     const char *target;
     const shoal_op *op; /* NULL: not a call, or opaque */
     const shoal_arg *args;
@@ -65,6 +67,8 @@ struct graph_group {
     size_t size;
     struct shoal_group *stand_in; /* for meta functions, which ask for the number of ranks */
     struct shoal_group *bound;    /* one reference: the group that a captured step used; NULL: none */
+    uint64_t hash;                /* of the name */
+    size_t number;                /* in order of adding, from 0 on */
     struct graph_group *next;
 };
 
@@ -77,13 +81,18 @@ struct shoal_graph {
     struct arena arena;
     struct shoal_node *first;
     struct shoal_node *last;
-    struct shoal_node *output; /* NULL: none yet */
+    struct shoal_node *output;            /* NULL: none yet */
+    const struct shoal_node *last_placed; /* who was put into the list last; for graph/order.c only */
     size_t n_nodes;
     uint32_t n_ids; /* made so far, erased ones included: the size of a table by id */
     uint64_t stamp; /* counts walks, see above */
     shoal_insert_point point;
     struct graph_names *names;
     struct graph_group *groups; /* in order of adding */
+    struct graph_group *last_group;
+    struct graph_group **group_slots; /* a table by name; a power of two, at most half in use */
+    size_t n_group_slots;
+    size_t n_groups;
     struct graph_twins *twins;
     struct observer *observer;
     struct captured *captured;
@@ -107,8 +116,12 @@ struct node_spec {
     shoal_tensor *const *values;
     size_t n_values;
     bool is_list;
+    bool is_ready; /* arguments have been checked, and values are an array of the arena */
 };
 shoal_status graph_add(struct shoal_graph *graph, const struct node_spec *spec, struct shoal_node **node_out);
+
+/* shoal_graph_remove_dead of a graph whose list is in order, which is not checked. */
+shoal_status graph_remove_dead(struct shoal_graph *graph, size_t *n_erased_out);
 
 /* NULL when there is no such group. */
 const struct graph_group *graph_find_group(const struct shoal_graph *graph, const char *name);

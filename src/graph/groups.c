@@ -5,18 +5,56 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/handles.h"
 #include "graph/graph.h"
 
+enum {
+    FIRST_SLOTS = 8
+};
+
+/* Where the group of that name is, or would go. There is a free slot. */
+static struct graph_group **find_slot(struct graph_group **slots, size_t n_slots, const char *name,
+                                      uint64_t hash)
+{
+    size_t at = (size_t)hash & (n_slots - 1);
+    while (slots[at] && (slots[at]->hash != hash || strcmp(slots[at]->name, name) != 0)) {
+        at = (at + 1) & (n_slots - 1);
+    }
+    return &slots[at];
+}
+
+static uint64_t hash_name(const char *name)
+{
+    return hash_bytes(0, name, strlen(name));
+}
+
 const struct graph_group *graph_find_group(const struct shoal_graph *graph, const char *name)
 {
-    const struct graph_group *group = graph->groups;
-    while (group && strcmp(group->name, name) != 0) {
-        group = group->next;
+    return graph->n_groups > 0 ? *find_slot(graph->group_slots, graph->n_group_slots, name, hash_name(name))
+                               : NULL;
+}
+
+/* Room for one more. */
+static shoal_status reserve(struct shoal_graph *graph)
+{
+    if (2 * (graph->n_groups + 1) <= graph->n_group_slots) {
+        return SHOAL_OK;
     }
-    return group;
+    size_t n_slots = graph->n_group_slots ? 2 * graph->n_group_slots : FIRST_SLOTS;
+    struct graph_group **slots = mem_alloc_zeroed(n_slots, sizeof(slots[0]));
+    if (!slots) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (struct graph_group *group = graph->groups; group; group = group->next) {
+        *find_slot(slots, n_slots, group->name, group->hash) = group;
+    }
+    mem_free(graph->group_slots);
+    graph->group_slots = slots;
+    graph->n_group_slots = n_slots;
+    return SHOAL_OK;
 }
 
 static shoal_status check_name(const char *name)
@@ -88,13 +126,18 @@ static shoal_status append(struct shoal_graph *graph, const char *name, const in
         return SHOAL_ERR_NO_MEMORY;
     }
     memcpy(copy, ranks, n_lists * size * sizeof(copy[0]));
-    *group = (struct graph_group){.name = name_copy, .ranks = copy, .n_lists = n_lists, .size = size};
+    *group = (struct graph_group){.name = name_copy,
+                                  .ranks = copy,
+                                  .n_lists = n_lists,
+                                  .size = size,
+                                  .hash = hash_name(name),
+                                  .number = graph->n_groups};
+    TRY(reserve(graph));
     TRY(group_create_stand_in(name, (int)size, &group->stand_in));
-    struct graph_group **end = &graph->groups;
-    while (*end) {
-        end = &(*end)->next;
-    }
-    *end = group;
+    *find_slot(graph->group_slots, graph->n_group_slots, name, group->hash) = group;
+    *(graph->last_group ? &graph->last_group->next : &graph->groups) = group;
+    graph->last_group = group;
+    graph->n_groups++;
     return SHOAL_OK;
 }
 

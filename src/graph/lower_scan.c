@@ -55,20 +55,11 @@ static shoal_status scan_groups(struct shoal_lowering *lowering)
     return SHOAL_OK;
 }
 
-static uint32_t find_group(const struct shoal_lowering *lowering, const struct graph_group *row)
-{
-    uint32_t index = 0;
-    while (lowering->groups[index] != row) {
-        index++;
-    }
-    return index;
-}
-
 uint32_t lower_group(const struct shoal_lowering *lowering, const struct shoal_node *node)
 {
     for (size_t i = 0; i < node->n_args; i++) {
         if (node->args[i].kind == SHOAL_ARG_GROUP) {
-            return find_group(lowering, graph_find_group(lowering->graph, node->args[i].as.string));
+            return (uint32_t)graph_find_group(lowering->graph, node->args[i].as.string)->number;
         }
     }
     return PLAN_NONE;
@@ -108,7 +99,7 @@ static struct shoal_group *box_group_of(void *context, const struct graph_group 
 static int64_t box_rank(void *context, const struct graph_group *row)
 {
     const struct shoal_lowering *lowering = context;
-    return lowering->plan->groups[find_group(lowering, row)].rank;
+    return lowering->plan->groups[row->number].rank;
 }
 
 void lower_box_meta(struct shoal_lowering *lowering, struct boxing *boxing_out)

@@ -14,14 +14,18 @@
 shoal_status names_create(struct graph_names **names_out);
 void names_free(struct graph_names *names);
 
-/* The name that a node who wishes for `wish` shall have, in the arena, and room for it in the table. It is not taken yet. */
+/* The name that a node who wishes for `wish` shall have, in the arena, its hash, and room for it in the table. It is not taken
+   yet. */
 shoal_status names_choose(struct graph_names *names, struct arena *arena, const char *wish,
-                          const char **name_out);
+                          const char **name_out, uint32_t *hash_out);
 
-/* Takes a name that was just chosen. Cannot fail. */
-void names_take(struct graph_names *names, const char *name, struct shoal_node *node);
+/* Takes the node's name and name_hash, which were just chosen. Cannot fail. */
+void names_take(struct graph_names *names, struct shoal_node *node);
 
 /* NULL when no node has had the name; one that is erased otherwise. */
 struct shoal_node *names_find(const struct graph_names *names, const char *name);
+
+/* Whether the node has the name that it took, so that it is found by it. Faster than looking for the name. */
+bool names_has(const struct graph_names *names, const struct shoal_node *node);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/try.h"
 
 shoal_status graph_observer_begin(struct shoal_graph *graph, struct observer *observer, const char *pass)
 {
@@ -14,6 +15,7 @@ shoal_status graph_observer_begin(struct shoal_graph *graph, struct observer *ob
         return SHOAL_ERR_NO_MEMORY;
     }
     observer->pass = copy;
+    observer->created_origin = NULL;
     observer->first_id = graph->n_ids;
     observer->outer = graph->observer;
     graph->observer = observer;
@@ -40,12 +42,17 @@ static shoal_status make_origin(struct shoal_graph *graph, const struct origin *
 
 shoal_status observer_make_created(struct shoal_graph *graph, const struct origin **origins_out)
 {
-    const struct observer *observer = graph->observer;
+    struct observer *observer = graph->observer;
     *origins_out = NULL;
     if (!observer) {
         return SHOAL_OK;
     }
-    return make_origin(graph, &(struct origin){.pass = observer->pass, .kind = ORIGIN_CREATE}, origins_out);
+    if (!observer->created_origin) {
+        TRY(make_origin(graph, &(struct origin){.pass = observer->pass, .kind = ORIGIN_CREATE},
+                        &observer->created_origin));
+    }
+    *origins_out = observer->created_origin;
+    return SHOAL_OK;
 }
 
 shoal_status observer_make_replaced(const struct shoal_node *old, const struct shoal_node *other,

@@ -32,8 +32,9 @@ struct observer {
 
     /* Set by graph_observer_begin. */
     const char *pass;
-    uint32_t first_id;      /* nodes from this id on were made since */
-    struct observer *outer; /* that was on before, and is told, too */
+    const struct origin *created_origin; /* of all nodes that are made; NULL: none was yet */
+    uint32_t first_id;                   /* nodes from this id on were made since */
+    struct observer *outer;              /* that was on before, and is told, too */
 };
 
 /* The name is copied. Observers end in the reverse order of their beginning. */

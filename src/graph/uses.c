@@ -42,12 +42,14 @@ shoal_status uses_collect(struct shoal_graph *graph, struct arena *scratch, size
     bool has_room = uses.n_inputs <= capacity;
     if (!has_room) { /* twice as many, so that what is left behind is less than what is used */
         uses.capacity = uses.n_inputs > 2 * capacity ? uses.n_inputs : 2 * capacity;
-        uses.edges = arena_alloc(&graph->arena, uses.capacity, sizeof(uses.edges[0]));
-        TRY(uses.edges ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
+        /* One piece: edges, and inputs behind them. */
+        uses.edges =
+            arena_alloc(&graph->arena, uses.capacity, sizeof(uses.edges[0]) + sizeof(uses.inputs[0]));
+        uses.inputs = uses.edges ? (struct shoal_node **)(uses.edges + uses.capacity) : NULL;
+    } else if (uses.n_inputs > 0) {
+        uses.inputs = arena_alloc(scratch, uses.n_inputs, sizeof(uses.inputs[0]));
     }
-    uses.inputs = has_room ? arena_alloc(scratch, uses.n_inputs, sizeof(uses.inputs[0]))
-                           : arena_alloc(&graph->arena, uses.capacity, sizeof(uses.inputs[0]));
-    TRY(uses.inputs ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
+    TRY(uses.inputs || uses.n_inputs == 0 ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
     (void)visit_all(graph, args, n_args, uses.inputs);
     *uses_out = uses;
     return SHOAL_OK;

@@ -93,6 +93,36 @@ TEST(many_replacements_in_one_list)
     shoal_graph_free(graph);
 }
 
+/* Each call names a group of its own. */
+TEST(many_groups)
+{
+    const int n_groups = (int)(100000 / test_time_scale());
+    shoal_graph *graph = make_graph();
+    shoal_node *x = make_input(graph, "x");
+    shoal_node *node = NULL;
+    static shoal_arg items[100000];
+    for (int i = 0; i < n_groups; i++) {
+        char name[32];
+        const int ranks[] = {i, i + 1};
+        (void)snprintf(name, sizeof(name), "group_%d", i);
+        REQUIRE_OK(shoal_graph_add_group(graph, name, ranks, 1, 2));
+        shoal_arg args[] = {node_arg(x),
+                            {.kind = SHOAL_ARG_STRING, .as = {.string = "sum"}},
+                            {.kind = SHOAL_ARG_GROUP, .as = {.string = name}}};
+        REQUIRE_OK(shoal_graph_call(graph, find_op("all_reduce"), args, 3, NULL, &node));
+        args[0] = node_arg(node);
+        REQUIRE_OK(shoal_graph_call(graph, find_op("wait_tensor"), args, 1, NULL, &node));
+        items[i] = node_arg(node);
+    }
+    shoal_arg list = list_arg(items, (size_t)n_groups);
+    REQUIRE_OK(shoal_graph_output(graph, &list, NULL));
+    CHECK_OK(shoal_graph_lint(graph));
+    const int ranks[] = {5, 6};
+    CHECK_OK(shoal_graph_add_group(graph, "group_5", ranks, 1, 2)); /* the same again */
+    CHECK_STATUS(shoal_graph_add_group(graph, "group_6", ranks, 1, 2), SHOAL_ERR_INVALID);
+    shoal_graph_free(graph);
+}
+
 /* Memory ----------------------------------------------------------------------------------------------- */
 
 /* Counts what of a graph a failed call must not change. */
