@@ -4,7 +4,10 @@
  * pass. It takes nothing for granted but that pointers lead to nodes of some graph, erased ones included: whatever is
  * checked later may rely on what was checked before. The first thing that is wrong is reported, by node and argument.
  *
- *   the list -> names -> each node: arguments, inputs, edges, what it gives -> users -> the output -> waits -> memory in flight
+ *   each node: its place in the list, name, arguments, inputs, edges, what it gives -> each node: users -> the output, waits, memory in
+ *   flight
+ *
+ * A graph is larger than caches are, so that reading it is most of the work: two walks do it all.
  */
 #include "graph/lint.h"
 
@@ -16,11 +19,15 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/lint_flight.h"
+#include "graph/names.h"
 #include "op/op.h"
+#include "tensor/tensor.h"
 
 struct entry {
     const struct shoal_node *node; /* in the list, with this id */
     uint32_t seen_by;              /* the last node whose arguments name it, counted from 1 */
+    uint32_t n_uses;               /* edges to it that have been found to be in its list of users */
+    bool has_lone_edge;            /* one of them is the first and the last of the list */
 };
 
 struct lint {
@@ -68,19 +75,12 @@ static shoal_status check_link(const struct shoal_graph *graph, const struct sho
     return SHOAL_OK;
 }
 
-static shoal_status check_list(const struct shoal_graph *graph)
+/* The end of a walk along the list. */
+static shoal_status check_end(const struct shoal_graph *graph, const struct shoal_node *last, size_t n_nodes)
 {
-    const struct shoal_node *prev = NULL;
-    size_t n_nodes = 0;
-    for (const struct shoal_node *node = graph->first; node; node = node->next) {
-        /* Before counting: a list that runs in a circle comes to a node whose predecessor is another one. */
-        TRY(check_link(graph, node, prev));
-        prev = node;
-        n_nodes++;
-    }
-    if (graph->last != prev) {
+    if (graph->last != last) {
         return error_set(SHOAL_ERR_STATE, "the list ends with node %.64s, by the graph's account with %.64s",
-                         name_of(prev), name_of(graph->last));
+                         name_of(last), name_of(graph->last));
     }
     if (n_nodes != graph->n_nodes) {
         return error_set(SHOAL_ERR_STATE, "the list has %zu nodes, by the graph's account %zu", n_nodes,
@@ -89,18 +89,21 @@ static shoal_status check_list(const struct shoal_graph *graph)
     return SHOAL_OK;
 }
 
-static shoal_status fill_entries(struct lint *lint)
+static shoal_status fill_entry(struct lint *lint, const struct shoal_node *node)
 {
-    for (const struct shoal_node *node = lint->graph->first; node; node = node->next) {
-        if (node->id >= lint->graph->n_ids) {
-            return refuse(node, "its id %u is not below %u", node->id, lint->graph->n_ids);
-        }
-        struct entry *entry = &lint->entries[node->id];
-        if (entry->node) {
-            return refuse(node, "has the id %u of node %.64s", node->id, name_of(entry->node));
-        }
-        entry->node = node;
+    if (node->id >= lint->graph->n_ids) {
+        return refuse(node, "its id %u is not below %u", node->id, lint->graph->n_ids);
     }
+    struct entry *entry = &lint->entries[node->id];
+    if (entry->node) {
+        return refuse(node, "has the id %u of node %.64s", node->id, name_of(entry->node));
+    }
+    entry->node = node;
+    return SHOAL_OK;
+}
+
+static shoal_status check_point(const struct lint *lint)
+{
     const struct shoal_node *point = lint->graph->point.node;
     if (point && (point->id >= lint->graph->n_ids || lint->entries[point->id].node != point)) {
         return error_set(SHOAL_ERR_STATE, "the insertion point is at node %.64s, which is not in the list",
@@ -113,6 +116,9 @@ static shoal_status check_name(const struct shoal_graph *graph, const struct sho
 {
     if (!node->name || node->name[0] == '\0') {
         return refuse(node, "has no name");
+    }
+    if (names_has(graph->names, node)) {
+        return SHOAL_OK;
     }
     const struct shoal_node *found = shoal_graph_find(graph, node->name);
     if (found == node) {
@@ -152,13 +158,27 @@ struct walk {
     size_t n_found;
 };
 
+/* Whether the walk will come to it. */
+static bool is_behind(const struct shoal_node *node, const struct shoal_node *other)
+{
+    size_t n_left = node->graph->n_nodes; /* the rest of the list has not been checked */
+    while (node && node != other && n_left > 0) {
+        node = node->next;
+        n_left--;
+    }
+    return node == other;
+}
+
+/* Nodes of the list that stand before this one have an entry already. */
 static shoal_status check_input(struct walk *walk, const struct shoal_node *input)
 {
     const struct shoal_node *node = walk->node;
-    TRY(check_reference(walk->lint, node, input, "argument", walk->argument));
-    if (input->order >= node->order) {
-        return refuse(node, "argument %zu: node %.64s does not stand before it", walk->argument, input->name);
+    if (input && !input->is_erased && input->graph == walk->lint->graph && input->order >= node->order &&
+        is_behind(node, input)) {
+        return refuse(node, "argument %zu: node %.64s does not stand before it", walk->argument,
+                      name_of(input));
     }
+    TRY(check_reference(walk->lint, node, input, "argument", walk->argument));
     if (input->kind == SHOAL_NODE_OUTPUT) {
         return refuse(node, "argument %zu: node %.64s is the output", walk->argument, input->name);
     }
@@ -238,6 +258,9 @@ static shoal_status check_args(struct lint *lint, const struct shoal_node *node,
             (edge->next ? edge->next->prev : input->last_use) != edge) {
             return refuse(node, "is not in the list of users of its input %.64s", input->name);
         }
+        struct entry *entry = &lint->entries[input->id];
+        entry->n_uses++;
+        entry->has_lone_edge = entry->has_lone_edge || (!edge->prev && !edge->next);
     }
     return SHOAL_OK;
 }
@@ -252,7 +275,7 @@ static bool has_edge(const struct shoal_node *node, const struct edge *edge)
 
 /*
  * The users of a node: each by an edge of its array. No edge is in two lists, nor twice in one, because it names its
- * input and its predecessor; so when as many are in lists as in arrays (check_edges), they are the same.
+ * input and its predecessor; so when as many are in lists as in arrays (n_uses), they are the same.
  */
 static shoal_status check_users(const struct lint *lint, const struct shoal_node *node)
 {
@@ -278,18 +301,16 @@ static shoal_status check_users(const struct lint *lint, const struct shoal_node
     return SHOAL_OK;
 }
 
-static shoal_status check_edges(const struct lint *lint)
+/* Where the first and last edge of the list has been seen from its array, and it is the only one, there is nothing to walk. */
+static shoal_status check_uses_of(const struct lint *lint, const struct shoal_node *node)
 {
-    size_t n_inputs = 0;
-    size_t n_users = 0;
-    for (const struct shoal_node *node = lint->graph->first; node; node = node->next) {
+    size_t n_uses = lint->entries[node->id].n_uses;
+    bool is_single = n_uses == 1 && node->n_users == 1 && lint->entries[node->id].has_lone_edge;
+    if (!is_single && (n_uses > 0 || node->n_users > 0 || node->first_use || node->last_use)) {
         TRY(check_users(lint, node));
-        n_inputs += node->n_inputs;
-        n_users += node->n_users;
     }
-    if (n_inputs != n_users) {
-        return error_set(SHOAL_ERR_STATE, "all nodes together have %zu inputs and %zu users", n_inputs,
-                         n_users);
+    if (n_uses != node->n_users) {
+        return refuse(node, "is an input of %zu nodes, and has %zu users", n_uses, node->n_users);
     }
     return SHOAL_OK;
 }
@@ -308,7 +329,7 @@ static shoal_status check_values(const struct shoal_node *node)
         if (!node->values[i]) {
             return refuse(node, "value %zu is not there", i);
         }
-        if (node->kind != SHOAL_NODE_CONSTANT && shoal_tensor_device(node->values[i]) != SHOAL_META) {
+        if (node->kind != SHOAL_NODE_CONSTANT && node->values[i]->storage->device != SHOAL_META) {
             return refuse(node, "value %zu is not on the meta device", i);
         }
     }
@@ -360,18 +381,9 @@ static shoal_status check_kind(const struct shoal_node *node)
     return refuse(node, "unknown kind %d", (int)node->kind);
 }
 
-static shoal_status check_output(const struct shoal_graph *graph)
+/* `output` is the last node of that kind that was found. */
+static shoal_status check_output(const struct shoal_graph *graph, const struct shoal_node *output)
 {
-    const struct shoal_node *output = NULL;
-    for (const struct shoal_node *node = graph->first; node; node = node->next) {
-        if (node->kind != SHOAL_NODE_OUTPUT) {
-            continue;
-        }
-        if (output) {
-            return refuse(node, "is a second output, besides %.64s", output->name);
-        }
-        output = node;
-    }
     if (!output) {
         return error_set(SHOAL_ERR_STATE, "the graph has no output");
     }
@@ -492,58 +504,108 @@ static shoal_status check_start(const struct lint *lint, const struct shoal_node
     return SHOAL_OK;
 }
 
-static shoal_status check_waits(const struct lint *lint)
+/* All of it --------------------------------------------------------------------------------------------- */
+
+/* What the first walk finds. */
+struct findings {
+    const struct shoal_node *output; /* NULL: none */
+    size_t n_values;                 /* the most that a node gives */
+    const struct shoal_node **starts;
+    size_t n_starts;
+    size_t start_capacity;
+};
+
+/* What will be read when it is the node's turn. */
+static void fetch_ahead(const struct shoal_node *node)
 {
-    for (const struct shoal_node *node = lint->graph->first; node; node = node->next) {
-        if (node_flags(node) & SHOAL_OP_COLLECTIVE) {
-            TRY(check_start(lint, node));
-        }
+    if (node) {
+        __builtin_prefetch(node->args);
+        __builtin_prefetch(node->edges);
+        __builtin_prefetch(node->values);
+        __builtin_prefetch(node->next);
+        __builtin_prefetch((const char *)node->next + 64);
+        __builtin_prefetch((const char *)node->next + 128);
+    }
+}
+
+static shoal_status check_node(struct lint *lint, const struct shoal_node *node, uint32_t number,
+                               struct findings *findings)
+{
+    TRY(fill_entry(lint, node));
+    TRY(check_name(lint->graph, node));
+    TRY(check_args(lint, node, number));
+    TRY(check_kind(node));
+    if (node->kind == SHOAL_NODE_OUTPUT && findings->output) {
+        return refuse(node, "is a second output, besides %.64s", findings->output->name);
+    }
+    findings->output = node->kind == SHOAL_NODE_OUTPUT ? node : findings->output;
+    findings->n_values = node->n_values > findings->n_values ? node->n_values : findings->n_values;
+    if ((node_flags(node) & SHOAL_OP_COLLECTIVE) != 0) {
+        TRY(mem_grow((void **)&findings->starts, &findings->start_capacity, findings->n_starts + 1,
+                     sizeof findings->starts[0]));
+        findings->starts[findings->n_starts++] = node;
     }
     return SHOAL_OK;
 }
 
-/* All of it --------------------------------------------------------------------------------------------- */
-
-static shoal_status check_nodes(struct lint *lint)
+static shoal_status check_nodes(struct lint *lint, struct findings *findings)
 {
+    const struct shoal_node *prev = NULL;
     uint32_t number = 0;
-    TRY(fill_entries(lint));
     for (const struct shoal_node *node = lint->graph->first; node; node = node->next) {
-        TRY(check_name(lint->graph, node));
+        fetch_ahead(node->next);
+        /* Before counting: a list that runs in a circle comes to a node whose predecessor is another one. */
+        TRY(check_link(lint->graph, node, prev));
+        TRY(check_node(lint, node, ++number, findings));
+        prev = node;
     }
+    TRY(check_end(lint->graph, prev, number));
+    TRY(check_point(lint));
     for (const struct shoal_node *node = lint->graph->first; node; node = node->next) {
-        TRY(check_args(lint, node, ++number));
-        TRY(check_kind(node));
+        TRY(check_uses_of(lint, node));
     }
-    TRY(check_edges(lint));
-    TRY(check_output(lint->graph));
-    TRY(check_waits(lint));
-    return lint_flight(lint->graph);
+    return check_output(lint->graph, findings->output);
+}
+
+static shoal_status check_waits(struct lint *lint, const struct findings *findings)
+{
+    lint->first_wait = mem_alloc_zeroed(findings->n_values + 1, sizeof *lint->first_wait);
+    shoal_status status = lint->first_wait ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    for (size_t i = 0; i < findings->n_starts && status == SHOAL_OK; i++) {
+        status = check_start(lint, findings->starts[i]);
+    }
+    mem_free(lint->first_wait);
+    return status;
 }
 
 static shoal_status lint_whole(const struct shoal_graph *graph)
 {
     struct lint lint = {.graph = graph};
-    TRY(check_list(graph));
-    size_t n_elements = 1;
-    for (const struct shoal_node *node = graph->first; node; node = node->next) {
-        n_elements = node->n_values > n_elements ? node->n_values : n_elements;
-    }
-    shoal_status status = SHOAL_ERR_NO_MEMORY;
+    struct findings findings = {.output = NULL};
     lint.entries = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof *lint.entries);
-    lint.first_wait = lint.entries ? mem_alloc_zeroed(n_elements, sizeof *lint.first_wait) : NULL;
-    if (lint.first_wait) {
-        status = check_nodes(&lint);
+    if (!lint.entries) {
+        return SHOAL_ERR_NO_MEMORY;
     }
-    mem_free(lint.first_wait);
+    shoal_status status = check_nodes(&lint, &findings);
+    if (status == SHOAL_OK && findings.n_starts > 0) {
+        status = check_waits(&lint, &findings);
+    }
+    if (status == SHOAL_OK) {
+        status = lint_flight(graph);
+    }
+    mem_free(findings.starts);
     mem_free(lint.entries);
     return status;
 }
 
 shoal_status graph_lint_order(const struct shoal_graph *graph)
 {
-    TRY(check_list(graph));
+    const struct shoal_node *prev = NULL;
+    size_t n_nodes = 0;
     for (const struct shoal_node *node = graph->first; node; node = node->next) {
+        TRY(check_link(graph, node, prev));
+        prev = node;
+        n_nodes++;
         for (size_t i = 0; i < node->n_inputs; i++) {
             const struct shoal_node *input = node->inputs[i];
             if (input->is_erased || input->graph != graph) {
@@ -554,7 +616,7 @@ shoal_status graph_lint_order(const struct shoal_graph *graph)
             }
         }
     }
-    return SHOAL_OK;
+    return check_end(graph, prev, n_nodes);
 }
 
 shoal_status shoal_graph_lint(const shoal_graph *graph)

@@ -235,7 +235,7 @@ TEST(edges)
     s.y->n_users = 0;
     edge->prev = edge;
     edge->next = edge;
-    check_refused(__LINE__, s.graph, "all nodes together have 6 inputs and 5 users");
+    check_refused(__LINE__, s.graph, "node y: is an input of 1 nodes, and has 0 users");
     *s.y = y;
     edge->prev = NULL;
     edge->next = NULL;
