@@ -5,6 +5,79 @@
 #include "base/mem.h"
 #include "base/try.h"
 
+/* Graphs in which memory does not matter -------------------------------------------------------------------- */
+
+static bool is_single_wait(const struct shoal_node *node)
+{
+    return node->n_users == 1 && (node_flags(node->first_use->user) & SHOAL_OP_WAIT) != 0;
+}
+
+/* A start, or what each element of its list is taken out by, has a wait as its only user. */
+static bool is_plain_start(const struct shoal_node *start)
+{
+    if (is_single_wait(start)) {
+        return true;
+    }
+    for (const struct edge *use = start->first_use; use; use = use->next) {
+        if (!node_calls(use->user, OP_getitem) || !is_single_wait(use->user)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What a wait waits for is a start, or an element of one. */
+static bool is_plain_wait(const struct shoal_node *wait)
+{
+    for (size_t i = 0; i < wait->n_inputs; i++) {
+        const struct shoal_node *input = wait->inputs[i];
+        input = node_calls(input, OP_getitem) && input->n_inputs > 0 ? input->inputs[0] : input;
+        if ((node_flags(input) & SHOAL_OP_COLLECTIVE) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether memory demands no order for the sake of this node. */
+static bool is_plain(const struct shoal_node *node)
+{
+    uint32_t flags = node->op ? node->op->flags : 0;
+    const uint32_t any = SHOAL_OP_IN_PLACE | SHOAL_OP_SIDE_EFFECT | SHOAL_OP_WAIT | SHOAL_OP_COLLECTIVE;
+    if ((flags & any) == 0) {
+        return true;
+    }
+    bool is_wait = (flags & SHOAL_OP_WAIT) != 0;
+    if ((flags & SHOAL_OP_IN_PLACE) != 0 || ((flags & SHOAL_OP_SIDE_EFFECT) != 0 && !is_wait) ||
+        op_waits_itself(node->op)) {
+        return false;
+    }
+    return (!is_wait || is_plain_wait(node)) && ((flags & SHOAL_OP_COLLECTIVE) == 0 || is_plain_start(node));
+}
+
+bool accesses_are_plain(const struct shoal_graph *graph)
+{
+    const struct shoal_node *node = graph->first;
+    while (node && is_plain(node)) {
+        node = node->next;
+    }
+    return !node;
+}
+
+/* Also whether all nodes are plain. */
+static bool number_nodes(struct accesses *accesses, const struct shoal_graph *graph)
+{
+    uint32_t position = 0;
+    bool is_all_plain = true;
+    for (const struct shoal_node *node = graph->first; node; node = node->next) {
+        accesses->positions[node->id] = ++position;
+        is_all_plain = is_all_plain && is_plain(node);
+    }
+    return is_all_plain;
+}
+
+/* Others ---------------------------------------------------------------------------------------------------- */
+
 /* first[storage + 2] counts, then first[storage + 1] is where the next entry goes, and in the end where the next storage begins. */
 static shoal_status count(struct accesses *accesses, const struct shoal_graph *graph)
 {
@@ -35,12 +108,11 @@ static shoal_status count(struct accesses *accesses, const struct shoal_graph *g
 
 static void fill(struct accesses *accesses, const struct shoal_graph *graph)
 {
-    uint32_t position = 0;
     for (struct shoal_node *node = graph->first; node; node = node->next) {
         const struct effects_access *found;
         size_t n_found;
         effects_accesses(accesses->effects, node, &found, &n_found);
-        accesses->positions[node->id] = ++position;
+        uint32_t position = accesses->positions[node->id];
         for (size_t i = 0; i < n_found; i++) {
             accesses->entries[accesses->first[found[i].storage + 1]++] =
                 (struct access){.node = node, .position = position, .is_write = accesses_is_write(&found[i])};
@@ -55,19 +127,26 @@ static void fill(struct accesses *accesses, const struct shoal_graph *graph)
     }
 }
 
+static shoal_status list(struct accesses *accesses, const struct shoal_graph *graph)
+{
+    TRY(effects_build(graph, &accesses->effects));
+    TRY(count(accesses, graph));
+    fill(accesses, graph);
+    return SHOAL_OK;
+}
+
 shoal_status accesses_find(const struct shoal_graph *graph, struct accesses *accesses_out)
 {
     struct accesses accesses = {.n_ids = graph->n_ids};
-    shoal_status status = effects_build(graph, &accesses.effects);
-    if (status == SHOAL_OK) {
-        accesses.positions = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof(accesses.positions[0]));
-        status = accesses.positions ? count(&accesses, graph) : SHOAL_ERR_NO_MEMORY;
+    accesses.positions = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof(accesses.positions[0]));
+    if (!accesses.positions) {
+        return SHOAL_ERR_NO_MEMORY;
     }
+    shoal_status status = number_nodes(&accesses, graph) ? SHOAL_OK : list(&accesses, graph);
     if (status != SHOAL_OK) {
         accesses_free(&accesses);
         return status;
     }
-    fill(&accesses, graph);
     *accesses_out = accesses;
     return SHOAL_OK;
 }

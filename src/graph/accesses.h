@@ -4,6 +4,9 @@
  * some memory. The node that makes a storage counts as writing it.
  *
  * It describes the graph at one moment. Nodes that are made later are in no list, and positions stay what they were.
+ *
+ * Most graphs write no memory twice: no op works in place, and what is communicated is looked at behind its only wait. There
+ * memory demands no order that inputs do not, and there is nothing to list: `effects` is NULL, and nobody touches any storage.
  */
 #ifndef GRAPH_ACCESSES_H
 #define GRAPH_ACCESSES_H
@@ -26,12 +29,15 @@ struct access {
 };
 
 struct accesses {
-    struct effects *effects;
-    uint32_t *positions; /* in the list, counted from 1, by id */
+    struct effects *effects; /* NULL: none that matter */
+    uint32_t *positions;     /* in the list, counted from 1, by id */
     uint32_t n_ids;
     struct access *entries; /* by storage, those of one in program order */
     uint32_t *first;        /* of a storage; one more at the end */
 };
+
+/* Whether this is such a graph. */
+bool accesses_are_plain(const struct shoal_graph *graph);
 
 shoal_status accesses_find(const struct shoal_graph *graph, struct accesses *accesses_out);
 /* All zero is nothing. */

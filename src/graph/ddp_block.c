@@ -128,6 +128,9 @@ static bool is_private(const struct accesses *accesses, const struct ddp_block *
 /* Nobody writes into the quotient, so that it is that of the gradient wherever it is worked out. */
 static bool is_constant(const struct accesses *accesses, const struct ddp_block *block)
 {
+    if (!accesses->effects) {
+        return true;
+    }
     uint32_t storage = find_written(accesses, block->division);
     if (storage == ACCESSES_NONE) {
         return false;

@@ -12,10 +12,11 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "graph/storage_map.h"
 #include "graph/touches.h"
 #include "graph/twins.h"
 #include "op/op.h"
+
+#define FIRST_SLOTS 1024
 
 /* A part of an array, by node. */
 struct part_of {
@@ -43,6 +44,7 @@ struct reader {
 };
 
 struct storage_state {
+    const struct storage *storage;
     uint32_t seen_at; /* the place of the node that came with it */
     struct shoal_node *last_write;
     size_t readers;           /* index plus 1 of the newest */
@@ -58,14 +60,19 @@ struct node_state {
     uint32_t named_at;        /* the place of the node that has an edge to this one, of whatever kind */
     bool has_ended;           /* of a start: it has been waited for */
     struct shoal_node *start; /* whose result it gives, itself or as a view */
+    size_t values;            /* where the storages of its values are in walk.values */
 };
 
 struct walk {
     const struct shoal_graph *graph;
     struct effects *effects;
-    struct storage_map numbers;
-    struct storage_state *storages;
+    uint32_t *slots; /* a table of storages by address: numbers plus 1; a power of two, at most half in use */
+    size_t n_slots;
+    struct storage_state *storages; /* by number */
     size_t storages_capacity;
+    uint32_t *values; /* numbers of storages, for each value of nodes that the walk has passed */
+    size_t n_values;
+    size_t values_capacity;
     struct reader *readers;
     size_t n_readers;
     size_t readers_capacity;
@@ -93,22 +100,65 @@ bool effects_is_pure(const struct shoal_node *node)
 
 /* Storages --------------------------------------------------------------------------------------------- */
 
+/* Where the number of a storage is, or would go. */
+static uint32_t *find_slot(const struct walk *walk, const struct storage *storage)
+{
+    /* The high bits of the product depend on the whole address. */
+    size_t at = (size_t)(((uint64_t)(uintptr_t)storage * UINT64_C(0x9e3779b97f4a7c15)) >> 32);
+    for (at &= walk->n_slots - 1; walk->slots[at] > 0; at = (at + 1) & (walk->n_slots - 1)) {
+        if (walk->storages[walk->slots[at] - 1].storage == storage) {
+            break;
+        }
+    }
+    return &walk->slots[at];
+}
+
+static shoal_status grow_slots(struct walk *walk)
+{
+    size_t n_slots = 2 * walk->n_slots;
+    uint32_t *slots = mem_alloc_zeroed(n_slots, sizeof *slots);
+    if (!slots) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    mem_free(walk->slots);
+    walk->slots = slots;
+    walk->n_slots = n_slots;
+    for (size_t number = 0; number < walk->effects->n_storages; number++) {
+        *find_slot(walk, walk->storages[number].storage) = (uint32_t)number + 1;
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status number_storage(struct walk *walk, const shoal_tensor *tensor, size_t *number_out)
 {
     const struct storage *storage = twins_find(walk->graph, tensor->storage);
-    if (storage_map_get(&walk->numbers, storage, number_out)) {
+    uint32_t *slot = find_slot(walk, storage);
+    if (*slot > 0) {
+        *number_out = *slot - 1;
         return SHOAL_OK;
     }
     size_t number = walk->effects->n_storages;
-    if (number == UINT32_MAX) {
+    if (number >= UINT32_MAX - 1) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "more storages than can be counted");
     }
     TRY(mem_grow((void **)&walk->storages, &walk->storages_capacity, number + 1, sizeof *walk->storages));
-    TRY(storage_map_add(&walk->numbers, storage, number));
-    walk->storages[number] = (struct storage_state){.seen_at = walk->place};
+    walk->storages[number] = (struct storage_state){.storage = storage, .seen_at = walk->place};
+    *slot = (uint32_t)number + 1;
     walk->effects->n_storages++;
     *number_out = number;
-    return SHOAL_OK;
+    return 2 * walk->effects->n_storages > walk->n_slots ? grow_slots(walk) : SHOAL_OK;
+}
+
+/* The storage of a value. */
+static shoal_status number_value(struct walk *walk, const struct shoal_node *node, size_t index,
+                                 size_t *number_out)
+{
+    const struct node_state *state = &walk->nodes[node->id];
+    if (state->place > 0 && node != walk->node) {
+        *number_out = walk->values[state->values + index];
+        return SHOAL_OK;
+    }
+    return number_storage(walk, node->values[index], number_out);
 }
 
 /* The node's access to a storage; the one there is, or a new one without any flag. */
@@ -136,10 +186,11 @@ static shoal_status access_storage(struct walk *walk, size_t number, bool reads,
     return SHOAL_OK;
 }
 
-static shoal_status access_tensor(struct walk *walk, const shoal_tensor *tensor, bool reads, bool writes)
+static shoal_status access_value(struct walk *walk, const struct shoal_node *node, size_t index, bool reads,
+                                 bool writes)
 {
     size_t number;
-    TRY(number_storage(walk, tensor, &number));
+    TRY(number_value(walk, node, index, &number));
     return access_storage(walk, number, reads, writes);
 }
 
@@ -151,7 +202,7 @@ static shoal_status mark_inputs(struct walk *walk)
         const struct shoal_node *input = walk->node->inputs[i];
         for (size_t k = 0; k < input->n_values; k++) {
             size_t number;
-            TRY(number_storage(walk, input->values[k], &number));
+            TRY(number_value(walk, input, k, &number));
             walk->storages[number].input_of = walk->place;
         }
     }
@@ -166,6 +217,9 @@ static shoal_status find_views(struct walk *walk, bool *is_view_out)
     if (*is_view_out || !node->op) {
         return SHOAL_OK;
     }
+    if (!node->is_alias && node->n_values > 0) {
+        return SHOAL_OK; /* all are new */
+    }
     TRY(mark_inputs(walk));
     *is_view_out = true;
     for (size_t i = 0; i < node->n_values && *is_view_out; i++) {
@@ -178,19 +232,26 @@ static shoal_status find_views(struct walk *walk, bool *is_view_out)
 
 static shoal_status access_touched(void *context, const struct touch *touch)
 {
-    return access_tensor(context, touch->tensor, touch->reads, touch->writes);
+    struct walk *walk = context;
+    size_t number;
+    if (touch->tensor == touch->node->values[0]) {
+        TRY(number_value(walk, touch->node, 0, &number));
+    } else {
+        TRY(number_storage(walk, touch->tensor, &number));
+    }
+    return access_storage(walk, number, touch->reads, touch->writes);
 }
 
 /* The starts that a wait ends. */
 
 /* Who gave what this node gives, or else started last on its storage. */
-static shoal_status find_start(struct walk *walk, const struct shoal_node *node, const shoal_tensor *value,
+static shoal_status find_start(struct walk *walk, const struct shoal_node *node, size_t index,
                                struct shoal_node **start_out)
 {
     size_t number;
     *start_out = walk->nodes[node->id].start;
     if (!*start_out) {
-        TRY(number_storage(walk, value, &number));
+        TRY(number_value(walk, node, index, &number));
         *start_out = walk->storages[number].start;
     }
     return SHOAL_OK;
@@ -225,8 +286,8 @@ static shoal_status access_wait(struct walk *walk)
         const struct shoal_node *input = node->inputs[i];
         for (size_t k = 0; k < input->n_values; k++) {
             struct shoal_node *start;
-            TRY(access_tensor(walk, input->values[k], /*reads=*/true, /*writes=*/true));
-            TRY(find_start(walk, input, input->values[k], &start));
+            TRY(access_value(walk, input, k, /*reads=*/true, /*writes=*/true));
+            TRY(find_start(walk, input, k, &start));
             if (start) {
                 TRY(end_start(walk, start));
             }
@@ -262,9 +323,13 @@ static shoal_status access_values(struct walk *walk)
 {
     struct shoal_node *node = walk->node;
     bool is_start = (flags_of(node) & SHOAL_OP_COLLECTIVE) != 0;
+    TRY(mem_grow((void **)&walk->values, &walk->values_capacity, walk->n_values + node->n_values,
+                 sizeof *walk->values));
+    walk->nodes[node->id].values = walk->n_values;
     for (size_t i = 0; i < node->n_values; i++) {
         size_t number;
         TRY(number_storage(walk, node->values[i], &number));
+        walk->values[walk->n_values++] = (uint32_t)number;
         if (walk->storages[number].seen_at == walk->place) {
             struct effects_access *access;
             TRY(get_access(walk, number, &access));
@@ -409,9 +474,12 @@ static shoal_status begin_walk(struct walk *walk)
     effects->edges_of = mem_alloc_zeroed(effects->n_ids + 1, sizeof *effects->edges_of);
     effects->accesses_of = mem_alloc_zeroed(effects->n_ids + 1, sizeof *effects->accesses_of);
     walk->nodes = mem_alloc_zeroed(effects->n_ids + 1, sizeof *walk->nodes);
+    walk->n_slots = FIRST_SLOTS;
+    walk->slots = mem_alloc_zeroed(walk->n_slots, sizeof *walk->slots);
     walk->groups = mem_alloc_zeroed(walk->n_groups + 1, sizeof *walk->groups);
     walk->last_starts = mem_alloc_zeroed(walk->n_groups + 1, sizeof *walk->last_starts);
-    if (!effects->edges_of || !effects->accesses_of || !walk->nodes || !walk->groups || !walk->last_starts) {
+    if (!effects->edges_of || !effects->accesses_of || !walk->nodes || !walk->slots || !walk->groups ||
+        !walk->last_starts) {
         return SHOAL_ERR_NO_MEMORY;
     }
     TRY(mem_grow((void **)&walk->storages, &walk->storages_capacity, 1, sizeof *walk->storages));
@@ -425,7 +493,8 @@ static shoal_status begin_walk(struct walk *walk)
 
 static void end_walk(struct walk *walk)
 {
-    storage_map_free(&walk->numbers);
+    mem_free(walk->slots);
+    mem_free(walk->values);
     mem_free(walk->storages);
     mem_free(walk->readers);
     mem_free(walk->nodes);
@@ -476,12 +545,12 @@ void effects_accesses(const struct effects *effects, const struct shoal_node *no
                       const struct effects_access **accesses_out, size_t *count_out)
 {
     struct part_of part =
-        node->id < effects->n_ids ? effects->accesses_of[node->id] : (struct part_of){.count = 0};
+        effects && node->id < effects->n_ids ? effects->accesses_of[node->id] : (struct part_of){.count = 0};
     *accesses_out = part.count > 0 ? effects->accesses + part.first : NULL;
     *count_out = part.count;
 }
 
 size_t effects_n_storages(const struct effects *effects)
 {
-    return effects->n_storages;
+    return effects ? effects->n_storages : 0;
 }

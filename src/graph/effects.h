@@ -38,11 +38,11 @@ void effects_free(struct effects *effects); /* NULL is allowed */
 void effects_before(const struct effects *effects, const struct shoal_node *node,
                     struct shoal_node *const **nodes_out, size_t *count_out);
 
-/* Each storage once. Views, and what gives an argument itself, do nothing to it. */
+/* Each storage once. Views, and what gives an argument itself, do nothing to it. Of NULL there are none. */
 void effects_accesses(const struct effects *effects, const struct shoal_node *node,
                       const struct effects_access **accesses_out, size_t *count_out);
 
-/* The number of storages. */
+/* The number of storages; 0 of NULL. */
 size_t effects_n_storages(const struct effects *effects);
 
 /*

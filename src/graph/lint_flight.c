@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "graph/accesses.h"
 #include "graph/span_tree.h"
 #include "graph/storage_map.h"
 #include "graph/touches.h"
@@ -407,7 +408,10 @@ shoal_status lint_flight(const struct shoal_graph *graph)
     while (walk.first_start && !is_start(walk.first_start)) {
         walk.first_start = walk.first_start->next;
     }
-    shoal_status status = walk.first_start ? walk_along(&walk) : SHOAL_OK;
+    if (!walk.first_start || accesses_are_plain(graph)) {
+        return SHOAL_OK;
+    }
+    shoal_status status = walk_along(&walk);
     storage_map_free(&walk.numbers);
     mem_free(walk.uses);
     mem_free(walk.trees);
