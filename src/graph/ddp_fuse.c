@@ -13,7 +13,7 @@
 #include "base/try.h"
 #include "collective/rows.h"
 #include "graph/late.h"
-#include "graph/observer.h"
+#include "graph/replace_many.h"
 
 /* More new nodes than this for a block, and for a bucket, no builder makes. */
 #define NODES_PER_BLOCK 4
@@ -73,64 +73,21 @@ static shoal_status join_bucket(struct ddp_join *join, struct late *late, ddp_bu
 
 /* The output --------------------------------------------------------------------------------------------- */
 
-struct rewrite {
-    struct arena arena;
-    struct shoal_node **results; /* by id of the wait; NULL: it stays */
-};
-
-static shoal_status rewrite_arg(struct rewrite *rewrite, const shoal_arg *from, shoal_arg *to)
+static shoal_status replace_in_output(struct shoal_graph *graph, const struct ddp_blocks *blocks)
 {
-    *to = *from;
-    if (from->kind == SHOAL_ARG_NODE && rewrite->results[from->as.node->id]) {
-        to->as.node = rewrite->results[from->as.node->id];
-    }
-    if (from->kind != SHOAL_ARG_LIST || from->as.list.count == 0) {
-        return SHOAL_OK;
-    }
-    shoal_arg *items = arena_alloc(&rewrite->arena, from->as.list.count, sizeof(items[0]));
-    if (!items) {
+    struct replace_pair *pairs = mem_alloc_zeroed(blocks->n_blocks + 1, sizeof(pairs[0]));
+    size_t n_pairs = 0;
+    if (!pairs) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    for (size_t i = 0; i < from->as.list.count; i++) {
-        TRY(rewrite_arg(rewrite, &from->as.list.items[i], &items[i]));
-    }
-    to->as.list.items = items;
-    return SHOAL_OK;
-}
-
-static shoal_status rewrite_output(struct rewrite *rewrite, struct ddp_blocks *blocks)
-{
-    struct shoal_node *output = NULL;
     for (size_t i = 0; i < blocks->n_blocks; i++) {
         const struct ddp_block *block = &blocks->blocks[i];
         if (block->result && block->user->kind == SHOAL_NODE_OUTPUT) {
-            output = block->user;
-            rewrite->results[block->wait->id] = block->result;
+            pairs[n_pairs++] = (struct replace_pair){.old = block->wait, .other = block->result};
         }
     }
-    if (!output) {
-        return SHOAL_OK;
-    }
-    shoal_arg arg;
-    TRY(rewrite_arg(rewrite, &output->args[0], &arg));
-    TRY(shoal_node_set_args(output, &arg, 1));
-    for (size_t i = 0; i < blocks->n_blocks; i++) {
-        const struct ddp_block *block = &blocks->blocks[i];
-        if (block->result && block->user == output) {
-            TRY(observer_make_replaced(block->wait, block->result, &block->result->origins));
-            observer_tell_replaced(block->wait, block->result, output);
-        }
-    }
-    return SHOAL_OK;
-}
-
-static shoal_status replace_in_output(struct shoal_graph *graph, struct ddp_blocks *blocks)
-{
-    struct rewrite rewrite = {.arena = {NULL}};
-    rewrite.results = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof(rewrite.results[0]));
-    shoal_status status = rewrite.results ? rewrite_output(&rewrite, blocks) : SHOAL_ERR_NO_MEMORY;
-    mem_free(rewrite.results);
-    arena_free(&rewrite.arena);
+    shoal_status status = n_pairs > 0 ? graph_replace_many(graph, pairs, n_pairs) : SHOAL_OK;
+    mem_free(pairs);
     return status;
 }
 
@@ -163,7 +120,7 @@ static shoal_status erase_joined(struct shoal_graph *graph, const struct ddp_blo
             has_erased = true;
         }
     }
-    return has_erased ? shoal_graph_remove_dead(graph, NULL) : SHOAL_OK;
+    return has_erased ? graph_remove_dead(graph, NULL) : SHOAL_OK;
 }
 
 static shoal_status fuse(struct shoal_graph *graph, struct ddp_blocks *blocks, ddp_builder build)

@@ -9,16 +9,27 @@
 #include "collective/rows.h"
 #include "graph/accesses.h"
 #include "graph/passes.h"
+#include "graph/replace_many.h"
 
 struct dedupe {
     struct effects *effects;
     struct shoal_node *
         *result;         /* by id: what gives the same, waited for; itself, when it is a view of such a one */
     uint32_t *waited_at; /* by id: the place of the wait behind `result` */
-    uint32_t *started_at; /* by storage: the place of the last start on it */
-    bool *is_computed;    /* by storage: an op gave it that starts nothing */
+    uint32_t *started_at;          /* by storage: the place of the last start on it */
+    bool *is_computed;             /* by storage: an op gave it that starts nothing */
+    struct shoal_node **kept;      /* by id: what stays instead of it; NULL: itself */
+    struct replace_pair *removals; /* in program order */
+    size_t n_removals;
+    size_t removal_capacity;
     uint32_t place;
 };
+
+/* What is replaced is replaced at the end: until then it stands for what stays. */
+static struct shoal_node *resolve(const struct dedupe *dedupe, struct shoal_node *node)
+{
+    return dedupe->kept[node->id] ? dedupe->kept[node->id] : node;
+}
 
 static void note_start(struct dedupe *dedupe, const struct shoal_node *node)
 {
@@ -78,14 +89,17 @@ static shoal_status visit_wait(struct dedupe *dedupe, struct shoal_node *wait)
     if (!is_known || wait->n_inputs != 1 || wait->args[0].kind != SHOAL_ARG_NODE) {
         return SHOAL_OK; /* gives something else than one node does */
     }
-    struct shoal_node *input = wait->inputs[0];
+    struct shoal_node *input = resolve(dedupe, wait->inputs[0]);
     struct shoal_node *other = dedupe->result[input->id];
     if (waits_for_nothing(dedupe, wait)) {
         other = input;
     }
     if (other && !has_started_since(dedupe, wait, dedupe->waited_at[input->id])) {
-        TRY(shoal_node_replace(wait, other, NULL, NULL, NULL));
-        return shoal_node_erase(wait);
+        TRY(mem_grow((void **)&dedupe->removals, &dedupe->removal_capacity, dedupe->n_removals + 1,
+                     sizeof dedupe->removals[0]));
+        dedupe->removals[dedupe->n_removals++] = (struct replace_pair){.old = wait, .other = other};
+        dedupe->kept[wait->id] = other;
+        return SHOAL_OK;
     }
     dedupe->result[input->id] = wait;
     dedupe->waited_at[input->id] = dedupe->place;
@@ -99,9 +113,10 @@ static void visit_view(struct dedupe *dedupe, struct shoal_node *node)
 {
     bool is_view = (node_flags(node) & SHOAL_OP_VIEW) != 0 ||
                    (node->is_alias && node->op && op_is_builtin(node->op) && effects_is_pure(node));
-    if (is_view && node->n_inputs == 1 && dedupe->result[node->inputs[0]->id] == node->inputs[0]) {
+    struct shoal_node *input = is_view && node->n_inputs == 1 ? resolve(dedupe, node->inputs[0]) : NULL;
+    if (input && dedupe->result[input->id] == input) {
         dedupe->result[node->id] = node;
-        dedupe->waited_at[node->id] = dedupe->waited_at[node->inputs[0]->id];
+        dedupe->waited_at[node->id] = dedupe->waited_at[input->id];
     }
 }
 
@@ -120,6 +135,13 @@ static shoal_status visit_all(struct dedupe *dedupe, struct shoal_graph *graph)
             visit_view(dedupe, node);
         }
     }
+    if (dedupe->n_removals == 0) {
+        return SHOAL_OK;
+    }
+    TRY(graph_replace_many(graph, dedupe->removals, dedupe->n_removals));
+    while (dedupe->n_removals > 0) {
+        TRY(shoal_node_erase(dedupe->removals[--dedupe->n_removals].old));
+    }
     return SHOAL_OK;
 }
 
@@ -136,13 +158,16 @@ shoal_status pass_dedupe_waits(shoal_graph *graph, const shoal_pass_options *opt
     dedupe.started_at = mem_alloc_zeroed(effects_n_storages(dedupe.effects) + 1, sizeof dedupe.started_at[0]);
     dedupe.is_computed =
         mem_alloc_zeroed(effects_n_storages(dedupe.effects) + 1, sizeof dedupe.is_computed[0]);
-    shoal_status status = dedupe.result && dedupe.waited_at && dedupe.started_at && dedupe.is_computed
-                              ? visit_all(&dedupe, graph)
-                              : SHOAL_ERR_NO_MEMORY;
+    dedupe.kept = mem_alloc_zeroed((size_t)graph->n_ids + 1, sizeof dedupe.kept[0]);
+    bool has_memory =
+        dedupe.result && dedupe.waited_at && dedupe.started_at && dedupe.is_computed && dedupe.kept;
+    shoal_status status = has_memory ? visit_all(&dedupe, graph) : SHOAL_ERR_NO_MEMORY;
     effects_free(dedupe.effects);
     mem_free(dedupe.result);
     mem_free(dedupe.waited_at);
     mem_free(dedupe.started_at);
     mem_free(dedupe.is_computed);
+    mem_free(dedupe.kept);
+    mem_free(dedupe.removals);
     return status;
 }

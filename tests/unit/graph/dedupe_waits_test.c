@@ -103,3 +103,39 @@ TEST(elements_are_waited_for_apart)
     CHECK_NODES(graph, "x all_reduce_coalesced getitem wait_tensor getitem_1 wait_tensor_2 output");
     shoal_graph_free(graph);
 }
+
+/* All duplicates are arguments of one node. */
+TEST(many_duplicates_in_one_list)
+{
+    const size_t n_waits = (size_t)(100000 / test_time_scale());
+    shoal_graph *graph = build_graph(2);
+    shoal_node *start = build_all_reduce(graph, build_input(graph, "x", 4));
+    shoal_node **waits = calloc(n_waits, sizeof *waits);
+    REQUIRE(waits);
+    for (size_t i = 0; i < n_waits; i++) {
+        waits[i] =
+            build_wait(graph, i % 2 == 0 ? start : waits[i - 1]); /* of the start, and of a wait in turn */
+    }
+    ddp_output(graph, waits, n_waits);
+    run(graph);
+    CHECK_NODES(graph, "x all_reduce wait_tensor output");
+    CHECK_INT(shoal_node_n_users(waits[0]), 1);
+    CHECK_INT(shoal_node_args(shoal_graph_last(graph), NULL)[0].as.list.count, n_waits);
+    free(waits);
+    shoal_graph_free(graph);
+}
+
+/* What was replaced is told of what stays. */
+TEST(views_of_duplicates)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *start = build_all_reduce(graph, build_input(graph, "x", 4));
+    shoal_node *first = build_wait(graph, start);
+    shoal_node *view =
+        BUILD_CALL(graph, "view", arg_node(build_wait(graph, start)), ARG_LIST(arg_int(2), arg_int(2)));
+    build_output(graph, 2, build_wait(graph, view), first);
+    run(graph);
+    CHECK_NODES(graph, "x all_reduce wait_tensor view output");
+    CHECK(shoal_node_args(view, NULL)[0].as.node == first);
+    shoal_graph_free(graph);
+}
