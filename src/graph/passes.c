@@ -185,7 +185,7 @@ static shoal_status run_part(struct shoal_graph *graph, const char *name, size_t
     const struct pass *pass = NULL;
     struct pass_changes changes; /* the observer of the pass that asks has seen them, too */
     TRY(pass_find(name, bytes, &pass));
-    return pass_run(graph, pass, label, options, report, &changes);
+    return pass_run(graph, pass, label, /*is_part=*/true, options, report, &changes);
 }
 
 static shoal_status check_name(void *context, const char *name, size_t bytes)
@@ -240,7 +240,7 @@ static shoal_status run_all(struct shoal_graph *graph, const char *const *names,
         const struct pass *pass = NULL;
         struct pass_changes changes;
         TRY(pass_find(names[i], strlen(names[i]), &pass));
-        TRY(pass_run(graph, pass, pass->name, options, report, &changes));
+        TRY(pass_run(graph, pass, pass->name, /*is_part=*/false, options, report, &changes));
         report->n_created += changes.n_created;
         report->n_erased += changes.n_erased;
     }

@@ -41,10 +41,10 @@ struct pass_changes {
 };
 
 /*
- * Runs a pass unless it is disabled: under an observer with that label, drawn if options say so, and linted afterwards. `options`
- * are complete and checked. What it changed is told even if it failed.
+ * Runs a pass unless it is disabled: under an observer with that label, drawn if options say so, and linted afterwards. A part of
+ * another pass is not linted: that one is. `options` are complete and checked. What it changed is told even if it failed.
  */
-shoal_status pass_run(struct shoal_graph *graph, const struct pass *pass, const char *label,
+shoal_status pass_run(struct shoal_graph *graph, const struct pass *pass, const char *label, bool is_part,
                       const shoal_pass_options *options, shoal_pass_report *report,
                       struct pass_changes *changes_out);
 
