@@ -84,8 +84,9 @@ print "\n" if @tensor_rows;
 for my $row (@tensor_rows) {
     my @columns = grep { defined $row->{$_} } qw(raw_us functional_us overhead_us comm_us compute_us both_us hidden
         params core gflops step_us_fsdp step_us_none ratio exposed_us lanes_us lanes_gbps host_us_per_unit host_us_per_unit_2
-        unsharded_bytes_host);
-    my $size = defined $row->{bytes} ? short_bytes($row->{bytes}) : "$row->{ranks} ranks";
+        unsharded_bytes_host gradients fuse_schedule_1024_ms ms cpu_ms ns_per_node);
+    my $size = defined $row->{bytes} ? short_bytes($row->{bytes})
+        : defined $row->{pass} ? "$row->{pass} $row->{nodes} nodes" : "$row->{ranks} ranks";
     print join(' ', "$row->{bench} $size", map { "$_ $row->{$_}" } @columns), "\n";
 }
 print "\nwrong results: $n_wrong\n\n";
@@ -111,7 +112,7 @@ sub best_column
     my ($bench, $processors, $ranks, $bytes, $column, $rule) = @_;
     my ($from, $to) = split ':', $ranks;
     my @values = sort { $a <=> $b } map { $_->{$column} }
-        grep { $_->{bench} eq $bench && ($bytes eq '-' || $_->{bytes} == bytes($bytes))
+        grep { $_->{bench} eq $bench && defined $_->{$column} && ($bytes eq '-' || $_->{bytes} == bytes($bytes))
             && $_->{ranks} >= $from && $_->{ranks} <= $to && $_->{processors} >= $processors * $_->{ranks} }
         @tensor_rows;
     return $rule eq 'at_most' ? $values[0] : $values[-1];

@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 tool=build/bin/shoal
-ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier functional overlap fsdp"
+ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier functional overlap fsdp passes"
 ranks=${RANKS:-2}
 rounds=${ROUNDS:-2}
 report=${REPORT:-}
@@ -116,6 +116,10 @@ run_sharded() {
     measured "shoal fsdp" "$tool" bench fsdp --ranks "$ranks" --json
 }
 
+run_passes() {
+    measured "shoal passes" "$tool" bench passes --json
+}
+
 run_tensors() {
     measured "shoal $1" "$tool" bench "$1" --ranks "$ranks" "${more[@]}" --json
 }
@@ -129,6 +133,10 @@ run_op() {
         ;;
     fsdp)
         run_sharded
+        return
+        ;;
+    passes)
+        run_passes
         return
         ;;
     esac
