@@ -154,11 +154,43 @@ static void check_bits(struct rank *self, struct model *model, bool is_first, co
         CHECK_INT(step_count_calls(graph, "all_reduce"), NET_PARAMS);
         step_run(graph, model->world, x, &records[1]);
         step_check_same(&records[1], &records[0], what);
+        step_run_passes(graph);
+        step_run(graph, model->world, x, &records[1]);
+        step_check_same(&records[1], &records[0], "after passes");
     }
     run_eager(model, x, &records[2]);
     step_check_same(&records[2], &records[0], "the eager step after the capture");
     show(self, graph);
     shoal_graph_free(graph);
+    free(records);
+}
+
+static void check_compiled(struct rank *self, shoal_ddp_options options)
+{
+    struct model model;
+    struct step_record *records = calloc(2, sizeof *records);
+    shoal_compiled *compiled = NULL;
+    REQUIRE(records && open_wrapped(&model, self, options));
+    shoal_tensor *x = make_input(self);
+    run_eager(&model, x, &records[0]);
+    REQUIRE_OK(shoal_compile(model.world, step, &model, 1, NULL, &compiled));
+    for (int i = 0; i < 3 && !test_has_failed(); i++) {
+        shoal_tensor *loss = NULL;
+        net_zero(&model.net);
+        records[1].n_rows = 0;
+        if (CHECK_OK(shoal_compiled_run(compiled, &x, 1, &loss, 1))) {
+            step_add(&records[1], "loss", loss);
+            shoal_tensor_unref(loss);
+            add_gradients(&model, &records[1]);
+            step_check_same(&records[1], &records[0], "compiled");
+        }
+    }
+    net_zero(&model.net);
+    run_eager(&model, x, &records[1]);
+    step_check_same(&records[1], &records[0], "the eager step after compiled ones");
+    net_zero(&model.net);
+    shoal_compiled_free(compiled);
+    close_model(&model);
     free(records);
 }
 
@@ -171,6 +203,7 @@ static void check_all(struct rank *self)
         REQUIRE(open_wrapped(&model, self, (shoal_ddp_options){.divide_factor = factors[i]}));
         check_bits(self, &model, i % 2 == 0, "a factor");
         close_model(&model);
+        check_compiled(self, (shoal_ddp_options){.divide_factor = factors[i]});
     }
     REQUIRE(open_model(&model, self, dtypes) &&
             CHECK_OK(net_wrap(&model.net, model.world, (shoal_ddp_options){.reduce_unused = true})));

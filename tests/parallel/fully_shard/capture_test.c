@@ -22,6 +22,9 @@ static void check_setting(struct rank *self, const struct setting *setting, bool
     if (graph) {
         step_run(graph, model.world, x, &eager[1]);
         step_check_same(&eager[1], &eager[0], setting->name);
+        step_run_passes(graph);
+        step_run(graph, model.world, x, &eager[1]);
+        step_check_same(&eager[1], &eager[0], "after passes");
     }
     run_eager(&model, x, &eager[2]);
     step_check_same(&eager[2], &eager[0], "the eager step after the capture");
@@ -33,6 +36,40 @@ static void check_setting(struct rank *self, const struct setting *setting, bool
     shoal_graph_free(graph);
     close_model(&model);
     free(eager);
+}
+
+/* Compiled, three steps without gradients from before and one with them. */
+static void check_compiled(struct rank *self, const struct setting *setting)
+{
+    struct model model;
+    struct step_record *records = calloc(3, sizeof *records);
+    shoal_compiled *compiled = NULL;
+    REQUIRE(records && open_model(&model, self, setting));
+    shoal_tensor *x = make_input(self);
+    run_eager(&model, x, &records[0]);
+    run_eager(&model, x, &records[1]);
+    clear_gradients(&model);
+    REQUIRE_OK(shoal_compile(model.world, step, &model, 1, NULL, &compiled));
+    for (int i = 0; i < 4 && !test_has_failed(); i++) {
+        shoal_tensor *loss = NULL;
+        if (i < 3) {
+            clear_gradients(&model);
+        }
+        records[2].n_rows = 0;
+        if (CHECK_OK(shoal_compiled_run(compiled, &x, 1, &loss, 1))) {
+            step_add(&records[2], "loss", loss);
+            shoal_tensor_unref(loss);
+            add_gradients(&model, &records[2]);
+            step_check_same(&records[2], &records[i < 3 ? 0 : 1], setting->name);
+        }
+    }
+    clear_gradients(&model);
+    run_eager(&model, x, &records[2]);
+    step_check_same(&records[2], &records[0], "the eager step after compiled ones");
+    clear_gradients(&model);
+    shoal_compiled_free(compiled);
+    close_model(&model);
+    free(records);
 }
 
 static const struct setting settings[] = {
@@ -70,6 +107,7 @@ static void check_settings(struct rank *self)
     size_t stride = HARNESS_HAS_TSAN ? 3 : 1;
     for (size_t i = 0; i < sizeof settings / sizeof settings[0] && !test_has_failed(); i += stride) {
         check_setting(self, &settings[i], i % 2 == 0);
+        check_compiled(self, &settings[i]);
     }
 }
 
