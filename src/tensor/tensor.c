@@ -29,6 +29,7 @@ static void init_tensor(shoal_tensor *tensor, struct block *block, struct storag
     tensor->is_detached = false;
     tensor->is_dead = false;
     tensor->has_landed = false;
+    tensor->is_averaged = false;
     tensor->layout = *layout;
     tensor->count = count;
     tensor->storage = storage;
