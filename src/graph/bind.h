@@ -76,7 +76,8 @@ struct plan_binding {
     struct bound_output *outputs;
     uint32_t *n_held; /* by window: generations that were gathered and not released */
     bool has_eager;
-    struct scope scope;  /* while it runs */
+    struct scope scope; /* while it runs */
+    bool is_running;
     shoal_status broken; /* it can not run any more */
     char broken_text[ERROR_TEXT_BYTES];
 };

@@ -72,6 +72,9 @@ static shoal_status check(const struct run *run)
     if (binding->broken != SHOAL_OK) {
         return error_set(SHOAL_ERR_STATE, "the plan can not run any more: %s", binding->broken_text);
     }
+    if (binding->is_running) {
+        return error_set(SHOAL_ERR_STATE, "the plan is running: a step of it can not run it");
+    }
     if ((run->n_inputs > 0 && !run->inputs) || (run->n_outputs > 0 && !run->outputs)) {
         bool is_inputs = run->n_inputs > 0 && !run->inputs;
         return error_set(SHOAL_ERR_INVALID, "%s is NULL with %zu of them", is_inputs ? "inputs" : "outputs",
@@ -258,6 +261,7 @@ static shoal_status run_steps(const struct run *run)
 {
     struct scope *scope = &run->binding->scope;
     shoal_status status = SHOAL_OK;
+    run->binding->is_running = true;
     scope_open(scope);
     scope->has_grad = false;
     for (size_t i = 0; status == SHOAL_OK && i < run->plan->n_steps; i++) {
@@ -268,6 +272,7 @@ static shoal_status run_steps(const struct run *run)
         }
     }
     scope_close(scope);
+    run->binding->is_running = false;
     return status;
 }
 

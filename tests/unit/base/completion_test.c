@@ -157,6 +157,40 @@ static void note_call(struct completion_listener *base, struct completion *compl
     listener->called = ++*listener->order;
 }
 
+struct notice_counter {
+    struct completion_listener base;
+    int n_notices;
+};
+
+static void count_notice(struct completion_listener *listener, struct completion *completion)
+{
+    (void)completion;
+    ((struct notice_counter *)listener)->n_notices++;
+}
+
+/* Each time it ends as if it were new, whatever came of it before. */
+TEST(an_ended_one_can_be_armed_again)
+{
+    int n_destroyed = 0;
+    struct work *work = create_work(&n_destroyed);
+    REQUIRE(work != NULL);
+    for (int round = 0; round < 3; round++) {
+        struct notice_counter listener = {.base = {.notify = count_notice}};
+        completion_listen(&work->completion, &listener.base);
+        CHECK(!completion_test(&work->completion));
+        CHECK_INT(listener.n_notices, 0);
+        shoal_status status = round == 1 ? error_set(SHOAL_ERR_TIMEOUT, "too late") : SHOAL_OK;
+        completion_finish(&work->completion, status);
+        error_clear();
+        CHECK_INT(listener.n_notices, 1);
+        CHECK_STATUS(completion_wait(&work->completion, 0), status);
+        CHECK_STRING(shoal_error_text(), round == 1 ? "too late" : "");
+        completion_rearm(&work->completion);
+    }
+    completion_unref(&work->completion);
+    CHECK_INT(n_destroyed, 1);
+}
+
 TEST(listeners_run_newest_first)
 {
     int order = 0;

@@ -420,6 +420,38 @@ static shoal_status use_nested_scopes(void *context)
     return end != SHOAL_OK ? end : status;
 }
 
+/* In memory of its own: emptied, and used again, also inside of another. */
+TEST(a_scope_in_memory_of_the_caller)
+{
+    static struct scope scope;
+    for (int round = 0; round < 3; round++) {
+        if (round == 2) {
+            REQUIRE_OK(shoal_scope_begin());
+            REQUIRE_OK(shoal_scope_set_grad(false));
+        }
+        test_fail_allocation(1, /*is_lasting=*/true);
+        scope_open(&scope);
+        test_fail_allocation(0, false);
+        CHECK(scope_current() == &scope);
+        CHECK(scope.has_grad == (round != 2));
+        size_t n_live = test_live_blocks();
+        for (int i = 0; i < 100; i++) {
+            CHECK(shoal_zeros((int64_t[]){1000}, 1, SHOAL_F32) != NULL);
+        }
+        CHECK(test_live_blocks() > n_live);
+        CHECK(shoal_zeros((int64_t[]){-1}, 1, SHOAL_F32) == NULL);
+        CHECK_STATUS(shoal_scope_error(), SHOAL_ERR_INVALID);
+        scope_empty(&scope);
+        CHECK_OK(shoal_scope_error());
+        CHECK(shoal_zeros((int64_t[]){3}, 1, SHOAL_F32) != NULL);
+        scope_close(&scope);
+        CHECK(scope_current() != &scope);
+        if (round == 2) {
+            CHECK_OK(shoal_scope_end());
+        }
+    }
+}
+
 TEST(scopes_survive_failing_allocations)
 {
     CHECK(test_sweep_allocations(use_nested_scopes, NULL) > 10);
