@@ -395,14 +395,45 @@ shoal_status plan_bind(struct shoal_plan *plan, const shoal_graph *graph, shoal_
 
 /* Freeing -------------------------------------------------------------------------------------------------- */
 
+shoal_status plan_end_fences(struct shoal_plan *plan)
+{
+    shoal_status status = SHOAL_OK;
+    for (size_t i = 0; i < plan->n_buffers; i++) {
+        const struct plan_buffer *buffer = &plan->buffers[i];
+        bool is_own = buffer->place != PLAN_SLOT && buffer->place != PLAN_CONSTANT && buffer->storage;
+        if (is_own && storage_has_fences(buffer->storage)) {
+            shoal_status mine = storage_wait_writable(buffer->storage, /*overwrites=*/true);
+            status = status == SHOAL_OK ? mine : status;
+            if (mine == SHOAL_OK) {
+                storage_forget_fences(buffer->storage);
+            }
+        }
+    }
+    return status;
+}
+
+/* False: something could not be waited for, in a callback or a forked child. */
+static bool end_flights(struct shoal_plan *plan)
+{
+    bool has_ended = plan_end_fences(plan) == SHOAL_OK;
+    for (size_t i = 0; i < plan->n_collectives; i++) {
+        struct prepared *prepared = plan->collectives[i].prepared;
+        if (prepared && prepared_is_running(prepared)) {
+            (void)prepared_wait(prepared);
+            has_ended = has_ended && !prepared_is_running(prepared);
+        }
+        prepared_free(prepared);
+        plan->collectives[i].prepared = NULL;
+    }
+    return has_ended;
+}
+
 /* What the world has to do with. Afterwards the plan can not run any more. */
 static void end_shared(struct shoal_plan *plan)
 {
-    for (size_t i = 0; i < plan->n_collectives; i++) {
-        prepared_free(plan->collectives[i].prepared);
-        plan->collectives[i].prepared = NULL;
-    }
-    bool has_ended = plan_end_outputs(plan);
+    bool has_ended = end_flights(plan);
+    has_ended = plan_end_outputs(plan) && has_ended;
+    plan->binding->is_in_flight |= !has_ended;
     for (size_t i = 0; i < plan->n_windows; i++) {
         shoal_window_free(has_ended ? plan->windows[i].window : NULL);
         plan->windows[i].window = NULL;
@@ -448,7 +479,9 @@ void plan_unbind(struct shoal_plan *plan)
     if (binding->memories) {
         take_memory(plan);
     }
-    mem_free(binding->memories);
+    if (!binding->is_in_flight) {
+        mem_free(binding->memories);
+    }
     mem_free(binding->inputs);
     mem_free(binding->pieces);
     mem_free(binding->sets);

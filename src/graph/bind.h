@@ -76,6 +76,7 @@ struct plan_binding {
     struct bound_output *outputs;
     uint32_t *n_held; /* by window: generations that were gathered and not released */
     bool has_eager;
+    bool is_in_flight;  /* its memory may be, and is never freed */
     struct scope scope; /* while it runs */
     bool is_running;
     shoal_status broken; /* it can not run any more */
@@ -92,6 +93,9 @@ shoal_status plan_bind(struct shoal_plan *plan, const shoal_graph *graph, shoal_
                        shoal_status lowered);
 /* Waits for what is in flight. Outputs that the caller has get memory of their own. */
 void plan_unbind(struct shoal_plan *plan);
+
+/* Waits for what eager steps have left in flight on the plan's storages, and forgets it. The first failure to wait. */
+shoal_status plan_end_fences(struct shoal_plan *plan);
 
 /* Which output is what; local. */
 shoal_status plan_find_outputs(struct shoal_plan *plan);

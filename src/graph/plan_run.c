@@ -298,22 +298,6 @@ static bool end_collectives(const struct run *run)
     return have_ended;
 }
 
-/* Of eager steps: what nobody has waited for. */
-static shoal_status end_fences(const struct run *run)
-{
-    shoal_status status = SHOAL_OK;
-    for (size_t i = 0; i < run->plan->n_buffers; i++) {
-        struct storage *storage = run->plan->buffers[i].storage;
-        if (run->plan->buffers[i].place != PLAN_SLOT && run->plan->buffers[i].place != PLAN_CONSTANT &&
-            storage_has_fences(storage)) {
-            shoal_status mine = storage_wait_writable(storage, /*overwrites=*/true);
-            status = status == SHOAL_OK ? mine : status;
-            storage_forget_fences(storage);
-        }
-    }
-    return status;
-}
-
 /* With the thread's error text, which stays. */
 static shoal_status clean_up(const struct run *run, shoal_status status)
 {
@@ -325,7 +309,7 @@ static shoal_status clean_up(const struct run *run, shoal_status status)
         }
         have_ended = have_ended && run->binding->n_held[i] == 0;
     }
-    if (run->binding->has_eager && end_fences(run) != SHOAL_OK) {
+    if (run->binding->has_eager && plan_end_fences(run->plan) != SHOAL_OK) {
         have_ended = false;
     }
     if (!have_ended) {
@@ -390,7 +374,7 @@ static shoal_status run_plan(struct run *run)
     }
     status = run_steps(run);
     if (status == SHOAL_OK && run->binding->has_eager) {
-        status = end_fences(run);
+        status = plan_end_fences(run->plan);
     }
     count_writes(run);
     if (status != SHOAL_OK) {
