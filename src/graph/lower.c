@@ -31,6 +31,8 @@ static shoal_status lower_start(struct shoal_lowering *lowering, struct shoal_no
     const struct lowering_entry *entry = lowering_find(node->op);
     if (gather) {
         TRY(lower_window_gather(lowering, gather));
+    } else if (lowering->nodes[node->id].pack) {
+        TRY(lower_packed_scatter(lowering, node));
     } else if (entry) {
         TRY(lower_registered(lowering, node, entry));
     } else {
@@ -179,6 +181,7 @@ static shoal_status lower_graph(struct shoal_lowering *lowering)
     TRY(lower_scan(lowering));
     TRY(make_inputs(lowering));
     TRY(lower_find_windows(lowering));
+    TRY(lower_find_packs(lowering));
     TRY(lower_find_slots(lowering));
     GRAPH_EACH(lowering->graph, node)
     {

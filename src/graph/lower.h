@@ -7,6 +7,7 @@
  *   lower.c           the walk that makes steps; lower_lives.c finds out how long buffers are in use
  *   lower_emit.c      buffers, tensors and steps for whoever makes them; lower_collective.c the same of collectives
  *   lower_reduce.c, lower_move.c   rows of lowerings.def; lower_wait.c their waits
+ *   lower_pack.c      lists that are packed to be scattered
  *   lower_window.c    gathers into windows; lower_release.c which window, and until when
  *   lower_register.c  lowerings of users
  *
@@ -52,6 +53,8 @@ struct lowered_node {
     bool has_slots;               /* a cat: pieces are computed into their places */
     bool is_in_place;             /* it writes over its first argument */
     struct window_gather *gather; /* of a start that gathers into a window; otherwise NULL */
+    struct pack_source
+        *pack; /* of a list that is packed and scattered: one for each result; otherwise NULL */
     /* What it gives on this rank, on the meta device, a reference each; NULL: what the graph says. */
     shoal_tensor **here;
     shoal_tensor **tensors; /* over buffers; NULL entries: not made yet */
@@ -72,6 +75,16 @@ struct window_source {
     size_t
         at; /* in bytes from the beginning of the rank's rows there, or, with results of their own, of all rows */
     size_t row_bytes; /* of the source in the window's dtype */
+};
+
+/* A tensor of a list that is packed, as rows, and what need not be called for it. */
+struct pack_source {
+    const struct shoal_node *node;
+    size_t value;
+    int64_t rows;
+    int64_t row_elems;
+    int64_t result_elems;
+    const struct shoal_node *absorbed[3]; /* NULL entries: none */
 };
 
 /* Steps of a gather into a window, and where results lie there. */
@@ -161,6 +174,11 @@ const struct shoal_node *lower_strip_views(const struct shoal_lowering *lowering
 
 /* Which gathers go into windows, and which casts, cats and copies that makes unnecessary (lower_window.c). */
 shoal_status lower_find_windows(struct shoal_lowering *lowering);
+/* Which lists are packed before they are scattered (lower_pack.c). */
+shoal_status lower_find_packs(struct shoal_lowering *lowering);
+bool lower_has_windows(const struct shoal_lowering *lowering, uint32_t group);
+/* A storage is read later than the graph says. */
+void lower_extend_use(struct lowered_storage *storage, uint32_t place);
 /* Which storages are made inside of others (lower_slots.c). */
 shoal_status lower_find_slots(struct shoal_lowering *lowering);
 
@@ -312,6 +330,8 @@ void lower_pass_start(struct shoal_lowering *lowering, const struct shoal_node *
 shoal_status lower_cat(struct shoal_lowering *lowering, struct shoal_node *node);
 /* The in-place twin of an op that writes over its first argument; NULL: there is none. */
 const shoal_op *lower_in_place_twin(const shoal_op *op);
+/* The start of a list that is packed. */
+shoal_status lower_packed_scatter(struct shoal_lowering *lowering, struct shoal_node *node);
 /* The start of a gather into a window. */
 shoal_status lower_window_gather(struct shoal_lowering *lowering, struct window_gather *gather);
 /* Windows for all gathers, and steps that release them. Lives must be found again. */

@@ -261,6 +261,76 @@ LOWERING_FUNCTION(lower_reduce_scatter_list)
     return lower_end_collective(lowering, /*is_blocking=*/false);
 }
 
+/* Packed lists (lower_pack.c) -------------------------------------------------------------------------- */
+
+/* A source as rows. */
+static shoal_status find_rows(struct shoal_lowering *lowering, const struct pack_source *source,
+                              shoal_tensor **rows_out)
+{
+    struct layout layout = {
+        .n_dims = 2, .shape = {source->rows, source->row_elems}, .strides = {source->row_elems, 1}};
+    TRY(lower_tensor(lowering, source->node, source->value, rows_out));
+    if ((*rows_out)->layout.n_dims > 0 && (*rows_out)->layout.shape[0] == source->rows) {
+        return SHOAL_OK;
+    }
+    layout.offset = (*rows_out)->layout.offset;
+    return lower_view(lowering, *rows_out, &layout, rows_out);
+}
+
+/* One row for each rank, in comm memory. */
+static shoal_status pack_rows(struct shoal_lowering *lowering, const struct shoal_node *node, int64_t n_ranks,
+                              int64_t total, shoal_tensor **packed_out)
+{
+    shoal_value *arguments = arena_alloc(&lowering->plan->arena, 3, sizeof *arguments);
+    shoal_tensor **rows = arena_alloc(&lowering->plan->arena, node->n_values, sizeof(shoal_tensor *));
+    if (!arguments || !rows) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < node->n_values; i++) {
+        TRY(find_rows(lowering, &lowering->nodes[node->id].pack[i], &rows[i]));
+    }
+    shoal_dtype dtype = node->values[0]->dtype;
+    TRY(lower_fresh(lowering, node->name, dtype, 2, (int64_t[]){n_ranks, total}, packed_out));
+    lower_realize(lowering, *packed_out, lower_group(lowering, node));
+    arguments[0] = box_tensors(rows, node->n_values);
+    arguments[1] = box_int(n_ranks);
+    arguments[2] = box_dtype(dtype);
+    return lower_call(lowering, op_get(OP_chunk_cat), arguments, packed_out, 1);
+}
+
+shoal_status lower_packed_scatter(struct shoal_lowering *lowering, struct shoal_node *node)
+{
+    const struct pack_source *sources = lowering->nodes[node->id].pack;
+    uint32_t group = lower_group(lowering, node);
+    int64_t n_ranks = (int64_t)lowering->plan->groups[group].size;
+    shoal_value reduce = box_string(node->args[1].as.string);
+    bool is_float = node->args[4].kind == SHOAL_ARG_FLOAT;
+    shoal_value factor = box_float(is_float ? node->args[4].as.real : (double)node->args[4].as.integer);
+    struct plan_collective *collective;
+    shoal_tensor *packed;
+    shoal_tensor *recv;
+    int64_t total = 0;
+    for (size_t i = 0; i < node->n_values; i++) {
+        total += sources[i].result_elems;
+    }
+    TRY(pack_rows(lowering, node, n_ranks, total, &packed));
+    TRY(lower_fresh(lowering, node->name, packed->dtype, 1, &total, &recv));
+    size_t at = 0;
+    for (size_t i = 0; i < node->n_values; i++) {
+        struct lowered_storage *result = &lowering->storages[lower_number(lowering, node->values[i])];
+        result->buffer = lower_buffer_of(lowering, recv);
+        result->offset = at;
+        at += result->bytes;
+    }
+    TRY(lower_begin_collective(lowering, group, 1, &collective));
+    TRY(set_reduction(collective, COLLECTIVE_REDUCE_SCATTER, packed->dtype, &reduce, &factor));
+    lower_set_piece(collective, 0, packed, recv, total);
+    for (size_t i = 0; i < node->n_values; i++) {
+        TRY(lower_say_shape(lowering, node->values[i]));
+    }
+    return lower_end_collective(lowering, /*is_blocking=*/false);
+}
+
 /* Symmetric memory ------------------------------------------------------------------------------------- */
 
 /* The tensor in comm memory: itself, or a copy there. */

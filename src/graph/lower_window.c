@@ -46,7 +46,7 @@ static bool is_gather(const struct shoal_node *node)
            node->op->index == OP_all_gather_into_tensor_coalesced;
 }
 
-static bool has_windows(const struct shoal_lowering *lowering, uint32_t group)
+bool lower_has_windows(const struct shoal_lowering *lowering, uint32_t group)
 {
     const struct plan_target *target = lowering->target;
     return !target->has_windows || target->has_windows(target->context, lowering->groups[group]);
@@ -64,7 +64,7 @@ static bool can_gather(const struct shoal_lowering *lowering, const struct shoal
         }
     }
     uint32_t group = lower_group(lowering, node);
-    return lowering->plan->groups[group].size > 1 && has_windows(lowering, group);
+    return lowering->plan->groups[group].size > 1 && lower_has_windows(lowering, group);
 }
 
 /* The place of the first wait for a start; UINT32_MAX: none was found. */
@@ -95,8 +95,7 @@ static bool is_only_for(const struct shoal_lowering *lowering, const struct shoa
            tensor_bytes(node->values[value]) == storage->bytes;
 }
 
-/* What is read later than the graph says. */
-static void extend_use(struct lowered_storage *storage, uint32_t place)
+void lower_extend_use(struct lowered_storage *storage, uint32_t place)
 {
     storage->last_use = place > storage->last_use ? place : storage->last_use;
     storage->last_user = place > storage->last_user ? place : storage->last_user;
@@ -131,7 +130,7 @@ static void find_source(struct shoal_lowering *lowering, const struct shoal_node
         lowering->nodes[base->id].is_absorbed = true;
         source->node = base->args[0].as.node;
         source->value = 0;
-        extend_use(storage_of(lowering, source->node, 0), until);
+        lower_extend_use(storage_of(lowering, source->node, 0), until);
     }
 }
 
@@ -178,7 +177,7 @@ static shoal_status find_cat_sources(struct shoal_lowering *lowering, struct win
         struct window_source *source = &gather->sources[i];
         const struct shoal_node *item = cat->args[0].as.list.items[i].as.node;
         find_source(lowering, item, 0, lowering->nodes[cat->id].place, until, source);
-        extend_use(storage_of(lowering, source->node, source->value), until);
+        lower_extend_use(storage_of(lowering, source->node, source->value), until);
         source->at = at;
         at += source->row_bytes;
     }

@@ -410,3 +410,93 @@ TEST(buckets_with_the_same_twice)
                 "    return [b1:f32[8]]\n"
                 "}\n");
 }
+
+/* Gradients that are converted and padded for a scatter are packed by one kernel, into one row for each rank. */
+TEST(packs_lists)
+{
+    lower_check("graph {\n"
+                "    group @w = [[0, 1]]\n"
+                "    %a = placeholder : bf16[3, 2]\n"
+                "    %b = placeholder : bf16[4]\n"
+                "    %ga = neg(%a)\n"
+                "    %gb = neg(%b)\n"
+                "    %fa = to_dtype(%ga, f32)\n"
+                "    %za = zeros([1, 2], f32)\n"
+                "    %pa = cat([%fa, %za])\n"
+                "    %fb = to_dtype(%gb, f32)\n"
+                "    %r = reduce_scatter_tensor_coalesced([%pa, %fb], \"avg\", [0, 0], @w)\n"
+                "    %r0 = getitem(%r, 0)\n"
+                "    %r1 = getitem(%r, 1)\n"
+                "    %w0 = wait_tensor(%r0)\n"
+                "    %w1 = wait_tensor(%r1)\n"
+                "    %n = neg(%w1)\n"
+                "    return [%w0, %n]\n"
+                "}\n",
+                NULL, 0,
+                "plan {\n"
+                "    group @w = [0, 1], 1 collectives, 64 bytes of comm memory\n"
+                "    pool 192 bytes, outputs 128 bytes, peak 84 bytes\n"
+                "    b0 %a = input 0, 12 bytes\n"
+                "    b1 %b = input 1, 8 bytes\n"
+                "    b2 %ga = pool at 0, 12 bytes, 0..2\n"
+                "    b3 %gb = pool at 64, 8 bytes, 1..2\n"
+                "    b4 %r = comm 1 of @w at 0, 48 bytes, 2..4\n"
+                "    b5 %r = output at 0, 24 bytes, 3..7\n"
+                "    b6 %n = output at 64, 8 bytes, 6..7\n"
+                "    0 %ga = neg(b0:bf16[3, 2]) -> b2:bf16[3, 2]\n"
+                "    1 %gb = neg(b1:bf16[4]) -> b3:bf16[4]\n"
+                "    2 %r = chunk_cat([b2:bf16[3, 2], b3:bf16[4]], 2, f32) -> b4:f32[2, 6], scratch of 64 "
+                "bytes at 128\n"
+                "    3 %r = start reduce_scatter avg @w 0: b4:f32[2, 6] to b5:f32[6]\n"
+                "    4 %w0 = wait @w 0\n"
+                "    5 %w1 = wait @w 0\n"
+                "    6 %n = neg(b5+16:f32[2]) -> b6:f32[2]\n"
+                "    return [b5:f32[2, 2], b6:f32[2]]\n"
+                "}\n");
+}
+
+/* Others read the conversion, or write what it reads; there is more padding than ranks need. */
+TEST(packs_no_lists)
+{
+    lower_check("graph {\n"
+                "    group @w = [[0, 1]]\n"
+                "    %a = placeholder : bf16[4]\n"
+                "    %b = placeholder : bf16[4]\n"
+                "    %c = placeholder : f32[1]\n"
+                "    %fa = to_dtype(%a, f32)\n"
+                "    %na = neg(%fa)\n"
+                "    %fb = to_dtype(%b, f32)\n"
+                "    %kb = neg_(%b)\n"
+                "    %zc = zeros([3], f32)\n"
+                "    %pc = cat([%c, %zc])\n"
+                "    %r = reduce_scatter_tensor_coalesced([%fa, %fb, %pc], \"sum\", [0, 0, 0], @w)\n"
+                "    %w = wait_tensors(%r)\n"
+                "    return [%na, %w]\n"
+                "}\n",
+                NULL, 0,
+                "plan {\n"
+                "    group @w = [0, 1], 1 collectives, 0 bytes of comm memory\n"
+                "    pool 192 bytes, outputs 256 bytes, peak 88 bytes\n"
+                "    b0 %a = input 0, 8 bytes\n"
+                "    b1 %b = input 1, 8 bytes\n"
+                "    b2 %c = input 2, 4 bytes\n"
+                "    b3 %fa = pool at 0, 16 bytes, 0..7\n"
+                "    b4 %na = output at 0, 16 bytes, 1..8\n"
+                "    b5 %fb = pool at 64, 16 bytes, 2..7\n"
+                "    b6 %pc = pool at 128, 16 bytes, 4..7\n"
+                "    b7 %zc = slot of b6 at 4, 12 bytes, 4..7\n"
+                "    b8 %r = output at 64, 8 bytes, 6..8\n"
+                "    b9 %r = output at 128, 8 bytes, 6..8\n"
+                "    b10 %r = output at 192, 8 bytes, 6..8\n"
+                "    0 %fa = to_dtype(b0:bf16[4], f32) -> b3:f32[4]\n"
+                "    1 %na = neg(b3:f32[4]) -> b4:f32[4]\n"
+                "    2 %fb = to_dtype(b1:bf16[4], f32) -> b5:f32[4]\n"
+                "    3 %kb = neg_(b1:bf16[4]) -> b1:bf16[4]\n"
+                "    4 %zc = zeros([3], f32, \"cpu\") -> b6+4:f32[3]\n"
+                "    5 %pc = copy_(b6:f32[1], b2:f32[1]) -> b6:f32[1]\n"
+                "    6 %r = start reduce_scatter sum @w 0: b3:f32[4] to b8:f32[2], b5:f32[4] to b9:f32[2], "
+                "b6:f32[4] to b10:f32[2]\n"
+                "    7 %w = wait @w 0\n"
+                "    return [b4:f32[4], b8:f32[2], b9:f32[2], b10:f32[2]]\n"
+                "}\n");
+}
