@@ -196,7 +196,7 @@ static shoal_status bind_alone(struct shoal_plan *plan, const shoal_graph *graph
     struct plan_binding *binding = plan->binding;
     binding->memories = mem_alloc_zeroed(plan->n_buffers + 1, sizeof *binding->memories);
     binding->inputs = mem_alloc_zeroed(plan->n_inputs + 1, sizeof *binding->inputs);
-    binding->n_held = mem_alloc_zeroed(plan->n_windows + 1, sizeof *binding->n_held);
+    binding->n_held = mem_alloc_zeroed(plan->n_gathers + 1, sizeof *binding->n_held);
     if (!binding->memories || !binding->inputs || !binding->n_held) {
         return SHOAL_ERR_NO_MEMORY;
     }
@@ -342,11 +342,28 @@ static shoal_status agree(struct shoal_plan *plan, const struct compared_group *
     return mine;
 }
 
+/* The most that any member needs of each group: steps between collectives may differ. */
+static shoal_status agree_on_needs(struct shoal_plan *plan, const struct compared_group *compared,
+                                   size_t n_groups)
+{
+    struct outcome outcome = {.status = SHOAL_OK};
+    for (size_t i = 0; i < n_groups; i++) {
+        if (plan->groups[i].n_collectives > 0) {
+            note_outcome(&outcome, compare_needs(&compared[i], &plan->groups[i]));
+        }
+    }
+    return outcome.status == SHOAL_OK ? plan_assign_windows(plan)
+                                      : error_set(outcome.status, "%s", outcome.text);
+}
+
 static shoal_status bind_together(struct shoal_plan *plan, const struct compared_group *compared,
                                   size_t n_groups, const shoal_compile_options *options, shoal_status mine)
 {
     TRY(agree(plan, compared, n_groups, options, mine));
-    mine = share_memory(plan);
+    mine = agree_on_needs(plan, compared, n_groups);
+    if (mine == SHOAL_OK) {
+        mine = share_memory(plan);
+    }
     if (mine == SHOAL_OK) {
         mine = prepare_all(plan, compared);
     }

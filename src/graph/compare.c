@@ -53,7 +53,6 @@ static void write_counts(struct lines *lines, const struct plan_collective *coll
 {
     const struct collective *call = &collective->call;
     if (collective->window != PLAN_NONE) {
-        write_line(lines, ", window %" PRIu32, collective->window);
         return;
     }
     for (size_t i = 0; i < collective->n_pieces && !call->send_counts; i++) {
@@ -98,12 +97,6 @@ static struct lines write_plan(const struct shoal_plan *plan, uint32_t group,
             write_collective(&lines, &plan->collectives[i], of->size);
         }
     }
-    for (size_t i = 0; i < plan->n_windows; i++) {
-        if (plan->windows[i].group == group) {
-            write_line(&lines, "window %zu of %zu bytes\n", i, plan->windows[i].bytes);
-        }
-    }
-    write_line(&lines, "%zu bytes of comm memory\n", of->comm_bytes);
     return lines;
 }
 
@@ -170,6 +163,15 @@ shoal_status compare_outcomes(const struct compared_group *compared, shoal_statu
     int64_t code = INT64_MAX;
     TRY(find_least(compared, &code));
     return code == INT64_MAX ? SHOAL_OK : fail_of_other(compared, code);
+}
+
+shoal_status compare_needs(const struct compared_group *compared, struct plan_group *group)
+{
+    struct collective call = {.kind = COLLECTIVE_ALL_REDUCE,
+                              .dtype = SHOAL_I64,
+                              .reduce = SHOAL_MAX,
+                              .single = {group->needs, group->needs, group->n_needs}};
+    return exchange(compared, &call);
 }
 
 /* Comparing ---------------------------------------------------------------------------------------------- */

@@ -25,5 +25,7 @@ shoal_status compare_plans(const struct compared_group *compared, const struct s
 
 /* Collective over the group: whether all members have got so far. SHOAL_OK, `mine`, or that of another. */
 shoal_status compare_outcomes(const struct compared_group *compared, shoal_status mine);
+/* The needs of the group become the most that any member has. */
+shoal_status compare_needs(const struct compared_group *compared, struct plan_group *group);
 
 #endif

@@ -192,7 +192,8 @@ static shoal_status lower_graph(struct shoal_lowering *lowering)
     }
     TRY(lower_find_lives(lowering));
     TRY(lower_release_windows(lowering));
-    return plan_place(lowering->plan, !lowering->options->no_reuse);
+    TRY(plan_place(lowering->plan, !lowering->options->no_reuse));
+    return lower_find_needs(lowering);
 }
 
 static void free_lowering(struct shoal_lowering *lowering)

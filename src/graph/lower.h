@@ -94,12 +94,12 @@ struct window_gather {
     size_t bytes;
     struct window_source *sources;
     size_t n_sources;
-    bool is_unpacked;    /* each source has rows of its own, instead of being a part of the result's */
-    uint32_t collective; /* PLAN_NONE: not yet made */
-    uint32_t first;      /* step of the start */
-    uint32_t last;       /* the last step that reads the window */
-    uint32_t window;
-    struct window_gather *next;     /* in the order of starts */
+    bool is_unpacked;           /* each source has rows of its own, instead of being a part of the result's */
+    uint32_t collective;        /* PLAN_NONE: not yet made */
+    uint32_t number;            /* in the order of starts */
+    uint32_t first;             /* step of the start */
+    uint32_t last;              /* the last step that reads the window */
+    struct window_gather *next; /* in the order of starts */
     struct window_gather *next_end; /* that ends with the same step */
 };
 
@@ -334,8 +334,10 @@ const shoal_op *lower_in_place_twin(const shoal_op *op);
 shoal_status lower_packed_scatter(struct shoal_lowering *lowering, struct shoal_node *node);
 /* The start of a gather into a window. */
 shoal_status lower_window_gather(struct shoal_lowering *lowering, struct window_gather *gather);
-/* Windows for all gathers, and steps that release them. Lives must be found again. */
+/* Steps that release windows, and until when each is needed. Lives must be found again. */
 shoal_status lower_release_windows(struct shoal_lowering *lowering);
+/* What the plan needs of its groups, and windows as if all members needed the same. Behind plan_place. */
+shoal_status lower_find_needs(struct shoal_lowering *lowering);
 
 /* Lives of buffers, from the steps that touch them; may be called again when steps have moved. */
 shoal_status lower_find_lives(struct shoal_lowering *lowering);

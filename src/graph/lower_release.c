@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows for gathers, and their releases. A gather has its window from its start to the last step that reads it; a release follows
- * that. Gathers of a group whose times are apart share a window. Times differ between ranks in nothing but steps that some ranks
- * make and others do not, so the same gathers share everywhere.
+ * When windows are released: behind the last step that reads a gather's results. And from which gather of its group on the window is
+ * free again, which is what ranks agree on before windows are given out (graph/windows.c).
  */
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/lower.h"
-
-/* Until when each window is in use. */
-struct window_use {
-    uint32_t until;
-};
 
 static void find_ends(struct shoal_lowering *lowering)
 {
@@ -25,55 +19,10 @@ static void find_ends(struct shoal_lowering *lowering)
     for (size_t i = 0; i < plan->n_buffers; i++) {
         const struct plan_buffer *buffer = &plan->buffers[i];
         if (buffer->place == PLAN_WINDOW && buffer->first != PLAN_NONE) {
-            struct window_gather *gather = lowering->gather_at[buffer->index];
+            struct window_gather *gather = lowering->gather_at[buffer->gather];
             gather->last = buffer->last > gather->last ? buffer->last : gather->last;
         }
     }
-}
-
-/* The smallest that is large enough, or else the largest; a new one when all are in use. */
-static shoal_status find_window(struct shoal_lowering *lowering, struct window_gather *gather,
-                                struct window_use **uses, size_t *uses_capacity)
-{
-    struct shoal_plan *plan = lowering->plan;
-    size_t best = SIZE_MAX;
-    for (size_t i = 0; i < plan->n_windows; i++) {
-        const struct plan_window *window = &plan->windows[i];
-        if (window->group != gather->group || (*uses)[i].until >= gather->first) {
-            continue;
-        }
-        size_t bytes = window->bytes;
-        size_t best_bytes = best == SIZE_MAX ? 0 : plan->windows[best].bytes;
-        bool is_better =
-            best_bytes < gather->bytes ? bytes > best_bytes : bytes >= gather->bytes && bytes < best_bytes;
-        best = best == SIZE_MAX || is_better ? i : best;
-    }
-    if (best == SIZE_MAX) {
-        TRY(mem_grow((void **)&plan->windows, &plan->windows_capacity, plan->n_windows + 1,
-                     sizeof *plan->windows));
-        TRY(mem_grow((void **)uses, uses_capacity, plan->n_windows + 1, sizeof **uses));
-        best = plan->n_windows++;
-        plan->windows[best] = (struct plan_window){.group = gather->group};
-    }
-    struct plan_window *window = &plan->windows[best];
-    window->bytes = gather->bytes > window->bytes ? gather->bytes : window->bytes;
-    (*uses)[best].until = gather->last;
-    gather->window = (uint32_t)best;
-    return SHOAL_OK;
-}
-
-static shoal_status find_windows(struct shoal_lowering *lowering)
-{
-    struct window_use *uses = NULL;
-    size_t uses_capacity = 0;
-    shoal_status status = SHOAL_OK;
-    for (struct window_gather *gather = lowering->gathers; gather && status == SHOAL_OK;
-         gather = gather->next) {
-        status = find_window(lowering, gather, &uses, &uses_capacity);
-        lowering->plan->collectives[gather->collective].window = gather->window;
-    }
-    mem_free(uses);
-    return status;
 }
 
 /* Steps with releases among them: `ends` lists the gathers by their last step. */
@@ -93,7 +42,8 @@ static shoal_status insert_releases(struct shoal_lowering *lowering, struct wind
                                             .node = plan->collectives[gather->collective].node,
                                             .group = PLAN_NONE,
                                             .collective = PLAN_NONE,
-                                            .window = gather->window};
+                                            .window = PLAN_NONE,
+                                            .gather = gather->number};
         }
     }
     mem_free(plan->steps);
@@ -107,7 +57,6 @@ static shoal_status release(struct shoal_lowering *lowering)
 {
     struct shoal_plan *plan = lowering->plan;
     find_ends(lowering);
-    TRY(find_windows(lowering));
     struct window_gather **ends = mem_alloc_zeroed(plan->n_steps, sizeof(struct window_gather *));
     if (!ends) {
         return SHOAL_ERR_NO_MEMORY;
@@ -138,13 +87,63 @@ shoal_status lower_release_windows(struct shoal_lowering *lowering)
     }
     for (struct window_gather *gather = lowering->gathers; gather; gather = gather->next) {
         lowering->gather_of[gather->collective] = gather;
+        gather->number = (uint32_t)n;
         lowering->gather_at[n++] = gather;
     }
     TRY(release(lowering));
-    for (size_t i = 0; i < plan->n_buffers; i++) {
-        if (plan->buffers[i].place == PLAN_WINDOW) {
-            plan->buffers[i].index = lowering->gather_at[plan->buffers[i].index]->window;
+    return lower_find_lives(lowering);
+}
+
+/* Gathers of a group start in the order of their ordinals; `firsts` are the steps of the starts. */
+static void find_free_from(struct shoal_lowering *lowering, struct plan_group *group, uint32_t index,
+                           struct window_gather **of_group)
+{
+    uint32_t n = 0;
+    for (struct window_gather *gather = lowering->gathers; gather; gather = gather->next) {
+        if (gather->group == index) {
+            lowering->plan->gathers[gather->number].ordinal = n;
+            of_group[n++] = gather;
         }
     }
-    return lower_find_lives(lowering);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t low = i + 1; /* starts stand in order: the first behind the last use is in [low, high] */
+        uint32_t high = n;
+        while (low < high) {
+            uint32_t middle = low + (high - low) / 2;
+            if (of_group[middle]->first > of_group[i]->last) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        group->needs[group->n_needs++] = low;
+    }
+}
+
+shoal_status lower_find_needs(struct shoal_lowering *lowering)
+{
+    struct shoal_plan *plan = lowering->plan;
+    size_t n_gathers = lowering->n_gathers;
+    plan->gathers = arena_alloc(&plan->arena, n_gathers + 1, sizeof *plan->gathers);
+    struct window_gather **of_group =
+        arena_alloc(&lowering->scratch, n_gathers + 1, sizeof(struct window_gather *));
+    if (!plan->gathers || !of_group) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    plan->n_gathers = n_gathers;
+    for (const struct window_gather *gather = lowering->gathers; gather; gather = gather->next) {
+        plan->gathers[gather->number] = (struct plan_gather){
+            .group = gather->group, .collective = gather->collective, .bytes = gather->bytes};
+    }
+    for (uint32_t i = 0; i < plan->n_groups; i++) {
+        struct plan_group *group = &plan->groups[i];
+        group->needs = arena_alloc(&plan->arena, n_gathers + 1, sizeof *group->needs);
+        if (!group->needs) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+        group->needs[group->n_needs++] = (int64_t)group->comm_bytes;
+        find_free_from(lowering, group, i, of_group);
+    }
+    TRY(mem_grow((void **)&plan->windows, &plan->windows_capacity, n_gathers + 1, sizeof *plan->windows));
+    return plan_assign_windows(plan);
 }

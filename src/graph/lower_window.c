@@ -374,7 +374,7 @@ static shoal_status make_results(struct shoal_lowering *lowering, struct window_
         size_t bytes = gather->is_unpacked ? gather->bytes : result->bytes;
         TRY(lower_add_buffer(lowering, PLAN_WINDOW, bytes, gather->node->name, &result->buffer));
         struct plan_buffer *buffer = &lowering->plan->buffers[result->buffer];
-        buffer->index = number;
+        buffer->gather = number;
         buffer->offset = at;
         begins[i] = at;
         at = align_up(at + bytes);

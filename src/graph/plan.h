@@ -44,14 +44,14 @@ enum plan_place {
 
 struct plan_buffer {
     enum plan_place place;
-    uint32_t
-        index; /* of the placeholder, the group of comm memory, or the window; of a slot, the buffer it is part of */
+    /* Of the placeholder, the group of comm memory, or the window; of a slot, the buffer it is part of. */
+    uint32_t index;
     size_t offset; /* in that area */
     size_t bytes;
-    uint32_t first; /* the step that writes it first; PLAN_NONE: it is there from the beginning */
-    uint32_t last;  /* the last one that uses it; the number of steps: it is an output */
-    uint32_t
-        comm_id; /* of comm memory: counts in the order of lowering, so it is the same on all ranks; from 1 */
+    uint32_t first;   /* the step that writes it first; PLAN_NONE: it is there from the beginning */
+    uint32_t last;    /* the last one that uses it; the number of steps: it is an output */
+    uint32_t comm_id; /* of comm memory: counts in the order of lowering, from 1 */
+    uint32_t gather;  /* of a window: whose result it is */
     const char *name; /* of the node whose storage it is */
     /* One reference. Made by lowering without memory, so that tensors can look at it; binding gives it memory. Of a constant, its
        own; of a slot, that of the buffer it is part of. */
@@ -69,7 +69,23 @@ struct plan_group {
     size_t comm_bytes;
     shoal_symmetric *symmetric; /* NULL: none needed, or the transport has none */
     char *comm;                 /* its memory, or ours */
+    /* What members need at most: comm_bytes, and free_from of each gather. Binding takes the most of all members. */
+    int64_t *needs;
+    size_t n_needs;
     uint32_t n_collectives;
+};
+
+/*
+ * A gather into a window. Steps between collectives may differ between ranks (shards of other sizes), so until when a window is
+ * needed may, too: which window a gather has is decided from the latest of all members.
+ */
+struct plan_gather {
+    uint32_t group;
+    uint32_t collective;
+    uint32_t window;
+    size_t bytes;
+    uint32_t ordinal;   /* among the gathers of its group */
+    uint32_t free_from; /* the ordinal of the first gather that starts when this one has been released */
 };
 
 /* Gathers that follow each other may share one. */
@@ -126,7 +142,8 @@ struct plan_step {
     size_t workspace_bytes;  /* of the kernel */
     size_t workspace_offset; /* in the pool */
     uint32_t collective;     /* of start, wait and blocking call: which */
-    uint32_t window;         /* of a release */
+    uint32_t window;         /* of a release, and of what: */
+    uint32_t gather;
 };
 
 /* What an output of the graph is. */
@@ -147,6 +164,8 @@ struct shoal_plan {
     size_t n_groups;
     struct plan_window *windows;
     size_t n_windows;
+    struct plan_gather *gathers; /* in the order of their starts */
+    size_t n_gathers;
     struct plan_collective *collectives;
     size_t n_collectives;
     struct plan_output *outputs; /* lists flattened */
@@ -189,6 +208,8 @@ shoal_status plan_lower(const shoal_graph *graph, const shoal_compile_options *o
                         const struct plan_target *target, struct shoal_plan **plan_out);
 /* Offsets for all buffers. Called by plan_lower. */
 shoal_status plan_place(struct shoal_plan *plan, bool allows_reuse);
+/* Takes comm_bytes and free_from from the groups' needs, and gives each gather its window. */
+shoal_status plan_assign_windows(struct shoal_plan *plan);
 /* The rules of graph/place.c for every pair of buffers, checked one by one: SHOAL_ERR_INTERNAL names a violation. For tests. */
 shoal_status plan_check(const struct shoal_plan *plan);
 
