@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 tool=build/bin/shoal
-ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier functional overlap fsdp passes"
+ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier functional overlap fsdp compiled passes"
 ranks=${RANKS:-2}
 rounds=${ROUNDS:-2}
 report=${REPORT:-}
@@ -116,6 +116,10 @@ run_sharded() {
     measured "shoal fsdp" "$tool" bench fsdp --ranks "$ranks" --json
 }
 
+run_compiled() {
+    LIMIT=${LIMIT:-600} measured "shoal compiled" "$tool" bench compiled --ranks "$ranks" --json
+}
+
 run_passes() {
     measured "shoal passes" "$tool" bench passes --json
 }
@@ -133,6 +137,10 @@ run_op() {
         ;;
     fsdp)
         run_sharded
+        return
+        ;;
+    compiled)
+        run_compiled
         return
         ;;
     passes)
@@ -177,7 +185,7 @@ main() {
     for ((round = 1; round <= rounds; round++)); do
         for op in $ops; do
             # Again only where a bar depends on it.
-            [[ $round -eq 1 ]] || grep -q "^$op " bench/bars.txt || continue
+            [[ $round -eq 1 ]] || grep -q "^${op}[ _]" bench/bars.txt || continue
             run_op "$op" "$round"
         done
     done

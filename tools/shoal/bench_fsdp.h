@@ -69,8 +69,9 @@ enum {
     BENCH_FSDP_HOST_UNITS = 16
 };
 
-/* The windows of this process, each once, from /proc/self; how many, at most BENCH_FSDP_MAX_SEGMENTS. */
-size_t bench_fsdp_find_windows(struct bench_fsdp_segment *windows_out);
+/* Shared memory of the library whose name begins so ("window/"; "": all) that this process has, each once, from /proc/self; how
+   many, at most `capacity`. */
+size_t bench_fsdp_find_segments(const char *name, struct bench_fsdp_segment *segments_out, size_t capacity);
 
 /* Processor time of the lanes' threads of this process so far; 0 where the kernel does not count it. */
 int64_t bench_fsdp_lanes_ns(void);

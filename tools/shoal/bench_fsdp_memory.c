@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which windows this process holds, as the kernel sees it: descriptors in /proc/self/fd and mappings in /proc/self/maps
- * of memory that the library named "shoal:window/...". Nothing of what the library says about itself is believed.
+ * Which shared memory this process holds, as the kernel sees it: descriptors in /proc/self/fd and mappings in /proc/self/maps
+ * of memory that the library named "shoal:...", windows "shoal:window/...". Nothing of what the library says about itself is
+ * believed.
  */
 #include "bench_fsdp.h"
 
@@ -12,11 +13,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WINDOW_NAME "/memfd:shoal:window/"
+#define NAME_PREFIX "/memfd:shoal:"
 
 struct list {
+    char name[64];
     struct bench_fsdp_segment *segments;
     size_t n;
+    size_t capacity;
 };
 
 /* Mapped twice, or mapped and open, it is still one. */
@@ -27,7 +30,7 @@ static void add(struct list *list, ino_t inode, size_t bytes)
             return;
         }
     }
-    if (list->n < BENCH_FSDP_MAX_SEGMENTS) {
+    if (list->n < list->capacity) {
         list->segments[list->n++] = (struct bench_fsdp_segment){.inode = inode, .bytes = bytes};
     }
 }
@@ -43,7 +46,7 @@ static void add_open(struct list *list)
         (void)snprintf(path, sizeof(path), "/proc/self/fd/%s", entry->d_name);
         ssize_t length = readlink(path, target, sizeof(target) - 1);
         target[length > 0 ? length : 0] = '\0';
-        if (strncmp(target, WINDOW_NAME, strlen(WINDOW_NAME)) == 0 && stat(path, &about) == 0) {
+        if (strncmp(target, list->name, strlen(list->name)) == 0 && stat(path, &about) == 0) {
             add(list, about.st_ino, (size_t)about.st_size);
         }
     }
@@ -61,7 +64,7 @@ static void add_mapped(struct list *list)
         uint64_t begin;
         uint64_t end;
         uint64_t inode;
-        const char *name = strstr(line, WINDOW_NAME);
+        const char *name = strstr(line, list->name);
         if (name && sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %" SCNu64, &begin, &end, &inode) == 3) {
             add(list, (ino_t)inode, (size_t)(end - begin));
         }
@@ -71,9 +74,10 @@ static void add_mapped(struct list *list)
     }
 }
 
-size_t bench_fsdp_find_windows(struct bench_fsdp_segment *windows_out)
+size_t bench_fsdp_find_segments(const char *name, struct bench_fsdp_segment *segments_out, size_t capacity)
 {
-    struct list list = {.segments = windows_out};
+    struct list list = {.segments = segments_out, .capacity = capacity};
+    (void)snprintf(list.name, sizeof(list.name), NAME_PREFIX "%s", name);
     add_open(&list);
     add_mapped(&list);
     return list.n;

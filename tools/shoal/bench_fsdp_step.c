@@ -413,7 +413,8 @@ static bool run_network(struct network *network)
         is_good = run_round(network, round);
     }
     struct bench_fsdp_found *found = network->bench->found;
-    found->ranks[network->rank].n_windows = bench_fsdp_find_windows(found->ranks[network->rank].windows);
+    found->ranks[network->rank].n_windows =
+        bench_fsdp_find_segments("window/", found->ranks[network->rank].windows, BENCH_FSDP_MAX_SEGMENTS);
     *measure_page_wrong(network->page, network->rank) = network->n_wrong;
     return is_good;
 }

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What memory steps of one kind take: ranks that do nothing else. The heap is counted in the table that the library allocates from;
+ * shared memory is what the kernel shows in /proc.
+ */
+#include "bench_compiled.h"
+
+#include "shoal/memory.h"
+#include "shoal/scope.h"
+#include "shoal_nn/nn.h"
+
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    N_STEPS = 4
+};
+
+/* The heap ----------------------------------------------------------------------------------------------- */
+
+/* Relaxed accesses: they are read when threads are idle. */
+static _Atomic size_t live_bytes;
+static _Atomic size_t peak_bytes;
+static _Atomic uint64_t n_calls;
+
+static void *allocate(void *context, size_t bytes, size_t alignment)
+{
+    void *memory = NULL;
+    (void)context;
+    if (posix_memalign(&memory, alignment < sizeof(void *) ? sizeof(void *) : alignment, bytes) != 0) {
+        return NULL;
+    }
+    size_t size = malloc_usable_size(memory);
+    size_t live = atomic_fetch_add_explicit(&live_bytes, size, memory_order_relaxed) + size;
+    size_t peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
+    while (live > peak && !atomic_compare_exchange_weak_explicit(
+                              &peak_bytes, &peak, live, memory_order_relaxed, memory_order_relaxed)) {
+    }
+    atomic_fetch_add_explicit(&n_calls, 1, memory_order_relaxed);
+    return memory;
+}
+
+static void release(void *context, void *memory)
+{
+    (void)context;
+    atomic_fetch_sub_explicit(&live_bytes, malloc_usable_size(memory), memory_order_relaxed);
+    free(memory);
+}
+
+shoal_status bench_compiled_count_heap(void)
+{
+    const shoal_allocator allocator = {
+        .struct_size = sizeof(allocator), .allocate = allocate, .release = release};
+    return shoal_allocator_set(&allocator);
+}
+
+uint64_t bench_compiled_heap_calls(void)
+{
+    return atomic_load_explicit(&n_calls, memory_order_relaxed);
+}
+
+/* Ranks -------------------------------------------------------------------------------------------------- */
+
+bool bench_compiled_check(int rank, shoal_status status, const char *what)
+{
+    if (status != SHOAL_OK) {
+        fprintf(stderr, "shoal bench compiled: rank %d: %s: %s\n", rank, what, shoal_error_text());
+    }
+    return status == SHOAL_OK;
+}
+
+static bool find_blas(const struct bench_compiled *bench, int rank)
+{
+    struct bench_compiled_found *found = bench->found;
+    shoal_nn_blas info = {.struct_size = sizeof(info)};
+    if (!bench_compiled_check(rank, shoal_nn_set_threads(bench->work.n_blas_threads),
+                              "threads of the BLAS") ||
+        !bench_compiled_check(rank, shoal_nn_blas_info(&info), "loading the BLAS")) {
+        return false;
+    }
+    if (rank == 0) {
+        (void)snprintf(found->library, sizeof(found->library), "%s", info.library);
+        (void)snprintf(found->core, sizeof(found->core), "%s", info.core[0] ? info.core : "-");
+    }
+    return true;
+}
+
+static bool run_in_world(const struct bench_compiled *bench, int rank, shoal_world *world,
+                         bool (*run)(void *context, shoal_world *world), void *context)
+{
+    if (!find_blas(bench, rank) || !bench_compiled_check(rank, shoal_scope_begin(), "opening a scope")) {
+        return false;
+    }
+    bool is_good = run(context, world);
+    return bench_compiled_check(rank, shoal_scope_end(), "closing the scope") && is_good;
+}
+
+bool bench_compiled_run_rank(const struct bench_compiled *bench, struct measure_page *page, int rank,
+                             bool (*run)(void *context, shoal_world *world), void *context)
+{
+    shoal_world *world;
+    const shoal_world_options options = {
+        .struct_size = sizeof(options),
+        .n_ranks = bench->request.n_ranks,
+        .rank = rank,
+        .key = bench->key,
+    };
+    bool is_good = bench_compiled_check(rank, bench_compiled_count_heap(), "counting memory") &&
+                   bench_compiled_check(rank, shoal_world_open(&options, &world), "opening the world");
+    if (is_good) {
+        is_good = run_in_world(bench, rank, world, run, context);
+        is_good = bench_compiled_check(rank, shoal_world_close(world), "closing the world") && is_good;
+    }
+    if (!is_good) {
+        measure_page_fail(page);
+    }
+    return is_good;
+}
+
+/* Steps of one kind -------------------------------------------------------------------------------------- */
+
+struct training {
+    const struct bench_compiled *bench;
+    struct measure_page *page;
+    int rank;
+};
+
+static shoal_status train(const struct training *training, const struct bench_compiled_net *net)
+{
+    shoal_tensor *inputs[2];
+    shoal_status status = bench_compiled_make_inputs(training->bench, inputs);
+    for (int i = 0; i < N_STEPS && status == SHOAL_OK; i++) {
+        shoal_tensor *loss = NULL;
+        bench_compiled_write_inputs(inputs, training->rank, i);
+        status = bench_compiled_step(net, inputs, &loss);
+        shoal_tensor_unref(loss);
+        status = status == SHOAL_OK ? bench_compiled_update(net) : status;
+    }
+    return status;
+}
+
+static bool run_training(void *context, shoal_world *world)
+{
+    struct training *training = context;
+    const struct bench_compiled *bench = training->bench;
+    struct bench_compiled_net net = {.root = NULL};
+    shoal_status status = bench_compiled_make(bench, bench->kind, world, &net);
+    bool is_good = bench_compiled_check(training->rank, status, "making a network") &&
+                   bench_compiled_check(training->rank, train(training, &net), "a step");
+    /* When all have made their last step, and nobody has freed anything. */
+    if (is_good && measure_page_meet(training->page, training->rank)) {
+        struct bench_compiled_found *found = bench->found;
+        int rank = training->rank;
+        found->ranks[rank].peak_bytes = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
+        found->ranks[rank].n_segments =
+            bench_fsdp_find_segments("", found->ranks[rank].segments, BENCH_COMPILED_MAX_SEGMENTS);
+        found->ranks[rank].n_windows =
+            bench_fsdp_find_segments("window/", found->ranks[rank].windows, BENCH_FSDP_MAX_SEGMENTS);
+        is_good = measure_page_meet(training->page, rank);
+    }
+    bench_compiled_free(&net);
+    return is_good;
+}
+
+bool bench_compiled_run_memory(const void *context, struct measure_page *page, int rank)
+{
+    struct training training = {.bench = context, .page = page, .rank = rank};
+    return bench_compiled_run_rank(context, page, rank, run_training, &training);
+}

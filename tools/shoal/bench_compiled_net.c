@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The network of `shoal bench compiled`: units of two blocks, x + W2 gelu(W1 x) with W1 [3w, w] and W2 [w, 3w], so that a unit has
+ * as many parameters as one of `shoal bench fsdp`. The loss is the mean square of what the last unit gives less what is wanted.
+ */
+#include "bench_compiled.h"
+
+#include "base/try.h"
+#include "shoal/autograd.h"
+#include "shoal/ddp.h"
+#include "shoal/fully_shard.h"
+#include "shoal/ops.h"
+#include "shoal/scope.h"
+#include "shoal_nn/nn.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Small enough that the weights stay where they began for as many rounds as anybody asks for. */
+#define LEARNING_RATE 0.01f
+
+enum {
+    N_INPUTS = 2
+};
+
+/* Numbers between -1 and 1 that depend on nothing but the seed. */
+static void draw(shoal_tensor *tensor, uint32_t seed, float scale)
+{
+    float *data = tensor ? shoal_mutable_data(tensor) : NULL;
+    int64_t count = data ? shoal_tensor_count(tensor) : 0;
+    seed = seed * 2654435761u + 99u;
+    for (int64_t i = 0; i < count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        data[i] = ((float)(seed >> 8) / 8388608.0f - 1.0f) * scale;
+    }
+}
+
+/* Modules ------------------------------------------------------------------------------------------------ */
+
+static shoal_status forward_unit(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    shoal_tensor *values = inputs[0];
+    (void)n_inputs;
+    (void)n_outputs;
+    for (size_t i = 0; i < BENCH_FSDP_MATRICES; i += 2) {
+        shoal_tensor *wide = shoal_nn_linear(values, shoal_module_parameter_at(module, i, NULL), NULL);
+        shoal_tensor *narrow =
+            shoal_nn_linear(shoal_nn_gelu(wide), shoal_module_parameter_at(module, i + 1, NULL), NULL);
+        values = shoal_add(values, narrow);
+    }
+    outputs[0] = values;
+    return SHOAL_OK;
+}
+
+static shoal_status forward_root(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    shoal_tensor *values = inputs[0];
+    shoal_module *unit;
+    (void)n_inputs;
+    (void)n_outputs;
+    for (size_t i = 0; (unit = shoal_module_child_at(module, i, NULL)) != NULL; i++) {
+        values = shoal_module_call_one(unit, values);
+    }
+    outputs[0] = values;
+    return SHOAL_OK;
+}
+
+static shoal_status add_matrix(shoal_module *unit, int unit_number, int number, int64_t width)
+{
+    int64_t wide = width * BENCH_FSDP_WIDENING;
+    const int64_t shape[] = {number % 2 == 0 ? wide : width, number % 2 == 0 ? width : wide};
+    char name[16];
+    shoal_tensor *weight = shoal_empty(shape, 2, SHOAL_F32);
+    if (!weight) {
+        return shoal_scope_error();
+    }
+    draw(weight, (uint32_t)(unit_number * BENCH_FSDP_MATRICES + number), 1.0f / sqrtf((float)shape[1]));
+    TRY(shoal_set_requires_grad(weight, true));
+    (void)snprintf(name, sizeof(name), "w%d", number);
+    return shoal_module_add_parameter(unit, name, weight);
+}
+
+static shoal_status fill_unit(shoal_module *unit, int number, int64_t width,
+                              const shoal_fully_shard_options *shards)
+{
+    for (int i = 0; i < BENCH_FSDP_MATRICES; i++) {
+        TRY(add_matrix(unit, number, i, width));
+    }
+    return shards ? shoal_fully_shard(unit, shards) : SHOAL_OK;
+}
+
+static shoal_status add_unit(shoal_module *root, int number, int64_t width,
+                             const shoal_fully_shard_options *shards)
+{
+    const shoal_module_definition definition = {
+        .struct_size = sizeof(definition), .type = "unit", .forward = forward_unit, .n_inputs = 1};
+    shoal_module *unit;
+    char name[16];
+    TRY(shoal_module_create(&definition, &unit));
+    (void)snprintf(name, sizeof(name), "%d", number);
+    shoal_status status = fill_unit(unit, number, width, shards);
+    if (status == SHOAL_OK) {
+        status = shoal_module_add_child(root, name, unit);
+    }
+    shoal_module_unref(unit);
+    return status;
+}
+
+/* Steps -------------------------------------------------------------------------------------------------- */
+
+static shoal_status step(void *context, shoal_tensor *const *inputs, size_t n_inputs, shoal_tensor **outputs,
+                         size_t n_outputs)
+{
+    (void)n_inputs;
+    (void)n_outputs;
+    shoal_tensor *values = shoal_module_call_one(context, inputs[0]);
+    outputs[0] = shoal_nn_mse(values, inputs[1]);
+    return outputs[0] ? shoal_backward(outputs[0], NULL) : shoal_scope_error();
+}
+
+static shoal_status step_eagerly(const struct bench_compiled_net *net, shoal_tensor *const *inputs,
+                                 shoal_tensor **loss_out)
+{
+    shoal_tensor *loss = NULL;
+    TRY(shoal_scope_begin());
+    shoal_status status = step(net->root, inputs, N_INPUTS, &loss, 1);
+    if (status == SHOAL_OK) {
+        *loss_out = shoal_tensor_ref(loss);
+    }
+    shoal_status ended = shoal_scope_end();
+    return status == SHOAL_OK ? ended : status;
+}
+
+shoal_status bench_compiled_step(const struct bench_compiled_net *net, shoal_tensor *const *inputs,
+                                 shoal_tensor **loss_out)
+{
+    return net->compiled ? shoal_compiled_run(net->compiled, inputs, N_INPUTS, loss_out, 1)
+                         : step_eagerly(net, inputs, loss_out);
+}
+
+static shoal_status update(shoal_tensor *parameter)
+{
+    shoal_tensor *gradient = shoal_grad(parameter);
+    int64_t count = gradient ? shoal_tensor_count(parameter) : 0;
+    float *weights = count > 0 ? shoal_mutable_data(parameter) : NULL;
+    const float *values = count > 0 ? shoal_data(gradient) : NULL;
+    for (int64_t i = 0; weights && values && i < count; i++) {
+        weights[i] -= LEARNING_RATE * values[i];
+    }
+    return shoal_set_grad(parameter, NULL);
+}
+
+shoal_status bench_compiled_update(const struct bench_compiled_net *net)
+{
+    size_t n_parameters = 0;
+    TRY(shoal_scope_begin());
+    shoal_tensor *const *parameters = shoal_module_parameters(net->root, &n_parameters);
+    shoal_status status = parameters ? SHOAL_OK : shoal_scope_error();
+    for (size_t i = 0; i < n_parameters && status == SHOAL_OK; i++) {
+        status = update(parameters[i]);
+    }
+    shoal_status ended = shoal_scope_end();
+    return status == SHOAL_OK ? ended : status;
+}
+
+shoal_status bench_compiled_make_inputs(const struct bench_compiled *bench, shoal_tensor **inputs_out)
+{
+    const int64_t shape[] = {bench->work.n_tokens, bench->work.width};
+    for (int i = 0; i < N_INPUTS; i++) {
+        inputs_out[i] = shoal_empty(shape, 2, SHOAL_F32);
+    }
+    return inputs_out[0] && inputs_out[1] ? SHOAL_OK : shoal_scope_error();
+}
+
+void bench_compiled_write_inputs(shoal_tensor *const *inputs, int rank, int round)
+{
+    for (int i = 0; i < N_INPUTS; i++) {
+        draw(inputs[i], (uint32_t)((round * MEASURE_MAX_RANKS + rank) * N_INPUTS + i), 1.0f);
+    }
+}
+
+/* Making ------------------------------------------------------------------------------------------------- */
+
+static shoal_status wrap(const struct bench_compiled *bench, shoal_module *root, shoal_group *group)
+{
+    const shoal_fully_shard_options shards = {.struct_size = sizeof(shards), .group = group};
+    const shoal_ddp_options ddp = {.struct_size = sizeof(ddp), .group = group};
+    return bench->wrapping == BENCH_COMPILED_SHARDS ? shoal_fully_shard(root, &shards)
+                                                    : shoal_ddp(root, &ddp);
+}
+
+static shoal_status compile(enum bench_compiled_kind kind, shoal_world *world, struct bench_compiled_net *net)
+{
+    const shoal_compile_options options = {.struct_size = sizeof(options),
+                                           .passes = kind == BENCH_COMPILED_PLAIN ? "" : NULL};
+    bool is_eager = kind == BENCH_COMPILED_EAGER || kind == BENCH_COMPILED_NONE;
+    return is_eager ? SHOAL_OK : shoal_compile(world, step, net->root, 1, &options, &net->compiled);
+}
+
+shoal_status bench_compiled_make(const struct bench_compiled *bench, enum bench_compiled_kind kind,
+                                 shoal_world *world, struct bench_compiled_net *net)
+{
+    const shoal_module_definition definition = {
+        .struct_size = sizeof(definition), .type = "net", .forward = forward_root, .n_inputs = 1};
+    shoal_group *group = shoal_world_group(world);
+    const shoal_fully_shard_options shards = {.struct_size = sizeof(shards), .group = group};
+    bool has_shards = bench->wrapping == BENCH_COMPILED_SHARDS && kind != BENCH_COMPILED_NONE;
+    TRY(shoal_module_create(&definition, &net->root));
+    for (int i = 0; i < bench->work.n_units; i++) {
+        /* Whole weights that were cut go at once, not at the end. */
+        TRY(shoal_scope_begin());
+        shoal_status status = add_unit(net->root, i, bench->work.width, has_shards ? &shards : NULL);
+        shoal_status ended = shoal_scope_end();
+        TRY(status != SHOAL_OK ? status : ended);
+    }
+    if (kind != BENCH_COMPILED_NONE) {
+        TRY(wrap(bench, net->root, group));
+    }
+    return compile(kind, world, net);
+}
+
+void bench_compiled_free(struct bench_compiled_net *net)
+{
+    shoal_compiled_free(net->compiled);
+    shoal_module_unref(net->root);
+}
