@@ -207,15 +207,15 @@ static shoal_status add_inputs(struct capture *capture)
 
 /* Outputs ---------------------------------------------------------------------------------------------- */
 
-/* The leaf as the caller knows it. */
-static shoal_tensor *callers_leaf(const struct capture *capture, shoal_tensor *leaf)
+/* Which input of the step a leaf is; CAPTURED_NONE: none. */
+static size_t find_given(const struct capture *capture, const shoal_tensor *leaf)
 {
     for (size_t i = 0; leaf->storage->traced_op == STORAGE_OF_STEP && i < capture->n_inputs; i++) {
         if (capture->stand_ins[i] == leaf) {
-            return capture->inputs[i];
+            return i;
         }
     }
-    return leaf;
+    return CAPTURED_NONE;
 }
 
 /* Whether a gradient that was there is used by the step, which adds to it; otherwise the leaf was noted for nothing. */
@@ -235,7 +235,8 @@ static shoal_status add_gradient(struct capture *capture, const struct capture_l
     if (gradient == noted->before && (!gradient || !is_used(capture, gradient))) {
         return SHOAL_OK;
     }
-    struct captured_leaf entry = {.output = CAPTURED_NONE,
+    struct captured_leaf entry = {.given = find_given(capture, noted->leaf),
+                                  .output = CAPTURED_NONE,
                                   .is_added_to = gradient == noted->before,
                                   .is_averaged = gradient && gradient->is_averaged};
     if (gradient && gradient != noted->before) {
@@ -243,7 +244,7 @@ static shoal_status add_gradient(struct capture *capture, const struct capture_l
         TRY(capture_find_node(capture, gradient, &items[*n_items].as.node));
         entry.output = (*n_items)++;
     }
-    shoal_tensor *own = callers_leaf(capture, noted->leaf);
+    shoal_tensor *own = entry.given == CAPTURED_NONE ? noted->leaf : capture->inputs[entry.given];
     shoal_tensor *before = own == noted->leaf ? noted->before : leaf_of(own)->gradient;
     entry.leaf = shoal_tensor_ref(own);
     entry.gradient = before ? shoal_tensor_ref(before) : NULL;

@@ -19,6 +19,7 @@ struct captured_input {
 /* A leaf whose gradient the step changes. Without `output` and not added to: the step removes it. */
 struct captured_leaf {
     shoal_tensor *leaf;
+    size_t given;           /* it is that input of the step; CAPTURED_NONE: none */
     shoal_tensor *gradient; /* what it had before the step; NULL: none */
     size_t output;          /* of the graph, flattened: the new gradient; CAPTURED_NONE: there is none */
     bool is_added_to;       /* the gradient it had is written in place: it is one of the inputs */

@@ -44,10 +44,15 @@ struct shape {
 
 /* A leaf whose gradient the step changes. */
 struct gradient {
-    shoal_tensor *leaf;   /* the graph's reference */
-    size_t input;         /* the gradient is this placeholder, and is added to; SIZE_MAX: it is not */
-    size_t output;        /* the gradient is this output; SIZE_MAX: it is written in place, or removed */
-    bool is_kept;         /* neither: nothing happens to it */
+    shoal_tensor
+        *leaf;    /* the graph's reference; not for an input of the step, which is another one in each run: */
+    size_t given; /* that input; CAPTURED_NONE: none */
+    size_t
+        input; /* the gradient that it had is this placeholder, and is read or added to; SIZE_MAX: it is not */
+    size_t sharer;        /* the first gradient in the same memory, if that is a placeholder; or itself */
+    size_t output;        /* the new gradient is this output; SIZE_MAX: it is written in place, or removed */
+    bool is_added_to;     /* in place, */
+    bool is_kept;         /* but by nobody: nothing happens to it */
     bool is_averaged;     /* afterwards (tensor/tensor.h) */
     bool had_gradient;    /* before the step; then: */
     shoal_dtype dtype;    /* its own, */
@@ -160,10 +165,15 @@ static size_t find_other_input(const struct variant *variant, shoal_tensor *cons
     return i;
 }
 
-/* Whether the leaf has a gradient like that. */
-static bool has_like(const struct gradient *gradient)
+static shoal_tensor *leaf_of_run(const struct gradient *gradient, shoal_tensor *const *inputs)
 {
-    const shoal_tensor *now = shoal_grad(gradient->leaf);
+    return gradient->given == CAPTURED_NONE ? gradient->leaf : inputs[gradient->given];
+}
+
+/* Whether the leaf has a gradient like that. */
+static bool has_like(const struct gradient *gradient, shoal_tensor *const *inputs)
+{
+    const shoal_tensor *now = shoal_grad(leaf_of_run(gradient, inputs));
     if (!now || !gradient->had_gradient) {
         return !now && !gradient->had_gradient;
     }
@@ -173,15 +183,31 @@ static bool has_like(const struct gradient *gradient)
                                 gradient->layout.strides);
 }
 
+/* Whether gradients that were in one memory are, after each of them was found to be alike. */
+static bool shares_memory(const struct variant *variant, const struct gradient *gradient,
+                          shoal_tensor *const *inputs)
+{
+    const struct gradient *sharer = &variant->gradients[gradient->sharer];
+    return sharer == gradient || shoal_grad(leaf_of_run(sharer, inputs))->storage ==
+                                     shoal_grad(leaf_of_run(gradient, inputs))->storage;
+}
+
 /* A gradient is there that was not, or the other way round, or lies in memory in another way; NULL: all are as they were. */
-static const struct gradient *find_other_gradient(const struct variant *variant)
+static const struct gradient *find_other_gradient(const struct variant *variant, shoal_tensor *const *inputs)
 {
     for (size_t i = 0; i < variant->n_gradients; i++) {
-        if (!has_like(&variant->gradients[i])) {
-            return &variant->gradients[i];
+        const struct gradient *gradient = &variant->gradients[i];
+        if (!has_like(gradient, inputs) || !shares_memory(variant, gradient, inputs)) {
+            return gradient;
         }
     }
     return NULL;
+}
+
+/* What is frozen and thawed: for the padded shard of a parameter, the shard. */
+static bool needs_gradient(const struct captured_input *bound)
+{
+    return shoal_requires_grad(bound->source ? bound->source : bound->tensor);
 }
 
 /* A tensor that the step uses was frozen or thawed; n_inputs: none was. */
@@ -189,7 +215,7 @@ static size_t find_frozen(const struct variant *variant)
 {
     const struct captured_input *bound = variant->graph->captured->inputs;
     size_t i = variant->n_given;
-    while (i < variant->n_inputs && shoal_requires_grad(bound[i].tensor) == variant->needs_gradient[i]) {
+    while (i < variant->n_inputs && needs_gradient(&bound[i]) == variant->needs_gradient[i]) {
         i++;
     }
     return i;
@@ -201,7 +227,7 @@ static struct variant *find_variant(struct shoal_compiled *compiled, shoal_tenso
     for (size_t i = 0; i < compiled->n_variants; i++) {
         struct variant *variant = &compiled->variants[i];
         if (variant->n_given == n_inputs && find_other_input(variant, inputs, n_inputs) == n_inputs &&
-            find_frozen(variant) == variant->n_inputs && !find_other_gradient(variant)) {
+            find_frozen(variant) == variant->n_inputs && !find_other_gradient(variant, inputs)) {
             return variant;
         }
     }
@@ -230,15 +256,15 @@ static void write_reason(struct shoal_compiled *compiled, shoal_tensor *const *i
             shoal_dtype_name(shape->dtype), layout_format(before, shape->layout.n_dims, shape->layout.shape),
             shape->requires_grad ? " with a gradient" : "");
     } else if (find_frozen(last) < last->n_inputs) {
-        const shoal_tensor *tensor = last->graph->captured->inputs[find_frozen(last)].tensor;
-        const char *name = shoal_tensor_name(tensor);
+        const struct captured_input *bound = &last->graph->captured->inputs[find_frozen(last)];
+        const char *name = shoal_tensor_name(bound->source ? bound->source : bound->tensor);
         (void)snprintf(compiled->reason, sizeof compiled->reason, "%s %s a gradient now",
-                       name[0] ? name : "a tensor",
-                       shoal_requires_grad(tensor) ? "requires" : "does not require");
+                       name[0] ? name : "a tensor", needs_gradient(bound) ? "requires" : "does not require");
     } else {
-        const struct gradient *gradient = find_other_gradient(last);
-        const char *name = gradient ? shoal_tensor_name(gradient->leaf) : "";
-        const char *change = gradient && shoal_grad(gradient->leaf)
+        const struct gradient *gradient = find_other_gradient(last, inputs);
+        const shoal_tensor *leaf = gradient ? leaf_of_run(gradient, inputs) : NULL;
+        const char *name = leaf ? shoal_tensor_name(leaf) : "";
+        const char *change = leaf && shoal_grad(leaf)
                                  ? (gradient->had_gradient ? "has another kind of" : "has")
                                  : "does not have";
         (void)snprintf(compiled->reason, sizeof compiled->reason, "%s %s a gradient now",
@@ -301,9 +327,17 @@ static shoal_status note_shapes(struct variant *variant, shoal_tensor *const *in
     return SHOAL_OK;
 }
 
-/* Which placeholders the gradients are that the step adds to. */
+static void note_before(struct gradient *gradient, const shoal_tensor *before)
+{
+    gradient->had_gradient = true;
+    gradient->dtype = before->dtype;
+    gradient->layout = before->layout;
+    gradient->bytes = before->storage->bytes;
+}
+
+/* Which placeholders the gradients are that the step reads or adds to. */
 static shoal_status find_gradients(struct variant *variant, const struct captured *captured,
-                                   struct storage_map *inputs)
+                                   struct storage_map *inputs, struct storage_map *sharers)
 {
     for (size_t i = 0; i < captured->n_inputs; i++) {
         size_t other;
@@ -316,17 +350,21 @@ static shoal_status find_gradients(struct variant *variant, const struct capture
         const struct captured_leaf *leaf = &captured->leaves[i];
         struct gradient *gradient = &variant->gradients[variant->n_gradients++];
         *gradient = (struct gradient){.leaf = leaf->leaf,
+                                      .given = leaf->given,
                                       .input = SIZE_MAX,
+                                      .sharer = i,
                                       .output = leaf->output,
-                                      .is_averaged = leaf->is_averaged,
-                                      .had_gradient = leaf->gradient != NULL};
+                                      .is_added_to = leaf->is_added_to,
+                                      .is_averaged = leaf->is_averaged};
         if (leaf->gradient) {
-            gradient->dtype = leaf->gradient->dtype;
-            gradient->layout = leaf->gradient->layout;
-            gradient->bytes = leaf->gradient->storage->bytes;
+            struct storage *storage = leaf->gradient->storage;
+            note_before(gradient, leaf->gradient);
+            if (storage_map_get(inputs, storage, &gradient->input) &&
+                !storage_map_get(sharers, storage, &gradient->sharer)) {
+                TRY(storage_map_add(sharers, storage, i));
+            }
         }
-        gradient->is_kept =
-            leaf->is_added_to && !storage_map_get(inputs, leaf->gradient->storage, &gradient->input);
+        gradient->is_kept = leaf->is_added_to && gradient->input == SIZE_MAX;
     }
     return SHOAL_OK;
 }
@@ -336,6 +374,7 @@ static shoal_status make_lists(struct variant *variant)
 {
     const struct captured *captured = variant->graph->captured;
     struct storage_map inputs = {.count = 0};
+    struct storage_map sharers = {.count = 0};
     variant->n_inputs = captured->n_inputs;
     variant->n_outputs = captured->n_step_outputs + captured->n_output_leaves;
     variant->inputs = mem_alloc_zeroed(variant->n_inputs + 1, sizeof variant->inputs[0]);
@@ -347,10 +386,11 @@ static shoal_status make_lists(struct variant *variant)
     }
     for (size_t i = 0; i < variant->n_inputs; i++) {
         variant->inputs[i] = captured->inputs[i].tensor;
-        variant->needs_gradient[i] = shoal_requires_grad(variant->inputs[i]);
+        variant->needs_gradient[i] = needs_gradient(&captured->inputs[i]);
     }
-    shoal_status status = find_gradients(variant, captured, &inputs);
+    shoal_status status = find_gradients(variant, captured, &inputs, &sharers);
     storage_map_free(&inputs);
+    storage_map_free(&sharers);
     return status;
 }
 
@@ -492,8 +532,9 @@ static shoal_status set_inputs(struct variant *variant, shoal_tensor *const *inp
     for (size_t i = 0; i < variant->n_gradients; i++) {
         struct gradient *gradient = &variant->gradients[i];
         if (gradient->input != SIZE_MAX) {
-            TRY(tensor_create_view(shoal_grad(gradient->leaf), &bound[gradient->input].tensor->layout,
-                                   &gradient->whole));
+            TRY(tensor_create_view_as(shoal_grad(leaf_of_run(gradient, inputs)),
+                                      bound[gradient->input].tensor->dtype,
+                                      &bound[gradient->input].tensor->layout, &gradient->whole));
             variant->inputs[gradient->input] = gradient->whole;
         }
     }
@@ -501,22 +542,23 @@ static shoal_status set_inputs(struct variant *variant, shoal_tensor *const *inp
 }
 
 /* A leaf shares the plan's tensor: a step that has run once allocates nothing. */
-static void set_gradient(const struct variant *variant, const struct gradient *gradient)
+static void set_gradient(const struct variant *variant, const struct gradient *gradient, shoal_tensor *leaf)
 {
     if (gradient->output != SIZE_MAX) {
-        leaf_put_back_gradient(gradient->leaf, shoal_tensor_ref(variant->outputs[gradient->output]));
-    } else if (gradient->input == SIZE_MAX && !gradient->is_kept) {
-        leaf_put_back_gradient(gradient->leaf, NULL); /* the step removes it */
+        leaf_put_back_gradient(leaf, shoal_tensor_ref(variant->outputs[gradient->output]));
+    } else if (!gradient->is_added_to) {
+        leaf_put_back_gradient(leaf, NULL); /* the step removes it */
     }
-    if (shoal_grad(gradient->leaf) && !gradient->is_kept) {
-        shoal_grad(gradient->leaf)->is_averaged = gradient->is_averaged;
+    if (shoal_grad(leaf) && !gradient->is_kept) {
+        shoal_grad(leaf)->is_averaged = gradient->is_averaged;
     }
 }
 
-static void set_gradients(const struct variant *variant)
+static void set_gradients(const struct variant *variant, shoal_tensor *const *inputs)
 {
     for (size_t i = 0; i < variant->n_gradients; i++) {
-        set_gradient(variant, &variant->gradients[i]);
+        const struct gradient *gradient = &variant->gradients[i];
+        set_gradient(variant, gradient, leaf_of_run(gradient, inputs));
     }
 }
 
@@ -538,7 +580,7 @@ static shoal_status run(struct shoal_compiled *compiled, shoal_tensor *const *in
     }
     let_go_of_gradients(variant);
     TRY(status);
-    set_gradients(variant);
+    set_gradients(variant, inputs);
     for (size_t i = 0; i < compiled->n_outputs; i++) {
         outputs[i] = variant->outputs[i];
     }

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: MIT */
+/* Compiled steps beside eager ones where something between two runs changes that a graph could miss. */
+#include "fixtures/module_net.h"
+#include "shoal/compile.h"
+#include "shoal/ddp.h"
+#include "tensor/tensor.h"
+
+enum {
+    N_TENSORS = 4
+};
+
+struct model {
+    shoal_tensor *t[N_TENSORS];
+    int64_t shape[2];
+};
+
+typedef void (*between)(struct model *model, int number);
+
+static bool same(const shoal_tensor *a, const shoal_tensor *b)
+{
+    if (!a || !b) {
+        return a == b;
+    }
+    if (shoal_tensor_count(a) != shoal_tensor_count(b) || a->dtype != b->dtype) {
+        return false;
+    }
+    (void)CHECK_OK(shoal_scope_begin());
+    const void *x = shoal_data(shoal_contiguous((shoal_tensor *)(uintptr_t)a));
+    const void *y = shoal_data(shoal_contiguous((shoal_tensor *)(uintptr_t)b));
+    bool is = tensor_bytes(a) == 0 || (x && y && memcmp(x, y, tensor_bytes(a)) == 0);
+    (void)CHECK_OK(shoal_scope_end());
+    return is;
+}
+
+static void model_make(struct model *model, bool leaves)
+{
+    for (int i = 0; i < N_TENSORS; i++) {
+        model->t[i] = net_numbers((uint32_t)(50 + i), (int64_t[]){4, 5}, 2);
+        (void)CHECK_OK(shoal_set_requires_grad(model->t[i], leaves));
+    }
+}
+
+static void compare(const struct model *a, const struct model *b, int number)
+{
+    for (int i = 0; i < N_TENSORS; i++) {
+        if (!same(a->t[i], b->t[i])) {
+            test_failed(__FILE__, __LINE__, "run %d: tensor %d", number, i);
+        }
+        if (!same(shoal_grad(a->t[i]), shoal_grad(b->t[i]))) {
+            test_failed(__FILE__, __LINE__, "run %d: gradient %d", number, i);
+        }
+    }
+}
+
+/* The step, run eagerly on one model and compiled on the other. `needs`: the input is a leaf. */
+static void attack(shoal_step_function step, bool leaves, bool needs, between change, int n_runs,
+                   size_t n_outputs)
+{
+    struct model eager;
+    struct model other;
+    shoal_compiled *compiled = NULL;
+    REQUIRE_OK(shoal_scope_begin());
+    model_make(&eager, leaves);
+    model_make(&other, leaves);
+    REQUIRE_OK(shoal_compile(NULL, step, &other, n_outputs, NULL, &compiled));
+    for (int n = 0; n < n_runs; n++) {
+        shoal_tensor *want[4] = {NULL};
+        shoal_tensor *got[4] = {NULL};
+        shoal_tensor *x = net_numbers((uint32_t)(500 + n), (int64_t[]){4, 5}, 2);
+        shoal_tensor *y = net_numbers((uint32_t)(500 + n), (int64_t[]){4, 5}, 2);
+        (void)CHECK_OK(shoal_set_requires_grad(x, needs));
+        (void)CHECK_OK(shoal_set_requires_grad(y, needs));
+        (void)CHECK_OK(step(&eager, &x, 1, want, n_outputs));
+        if (CHECK_OK(shoal_compiled_run(compiled, &y, 1, got, n_outputs))) {
+            for (size_t i = 0; i < n_outputs; i++) {
+                if (!same(want[i], got[i])) {
+                    test_failed(__FILE__, __LINE__, "run %d: output %zu", n, i);
+                }
+                shoal_tensor_unref(got[i]);
+            }
+        }
+        if (!same(x, y) || !same(shoal_grad(x), shoal_grad(y))) {
+            test_failed(__FILE__, __LINE__, "run %d: input", n);
+        }
+        compare(&eager, &other, n);
+        if (change) {
+            change(&eager, n);
+            change(&other, n);
+            compare(&eager, &other, n + 100);
+        }
+    }
+    shoal_compiled_free(compiled);
+    compare(&eager, &other, 1000);
+    REQUIRE_OK(shoal_scope_end());
+}
+
+#define STEP(name)                                                                        \
+    static shoal_status name(void *context, shoal_tensor *const *inputs, size_t n_inputs, \
+                             shoal_tensor **outputs, size_t n_outputs)
+#define UNUSED ((void)n_inputs, (void)n_outputs, (void)inputs)
+
+static void clear(struct model *model, int number)
+{
+    (void)number;
+    for (int i = 0; i < N_TENSORS; i++) {
+        (void)CHECK_OK(shoal_set_grad(model->t[i], NULL));
+    }
+}
+
+STEP(product)
+{
+    struct model *m = context;
+    UNUSED;
+    shoal_tensor *a = shoal_mul(inputs[0], m->t[0]);
+    shoal_tensor *b = shoal_mul(shoal_add(a, m->t[1]), m->t[2]);
+    outputs[0] = shoal_sum(shoal_mul(b, b), NULL, 0, false);
+    return shoal_backward(outputs[0], NULL);
+}
+
+TEST(input_gradients_go_to_the_input_of_the_run)
+{
+    attack(product, true, true, clear, 3, 1);
+}
+
+TEST(input_gradients_add)
+{
+    attack(product, true, true, NULL, 3, 1);
+}
+
+/* Gradients that are one and the same */
+
+STEP(plain_sum)
+{
+    struct model *m = context;
+    UNUSED;
+    outputs[0] =
+        shoal_sum(shoal_add(shoal_add(m->t[0], m->t[1]), shoal_add(m->t[2], inputs[0])), NULL, 0, false);
+    return shoal_backward(outputs[0], NULL);
+}
+
+static void clip(struct model *model, int number)
+{
+    (void)CHECK_OK(shoal_scope_begin());
+    (void)CHECK_OK(shoal_scope_set_grad(false));
+    for (int i = 0; i < 3; i++) {
+        CHECK(shoal_mul_scalar_(shoal_grad(model->t[i]), 0.5 + i));
+        CHECK(shoal_add_(model->t[i], shoal_grad(model->t[i])));
+    }
+    (void)CHECK_OK(shoal_scope_end());
+    if (number % 2) {
+        clear(model, number);
+    }
+}
+
+TEST(gradients_that_are_the_same_are_clipped_apart)
+{
+    attack(plain_sum, true, false, clip, 5, 1);
+}
+
+/* Gradients in one buffer */
+
+static void one_buffer(struct model *model, int number)
+{
+    shoal_tensor *flats[2] = {shoal_zeros((int64_t[]){40}, 1, SHOAL_F32),
+                              shoal_zeros((int64_t[]){40}, 1, SHOAL_F32)};
+    for (int i = 0; i < 2; i++) {
+        shoal_tensor *flat = flats[number % 2 ? i : 0];
+        (void)CHECK_OK(
+            shoal_set_grad(model->t[i], shoal_view(shoal_narrow(flat, 0, 20 * i, 20), (int64_t[]){4, 5}, 2)));
+    }
+}
+
+static void two_buffers(struct model *model, int number)
+{
+    one_buffer(model, number + 1);
+}
+
+TEST(gradients_that_share_a_buffer_first)
+{
+    attack(product, true, false, one_buffer, 5, 1);
+}
+
+TEST(gradients_that_share_a_buffer_later)
+{
+    attack(product, true, false, two_buffers, 5, 1);
+}
+
+/* The step looks at the old gradient */
+
+STEP(old_gradient)
+{
+    struct model *m = context;
+    UNUSED;
+    shoal_tensor *old = shoal_grad(m->t[0]);
+    outputs[1] = old ? shoal_mul_scalar(old, 2.0) : NULL;
+    for (int i = 0; i < 3; i++) {
+        shoal_status status = shoal_set_grad(m->t[i], NULL);
+        if (status != SHOAL_OK) {
+            return status;
+        }
+    }
+    return product(context, inputs, n_inputs, outputs, 1);
+}
+
+TEST(old_gradients_are_read_and_removed)
+{
+    attack(old_gradient, true, false, NULL, 5, 2);
+}
+
+STEP(zero_gradient)
+{
+    struct model *m = context;
+    UNUSED;
+    for (int i = 0; i < 3; i++) {
+        shoal_tensor *g = shoal_grad(m->t[i]);
+        if (g && !shoal_mul_scalar_(g, 0.25)) {
+            return shoal_scope_error();
+        }
+    }
+    outputs[1] = shoal_grad(m->t[1]);
+    return product(context, inputs, n_inputs, outputs, 1);
+}
+
+TEST(old_gradients_are_scaled)
+{
+    attack(zero_gradient, true, false, NULL, 5, 2);
+}
+
+STEP(two_backwards)
+{
+    struct model *m = context;
+    UNUSED;
+    shoal_status status = product(context, inputs, n_inputs, outputs, 1);
+    outputs[1] = shoal_clone(shoal_grad(m->t[0]));
+    outputs[2] = shoal_grad(m->t[0]);
+    return status == SHOAL_OK ? product(context, inputs, n_inputs, &outputs[3], 1) : status;
+}
+
+TEST(several_backwards)
+{
+    attack(two_backwards, true, false, NULL, 3, 4);
+    attack(two_backwards, true, false, clear, 3, 4);
+}
+
+/* Buffers */
+
+STEP(swap)
+{
+    struct model *m = context;
+    UNUSED;
+    shoal_tensor *a = shoal_clone(m->t[0]);
+    (void)shoal_copy_(m->t[0], m->t[1]);
+    (void)shoal_copy_(m->t[1], m->t[2]);
+    (void)shoal_copy_(m->t[2], a);
+    outputs[0] = m->t[1];
+    outputs[1] = m->t[1];
+    outputs[2] = m->t[3];
+    outputs[3] = shoal_narrow(inputs[0], 0, 1, 2);
+    return shoal_scope_error();
+}
+
+TEST(buffers_change_places)
+{
+    attack(swap, false, false, NULL, 4, 4);
+}
+
+STEP(chain)
+{
+    struct model *m = context;
+    UNUSED;
+    shoal_tensor *row = shoal_select(m->t[0], 0, 1);
+    shoal_tensor *all = shoal_view(m->t[0], (int64_t[]){20}, 1);
+    (void)shoal_add_(m->t[0], inputs[0]);
+    (void)shoal_add_(row, shoal_select(m->t[1], 0, 0));
+    shoal_tensor *kept = shoal_clone(row);
+    (void)shoal_mul_(m->t[0], m->t[0]);
+    (void)shoal_copy_(shoal_view(inputs[0], (int64_t[]){20}, 1), all);
+    (void)shoal_add_scalar_(row, 1.0);
+    outputs[0] = kept;
+    outputs[1] = all;
+    outputs[2] = row;
+    outputs[3] = inputs[0];
+    return shoal_scope_error();
+}
+
+TEST(views_of_buffers)
+{
+    attack(chain, false, false, NULL, 4, 4);
+}
+
+STEP(ignores_all)
+{
+    (void)context;
+    UNUSED;
+    outputs[0] = NULL;
+    outputs[1] = inputs[0];
+    return SHOAL_OK;
+}
+
+TEST(an_input_goes_through)
+{
+    attack(ignores_all, false, false, NULL, 3, 2);
+}
+
+STEP(ignores_input)
+{
+    struct model *m = context;
+    UNUSED;
+    outputs[0] = shoal_neg(m->t[0]);
+    return SHOAL_OK;
+}
+
+TEST(an_input_that_is_not_used)
+{
+    attack(ignores_input, false, false, NULL, 3, 1);
+}
+
+/* Freezing */
+
+static void thaw(struct model *model, int number)
+{
+    clear(model, number);
+    (void)CHECK_OK(shoal_set_requires_grad(model->t[0], number % 2));
+}
+
+TEST(frozen_and_thawed)
+{
+    attack(product, true, false, thaw, 5, 1);
+}
+
+/* Outputs as inputs */
+
+STEP(recurrent)
+{
+    struct model *m = context;
+    UNUSED;
+    outputs[0] = shoal_add(shoal_mul(inputs[0], m->t[0]), m->t[1]);
+    return SHOAL_OK;
+}
+
+TEST(outputs_are_the_next_inputs)
+{
+    struct model m;
+    shoal_compiled *compiled = NULL;
+    REQUIRE_OK(shoal_scope_begin());
+    model_make(&m, false);
+    REQUIRE_OK(shoal_compile(NULL, recurrent, &m, 1, NULL, &compiled));
+    shoal_tensor *h = net_numbers(9, (int64_t[]){4, 5}, 2);
+    shoal_tensor *want = h;
+    shoal_tensor *got = shoal_tensor_ref(h);
+    for (int n = 0; n < 4; n++) {
+        shoal_tensor *next = NULL;
+        (void)CHECK_OK(recurrent(&m, &want, 1, &want, 1));
+        (void)CHECK_OK(shoal_compiled_run(compiled, &got, 1, &next, 1));
+        shoal_tensor_unref(got);
+        got = next;
+        CHECK(same(want, got));
+    }
+    shoal_tensor_unref(got);
+    shoal_compiled_free(compiled);
+    REQUIRE_OK(shoal_scope_end());
+}
+
+/* Versions */
+
+STEP(writes)
+{
+    struct model *m = context;
+    UNUSED;
+    (void)shoal_add_(m->t[0], inputs[0]);
+    (void)shoal_mul_scalar_(shoal_select(m->t[1], 0, 1), 0.5);
+    outputs[0] = NULL;
+    return shoal_scope_error();
+}
+
+TEST(versions_count)
+{
+    struct model m;
+    shoal_compiled *compiled = NULL;
+    REQUIRE_OK(shoal_scope_begin());
+    model_make(&m, false);
+    REQUIRE_OK(shoal_compile(NULL, writes, &m, 1, NULL, &compiled));
+    shoal_tensor *x = net_numbers(9, (int64_t[]){4, 5}, 2);
+    for (int n = 0; n < 3; n++) {
+        shoal_tensor *out;
+        uint64_t first = shoal_tensor_version(m.t[0]);
+        uint64_t second = shoal_tensor_version(m.t[1]);
+        (void)CHECK_OK(shoal_compiled_run(compiled, &x, 1, &out, 1));
+        CHECK(shoal_tensor_version(m.t[0]) > first);
+        CHECK(shoal_tensor_version(m.t[1]) > second);
+    }
+    shoal_compiled_free(compiled);
+    REQUIRE_OK(shoal_scope_end());
+}
+
+TEST(input_gradients_where_the_first_has_none)
+{
+    struct model m;
+    shoal_compiled *compiled = NULL;
+    REQUIRE_OK(shoal_scope_begin());
+    model_make(&m, true);
+    REQUIRE_OK(shoal_compile(NULL, product, &m, 1, NULL, &compiled));
+    shoal_tensor *x[3];
+    for (int n = 0; n < 3; n++) {
+        shoal_tensor *out = NULL;
+        x[n] = net_numbers((uint32_t)(9 + n), (int64_t[]){4, 5}, 2);
+        (void)CHECK_OK(shoal_set_requires_grad(x[n], true));
+        (void)CHECK_OK(shoal_compiled_run(compiled, &x[n], 1, &out, 1));
+        shoal_tensor_unref(out);
+        for (int i = 0; i <= n; i++) {
+            if ((shoal_grad(x[i]) != NULL) != (i == n)) {
+                test_failed(__FILE__, __LINE__, "run %d: input %d", n, i);
+            }
+        }
+        (void)CHECK_OK(shoal_set_grad(x[n], NULL));
+        (void)CHECK_OK(shoal_set_grad(x[0], NULL));
+        clear(&m, n);
+    }
+    shoal_compile_report report = SHOAL_COMPILE_REPORT_INIT;
+    (void)CHECK_OK(shoal_compiled_get_report(compiled, &report));
+    (void)CHECK_INT(report.n_compiles, 1);
+    shoal_compiled_free(compiled);
+    REQUIRE_OK(shoal_scope_end());
+}
