@@ -335,8 +335,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_
 
 /*
  * Collective, like the step. outputs[] as the step sets them, a reference of the caller's each; gradients are on the leaves, where
- * optimizers and clipping find them. Both lie in the plan's memory, as shoal_plan_run says. Under shoal_ddp, remove gradients before
- * the next step: those that a plan left count as the program's own there, and are averaged again.
+ * optimizers and clipping find them. Both lie in the plan's memory, as shoal_plan_run says.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compiled_run(shoal_compiled *compiled,
                                                            shoal_tensor *const *inputs, size_t n_inputs,

@@ -130,9 +130,10 @@ static bool is_averaged(const struct ddp_param *param)
 {
     const struct captured *captured = captured_of(param);
     const shoal_tensor *kept = shoal_grad(param->tensor);
-    return kept && kept == captured->gradient
-               ? captured->is_averaged
-               : (kept && kept->is_averaged) || (ddp_is_ours(param) && param->is_reduced);
+    if (!kept || kept == captured->gradient) {
+        return kept && captured->is_averaged;
+    }
+    return ddp_is_ours(param) ? param->is_reduced : kept->is_averaged;
 }
 
 static shoal_status note_gradient(const struct ddp_param *param, bool is_averaged)

@@ -265,6 +265,38 @@ TEST_RANKS(averaged_gradients_are_added_to, 3)
     }
 }
 
+/* A capture that adds to averages says nothing of what becomes of them later. */
+TEST_RANKS(averages_that_were_captured_may_become_local, 2)
+{
+    struct model model;
+    struct step_record *records = calloc(2, sizeof *records);
+    REQUIRE(records && open_wrapped(&model, self, (shoal_ddp_options){0}));
+    shoal_tensor *x = make_input(self);
+    for (int captured = 0; captured < 2; captured++) {
+        run_eager(&model, x, &records[1]);
+        if (captured) {
+            shoal_graph_free(capture(&model, x));
+        }
+        net_fill_zero(&model.net); /* the same tensors */
+        CHECK_OK(shoal_ddp_set_sync(model.net.module, false));
+        run_eager(&model, x, &records[1]);
+        CHECK_OK(shoal_ddp_set_sync(model.net.module, true));
+        if (captured) {
+            shoal_graph *graph = capture(&model, x);
+            REQUIRE(graph);
+            step_run(graph, model.world, x, &records[1]);
+            shoal_graph_free(graph);
+            step_check_same(&records[1], &records[0], "local, after a capture");
+        } else {
+            run_eager(&model, x, &records[1]);
+        }
+        net_zero(&model.net);
+        records[0] = records[1];
+    }
+    close_model(&model);
+    free(records);
+}
+
 /* What is local is reduced with what comes, and so is what comes no more. */
 TEST_RANKS(local_gradients_are_reduced, 3)
 {
