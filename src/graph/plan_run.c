@@ -11,7 +11,7 @@
 
 #include "base/callback.h"
 #include "base/error.h"
-#include "base/mem.h"
+#include "base/options.h"
 #include "base/try.h"
 #include "comm/prepared.h"
 #include "device/device.h"
@@ -228,7 +228,9 @@ static shoal_status start(const struct run *run, const struct plan_collective *c
         run->binding->n_held[collective->window]++;
         return is_blocking ? prepared_wait(collective->prepared) : SHOAL_OK;
     }
-    return is_blocking ? prepared_run(collective->prepared) : prepared_start(collective->prepared);
+    /* SHOAL_SYNC: as eager collectives on tensors, so that the one which fails is named. */
+    bool must_wait = is_blocking || option_choice(OPTION_SYNC) != 0;
+    return must_wait ? prepared_run(collective->prepared) : prepared_start(collective->prepared);
 }
 
 static shoal_status release(const struct run *run, uint32_t window)
