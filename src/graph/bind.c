@@ -352,8 +352,11 @@ static shoal_status agree_on_needs(struct shoal_plan *plan, const struct compare
             note_outcome(&outcome, compare_needs(&compared[i], &plan->groups[i]));
         }
     }
-    return outcome.status == SHOAL_OK ? plan_assign_windows(plan)
-                                      : error_set(outcome.status, "%s", outcome.text);
+    if (outcome.status != SHOAL_OK) {
+        return error_set(outcome.status, "%s", outcome.text);
+    }
+    plan_assign_windows(plan);
+    return SHOAL_OK;
 }
 
 static shoal_status bind_together(struct shoal_plan *plan, const struct compared_group *compared,

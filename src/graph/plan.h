@@ -92,6 +92,7 @@ struct plan_gather {
 struct plan_window {
     uint32_t group;
     size_t bytes;
+    uint32_t free_from; /* of its last gather */
     shoal_window *window;
 };
 
@@ -209,7 +210,7 @@ shoal_status plan_lower(const shoal_graph *graph, const shoal_compile_options *o
 /* Offsets for all buffers. Called by plan_lower. */
 shoal_status plan_place(struct shoal_plan *plan, bool allows_reuse);
 /* Takes comm_bytes and free_from from the groups' needs, and gives each gather its window. */
-shoal_status plan_assign_windows(struct shoal_plan *plan);
+void plan_assign_windows(struct shoal_plan *plan);
 /* The rules of graph/place.c for every pair of buffers, checked one by one: SHOAL_ERR_INTERNAL names a violation. For tests. */
 shoal_status plan_check(const struct shoal_plan *plan);
 

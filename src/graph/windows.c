@@ -2,10 +2,9 @@
 /*
  * Which gather has which window. Gathers of a group that are apart share one: a gather may take a window whose last gather has been
  * released, on all members, when it starts. Of those that are free it takes the smallest that is large enough, or else the
- * largest, which grows. Only what members have in common decides, so all of them make the same windows.
+ * largest, which grows. Only what members have in common decides, so all of them make the same windows. Nothing can fail
+ * here: a member that fails alone would leave the others waiting.
  */
-#include "base/mem.h"
-#include "base/try.h"
 #include "graph/plan.h"
 
 static bool is_better(size_t bytes, size_t best_bytes, size_t wanted)
@@ -13,13 +12,12 @@ static bool is_better(size_t bytes, size_t best_bytes, size_t wanted)
     return best_bytes < wanted ? bytes > best_bytes : bytes >= wanted && bytes < best_bytes;
 }
 
-static uint32_t find_window(struct shoal_plan *plan, const struct plan_gather *gather,
-                            const uint32_t *free_from)
+static uint32_t find_window(struct shoal_plan *plan, const struct plan_gather *gather)
 {
     size_t best = plan->n_windows;
     for (size_t i = 0; i < plan->n_windows; i++) {
         const struct plan_window *window = &plan->windows[i];
-        bool is_free = window->group == gather->group && free_from[i] <= gather->ordinal;
+        bool is_free = window->group == gather->group && window->free_from <= gather->ordinal;
         if (is_free &&
             (best == plan->n_windows || is_better(window->bytes, plan->windows[best].bytes, gather->bytes))) {
             best = i;
@@ -30,6 +28,7 @@ static uint32_t find_window(struct shoal_plan *plan, const struct plan_gather *g
     }
     struct plan_window *window = &plan->windows[best];
     window->bytes = gather->bytes > window->bytes ? gather->bytes : window->bytes;
+    window->free_from = gather->free_from;
     return (uint32_t)best;
 }
 
@@ -44,18 +43,13 @@ static void take_needs(struct shoal_plan *plan)
     }
 }
 
-shoal_status plan_assign_windows(struct shoal_plan *plan)
+void plan_assign_windows(struct shoal_plan *plan)
 {
-    uint32_t *free_from = mem_alloc_zeroed(plan->n_gathers + 1, sizeof *free_from); /* by window */
-    if (!free_from) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
     take_needs(plan);
     plan->n_windows = 0;
     for (size_t i = 0; i < plan->n_gathers; i++) {
         struct plan_gather *gather = &plan->gathers[i];
-        gather->window = find_window(plan, gather, free_from);
-        free_from[gather->window] = gather->free_from;
+        gather->window = find_window(plan, gather);
         plan->collectives[gather->collective].window = gather->window;
     }
     for (size_t i = 0; i < plan->n_buffers; i++) {
@@ -68,6 +62,4 @@ shoal_status plan_assign_windows(struct shoal_plan *plan)
             plan->steps[i].window = plan->gathers[plan->steps[i].gather].window;
         }
     }
-    mem_free(free_from);
-    return SHOAL_OK;
 }
