@@ -21,8 +21,8 @@ static void visit_node(void *context, struct shoal_node *node)
     struct walk *walk = context;
     for (size_t i = 0; i < node->n_values && walk->status == SHOAL_OK; i++) {
         size_t index = walk->n_tensors++;
-        bool is_result = index < walk->n_results && walk->results[index]->storage ==
-                                                        twins_find(node->graph, node->values[i]->storage);
+        bool is_result = index < walk->n_results &&
+                         walk->results[index]->storage == twins_find(node->graph, node->values[i]->storage);
         struct touch touch = {.node = node,
                               .tensor = node->values[i],
                               .reads = walk->reads && !is_result,
