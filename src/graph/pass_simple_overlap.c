@@ -2,8 +2,12 @@
 /*
  * simple_overlap: first each start is moved up, to directly behind the last node that it depends on. Then each wait is moved down,
  * to directly before the first node that depends on it; views of its result move with it. Starts of one group keep their order,
- * and waits of one group keep theirs. No move makes the graph need more memory at once than it needed before the pass: a move
- * that would is made only as far as memory allows.
+ * and waits of one group keep theirs. No move makes the graph need more memory at once than a limit: a move that would is made
+ * only as far as memory allows.
+ *
+ * The limit is what the graph needed before the pass. If it has units of a sharded model, the largest gather of a unit comes in
+ * addition: otherwise nothing could be gathered ahead where memory is at its peak. A gather of a unit does not rise above the wait
+ * for the gather before it, so one unit is gathered ahead, as in an eager step.
  *
  * Starts are moved in program order and waits in reverse program order. So everything that a node depends on, or that depends
  * on it, has its final place when the node is moved, and one move per node is enough.
