@@ -234,8 +234,8 @@ refuse 'no test of_one in tests/parallel/fully_shard/bits' $rows '| three | `mod
 refuse 'no reason to wait' $rows '| three | later: no time |' "${conformance[@]}"
 refuse 'neither a test nor a reason' $rows '| three | left out |' "${conformance[@]}"
 compiler=$'## The communication compiler\n'
-refuse 'line D2 has no row' $rows "$compiler| D1 | open: lowering |" "${conformance[@]}"
-refuse 'D1 has a row already' $rows "$compiler| D1, D2, D1 | open: lowering |" "${conformance[@]}"
+refuse 'line D2 has no row' $rows "$compiler| D1 | later: needs a GPU |" "${conformance[@]}"
+refuse 'D1 has a row already' $rows "$compiler| D1, D2, D1 | later: needs a GPU |" "${conformance[@]}"
 refuse 'D1: there is no test b in tests/unit/graph/a' $rows "$compiler| D1 | \`a/b\` |" "${conformance[@]}"
 refuse 'D1: there is no tests/ir/a.graph' $rows "$compiler| D1 | \`a.graph\` |" "${conformance[@]}"
 refuse '"no time" is no reason to wait' $rows "$compiler| D1 | not ours: no time |" "${conformance[@]}"

@@ -53,6 +53,32 @@ TEST_RANKS(collectives_are_captured_with_their_groups, 2)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* The results of one call, and an input that another changes. */
+static shoal_status call_both(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                              shoal_tensor **outputs, size_t n_outputs)
+{
+    outputs[n_outputs - 1] = shoal_all_reduce(inputs[0], SHOAL_SUM, context);
+    return shoal_all_reduce_(inputs[n_inputs - 1], SHOAL_SUM, context) ? SHOAL_OK : shoal_scope_error();
+}
+
+TEST_RANKS(a_collective_is_a_start_and_a_wait, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    shoal_tensor *inputs[] = {capture_tensor(SHAPE(3), 1, SHOAL_F32, 1, "x"),
+                              capture_tensor(SHAPE(3), 1, SHOAL_F32, 2, "y")};
+    shoal_graph *graph = NULL;
+    REQUIRE_OK(shoal_capture(call_both, shoal_world_group(world), inputs, 2, 1, &graph));
+    CHECK_INT(shoal_graph_n_nodes(graph),
+              8); /* two inputs, a start and a wait, the same and a copy, the output */
+    CHECK_INT(capture_count(graph, "all_reduce"), 2);
+    CHECK_INT(capture_count(graph, "wait_tensor"), 2);
+    CHECK_INT(capture_count(graph, "copy_"), 1);
+    shoal_graph_free(graph);
+    shoal_tensor_unref(inputs[0]);
+    shoal_tensor_unref(inputs[1]);
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* Calls that are no ops -------------------------------------------------------------------------------- */
 
 struct raw {
