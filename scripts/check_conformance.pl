@@ -48,7 +48,7 @@ sub wrong {
 # The file that a name in front of a slash stands for.
 sub path_of {
     my ($name, $is_graph) = @_;
-    return 'parallel/compile/compile' if $is_graph && $name eq 'compile';
+    return "parallel/compile/$name" if $is_graph && $name =~ /^(compile|settings)$/;
     return "unit/graph/$name" if $is_graph;
     return "unit/parallel/fsdp/engine/$name" if $name =~ /^(tables|events|pool)$/;
     return 'parallel/fully_shard/fully_shard' if $name eq 'modules';

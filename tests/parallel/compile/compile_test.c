@@ -9,10 +9,11 @@ enum {
     N_STEPS = 4
 };
 
-static void train(const struct rank *self, enum wrapping wrapping, const shoal_compile_options *options)
+static void train_net(const struct rank *self, enum wrapping wrapping, net_function function,
+                      const shoal_compile_options *options)
 {
     struct pair pair;
-    if (pair_begin(&pair, self, wrapping, options)) {
+    if (pair_begin_net(&pair, self, wrapping, NULL, function, options)) {
         for (int i = 0; i < N_STEPS; i++) {
             pair_run(&pair, i, NET_BATCH);
             pair_update(&pair);
@@ -20,6 +21,11 @@ static void train(const struct rank *self, enum wrapping wrapping, const shoal_c
         CHECK(pair_count_compiles(&pair) == 1);
     }
     pair_end(&pair);
+}
+
+static void train(const struct rank *self, enum wrapping wrapping, const shoal_compile_options *options)
+{
+    train_net(self, wrapping, NULL, options);
 }
 
 TEST_RANKS(a_step_without_ranks, 1)
@@ -50,6 +56,30 @@ TEST_RANKS(shards_of_two, 2)
 TEST_RANKS(shards_of_four, 4)
 {
     train(self, WRAP_SHARDS, NULL);
+}
+
+static shoal_tensor *recompute_layers(shoal_module *root, shoal_tensor *x)
+{
+    for (size_t i = 0; x && i < PAIR_LAYERS; i++) {
+        x = net_recompute(shoal_module_child_at(root, i, NULL), x);
+    }
+    return x;
+}
+
+TEST_RANKS(activations_are_computed_again, 2)
+{
+    train_net(self, WRAP_NOTHING, recompute_layers, NULL);
+    train_net(self, WRAP_DDP, recompute_layers, NULL);
+    train_net(self, WRAP_SHARDS, recompute_layers, NULL);
+}
+
+TEST_RANKS(ddp_coalesced, 3)
+{
+    shoal_pass_options coalesced = SHOAL_PASS_OPTIONS_INIT;
+    shoal_compile_options options = SHOAL_COMPILE_OPTIONS_INIT;
+    coalesced.ddp_passes = "fuse_ddp_with_coalesced_op,schedule_comm_wait";
+    options.pass_options = &coalesced;
+    train(self, WRAP_DDP, &options);
 }
 
 static const shoal_compile_options some_options[] = {
