@@ -26,6 +26,7 @@
 struct lowered_storage {
     struct shoal_node *creator;
     size_t bytes;
+    size_t element_bytes; /* of the widest dtype that a value looks at it as */
     uint32_t created_at;
     uint32_t last_use;  /* by a node that is no wait; the output uses what it names */
     uint32_t last_user; /* by any node */

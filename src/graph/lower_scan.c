@@ -221,13 +221,17 @@ static shoal_status scan_values(struct shoal_lowering *lowering, struct shoal_no
     for (size_t i = 0; i < node->n_values; i++) {
         size_t number;
         const struct storage *storage = twins_find(lowering->graph, node->values[i]->storage);
+        size_t element_bytes = shoal_dtype_bytes(node->values[i]->dtype);
         if (storage_map_get(&lowering->numbers, storage, &number)) {
+            size_t *widest = &lowering->storages[number].element_bytes;
+            *widest = element_bytes > *widest ? element_bytes : *widest;
             continue;
         }
         number = lowering->numbers.count;
         TRY(storage_map_add(&lowering->numbers, storage, number));
         lowering->storages[number] = (struct lowered_storage){.creator = node,
                                                               .bytes = storage->bytes,
+                                                              .element_bytes = element_bytes,
                                                               .created_at = place,
                                                               .last_use = place,
                                                               .last_user = place,

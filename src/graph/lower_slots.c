@@ -89,7 +89,8 @@ static void find_slots_of(struct shoal_lowering *lowering, struct shoal_node *ca
     }
     for (size_t i = 0; i < cat->args[0].as.list.count; i++) {
         struct lowered_storage *piece = find_piece(lowering, cat, i);
-        if (piece) {
+        /* Where all that look at it find a whole number of their elements before it. */
+        if (piece && at % piece->element_bytes == 0) {
             piece->inside = whole;
             piece->inside_at = at;
             piece->is_slot = true;

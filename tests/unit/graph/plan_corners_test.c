@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* Graphs that plans have made wrong once. */
+#include "planning.h"
+#include "run_texts.h"
+
+/* A piece of a bucket that was computed as another dtype than the bucket has. */
+WORLD_TEST(pieces_of_a_wider_dtype)
+{
+    plan_compare(world,
+                 "graph {\ngroup @g = [[$RANKS]]\n"
+                 "%x = placeholder : f32[1]\n%y = placeholder : f64[2]\n"
+                 "%a = neg(%x)\n%d = neg(%y)\n%v = view_dtype(%d, f32)\n"
+                 "%c = cat([%a, %v], 0)\n"
+                 "%s = broadcast(%c, 0, @g)\n%w = wait_tensor(%s)\n"
+                 "return [%w]\n}\n",
+                 1);
+}
+
+WORLD_TEST(integers_cast_on_the_way)
+{
+    plan_compare(world,
+                 "graph {\ngroup @g = [[$RANKS]]\n"
+                 "%x = placeholder : i64[5]\n%y = to_dtype(%x, f32)\n"
+                 "%s = all_gather_into_tensor(%y, @g)\n%w = wait_tensor(%s)\n%n = neg(%w)\n"
+                 "%z = placeholder : f32[5]\n%b = to_dtype(%z, u8)\n"
+                 "%t = all_gather_into_tensor(%b, @g)\n%v = wait_tensor(%t)\n%m = to_dtype(%v, f64)\n"
+                 "return [%n, %m]\n}\n",
+                 2);
+}
+
+WORLD_TEST(nothing_among_pieces)
+{
+    plan_compare(world,
+                 "graph {\ngroup @g = [[$RANKS]]\n"
+                 "%x = placeholder : f32[3]\n%e = placeholder : f32[0]\n%y = placeholder : f32[2]\n"
+                 "%nx = neg(%x)\n%ne = neg(%e)\n%ny = neg(%y)\n"
+                 "%c = cat([%ne, %nx, %ne, %ny, %ne], 0)\n"
+                 "%s = all_gather_into_tensor(%c, @g)\n%w = wait_tensor(%s)\n%n = neg(%w)\n"
+                 "%c2 = cat([%ne, %nx, %ne, %ny, %ne], 0)\n"
+                 "%r = all_reduce(%c2, \"sum\", @g)\n%v = wait_tensor(%r)\n%m = neg(%v)\n"
+                 "return [%n, %m]\n}\n",
+                 2);
+}
