@@ -39,11 +39,7 @@ static shoal_status lower_start(struct shoal_lowering *lowering, struct shoal_no
         TRY(lower_box(lowering, node, &arguments));
         TRY(lower_find_row(node->op)(lowering, node, arguments));
     }
-    uint32_t start = lowering->nodes[node->id].start;
-    for (size_t i = 0; i < node->n_values; i++) {
-        lowering->storages[lower_number(lowering, node->values[i])].last_start = start;
-    }
-    return SHOAL_OK;
+    return lower_note_start(lowering, node);
 }
 
 /* What is made in the storage that it is copied to at the end may write over its own argument. */

@@ -22,6 +22,12 @@
 #include "graph/plan.h"
 #include "graph/storage_map.h"
 
+/* A start that wrote or gave a storage, or a part of it. */
+struct storage_start {
+    uint32_t start; /* index */
+    struct storage_start *next;
+};
+
 /* A storage of the graph. Places are those of nodes in the list, from 0. */
 struct lowered_storage {
     struct shoal_node *creator;
@@ -45,6 +51,8 @@ struct lowered_storage {
     uint32_t buffer;     /* PLAN_NONE: none yet */
     size_t offset;       /* in the buffer */
     uint32_t last_start; /* the start that wrote or gave it last: index + 1; 0: none */
+    struct storage_start
+        *starts; /* all that have, since something was waited for that is no result of a start */
 };
 
 struct lowered_node {
@@ -320,6 +328,8 @@ shoal_status lower_end_start(struct shoal_lowering *lowering, struct lowered_sta
 void lower_count_in_flight(struct shoal_lowering *lowering, const struct lowered_start *start, int change);
 /* A start of the node whose turn it is, which it gets. NULL: no memory. */
 struct lowered_start *lower_add_start(struct shoal_lowering *lowering, uint32_t collective);
+/* The storages of what the node gives are its start's. */
+shoal_status lower_note_start(struct shoal_lowering *lowering, const struct shoal_node *node);
 /* wait_tensor and wait_tensors. */
 shoal_status lower_wait(struct shoal_lowering *lowering, struct shoal_node *node);
 /* Of starts that nobody has waited for. */

@@ -54,12 +54,31 @@ static uint32_t find_start(const struct shoal_lowering *lowering, const struct s
     return start > 0 ? start : lowering->storages[lower_number(lowering, node->values[value])].last_start;
 }
 
+/* What is no result of a start is waited for as memory: starts in parts of it may be several. */
+static shoal_status end_earlier_starts(struct shoal_lowering *lowering, const struct shoal_node *node,
+                                       size_t value)
+{
+    struct lowered_storage *storage = &lowering->storages[lower_number(lowering, node->values[value])];
+    if (lowering->nodes[node->id].start > 0) {
+        return SHOAL_OK;
+    }
+    for (const struct storage_start *noted = storage->starts; noted; noted = noted->next) {
+        struct lowered_start *start = &lowering->starts[noted->start];
+        if (!start->has_ended && noted->start + 1 != storage->last_start) {
+            TRY(lower_end_start(lowering, start));
+        }
+    }
+    storage->starts = NULL;
+    return SHOAL_OK;
+}
+
 shoal_status lower_wait(struct shoal_lowering *lowering, struct shoal_node *node)
 {
     uint32_t last = 0;
     for (size_t i = 0; i < node->n_inputs; i++) {
         for (size_t k = 0; k < node->inputs[i]->n_values; k++) {
             uint32_t start = find_start(lowering, node->inputs[i], k);
+            TRY(end_earlier_starts(lowering, node->inputs[i], k));
             if (start > 0 && start != last) {
                 TRY(lower_end_start(lowering, &lowering->starts[start - 1]));
                 last = start;

@@ -16,6 +16,20 @@ WORLD_TEST(pieces_of_a_wider_dtype)
                  1);
 }
 
+/* Two starts in one storage, and a wait for a view that was there before both. */
+WORLD_TEST(waits_for_a_view)
+{
+    plan_compare(world,
+                 "graph {\ngroup @g = [[$RANKS]]\n"
+                 "%x = placeholder : f32[2, 3, 4]\n%t = neg(%x)\n"
+                 "%p = select(%t, 0, 0)\n%a = transpose(%p, 0, 1)\n%b = select(%t, 0, 1)\n"
+                 "%s1 = all_reduce_(%a, \"sum\", @g)\n%s2 = all_reduce_(%b, \"sum\", @g)\n"
+                 "%w = wait_tensor(%t)\n%n = neg(%t)\n"
+                 "%w2 = wait_tensor(%s2)\n%w1 = wait_tensor(%s1)\n"
+                 "return [%n, %w1, %w2]\n}\n",
+                 3);
+}
+
 WORLD_TEST(integers_cast_on_the_way)
 {
     plan_compare(world,
