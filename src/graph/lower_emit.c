@@ -123,6 +123,9 @@ static shoal_status make_tensor(struct shoal_lowering *lowering, struct storage 
     struct shoal_plan *plan = lowering->plan;
     TRY(mem_grow((void **)&plan->tensors, &plan->tensors_capacity, plan->n_tensors + 1,
                  sizeof(shoal_tensor *)));
+    if (!storage->memory) {
+        TRY(storage_need_alignment(storage, dtype_rows[dtype].alignment)); /* for the addresses of inputs */
+    }
     TRY(tensor_create(storage_ref(storage), dtype, layout, tensor_out));
     plan->tensors[plan->n_tensors++] = *tensor_out;
     return SHOAL_OK;

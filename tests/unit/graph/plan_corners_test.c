@@ -30,6 +30,29 @@ WORLD_TEST(waits_for_a_view)
                  3);
 }
 
+/* An address that is good enough for the input, but not for what it is looked at as. */
+TEST(addresses_of_a_wider_dtype)
+{
+    static const char text[] = "graph {\n%x = placeholder : f32[4]\n%v = view_dtype(%x, f64)\n%n = neg(%v)\n"
+                               "return [%n]\n}\n";
+    static _Alignas(64) float numbers[8];
+    shoal_graph *graph = run_parse(text, 1);
+    shoal_plan *plan = NULL;
+    shoal_tensor *output = NULL;
+    REQUIRE(graph != NULL);
+    REQUIRE_OK(shoal_plan_create(graph, NULL, NULL, &plan));
+    for (int i = 0; i < 3; i++) {
+        REQUIRE_OK(shoal_scope_begin());
+        shoal_tensor *x = shoal_from_memory(numbers + i, (int64_t[]){4}, 1, SHOAL_F32, NULL, NULL, NULL);
+        CHECK_STATUS(shoal_plan_run(plan, &x, 1, &output, 1), i == 1 ? SHOAL_ERR_INVALID : SHOAL_OK);
+        shoal_tensor_unref(output);
+        output = NULL;
+        CHECK_OK(shoal_scope_end());
+    }
+    shoal_plan_free(plan);
+    shoal_graph_free(graph);
+}
+
 WORLD_TEST(integers_cast_on_the_way)
 {
     plan_compare(world,
