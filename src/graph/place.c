@@ -10,8 +10,10 @@
  *
  * Nothing depends on addresses, so ranks with the same buffers get the same offsets.
  */
+#include <stdint.h>
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "graph/pack.h"
@@ -29,6 +31,7 @@ struct placement {
     struct shoal_plan *plan;
     struct pack_item *items;
     size_t n_items;
+    size_t bytes; /* of all items, of all areas */
 };
 
 static void add_item(struct placement *placement, size_t bytes, uint32_t first, uint32_t last, size_t *offset)
@@ -37,6 +40,8 @@ static void add_item(struct placement *placement, size_t bytes, uint32_t first, 
         *offset = 0;
         return;
     }
+    size_t room = PTRDIFF_MAX - placement->bytes;
+    placement->bytes += align_up(bytes) < room ? align_up(bytes) : room;
     placement->items[placement->n_items++] =
         (struct pack_item){.bytes = align_up(bytes), .first = first, .last = last, .offset = offset};
 }
@@ -66,6 +71,9 @@ static shoal_status place_area(struct placement *placement, enum plan_place plac
         bool is_kept = !allows_reuse;
         add_item(placement, step->workspace_bytes, is_kept ? 0 : i, is_kept ? (uint32_t)plan->n_steps : i,
                  &step->workspace_offset);
+    }
+    if (placement->bytes == PTRDIFF_MAX) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "the buffers of the plan are more than memory can hold");
     }
     return pack(placement->items, placement->n_items, bytes_out);
 }

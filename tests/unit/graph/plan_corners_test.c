@@ -53,6 +53,22 @@ TEST(addresses_of_a_wider_dtype)
     shoal_graph_free(graph);
 }
 
+TEST(sizes_that_overflow)
+{
+    static const char text[] =
+        "graph {\n"
+        "%a = zeros([1152921504606846976], f32)\n%b = zeros([1152921504606846976], f32)\n"
+        "%c = zeros([1152921504606846976], f32)\n%d = zeros([1152921504606846976], f32)\n"
+        "%e = add_(%a, %b)\n%f = add_(%c, %d)\n%h = add_(%a, %c)\n"
+        "%i = sum(%h)\n%j = sum(%b)\n%k = sum(%d)\nreturn [%i, %j, %k]\n}\n";
+    shoal_graph *graph = run_parse(text, 1);
+    shoal_plan *plan = NULL;
+    REQUIRE(graph != NULL);
+    CHECK_STATUS(shoal_plan_create(graph, NULL, NULL, &plan), SHOAL_ERR_NO_MEMORY);
+    shoal_plan_free(plan);
+    shoal_graph_free(graph);
+}
+
 WORLD_TEST(integers_cast_on_the_way)
 {
     plan_compare(world,
