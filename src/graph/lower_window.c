@@ -263,7 +263,9 @@ static bool is_copy(const struct shoal_node *node)
 static void see_copy(struct unpacking *unpacking, struct shoal_node *copy, const struct shoal_node *view)
 {
     struct shoal_lowering *lowering = unpacking->lowering;
-    size_t index = is_copy(copy) ? find_rows(unpacking, lower_here(lowering, view, 0)) : SIZE_MAX;
+    /* Where the view lies by the rank, ranks would not agree. */
+    bool is_fixed = !lowering->nodes[view->id].here;
+    size_t index = is_copy(copy) && is_fixed ? find_rows(unpacking, view->values[0]) : SIZE_MAX;
     struct lowered_storage *result = is_copy(copy) ? storage_of(lowering, copy, 0) : NULL;
     if (!result || index >= unpacking->gather->n_sources || result->n_writes > 0 || result->is_output ||
         result->inside != PLAN_NONE) {
@@ -387,6 +389,10 @@ static shoal_status say_pieces(struct shoal_lowering *lowering, const struct win
 {
     for (size_t i = 0; i < gather->node->n_values; i++) {
         TRY(lower_say_shape(lowering, gather->node->values[i]));
+    }
+    /* Members write rows of sources where all of them expect these. */
+    for (size_t i = 0; i < gather->n_sources && gather->is_unpacked; i++) {
+        TRY(lower_say_number(lowering, (int64_t)gather->sources[i].row_bytes));
     }
     return SHOAL_OK;
 }

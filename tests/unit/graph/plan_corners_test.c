@@ -94,3 +94,40 @@ WORLD_TEST(nothing_among_pieces)
                  "return [%n, %m]\n}\n",
                  2);
 }
+
+/* Where a view lies by the rank. */
+WORLD_TEST(views_by_rank)
+{
+    plan_compare(
+        world,
+        "graph {\ngroup @g = [[$RANKS]]\n"
+        "%x = placeholder : f32[4]\n%y = placeholder : f32[8]\n"
+        "%c = cat([%x, %y], 0)\n"
+        "%s = all_gather_into_tensor(%c, @g)\n%w = wait_tensor(%s)\n"
+        "%v = view(%w, [-1, 12])\n%p = narrow(%v, 1, rank(@g) * 2, 4)\n%q = contiguous(%p)\n%n = neg(%q)\n"
+        "return [%n]\n}\n",
+        1);
+}
+
+/* Rows of other sources on each rank. */
+TEST_RANKS(buckets_in_another_order, 2)
+{
+    static const char text[] =
+        "graph {\ngroup @g = [[0, 1]]\n%%x = placeholder : f32[4]\n%%y = placeholder : f32[8]\n"
+        "%%c = cat([%%%c, %%%c], 0)\n%%s = all_gather_into_tensor(%%c, @g)\n%%w = wait_tensor(%%s)\n"
+        "%%v = view(%%w, [2, 12])\n%%p = narrow(%%v, 1, 0, %d)\n%%q = contiguous(%%p)\n%%n = neg(%%q)\n"
+        "%%r = narrow(%%v, 1, %d, %d)\n%%t = contiguous(%%r)\n%%m = neg(%%t)\nreturn [%%n, %%m]\n}\n";
+    char whole[1024];
+    bool is_first = self->rank == 0;
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    (void)snprintf(whole, sizeof whole, text, is_first ? 'x' : 'y', is_first ? 'y' : 'x', is_first ? 4 : 8,
+                   is_first ? 4 : 8, is_first ? 8 : 4);
+    shoal_graph *graph = run_parse(whole, 2);
+    shoal_plan *plan = NULL;
+    REQUIRE(graph != NULL);
+    CHECK_STATUS(shoal_plan_create(graph, world, NULL, &plan), SHOAL_ERR_MISMATCH);
+    shoal_plan_free(plan);
+    shoal_graph_free(graph);
+    CHECK_OK(shoal_world_close(world));
+}
