@@ -116,14 +116,22 @@ static void note_written(const struct input_map *inputs, shoal_tensor *const *te
     }
 }
 
-/* Eager steps count their writes themselves. */
+/* What ops of ours receive into they also give; others may give an argument that they only read. */
+static bool writes_outputs(const struct plan_step *step)
+{
+    return step->kind == PLAN_CALL ||
+           (step->kind == PLAN_EAGER &&
+            (op_is_builtin(step->op) || (step->op->flags & SHOAL_OP_IN_PLACE) != 0));
+}
+
+/* What eager steps write besides, they count themselves. */
 static void note_steps(const struct input_map *inputs)
 {
     struct shoal_plan *plan = inputs->plan;
     for (size_t i = 0; i < plan->n_steps; i++) {
         const struct plan_step *step = &plan->steps[i];
         plan->binding->has_eager |= step->kind == PLAN_EAGER;
-        if (step->kind == PLAN_CALL) {
+        if (writes_outputs(step)) {
             note_written(inputs, step->outputs, step->n_outputs);
         }
     }

@@ -131,3 +131,34 @@ TEST_RANKS(buckets_in_another_order, 2)
     shoal_graph_free(graph);
     CHECK_OK(shoal_world_close(world));
 }
+
+/* What is received into is written: it may be, and nobody reads it any more. */
+TEST_RANKS(receives_into_inputs, 2)
+{
+    static const char text[] =
+        "graph {\ngroup @g = [[0, 1]]\n%x = placeholder : f32[5]\n%y = placeholder : f32[5]\n"
+        "%s = isend(%x, rank(@g) * -1 + 1, 3, @g)\n"
+        "%r = irecv(%y, rank(@g) * -1 + 1, 3, @g)\n"
+        "%wr = wait_tensor(%r)\n%ws = wait_tensor(%s)\nreturn [%wr]\n}\n";
+    shoal_world *world = rank_world_open(self, 0);
+    shoal_plan *plan = NULL;
+    shoal_tensor *inputs[2] = {NULL};
+    shoal_tensor *output = NULL;
+    REQUIRE(world != NULL);
+    shoal_graph *graph = run_parse(text, 2);
+    REQUIRE(graph != NULL);
+    REQUIRE_OK(shoal_plan_create(graph, world, NULL, &plan));
+    (void)run_inputs(graph, self->rank, inputs);
+    uint64_t version = atomic_load(&inputs[1]->storage->version);
+    storage_set_read_only(inputs[1]->storage, "it is looked at");
+    CHECK_STATUS(shoal_plan_run(plan, inputs, 2, &output, 1), SHOAL_ERR_STATE);
+    storage_set_read_only(inputs[1]->storage, NULL);
+    CHECK_OK(shoal_plan_run(plan, inputs, 2, &output, 1));
+    CHECK(output == inputs[1]);
+    CHECK(atomic_load(&inputs[1]->storage->version) == version + 1);
+    shoal_tensor_unref(output);
+    run_unref(inputs, 2);
+    shoal_plan_free(plan);
+    shoal_graph_free(graph);
+    CHECK_OK(shoal_world_close(world));
+}
