@@ -322,8 +322,9 @@ typedef struct shoal_compiled shoal_compiled;
 
 /*
  * A step that is captured, changed by passes and lowered when it first runs, and again, with the reason in the log, when an input
- * has another shape or dtype, or a gradient is there that was not (or the other way round). It never falls back to running
- * `step` as it is. Context, and what the step uses, outlive it.
+ * has another shape or dtype, a gradient is there that was not (or the other way round), a parameter was frozen or thawed, or a
+ * setting of a wrapped module is another one (shoal_ddp_set_sync, say). It never falls back to running `step` as it is. Context, and
+ * what the step uses, outlive it.
  *
  * With SHOAL_COMPILE_CHECK=1 the step is captured again before each run, and a difference is SHOAL_ERR_STATE that shows the first
  * line that differs: `step` depends on something that the graph does not know.

@@ -141,13 +141,27 @@ static shoal_status set_unit(struct op_tracer *tracer, const char *unit)
     return SHOAL_OK;
 }
 
+static shoal_status depend(struct op_tracer *tracer, struct op_dependence *dependence)
+{
+    struct captured *captured = capture_of(tracer)->graph->captured;
+    TRY(mem_grow((void **)&captured->dependences, &captured->dependence_capacity, captured->n_dependences + 1,
+                 sizeof(captured->dependences[0])));
+    captured->dependences[captured->n_dependences++] =
+        (struct captured_dependence){.dependence = op_dependence_ref(dependence)};
+    return SHOAL_OK;
+}
+
 static shoal_status at_end(struct op_tracer *tracer, void (*restore)(void *context), void *context)
 {
     return capture_at_end(capture_of(tracer), restore, context);
 }
 
-static const struct op_capture capture_calls = {
-    .add_input = add_input, .rebind = rebind, .note_leaf = note_leaf, .set_unit = set_unit, .at_end = at_end};
+static const struct op_capture capture_calls = {.add_input = add_input,
+                                                .rebind = rebind,
+                                                .note_leaf = note_leaf,
+                                                .set_unit = set_unit,
+                                                .depend = depend,
+                                                .at_end = at_end};
 
 /* Inputs ----------------------------------------------------------------------------------------------- */
 
@@ -353,6 +367,14 @@ static shoal_status create_graph(shoal_graph **graph_out)
     return SHOAL_OK;
 }
 
+/* When all is as it was before the step, which may have changed settings, and changed them back. */
+static void note_states(struct captured *captured)
+{
+    for (size_t i = 0; i < captured->n_dependences; i++) {
+        captured->dependences[i].state = op_dependence_state(captured->dependences[i].dependence);
+    }
+}
+
 static shoal_status run_capture(shoal_step_function step, void *context, shoal_tensor *const *inputs,
                                 size_t n_inputs, size_t n_outputs, shoal_graph **graph_out)
 {
@@ -363,6 +385,7 @@ static shoal_status run_capture(shoal_step_function step, void *context, shoal_t
     TRY(create_graph(&capture.graph));
     shoal_status status = run_in_scope(&capture, step, context, n_outputs);
     if (status == SHOAL_OK) {
+        note_states(capture.graph->captured);
         status = shoal_graph_lint(capture.graph);
     }
     for (size_t i = 0; capture.stand_ins && i < n_inputs; i++) {

@@ -24,10 +24,24 @@ void captured_free(struct captured *captured)
         shoal_tensor_unref(captured->leaves[i].leaf);
         shoal_tensor_unref(captured->leaves[i].gradient);
     }
+    for (size_t i = 0; i < captured->n_dependences; i++) {
+        op_dependence_unref(captured->dependences[i].dependence);
+    }
+    mem_free(captured->dependences);
     mem_free(captured->inputs);
     mem_free(captured->leaves);
     mem_free(captured->output_leaves);
     mem_free(captured);
+}
+
+bool captured_is_current(const struct captured *captured)
+{
+    size_t i = 0;
+    while (i < captured->n_dependences &&
+           op_dependence_state(captured->dependences[i].dependence) == captured->dependences[i].state) {
+        i++;
+    }
+    return i == captured->n_dependences;
 }
 
 void captured_forget_input(const struct shoal_node *node)

@@ -7,6 +7,7 @@
 #define GRAPH_CAPTURED_H
 
 #include "graph/graph.h"
+#include "op/dependence.h"
 
 #define CAPTURED_NONE SIZE_MAX
 
@@ -26,6 +27,12 @@ struct captured_leaf {
     bool is_averaged;       /* all ranks have the new gradient in common (tensor/tensor.h) */
 };
 
+/* What else the graph depends on, and its state. */
+struct captured_dependence {
+    struct op_dependence *dependence; /* one reference */
+    uint64_t state;
+};
+
 struct captured {
     struct captured_input *inputs; /* one for each placeholder, in order */
     size_t n_inputs;
@@ -36,9 +43,15 @@ struct captured {
     size_t n_step_outputs;        /* of the outputs, those that the step gave: the first ones */
     shoal_tensor **output_leaves; /* of the others; borrowed from `leaves` */
     size_t n_output_leaves;
+    struct captured_dependence *dependences;
+    size_t n_dependences;
+    size_t dependence_capacity;
 };
 
 void captured_free(struct captured *captured); /* NULL is allowed */
+
+/* Whether what the graph depends on is as it was. */
+bool captured_is_current(const struct captured *captured);
 
 /* A placeholder is erased. Nothing for other nodes, and for graphs that were not captured. */
 void captured_forget_input(const struct shoal_node *node);

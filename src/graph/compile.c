@@ -227,7 +227,8 @@ static struct variant *find_variant(struct shoal_compiled *compiled, shoal_tenso
     for (size_t i = 0; i < compiled->n_variants; i++) {
         struct variant *variant = &compiled->variants[i];
         if (variant->n_given == n_inputs && find_other_input(variant, inputs, n_inputs) == n_inputs &&
-            find_frozen(variant) == variant->n_inputs && !find_other_gradient(variant, inputs)) {
+            find_frozen(variant) == variant->n_inputs && !find_other_gradient(variant, inputs) &&
+            captured_is_current(variant->graph->captured)) {
             return variant;
         }
     }
@@ -260,13 +261,15 @@ static void write_reason(struct shoal_compiled *compiled, shoal_tensor *const *i
         const char *name = shoal_tensor_name(bound->source ? bound->source : bound->tensor);
         (void)snprintf(compiled->reason, sizeof compiled->reason, "%s %s a gradient now",
                        name[0] ? name : "a tensor", needs_gradient(bound) ? "requires" : "does not require");
+    } else if (!find_other_gradient(last, inputs)) {
+        (void)snprintf(compiled->reason, sizeof compiled->reason,
+                       "settings of a module, or what its gradients are, have changed");
     } else {
         const struct gradient *gradient = find_other_gradient(last, inputs);
-        const shoal_tensor *leaf = gradient ? leaf_of_run(gradient, inputs) : NULL;
-        const char *name = leaf ? shoal_tensor_name(leaf) : "";
-        const char *change = leaf && shoal_grad(leaf)
-                                 ? (gradient->had_gradient ? "has another kind of" : "has")
-                                 : "does not have";
+        const shoal_tensor *leaf = leaf_of_run(gradient, inputs);
+        const char *name = shoal_tensor_name(leaf);
+        const char *change =
+            shoal_grad(leaf) ? (gradient->had_gradient ? "has another kind of" : "has") : "does not have";
         (void)snprintf(compiled->reason, sizeof compiled->reason, "%s %s a gradient now",
                        name[0] ? name : "a leaf", change);
     }

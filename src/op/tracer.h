@@ -11,6 +11,7 @@
 
 #include "op/op.h"
 
+struct op_dependence; /* dependence.h */
 struct op_tracer;
 
 /* What a capture is told, in the scope that is traced. */
@@ -32,6 +33,8 @@ struct op_capture {
     shoal_status (*note_leaf)(struct op_tracer *tracer, shoal_tensor *leaf);
     /* Calls from now on belong to that unit of a sharded model; NULL: to none. */
     shoal_status (*set_unit)(struct op_tracer *tracer, const char *unit);
+    /* The graph is right as long as the state is what it is when the capture has ended. */
+    shoal_status (*depend)(struct op_tracer *tracer, struct op_dependence *dependence);
     /* Calls `restore` when the capture ends, well or badly: the last one first. Not when this call fails. */
     shoal_status (*at_end)(struct op_tracer *tracer, void (*restore)(void *context), void *context);
 };

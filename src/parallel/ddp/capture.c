@@ -3,8 +3,10 @@
 
 #include "autograd/backward.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "op/dependence.h"
 #include "parallel/ddp/gradient.h"
 #include "parallel/functional.h"
 #include "shoal/autograd.h"
@@ -44,6 +46,35 @@ static void end_capture(void *context)
     ddp_let_go(ddp);
 }
 
+/* What a captured backward does with the gradients that are there. */
+static uint64_t state_of_param(const struct ddp_param *param)
+{
+    const shoal_tensor *kept = shoal_grad(param->tensor);
+    bool is_ours = ddp_is_ours(param);
+    bool is_averaged = kept && (kept->is_averaged || (is_ours && param->is_reduced));
+    bool is_apart = is_ours && !param->is_reduced && param->has_aside;
+    return (is_averaged ? 1u : 0u) | (is_apart ? 2u : 0u);
+}
+
+static uint64_t state_of(const void *owner)
+{
+    const struct ddp *ddp = owner;
+    uint64_t state = hash_bytes(1, &ddp->wants_sync, sizeof ddp->wants_sync);
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        uint64_t word = state_of_param(&ddp->params[i]);
+        state = hash_bytes(state, &word, sizeof word);
+    }
+    return state;
+}
+
+static shoal_status depend(struct ddp *ddp, struct op_tracer *tracer)
+{
+    if (!ddp->dependence) {
+        TRY(op_dependence_create(state_of, ddp, &ddp->dependence));
+    }
+    return tracer->capture->depend(tracer, ddp->dependence);
+}
+
 /* The module is kept until the capture ends. */
 static shoal_status need_capture(struct ddp *ddp, struct op_tracer *tracer)
 {
@@ -52,6 +83,7 @@ static shoal_status need_capture(struct ddp *ddp, struct op_tracer *tracer)
                    ? SHOAL_OK
                    : error_set(SHOAL_ERR_STATE, "another capture of the module is running");
     }
+    TRY(depend(ddp, tracer));
     struct ddp_capture *capture =
         mem_alloc_zeroed(1, sizeof *capture + ddp->n_params * sizeof capture->params[0]);
     if (!capture) {

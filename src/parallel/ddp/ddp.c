@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "op/dependence.h"
 #include "parallel/claim.h"
 #include "parallel/ddp/block.h"
 
@@ -29,6 +30,7 @@ static void leave_module(struct ddp *ddp)
 
 void ddp_free(struct ddp *ddp)
 {
+    op_dependence_leave(ddp->dependence);
     ddp_leave_world(ddp);
     leave_module(ddp);
     for (size_t i = 0; i < ddp->n_params; i++) {

@@ -33,8 +33,9 @@
 #include "shoal/window.h"
 
 struct ddp_capture; /* capture.c */
-struct ddp_order;   /* order.h */
-struct fence;       /* tensor/storage.h */
+struct op_dependence;
+struct ddp_order; /* order.h */
+struct fence;     /* tensor/storage.h */
 
 /* A parameter that did not require a gradient. */
 struct ddp_frozen {
@@ -135,7 +136,8 @@ struct ddp {
     struct ddp_buffers buffers;
     struct ddp_forwards forwards;
     struct ddp_backward backward;
-    struct ddp_capture *capture; /* that runs and has come to the module; NULL: none */
+    struct ddp_capture *capture;      /* that runs and has come to the module; NULL: none */
+    struct op_dependence *dependence; /* of graphs on it; NULL: none was captured */
 };
 
 /* NULL: not wrapped. */

@@ -26,6 +26,7 @@ static void microbatches(const struct rank *self, enum wrapping wrapping, int n_
             }
             pair_update(&pair);
         }
+        (void)CHECK_INT(pair_count_compiles(&pair), n_without + 1);
     }
     pair_end(&pair);
 }
@@ -35,9 +36,19 @@ TEST_RANKS(one_without_synchronisation_ddp, 2)
     microbatches(self, WRAP_DDP, 1);
 }
 
+TEST_RANKS(two_without_synchronisation_ddp, 2)
+{
+    microbatches(self, WRAP_DDP, 2);
+}
+
 TEST_RANKS(one_without_synchronisation_shards, 2)
 {
     microbatches(self, WRAP_SHARDS, 1);
+}
+
+TEST_RANKS(two_without_synchronisation_shards, 2)
+{
+    microbatches(self, WRAP_SHARDS, 2);
 }
 
 static void freeze(struct pair *pair, const char *path, bool is_on)
@@ -228,3 +239,18 @@ TEST_RANKS(the_world_closes_first, 2)
     }
 }
 
+TEST_RANKS(local_gradients_after_eager_ones, 2)
+{
+    struct pair pair;
+    if (pair_begin(&pair, self, WRAP_DDP, NULL)) {
+        (void)net_pass(&pair.eager, 0, self->rank);
+        (void)net_pass(&pair.other, 0, self->rank);
+        pair_check(&pair);
+        pair_run(&pair, 1, NET_BATCH); /* adds to averaged ones */
+        set_local(&pair.eager, self->rank);
+        set_local(&pair.other, self->rank);
+        pair_run(&pair, 2, NET_BATCH);
+        pair_update(&pair);
+    }
+    pair_end(&pair);
+}

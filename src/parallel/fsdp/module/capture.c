@@ -5,8 +5,10 @@
 #include "autograd/identity.h"
 #include "base/callback.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "op/dependence.h"
 #include "parallel/fsdp/module/captured.h"
 #include "parallel/fsdp/module/lifetime.h"
 #include "parallel/fsdp/module/root.h"
@@ -107,8 +109,28 @@ static shoal_status fill(struct fsdp_capture *capture, const struct fsdp_root *r
     return capture->tracer->capture->at_end(capture->tracer, end_capture, capture);
 }
 
+static uint64_t state_of(const void *owner)
+{
+    const struct fsdp_root *root = owner;
+    uint64_t state = root->n_wrappers;
+    for (size_t i = 0; i < root->n_wrappers; i++) {
+        uint64_t word = fsdp_captured_state(root->wrappers[i]->unit);
+        state = hash_bytes(state, &word, sizeof word);
+    }
+    return state;
+}
+
+static shoal_status depend(struct fsdp_root *root, struct op_tracer *tracer)
+{
+    if (!root->dependence) {
+        TRY(op_dependence_create(state_of, root, &root->dependence));
+    }
+    return tracer->capture->depend(tracer, root->dependence);
+}
+
 static shoal_status begin_capture(struct fsdp_root *root, struct op_tracer *tracer)
 {
+    TRY(depend(root, tracer));
     struct fsdp_capture *capture = mem_alloc_zeroed(1, sizeof *capture);
     if (!capture) {
         return SHOAL_ERR_NO_MEMORY;

@@ -6,6 +6,7 @@
 #include "autograd/hooks.h"
 #include "autograd/leaf.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/try.h"
 #include "op/box.h"
 #include "parallel/fsdp/engine/context.h"
@@ -60,6 +61,27 @@ static shoal_status check_pending(const struct fsdp_unit *unit)
                              unit->name,
                              unit->grads.has_partial ? "shoal_fsdp_set_all_reduce" : "shoal_fsdp_set_sync")
                  : SHOAL_OK;
+}
+
+uint64_t fsdp_captured_state(const struct fsdp_unit *unit)
+{
+    const struct fsdp_unit_config *config = &unit->config;
+    const struct fsdp_unit_hooks *hooks = &unit->hooks;
+    const bool flags[] = {config->reshard_after_backward,
+                          config->unshard_in_backward,
+                          config->sync,
+                          config->all_reduce,
+                          config->force_sum,
+                          config->reduce_unused,
+                          hooks->all_reduce != NULL,
+                          hooks->all_gather.call != NULL,
+                          hooks->reduce_scatter.call != NULL,
+                          hooks->landed != NULL,
+                          unit->grads.buffer && unit->grads.has_accumulated,
+                          unit->grads.has_partial};
+    const int words[] = {(int)config->reshard, (int)config->reshard_ranks};
+    uint64_t state = hash_bytes(hash_bytes(1, flags, sizeof flags), words, sizeof words);
+    return hash_bytes(state, &config->divide_factor, sizeof config->divide_factor);
 }
 
 shoal_status fsdp_captured_check(const struct fsdp_captured *unit)

@@ -40,6 +40,8 @@ struct fsdp_captured {
 
 /* SHOAL_ERR_UNSUPPORTED or SHOAL_ERR_STATE, with the name of the setting: it has no meaning in a graph. */
 shoal_status fsdp_captured_check(const struct fsdp_captured *unit);
+/* A number for what settings and gradients of the unit make of a captured step. */
+uint64_t fsdp_captured_state(const struct fsdp_unit *unit);
 
 /* Gathers, if it is not gathered; `after`: none of it before these are there. */
 shoal_status fsdp_captured_gather(struct fsdp_captured *unit, shoal_tensor *const *after, size_t n_after);

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/handles.h"
+#include "op/dependence.h"
 #include "parallel/fsdp/engine/context.h"
 #include "parallel/fsdp/engine/handle.h"
 #include "parallel/fsdp/engine/lanes.h"
@@ -102,6 +103,7 @@ static void free_memory(struct fsdp_wrapper *wrapper)
 /* With the wrappers that no module has. */
 static void free_root(struct fsdp_root *root)
 {
+    op_dependence_leave(root->dependence);
     for (size_t i = 0; i < root->n_wrappers; i++) {
         give_up_full(root->wrappers[i]);
         root->wrappers[i]->root = NULL;

@@ -67,7 +67,8 @@ struct fsdp_root {
     bool has_originals;                /* of parameters: until the first call */
     size_t n_records; /* hooks of what was recorded, and of a backward that runs: they keep the wrappers */
     bool is_gone;     /* its module is: what was recorded can be walked back, and that is all */
-    struct fsdp_capture *capture; /* that runs and has come here (capture.h); NULL: none */
+    struct fsdp_capture *capture;     /* that runs and has come here (capture.h); NULL: none */
+    struct op_dependence *dependence; /* of graphs on it; NULL: none was captured */
 };
 
 struct fsdp_wrapper {
