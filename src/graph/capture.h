@@ -101,6 +101,7 @@ struct capture {
     size_t n_leaves;
     size_t leaf_capacity;
     struct capture_table leaf_table;
+    struct capture_table part_table; /* of graph->captured->parts */
     struct capture_memory *memories;
     size_t n_memories;
     size_t memory_capacity;

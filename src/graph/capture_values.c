@@ -16,6 +16,7 @@ void capture_free_values(struct capture *capture)
     capture_table_free(&capture->storage_table);
     capture_table_free(&capture->value_table);
     capture_table_free(&capture->leaf_table);
+    capture_table_free(&capture->part_table);
     mem_free(capture->storages);
     mem_free(capture->values);
 }
@@ -303,12 +304,38 @@ static shoal_status lift(struct capture *capture, shoal_tensor *tensor, const ch
     return SHOAL_OK;
 }
 
+static bool is_same_part(const void *context, const void *key, size_t index)
+{
+    const struct capture *capture = context;
+    return capture->graph->captured->parts[index].tensor == key;
+}
+
+/* A tensor from outside the step that looks at a placeholder, and is not the one that this is bound to. */
+static shoal_status note_part(struct capture *capture, const struct capture_storage *storage,
+                              shoal_tensor *tensor)
+{
+    struct captured *captured = capture->graph->captured;
+    uint64_t hash = mix(0, (uintptr_t)tensor);
+    if (storage->origin != CAPTURE_INPUT || !tensor->storage->memory ||
+        captured->inputs[storage->input].tensor == tensor || capture_is_inside(capture, tensor) ||
+        capture_table_find(&capture->part_table, hash, is_same_part, capture, tensor) != SIZE_MAX) {
+        return SHOAL_OK;
+    }
+    TRY(mem_grow((void **)&captured->parts, &captured->part_capacity, captured->n_parts + 1,
+                 sizeof(captured->parts[0])));
+    TRY(capture_table_add(&capture->part_table, hash, captured->n_parts));
+    captured->parts[captured->n_parts++] = (struct captured_part){
+        .tensor = shoal_tensor_ref(tensor), .needs_gradient = shoal_requires_grad(tensor)};
+    return SHOAL_OK;
+}
+
 shoal_status capture_find_storage(struct capture *capture, shoal_tensor *tensor, const char *name,
                                   struct capture_storage **storage_out)
 {
     struct capture_storage *known = capture_known_storage(capture, tensor->storage);
     if (!known) {
-        return lift(capture, tensor, name, storage_out);
+        TRY(lift(capture, tensor, name, storage_out));
+        return note_part(capture, *storage_out, tensor);
     }
     if (known->origin == CAPTURE_GIVEN) {
         return error_set(SHOAL_ERR_STATE,
@@ -316,7 +343,7 @@ shoal_status capture_find_storage(struct capture *capture, shoal_tensor *tensor,
                          known->input);
     }
     *storage_out = known;
-    return SHOAL_OK;
+    return note_part(capture, known, tensor);
 }
 
 void capture_drop_unused(struct capture *capture)

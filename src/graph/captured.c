@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/handles.h"
+#include "shoal/autograd.h"
 #include "shoal/compile.h"
 #include "tensor/tensor.h"
 
@@ -27,7 +28,11 @@ void captured_free(struct captured *captured)
     for (size_t i = 0; i < captured->n_dependences; i++) {
         op_dependence_unref(captured->dependences[i].dependence);
     }
+    for (size_t i = 0; i < captured->n_parts; i++) {
+        shoal_tensor_unref(captured->parts[i].tensor);
+    }
     mem_free(captured->dependences);
+    mem_free(captured->parts);
     mem_free(captured->inputs);
     mem_free(captured->leaves);
     mem_free(captured->output_leaves);
@@ -41,7 +46,12 @@ bool captured_is_current(const struct captured *captured)
            op_dependence_state(captured->dependences[i].dependence) == captured->dependences[i].state) {
         i++;
     }
-    return i == captured->n_dependences;
+    size_t part = 0;
+    while (part < captured->n_parts &&
+           shoal_requires_grad(captured->parts[part].tensor) == captured->parts[part].needs_gradient) {
+        part++;
+    }
+    return i == captured->n_dependences && part == captured->n_parts;
 }
 
 void captured_forget_input(const struct shoal_node *node)

@@ -27,6 +27,12 @@ struct captured_leaf {
     bool is_averaged;       /* all ranks have the new gradient in common (tensor/tensor.h) */
 };
 
+/* A tensor that is part of a bound one, as parameters in one buffer are, and whether it required a gradient. */
+struct captured_part {
+    shoal_tensor *tensor; /* one reference */
+    bool needs_gradient;
+};
+
 /* What else the graph depends on, and its state. */
 struct captured_dependence {
     struct op_dependence *dependence; /* one reference */
@@ -46,11 +52,14 @@ struct captured {
     struct captured_dependence *dependences;
     size_t n_dependences;
     size_t dependence_capacity;
+    struct captured_part *parts;
+    size_t n_parts;
+    size_t part_capacity;
 };
 
 void captured_free(struct captured *captured); /* NULL is allowed */
 
-/* Whether what the graph depends on is as it was. */
+/* Whether what the graph depends on, and which parts require a gradient, is as it was. */
 bool captured_is_current(const struct captured *captured);
 
 /* A placeholder is erased. Nothing for other nodes, and for graphs that were not captured. */

@@ -263,7 +263,7 @@ static void write_reason(struct shoal_compiled *compiled, shoal_tensor *const *i
                        name[0] ? name : "a tensor", needs_gradient(bound) ? "requires" : "does not require");
     } else if (!find_other_gradient(last, inputs)) {
         (void)snprintf(compiled->reason, sizeof compiled->reason,
-                       "settings of a module, or what its gradients are, have changed");
+                       "a parameter was frozen or thawed, or a setting of a module is another one");
     } else {
         const struct gradient *gradient = find_other_gradient(last, inputs);
         const shoal_tensor *leaf = leaf_of_run(gradient, inputs);

@@ -328,6 +328,50 @@ TEST(frozen_and_thawed)
     attack(product, true, false, thaw, 5, 1);
 }
 
+STEP(flat_leaf)
+{
+    struct model *m = context;
+    UNUSED;
+    outputs[0] = shoal_sum(shoal_mul(shoal_mul(inputs[0], m->t[0]), m->t[1]), NULL, 0, false);
+    return shoal_backward(outputs[0], NULL);
+}
+
+/* Leaves that are parts of one buffer. */
+static void flat_leaves(struct model *model)
+{
+    shoal_tensor *flat = net_numbers(77, (int64_t[]){8, 5}, 2);
+    for (int i = 0; i < 2; i++) {
+        model->t[i] = shoal_detach(shoal_narrow(flat, 0, 4 * i, 4));
+        (void)CHECK_OK(shoal_set_requires_grad(model->t[i], i == 1));
+    }
+}
+
+TEST(leaves_in_one_buffer_thaw)
+{
+    struct model m[2];
+    shoal_compiled *compiled = NULL;
+    REQUIRE_OK(shoal_scope_begin());
+    for (int i = 0; i < 2; i++) {
+        model_make(&m[i], true);
+        flat_leaves(&m[i]);
+    }
+    REQUIRE_OK(shoal_compile(NULL, flat_leaf, &m[1], 1, NULL, &compiled));
+    for (int n = 0; n < 3; n++) {
+        shoal_tensor *x = net_numbers((uint32_t)(500 + n), (int64_t[]){4, 5}, 2);
+        shoal_tensor *out = NULL;
+        (void)CHECK_OK(flat_leaf(&m[0], &x, 1, &out, 1));
+        (void)CHECK_OK(shoal_compiled_run(compiled, &x, 1, &out, 1));
+        shoal_tensor_unref(out);
+        compare(&m[0], &m[1], n);
+        for (int i = 0; i < 2; i++) {
+            clear(&m[i], n);
+            (void)CHECK_OK(shoal_set_requires_grad(m[i].t[0], n == 0));
+        }
+    }
+    shoal_compiled_free(compiled);
+    REQUIRE_OK(shoal_scope_end());
+}
+
 /* Outputs as inputs */
 
 STEP(recurrent)
@@ -419,6 +463,119 @@ TEST(input_gradients_where_the_first_has_none)
     shoal_compile_report report = SHOAL_COMPILE_REPORT_INIT;
     (void)CHECK_OK(shoal_compiled_get_report(compiled, &report));
     (void)CHECK_INT(report.n_compiles, 1);
+    shoal_compiled_free(compiled);
+    REQUIRE_OK(shoal_scope_end());
+}
+
+/* Gradients that the user makes */
+
+static void halves(struct model *model, int number)
+{
+    const int64_t shape[2] = {4, 5};
+    for (int i = 0; i < 3; i++) {
+        (void)CHECK_OK(
+            shoal_set_grad(model->t[i], shoal_full(shape, 2, 0.5, number % 2 ? SHOAL_BF16 : SHOAL_F64)));
+    }
+}
+
+TEST(gradients_of_other_dtypes)
+{
+    attack(product, true, false, halves, 5, 1);
+}
+
+static void turned(struct model *model, int number)
+{
+    const int64_t shape[2] = {5, 4};
+    for (int i = 0; i < 3; i++) {
+        shoal_tensor *g = shoal_transpose(net_numbers((uint32_t)number, shape, 2), 0, 1);
+        (void)CHECK_OK(shoal_set_grad(model->t[i], g));
+    }
+}
+
+TEST(gradients_that_are_turned)
+{
+    attack(product, true, false, turned, 4, 1);
+}
+
+static void one_for_all(struct model *model, int number)
+{
+    const int64_t shape[2] = {4, 5};
+    shoal_tensor *g = net_numbers((uint32_t)number, shape, 2);
+    for (int i = 0; i < 3; i++) {
+        (void)CHECK_OK(shoal_set_grad(model->t[i], number % 2 ? g : shoal_clone(g)));
+    }
+}
+
+TEST(gradients_that_are_one_tensor)
+{
+    attack(product, true, false, one_for_all, 5, 1);
+}
+
+/* Outputs */
+
+STEP(gives_parameters)
+{
+    struct model *m = context;
+    UNUSED;
+    outputs[1] = m->t[0];
+    outputs[2] = shoal_transpose(m->t[1], 0, 1);
+    shoal_status status = product(context, inputs, n_inputs, outputs, 1);
+    outputs[3] = shoal_grad(m->t[2]);
+    return status;
+}
+
+TEST(parameters_and_gradients_as_outputs)
+{
+    attack(gives_parameters, true, false, NULL, 4, 4);
+    attack(gives_parameters, true, false, clear, 4, 4);
+    attack(gives_parameters, true, false, clip, 4, 4);
+}
+
+/* Failing */
+
+static bool fails;
+
+STEP(may_fail)
+{
+    UNUSED;
+    shoal_status status = product(context, inputs, n_inputs, outputs, 1);
+    if (status == SHOAL_OK && fails) {
+        CHECK_OK(shoal_set_grad(((struct model *)context)->t[0], NULL));
+        CHECK_OK(shoal_scope_begin());
+        return SHOAL_ERR_INVALID;
+    }
+    return status;
+}
+
+TEST(a_step_that_fails_first)
+{
+    struct model m;
+    shoal_compiled *compiled = NULL;
+    REQUIRE_OK(shoal_scope_begin());
+    model_make(&m, true);
+    shoal_tensor *x = net_numbers(9, (int64_t[]){4, 5}, 2);
+    shoal_tensor *out = NULL;
+    REQUIRE_OK(shoal_compile(NULL, may_fail, &m, 1, NULL, &compiled));
+    REQUIRE_OK(shoal_compiled_run(compiled, &x, 1, &out, 1));
+    shoal_tensor_unref(out);
+    shoal_tensor *before[3];
+    uint64_t versions[3];
+    for (int i = 0; i < 3; i++) {
+        before[i] = shoal_grad(m.t[i]);
+        versions[i] = shoal_tensor_version(before[i]);
+    }
+    fails = true;
+    out = NULL;
+    CHECK(shoal_compiled_run(compiled, &x, 1, &out, 1) != SHOAL_OK);
+    CHECK(out == NULL);
+    fails = false;
+    for (int i = 0; i < 3; i++) {
+        CHECK(shoal_grad(m.t[i]) == before[i]);
+        CHECK(shoal_tensor_version(before[i]) == versions[i]);
+    }
+    if (CHECK_OK(shoal_compiled_run(compiled, &x, 1, &out, 1))) {
+        shoal_tensor_unref(out);
+    }
     shoal_compiled_free(compiled);
     REQUIRE_OK(shoal_scope_end());
 }

@@ -223,6 +223,73 @@ static bool is_allowed(struct program *program, shoal_tensor **inputs)
     return is_good;
 }
 
+/* A program, what it gets, and what it gave. */
+struct side {
+    struct program program;
+    shoal_tensor *inputs[N_INPUTS];
+    shoal_tensor *outputs[4];
+};
+
+static void make_side(struct side *side, uint64_t seed, bool records)
+{
+    int64_t shape[2] = {ROWS, COLUMNS};
+    *side = (struct side){.outputs = {NULL}};
+    make_program(&side->program, seed, records);
+    for (int i = 0; i < N_INPUTS; i++) {
+        side->inputs[i] = capture_tensor(shape, 2, SHOAL_F32, 10 + i, NULL);
+    }
+}
+
+static void free_side(struct side *side)
+{
+    for (int i = 0; i < N_INPUTS; i++) {
+        shoal_tensor_unref(side->inputs[i]);
+    }
+    free_program(&side->program);
+}
+
+static void compare_sides(const struct side *compiled, const struct side *eager)
+{
+    for (size_t i = 0; i < 4; i++) {
+        capture_check_same("output", i, compiled->outputs[i], eager->outputs[i]);
+    }
+    for (size_t i = 0; i < N_BUFFERS; i++) {
+        capture_check_same("buffer", i, compiled->program.buffers[i], eager->program.buffers[i]);
+    }
+    for (size_t i = 0; i < N_INPUTS; i++) {
+        capture_check_same("input", i, compiled->inputs[i], eager->inputs[i]);
+    }
+    for (size_t i = 0; i < N_LEAVES; i++) {
+        capture_check_same("gradient", i, shoal_grad(compiled->program.leaves[i]),
+                           shoal_grad(eager->program.leaves[i]));
+    }
+}
+
+/* Runs of the compiled step beside runs of the step: what they write is there in the next, and gradients add up. */
+static void compare_compiled(uint64_t seed, bool records)
+{
+    struct side eager;
+    struct side other;
+    shoal_compiled *compiled = NULL;
+    make_side(&eager, seed, records);
+    make_side(&other, seed, records);
+    REQUIRE_OK(shoal_compile(NULL, run_program, &other.program, 4, NULL, &compiled));
+    for (int run = 0; run < 3 && !test_has_failed(); run++) {
+        REQUIRE_OK(shoal_scope_begin());
+        CHECK_OK(run_program(&eager.program, eager.inputs, N_INPUTS, eager.outputs, 4));
+        CHECK_OK(shoal_compiled_run(compiled, other.inputs, N_INPUTS, other.outputs, 4));
+        compare_sides(&other, &eager);
+        for (size_t i = 0; i < 4; i++) {
+            shoal_tensor_unref(other.outputs[i]);
+            other.outputs[i] = NULL;
+        }
+        CHECK_OK(shoal_scope_end());
+    }
+    shoal_compiled_free(compiled);
+    free_side(&eager);
+    free_side(&other);
+}
+
 /* 1: it was compared; 0: it can not be run. */
 static int try_program(uint64_t seed, bool records)
 {
@@ -240,6 +307,7 @@ static int try_program(uint64_t seed, bool records)
     if (graph) {
         CHECK_OK(shoal_graph_remove_dead(graph, NULL));
         capture_compare(&step, graph, NULL);
+        compare_compiled(seed, records);
     }
     shoal_graph_free(graph);
     for (int i = 0; i < N_INPUTS; i++) {
