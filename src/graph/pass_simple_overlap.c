@@ -7,11 +7,14 @@
  *
  * The limit is what the graph needed before the pass. If it has units of a sharded model, the largest gather of a unit comes in
  * addition: otherwise nothing could be gathered ahead where memory is at its peak. A gather of a unit does not rise above the wait
- * for the gather before it, so one unit is gathered ahead, as in an eager step.
+ * for the gather before it, so one unit is gathered ahead, and the wait for a unit's reduction does not sink below the start of
+ * the next unit's, so the gradients of one unit are on their way: both as in an eager step.
  *
  * Starts are moved in program order and waits in reverse program order. So everything that a node depends on, or that depends
  * on it, has its final place when the node is moved, and one move per node is enough.
  */
+#include <string.h>
+
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -69,6 +72,27 @@ static bool gathers_unit(const struct shoal_node *node)
     return node->unit &&
            (node_calls(node, OP_all_gather_into_tensor) || node_calls(node, OP_all_gather_tensor) ||
             node_calls(node, OP_all_gather_into_tensor_coalesced));
+}
+
+static bool reduces_unit(const struct shoal_node *node)
+{
+    static const enum op_id ops[] = {OP_reduce_scatter_tensor, OP_reduce_scatter_tensor_coalesced,
+                                     OP_all_reduce, OP_all_reduce_coalesced};
+    bool is_one = false;
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        is_one = is_one || node_calls(node, ops[i]);
+    }
+    return node->unit && is_one;
+}
+
+/* The start that a wait is for, through the list it gives; NULL: none, or several. */
+static const struct shoal_node *find_start(const struct shoal_node *wait)
+{
+    const struct shoal_node *node = wait->n_inputs == 1 ? wait->inputs[0] : NULL;
+    if (node && node_calls(node, OP_getitem)) {
+        node = node->inputs[0];
+    }
+    return node && node_is_start(node) ? node : NULL;
 }
 
 /* The later one; either may be NULL. */
@@ -175,11 +199,12 @@ static void find_sinking(struct overlap *overlap)
     }
 }
 
-static void sink_wait(struct overlap *overlap, uint32_t number)
+/* `ceiling` (NULL: none) stands behind it: it stays before that. */
+static void sink_wait(struct overlap *overlap, uint32_t number, struct shoal_node *ceiling)
 {
     const struct constraints *constraints = &overlap->constraints;
     struct shoal_node *node = constraints->nodes[number];
-    struct shoal_node *where = NULL;
+    struct shoal_node *where = ceiling;
     for (uint32_t i = constraints->first_behind[number]; i < constraints->first_behind[number + 1]; i++) {
         struct shoal_node *behind = constraints->nodes[constraints->behind[i]];
         where = !where || behind->order < where->order ? behind : where;
@@ -194,12 +219,31 @@ static void sink_wait(struct overlap *overlap, uint32_t number)
     }
 }
 
-static void sink_waits(struct overlap *overlap)
+/* For each wait of a unit's reduction the start of the next unit's; by number, room for all, NULL: none. */
+static void find_ceilings(const struct overlap *overlap, const struct shoal_graph *graph,
+                          struct shoal_node **ceilings)
+{
+    struct shoal_node *next = NULL;  /* the next reduction of a unit, */
+    struct shoal_node *other = NULL; /* and the next one of another unit than that */
+    for (struct shoal_node *node = graph->last; node; node = node->prev) {
+        const struct shoal_node *start = node_is_wait(node) ? find_start(node) : NULL;
+        if (start && reduces_unit(start)) {
+            bool is_own = next && strcmp(next->unit, start->unit) == 0;
+            ceilings[overlap->constraints.number[node->id]] = is_own ? other : next;
+        } else if (reduces_unit(node)) {
+            other = next && strcmp(next->unit, node->unit) != 0 ? next : other;
+            next = node;
+        }
+    }
+}
+
+static void sink_waits(struct overlap *overlap, const struct shoal_graph *graph, struct shoal_node **ceilings)
 {
     find_sinking(overlap);
+    find_ceilings(overlap, graph, ceilings);
     for (uint32_t i = overlap->constraints.n_nodes; i-- > 0;) {
         if (overlap->sinks[i]) {
-            sink_wait(overlap, i);
+            sink_wait(overlap, i, ceilings[i]);
         }
     }
 }
@@ -212,7 +256,7 @@ static shoal_status run(struct overlap *overlap, const struct shoal_graph *graph
     TRY(constraints_build(graph, effects, CONSTRAINTS_GROUPS, &overlap->constraints));
     TRY(memory_profile_build(graph, effects, &overlap->profile));
     size_t n_nodes = overlap->constraints.n_nodes;
-    struct shoal_node **neighbours = mem_alloc_zeroed(2 * (n_nodes + 1), sizeof neighbours[0]);
+    struct shoal_node **neighbours = mem_alloc_zeroed(3 * (n_nodes + 1), sizeof neighbours[0]);
     overlap->neighbours = neighbours;
     overlap->sinks = mem_alloc_zeroed(n_nodes + 1, sizeof overlap->sinks[0]);
     if (!neighbours || !overlap->sinks) {
@@ -221,7 +265,7 @@ static shoal_status run(struct overlap *overlap, const struct shoal_graph *graph
     overlap->limit = memory_profile_peak(overlap->profile) + find_ahead(graph);
     raise_starts(overlap, graph);
     overlap->neighbours = neighbours + n_nodes + 1;
-    sink_waits(overlap);
+    sink_waits(overlap, graph, neighbours + 2 * (n_nodes + 1));
     overlap->neighbours = neighbours;
     return SHOAL_OK;
 }
