@@ -376,7 +376,7 @@ static shoal_status record(struct op_tracer *tracer, const shoal_op *op, const s
 
 SCOPED_TEST(a_tracer_sees_what_a_call_does)
 {
-    struct recorder recorder = {.tracer = {record}};
+    struct recorder recorder = {.tracer = {.call = record}};
     shoal_module *chain = make_module("chain", chain_forward, NULL);
     give_child(chain, "0", make_scale(make_leaf(1, 2, 0)));
     give_child(chain, "1", make_module("halving", halving_forward, NULL));
