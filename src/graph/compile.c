@@ -58,7 +58,9 @@ struct gradient {
     shoal_dtype dtype;    /* its own, */
     struct layout layout; /* likewise, */
     size_t bytes;         /* of its storage, */
-    shoal_tensor *whole;  /* and that storage as the placeholder takes it, in a run; one reference */
+    shoal_dtype whole_dtype;    /* and, as a placeholder, */
+    struct layout whole_layout; /* how that takes it, */
+    shoal_tensor *whole;        /* and that storage as the placeholder takes it, in a run; one reference */
 };
 
 struct variant {
@@ -207,7 +209,8 @@ static const struct gradient *find_other_gradient(const struct variant *variant,
 /* What is frozen and thawed: for the padded shard of a parameter, the shard. */
 static bool needs_gradient(const struct captured_input *bound)
 {
-    return shoal_requires_grad(bound->source ? bound->source : bound->tensor);
+    const shoal_tensor *tensor = bound->source ? bound->source : bound->tensor;
+    return tensor && shoal_requires_grad(tensor); /* a gradient is not bound */
 }
 
 /* A tensor that the step uses was frozen or thawed; n_inputs: none was. */
@@ -338,6 +341,15 @@ static void note_before(struct gradient *gradient, const shoal_tensor *before)
     gradient->bytes = before->storage->bytes;
 }
 
+static void note_whole(struct gradient *gradient, const struct captured *captured)
+{
+    if (gradient->input != SIZE_MAX) {
+        const shoal_tensor *whole = captured->inputs[gradient->input].tensor;
+        gradient->whole_dtype = whole->dtype;
+        gradient->whole_layout = whole->layout;
+    }
+}
+
 /* Which placeholders the gradients are that the step reads or adds to. */
 static shoal_status find_gradients(struct variant *variant, const struct captured *captured,
                                    struct storage_map *inputs, struct storage_map *sharers)
@@ -366,16 +378,42 @@ static shoal_status find_gradients(struct variant *variant, const struct capture
                 !storage_map_get(sharers, storage, &gradient->sharer)) {
                 TRY(storage_map_add(sharers, storage, i));
             }
+            note_whole(gradient, captured);
         }
         gradient->is_kept = leaf->is_added_to && gradient->input == SIZE_MAX;
     }
     return SHOAL_OK;
 }
 
+/* Gradients are those of the run: the memory of those that were there when the step was captured is not kept. */
+static void forget_gradients(struct variant *variant, struct captured *captured, struct storage_map *sharers)
+{
+    size_t n_parts = 0;
+    for (size_t i = 0; i < captured->n_parts; i++) {
+        size_t gradient;
+        if (storage_map_get(sharers, captured->parts[i].tensor->storage, &gradient)) {
+            shoal_tensor_unref(captured->parts[i].tensor);
+        } else {
+            captured->parts[n_parts++] = captured->parts[i];
+        }
+    }
+    captured->n_parts = n_parts;
+    for (size_t i = 0; i < variant->n_gradients; i++) {
+        struct gradient *gradient = &variant->gradients[i];
+        if (gradient->input != SIZE_MAX && gradient->sharer == i) {
+            shoal_tensor_unref(captured->inputs[gradient->input].tensor);
+            captured->inputs[gradient->input].tensor = NULL;
+            variant->inputs[gradient->input] = NULL;
+        }
+        shoal_tensor_unref(captured->leaves[i].gradient);
+        captured->leaves[i].gradient = NULL;
+    }
+}
+
 /* Room for the inputs and outputs of a run, with those that stay the same. */
 static shoal_status make_lists(struct variant *variant)
 {
-    const struct captured *captured = variant->graph->captured;
+    struct captured *captured = variant->graph->captured;
     struct storage_map inputs = {.count = 0};
     struct storage_map sharers = {.count = 0};
     variant->n_inputs = captured->n_inputs;
@@ -392,6 +430,9 @@ static shoal_status make_lists(struct variant *variant)
         variant->needs_gradient[i] = needs_gradient(&captured->inputs[i]);
     }
     shoal_status status = find_gradients(variant, captured, &inputs, &sharers);
+    if (status == SHOAL_OK) {
+        forget_gradients(variant, captured, &sharers);
+    }
     storage_map_free(&inputs);
     storage_map_free(&sharers);
     return status;
@@ -528,16 +569,14 @@ static void let_go_of_gradients(struct variant *variant)
 
 static shoal_status set_inputs(struct variant *variant, shoal_tensor *const *inputs)
 {
-    const struct captured_input *bound = variant->graph->captured->inputs;
     for (size_t i = 0; i < variant->n_given; i++) {
         variant->inputs[i] = inputs[i];
     }
     for (size_t i = 0; i < variant->n_gradients; i++) {
         struct gradient *gradient = &variant->gradients[i];
         if (gradient->input != SIZE_MAX) {
-            TRY(tensor_create_view_as(shoal_grad(leaf_of_run(gradient, inputs)),
-                                      bound[gradient->input].tensor->dtype,
-                                      &bound[gradient->input].tensor->layout, &gradient->whole));
+            TRY(tensor_create_view_as(shoal_grad(leaf_of_run(gradient, inputs)), gradient->whole_dtype,
+                                      &gradient->whole_layout, &gradient->whole));
             variant->inputs[gradient->input] = gradient->whole;
         }
     }

@@ -579,3 +579,41 @@ TEST(a_step_that_fails_first)
     shoal_compiled_free(compiled);
     REQUIRE_OK(shoal_scope_end());
 }
+
+/* Memory */
+
+static void count_end(void *context, void *data)
+{
+    free(data);
+    ++*(int *)context;
+}
+
+TEST(gradients_are_not_kept)
+{
+    struct model m;
+    int n_freed = 0;
+    const int64_t shape[2] = {4, 5};
+    shoal_compiled *compiled = NULL;
+    REQUIRE_OK(shoal_scope_begin());
+    model_make(&m, true);
+    shoal_tensor *x = net_numbers(9, shape, 2);
+    REQUIRE_OK(shoal_compile(NULL, product, &m, 1, NULL, &compiled));
+    for (int n = 0; n < 3; n++) {
+        shoal_tensor *out = NULL;
+        REQUIRE_OK(shoal_scope_begin());
+        for (int i = 0; i < 3; i++) {
+            float *data = calloc(20, sizeof *data);
+            REQUIRE(data);
+            CHECK_OK(shoal_set_grad(m.t[i],
+                                    shoal_from_memory(data, shape, 2, SHOAL_F32, NULL, count_end, &n_freed)));
+        }
+        REQUIRE_OK(shoal_scope_end());
+        if (CHECK_OK(shoal_compiled_run(compiled, &x, 1, &out, 1))) {
+            shoal_tensor_unref(out);
+        }
+        clear(&m, n);
+        CHECK_INT(n_freed, 3 * (n + 1));
+    }
+    shoal_compiled_free(compiled);
+    REQUIRE_OK(shoal_scope_end());
+}
