@@ -47,8 +47,8 @@ struct storage_state {
     const struct storage *storage;
     uint32_t seen_at; /* the place of the node that came with it */
     struct shoal_node *last_write;
-    size_t readers;           /* index plus 1 of the newest */
-    struct shoal_node *start; /* the last one that gave or writes it */
+    size_t readers;       /* index plus 1 of the newest */
+    size_t starts;        /* that gave or write it, and may not have ended: index plus 1 of the newest */
     uint32_t accessed_at; /* the place of the node that accesses it, and where in `accesses` that is said */
     size_t access;
     uint32_t input_of; /* the place of the node that has it as an argument */
@@ -73,7 +73,7 @@ struct walk {
     uint32_t *values; /* numbers of storages, for each value of nodes that the walk has passed */
     size_t n_values;
     size_t values_capacity;
-    struct reader *readers;
+    struct reader *readers; /* and starts */
     size_t n_readers;
     size_t readers_capacity;
     struct node_state *nodes;
@@ -244,19 +244,6 @@ static shoal_status access_touched(void *context, const struct touch *touch)
 
 /* The starts that a wait ends. */
 
-/* Who gave what this node gives, or else started last on its storage. */
-static shoal_status find_start(struct walk *walk, const struct shoal_node *node, size_t index,
-                               struct shoal_node **start_out)
-{
-    size_t number;
-    *start_out = walk->nodes[node->id].start;
-    if (!*start_out) {
-        TRY(number_value(walk, node, index, &number));
-        *start_out = walk->storages[number].start;
-    }
-    return SHOAL_OK;
-}
-
 /* What the start reads may be written from now on. The first wait does this: one work carries all that a start gives. */
 static shoal_status end_start(struct walk *walk, struct shoal_node *start)
 {
@@ -278,19 +265,29 @@ static shoal_status end_start(struct walk *walk, struct shoal_node *start)
     return SHOAL_OK;
 }
 
+/* Who gave what this node gives, or else all that started on its storage. */
+static shoal_status end_starts(struct walk *walk, const struct shoal_node *node, size_t index)
+{
+    size_t number;
+    if (walk->nodes[node->id].start) {
+        return end_start(walk, walk->nodes[node->id].start);
+    }
+    TRY(number_value(walk, node, index, &number));
+    for (size_t at = walk->storages[number].starts; at != 0; at = walk->readers[at - 1].next) {
+        TRY(end_start(walk, walk->readers[at - 1].node));
+    }
+    walk->storages[number].starts = 0;
+    return SHOAL_OK;
+}
+
 /* A wait is where its storages have new contents, for views that were taken before it as well: a write. */
 static shoal_status access_wait(struct walk *walk)
 {
     const struct shoal_node *node = walk->node;
     for (size_t i = 0; i < node->n_inputs; i++) {
-        const struct shoal_node *input = node->inputs[i];
-        for (size_t k = 0; k < input->n_values; k++) {
-            struct shoal_node *start;
-            TRY(access_value(walk, input, k, /*reads=*/true, /*writes=*/true));
-            TRY(find_start(walk, input, k, &start));
-            if (start) {
-                TRY(end_start(walk, start));
-            }
+        for (size_t k = 0; k < node->inputs[i]->n_values; k++) {
+            TRY(access_value(walk, node->inputs[i], k, /*reads=*/true, /*writes=*/true));
+            TRY(end_starts(walk, node->inputs[i], k));
         }
     }
     return SHOAL_OK;
@@ -318,6 +315,20 @@ static shoal_status access_call(struct walk *walk)
     return SHOAL_OK;
 }
 
+/* The node is a start on the storage. */
+static shoal_status note_start(struct walk *walk, size_t number)
+{
+    size_t *starts = &walk->storages[number].starts;
+    if (*starts != 0 && walk->readers[*starts - 1].node == walk->node) {
+        return SHOAL_OK;
+    }
+    TRY(mem_grow((void **)&walk->readers, &walk->readers_capacity, walk->n_readers + 1,
+                 sizeof *walk->readers));
+    walk->readers[walk->n_readers++] = (struct reader){.node = walk->node, .next = *starts};
+    *starts = walk->n_readers;
+    return SHOAL_OK;
+}
+
 /* What is new, and what is in flight once a start has been made. */
 static shoal_status access_values(struct walk *walk)
 {
@@ -337,7 +348,7 @@ static shoal_status access_values(struct walk *walk)
                 !access->reads && !access->writes; /* otherwise an argument that stands further down */
         }
         if (is_start) {
-            walk->storages[number].start = node;
+            TRY(note_start(walk, number));
         }
     }
     if (is_start) {
@@ -382,7 +393,7 @@ static shoal_status order_access(struct walk *walk, struct effects_access access
         storage->readers = walk->n_readers;
     }
     if (access.writes && (flags_of(walk->node) & SHOAL_OP_COLLECTIVE) != 0) {
-        storage->start = walk->node;
+        TRY(note_start(walk, access.storage));
     }
     return SHOAL_OK;
 }

@@ -162,3 +162,31 @@ TEST_RANKS(receives_into_inputs, 2)
     shoal_graph_free(graph);
     CHECK_OK(shoal_world_close(world));
 }
+
+/* Two starts in one memory, of which a wait for the memory ends both: only then may their inputs be written. */
+TEST_RANKS(inputs_of_starts_in_one_memory, 2)
+{
+    static const char text[] =
+        "graph {\ngroup @g = [[0, 1]]\n%x = placeholder : f32[4]\n%z = placeholder : f32[4]\n"
+        "%t = zeros([16], f32)\n%a = narrow(%t, 0, 0, 8)\n%b = narrow(%t, 0, 8, 8)\n"
+        "%s1 = all_gather_into_tensor_out(%a, %x, @g)\n%s2 = all_gather_into_tensor_out(%b, %z, @g)\n"
+        "%m = neg(%z)\n%w = wait_tensor(%t)\n%c = copy_(%x, %m)\n"
+        "%w1 = wait_tensor(%s1)\n%w2 = wait_tensor(%s2)\nreturn [%w1, %w2]\n}\n";
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_graph *graph = run_parse(text, 2);
+    shoal_plan *plan = NULL;
+    REQUIRE(graph != NULL);
+    REQUIRE_OK(shoal_plan_create(graph, world, NULL, &plan));
+    const struct storage *x = plan->buffers[plan->inputs[0]].storage;
+    bool is_in_flight = false;
+    for (size_t i = 0; i < plan->n_steps; i++) {
+        const struct plan_step *step = &plan->steps[i];
+        bool is_first = step->collective == 0 && (step->kind == PLAN_START || step->kind == PLAN_WAIT);
+        is_in_flight = is_first ? step->kind == PLAN_START : is_in_flight;
+        CHECK(!is_in_flight || step->n_outputs == 0 || step->outputs[0]->storage != x);
+    }
+    shoal_plan_free(plan);
+    shoal_graph_free(graph);
+    CHECK_OK(shoal_world_close(world));
+}
