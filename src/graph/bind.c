@@ -319,11 +319,13 @@ static shoal_status share_memory(struct shoal_plan *plan)
                          symmetric_create_if_possible(group->group, group->comm_bytes, &group->symmetric));
             group->comm = shoal_symmetric_data(group->symmetric);
         }
-    }
-    for (size_t i = 0; i < plan->n_windows; i++) {
-        struct plan_window *window = &plan->windows[i];
-        note_outcome(&outcome,
-                     shoal_window_create(plan->groups[window->group].group, window->bytes, &window->window));
+        /* Not in the order of windows, which ranks have in common within a group only. */
+        for (size_t k = 0; k < plan->n_windows; k++) {
+            struct plan_window *window = &plan->windows[k];
+            if (window->group == i) {
+                note_outcome(&outcome, shoal_window_create(group->group, window->bytes, &window->window));
+            }
+        }
     }
     return outcome.status == SHOAL_OK ? SHOAL_OK : error_set(outcome.status, "%s", outcome.text);
 }

@@ -190,3 +190,24 @@ TEST_RANKS(inputs_of_starts_in_one_memory, 2)
     shoal_graph_free(graph);
     CHECK_OK(shoal_world_close(world));
 }
+
+/* Ranks that come to two groups in another order: memory of each group is made in the order of the table. */
+TEST_RANKS(windows_of_two_groups, 2)
+{
+    static const char text[] =
+        "graph {\ngroup @g = [[0, 1]]\ngroup @h = [[0, 1]]\n%%x = placeholder : f32[4]\n"
+        "%%s%c = all_gather_into_tensor(%%x, @%c)\n%%s%c = all_gather_into_tensor(%%x, @%c)\n"
+        "%%wg = wait_tensor(%%sg)\n%%wh = wait_tensor(%%sh)\n"
+        "%%m = neg(%%wg)\n%%n = neg(%%wh)\nreturn [%%m, %%n]\n}\n";
+    char whole[1024];
+    char first = self->rank == 0 ? 'g' : 'h';
+    char second = self->rank == 0 ? 'h' : 'g';
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    (void)snprintf(whole, sizeof whole, text, first, first, second, second);
+    shoal_graph *graph = run_parse(whole, 2);
+    REQUIRE(graph != NULL);
+    plan_rounds(world, graph, graph, NULL, 2, 2);
+    shoal_graph_free(graph);
+    CHECK_OK(shoal_world_close(world));
+}
