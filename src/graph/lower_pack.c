@@ -139,13 +139,27 @@ static bool is_worthwhile(const struct pack_source *sources, size_t count)
     return false;
 }
 
+/* Results lie one after the other: each begins at a whole element of all that look at it. */
+static bool have_places(const struct shoal_lowering *lowering, const struct shoal_node *start)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < start->n_values; i++) {
+        const struct lowered_storage *result = &lowering->storages[lower_number(lowering, start->values[i])];
+        if (at % result->element_bytes != 0) {
+            return false;
+        }
+        at += result->bytes;
+    }
+    return true;
+}
+
 static shoal_status find_pack(struct shoal_lowering *lowering, const struct shoal_node *start)
 {
     struct pack_source *sources = arena_alloc(&lowering->scratch, start->n_values, sizeof *sources);
     if (!sources) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    if (!find_sources(lowering, start, /*skips_casts=*/true, sources)) {
+    if (!have_places(lowering, start) || !find_sources(lowering, start, /*skips_casts=*/true, sources)) {
         return SHOAL_OK;
     }
     if (!have_one_dtype(sources, start->n_values)) {

@@ -211,3 +211,21 @@ TEST_RANKS(windows_of_two_groups, 2)
     shoal_graph_free(graph);
     CHECK_OK(shoal_world_close(world));
 }
+
+/* Results of a list that lie one after the other, as another dtype, and given out. */
+TEST_RANKS(parts_of_a_packed_list, 2)
+{
+    static const char text[] =
+        "graph {\ngroup @g = [[0, 1]]\n%x = placeholder : f32[2]\n%y = placeholder : f32[4]\n"
+        "%a = to_dtype(%x, bf16)\n%b = to_dtype(%y, bf16)\n"
+        "%s = reduce_scatter_tensor_coalesced([%a, %b], \"sum\", [0, 0], @g)\n%w = wait_tensors(%s)\n"
+        "%p = getitem(%w, 0)\n%q = getitem(%w, 1)\n%v = view_dtype(%q, f32)\n%n = neg(%v)\nreturn [%p, "
+        "%n]\n}\n";
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_graph *graph = run_parse(text, 2);
+    REQUIRE(graph != NULL);
+    plan_rounds(world, graph, graph, NULL, 2, 5);
+    shoal_graph_free(graph);
+    CHECK_OK(shoal_world_close(world));
+}
