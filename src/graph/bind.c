@@ -77,7 +77,7 @@ static void put_memory(struct shoal_plan *plan)
     }
     for (size_t i = 0; i < plan->binding->n_sets; i++) {
         struct bound_set *set = &plan->binding->sets[i];
-        set->data = plan_address(plan, &plan->buffers[set->buffer]);
+        set->data = plan_address(plan, &plan->buffers[set->buffer]) + set->offset;
     }
 }
 

@@ -33,11 +33,12 @@ struct bound_piece {
 };
 
 /*
- * Outputs that look at one buffer share a storage, which is not that of the steps: the caller may keep it. It lies over the same
+ * Outputs that look at one storage of the graph share a storage, which is not that of the steps: the caller may keep it. It lies over the same
  * bytes until the caller still has it when the next run begins; then it gets bytes of its own, and the plan makes another.
  */
 struct bound_set {
     uint32_t buffer;
+    size_t offset; /* there */
     size_t bytes;
     char *data;
     struct storage *storage; /* one reference, and one for each of its tensors; NULL: to be made */

@@ -107,7 +107,12 @@ static shoal_status add_output(struct shoal_lowering *lowering, const struct sho
     if (plan->buffers[buffer].place == PLAN_POOL) {
         plan->buffers[buffer].place = PLAN_OUTPUT;
     }
-    plan->outputs[plan->n_outputs++] = (struct plan_output){.tensor = tensor, .buffer = buffer};
+    uint32_t number = lower_number(lowering, node->values[index]);
+    plan->outputs[plan->n_outputs++] = (struct plan_output){.tensor = tensor,
+                                                            .buffer = buffer,
+                                                            .storage = number,
+                                                            .offset = lowering->storages[number].offset,
+                                                            .bytes = lowering->storages[number].bytes};
     return SHOAL_OK;
 }
 

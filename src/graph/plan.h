@@ -151,6 +151,10 @@ struct plan_step {
 struct plan_output {
     shoal_tensor *tensor; /* over its buffer; NULL: None */
     uint32_t buffer;
+    /* Which storage of the graph it is, and what part of the buffer that has: a list may have got one buffer. */
+    uint32_t storage;
+    size_t offset;
+    size_t bytes;
 };
 
 struct shoal_plan {

@@ -26,33 +26,30 @@ static bool is_whole(const struct bound_input *input, const shoal_tensor *tensor
                                 input->layout.shape);
 }
 
-/* set_of: by buffer, the set's number and one more; 0: none yet. */
-static struct bound_set *find_set(struct shoal_plan *plan, uint32_t *set_of, uint32_t buffer)
+/* set_of: by storage of the graph, the set's number and one more; 0: none yet. */
+static struct bound_set *find_set(struct shoal_plan *plan, uint32_t *set_of, const struct plan_output *output)
 {
     struct plan_binding *binding = plan->binding;
-    if (set_of[buffer] == 0) {
-        binding->sets[binding->n_sets++] =
-            (struct bound_set){.buffer = buffer, .bytes = plan->buffers[buffer].bytes, .first = PLAN_NONE};
-        set_of[buffer] = (uint32_t)binding->n_sets;
+    if (set_of[output->storage] == 0) {
+        binding->sets[binding->n_sets++] = (struct bound_set){
+            .buffer = output->buffer, .offset = output->offset, .bytes = output->bytes, .first = PLAN_NONE};
+        set_of[output->storage] = (uint32_t)binding->n_sets;
     }
-    return &binding->sets[set_of[buffer] - 1];
+    return &binding->sets[set_of[output->storage] - 1];
 }
 
-/* A slot has a storage of its own here: who changes a gradient does not change its neighbours in the bucket. */
+/* What is a part of a buffer has a storage of its own here: who changes a gradient does not change its neighbours in the bucket. */
 static void place_in_set(struct shoal_plan *plan, uint32_t *set_of, size_t index)
 {
     const struct plan_output *output = &plan->outputs[index];
-    const struct plan_buffer *buffer = &plan->buffers[output->buffer];
     struct bound_output *bound = &plan->binding->outputs[index];
-    struct bound_set *set = find_set(plan, set_of, output->buffer);
+    struct bound_set *set = find_set(plan, set_of, output);
     bound->kind = OUTPUT_SET;
     bound->index = (uint32_t)(set - plan->binding->sets);
     bound->next = set->first;
     set->first = (uint32_t)index;
     bound->layout = output->tensor->layout;
-    if (buffer->place == PLAN_SLOT) {
-        bound->layout.offset -= (int64_t)(buffer->offset / dtype_bytes(output->tensor->dtype));
-    }
+    bound->layout.offset -= (int64_t)(output->offset / dtype_bytes(output->tensor->dtype));
 }
 
 static void find_output(struct shoal_plan *plan, uint32_t *set_of, size_t index)
@@ -84,7 +81,11 @@ shoal_status plan_find_outputs(struct shoal_plan *plan)
     struct plan_binding *binding = plan->binding;
     binding->outputs = mem_alloc_zeroed(plan->n_outputs + 1, sizeof *binding->outputs);
     binding->sets = mem_alloc_zeroed(plan->n_outputs + 1, sizeof *binding->sets);
-    uint32_t *set_of = mem_alloc_zeroed(plan->n_buffers + 1, sizeof *set_of);
+    uint32_t n_storages = 0;
+    for (size_t i = 0; i < plan->n_outputs; i++) {
+        n_storages = plan->outputs[i].storage >= n_storages ? plan->outputs[i].storage + 1 : n_storages;
+    }
+    uint32_t *set_of = mem_alloc_zeroed((size_t)n_storages + 1, sizeof *set_of);
     bool has_memory = binding->outputs && binding->sets && set_of;
     for (size_t i = 0; i < plan->n_outputs && has_memory; i++) {
         find_output(plan, set_of, i);

@@ -229,3 +229,32 @@ TEST_RANKS(parts_of_a_packed_list, 2)
     shoal_graph_free(graph);
     CHECK_OK(shoal_world_close(world));
 }
+
+/* Who changes one output does not change another. */
+TEST_RANKS(outputs_have_storages_of_their_own, 2)
+{
+    static const char text[] =
+        "graph {\ngroup @g = [[0, 1]]\n%x = placeholder : f32[4]\n%y = placeholder : f32[4]\n"
+        "%a = to_dtype(%x, f64)\n%b = to_dtype(%y, f64)\n"
+        "%s = reduce_scatter_tensor_coalesced([%a, %b], \"sum\", [0, 0], @g)\n%w = wait_tensors(%s)\n"
+        "%p = getitem(%w, 0)\n%q = getitem(%w, 1)\n%r = narrow(%q, 0, 1, 1)\nreturn [%p, %q, %r]\n}\n";
+    shoal_world *world = rank_world_open(self, 0);
+    shoal_plan *plan = NULL;
+    shoal_tensor *inputs[2] = {NULL};
+    shoal_tensor *outputs[3] = {NULL};
+    REQUIRE(world != NULL);
+    shoal_graph *graph = run_parse(text, 2);
+    REQUIRE(graph != NULL);
+    plan_rounds(world, graph, graph, NULL, 3, 5);
+    REQUIRE_OK(shoal_plan_create(graph, world, NULL, &plan));
+    (void)run_inputs(graph, self->rank, inputs);
+    REQUIRE_OK(shoal_plan_run(plan, inputs, 2, outputs, 3));
+    CHECK(outputs[0]->storage != outputs[1]->storage);
+    CHECK(outputs[1]->storage == outputs[2]->storage);
+    CHECK(outputs[1]->storage->bytes == 2 * sizeof(double));
+    run_unref(outputs, 3);
+    run_unref(inputs, 2);
+    shoal_plan_free(plan);
+    shoal_graph_free(graph);
+    CHECK_OK(shoal_world_close(world));
+}
