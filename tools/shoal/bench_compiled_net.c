@@ -82,13 +82,16 @@ static shoal_status add_matrix(shoal_module *unit, int unit_number, int number, 
     return shoal_module_add_parameter(unit, name, weight);
 }
 
-static shoal_status fill_unit(shoal_module *unit, int number, int64_t width,
-                              const shoal_fully_shard_options *shards)
+/* The unit alone has its weights afterwards: whole ones that are cut then go at once. */
+static shoal_status fill_unit(shoal_module *unit, int number, int64_t width)
 {
-    for (int i = 0; i < BENCH_FSDP_MATRICES; i++) {
-        TRY(add_matrix(unit, number, i, width));
+    TRY(shoal_scope_begin());
+    shoal_status status = SHOAL_OK;
+    for (int i = 0; i < BENCH_FSDP_MATRICES && status == SHOAL_OK; i++) {
+        status = add_matrix(unit, number, i, width);
     }
-    return shards ? shoal_fully_shard(unit, shards) : SHOAL_OK;
+    shoal_status ended = shoal_scope_end();
+    return status == SHOAL_OK ? ended : status;
 }
 
 static shoal_status add_unit(shoal_module *root, int number, int64_t width,
@@ -100,7 +103,10 @@ static shoal_status add_unit(shoal_module *root, int number, int64_t width,
     char name[16];
     TRY(shoal_module_create(&definition, &unit));
     (void)snprintf(name, sizeof(name), "%d", number);
-    shoal_status status = fill_unit(unit, number, width, shards);
+    shoal_status status = fill_unit(unit, number, width);
+    if (status == SHOAL_OK && shards) {
+        status = shoal_fully_shard(unit, shards);
+    }
     if (status == SHOAL_OK) {
         status = shoal_module_add_child(root, name, unit);
     }
@@ -209,11 +215,7 @@ shoal_status bench_compiled_make(const struct bench_compiled *bench, enum bench_
     bool has_shards = bench->wrapping == BENCH_COMPILED_SHARDS && kind != BENCH_COMPILED_NONE;
     TRY(shoal_module_create(&definition, &net->root));
     for (int i = 0; i < bench->work.n_units; i++) {
-        /* Whole weights that were cut go at once, not at the end. */
-        TRY(shoal_scope_begin());
-        shoal_status status = add_unit(net->root, i, bench->work.width, has_shards ? &shards : NULL);
-        shoal_status ended = shoal_scope_end();
-        TRY(status != SHOAL_OK ? status : ended);
+        TRY(add_unit(net->root, i, bench->work.width, has_shards ? &shards : NULL));
     }
     if (kind != BENCH_COMPILED_NONE) {
         TRY(wrap(bench, net->root, group));
