@@ -76,6 +76,7 @@ struct variant {
     size_t n_outputs;
     struct gradient *gradients;
     size_t n_gradients;
+    struct storage_map sharers; /* of gradients that are placeholders: the first in each storage */
     shoal_compile_report report;
     uint64_t last_use;
 };
@@ -147,6 +148,7 @@ static void free_variant(struct variant *variant)
     mem_free(variant->needs_gradient);
     mem_free(variant->outputs);
     mem_free(variant->gradients);
+    storage_map_free(&variant->sharers);
     *variant = (struct variant){.graph = NULL};
 }
 
@@ -185,22 +187,28 @@ static bool has_like(const struct gradient *gradient, shoal_tensor *const *input
                                 gradient->layout.strides);
 }
 
-/* Whether gradients that were in one memory are, after each of them was found to be alike. */
-static bool shares_memory(const struct variant *variant, const struct gradient *gradient,
-                          shoal_tensor *const *inputs)
+/* Whether a gradient that is a placeholder shares its memory with those before it as it did; it was found to be alike. */
+static bool shares_alike(struct variant *variant, size_t index, shoal_tensor *const *inputs)
 {
-    const struct gradient *sharer = &variant->gradients[gradient->sharer];
-    return sharer == gradient || shoal_grad(leaf_of_run(sharer, inputs))->storage ==
-                                     shoal_grad(leaf_of_run(gradient, inputs))->storage;
+    const struct gradient *gradient = &variant->gradients[index];
+    size_t sharer = index;
+    if (gradient->input == SIZE_MAX) {
+        return true;
+    }
+    const struct storage *storage = shoal_grad(leaf_of_run(gradient, inputs))->storage;
+    if (storage_map_get(&variant->sharers, storage, &sharer) || sharer != gradient->sharer) {
+        return sharer == gradient->sharer;
+    }
+    return storage_map_add(&variant->sharers, storage, index) == SHOAL_OK; /* it has room */
 }
 
 /* A gradient is there that was not, or the other way round, or lies in memory in another way; NULL: all are as they were. */
-static const struct gradient *find_other_gradient(const struct variant *variant, shoal_tensor *const *inputs)
+static const struct gradient *find_other_gradient(struct variant *variant, shoal_tensor *const *inputs)
 {
+    storage_map_clear(&variant->sharers);
     for (size_t i = 0; i < variant->n_gradients; i++) {
-        const struct gradient *gradient = &variant->gradients[i];
-        if (!has_like(gradient, inputs) || !shares_memory(variant, gradient, inputs)) {
-            return gradient;
+        if (!has_like(&variant->gradients[i], inputs) || !shares_alike(variant, i, inputs)) {
+            return &variant->gradients[i];
         }
     }
     return NULL;
@@ -243,7 +251,7 @@ static void write_reason(struct shoal_compiled *compiled, shoal_tensor *const *i
 {
     char now[TENSOR_TEXT_BYTES];
     char before[LAYOUT_TEXT_BYTES];
-    const struct variant *last = compiled->current;
+    struct variant *last = compiled->current;
     if (!last) {
         (void)snprintf(compiled->reason, sizeof compiled->reason, "the first run");
         return;
@@ -352,7 +360,7 @@ static void note_whole(struct gradient *gradient, const struct captured *capture
 
 /* Which placeholders the gradients are that the step reads or adds to. */
 static shoal_status find_gradients(struct variant *variant, const struct captured *captured,
-                                   struct storage_map *inputs, struct storage_map *sharers)
+                                   struct storage_map *inputs)
 {
     for (size_t i = 0; i < captured->n_inputs; i++) {
         size_t other;
@@ -375,8 +383,8 @@ static shoal_status find_gradients(struct variant *variant, const struct capture
             struct storage *storage = leaf->gradient->storage;
             note_before(gradient, leaf->gradient);
             if (storage_map_get(inputs, storage, &gradient->input) &&
-                !storage_map_get(sharers, storage, &gradient->sharer)) {
-                TRY(storage_map_add(sharers, storage, i));
+                !storage_map_get(&variant->sharers, storage, &gradient->sharer)) {
+                TRY(storage_map_add(&variant->sharers, storage, i));
             }
             note_whole(gradient, captured);
         }
@@ -386,12 +394,12 @@ static shoal_status find_gradients(struct variant *variant, const struct capture
 }
 
 /* Gradients are those of the run: the memory of those that were there when the step was captured is not kept. */
-static void forget_gradients(struct variant *variant, struct captured *captured, struct storage_map *sharers)
+static void forget_gradients(struct variant *variant, struct captured *captured)
 {
     size_t n_parts = 0;
     for (size_t i = 0; i < captured->n_parts; i++) {
         size_t gradient;
-        if (storage_map_get(sharers, captured->parts[i].tensor->storage, &gradient)) {
+        if (storage_map_get(&variant->sharers, captured->parts[i].tensor->storage, &gradient)) {
             shoal_tensor_unref(captured->parts[i].tensor);
         } else {
             captured->parts[n_parts++] = captured->parts[i];
@@ -415,7 +423,6 @@ static shoal_status make_lists(struct variant *variant)
 {
     struct captured *captured = variant->graph->captured;
     struct storage_map inputs = {.count = 0};
-    struct storage_map sharers = {.count = 0};
     variant->n_inputs = captured->n_inputs;
     variant->n_outputs = captured->n_step_outputs + captured->n_output_leaves;
     variant->inputs = mem_alloc_zeroed(variant->n_inputs + 1, sizeof variant->inputs[0]);
@@ -429,12 +436,11 @@ static shoal_status make_lists(struct variant *variant)
         variant->inputs[i] = captured->inputs[i].tensor;
         variant->needs_gradient[i] = needs_gradient(&captured->inputs[i]);
     }
-    shoal_status status = find_gradients(variant, captured, &inputs, &sharers);
+    shoal_status status = find_gradients(variant, captured, &inputs);
     if (status == SHOAL_OK) {
-        forget_gradients(variant, captured, &sharers);
+        forget_gradients(variant, captured);
     }
     storage_map_free(&inputs);
-    storage_map_free(&sharers);
     return status;
 }
 

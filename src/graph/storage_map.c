@@ -2,6 +2,7 @@
 #include "graph/storage_map.h"
 
 #include <stdint.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/try.h"
@@ -64,6 +65,14 @@ shoal_status storage_map_add(struct storage_map *map, const struct storage *stor
     *find_slot(map, storage) = (struct storage_slot){.storage = storage, .value = value};
     map->count++;
     return SHOAL_OK;
+}
+
+void storage_map_clear(struct storage_map *map)
+{
+    if (map->count > 0) {
+        memset(map->slots, 0, map->capacity * sizeof *map->slots);
+        map->count = 0;
+    }
 }
 
 void storage_map_free(struct storage_map *map)

@@ -26,6 +26,8 @@ struct storage_map {
 bool storage_map_get(const struct storage_map *map, const struct storage *storage, size_t *value_out);
 /* One that is not there yet. On failure nothing changes. */
 shoal_status storage_map_add(struct storage_map *map, const struct storage *storage, size_t value);
+/* Empty, with room for as many as it had. */
+void storage_map_clear(struct storage_map *map);
 void storage_map_free(struct storage_map *map);
 
 #endif

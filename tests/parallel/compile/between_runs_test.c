@@ -52,9 +52,11 @@ static void compare(const struct model *a, const struct model *b, int number)
     }
 }
 
+static size_t n_compiles; /* of the last run_beside */
+
 /* The step, run eagerly on one model and compiled on the other. `needs`: the input is a leaf. */
-static void attack(shoal_step_function step, bool leaves, bool needs, between change, int n_runs,
-                   size_t n_outputs)
+static void run_beside(shoal_step_function step, bool leaves, bool needs, between change, int n_runs,
+                       size_t n_outputs)
 {
     struct model eager;
     struct model other;
@@ -89,6 +91,9 @@ static void attack(shoal_step_function step, bool leaves, bool needs, between ch
             compare(&eager, &other, n + 100);
         }
     }
+    shoal_compile_report report = SHOAL_COMPILE_REPORT_INIT;
+    (void)CHECK_OK(shoal_compiled_get_report(compiled, &report));
+    n_compiles = report.n_compiles;
     shoal_compiled_free(compiled);
     compare(&eager, &other, 1000);
     REQUIRE_OK(shoal_scope_end());
@@ -119,12 +124,12 @@ STEP(product)
 
 TEST(input_gradients_go_to_the_input_of_the_run)
 {
-    attack(product, true, true, clear, 3, 1);
+    run_beside(product, true, true, clear, 3, 1);
 }
 
 TEST(input_gradients_add)
 {
-    attack(product, true, true, NULL, 3, 1);
+    run_beside(product, true, true, NULL, 3, 1);
 }
 
 /* Gradients that are one and the same */
@@ -154,7 +159,7 @@ static void clip(struct model *model, int number)
 
 TEST(gradients_that_are_the_same_are_clipped_apart)
 {
-    attack(plain_sum, true, false, clip, 5, 1);
+    run_beside(plain_sum, true, false, clip, 5, 1);
 }
 
 /* Gradients in one buffer */
@@ -177,12 +182,13 @@ static void two_buffers(struct model *model, int number)
 
 TEST(gradients_that_share_a_buffer_first)
 {
-    attack(product, true, false, one_buffer, 5, 1);
+    run_beside(product, true, false, one_buffer, 5, 1);
 }
 
 TEST(gradients_that_share_a_buffer_later)
 {
-    attack(product, true, false, two_buffers, 5, 1);
+    run_beside(product, true, false, two_buffers, 5, 1);
+    (void)CHECK_INT(n_compiles, 3);
 }
 
 /* The step looks at the old gradient */
@@ -204,7 +210,7 @@ STEP(old_gradient)
 
 TEST(old_gradients_are_read_and_removed)
 {
-    attack(old_gradient, true, false, NULL, 5, 2);
+    run_beside(old_gradient, true, false, NULL, 5, 2);
 }
 
 STEP(zero_gradient)
@@ -223,7 +229,7 @@ STEP(zero_gradient)
 
 TEST(old_gradients_are_scaled)
 {
-    attack(zero_gradient, true, false, NULL, 5, 2);
+    run_beside(zero_gradient, true, false, NULL, 5, 2);
 }
 
 STEP(two_backwards)
@@ -238,8 +244,8 @@ STEP(two_backwards)
 
 TEST(several_backwards)
 {
-    attack(two_backwards, true, false, NULL, 3, 4);
-    attack(two_backwards, true, false, clear, 3, 4);
+    run_beside(two_backwards, true, false, NULL, 3, 4);
+    run_beside(two_backwards, true, false, clear, 3, 4);
 }
 
 /* Buffers */
@@ -261,7 +267,7 @@ STEP(swap)
 
 TEST(buffers_change_places)
 {
-    attack(swap, false, false, NULL, 4, 4);
+    run_beside(swap, false, false, NULL, 4, 4);
 }
 
 STEP(chain)
@@ -285,7 +291,7 @@ STEP(chain)
 
 TEST(views_of_buffers)
 {
-    attack(chain, false, false, NULL, 4, 4);
+    run_beside(chain, false, false, NULL, 4, 4);
 }
 
 STEP(ignores_all)
@@ -299,7 +305,7 @@ STEP(ignores_all)
 
 TEST(an_input_goes_through)
 {
-    attack(ignores_all, false, false, NULL, 3, 2);
+    run_beside(ignores_all, false, false, NULL, 3, 2);
 }
 
 STEP(ignores_input)
@@ -312,7 +318,7 @@ STEP(ignores_input)
 
 TEST(an_input_that_is_not_used)
 {
-    attack(ignores_input, false, false, NULL, 3, 1);
+    run_beside(ignores_input, false, false, NULL, 3, 1);
 }
 
 /* Freezing */
@@ -325,7 +331,7 @@ static void thaw(struct model *model, int number)
 
 TEST(frozen_and_thawed)
 {
-    attack(product, true, false, thaw, 5, 1);
+    run_beside(product, true, false, thaw, 5, 1);
 }
 
 STEP(flat_leaf)
@@ -480,7 +486,7 @@ static void halves(struct model *model, int number)
 
 TEST(gradients_of_other_dtypes)
 {
-    attack(product, true, false, halves, 5, 1);
+    run_beside(product, true, false, halves, 5, 1);
 }
 
 static void turned(struct model *model, int number)
@@ -494,7 +500,7 @@ static void turned(struct model *model, int number)
 
 TEST(gradients_that_are_turned)
 {
-    attack(product, true, false, turned, 4, 1);
+    run_beside(product, true, false, turned, 4, 1);
 }
 
 static void one_for_all(struct model *model, int number)
@@ -508,7 +514,8 @@ static void one_for_all(struct model *model, int number)
 
 TEST(gradients_that_are_one_tensor)
 {
-    attack(product, true, false, one_for_all, 5, 1);
+    run_beside(product, true, false, one_for_all, 5, 1);
+    (void)CHECK_INT(n_compiles, 3); /* none, each its own, one for all */
 }
 
 /* Outputs */
@@ -526,9 +533,9 @@ STEP(gives_parameters)
 
 TEST(parameters_and_gradients_as_outputs)
 {
-    attack(gives_parameters, true, false, NULL, 4, 4);
-    attack(gives_parameters, true, false, clear, 4, 4);
-    attack(gives_parameters, true, false, clip, 4, 4);
+    run_beside(gives_parameters, true, false, NULL, 4, 4);
+    run_beside(gives_parameters, true, false, clear, 4, 4);
+    run_beside(gives_parameters, true, false, clip, 4, 4);
 }
 
 /* Failing */
