@@ -33,8 +33,8 @@ struct bound_piece {
 };
 
 /*
- * Outputs that look at one storage of the graph share a storage, which is not that of the steps: the caller may keep it. It lies over the same
- * bytes until the caller still has it when the next run begins; then it gets bytes of its own, and the plan makes another.
+ * Outputs that look at one storage of the graph share a storage, which is not that of the steps: the caller may keep it. It lies over
+ * the same bytes until the caller still has it when the next run begins; then it gets bytes of its own, and the plan makes another.
  */
 struct bound_set {
     uint32_t buffer;
