@@ -189,15 +189,29 @@ static inline bool fuzz_is_fixed(const shoal_node *node)
     }
 }
 
+/* A tensor that is where it is on each rank, and in which the value lies: itself, or what it is a view of. NULL: none is known. */
+static inline const shoal_tensor *fuzz_place(const shoal_node *node, size_t index)
+{
+    while (!fuzz_is_fixed(node)) {
+        if (!node->is_alias || node->n_inputs == 0 || node->inputs[0]->n_values != 1) {
+            return NULL;
+        }
+        node = node->inputs[0];
+        index = 0;
+    }
+    return node->values[index];
+}
+
 /* Values of nodes that share memory. */
 static inline bool fuzz_overlaps(const shoal_node *a, size_t i, const shoal_node *b, size_t k)
 {
-    const shoal_tensor *left = a->values[i];
-    const shoal_tensor *right = b->values[k];
-    if (random_storage(a, i) != random_storage(b, k) || left->count == 0 || right->count == 0) {
+    if (random_storage(a, i) != random_storage(b, k) || a->values[i]->count == 0 ||
+        b->values[k]->count == 0) {
         return false;
     }
-    bool is_known = left->storage == right->storage && fuzz_is_fixed(a) && fuzz_is_fixed(b);
+    const shoal_tensor *left = fuzz_place(a, i);
+    const shoal_tensor *right = fuzz_place(b, k);
+    bool is_known = left && right && left->storage == right->storage;
     return !is_known || tensor_overlaps(left, right);
 }
 
