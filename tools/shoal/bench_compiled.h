@@ -23,7 +23,7 @@ enum bench_compiled_kind {
     BENCH_COMPILED_EAGER,
     BENCH_COMPILED_PASSES, /* compiled, with the default passes */
     BENCH_COMPILED_PLAIN,  /* compiled without any */
-    BENCH_COMPILED_NONE,   /* eager, of a network that is not wrapped: no communication */
+    BENCH_COMPILED_NONE,   /* compiled, of a network that is not wrapped: no communication */
     BENCH_COMPILED_N_KINDS
 };
 

@@ -201,7 +201,7 @@ static shoal_status compile(enum bench_compiled_kind kind, shoal_world *world, s
 {
     const shoal_compile_options options = {.struct_size = sizeof(options),
                                            .passes = kind == BENCH_COMPILED_PLAIN ? "" : NULL};
-    bool is_eager = kind == BENCH_COMPILED_EAGER || kind == BENCH_COMPILED_NONE;
+    bool is_eager = kind == BENCH_COMPILED_EAGER;
     return is_eager ? SHOAL_OK : shoal_compile(world, step, net->root, 1, &options, &net->compiled);
 }
 
