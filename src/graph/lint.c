@@ -173,7 +173,10 @@ static bool is_behind(const struct shoal_node *node, const struct shoal_node *ot
 static shoal_status check_input(struct walk *walk, const struct shoal_node *input)
 {
     const struct shoal_node *node = walk->node;
-    if (input && !input->is_erased && input->graph == walk->lint->graph && input->order >= node->order &&
+    if (!input) {
+        return check_reference(walk->lint, node, input, "argument", walk->argument);
+    }
+    if (!input->is_erased && input->graph == walk->lint->graph && input->order >= node->order &&
         is_behind(node, input)) {
         return refuse(node, "argument %zu: node %.64s does not stand before it", walk->argument,
                       name_of(input));

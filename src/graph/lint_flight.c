@@ -288,9 +288,12 @@ static shoal_status refuse(const struct walk *walk, const struct touch *touch, c
     const char *verb = touch->writes ? "writes" : "reads";
     const char *state = use->is_write ? "written" : "read";
     const struct shoal_node *wait = walk->node;
-    while (wait && ((flags_of(wait) & SHOAL_OP_WAIT) == 0 || !ends_use(walk, wait, use))) {
+    do {
+        if ((flags_of(wait) & SHOAL_OP_WAIT) != 0 && ends_use(walk, wait, use)) {
+            break;
+        }
         wait = wait->next;
-    }
+    } while (wait);
     if (wait) {
         (void)error_set(SHOAL_ERR_STATE, "node %.64s %s node %.64s, memory that is %s until node %.64s waits",
                         walk->node->name, verb, touch->node->name, state, wait->name);

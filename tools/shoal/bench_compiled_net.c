@@ -164,7 +164,7 @@ shoal_status bench_compiled_update(const struct bench_compiled_net *net)
     TRY(shoal_scope_begin());
     shoal_tensor *const *parameters = shoal_module_parameters(net->root, &n_parameters);
     shoal_status status = parameters ? SHOAL_OK : shoal_scope_error();
-    for (size_t i = 0; i < n_parameters && status == SHOAL_OK; i++) {
+    for (size_t i = 0; parameters && i < n_parameters && status == SHOAL_OK; i++) {
         status = update(parameters[i]);
     }
     shoal_status ended = shoal_scope_end();

@@ -68,7 +68,9 @@ TEST(results_that_are_no_starts)
     shoal_node *shaped = BUILD_CALL(graph, "reshape", arg_node(whole), ARG_LIST(arg_int(2), arg_int(2)));
     shoal_node *turned = BUILD_CALL(graph, "transpose", arg_node(shaped), arg_int(0), arg_int(1));
     shoal_node *copy = BUILD_CALL(graph, "contiguous", arg_node(turned));
-    build_output(graph, 3, build_wait(graph, shaped), build_wait(graph, copy), build_wait(graph, x));
+    shoal_node *first = build_wait(graph, shaped); /* one after the other: arguments have no order */
+    shoal_node *second = build_wait(graph, copy);
+    build_output(graph, 3, first, second, build_wait(graph, x));
     run(graph);
     CHECK_NODES(graph, "x all_reduce wait_tensor reshape transpose contiguous wait_tensor_3 output");
     shoal_graph_free(graph);
