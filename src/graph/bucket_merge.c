@@ -82,7 +82,8 @@ struct order {
     size_t *first; /* in nodes, by id */
     size_t *count;
     struct shoal_node **last_starts; /* by group: that is not joined */
-    struct shoal_node **packs;       /* by id: the start in whose place a new node reads */
+    const struct bucket_member *
+        *packs; /* by id: the first member whose input a new node reads in place of its start */
 };
 
 static size_t get_predecessors(void *context, const struct shoal_node *node,
@@ -121,13 +122,26 @@ static shoal_status order_effects(struct order *order, const struct shoal_node *
     return SHOAL_OK;
 }
 
+/* A new node stays behind each start in whose place it reads: members that a coalesced start has in common are neighbours. */
+static shoal_status order_packed(struct order *order, const struct shoal_node *node)
+{
+    const struct buckets *buckets = order->buckets;
+    const struct bucket_member *end = buckets->members + buckets->n_members;
+    const struct bucket_member *member = order->packs[node->id];
+    while (member && member < end && member->packed == node) {
+        TRY(add_predecessor(order, node, member->start));
+        member++;
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status order_node(struct order *order, struct shoal_node *node)
 {
     const struct buckets *buckets = order->buckets;
     const struct bucket_member *joined = find_joined(buckets, node);
     order->first[node->id] = order->n_nodes;
     if (node->id >= buckets->n_ids) {
-        return order->packs[node->id] ? add_predecessor(order, node, order->packs[node->id]) : SHOAL_OK;
+        return order_packed(order, node);
     }
     TRY(order_effects(order, node));
     if (joined && node == joined->wait) {
@@ -148,8 +162,8 @@ static shoal_status order_all(struct order *order, struct shoal_graph *graph)
     const struct buckets *buckets = order->buckets;
     for (size_t i = 0; i < buckets->n_members; i++) {
         const struct bucket_member *member = &buckets->members[i];
-        if (member->bucket > 0) {
-            order->packs[member->packed->id] = member->start;
+        if (member->bucket > 0 && !order->packs[member->packed->id]) {
+            order->packs[member->packed->id] = member;
         }
     }
     for (struct shoal_node *node = graph->first; node; node = node->next) {
