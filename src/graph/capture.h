@@ -64,6 +64,7 @@ struct capture_value {
 struct capture_leaf {
     shoal_tensor *leaf;   /* one reference, */
     shoal_tensor *before; /* one reference: its gradient when it was noted; NULL: none */
+    bool was_averaged;    /* that gradient (tensor/tensor.h) */
 };
 
 /* A storage with memory, as it was. */

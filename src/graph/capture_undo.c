@@ -68,6 +68,7 @@ shoal_status capture_note_leaf(struct capture *capture, shoal_tensor *leaf)
     capture->leaves[capture->n_leaves++] = (struct capture_leaf){
         .leaf = shoal_tensor_ref(leaf),
         .before = history->gradient ? shoal_tensor_ref(history->gradient) : NULL,
+        .was_averaged = history->gradient && history->gradient->is_averaged,
     };
     return SHOAL_OK;
 }
@@ -86,6 +87,9 @@ static void undo_leaves(struct capture *capture)
 {
     while (capture->n_leaves > 0) {
         struct capture_leaf *leaf = &capture->leaves[--capture->n_leaves];
+        if (leaf->before) {
+            leaf->before->is_averaged = leaf->was_averaged;
+        }
         leaf_put_back_gradient(leaf->leaf, leaf->before);
         shoal_tensor_unref(leaf->leaf);
     }

@@ -51,7 +51,7 @@ static uint64_t state_of_param(const struct ddp_param *param)
 {
     const shoal_tensor *kept = shoal_grad(param->tensor);
     bool is_ours = ddp_is_ours(param);
-    bool is_averaged = kept && (kept->is_averaged || (is_ours && param->is_reduced));
+    bool is_averaged = kept && (is_ours ? param->is_reduced : kept->is_averaged);
     bool is_apart = is_ours && !param->is_reduced && param->has_aside;
     return (is_averaged ? 1u : 0u) | (is_apart ? 2u : 0u);
 }

@@ -101,6 +101,40 @@ TEST_RANKS(local_gradients_after_averaged_ones, 2)
     pair_end(&pair);
 }
 
+static void write_zeros(struct net *net)
+{
+    size_t n;
+    shoal_tensor *const *parameters = shoal_module_parameters(net->root, &n);
+    for (size_t i = 0; i < n; i++) {
+        shoal_tensor *gradient = shoal_grad(parameters[i]);
+        float *values = gradient ? shoal_mutable_data(gradient) : NULL;
+        for (int64_t k = 0; values && k < shoal_tensor_count(gradient); k++) {
+            values[k] = 0.0F;
+        }
+    }
+}
+
+/* A gradient that DDP owns was averaged, and a compiled step has added to it; then zeros are written there, and a backward without
+   synchronisation leaves a local one in the same place. */
+TEST_RANKS(local_gradients_where_averaged_ones_were, 3)
+{
+    struct pair pair;
+    if (pair_begin(&pair, self, WRAP_DDP, NULL)) {
+        CHECK(net_pass(&pair.eager, 0, self->rank));
+        CHECK(net_pass(&pair.other, 0, self->rank));
+        pair_run(&pair, 1, NET_BATCH);
+        write_zeros(&pair.eager);
+        write_zeros(&pair.other);
+        set_sync(&pair, WRAP_DDP, false);
+        CHECK(net_pass(&pair.eager, 2, self->rank));
+        CHECK(net_pass(&pair.other, 2, self->rank));
+        set_sync(&pair, WRAP_DDP, true);
+        pair_run(&pair, 3, NET_BATCH);
+        pair_update(&pair);
+    }
+    pair_end(&pair);
+}
+
 TEST_RANKS(gradients_are_clipped, 2)
 {
     struct pair pair;
