@@ -336,7 +336,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_
 
 /*
  * Collective, like the step. outputs[] as the step sets them, a reference of the caller's each; gradients are on the leaves, where
- * optimizers and clipping find them. Both lie in the plan's memory, as shoal_plan_run says.
+ * optimizers and clipping find them. Both lie in the plan's memory, as shoal_plan_run says. Inputs are leaves, and no two share
+ * memory. Ranks compile in the same runs: where inputs are of a new kind on one rank, they are on all, or the run is
+ * SHOAL_ERR_MISMATCH.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compiled_run(shoal_compiled *compiled,
                                                            shoal_tensor *const *inputs, size_t n_inputs,

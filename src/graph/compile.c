@@ -30,7 +30,7 @@
 #include "tensor/handle.h"
 #include "tensor/tensor.h"
 
-/* Variants that are kept; the one that was used longest ago goes. Runs are alike on all ranks, so they drop the same. */
+/* Variants that are kept; the one that was used longest ago goes, on all ranks in the same run. */
 #define MAX_VARIANTS 8
 
 #define DEFAULT_PASSES "dedupe_waits,fuse_ddp_communication,bucket_fsdp_units,simple_overlap"
@@ -638,6 +638,20 @@ static shoal_status run(struct shoal_compiled *compiled, shoal_tensor *const *in
     return SHOAL_OK;
 }
 
+/* As shoal_capture demands of the inputs of the first run. */
+static shoal_status check_input(shoal_tensor *const *inputs, size_t index)
+{
+    if (!shoal_is_leaf(inputs[index])) {
+        return error_set(SHOAL_ERR_INVALID, "input %zu is a result of recorded operations; detach it", index);
+    }
+    for (size_t i = 0; i < index; i++) {
+        if (inputs[i]->storage == inputs[index]->storage) {
+            return error_set(SHOAL_ERR_INVALID, "inputs %zu and %zu share memory", i, index);
+        }
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status check_lists(const struct shoal_compiled *compiled, shoal_tensor *const *inputs,
                                 size_t n_inputs, shoal_tensor **outputs, size_t n_outputs)
 {
@@ -653,7 +667,11 @@ static shoal_status check_lists(const struct shoal_compiled *compiled, shoal_ten
             return error_set(SHOAL_ERR_INVALID, "input %zu is NULL", i);
         }
     }
-    return handle_check_list("input", inputs, n_inputs);
+    TRY(handle_check_list("input", inputs, n_inputs));
+    for (size_t i = 0; i < n_inputs; i++) {
+        TRY(check_input(inputs, i));
+    }
+    return SHOAL_OK;
 }
 
 shoal_status shoal_compiled_run(shoal_compiled *compiled, shoal_tensor *const *inputs, size_t n_inputs,

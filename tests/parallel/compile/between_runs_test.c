@@ -624,3 +624,35 @@ TEST(gradients_are_not_kept)
     shoal_compiled_free(compiled);
     REQUIRE_OK(shoal_scope_end());
 }
+
+/* What the first run refuses is refused in later ones. */
+static shoal_status add_both(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                             shoal_tensor **outputs, size_t n_outputs)
+{
+    (void)context;
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = shoal_add(inputs[0], inputs[1]);
+    return SHOAL_OK;
+}
+
+TEST(inputs_of_later_runs)
+{
+    shoal_compiled *compiled = NULL;
+    shoal_tensor *sum = NULL;
+    const int64_t shape[] = {4};
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *x = shoal_full(shape, 1, 1.0, SHOAL_F32);
+    shoal_tensor *leaf = shoal_full(shape, 1, 2.0, SHOAL_F32);
+    REQUIRE_OK(shoal_set_requires_grad(leaf, true));
+    shoal_tensor *result = shoal_mul(leaf, leaf);
+    REQUIRE_OK(shoal_compile(NULL, add_both, NULL, 1, NULL, &compiled));
+    REQUIRE_OK(shoal_compiled_run(compiled, (shoal_tensor *[]){x, leaf}, 2, &sum, 1));
+    shoal_tensor_unref(sum);
+    CHECK_STATUS(shoal_compiled_run(compiled, (shoal_tensor *[]){x, result}, 2, &sum, 1), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("input 1 is a result of recorded operations");
+    CHECK_STATUS(shoal_compiled_run(compiled, (shoal_tensor *[]){x, x}, 2, &sum, 1), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("inputs 0 and 1 share memory");
+    shoal_compiled_free(compiled);
+    CHECK_OK(shoal_scope_end());
+}
