@@ -47,7 +47,7 @@ struct shoal_work *lane_prepared_work(struct lane_work *work);
 /* What it issues; the caller may change it, and what it points to, whenever the work has ended. */
 struct collective *lane_prepared_call(struct lane_work *work);
 /* lane_start of a prepared work, of which the caller has the only handle and has waited for the last issue. No allocation on a
-   connected lane. A failure leaves the work as it was. */
+   connected lane. A failure ends the work with it, or comes before anything and leaves the work as it was. */
 shoal_status lane_issue_again(struct lane_work *work);
 
 /*

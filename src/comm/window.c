@@ -354,6 +354,7 @@ static shoal_status issue_gather_again(shoal_window *window, struct lane_work *w
 
 shoal_status window_start_again(shoal_window *window, struct lane_work *work)
 {
+    TRY(world_check_process(window->world)); /* in a child nobody may ever leave the lock */
     TRY(group_check_open(window->group));
     (void)pthread_mutex_lock(&window->gather_lock);
     shoal_status status = issue_gather_again(window, work);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/try.h"
+#include "comm/handles.h"
 #include "comm/prepared.h"
 #include "device/device.h"
 #include "graph/bind.h"
@@ -71,6 +72,9 @@ static shoal_status check(const struct run *run)
     }
     if (binding->broken != SHOAL_OK) {
         return error_set(SHOAL_ERR_STATE, "the plan can not run any more: %s", binding->broken_text);
+    }
+    if (run->plan->world) {
+        TRY(world_check(run->plan->world)); /* a child shares comm memory with its parent */
     }
     if (binding->is_running) {
         return error_set(SHOAL_ERR_STATE, "the plan is running: a step of it can not run it");
