@@ -15,6 +15,9 @@ static bool is_single_wait(const struct shoal_node *node)
 /* A start, or what each element of its list is taken out by, has a wait as its only user. */
 static bool is_plain_start(const struct shoal_node *start)
 {
+    if (start->is_alias) {
+        return false; /* a registered op that gives an argument: it may write there */
+    }
     if (is_single_wait(start)) {
         return true;
     }

@@ -521,7 +521,7 @@ struct findings {
 /* What will be read when it is the node's turn. */
 static void fetch_ahead(const struct shoal_node *node)
 {
-    if (node) {
+    if (node && node->next) {
         __builtin_prefetch(node->args);
         __builtin_prefetch(node->edges);
         __builtin_prefetch(node->values);

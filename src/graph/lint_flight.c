@@ -250,7 +250,7 @@ static bool ends_use(const struct walk *walk, const struct shoal_node *wait, con
                 return true;
             }
         }
-        while (from != use->start && (flags_of(from) & SHOAL_OP_VIEW) != 0) {
+        while (from != use->start && (flags_of(from) & SHOAL_OP_VIEW) != 0 && from->n_inputs > 0) {
             from = from->inputs[0];
         }
         if (from == use->start && !use->is_write) {
