@@ -21,6 +21,7 @@
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "graph/captured.h"
+#include "graph/compile_text.h"
 #include "graph/graph.h"
 #include "graph/passes.h"
 #include "graph/plan.h"
@@ -102,38 +103,6 @@ struct shoal_compiled {
 const char *shoal_default_passes(void)
 {
     return DEFAULT_PASSES;
-}
-
-/* Text ----------------------------------------------------------------------------------------------------- */
-
-struct text {
-    char *bytes;
-    size_t n_bytes;
-    size_t capacity;
-};
-
-static int append(void *context, const char *piece, size_t n_bytes)
-{
-    struct text *text = context;
-    if (mem_grow((void **)&text->bytes, &text->capacity, text->n_bytes + n_bytes + 1, 1) != SHOAL_OK) {
-        return 1;
-    }
-    memcpy(text->bytes + text->n_bytes, piece, n_bytes);
-    text->n_bytes += n_bytes;
-    text->bytes[text->n_bytes] = '\0';
-    return 0;
-}
-
-static shoal_status print(const shoal_graph *graph, char **text_out)
-{
-    struct text text = {.bytes = NULL};
-    shoal_status status = shoal_graph_print(graph, append, &text);
-    if (status != SHOAL_OK) {
-        mem_free(text.bytes);
-        return status == SHOAL_ERR_CANCELLED ? SHOAL_ERR_NO_MEMORY : status;
-    }
-    *text_out = text.bytes;
-    return SHOAL_OK;
 }
 
 /* Variants ------------------------------------------------------------------------------------------------- */
@@ -455,7 +424,7 @@ static shoal_status capture(struct shoal_compiled *compiled, struct variant *var
     report->n_nodes_before = shoal_graph_n_nodes(variant->graph);
     report->n_collectives_before = count_collectives(variant->graph);
     if (option_choice(OPTION_COMPILE_CHECK) != 0) {
-        TRY(print(variant->graph, &variant->captured));
+        TRY(compile_text(variant->graph, &variant->captured));
     }
     return SHOAL_OK;
 }
@@ -521,42 +490,15 @@ static shoal_status compile_variant(struct shoal_compiled *compiled, shoal_tenso
 
 /* Checking --------------------------------------------------------------------------------------------------- */
 
-/* The line that begins at *text, which moves behind it. */
-static int take_line(const char **text)
-{
-    const char *begin = *text;
-    size_t n_bytes = strcspn(begin, "\n");
-    *text = begin + n_bytes + (begin[n_bytes] == '\n');
-    return n_bytes < 160 ? (int)n_bytes : 160;
-}
-
-static shoal_status compare_texts(const char *was, const char *is)
-{
-    for (size_t line = 1; *was || *is; line++) {
-        const char *old = was;
-        const char *now = is;
-        int n_old = take_line(&was);
-        int n_now = take_line(&is);
-        if (was - old != is - now || memcmp(old, now, (size_t)(was - old)) != 0) {
-            return error_set(
-                SHOAL_ERR_STATE,
-                "SHOAL_COMPILE_CHECK: the step is another one than when it was compiled: line %zu was "
-                "\"%.*s\" and is \"%.*s\"",
-                line, n_old, old, n_now, now);
-        }
-    }
-    return SHOAL_OK;
-}
-
 static shoal_status capture_again(struct shoal_compiled *compiled, const struct variant *variant,
                                   shoal_tensor *const *inputs, size_t n_inputs)
 {
     shoal_graph *graph;
     char *text = NULL;
     TRY(shoal_capture(compiled->step, compiled->context, inputs, n_inputs, compiled->n_outputs, &graph));
-    shoal_status status = print(graph, &text);
+    shoal_status status = compile_text(graph, &text);
     if (status == SHOAL_OK) {
-        status = compare_texts(variant->captured, text);
+        status = compile_compare(variant->captured, text);
     }
     mem_free(text);
     shoal_graph_free(graph);
