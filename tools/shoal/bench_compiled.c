@@ -208,10 +208,10 @@ static bool sum_up_times(const struct bench_compiled *bench, struct measure_page
     return true;
 }
 
-/* With nothing to hide, nothing is exposed. */
+/* Where nothing was exposed without passes, the run does not tell what they hide: 1, which misses the bar. */
 static double exposed_ratio(const struct report *report)
 {
-    return report->exposed_us_plain > 0 ? report->exposed_us / report->exposed_us_plain : 0;
+    return report->exposed_us_plain > 0 ? report->exposed_us / report->exposed_us_plain : 1;
 }
 
 static double peak_ratio(const struct report *report)
