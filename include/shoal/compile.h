@@ -136,9 +136,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_move_nodes(shoal_graph *grap
  * share memory, and passes may change what comes of it.
  *
  * outputs: a tensor for each that the output names, lists flattened in order (a node that gives a list counts as its tensors),
- * and NULL for each none among them; n_outputs is that number. Each tensor is a reference of the caller's (shoal_tensor_unref), which may be one on an input. They may be
- * in flight where the graph does not wait. Nothing else stays: values end with their last user, and the caller's scope gets
- * nothing, so none need be open.
+ * and NULL for each none among them; n_outputs is that number. Each tensor is a reference of the caller's (shoal_tensor_unref),
+ * which may be one on an input. They may be in flight where the graph does not wait. Nothing else stays: values end with their
+ * last user, and the caller's scope gets nothing, so none need be open.
  *
  * Groups: each group of the table becomes the group of `world` with the list that has this rank and the tag "graph:NAME" (a name
  * of more than 58 characters is cut, and a hash follows). So the same name and ranks are the same group in each run and graph,
@@ -216,7 +216,8 @@ typedef struct shoal_plan shoal_plan;
  * Collective over the groups of the graph, one after the other in the order of its table: a graph lowered to buffers and steps, with
  * memory. options may be NULL; its passes are not run. Ranks compare the collectives of each group, one by one, and a difference is
  * SHOAL_ERR_MISMATCH on all of them that names both nodes; the group stays usable. What fails on one rank fails on those it
- * shares a group with. `world` may be NULL for a graph without groups. The graph is not needed afterwards; a plan whose world was
+ * shares a group with. Groups that were compared before hear nothing of a difference in a later one: ranks that share only those wait
+ * until their deadline. `world` may be NULL for a graph without groups. The graph is not needed afterwards; a plan whose world was
  * closed can only be freed.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *graph, shoal_world *world,
@@ -229,7 +230,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *gra
  * inputs, copies of a source that overlaps its target, kernels that are not ours, and transports of messages. Each output is a
  * reference of the caller's on the plan's memory, which the next run overwrites: one that is still referenced then, itself or by a
  * view, is given memory of its own first (n_copied_out counts them). NULL stands for an absent one. An output that is an input, or a
- * constant, is that tensor. One thread at a time.
+ * constant, is that tensor. While an output that is still referenced is exported (shoal_to_dlpack), the next run is SHOAL_ERR_STATE on
+ * this rank. One thread at a time.
  *
  * Errors begin with the call and the node: "plan_run: %name: ". After one, what was started has been waited for, and the plan can run
  * again if its groups can; where it could not be waited for (in a callback, in a forked child) further runs are SHOAL_ERR_STATE.
@@ -364,7 +366,7 @@ typedef struct shoal_compile_report {
 /* SHOAL_ERR_STATE before the first run. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compiled_get_report(const shoal_compiled *compiled,
                                                                   shoal_compile_report *report_out);
-/* The graph after passes, and the plan, of the last compilation; NULL before. They belong to the compiled step. */
+/* The graph after passes, and the plan, of the last run; NULL before. They belong to the compiled step. */
 SHOAL_API const shoal_graph *shoal_compiled_graph(const shoal_compiled *compiled);
 SHOAL_API const shoal_plan *shoal_compiled_plan(const shoal_compiled *compiled);
 
