@@ -47,4 +47,10 @@ for arguments in "--bytes" "--bytes 1" "--bytes 10Q" "--bytes -5" "--variant non
     [[ $status -eq 2 ]] || complain "$arguments: exit status $status, expected 2"
 done
 
+# The usage names what there is, also behind other options.
+bench --json --help || complain "no help"
+for word in --variant --kernel --bytes --json plain op_overhead_ns; do
+    grep -qw -e "$word" "$scratch/out" || complain "the help does not tell of $word"
+done
+
 [[ $failed == false ]]

@@ -47,7 +47,11 @@ grep -q '^#bench  *section  *nodes  *ms  *cpu_ms  *ns_per_node  *ratio  *wrong  
 bench --help || complain "no help"
 grep -q 'usage: shoal bench passes' "$scratch/out" || complain "no usage"
 
-for arguments in "--pass" "--pass nonsense" "--nodes 3" "--nodes many" "--nodes 10x" "--rounds 0" "--rounds 1001" "--what 1"; do
+for pass in $passes; do
+    grep -qw "$pass" "$scratch/out" || complain "the help does not tell of $pass"
+done
+many=$(printf -- '--nodes 20 %.0s' {1..9})
+for arguments in "--pass" "--pass nonsense" "--nodes 3" "--nodes many" "--nodes 10x" "--rounds 0" "--rounds 1001" "--what 1" "$many"; do
     status=0
     # shellcheck disable=SC2086 # several words on purpose
     bench $arguments || status=$?

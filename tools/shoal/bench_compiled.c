@@ -4,10 +4,10 @@
  * starts the ranks, and puts the numbers together.
  */
 #include "bench_compiled.h"
+#include "bench_options.h"
 #include "bench_ranks.h"
 #include "tool.h"
 
-#include "base/option_parse.h"
 #include "shoal/version.h"
 
 #include <inttypes.h>
@@ -51,69 +51,38 @@ struct arguments {
     const char *wrapping;         /* NULL: each */
 };
 
-static int print_usage(FILE *out, int exit_status)
+static const char *wrapping_at(size_t index)
 {
-    fprintf(out,
-            "usage: shoal bench compiled [options]\n"
-            "a step (forward and backward, no optimizer) that was compiled, next to the eager one, the "
-            "compiled one\n"
-            "without passes, and the same without communication: fully sharded, then with replicas\n"
-            "  --wrapping W       fsdp or ddp; default: both\n"
-            "  --ranks N          default 2; from 3 on, the default network is larger\n"
-            "  --units U          of 4 matrices each; default 6, larger: 8\n"
-            "  --width W          of the network: a unit has 12 W^2 parameters; default 256, larger: 512\n"
-            "  --tokens T         rows of a rank's input; default 512, larger: 256\n"
-            "  --blas-threads B   threads of a matrix product; default 1, larger: 2\n"
-            "  --iterations K     rounds, one step of each kind; default %d\n"
-            "  --json             one object per line\n"
-            "Every result is checked. docs/performance.md explains the columns.\n",
-            DEFAULT_ROUNDS);
-    return exit_status;
+    return index < BENCH_COMPILED_N_WRAPPINGS ? wrappings[index] : NULL;
 }
 
-static int parse_number(int argc, char **argv, int *number_out)
-{
-    int64_t number = 0;
-    bool is_good = argc > 1 && option_parse_int(argv[1], &number) && number > 0 && number <= 65536;
-    *number_out = (int)number;
-    return is_good ? 2 : -1;
-}
+#define AT(field) offsetof(struct arguments, field)
 
-static int parse_wrapping(int argc, char **argv, const char **wrapping_out)
-{
-    for (int i = 0; argc > 1 && i < BENCH_COMPILED_N_WRAPPINGS; i++) {
-        if (strcmp(wrappings[i], argv[1]) == 0) {
-            *wrapping_out = wrappings[i];
-            return 2;
-        }
-    }
-    return -1;
-}
+static const struct bench_option option_rows[] = {
+    {"--wrapping", "W", BENCH_OPTION_NAME, AT(wrapping), .name_at = wrapping_at, .help = "default: each of"},
+    {"--ranks", "N", BENCH_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS,
+     .help = "default 2; from 3 on, the default network is larger"},
+    {"--units", "U", BENCH_OPTION_INT, AT(asked.n_units), 1, BENCH_FSDP_MAX_SIZE,
+     .help = "of 4 matrices each; default 6, larger: 8"},
+    {"--width", "W", BENCH_OPTION_INT, AT(asked.width), 1, BENCH_FSDP_MAX_SIZE,
+     .help = "of the network: a unit has 12 W^2 parameters; default 256, larger: 512"},
+    {"--tokens", "T", BENCH_OPTION_INT, AT(asked.n_tokens), 1, BENCH_FSDP_MAX_SIZE,
+     .help = "rows of a rank's input; default 512, larger: 256"},
+    {"--blas-threads", "B", BENCH_OPTION_INT, AT(asked.n_blas_threads), 1, BENCH_FSDP_MAX_SIZE,
+     .help = "threads of a matrix product; default 1, larger: 2"},
+    {"--iterations", "K", BENCH_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
+     .help = "rounds, one step of each kind; default 30"},
+    {"--json", NULL, BENCH_OPTION_FLAG, AT(bench.request.is_json), .help = "one object per line"},
+};
 
-/* How many words were taken; 0 or less when the first is not understood. */
-static int parse_option(struct arguments *arguments, int argc, char **argv)
-{
-    struct bench_fsdp_work *asked = &arguments->asked;
-    const struct {
-        const char *name;
-        int *number;
-    } numbers[] = {{"--units", &asked->n_units},
-                   {"--width", &asked->width},
-                   {"--tokens", &asked->n_tokens},
-                   {"--blas-threads", &asked->n_blas_threads}};
-    static const char *const shared[] = {"--ranks", "--iterations", "--json"};
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        if (strcmp(numbers[i].name, argv[0]) == 0) {
-            return parse_number(argc, argv, numbers[i].number);
-        }
-    }
-    for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++) {
-        if (strcmp(shared[i], argv[0]) == 0) {
-            return measure_parse(&arguments->bench.request, argc, argv);
-        }
-    }
-    return strcmp(argv[0], "--wrapping") == 0 ? parse_wrapping(argc, argv, &arguments->wrapping) : 0;
-}
+static const struct bench_options options = {
+    .about = "a step (forward and backward, no optimizer) that was compiled, next to the eager one, the "
+             "compiled one\n"
+             "without passes, and the same without communication: fully sharded, then with replicas\n",
+    .rows = option_rows,
+    .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
+    .notes = "Every result is checked. docs/performance.md explains the columns.\n",
+};
 
 static void choose_work(struct arguments *arguments)
 {
@@ -125,25 +94,7 @@ static void choose_work(struct arguments *arguments)
     work->width = asked->width > 0 ? asked->width : work->width;
     work->n_tokens = asked->n_tokens > 0 ? asked->n_tokens : work->n_tokens;
     work->n_blas_threads = asked->n_blas_threads > 0 ? asked->n_blas_threads : work->n_blas_threads;
-    bench->n_rounds = bench->request.iterations > 0 ? bench->request.iterations : DEFAULT_ROUNDS;
     bench->request.iterations = bench->n_rounds * BENCH_COMPILED_N_KINDS;
-}
-
-/* TOOL_DONE when the benchmark shall run; otherwise everything was said. */
-static int parse(struct arguments *arguments, int argc, char **argv)
-{
-    for (int i = 1; i < argc;) {
-        int n_words = parse_option(arguments, argc - i, argv + i);
-        if (n_words <= 0) {
-            bool has_value = i + 1 < argc && argv[i + 1][0] != '-';
-            fprintf(stderr, "shoal bench compiled: bad argument: %s%s%s\n", argv[i], has_value ? " " : "",
-                    has_value ? argv[i + 1] : "");
-            return print_usage(stderr, TOOL_USAGE);
-        }
-        i += n_words;
-    }
-    choose_work(arguments);
-    return TOOL_DONE;
 }
 
 /* Numbers ---------------------------------------------------------------------------------------------- */
@@ -375,15 +326,13 @@ static bool run_wrapping(struct bench_compiled *bench, enum bench_compiled_wrapp
 
 int bench_compiled(int argc, char **argv)
 {
-    struct arguments arguments = {.wrapping = NULL};
+    struct arguments arguments = {.bench = {.n_rounds = DEFAULT_ROUNDS}};
+    int exit_status;
     measure_request_init(&arguments.bench.request);
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        return print_usage(stdout, TOOL_DONE);
-    }
-    int exit_status = parse(&arguments, argc, argv);
-    if (exit_status != TOOL_DONE) {
+    if (!bench_options_read(&options, argc, argv, &arguments, &exit_status)) {
         return exit_status;
     }
+    choose_work(&arguments);
     void *found = mmap(NULL, sizeof(struct bench_compiled_found), PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (found == MAP_FAILED) {

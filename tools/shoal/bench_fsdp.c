@@ -4,10 +4,10 @@
  * the arguments, starts the ranks, and puts the numbers together.
  */
 #include "bench_fsdp.h"
+#include "bench_options.h"
 #include "bench_ranks.h"
 #include "tool.h"
 
-#include "base/option_parse.h"
 #include "shoal/version.h"
 
 #include <inttypes.h>
@@ -60,58 +60,32 @@ struct arguments {
     bool is_threads;
 };
 
-static int print_usage(FILE *out, int exit_status)
-{
-    fprintf(out,
-            "usage: shoal bench fsdp [options]\n"
-            "a step (forward and backward, no optimizer) of fully sharded training, and the same without\n"
-            "communication\n"
-            "  --ranks N          default 2; from 3 on, the default network is larger\n"
-            "  --units U          of 4 matrices each; default 6, larger: 8\n"
-            "  --width W          of the network: a unit has 12 W^2 parameters; default 256, larger: 512\n"
-            "  --tokens T         rows of a rank's input; default 512, larger: 256\n"
-            "  --blas-threads B   threads of a matrix product; default 1, larger: 2\n"
-            "  --iterations K     rounds, one step of each kind; default %d\n"
-            "  --threads          ranks are threads instead of processes\n"
-            "  --json             one object\n"
-            "Every result is checked. docs/performance.md explains the columns.\n",
-            DEFAULT_ROUNDS);
-    return exit_status;
-}
+#define AT(field) offsetof(struct arguments, field)
 
-static int parse_number(int argc, char **argv, int *number_out)
-{
-    int64_t number = 0;
-    bool is_good = argc > 1 && option_parse_int(argv[1], &number) && number > 0 && number <= 65536;
-    *number_out = (int)number;
-    return is_good ? 2 : -1;
-}
+static const struct bench_option option_rows[] = {
+    {"--ranks", "N", BENCH_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS,
+     .help = "default 2; from 3 on, the default network is larger"},
+    {"--units", "U", BENCH_OPTION_INT, AT(asked.n_units), 1, BENCH_FSDP_MAX_SIZE,
+     .help = "of 4 matrices each; default 6, larger: 8"},
+    {"--width", "W", BENCH_OPTION_INT, AT(asked.width), 1, BENCH_FSDP_MAX_SIZE,
+     .help = "of the network: a unit has 12 W^2 parameters; default 256, larger: 512"},
+    {"--tokens", "T", BENCH_OPTION_INT, AT(asked.n_tokens), 1, BENCH_FSDP_MAX_SIZE,
+     .help = "rows of a rank's input; default 512, larger: 256"},
+    {"--blas-threads", "B", BENCH_OPTION_INT, AT(asked.n_blas_threads), 1, BENCH_FSDP_MAX_SIZE,
+     .help = "threads of a matrix product; default 1, larger: 2"},
+    {"--iterations", "K", BENCH_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
+     .help = "rounds, one step of each kind; default 30"},
+    {"--threads", NULL, BENCH_OPTION_FLAG, AT(is_threads), .help = "ranks are threads instead of processes"},
+    {"--json", NULL, BENCH_OPTION_FLAG, AT(bench.request.is_json), .help = "one object"},
+};
 
-/* How many words were taken; 0 or less when the first is not understood. */
-static int parse_option(struct arguments *arguments, int argc, char **argv)
-{
-    struct bench_fsdp_work *asked = &arguments->asked;
-    const struct {
-        const char *name;
-        int *number;
-    } numbers[] = {{"--units", &asked->n_units},
-                   {"--width", &asked->width},
-                   {"--tokens", &asked->n_tokens},
-                   {"--blas-threads", &asked->n_blas_threads}};
-    static const char *const shared[] = {"--ranks", "--iterations", "--json"};
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        if (strcmp(numbers[i].name, argv[0]) == 0) {
-            return parse_number(argc, argv, numbers[i].number);
-        }
-    }
-    for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++) {
-        if (strcmp(shared[i], argv[0]) == 0) {
-            return measure_parse(&arguments->bench.request, argc, argv);
-        }
-    }
-    arguments->is_threads = arguments->is_threads || strcmp(argv[0], "--threads") == 0;
-    return strcmp(argv[0], "--threads") == 0 ? 1 : 0;
-}
+static const struct bench_options options = {
+    .about = "a step (forward and backward, no optimizer) of fully sharded training, and the same without\n"
+             "communication\n",
+    .rows = option_rows,
+    .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
+    .notes = "Every result is checked. docs/performance.md explains the columns.\n",
+};
 
 static void choose_work(struct arguments *arguments)
 {
@@ -126,25 +100,7 @@ static void choose_work(struct arguments *arguments)
     work->width = asked->width > 0 ? asked->width : work->width;
     work->n_tokens = asked->n_tokens > 0 ? asked->n_tokens : work->n_tokens;
     work->n_blas_threads = asked->n_blas_threads > 0 ? asked->n_blas_threads : work->n_blas_threads;
-    bench->n_rounds = bench->request.iterations > 0 ? bench->request.iterations : DEFAULT_ROUNDS;
     bench->n_host_rounds = bench->n_rounds < DEFAULT_ROUNDS ? 20 * bench->n_rounds : 20 * DEFAULT_ROUNDS;
-}
-
-/* TOOL_DONE when the benchmark shall run; otherwise everything was said. */
-static int parse(struct arguments *arguments, int argc, char **argv)
-{
-    for (int i = 1; i < argc;) {
-        int n_words = parse_option(arguments, argc - i, argv + i);
-        if (n_words <= 0) {
-            bool has_value = i + 1 < argc && argv[i + 1][0] != '-';
-            fprintf(stderr, "shoal bench fsdp: bad argument: %s%s%s\n", argv[i], has_value ? " " : "",
-                    has_value ? argv[i + 1] : "");
-            return print_usage(stderr, TOOL_USAGE);
-        }
-        i += n_words;
-    }
-    choose_work(arguments);
-    return TOOL_DONE;
 }
 
 /* Parts ------------------------------------------------------------------------------------------------ */
@@ -318,16 +274,14 @@ static void print_text(const struct arguments *arguments, const struct report *r
 
 int bench_fsdp(int argc, char **argv)
 {
-    struct arguments arguments = {.is_threads = false};
+    struct arguments arguments = {.bench = {.n_rounds = DEFAULT_ROUNDS}};
+    int exit_status;
     struct report report = {.n_wrong = 0};
     measure_request_init(&arguments.bench.request);
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        return print_usage(stdout, TOOL_DONE);
-    }
-    int exit_status = parse(&arguments, argc, argv);
-    if (exit_status != TOOL_DONE) {
+    if (!bench_options_read(&options, argc, argv, &arguments, &exit_status)) {
         return exit_status;
     }
+    choose_work(&arguments);
     void *found = mmap(NULL, sizeof(struct bench_fsdp_found), PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (found == MAP_FAILED) {

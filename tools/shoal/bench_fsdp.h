@@ -19,6 +19,7 @@
 enum {
     BENCH_FSDP_MATRICES = 4, /* of a unit: [3w, w], [w, 3w], and the same again; 12 w^2 parameters */
     BENCH_FSDP_WIDENING = 3,
+    BENCH_FSDP_MAX_SIZE = 65536, /* of each number that describes the network */
     BENCH_FSDP_MAX_SEGMENTS = 64
 };
 

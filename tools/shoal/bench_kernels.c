@@ -6,12 +6,12 @@
  */
 #include "bench_cases.h"
 #include "bench_ops.h"
+#include "bench_options.h"
 #include "measure/measure.h"
 #include "tool.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/option_parse.h"
 #include "tensor/dtype.h"
 
 #include <inttypes.h>
@@ -205,85 +205,52 @@ static int run_request(const struct request *request)
 
 /* Arguments ---------------------------------------------------------------------------------------------- */
 
-static bool is_variant(const char *name)
+static const char *variant_at(size_t index)
 {
-    const struct simd_table *table;
-    for (size_t v = 0; (table = simd_variant(v)); v++) {
-        if (strcmp(table->name, name) == 0) {
-            return true;
-        }
-    }
-    return false;
+    const struct simd_table *table = simd_variant(index);
+    return table ? table->name : NULL;
 }
 
-static bool is_kernel(const char *name)
+/* Rows of one kernel follow each other. */
+static const char *kernel_at(size_t index)
 {
+    size_t n_before = 0;
     for (size_t r = 0; r < bench_n_rows; r++) {
-        if (strcmp(bench_rows[r].kernel, name) == 0) {
-            return true;
+        bool is_new = r == 0 || strcmp(bench_rows[r - 1].kernel, bench_rows[r].kernel) != 0;
+        if (is_new && n_before++ == index) {
+            return bench_rows[r].kernel;
         }
     }
-    return strcmp(name, "op_overhead_ns") == 0;
+    return index == n_before ? "op_overhead_ns" : NULL;
 }
 
-/* At least 1K, and no more than any machine has. */
-static bool parse_bytes(const char *text, size_t *bytes_out)
-{
-    int64_t bytes;
-    if (!option_parse_bytes(text, &bytes) || bytes < 1024 || bytes > (int64_t)1 << 38) {
-        return false;
-    }
-    *bytes_out = (size_t)bytes;
-    return true;
-}
+#define AT(field) offsetof(struct request, field)
 
-/* An option that takes a value; false when the value is none. */
-static bool parse_value(struct request *request, const char *option, const char *value)
-{
-    if (strcmp(option, "--variant") == 0) {
-        request->variant = value;
-        return is_variant(value);
-    }
-    if (strcmp(option, "--kernel") == 0) {
-        request->kernel = value;
-        return is_kernel(value);
-    }
-    if (strcmp(option, "--bytes") == 0 && request->n_sizes < MAX_SIZES) {
-        return parse_bytes(value, &request->sizes_bytes[request->n_sizes++]);
-    }
-    return false;
-}
+static const struct bench_option option_rows[] = {
+    {"--variant", "NAME", BENCH_OPTION_NAME, AT(variant), .name_at = variant_at,
+     .help = "only this set of vector instructions"},
+    {"--kernel", "NAME", BENCH_OPTION_NAME, AT(kernel), .name_at = kernel_at, .help = "only this one of"},
+    {"--bytes", "B", BENCH_OPTION_BYTES, AT(sizes_bytes), 1024, (int64_t)1 << 38, .max_values = MAX_SIZES,
+     .n_values_at = AT(n_sizes),
+     .help = "read and written per run, at least 1K, again for more sizes; default 512K and 192M"},
+    {"--json", NULL, BENCH_OPTION_FLAG, AT(is_json), .help = "one object per line"},
+};
 
-static int print_usage(FILE *out, int exit_status)
-{
-    fprintf(out,
-            "usage: shoal bench kernels [--json] [--variant NAME] [--kernel NAME] [--bytes N[K|M|G]]...\n"
-            "  --variant  only this set of vector instructions (see shoal info)\n"
-            "  --kernel   pack, unpack, cast, reduce or op_overhead_ns\n"
-            "  --bytes    read and written per run, at least 1K; default 512K and 192M\n"
-            "A row of the default variant is marked when its ratio to memcpy is below 0.8 for f32 or 0.6 for "
-            "bf16.\n"
-            "A run with the default sizes takes about half a minute.\n");
-    return exit_status;
-}
+static const struct bench_options options = {
+    .about = "kernels next to memcpy of as many bytes\n",
+    .rows = option_rows,
+    .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
+    .notes = "A row of the default variant is marked when its ratio to memcpy is below 0.8 for f32 or 0.6 "
+             "for bf16.\n"
+             "A run with the default sizes takes about half a minute.\n",
+};
 
 int bench_kernels(int argc, char **argv)
 {
     struct request request = {.is_json = false};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0) {
-            return print_usage(stdout, TOOL_DONE);
-        }
-        if (strcmp(argv[i], "--json") == 0) {
-            request.is_json = true;
-            continue;
-        }
-        if (i + 1 >= argc || !parse_value(&request, argv[i], argv[i + 1])) {
-            fprintf(stderr, "shoal bench kernels: bad argument: %s%s%s\n", argv[i], i + 1 < argc ? " " : "",
-                    i + 1 < argc ? argv[i + 1] : "");
-            return print_usage(stderr, TOOL_USAGE);
-        }
-        i++;
+    int exit_status;
+    if (!bench_options_read(&options, argc, argv, &request, &exit_status)) {
+        return exit_status;
     }
     if (request.n_sizes == 0) {
         request.sizes_bytes[request.n_sizes++] = (size_t)512 << 10;

@@ -3,6 +3,7 @@
  * `shoal bench passes`: what graphs and passes over them take, by the number of nodes. A round makes a graph, which does not
  * count, does one thing with it, and checks what came of that; a row is the median of its rounds. Nothing is communicated.
  */
+#include "bench_options.h"
 #include "bench_passes.h"
 #include "tool.h"
 
@@ -214,64 +215,36 @@ static int run_request(const struct request *request)
 
 /* Arguments ----------------------------------------------------------------------------------------------- */
 
-static bool parse_count(const char *text, int64_t least, int64_t most, size_t *count_out)
+static const char *pass_at(size_t index)
 {
-    char *end;
-    long long number = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || number < least || number > most) {
-        return false;
-    }
-    *count_out = (size_t)number;
-    return true;
+    return index < bench_passes_n_cases ? bench_passes_cases[index].name : NULL;
 }
 
-/* An option that takes a value; false when the value is none. */
-static bool parse_value(struct request *request, const char *option, const char *value)
-{
-    if (strcmp(option, "--pass") == 0) {
-        request->name = value;
-        return bench_passes_find(value) != NULL;
-    }
-    if (strcmp(option, "--nodes") == 0 && request->n_sizes < MAX_SIZES) {
-        return parse_count(value, 20, 10000000, &request->sizes[request->n_sizes++]);
-    }
-    if (strcmp(option, "--rounds") == 0) {
-        return parse_count(value, 1, MAX_ROUNDS, &request->n_rounds);
-    }
-    return false;
-}
+#define AT(field) offsetof(struct request, field)
 
-static int print_usage(FILE *out, int exit_status)
-{
-    fprintf(out, "usage: shoal bench passes [--json] [--pass NAME] [--nodes N]... [--rounds K]\n"
-                 "  --pass     only this one:");
-    for (size_t i = 0; i < bench_passes_n_cases; i++) {
-        fprintf(out, "%s%s", i % 6 == 0 ? "\n             " : " ", bench_passes_cases[i].name);
-    }
-    fprintf(out, "\n"
-                 "  --nodes    of the graph, at least 20; default 1000, 10000 and 100000\n"
-                 "  --rounds   by size if not given: 25 to 3\n"
-                 "Fusing and scheduling 1024 gradients is marked when it takes more than 2 ms.\n");
-    return exit_status;
-}
+static const struct bench_option option_rows[] = {
+    {"--pass", "NAME", BENCH_OPTION_NAME, AT(name), .name_at = pass_at, .help = "only this one of"},
+    {"--nodes", "N", BENCH_OPTION_COUNT, AT(sizes), 20, 10000000, .max_values = MAX_SIZES,
+     .n_values_at = AT(n_sizes),
+     .help = "of the graph, at least 20, again for more sizes; default 1000, 10000 and 100000"},
+    {"--rounds", "K", BENCH_OPTION_COUNT, AT(n_rounds), 1, MAX_ROUNDS,
+     .help = "by size if not given: 25 to 3"},
+    {"--json", NULL, BENCH_OPTION_FLAG, AT(is_json), .help = "one object per line"},
+};
+
+static const struct bench_options options = {
+    .about = "what graphs and passes over them take, by the number of nodes\n",
+    .rows = option_rows,
+    .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
+    .notes = "Fusing and scheduling 1024 gradients is marked when it takes more than 2 ms.\n",
+};
 
 int bench_passes(int argc, char **argv)
 {
     struct request request = {.is_json = false};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0) {
-            return print_usage(stdout, TOOL_DONE);
-        }
-        if (strcmp(argv[i], "--json") == 0) {
-            request.is_json = true;
-            continue;
-        }
-        if (i + 1 >= argc || !parse_value(&request, argv[i], argv[i + 1])) {
-            fprintf(stderr, "shoal bench passes: bad argument: %s%s%s\n", argv[i], i + 1 < argc ? " " : "",
-                    i + 1 < argc ? argv[i + 1] : "");
-            return print_usage(stderr, TOOL_USAGE);
-        }
-        i++;
+    int exit_status;
+    if (!bench_options_read(&options, argc, argv, &request, &exit_status)) {
+        return exit_status;
     }
     if (request.n_sizes == 0) {
         request.sizes[request.n_sizes++] = 1000;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Arguments, ranks and times of the benchmarks of collectives on tensors. */
 #include "bench_tensors.h"
+#include "bench_options.h"
 #include "bench_ranks.h"
 #include "tool.h"
 
-#include "base/option_parse.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
 #include "shoal/version.h"
@@ -128,19 +128,50 @@ int64_t bench_rank_agree(struct bench_rank *rank, unsigned which, int n_rounds)
 
 /* Arguments -------------------------------------------------------------------------------------------- */
 
-static int print_usage(FILE *out, const struct bench_tensors_kind *kind, int exit_status)
+/* What options are read into. */
+struct arguments {
+    struct bench_tensors bench;
+    const char *dtype;
+};
+
+#define AT(field) offsetof(struct arguments, field)
+
+static const char *dtype_at(size_t index)
 {
-    fprintf(out,
-            "usage: shoal bench %s [options]\n%s"
-            "  --ranks N          default 2\n"
-            "  --bytes B          of the tensor; default %zu, at most %zu\n"
-            "  --dtype T          default f32\n"
-            "  --iterations K     rounds; default: by size, 2000 to 20\n"
-            "  --threads          ranks are threads instead of processes\n"
-            "  --json             one object\n"
-            "Every result is checked. docs/performance.md explains the columns.\n",
-            kind->name, kind->summary, kind->default_bytes, kind->max_bytes);
-    return exit_status;
+    const struct measure_dtype *dtype = measure_dtype_at(index);
+    return dtype ? dtype->name : NULL;
+}
+
+/* What is read of them goes into the benchmark; false: everything was said. */
+static bool read_options(struct bench_tensors *bench, int argc, char **argv, int *exit_status_out)
+{
+    const struct bench_tensors_kind *kind = bench->kind;
+    struct arguments arguments = {.bench = *bench, .dtype = "f32"};
+    char bytes_help[64];
+    (void)snprintf(bytes_help, sizeof(bytes_help), "of the tensor; default %zu, at most %zu",
+                   kind->default_bytes, kind->max_bytes);
+    const struct bench_option rows[] = {
+        {"--ranks", "N", BENCH_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS,
+         .help = "default 2"},
+        {"--bytes", "B", BENCH_OPTION_BYTES, AT(bench.bytes), 1, (int64_t)kind->max_bytes,
+         .help = bytes_help},
+        {"--dtype", "T", BENCH_OPTION_NAME, AT(dtype), .name_at = dtype_at, .help = "default f32; one of"},
+        {"--iterations", "K", BENCH_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
+         .help = "rounds; default: by size, 2000 to 20"},
+        {"--threads", NULL, BENCH_OPTION_FLAG, AT(bench.is_threads),
+         .help = "ranks are threads instead of processes"},
+        {"--json", NULL, BENCH_OPTION_FLAG, AT(bench.request.is_json), .help = "one object"},
+    };
+    const struct bench_options options = {
+        .about = kind->summary,
+        .rows = rows,
+        .n_rows = sizeof(rows) / sizeof(rows[0]),
+        .notes = "Every result is checked. docs/performance.md explains the columns.\n",
+    };
+    bool is_good = bench_options_read(&options, argc, argv, &arguments, exit_status_out);
+    *bench = arguments.bench;
+    bench->request.dtype = measure_dtype_find(arguments.dtype);
+    return is_good;
 }
 
 /* By size: enough for a median that stays, few enough for a run that ends. */
@@ -157,60 +188,25 @@ static int choose_rounds(size_t bytes)
     return efforts[i].n_rounds;
 }
 
-/* Those of bench/measure that mean something here. */
-static bool is_shared_option(const char *word)
+/* False: everything was said. */
+static bool choose(struct bench_tensors *bench, int argc, char **argv, int *exit_status_out)
 {
-    static const char *const shared[] = {"--ranks", "--dtype", "--iterations", "--json"};
-    for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++) {
-        if (strcmp(shared[i], word) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* How many words were taken; 0 or less when the first is not understood. */
-static int parse_option(struct bench_tensors *bench, int argc, char **argv)
-{
-    if (strcmp(argv[0], "--threads") == 0) {
-        bench->is_threads = true;
-        return 1;
-    }
-    if (strcmp(argv[0], "--bytes") == 0) {
-        int64_t bytes = 0;
-        bool is_good = argc > 1 && option_parse_bytes(argv[1], &bytes) && bytes > 0 &&
-                       (uint64_t)bytes <= bench->kind->max_bytes;
-        bench->bytes = (size_t)bytes;
-        return is_good ? 2 : -1;
-    }
-    return is_shared_option(argv[0]) ? measure_parse(&bench->request, argc, argv) : 0;
-}
-
-/* TOOL_DONE when the benchmark shall run; otherwise everything was said. */
-static int parse(struct bench_tensors *bench, int argc, char **argv)
-{
-    for (int i = 1; i < argc;) {
-        int n_words = parse_option(bench, argc - i, argv + i);
-        if (n_words <= 0) {
-            bool has_value = i + 1 < argc && argv[i + 1][0] != '-';
-            fprintf(stderr, "shoal bench %s: bad argument: %s%s%s\n", argv[0], argv[i], has_value ? " " : "",
-                    has_value ? argv[i + 1] : "");
-            return print_usage(stderr, bench->kind, TOOL_USAGE);
-        }
-        i += n_words;
+    if (!read_options(bench, argc, argv, exit_status_out)) {
+        return false;
     }
     if (shoal_dtype_find(bench->request.dtype->name, &bench->dtype) != SHOAL_OK) {
         fprintf(stderr, "shoal bench %s: %s\n", argv[0], shoal_error_text());
-        return TOOL_USAGE;
+        *exit_status_out = TOOL_USAGE;
+        return false;
     }
     size_t element_bytes = bench->request.dtype->bytes;
     size_t count = bench->bytes > element_bytes ? bench->bytes / element_bytes : 1;
-    bench->n_rounds = bench->request.iterations > 0 ? bench->request.iterations : choose_rounds(bench->bytes);
+    bench->n_rounds = bench->n_rounds > 0 ? bench->n_rounds : choose_rounds(bench->bytes);
     bench->count = (int64_t)count;
     bench->bytes = count * element_bytes;
     /* As many as the page has room for. */
     bench->request.iterations = bench->n_rounds * (int)bench->kind->n_times;
-    return TOOL_DONE;
+    return true;
 }
 
 /* The whole -------------------------------------------------------------------------------------------- */
@@ -275,11 +271,8 @@ int bench_tensors(const struct bench_tensors_kind *kind, int argc, char **argv)
 {
     struct bench_tensors bench = {.kind = kind, .bytes = kind->default_bytes};
     measure_request_init(&bench.request);
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        return print_usage(stdout, kind, TOOL_DONE);
-    }
-    int exit_status = parse(&bench, argc, argv);
-    if (exit_status != TOOL_DONE) {
+    int exit_status;
+    if (!choose(&bench, argc, argv, &exit_status)) {
         return exit_status;
     }
     snprintf(bench.key, sizeof(bench.key), "shoal bench %s %ld", argv[0], (long)getpid());
