@@ -230,8 +230,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *gra
  * inputs, copies of a source that overlaps its target, kernels that are not ours, and transports of messages. Each output is a
  * reference of the caller's on the plan's memory, which the next run overwrites: one that is still referenced then, itself or by a
  * view, is given memory of its own first (n_copied_out counts them). NULL stands for an absent one. An output that is an input, or a
- * constant, is that tensor. While an output that is still referenced is exported (shoal_to_dlpack), the next run is SHOAL_ERR_STATE on
- * this rank. One thread at a time.
+ * constant, is that tensor. One that is exported (shoal_to_dlpack) gets memory of its own when it is: its address changes then, and
+ * neither the next run nor the end of the world takes it away. One thread at a time.
  *
  * Errors begin with the call and the node: "plan_run: %name: ". After one, what was started has been waited for, and the plan can run
  * again if its groups can; where it could not be waited for (in a callback, in a forked child) further runs are SHOAL_ERR_STATE.

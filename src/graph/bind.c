@@ -462,8 +462,8 @@ static bool end_flights(struct shoal_plan *plan)
 static void end_shared(struct shoal_plan *plan)
 {
     bool has_ended = end_flights(plan);
-    has_ended = plan_end_outputs(plan) && has_ended;
     plan->binding->is_in_flight |= !has_ended;
+    has_ended = plan_end_outputs(plan) && has_ended;
     for (size_t i = 0; i < plan->n_windows; i++) {
         shoal_window_free(has_ended ? plan->windows[i].window : NULL);
         plan->windows[i].window = NULL;

@@ -4,8 +4,6 @@
  * given them back in between. Whether it has is read off their counts of references: those of a tensor, and those of its storage,
  * which views have too.
  */
-#include <string.h>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -116,23 +114,12 @@ static shoal_status make_tensor(struct shoal_plan *plan, size_t index)
     }
     if (!set->storage) {
         TRY(storage_create_borrowed(set->bytes, set->data, NULL, NULL, &set->storage));
+        set->storage->is_lent = set->bytes > 0;
     }
     TRY(tensor_create(storage_ref(set->storage), plan->outputs[index].tensor->dtype, &output->layout,
                       &output->tensor));
+    output->tensor->is_detached = true; /* as what shoal_graph_run makes without gradients */
     set->n_tensors++;
-    return SHOAL_OK;
-}
-
-/* The caller still has it: it gets bytes of its own. */
-static shoal_status copy_out(struct bound_set *set)
-{
-    struct storage *storage = set->storage;
-    bool is_elsewhere = !storage->memory || storage->memory->base != set->data;
-    if (is_elsewhere || set->bytes == 0) {
-        return SHOAL_OK; /* the caller has put other memory there */
-    }
-    TRY(storage_rebind(storage, NULL, NULL, NULL));
-    memcpy(storage->memory->base, set->data, set->bytes);
     return SHOAL_OK;
 }
 
@@ -178,7 +165,8 @@ static shoal_status let_go(struct shoal_plan *plan, struct bound_set *set)
         return SHOAL_OK;
     }
     if (has_caller) {
-        TRY(copy_out(set));
+        TRY(storage_own_memory(
+            set->storage)); /* it may have its own already: exported, or put there by the caller */
         plan->n_copied_out += set->n_tensors;
     }
     drop_tensors(plan->binding, set);
@@ -221,6 +209,21 @@ void plan_give_outputs(struct shoal_plan *plan, shoal_tensor *const *inputs, sho
     }
 }
 
+/* It could not be given memory of its own. Comm memory ends with the world at the latest: better no data than such an address. False:
+   something still looks at the plan's memory, or is in flight there. */
+static bool take_away(struct shoal_plan *plan, struct bound_set *set)
+{
+    const struct plan_buffer *root = &plan->buffers[set->buffer];
+    LOG(SHOAL_LOG_ERROR, "plan_free: an output that is still used can not have memory of its own: %s",
+        shoal_error_text());
+    while (root->place == PLAN_SLOT) {
+        root = &plan->buffers[root->index];
+    }
+    bool is_taken = root->place == PLAN_COMM && storage_release(set->storage) == SHOAL_OK;
+    error_clear();
+    return is_taken && !storage_has_fences(set->storage);
+}
+
 bool plan_end_outputs(struct shoal_plan *plan)
 {
     struct plan_binding *binding = plan->binding;
@@ -229,10 +232,7 @@ bool plan_end_outputs(struct shoal_plan *plan)
         struct bound_set *set = &binding->sets[i];
         size_t n_copied = plan->n_copied_out;
         if (let_go(plan, set) != SHOAL_OK) {
-            LOG(SHOAL_LOG_ERROR, "plan_free: an output that is still used keeps the plan's memory: %s",
-                shoal_error_text());
-            error_clear();
-            has_ended = false;
+            has_ended = take_away(plan, set) && has_ended;
         }
         plan->n_copied_out = n_copied;
         if (set->storage) {

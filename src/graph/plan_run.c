@@ -350,6 +350,7 @@ static shoal_status make_views(const struct run *run)
             layout.offset +=
                 (int64_t)((size_t)input->layout.offset * dtype_bytes(input->dtype) / dtype_bytes(dtype));
             TRY(tensor_create_view_as(input, dtype, &layout, &run->binding->outputs[i].tensor));
+            run->binding->outputs[i].tensor->is_detached = true;
         }
     }
     return SHOAL_OK;

@@ -120,6 +120,7 @@ shoal_status shoal_to_dlpack(shoal_tensor *tensor, struct DLManagedTensor **mana
         return error_prefix(status, "to_dlpack");
     }
     TRY(tensor_wait_readable(tensor));
+    TRY(storage_own_memory(tensor->storage));
     TRY(tensor_address(tensor, &address));
     struct export *export = mem_alloc(sizeof(*export));
     if (!export) {

@@ -248,10 +248,28 @@ shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter d
     }
     struct memory *old = storage->memory;
     storage->memory = memory;
+    storage->is_lent = false;
     /* They were about the old memory, which they keep as long as they need it. */
     storage_forget_fences(storage);
     memory_unref(old);
     return SHOAL_OK;
+}
+
+shoal_status storage_own_memory(struct storage *storage)
+{
+    if (!storage->is_lent || !storage->memory) {
+        return SHOAL_OK;
+    }
+    if (storage_has_fences(storage)) {
+        TRY(storage_wait_writable(storage, /*overwrites=*/true));
+    }
+    struct memory *lent = memory_ref(storage->memory);
+    shoal_status status = storage_rebind(storage, NULL, NULL, NULL);
+    if (status == SHOAL_OK && storage->bytes > 0) {
+        memcpy(storage->memory->base, lent->base, storage->bytes);
+    }
+    memory_unref(lent);
+    return status;
 }
 
 /* Fences ----------------------------------------------------------------------------------------------- */

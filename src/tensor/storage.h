@@ -55,6 +55,8 @@ struct storage {
     _Atomic bool has_history;
     bool
         is_of_traced; /* its memory was taken over while calls were traced: what a step makes of memory is a constant */
+    bool
+        is_lent; /* the memory is its lender's, who will overwrite it (graph/plan_outputs.c): storage_own_memory */
     char *name;                    /* for error texts; NULL: none */
     const char *read_only;         /* why nobody may write it, for error texts; NULL: it may be written */
     _Atomic size_t alignment_mask; /* bits of the address that views as other dtypes want to be 0 */
@@ -117,6 +119,10 @@ shoal_status storage_need_alignment(struct storage *storage, size_t alignment);
 shoal_status storage_release(struct storage *storage);
 shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter deleter,
                             void *deleter_context);
+
+/* Lent memory is replaced by a copy that is the storage's own, once what is in flight there has ended. Nothing for other memory. Before
+   an address is given to somebody who keeps it. */
+shoal_status storage_own_memory(struct storage *storage);
 
 /* Fences ----------------------------------------------------------------------------------------------- */
 
