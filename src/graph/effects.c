@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "graph/flight.h"
 #include "graph/touches.h"
 #include "graph/twins.h"
 #include "op/op.h"
@@ -48,7 +49,6 @@ struct storage_state {
     uint32_t seen_at; /* the place of the node that came with it */
     struct shoal_node *last_write;
     size_t readers;       /* index plus 1 of the newest */
-    size_t starts;        /* that gave or write it, and may not have ended: index plus 1 of the newest */
     uint32_t accessed_at; /* the place of the node that accesses it, and where in `accesses` that is said */
     size_t access;
     uint32_t input_of; /* the place of the node that has it as an argument */
@@ -56,11 +56,9 @@ struct storage_state {
 
 /* What is known of a node that the walk has passed, by id. */
 struct node_state {
-    uint32_t place;           /* in the list, from 1 on; 0: not passed yet */
-    uint32_t named_at;        /* the place of the node that has an edge to this one, of whatever kind */
-    bool has_ended;           /* of a start: it has been waited for */
-    struct shoal_node *start; /* whose result it gives, itself or as a view */
-    size_t values;            /* where the storages of its values are in walk.values */
+    uint32_t place;    /* in the list, from 1 on; 0: not passed yet */
+    uint32_t named_at; /* the place of the node that has an edge to this one, of whatever kind */
+    size_t values;     /* where the storages of its values are in walk.values */
 };
 
 struct walk {
@@ -73,10 +71,11 @@ struct walk {
     uint32_t *values; /* numbers of storages, for each value of nodes that the walk has passed */
     size_t n_values;
     size_t values_capacity;
-    struct reader *readers; /* and starts */
+    struct reader *readers;
     size_t n_readers;
     size_t readers_capacity;
     struct node_state *nodes;
+    struct flight flight;
     const char **groups; /* names, sorted */
     size_t n_groups;
     struct shoal_node **last_starts; /* for each of them, and one for starts without a group */
@@ -242,41 +241,21 @@ static shoal_status access_touched(void *context, const struct touch *touch)
     return access_storage(walk, number, touch->reads, touch->writes);
 }
 
-/* The starts that a wait ends. */
-
-/* What the start reads may be written from now on. The first wait does this: one work carries all that a start gives. */
-static shoal_status end_start(struct walk *walk, struct shoal_node *start)
+/* What the start reads may be written from now on. */
+static shoal_status end_start(void *context, const struct shoal_node *start, bool is_certain)
 {
-    struct node_state *state = &walk->nodes[start->id];
-    if (state->has_ended) {
-        return SHOAL_OK;
-    }
-    state->has_ended = true;
+    struct walk *walk = context;
     struct part_of part = walk->effects->accesses_of[start->id];
+    (void)is_certain; /* if it is not, another wait comes that says the same */
     for (size_t i = part.first; i < part.first + part.count; i++) {
         struct effects_access access = walk->effects->accesses[i];
         const struct shoal_node *writer = walk->storages[access.storage].last_write;
         /* Who has written it meanwhile has waited already. */
-        bool is_waited = writer && walk->nodes[writer->id].place > state->place;
+        bool is_waited = writer && walk->nodes[writer->id].place > walk->nodes[start->id].place;
         if (access.reads && !is_waited) {
             TRY(access_storage(walk, access.storage, /*reads=*/true, /*writes=*/false));
         }
     }
-    return SHOAL_OK;
-}
-
-/* Who gave what this node gives, or else all that started on its storage. */
-static shoal_status end_starts(struct walk *walk, const struct shoal_node *node, size_t index)
-{
-    size_t number;
-    if (walk->nodes[node->id].start) {
-        return end_start(walk, walk->nodes[node->id].start);
-    }
-    TRY(number_value(walk, node, index, &number));
-    for (size_t at = walk->storages[number].starts; at != 0; at = walk->readers[at - 1].next) {
-        TRY(end_start(walk, walk->readers[at - 1].node));
-    }
-    walk->storages[number].starts = 0;
     return SHOAL_OK;
 }
 
@@ -287,10 +266,9 @@ static shoal_status access_wait(struct walk *walk)
     for (size_t i = 0; i < node->n_inputs; i++) {
         for (size_t k = 0; k < node->inputs[i]->n_values; k++) {
             TRY(access_value(walk, node->inputs[i], k, /*reads=*/true, /*writes=*/true));
-            TRY(end_starts(walk, node->inputs[i], k));
         }
     }
-    return SHOAL_OK;
+    return flight_wait(&walk->flight, node, end_start, walk);
 }
 
 static shoal_status access_call(struct walk *walk)
@@ -308,24 +286,7 @@ static shoal_status access_call(struct walk *walk)
     if (!is_view) {
         return touches_visit(walk->node, access_touched, walk);
     }
-    /* Views are of the first argument; a registered op that is no view may look at another. */
-    if (walk->node->n_inputs > 0 && ((flags & SHOAL_OP_VIEW) != 0 || op_is_builtin(walk->node->op))) {
-        walk->nodes[walk->node->id].start = walk->nodes[walk->node->inputs[0]->id].start;
-    }
-    return SHOAL_OK;
-}
-
-/* The node is a start on the storage. */
-static shoal_status note_start(struct walk *walk, size_t number)
-{
-    size_t *starts = &walk->storages[number].starts;
-    if (*starts != 0 && walk->readers[*starts - 1].node == walk->node) {
-        return SHOAL_OK;
-    }
-    TRY(mem_grow((void **)&walk->readers, &walk->readers_capacity, walk->n_readers + 1,
-                 sizeof *walk->readers));
-    walk->readers[walk->n_readers++] = (struct reader){.node = walk->node, .next = *starts};
-    *starts = walk->n_readers;
+    flight_pass(&walk->flight, walk->node);
     return SHOAL_OK;
 }
 
@@ -333,7 +294,6 @@ static shoal_status note_start(struct walk *walk, size_t number)
 static shoal_status access_values(struct walk *walk)
 {
     struct shoal_node *node = walk->node;
-    bool is_start = (flags_of(node) & SHOAL_OP_COLLECTIVE) != 0;
     TRY(mem_grow((void **)&walk->values, &walk->values_capacity, walk->n_values + node->n_values,
                  sizeof *walk->values));
     walk->nodes[node->id].values = walk->n_values;
@@ -347,12 +307,9 @@ static shoal_status access_values(struct walk *walk)
             access->creates =
                 !access->reads && !access->writes; /* otherwise an argument that stands further down */
         }
-        if (is_start) {
-            TRY(note_start(walk, number));
-        }
     }
-    if (is_start) {
-        walk->nodes[node->id].start = node;
+    if (flight_is_start(node)) {
+        flight_start(&walk->flight, node);
     }
     return SHOAL_OK;
 }
@@ -391,9 +348,6 @@ static shoal_status order_access(struct walk *walk, struct effects_access access
                      sizeof *walk->readers));
         walk->readers[walk->n_readers++] = (struct reader){.node = walk->node, .next = storage->readers};
         storage->readers = walk->n_readers;
-    }
-    if (access.writes && (flags_of(walk->node) & SHOAL_OP_COLLECTIVE) != 0) {
-        TRY(note_start(walk, access.storage));
     }
     return SHOAL_OK;
 }
@@ -499,7 +453,7 @@ static shoal_status begin_walk(struct walk *walk)
         walk->groups[n_groups++] = group->name;
     }
     qsort(walk->groups, n_groups, sizeof *walk->groups, compare_names);
-    return SHOAL_OK;
+    return flight_begin(&walk->flight);
 }
 
 static void end_walk(struct walk *walk)
@@ -511,11 +465,14 @@ static void end_walk(struct walk *walk)
     mem_free(walk->nodes);
     mem_free(walk->groups);
     mem_free(walk->last_starts);
+    flight_free(&walk->flight);
 }
 
 shoal_status effects_build(const struct shoal_graph *graph, struct effects **effects_out)
 {
-    struct walk walk = {.graph = graph, .effects = mem_alloc_zeroed(1, sizeof *walk.effects)};
+    struct walk walk = {.graph = graph,
+                        .effects = mem_alloc_zeroed(1, sizeof *walk.effects),
+                        .flight = {.graph = graph, .is_any_rank = true}};
     if (!walk.effects) {
         return SHOAL_ERR_NO_MEMORY;
     }

@@ -6,7 +6,8 @@
  * The order of the list is taken to be right, and the edges keep what matters of it:
  *   - a write of a storage stays behind the reads and writes before it, and in front of those after it. A storage counts as one
  *     whole: where in it a view lies may depend on the rank.
- *   - a collective that was started touches its storages until it has been waited for: its wait stands for the end of that.
+ *   - a collective that was started touches its storages until it has been waited for (graph/flight.h says which wait that is):
+ *     its wait stands for the end of that.
  *   - starts of one group stay in order, which all ranks must have in common; so do ops with other side effects.
  * An edge may say what others say together.
  */

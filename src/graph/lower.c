@@ -39,7 +39,8 @@ static shoal_status lower_start(struct shoal_lowering *lowering, struct shoal_no
         TRY(lower_box(lowering, node, &arguments));
         TRY(lower_find_row(node->op)(lowering, node, arguments));
     }
-    return lower_note_start(lowering, node);
+    flight_start(&lowering->flight, node);
+    return SHOAL_OK;
 }
 
 /* What is made in the storage that it is copied to at the end may write over its own argument. */
@@ -206,6 +207,7 @@ static void free_lowering(struct shoal_lowering *lowering)
         }
     }
     effects_free(lowering->effects);
+    flight_free(&lowering->flight);
     storage_map_free(&lowering->numbers);
     storage_map_free(&lowering->buffers);
     mem_free(lowering->nodes);

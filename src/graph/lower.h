@@ -18,15 +18,10 @@
 #define GRAPH_LOWER_H
 
 #include "graph/effects.h"
+#include "graph/flight.h"
 #include "graph/graph.h"
 #include "graph/plan.h"
 #include "graph/storage_map.h"
-
-/* A start that wrote or gave a storage, or a part of it. */
-struct storage_start {
-    uint32_t start; /* index */
-    struct storage_start *next;
-};
 
 /* A storage of the graph. Places are those of nodes in the list, from 0. */
 struct lowered_storage {
@@ -44,15 +39,12 @@ struct lowered_storage {
     uint32_t before_copy;  /* and of the last node that used it before that */
     uint32_t n_in_flight;  /* starts that read it, and were not waited for yet */
     bool is_output;
-    bool is_stolen;      /* a result has taken its buffer */
-    bool is_slot;        /* made in another buffer that was there for it */
-    uint32_t inside;     /* of which storage it is a part; PLAN_NONE: of none */
-    size_t inside_at;    /* where there, in bytes */
-    uint32_t buffer;     /* PLAN_NONE: none yet */
-    size_t offset;       /* in the buffer */
-    uint32_t last_start; /* the start that wrote or gave it last: index + 1; 0: none */
-    struct storage_start
-        *starts; /* all that have, since something was waited for that is no result of a start */
+    bool is_stolen;   /* a result has taken its buffer */
+    bool is_slot;     /* made in another buffer that was there for it */
+    uint32_t inside;  /* of which storage it is a part; PLAN_NONE: of none */
+    size_t inside_at; /* where there, in bytes */
+    uint32_t buffer;  /* PLAN_NONE: none yet */
+    size_t offset;    /* in the buffer */
 };
 
 struct lowered_node {
@@ -131,6 +123,7 @@ struct shoal_lowering {
     const struct plan_target *target;
     struct shoal_plan *plan;
     struct effects *effects;
+    struct flight flight; /* of the nodes before the one whose turn it is */
     struct arena scratch;
     struct storage_map numbers; /* storages of the graph -> `storages` */
     struct lowered_storage *storages;
@@ -328,8 +321,6 @@ shoal_status lower_end_start(struct shoal_lowering *lowering, struct lowered_sta
 void lower_count_in_flight(struct shoal_lowering *lowering, const struct lowered_start *start, int change);
 /* A start of the node whose turn it is, which it gets. NULL: no memory. */
 struct lowered_start *lower_add_start(struct shoal_lowering *lowering, uint32_t collective);
-/* The storages of what the node gives are its start's. */
-shoal_status lower_note_start(struct shoal_lowering *lowering, const struct shoal_node *node);
 /* wait_tensor and wait_tensors. */
 shoal_status lower_wait(struct shoal_lowering *lowering, struct shoal_node *node);
 /* Of starts that nobody has waited for. */

@@ -347,6 +347,11 @@ bool lower_is_view(const struct shoal_lowering *lowering, const struct shoal_nod
     return (flags & effects) == 0 && node->n_values > 0;
 }
 
+static const shoal_tensor *tensor_here(void *context, const struct shoal_node *node, size_t index)
+{
+    return lower_here(context, node, index);
+}
+
 shoal_status lower_scan(struct shoal_lowering *lowering)
 {
     const struct shoal_graph *graph = lowering->graph;
@@ -367,5 +372,7 @@ shoal_status lower_scan(struct shoal_lowering *lowering)
         TRY(scan_here(lowering, node));
         place++;
     }
-    return scan_writes(lowering);
+    TRY(scan_writes(lowering));
+    lowering->flight = (struct flight){.graph = graph, .here = tensor_here, .context = lowering};
+    return flight_begin(&lowering->flight);
 }

@@ -27,19 +27,3 @@ struct lowered_start *lower_add_start(struct shoal_lowering *lowering, uint32_t 
     lowering->nodes[node->id].start = (uint32_t)lowering->n_starts;
     return start;
 }
-
-shoal_status lower_note_start(struct shoal_lowering *lowering, const struct shoal_node *node)
-{
-    uint32_t start = lowering->nodes[node->id].start;
-    for (size_t i = 0; i < node->n_values && start > 0; i++) {
-        struct lowered_storage *storage = &lowering->storages[lower_number(lowering, node->values[i])];
-        struct storage_start *noted = arena_alloc(&lowering->scratch, 1, sizeof *noted);
-        if (!noted) {
-            return SHOAL_ERR_NO_MEMORY;
-        }
-        *noted = (struct storage_start){.start = start - 1, .next = storage->starts};
-        storage->starts = noted;
-        storage->last_start = start;
-    }
-    return SHOAL_OK;
-}

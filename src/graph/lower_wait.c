@@ -47,42 +47,28 @@ shoal_status lower_end_start(struct shoal_lowering *lowering, struct lowered_sta
     return SHOAL_OK;
 }
 
-/* The start of what an input gives: whose result it is, or else who wrote its storage last. */
-static uint32_t find_start(const struct shoal_lowering *lowering, const struct shoal_node *node, size_t value)
+/* A start that a wait ends. */
+static shoal_status end_waited(void *context, const struct shoal_node *node, bool is_certain)
 {
+    struct shoal_lowering *lowering = context;
     uint32_t start = lowering->nodes[node->id].start;
-    return start > 0 ? start : lowering->storages[lower_number(lowering, node->values[value])].last_start;
+    (void)is_certain; /* this rank is known */
+    return start > 0 && !lowering->starts[start - 1].has_ended
+               ? lower_end_start(lowering, &lowering->starts[start - 1])
+               : SHOAL_OK;
 }
 
-/* What is no result of a start is waited for as memory: starts in parts of it may be several. */
-static shoal_status end_earlier_starts(struct shoal_lowering *lowering, const struct shoal_node *node,
-                                       size_t value)
-{
-    struct lowered_storage *storage = &lowering->storages[lower_number(lowering, node->values[value])];
-    if (lowering->nodes[node->id].start > 0) {
-        return SHOAL_OK;
-    }
-    for (const struct storage_start *noted = storage->starts; noted; noted = noted->next) {
-        struct lowered_start *start = &lowering->starts[noted->start];
-        if (!start->has_ended && noted->start + 1 != storage->last_start) {
-            TRY(lower_end_start(lowering, start));
-        }
-    }
-    storage->starts = NULL;
-    return SHOAL_OK;
-}
-
+/* Starts whose memory this is, and then the one whose result it is, which may have ended before: a wait asks how. */
 shoal_status lower_wait(struct shoal_lowering *lowering, struct shoal_node *node)
 {
+    size_t n_steps = lowering->plan->n_steps;
+    TRY(flight_wait(&lowering->flight, node, end_waited, lowering));
     uint32_t last = 0;
-    for (size_t i = 0; i < node->n_inputs; i++) {
-        for (size_t k = 0; k < node->inputs[i]->n_values; k++) {
-            uint32_t start = find_start(lowering, node->inputs[i], k);
-            TRY(end_earlier_starts(lowering, node->inputs[i], k));
-            if (start > 0 && start != last) {
-                TRY(lower_end_start(lowering, &lowering->starts[start - 1]));
-                last = start;
-            }
+    for (size_t i = 0; i < node->n_inputs && lowering->plan->n_steps == n_steps; i++) {
+        uint32_t start = lowering->nodes[node->inputs[i]->id].start;
+        if (start > 0 && start != last) {
+            TRY(lower_end_start(lowering, &lowering->starts[start - 1]));
+            last = start;
         }
     }
     return SHOAL_OK;

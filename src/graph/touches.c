@@ -24,6 +24,7 @@ static void visit_node(void *context, struct shoal_node *node)
         bool is_result = index < walk->n_results &&
                          walk->results[index]->storage == twins_find(node->graph, node->values[i]->storage);
         struct touch touch = {.node = node,
+                              .value = i,
                               .tensor = node->values[i],
                               .reads = walk->reads && !is_result,
                               .writes = walk->writes || is_result};

@@ -9,8 +9,9 @@
 
 /* A tensor that is read or written, or both. */
 struct touch {
-    const struct shoal_node *node; /* the argument; `tensor` is one of its values */
-    const shoal_tensor *tensor;
+    const struct shoal_node *node; /* the argument */
+    size_t value;                  /* which of its values, */
+    const shoal_tensor *tensor;    /* and that itself */
     bool reads;
     bool writes;
 };

@@ -467,6 +467,134 @@ TEST(waits_find_their_start_through_views)
     shoal_graph_free(graph);
 }
 
+/* Two works on halves of one buffer: what a wait waits for is memory, whoever gave it. */
+struct halves {
+    shoal_graph *graph;
+    shoal_node *buffer;
+    shoal_node *x;
+    shoal_node *y;
+    shoal_node *p[2];
+    shoal_node *s[2];
+};
+
+static struct halves make_halves(void)
+{
+    struct halves h = {.graph = make_grouped()};
+    h.buffer = input(h.graph, "buffer");
+    h.x = input(h.graph, "x");
+    h.y = input(h.graph, "y");
+    shoal_node *pieces = CALL(h.graph, "pieces", "split", node_arg(h.buffer), int_arg(4));
+    for (int i = 0; i < 2; i++) {
+        h.p[i] = CALL(h.graph, i == 0 ? "p0" : "p1", "getitem", node_arg(pieces), int_arg(i));
+        h.s[i] = CALL(h.graph, i == 0 ? "s0" : "s1", "reduce_scatter_tensor_out", node_arg(h.p[i]),
+                      node_arg(i == 0 ? h.x : h.y), string_arg("sum"), group_arg("z"));
+    }
+    return h;
+}
+
+/* "late" writes what a start has read. */
+static void check_late(struct halves *h, shoal_node *late, const char *names)
+{
+    struct effects *effects = build(h->graph);
+    CHECK_BEFORE(effects, late, names);
+    effects_free(effects);
+    shoal_graph_free(h->graph);
+}
+
+TEST(waits_end_starts_in_the_bytes_they_cover)
+{
+    for (int i = 0; i < 2; i++) {
+        struct halves h = make_halves();
+        CALL(h.graph, "w0", "wait_tensor", node_arg(h.p[0]));
+        CALL(h.graph, "w1", "wait_tensor", node_arg(h.p[1]));
+        shoal_node *late = CALL(h.graph, "late", "neg_", node_arg(i == 0 ? h.x : h.y));
+        check_late(&h, late, i == 0 ? "w0,s0" : "w1,s1");
+    }
+}
+
+/* A wait across the middle ends both. */
+TEST(a_wait_may_end_several_starts)
+{
+    struct halves h = make_halves();
+    shoal_node *middle =
+        CALL(h.graph, "middle", "narrow", node_arg(h.buffer), int_arg(0), int_arg(3), int_arg(2));
+    CALL(h.graph, "w", "wait_tensor", node_arg(middle));
+    CALL(h.graph, "w1", "wait_tensor", node_arg(h.p[1]));
+    shoal_node *late = CALL(h.graph, "late", "neg_", node_arg(h.y));
+    check_late(&h, late, "w,s1");
+}
+
+/* An item of a list that was written down is that item, not the first. */
+TEST(waits_through_an_item_of_a_written_list)
+{
+    for (int i = 0; i < 2; i++) {
+        struct halves h = make_halves();
+        shoal_arg both[] = {node_arg(h.s[0]), node_arg(h.s[1])};
+        shoal_node *item = CALL(h.graph, "item", "getitem", list_arg(both, 2), int_arg(1));
+        CALL(h.graph, "w1", "wait_tensor", node_arg(item));
+        CALL(h.graph, "w0", "wait_tensor", node_arg(h.s[0]));
+        shoal_node *late = CALL(h.graph, "late", "neg_", node_arg(i == 0 ? h.x : h.y));
+        check_late(&h, late, i == 0 ? "w0,s0" : "w1,s1");
+    }
+}
+
+/* Which start it ends depends on the rank: what both read stays behind it, and behind the waits that are certain. */
+TEST(a_wait_that_lies_by_the_rank_may_end_any)
+{
+    for (int i = 0; i < 4; i++) {
+        struct halves h = make_halves();
+        shoal_arg rank = {.kind = SHOAL_ARG_RANK, .as.rank = {.group = "z", .factor = 4}};
+        shoal_node *mine = CALL(h.graph, "mine", "narrow", node_arg(h.buffer), int_arg(0), rank, int_arg(4));
+        CALL(h.graph, "wm", "wait_tensor", node_arg(mine));
+        if (i >= 2) {
+            CALL(h.graph, "w0", "wait_tensor", node_arg(h.s[0]));
+            CALL(h.graph, "w1", "wait_tensor", node_arg(h.s[1]));
+        }
+        shoal_node *late = CALL(h.graph, "late", "neg_", node_arg(i % 2 == 0 ? h.x : h.y));
+        static const char *const names[] = {"wm,s0", "wm,s1", "w0,wm,s0", "w1,wm,s1"};
+        check_late(&h, late, names[i]);
+    }
+}
+
+/* The same with a start that lies by the rank. */
+TEST(a_start_that_lies_by_the_rank)
+{
+    for (int i = 0; i < 2; i++) {
+        struct halves h = {.graph = make_grouped()};
+        h.buffer = input(h.graph, "buffer");
+        h.x = input(h.graph, "x");
+        shoal_arg rank = {.kind = SHOAL_ARG_RANK, .as.rank = {.group = "z", .factor = 4}};
+        shoal_node *mine = CALL(h.graph, "mine", "narrow", node_arg(h.buffer), int_arg(0), rank, int_arg(4));
+        shoal_node *start = CALL(h.graph, "s", "reduce_scatter_tensor_out", node_arg(mine), node_arg(h.x),
+                                 string_arg("sum"), group_arg("z"));
+        shoal_node *part =
+            CALL(h.graph, "part", "narrow", node_arg(h.buffer), int_arg(0), int_arg(4), int_arg(4));
+        CALL(h.graph, "wp", "wait_tensor", node_arg(i == 0 ? part : h.buffer));
+        CALL(h.graph, "w", "wait_tensor", node_arg(start));
+        shoal_node *late = CALL(h.graph, "late", "neg_", node_arg(h.x));
+        check_late(&h, late, i == 0 ? "w,wp,s" : "wp,s");
+    }
+}
+
+/* The result of a start is its memory: a second start there is waited for through the first one's result. */
+TEST(a_second_start_in_a_result)
+{
+    shoal_graph *graph = make_grouped();
+    shoal_node *x = input(graph, "x");
+    shoal_node *y = input(graph, "y");
+    shoal_node *r = CALL(graph, "r", "all_reduce_", node_arg(x), string_arg("sum"), group_arg("z"));
+    CALL(graph, "w", "wait_tensor", node_arg(r));
+    CALL(graph, "s", "all_gather_into_tensor_out", node_arg(x),
+         node_arg(CALL(graph, "half", "narrow", node_arg(y), int_arg(0), int_arg(0), int_arg(4))),
+         group_arg("z"));
+    CALL(graph, "v", "wait_tensor", node_arg(r));
+    shoal_node *late = CALL(graph, "late", "neg_", node_arg(y));
+    struct effects *effects = build(graph);
+    CHECK_BEFORE(effects, late, "v,s");
+    effects_free(effects);
+    shoal_graph_free(graph);
+}
+
 /* Other nodes ------------------------------------------------------------------------------------------ */
 
 static shoal_status run_nothing(shoal_op_call_context *context, const shoal_value *arguments,

@@ -663,3 +663,42 @@ TEST(views_and_blocks)
                  "}\n");
     plan_destroy(plan);
 }
+
+/* A wait ends what was started in its bytes, which may lie by the rank: not what lies beside them, and also a second start in
+   the result of a first one. */
+TEST(waits_by_bytes)
+{
+    static const char text[] = "graph {\n"
+                               "    group @w = [[0, 1]]\n"
+                               "    %b = placeholder : f32[8]\n"
+                               "    %x = placeholder : f32[8]\n"
+                               "    %y = placeholder : f32[8]\n"
+                               "    %p = narrow(%b, 0, 0, 4)\n"
+                               "    %q = narrow(%b, 0, 4, 4)\n"
+                               "    %s = reduce_scatter_tensor_out(%p, %x, \"sum\", @w)\n"
+                               "    %t = reduce_scatter_tensor_out(%q, %y, \"sum\", @w)\n"
+                               "    %mine = narrow(%b, 0, rank(@w) * 4, 4)\n"
+                               "    %v = wait_tensor(%mine)\n"
+                               "    %n = neg(%mine)\n"
+                               "    %ws = wait_tensor(%s)\n"
+                               "    %wt = wait_tensor(%t)\n"
+                               "    %r = all_reduce_(%b, \"sum\", @w)\n"
+                               "    %wr = wait_tensor(%r)\n"
+                               "    %u = reduce_scatter_tensor_out(%p, %x, \"sum\", @w)\n"
+                               "    %wr2 = wait_tensor(%r)\n"
+                               "    %m = neg(%r)\n"
+                               "    %wu = wait_tensor(%u)\n"
+                               "    return [%n, %m]\n"
+                               "}\n";
+    static const char *const steps[2] = {"2 %v = wait @w 0\n", "2 %v = wait @w 1\n"};
+    static struct lower_text printed;
+    for (int rank = 0; rank < 2; rank++) {
+        struct shoal_plan *plan = lower_parse(text, NULL, rank);
+        const char *lines = lower_print(plan, &printed);
+        CHECK(strstr(lines, steps[rank]));
+        CHECK(strstr(lines, "3 %n = neg("));
+        CHECK(strstr(lines, "9 %wr2 = wait @w 3\n"));
+        CHECK(strstr(lines, "10 %m = neg("));
+        plan_destroy(plan);
+    }
+}
