@@ -216,8 +216,7 @@ typedef struct shoal_plan shoal_plan;
  * Collective over the groups of the graph, one after the other in the order of its table: a graph lowered to buffers and steps, with
  * memory. options may be NULL; its passes are not run. Ranks compare the collectives of each group, one by one, and a difference is
  * SHOAL_ERR_MISMATCH on all of them that names both nodes; the group stays usable. What fails on one rank fails on those it
- * shares a group with. Groups that were compared before hear nothing of a difference in a later one: ranks that share only those wait
- * until their deadline. `world` may be NULL for a graph without groups. The graph is not needed afterwards; a plan whose world was
+ * shares a group with, and on those that these share one with, and so on. `world` may be NULL for a graph without groups. The graph is not needed afterwards; a plan whose world was
  * closed can only be freed.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *graph, shoal_world *world,
@@ -226,7 +225,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *gra
 
 /*
  * shoal_graph_run of the graph, with the plan's memory: the same bits, errors that name the node, and the same comparison of what
- * ranks call, with plan and ordinal. After the first run it allocates nothing, but for point-to-point ops, outputs that are views of
+ * ranks call, with plan and ordinal. What is in flight in the inputs is waited for. SHOAL_ERR_INVALID, before anything runs, for an
+ * input that the plan writes and that shares memory with another one, and for one that lies in the plan's own memory (an output that is
+ * given as a tensor is moved out of the way). After the first run it allocates nothing, but for point-to-point ops, outputs that are views of
  * inputs, copies of a source that overlaps its target, kernels that are not ours, and transports of messages. Each output is a
  * reference of the caller's on the plan's memory, which the next run overwrites: one that is still referenced then, itself or by a
  * view, is given memory of its own first (n_copied_out counts them). NULL stands for an absent one. An output that is an input, or a

@@ -15,6 +15,7 @@
 #include "comm/collectives.h"
 #include "comm/handles.h"
 #include "comm/prepared.h"
+#include "graph/captured.h"
 #include "graph/compare.h"
 #include "graph/graph.h"
 #include "graph/storage_map.h"
@@ -24,6 +25,9 @@
 
 /* What storages without bytes point at. */
 static _Alignas(MEM_DATA_ALIGNMENT) char no_bytes[MEM_DATA_ALIGNMENT];
+
+/* Groups of a graph that need no memory to be listed. */
+#define FEW_GROUPS 8
 
 /* Before the first run inputs lie where nothing else can, apart from each other: addresses are compared, never used. */
 #define NOWHERE ((uintptr_t)1 << 60)
@@ -164,6 +168,17 @@ static void find_pieces(const struct input_map *inputs)
     }
 }
 
+/* Work on a sharded parameter is in flight in its padded shard. */
+static void note_source(struct bound_input *input, const struct captured *captured, size_t index)
+{
+    const struct captured_input *of =
+        captured && index < captured->n_inputs ? &captured->inputs[index] : NULL;
+    if (of && of->tensor && of->source) {
+        input->tensor = shoal_tensor_ref(of->tensor);
+        input->source = shoal_tensor_ref(of->source);
+    }
+}
+
 static shoal_status note_placeholders(struct shoal_plan *plan, const shoal_graph *graph)
 {
     size_t index = 0;
@@ -177,6 +192,7 @@ static shoal_status note_placeholders(struct shoal_plan *plan, const shoal_graph
             if (!input->name) {
                 return SHOAL_ERR_NO_MEMORY;
             }
+            note_source(input, graph->captured, index - 1);
         }
     }
     return index == plan->n_inputs ? SHOAL_OK : error_set(SHOAL_ERR_INTERNAL, "a plan without its inputs");
@@ -204,9 +220,13 @@ static shoal_status bind_alone(struct shoal_plan *plan, const shoal_graph *graph
     struct plan_binding *binding = plan->binding;
     binding->memories = mem_alloc_zeroed(plan->n_buffers + 1, sizeof *binding->memories);
     binding->inputs = mem_alloc_zeroed(plan->n_inputs + 1, sizeof *binding->inputs);
+    binding->by_address = mem_alloc_zeroed(plan->n_inputs + 1, sizeof *binding->by_address);
     binding->n_held = mem_alloc_zeroed(plan->n_gathers + 1, sizeof *binding->n_held);
-    if (!binding->memories || !binding->inputs || !binding->n_held) {
+    if (!binding->memories || !binding->inputs || !binding->by_address || !binding->n_held) {
         return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < plan->n_inputs; i++) {
+        binding->by_address[i] = (uint32_t)i;
     }
     TRY(allocate(plan->pool_bytes, &binding->pool));
     TRY(allocate(plan->output_bytes, &binding->output));
@@ -341,6 +361,27 @@ static shoal_status prepare_all(struct shoal_plan *plan, const struct compared_g
     return SHOAL_OK;
 }
 
+/*
+ * What has become of the plans goes from group to group: a rank that hears of a failure in one tells the others in the next round.
+ * Rounds go through the groups backwards and forwards in turn, so that in a mesh all ranks know after the first. Groups that all
+ * have left out of a round are the same on all their members.
+ */
+static shoal_status tell_all(const struct compared_group *compared, size_t n_groups, shoal_status mine)
+{
+    bool goes_on = true;
+    for (int64_t round = 0; goes_on; round++) {
+        goes_on = false;
+        for (size_t i = 0; i < n_groups; i++) {
+            const struct compared_group *group = &compared[round % 2 == 0 ? n_groups - 1 - i : i];
+            if (round < group->n_rounds) {
+                mine = compare_outcomes(group, mine);
+                goes_on = true;
+            }
+        }
+    }
+    return mine;
+}
+
 /* `mine`, or the first failure of another; all groups hear of it. */
 static shoal_status agree(struct shoal_plan *plan, const struct compared_group *compared, size_t n_groups,
                           const shoal_compile_options *options, shoal_status mine)
@@ -349,7 +390,7 @@ static shoal_status agree(struct shoal_plan *plan, const struct compared_group *
         mine = options ? compare_plans(&compared[i], plan, (uint32_t)i, options, mine)
                        : compare_outcomes(&compared[i], mine);
     }
-    return mine;
+    return tell_all(compared, n_groups, mine);
 }
 
 /* The most that any member needs of each group: steps between collectives may differ. */
@@ -369,9 +410,20 @@ static shoal_status agree_on_needs(struct shoal_plan *plan, const struct compare
     return SHOAL_OK;
 }
 
-static shoal_status bind_together(struct shoal_plan *plan, const struct compared_group *compared,
-                                  size_t n_groups, const shoal_compile_options *options, shoal_status mine)
+static shoal_status agree_on_rounds(struct compared_group *compared, size_t n_groups, shoal_status mine)
 {
+    struct outcome outcome = {.status = SHOAL_OK};
+    note_outcome(&outcome, mine);
+    for (size_t i = 0; i < n_groups; i++) {
+        note_outcome(&outcome, compare_rounds(&compared[i]));
+    }
+    return outcome.status == SHOAL_OK ? SHOAL_OK : error_set(outcome.status, "%s", outcome.text);
+}
+
+static shoal_status bind_together(struct shoal_plan *plan, struct compared_group *compared, size_t n_groups,
+                                  const shoal_compile_options *options, shoal_status mine)
+{
+    mine = agree_on_rounds(compared, n_groups, mine);
     TRY(agree(plan, compared, n_groups, options, mine));
     mine = agree_on_needs(plan, compared, n_groups);
     if (mine == SHOAL_OK) {
@@ -383,23 +435,40 @@ static shoal_status bind_together(struct shoal_plan *plan, const struct compared
     return agree(plan, compared, n_groups, NULL, mine);
 }
 
+/* Those that there are; all of them, unless something has failed. No way from group to group is longer than all their lists. */
+static size_t list_groups(const shoal_graph *graph, shoal_group *const *groups, size_t n_groups,
+                          struct compared_group *compared)
+{
+    size_t n_compared = 0;
+    size_t index = 0;
+    int64_t n_lists = 0;
+    for (const struct graph_group *row = graph->groups; row; row = row->next) {
+        n_lists += (int64_t)row->n_lists;
+    }
+    for (const struct graph_group *row = graph->groups; row && index < n_groups; row = row->next, index++) {
+        if (groups[index]) {
+            compared[n_compared++] = (struct compared_group){.name = row->name,
+                                                             .group = groups[index],
+                                                             .number = collectives_next_root(groups[index]),
+                                                             .n_rounds = n_lists - 1};
+        }
+    }
+    return n_compared;
+}
+
 static void end_with_world(struct owned *owned);
 
 shoal_status plan_bind(struct shoal_plan *plan, const shoal_graph *graph, shoal_world *world,
                        const shoal_compile_options *options, shoal_group *const *groups, size_t n_groups,
                        shoal_status lowered)
 {
-    struct compared_group *compared = mem_alloc_zeroed(n_groups + 1, sizeof *compared);
+    struct compared_group few[FEW_GROUPS]; /* so that a rank without memory can tell the others */
+    struct compared_group *compared =
+        n_groups <= FEW_GROUPS ? few : mem_alloc_zeroed(n_groups, sizeof *compared);
     if (!compared) {
         return SHOAL_ERR_NO_MEMORY; /* the others wait until their deadline: nothing can be said without memory */
     }
-    size_t n_compared = 0;
-    for (const struct graph_group *row = graph->groups; row && n_compared < n_groups; row = row->next) {
-        compared[n_compared] = (struct compared_group){.name = row->name,
-                                                       .group = groups[n_compared],
-                                                       .number = collectives_next_root(groups[n_compared])};
-        n_compared++;
-    }
+    size_t n_compared = list_groups(graph, groups, n_groups, compared);
     shoal_status status = lowered;
     if (status == SHOAL_OK) {
         plan->binding = mem_alloc_zeroed(1, sizeof *plan->binding);
@@ -412,8 +481,8 @@ shoal_status plan_bind(struct shoal_plan *plan, const shoal_graph *graph, shoal_
         plan->groups[i].group = group_ref(groups[i]);
         plan->groups[i].is_ours = true;
     }
-    status = bind_together(plan, compared, n_groups, options, status);
-    mem_free(compared);
+    status = bind_together(plan, compared, n_compared, options, status);
+    mem_free(compared != few ? compared : NULL);
     if (status == SHOAL_OK && world) {
         plan->world = world;
         plan->binding->owned.destroy = end_with_world;
@@ -512,7 +581,12 @@ void plan_unbind(struct shoal_plan *plan)
     if (!binding->is_in_flight) {
         mem_free(binding->memories);
     }
+    for (size_t i = 0; binding->inputs && i < plan->n_inputs; i++) {
+        shoal_tensor_unref(binding->inputs[i].tensor);
+        shoal_tensor_unref(binding->inputs[i].source);
+    }
     mem_free(binding->inputs);
+    mem_free(binding->by_address);
     mem_free(binding->pieces);
     mem_free(binding->sets);
     mem_free(binding->outputs);

@@ -4,6 +4,7 @@
  *
  *   bind.c           makes it, together with the other ranks (compare.h), and frees it
  *   plan_outputs.c   tensors for the caller
+ *   plan_overlap.c   inputs that share memory
  *   plan_run.c       runs
  *
  * Storages of buffers have memory objects that lie in one array and are never freed by them: the binding keeps a reference on each,
@@ -24,6 +25,10 @@ struct bound_input {
     struct layout layout;
     bool is_written;  /* by a step */
     uint64_t version; /* of the plan's storage, when the run began: eager steps count their writes there */
+    /* Of a captured graph: what is in flight in `source` is in flight in `tensor`. One reference each; NULL: none. */
+    shoal_tensor *tensor;
+    shoal_tensor *source;
+    const char *address; /* in the last run */
 };
 
 /* A piece of a collective whose address is that of an input. */
@@ -70,6 +75,8 @@ struct plan_binding {
     char *pool;
     char *output;
     struct bound_input *inputs;
+    uint32_t *by_address;       /* inputs */
+    bool is_apart;              /* what is written of the inputs of the last run shared no memory */
     struct bound_piece *pieces; /* of inputs */
     size_t n_pieces;
     struct bound_set *sets;
@@ -87,7 +94,7 @@ struct plan_binding {
 /*
  * Collective on the groups of the graph. `lowered` is what became of lowering, with the thread's error text: what has failed here is
  * told to the others. On failure nothing is left of the binding. groups: by row of the graph, references that the plan takes over
- * on success.
+ * on success; NULL where `lowered` is that it could not be made.
  */
 shoal_status plan_bind(struct shoal_plan *plan, const shoal_graph *graph, shoal_world *world,
                        const shoal_compile_options *options, shoal_group *const *groups, size_t n_groups,
@@ -106,6 +113,10 @@ shoal_status plan_renew_outputs(struct shoal_plan *plan);
 void plan_give_outputs(struct shoal_plan *plan, shoal_tensor *const *inputs, shoal_tensor **outputs);
 /* False: memory is still looked at by a tensor that could not be given its own. */
 bool plan_end_outputs(struct shoal_plan *plan);
+
+/* Once inputs have their addresses: SHOAL_ERR_INVALID, with their names, when what the plan writes lies in two of them, or one lies in
+   the plan's memory. */
+shoal_status plan_check_apart(struct shoal_plan *plan);
 
 /* Where a piece lies now. */
 struct collective_piece plan_find_piece(const struct plan_collective *collective, size_t index);

@@ -165,13 +165,23 @@ shoal_status compare_outcomes(const struct compared_group *compared, shoal_statu
     return code == INT64_MAX ? SHOAL_OK : fail_of_other(compared, code);
 }
 
-shoal_status compare_needs(const struct compared_group *compared, struct plan_group *group)
+static shoal_status find_most(const struct compared_group *compared, int64_t *numbers, size_t count)
 {
     struct collective call = {.kind = COLLECTIVE_ALL_REDUCE,
                               .dtype = SHOAL_I64,
                               .reduce = SHOAL_MAX,
-                              .single = {group->needs, group->needs, group->n_needs}};
+                              .single = {numbers, numbers, count}};
     return exchange(compared, &call);
+}
+
+shoal_status compare_rounds(struct compared_group *compared)
+{
+    return find_most(compared, &compared->n_rounds, 1);
+}
+
+shoal_status compare_needs(const struct compared_group *compared, struct plan_group *group)
+{
+    return find_most(compared, group->needs, group->n_needs);
 }
 
 /* Comparing ---------------------------------------------------------------------------------------------- */

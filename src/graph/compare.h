@@ -12,6 +12,9 @@ struct compared_group {
     const char *name;
     shoal_group *group;
     uint32_t number; /* from 1, the same on all members */
+    /* How often members tell each other what has become of their plans, after they have compared them. Each says how long a way from
+       group to group may be as far as it knows; the longest counts (compare_rounds). */
+    int64_t n_rounds;
 };
 
 /*
@@ -23,6 +26,8 @@ struct compared_group {
 shoal_status compare_plans(const struct compared_group *compared, const struct shoal_plan *plan,
                            uint32_t group_index, const shoal_compile_options *options, shoal_status mine);
 
+/* Collective over the group: all members have the most rounds that one of them has. */
+shoal_status compare_rounds(struct compared_group *compared);
 /* Collective over the group: whether all members have got so far. SHOAL_OK, `mine`, or that of another. */
 shoal_status compare_outcomes(const struct compared_group *compared, shoal_status mine);
 /* The needs of the group become the most that any member has. */

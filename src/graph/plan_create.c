@@ -20,8 +20,9 @@ struct making {
     const struct shoal_graph *graph;
     shoal_world *world;
     shoal_compile_options options; /* complete */
-    shoal_group **groups;          /* by row */
+    shoal_group **groups;          /* by row; NULL: could not be made */
     size_t n_groups;
+    shoal_group *few[8]; /* room for them, without an allocation that may fail before the others are told */
 };
 
 static shoal_status make_group(struct making *making, const struct graph_group *row, shoal_group **group_out)
@@ -39,21 +40,32 @@ static shoal_status make_group(struct making *making, const struct graph_group *
     return run_group_create(making->world, row->name, list, row->size, group_out);
 }
 
+/* One that can not be made is no reason not to meet the members of the others, who are to hear of it. */
 static shoal_status make_groups(struct making *making)
 {
     size_t n_groups = 0;
     for (const struct graph_group *row = making->graph->groups; row; row = row->next) {
         n_groups++;
     }
-    making->groups = mem_alloc_zeroed(n_groups + 1, sizeof(shoal_group *));
+    bool are_few = n_groups <= sizeof making->few / sizeof making->few[0];
+    making->groups = are_few ? making->few : mem_alloc_zeroed(n_groups, sizeof(shoal_group *));
     if (!making->groups) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    char text[ERROR_TEXT_BYTES] = "";
+    shoal_status failed = SHOAL_OK;
     for (const struct graph_group *row = making->graph->groups; row; row = row->next) {
-        TRY(make_group(making, row, &making->groups[making->n_groups]));
+        shoal_status status = make_group(making, row, &making->groups[making->n_groups]);
+        if (status != SHOAL_OK) {
+            making->groups[making->n_groups] = NULL;
+        }
+        if (status != SHOAL_OK && failed == SHOAL_OK) {
+            failed = status;
+            (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+        }
         making->n_groups++;
     }
-    return SHOAL_OK;
+    return failed == SHOAL_OK ? SHOAL_OK : error_set(failed, "%s", text);
 }
 
 static bool has_windows(void *context, const struct graph_group *row)
@@ -79,8 +91,8 @@ static shoal_status lower(struct making *making, struct shoal_plan **plan_out)
 static shoal_status create(struct making *making, struct shoal_plan **plan_out)
 {
     struct shoal_plan *plan = NULL;
-    TRY(make_groups(making));
-    shoal_status status = lower(making, &plan);
+    shoal_status status = make_groups(making);
+    status = status == SHOAL_OK ? lower(making, &plan) : status;
     status = plan_bind(plan, making->graph, making->world, &making->options, making->groups, making->n_groups,
                        status);
     if (status != SHOAL_OK) {
@@ -110,7 +122,7 @@ shoal_status shoal_plan_create(const shoal_graph *graph, shoal_world *world,
     if (status == SHOAL_OK) {
         status = create(&making, plan_out);
     }
-    mem_free(making.groups);
+    mem_free(making.groups != making.few ? making.groups : NULL);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "plan_create");
 }
 

@@ -111,6 +111,9 @@ static shoal_status take_input(const struct run *run, size_t index)
     void *address = NULL;
     TRY(bound->is_written ? tensor_wait_writable(tensor, /*overwrites=*/false)
                           : tensor_wait_readable(tensor));
+    if (tensor == bound->tensor && storage_has_fences(bound->source->storage)) {
+        TRY(tensor_wait_writable(bound->source, /*overwrites=*/false));
+    }
     TRY(tensor_address(tensor, &address));
     /* Relaxed: set when the plan was made. */
     size_t mask = atomic_load_explicit(&storage->alignment_mask, memory_order_relaxed);
@@ -132,6 +135,7 @@ static shoal_status take_inputs(const struct run *run)
             return error_prefix(status, "%%%s", run->binding->inputs[i].name);
         }
     }
+    TRY(plan_check_apart(run->plan));
     for (size_t i = 0; i < run->binding->n_pieces; i++) {
         const struct bound_piece *at = &run->binding->pieces[i];
         const struct plan_collective *collective = &run->plan->collectives[at->collective];
