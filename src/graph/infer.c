@@ -7,6 +7,9 @@
  * it is referenced. Most calls need none of that: those of built-in ops, with arguments of the meta device that are the same on
  * all ranks. They go straight to the meta function.
  */
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "base/error.h"
 #include "base/try.h"
 #include "graph/boxing.h"
@@ -18,13 +21,15 @@
 #include "tensor/layout.h"
 #include "tensor/scope.h"
 
+#define LAST_RANK INT64_MAX
+
 /* Boxing ----------------------------------------------------------------------------------------------- */
 
 /* For which rank. A graph is one for all ranks: what it gives must not depend on the rank. So any rank would do, and the first
-   one is taken; infer_alike tries the last one as well. */
+   one is taken; infer_alike tries others as well. */
 struct inference {
     struct shoal_graph *graph;
-    bool is_last_rank;
+    int64_t rank;     /* LAST_RANK: the last one */
     bool needs_scope; /* set by infer_meta */
 };
 
@@ -59,7 +64,7 @@ static struct shoal_group *infer_group(void *context, const struct graph_group *
 static int64_t infer_rank(void *context, const struct graph_group *group)
 {
     const struct inference *inference = context;
-    return inference->is_last_rank ? (int64_t)group->size - 1 : 0;
+    return inference->rank == LAST_RANK ? (int64_t)group->size - 1 : inference->rank;
 }
 
 static struct boxing boxing_of(struct inference *inference)
@@ -113,36 +118,98 @@ static bool is_alike(const shoal_tensor *a, const shoal_tensor *b)
            layout_is_same_shape(left->n_dims, left->strides, right->n_dims, right->strides);
 }
 
-/* As on the first rank, and as on the last one, where an argument depends on the rank. */
+struct memory_search {
+    const struct storage *storage;
+    bool is_there;
+};
+
+static void find_memory(void *context, struct shoal_node *node)
+{
+    struct memory_search *search = context;
+    for (size_t i = 0; i < node->n_values && !search->is_there; i++) {
+        search->is_there = twins_find(node->graph, node->values[i]->storage) == search->storage;
+    }
+}
+
+/* Two ranks look at the same storage: what a graph says of memory holds for all of them. New memory is no argument's. */
+static bool is_same_memory(const shoal_tensor *a, const shoal_tensor *b, const shoal_arg *args, size_t n_args)
+{
+    struct memory_search searches[2] = {{.storage = a->storage}, {.storage = b->storage}};
+    for (size_t i = 0; i < n_args && a->storage != b->storage; i++) {
+        graph_visit_arg(&args[i], find_memory, &searches[0]);
+        graph_visit_arg(&args[i], find_memory, &searches[1]);
+    }
+    return !searches[0].is_there && !searches[1].is_there;
+}
+
+/* A call, and what the first rank gives. */
+struct comparison {
+    struct shoal_graph *graph;
+    const shoal_op *op;
+    const shoal_arg *args;
+    size_t n_args;
+    const shoal_value *first;
+};
+
+static shoal_status compare_tensors(const struct comparison *comparison, const shoal_value *other,
+                                    const char *other_name)
+{
+    const char *op_name = comparison->op->name;
+    if (other->count != comparison->first->count) {
+        return error_set(SHOAL_ERR_INVALID, "%s: it gives %zu tensors on the first rank, and %zu on %s",
+                         op_name, comparison->first->count, other->count, other_name);
+    }
+    for (size_t i = 0; i < other->count; i++) {
+        const shoal_tensor *here = result_at(comparison->first, i);
+        const shoal_tensor *there = result_at(other, i);
+        if (!is_alike(here, there)) {
+            char a[TENSOR_TEXT_BYTES];
+            char b[TENSOR_TEXT_BYTES];
+            return error_set(SHOAL_ERR_INVALID, "%s: it gives %s on the first rank, and %s on %s", op_name,
+                             tensor_format(a, here), tensor_format(b, there), other_name);
+        }
+        if (!is_same_memory(here, there, comparison->args, comparison->n_args)) {
+            return error_set(SHOAL_ERR_INVALID, "%s: it gives other memory on the first rank than on %s",
+                             op_name, other_name);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status compare_rank(const struct comparison *comparison, int64_t rank)
+{
+    struct inference inference = {.graph = comparison->graph, .rank = rank};
+    struct boxing boxing = boxing_of(&inference);
+    shoal_value other = {.kind = SHOAL_VALUE_NONE};
+    char name[32] = "the last one";
+    if (rank != LAST_RANK) {
+        (void)snprintf(name, sizeof name, "rank %" PRId64, rank);
+    }
+    shoal_status status = infer(&boxing, comparison->op, comparison->args, comparison->n_args, &other);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "on %s", rank == LAST_RANK ? "the last rank" : name);
+    }
+    return compare_tensors(comparison, &other, name);
+}
+
+/* As on the first rank, and as on the last one, where an argument depends on the rank. Which item of a list is taken may be the
+   same on both, and another one between them: all are looked at. */
 static shoal_status infer_alike(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args,
                                 size_t n_args, shoal_value *result_out)
 {
     struct inference on_first = {.graph = graph};
     struct boxing first = boxing_of(&on_first);
+    struct comparison comparison = {
+        .graph = graph, .op = op, .args = args, .n_args = n_args, .first = result_out};
     TRY(infer(&first, op, args, n_args, result_out));
     if (!first.depends_on_rank) {
         return SHOAL_OK;
     }
-    struct inference on_last = {.graph = graph, .is_last_rank = true};
-    struct boxing last = boxing_of(&on_last);
-    shoal_value other = {.kind = SHOAL_VALUE_NONE};
-    shoal_status status = infer(&last, op, args, n_args, &other);
-    if (status != SHOAL_OK) {
-        return error_prefix(status, "on the last rank");
-    }
-    if (other.count != result_out->count) {
-        return error_set(SHOAL_ERR_INVALID,
-                         "%s: it gives %zu tensors on the first rank, and %zu on the last one", op->name,
-                         result_out->count, other.count);
-    }
-    for (size_t i = 0; i < other.count; i++) {
-        const shoal_tensor *here = result_at(result_out, i);
-        const shoal_tensor *there = result_at(&other, i);
-        if (!is_alike(here, there)) {
-            char a[TENSOR_TEXT_BYTES];
-            char b[TENSOR_TEXT_BYTES];
-            return error_set(SHOAL_ERR_INVALID, "%s: it gives %s on the first rank, and %s on the last one",
-                             op->name, tensor_format(a, here), tensor_format(b, there));
+    TRY(compare_rank(&comparison, LAST_RANK));
+    if (op->index == OP_getitem && args[1].kind == SHOAL_ARG_RANK) {
+        const struct graph_group *group = graph_find_group(graph, args[1].as.rank.group);
+        for (int64_t rank = 1; group && rank + 1 < (int64_t)group->size; rank++) {
+            TRY(compare_rank(&comparison, rank));
         }
     }
     return SHOAL_OK;

@@ -124,6 +124,39 @@ TEST(a_place_may_depend_on_the_rank_and_a_shape_may_not)
     shoal_graph_free(graph);
 }
 
+/* Which memory it is may not depend on the rank, also where only a rank in the middle differs: a list of views may be indexed by the
+   rank, one of several tensors may not. */
+TEST(which_memory_may_not_depend_on_the_rank)
+{
+    shoal_graph *graph = make_grouped(3);
+    shoal_node *x = add_input(graph, "x", 6, 4);
+    shoal_node *y = add_input(graph, "y", 2, 4);
+    shoal_node *z = add_input(graph, "z", 2, 4);
+    shoal_node *pieces = call(graph, "split", (shoal_arg[]){node_arg(x), int_arg(2)}, 2);
+    REQUIRE(pieces);
+    CHECK(call(graph, "getitem", (shoal_arg[]){node_arg(pieces), arg_rank(1, 0)}, 2));
+    shoal_arg same[] = {node_arg(y), node_arg(y), node_arg(y)};
+    CHECK(call(graph, "getitem", (shoal_arg[]){list_arg(same, 3), arg_rank(1, 0)}, 2));
+    shoal_node *bad = NULL;
+    shoal_arg last[] = {node_arg(y), node_arg(y), node_arg(z)};
+    CHECK_STATUS(shoal_graph_call(graph, find_op("getitem"), (shoal_arg[]){list_arg(last, 3), arg_rank(1, 0)},
+                                  2, NULL, &bad),
+                 SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("getitem: it gives other memory on the first rank than on the last one");
+    shoal_arg middle[] = {node_arg(y), node_arg(z), node_arg(y)};
+    CHECK_STATUS(shoal_graph_call(graph, find_op("getitem"),
+                                  (shoal_arg[]){list_arg(middle, 3), arg_rank(1, 0)}, 2, NULL, &bad),
+                 SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("getitem: it gives other memory on the first rank than on rank 1");
+    middle[1] = node_arg(x);
+    CHECK_STATUS(shoal_graph_call(graph, find_op("getitem"),
+                                  (shoal_arg[]){list_arg(middle, 3), arg_rank(1, 0)}, 2, NULL, &bad),
+                 SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("getitem: it gives f32 [2, 4] on the first rank, and f32 [6, 4] on rank 1");
+    CHECK(!bad);
+    shoal_graph_free(graph);
+}
+
 TEST(the_number_of_pieces_may_not_depend_on_the_rank)
 {
     shoal_graph *graph = make_grouped(2);
