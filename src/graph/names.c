@@ -28,7 +28,8 @@ struct slot {
 struct base {
     const char *string; /* NULL: free */
     uint32_t hash;
-    bool is_name;         /* some node has it, as it is */
+    bool
+        is_name; /* some node has it, as it is, and no number is behind it, which would be counted on instead */
     uint64_t next_number; /* the smallest that may be free */
 };
 
@@ -120,6 +121,23 @@ static bool is_taken(const struct graph_names *names, const char *name, uint32_t
     return find_slot(names, name, hash)->node != NULL;
 }
 
+/* Numbers ----------------------------------------------------------------------------------------------- */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* How long the name is without a number behind it; the whole length when nothing else would be left. */
+static size_t measure_base(const char *name, size_t length)
+{
+    size_t base = length;
+    while (base > 0 && is_digit(name[base - 1])) {
+        base--;
+    }
+    return base < length && base >= 2 && name[base - 1] == '_' ? base - 1 : length;
+}
+
 /* Bases ------------------------------------------------------------------------------------------------ */
 
 static struct base *find_base(struct base *bases, size_t capacity, const char *string, uint32_t hash)
@@ -158,7 +176,8 @@ static shoal_status get_base(struct graph_names *names, struct arena *arena, con
                              struct base **base_out)
 {
     TRY(reserve_base(names));
-    uint32_t hash = hash_name(string, strlen(string));
+    size_t length = strlen(string);
+    uint32_t hash = hash_name(string, length);
     struct base *base = find_base(names->bases, names->base_capacity, string, hash);
     if (!base->string) {
         const char *copy = arena_string(arena, string);
@@ -166,7 +185,7 @@ static shoal_status get_base(struct graph_names *names, struct arena *arena, con
             return SHOAL_ERR_NO_MEMORY;
         }
         *base = (struct base){.string = copy, .hash = hash, .next_number = 1};
-        base->is_name = is_taken(names, string, hash);
+        base->is_name = measure_base(string, length) == length && is_taken(names, string, hash);
         names->n_bases++;
     }
     *base_out = base;
@@ -185,11 +204,6 @@ static struct base *find_known(const struct graph_names *names, const char *name
 
 /* Choosing --------------------------------------------------------------------------------------------- */
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 static bool is_name_character(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_';
@@ -207,16 +221,6 @@ static size_t make_legal(char *name, const char *wish)
     }
     *to = '\0';
     return (size_t)(to - name);
-}
-
-/* How long the name is without a number behind it; the whole length when nothing else would be left. */
-static size_t measure_base(const char *name, size_t length)
-{
-    size_t base = length;
-    while (base > 0 && is_digit(name[base - 1])) {
-        base--;
-    }
-    return base < length && base >= 2 && name[base - 1] == '_' ? base - 1 : length;
 }
 
 /* Writes '_' and the number; how many characters that are. */

@@ -35,6 +35,44 @@ TEST(a_number_behind_the_name_is_a_number)
     shoal_graph_free(graph);
 }
 
+/* add_1_2 counts on add_1, which does not make that a name to count on. */
+TEST(numbers_behind_numbers)
+{
+    shoal_graph *graph = make_graph();
+    CHECK_STRING(named(graph, "add"), "add");
+    CHECK_STRING(named(graph, "add_1"), "add_1");
+    CHECK_STRING(named(graph, "add_1_2"), "add_1_2");
+    CHECK_STRING(named(graph, "add_1_2"), "add_1_1");
+    CHECK_STRING(named(graph, "add_1"), "add_2");
+    CHECK_STRING(named(graph, "add_1_1"), "add_1_3");
+    shoal_graph_free(graph);
+}
+
+/* A new name depends on the names that there are, not on how they came: a graph that was written and read goes on alike. */
+TEST(names_do_not_depend_on_the_past)
+{
+    static const char *const wishes[] = {"a",     "a_1", "a_1_1", "a_1_2", "a_2",
+                                         "a_2_1", "b",   "b_1",   "_1",    "a_"};
+    enum {
+        N_WISHES = sizeof wishes / sizeof wishes[0],
+        N_NODES = 12
+    };
+    struct test_random random = test_random_begin(0);
+    for (int round = 0; round < 300 && !test_has_failed(); round++) {
+        shoal_graph *graph = make_graph();
+        for (int i = 0; i < N_NODES; i++) {
+            const char *wish = wishes[test_random_below(&random, N_WISHES)];
+            shoal_graph *again = make_graph();
+            for (shoal_node *node = shoal_graph_last(graph); node; node = shoal_node_prev(node)) {
+                CHECK_STRING(named(again, shoal_node_name(node)), shoal_node_name(node));
+            }
+            CHECK_STRING(named(again, wish), named(graph, wish));
+            shoal_graph_free(again);
+        }
+        shoal_graph_free(graph);
+    }
+}
+
 TEST(a_number_without_a_name_is_none)
 {
     shoal_graph *graph = make_graph();
