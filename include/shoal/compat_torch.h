@@ -274,6 +274,21 @@ static inline shoal_tensor *shoal_control_deps(shoal_tensor *self, shoal_tensor 
     return shoal_compat_one("control_deps", boxed, 2);
 }
 
+/* A contiguous copy of self with the source, which has that shape, in a view of it: strides and offset in elements of the copy. No
+   gradient. */
+static inline shoal_tensor *shoal_as_strided_scatter(shoal_tensor *self, shoal_tensor *source,
+                                                     const int64_t *shape, const int64_t *strides, int n_dims,
+                                                     int64_t offset)
+{
+    shoal_value boxed[5];
+    boxed[0] = shoal_compat_tensor(self);
+    boxed[1] = shoal_compat_tensor(source);
+    boxed[2] = shoal_compat_ints_of(shape, (size_t)n_dims);
+    boxed[3] = shoal_compat_ints_of(strides, (size_t)n_dims);
+    boxed[4] = shoal_compat_int(offset);
+    return shoal_compat_one("as_strided_scatter", boxed, 5);
+}
+
 /* shoal_add_scalar of -other. */
 static inline shoal_tensor *shoal_sub_scalar(shoal_tensor *self, double other)
 {

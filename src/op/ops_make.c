@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows that make and copy tensors: empty zeros full clone contiguous to_dtype copy_. */
+/* Rows that make and copy tensors: empty zeros full clone contiguous to_dtype copy_ as_strided_scatter. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -90,4 +91,78 @@ shoal_status run_copy_(shoal_op_call_context *call, const shoal_value *arguments
                        shoal_tensor *const *outputs, size_t n_outputs)
 {
     return op_copy_overlapping(arguments[0].as.tensor, arguments[1].as.tensor);
+}
+
+/* as_strided_scatter ------------------------------------------------------------------------------------- */
+
+/* The view of a contiguous copy of self, by arguments 2 to 4; it stays inside, and no two elements of it are one. */
+static shoal_status find_part(const shoal_value *arguments, struct layout *part_out)
+{
+    const shoal_value *shape = &arguments[2];
+    const shoal_value *strides = &arguments[3];
+    const shoal_tensor *self = arguments[0].as.tensor;
+    int64_t count;
+    int64_t first;
+    int64_t end;
+    struct layout part = {.n_dims = (int)shape->count, .offset = arguments[4].as.integer};
+    if (shape->count > SHOAL_MAX_DIMS || strides->count != shape->count) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "strides: %zu strides for %zu dimensions, of which there may be %d", strides->count,
+                         shape->count, SHOAL_MAX_DIMS);
+    }
+    TRY(layout_count(part.n_dims, shape->as.integers, &count));
+    for (int i = 0; i < part.n_dims; i++) {
+        part.shape[i] = shape->as.integers[i];
+        part.strides[i] = strides->as.integers[i];
+    }
+    TRY(layout_extent(part.n_dims, part.shape, part.strides, part.offset, &first, &end));
+    if (count > 0 && (first < 0 || end > self->count)) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "the view with offset %" PRId64 " has elements %" PRId64 "..%" PRId64
+                         ", but self has %" PRId64,
+                         part.offset, first, end - 1, self->count);
+    }
+    if (layout_may_self_overlap(part.n_dims, part.shape, part.strides)) {
+        char text[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID, "strides: elements of the view share memory with strides %s",
+                         layout_format(text, part.n_dims, part.strides));
+    }
+    *part_out = part;
+    return SHOAL_OK;
+}
+
+shoal_status meta_as_strided_scatter(shoal_op_call_context *call, const shoal_value *arguments)
+{
+    struct layout part;
+    const shoal_tensor *self = arguments[0].as.tensor;
+    const shoal_tensor *source = arguments[1].as.tensor;
+    TRY(find_part(arguments, &part));
+    if (source->dtype != self->dtype ||
+        !layout_is_same_shape(part.n_dims, part.shape, source->layout.n_dims, source->layout.shape)) {
+        char text[TENSOR_TEXT_BYTES];
+        char shape[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID, "source: %s, but the view is %s %s", tensor_format(text, source),
+                         dtype_rows[self->dtype].name, layout_format(shape, part.n_dims, part.shape));
+    }
+    return op_declare_like(call, self, self->dtype);
+}
+
+shoal_status run_as_strided_scatter(shoal_op_call_context *call, const shoal_value *arguments,
+                                    shoal_tensor *const *outputs, size_t n_outputs)
+{
+    struct layout part;
+    struct kernel_operand to;
+    struct kernel_operand from;
+    shoal_dtype dtype = outputs[0]->dtype;
+    TRY(op_copy_into(outputs[0], arguments[0].as.tensor));
+    TRY(find_part(arguments, &part));
+    if (arguments[1].as.tensor->count == 0) {
+        return SHOAL_OK;
+    }
+    TRY(op_operand(outputs[0], &to));
+    TRY(op_operand(arguments[1].as.tensor, &from));
+    to.data = (unsigned char *)to.data + part.offset * (int64_t)dtype_bytes(dtype);
+    to.strides = part.strides;
+    kernel_copy_nd(dtype, to, dtype, from, part.n_dims, part.shape);
+    return SHOAL_OK;
 }

@@ -75,6 +75,13 @@
     BAD(as_strided, INVALID, "offset 6", shoal_as_strided(f, NULL, NULL, 0, 6))                           \
     BAD(as_strided, INVALID, "9223372036854775807", shoal_as_strided(f, NULL, NULL, 0, INT64_MAX))        \
     BAD(as_strided, INVALID, "-3..0", shoal_as_strided(f, (int64_t[]){4}, (int64_t[]){-1}, 1, 0))         \
+    BAD(as_strided_scatter, INVALID, "source: f32 [4]", shoal_as_strided_scatter(f, g, NULL, NULL, 0, 0)) \
+    BAD(as_strided_scatter, INVALID, "1..7",                                                              \
+        shoal_as_strided_scatter(f, g, (int64_t[]){4}, (int64_t[]){2}, 1, 1))                             \
+    BAD(as_strided_scatter, INVALID, "share memory",                                                      \
+        shoal_as_strided_scatter(f, g, (int64_t[]){4}, (int64_t[]){0}, 1, 0))                             \
+    BAD(as_strided_scatter, INVALID, "source: i32 [2, 3]",                                                \
+        shoal_as_strided_scatter(f, i, (int64_t[]){2, 3}, (int64_t[]){3, 1}, 2, 0))                       \
     BAD(split, INVALID, "size: pieces of 0", shoal_split(f, 0, 0, &n))                                    \
     BAD(split, INVALID, "-1", shoal_split(f, -1, 0, &n))                                                  \
     BAD(split_with_sizes, INVALID, "add up to 4", shoal_split_with_sizes(f, DIMS(1, 3), 1, &n))           \

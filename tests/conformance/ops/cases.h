@@ -479,6 +479,33 @@ CASE(getitem)
     add_int(c, pick(r, -n, n - 1));
 }
 
+/* Two dimensions that do not lie in one another, one, or none. */
+CASE(as_strided_scatter)
+{
+    int self = add_any(c, r);
+    const struct layout *whole = layout_of(c, self);
+    int64_t count = 1;
+    for (int i = 0; i < whole->n_dims; i++) {
+        count *= whole->shape[i];
+    }
+    struct layout part = {.n_dims = count == 0 ? 1 : (int)pick(r, 0, 2)};
+    int64_t reach = 0; /* of the elements before the last in each dimension */
+    for (int i = part.n_dims - 1; i >= 0; i--) {
+        int64_t stride = reach + pick(r, 1, 3);
+        int64_t most = count == 0 ? 0 : (count - 1 - reach) / stride + 1;
+        part.shape[i] = pick(r, 0, most < 4 ? most : 4);
+        part.strides[i] = chance(r, 4) ? -stride : stride;
+        reach += part.shape[i] > 0 ? (part.shape[i] - 1) * stride : 0;
+        part.offset += part.shape[i] > 0 && part.strides[i] < 0 ? (part.shape[i] - 1) * stride : 0;
+    }
+    part.offset += count > 0 ? pick(r, 0, count - 1 - reach) : 0;
+    add_tensor(c,
+               add_input_shaped(c, r, c->inputs[self].dtype, part.n_dims, part.shape, /*may_repeat=*/true));
+    add_ints(c, part.n_dims, part.shape);
+    add_ints(c, part.n_dims, part.strides);
+    add_int(c, part.offset);
+}
+
 CASE(control_deps)
 {
     int n = (int)pick(r, 0, 4);

@@ -410,6 +410,23 @@ EXPECT(where_equal)
     }
 }
 
+EXPECT(as_strided_scatter)
+{
+    const struct layout *layout = layout_of(c, 0);
+    struct layout part = {.n_dims = c->arguments[2].n_ints, .offset = int_of(c, 4)};
+    memcpy(part.strides, c->arguments[3].ints, sizeof(part.strides));
+    struct expected_output *output =
+        add_output(e, RELATION_NEW, c->inputs[0].dtype, layout->n_dims, layout->shape);
+    FOR_EACH(at, layout->n_dims, layout->shape)
+    {
+        output->values[at.at] = case_load(c, 0, at.index);
+    }
+    FOR_EACH(at, part.n_dims, c->arguments[2].ints)
+    {
+        output->values[place_of(&part, at.index)] = case_load(c, 1, at.index);
+    }
+}
+
 /* The table -------------------------------------------------------------------------------------------------------- */
 
 typedef void (*expect_function)(const struct op_case *c, struct expectation *e);
