@@ -56,6 +56,9 @@ static shoal_status lower_kernel(struct shoal_lowering *lowering, struct shoal_n
     if (node->op->index == OP_cat && lowering->nodes[node->id].has_slots) {
         return lower_cat(lowering, node);
     }
+    if (node->op->index == OP_as_strided_scatter) {
+        return lower_scatter(lowering, node);
+    }
     TRY(lower_box(lowering, node, &arguments));
     TRY(lower_tensors(lowering, node, &outputs));
     TRY(lower_call(lowering, op_of(lowering, node), arguments, outputs, node->n_values));

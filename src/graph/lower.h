@@ -330,6 +330,8 @@ void lower_pass_start(struct shoal_lowering *lowering, const struct shoal_node *
 
 /* The cat whose pieces were computed into their places: copies of those that were not. */
 shoal_status lower_cat(struct shoal_lowering *lowering, struct shoal_node *node);
+/* as_strided_scatter: self, or a copy of it where somebody else needs it, and the source into its place. */
+shoal_status lower_scatter(struct shoal_lowering *lowering, struct shoal_node *node);
 /* The in-place twin of an op that writes over its first argument; NULL: there is none. */
 const shoal_op *lower_in_place_twin(const shoal_op *op);
 /* The start of a list that is packed. */

@@ -6,9 +6,10 @@
  *     its bucket.
  *   - What is copied into an input of the graph is computed there: from the node that makes it on nobody may need the input's old
  *     contents, and nobody may change either of the two later. Where that node itself reads the input it must be an op with a twin
- *     that works in place.
+ *     that works in place. So is what that node works on in place, if nobody else does.
  *
- * Both are decided from the graph alone.
+ * Both are decided from the graph alone. What has a part written over is here too: it is made in the storage of what it is made
+ * of, if that is not needed any more.
  */
 #include "base/try.h"
 #include "graph/lower.h"
@@ -126,6 +127,64 @@ shoal_status lower_cat(struct shoal_lowering *lowering, struct shoal_node *cat)
     return SHOAL_OK;
 }
 
+/* Parts that are written ------------------------------------------------------------------------------- */
+
+/* The source, or a copy of it that is made before the part is written, where the two may lie in one another. */
+static shoal_status separate_source(struct shoal_lowering *lowering, const struct shoal_node *node,
+                                    shoal_tensor **source_out)
+{
+    const struct shoal_node *self = node->args[0].as.node;
+    const struct shoal_node *from = node->args[1].as.node;
+    shoal_tensor *source;
+    TRY(lower_tensor(lowering, from, 0, &source));
+    *source_out = source;
+    if (lower_number(lowering, self->values[0]) != lower_number(lowering, from->values[0])) {
+        return SHOAL_OK;
+    }
+    TRY(lower_fresh(lowering, node->name, source->dtype, source->layout.n_dims, source->layout.shape,
+                    source_out));
+    return lower_copy(lowering, *source_out, source);
+}
+
+/* The result, with the contents of self. A result that has no place yet may take that of self. */
+static shoal_status take_self(struct shoal_lowering *lowering, struct shoal_node *node,
+                              shoal_tensor **whole_out)
+{
+    shoal_tensor *self;
+    bool has_place = lowering->storages[lower_number(lowering, node->values[0])].inside != PLAN_NONE;
+    if (!has_place) {
+        return lower_take(lowering, node, 0, node->args[0].as.node, 0, whole_out);
+    }
+    TRY(lower_tensor(lowering, node, 0, whole_out));
+    if (lowering->nodes[node->id].is_in_place) {
+        return SHOAL_OK;
+    }
+    TRY(lower_tensor(lowering, node->args[0].as.node, 0, &self));
+    return lower_copy(lowering, *whole_out, self);
+}
+
+shoal_status lower_scatter(struct shoal_lowering *lowering, struct shoal_node *node)
+{
+    shoal_value *arguments;
+    shoal_tensor *source;
+    shoal_tensor *whole;
+    shoal_tensor *part;
+    TRY(lower_box(lowering, node, &arguments));
+    TRY(separate_source(lowering, node, &source));
+    TRY(take_self(lowering, node, &whole));
+    if (source->count == 0) {
+        return SHOAL_OK;
+    }
+    struct layout layout = {.n_dims = source->layout.n_dims,
+                            .offset = whole->layout.offset + arguments[4].as.integer};
+    for (int i = 0; i < layout.n_dims; i++) {
+        layout.shape[i] = arguments[2].as.integers[i];
+        layout.strides[i] = arguments[3].as.integers[i];
+    }
+    TRY(lower_view(lowering, whole, &layout, &part));
+    return lower_copy(lowering, part, source);
+}
+
 /* Inputs that are written at the end ------------------------------------------------------------------- */
 
 const shoal_op *lower_in_place_twin(const shoal_op *op)
@@ -144,11 +203,12 @@ const shoal_op *lower_in_place_twin(const shoal_op *op)
     return op_is_builtin(op) && twins[op->index] != 0 ? op_get(twins[op->index]) : NULL;
 }
 
-/* Whether `maker` reads the input as its first argument only, element by element, and has a twin that works in place. */
+/* Whether `maker` reads the storage as its first argument only, element by element, and has a twin that works in place. */
 static bool can_work_in_place(const struct shoal_lowering *lowering, const struct shoal_node *maker,
                               uint32_t input)
 {
-    if (!lower_in_place_twin(maker->op) || maker->args[0].kind != SHOAL_ARG_NODE) {
+    bool has_twin = lower_in_place_twin(maker->op) || maker->op->index == OP_as_strided_scatter;
+    if (!has_twin || maker->args[0].kind != SHOAL_ARG_NODE) {
         return false;
     }
     const shoal_tensor *self = maker->args[0].as.node->values[0];
@@ -161,6 +221,34 @@ static bool can_work_in_place(const struct shoal_lowering *lowering, const struc
     }
     return maker->n_args < 2 || maker->args[1].kind != SHOAL_ARG_NODE ||
            lower_number(lowering, maker->args[1].as.node->values[0]) != input;
+}
+
+/*
+ * What is made in the input was made of something else in place: that one is made in the input too, if nobody needs it any more
+ * and nobody has used the input since, and so on. A row of writes to an input does not copy it.
+ */
+static void find_homes_before(struct shoal_lowering *lowering, struct shoal_node *maker, uint32_t input)
+{
+    uint32_t before_copy = lowering->storages[input].before_copy;
+    bool is_at_input = false;
+    while (!is_at_input && maker->args[0].kind == SHOAL_ARG_NODE) {
+        uint32_t number = lower_number(lowering, maker->args[0].as.node->values[0]);
+        struct lowered_storage *made = &lowering->storages[number];
+        if (!is_computed(lowering, made) || made->is_output || made->creator->n_values != 1 ||
+            made->bytes != lowering->storages[input].bytes || made->last_user != place_of(lowering, maker) ||
+            before_copy > made->created_at || !is_whole(made->creator->values[0], made) ||
+            !can_work_in_place(lowering, maker, number)) {
+            return;
+        }
+        is_at_input = before_copy == made->created_at;
+        if (is_at_input && !can_work_in_place(lowering, made->creator, input)) {
+            return;
+        }
+        lowering->nodes[maker->id].is_in_place = true;
+        lowering->nodes[made->creator->id].is_in_place = is_at_input;
+        made->inside = input;
+        maker = made->creator;
+    }
 }
 
 /* copy_(input, made) */
@@ -194,6 +282,9 @@ static void find_home_of(struct shoal_lowering *lowering, struct shoal_node *cop
     if (is_last_copy && is_source_kept && is_read_before) {
         made->inside = number;
         lowering->nodes[copy->id].is_absorbed = true;
+        if (!lowering->nodes[made->creator->id].is_in_place) {
+            find_homes_before(lowering, made->creator, number);
+        }
     }
 }
 

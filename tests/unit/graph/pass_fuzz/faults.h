@@ -227,7 +227,8 @@ static inline bool fuzz_read_view_early(shoal_graph *graph, struct test_random *
         shoal_node *wait = fuzz_wait_of(start);
         shoal_node *view = wait ? (shoal_node *)fuzz_first_user(wait) : NULL;
         shoal_node *reader = view ? (shoal_node *)fuzz_first_user(view) : NULL;
-        if (reader && (node_flags(view) & SHOAL_OP_VIEW) != 0 && !view->is_list &&
+        /* control_deps is a view of its first argument alone. */
+        if (reader && (node_flags(view) & SHOAL_OP_VIEW) != 0 && !view->is_list && view->inputs[0] == wait &&
             view->values[0]->count > 0 && reader->kind == SHOAL_NODE_CALL && !fuzz_is_view(reader) &&
             !node_is_wait(reader)) {
             bool is_last = true; /* of the wait's users before the reader */
