@@ -172,13 +172,14 @@ typedef shoal_status (*shoal_step_function)(void *context, shoal_tensor *const *
  * Placeholders of the graph: the inputs, then the other tensors with memory that ops used (parameters, buffers, gradients that are
  * added to), which the graph keeps: shoal_graph_bound_input. Tensors that `step` itself made from memory are constants, with a
  * copy of their data. The output is a list: what `step` gave, then the gradients of leaves that a backward changed:
- * shoal_graph_bound_leaf. In-place ops on whole tensors become out-of-place ones, and what they write into a placeholder is
- * written by a copy_ at the end; through views, in lists and by ops of users they stay in place (docs/graph.md). A gradient that a leaf
- * has already is added to as eager code does it: it is a placeholder that is written, and no output.
+ * shoal_graph_bound_leaf. In-place ops become out-of-place ones, also through views, and what they write into a placeholder is
+ * written by a copy_ at the end; lists, collectives through views and ops of users stay in place (docs/graph.md). A gradient that a
+ * leaf has already is added to as eager code does it: it is a placeholder that is written, and no output.
  *
  * Inputs share no memory with each other nor with what `step` uses besides them, and are no results of recorded operations; those that
- * require a gradient are leaves in the step as well. The step sees them as contiguous. A step writes no memory that it made
- * a tensor of itself: SHOAL_ERR_UNSUPPORTED.
+ * require a gradient are leaves in the step as well. The step sees them as contiguous. A step that writes a
+ * constant writes a copy: memory that shoal_from_memory got with a deleter is nobody else's, so each run begins with what it held at
+ * the capture. Writing other memory that the step made a tensor of itself is SHOAL_ERR_UNSUPPORTED, because somebody may look at it.
  *
  * Modules that shoal_ddp wrapped, or shoal_fully_shard cut, appear with functional collectives, one for each parameter. A module
  * that was never called is prepared first, as by its first call, which ranks do together. Calls of groups that are no ops

@@ -47,8 +47,8 @@ struct capture_storage {
     enum capture_origin origin;
     struct shoal_node *node;   /* see above */
     struct capture_given base; /* what all of it is in this epoch */
-    bool is_shared;            /* another storage has the same base: it is not written in place */
-    size_t input;              /* which of those given to shoal_capture, or of the placeholders */
+    bool is_shared; /* another storage has the same base, or it is a constant: it is not written in place */
+    size_t input;   /* which of those given to shoal_capture, or of the placeholders */
 };
 
 /* A value in an epoch of its storage. */
@@ -137,6 +137,13 @@ shoal_status capture_find_node(struct capture *capture, shoal_tensor *tensor, st
 /* The node that gives all of the storage. */
 shoal_status capture_find_base(struct capture *capture, struct capture_storage *storage,
                                struct shoal_node **node_out);
+
+/* The same as elements of a dtype, of which the storage is a whole number: the base, or a view of it in one dimension. */
+shoal_status capture_find_base_as(struct capture *capture, struct capture_storage *storage, shoal_dtype dtype,
+                                  struct shoal_node **node_out);
+
+/* From now on all of the storage is what a node gives, contiguous. */
+void capture_replace_base(struct capture_storage *storage, struct shoal_node *node);
 
 /* From now on the tensor, which covers its storage, is what a node gives. */
 shoal_status capture_begin_epoch(struct capture *capture, shoal_tensor *tensor, struct capture_given given);

@@ -301,6 +301,7 @@ static shoal_status lift(struct capture *capture, shoal_tensor *tensor, const ch
     TRY(capture_add_storage(capture, tensor->storage, is_constant ? CAPTURE_CONSTANT : CAPTURE_INPUT, node,
                             storage_out));
     (*storage_out)->input = capture->graph->captured->n_inputs - 1;
+    (*storage_out)->is_shared = is_constant; /* with the next run: it is not written in place */
     return SHOAL_OK;
 }
 
@@ -390,6 +391,20 @@ shoal_status capture_find_node(struct capture *capture, shoal_tensor *tensor, st
     TRY(capture_find_base(capture, storage, &base));
     TRY(make_view(capture, base, tensor, node_out));
     return set_value(capture, &value, (struct capture_given){.node = *node_out});
+}
+
+shoal_status capture_find_base_as(struct capture *capture, struct capture_storage *storage, shoal_dtype dtype,
+                                  struct shoal_node **node_out)
+{
+    TRY(capture_find_base(capture, storage, node_out));
+    return (*node_out)->values[0]->dtype == dtype ? SHOAL_OK : view_as(capture, *node_out, dtype, node_out);
+}
+
+void capture_replace_base(struct capture_storage *storage, struct shoal_node *node)
+{
+    storage->epoch++;
+    storage->base = (struct capture_given){.node = node};
+    storage->is_shared = false;
 }
 
 shoal_status capture_begin_epoch(struct capture *capture, shoal_tensor *tensor, struct capture_given given)

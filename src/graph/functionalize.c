@@ -2,10 +2,13 @@
 /*
  * In-place calls of a captured step. A call that writes whole storages, and has a twin that gives new tensors, is captured as its
  * twin (add_ as add, copy_ as a copy), and the storages begin a new epoch: whatever looks at them later looks at the new
- * tensors. What inputs of the graph hold in the end is copied into them behind everything else.
+ * tensors. A call that writes through a view which is not all of its storage is captured as its twin and as_strided_scatter, which
+ * gives all of the storage anew. What inputs of the graph hold in the end is copied into them behind everything else. Lowering
+ * writes in place again where nobody needs the old contents (lower_slots.c).
  *
- * Calls that write through a view which is not all of its storage, that have no twin (foreach_add_, ops of users), or that receive,
- * stay in place: effects (graph/effects.h) keep their order. They write a placeholder directly if it was not written before.
+ * Calls that have no twin (foreach_add_, ops of users), that receive, and collectives through views, whose results are not there
+ * before the wait, stay in place: effects (graph/effects.h) keep their order. They write a placeholder directly if it was not
+ * written before.
  */
 #include <string.h>
 
@@ -67,9 +70,25 @@ static bool covers_storages(const shoal_value *written)
     return true;
 }
 
-static bool becomes_fresh(const shoal_op *op, const shoal_value *arguments)
+/* How a call is captured. */
+enum form {
+    FORM_IN_PLACE, /* as it is */
+    FORM_FRESH,    /* as its twin, which gives whole storages */
+    FORM_SCATTER   /* as its twin, and what it gives goes into a new one of its storage */
+};
+
+static enum form choose_form(const shoal_op *op, const shoal_value *arguments)
 {
-    return (op->index == OP_copy_ || find_twin(op)) && covers_storages(&arguments[0]);
+    if (op->index != OP_copy_ && !find_twin(op)) {
+        return FORM_IN_PLACE;
+    }
+    if (covers_storages(&arguments[0])) {
+        return FORM_FRESH;
+    }
+    const shoal_tensor *tensor = arguments[0].as.tensor;
+    bool is_scattered = (op->flags & SHOAL_OP_COLLECTIVE) == 0 && arguments[0].kind == SHOAL_VALUE_TENSOR &&
+                        tensor->storage->bytes % dtype_bytes(tensor->dtype) == 0;
+    return is_scattered ? FORM_SCATTER : FORM_IN_PLACE;
 }
 
 /* Before the call -------------------------------------------------------------------------------------- */
@@ -83,26 +102,32 @@ static shoal_status unshare(struct capture *capture, shoal_tensor *tensor)
     TRY(capture_find_base(capture, storage, &base));
     const shoal_arg arg = {.kind = SHOAL_ARG_NODE, .as.node = base};
     TRY(shoal_graph_call(capture->graph, op_get(OP_clone), &arg, 1, NULL, &copy));
-    storage->epoch++;
-    storage->base = (struct capture_given){.node = copy};
-    storage->is_shared = false;
+    capture_replace_base(storage, copy);
     return SHOAL_OK;
+}
+
+/* Memory that a tensor was made of in the step. What was handed over with a deleter is the step's own, and nobody else sees it. */
+static shoal_status check_constant(const struct capture_storage *storage, const shoal_tensor *tensor)
+{
+    if (storage->origin != CAPTURE_CONSTANT || tensor->storage->is_handed_over) {
+        return SHOAL_OK;
+    }
+    return error_set(
+        SHOAL_ERR_UNSUPPORTED,
+        "the step writes %s%smemory of somebody else's that it made a tensor of; make that tensor an "
+        "input, or hand the memory over with a deleter",
+        shoal_tensor_name(tensor), shoal_tensor_name(tensor)[0] ? ": " : "");
 }
 
 shoal_status capture_check_written(struct capture *capture, const shoal_op *op, const shoal_value *arguments)
 {
-    bool is_fresh = becomes_fresh(op, arguments);
+    bool is_in_place = choose_form(op, arguments) == FORM_IN_PLACE;
     for (size_t i = 0; i < count_written(&arguments[0]); i++) {
         shoal_tensor *tensor = get_written(&arguments[0], i);
         struct capture_storage *storage = NULL;
         TRY(capture_find_storage(capture, tensor, NULL, &storage));
-        if (storage->origin == CAPTURE_CONSTANT) {
-            return error_set(
-                SHOAL_ERR_UNSUPPORTED,
-                "the step writes %s%smemory that it made a tensor of itself; make that tensor an input",
-                shoal_tensor_name(tensor), shoal_tensor_name(tensor)[0] ? ": " : "");
-        }
-        if (storage->is_shared && !is_fresh) {
+        TRY(check_constant(storage, tensor));
+        if (storage->is_shared && is_in_place) {
             TRY(unshare(capture, tensor));
         }
         TRY(capture_note_written(capture, tensor));
@@ -112,9 +137,9 @@ shoal_status capture_check_written(struct capture *capture, const shoal_op *op, 
 
 /* The call --------------------------------------------------------------------------------------------- */
 
-/* copy_ of a whole storage: the source in the target's shape and dtype, as a new tensor. */
+/* What copy_ writes: the source in the target's shape and dtype, as a new tensor where one is needed. */
 static shoal_status add_copy(struct capture *capture, const shoal_tensor *target, const shoal_arg *args,
-                             struct shoal_node **node_out)
+                             bool is_new, struct shoal_node **node_out)
 {
     struct shoal_node *source = args[1].as.node;
     const struct layout *layout = &source->values[0]->layout;
@@ -131,8 +156,10 @@ static shoal_status add_copy(struct capture *capture, const shoal_tensor *target
     const shoal_arg copied[] = {{.kind = SHOAL_ARG_NODE, .as.node = source},
                                 {.kind = SHOAL_ARG_DTYPE, .as.dtype = target->dtype}};
     bool is_cast = source->values[0]->dtype != target->dtype;
-    return shoal_graph_call(capture->graph, op_get(is_cast ? OP_to_dtype : OP_clone), copied, is_cast ? 2 : 1,
-                            NULL, node_out);
+    *node_out = source;
+    return !is_cast && !is_new ? SHOAL_OK
+                               : shoal_graph_call(capture->graph, op_get(is_cast ? OP_to_dtype : OP_clone),
+                                                  copied, is_cast ? 2 : 1, NULL, node_out);
 }
 
 static shoal_status add_fresh(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
@@ -140,7 +167,7 @@ static shoal_status add_fresh(struct capture *capture, const shoal_op *op, const
 {
     struct shoal_node *node = NULL;
     if (op->index == OP_copy_) {
-        TRY(add_copy(capture, arguments[0].as.tensor, args, &node));
+        TRY(add_copy(capture, arguments[0].as.tensor, args, /*is_new=*/true, &node));
     } else {
         TRY(shoal_graph_call(capture->graph, find_twin(op), args, op->n_params, NULL, &node));
     }
@@ -151,12 +178,52 @@ static shoal_status add_fresh(struct capture *capture, const shoal_op *op, const
     return SHOAL_OK;
 }
 
+static shoal_arg ints_arg(const int64_t *numbers, int count, shoal_arg items[SHOAL_MAX_DIMS])
+{
+    for (int i = 0; i < count; i++) {
+        items[i] = (shoal_arg){.kind = SHOAL_ARG_INT, .as.integer = numbers[i]};
+    }
+    return (shoal_arg){.kind = SHOAL_ARG_LIST, .as.list = {.items = items, .count = (size_t)count}};
+}
+
+/* The view is found anew in what the storage is from now on. */
+static shoal_status add_scatter(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
+                                const shoal_arg *args)
+{
+    const shoal_tensor *part = arguments[0].as.tensor;
+    const struct layout *layout = &part->layout;
+    struct shoal_node *value = NULL;
+    struct shoal_node *base = NULL;
+    struct shoal_node *node = NULL;
+    shoal_arg shape[SHOAL_MAX_DIMS];
+    shoal_arg strides[SHOAL_MAX_DIMS];
+    if (part->count == 0) {
+        return SHOAL_OK;
+    }
+    if (op->index == OP_copy_) {
+        TRY(add_copy(capture, part, args, /*is_new=*/false, &value));
+    } else {
+        TRY(shoal_graph_call(capture->graph, find_twin(op), args, op->n_params, NULL, &value));
+    }
+    struct capture_storage *storage = capture_known_storage(capture, part->storage);
+    TRY(capture_find_base_as(capture, storage, part->dtype, &base));
+    const shoal_arg scatter[] = {{.kind = SHOAL_ARG_NODE, .as.node = base},
+                                 {.kind = SHOAL_ARG_NODE, .as.node = value},
+                                 ints_arg(layout->shape, layout->n_dims, shape),
+                                 ints_arg(layout->strides, layout->n_dims, strides),
+                                 {.kind = SHOAL_ARG_INT, .as.integer = layout->offset}};
+    TRY(shoal_graph_call(capture->graph, op_get(OP_as_strided_scatter), scatter, 5, NULL, &node));
+    capture_replace_base(storage, node);
+    return SHOAL_OK;
+}
+
 shoal_status capture_add_write(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
                                const shoal_arg *args, const shoal_value *result)
 {
     struct shoal_node *node = NULL;
-    if (becomes_fresh(op, arguments)) {
-        return add_fresh(capture, op, arguments, args);
+    enum form form = choose_form(op, arguments);
+    if (form != FORM_IN_PLACE) {
+        return (form == FORM_FRESH ? add_fresh : add_scatter)(capture, op, arguments, args);
     }
     TRY(shoal_graph_call(capture->graph, op, args, op->n_params, NULL, &node));
     for (size_t i = 0; i < count_written(result); i++) {

@@ -57,6 +57,7 @@ struct storage {
         is_of_traced; /* its memory was taken over while calls were traced: what a step makes of memory is a constant */
     bool
         is_lent; /* the memory is its lender's, who will overwrite it (graph/plan_outputs.c): storage_own_memory */
+    bool is_handed_over;           /* with a deleter, by shoal_from_memory: its memory is nobody else's */
     char *name;                    /* for error texts; NULL: none */
     const char *read_only;         /* why nobody may write it, for error texts; NULL: it may be written */
     _Atomic size_t alignment_mask; /* bits of the address that views as other dtypes want to be 0 */

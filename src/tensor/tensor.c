@@ -255,7 +255,12 @@ static shoal_status create_from_memory(void *data, shoal_dtype dtype, int n_dims
 shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int n_dims, shoal_dtype dtype,
                                 const int64_t *strides, shoal_deleter deleter, void *deleter_context)
 {
-    return tensor_from_memory("from_memory", data, shape, n_dims, dtype, strides, deleter, deleter_context);
+    shoal_tensor *tensor =
+        tensor_from_memory("from_memory", data, shape, n_dims, dtype, strides, deleter, deleter_context);
+    if (tensor) {
+        tensor->storage->is_handed_over = deleter != NULL;
+    }
+    return tensor;
 }
 
 shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *shape, int n_dims,

@@ -79,7 +79,9 @@ static shoal_tensor *look(struct live *live, shoal_tensor *tensor)
 
 static shoal_tensor *compute(struct live *live, shoal_tensor *tensor)
 {
-    switch (test_random_below(&live->random, 6)) {
+    switch (test_random_below(&live->random, 7)) {
+    case 6:
+        return shoal_zeros(tensor->layout.shape, tensor->layout.n_dims, tensor->dtype);
     case 0:
         return shoal_add(tensor, pick_like(live, tensor));
     case 1:
