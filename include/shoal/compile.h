@@ -171,8 +171,8 @@ typedef shoal_status (*shoal_step_function)(void *context, shoal_tensor *const *
  *
  * Placeholders of the graph: the inputs, then the other tensors with memory that ops used (parameters, buffers, gradients that are
  * added to), which the graph keeps: shoal_graph_bound_input. Tensors that `step` itself made from memory are constants, with a
- * copy of their data. The output is a list: what `step` gave, then the gradients of leaves that a backward changed:
- * shoal_graph_bound_leaf. In-place ops become out-of-place ones, also through views, and what they write into a placeholder is
+ * copy of their data; an output that is one is a clone of it. The output is a list: what `step` gave, then the gradients of leaves that
+ * a backward changed: shoal_graph_bound_leaf. In-place ops become out-of-place ones, also through views, and what they write into a placeholder is
  * written by a copy_ at the end; lists, collectives through views and ops of users stay in place (docs/graph.md). A gradient that a
  * leaf has already is added to as eager code does it: it is a placeholder that is written, and no output.
  *
@@ -328,7 +328,7 @@ typedef struct shoal_compiled shoal_compiled;
  * A step that is captured, changed by passes and lowered when it first runs, and again, with the reason in the log, when an input
  * has another shape or dtype, a gradient is there that was not (or the other way round), a parameter was frozen or thawed, or a
  * setting of a wrapped module is another one (shoal_ddp_set_sync, say). It never falls back to running `step` as it is. Context, and
- * what the step uses, outlive it.
+ * what the step uses, outlive it. Once its world was closed it can only be freed.
  *
  * With SHOAL_COMPILE_CHECK=1 the step is captured again before each run, and a difference is SHOAL_ERR_STATE that shows the first
  * line that differs: `step` depends on something that the graph does not know.
@@ -340,8 +340,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_
 
 /*
  * Collective, like the step. outputs[] as the step sets them, a reference of the caller's each; gradients are on the leaves, where
- * optimizers and clipping find them. Both lie in the plan's memory, as shoal_plan_run says. Inputs are leaves, and no two share
- * memory. Ranks compile in the same runs: where inputs are of a new kind on one rank, they are on all, or the run is
+ * optimizers and clipping find them. Both lie in the plan's memory, as shoal_plan_run says; a gradient that the step sets to an input
+ * is a view of it, as shoal_set_grad makes one. Inputs are leaves, and no two share memory. A step that runs already, in another
+ * thread, say, is busy: SHOAL_ERR_STATE. Ranks compile in the same runs: where inputs are of a new kind on one rank, they are on all, or the run is
  * SHOAL_ERR_MISMATCH.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compiled_run(shoal_compiled *compiled,

@@ -179,6 +179,31 @@ static void note_source(struct bound_input *input, const struct captured *captur
     }
 }
 
+/* Which placeholders are sources of others. */
+static shoal_status pair_twins(struct shoal_plan *plan, const struct captured *captured)
+{
+    struct bound_input *inputs = plan->binding->inputs;
+    struct storage_map by_storage = {.count = 0};
+    shoal_status status = SHOAL_OK;
+    for (size_t i = 0; i < plan->n_inputs; i++) {
+        const shoal_tensor *tensor = captured && i < captured->n_inputs ? captured->inputs[i].tensor : NULL;
+        size_t other;
+        inputs[i].twin = PLAN_NONE;
+        if (status == SHOAL_OK && tensor && !storage_map_get(&by_storage, tensor->storage, &other)) {
+            status = storage_map_add(&by_storage, tensor->storage, i);
+        }
+    }
+    for (size_t i = 0; i < plan->n_inputs && status == SHOAL_OK; i++) {
+        size_t source;
+        if (inputs[i].source && storage_map_get(&by_storage, inputs[i].source->storage, &source)) {
+            inputs[i].twin = (uint32_t)source;
+            inputs[source].twin = (uint32_t)i;
+        }
+    }
+    storage_map_free(&by_storage);
+    return status;
+}
+
 static shoal_status note_placeholders(struct shoal_plan *plan, const shoal_graph *graph)
 {
     size_t index = 0;
@@ -195,7 +220,8 @@ static shoal_status note_placeholders(struct shoal_plan *plan, const shoal_graph
             note_source(input, graph->captured, index - 1);
         }
     }
-    return index == plan->n_inputs ? SHOAL_OK : error_set(SHOAL_ERR_INTERNAL, "a plan without its inputs");
+    return index == plan->n_inputs ? pair_twins(plan, graph->captured)
+                                   : error_set(SHOAL_ERR_INTERNAL, "a plan without its inputs");
 }
 
 static shoal_status study_inputs(struct input_map *inputs)

@@ -29,6 +29,8 @@ struct bound_input {
     shoal_tensor *tensor;
     shoal_tensor *source;
     const char *address; /* in the last run */
+    /* The placeholder of `source`, or that of which this is the source: they share memory, and steps know that. PLAN_NONE: none. */
+    uint32_t twin;
 };
 
 /* A piece of a collective whose address is that of an input. */
@@ -86,7 +88,7 @@ struct plan_binding {
     bool has_eager;
     bool is_in_flight;  /* its memory may be, and is never freed */
     struct scope scope; /* while it runs */
-    bool is_running;
+    _Atomic bool is_running;
     shoal_status broken; /* it can not run any more */
     char broken_text[ERROR_TEXT_BYTES];
 };

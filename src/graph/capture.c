@@ -232,6 +232,18 @@ static size_t find_given(const struct capture *capture, const shoal_tensor *leaf
     return CAPTURED_NONE;
 }
 
+/* What an output is. A step that makes a tensor from memory makes another one each time: what the caller does with it must not
+   reach the graph's constant. */
+static shoal_status find_output(struct capture *capture, shoal_tensor *tensor, struct shoal_node **node_out)
+{
+    TRY(capture_find_node(capture, tensor, node_out));
+    if (capture_known_storage(capture, tensor->storage)->origin != CAPTURE_CONSTANT) {
+        return SHOAL_OK;
+    }
+    const shoal_arg arg = {.kind = SHOAL_ARG_NODE, .as.node = *node_out};
+    return shoal_graph_call(capture->graph, op_get(OP_clone), &arg, 1, NULL, node_out);
+}
+
 /* Whether a gradient that was there is used by the step, which adds to it; otherwise the leaf was noted for nothing. */
 static bool is_used(struct capture *capture, const shoal_tensor *gradient)
 {
@@ -255,7 +267,7 @@ static shoal_status add_gradient(struct capture *capture, const struct capture_l
                                   .is_averaged = gradient && gradient->is_averaged};
     if (gradient && gradient != noted->before) {
         items[*n_items].kind = SHOAL_ARG_NODE;
-        TRY(capture_find_node(capture, gradient, &items[*n_items].as.node));
+        TRY(find_output(capture, gradient, &items[*n_items].as.node));
         entry.output = (*n_items)++;
     }
     shoal_tensor *own = entry.given == CAPTURED_NONE ? noted->leaf : capture->inputs[entry.given];
@@ -290,7 +302,7 @@ static shoal_status make_outputs(struct capture *capture, shoal_tensor *const *o
         shoal_status status = SHOAL_OK;
         if (outputs[i]) {
             status = handle_check(outputs[i]);
-            status = status == SHOAL_OK ? capture_find_node(capture, outputs[i], &items[i].as.node) : status;
+            status = status == SHOAL_OK ? find_output(capture, outputs[i], &items[i].as.node) : status;
         }
         if (status != SHOAL_OK) {
             return error_prefix(status, "output %zu", i);

@@ -9,10 +9,10 @@
  *         plan_run
  *         outputs to the caller, new gradients to their leaves
  */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "autograd/leaf.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -20,12 +20,14 @@
 #include "base/options.h"
 #include "base/struct_size.h"
 #include "base/try.h"
+#include "comm/handles.h"
+#include "comm/owned.h"
 #include "graph/captured.h"
+#include "graph/compile_gradients.h"
 #include "graph/compile_text.h"
 #include "graph/graph.h"
 #include "graph/passes.h"
 #include "graph/plan.h"
-#include "graph/storage_map.h"
 #include "op/op.h"
 #include "shoal/autograd.h"
 #include "tensor/handle.h"
@@ -43,27 +45,6 @@ struct shape {
     bool requires_grad;
 };
 
-/* A leaf whose gradient the step changes. */
-struct gradient {
-    shoal_tensor
-        *leaf;    /* the graph's reference; not for an input of the step, which is another one in each run: */
-    size_t given; /* that input; CAPTURED_NONE: none */
-    size_t
-        input; /* the gradient that it had is this placeholder, and is read or added to; SIZE_MAX: it is not */
-    size_t sharer;        /* the first gradient in the same memory, if that is a placeholder; or itself */
-    size_t output;        /* the new gradient is this output; SIZE_MAX: it is written in place, or removed */
-    bool is_added_to;     /* in place, */
-    bool is_kept;         /* but by nobody: nothing happens to it */
-    bool is_averaged;     /* afterwards (tensor/tensor.h) */
-    bool had_gradient;    /* before the step; then: */
-    shoal_dtype dtype;    /* its own, */
-    struct layout layout; /* likewise, */
-    size_t bytes;         /* of its storage, */
-    shoal_dtype whole_dtype;    /* and, as a placeholder, */
-    struct layout whole_layout; /* how that takes it, */
-    shoal_tensor *whole;        /* and that storage as the placeholder takes it, in a run; one reference */
-};
-
 struct variant {
     shoal_graph *graph;
     shoal_plan *plan;
@@ -75,14 +56,15 @@ struct variant {
     size_t n_inputs;
     shoal_tensor **outputs;
     size_t n_outputs;
-    struct gradient *gradients;
-    size_t n_gradients;
-    struct storage_map sharers; /* of gradients that are placeholders: the first in each storage */
+    struct compile_gradients gradients;
     shoal_compile_report report;
     uint64_t last_use;
 };
 
 struct shoal_compiled {
+    struct owned owned; /* first; forgets the world when that ends */
+    bool is_owned;
+    bool has_lost_world;
     shoal_world *world;
     shoal_step_function step;
     void *context;
@@ -97,7 +79,7 @@ struct shoal_compiled {
     uint64_t n_runs;
     size_t n_compiles;
     char reason[ERROR_TEXT_BYTES];
-    bool is_running;
+    _Atomic bool is_running;
 };
 
 const char *shoal_default_passes(void)
@@ -116,8 +98,7 @@ static void free_variant(struct variant *variant)
     mem_free(variant->inputs);
     mem_free(variant->needs_gradient);
     mem_free(variant->outputs);
-    mem_free(variant->gradients);
-    storage_map_free(&variant->sharers);
+    compile_gradients_free(&variant->gradients);
     *variant = (struct variant){.graph = NULL};
 }
 
@@ -136,51 +117,6 @@ static size_t find_other_input(const struct variant *variant, shoal_tensor *cons
         i++;
     }
     return i;
-}
-
-static shoal_tensor *leaf_of_run(const struct gradient *gradient, shoal_tensor *const *inputs)
-{
-    return gradient->given == CAPTURED_NONE ? gradient->leaf : inputs[gradient->given];
-}
-
-/* Whether the leaf has a gradient like that. */
-static bool has_like(const struct gradient *gradient, shoal_tensor *const *inputs)
-{
-    const shoal_tensor *now = shoal_grad(leaf_of_run(gradient, inputs));
-    if (!now || !gradient->had_gradient) {
-        return !now && !gradient->had_gradient;
-    }
-    return now->dtype == gradient->dtype && now->storage->bytes == gradient->bytes &&
-           now->layout.n_dims == gradient->layout.n_dims && now->layout.offset == gradient->layout.offset &&
-           layout_is_same_shape(now->layout.n_dims, now->layout.strides, gradient->layout.n_dims,
-                                gradient->layout.strides);
-}
-
-/* Whether a gradient that is a placeholder shares its memory with those before it as it did; it was found to be alike. */
-static bool shares_alike(struct variant *variant, size_t index, shoal_tensor *const *inputs)
-{
-    const struct gradient *gradient = &variant->gradients[index];
-    size_t sharer = index;
-    if (gradient->input == SIZE_MAX) {
-        return true;
-    }
-    const struct storage *storage = shoal_grad(leaf_of_run(gradient, inputs))->storage;
-    if (storage_map_get(&variant->sharers, storage, &sharer) || sharer != gradient->sharer) {
-        return sharer == gradient->sharer;
-    }
-    return storage_map_add(&variant->sharers, storage, index) == SHOAL_OK; /* it has room */
-}
-
-/* A gradient is there that was not, or the other way round, or lies in memory in another way; NULL: all are as they were. */
-static const struct gradient *find_other_gradient(struct variant *variant, shoal_tensor *const *inputs)
-{
-    storage_map_clear(&variant->sharers);
-    for (size_t i = 0; i < variant->n_gradients; i++) {
-        if (!has_like(&variant->gradients[i], inputs) || !shares_alike(variant, i, inputs)) {
-            return &variant->gradients[i];
-        }
-    }
-    return NULL;
 }
 
 /* What is frozen and thawed: for the padded shard of a parameter, the shard. */
@@ -207,7 +143,8 @@ static struct variant *find_variant(struct shoal_compiled *compiled, shoal_tenso
     for (size_t i = 0; i < compiled->n_variants; i++) {
         struct variant *variant = &compiled->variants[i];
         if (variant->n_given == n_inputs && find_other_input(variant, inputs, n_inputs) == n_inputs &&
-            find_frozen(variant) == variant->n_inputs && !find_other_gradient(variant, inputs) &&
+            find_frozen(variant) == variant->n_inputs &&
+            !compile_gradients_find_other(&variant->gradients, inputs) &&
             captured_is_current(variant->graph->captured)) {
             return variant;
         }
@@ -241,12 +178,12 @@ static void write_reason(struct shoal_compiled *compiled, shoal_tensor *const *i
         const char *name = shoal_tensor_name(bound->source ? bound->source : bound->tensor);
         (void)snprintf(compiled->reason, sizeof compiled->reason, "%s %s a gradient now",
                        name[0] ? name : "a tensor", needs_gradient(bound) ? "requires" : "does not require");
-    } else if (!find_other_gradient(last, inputs)) {
+    } else if (!compile_gradients_find_other(&last->gradients, inputs)) {
         (void)snprintf(compiled->reason, sizeof compiled->reason,
                        "a parameter was frozen or thawed, or a setting of a module is another one");
     } else {
-        const struct gradient *gradient = find_other_gradient(last, inputs);
-        const shoal_tensor *leaf = leaf_of_run(gradient, inputs);
+        const struct gradient *gradient = compile_gradients_find_other(&last->gradients, inputs);
+        const shoal_tensor *leaf = gradient_leaf(gradient, inputs);
         const char *name = shoal_tensor_name(leaf);
         const char *change =
             shoal_grad(leaf) ? (gradient->had_gradient ? "has another kind of" : "has") : "does not have";
@@ -310,107 +247,26 @@ static shoal_status note_shapes(struct variant *variant, shoal_tensor *const *in
     return SHOAL_OK;
 }
 
-static void note_before(struct gradient *gradient, const shoal_tensor *before)
-{
-    gradient->had_gradient = true;
-    gradient->dtype = before->dtype;
-    gradient->layout = before->layout;
-    gradient->bytes = before->storage->bytes;
-}
-
-static void note_whole(struct gradient *gradient, const struct captured *captured)
-{
-    if (gradient->input != SIZE_MAX) {
-        const shoal_tensor *whole = captured->inputs[gradient->input].tensor;
-        gradient->whole_dtype = whole->dtype;
-        gradient->whole_layout = whole->layout;
-    }
-}
-
-/* Which placeholders the gradients are that the step reads or adds to. */
-static shoal_status find_gradients(struct variant *variant, const struct captured *captured,
-                                   struct storage_map *inputs)
-{
-    for (size_t i = 0; i < captured->n_inputs; i++) {
-        size_t other;
-        const shoal_tensor *tensor = captured->inputs[i].tensor;
-        if (tensor && !storage_map_get(inputs, tensor->storage, &other)) {
-            TRY(storage_map_add(inputs, tensor->storage, i));
-        }
-    }
-    for (size_t i = 0; i < captured->n_leaves; i++) {
-        const struct captured_leaf *leaf = &captured->leaves[i];
-        struct gradient *gradient = &variant->gradients[variant->n_gradients++];
-        *gradient = (struct gradient){.leaf = leaf->leaf,
-                                      .given = leaf->given,
-                                      .input = SIZE_MAX,
-                                      .sharer = i,
-                                      .output = leaf->output,
-                                      .is_added_to = leaf->is_added_to,
-                                      .is_averaged = leaf->is_averaged};
-        if (leaf->gradient) {
-            struct storage *storage = leaf->gradient->storage;
-            note_before(gradient, leaf->gradient);
-            if (storage_map_get(inputs, storage, &gradient->input) &&
-                !storage_map_get(&variant->sharers, storage, &gradient->sharer)) {
-                TRY(storage_map_add(&variant->sharers, storage, i));
-            }
-            note_whole(gradient, captured);
-        }
-        gradient->is_kept = leaf->is_added_to && gradient->input == SIZE_MAX;
-    }
-    return SHOAL_OK;
-}
-
-/* Gradients are those of the run: the memory of those that were there when the step was captured is not kept. */
-static void forget_gradients(struct variant *variant, struct captured *captured)
-{
-    size_t n_parts = 0;
-    for (size_t i = 0; i < captured->n_parts; i++) {
-        size_t gradient;
-        if (storage_map_get(&variant->sharers, captured->parts[i].tensor->storage, &gradient)) {
-            shoal_tensor_unref(captured->parts[i].tensor);
-        } else {
-            captured->parts[n_parts++] = captured->parts[i];
-        }
-    }
-    captured->n_parts = n_parts;
-    for (size_t i = 0; i < variant->n_gradients; i++) {
-        struct gradient *gradient = &variant->gradients[i];
-        if (gradient->input != SIZE_MAX && gradient->sharer == i) {
-            shoal_tensor_unref(captured->inputs[gradient->input].tensor);
-            captured->inputs[gradient->input].tensor = NULL;
-            variant->inputs[gradient->input] = NULL;
-        }
-        shoal_tensor_unref(captured->leaves[i].gradient);
-        captured->leaves[i].gradient = NULL;
-    }
-}
-
 /* Room for the inputs and outputs of a run, with those that stay the same. */
 static shoal_status make_lists(struct variant *variant)
 {
     struct captured *captured = variant->graph->captured;
-    struct storage_map inputs = {.count = 0};
     variant->n_inputs = captured->n_inputs;
     variant->n_outputs = captured->n_step_outputs + captured->n_output_leaves;
     variant->inputs = mem_alloc_zeroed(variant->n_inputs + 1, sizeof variant->inputs[0]);
     variant->outputs = mem_alloc_zeroed(variant->n_outputs + 1, sizeof variant->outputs[0]);
-    variant->gradients = mem_alloc_zeroed(captured->n_leaves + 1, sizeof variant->gradients[0]);
     variant->needs_gradient = mem_alloc_zeroed(variant->n_inputs + 1, sizeof variant->needs_gradient[0]);
-    if (!variant->inputs || !variant->outputs || !variant->gradients || !variant->needs_gradient) {
+    if (!variant->inputs || !variant->outputs || !variant->needs_gradient) {
         return SHOAL_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < variant->n_inputs; i++) {
-        variant->inputs[i] = captured->inputs[i].tensor;
         variant->needs_gradient[i] = needs_gradient(&captured->inputs[i]);
     }
-    shoal_status status = find_gradients(variant, captured, &inputs);
-    if (status == SHOAL_OK) {
-        forget_gradients(variant, captured);
+    TRY(compile_gradients_find(&variant->gradients, captured));
+    for (size_t i = 0; i < variant->n_inputs; i++) {
+        variant->inputs[i] = captured->inputs[i].tensor;
     }
-    storage_map_free(&inputs);
-    return status;
+    return SHOAL_OK;
 }
 
 static shoal_status capture(struct shoal_compiled *compiled, struct variant *variant,
@@ -507,49 +363,12 @@ static shoal_status capture_again(struct shoal_compiled *compiled, const struct 
 
 /* Running ---------------------------------------------------------------------------------------------------- */
 
-static void let_go_of_gradients(struct variant *variant)
-{
-    for (size_t i = 0; i < variant->n_gradients; i++) {
-        shoal_tensor_unref(variant->gradients[i].whole);
-        variant->gradients[i].whole = NULL;
-    }
-}
-
 static shoal_status set_inputs(struct variant *variant, shoal_tensor *const *inputs)
 {
     for (size_t i = 0; i < variant->n_given; i++) {
         variant->inputs[i] = inputs[i];
     }
-    for (size_t i = 0; i < variant->n_gradients; i++) {
-        struct gradient *gradient = &variant->gradients[i];
-        if (gradient->input != SIZE_MAX) {
-            TRY(tensor_create_view_as(shoal_grad(leaf_of_run(gradient, inputs)), gradient->whole_dtype,
-                                      &gradient->whole_layout, &gradient->whole));
-            variant->inputs[gradient->input] = gradient->whole;
-        }
-    }
-    return captured_wait_for_sources(variant->graph, variant->inputs, variant->n_inputs);
-}
-
-/* A leaf shares the plan's tensor: a step that has run once allocates nothing. */
-static void set_gradient(const struct variant *variant, const struct gradient *gradient, shoal_tensor *leaf)
-{
-    if (gradient->output != SIZE_MAX) {
-        leaf_put_back_gradient(leaf, shoal_tensor_ref(variant->outputs[gradient->output]));
-    } else if (!gradient->is_added_to) {
-        leaf_put_back_gradient(leaf, NULL); /* the step removes it */
-    }
-    if (shoal_grad(leaf) && !gradient->is_kept) {
-        shoal_grad(leaf)->is_averaged = gradient->is_averaged;
-    }
-}
-
-static void set_gradients(const struct variant *variant, shoal_tensor *const *inputs)
-{
-    for (size_t i = 0; i < variant->n_gradients; i++) {
-        const struct gradient *gradient = &variant->gradients[i];
-        set_gradient(variant, gradient, leaf_of_run(gradient, inputs));
-    }
+    return compile_gradients_take(&variant->gradients, inputs, variant->inputs);
 }
 
 static shoal_status run(struct shoal_compiled *compiled, shoal_tensor *const *inputs, size_t n_inputs,
@@ -568,9 +387,16 @@ static shoal_status run(struct shoal_compiled *compiled, shoal_tensor *const *in
         status = shoal_plan_run(variant->plan, variant->inputs, variant->n_inputs, variant->outputs,
                                 variant->n_outputs);
     }
-    let_go_of_gradients(variant);
+    compile_gradients_let_go(&variant->gradients);
     TRY(status);
-    set_gradients(variant, inputs);
+    status = compile_gradients_detach(&variant->gradients, variant->outputs);
+    if (status != SHOAL_OK) {
+        for (size_t i = 0; i < variant->n_outputs; i++) {
+            shoal_tensor_unref(variant->outputs[i]);
+        }
+        return status;
+    }
+    compile_gradients_set(&variant->gradients, inputs, variant->outputs);
     for (size_t i = 0; i < compiled->n_outputs; i++) {
         outputs[i] = variant->outputs[i];
     }
@@ -623,15 +449,19 @@ shoal_status shoal_compiled_run(shoal_compiled *compiled, shoal_tensor *const *i
     if (!compiled) {
         return error_set(SHOAL_ERR_INVALID, "compiled_run: compiled is NULL");
     }
+    if (atomic_exchange(&compiled->is_running, true)) {
+        return error_set(
+            SHOAL_ERR_STATE,
+            "compiled_run: the step is busy: it runs already, in another thread or below this call");
+    }
     shoal_status status = check_lists(compiled, inputs, n_inputs, outputs, n_outputs);
-    if (status == SHOAL_OK && compiled->is_running) {
-        status = error_set(SHOAL_ERR_STATE, "the step runs itself");
+    if (status == SHOAL_OK && compiled->has_lost_world) {
+        status = error_set(SHOAL_ERR_STATE, "the world of the step was closed");
     }
     if (status == SHOAL_OK) {
-        compiled->is_running = true;
         status = run(compiled, inputs, n_inputs, outputs);
-        compiled->is_running = false;
     }
+    atomic_store(&compiled->is_running, false);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "compiled_run");
 }
 
@@ -670,12 +500,24 @@ static shoal_status read_options(struct shoal_compiled *compiled, const shoal_co
     return compiled->passes ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
 }
 
+/* The world ends before the step, whose plans have ended already. */
+static void end_with_world(struct owned *owned)
+{
+    struct shoal_compiled *compiled = (struct shoal_compiled *)owned;
+    compiled->is_owned = false;
+    compiled->has_lost_world = true;
+    compiled->world = NULL;
+}
+
 shoal_status shoal_compile(shoal_world *world, shoal_step_function step, void *context, size_t n_outputs,
                            const shoal_compile_options *options, shoal_compiled **compiled_out)
 {
     error_clear();
     if (!step || !compiled_out) {
         return error_set(SHOAL_ERR_INVALID, "compile: %s is NULL", step ? "compiled_out" : "step");
+    }
+    if (world && world_check(world) != SHOAL_OK) {
+        return error_prefix(SHOAL_ERR_STATE, "compile");
     }
     struct shoal_compiled *compiled = mem_alloc_zeroed(1, sizeof *compiled);
     if (!compiled) {
@@ -692,6 +534,11 @@ shoal_status shoal_compile(shoal_world *world, shoal_step_function step, void *c
         shoal_compiled_free(compiled);
         return error_prefix(status, "compile");
     }
+    if (world) {
+        compiled->owned.destroy = end_with_world;
+        owned_list_add(world_owned(world), &compiled->owned);
+        compiled->is_owned = true;
+    }
     *compiled_out = compiled;
     return SHOAL_OK;
 }
@@ -700,6 +547,9 @@ void shoal_compiled_free(shoal_compiled *compiled)
 {
     if (!compiled) {
         return;
+    }
+    if (compiled->is_owned) {
+        owned_list_remove(world_owned(compiled->world), &compiled->owned);
     }
     for (size_t i = 0; i < compiled->n_variants; i++) {
         free_variant(&compiled->variants[i]);

@@ -127,6 +127,19 @@ static shoal_status fail_shared(const struct plan_binding *binding, uint32_t a, 
                      binding->inputs[written].name);
 }
 
+/* Of a shard and the padded one in the same memory, the shard stands for both. */
+static uintptr_t find_end(const struct shoal_plan *plan, uint32_t index)
+{
+    const struct bound_input *input = &plan->binding->inputs[index];
+    uintptr_t first = (uintptr_t)input->address;
+    size_t bytes = input_bytes(plan, index);
+    if (input->twin == PLAN_NONE || plan->binding->inputs[input->twin].address != input->address) {
+        return first + bytes;
+    }
+    size_t twin_bytes = input_bytes(plan, input->twin);
+    return first + (input->source ? 0 : bytes < twin_bytes ? twin_bytes : bytes);
+}
+
 static shoal_status check_order(const struct shoal_plan *plan)
 {
     const struct plan_binding *binding = plan->binding;
@@ -135,7 +148,7 @@ static shoal_status check_order(const struct shoal_plan *plan)
     for (size_t i = 0; i < plan->n_inputs; i++) {
         uint32_t index = binding->by_address[i];
         const struct bound_input *input = &binding->inputs[index];
-        struct reach own = {.input = index, .end = (uintptr_t)input->address + input_bytes(plan, index)};
+        struct reach own = {.input = index, .end = find_end(plan, index)};
         const struct reach *before = input->is_written ? &any : &written;
         if (own.end == (uintptr_t)input->address) {
             continue;

@@ -76,9 +76,6 @@ static shoal_status check(const struct run *run)
     if (run->plan->world) {
         TRY(world_check(run->plan->world)); /* a child shares comm memory with its parent */
     }
-    if (binding->is_running) {
-        return error_set(SHOAL_ERR_STATE, "the plan is running: a step of it can not run it");
-    }
     if ((run->n_inputs > 0 && !run->inputs) || (run->n_outputs > 0 && !run->outputs)) {
         bool is_inputs = run->n_inputs > 0 && !run->inputs;
         return error_set(SHOAL_ERR_INVALID, "%s is NULL with %zu of them", is_inputs ? "inputs" : "outputs",
@@ -271,7 +268,6 @@ static shoal_status run_steps(const struct run *run)
 {
     struct scope *scope = &run->binding->scope;
     shoal_status status = SHOAL_OK;
-    run->binding->is_running = true;
     scope_open(scope);
     scope->has_grad = false;
     for (size_t i = 0; status == SHOAL_OK && i < run->plan->n_steps; i++) {
@@ -282,7 +278,6 @@ static shoal_status run_steps(const struct run *run)
         }
     }
     scope_close(scope);
-    run->binding->is_running = false;
     return status;
 }
 
@@ -409,6 +404,13 @@ shoal_status shoal_plan_run(shoal_plan *plan, shoal_tensor *const *inputs, size_
                       .outputs = outputs,
                       .n_inputs = n_inputs,
                       .n_outputs = n_outputs};
+    if (plan->binding && atomic_exchange(&plan->binding->is_running, true)) {
+        return error_set(SHOAL_ERR_STATE,
+                         "plan_run: the plan is busy: it runs already, in another thread or below this call");
+    }
     shoal_status status = run_plan(&run);
+    if (plan->binding) {
+        atomic_store(&plan->binding->is_running, false);
+    }
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "plan_run");
 }

@@ -80,6 +80,7 @@ static void end_capture(void *context)
         free_unit(&capture->units[i]);
     }
     root->capture = NULL;
+    fsdp_root_drop_originals(root); /* a model that is only compiled is never called */
     capture->is_over = true;
     let_go(capture);
     fsdp_root_let_go(root);

@@ -184,8 +184,7 @@ static shoal_status finish_wrapper(struct fsdp_wrapper *wrapper)
     return SHOAL_OK;
 }
 
-/* Nothing can be tied to them any more. */
-static void drop_originals(struct fsdp_root *root)
+void fsdp_root_drop_originals(struct fsdp_root *root)
 {
     for (size_t i = 0; i < root->n_wrappers; i++) {
         struct fsdp_wrapper *wrapper = root->wrappers[i];
@@ -241,7 +240,7 @@ shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
     }
     if (wrapper->root) {
         if (wrapper->root->has_originals && was_called(wrapper->root)) {
-            drop_originals(wrapper->root);
+            fsdp_root_drop_originals(wrapper->root);
         }
         return SHOAL_OK;
     }

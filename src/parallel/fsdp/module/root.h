@@ -8,6 +8,9 @@
 /* At the first forward: makes the wrapper a root, unless it has one. */
 shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper);
 
+/* The caller's parameters, as they were: nothing can be tied to them any more. */
+void fsdp_root_drop_originals(struct fsdp_root *root);
+
 /* No module is being called. */
 void fsdp_root_forget_calls(struct fsdp_root *root);
 

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Gradients of a compiled step. A step that adds to gradients is another graph than one that makes them, so a variant fits only leaves
+ * whose gradients are there, or not, and lie in memory, as when it was captured. What they were then is not kept: each run takes
+ * those that the leaves have.
+ */
+#ifndef GRAPH_COMPILE_GRADIENTS_H
+#define GRAPH_COMPILE_GRADIENTS_H
+
+#include "graph/captured.h"
+#include "graph/storage_map.h"
+#include "tensor/tensor.h"
+
+/* A leaf whose gradient the step changes. */
+struct gradient {
+    /* The graph's reference; NULL for an input of the step, which is another one in each run: */
+    shoal_tensor *leaf;
+    size_t given; /* that input; CAPTURED_NONE: none */
+    /* The gradient that it had is this placeholder, and is read or added to; SIZE_MAX: it is not. */
+    size_t input;
+    size_t sharer;        /* the first gradient in the same memory, if that is a placeholder; or itself */
+    size_t output;        /* the new gradient is this output; SIZE_MAX: it is written in place, or removed */
+    bool is_added_to;     /* in place, */
+    bool is_kept;         /* but by nobody: nothing happens to it */
+    bool is_averaged;     /* afterwards (tensor/tensor.h) */
+    bool had_gradient;    /* before the step; then: */
+    shoal_dtype dtype;    /* its own, */
+    struct layout layout; /* likewise, */
+    size_t bytes;         /* of its storage, */
+    /* that storage itself, where the step uses other tensors there, such as parameters: the placeholder is bound to it. NULL: any, */
+    const struct storage *place;
+    shoal_dtype whole_dtype;    /* and, as a placeholder, */
+    struct layout whole_layout; /* how that takes it, */
+    shoal_tensor *whole;        /* and that storage as the placeholder takes it, in a run; one reference */
+};
+
+/* All zero is none. */
+struct compile_gradients {
+    struct gradient *rows;
+    size_t count;
+    struct storage_map sharers; /* of those that are placeholders: the first in each storage */
+};
+
+/* Those of a captured graph. Gradients that were there, and inputs of the step that are leaves, are no longer kept by it. */
+shoal_status compile_gradients_find(struct compile_gradients *gradients, struct captured *captured);
+void compile_gradients_free(struct compile_gradients *gradients);
+
+/* The leaf of a run with those inputs. */
+static inline shoal_tensor *gradient_leaf(const struct gradient *gradient, shoal_tensor *const *inputs)
+{
+    return gradient->given == CAPTURED_NONE ? gradient->leaf : inputs[gradient->given];
+}
+
+/* A gradient is there that was not, or the other way round, or lies in memory in another way; NULL: all are as they were. */
+const struct gradient *compile_gradients_find_other(struct compile_gradients *gradients,
+                                                    shoal_tensor *const *inputs);
+
+/* Puts those of the leaves among the placeholders. `given`: inputs of the step. They are held until compile_gradients_let_go. */
+shoal_status compile_gradients_take(struct compile_gradients *gradients, shoal_tensor *const *given,
+                                    shoal_tensor **inputs);
+void compile_gradients_let_go(struct compile_gradients *gradients);
+
+/* After a run: an output that is an input becomes a view of it, as shoal_set_grad keeps one. */
+shoal_status compile_gradients_detach(const struct compile_gradients *gradients, shoal_tensor **outputs);
+/* Puts the new ones on their leaves. */
+void compile_gradients_set(const struct compile_gradients *gradients, shoal_tensor *const *given,
+                           shoal_tensor *const *outputs);
+
+#endif
