@@ -10,6 +10,7 @@
 #include "collective/rows.h"
 #include "graph/accesses.h"
 #include "graph/comm_block.h"
+#include "graph/observer.h"
 #include "graph/passes.h"
 
 struct schedule {
@@ -103,12 +104,24 @@ static shoal_status move(struct schedule *schedule)
     return SHOAL_OK;
 }
 
+/* Whether the result is for nobody. What is reduced in place is there for those who read its memory. As a part of another pass
+   this one takes the graph as it is: the user of a result may have been dead code, which has been removed. */
+static bool is_mistake(const shoal_comm_block *block)
+{
+    const struct observer *observer = block->start->graph->observer;
+    bool is_part = observer && observer->outer;
+    size_t n_users = 0;
+    for (size_t i = 0; i < block->n_waits; i++) {
+        n_users += block->waits[i]->n_users;
+    }
+    return n_users == 0 && !is_part && (node_flags(block->start) & SHOAL_OP_IN_PLACE) == 0;
+}
+
 static shoal_status schedule_block(struct schedule *schedule, const shoal_comm_block *block)
 {
     schedule->block = block;
     schedule->number++;
-    /* What is reduced in place is there for those who read its memory. */
-    if (block->n_outputs == 0 && (node_flags(block->start) & SHOAL_OP_IN_PLACE) == 0) {
+    if (is_mistake(block)) {
         return error_set(SHOAL_ERR_STATE, "%s %%%.64s has a wait that nobody uses", block->start->op->name,
                          block->start->name);
     }

@@ -42,6 +42,35 @@ TEST(d30_wait_without_users)
     shoal_graph_free(graph);
 }
 
+/* Views that nobody uses are users: nothing moves, since nobody needs it. */
+TEST(dead_views)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 6);
+    shoal_node *wait = build_wait(graph, build_all_reduce(graph, x));
+    BUILD_CALL(graph, "reshape", arg_node(wait), ARG_LIST(arg_int(2), arg_int(3)));
+    shoal_node *neg = BUILD_CALL(graph, "neg", arg_node(x));
+    build_output(graph, 1, neg);
+    ddp_run(graph, SCHEDULE, 0);
+    CHECK_NODES(graph, "x all_reduce wait_tensor reshape neg output");
+    shoal_graph_free(graph);
+}
+
+/* A result that only dead code used: the driver comes behind its removal, and takes the wait as it stands. */
+TEST(results_for_dead_code)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 6);
+    shoal_node *wait = build_wait(graph, build_all_reduce(graph, x));
+    BUILD_CALL(graph, "neg", arg_node(wait));
+    shoal_node *a = ddp_average(graph, 3);
+    build_output(graph, 1, a);
+    CHECK_OK(shoal_graph_remove_dead(graph, NULL));
+    ddp_run(graph, "fuse_ddp_communication", 0);
+    CHECK_NODES(graph, "x all_reduce wait_tensor p neg_1 div_scalar all_reduce_1 wait_tensor_1 output");
+    shoal_graph_free(graph);
+}
+
 TEST(coalesced_waits)
 {
     shoal_graph *graph = build_graph(2);
