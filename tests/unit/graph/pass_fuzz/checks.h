@@ -115,7 +115,8 @@ static inline struct fuzz_awaited fuzz_find_start(const shoal_node *node)
 struct fuzz_flight {
     const shoal_node *start;
     uint64_t pending;
-    bool is_read; /* until the first wait: one work carries all that a start gives */
+    uint64_t asked; /* bit i is set once a wait named its i-th tensor itself, not only its memory */
+    bool is_read;   /* until the first wait: one work carries all that a start gives */
 };
 
 struct fuzz_flights {
@@ -125,13 +126,38 @@ struct fuzz_flights {
     char collision[192]; /* the first node that touches what is in flight; empty: none */
 };
 
+/* A bit for each tensor that it gives. */
+static inline uint64_t fuzz_all_of(const shoal_node *start)
+{
+    return start->n_values < 64 ? (UINT64_C(1) << start->n_values) - 1 : UINT64_MAX;
+}
+
 static inline void fuzz_begin_flight(struct fuzz_flights *flights, const shoal_node *start)
 {
-    uint64_t pending = start->n_values < 64 ? (UINT64_C(1) << start->n_values) - 1 : UINT64_MAX;
     if (flights->count < FUZZ_MAX_STARTS) {
         flights->each[flights->count++] =
-            (struct fuzz_flight){.start = start, .pending = pending, .is_read = true};
+            (struct fuzz_flight){.start = start, .pending = fuzz_all_of(start), .is_read = true};
     }
+}
+
+/* A wait for all of a storage ends what was started there: whether anything was. */
+static inline bool fuzz_wait_for_memory(struct fuzz_flights *flights, const shoal_node *waited)
+{
+    bool is_new = false;
+    for (size_t i = 0; i < waited->n_values; i++) {
+        for (size_t k = 0; k < flights->count && random_is_whole(waited, i); k++) {
+            struct fuzz_flight *flight = &flights->each[k];
+            for (size_t j = 0; j < flight->start->n_values; j++) {
+                if (random_storage(flight->start, j) == random_storage(waited, i) &&
+                    flight->start->values[j]->count > 0) {
+                    is_new |= (flight->pending >> (j & 63) & 1) != 0;
+                    flight->pending &= ~(UINT64_C(1) << (j & 63));
+                    flight->is_read = false;
+                }
+            }
+        }
+    }
+    return is_new;
 }
 
 static inline void fuzz_wait(struct fuzz_flights *flights, const shoal_node *wait)
@@ -143,11 +169,13 @@ static inline void fuzz_wait(struct fuzz_flights *flights, const shoal_node *wai
             struct fuzz_flight *flight = &flights->each[k];
             uint64_t bits = awaited.index < 0 ? UINT64_MAX : UINT64_C(1) << (awaited.index & 63);
             if (flight->start == awaited.start) {
-                is_new |= (flight->pending & bits) != 0;
+                is_new |= (fuzz_all_of(flight->start) & bits & ~flight->asked) != 0;
                 flight->pending &= ~bits;
+                flight->asked |= bits;
                 flight->is_read = false;
             }
         }
+        is_new |= fuzz_wait_for_memory(flights, wait->inputs[i]);
         flights->n_repeats += is_new ? 0 : 1;
     }
 }
@@ -304,7 +332,7 @@ static inline bool fuzz_follow_flights(const shoal_graph *graph, struct fuzz_fli
         }
     }
     for (size_t i = 0; i < flights->count; i++) {
-        if (flights->each[i].is_read) {
+        if (flights->each[i].asked == 0) {
             return fuzz_found(report, FUZZ_WAITS, "nobody waits for %%%s", flights->each[i].start->name);
         }
     }

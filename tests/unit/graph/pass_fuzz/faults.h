@@ -172,6 +172,38 @@ static inline bool fuzz_drop_wait(shoal_graph *graph, struct test_random *random
     return false;
 }
 
+/* The start on that storage that stands last before the node. */
+static inline const shoal_node *fuzz_start_before(const shoal_node *node, const struct storage *storage)
+{
+    const shoal_node *start = node->prev;
+    while (start && !(node_is_start(start) && random_gives(start, storage))) {
+        start = start->prev;
+    }
+    return start;
+}
+
+/* Of two waits for one node the second goes, although something was started there between them, and somebody reads before that
+   is waited for. */
+static inline bool fuzz_forget_start(shoal_graph *graph, struct test_random *random)
+{
+    FUZZ_EACH(graph, random, wait)
+    {
+        shoal_node *old = fuzz_calls(wait, "wait_tensor") ? wait->inputs[0] : NULL;
+        if (!old || !node_is_wait(old) || old->is_list || wait->values[0]->count == 0) {
+            continue;
+        }
+        const shoal_node *start = fuzz_start_before(wait, random_storage(wait, 0));
+        const shoal_node *own = start && start->order > old->order ? fuzz_wait_of(start) : NULL;
+        const shoal_node *reader = fuzz_first_user(wait);
+        if (own && own->order > wait->order && reader && reader->order < own->order &&
+            !fuzz_is_view(reader)) {
+            return shoal_node_replace(wait, old, NULL, NULL, NULL) == SHOAL_OK &&
+                   shoal_node_erase(wait) == SHOAL_OK;
+        }
+    }
+    return false;
+}
+
 static inline bool fuzz_wait_twice(shoal_graph *graph, struct test_random *random)
 {
     FUZZ_EACH(graph, random, start)
@@ -219,6 +251,16 @@ static inline bool fuzz_read_early(shoal_graph *graph, struct test_random *rando
     return false;
 }
 
+/* Whether another wait has ended the start by the time of its own, through other names of its memory. */
+static inline bool fuzz_is_ended_early(const shoal_node *start, const shoal_node *wait)
+{
+    bool is_ended = false;
+    for (const shoal_node *node = start->next; node && node != wait; node = node->next) {
+        is_ended |= node_is_wait(node) && random_gives(node, random_storage(start, 0));
+    }
+    return is_ended;
+}
+
 /* The same through a view of the result. */
 static inline bool fuzz_read_view_early(shoal_graph *graph, struct test_random *random)
 {
@@ -231,7 +273,7 @@ static inline bool fuzz_read_view_early(shoal_graph *graph, struct test_random *
         if (reader && (node_flags(view) & SHOAL_OP_VIEW) != 0 && !view->is_list && view->inputs[0] == wait &&
             view->values[0]->count > 0 && reader->kind == SHOAL_NODE_CALL && !fuzz_is_view(reader) &&
             !node_is_wait(reader)) {
-            bool is_last = true; /* of the wait's users before the reader */
+            bool is_last = !fuzz_is_ended_early(start, wait); /* of the wait's users before the reader */
             for (const struct edge *use = wait->first_use; use; use = use->next) {
                 is_last &= use->user == view || use->user->order > reader->order;
             }
@@ -479,6 +521,7 @@ static const struct fuzz_fault fuzz_faults[] = {
     {"a copy_ moved in front of a reader", fuzz_move_copy, NULL, false, false},
     {"an edge of the effects dropped", fuzz_drop_edge, NULL, false, false},
     {"a wait dropped", fuzz_drop_wait, NULL, false, true},
+    {"a wait dropped that a later start needs", fuzz_forget_start, NULL, false, true},
     {"a start waited for twice", fuzz_wait_twice, NULL, false, true},
     {"a start made twice", fuzz_start_twice, NULL, false, true},
     {"a result read before its wait", fuzz_read_early, NULL, false, true},
