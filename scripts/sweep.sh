@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # The whole sweep of the collectives (tests/conformance/collectives_sweep_test.c): ranks as processes under the address
-# sanitizer, ranks as threads under the thread sanitizer.
+# sanitizer, ranks as threads under the thread sanitizer. Without options also plans beyond 4 GiB (unit/graph/plan_large), which need
+# 13 GiB of memory, without a sanitizer.
 #
 #   scripts/sweep.sh                   everything
 #   scripts/sweep.sh -r 3              with 3 ranks
@@ -44,4 +45,10 @@ for build in "${builds[@]}"; do
         failed=true
     fi
 done
+if [ $# = 0 ]; then
+    cmake --preset dev >/dev/null
+    cmake --build --preset dev -j "$(nproc)" --target test_unit_graph_plan_large >/dev/null
+    echo "sweep: plans beyond 4 GiB"
+    build/dev/tests/unit/graph/plan_large_test || failed=true
+fi
 ! $failed
