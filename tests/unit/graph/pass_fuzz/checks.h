@@ -140,16 +140,42 @@ static inline void fuzz_begin_flight(struct fuzz_flights *flights, const shoal_n
     }
 }
 
-/* A wait for all of a storage ends what was started there: whether anything was. */
+/* Whether the tensor is where it is on each rank. */
+static inline bool fuzz_is_fixed(const shoal_node *node)
+{
+    for (;; node = node->inputs[0]) {
+        for (size_t i = 0; i < node->n_args; i++) {
+            if (node->args[i].kind == SHOAL_ARG_RANK) {
+                return false;
+            }
+        }
+        if (!node->is_alias || node->n_inputs == 0) {
+            return true;
+        }
+    }
+}
+
+/* Whether a wait for one value waits for the other one's memory, on all ranks. */
+static inline bool fuzz_waits_for(const shoal_node *waited, size_t i, const shoal_node *start, size_t k)
+{
+    if (random_storage(waited, i) != random_storage(start, k) || start->values[k]->count == 0 ||
+        waited->values[i]->count == 0) {
+        return false;
+    }
+    bool is_fixed = fuzz_is_fixed(waited) && fuzz_is_fixed(start);
+    return random_is_whole(waited, i) ||
+           (is_fixed && tensor_may_overlap(waited->values[i], start->values[k]));
+}
+
+/* A wait for memory ends what was started there: whether anything was. */
 static inline bool fuzz_wait_for_memory(struct fuzz_flights *flights, const shoal_node *waited)
 {
     bool is_new = false;
     for (size_t i = 0; i < waited->n_values; i++) {
-        for (size_t k = 0; k < flights->count && random_is_whole(waited, i); k++) {
+        for (size_t k = 0; k < flights->count; k++) {
             struct fuzz_flight *flight = &flights->each[k];
             for (size_t j = 0; j < flight->start->n_values; j++) {
-                if (random_storage(flight->start, j) == random_storage(waited, i) &&
-                    flight->start->values[j]->count > 0) {
+                if (fuzz_waits_for(waited, i, flight->start, j)) {
                     is_new |= (flight->pending >> (j & 63) & 1) != 0;
                     flight->pending &= ~(UINT64_C(1) << (j & 63));
                     flight->is_read = false;
@@ -200,21 +226,6 @@ static inline bool fuzz_is_view(const shoal_node *node)
         is_view &= fuzz_has(&inputs, random_storage(node, i));
     }
     return is_view;
-}
-
-/* Whether the tensor is where it is on each rank. */
-static inline bool fuzz_is_fixed(const shoal_node *node)
-{
-    for (;; node = node->inputs[0]) {
-        for (size_t i = 0; i < node->n_args; i++) {
-            if (node->args[i].kind == SHOAL_ARG_RANK) {
-                return false;
-            }
-        }
-        if (!node->is_alias || node->n_inputs == 0) {
-            return true;
-        }
-    }
 }
 
 /* A tensor that is where it is on each rank, and in which the value lies: itself, or what it is a view of. NULL: none is known. */
