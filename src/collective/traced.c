@@ -3,6 +3,7 @@
 
 #include "base/try.h"
 #include "op/box.h"
+#include "op/tracer.h"
 #include "shoal/collective.h"
 #include "tensor/scope.h"
 
@@ -35,11 +36,28 @@ shoal_tensor *const *traced_wait_list(shoal_tensor *const *tensors, size_t n_ten
     return waited;
 }
 
+shoal_tensor *traced_wait_received(shoal_tensor *tensor)
+{
+    return op_capture_running() ? tensor : traced_wait(tensor);
+}
+
+shoal_tensor *const *traced_wait_received_list(shoal_tensor *const *tensors, size_t n_tensors)
+{
+    return op_capture_running() ? tensors : traced_wait_list(tensors, n_tensors);
+}
+
+/* Whether its wait comes later, or not at all. */
+static bool is_waited_later(const shoal_op *op)
+{
+    bool is_received = op == op_get(OP_irecv) || op == op_get(OP_batch_p2p_ops);
+    return op == op_get(OP_isend) || (is_received && op_capture_running());
+}
+
 shoal_status shoal_op_call_collective(const shoal_op *op, const shoal_value *arguments, size_t n_arguments,
                                       shoal_value *result_out)
 {
     TRY(shoal_op_call(op, arguments, n_arguments, result_out));
-    if (!(op->flags & SHOAL_OP_COLLECTIVE) || op == op_get(OP_isend) || !is_traced()) {
+    if (!(op->flags & SHOAL_OP_COLLECTIVE) || is_waited_later(op) || !is_traced()) {
         return SHOAL_OK;
     }
     if (result_out->kind == SHOAL_VALUE_TENSOR) {

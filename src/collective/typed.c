@@ -144,7 +144,8 @@ shoal_tensor *shoal_isend(shoal_tensor *self, int destination, int tag, shoal_gr
 
 shoal_tensor *shoal_irecv(shoal_tensor *self, int source, int tag, shoal_group *group)
 {
-    return COLLECT_ONE(irecv, box_tensor(self), box_int(source), box_int(tag), box_group(group));
+    return traced_wait_received(
+        CALL_ONE(irecv, box_tensor(self), box_int(source), box_int(tag), box_group(group)));
 }
 
 /* What the row takes: lists side by side. */
@@ -204,8 +205,8 @@ shoal_tensor *const *shoal_batch_p2p_ops(const shoal_p2p_op *ops, size_t n_ops, 
         (void)scope_fail(status);
         return NULL;
     }
-    return traced_wait_list(CALL_MANY(batch_p2p_ops, box_tensors(lists.tensors, n_ops),
-                                      box_string(lists.directions), box_ints(lists.peers, n_ops),
-                                      box_ints(lists.tags, n_ops), box_group(group)),
-                            n_ops);
+    return traced_wait_received_list(CALL_MANY(batch_p2p_ops, box_tensors(lists.tensors, n_ops),
+                                               box_string(lists.directions), box_ints(lists.peers, n_ops),
+                                               box_ints(lists.tags, n_ops), box_group(group)),
+                                     n_ops);
 }

@@ -20,8 +20,8 @@ static struct capture *capture_of(struct op_tracer *tracer)
 
 /* Calls ------------------------------------------------------------------------------------------------ */
 
-static shoal_status add_call(struct capture *capture, const shoal_op *op, const shoal_arg *args,
-                             const shoal_value *result)
+static shoal_status add_call(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
+                             const shoal_arg *args, const shoal_value *result)
 {
     struct shoal_node *node = NULL;
     bool is_list = result->kind == SHOAL_VALUE_TENSORS;
@@ -31,7 +31,8 @@ static shoal_status add_call(struct capture *capture, const shoal_op *op, const 
     for (size_t i = 0; i < count; i++) {
         TRY(capture_add_result(capture, tensors[i], (struct capture_given){.node = node, .index = i}));
     }
-    return SHOAL_OK;
+    capture_note_wait(capture, op, arguments, args);
+    return capture_note_start(capture, op, arguments, node, result);
 }
 
 /* Arguments are looked up first, while they are what the call gets. */
@@ -41,13 +42,18 @@ static shoal_status trace_call(struct op_tracer *tracer, const shoal_op *op, con
     struct capture *capture = capture_of(tracer);
     shoal_arg args[OP_MAX_PARAMS];
     shoal_value result = {.kind = SHOAL_VALUE_NONE};
-    if (op_is_in_place(op)) {
-        TRY(capture_check_written(capture, op, arguments));
+    bool is_waited = false;
+    TRY(capture_wait_whole(capture, op, arguments, &is_waited));
+    if (is_waited) {
+        return op_trace(op, arguments, result_out);
     }
+    TRY(capture_settle_arguments(capture, op, arguments));
+    TRY(op_is_in_place(op) ? capture_check_written(capture, op, arguments)
+                           : capture_check_received(capture, op, arguments));
     TRY(capture_make_args(capture, op, arguments, args));
     TRY(op_trace(op, arguments, &result));
     shoal_status status = op_is_in_place(op) ? capture_add_write(capture, op, arguments, args, &result)
-                                             : add_call(capture, op, args, &result);
+                                             : add_call(capture, op, arguments, args, &result);
     if (status != SHOAL_OK) {
         capture->lost = status; /* whatever the step makes of the failure */
         return status;
@@ -94,6 +100,7 @@ static shoal_status rebind(struct op_tracer *tracer, shoal_tensor *target, shoal
         !capture_is_whole(target)) {
         return error_set(SHOAL_ERR_INTERNAL, "%s can not hold the value", shoal_tensor_name(target));
     }
+    TRY(capture_settle(capture, value, /*is_written=*/false));
     TRY(capture_find_node(capture, value, &node));
     TRY(make_contiguous(capture, &node));
     struct capture_storage *storage = capture_known_storage(capture, target->storage);
@@ -296,6 +303,7 @@ static shoal_status make_outputs(struct capture *capture, shoal_tensor *const *o
     if (!items) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    TRY(capture_settle_all(capture));
     TRY(alloc_leaves(capture));
     for (size_t i = 0; i < n_outputs; i++) {
         items[i].kind = outputs[i] ? SHOAL_ARG_NODE : SHOAL_ARG_NONE;

@@ -5,6 +5,7 @@
  *   capture.c         shoal_capture, and the tracer that sees each call
  *   capture_values.c  which node a tensor is: identity of storages and values, tensors with memory that become inputs
  *   capture_args.c    boxed arguments as arguments of nodes, groups as rows of the table
+ *   capture_flight.c  starts that nobody has waited for, and where the graph waits for them
  *   functionalize.c   in-place calls as out-of-place ones, and copies into inputs at the end
  *   capture_undo.c    what the step changed outside the graph, put back
  *
@@ -47,8 +48,9 @@ struct capture_storage {
     enum capture_origin origin;
     struct shoal_node *node;   /* see above */
     struct capture_given base; /* what all of it is in this epoch */
-    bool is_shared; /* another storage has the same base, or it is a constant: it is not written in place */
-    size_t input;   /* which of those given to shoal_capture, or of the placeholders */
+    bool is_shared;   /* another storage has the same base, or it is a constant: it is not written in place */
+    size_t input;     /* which of those given to shoal_capture, or of the placeholders */
+    size_t n_flights; /* of capture.flights */
 };
 
 /* A value in an epoch of its storage. */
@@ -58,6 +60,14 @@ struct capture_value {
     shoal_dtype dtype;
     struct layout layout;
     struct capture_given given;
+};
+
+/* What a start gives, or sends, until it is waited for. */
+struct capture_flight {
+    struct capture_given start;
+    struct capture_value value; /* what is on its way, or what is sent; without a node */
+    struct span span;
+    bool is_read; /* it is sent: it may be read */
 };
 
 /* A leaf whose gradient changed. */
@@ -97,6 +107,9 @@ struct capture {
     size_t n_values;
     size_t value_capacity;
     struct capture_table value_table;
+    struct capture_flight *flights; /* in the order of their starts */
+    size_t n_flights;
+    size_t flight_capacity;
 
     struct capture_leaf *leaves; /* in the order in which they were noted */
     size_t n_leaves;
@@ -151,6 +164,17 @@ shoal_status capture_begin_epoch(struct capture *capture, shoal_tensor *tensor, 
 /* A tensor that a call gave. */
 shoal_status capture_add_result(struct capture *capture, shoal_tensor *tensor, struct capture_given given);
 
+/* The same of a value of a storage that is known. */
+shoal_status capture_set_result(struct capture *capture, struct capture_storage *storage,
+                                const struct capture_value *value, struct capture_given given);
+
+/* What a tensor of the storage is, without the node. */
+struct capture_value capture_value_of(const struct capture_storage *storage, const shoal_tensor *tensor);
+struct capture_storage *capture_storage_of(struct capture *capture, const struct capture_value *value);
+
+/* One tensor of a list, as a node of its own. */
+shoal_status capture_take_out(struct capture *capture, struct capture_given *given);
+
 /* A placeholder behind those that are there. `tensor` and `source` may be NULL. */
 shoal_status capture_add_placeholder(struct capture *capture, const char *name, const shoal_tensor *like,
                                      shoal_tensor *tensor, shoal_tensor *source,
@@ -167,6 +191,29 @@ void capture_free_values(struct capture *capture);
 shoal_status capture_make_args(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
                                shoal_arg args[OP_MAX_PARAMS]);
 
+/* capture_flight.c ------------------------------------------------------------------------------------- */
+
+/* After a call: if it starts something, that is in flight; if it waits, that is not any more. */
+shoal_status capture_note_start(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
+                                struct shoal_node *node, const shoal_value *result);
+void capture_note_wait(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
+                       const shoal_arg *args);
+
+/* Whether a batch receives the tensor of that index. */
+bool capture_is_received(const shoal_value *arguments, size_t index);
+
+/* Before a wait of the step's own: for a part of what a start gives the graph waits for all of it. Then the call is done. */
+shoal_status capture_wait_whole(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
+                                bool *is_done_out);
+
+/* Waits for what is in flight in the bytes of a tensor: before it is read, or written, which sends are waited for too. */
+shoal_status capture_settle(struct capture *capture, const shoal_tensor *tensor, bool is_written);
+/* The same for all that a call reads and writes; views and waits do neither. */
+shoal_status capture_settle_arguments(struct capture *capture, const shoal_op *op,
+                                      const shoal_value *arguments);
+/* At the end: whatever is left. */
+shoal_status capture_settle_all(struct capture *capture);
+
 /* functionalize.c -------------------------------------------------------------------------------------- */
 
 /* Before an in-place call: what it writes may be written, and can be put back. */
@@ -175,6 +222,10 @@ shoal_status capture_check_written(struct capture *capture, const shoal_op *op, 
 /* The node of an in-place call, and what its tensors are from now on. */
 shoal_status capture_add_write(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
                                const shoal_arg *args, const shoal_value *result);
+
+/* The same for a batch that receives: it writes some of its tensors in place, and is no in-place op. */
+shoal_status capture_check_received(struct capture *capture, const shoal_op *op,
+                                    const shoal_value *arguments);
 
 /* At the end: what was written into inputs goes there. */
 shoal_status capture_copy_back(struct capture *capture);

@@ -19,6 +19,7 @@ void capture_free_values(struct capture *capture)
     capture_table_free(&capture->part_table);
     mem_free(capture->storages);
     mem_free(capture->values);
+    mem_free(capture->flights);
 }
 
 static uint64_t mix(uint64_t hash, uint64_t number)
@@ -35,11 +36,20 @@ static bool is_same_storage(const void *context, const void *key, size_t index)
     return capture->storages[index].id == *(const uint64_t *)key;
 }
 
-struct capture_storage *capture_known_storage(struct capture *capture, struct storage *storage)
+static struct capture_storage *find_storage(struct capture *capture, uint64_t id)
 {
-    uint64_t id = storage_trace_id(storage);
     size_t index = capture_table_find(&capture->storage_table, mix(0, id), is_same_storage, capture, &id);
     return index == SIZE_MAX ? NULL : &capture->storages[index];
+}
+
+struct capture_storage *capture_known_storage(struct capture *capture, struct storage *storage)
+{
+    return find_storage(capture, storage_trace_id(storage));
+}
+
+struct capture_storage *capture_storage_of(struct capture *capture, const struct capture_value *value)
+{
+    return find_storage(capture, value->id);
 }
 
 shoal_status capture_add_storage(struct capture *capture, struct storage *storage, enum capture_origin origin,
@@ -84,7 +94,7 @@ static uint64_t hash_value(const struct capture_value *value)
     return hash ^ (hash >> 32);
 }
 
-static struct capture_value value_of(const struct capture_storage *storage, const shoal_tensor *tensor)
+struct capture_value capture_value_of(const struct capture_storage *storage, const shoal_tensor *tensor)
 {
     return (struct capture_value){
         .id = storage->id, .epoch = storage->epoch, .dtype = tensor->dtype, .layout = tensor->layout};
@@ -115,7 +125,7 @@ static shoal_status set_value(struct capture *capture, const struct capture_valu
 }
 
 /* One tensor of a list is taken out of it when it is first used. */
-static shoal_status take_out(struct capture *capture, struct capture_given *given)
+shoal_status capture_take_out(struct capture *capture, struct capture_given *given)
 {
     if (!given->node->is_list) {
         return SHOAL_OK;
@@ -131,7 +141,7 @@ static shoal_status take_out(struct capture *capture, struct capture_given *give
 shoal_status capture_find_base(struct capture *capture, struct capture_storage *storage,
                                struct shoal_node **node_out)
 {
-    TRY(take_out(capture, &storage->base));
+    TRY(capture_take_out(capture, &storage->base));
     *node_out = storage->base.node;
     return SHOAL_OK;
 }
@@ -377,11 +387,11 @@ shoal_status capture_find_node(struct capture *capture, shoal_tensor *tensor, st
     struct capture_storage *storage = NULL;
     struct shoal_node *base = NULL;
     TRY(capture_find_storage(capture, tensor, NULL, &storage));
-    struct capture_value value = value_of(storage, tensor);
+    struct capture_value value = capture_value_of(storage, tensor);
     struct capture_given *given = find_value(capture, &value);
     if (given) {
         bool is_base = given->node == storage->base.node && given->index == storage->base.index;
-        TRY(take_out(capture, given));
+        TRY(capture_take_out(capture, given));
         if (is_base) {
             storage->base = *given;
         }
@@ -413,8 +423,18 @@ shoal_status capture_begin_epoch(struct capture *capture, shoal_tensor *tensor, 
     storage->epoch++;
     storage->base = given;
     storage->is_shared = false;
-    struct capture_value value = value_of(storage, tensor);
+    struct capture_value value = capture_value_of(storage, tensor);
     return set_value(capture, &value, given);
+}
+
+shoal_status capture_set_result(struct capture *capture, struct capture_storage *storage,
+                                const struct capture_value *value, struct capture_given given)
+{
+    const struct capture_given *before = find_value(capture, value);
+    if (before && before->node == storage->base.node && before->index == storage->base.index) {
+        storage->base = given; /* the same tensor, but later: waited for, say */
+    }
+    return set_value(capture, value, given);
 }
 
 shoal_status capture_add_result(struct capture *capture, shoal_tensor *tensor, struct capture_given given)
@@ -424,10 +444,6 @@ shoal_status capture_add_result(struct capture *capture, shoal_tensor *tensor, s
         TRY(capture_add_storage(capture, tensor->storage, CAPTURE_MADE, NULL, &storage));
         storage->base = given;
     }
-    struct capture_value value = value_of(storage, tensor);
-    const struct capture_given *before = find_value(capture, &value);
-    if (before && before->node == storage->base.node && before->index == storage->base.index) {
-        storage->base = given; /* the same tensor, but later: waited for, say */
-    }
-    return set_value(capture, &value, given);
+    struct capture_value value = capture_value_of(storage, tensor);
+    return capture_set_result(capture, storage, &value, given);
 }

@@ -119,18 +119,33 @@ static shoal_status check_constant(const struct capture_storage *storage, const 
         shoal_tensor_name(tensor), shoal_tensor_name(tensor)[0] ? ": " : "");
 }
 
+static shoal_status check_one(struct capture *capture, shoal_tensor *tensor, bool is_in_place)
+{
+    struct capture_storage *storage = NULL;
+    TRY(capture_find_storage(capture, tensor, NULL, &storage));
+    TRY(check_constant(storage, tensor));
+    if (storage->is_shared && is_in_place) {
+        TRY(unshare(capture, tensor));
+    }
+    return capture_note_written(capture, tensor);
+}
+
 shoal_status capture_check_written(struct capture *capture, const shoal_op *op, const shoal_value *arguments)
 {
     bool is_in_place = choose_form(op, arguments) == FORM_IN_PLACE;
     for (size_t i = 0; i < count_written(&arguments[0]); i++) {
-        shoal_tensor *tensor = get_written(&arguments[0], i);
-        struct capture_storage *storage = NULL;
-        TRY(capture_find_storage(capture, tensor, NULL, &storage));
-        TRY(check_constant(storage, tensor));
-        if (storage->is_shared && is_in_place) {
-            TRY(unshare(capture, tensor));
+        TRY(check_one(capture, get_written(&arguments[0], i), is_in_place));
+    }
+    return SHOAL_OK;
+}
+
+shoal_status capture_check_received(struct capture *capture, const shoal_op *op, const shoal_value *arguments)
+{
+    size_t count = op->index == OP_batch_p2p_ops ? arguments[0].count : 0;
+    for (size_t i = 0; i < count; i++) {
+        if (capture_is_received(arguments, i)) {
+            TRY(check_one(capture, arguments[0].as.tensors[i], /*is_in_place=*/true));
         }
-        TRY(capture_note_written(capture, tensor));
     }
     return SHOAL_OK;
 }
@@ -175,7 +190,8 @@ static shoal_status add_fresh(struct capture *capture, const shoal_op *op, const
         TRY(capture_begin_epoch(capture, get_written(&arguments[0], i),
                                 (struct capture_given){.node = node, .index = i}));
     }
-    return SHOAL_OK;
+    /* What it gives in place are the tensors that it writes. */
+    return capture_note_start(capture, op, arguments, node, &arguments[0]);
 }
 
 static shoal_arg ints_arg(const int64_t *numbers, int count, shoal_arg items[SHOAL_MAX_DIMS])
@@ -230,7 +246,7 @@ shoal_status capture_add_write(struct capture *capture, const shoal_op *op, cons
         TRY(capture_add_result(capture, get_written(result, i),
                                (struct capture_given){.node = node, .index = i}));
     }
-    return SHOAL_OK;
+    return capture_note_start(capture, op, arguments, node, result);
 }
 
 /* The end ---------------------------------------------------------------------------------------------- */
