@@ -15,11 +15,11 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/collectives.h"
+#include "graph/excerpt.h"
 #include "op/op.h"
 #include "shoal/group.h"
 
 #define PIECE_BYTES 4096
-#define LINE_BYTES 160 /* of a line in an error; longer ones are cut */
 
 /* The text ---------------------------------------------------------------------------------------------- */
 
@@ -192,6 +192,7 @@ struct reading {
     size_t own_bytes;
     size_t at;     /* bytes read */
     int64_t line;  /* that they are in, from 0 */
+    size_t column; /* and where there, in bytes */
     bool is_other; /* it differs; nothing else counts then */
 };
 
@@ -201,21 +202,22 @@ static void read_byte(struct reading *reading, char byte)
         reading->is_other = true;
     }
     reading->at++;
-    reading->line += byte == '\n' && !reading->is_other;
+    if (!reading->is_other) {
+        reading->line += byte == '\n';
+        reading->column = byte == '\n' ? 0 : reading->column + 1;
+    }
 }
 
-/* The line of that number of our own text; "" behind the last. */
-static void copy_line(const char *text, size_t bytes, int64_t line, char line_out[LINE_BYTES])
+/* An excerpt of the line of that number of our own text; "" behind the last. */
+static void copy_line(const struct lines *lines, int64_t line, size_t column, char text_out[EXCERPT_BYTES])
 {
-    size_t length = 0;
-    for (size_t i = 0; i < bytes && line >= 0; i++) {
-        if (text[i] == '\n') {
-            line--;
-        } else if (line == 0 && length + 1 < LINE_BYTES) {
-            line_out[length++] = text[i];
-        }
+    const char *at = lines->text;
+    const char *end = lines->text + lines->bytes;
+    for (; line > 0 && at < end; line--) {
+        at = (const char *)memchr(at, '\n', (size_t)(end - at)) + 1; /* each line has one */
     }
-    line_out[length] = '\0';
+    size_t bytes = at < end ? (size_t)((const char *)memchr(at, '\n', (size_t)(end - at)) - at) : 0;
+    excerpt_write(text_out, at, bytes, column);
 }
 
 /* Reads the first rank's text; the line in which ours differs, or INT64_MAX. */
@@ -239,20 +241,22 @@ static shoal_status read_first(const struct compared_group *compared, const stru
     return SHOAL_OK;
 }
 
-/* The first rank and the one that differs send their lines of that number. */
+/* The first rank and the one that differs send what their lines of that number have around the difference. */
 static shoal_status fail_different(const struct compared_group *compared, const struct lines *lines,
-                                   int64_t code)
+                                   const struct reading *reading, int64_t code)
 {
     int rank = (int)(code % RANKS_LIMIT);
     int self = shoal_group_rank(compared->group);
-    char texts[2][LINE_BYTES] = {"", ""};
-    copy_line(lines->text, lines->bytes, code / RANKS_LIMIT, texts[self == rank ? 1 : 0]);
-    TRY(send_from(compared, texts[0], LINE_BYTES, 0));
-    TRY(send_from(compared, texts[1], LINE_BYTES, rank));
+    uint64_t column = reading->column;
+    char texts[2][EXCERPT_BYTES] = {"", ""};
+    TRY(send_from(compared, &column, sizeof column, rank));
+    copy_line(lines, code / RANKS_LIMIT, (size_t)column, texts[self == rank ? 1 : 0]);
+    TRY(send_from(compared, texts[0], EXCERPT_BYTES, 0));
+    TRY(send_from(compared, texts[1], EXCERPT_BYTES, rank));
     for (int i = 0; i < 2; i++) {
-        texts[i][LINE_BYTES - 1] = '\0';
+        texts[i][EXCERPT_BYTES - 1] = '\0';
         if (texts[i][0] == '\0') {
-            (void)snprintf(texts[i], LINE_BYTES, "nothing more");
+            (void)snprintf(texts[i], EXCERPT_BYTES, "nothing more");
         }
     }
     return error_set(SHOAL_ERR_MISMATCH,
@@ -271,7 +275,7 @@ static shoal_status compare_lines(const struct compared_group *compared, const s
     int64_t code =
         line == INT64_MAX ? INT64_MAX : line * RANKS_LIMIT + (int64_t)shoal_group_rank(compared->group);
     TRY(find_least(compared, &code));
-    return code == INT64_MAX ? SHOAL_OK : fail_different(compared, lines, code);
+    return code == INT64_MAX ? SHOAL_OK : fail_different(compared, lines, &reading, code);
 }
 
 shoal_status compare_plans(const struct compared_group *compared, const struct shoal_plan *plan,

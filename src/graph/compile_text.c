@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "graph/excerpt.h"
 
 struct text {
     char *bytes;
@@ -36,13 +37,12 @@ shoal_status compile_text(const shoal_graph *graph, char **text_out)
     return SHOAL_OK;
 }
 
-/* The line that begins at *text, which moves behind it. */
-static int take_line(const char **text)
+/* How long the line that begins at *text is, which moves behind it. */
+static size_t take_line(const char **text)
 {
-    const char *begin = *text;
-    size_t n_bytes = strcspn(begin, "\n");
-    *text = begin + n_bytes + (begin[n_bytes] == '\n');
-    return n_bytes < 160 ? (int)n_bytes : 160;
+    size_t n_bytes = strcspn(*text, "\n");
+    *text += n_bytes + ((*text)[n_bytes] == '\n');
+    return n_bytes;
 }
 
 shoal_status compile_compare(const char *was, const char *is)
@@ -50,14 +50,18 @@ shoal_status compile_compare(const char *was, const char *is)
     for (size_t line = 1; *was || *is; line++) {
         const char *old = was;
         const char *now = is;
-        int n_old = take_line(&was);
-        int n_now = take_line(&is);
+        size_t n_old = take_line(&was);
+        size_t n_now = take_line(&is);
         if (was - old != is - now || memcmp(old, now, (size_t)(was - old)) != 0) {
+            char texts[2][EXCERPT_BYTES];
+            size_t column = excerpt_find(old, n_old, now, n_now);
+            excerpt_write(texts[0], old, n_old, column);
+            excerpt_write(texts[1], now, n_now, column);
             return error_set(
                 SHOAL_ERR_STATE,
                 "SHOAL_COMPILE_CHECK: the step is another one than when it was compiled: line %zu was "
-                "\"%.*s\" and is \"%.*s\"",
-                line, n_old, old, n_now, now);
+                "\"%s\" and is \"%s\"",
+                line, texts[0], texts[1]);
         }
     }
     return SHOAL_OK;

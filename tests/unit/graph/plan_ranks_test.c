@@ -235,6 +235,40 @@ TEST_RANKS(three_ranks_with_different_plans, 3)
     differ(self);
 }
 
+/* Lines that are longer than what an error shows, and differ far behind: in a name, and in the last count of a list. */
+#define LONG_40 "a_name_of_forty_characters_repeated_here_"
+#define LONG_NAME LONG_40 LONG_40 LONG_40 LONG_40 LONG_40
+#define NAMED(name) \
+    PAIR_HEAD "%" name " = all_reduce(%x, \"sum\", @g)\n%a = wait_tensor(%" name ")\nreturn [%a, %y]\n}\n"
+#define EIGHT "%x, %x, %x, %x, %x, %x, %x, %x"
+#define LISTED(last)                                                                                        \
+    PAIR_HEAD "%list = all_reduce_coalesced([" EIGHT ", " EIGHT ", " EIGHT ", " EIGHT ", " EIGHT ", " EIGHT \
+              ", " EIGHT ", " last "], \"sum\", @g)\n%w = wait_tensors(%list)\n%a = getitem(%w, 0)\n"       \
+              "return [%a, %y]\n}\n"
+
+TEST_RANKS(long_lines_that_differ, 2)
+{
+    static const struct {
+        const char *texts[2];
+        const char *words[2];
+    } cases[] = {
+        {{NAMED(LONG_NAME "left"), NAMED(LONG_NAME "right")}, {"_left: all_reduce", "_right: all_reduce"}},
+        {{LISTED("%x"), LISTED("%y")}, {"%list: all_reduce_coalesced", "6 6 6 4"}}};
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        shoal_plan *plan = NULL;
+        shoal_graph *graph = run_parse(cases[i].texts[self->rank], self->n_ranks);
+        REQUIRE(graph != NULL);
+        CHECK_STATUS(shoal_plan_create(graph, world, NULL, &plan), SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT(cases[i].words[0]);
+        CHECK_ERROR_TEXT(cases[i].words[1]);
+        CHECK(plan == NULL);
+        shoal_graph_free(graph);
+    }
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* What fails on one rank, before ranks have met, is told to the others at once. */
 TEST_RANKS(a_rank_that_can_not_make_its_plan, 2)
 {
