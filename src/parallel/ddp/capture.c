@@ -232,13 +232,15 @@ static shoal_status set_aside(const struct ddp_param *param)
 
 /* The end of a backward ---------------------------------------------------------------------------------- */
 
-static shoal_status fail_missing(const struct ddp_param *param)
+/*
+ * What this rank does not use is known when the step is captured, and so it is on the others, whose step is the same: with
+ * reduce_unused the parameter is left alone, as an eager backward does it. Ranks that differ would have different collectives,
+ * which they find before the first run.
+ */
+static shoal_status leave_missing(const struct ddp_param *param)
 {
     return param->ddp->config.reduce_unused
-               ? error_set(SHOAL_ERR_UNSUPPORTED,
-                           "parameter %s got no gradient, and reduce_unused can not be captured: ranks would "
-                           "have to ask each other",
-                           param->path)
+               ? SHOAL_OK
                : error_set(SHOAL_ERR_STATE,
                            "parameter %s got no gradient: use it in every backward, or freeze it",
                            param->path);
@@ -250,7 +252,7 @@ static shoal_status reduce_late(const struct ddp_param *param)
     shoal_tensor *reduced;
     shoal_tensor *kept = shoal_grad(param->tensor);
     if (!kept || is_averaged(param)) {
-        return fail_missing(param);
+        return leave_missing(param);
     }
     struct op_tracer *tracer = param->ddp->capture->tracer;
     TRY(tracer->capture->note_leaf(tracer, param->tensor));

@@ -403,11 +403,11 @@ TEST_RANKS(what_is_not_captured_is_named, 2)
         check_refused(&model, x, SHOAL_ERR_STATE, "parameter b");
         net_zero(&model.net);
 
-        model.net.skips[1] = true;
-        check_refused(&model, x, reduces ? SHOAL_ERR_UNSUPPORTED : SHOAL_ERR_STATE,
-                      reduces ? "parameter b1.weight got no gradient, and reduce_unused"
-                              : "parameter b1.weight got no gradient");
-        model.net.skips[1] = false;
+        if (!reduces) {
+            model.net.skips[1] = true;
+            check_refused(&model, x, SHOAL_ERR_STATE, "parameter b1.weight got no gradient");
+            model.net.skips[1] = false;
+        }
         model.net.is_recomputed = model.net.is_forked[0] = true; /* more often than in the eager step */
         check_refused(&model, x, SHOAL_ERR_STATE, "parameter b0.");
         model.net.is_recomputed = model.net.is_forked[0] = false;
@@ -420,6 +420,82 @@ TEST_RANKS(what_is_not_captured_is_named, 2)
         close_model(&model);
         free(records);
     }
+}
+
+/* Unused parameters, reduce_unused -------------------------------------------------------------------------- */
+
+static void run_compiled(struct model *model, shoal_compiled *compiled, shoal_tensor *x,
+                         struct step_record *record)
+{
+    shoal_tensor *loss = NULL;
+    record->n_rows = 0;
+    if (CHECK_OK(shoal_compiled_run(compiled, &x, 1, &loss, 1))) {
+        step_add(record, "loss", loss);
+        shoal_tensor_unref(loss);
+        for (int i = 0; i < NET_PARAMS; i++) {
+            step_add_gradient(record, model->net.params[i]);
+        }
+    }
+}
+
+/* What a step does not use on any rank has no gradient, or keeps the one that it had: averaged, or of the program's own. */
+TEST_RANKS(unused_parameters_are_left_alone, 3)
+{
+    struct model model;
+    struct step_record *records = calloc(2, sizeof *records);
+    shoal_compiled *compiled = NULL;
+    REQUIRE(records && open_wrapped(&model, self, (shoal_ddp_options){.reduce_unused = true}));
+    shoal_tensor *x = make_input(self);
+    REQUIRE_OK(shoal_compile(model.world, step, &model, 1, NULL, &compiled));
+    for (int round = 0; round < 3 && !test_has_failed(); round++) {
+        for (int way = 0; way < 2; way++) { /* eager, compiled */
+            net_zero(&model.net);
+            model.net.skips[1] = false;
+            if (round == 1) {
+                run_eager(&model, x, &records[way]); /* gradients that were averaged */
+            } else if (round == 2) {
+                CHECK_OK(shoal_ddp_set_sync(model.net.module, false));
+                run_eager(&model, x, &records[way]); /* and that were not, which are reduced */
+                CHECK_OK(shoal_ddp_set_sync(model.net.module, true));
+            }
+            model.net.skips[1] = true;
+            if (way == 0) {
+                run_eager(&model, x, &records[0]);
+            } else {
+                run_compiled(&model, compiled, x, &records[1]);
+            }
+        }
+        CHECK((records[1].n_rows == NET_PARAMS + 1) == (round > 0)); /* the loss, and each that has one */
+        step_check_same(&records[1], &records[0], round == 0 ? "none" : round == 1 ? "averaged" : "local");
+    }
+    net_zero(&model.net);
+    model.net.skips[1] = false;
+    run_eager(&model, x, &records[0]);
+    net_zero(&model.net);
+    shoal_compiled_free(compiled);
+    REQUIRE_OK(shoal_compile(model.world, step, &model, 1, NULL, &compiled));
+    run_compiled(&model, compiled, x, &records[1]);
+    step_check_same(&records[1], &records[0], "used again");
+    net_zero(&model.net);
+    shoal_compiled_free(compiled);
+    close_model(&model);
+    free(records);
+}
+
+/* An eager backward counts zeros where a rank does not use what another one does; a plan is the same on all ranks. */
+TEST_RANKS(ranks_that_differ_in_what_they_use_are_refused, 2)
+{
+    struct model model;
+    shoal_compiled *compiled = NULL;
+    shoal_tensor *loss = NULL;
+    REQUIRE(open_wrapped(&model, self, (shoal_ddp_options){.reduce_unused = true}));
+    shoal_tensor *x = make_input(self);
+    model.net.skips[1] = self->rank == 1;
+    REQUIRE_OK(shoal_compile(model.world, step, &model, 1, NULL, &compiled));
+    CHECK_INT(shoal_compiled_run(compiled, &x, 1, &loss, 1), SHOAL_ERR_MISMATCH);
+    CHECK(loss == NULL);
+    shoal_compiled_free(compiled);
+    close_model(&model);
 }
 
 struct kept {
