@@ -170,63 +170,131 @@ static shoal_status all_reduce_hook(void *context, const shoal_reduced_gradients
     return SHOAL_OK;
 }
 
-static shoal_status set_unused(shoal_fsdp_unit *unit)
+static shoal_status gather_all(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
+                               shoal_group *group, shoal_work **work_out)
 {
-    return shoal_fsdp_set_reduce_unused(unit, true);
+    (void)context;
+    (void)work_out;
+    return shoal_group_all_gather(group, in, out, count, dtype);
 }
 
-static shoal_status keep_after_backward(shoal_fsdp_unit *unit)
+static shoal_status scatter_sums(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
+                                 shoal_reduce_op reduce, double factor, shoal_group *group,
+                                 shoal_work **work_out)
 {
-    return shoal_fsdp_set_reshard_after_backward(unit, false);
+    (void)context;
+    (void)factor;
+    (void)work_out;
+    return shoal_group_reduce_scatter(group, in, out, count, dtype, reduce);
 }
 
-static shoal_status keep_in_backward(shoal_fsdp_unit *unit)
+static shoal_status landed(void *context, int id, shoal_fsdp_shard *shard)
 {
-    return shoal_fsdp_set_unshard_in_backward(unit, false);
+    (void)context;
+    (void)id;
+    (void)shard;
+    return SHOAL_OK;
 }
 
-static shoal_status set_hook(shoal_fsdp_unit *unit)
+/* Settings on and off. */
+
+static shoal_status set_unused(shoal_fsdp_unit *unit, bool is_on)
 {
-    return shoal_fsdp_set_all_reduce_hook(unit, all_reduce_hook, NULL);
+    return shoal_fsdp_set_reduce_unused(unit, is_on);
 }
 
-static shoal_status stop_replicas(shoal_fsdp_unit *unit)
+static shoal_status keep_after_backward(shoal_fsdp_unit *unit, bool is_on)
 {
-    return shoal_fsdp_set_all_reduce(unit, false);
+    return shoal_fsdp_set_reshard_after_backward(unit, !is_on);
 }
 
-static void check_refused(struct rank *self, const struct setting *setting,
-                          shoal_status (*set)(shoal_fsdp_unit *unit), const char *name)
+static shoal_status keep_in_backward(shoal_fsdp_unit *unit, bool is_on)
+{
+    return shoal_fsdp_set_unshard_in_backward(unit, !is_on);
+}
+
+static shoal_status set_hook(shoal_fsdp_unit *unit, bool is_on)
+{
+    return shoal_fsdp_set_all_reduce_hook(unit, is_on ? all_reduce_hook : NULL, NULL);
+}
+
+static shoal_status set_gather(shoal_fsdp_unit *unit, bool is_on)
+{
+    const shoal_custom_all_gather custom = {.struct_size = sizeof custom, .call = gather_all};
+    return shoal_fsdp_set_custom_all_gather(unit, is_on ? &custom : NULL);
+}
+
+static shoal_status set_scatter(shoal_fsdp_unit *unit, bool is_on)
+{
+    const shoal_custom_reduce_scatter custom = {.struct_size = sizeof custom, .call = scatter_sums};
+    return shoal_fsdp_set_custom_reduce_scatter(unit, is_on ? &custom : NULL);
+}
+
+static shoal_status stop_replicas(shoal_fsdp_unit *unit, bool is_on)
+{
+    return shoal_fsdp_set_all_reduce(unit, !is_on);
+}
+
+static const struct refusal {
+    shoal_status (*set)(shoal_fsdp_unit *unit, bool is_on); /* NULL: an option */
+    const char *name;
+    struct setting setting;
+} refusals[] = {
+    {set_unused, "1: shoal_fsdp_set_reduce_unused(true)", {0}},
+    {keep_after_backward, "1: shoal_fsdp_set_reshard_after_backward(false)", {0}},
+    {keep_in_backward, "1: shoal_fsdp_set_unshard_in_backward(false)", {0}},
+    {set_hook, "1: shoal_fsdp_set_all_reduce_hook", {0}},
+    {set_gather, "1: shoal_fsdp_set_custom_all_gather", {0}},
+    {set_scatter, "1: shoal_fsdp_set_custom_reduce_scatter", {0}},
+    {set_gather, "1: shoal_fsdp_set_custom_all_gather", {.is_replicated_mesh = true}},
+    {stop_replicas, "1: shoal_fsdp_set_all_reduce(false)", {.is_replicated_mesh = true}},
+    {NULL, "SHOAL_RESHARD_PARTLY", {.options = {.reshard = SHOAL_RESHARD_PARTLY, .reshard_ranks = 2}}},
+};
+
+/* Refused with the name, by a compiled step too, which captures it once it is off. */
+static void check_refused(struct rank *self, const struct refusal *refusal)
 {
     struct model model;
     shoal_graph *graph = NULL;
-    REQUIRE(open_model(&model, self, setting));
+    shoal_compiled *compiled = NULL;
+    shoal_tensor *loss = NULL;
+    REQUIRE(open_model(&model, self, &refusal->setting));
     shoal_tensor *x = make_input(self);
-    CHECK_OK(set ? set(shoal_fully_shard_unit(model.layers[1], false)) : SHOAL_OK);
+    CHECK_OK(shoal_compile(model.world, step, &model, 1, NULL, &compiled));
+    CHECK_OK(refusal->set ? refusal->set(shoal_fully_shard_unit(model.layers[1], false), true) : SHOAL_OK);
     CHECK_INT(shoal_capture(step, &model, &x, 1, 1, &graph), SHOAL_ERR_UNSUPPORTED);
     CHECK(graph == NULL);
-    CHECK(strstr(shoal_error_text(), name) != NULL);
+    CHECK_ERROR_TEXT(refusal->name);
+    CHECK_INT(shoal_compiled_run(compiled, &x, 1, &loss, 1), SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT(refusal->name);
+    if (refusal->set) {
+        CHECK_OK(refusal->set(shoal_fully_shard_unit(model.layers[1], false), false));
+        CHECK_OK(shoal_compiled_run(compiled, &x, 1, &loss, 1));
+        clear_gradients(&model);
+    }
+    shoal_tensor_unref(loss);
+    shoal_compiled_free(compiled);
     close_model(&model);
 }
 
 TEST_RANKS(what_is_not_captured_is_named, 4)
 {
-    static const struct {
-        shoal_status (*set)(shoal_fsdp_unit *unit);
-        const char *name;
-    } rows[] = {
-        {set_unused, "1: shoal_fsdp_set_reduce_unused"},
-        {keep_after_backward, "1: shoal_fsdp_set_reshard_after_backward"},
-        {keep_in_backward, "1: shoal_fsdp_set_unshard_in_backward"},
-        {set_hook, "1: shoal_fsdp_set_all_reduce_hook"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        check_refused(self, &plain, rows[i].set, rows[i].name);
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0] && !test_has_failed(); i++) {
+        check_refused(self, &refusals[i]);
+        if (test_has_failed()) {
+            test_failed(__FILE__, __LINE__, "%s", refusals[i].name);
+        }
     }
-    check_refused(self, &(struct setting){.is_replicated_mesh = true}, stop_replicas,
-                  "1: shoal_fsdp_set_all_reduce(false)");
-    check_refused(self, &(struct setting){.options = {.reshard = SHOAL_RESHARD_PARTLY, .reshard_ranks = 2}},
-                  NULL, "SHOAL_RESHARD_PARTLY");
+}
+
+/* It is for units without modules, so that no capture meets it. */
+TEST_RANKS(modules_have_no_landed_hook, 2)
+{
+    struct model model;
+    REQUIRE(open_model(&model, self, &plain));
+    CHECK_INT(shoal_fsdp_set_landed_hook(shoal_fully_shard_unit(model.layers[1], false), landed, NULL),
+              SHOAL_ERR_UNSUPPORTED);
+    close_model(&model);
 }
 
 /* Failures ----------------------------------------------------------------------------------------------- */
