@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Lists that are reduced and scattered along their first dimension, as a unit of a sharded model does with its gradients. Transports
- * read one buffer of comm memory directly, and lists only through memory of their own. So a list that is converted or padded before
- * is packed into one buffer, which has a row for each rank, by one kernel (chunk_cat), and results are parts of one buffer. The
+ * read comm memory directly. Members that kernels make there are read where they are. A list that is converted or padded before is
+ * packed into one buffer, which has a row for each rank, by one kernel (chunk_cat), and results are parts of one buffer. The
  * kernel casts and pads on the way: a conversion, and a cat with zeros, that only the list reads are left out, if nobody writes what
  * they read until then.
  */
@@ -128,7 +128,7 @@ static bool have_one_dtype(const struct pack_source *sources, size_t count)
     return true;
 }
 
-/* Without that the list is as good: transports pack it themselves. */
+/* Without that the list is as good: its members are made in comm memory themselves. */
 static bool is_worthwhile(const struct pack_source *sources, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

@@ -82,7 +82,7 @@ LOWERING_FUNCTION(lower_all_reduce_in_place)
 
 /* Lists ------------------------------------------------------------------------------------------------ */
 
-/* Lists gain nothing by comm memory: transports read it through their own. */
+/* Lists that are reduced everywhere gain nothing by comm memory: transports read them through their own. */
 static shoal_status all_reduce_list(struct shoal_lowering *lowering, shoal_tensor *const *data, size_t count,
                                     const shoal_value *arguments)
 {
@@ -229,6 +229,19 @@ static int scatter_dim_at(const shoal_value *dims, size_t index, int n_dims)
     return (int)(dim < 0 ? dim + n_dims : dim);
 }
 
+/* Transports read a list directly only if all of it is in comm memory. */
+static void realize_list(struct shoal_lowering *lowering, shoal_tensor *const *sends, size_t count,
+                         uint32_t group)
+{
+    bool can_all = true;
+    for (size_t i = 0; i < count; i++) {
+        can_all = can_all && lower_can_realize(lowering, sends[i], group);
+    }
+    for (size_t i = 0; can_all && i < count; i++) {
+        lower_realize(lowering, sends[i], group);
+    }
+}
+
 LOWERING_FUNCTION(lower_reduce_scatter_list)
 {
     uint32_t group = lower_group(lowering, node);
@@ -250,6 +263,7 @@ LOWERING_FUNCTION(lower_reduce_scatter_list)
         int dim = scatter_dim_at(&arguments[2], i, selves[i]->layout.n_dims);
         TRY(lower_input_blocks(lowering, selves[i], dim, n_ranks, &sends[i]));
     }
+    realize_list(lowering, sends, node->n_values, group);
     TRY(lower_tensors(lowering, node, &recv));
     TRY(lower_begin_collective(lowering, group, node->n_values, &collective));
     TRY(set_reduction(collective, COLLECTIVE_REDUCE_SCATTER, recv[0]->dtype, &arguments[1], &arguments[4]));

@@ -31,6 +31,8 @@
 #define SHM_SLOTS 8
 /* What is left of the two lines that a slot begins with. */
 #define SHM_FEW_DETAILS 4
+/* Parts of a list that `direct` can carry: their places lie in the slot's data. */
+#define SHM_LIST_PLACES (SHM_SLOT_BYTES / sizeof(struct region_place))
 /* A half of a rank's staging, and of its results. */
 #define SHM_HALF_BYTES ((size_t)256 * 1024)
 
@@ -119,6 +121,13 @@ static inline struct shm_slot *shm_slot(const struct shm_channel *channel, int r
     return &channel->shared->ranks[rank].slots[sequence % SHM_SLOTS];
 }
 
+/* Where the send buffers of a list's parts lie, in a slot of `direct`. */
+static inline struct region_place *shm_list_places(const struct shm_channel *channel, int rank,
+                                                   uint32_t sequence)
+{
+    return (struct region_place *)(void *)shm_slot(channel, rank, sequence)->data;
+}
+
 /* The staging segment, made at first use. */
 shoal_status shm_open_staging(struct shm_channel *channel, int64_t deadline_ns);
 
@@ -198,9 +207,11 @@ shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective
 
 /* places.c ---------------------------------------------------------------------------------------------- */
 
-/* Symmetric places of the buffers that peers must reach; false when one is ordinary memory. */
+/* Symmetric places of the buffers that peers must reach; false when one is ordinary memory. Of a list: only whether. */
 bool shm_find_places(struct shm_channel *channel, const struct collective *collective,
                      struct region_place *send_out, struct region_place *recv_out);
+/* Those of a list's parts into the own slot. They were all found. */
+void shm_write_list_places(struct shm_channel *channel, const struct collective *collective);
 
 /* Ways to travel, each in a file of its name ------------------------------------------------------------ */
 

@@ -25,19 +25,24 @@ static size_t single_bytes(const struct collective *collective, int n_blocks)
     return collective->pieces[0].count * shoal_dtype_bytes(collective->dtype) * (size_t)n_blocks;
 }
 
-/* A peer's buffer, mapped here. The peer says where it is, so the answer is checked. */
-static shoal_status find_peer_buffer(struct shm_channel *channel, const struct collective *collective,
-                                     int peer, bool is_send, size_t bytes, char **buffer_out)
+/* A peer's memory, mapped here. The peer says where it is, so the answer is checked. */
+static shoal_status find_peer_place(struct shm_channel *channel, const struct collective *collective,
+                                    int peer, struct region_place place, size_t bytes, char **buffer_out)
 {
-    const struct shm_slot *slot = shm_slot(channel, peer, collective->sequence);
     int world_rank = channel->base.peers->world_ranks[peer];
-    struct region_place place = is_send ? slot->send : slot->recv;
     *buffer_out = regions_peer(channel->base.peers->regions, place, world_rank, bytes);
     if (!*buffer_out && bytes > 0) {
         return error_set(SHOAL_ERR_PEER, "%s: rank %d names symmetric memory that is not known here",
                          collective_rows[collective->kind].name, world_rank);
     }
     return SHOAL_OK;
+}
+
+static shoal_status find_peer_buffer(struct shm_channel *channel, const struct collective *collective,
+                                     int peer, bool is_send, size_t bytes, char **buffer_out)
+{
+    const struct shm_slot *slot = shm_slot(channel, peer, collective->sequence);
+    return find_peer_place(channel, collective, peer, is_send ? slot->send : slot->recv, bytes, buffer_out);
 }
 
 /* All peers' send buffers into channel->peers; the own one too, as it was given. */
@@ -109,6 +114,39 @@ static shoal_status reduce_block(struct shm_channel *channel, const struct colle
                          (size_t)channel->n_ranks, piece->count, collective->factor);
 }
 
+/* One part of a list after the other. */
+static shoal_status reduce_scatter_part(struct shm_channel *channel, const struct collective *collective,
+                                        size_t index)
+{
+    const struct collective_piece *piece = &collective->pieces[index];
+    size_t block = piece->count * shoal_dtype_bytes(collective->dtype);
+    for (int i = 0; i < channel->n_ranks; i++) {
+        char *buffer = (char *)piece->send;
+        if (i != channel->rank) {
+            TRY(find_peer_place(channel, collective, i,
+                                shm_list_places(channel, i, collective->sequence)[index],
+                                block * (size_t)channel->n_ranks, &buffer));
+        }
+        channel->sources[i] = buffer + (size_t)channel->rank * block;
+    }
+    return kernel_reduce(collective->reduce, collective->dtype, piece->recv, channel->sources,
+                         (size_t)channel->n_ranks, piece->count, collective->factor);
+}
+
+static shoal_status run_reduce_scatter(struct shm_channel *channel, const struct collective *collective)
+{
+    if (collective->n_pieces == 1) {
+        TRY(find_sends(channel, collective, single_bytes(collective, channel->n_ranks)));
+        return reduce_block(channel, collective, (size_t)channel->rank * single_bytes(collective, 1));
+    }
+    for (size_t i = 0; i < collective->n_pieces; i++) {
+        if (collective->pieces[i].count > 0) {
+            TRY(reduce_scatter_part(channel, collective, i));
+        }
+    }
+    return SHOAL_OK;
+}
+
 /* Blocks of peers into this rank's receive buffer, starting with the next rank so that not all read the same. */
 static void take_blocks(struct shm_channel *channel, const struct collective *collective, size_t from_bytes)
 {
@@ -150,8 +188,7 @@ static shoal_status move_data(struct shm_channel *channel, const struct collecti
     case COLLECTIVE_ALL_REDUCE:
         return run_all_reduce(channel, collective);
     case COLLECTIVE_REDUCE_SCATTER:
-        TRY(find_sends(channel, collective, single_bytes(collective, channel->n_ranks)));
-        return reduce_block(channel, collective, own);
+        return run_reduce_scatter(channel, collective);
     case COLLECTIVE_ALL_TO_ALL:
         TRY(find_sends(channel, collective, single_bytes(collective, channel->n_ranks)));
         take_blocks(channel, collective, own);

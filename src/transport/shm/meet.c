@@ -93,6 +93,9 @@ void shm_write_slot(struct shm_channel *channel, const struct collective *collec
     }
     if (collective->algorithm == SHM_ALGORITHM_DIRECT) {
         (void)shm_find_places(channel, collective, &slot->send, &slot->recv);
+        if (collective->n_pieces > 1) {
+            shm_write_list_places(channel, collective);
+        }
     }
     /* Last: peers that came before poll this line, and each of their reads takes it away again until they see the flag. */
     slot->algorithm = (uint32_t)collective->algorithm;

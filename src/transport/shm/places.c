@@ -14,6 +14,34 @@ static struct region_place find_place(struct shm_channel *channel, const void *b
     return is_covered ? place : (struct region_place){0};
 }
 
+/* The send buffer of a part. Ranks agree on counts, so a part without elements is left out by all. */
+static bool find_part(struct shm_channel *channel, const struct collective *collective, size_t index,
+                      struct region_place *place_out)
+{
+    const struct collective_piece *piece = &collective->pieces[index];
+    size_t bytes = piece->count * shoal_dtype_bytes(collective->dtype) * (size_t)channel->n_ranks;
+    *place_out = piece->count > 0 ? find_place(channel, piece->send, bytes) : (struct region_place){0};
+    return piece->count == 0 || place_out->id;
+}
+
+static bool find_parts(struct shm_channel *channel, const struct collective *collective)
+{
+    bool is_found = collective->kind == COLLECTIVE_REDUCE_SCATTER && collective->n_pieces <= SHM_LIST_PLACES;
+    for (size_t i = 0; is_found && i < collective->n_pieces; i++) {
+        struct region_place place;
+        is_found = find_part(channel, collective, i, &place);
+    }
+    return is_found;
+}
+
+void shm_write_list_places(struct shm_channel *channel, const struct collective *collective)
+{
+    struct region_place *places = shm_list_places(channel, channel->rank, collective->sequence);
+    for (size_t i = 0; i < collective->n_pieces; i++) {
+        (void)find_part(channel, collective, i, &places[i]);
+    }
+}
+
 bool shm_find_places(struct shm_channel *channel, const struct collective *collective,
                      struct region_place *send_out, struct region_place *recv_out)
 {
@@ -21,9 +49,12 @@ bool shm_find_places(struct shm_channel *channel, const struct collective *colle
     *recv_out = (struct region_place){0};
     const struct collective_piece *piece = &collective->pieces[0];
     if (collective->kind == COLLECTIVE_BARRIER || collective->kind == COLLECTIVE_WINDOW_GATHER ||
-        collective->n_pieces != 1 || collective->send_counts || collective->send_blocks ||
+        collective->n_pieces == 0 || collective->send_counts || collective->send_blocks ||
         collective->recv_blocks) {
         return false;
+    }
+    if (collective->n_pieces > 1) {
+        return find_parts(channel, collective);
     }
     size_t block = piece->count * shoal_dtype_bytes(collective->dtype);
     bool is_root = channel->rank == collective->root;

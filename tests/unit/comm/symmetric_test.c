@@ -156,6 +156,77 @@ TEST_RANKS(collectives_take_symmetric_buffers, 3)
     CHECK_OK(shoal_world_close(world));
 }
 
+enum {
+    N_PARTS = 4
+};
+
+static const size_t part_counts[N_PARTS] = {3000, 0, 7, 20000};
+
+static float part_value(int rank, size_t part, size_t i)
+{
+    return (float)((rank + 1) * (int)(part + 2)) + (float)(i % 500);
+}
+
+/* Parts one after the other, each rank beginning with another one. */
+static void scatter_parts(shoal_group *group, float *memory, float *results)
+{
+    int rank = shoal_group_rank(group);
+    int n_ranks = shoal_group_n_ranks(group);
+    shoal_part parts[N_PARTS] = {{NULL, NULL, 0}};
+    for (size_t k = 0; k < N_PARTS; k++) {
+        size_t part = (k + (size_t)rank) % N_PARTS;
+        parts[part] = (shoal_part){memory, results, part_counts[part]};
+        for (size_t i = 0; i < part_counts[part] * (size_t)n_ranks; i++) {
+            memory[i] = part_value(rank, part, i);
+        }
+        memory += part_counts[part] * (size_t)n_ranks;
+        results += part_counts[part];
+    }
+    const shoal_collective call = {.struct_size = sizeof call,
+                                   .kind = SHOAL_KIND_REDUCE_SCATTER,
+                                   .dtype = SHOAL_F32,
+                                   .reduce = SHOAL_SUM,
+                                   .parts = parts,
+                                   .n_parts = N_PARTS};
+    CHECK_OK(shoal_group_run(group, &call));
+    for (size_t part = 0; part < N_PARTS; part++) {
+        const float *found = parts[part].recv;
+        for (size_t i = 0; i < part_counts[part]; i++) {
+            float wanted = 0.0f;
+            for (int peer = 0; peer < n_ranks; peer++) {
+                wanted += part_value(peer, part, i + (size_t)rank * part_counts[part]);
+            }
+            if (found[i] != wanted) {
+                CHECK_INT(found[i], wanted);
+                return;
+            }
+        }
+    }
+}
+
+/* Peers read a list's parts where each rank has them; one rank with ordinary memory is enough for all to take another way. */
+TEST_RANKS(lists_take_symmetric_buffers, 3)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_group *group = shoal_world_group(world);
+    const size_t bytes = (size_t)23007 * 3 * sizeof(float);
+    shoal_symmetric *symmetric = NULL;
+    float *ordinary = malloc(bytes);
+    float *results = malloc(bytes);
+    REQUIRE(ordinary && results);
+    REQUIRE_OK(shoal_symmetric_create(group, bytes, &symmetric));
+    for (int round = 0; round < 20; round++) {
+        bool is_ordinary = round % 5 == 4 && self->rank == 1;
+        scatter_parts(group, is_ordinary ? ordinary : shoal_symmetric_data(symmetric), results);
+    }
+    CHECK_OK(shoal_group_barrier(group));
+    shoal_symmetric_free(symmetric);
+    free(ordinary);
+    free(results);
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* Refused ---------------------------------------------------------------------------------------------- */
 
 TEST_RANKS(different_sizes_are_refused_everywhere, 3)

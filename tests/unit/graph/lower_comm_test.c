@@ -455,7 +455,7 @@ TEST(packs_lists)
                 "}\n");
 }
 
-/* Others read the conversion, or write what it reads; there is more padding than ranks need. */
+/* Others read the conversion, or write what it reads; there is more padding than ranks need. The members are in comm memory. */
 TEST(packs_no_lists)
 {
     lower_check("graph {\n"
@@ -475,15 +475,15 @@ TEST(packs_no_lists)
                 "}\n",
                 NULL, 0,
                 "plan {\n"
-                "    group @w = [0, 1], 1 collectives, 0 bytes of comm memory\n"
-                "    pool 192 bytes, outputs 256 bytes, peak 88 bytes\n"
+                "    group @w = [0, 1], 1 collectives, 192 bytes of comm memory\n"
+                "    pool 0 bytes, outputs 256 bytes, peak 40 bytes\n"
                 "    b0 %a = input 0, 8 bytes\n"
                 "    b1 %b = input 1, 8 bytes\n"
                 "    b2 %c = input 2, 4 bytes\n"
-                "    b3 %fa = pool at 0, 16 bytes, 0..7\n"
+                "    b3 %fa = comm 1 of @w at 0, 16 bytes, 0..7\n"
                 "    b4 %na = output at 0, 16 bytes, 1..8\n"
-                "    b5 %fb = pool at 64, 16 bytes, 2..7\n"
-                "    b6 %pc = pool at 128, 16 bytes, 4..7\n"
+                "    b5 %fb = comm 2 of @w at 64, 16 bytes, 2..7\n"
+                "    b6 %pc = comm 3 of @w at 128, 16 bytes, 4..7\n"
                 "    b7 %zc = slot of b6 at 4, 12 bytes, 4..7\n"
                 "    b8 %r = output at 64, 8 bytes, 6..8\n"
                 "    b9 %r = output at 128, 8 bytes, 6..8\n"
