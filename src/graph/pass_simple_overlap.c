@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * simple_overlap: first each start is moved up, to directly behind the last node that it depends on. Then each wait is moved down,
+ * simple_overlap: first each start is moved up, to directly behind the last node that it depends on; what only makes a gather of
+ * a unit wait for something (control_deps), or converts what it gathers, is moved up before it. Then each wait is moved down,
  * to directly before the first node that depends on it; views of its result move with it. Starts of one group keep their order,
  * and waits of one group keep theirs. No move makes the graph need more memory at once than a limit: a move that would is made
  * only as far as memory allows.
@@ -31,6 +32,7 @@ struct overlap {
     uint64_t limit;
     /* By number: the node that was moved next to this one last. The next one goes to its far side. */
     struct shoal_node **neighbours;
+    bool *rises; /* by number: a start, or what only gathers of units need */
     bool *sinks; /* by number: a wait or a view of one */
 };
 
@@ -162,17 +164,39 @@ static void raise_start(struct overlap *overlap, uint32_t number, struct shoal_n
     }
 }
 
+/* Whether a node stands before gathers of units, and nobody else needs what it gives. Those behind it are known. */
+static bool leads_to_gathers(const struct overlap *overlap, const struct shoal_node *node)
+{
+    bool is_one = node_calls(node, OP_control_deps) || node_calls(node, OP_to_dtype);
+    for (const struct edge *edge = is_one ? node->first_use : NULL; edge; edge = edge->next) {
+        const struct shoal_node *user = edge->user;
+        is_one = is_one && overlap->rises[overlap->constraints.number[user->id]] &&
+                 (gathers_unit(user) || !node_is_start(user));
+    }
+    return is_one && node->unit && node->first_use;
+}
+
+static void find_rising(struct overlap *overlap)
+{
+    for (uint32_t i = overlap->constraints.n_nodes; i-- > 0;) {
+        const struct shoal_node *node = overlap->constraints.nodes[i];
+        overlap->rises[i] = node_is_start(node) || leads_to_gathers(overlap, node);
+    }
+}
+
 static void raise_starts(struct overlap *overlap, const struct shoal_graph *graph)
 {
     const struct constraints *constraints = &overlap->constraints;
+    find_rising(overlap);
     struct shoal_node *inputs_end = find_inputs_end(graph);
     struct shoal_node *last_gathered = NULL; /* the wait of the unit before */
     for (uint32_t i = 0; i < constraints->n_nodes; i++) {
         struct shoal_node *node = constraints->nodes[i];
-        if (!node_is_start(node)) {
+        if (!overlap->rises[i]) {
             continue;
         }
-        bool is_held = gathers_unit(node) && last_gathered && last_gathered->order < node->order;
+        bool is_gather = gathers_unit(node) || !node_is_start(node);
+        bool is_held = is_gather && last_gathered && last_gathered->order < node->order;
         raise_start(overlap, i, is_held ? later(inputs_end, last_gathered) : inputs_end);
         last_gathered = gathers_unit(node) ? find_last_wait(node) : last_gathered;
     }
@@ -237,12 +261,20 @@ static void find_ceilings(const struct overlap *overlap, const struct shoal_grap
     }
 }
 
+/* A parameter that its unit's backward does not read: another wait for the same gather comes first, and this one would only keep
+   the memory. */
+static bool is_spare(const struct shoal_node *node)
+{
+    const struct shoal_node *start = node_is_wait(node) && node->n_users == 0 ? find_start(node) : NULL;
+    return start && gathers_unit(start);
+}
+
 static void sink_waits(struct overlap *overlap, const struct shoal_graph *graph, struct shoal_node **ceilings)
 {
     find_sinking(overlap);
     find_ceilings(overlap, graph, ceilings);
     for (uint32_t i = overlap->constraints.n_nodes; i-- > 0;) {
-        if (overlap->sinks[i]) {
+        if (overlap->sinks[i] && !is_spare(overlap->constraints.nodes[i])) {
             sink_wait(overlap, i, ceilings[i]);
         }
     }
@@ -259,7 +291,8 @@ static shoal_status run(struct overlap *overlap, const struct shoal_graph *graph
     struct shoal_node **neighbours = mem_alloc_zeroed(3 * (n_nodes + 1), sizeof neighbours[0]);
     overlap->neighbours = neighbours;
     overlap->sinks = mem_alloc_zeroed(n_nodes + 1, sizeof overlap->sinks[0]);
-    if (!neighbours || !overlap->sinks) {
+    overlap->rises = mem_alloc_zeroed(n_nodes + 1, sizeof overlap->rises[0]);
+    if (!neighbours || !overlap->sinks || !overlap->rises) {
         return SHOAL_ERR_NO_MEMORY;
     }
     overlap->limit = memory_profile_peak(overlap->profile) + find_ahead(graph);
@@ -286,5 +319,6 @@ shoal_status pass_simple_overlap(shoal_graph *graph, const shoal_pass_options *o
     memory_profile_free(overlap.profile);
     mem_free(overlap.neighbours);
     mem_free(overlap.sinks);
+    mem_free(overlap.rises);
     return status;
 }

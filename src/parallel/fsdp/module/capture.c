@@ -29,6 +29,8 @@ struct fsdp_capture {
     size_t forward_depth;
     bool is_end_awaited;
     bool is_backward; /* a unit has begun its backward, which has not ended */
+    shoal_tensor
+        *begun; /* a reference: the gradient with which the last unit began its backward; NULL: none has */
     struct fsdp_captured *units;
     size_t n_units;
 };
@@ -70,10 +72,17 @@ static void put_back_places(const struct fsdp_captured *unit)
     }
 }
 
+static void set_begun(struct fsdp_capture *capture, shoal_tensor *gradient)
+{
+    shoal_tensor_unref(capture->begun);
+    capture->begun = gradient ? shoal_tensor_ref(gradient) : NULL;
+}
+
 static void end_capture(void *context)
 {
     struct fsdp_capture *capture = context;
     struct fsdp_root *root = capture->root;
+    set_begun(capture, NULL);
     for (size_t i = 0; i < capture->n_units; i++) {
         put_back_places(&capture->units[i]);
         capture->units[i].wrapper->captured = NULL;
@@ -296,6 +305,7 @@ static shoal_status end_backward(void *context)
         capture->units[i].phase = FSDP_IDLE;
     }
     show_shards(capture);
+    set_begun(capture, NULL);
     capture->is_backward = false;
     capture->is_end_awaited = false;
     return SHOAL_OK;
@@ -312,6 +322,15 @@ static shoal_status await_end(struct fsdp_capture *capture)
     return SHOAL_OK;
 }
 
+/* Gathers may begin with the backward of the unit before, as the engine prefetches: passes can move them up to there. */
+static shoal_status gather_again(struct fsdp_captured *unit, shoal_tensor *gradient)
+{
+    shoal_tensor *after = unit->capture->begun ? unit->capture->begun : gradient;
+    TRY(fsdp_captured_gather(unit, &after, 1));
+    set_begun(unit->capture, gradient);
+    return SHOAL_OK;
+}
+
 static shoal_status begin_unit_backward(struct fsdp_captured *unit, shoal_tensor *gradient)
 {
     if (unit->capture->is_over) {
@@ -322,7 +341,7 @@ static shoal_status begin_unit_backward(struct fsdp_captured *unit, shoal_tensor
         return SHOAL_OK;
     }
     unit->phase = FSDP_PRE_BACKWARD;
-    TRY(fsdp_captured_gather(unit, &gradient, 1));
+    TRY(gather_again(unit, gradient));
     return fsdp_wrapper_show_full(unit->wrapper); /* functions that are computed again look there */
 }
 

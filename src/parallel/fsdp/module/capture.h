@@ -4,8 +4,9 @@
  * captured.h; here is when: where the engine would gather, give up and reduce, in a state of the capture's own. The modules' places
  * and the tensors of whole parameters are used as in an eager step, and put back when the capture ends.
  *
- * Parameters that are given up after forward are gathered again in backward, behind the gradient that begins it (control_deps): no
- * pass may take the one for the other.
+ * Parameters that are given up after forward are gathered again in backward, behind the gradient with which the unit before began
+ * its own, or the first unit this one (control_deps): no pass may take the one for the other, and one that looks for overlap can
+ * gather one unit ahead.
  */
 #ifndef PARALLEL_FSDP_MODULE_CAPTURE_H
 #define PARALLEL_FSDP_MODULE_CAPTURE_H
