@@ -84,7 +84,8 @@ print "\n" if @tensor_rows;
 for my $row (@tensor_rows) {
     my @columns = grep { defined $row->{$_} } qw(raw_us functional_us overhead_us comm_us compute_us both_us hidden
         params core gflops step_us_fsdp step_us_eager step_us_compiled step_us_plain step_us_none ratio exposed_us
-        exposed_us_plain exposed_ratio peak_bytes_eager peak_bytes peak_ratio unsharded_bytes_host_eager allocations moved lanes_us lanes_gbps host_us_per_unit host_us_per_unit_2
+        exposed_us_plain exposed_ratio exposed_ratio_low exposed_ratio_high cpu_us_compiled cpu_us_plain cpu_us_none switches_compiled
+        switches_plain switches_none peak_bytes_eager peak_bytes peak_ratio unsharded_bytes_host_eager allocations moved lanes_us lanes_gbps host_us_per_unit host_us_per_unit_2
         unsharded_bytes_host gradients fuse_schedule_1024_ms ms cpu_ms ns_per_node);
     my $size = defined $row->{bytes} ? short_bytes($row->{bytes})
         : defined $row->{pass} ? "$row->{pass} $row->{nodes} nodes" : "$row->{ranks} ranks";

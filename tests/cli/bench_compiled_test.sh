@@ -23,7 +23,7 @@ bench() {
 
 number='-\?[0-9.]*'
 keys='^{"bench": "compiled_[a-z]*", "processors": [0-9]*, "ranks": [0-9]*, "params": [0-9]*, "units": [0-9]*, "tokens": [0-9]*, "blas_threads": [0-9]*, "core": "[^"]*"'
-for key in step_us_eager step_us_compiled step_us_plain step_us_none ratio exposed_us exposed_us_plain exposed_ratio peak_bytes_eager peak_bytes peak_ratio unsharded_bytes_host_eager unsharded_bytes_host; do
+for key in step_us_eager step_us_compiled step_us_plain step_us_none ratio exposed_us exposed_us_plain exposed_ratio exposed_ratio_low exposed_ratio_high cpu_us_compiled cpu_us_plain cpu_us_none switches_compiled switches_plain switches_none peak_bytes_eager peak_bytes peak_ratio unsharded_bytes_host_eager unsharded_bytes_host; do
     keys+=", \"$key\": $number"
 done
 # No allocations, addresses that stay, and the eager step's bits.
@@ -53,7 +53,8 @@ tiny=(--units 3 --width 16 --tokens 8)
 measures 2 "${tiny[@]}"
 grep -q compiled_fsdp "$scratch/out" || complain "nothing sharded"
 grep -q compiled_ddp "$scratch/out" || complain "no replicas"
-holds "$(value ranks) == 2 && $(value units) == 3 && $(value params) == 3 * 12 * 16 ** 2"
+holds "$(value ranks) == 2 && $(value units) == 3 && $(value params) == 3 * 12 * (16 ** 2 + 16)"
+holds "$(value exposed_ratio_low) <= $(value exposed_ratio_high)"
 holds "abs($(value peak_ratio) * $(value peak_bytes_eager) - $(value peak_bytes)) <= 0.000051 * $(value peak_bytes_eager)"
 # Whole parameters take as much memory as in eager steps, also those of a compiled one.
 holds "$(value unsharded_bytes_host) > 0 && $(value unsharded_bytes_host) == $(value unsharded_bytes_host_eager)"

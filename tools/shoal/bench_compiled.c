@@ -11,18 +11,20 @@
 #include "shoal/version.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 enum {
-    DEFAULT_ROUNDS = 30,
-    FEW_RANKS = 2 /* up to here the smaller network */
+    FEW_RANKS = 2, /* up to here the smaller network */
+    FEW_ROUNDS = 40,
+    MANY_ROUNDS = 100 /* of the smaller network: a step is short */
 };
 
 static const struct bench_fsdp_work small_work = {
-    .n_units = 6, .width = 256, .n_tokens = 512, .n_blas_threads = 1};
+    .n_units = 12, .width = 128, .n_tokens = 64, .n_blas_threads = 1};
 static const struct bench_fsdp_work large_work = {
     .n_units = 8, .width = 512, .n_tokens = 256, .n_blas_threads = 2};
 
@@ -32,12 +34,11 @@ static const char *const wrapping_names[BENCH_COMPILED_N_WRAPPINGS] = {"compiled
 
 /* Of one wrapping. */
 struct report {
-    double step_us[BENCH_COMPILED_N_KINDS];
-    double ratio;                            /* compiled to eager, of a round */
-    double exposed_us;                       /* compiled less without communication, of a round */
-    double exposed_us_plain;                 /* the same without passes */
-    double n_allocations;                    /* of a compiled step on one rank */
-    size_t peak_bytes[BENCH_COMPILED_PLAIN]; /* eager and compiled, on the host */
+    struct bench_compiled_times times;
+    double cpu_us[BENCH_COMPILED_N_KINDS];     /* of a step, summed over ranks */
+    double n_switches[BENCH_COMPILED_N_KINDS]; /* likewise */
+    double n_allocations;                      /* of a compiled step on one rank */
+    size_t peak_bytes[BENCH_COMPILED_PLAIN];   /* eager and compiled, on the host */
     size_t unsharded_bytes[BENCH_COMPILED_PLAIN];
     uint64_t n_moved;
     uint64_t n_wrong;
@@ -63,15 +64,15 @@ static const struct bench_option option_rows[] = {
     {"--ranks", "N", BENCH_OPTION_INT, AT(bench.request.n_ranks), 1, MEASURE_MAX_RANKS,
      .help = "default 2; from 3 on, the default network is larger"},
     {"--units", "U", BENCH_OPTION_INT, AT(asked.n_units), 1, BENCH_FSDP_MAX_SIZE,
-     .help = "of 4 matrices each; default 6, larger: 8"},
+     .help = "of 12 parameters each; default 12, larger: 8"},
     {"--width", "W", BENCH_OPTION_INT, AT(asked.width), 1, BENCH_FSDP_MAX_SIZE,
-     .help = "of the network: a unit has 12 W^2 parameters; default 256, larger: 512"},
+     .help = "of the network: a unit has 12 W^2 + 12 W elements; default 128, larger: 512"},
     {"--tokens", "T", BENCH_OPTION_INT, AT(asked.n_tokens), 1, BENCH_FSDP_MAX_SIZE,
-     .help = "rows of a rank's input; default 512, larger: 256"},
+     .help = "rows of a rank's input; default 64, larger: 256"},
     {"--blas-threads", "B", BENCH_OPTION_INT, AT(asked.n_blas_threads), 1, BENCH_FSDP_MAX_SIZE,
      .help = "threads of a matrix product; default 1, larger: 2"},
     {"--iterations", "K", BENCH_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
-     .help = "rounds, one step of each kind; default 30"},
+     .help = "rounds, one step of each kind; default 100, larger: 40"},
     {"--json", NULL, BENCH_OPTION_FLAG, AT(bench.request.is_json), .help = "one object per line"},
 };
 
@@ -94,81 +95,10 @@ static void choose_work(struct arguments *arguments)
     work->width = asked->width > 0 ? asked->width : work->width;
     work->n_tokens = asked->n_tokens > 0 ? asked->n_tokens : work->n_tokens;
     work->n_blas_threads = asked->n_blas_threads > 0 ? asked->n_blas_threads : work->n_blas_threads;
+    if (bench->n_rounds == 0) {
+        bench->n_rounds = bench->request.n_ranks <= FEW_RANKS ? MANY_ROUNDS : FEW_ROUNDS;
+    }
     bench->request.iterations = bench->n_rounds * BENCH_COMPILED_N_KINDS;
-}
-
-/* Numbers ---------------------------------------------------------------------------------------------- */
-
-static int compare_doubles(const void *left, const void *right)
-{
-    double a = *(const double *)left;
-    double b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median(double *values, size_t n_values)
-{
-    qsort(values, n_values, sizeof(values[0]), compare_doubles);
-    return (values[n_values / 2] + values[(n_values - 1) / 2]) * 0.5;
-}
-
-/* Of a step: the longest of any rank. */
-static double longest_us(const struct bench_compiled *bench, struct measure_page *page,
-                         enum bench_compiled_kind kind, int round)
-{
-    size_t at = (size_t)kind * (size_t)bench->n_rounds + (size_t)round;
-    int64_t longest = 0;
-    for (int rank = 0; rank < bench->request.n_ranks; rank++) {
-        int64_t time_ns = measure_page_times(page, rank)[at];
-        longest = time_ns > longest ? time_ns : longest;
-    }
-    return (double)longest * 1e-3;
-}
-
-/* Medians over rounds of a quotient, or a difference, of two kinds. `values` has room for all rounds. */
-static double median_pair(const struct bench_compiled *bench, struct measure_page *page,
-                          enum bench_compiled_kind left, enum bench_compiled_kind right, bool is_quotient,
-                          double *values)
-{
-    for (int i = 0; i < bench->n_rounds; i++) {
-        double a = longest_us(bench, page, left, i);
-        double b = longest_us(bench, page, right, i);
-        values[i] = is_quotient ? a / b : a - b;
-    }
-    return median(values, (size_t)bench->n_rounds);
-}
-
-static bool sum_up_times(const struct bench_compiled *bench, struct measure_page *page, struct report *report)
-{
-    double *values = calloc((size_t)bench->n_rounds, sizeof(values[0]));
-    if (!values) {
-        perror("shoal bench compiled");
-        return false;
-    }
-    for (int kind = 0; kind < BENCH_COMPILED_N_KINDS; kind++) {
-        for (int i = 0; i < bench->n_rounds; i++) {
-            values[i] = longest_us(bench, page, (enum bench_compiled_kind)kind, i);
-        }
-        report->step_us[kind] = median(values, (size_t)bench->n_rounds);
-    }
-    report->ratio = median_pair(bench, page, BENCH_COMPILED_PASSES, BENCH_COMPILED_EAGER, true, values);
-    report->exposed_us = median_pair(bench, page, BENCH_COMPILED_PASSES, BENCH_COMPILED_NONE, false, values);
-    report->exposed_us_plain =
-        median_pair(bench, page, BENCH_COMPILED_PLAIN, BENCH_COMPILED_NONE, false, values);
-    free(values);
-    return true;
-}
-
-/* Where nothing was exposed without passes, the run does not tell what they hide: 1, which misses the bar. */
-static double exposed_ratio(const struct report *report)
-{
-    return report->exposed_us_plain > 0 ? report->exposed_us / report->exposed_us_plain : 1;
-}
-
-static double peak_ratio(const struct report *report)
-{
-    return (double)report->peak_bytes[BENCH_COMPILED_PASSES] /
-           (double)report->peak_bytes[BENCH_COMPILED_EAGER];
 }
 
 /* Parts ------------------------------------------------------------------------------------------------ */
@@ -198,12 +128,17 @@ static bool run_steps(struct bench_compiled *bench, struct report *report)
     int n_ranks = bench->request.n_ranks;
     memset(bench->found, 0, sizeof(*bench->found));
     struct measure_page *page = run_part(bench, bench_compiled_run_steps);
-    bool is_good = page && sum_up_times(bench, page, report);
+    bool is_good = page && bench_compiled_sum_up(bench, page, &report->times);
     for (int rank = 0; is_good && rank < n_ranks; rank++) {
         report->n_wrong += *measure_page_wrong(page, rank);
         report->n_moved += bench->found->ranks[rank].n_moved;
         report->n_allocations +=
             (double)bench->found->ranks[rank].n_allocations / ((double)n_ranks * bench->n_rounds);
+        for (int kind = 0; kind < BENCH_COMPILED_N_KINDS; kind++) {
+            const struct bench_compiled_usage *usage = &bench->found->ranks[rank].usage[kind];
+            report->cpu_us[kind] += (double)usage->cpu_ns * 1e-3 / bench->n_rounds;
+            report->n_switches[kind] += (double)usage->n_switches / bench->n_rounds;
+        }
     }
     if (page) {
         measure_page_unmap(page, &bench->request);
@@ -256,60 +191,123 @@ static bool run_memory(struct bench_compiled *bench, enum bench_compiled_kind ki
 
 /* Printing --------------------------------------------------------------------------------------------- */
 
-static void print_json(const struct bench_compiled *bench, const struct report *report)
+enum {
+    MAX_CELLS = 40,
+    MIN_CELL_WIDTH = 9
+};
+
+struct row {
+    struct cell {
+        const char *name;
+        bool is_number;
+        char text[64];
+    } cells[MAX_CELLS];
+    size_t n_cells;
+};
+
+static __attribute__((format(printf, 3, 4))) void add_number(struct row *row, const char *name,
+                                                             const char *format, ...)
 {
-    const struct bench_fsdp_work *work = &bench->work;
-    printf("{\"bench\": \"%s\", \"processors\": %ld, \"ranks\": %d, \"params\": %zu, \"units\": %d, "
-           "\"tokens\": %d, \"blas_threads\": %d, \"core\": \"%s\"",
-           wrapping_names[bench->wrapping], sysconf(_SC_NPROCESSORS_ONLN), bench->request.n_ranks,
-           bench_fsdp_count_params(work), work->n_units, work->n_tokens, work->n_blas_threads,
-           bench->found->core);
-    printf(
-        ", \"step_us_eager\": %.1f, \"step_us_compiled\": %.1f, \"step_us_plain\": %.1f, \"step_us_none\": "
-        "%.1f, \"ratio\": %.4f",
-        report->step_us[BENCH_COMPILED_EAGER], report->step_us[BENCH_COMPILED_PASSES],
-        report->step_us[BENCH_COMPILED_PLAIN], report->step_us[BENCH_COMPILED_NONE], report->ratio);
-    printf(", \"exposed_us\": %.1f, \"exposed_us_plain\": %.1f, \"exposed_ratio\": %.4f", report->exposed_us,
-           report->exposed_us_plain, exposed_ratio(report));
-    printf(", \"peak_bytes_eager\": %zu, \"peak_bytes\": %zu, \"peak_ratio\": %.4f, "
-           "\"unsharded_bytes_host_eager\": %zu, \"unsharded_bytes_host\": %zu",
-           report->peak_bytes[BENCH_COMPILED_EAGER], report->peak_bytes[BENCH_COMPILED_PASSES],
-           peak_ratio(report), report->unsharded_bytes[BENCH_COMPILED_EAGER],
-           report->unsharded_bytes[BENCH_COMPILED_PASSES]);
-    printf(", \"allocations\": %.2f, \"moved\": %" PRIu64 ", \"wrong\": %" PRIu64 ", \"iterations\": %d}\n",
-           report->n_allocations, report->n_moved, report->n_wrong, bench->n_rounds);
+    struct cell *cell = &row->cells[row->n_cells++];
+    va_list values;
+    va_start(values, format);
+    (void)vsnprintf(cell->text, sizeof(cell->text), format, values);
+    va_end(values);
+    cell->name = name;
+    cell->is_number = true;
 }
 
-static void print_header(const struct bench_compiled *bench)
+static void add_word(struct row *row, const char *name, const char *word)
+{
+    add_number(row, name, "%s", word);
+    row->cells[row->n_cells - 1].is_number = false;
+}
+
+static void add_work(struct row *row, const struct bench_compiled *bench)
+{
+    const struct bench_fsdp_work *work = &bench->work;
+    add_word(row, "bench", wrapping_names[bench->wrapping]);
+    add_number(row, "processors", "%ld", sysconf(_SC_NPROCESSORS_ONLN));
+    add_number(row, "ranks", "%d", bench->request.n_ranks);
+    add_number(row, "params", "%zu", bench_compiled_count_params(work));
+    add_number(row, "units", "%d", work->n_units);
+    add_number(row, "tokens", "%d", work->n_tokens);
+    add_number(row, "blas_threads", "%d", work->n_blas_threads);
+    add_word(row, "core", bench->found->core);
+}
+
+static void add_times(struct row *row, const struct report *report)
+{
+    const struct bench_compiled_times *times = &report->times;
+    add_number(row, "step_us_eager", "%.1f", times->step_us[BENCH_COMPILED_EAGER]);
+    add_number(row, "step_us_compiled", "%.1f", times->step_us[BENCH_COMPILED_PASSES]);
+    add_number(row, "step_us_plain", "%.1f", times->step_us[BENCH_COMPILED_PLAIN]);
+    add_number(row, "step_us_none", "%.1f", times->step_us[BENCH_COMPILED_NONE]);
+    add_number(row, "ratio", "%.4f", times->ratio);
+    add_number(row, "exposed_us", "%.1f", times->exposed_us);
+    add_number(row, "exposed_us_plain", "%.1f", times->exposed_us_plain);
+    add_number(row, "exposed_ratio", "%.4f", times->exposed_ratio);
+    add_number(row, "exposed_ratio_low", "%.4f", times->exposed_low);
+    add_number(row, "exposed_ratio_high", "%.4f", times->exposed_high);
+    add_number(row, "cpu_us_compiled", "%.1f", report->cpu_us[BENCH_COMPILED_PASSES]);
+    add_number(row, "cpu_us_plain", "%.1f", report->cpu_us[BENCH_COMPILED_PLAIN]);
+    add_number(row, "cpu_us_none", "%.1f", report->cpu_us[BENCH_COMPILED_NONE]);
+    add_number(row, "switches_compiled", "%.1f", report->n_switches[BENCH_COMPILED_PASSES]);
+    add_number(row, "switches_plain", "%.1f", report->n_switches[BENCH_COMPILED_PLAIN]);
+    add_number(row, "switches_none", "%.1f", report->n_switches[BENCH_COMPILED_NONE]);
+}
+
+static void add_memory(struct row *row, const struct report *report)
+{
+    const size_t *peaks = report->peak_bytes;
+    add_number(row, "peak_bytes_eager", "%zu", peaks[BENCH_COMPILED_EAGER]);
+    add_number(row, "peak_bytes", "%zu", peaks[BENCH_COMPILED_PASSES]);
+    add_number(row, "peak_ratio", "%.4f",
+               (double)peaks[BENCH_COMPILED_PASSES] / (double)peaks[BENCH_COMPILED_EAGER]);
+    add_number(row, "unsharded_bytes_host_eager", "%zu", report->unsharded_bytes[BENCH_COMPILED_EAGER]);
+    add_number(row, "unsharded_bytes_host", "%zu", report->unsharded_bytes[BENCH_COMPILED_PASSES]);
+    add_number(row, "allocations", "%.2f", report->n_allocations);
+    add_number(row, "moved", "%" PRIu64, report->n_moved);
+    add_number(row, "wrong", "%" PRIu64, report->n_wrong);
+}
+
+static void print_json(const struct row *row, const struct bench_compiled *bench)
+{
+    for (size_t i = 0; i < row->n_cells; i++) {
+        const struct cell *cell = &row->cells[i];
+        const char *quote = cell->is_number ? "" : "\"";
+        printf("%s\"%s\": %s%s%s", i == 0 ? "{" : ", ", cell->name, quote, cell->text, quote);
+    }
+    printf(", \"iterations\": %d}\n", bench->n_rounds);
+}
+
+static void print_heading(const struct bench_compiled *bench)
 {
     measure_print_cpu(stdout);
     printf("# compiler  %s\n", TOOL_COMPILER);
     printf("# library   shoal %s, ranks as processes, not pinned\n", shoal_version());
     printf("# times     medians over %d rounds; of a round: the longest of any rank\n", bench->n_rounds);
-    printf("%-13s %10s %5s %9s %5s %6s %12s %-12s %13s %16s %13s %12s %6s %10s %16s %13s %16s %11s %10s %26s "
-           "%20s %11s %5s %5s\n",
-           "#bench", "processors", "ranks", "params", "units", "tokens", "blas_threads", "core",
-           "step_us_eager", "step_us_compiled", "step_us_plain", "step_us_none", "ratio", "exposed_us",
-           "exposed_us_plain", "exposed_ratio", "peak_bytes_eager", "peak_bytes", "peak_ratio",
-           "unsharded_bytes_host_eager", "unsharded_bytes_host", "allocations", "moved", "wrong");
 }
 
-static void print_text(const struct bench_compiled *bench, const struct report *report)
+static int cell_width(const struct cell *cell)
 {
-    const struct bench_fsdp_work *work = &bench->work;
+    int width = (int)strlen(cell->name) + 1;
+    return width > MIN_CELL_WIDTH ? width : MIN_CELL_WIDTH;
+}
+
+static void print_text(const struct row *row, const struct bench_compiled *bench)
+{
     printf("# blas      %s, core %s, %d threads\n", bench->found->library, bench->found->core,
            bench->work.n_blas_threads);
-    printf("%-13s %10ld %5d %9zu %5d %6d %12d %-12s %13.1f %16.1f %13.1f %12.1f %6.4f %10.1f %16.1f %13.4f "
-           "%16zu %11zu %10.4f %26zu %20zu %11.2f %5" PRIu64 " %5" PRIu64 "\n",
-           wrapping_names[bench->wrapping], sysconf(_SC_NPROCESSORS_ONLN), bench->request.n_ranks,
-           bench_fsdp_count_params(work), work->n_units, work->n_tokens, work->n_blas_threads,
-           bench->found->core, report->step_us[BENCH_COMPILED_EAGER], report->step_us[BENCH_COMPILED_PASSES],
-           report->step_us[BENCH_COMPILED_PLAIN], report->step_us[BENCH_COMPILED_NONE], report->ratio,
-           report->exposed_us, report->exposed_us_plain, exposed_ratio(report),
-           report->peak_bytes[BENCH_COMPILED_EAGER], report->peak_bytes[BENCH_COMPILED_PASSES],
-           peak_ratio(report), report->unsharded_bytes[BENCH_COMPILED_EAGER],
-           report->unsharded_bytes[BENCH_COMPILED_PASSES], report->n_allocations, report->n_moved,
-           report->n_wrong);
+    printf("#%-13s", row->cells[0].name);
+    for (size_t i = 1; i < row->n_cells; i++) {
+        printf(" %*s", cell_width(&row->cells[i]), row->cells[i].name);
+    }
+    printf("\n%-14s", row->cells[0].text);
+    for (size_t i = 1; i < row->n_cells; i++) {
+        printf(" %*s", cell_width(&row->cells[i]), row->cells[i].text);
+    }
+    printf("\n");
 }
 
 static bool run_wrapping(struct bench_compiled *bench, enum bench_compiled_wrapping wrapping)
@@ -320,13 +318,17 @@ static bool run_wrapping(struct bench_compiled *bench, enum bench_compiled_wrapp
         !run_memory(bench, BENCH_COMPILED_PASSES, &report)) {
         return false;
     }
-    (bench->request.is_json ? print_json : print_text)(bench, &report);
+    struct row row = {.n_cells = 0};
+    add_work(&row, bench);
+    add_times(&row, &report);
+    add_memory(&row, &report);
+    (bench->request.is_json ? print_json : print_text)(&row, bench);
     return report.n_wrong == 0;
 }
 
 int bench_compiled(int argc, char **argv)
 {
-    struct arguments arguments = {.bench = {.n_rounds = DEFAULT_ROUNDS}};
+    struct arguments arguments = {.wrapping = NULL};
     int exit_status;
     measure_request_init(&arguments.bench.request);
     if (!bench_options_read(&options, argc, argv, &arguments, &exit_status)) {
@@ -342,7 +344,7 @@ int bench_compiled(int argc, char **argv)
     arguments.bench.found = found;
     bool is_good = true;
     if (!arguments.bench.request.is_json) {
-        print_header(&arguments.bench);
+        print_heading(&arguments.bench);
     }
     for (int i = 0; i < BENCH_COMPILED_N_WRAPPINGS && is_good; i++) {
         if (!arguments.wrapping || strcmp(arguments.wrapping, wrappings[i]) == 0) {

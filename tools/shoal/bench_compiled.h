@@ -2,6 +2,7 @@
 /*
  * What the files of `shoal bench compiled` share. For each wrapping of a network there are ranks that measure steps
  * (bench_compiled_steps.c), and ranks that train it in one way only, to see what memory that takes (bench_compiled_memory.c).
+ * bench_compiled_numbers.c sums up the times.
  */
 #ifndef BENCH_COMPILED_H
 #define BENCH_COMPILED_H
@@ -31,6 +32,12 @@ enum {
     BENCH_COMPILED_MAX_SEGMENTS = 1024
 };
 
+/* Of all threads of a rank, in all steps of a kind, warm-up left out. */
+struct bench_compiled_usage {
+    int64_t cpu_ns;
+    int64_t n_switches; /* from this rank's threads to others */
+};
+
 /* What ranks find out beyond times; on memory that they share. */
 struct bench_compiled_found {
     char library[256];
@@ -39,6 +46,7 @@ struct bench_compiled_found {
         uint64_t n_allocations; /* by compiled steps with passes, warm-up left out */
         uint64_t n_moved;       /* steps after which memory that ranks share was elsewhere */
         size_t peak_bytes;      /* of the heap */
+        struct bench_compiled_usage usage[BENCH_COMPILED_N_KINDS];
         struct bench_fsdp_segment segments[BENCH_COMPILED_MAX_SEGMENTS];
         size_t n_segments;
         struct bench_fsdp_segment windows[BENCH_FSDP_MAX_SEGMENTS]; /* of these */
@@ -75,6 +83,23 @@ shoal_status bench_compiled_update(const struct bench_compiled_net *net);
 /* The two inputs of a step, in the innermost scope, to be written by the other one: different for ranks and rounds. */
 shoal_status bench_compiled_make_inputs(const struct bench_compiled *bench, shoal_tensor **inputs_out);
 void bench_compiled_write_inputs(shoal_tensor *const *inputs, int rank, int round);
+
+size_t bench_compiled_count_params(const struct bench_fsdp_work *work);
+
+/* Times of all rounds, summed up. */
+struct bench_compiled_times {
+    double step_us[BENCH_COMPILED_N_KINDS];
+    double ratio;            /* compiled to eager, of a round */
+    double exposed_us;       /* compiled less without communication, of a round */
+    double exposed_us_plain; /* the same without passes */
+    double exposed_ratio;
+    double exposed_low; /* 95% of drawings are between these */
+    double exposed_high;
+};
+
+/* False: no memory, and that was said. */
+bool bench_compiled_sum_up(const struct bench_compiled *bench, struct measure_page *page,
+                           struct bench_compiled_times *times);
 
 /* One rank of a part; for bench_ranks_run. Times: those of the rounds, kind by kind. */
 bool bench_compiled_run_steps(const void *bench, struct measure_page *page, int rank);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The network of `shoal bench compiled`: units of two blocks, x + W2 gelu(W1 x) with W1 [3w, w] and W2 [w, 3w], so that a unit has
- * as many parameters as one of `shoal bench fsdp`. The loss is the mean square of what the last unit gives less what is wanted.
+ * The network of `shoal bench compiled`: units of two blocks, x + W2 gelu(W1 norm(x) + b1) + b2 with W1 [3w, w] and W2 [w, 3w] and
+ * a norm that has a weight and a bias: few large parameters and many small ones, as transformers have. The loss is the mean square
+ * of what the last unit gives less what is wanted.
  */
 #include "bench_compiled.h"
 
@@ -19,9 +20,45 @@
 /* Small enough that the weights stay where they began for as many rounds as anybody asks for. */
 #define LEARNING_RATE 0.01f
 
+#define NORM_EPS 1e-5
+
 enum {
-    N_INPUTS = 2
+    N_INPUTS = 2,
+    N_BLOCKS = 2 /* of a unit */
 };
+
+/* Of a block. */
+enum parameter {
+    NORM_WEIGHT,
+    NORM_BIAS,
+    WIDE,
+    WIDE_BIAS,
+    NARROW,
+    NARROW_BIAS,
+    N_PARAMETERS
+};
+
+/* Sizes in widths; columns 0: one dimension. */
+static const struct parameter_row {
+    const char *name;
+    int64_t rows;
+    int64_t columns;
+} parameter_rows[N_PARAMETERS] = {
+    [NORM_WEIGHT] = {"norm_weight", 1, 0},         [NORM_BIAS] = {"norm_bias", 1, 0},
+    [WIDE] = {"wide", BENCH_FSDP_WIDENING, 1},     [WIDE_BIAS] = {"wide_bias", BENCH_FSDP_WIDENING, 0},
+    [NARROW] = {"narrow", 1, BENCH_FSDP_WIDENING}, [NARROW_BIAS] = {"narrow_bias", 1, 0},
+};
+
+size_t bench_compiled_count_params(const struct bench_fsdp_work *work)
+{
+    size_t width = (size_t)work->width;
+    size_t count = 0;
+    for (size_t i = 0; i < N_PARAMETERS; i++) {
+        const struct parameter_row *row = &parameter_rows[i];
+        count += (size_t)row->rows * width * (row->columns > 0 ? (size_t)row->columns * width : 1);
+    }
+    return count * N_BLOCKS * (size_t)work->n_units;
+}
 
 /* Numbers between -1 and 1 that depend on nothing but the seed. */
 static void draw(shoal_tensor *tensor, uint32_t seed, float scale)
@@ -37,16 +74,24 @@ static void draw(shoal_tensor *tensor, uint32_t seed, float scale)
 
 /* Modules ------------------------------------------------------------------------------------------------ */
 
+static shoal_tensor *parameter_at(shoal_module *module, size_t block, enum parameter parameter)
+{
+    return shoal_module_parameter_at(module, block * N_PARAMETERS + parameter, NULL);
+}
+
 static shoal_status forward_unit(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
                                  shoal_tensor **outputs, size_t n_outputs)
 {
     shoal_tensor *values = inputs[0];
     (void)n_inputs;
     (void)n_outputs;
-    for (size_t i = 0; i < BENCH_FSDP_MATRICES; i += 2) {
-        shoal_tensor *wide = shoal_nn_linear(values, shoal_module_parameter_at(module, i, NULL), NULL);
-        shoal_tensor *narrow =
-            shoal_nn_linear(shoal_nn_gelu(wide), shoal_module_parameter_at(module, i + 1, NULL), NULL);
+    for (size_t i = 0; i < N_BLOCKS; i++) {
+        shoal_tensor *normal = shoal_nn_layer_norm(values, parameter_at(module, i, NORM_WEIGHT),
+                                                   parameter_at(module, i, NORM_BIAS), NORM_EPS);
+        shoal_tensor *wide =
+            shoal_nn_linear(normal, parameter_at(module, i, WIDE), parameter_at(module, i, WIDE_BIAS));
+        shoal_tensor *narrow = shoal_nn_linear(shoal_nn_gelu(wide), parameter_at(module, i, NARROW),
+                                               parameter_at(module, i, NARROW_BIAS));
         values = shoal_add(values, narrow);
     }
     outputs[0] = values;
@@ -67,18 +112,19 @@ static shoal_status forward_root(shoal_module *module, shoal_tensor *const *inpu
     return SHOAL_OK;
 }
 
-static shoal_status add_matrix(shoal_module *unit, int unit_number, int number, int64_t width)
+static shoal_status add_parameter(shoal_module *unit, int unit_number, int number, int64_t width)
 {
-    int64_t wide = width * BENCH_FSDP_WIDENING;
-    const int64_t shape[] = {number % 2 == 0 ? wide : width, number % 2 == 0 ? width : wide};
-    char name[16];
-    shoal_tensor *weight = shoal_empty(shape, 2, SHOAL_F32);
+    const struct parameter_row *row = &parameter_rows[number % N_PARAMETERS];
+    const int64_t shape[] = {row->rows * width, row->columns * width};
+    char name[32];
+    shoal_tensor *weight = shoal_empty(shape, row->columns > 0 ? 2 : 1, SHOAL_F32);
     if (!weight) {
         return shoal_scope_error();
     }
-    draw(weight, (uint32_t)(unit_number * BENCH_FSDP_MATRICES + number), 1.0f / sqrtf((float)shape[1]));
+    draw(weight, (uint32_t)(unit_number * N_BLOCKS * N_PARAMETERS + number),
+         1.0f / sqrtf((float)(row->columns > 0 ? shape[1] : shape[0])));
     TRY(shoal_set_requires_grad(weight, true));
-    (void)snprintf(name, sizeof(name), "w%d", number);
+    (void)snprintf(name, sizeof(name), "%s%d", row->name, number / N_PARAMETERS);
     return shoal_module_add_parameter(unit, name, weight);
 }
 
@@ -87,8 +133,8 @@ static shoal_status fill_unit(shoal_module *unit, int number, int64_t width)
 {
     TRY(shoal_scope_begin());
     shoal_status status = SHOAL_OK;
-    for (int i = 0; i < BENCH_FSDP_MATRICES && status == SHOAL_OK; i++) {
-        status = add_matrix(unit, number, i, width);
+    for (int i = 0; i < N_BLOCKS * N_PARAMETERS && status == SHOAL_OK; i++) {
+        status = add_parameter(unit, number, i, width);
     }
     shoal_status ended = shoal_scope_end();
     return status == SHOAL_OK ? ended : status;

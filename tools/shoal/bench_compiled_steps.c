@@ -13,6 +13,7 @@
 #include "shoal/scope.h"
 
 #include <string.h>
+#include <sys/resource.h>
 
 enum {
     N_WARMUPS = 3
@@ -125,8 +126,28 @@ static bool finish_round(struct rounds *rounds)
 
 /* Rounds ------------------------------------------------------------------------------------------------- */
 
+static struct bench_compiled_usage find_usage(void)
+{
+    struct rusage usage = {.ru_nvcsw = 0};
+    (void)getrusage(RUSAGE_SELF, &usage);
+    int64_t seconds = (int64_t)usage.ru_utime.tv_sec + (int64_t)usage.ru_stime.tv_sec;
+    int64_t microseconds = (int64_t)usage.ru_utime.tv_usec + (int64_t)usage.ru_stime.tv_usec;
+    return (struct bench_compiled_usage){.cpu_ns = seconds * 1000000000 + microseconds * 1000,
+                                         .n_switches = usage.ru_nvcsw + usage.ru_nivcsw};
+}
+
+static void add_usage(struct rounds *rounds, enum bench_compiled_kind kind,
+                      const struct bench_compiled_usage *before)
+{
+    struct bench_compiled_usage *sum = &rounds->bench->found->ranks[rounds->rank].usage[kind];
+    struct bench_compiled_usage now = find_usage();
+    sum->cpu_ns += now.cpu_ns - before->cpu_ns;
+    sum->n_switches += now.n_switches - before->n_switches;
+}
+
 static bool measure(struct rounds *rounds, enum bench_compiled_kind kind, int round)
 {
+    struct bench_compiled_usage before = find_usage();
     if (!measure_page_meet(rounds->page, rounds->rank)) {
         return false;
     }
@@ -139,6 +160,7 @@ static bool measure(struct rounds *rounds, enum bench_compiled_kind kind, int ro
     if (round >= 0) {
         size_t at = (size_t)kind * (size_t)rounds->bench->n_rounds + (size_t)round;
         measure_page_times(rounds->page, rounds->rank)[at] = time_ns;
+        add_usage(rounds, kind, &before);
     }
     if (round >= 0 && kind == BENCH_COMPILED_PASSES) {
         rounds->bench->found->ranks[rounds->rank].n_allocations +=
@@ -147,14 +169,21 @@ static bool measure(struct rounds *rounds, enum bench_compiled_kind kind, int ro
     return check(rounds, status, "a step");
 }
 
-/* Kinds take turns in coming first. */
+/* Kinds take turns in coming first, and every other time through them the order is reversed: each comes behind each other one. */
+static enum bench_compiled_kind kind_at(int round, int place)
+{
+    int turn = round % (2 * BENCH_COMPILED_N_KINDS);
+    int from = turn % BENCH_COMPILED_N_KINDS;
+    int step = turn < BENCH_COMPILED_N_KINDS ? place : BENCH_COMPILED_N_KINDS - place;
+    return (enum bench_compiled_kind)((from + step) % BENCH_COMPILED_N_KINDS);
+}
+
 static bool run_round(struct rounds *rounds, int round)
 {
     bool is_good = true;
     bench_compiled_write_inputs(rounds->inputs, rounds->rank, round + N_WARMUPS);
     for (int i = 0; i < BENCH_COMPILED_N_KINDS && is_good; i++) {
-        is_good = measure(
-            rounds, (enum bench_compiled_kind)((i + round + N_WARMUPS) % BENCH_COMPILED_N_KINDS), round);
+        is_good = measure(rounds, kind_at(round + N_WARMUPS, i), round);
     }
     return is_good && finish_round(rounds);
 }
