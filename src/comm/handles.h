@@ -80,6 +80,21 @@ bool group_has_windows(const shoal_group *group);
 shoal_status symmetric_create_if_possible(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out);
 
 /*
+ * The same in two steps, for who needs the memory before it is known when the others will come. Members agree on a number,
+ * which one of them proposes; no two ranks propose the same. Each opens the memory when it likes and waits for nobody: it is
+ * zeroed and can be used, but to collectives it is ordinary memory. Then all share it: `mine` is how opening ended here. One
+ * failure is a failure on all members, and memory that was opened is still there, to be discarded. Whoever discards memory
+ * that was not shared ends its name too; `group` is NULL once it is gone.
+ */
+uint32_t symmetric_propose(const shoal_group *group);
+shoal_status symmetric_open_if_possible(shoal_group *group, uint32_t number, size_t bytes,
+                                        shoal_symmetric **symmetric_out);
+/* Collective. `symmetric` is NULL if `mine` is a failure. */
+shoal_status symmetric_share(shoal_group *group, uint32_t number, size_t bytes, shoal_symmetric *symmetric,
+                             shoal_status mine);
+void symmetric_discard(shoal_group *group, shoal_symmetric *symmetric);
+
+/*
  * Whether [data, data + bytes) lies in a block of symmetric memory that every member of the group has. Any memory will do
  * in a world without peers, in a group of one rank, and for no bytes.
  */

@@ -39,9 +39,18 @@ struct outcome {
     char reason[REASON_BYTES];
 };
 
+/* What the call is named in errors, and its segments by the server. */
+static const struct kind_row {
+    const char *call;
+    const char *segment;
+} kind_rows[] = {[SHARED_SYMMETRIC] = {"symmetric_create", "symmetric"},
+                 [SHARED_WINDOW] = {"window_create", "window"},
+                 [SHARED_OPENED] = {"symmetric_share", "opened"}};
+
+/* The kind may be what a peer says. */
 static const char *call_name(uint64_t kind)
 {
-    return kind == SHARED_SYMMETRIC ? "symmetric_create" : kind == SHARED_WINDOW ? "window_create" : "?";
+    return kind >= SHARED_SYMMETRIC && kind <= SHARED_OPENED ? kind_rows[kind].call : "?";
 }
 
 /* The same on all members: they have one transport. */
@@ -148,8 +157,7 @@ struct segment_name {
 static struct segment_name name_segment(enum shared_kind kind, uint32_t id)
 {
     struct segment_name name;
-    (void)snprintf(name.text, sizeof name.text, "%s/%08" PRIx32,
-                   kind == SHARED_WINDOW ? "window" : "symmetric", id);
+    (void)snprintf(name.text, sizeof name.text, "%s/%08" PRIx32, kind_rows[kind].segment, id);
     return name;
 }
 
@@ -176,8 +184,7 @@ static shoal_status first_failure(const struct shoal_group *group, enum shared_k
     return SHOAL_OK;
 }
 
-/* Leaves the error text as it is. */
-static void drop_name(struct shoal_group *group, enum shared_kind kind, uint32_t id)
+void shared_forget(struct shoal_group *group, enum shared_kind kind, uint32_t id)
 {
     char text[ERROR_TEXT_BYTES];
     if (!group->peers.transport->memory) {
@@ -206,7 +213,7 @@ shoal_status shared_confirm(struct shoal_group *group, enum shared_kind kind, ui
     }
     room_free(&room);
     if (group->peers.holder == group->world->rank) {
-        drop_name(group, kind, id);
+        shared_forget(group, kind, id);
     }
     return status;
 }

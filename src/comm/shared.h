@@ -18,7 +18,8 @@ struct shoal_group;
 /* What the members must say alike. */
 enum shared_kind {
     SHARED_SYMMETRIC = 1,
-    SHARED_WINDOW = 2
+    SHARED_WINDOW = 2,
+    SHARED_OPENED = 3 /* symmetric memory that members opened before they came together */
 };
 
 /* Whole pages; false when there are too many. */
@@ -39,5 +40,9 @@ shoal_status shared_open(struct shoal_group *group, enum shared_kind kind, uint3
  * rank, with a text that names it.
  */
 shoal_status shared_confirm(struct shoal_group *group, enum shared_kind kind, uint32_t id, shoal_status mine);
+
+/* Local: nobody will confirm it. Who has mapped the memory keeps it, and who asks for it later gets another. Leaves the error
+   text as it is. */
+void shared_forget(struct shoal_group *group, enum shared_kind kind, uint32_t id);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Symmetric memory: one segment with a block for every member, known to the world's table of regions. */
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ struct shoal_symmetric {
     char *base;              /* the first member's block */
     struct segment *segment; /* NULL: base is an allocation */
     bool is_known;           /* to the regions */
+    uint32_t number;         /* under which it was opened and has a name; 0: none, or it was shared */
 };
 
 static void symmetric_destroy(struct owned *owned)
@@ -58,7 +60,8 @@ static shoal_status allocate_alone(struct shoal_symmetric *symmetric)
     return SHOAL_OK;
 }
 
-static shoal_status map_blocks(struct shoal_group *group, struct shoal_symmetric *symmetric)
+static shoal_status map_blocks(struct shoal_group *group, enum shared_kind kind, uint32_t number,
+                               struct shoal_symmetric *symmetric)
 {
     size_t stride;
     size_t segment_bytes;
@@ -67,12 +70,17 @@ static shoal_status map_blocks(struct shoal_group *group, struct shoal_symmetric
         return error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes for each of %d ranks are too many", symmetric->bytes,
                          symmetric->n_ranks);
     }
-    TRY(shared_open(group, SHARED_SYMMETRIC, symmetric->id, segment_bytes, &symmetric->segment));
+    TRY(shared_open(group, kind, number, segment_bytes, &symmetric->segment));
     symmetric->base = segment_base(symmetric->segment);
     symmetric->stride = stride;
     segment_touch(symmetric->segment, (size_t)symmetric->rank * stride, symmetric->bytes);
-    TRY(regions_add(symmetric->world->regions, symmetric->id, symmetric->base, stride, symmetric->bytes,
-                    group->ranks, symmetric->n_ranks, symmetric->rank));
+    return SHOAL_OK;
+}
+
+static shoal_status add_region(struct shoal_group *group, struct shoal_symmetric *symmetric)
+{
+    TRY(regions_add(symmetric->world->regions, symmetric->id, symmetric->base, symmetric->stride,
+                    symmetric->bytes, group->ranks, symmetric->n_ranks, symmetric->rank));
     symmetric->is_known = true;
     return SHOAL_OK;
 }
@@ -86,7 +94,8 @@ static shoal_status create_together(struct shoal_group *group, size_t bytes,
     shoal_status mine = SHOAL_ERR_NO_MEMORY;
     if (symmetric) {
         symmetric->id = id;
-        mine = map_blocks(group, symmetric);
+        mine = map_blocks(group, SHARED_SYMMETRIC, id, symmetric);
+        mine = mine == SHOAL_OK ? add_region(group, symmetric) : mine;
     }
     return shared_confirm(group, SHARED_SYMMETRIC, id, mine);
 }
@@ -98,10 +107,9 @@ static shoal_status create_apart(struct shoal_group *group, struct shoal_symmetr
     return group_has_peers(group) ? shared_confirm(group, SHARED_SYMMETRIC, /*id=*/0, mine) : mine;
 }
 
-static shoal_status create(struct shoal_group *group, size_t bytes, bool is_plain,
-                           shoal_symmetric **symmetric_out)
+/* Without memory yet. NULL: there is none for this either. */
+static struct shoal_symmetric *prepare(struct shoal_group *group, size_t bytes)
 {
-    TRY(callback_check_capture("symmetric_create"));
     struct shoal_symmetric *symmetric = mem_alloc_zeroed(1, sizeof(*symmetric));
     if (symmetric) {
         symmetric->owned.destroy = symmetric_destroy;
@@ -110,8 +118,13 @@ static shoal_status create(struct shoal_group *group, size_t bytes, bool is_plai
         symmetric->n_ranks = group->peers.n_ranks;
         symmetric->bytes = bytes;
     }
-    shoal_status status =
-        is_plain ? create_apart(group, symmetric) : create_together(group, bytes, symmetric);
+    return symmetric;
+}
+
+/* The world has it from now on, if it was made. */
+static shoal_status keep(struct shoal_symmetric *symmetric, shoal_status status,
+                         shoal_symmetric **symmetric_out)
+{
     if (status != SHOAL_OK || !symmetric) {
         if (symmetric) {
             symmetric_destroy(&symmetric->owned);
@@ -121,6 +134,16 @@ static shoal_status create(struct shoal_group *group, size_t bytes, bool is_plai
     owned_list_add(&symmetric->world->owned, &symmetric->owned);
     *symmetric_out = symmetric;
     return SHOAL_OK;
+}
+
+static shoal_status create(struct shoal_group *group, size_t bytes, bool is_plain,
+                           shoal_symmetric **symmetric_out)
+{
+    TRY(callback_check_capture("symmetric_create"));
+    struct shoal_symmetric *symmetric = prepare(group, bytes);
+    shoal_status status =
+        is_plain ? create_apart(group, symmetric) : create_together(group, bytes, symmetric);
+    return keep(symmetric, status, symmetric_out);
 }
 
 shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out)
@@ -134,13 +157,77 @@ shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes, shoal_symm
     return create(group, bytes, /*is_plain=*/!group_has_peers(group), symmetric_out);
 }
 
-shoal_status symmetric_create_if_possible(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out)
+static bool has_shared_memory(const struct shoal_group *group)
 {
     const struct transport_memory *memory = group->peers.transport->memory;
-    TRY(group_check_open(group));
-    bool is_plain = !group_has_peers(group) || !memory || !memory->has_symmetric;
-    return create(group, bytes, is_plain, symmetric_out);
+    return group_has_peers(group) && memory && memory->has_symmetric;
 }
+
+shoal_status symmetric_create_if_possible(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out)
+{
+    TRY(group_check_open(group));
+    return create(group, bytes, /*is_plain=*/!has_shared_memory(group), symmetric_out);
+}
+
+/* In two steps ------------------------------------------------------------------------------------------- */
+
+uint32_t symmetric_propose(const shoal_group *group)
+{
+    return regions_propose_id(group->world->regions, group->world->rank);
+}
+
+shoal_status symmetric_open_if_possible(shoal_group *group, uint32_t number, size_t bytes,
+                                        shoal_symmetric **symmetric_out)
+{
+    TRY(group_check_open(group));
+    struct shoal_symmetric *symmetric = prepare(group, bytes);
+    if (!symmetric) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status;
+    if (has_shared_memory(group)) {
+        status = map_blocks(group, SHARED_OPENED, number, symmetric);
+        symmetric->number = number;
+    } else {
+        status = allocate_alone(symmetric);
+    }
+    return keep(symmetric, status, symmetric_out);
+}
+
+shoal_status symmetric_share(shoal_group *group, uint32_t number, size_t bytes, shoal_symmetric *symmetric,
+                             shoal_status mine)
+{
+    char text[ERROR_TEXT_BYTES];
+    uint32_t id = 0;
+    bool has_memory = has_shared_memory(group);
+    if (!group_has_peers(group)) {
+        return mine;
+    }
+    if (has_memory) {
+        (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+        TRY(shared_agree(group, SHARED_OPENED, bytes, &id));
+        (void)error_set(SHOAL_OK, "%s", text);
+    }
+    if (has_memory && mine == SHOAL_OK) {
+        symmetric->id = id;
+        mine = add_region(group, symmetric);
+    }
+    shoal_status status = shared_confirm(group, SHARED_OPENED, number, mine);
+    if (status == SHOAL_OK) {
+        symmetric->number = 0; /* the name is gone */
+    }
+    return status;
+}
+
+void symmetric_discard(shoal_group *group, shoal_symmetric *symmetric)
+{
+    if (group && symmetric && symmetric->number != 0) {
+        shared_forget(group, SHARED_OPENED, symmetric->number);
+    }
+    shoal_symmetric_free(symmetric);
+}
+
+/* The memory --------------------------------------------------------------------------------------------- */
 
 void *shoal_symmetric_data(shoal_symmetric *symmetric)
 {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Symmetric memory on 1 to 4 ranks: who sees what, who frees when, and what is refused by all together. */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "comm/handles.h"
 #include "fixtures/rank_world.h"
 #include "fixtures/world_allocations.h"
 #include "harness/test.h"
@@ -326,6 +328,94 @@ TEST_RANKS(any_order_of_freeing, 4)
         CHECK_INT(*(int *)shoal_symmetric_peer(all[which], peer), which * 10 + peer);
         shoal_symmetric_free(all[which]);
     }
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* In two steps ------------------------------------------------------------------------------------------- */
+
+/* A number that all members know. */
+static uint32_t agree_on_number(shoal_group *group)
+{
+    uint32_t number = shoal_group_rank(group) == 0 ? symmetric_propose(group) : 0;
+    CHECK_OK(shoal_group_broadcast(group, &number, 1, SHOAL_I32, 0));
+    return number;
+}
+
+static void check_sum(shoal_group *group, float *data)
+{
+    int n_ranks = shoal_group_n_ranks(group);
+    data[0] = (float)(1 + shoal_group_rank(group));
+    CHECK_OK(shoal_group_all_reduce(group, data, data, 1, SHOAL_F32, SHOAL_SUM));
+    CHECK_DOUBLE((double)data[0], n_ranks * (n_ranks + 1) / 2.0);
+}
+
+/* Members open it one after the other, the last one much later; what was written before is still there. */
+TEST_RANKS(opened_alone_and_shared_together, 3)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    shoal_symmetric *symmetric = NULL;
+    REQUIRE(world != NULL);
+    shoal_group *group = shoal_world_group(world);
+    uint32_t number = agree_on_number(group);
+    for (int turn = 0; turn < self->n_ranks; turn++) {
+        if (turn == (self->rank + 1) % self->n_ranks) {
+            REQUIRE_OK(symmetric_open_if_possible(group, number, 8192, &symmetric));
+            ((float *)shoal_symmetric_data(symmetric))[7] = (float)self->rank;
+        }
+        test_barrier(self);
+    }
+    float *data = shoal_symmetric_data(symmetric);
+    check_sum(group, data); /* ordinary memory */
+    CHECK(!group_has_symmetric(group, data, 8192));
+    CHECK_OK(symmetric_share(group, number, 8192, symmetric, SHOAL_OK));
+    CHECK(group_has_symmetric(group, data, 8192));
+    check_sum(group, data);
+    for (int peer = 0; peer < self->n_ranks; peer++) {
+        CHECK_DOUBLE((double)((const float *)shoal_symmetric_peer(symmetric, peer))[7], peer);
+    }
+    test_barrier(self);
+    symmetric_discard(group, symmetric);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* One without memory: all hear of it. Afterwards the number can be used again. */
+TEST_RANKS(one_that_could_not_open_fails_all, 3)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    shoal_group *group = shoal_world_group(world);
+    uint32_t number = agree_on_number(group);
+    for (int failing = 0; failing <= self->n_ranks; failing++) {
+        shoal_symmetric *symmetric = NULL;
+        shoal_status mine = failing == self->rank
+                                ? error_set(SHOAL_ERR_NO_MEMORY, "full")
+                                : symmetric_open_if_possible(group, number, 100, &symmetric);
+        shoal_status status = symmetric_share(group, number, 100, symmetric, mine);
+        CHECK_STATUS(status, failing < self->n_ranks ? SHOAL_ERR_NO_MEMORY : SHOAL_OK);
+        if (failing < self->n_ranks) {
+            char text[64];
+            (void)snprintf(text, sizeof text, "symmetric_share: rank %d: full", failing);
+            CHECK_ERROR_TEXT(text);
+        }
+        symmetric_discard(group, symmetric);
+        test_barrier(self);
+    }
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(other_sizes_are_not_shared, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    shoal_symmetric *symmetric = NULL;
+    size_t bytes = self->rank == 0 ? 100 : 101; /* as many pages */
+    REQUIRE(world != NULL);
+    shoal_group *group = shoal_world_group(world);
+    uint32_t number = agree_on_number(group);
+    CHECK_OK(symmetric_open_if_possible(group, number, bytes, &symmetric));
+    CHECK_STATUS(symmetric_share(group, number, bytes, symmetric, SHOAL_OK), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("symmetric_share: rank 0 asked for 100 bytes, rank 1 for 101");
+    symmetric_discard(group, symmetric);
+    CHECK_OK(shoal_group_barrier(group));
     CHECK_OK(shoal_world_close(world));
 }
 
