@@ -17,6 +17,8 @@
  * meanwhile, and between a backward without synchronisation and the next one with it shoal_grad shows what is local.
  * Gradients live in memory that the ranks share and have the dtype of their parameters; the tensor that shoal_grad gives
  * stays the same until the gradient is removed. Inside a backward that runs they are not to be changed.
+ * That memory is made by the first backward outside of compiled steps (shoal/compile.h), and stays; wrapping makes none. If one rank
+ * can not have it, the first synchronised backward fails on all ranks with that rank's reason, and the next one tries again.
  *
  * Buffers of the module, running averages for example, are the first rank's whenever a forward begins that a synchronised
  * backward can follow; forwards without gradients or without synchronisation talk to nobody. Modules without buffers send

@@ -17,6 +17,7 @@ enum card_field {
     CARD_STATUS,
     CARD_NUMBER,
     CARD_GENERATION,
+    CARD_BLOCK,
     CARD_TENSORS,
     CARD_FIRST_BYTES,
     CARD_BUCKET_BYTES,
@@ -40,12 +41,15 @@ static void write_card(const struct ddp_collector *collector, shoal_status mine,
     const shoal_ddp_options *options = collector->options;
     int number = 0;
     int generation = 0;
+    uint32_t block_number = 0;
     if (shoal_group_rank(ddp->group) == 0) {
         ddp_propose_lane(ddp, &number, &generation);
+        block_number = symmetric_propose(ddp->group);
     }
     card[CARD_STATUS] = mine;
     card[CARD_NUMBER] = number;
     card[CARD_GENERATION] = generation;
+    card[CARD_BLOCK] = block_number;
     card[CARD_TENSORS] = (int64_t)collector->list.n_tensors;
     card[CARD_FIRST_BYTES] = (int64_t)ddp->config.first_bytes;
     card[CARD_BUCKET_BYTES] = (int64_t)ddp->config.bucket_bytes;
@@ -152,6 +156,7 @@ shoal_status ddp_agree(struct ddp_collector *collector, shoal_group *lane, shoal
     const int64_t *first = has_peers ? cards : card;
     ddp->lane.number = (int)first[CARD_NUMBER];
     ddp->lane.generation = (int)first[CARD_GENERATION];
+    ddp->buckets.block_number = (uint32_t)first[CARD_BLOCK];
     status = has_peers ? compare_cards(cards, card, shoal_group_n_ranks(lane)) : SHOAL_OK;
     mem_free(cards);
     TRY(status);

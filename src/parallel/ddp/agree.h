@@ -6,7 +6,7 @@
 
 #include "parallel/ddp/collect.h"
 
-/* Collective: `mine` is how collecting ended here. Also chooses the number of the module's lane. */
+/* Collective: `mine` is how collecting ended here. Also chooses the numbers of the module's lane and block. */
 shoal_status ddp_agree(struct ddp_collector *collector, shoal_group *lane, shoal_status mine);
 /* Collective: this rank's status if it is a failure, otherwise the first of the others'. */
 shoal_status ddp_confirm(shoal_group *lane, shoal_status mine);

@@ -119,6 +119,7 @@ static shoal_status begin(struct ddp *ddp)
     if (ddp->backward.syncs && ddp->lane.is_broken) {
         TRY(ddp_open_again(ddp));
     }
+    TRY(ddp_need_places(ddp));
     ddp->order.generation = ddp_order_generation(ddp->order.shared);
     clear_progress(ddp);
     if (ddp->backward.syncs) {

@@ -2,7 +2,8 @@
 /*
  * One backward pass, from the first gradient of a parameter on.
  *
- *     begin      the first gradient: what a failed pass left, lane and block if need be, the hook for the end
+ *     begin      the first gradient: what a failed pass left, lane and block if need be (without waiting for
+ *                anybody), the hook for the end
  *     arrive     each gradient: full buckets leave (reduction.h)
  *     end        of all modules that the pass has reached (pass.h)
  *

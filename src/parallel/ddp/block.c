@@ -131,21 +131,32 @@ static shoal_status make_first_plan(const struct ddp *ddp, struct ddp_plan *plan
     return status;
 }
 
+/* Takes over the storage. */
+static shoal_status make_gradient(struct ddp_param *param, struct storage *storage)
+{
+    struct layout layout = {.n_dims = param->tensor->layout.n_dims};
+    memcpy(layout.shape, param->tensor->layout.shape, sizeof layout.shape);
+    layout_fill_strides(layout.n_dims, layout.shape, layout.strides);
+    return tensor_create(storage, param->tensor->dtype, &layout, &param->gradient);
+}
+
 /* To the block; at first there is nothing but a tensor to make. */
 static shoal_status put_gradient(struct ddp_param *param, void *place)
 {
     struct storage *storage;
     void *data;
-    if (param->gradient) {
-        TRY(tensor_address(param->gradient, &data));
-        kernel_copy(place, data, tensor_bytes(param->gradient));
-        return storage_rebind(param->gradient->storage, place, NULL, NULL);
+    if (!param->gradient) {
+        TRY(storage_create_borrowed(tensor_bytes(param->tensor), place, NULL, NULL, &storage));
+        return make_gradient(param, storage);
     }
-    struct layout layout = {.n_dims = param->tensor->layout.n_dims};
-    memcpy(layout.shape, param->tensor->layout.shape, sizeof layout.shape);
-    layout_fill_strides(layout.n_dims, layout.shape, layout.strides);
-    TRY(storage_create_borrowed(tensor_bytes(param->tensor), place, NULL, NULL, &storage));
-    return tensor_create(storage, param->tensor->dtype, &layout, &param->gradient);
+    TRY(tensor_address(param->gradient, &data));
+    if (data == place) {
+        return SHOAL_OK;
+    }
+    (void)!tensor_wait_readable(param->gradient); /* what has failed is known to its fences */
+    error_clear();
+    kernel_copy(place, data, tensor_bytes(param->gradient));
+    return storage_rebind(param->gradient->storage, place, NULL, NULL);
 }
 
 static shoal_status put_gradients(struct ddp *ddp)
@@ -154,6 +165,18 @@ static shoal_status put_gradients(struct ddp *ddp)
         TRY(put_gradient(&ddp->params[i], place_of(ddp, &ddp->buckets.plan, i)));
     }
     return SHOAL_OK;
+}
+
+/* Memory of its own for a parameter that has no gradient of ours yet. */
+static shoal_status make_apart(struct ddp_param *param)
+{
+    struct storage *storage;
+    void *data;
+    TRY(storage_create(SHOAL_CPU, tensor_bytes(param->tensor), &storage));
+    if (storage_base(storage, &data) == SHOAL_OK) {
+        memset(data, 0, storage->bytes);
+    }
+    return make_gradient(param, storage);
 }
 
 /* In front of the memory it uses: the world ends it first. */
@@ -185,7 +208,6 @@ static shoal_status open_lanes(struct ddp *ddp)
 shoal_status ddp_open(struct ddp *ddp)
 {
     struct ddp_plan plan;
-    shoal_symmetric *old = ddp->buckets.block;
     TRY(make_first_plan(ddp, &plan));
     shoal_status status = open_lanes(ddp);
     if (status != SHOAL_OK) {
@@ -196,13 +218,66 @@ shoal_status ddp_open(struct ddp *ddp)
     ddp->buckets.plan = plan;
     ddp->buckets.is_learning = true;
     ddp->lane.is_given_up = false;
-    TRY(symmetric_create_if_possible(ddp->lane.group, ddp->buckets.plan.bytes, &ddp->buckets.block));
     join_world(ddp);
-    status = put_gradients(ddp);
-    if (status == SHOAL_OK) {
-        shoal_symmetric_free(old);
-    } /* otherwise some gradients are still there: the world frees it */
-    return status;
+    return SHOAL_OK;
+}
+
+static shoal_status open_block(struct ddp *ddp, shoal_symmetric **block_out)
+{
+    const struct ddp_buckets *buckets = &ddp->buckets;
+    TRY(symmetric_open_if_possible(ddp->lane.group, buckets->block_number, buckets->plan.bytes, block_out));
+    join_world(ddp);
+    return SHOAL_OK;
+}
+
+/* A block with all gradients in it. Tried again, it goes on where it has failed. */
+static shoal_status need_block(struct ddp *ddp)
+{
+    if (!ddp->buckets.block) {
+        TRY(open_block(ddp, &ddp->buckets.block));
+    }
+    return put_gradients(ddp);
+}
+
+shoal_status ddp_need_places(struct ddp *ddp)
+{
+    /* The block of a generation that is lost is not opened any more. */
+    if (ddp->buckets.is_shared || (!ddp->lane.is_broken && need_block(ddp) == SHOAL_OK)) {
+        return SHOAL_OK;
+    }
+    error_clear();
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        if (!ddp->params[i].gradient) {
+            TRY(make_apart(&ddp->params[i]));
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status ddp_share_block(struct ddp *ddp)
+{
+    struct ddp_buckets *buckets = &ddp->buckets;
+    if (buckets->is_shared) {
+        return SHOAL_OK;
+    }
+    shoal_status mine = need_block(ddp);
+    TRY(symmetric_share(ddp->lane.group, buckets->block_number, buckets->plan.bytes, buckets->block, mine));
+    buckets->is_shared = true;
+    return SHOAL_OK;
+}
+
+/* After a failure a peer may still be writing to the old one. */
+static shoal_status replace_block(struct ddp *ddp, shoal_group *old_lane)
+{
+    shoal_symmetric *old = ddp->buckets.block;
+    if (!old) {
+        return SHOAL_OK;
+    }
+    TRY(open_block(ddp, &ddp->buckets.block));
+    ddp->buckets.is_shared = false;
+    TRY(put_gradients(ddp)); /* otherwise some are still in the old one: the world frees it */
+    symmetric_discard(old_lane, old);
+    return SHOAL_OK;
 }
 
 /* Zeros stay between items: what travels with them is nobody's, but should be a number. */
@@ -293,6 +368,7 @@ shoal_status ddp_open_again(struct ddp *ddp)
         ddp->lane.generation--; /* for want of memory: the others have not heard of a new one either */
     }
     TRY(status);
+    TRY(replace_block(ddp, old));
     (void)close_failed(ddp->order.shared, ddp->lane.number, ddp->lane.generation - 1, old, old_buffer_lane);
     ddp->lane.is_broken = false;
     return SHOAL_OK;
@@ -327,26 +403,30 @@ static bool leave(struct ddp_param *param)
 static void leave_block(struct ddp *ddp)
 {
     bool is_free = true;
+    if (!ddp->buckets.block) {
+        return; /* gradients that there are have memory of their own */
+    }
     for (size_t i = 0; i < ddp->n_params; i++) {
         if (ddp->params[i].gradient) {
             is_free = leave(&ddp->params[i]) && is_free;
         }
     }
     if (is_free) {
-        shoal_symmetric_free(ddp->buckets.block); /* otherwise the world does */
+        symmetric_discard(ddp->lane.group, ddp->buckets.block); /* otherwise the world frees it */
     }
     ddp->buckets.block = NULL;
+    ddp->buckets.is_shared = false;
 }
 
 void ddp_leave_world(struct ddp *ddp)
 {
     if (ddp->world) {
         ddp_close(ddp);
+        leave_block(ddp);
         (void)close_failed(ddp->order.shared, ddp->lane.number, ddp->lane.generation, ddp->lane.group,
                            ddp->buffers.lane);
         owned_list_remove(world_owned(ddp->world), &ddp->owned);
         group_let_go(ddp->group);
-        leave_block(ddp);
         ddp->world = NULL;
     }
 }

@@ -76,7 +76,9 @@ struct ddp_turn {
 
 /* The memory of gradients, and which of them travel together. */
 struct ddp_buckets {
-    shoal_symmetric *block;
+    shoal_symmetric *block; /* NULL: no eager backward has needed it yet, or it could not be had (block.h) */
+    bool is_shared;         /* all ranks have it: collectives can reduce in it */
+    uint32_t block_number;  /* of the blocks of all generations, agreed upon */
     struct ddp_item *items; /* by parameter */
     struct ddp_plan plan;
     bool is_learning; /* the plan is a guess: this backward will tell the order */

@@ -16,7 +16,8 @@
 bool ddp_is_ours(const struct ddp_param *param)
 {
     const shoal_tensor *kept = shoal_grad(param->tensor);
-    return kept && tensor_is_same_view(kept, param->gradient) && kept->dtype == param->gradient->dtype;
+    return kept && param->gradient && tensor_is_same_view(kept, param->gradient) &&
+           kept->dtype == param->gradient->dtype;
 }
 
 static void note_written(struct ddp_param *param)

@@ -4,10 +4,10 @@
  *
  *     not ours --take in--> local --all-reduce--> reduced --more comes: set aside--> local ...
  *
- * "ours" is a tensor over a place in the block, with a storage of its own, so that versions tell whether somebody wrote
- * to it. The leaf adds what a backward pass brings to the gradient it has, so what has been reduced already must be out
- * of the way by then: it is set aside, "nothing" is left in its place, and it is added to the result of the next
- * reduction. Nothing is -0: added to any number it gives that number, bit by bit.
+ * "ours" is a tensor over a place in the block, or in memory of its own while there is no block (block.h), with a storage of
+ * its own, so that versions tell whether somebody wrote to it. The leaf adds what a backward pass brings to the gradient it
+ * has, so what has been reduced already must be out of the way by then: it is set aside, "nothing" is left in its place, and
+ * it is added to the result of the next reduction. Nothing is -0: added to any number it gives that number, bit by bit.
  */
 #ifndef PARALLEL_DDP_GRADIENT_H
 #define PARALLEL_DDP_GRADIENT_H
@@ -27,7 +27,7 @@ struct ddp_param {
     struct ddp *ddp;
     shoal_tensor *tensor; /* one reference */
     char *path;
-    shoal_tensor *gradient;     /* over its place; one reference */
+    shoal_tensor *gradient;     /* over its place; one reference. NULL: no eager backward has begun yet */
     shoal_hook *on_gradient;    /* before it is added to what the leaf has */
     shoal_hook *on_accumulated; /* after */
     struct leaf *leaf;          /* that has the hooks: freezing a tensor loses them */
@@ -47,7 +47,7 @@ struct ddp_param {
     bool has_part; /* in what is sent: otherwise it holds nothing */
 };
 
-/* Whether the leaf's gradient is the one in the block. */
+/* Whether the leaf's gradient is ours. */
 bool ddp_is_ours(const struct ddp_param *param);
 
 /* Before more is added. A gradient that was removed or zeroed takes with it what was set aside. */

@@ -267,6 +267,7 @@ static shoal_status name_missing(const struct ddp *ddp, const struct verdict *ve
 /* All collectives of a backward's end are over afterwards, or it returns an error and the lane is of no use. */
 static shoal_status reduce_all(struct ddp *ddp, struct verdict *verdict)
 {
+    TRY(ddp_share_block(ddp));
     TRY(start_rest(ddp));
     TRY(verdict->is_used ? ask_used(ddp, verdict) : ask_missing(ddp, verdict));
     TRY(wait_for_buckets(ddp));

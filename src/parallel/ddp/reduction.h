@@ -13,7 +13,8 @@
 /* The parameter has come as often as expected: full buckets leave. */
 shoal_status ddp_mark_ready(struct ddp_param *param);
 
-/* Collective: what has not come is filled in, the rest leaves, ranks compare what they have not seen, results land. */
+/* Collective: the block is shared if it was not yet, what has not come is filled in, the rest leaves, ranks compare what they
+   have not seen, results land. */
 shoal_status ddp_end_backward(struct ddp *ddp);
 
 #endif

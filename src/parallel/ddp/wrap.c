@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Wrapping a module: its parameters are collected, ranks compare what they have, a lane and a block are made, hooks are
- * put on the leaves, values are broadcast. Whatever fails on one rank, all go through the same collectives and hear of
- * it.
+ * Wrapping a module: its parameters are collected, ranks compare what they have, a lane is opened, hooks are put on the
+ * leaves, values are broadcast. Whatever fails on one rank, all go through the same collectives and hear of it. The block of
+ * gradients is made by backwards (block.h).
  */
 #include <math.h>
 #include <stdio.h>

@@ -29,27 +29,70 @@ static shoal_tensor *net_input(int step, int rank)
 }
 
 /* Rank 1 calls the modules the other way round, so that its backward comes to them the other way round. */
+static shoal_status backward_of_both(struct pair *pair, int step)
+{
+    int rank = pair->setting.self->rank;
+    net_zero(&pair->setting.net);
+    net_zero(&pair->other);
+    net_alone_clear(pair->setting.alone);
+    shoal_tensor *x = net_input(step, rank);
+    shoal_tensor *losses[2];
+    for (int k = 0; k < 2; k++) {
+        int which = rank == 0 ? k : 1 - k;
+        losses[which] = shoal_module_call_one(which == 0 ? pair->setting.net.module : pair->other.module, x);
+    }
+    return shoal_backward_roots(losses, NULL, 2, NULL);
+}
+
+static void step_of_both(struct pair *pair, int step)
+{
+    CHECK_OK(backward_of_both(pair, step));
+    setting_add(&pair->setting, step, 0, NOBODY, 0.0);
+    net_check(&pair->setting.net, pair->setting.alone, "one of two");
+}
+
 TEST_RANKS(modules_come_in_any_order_within_a_backward, 2)
 {
     struct pair pair;
-    struct setting *s = &pair.setting;
     REQUIRE(pair_open(self, &pair));
     for (int step = 0; step < 4; step++) {
-        net_zero(&s->net);
-        net_zero(&pair.other);
-        net_alone_clear(s->alone);
-        shoal_tensor *x = net_input(step, self->rank);
-        shoal_tensor *losses[2];
-        for (int k = 0; k < 2; k++) {
-            int which = self->rank == 0 ? k : 1 - k;
-            losses[which] = shoal_module_call_one(which == 0 ? s->net.module : pair.other.module, x);
-        }
-        CHECK_OK(shoal_backward_roots(losses, NULL, 2, NULL));
-        setting_add(s, step, 0, NOBODY, 0.0);
-        net_check(&s->net, s->alone, "one of two");
+        step_of_both(&pair, step);
     }
     net_free(&pair.other);
-    setting_close(s);
+    setting_close(&pair.setting);
+}
+
+static shoal_status fail_once(void *context, shoal_tensor *leaf)
+{
+    bool *fails = context;
+    shoal_status status = *fails ? SHOAL_ERR_INTERNAL : SHOAL_OK;
+    (void)leaf;
+    *fails = false;
+    return status;
+}
+
+/* Both modules get other lanes and other memory, in the order in which each rank comes to them. */
+TEST_RANKS(modules_come_in_any_order_after_a_failure, 2)
+{
+    struct pair pair;
+    bool fails = false;
+    REQUIRE(pair_open(self, &pair));
+    /* The last parameter of the last module. */
+    CHECK_OK(shoal_on_accumulated(self->rank == 0 ? pair.setting.net.params[4] : pair.other.params[4],
+                                  fail_once, &fails, NULL));
+    for (int round = 0; round < 3; round++) {
+        if (round > 0) {
+            step_of_both(&pair, 3 * round);
+        }
+        fails = true;
+        CHECK_STATUS(backward_of_both(&pair, 1), SHOAL_ERR_INTERNAL);
+        test_barrier(self);
+        step_of_both(&pair, 3 * round + 2);
+    }
+    CHECK_INT(ddp_of(pair.setting.net.module)->lane.generation, 3);
+    CHECK_INT(ddp_of(pair.other.module)->lane.generation, 3);
+    net_free(&pair.other);
+    setting_close(&pair.setting);
 }
 
 TEST_RANKS(two_modules_in_different_order, 2)
