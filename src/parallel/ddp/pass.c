@@ -9,16 +9,19 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "comm/collectives.h"
 #include "comm/handles.h"
 #include "parallel/ddp/block.h"
 #include "parallel/ddp/order.h"
 #include "parallel/ddp/purpose.h"
 #include "parallel/ddp/reduction.h"
+#include "shoal/work.h"
 
 struct pass {
     struct ddp **ddps;
     size_t n;
     size_t capacity;
+    shoal_work **announced; /* by module; NULL: it is not, or that was heard */
 };
 
 /* Which modules ----------------------------------------------------------------------------------------- */
@@ -92,9 +95,48 @@ static shoal_status compare_order(struct ddp *const *ddps, size_t n)
     return status;
 }
 
+/*
+ * A module that has not sent anything in this backward says on its own lane, too, that it ends: a rank that runs a compiled
+ * step of the module is there, and not on the lane of the order, and would not be met before the deadline.
+ */
+static shoal_status announce(const struct pass *pass)
+{
+    for (size_t i = 0; i < pass->n; i++) {
+        const struct ddp *ddp = pass->ddps[i];
+        if (ddp->buckets.is_learning) {
+            struct purpose purpose = ddp_backward_purpose(ddp, PURPOSE_DDP_BACKWARD);
+            TRY(collectives_barrier_start(ddp->lane.group, &purpose, &pass->announced[i]));
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status hear(const struct pass *pass)
+{
+    for (size_t i = 0; i < pass->n; i++) {
+        if (pass->announced[i]) {
+            TRY(shoal_work_wait(pass->announced[i], -1.0));
+            shoal_work_free(pass->announced[i]);
+            pass->announced[i] = NULL;
+        }
+    }
+    return SHOAL_OK;
+}
+
+static void forget(const struct pass *pass)
+{
+    for (size_t i = 0; i < pass->n; i++) {
+        if (pass->announced[i]) {
+            work_forget(pass->announced[i]);
+            shoal_work_free(pass->announced[i]);
+        }
+    }
+}
+
 static shoal_status end_all(const struct pass *pass)
 {
     size_t n;
+    TRY(announce(pass));
     for (size_t i = 0; i < pass->n; i += n) {
         n = 1;
         while (i + n < pass->n && pass->ddps[i + n]->group == pass->ddps[i]->group) {
@@ -102,6 +144,7 @@ static shoal_status end_all(const struct pass *pass)
         }
         TRY(compare_order(&pass->ddps[i], n));
     }
+    TRY(hear(pass));
     for (size_t i = 0; i < pass->n; i++) {
         TRY(ddp_end_backward(pass->ddps[i]));
     }
@@ -119,8 +162,13 @@ shoal_status ddp_end_pass(struct ddp *first)
         if (pass.n > 1) {
             qsort(pass.ddps, pass.n, sizeof(struct ddp *), compare_places);
         }
-        status = end_all(&pass);
+        pass.announced = mem_alloc_zeroed(pass.n, sizeof(shoal_work *));
+        status = pass.announced ? end_all(&pass) : SHOAL_ERR_NO_MEMORY;
     }
+    if (pass.announced) {
+        forget(&pass);
+    }
+    mem_free(pass.announced);
     mem_free(pass.ddps);
     return status;
 }

@@ -316,3 +316,20 @@ TEST_PROCESSES(memory_that_runs_out_on_one_rank, 2)
     }
     setting_close(&s);
 }
+
+/* Ranks that differ -------------------------------------------------------------------------------------- */
+
+TEST_RANKS(one_rank_is_compiled_and_one_is_not, 2)
+{
+    struct setting s;
+    REQUIRE(setting_open_wrapped(self, &s, (shoal_ddp_options){.bucket_bytes = 1}));
+    shoal_compiled *compiled = compile(&s);
+    shoal_status status =
+        self->rank == 0 ? net_backward(&s.net, 0, self->rank, 0) : run_compiled(compiled, 0, self->rank);
+    CHECK_STATUS(status, SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("rank 0 called end of the backward pass of net");
+    CHECK_ERROR_TEXT("rank 1 called comparison of plans");
+    test_barrier(self);
+    shoal_compiled_free(compiled);
+    setting_close(&s);
+}
