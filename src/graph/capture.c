@@ -258,19 +258,20 @@ static bool is_used(struct capture *capture, const shoal_tensor *gradient)
     return storage && storage->node && storage->node->n_users > 0;
 }
 
-/* Its new gradient as the next output, or that the old one is changed in place. */
+/* Its new gradient as the next output, or that the old one is changed in place. One that came and went leaves nothing, but a step
+   that finds one there is another step. */
 static shoal_status add_gradient(struct capture *capture, const struct capture_leaf *noted, shoal_arg *items,
                                  size_t *n_items)
 {
     struct captured *captured = capture->graph->captured;
     struct leaf *leaf = leaf_of(noted->leaf);
     shoal_tensor *gradient = leaf ? leaf->gradient : NULL;
-    if (gradient == noted->before && (!gradient || !is_used(capture, gradient))) {
+    if (gradient && gradient == noted->before && !is_used(capture, gradient)) {
         return SHOAL_OK;
     }
     struct captured_leaf entry = {.given = find_given(capture, noted->leaf),
                                   .output = CAPTURED_NONE,
-                                  .is_added_to = gradient == noted->before,
+                                  .is_added_to = gradient && gradient == noted->before,
                                   .is_averaged = gradient && gradient->is_averaged};
     if (gradient && gradient != noted->before) {
         items[*n_items].kind = SHOAL_ARG_NODE;
