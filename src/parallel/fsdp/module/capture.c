@@ -41,6 +41,7 @@ static void free_unit(struct fsdp_captured *unit)
 {
     for (size_t i = 0; unit->params && i < unit->wrapper->n_tensors; i++) {
         shoal_tensor_unref(unit->params[i].padded);
+        shoal_tensor_unref(unit->params[i].aside);
     }
     mem_free(unit->params);
     mem_free(unit->has_run);
@@ -341,6 +342,7 @@ static shoal_status begin_unit_backward(struct fsdp_captured *unit, shoal_tensor
         return SHOAL_OK;
     }
     unit->phase = FSDP_PRE_BACKWARD;
+    TRY(fsdp_captured_set_aside(unit));
     TRY(gather_again(unit, gradient));
     return fsdp_wrapper_show_full(unit->wrapper); /* functions that are computed again look there */
 }

@@ -35,7 +35,7 @@ static shoal_status check_settings(const struct fsdp_unit *unit)
         {config->reshard == SHOAL_RESHARD_PARTLY, "SHOAL_RESHARD_PARTLY"},
         {!config->reshard_after_backward, "shoal_fsdp_set_reshard_after_backward(false)"},
         {!config->unshard_in_backward, "shoal_fsdp_set_unshard_in_backward(false)"},
-        {!config->all_reduce && unit->mesh->replicate, "shoal_fsdp_set_all_reduce(false)"},
+        {!config->all_reduce && config->sync && unit->mesh->replicate, "shoal_fsdp_set_all_reduce(false)"},
         {config->reduce_unused, "shoal_fsdp_set_reduce_unused(true)"},
         {hooks->all_reduce != NULL, "shoal_fsdp_set_all_reduce_hook"},
         {hooks->all_gather.call != NULL, "shoal_fsdp_set_custom_all_gather"},
@@ -301,7 +301,9 @@ static shoal_tensor *reduce_gradient(const struct fsdp_captured *unit, const str
                                       mesh->replicate);
     }
     value = functional_cast(divide(value, factors.after), param->dtype);
-    return param->length < param->chunk ? shoal_narrow(value, param->dim, 0, param->length) : value;
+    /* In memory of its own, as eager gradients are: compiled steps look at that, and have to find the same on all ranks. */
+    return param->length < param->chunk ? shoal_clone(shoal_narrow(value, param->dim, 0, param->length))
+                                        : value;
 }
 
 /* Added to the gradient of the shard. */
@@ -321,10 +323,42 @@ static shoal_status land(const struct fsdp_captured *unit, shoal_tensor *sharded
     return hook_list_run_leaf(&leaf->accumulated_hooks, sharded);
 }
 
+shoal_status fsdp_captured_set_aside(const struct fsdp_captured *unit)
+{
+    for (size_t i = 0; i < unit->wrapper->n_tensors; i++) {
+        shoal_tensor *full = unit->wrapper->tensors[i].full;
+        shoal_tensor *gradient = shoal_grad(full);
+        if (gradient && gradient->dtype != unit->wrapper->unit->params[i].compute && !unit->params[i].aside) {
+            TRY(unit->tracer->capture->note_leaf(unit->tracer, full));
+            unit->params[i].aside = shoal_tensor_ref(gradient);
+            TRY(shoal_set_grad(full, NULL));
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* What this backward and earlier ones gave, in the dtype of the reduction if that is the engine's way. NULL: nothing. */
+static shoal_status take_gradient(const struct fsdp_captured *unit, size_t index, shoal_tensor **gradient_out)
+{
+    struct fsdp_captured_param *param = &unit->params[index];
+    shoal_tensor *gradient = shoal_grad(unit->wrapper->tensors[index].full);
+    shoal_tensor *aside = param->aside;
+    *gradient_out = gradient;
+    if (!aside) {
+        return SHOAL_OK;
+    }
+    gradient = gradient ? shoal_add(aside, functional_cast(gradient, aside->dtype)) : shoal_detach(aside);
+    shoal_tensor_unref(aside);
+    param->aside = NULL;
+    *gradient_out = gradient;
+    return gradient ? SHOAL_OK : shoal_scope_error();
+}
+
 static shoal_status reduce_param(const struct fsdp_captured *unit, size_t index)
 {
     const struct fsdp_tensors *tensors = &unit->wrapper->tensors[index];
-    shoal_tensor *gradient = shoal_grad(tensors->full);
+    shoal_tensor *gradient;
+    TRY(take_gradient(unit, index, &gradient));
     if (!gradient) {
         return SHOAL_OK;
     }
@@ -342,8 +376,9 @@ static shoal_status keep_param(const struct fsdp_captured *unit, size_t index)
 {
     shoal_tensor *full = unit->wrapper->tensors[index].full;
     shoal_dtype dtype = unit->wrapper->unit->grads.dtype;
-    shoal_tensor *gradient = shoal_grad(full);
-    if (!gradient || gradient->dtype == dtype) {
+    shoal_tensor *gradient;
+    TRY(take_gradient(unit, index, &gradient));
+    if (!gradient || (gradient == shoal_grad(full) && gradient->dtype == dtype)) {
         return SHOAL_OK;
     }
     gradient = functional_cast(gradient, dtype);

@@ -20,9 +20,10 @@ struct fsdp_capture; /* capture.c: of all units under a root */
 /* A parameter. */
 struct fsdp_captured_param {
     shoal_tensor
-        *padded;       /* over the whole buffer of the shard; one reference. NULL: the shard itself will do */
-    uint64_t version;  /* of the shard, when it was gathered last; */
-    bool was_gathered; /* in this capture */
+        *padded; /* over the whole buffer of the shard; one reference. NULL: the shard itself will do */
+    shoal_tensor *aside; /* gradients of earlier backwards, while more come; one reference */
+    uint64_t version;    /* of the shard, when it was gathered last; */
+    bool was_gathered;   /* in this capture */
 };
 
 struct fsdp_captured {
@@ -48,6 +49,11 @@ shoal_status fsdp_captured_gather(struct fsdp_captured *unit, shoal_tensor *cons
 /* Whether a shard was written since it was gathered. */
 bool fsdp_captured_has_changed(const struct fsdp_captured *unit);
 
+/*
+ * The beginning of its backward: what earlier ones have left in the dtype of the reduction is not added to before all of this one's
+ * is there, as in the engine, so that digits are lost at the same place.
+ */
+shoal_status fsdp_captured_set_aside(const struct fsdp_captured *unit);
 /* Whether whole parameters have gradients. */
 bool fsdp_captured_has_gradients(const struct fsdp_captured *unit);
 /* The end of its backward: gradients of whole parameters to the shards, or, without synchronisation, left where they are. */
