@@ -13,6 +13,7 @@ my $root = $ARGV[0] // '.';
 chdir $root or die "$root: $!\n";
 
 my $max_lines = 800;
+my $max_columns = 120; # of public headers, which are read as documents
 
 # where (regex on the path), except (likewise), what, why. A member of a table (services->sleep) may have any name.
 my @rules = (
@@ -90,6 +91,8 @@ sub check_file
         $line++;
         report($path, $line, "$1: open an issue instead") if $text_line =~ /\b(TO[D]O|FIX[M]E|X[X]X)\b/;
         report($path, $line, 'white space at the end of the line') if $text_line =~ /[ \t\r]$/;
+        report($path, $line, "more than $max_columns columns")
+            if $path =~ m{^include/} && length($text_line) > $max_columns;
         report($path, $line, 'grep -q leaves early: with pipefail the writer then fails, sometimes')
             if $path =~ /\.sh$/ && $text_line =~ /(?<!\|)\|\s*grep\s+-\w*q/;
     }

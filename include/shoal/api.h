@@ -20,8 +20,8 @@
 #endif
 
 /*
- * The initial value of a struct whose first member is struct_size: its size, and zeros, which are the defaults. Each such
- * struct has a macro of its own, named after it: shoal_fsdp_options options = SHOAL_FSDP_OPTIONS_INIT;
+ * The initial value of a struct whose first member is struct_size: its size, and zeros, which are the defaults. Each
+ * such struct has a macro of its own, named after it: shoal_fsdp_options options = SHOAL_FSDP_OPTIONS_INIT;
  */
 #ifdef __cplusplus
 extern "C++" {

@@ -45,7 +45,8 @@ SHOAL_API shoal_tensor *shoal_grad(const shoal_tensor *leaf);
 
 /*
  * Replaces the gradient; NULL removes it, which is allowed for every tensor, also for one that has none. Same shape and
- * device as the leaf, any floating dtype. The leaf keeps a view of it, not a copy: a backward adds to the caller's memory.
+ * device as the leaf, any floating dtype. The leaf keeps a view of it, not a copy: a backward adds to the caller's
+ * memory.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_set_grad(shoal_tensor *leaf, shoal_tensor *gradient);
 

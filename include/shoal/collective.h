@@ -12,23 +12,23 @@
  *
  * Waiting is by bytes: calls on parts of one storage that are apart, such as slices of one buffer of gradients, are in
  * flight together, fail by themselves, and may be made in different orders on different groups. A view with gaps counts
- * as all bytes from its first to its last. So calls that write views which lie between each other, such as columns, wait
- * for each other in the order of the calls; made in different orders on several groups they may wait for ever.
+ * as all bytes from its first to its last. So calls that write views which lie between each other, such as columns,
+ * wait for each other in the order of the calls; made in different orders on several groups they may wait for ever.
  *
  *     shoal_tensor *mean = shoal_all_reduce(gradient, SHOAL_AVG, shoal_world_group(world));
  *     ... compute something else ...
  *     const float *values = shoal_data(mean);
  *
  * All members of a group call the same collectives in the same order (shoal/group.h). Results are contiguous. Tensors
- * may be empty; inputs may have any strides. Dimensions may be negative. G is the number of ranks of the group, ranks are
- * ranks of the group, and every rank gives the same shape unless a call says otherwise. Ranks compare operation, shapes,
- * dimensions and permutations; a difference is SHOAL_ERR_MISMATCH on all ranks. Forms of one operation (in place, into a
- * tensor, coalesced with one tensor) may be mixed; functional and raw calls may not.
+ * may be empty; inputs may have any strides. Dimensions may be negative. G is the number of ranks of the group, ranks
+ * are ranks of the group, and every rank gives the same shape unless a call says otherwise. Ranks compare operation,
+ * shapes, dimensions and permutations; a difference is SHOAL_ERR_MISMATCH on all ranks. Forms of one operation (in
+ * place, into a tensor, coalesced with one tensor) may be mixed; functional and raw calls may not.
  *
  * Gradients: each rank's own; the gradient of a collective is its adjoint over the whole group. A loss that every rank
  * has, in the same form, therefore gives the sum over ranks. Backward is made of collectives too: the same tensors must
- * require a gradient on all ranks, and all must walk back alike; ranks compare which call a gradient belongs to. What can
- * not be differentiated says so.
+ * require a gradient on all ranks, and all must walk back alike; ranks compare which call a gradient belongs to. What
+ * can not be differentiated says so.
  *
  * Ownership: results belong to the innermost scope. Groups are borrowed; they live until they are closed. A backward
  * through a collective after shoal_group_close or shoal_world_close is SHOAL_ERR_STATE and names the group.
@@ -61,8 +61,8 @@ SHOAL_BEGIN_DECLS
    every rank that was (ties), or was NaN. The others have none, which shoal_backward says. */
 SHOAL_API shoal_tensor *shoal_all_reduce(shoal_tensor *self, shoal_reduce_op reduce, shoal_group *group);
 SHOAL_API shoal_tensor *shoal_all_reduce_(shoal_tensor *self, shoal_reduce_op reduce, shoal_group *group);
-/* Each tensor of the list by itself, but one synchronisation for all. One dtype, any shapes. Those that are written in place
-   must not share memory; they may lie between each other, as columns do. So in all lists that are written. */
+/* Each tensor of the list by itself, but one synchronisation for all. One dtype, any shapes. Those that are written in
+   place must not share memory; they may lie between each other, as columns do. So in all lists that are written. */
 SHOAL_API shoal_tensor *const *shoal_all_reduce_coalesced(shoal_tensor *const *tensors, size_t n_tensors,
                                                           shoal_reduce_op reduce, shoal_group *group);
 /* The reduction on the root, zeros elsewhere. Gradient: of sum, the root's broadcast. */
@@ -103,8 +103,8 @@ SHOAL_API shoal_tensor *shoal_broadcast_(shoal_tensor *self, int root, shoal_gro
 
 /* Point to point: streams and tags as in shoal/group.h ------------------------------------------------- */
 
-/* What is wrong and known already (a message has arrived, and differs) fails the call, not the first use. SHOAL_SYNC makes
-   none of these wait: the peer may do the same first. */
+/* What is wrong and known already (a message has arrived, and differs) fails the call, not the first use. SHOAL_SYNC
+   makes none of these wait: the peer may do the same first. */
 
 /* Gives an empty tensor of the same dtype; waiting for it waits until `self` may be reused. */
 SHOAL_API shoal_tensor *shoal_isend(shoal_tensor *self, int destination, int tag, shoal_group *group);
@@ -125,8 +125,8 @@ SHOAL_API shoal_tensor *const *shoal_batch_p2p_ops(const shoal_p2p_op *ops, size
 
 /*
  * A contiguous tensor over the caller's block of symmetric memory, `offset` bytes from its start, which must suit the
- * dtype. It must not be used, or be in flight, after shoal_symmetric_free. Two tensors made by two calls do not know what
- * is in flight for the other: make one and take views of it.
+ * dtype. It must not be used, or be in flight, after shoal_symmetric_free. Two tensors made by two calls do not know
+ * what is in flight for the other: make one and take views of it.
  */
 SHOAL_API shoal_tensor *shoal_symmetric_tensor(shoal_symmetric *symmetric, size_t offset,
                                                const int64_t *shape, int n_dims, shoal_dtype dtype);

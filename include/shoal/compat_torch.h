@@ -121,7 +121,8 @@ static inline shoal_value shoal_compat_reduce(shoal_reduce_op reduce, char text[
     return shoal_compat_string(text);
 }
 
-/* Calls the op of that name. An op that the loaded library does not have is NULL, and the call fails for that reason. */
+/* Calls the op of that name. An op that the loaded library does not have is NULL, and the call fails for that
+   reason. */
 static inline shoal_tensor *shoal_compat_one(const char *name, const shoal_value *boxed, size_t n_boxed)
 {
     const shoal_op *op = NULL;
@@ -274,8 +275,8 @@ static inline shoal_tensor *shoal_control_deps(shoal_tensor *self, shoal_tensor 
     return shoal_compat_one("control_deps", boxed, 2);
 }
 
-/* A contiguous copy of self with the source, which has that shape, in a view of it: strides and offset in elements of the copy. No
-   gradient. */
+/* A contiguous copy of self with the source, which has that shape, in a view of it: strides and offset in elements of
+   the copy. No gradient. */
 static inline shoal_tensor *shoal_as_strided_scatter(shoal_tensor *self, shoal_tensor *source,
                                                      const int64_t *shape, const int64_t *strides, int n_dims,
                                                      int64_t offset)
@@ -442,9 +443,9 @@ static inline shoal_tensor *const *shoal_all_reduce_coalesced_(shoal_tensor *con
 }
 
 /*
- * destinations[m] is the rank that gets the tensor of rank m; none twice, at most G of them. A rank to which nobody sends
- * gets a tensor whose dimension 0 is 0. shoal_all_to_all_single and shoal_batch_p2p_ops move the same data. Gradient: the
- * way back.
+ * destinations[m] is the rank that gets the tensor of rank m; none twice, at most G of them. A rank to which nobody
+ * sends gets a tensor whose dimension 0 is 0. shoal_all_to_all_single and shoal_batch_p2p_ops move the same data.
+ * Gradient: the way back.
  */
 static inline shoal_tensor *shoal_permute_tensor(shoal_tensor *self, const int64_t *destinations,
                                                  size_t n_destinations, shoal_group *group)

@@ -13,27 +13,28 @@
  * Gradients travel in buckets while the backward is still computing others: in the order in which they became complete
  * in the first synchronised backward on the group's first rank. That first one sends everything at its end.
  *
- * A backward adds its average to the gradients that were there. What was averaged is not averaged again: it is set aside
- * meanwhile, and between a backward without synchronisation and the next one with it shoal_grad shows what is local.
- * Gradients live in memory that the ranks share and have the dtype of their parameters; the tensor that shoal_grad gives
- * stays the same until the gradient is removed. Inside a backward that runs they are not to be changed.
- * That memory is made by the first backward outside of compiled steps (shoal/compile.h), and stays; wrapping makes none. If one rank
- * can not have it, the first synchronised backward fails on all ranks with that rank's reason, and the next one tries again.
+ * A backward adds its average to the gradients that were there. What was averaged is not averaged again: it is set
+ * aside meanwhile, and between a backward without synchronisation and the next one with it shoal_grad shows what is
+ * local. Gradients live in memory that the ranks share and have the dtype of their parameters; the tensor that
+ * shoal_grad gives stays the same until the gradient is removed. Inside a backward that runs they are not to be
+ * changed. That memory is made by the first backward outside of compiled steps (shoal/compile.h), and stays; wrapping
+ * makes none. If one rank can not have it, the first synchronised backward fails on all ranks with that rank's reason,
+ * and the next one tries again.
  *
- * Buffers of the module, running averages for example, are the first rank's whenever a forward begins that a synchronised
- * backward can follow; forwards without gradients or without synchronisation talk to nobody. Modules without buffers send
- * none.
+ * Buffers of the module, running averages for example, are the first rank's whenever a forward begins that a
+ * synchronised backward can follow; forwards without gradients or without synchronisation talk to nobody. Modules
+ * without buffers send none.
  *
  * A backward that fails leaves gradients that mean nothing. Remove them (or write zeros) before the next one, on every
- * rank: it then works again, unless a rank is gone. Until then it is an error that names a parameter. Ranks that wait for
- * one whose backward failed, or did not even get to a parameter, fail when that one calls the module again.
+ * rank: it then works again, unless a rank is gone. Until then it is an error that names a parameter. Ranks that wait
+ * for one whose backward failed, or did not even get to a parameter, fail when that one calls the module again.
  *
  * Ranks: all ranks wrap, synchronise and run backwards alike; numbers of backwards without synchronisation may differ.
  * Within one backward modules and gradients may come in any order. Synchronised backwards that ranks make in different
- * order, through two modules or for two forwards of one, are SHOAL_ERR_MISMATCH on all ranks. A forward that is newer than
- * those a backward walks back, and still recorded, exists on all ranks or on none.
- * Ownership: what is made here belongs to the module and ends with it. What was recorded keeps what its backward needs: a
- * module may be freed between forward and backward, and gradients of its parameters are averaged all the same.
+ * order, through two modules or for two forwards of one, are SHOAL_ERR_MISMATCH on all ranks. A forward that is newer
+ * than those a backward walks back, and still recorded, exists on all ranks or on none.
+ * Ownership: what is made here belongs to the module and ends with it. What was recorded keeps what its backward needs:
+ * a module may be freed between forward and backward, and gradients of its parameters are averaged all the same.
  * Threads: one at a time.
  * Errors: status and text; in backward, that of shoal_backward.
  */

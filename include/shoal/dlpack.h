@@ -22,8 +22,9 @@ struct DLManagedTensor;
 
 SHOAL_API shoal_tensor *shoal_from_dlpack(struct DLManagedTensor *managed);
 
-/* Waits for writes to the tensor's bytes first. A tensor that is read-only (shoal_mutable_data) is SHOAL_ERR_STATE: this
-   form of DLPack cannot tell the consumer so. An output of a plan (shoal/compile.h) gets memory of its own first. */
+/* Waits for writes to the tensor's bytes first. A tensor that is read-only (shoal_mutable_data) is SHOAL_ERR_STATE:
+   this form of DLPack cannot tell the consumer so. An output of a plan (shoal/compile.h) gets memory of its own
+   first. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_to_dlpack(shoal_tensor *tensor,
                                                         struct DLManagedTensor **managed_out);
 

@@ -18,8 +18,8 @@
 SHOAL_BEGIN_DECLS
 
 /*
- * Zero is no dtype. f16 and bf16 are sixteen bits that C has no arithmetic for: tensors convert (shoal_to_dtype), and so
- * does a gather into a window; for other raw memory there is no call that does. A bf16 is the upper half of an f32.
+ * Zero is no dtype. f16 and bf16 are sixteen bits that C has no arithmetic for: tensors convert (shoal_to_dtype), and
+ * so does a gather into a window; for other raw memory there is no call that does. A bf16 is the upper half of an f32.
  */
 typedef enum shoal_dtype {
     SHOAL_F64 = 1,

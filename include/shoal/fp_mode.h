@@ -6,10 +6,10 @@
  *
  * Shoal computes in the default mode, the one that every thread has when a program starts, whatever the caller's mode
  * is: to nearest even, subnormals kept, no traps. Each call puts the caller's mode back. Callbacks (hooks, kernels,
- * gradient and meta functions of registered ops, forward functions, recomputed functions, custom gathers and reductions,
- * functions at the end of works, allocators, log functions) run in the mode of the thread that calls them: the
- * application's mode on the application's threads, the default one on threads of the library. Other libraries' threads,
- * those of a BLAS for example, have the mode that they were started in.
+ * gradient and meta functions of registered ops, forward functions, recomputed functions, custom gathers and
+ * reductions, functions at the end of works, allocators, log functions) run in the mode of the thread that calls them:
+ * the application's mode on the application's threads, the default one on threads of the library. Other libraries'
+ * threads, those of a BLAS for example, have the mode that they were started in.
  *
  * A kernel of one's own that should give the same bits in every mode computes between these calls, in a function that
  * the compiler cannot inline:

@@ -37,26 +37,27 @@ typedef struct shoal_reduced_gradients {
 
 /*
  * Called when the gradients of a unit have been added up over the shards and, if there are any, the replicas; not for
- * those that are only kept (no synchronisation, no all-reduce). What it leaves in `data` is divided if that is still to be
- * done (factors that do not go with the reduction), cast and added to the gradients of the shards. Typical: an all-reduce
- * over replicas of the program's own.
+ * those that are only kept (no synchronisation, no all-reduce). What it leaves in `data` is divided if that is still to
+ * be done (factors that do not go with the reduction), cast and added to the gradients of the shards. Typical: an
+ * all-reduce over replicas of the program's own.
  *
- * *work_out is NULL. A hook that starts something instead of waiting for it puts the work there: it is waited for before
- * `data` is read, and freed, while the step goes on. `reduced` is gone when the hook returns, `data` stays until then.
+ * *work_out is NULL. A hook that starts something instead of waiting for it puts the work there: it is waited for
+ * before `data` is read, and freed, while the step goes on. `reduced` is gone when the hook returns, `data` stays until
+ * then.
  *
- * If it fails on some ranks only, the step fails on all: the others are told with its error text as soon as they need the
- * rank, unless they wait for it on a group of the program's own. The same holds for the objects below.
+ * If it fails on some ranks only, the step fails on all: the others are told with its error text as soon as they need
+ * the rank, unless they wait for it on a group of the program's own. The same holds for the objects below.
  */
 typedef shoal_status (*shoal_all_reduce_hook)(void *context, const shoal_reduced_gradients *reduced,
                                               shoal_work **work_out);
 
 /*
  * Objects that gather parameters and reduce gradients instead of the library. What is sent and received lies in their
- * memory, in one piece, rank after rank; nothing is shared inside a host then, so that every rank has full parameters of
- * its own. Not called where there is one shard.
+ * memory, in one piece, rank after rank; nothing is shared inside a host then, so that every rank has full parameters
+ * of its own. Not called where there is one shard.
  *
- * Each call may wait, or leave a work in *work_out, which is NULL before: that is waited for when the result is needed, and
- * freed. Memory is that of `allocate`, aligned as malloc does it, given back by `release` once the result has been
+ * Each call may wait, or leave a work in *work_out, which is NULL before: that is waited for when the result is needed,
+ * and freed. Memory is that of `allocate`, aligned as malloc does it, given back by `release` once the result has been
  * copied, or the call has failed. Both NULL: memory of the library.
  */
 typedef void *(*shoal_custom_allocate)(void *context, size_t bytes); /* NULL: there is none */
@@ -83,9 +84,9 @@ typedef struct shoal_custom_reduce_scatter {
     shoal_custom_allocate allocate;
     shoal_custom_release release;
     /*
-     * From `in`, n_ranks * count elements, to `out`, count of them: block w of `in` is for rank w, the padded rows of each
-     * parameter that has a gradient one after the other. SHOAL_SUM, SHOAL_AVG, or SHOAL_PREMUL_SUM, which goes with
-     * `factor`.
+     * From `in`, n_ranks * count elements, to `out`, count of them: block w of `in` is for rank w, the padded rows of
+     * each parameter that has a gradient one after the other. SHOAL_SUM, SHOAL_AVG, or SHOAL_PREMUL_SUM, which goes
+     * with `factor`.
      */
     shoal_status (*call)(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
                          shoal_reduce_op reduce, double factor, shoal_group *group, shoal_work **work_out);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Fully sharded data parallelism: what both ways in share. A program shards with its own kernels (shoal/fsdp.h) or with
- * modules (shoal/fully_shard.h); units, their parameters and the context around them are the same things then, and the calls
- * on them are these.
+ * modules (shoal/fully_shard.h); units, their parameters and the context around them are the same things then, and the
+ * calls on them are these.
  *
  *     context     shoal_fsdp          shoal_fsdp_create             shoal_fully_shard_context(module, &fsdp)
  *     unit        shoal_fsdp_unit     shoal_fsdp_unit_of(f, 3)      shoal_fully_shard_unit(module, is_deep)
@@ -11,12 +11,12 @@
  *     shoal_fsdp_set_sync(shoal_fsdp_unit_of(f, SHOAL_FSDP_ALL_UNITS), false);
  *     shoal_fsdp_gather(shoal_fully_shard_param(net, "layers.3.weight"), full, SHOAL_FSDP_ALL_RANKS);
  *
- * Ranks: all ranks make the same settings and the same collective calls in the same order; what differs is an error that
- * names the unit.
- * Ownership: handles of units and parameters belong to the library. Those of shoal/fsdp.h end with their context, those of
- * modules with their module; so does the context of a module. Using one that has ended is undefined, or, with
- * SHOAL_DEBUG_HANDLES, SHOAL_ERR_STATE. Calls that give a handle give NULL if there is no such thing, with the reason in
- * shoal_error_text; a call on NULL is SHOAL_ERR_INVALID, with that reason.
+ * Ranks: all ranks make the same settings and the same collective calls in the same order; what differs is an error
+ * that names the unit.
+ * Ownership: handles of units and parameters belong to the library. Those of shoal/fsdp.h end with their context, those
+ * of modules with their module; so does the context of a module. Using one that has ended is undefined, or, with
+ * SHOAL_DEBUG_HANDLES, SHOAL_ERR_STATE. Calls that give a handle give NULL if there is no such thing, with the reason
+ * in shoal_error_text; a call on NULL is SHOAL_ERR_INVALID, with that reason.
  * Threads: one at a time for each context.
  * Errors: status and text.
  */
@@ -44,8 +44,8 @@ typedef struct shoal_fsdp_param shoal_fsdp_param;
 /* In place of the rank that gets a result: every rank. */
 #define SHOAL_FSDP_ALL_RANKS (-1)
 
-/* A unit by its number, in the order in which units were added. SHOAL_FSDP_ALL_UNITS: a handle for settings, which stands
-   for all units that there are when it is used. */
+/* A unit by its number, in the order in which units were added. SHOAL_FSDP_ALL_UNITS: a handle for settings, which
+   stands for all units that there are when it is used. */
 SHOAL_API shoal_fsdp_unit *shoal_fsdp_unit_of(shoal_fsdp *fsdp, int unit);
 
 /* Settings of the unit, or of all units that the handle stands for ------------------------------------------ */
@@ -68,10 +68,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reshard_after_backward(sh
 /* False: its backward does not need parameters, which are not gathered for it. Between steps. Default: true. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_unshard_in_backward(shoal_fsdp_unit *unit, bool is_on);
 /*
- * False: backwards leave gradients of whole parameters where they are, for the next one to add to. The first backward that
- * reduces takes them along, also those of units that it does not use. Gradients of several backwards are summed: to average
- * k of them, divide the losses by k, or set the divide factor to k times the number of ranks. With another reduce_dtype
- * they are summed in that. A parameter cannot be frozen while they wait. Default: true.
+ * False: backwards leave gradients of whole parameters where they are, for the next one to add to. The first backward
+ * that reduces takes them along, also those of units that it does not use. Gradients of several backwards are summed:
+ * to average k of them, divide the losses by k, or set the divide factor to k times the number of ranks. With another
+ * reduce_dtype they are summed in that. A parameter cannot be frozen while they wait. Default: true.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_sync(shoal_fsdp_unit *unit, bool is_on);
 /* False: replicas do not add up their gradients; each keeps its own for the next backward. Default: true. */
@@ -81,12 +81,12 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_divide_factor(shoal_fsdp_
 /* Sum, then divide: never an average or factor on the way. Between steps. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_force_sum(shoal_fsdp_unit *unit, bool is_on);
 /*
- * True: parameters that need gradients but got none in a backward take part in the reduction with zeros, so that ranks may
- * differ in the parameters of a unit that they use. (With shoal/fsdp.h parameters of a unit that had a backward always take
- * part.) A unit that had no backward at all does so when the backward ends, from the last unit to the first, so that ranks
- * may differ in how far they walk back. Gathers are not made up for: all ranks make the forward passes of all units, and
- * units whose backward they differ in need SHOAL_RESHARD_NEVER. What has a gradient on no rank has one of zeros then.
- * Between steps. Default: false.
+ * True: parameters that need gradients but got none in a backward take part in the reduction with zeros, so that ranks
+ * may differ in the parameters of a unit that they use. (With shoal/fsdp.h parameters of a unit that had a backward
+ * always take part.) A unit that had no backward at all does so when the backward ends, from the last unit to the
+ * first, so that ranks may differ in how far they walk back. Gathers are not made up for: all ranks make the forward
+ * passes of all units, and units whose backward they differ in need SHOAL_RESHARD_NEVER. What has a gradient on no rank
+ * has one of zeros then. Between steps. Default: false.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reduce_unused(shoal_fsdp_unit *unit, bool is_on);
 
@@ -103,7 +103,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_backward_prefetch(shoal_f
                                                                          shoal_fsdp_unit *const *units,
                                                                          size_t n_units);
 
-/* Functions of the program, for all units that the handle stands for (shoal/fsdp_comm.h); between steps ------------- */
+/* Functions of the program, for all units that the handle stands for (shoal/fsdp_comm.h); between steps ----------- */
 
 /* NULL: none. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_all_reduce_hook(shoal_fsdp_unit *unit,
@@ -126,13 +126,13 @@ typedef struct shoal_fsdp_shard {
 #define SHOAL_FSDP_SHARD_INIT SHOAL_SIZED(shoal_fsdp_shard)
 
 /*
- * An optimizer inside the backward: called for each parameter of the unit when its gradient has been added to that of the
- * shard, in the order in which they were added to the unit, by whatever call finds the reduction ended: of a later unit,
- * end_backward or synchronize. Not for gradients that are only kept. It may write the values of the shard, which the next
- * gather sees, and the gradient. `shard` is what shoal_fsdp_get_shard says, and gone when the hook returns. If that sets
- * shard->grad to NULL the gradient has been used up: its memory is given back, and the next one begins anew. So no rank
- * needs memory for the gradients of all units. What shoal/fsdp_comm.h says of callbacks is true of this one. Not for
- * modules, whose parameters have hooks of their own (shoal_on_accumulated).
+ * An optimizer inside the backward: called for each parameter of the unit when its gradient has been added to that of
+ * the shard, in the order in which they were added to the unit, by whatever call finds the reduction ended: of a later
+ * unit, end_backward or synchronize. Not for gradients that are only kept. It may write the values of the shard, which
+ * the next gather sees, and the gradient. `shard` is what shoal_fsdp_get_shard says, and gone when the hook returns. If
+ * that sets shard->grad to NULL the gradient has been used up: its memory is given back, and the next one begins anew.
+ * So no rank needs memory for the gradients of all units. What shoal/fsdp_comm.h says of callbacks is true of this one.
+ * Not for modules, whose parameters have hooks of their own (shoal_on_accumulated).
  */
 typedef shoal_status (*shoal_fsdp_landed_hook)(void *context, int id, shoal_fsdp_shard *shard);
 /* NULL: none. */
@@ -142,8 +142,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_landed_hook(shoal_fsdp_un
 
 /* A unit, gathered by hand ------------------------------------------------------------------------------------ */
 
-/* Collective: starts to gather. Whoever needs the parameters waits, or shoal_fsdp_wait does. What is gathered already stays
-   as it is, also if shards were written since: shoal_fsdp_reshard gives it up, a forward looks itself. */
+/* Collective: starts to gather. Whoever needs the parameters waits, or shoal_fsdp_wait does. What is gathered already
+   stays as it is, also if shards were written since: shoal_fsdp_reshard gives it up, a forward looks itself. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_unshard(shoal_fsdp_unit *unit);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_wait(shoal_fsdp_unit *unit);
 /* Gives up what was gathered, whoever did it. Values that change afterwards are not seen before the next gather. */
@@ -177,16 +177,16 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_layout(const shoal_fsdp_p
                                                               shoal_shard_layout *layout_out);
 
 /*
- * New values for this rank's part, from the whole parameter. Talks to nobody: every rank calls it, or keeps its old part.
- * To load on one rank alone, use shoal_fsdp_broadcast. Between steps, like the next two; what is gathered of the unit is
- * given up. After a forward it is as if an evaluation had ended: a backward of that forward would see other values, and is
- * SHOAL_ERR_STATE.
+ * New values for this rank's part, from the whole parameter. Talks to nobody: every rank calls it, or keeps its old
+ * part. To load on one rank alone, use shoal_fsdp_broadcast. Between steps, like the next two; what is gathered of the
+ * unit is given up. After a forward it is as if an evaluation had ended: a backward of that forward would see other
+ * values, and is SHOAL_ERR_STATE.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_load(shoal_fsdp_param *param, const void *full);
 /*
- * From a slice: `length` indices from `offset` on along the dimension that is cut, contiguous. This rank takes what is its
- * part and leaves the rest, so that a slice may be exactly its part (shoal_fsdp_get_layout says which), any other, or the
- * next piece of a file that is read once. Ranks whose part is empty call it too.
+ * From a slice: `length` indices from `offset` on along the dimension that is cut, contiguous. This rank takes what is
+ * its part and leaves the rest, so that a slice may be exactly its part (shoal_fsdp_get_layout says which), any other,
+ * or the next piece of a file that is read once. Ranks whose part is empty call it too.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_load_slice(shoal_fsdp_param *param, int64_t offset,
                                                               int64_t length, const void *slice);
@@ -201,15 +201,15 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_gather(shoal_fsdp_param *para
 
 /*
  * Arrays shaped like a shard: the moments of an optimizer, a master copy, or the gradient of the shard. `shard` is this
- * rank's part in the program's own memory (of a tensor: shoal_data, shoal_mutable_data), contiguous, of any dtype, with as
- * many elements as the shard (shoal_shard_layout.shard_count) in its order; it may be NULL where that is 0. `full` is an
- * array of the whole parameter's shape. The two must not overlap.
+ * rank's part in the program's own memory (of a tensor: shoal_data, shoal_mutable_data), contiguous, of any dtype, with
+ * as many elements as the shard (shoal_shard_layout.shard_count) in its order; it may be NULL where that is 0. `full`
+ * is an array of the whole parameter's shape. The two must not overlap.
  *
  *     shoal_fsdp_gather_array(param, SHOAL_F32, moments, whole, 0);        rank 0 writes `whole` to a file
  *     shoal_fsdp_broadcast_array(param, SHOAL_F32, whole, moments, 0);     rank 0 has read `whole` from one
  *
- * With replicas each replica gathers its own parts; broadcasts reach all ranks. These calls may be made at any time, also in
- * the middle of a step; the collective ones at the same place on all ranks.
+ * With replicas each replica gathers its own parts; broadcasts reach all ranks. These calls may be made at any time,
+ * also in the middle of a step; the collective ones at the same place on all ranks.
  */
 /* Collective: the whole array on every rank, or on one, as shoal_fsdp_gather. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_gather_array(shoal_fsdp_param *param, shoal_dtype dtype,
@@ -217,7 +217,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_gather_array(shoal_fsdp_param
 /* This rank's part of a whole array that it has. Local. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_load_array(shoal_fsdp_param *param, shoal_dtype dtype,
                                                               const void *full, void *shard);
-/* Collective: each rank's part of the whole array that one rank of the group or mesh has; `full` is not read on others. */
+/* Collective: each rank's part of the whole array that one rank of the group or mesh has; `full` is not read on
+   others. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_broadcast_array(shoal_fsdp_param *param, shoal_dtype dtype,
                                                                    const void *full, void *shard, int root);
 
@@ -227,15 +228,16 @@ typedef struct shoal_pending_gradient {
     void *full;         /* of the whole parameter, not added up over ranks; NULL: none */
     shoal_dtype full_dtype;
     size_t full_count; /* elements */
-    int n_blocks; /* 1: as the parameter lies. Otherwise its parts along the dimension that is cut, one after the other */
+    /* 1: as the parameter lies. Otherwise its parts along the dimension that is cut, one after the other */
+    int n_blocks;
     void *partial; /* of this rank's shard, added up over the shards but not over the replicas; NULL: none */
     shoal_dtype partial_dtype;
     size_t partial_count;
 } shoal_pending_gradient;
 #define SHOAL_PENDING_GRADIENT_INIT SHOAL_SIZED(shoal_pending_gradient)
 
-/* Between backwards. What it points to may be changed, and is reduced with the changes; it stays until the next backward,
-   synchronize, zero_grad or reset. */
+/* Between backwards. What it points to may be changed, and is reduced with the changes; it stays until the next
+   backward, synchronize, zero_grad or reset. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_pending(shoal_fsdp_param *param,
                                                                shoal_pending_gradient *pending_out);
 
@@ -244,26 +246,27 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_pending(shoal_fsdp_param 
 /* False: the end of a backward leaves reductions on their way, because more backwards of this step will follow. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_is_last_backward(shoal_fsdp *fsdp, bool is_last);
 
-/* Collective: reduces all pending gradients into the gradients of the shards, without a backward and whatever set_sync and
-   set_all_reduce say. Nothing where there are none. */
+/* Collective: reduces all pending gradients into the gradients of the shards, without a backward and whatever set_sync
+   and set_all_reduce say. Nothing where there are none. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_synchronize(shoal_fsdp *fsdp);
 
 /*
  * The gradients of the shards are gone, and with them what backwards without reduction left (set_sync, set_all_reduce).
- * Optimizers and shoal_set_grad see the gradients of shards only: what set_sync or set_all_reduce keeps is not cleared by
- * them, and goes into the next reduction. All ranks clear them at the same place in the order of their calls.
- * With shoal/fsdp.h: the next reduction of ranks that differ is SHOAL_ERR_MISMATCH; inside a backward, and of reductions
- * that are on their way, only those of the shards are cleared. With modules: ranks do not compare what each has cleared,
- * because a program may also replace or remove gradients itself; an error inside a backward, or after one that failed.
+ * Optimizers and shoal_set_grad see the gradients of shards only: what set_sync or set_all_reduce keeps is not cleared
+ * by them, and goes into the next reduction. All ranks clear them at the same place in the order of their calls. With
+ * shoal/fsdp.h: the next reduction of ranks that differ is SHOAL_ERR_MISMATCH; inside a backward, and of reductions
+ * that are on their way, only those of the shards are cleared. With modules: ranks do not compare what each has
+ * cleared, because a program may also replace or remove gradients itself; an error inside a backward, or after one that
+ * failed.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_zero_grad(shoal_fsdp *fsdp);
 
 /*
- * Collective: a norm of the gradients of all shards (not of parameters that were ignored, nor of what set_sync keeps): the
- * power-th root of the sum of |g|^power, or the largest |g| for infinity. The same number for any number of ranks; exact up
- * to one rounding for 1, 2 and infinity, while for others each power is rounded to f64 first. If max_norm / (norm + 1e-6) is
- * below 1, gradients are multiplied by it, as in PyTorch. `must_be_finite`: a norm that is not is SHOAL_ERR_STATE on all
- * ranks, and gradients are left alone. norm_out may be NULL.
+ * Collective: a norm of the gradients of all shards (not of parameters that were ignored, nor of what set_sync keeps):
+ * the power-th root of the sum of |g|^power, or the largest |g| for infinity. The same number for any number of ranks;
+ * exact up to one rounding for 1, 2 and infinity, while for others each power is rounded to f64 first. If max_norm /
+ * (norm + 1e-6) is below 1, gradients are multiplied by it, as in PyTorch. `must_be_finite`: a norm that is not is
+ * SHOAL_ERR_STATE on all ranks, and gradients are left alone. norm_out may be NULL.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_clip_grad_norm(shoal_fsdp *fsdp, double max_norm,
                                                                   double power, bool must_be_finite,
@@ -283,7 +286,8 @@ typedef struct shoal_fsdp_memory_amounts {
     size_t shards;
     /* Gradients of shards, gradients that kernels cannot write where they are reduced, and what waits for replicas. */
     size_t gradients;
-    /* Full parameters, in memory that ranks share: of each window this rank's part, its bytes / the ranks that share it. */
+    /* Full parameters, in memory that ranks share: of each window this rank's part, its bytes / the ranks that share
+       it. */
     size_t windows;
     /* Where gradients are reduced. With shoal_fsdp_create_replicated the gradients of the parameters lie there, too. */
     size_t buffers;

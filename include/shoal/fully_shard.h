@@ -2,8 +2,8 @@
 /*
  * Fully sharded data parallelism for modules. After shoal_fully_shard a module's parameters are shards: what
  * shoal_module_parameters lists, what an optimizer updates, what has gradients after backward. Calling the module
- * gathers them and gives them up again; backward gathers once more and reduces the gradients. Gathering the next unit and
- * reducing the last one go on while others compute.
+ * gathers them and gives them up again; backward gathers once more and reduces the gradients. Gathering the next unit
+ * and reducing the last one go on while others compute.
  *
  *     for (int i = 0; i < n_layers; i++) shoal_fully_shard(layers[i], &options);      inner modules first
  *     shoal_fully_shard(model, &options);                                             what is left, and the root
@@ -14,11 +14,11 @@
  * Inner modules come first, and the optimizer is made afterwards: parameters are other tensors then.
  *
  * Each call makes one unit: the parameters of the modules given that no inner unit has. The first module that is called
- * is the root, and all units inside it work together; a module of another root must not be called before. What shoal_ddp
- * has wrapped keeps its parameters, and nothing inside of it can be sharded any more.
+ * is the root, and all units inside it work together; a module of another root must not be called before. What
+ * shoal_ddp has wrapped keeps its parameters, and nothing inside of it can be sharded any more.
  *
- * Parameters may be on the meta device (SHOAL_META), with shapes and no memory: only shards are ever made then, and must
- * get values before the first call, by writing, loading or shoal_fully_shard_broadcast_all.
+ * Parameters may be on the meta device (SHOAL_META), with shapes and no memory: only shards are ever made then, and
+ * must get values before the first call, by writing, loading or shoal_fully_shard_broadcast_all.
  *
  * Until the first call a tensor of a shard's shape, with memory of its own, may be put in its place: of another dtype
  * (shoal_module_apply), or made after sharding without values. It is the shard then.
@@ -31,18 +31,18 @@
  * until they are given up. Whole parameters can only be read: to write one is SHOAL_ERR_STATE.
  *
  * If a shard was written since its unit was gathered, on any rank, the next call gathers it again; only changes through
- * tensors are noticed (shoal_mutable_data, operations, loading), not those through an address that was asked for before.
- * As with parameters that are not sharded, changing one between a forward and its backward is an error of that backward
- * if it needs the values that were there. Gradient hooks on shards are refused (shoal_on_gradient): their gradients come
- * from reductions. shoal_on_accumulated is called when one has arrived.
+ * tensors are noticed (shoal_mutable_data, operations, loading), not those through an address that was asked for
+ * before. As with parameters that are not sharded, changing one between a forward and its backward is an error of that
+ * backward if it needs the values that were there. Gradient hooks on shards are refused (shoal_on_gradient): their
+ * gradients come from reductions. shoal_on_accumulated is called when one has arrived.
  *
  * Ranks: all ranks shard alike and call alike. Parameters must have the same values everywhere before (or be
- * broadcast). shoal_fully_shard_context and shoal_fsdp_unshard make a module the root that has not been called yet: before
- * the first call all ranks make them together.
- * Ownership: what is made here belongs to the module, and ends with it. What was recorded keeps what its backward needs:
- * a module may be freed between forward and backward, and the shards, if somebody has them, still get their gradients.
- * Modules inside that others hold cannot be called any more then. Once the world is closed the shards can still be read,
- * but the module cannot be called.
+ * broadcast). shoal_fully_shard_context and shoal_fsdp_unshard make a module the root that has not been called yet:
+ * before the first call all ranks make them together.
+ * Ownership: what is made here belongs to the module, and ends with it. What was recorded keeps what its backward
+ * needs: a module may be freed between forward and backward, and the shards, if somebody has them, still get their
+ * gradients. Modules inside that others hold cannot be called any more then. Once the world is closed the shards can
+ * still be read, but the module cannot be called.
  * Threads: one at a time for all modules under one root.
  * Errors: status and text; in forward, the error of the call; in backward, that of shoal_backward.
  */
@@ -92,30 +92,31 @@ typedef struct shoal_fully_shard_options {
 /* Parameters keep names, order and dtype. Twice on one module is an error. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard(shoal_module *module,
                                                           const shoal_fully_shard_options *options);
-/* Several modules as one unit: gathered when the first of them is called, given up when the last was. One that is inside
-   another of them is part of that. */
+/* Several modules as one unit: gathered when the first of them is called, given up when the last was. One that is
+   inside another of them is part of that. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_list(shoal_module *const *modules, size_t n_modules,
                                                                const shoal_fully_shard_options *options);
 SHOAL_API bool shoal_is_fully_sharded(const shoal_module *module);
 
 /*
- * What calls of shoal/fsdp_unit.h take. The unit of a module that is fully sharded; `is_deep`: a handle for settings, which
- * stands for that unit and for those of all modules inside that are fully sharded when it is used.
+ * What calls of shoal/fsdp_unit.h take. The unit of a module that is fully sharded; `is_deep`: a handle for settings,
+ * which stands for that unit and for those of all modules inside that are fully sharded when it is used.
  */
 SHOAL_API shoal_fsdp_unit *shoal_fully_shard_unit(shoal_module *module, bool is_deep);
 /* A parameter by the path of its shard from the module, which may be the sharded one or one around it. */
 SHOAL_API shoal_fsdp_param *shoal_fully_shard_param(shoal_module *module, const char *path);
 /*
- * The context that all units under one root share, of any of their modules. Before the first forward the module becomes the
- * root, which is collective. Were it then called as a part of another one, that is the root, and this context is gone.
+ * The context that all units under one root share, of any of their modules. Before the first forward the module becomes
+ * the root, which is collective. Were it then called as a part of another one, that is the root, and this context is
+ * gone.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_context(shoal_module *module,
                                                                   shoal_fsdp **fsdp_out);
 
 /*
- * Collective: all parameters, sharded or not, and all buffers, from a module on one rank that has whole ones under the same
- * paths; on others `whole` is not looked at. One parameter after the other: no rank but the root ever has a whole one.
- * What does not fit is an error on all ranks, before anything is changed.
+ * Collective: all parameters, sharded or not, and all buffers, from a module on one rank that has whole ones under the
+ * same paths; on others `whole` is not looked at. One parameter after the other: no rank but the root ever has a whole
+ * one. What does not fit is an error on all ranks, before anything is changed.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_broadcast_all(shoal_module *module,
                                                                         const shoal_module *whole, int root);

@@ -2,13 +2,14 @@
 /*
  * A training step as a graph: what the communication compiler reads, changes and writes.
  *
- * A graph is a list of nodes in program order. A node is an input (placeholder), a constant, a call of an op, or the output,
- * which is the last node. Arguments are values or other nodes, nested in lists. The nodes that a node's arguments name are its
- * inputs; it is one of their users. Each node knows what it gives: one tensor or a list of them, on the meta device, so with a
- * shape and a storage but without data. Two values that share a storage are views of one memory.
+ * A graph is a list of nodes in program order. A node is an input (placeholder), a constant, a call of an op, or the
+ * output, which is the last node. Arguments are values or other nodes, nested in lists. The nodes that a node's
+ * arguments name are its inputs; it is one of their users. Each node knows what it gives: one tensor or a list of them,
+ * on the meta device, so with a shape and a storage but without data. Two values that share a storage are views of one
+ * memory.
  *
- * Groups of ranks are symbols, written "@shard", with a table of their ranks: a graph is the same on all ranks, and on no
- * rank in particular. A number may depend on the rank that will run the graph (SHOAL_ARG_RANK).
+ * Groups of ranks are symbols, written "@shard", with a table of their ranks: a graph is the same on all ranks, and on
+ * no rank in particular. A number may depend on the rank that will run the graph (SHOAL_ARG_RANK).
  *
  *     shoal_graph *graph;
  *     shoal_node *x, *sum;
@@ -19,8 +20,8 @@
  *     shoal_graph_call(graph, add, (shoal_arg[]){{SHOAL_ARG_NODE, {x}}, {SHOAL_ARG_NODE, {x}}}, 2, NULL, &sum);
  *     shoal_graph_output(graph, &(shoal_arg){SHOAL_ARG_NODE, {sum}}, NULL);
  *
- * Ownership: a graph owns its nodes; an erased node must not be used again. Strings and arguments are copied. Arrays that are
- * returned belong to the graph and hold until the node's arguments change.
+ * Ownership: a graph owns its nodes; an erased node must not be used again. Strings and arguments are copied. Arrays
+ * that are returned belong to the graph and hold until the node's arguments change.
  * Threads: a graph is used by one thread at a time.
  * Errors: a call that fails leaves the graph as it was.
  */
@@ -91,14 +92,14 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_create(shoal_graph **graph_o
 SHOAL_API void shoal_graph_free(shoal_graph *graph);
 
 /*
- * Adds a group to the table: `n_lists` lists of `size` ranks each, one after the other, every rank in one list at most; a
- * rank that runs the graph is in one of them. SHOAL_ERR_INVALID for a name that is taken by other ranks.
+ * Adds a group to the table: `n_lists` lists of `size` ranks each, one after the other, every rank in one list at most;
+ * a rank that runs the graph is in one of them. SHOAL_ERR_INVALID for a name that is taken by other ranks.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_add_group(shoal_graph *graph, const char *name,
                                                               const int *ranks, size_t n_lists, size_t size);
 
-/* New nodes go to the insertion point, and get a name that no other node has: `name`, with a number if it is taken; NULL: the
-   op's name. node_out may be NULL. --------------------------------------------------------------------- */
+/* New nodes go to the insertion point, and get a name that no other node has: `name`, with a number if it is taken;
+   NULL: the op's name. node_out may be NULL. ----------------------------------------------------------- */
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_placeholder(shoal_graph *graph, const char *name,
                                                                 const int64_t *shape, int n_dims,
@@ -109,17 +110,17 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_constant(shoal_graph *graph,
                                                              shoal_tensor *tensor, shoal_node **node_out);
 
 /*
- * A call of an op at the insertion point, checked as shoal_op_call checks it: the result's shape and storage come from the op's
- * meta function, so nodes that passes make have values as all others do. Fewer arguments than parameters are filled with
- * defaults, so a call has one argument per parameter.
+ * A call of an op at the insertion point, checked as shoal_op_call checks it: the result's shape and storage come from
+ * the op's meta function, so nodes that passes make have values as all others do. Fewer arguments than parameters are
+ * filled with defaults, so a call has one argument per parameter.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_call(shoal_graph *graph, const shoal_op *op,
                                                          const shoal_arg *args, size_t n_args,
                                                          const char *name, shoal_node **node_out);
 
 /*
- * A call of something that is not an op here, such as an op of another program: it has no effects, and gives new tensors
- * shaped like `values`, a list of them if `is_list`. A graph with one can be changed and printed, not run.
+ * A call of something that is not an op here, such as an op of another program: it has no effects, and gives new
+ * tensors shaped like `values`, a list of them if `is_list`. A graph with one can be changed and printed, not run.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_opaque(shoal_graph *graph, const char *target,
                                                            const shoal_arg *args, size_t n_args,
@@ -127,17 +128,17 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_opaque(shoal_graph *graph, c
                                                            bool is_list, const char *name,
                                                            shoal_node **node_out);
 
-/* Ends the graph; `arg` is a node, none (an output that is absent, such as the gradient of a parameter that the step does not
-   use), or a nested list of them. */
+/* Ends the graph; `arg` is a node, none (an output that is absent, such as the gradient of a parameter that the step
+   does not use), or a nested list of them. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_output(shoal_graph *graph, const shoal_arg *arg,
                                                            shoal_node **node_out);
 
 /* The insertion point ---------------------------------------------------------------------------------- */
 
 /*
- * Before a node (in the order in which nodes are made), or directly behind it (so that the node made last comes first). NULL:
- * before the first, or behind the last, where it is at the beginning. A node that is erased takes the point along to its
- * neighbour.
+ * Before a node (in the order in which nodes are made), or directly behind it (so that the node made last comes first).
+ * NULL: before the first, or behind the last, where it is at the beginning. A node that is erased takes the point along
+ * to its neighbour.
  */
 typedef struct shoal_insert_point {
     shoal_node *node;
@@ -173,8 +174,8 @@ SHOAL_API size_t shoal_node_n_users(const shoal_node *node);
 /* Users in the order in which they began to be: the first, and the one after `user`; NULL past the last. */
 SHOAL_API shoal_node *shoal_node_first_user(const shoal_node *node);
 SHOAL_API shoal_node *shoal_node_next_user(const shoal_node *node, const shoal_node *user);
-/* What it gives: how many tensors, whether as a list, and one of them, on the meta device; of a constant, the tensor itself. 0
-   for the output. */
+/* What it gives: how many tensors, whether as a list, and one of them, on the meta device; of a constant, the tensor
+   itself. 0 for the output. */
 SHOAL_API size_t shoal_node_n_values(const shoal_node *node);
 SHOAL_API bool shoal_node_is_list(const shoal_node *node);
 SHOAL_API const shoal_tensor *shoal_node_value(const shoal_node *node, size_t index);
@@ -202,18 +203,19 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_erase(shoal_node *node);
 /* Checking and tidying --------------------------------------------------------------------------------- */
 
 /*
- * SHOAL_ERR_STATE with the first thing that is wrong: a node that is used before it stands, a start that nobody waits for or
- * whose result is used before its wait, memory that is touched while communication uses it (until its wait, what a start writes or
- * gives is for nobody, and what it reads is not written), users and inputs that do not agree, no output at the end.
+ * SHOAL_ERR_STATE with the first thing that is wrong: a node that is used before it stands, a start that nobody waits
+ * for or whose result is used before its wait, memory that is touched while communication uses it (until its wait, what
+ * a start writes or gives is for nobody, and what it reads is not written), users and inputs that do not agree, no
+ * output at the end.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_lint(const shoal_graph *graph);
 
-/* Erases calls without effects, and constants, that nobody uses. SHOAL_ERR_STATE for a graph that is not in order. n_erased_out
-   may be NULL. */
+/* Erases calls without effects, and constants, that nobody uses. SHOAL_ERR_STATE for a graph that is not in order.
+   n_erased_out may be NULL. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_remove_dead(shoal_graph *graph, size_t *n_erased_out);
 
-/* Brings nodes behind their inputs and the output to the end, and otherwise changes no order. SHOAL_ERR_INVALID, naming a node,
-   for a cycle. */
+/* Brings nodes behind their inputs and the output to the end, and otherwise changes no order. SHOAL_ERR_INVALID, naming
+   a node, for a cycle. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_sort(shoal_graph *graph);
 
 /* Text ------------------------------------------------------------------------------------------------- */

@@ -14,8 +14,8 @@
  * Bits: a reduction is a left fold in rank order in the accumulation type, rounded once; every rank gets the
  * same bits, whatever the algorithm.
  *
- * Ownership: a group lives until shoal_group_close or until its world is closed. Handles are not counted: the same ranks
- * and tag always give the same handle.
+ * Ownership: a group lives until shoal_group_close or until its world is closed. Handles are not counted: the same
+ * ranks and tag always give the same handle.
  * Threads: any. Calls from several threads are taken in the order in which they come.
  * Errors: a wrong argument is reported at once and changes nothing. After a mismatch, a timeout, an abort or the
  * death of a member every call on the group fails with the first reason, on every member that can be reached; other
@@ -56,38 +56,39 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_create_blocks(shoal_world *w
                                                                   const char *tag, shoal_group **group_out);
 
 /*
- * The caller's part of a world, out of several lists of world ranks, all equally long. n_ranks[i] is the length of lists[i].
- * The lists are checked as a whole: what is wrong is wrong on every rank.
+ * The caller's part of a world, out of several lists of world ranks, all equally long. n_ranks[i] is the length of
+ * lists[i]. The lists are checked as a whole: what is wrong is wrong on every rank.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_create_lists(shoal_world *world, const int *const *lists,
                                                                  const int *n_ranks, int n_lists,
                                                                  const char *tag, shoal_group **group_out);
 
 /*
- * The group of a name as shoal_group_name gives it: "0,2/tag", "world/tag"; "" and "world": all ranks. It is made if need
- * be, except that ranks cannot be read from a hash.
+ * The group of a name as shoal_group_name gives it: "0,2/tag", "world/tag"; "" and "world": all ranks. It is made if
+ * need be, except that ranks cannot be read from a hash.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_find(shoal_world *world, const char *name,
                                                          shoal_group **group_out);
 
 /*
- * Frees the group on all members: its shared memory, its threads and descriptors. Collective: every member calls it, after
- * its last call on the group; operations that were started before end first. What else a member calls in its place is a
- * mismatch, and then nothing has been freed. Waits for the members as long as the group's timeout. When all have called it,
- * sends that were started have half of the timeout to be received; what is unfinished then, and a receive that nobody has
- * sent to, ends with SHOAL_ERR_CANCELLED. (A transfer whose own deadline passes before that fails the group, as always.)
+ * Frees the group on all members: its shared memory, its threads and descriptors. Collective: every member calls it,
+ * after its last call on the group; operations that were started before end first. What else a member calls in its
+ * place is a mismatch, and then nothing has been freed. Waits for the members as long as the group's timeout. When all
+ * have called it, sends that were started have half of the timeout to be received; what is unfinished then, and a
+ * receive that nobody has sent to, ends with SHOAL_ERR_CANCELLED. (A transfer whose own deadline passes before that
+ * fails the group, as always.)
  *
  * A group that has failed is closed by each rank for itself, without waiting for anybody; so a close that fails can be
- * repeated. Its ranks and tag stay failed in this world, which remembers the last 1024 such groups: make the next group with
- * another tag. After a close that went well, the same ranks and tag are a new group.
+ * repeated. Its ranks and tag stay failed in this world, which remembers the last 1024 such groups: make the next group
+ * with another tag. After a close that went well, the same ranks and tag are a new group.
  *
  * Other threads of this rank may be in a call that waits, or wait for a work of the group, meanwhile; they may ask
  * shoal_group_error and abort the group. They must not begin any other call on it.
  *
- * Afterwards the handle must not be used; calls that still find it give SHOAL_ERR_STATE. Works can still be asked how they
- * ended, symmetric memory stays, windows can be read and freed. The world's own group, and a group that a sharded or
- * replicated model uses, cannot be closed. Closing the world closes what is left. NULL is allowed. SHOAL_ERR_STATE in a
- * callback of a work.
+ * Afterwards the handle must not be used; calls that still find it give SHOAL_ERR_STATE. Works can still be asked how
+ * they ended, symmetric memory stays, windows can be read and freed. The world's own group, and a group that a sharded
+ * or replicated model uses, cannot be closed. Closing the world closes what is left. NULL is allowed. SHOAL_ERR_STATE
+ * in a callback of a work.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_close(shoal_group *group);
 
@@ -116,8 +117,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_set_timeout(shoal_group *gro
 
 /*
  * Ends everything on the group, here and on its other members, with SHOAL_ERR_CANCELLED and the reason; from any
- * thread. This includes what FSDP and DDP do on the group. Calls that wait notice it within about 100 ms. The call itself
- * waits for nobody: a member that is stopped hears of it when it goes on. `reason` may be NULL.
+ * thread. This includes what FSDP and DDP do on the group. Calls that wait notice it within about 100 ms. The call
+ * itself waits for nobody: a member that is stopped hears of it when it goes on. `reason` may be NULL.
  */
 SHOAL_API shoal_status shoal_group_abort(shoal_group *group, const char *reason);
 
@@ -222,8 +223,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_gather_start(shoal_group *gr
                                                                  void *recv, size_t count, shoal_dtype dtype,
                                                                  int root, shoal_work **work_out);
 
-/* counts[r] elements of rank r, one after the other, to the root; the same counts on every rank. In place there: send at
-   its own part of recv. */
+/* counts[r] elements of rank r, one after the other, to the root; the same counts on every rank. In place there: send
+   at its own part of recv. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_gather_v(shoal_group *group, const void *send, void *recv,
                                                              const size_t *counts, shoal_dtype dtype,
                                                              int root);
@@ -239,8 +240,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_scatter_start(shoal_group *g
                                                                   void *recv, size_t count, shoal_dtype dtype,
                                                                   int root, shoal_work **work_out);
 
-/* Rank r gets counts[r] elements of the root's send; the same counts on every rank. In place there: recv at its own part
-   of send. */
+/* Rank r gets counts[r] elements of the root's send; the same counts on every rank. In place there: recv at its own
+   part of send. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_scatter_v(shoal_group *group, const void *send,
                                                               void *recv, const size_t *counts,
                                                               shoal_dtype dtype, int root);
@@ -252,9 +253,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_scatter_v_start(shoal_group 
 /* By descriptor ---------------------------------------------------------------------------------------- */
 
 /*
- * The general form of the calls above: one struct for all kinds, filled in by an initializer of its kind. Use it for what
- * the plain calls do not have: factors, several operations at once, a buffer for every rank, a deadline of the call's own,
- * functions that are called at its end.
+ * The general form of the calls above: one struct for all kinds, filled in by an initializer of its kind. Use it for
+ * what the plain calls do not have: factors, several operations at once, a buffer for every rank, a deadline of the
+ * call's own, functions that are called at its end.
  *
  *     shoal_collective call = SHOAL_COLLECTIVE_ALL_REDUCE(send, recv, count, SHOAL_F32, SHOAL_PREMUL_SUM);
  *     call.factor = 0.5;
@@ -279,8 +280,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_scatter_v_start(shoal_group 
  *
  * shoal/work.h has an example with on_done and release.
  *
- * A field that the kind does not use and that is not 0 is SHOAL_ERR_INVALID, which names field, kind and value. Ranks may
- * mix the forms: a plain call on one rank meets the same call by descriptor on another.
+ * A field that the kind does not use and that is not 0 is SHOAL_ERR_INVALID, which names field, kind and value. Ranks
+ * may mix the forms: a plain call on one rank meets the same call by descriptor on another.
  */
 typedef enum shoal_collective_kind {
     SHOAL_KIND_BARRIER = 1,
@@ -300,7 +301,8 @@ typedef enum shoal_collective_kind {
     SHOAL_KIND_COUNT = 15 /* one more than the last */
 } shoal_collective_kind;
 
-/* One of several operations that cost one synchronisation together. What one part writes, no other may read or write. */
+/* One of several operations that cost one synchronisation together. What one part writes, no other may read or
+   write. */
 typedef struct shoal_part {
     const void *send;
     void *recv;
@@ -310,21 +312,23 @@ typedef struct shoal_part {
 /*
  * Lists and counts are copied: they may be freed when the call returns, the buffers not before it has ended.
  *
- *   counts                    all_gather_v, reduce_scatter_v, gather_v, scatter_v: n_ranks of them, the same on every rank
- *   send_counts, recv_counts  all_to_all_v
- *   factor                    with SHOAL_PREMUL_SUM: sums of factor * value, the same factor on every rank; floating and
+ *   counts all_gather_v, reduce_scatter_v, gather_v, scatter_v: n_ranks of them, the same on every rank send_counts,
+ *   recv_counts all_to_all_v factor with SHOAL_PREMUL_SUM: sums of factor * value, the same factor on every rank;
+ *   floating and
  *                             complex dtypes
- *   parts                     instead of send, recv and count, for kinds without counts: as many calls at once. All parts
+ *   parts instead of send, recv and count, for kinds without counts: as many calls at once. All parts
  *                             have the one dtype; calls that only move data can give bytes as SHOAL_U8
- *   send_blocks, recv_blocks  instead of a send or recv that has a block for every rank: the buffer of each block, n_ranks
+ *   send_blocks, recv_blocks instead of a send or recv that has a block for every rank: the buffer of each block,
+ *   n_ranks
  *                             of them. How blocks lie is each rank's own affair and not compared. In place as in the
  *                             plain calls: the rank's own block, and in all_to_all any recv_blocks[r] == send_blocks[r]
- *   timeout_s                 how long this call may take, counted from now, at most 1e9; 0: the group's timeout. Past it
+ *   timeout_s how long this call may take, counted from now, at most 1e9; 0: the group's timeout. Past it
  *                             the group has failed, as with its own. A call behind others on its group is not looked at
  *                             before they have ended
- *   on_done, release          shoal_group_start only: called with `context` when the call has ended and when its buffers
- *                             are free (shoal/work.h), exactly once each, also when the work was given up, the group was
- *                             aborted or the world closed. Not called when shoal_group_start fails: then nothing was started
+ *   on_done, release shoal_group_start only: called with `context` when the call has ended and when its buffers
+ *                             are free (shoal/work.h), exactly once each, also when the work was given up, the group
+ *                             was aborted or the world closed. Not called when shoal_group_start fails: then nothing
+ *                             was started
  */
 typedef struct shoal_collective {
     size_t struct_size; /* sizeof(shoal_collective) */
@@ -416,8 +420,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_start(shoal_group *group, co
  *
  * `peer` is a rank of the group. Tags are 0 or more; a rank can use about a thousand of them to send to another.
  * A failure that is known when _start returns is returned by it, and there is no work. The deadline is the group's
- * (shoal_group_set_timeout); past it the whole group has failed, not just the stream. Whoever will not wait asks for a call
- * at the end (shoal_work_on_done) and frees the work.
+ * (shoal_group_set_timeout); past it the whole group has failed, not just the stream. Whoever will not wait asks for a
+ * call at the end (shoal_work_on_done) and frees the work.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_send(shoal_group *group, const void *buffer, size_t count,
                                                          shoal_dtype dtype, int peer, int tag);

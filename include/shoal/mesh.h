@@ -21,9 +21,9 @@
  * same one. On a rank that is not in the mesh it has a shape but no coordinate and no groups.
  *
  * Ownership: each call that gives a mesh gives a handle of its own, freed by shoal_mesh_free. Names and shapes are
- * borrowed and live as long as a handle to any mesh of the family. Groups live until they or their world are closed, also
- * when the mesh is gone; a mesh whose group was closed keeps that group, and calls on it are SHOAL_ERR_STATE. Closing the
- * world frees what is left.
+ * borrowed and live as long as a handle to any mesh of the family. Groups live until they or their world are closed,
+ * also when the mesh is gone; a mesh whose group was closed keeps that group, and calls on it are SHOAL_ERR_STATE.
+ * Closing the world frees what is left.
  * Threads: any.
  * Errors: status and text. Calls that return a pointer or a number give NULL or -1 and leave the reason in
  * shoal_error_text.
@@ -51,8 +51,9 @@ typedef struct shoal_mesh shoal_mesh;
 /* Making meshes ---------------------------------------------------------------------------------------- */
 
 /*
- * World ranks in row-major order over the shape, none of them twice; `ranks` NULL: 0, 1, 2, ..., as many as the world has,
- * or fewer. `device` is a kind of device without an index: "cpu". `names` holds n_dims different names, or is NULL.
+ * World ranks in row-major order over the shape, none of them twice; `ranks` NULL: 0, 1, 2, ..., as many as the world
+ * has, or fewer. `device` is a kind of device without an index: "cpu". `names` holds n_dims different names, or is
+ * NULL.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_create(shoal_world *world, const char *device,
                                                           const int *ranks, const int *shape, int n_dims,

@@ -12,8 +12,8 @@
  * Threads: any thread may reference, release, read, walk and call a module; changing one (adding, replacing, hooks,
  * extras) is for one thread at a time, with no calls or walks on others. A record of gradients belongs to one
  * thread at a time, as always.
- * Errors: calls that return a status leave the scope alone, except shoal_module_call. Getters of what must be there tell
- * the scope.
+ * Errors: calls that return a status leave the scope alone, except shoal_module_call. Getters of what must be there
+ * tell the scope.
  *
  *     static shoal_status forward(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
  *                                 shoal_tensor **outputs, size_t n_outputs)
@@ -101,9 +101,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_set_buffer(shoal_module *mo
                                                                 shoal_tensor *buffer);
 
 /*
- * By name, or by path ("layers.0.weight"). If there is none, they return NULL and leave an error that names the module and
- * the path, in shoal_error_text and in the innermost scope, if one is open; so the result can be handed to an operation
- * unchecked. The child of the path "" is the module itself.
+ * By name, or by path ("layers.0.weight"). If there is none, they return NULL and leave an error that names the module
+ * and the path, in shoal_error_text and in the innermost scope, if one is open; so the result can be handed to an
+ * operation unchecked. The child of the path "" is the module itself.
  */
 SHOAL_API shoal_tensor *shoal_module_parameter(const shoal_module *module, const char *path);
 SHOAL_API shoal_tensor *shoal_module_buffer(const shoal_module *module, const char *path);
@@ -115,8 +115,8 @@ SHOAL_API shoal_tensor *shoal_module_find_buffer(const shoal_module *module, con
 SHOAL_API shoal_module *shoal_module_find_child(shoal_module *module, const char *path);
 
 /*
- * The module's own, not its children's, in the order of adding, counted from 0; NULL past the last. name_out may be NULL;
- * the name lives as long as the module.
+ * The module's own, not its children's, in the order of adding, counted from 0; NULL past the last. name_out may be
+ * NULL; the name lives as long as the module.
  *
  *     for (size_t i = 0; (child = shoal_module_child_at(module, i, NULL)) != NULL; i++) { ... }
  */
@@ -207,8 +207,8 @@ SHOAL_API shoal_status shoal_module_call(shoal_module *module, shoal_tensor *con
 
 /*
  * The same with another function than the one of the definition: encode, or generate. Hooks run around it as around the
- * forward function, so that a module that is fully sharded has its parameters meanwhile. Any number of inputs, and as many
- * outputs as there is room for, at least one. Containers may be called so too.
+ * forward function, so that a module that is fully sharded has its parameters meanwhile. Any number of inputs, and as
+ * many outputs as there is room for, at least one. Containers may be called so too.
  */
 SHOAL_API shoal_status shoal_module_call_function(shoal_module *module, shoal_module_forward function,
                                                   shoal_tensor *const *inputs, size_t n_inputs,
@@ -250,9 +250,9 @@ typedef struct shoal_module_hook_definition {
     void *context;                  /* of all three */
     void (*destroy)(void *context); /* NULL: none; called once, when no call can use the hook any more */
     /*
-     * Cleans up after a call that failed, at whatever point after the first pre-forward hook was about to run: also when
-     * the pre_forward of this hook has not run. The newest hook comes first. The call's scope has failed already, so
-     * that operations do nothing, and what goes wrong here changes nothing about the error of the call.
+     * Cleans up after a call that failed, at whatever point after the first pre-forward hook was about to run: also
+     * when the pre_forward of this hook has not run. The newest hook comes first. The call's scope has failed already,
+     * so that operations do nothing, and what goes wrong here changes nothing about the error of the call.
      */
     void (*failed_forward)(void *context, const shoal_forward_call *call);
 } shoal_module_hook_definition;

@@ -180,8 +180,8 @@ SHOAL_API bool shoal_op_needs_gradient(const shoal_op_call_context *call, size_t
 /* In a gradient function: how many outputs the call had. In a meta function: how many were declared so far. */
 SHOAL_API size_t shoal_op_n_outputs(const shoal_op_call_context *call);
 
-/* In a kernel: memory for its own use, at a multiple of SHOAL_OP_WORKSPACE_ALIGNMENT, which ends with the call; contents
-   undefined. NULL, with an error text, when there is none. */
+/* In a kernel: memory for its own use, at a multiple of SHOAL_OP_WORKSPACE_ALIGNMENT, which ends with the call;
+   contents undefined. NULL, with an error text, when there is none. */
 SHOAL_API void *shoal_op_workspace(shoal_op_call_context *call, size_t bytes);
 
 /* The `context` of the op's definition. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The built-in operations as typed functions. Operations that others of them express (flatten, split, stack, lists), and
- * those with which FSDP packs and unpacks, have functions in shoal/compat_torch.h; every one can be called by its name
- * (shoal/op.h).
+ * The built-in operations as typed functions. Operations that others of them express (flatten, split, stack, lists),
+ * and those with which FSDP packs and unpacks, have functions in shoal/compat_torch.h; every one can be called by its
+ * name (shoal/op.h).
  *
  * Dimensions may be negative (-1 is the last). Shapes broadcast as in NumPy. Two tensors in one call have
  * the same dtype: casts are explicit (shoal_to_dtype). Integer division truncates; by zero it gives zero.

@@ -10,8 +10,8 @@
  * status (shoal_backward, shoal_set_grad, ...) return theirs and leave the scope alone. An error stays in its
  * scope: neither the parent nor a scope opened inside has it. Ending a scope never blocks: work in flight holds the
  * memory it needs. A tensor must not be used after its scope ended: with SHOAL_DEBUG_HANDLES=10000 in the environment,
- * using one of the last 10000 that ended is an error that names it, instead of undefined. A thread should end its scopes
- * before it exits: what they hold is lost otherwise.
+ * using one of the last 10000 that ended is an error that names it, instead of undefined. A thread should end its
+ * scopes before it exits: what they hold is lost otherwise.
  *
  *     shoal_status status = shoal_scope_begin();
  *     if (status == SHOAL_OK) {

@@ -52,13 +52,13 @@ SHOAL_API shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int 
 
 /* Data ------------------------------------------------------------------------------------------------- */
 
-/* Waits for writes and returns the first element's address, never NULL on success. Only the tensor's own elements may be
-   read through it: other bytes of the storage may be in flight. */
+/* Waits for writes and returns the first element's address, never NULL on success. Only the tensor's own elements may
+   be read through it: other bytes of the storage may be in flight. */
 SHOAL_API const void *shoal_data(const shoal_tensor *tensor);
 
-/* Waits for writes and reads in flight, counts as a change, returns the first element's address. NULL, with the reason in
-   shoal_error_text, for a tensor that is read-only: a parameter that is gathered from shards (shoal/fully_shard.h). In-place
-   operations, collectives that write it, and exports refuse such a tensor too. */
+/* Waits for writes and reads in flight, counts as a change, returns the first element's address. NULL, with the reason
+   in shoal_error_text, for a tensor that is read-only: a parameter that is gathered from shards (shoal/fully_shard.h).
+   In-place operations, collectives that write it, and exports refuse such a tensor too. */
 SHOAL_API void *shoal_mutable_data(shoal_tensor *tensor);
 
 /* Waits for writes; the error of one that failed, every time, until all that it was to write is overwritten at once. */

@@ -8,10 +8,10 @@
  *
  * A group whose transport has no such memory refuses both (SHOAL_ERR_UNSUPPORTED).
  *
- * Ownership: freed by each rank; the memory goes when the last has. Closing the world frees what is left. Symmetric memory
- * outlives its group: after shoal_group_close its blocks can be read and written, those of peers too, and collectives on any
- * other group use it without staging if all members of that group have a block of it. A window whose group was closed can
- * be read and freed, but not gathered into.
+ * Ownership: freed by each rank; the memory goes when the last has. Closing the world frees what is left. Symmetric
+ * memory outlives its group: after shoal_group_close its blocks can be read and written, those of peers too, and
+ * collectives on any other group use it without staging if all members of that group have a block of it. A window whose
+ * group was closed can be read and freed, but not gathered into.
  * Threads: any; creating is collective and follows the order of the group's other collectives.
  * Errors: status and text; a shortage of memory is an error with sizes at creation, never a signal later.
  */
@@ -97,9 +97,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_gather_start(shoal_window *
                                                                   shoal_work **work_out);
 
 /*
- * Says that this rank has read what it needs of the oldest generation that it has not released yet. Releasing before the
- * gather has finished means that this rank will not read that generation. Never blocks. SHOAL_ERR_STATE if no gather was
- * begun, or its generation was released already.
+ * Says that this rank has read what it needs of the oldest generation that it has not released yet. Releasing before
+ * the gather has finished means that this rank will not read that generation. Never blocks. SHOAL_ERR_STATE if no
+ * gather was begun, or its generation was released already.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_release(shoal_window *window);
 

@@ -24,9 +24,9 @@
  *         ... nothing was started and neither function will be called: report shoal_error_text(), give up the tensor
  *     }
  *
- * Point to point: shoal_group_send_start, then shoal_work_on_done, then shoal_work_free; when the function is called, the
- * buffers are free. A lock that callers hold while they start works must not be taken in these functions: they may run on
- * the thread that starts one.
+ * Point to point: shoal_group_send_start, then shoal_work_on_done, then shoal_work_free; when the function is called,
+ * the buffers are free. A lock that callers hold while they start works must not be taken in these functions: they may
+ * run on the thread that starts one.
  *
  * Ownership: shoal_work_free gives up the handle at any time; the operation goes on and keeps what it needs,
  * except the caller's buffers, which must stay until it has ended. Closing the world ends every work; what became of it
@@ -59,25 +59,26 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_work_wait(shoal_work *work, double
  * Called once when an operation has ended, well or not, whether or not somebody still holds its work. `status` is what
  * shoal_work_wait returns, and while the function runs shoal_error_text() is the failure's.
  *
- * It runs on the thread on which the operation ends: one that waits in a call on the group, the group's own thread, one that
- * aborts or closes the group or the world, or, if the operation has ended before, the one that asks for the call. No lock of
- * the library is held. Whoever waits for the work may go on before the function is called, or while it runs.
+ * It runs on the thread on which the operation ends: one that waits in a call on the group, the group's own thread, one
+ * that aborts or closes the group or the world, or, if the operation has ended before, the one that asks for the call.
+ * No lock of the library is held. Whoever waits for the work may go on before the function is called, or while it runs.
  *
  * It may start operations, test and free works, read results and abort groups, and should be short: the group's other
- * operations wait for it. It must not wait for other ranks. These are refused there with SHOAL_ERR_STATE, on any group, and
- * change nothing: blocking collectives and transfers, shoal_work_wait for a work that has not ended, reading or writing a
- * tensor that such a work uses, and closing a group or the world. (The first operation that is started on a group connects
- * it, and waits a moment for the servers of the ranks. What the function waits for by other means, a key of the store or
- * a lock of the program, is its own responsibility.)
+ * operations wait for it. It must not wait for other ranks. These are refused there with SHOAL_ERR_STATE, on any group,
+ * and
+ * change nothing: blocking collectives and transfers, shoal_work_wait for a work that has not ended, reading or writing
+ * a tensor that such a work uses, and closing a group or the world. (The first operation that is started on a group
+ * connects it, and waits a moment for the servers of the ranks. What the function waits for by other means, a key of
+ * the store or a lock of the program, is its own responsibility.)
  */
 typedef void (*shoal_done_function)(void *context, shoal_status status);
 /* Called once the operation does not use its buffers any more, after the function above, under the same rules. */
 typedef void (*shoal_release_function)(void *context);
 
 /*
- * Asks for a call at the end of the operation, also if that is past. Several calls may be asked for; they come in no order.
- * A work that is asked about goes on to its end although nobody waits for it. (shoal_collective in shoal/group.h takes both
- * functions when the operation starts.)
+ * Asks for a call at the end of the operation, also if that is past. Several calls may be asked for; they come in no
+ * order. A work that is asked about goes on to its end although nobody waits for it. (shoal_collective in shoal/group.h
+ * takes both functions when the operation starts.)
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_work_on_done(shoal_work *work, shoal_done_function on_done,
                                                            void *context);

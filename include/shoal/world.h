@@ -35,9 +35,9 @@ typedef int (*shoal_exchange)(void *context, const void *in, void *out_all, size
 
 typedef struct shoal_world_options {
     size_t struct_size; /* sizeof(shoal_world_options) */
-    /* 0: from the environment. The first launcher whose variables are set counts: SHOAL_*, torchrun, Open MPI, PMI, Slurm;
-       without any, a world of one. If only some of its variables are set, open fails and names what is missing. (The
-       shell of a Slurm batch job, rank 0 without a step, is a world of one: srun makes the ranks.) */
+    /* 0: from the environment. The first launcher whose variables are set counts: SHOAL_*, torchrun, Open MPI, PMI,
+       Slurm; without any, a world of one. If only some of its variables are set, open fails and names what is missing.
+       (The shell of a Slurm batch job, rank 0 without a step, is a world of one: srun makes the ranks.) */
     int n_ranks;
     int rank;
     /* What ranks that belong together agree on, when n_ranks is given without `exchange`. */
@@ -45,8 +45,8 @@ typedef struct shoal_world_options {
     /* Optional, with n_ranks and rank: replaces meeting on a socket of this machine. */
     shoal_exchange exchange;
     void *exchange_context;
-    /* What carries all groups. NULL: SHOAL_TRANSPORT, or, if that is not set, what fits the hosts of each group's ranks:
-       "shm", shared memory, within one machine. "fake": no peers and nothing moved, to measure or test one rank.
+    /* What carries all groups. NULL: SHOAL_TRANSPORT, or, if that is not set, what fits the hosts of each group's
+       ranks: "shm", shared memory, within one machine. "fake": no peers and nothing moved, to measure or test one rank.
        Otherwise the name of a module. All ranks ask for the same. */
     const char *transport;
     /* In seconds, at most 1e9. */
@@ -62,8 +62,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_optio
 
 /*
  * Finishes what was started, collectives and sends, as far as the peers do their part; receives that were not answered
- * are cancelled. Waits until every rank that lives has closed too, then frees everything. A rank that does not come within
- * the deadline is named in a SHOAL_ERR_TIMEOUT; the world is gone all the same. NULL is allowed.
+ * are cancelled. Waits until every rank that lives has closed too, then frees everything. A rank that does not come
+ * within the deadline is named in a SHOAL_ERR_TIMEOUT; the world is gone all the same. NULL is allowed.
  */
 SHOAL_API shoal_status shoal_world_close(shoal_world *world);
 

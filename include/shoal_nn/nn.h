@@ -17,8 +17,8 @@
  *
  * Bits: the same call on the same values gives the same bits on every rank whose machine, BLAS, core name
  * and number of threads are the same. A BLAS may add in another order with another number of threads or another shape.
- * The caller's floating-point mode (shoal/fp_mode.h) changes nothing on the calling thread. The threads of a BLAS keep the
- * mode they were started in, mostly that of the thread that called this library first.
+ * The caller's floating-point mode (shoal/fp_mode.h) changes nothing on the calling thread. The threads of a BLAS keep
+ * the mode they were started in, mostly that of the thread that called this library first.
  *
  * Ownership: results belong to the innermost scope. Strings belong to the library.
  * Threads: any, each in its own scope. All threads share one BLAS and its number of threads. With ranks as threads of
@@ -67,8 +67,8 @@ SHOAL_API shoal_tensor *shoal_nn_matmul(shoal_tensor *a, shoal_tensor *b);
 SHOAL_API shoal_tensor *shoal_nn_linear(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias);
 
 /*
- * On plain memory, without tensors: c [m, n] = a [m, k] b [k, n], or c += with `adds`, rows one after the other. A matrix
- * that is transposed lies as [k, m] or [n, k].
+ * On plain memory, without tensors: c [m, n] = a [m, k] b [k, n], or c += with `adds`, rows one after the other. A
+ * matrix that is transposed lies as [k, m] or [n, k].
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgemm(bool transposes_a, bool transposes_b, size_t m,
                                                        size_t n, size_t k, const float *a, const float *b,

@@ -87,7 +87,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create(shoal_tensor *cons
                                                               const shoal_nn_adamw_options *options,
                                                               shoal_nn_optimizer **optimizer_out);
 
-/* Over raw memory, at least one shard. Only counts and dtypes are kept: every step is told where data and gradients are. */
+/* Over raw memory, at least one shard. Only counts and dtypes are kept: every step is told where data and gradients
+   are. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create_raw(const shoal_nn_shard *shards, size_t n_shards,
                                                                 const shoal_nn_sgd_options *options,
                                                                 shoal_nn_optimizer **optimizer_out);
@@ -100,9 +101,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_raw(const shoal_nn
 SHOAL_API void shoal_nn_optimizer_free(shoal_nn_optimizer *optimizer);
 
 /*
- * Updates, in place, every parameter that has a gradient. State is made when a parameter's first gradient comes. When no
- * parameter with elements has a gradient, nothing is updated, and the log (shoal/log.h) gets a warning, once until a step
- * finds gradients again.
+ * Updates, in place, every parameter that has a gradient. State is made when a parameter's first gradient comes. When
+ * no parameter with elements has a gradient, nothing is updated, and the log (shoal/log.h) gets a warning, once until a
+ * step finds gradients again.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step(shoal_nn_optimizer *optimizer);
 

@@ -201,6 +201,7 @@ refuse 'base/os' src/op/add.c 'void f(void) { (void)munmap(0, 1); }' "${banned[@
 refuse 'base/os' src/op/add.c 'int option = SO_PEERCRED;' "${banned[@]}"
 refuse 'open an issue' src/op/add.c "/* TO""DO: later */" "${banned[@]}"
 refuse 'more than 800 lines' src/op/long.c "$(yes 'int x;' | head -n 800)" "${banned[@]}"
+refuse 'more than 120 columns' include/shoal/two.h "/* $(printf 'x%.0s' {1..120}) */" "${banned[@]}"
 refuse 'not synchronisation' tests/unit/a_test.c 'void f(void) { usleep(1); }' "${banned[@]}"
 refuse 'leaves early' scripts/a.sh "nm x | grep ""-q y" "${banned[@]}"
 refuse 'SPDX' src/op/none.h '' head_without_spdx
