@@ -51,9 +51,27 @@ sub read_table {
     my $text = do { local $/; <$file> };
     $text =~ s{/\*.*?\*/}{ }gs;
     my %rows;
-    $rows{"$1 $2"}++ while $text =~ /^(?:COMPARED|PER_RANK|FIELDS)\(\s*(\w+),\s*(\w+),/gm;
+    $rows{"$1 $2"}++ while $text =~ /^(?:COMPARED|TESTED|PER_RANK|FIELDS)\(\s*(\w+),\s*(\w+),/gm;
     $rows{$1}++ while $text =~ /^LOCAL\(\s*(\w+),/gm;
     return %rows;
+}
+
+# Rows TESTED whose test is not there: unit/graph/run/of_one is TEST(of_one) of tests/unit/graph/run_test.c.
+sub missing_tests {
+    my ($path) = @_;
+    my ($tests) = $path =~ m{^(.*?tests)/};
+    open(my $file, '<', $path) or die "$path: $!\n";
+    my $text = do { local $/; <$file> };
+    my @missing;
+    while ($text =~ m{^TESTED\(\s*(\w+),\s*(\w+),\s*"([\w/]+)/(\w+)"\)}gm) {
+        my ($call, $argument, $program, $test) = ($1, $2, $3, $4);
+        my $source = '';
+        if (open(my $program_file, '<', "$tests/${program}_test.c")) {
+            $source = do { local $/; <$program_file> };
+        }
+        push @missing, "$call $argument: there is no test $program/$test" if $source !~ /^TEST\w*\($test\b/m;
+    }
+    return @missing;
 }
 
 # Splits at commas of function pointers too: such fields end before their parameters.
@@ -70,6 +88,10 @@ if ($is_list) {
 }
 my %rows = read_table($table);
 my $n_wrong = 0;
+for my $missing (missing_tests($table)) {
+    print "$table: $missing\n";
+    $n_wrong++;
+}
 my %known;
 for my $call (@calls) {
     my ($name) = @$call;

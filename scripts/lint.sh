@@ -18,7 +18,7 @@ check_version() { scripts/check_version.sh; }
 check_conformance() { scripts/check_conformance.pl; }
 check_arguments() {
     scripts/check_arguments.pl tests/conformance/deviation/arguments.def \
-        include/shoal/{fsdp,fsdp_comm,fsdp_unit,fully_shard,ddp,collective,compat_torch}.h
+        include/shoal/{fsdp,fsdp_comm,fsdp_unit,fully_shard,ddp,collective,compat_torch,compile}.h
 }
 check_shell() { find scripts tests bench .ci \( -name '*.sh' -o -path .ci/run \) -exec shellcheck {} +; }
 check_tidy() { scripts/tidy.sh; }

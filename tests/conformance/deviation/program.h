@@ -46,11 +46,13 @@ struct argument {
 /* The compared ones. */
 static const struct argument arguments[] = {
 #define COMPARED(call, argument, domain) {#call, #argument, DOMAIN_##domain},
+#define TESTED(call, argument, test)
 #define PER_RANK(call, argument, why)
 #define FIELDS(call, argument, options)
 #define LOCAL(call, why)
 #include "conformance/deviation/arguments.def"
 #undef COMPARED
+#undef TESTED
 #undef PER_RANK
 #undef FIELDS
 #undef LOCAL

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "fixtures/compiled_pair.h"
+#include "shoal/collective.h"
 #include "shoal/dlpack.h"
 #include "tensor/tensor.h"
 
@@ -21,6 +22,7 @@ struct deviation {
     shoal_pass_options pass_options;
     const char *passes; /* NULL: the default ones */
     bool has_same_collectives;
+    bool is_passes_of_all; /* the others have these passes, too */
 };
 
 static const struct deviation deviations[] = {
@@ -28,28 +30,39 @@ static const struct deviation deviations[] = {
      WRAP_DDP,
      {.struct_size = sizeof(shoal_pass_options), .bucket_size_mb = -1},
      NULL,
-     true},
+     true,
+     false},
     {"no fusing",
      WRAP_DDP,
      {.struct_size = sizeof(shoal_pass_options), .disabled = "fuse_ddp_communication"},
      NULL,
+     false,
      false},
     {"coalesced",
      WRAP_DDP,
      {.struct_size = sizeof(shoal_pass_options), .ddp_passes = "fuse_ddp_with_coalesced_op"},
      NULL,
+     false,
      false},
-    {"no passes", WRAP_DDP, {.struct_size = sizeof(shoal_pass_options)}, "", false},
-    {"no passes", WRAP_SHARDS, {.struct_size = sizeof(shoal_pass_options)}, "", false},
+    {"no passes", WRAP_DDP, {.struct_size = sizeof(shoal_pass_options)}, "", false, false},
+    {"no passes", WRAP_SHARDS, {.struct_size = sizeof(shoal_pass_options)}, "", false, false},
     {"no units",
      WRAP_SHARDS,
      {.struct_size = sizeof(shoal_pass_options), .disabled = "bucket_fsdp_units"},
      NULL,
+     false,
      false},
     {"another order of compute",
      WRAP_DDP,
      {.struct_size = sizeof(shoal_pass_options), .disabled = "dedupe_waits"},
      NULL,
+     true,
+     false},
+    {"small buckets of gathers",
+     WRAP_SHARDS,
+     {.struct_size = sizeof(shoal_pass_options), .comm_bucket_mb = 1e-9},
+     "bucket_all_gathers",
+     false,
      true},
 };
 
@@ -58,9 +71,9 @@ static void deviate(const struct rank *self, const struct deviation *deviation)
 {
     struct pair pair;
     shoal_compile_options options = SHOAL_COMPILE_OPTIONS_INIT;
-    options.pass_options = &deviation->pass_options;
-    options.passes = deviation->passes;
-    if (pair_begin(&pair, self, deviation->wrapping, self->rank == 1 ? &options : NULL)) {
+    options.pass_options = self->rank == 1 ? &deviation->pass_options : NULL;
+    options.passes = self->rank == 1 || deviation->is_passes_of_all ? deviation->passes : NULL;
+    if (pair_begin(&pair, self, deviation->wrapping, &options)) {
         shoal_tensor *x = make_batch(self, 0, NET_BATCH);
         shoal_tensor *output = NULL;
         shoal_status status = shoal_compiled_run(pair.compiled, &x, 1, &output, 1);
@@ -79,6 +92,51 @@ TEST_RANKS(pass_options_of_one_rank_alone, 3)
 {
     for (size_t i = 0; i < sizeof deviations / sizeof deviations[0] && !test_has_failed(); i++) {
         deviate(self, &deviations[i]);
+    }
+}
+
+/* One rank compiles another step, or the same one with another context. */
+struct reducing {
+    shoal_group *group;
+    shoal_reduce_op reduce;
+};
+
+static shoal_status reduce(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                           shoal_tensor **outputs, size_t n_outputs)
+{
+    const struct reducing *reducing = context;
+    outputs[0] = shoal_all_reduce(inputs[0], reducing->reduce, reducing->group);
+    return shoal_scope_error();
+}
+
+static shoal_status reduce_twice(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    const struct reducing *reducing = context;
+    outputs[0] = shoal_all_reduce(shoal_all_reduce(inputs[0], reducing->reduce, reducing->group), SHOAL_SUM,
+                                  reducing->group);
+    return shoal_scope_error();
+}
+
+TEST_RANKS(another_step_on_one_rank, 2)
+{
+    for (int i = 0; i < 2; i++) {
+        bool deviates = self->rank == 1;
+        shoal_world *world = rank_world_open(self, i);
+        REQUIRE(world != NULL);
+        REQUIRE_OK(shoal_scope_begin());
+        struct reducing reducing = {shoal_world_group(world), deviates && i == 0 ? SHOAL_MAX : SHOAL_SUM};
+        shoal_compiled *compiled = NULL;
+        shoal_tensor *x = make_batch(self, 0, NET_BATCH);
+        shoal_tensor *output = NULL;
+        CHECK_OK(
+            shoal_compile(world, deviates && i == 1 ? reduce_twice : reduce, &reducing, 1, NULL, &compiled));
+        CHECK_STATUS(shoal_compiled_run(compiled, &x, 1, &output, 1), SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT("plans differ on group @");
+        CHECK(output == NULL);
+        shoal_compiled_free(compiled);
+        CHECK_OK(shoal_scope_end());
+        CHECK_OK(shoal_world_close(world));
     }
 }
 

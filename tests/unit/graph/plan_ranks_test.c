@@ -209,16 +209,8 @@ static void differ(struct rank *self)
             shoal_graph_free(graph);
         }
     }
-    /* Options too. */
-    shoal_plan *plan = NULL;
-    shoal_compile_options options = SHOAL_COMPILE_OPTIONS_INIT;
-    options.no_comm_buffers = self->rank == 0;
-    shoal_graph *graph = run_parse(pair_text, self->n_ranks);
-    CHECK_STATUS(shoal_plan_create(graph, world, &options, &plan), SHOAL_ERR_MISMATCH);
-    CHECK_ERROR_TEXT("no_comm_buffers 1");
-    shoal_graph_free(graph);
     /* The group is as good as before. */
-    plan = make_plan(world, pair_text);
+    shoal_plan *plan = make_plan(world, pair_text);
     REQUIRE(plan != NULL);
     CHECK_OK(run_once(plan, world, pair_text, 2));
     shoal_plan_free(plan);
@@ -233,6 +225,31 @@ TEST_RANKS(two_ranks_with_different_plans, 2)
 TEST_RANKS(three_ranks_with_different_plans, 3)
 {
     differ(self);
+}
+
+/* Options that say how collectives are made. */
+TEST_RANKS(options_that_differ, 2)
+{
+    static const struct {
+        shoal_compile_options options;
+        const char *words;
+    } cases[] = {{{.no_comm_buffers = true}, "no_comm_buffers 1"},
+                 {{.one_shot = true}, "one_shot 1"},
+                 {{.one_shot_max_bytes = 77}, "one_shot_max_bytes 77"}};
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world != NULL);
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        shoal_compile_options options = cases[i / 2].options;
+        shoal_plan *plan = NULL;
+        shoal_graph *graph = run_parse(pair_text, self->n_ranks);
+        options.struct_size = sizeof options;
+        CHECK_STATUS(shoal_plan_create(graph, world, self->rank == (int)(i % 2) ? &options : NULL, &plan),
+                     SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT(cases[i / 2].words);
+        CHECK(plan == NULL);
+        shoal_graph_free(graph);
+    }
+    CHECK_OK(shoal_world_close(world));
 }
 
 /* Lines that are longer than what an error shows, and differ far behind: in a name, and in the last count of a list. */
