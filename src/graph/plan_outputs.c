@@ -209,7 +209,7 @@ void plan_give_outputs(struct shoal_plan *plan, shoal_tensor *const *inputs, sho
     }
 }
 
-/* It could not be given memory of its own. Comm memory ends with the world at the latest: better no data than such an address. False:
+/* It could not be given memory of its own. Memory that ranks share ends with the world at the latest: better no data than such an address. False:
    something still looks at the plan's memory, or is in flight there. */
 static bool take_away(struct shoal_plan *plan, struct bound_set *set)
 {
@@ -219,7 +219,8 @@ static bool take_away(struct shoal_plan *plan, struct bound_set *set)
     while (root->place == PLAN_SLOT) {
         root = &plan->buffers[root->index];
     }
-    bool is_taken = root->place == PLAN_COMM && storage_release(set->storage) == SHOAL_OK;
+    bool is_shared = root->place == PLAN_COMM || root->place == PLAN_WINDOW;
+    bool is_taken = is_shared && storage_release(set->storage) == SHOAL_OK;
     error_clear();
     return is_taken && !storage_has_fences(set->storage);
 }
