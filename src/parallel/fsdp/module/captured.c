@@ -301,9 +301,12 @@ static shoal_tensor *reduce_gradient(const struct fsdp_captured *unit, const str
                                       mesh->replicate);
     }
     value = functional_cast(divide(value, factors.after), param->dtype);
-    /* In memory of its own, as eager gradients are: compiled steps look at that, and have to find the same on all ranks. */
-    return param->length < param->chunk ? shoal_clone(shoal_narrow(value, param->dim, 0, param->length))
-                                        : value;
+    if (!is_uneven(param, mesh)) {
+        return value;
+    }
+    /* In memory of its own, as an eager one and on all ranks alike: compiled steps look at that when they choose a variant. */
+    return shoal_clone(param->length < param->chunk ? shoal_narrow(value, param->dim, 0, param->length)
+                                                    : value);
 }
 
 /* Added to the gradient of the shard. */
