@@ -63,6 +63,19 @@ static shoal_status collect_grads(struct fsdp_unit *unit, bool is_new)
     return SHOAL_OK;
 }
 
+shoal_status fsdp_unit_take_cast(struct fsdp_unit *unit)
+{
+    if (!unit->watch || !unit->watch->has_cast(unit)) {
+        return SHOAL_OK;
+    }
+    TRY(collect_grads(unit, /*is_new=*/false));
+    if (unit->grads.buffer) {
+        fsdp_unit_clear_unset(unit);
+        unit->grads.has_accumulated = true;
+    }
+    return SHOAL_OK;
+}
+
 static struct fsdp_reduction reduction_of(struct fsdp_unit *unit)
 {
     const struct fsdp_mesh *mesh = &unit->context->mesh;

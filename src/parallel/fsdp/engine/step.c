@@ -52,6 +52,7 @@ shoal_status fsdp_unit_pre_backward(struct fsdp_unit *unit)
     TRY(fsdp_mark_forwards(unit->context));
     unit->phase = FSDP_PRE_BACKWARD;
     TRY(fsdp_unit_land(unit));
+    TRY(fsdp_unit_take_cast(unit));
     TRY(fsdp_unit_unshard(unit));
     TRY(fsdp_unit_wait(unit));
     return fsdp_prefetch_backward(unit);

@@ -53,6 +53,8 @@ struct fsdp_watch {
     void (*resharding)(struct fsdp_unit *unit);
     /* Whether backwards have left gradients that are not in the buffer. */
     bool (*has_kept)(const struct fsdp_unit *unit);
+    /* Whether some of these, which a compiled step has left, are in the dtype of the reduction and not in that of backwards. */
+    bool (*has_cast)(const struct fsdp_unit *unit);
     /* The backward is over: puts gradients into the buffer (fsdp_unit_put_grad), if there are any to reduce. */
     shoal_status (*collect)(struct fsdp_unit *unit);
     /* Whether the world is, also before the unit has a context. */

@@ -167,9 +167,22 @@ static bool has_kept(const struct fsdp_unit *unit)
     return has_any;
 }
 
-static bool is_kept(const struct fsdp_unit *unit, const shoal_tensor *grad)
+static bool has_cast(const struct fsdp_unit *unit)
 {
-    return !unit->config.sync && unit->grads.dtype == grad->dtype && !unit->grads.buffer;
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    bool has_any = false;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        const shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
+        has_any = has_any ||
+                  (grad && grad->dtype == unit->grads.dtype && unit->params[i].compute != unit->grads.dtype);
+    }
+    return has_any;
+}
+
+static bool is_kept(const struct fsdp_unit *unit, const struct fsdp_param *param, const shoal_tensor *grad)
+{
+    return !unit->config.sync && unit->grads.dtype == grad->dtype && unit->grads.dtype == param->compute &&
+           !unit->grads.buffer;
 }
 
 static void move_blocks(const struct fsdp_unit *unit, const struct fsdp_block *from, const size_t *offsets)
@@ -220,7 +233,7 @@ static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wra
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         const shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
         struct fsdp_param *param = &unit->params[i];
-        bool has_grad = grad && !is_kept(unit, grad);
+        bool has_grad = grad && !is_kept(unit, param, grad);
         bool is_unused =
             !grad && unit->config.reduce_unused && shoal_requires_grad(wrapper->tensors[i].sharded);
         if (!unit->grads.buffer) {
@@ -494,6 +507,7 @@ const struct fsdp_watch fsdp_module_watch = {.gathering = before_gather,
                                              .written = written,
                                              .get_pending = get_pending,
                                              .has_kept = has_kept,
+                                             .has_cast = has_cast,
                                              .collect = collect,
                                              .landing = landing,
                                              .landed = landed};
