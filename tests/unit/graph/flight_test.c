@@ -154,3 +154,17 @@ TEST(tensors_without_elements)
     CHECK_BEFORE(text, "nx", "v,s");
     CHECK_BEFORE(text, "ny", "w,r");
 }
+
+/* A wait for what a start only reads waits for nothing, and does not end that: the input is written behind the start's own wait. */
+TEST(a_wait_for_an_input_ends_nothing)
+{
+    CHECK_BEFORE("graph {\n"
+                 "    group @w = [[0, 1]]\n"
+                 "    %x = placeholder : f32[8]\n"
+                 "    %s = all_reduce(%x, \"sum\", @w)\n"
+                 "    %v = wait_tensor(%x)\n"
+                 "    %w = wait_tensor(%s)\n"
+                 "    %late = neg_(%x)\n"
+                 "    return %w\n}\n",
+                 "late", "w");
+}
