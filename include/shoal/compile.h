@@ -27,7 +27,8 @@ SHOAL_BEGIN_DECLS
 
 typedef struct shoal_pass_options {
     size_t struct_size; /* sizeof(shoal_pass_options) */
-    /* A bucket of gradients is closed at so many MiB, the first at one; 0: 25; below 0: after the first each alone. */
+    /* A bucket of gradients is closed at so many MiB, the first at one; below 0: after the first each alone. 0: 25;
+       for shoal_compile a sixteenth of all gradients, but at least 1 and at most 25. */
     double bucket_size_mb;
     /* Names of passes that are skipped, separated by commas; NULL: none. */
     const char *disabled;

@@ -20,8 +20,10 @@
 #include "base/options.h"
 #include "base/struct_size.h"
 #include "base/try.h"
+#include "collective/rows.h"
 #include "comm/handles.h"
 #include "comm/owned.h"
+#include "graph/accesses.h"
 #include "graph/captured.h"
 #include "graph/compile_gradients.h"
 #include "graph/compile_text.h"
@@ -203,15 +205,37 @@ static size_t count_collectives(const shoal_graph *graph)
     return count;
 }
 
+static double count_reduced_bytes(const shoal_graph *graph)
+{
+    double bytes = 0;
+    for (const shoal_node *node = graph->first; node; node = node->next) {
+        if (node_calls(node, OP_all_reduce) && shoal_node_n_values(node) == 1) {
+            bytes += (double)tensor_bytes(shoal_node_value(node, 0));
+        }
+    }
+    return bytes;
+}
+
+/*
+ * The last bucket of gradients has no compute left to hide behind. Where the caller says nothing it is a sixteenth of all
+ * gradients: at most the default of the passes, and no less than the first bucket, below which a call costs more than its bytes.
+ */
+static double choose_bucket_size(const shoal_graph *graph)
+{
+    double size_mb = count_reduced_bytes(graph) / 16 / 1048576;
+    return size_mb < 1 ? 1 : size_mb < 25 ? size_mb : 25;
+}
+
 struct pass_list {
     shoal_graph *graph;
     const shoal_pass_options *options;
-    shoal_pass_report report;
+    size_t n_buckets; /* of the last pass that made any */
 };
 
 static shoal_status run_pass(void *context, const char *name, size_t bytes)
 {
     struct pass_list *list = context;
+    shoal_pass_report report = SHOAL_PASS_REPORT_INIT;
     char word[128];
     const char *words[] = {word};
     if (bytes >= sizeof word) {
@@ -219,16 +243,21 @@ static shoal_status run_pass(void *context, const char *name, size_t bytes)
     }
     memcpy(word, name, bytes);
     word[bytes] = '\0';
-    return shoal_graph_run_passes(list->graph, words, 1, list->options, &list->report);
+    TRY(shoal_graph_run_passes(list->graph, words, 1, list->options, &report));
+    list->n_buckets = report.n_buckets > 0 ? report.n_buckets : list->n_buckets;
+    return SHOAL_OK;
 }
 
 static shoal_status run_passes(struct shoal_compiled *compiled, struct variant *variant)
 {
-    struct pass_list list = {
-        .graph = variant->graph, .options = &compiled->pass_options, .report = SHOAL_PASS_REPORT_INIT};
+    shoal_pass_options options = compiled->pass_options;
+    struct pass_list list = {.graph = variant->graph, .options = &options};
     TRY(shoal_graph_remove_dead(variant->graph, NULL));
+    if (options.bucket_size_mb == 0) {
+        options.bucket_size_mb = choose_bucket_size(variant->graph);
+    }
     TRY(pass_each_name(compiled->passes, run_pass, &list));
-    variant->report.n_buckets = list.report.n_buckets;
+    variant->report.n_buckets = list.n_buckets;
     return SHOAL_OK;
 }
 
