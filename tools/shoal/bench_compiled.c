@@ -20,11 +20,11 @@
 enum {
     FEW_RANKS = 2, /* up to here the smaller network */
     FEW_ROUNDS = 40,
-    MANY_ROUNDS = 100 /* of the smaller network: a step is short */
+    MANY_ROUNDS = 60 /* of the smaller network: a step is short */
 };
 
 static const struct bench_fsdp_work small_work = {
-    .n_units = 12, .width = 128, .n_tokens = 64, .n_blas_threads = 1};
+    .n_units = 12, .width = 128, .n_tokens = 256, .n_blas_threads = 1};
 static const struct bench_fsdp_work large_work = {
     .n_units = 8, .width = 512, .n_tokens = 256, .n_blas_threads = 2};
 
@@ -68,11 +68,11 @@ static const struct bench_option option_rows[] = {
     {"--width", "W", BENCH_OPTION_INT, AT(asked.width), 1, BENCH_FSDP_MAX_SIZE,
      .help = "of the network: a unit has 12 W^2 + 12 W elements; default 128, larger: 512"},
     {"--tokens", "T", BENCH_OPTION_INT, AT(asked.n_tokens), 1, BENCH_FSDP_MAX_SIZE,
-     .help = "rows of a rank's input; default 64, larger: 256"},
+     .help = "rows of a rank's input; default 256"},
     {"--blas-threads", "B", BENCH_OPTION_INT, AT(asked.n_blas_threads), 1, BENCH_FSDP_MAX_SIZE,
      .help = "threads of a matrix product; default 1, larger: 2"},
     {"--iterations", "K", BENCH_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
-     .help = "rounds, one step of each kind; default 100, larger: 40"},
+     .help = "rounds, one step of each kind; default 60, larger: 40"},
     {"--json", NULL, BENCH_OPTION_FLAG, AT(bench.request.is_json), .help = "one object per line"},
 };
 
