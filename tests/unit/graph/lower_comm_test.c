@@ -311,7 +311,7 @@ TEST(cats_for_others)
                 "}\n");
 }
 
-/* Computed where they belong: by a twin in place, or by any op when the old contents are over. */
+/* Computed where they belong, by twins in place: also what comes before the last write, if nobody else needs it. */
 TEST(inputs_that_are_written_at_the_end)
 {
     lower_check("graph {\n"
@@ -329,14 +329,13 @@ TEST(inputs_that_are_written_at_the_end)
                 NULL, 0,
                 "plan {\n"
                 "    group @w = [0, 1], 0 collectives, 0 bytes of comm memory\n"
-                "    pool 64 bytes, outputs 0 bytes, peak 16 bytes\n"
+                "    pool 0 bytes, outputs 0 bytes, peak 0 bytes\n"
                 "    b0 %p = input 0, 16 bytes\n"
                 "    b1 %q = input 1, 16 bytes\n"
                 "    b2 %x = input 2, 16 bytes\n"
-                "    b3 %b = pool at 0, 16 bytes, 1..2\n"
                 "    0 %a = add_(b0:f32[4], b2:f32[4]) -> b0:f32[4]\n"
-                "    1 %b = neg(b1:f32[4]) -> b3:f32[4]\n"
-                "    2 %c = mul(b3:f32[4], b2:f32[4]) -> b1:f32[4]\n"
+                "    1 %b = neg_(b1:f32[4]) -> b1:f32[4]\n"
+                "    2 %c = mul_(b1:f32[4], b2:f32[4]) -> b1:f32[4]\n"
                 "    return []\n"
                 "}\n");
 }
