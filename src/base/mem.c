@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/os/os.h"
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "shoal/memory.h"
@@ -87,7 +88,7 @@ shoal_status shoal_allocator_set(const shoal_allocator *allocator)
 
 void *mem_alloc_aligned(size_t bytes, size_t alignment)
 {
-    assert(alignment != 0 && (alignment & (alignment - 1)) == 0 && alignment <= 1u << 20);
+    assert(alignment != 0 && (alignment & (alignment - 1)) == 0 && alignment <= MEM_LARGE_BYTES);
     const shoal_allocator *chosen = choose_table();
     void *memory = NULL;
     /* Half of the address space is the most that pointer differences can measure. */
@@ -105,6 +106,18 @@ void *mem_alloc(size_t bytes)
     return mem_alloc_aligned(bytes, alignof(max_align_t));
 }
 
+void *mem_alloc_large(size_t bytes)
+{
+    if (bytes < MEM_LARGE_BYTES) {
+        return mem_alloc(bytes);
+    }
+    void *memory = mem_alloc_aligned(bytes, MEM_LARGE_BYTES);
+    if (memory) {
+        os_prefer_large_pages(memory, bytes & ~(MEM_LARGE_BYTES - 1));
+    }
+    return memory;
+}
+
 void *mem_alloc_zeroed(size_t count, size_t size)
 {
     size_t bytes;
@@ -112,7 +125,7 @@ void *mem_alloc_zeroed(size_t count, size_t size)
         (void)error_set(SHOAL_ERR_NO_MEMORY, "no memory for %zu elements of %zu bytes", count, size);
         return NULL;
     }
-    void *memory = mem_alloc(bytes);
+    void *memory = mem_alloc_large(bytes);
     if (memory) {
         memset(memory, 0, bytes);
     }

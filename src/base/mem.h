@@ -18,6 +18,11 @@
 void *mem_alloc(size_t bytes);
 void *mem_alloc_aligned(size_t bytes, size_t alignment);
 
+/* For memory that is written from its beginning to its end: from this size on it is made of large pages where there are any,
+   because half of the time to fill it would be page faults otherwise. */
+#define MEM_LARGE_BYTES ((size_t)1 << 21)
+void *mem_alloc_large(size_t bytes);
+
 /* count * size bytes, zeroed; a product that overflows fails. */
 void *mem_alloc_zeroed(size_t count, size_t size);
 

@@ -74,6 +74,13 @@ void os_unmap(void *base, size_t bytes)
     (void)munmap(base, bytes);
 }
 
+void os_prefer_large_pages(void *base, size_t bytes)
+{
+    int code = errno;
+    (void)madvise(base, bytes, MADV_HUGEPAGE);
+    errno = code; /* a kernel without large pages is no failure */
+}
+
 int os_populate(void *base, size_t bytes)
 {
     return os_fault("populate") ? -1 : madvise(base, bytes, MADV_POPULATE_WRITE);

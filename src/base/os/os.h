@@ -32,6 +32,8 @@ void *os_map(int fd, size_t bytes);
 void *os_map_again(void *base, size_t bytes);
 /* Fails only for addresses that are not mapped. */
 void os_unmap(void *base, size_t bytes);
+/* A hint: these bytes, which begin and end at multiples of a large page, are better held in large pages. */
+void os_prefer_large_pages(void *base, size_t bytes);
 /* Makes pages present, as if they were written, without changing them. Older kernels refuse it. */
 int os_populate(void *base, size_t bytes);
 

@@ -32,6 +32,23 @@ TEST(alignment_is_kept)
     mem_free(NULL);
 }
 
+TEST(large_memory_begins_at_a_large_page)
+{
+    const size_t sizes[] = {1, MEM_LARGE_BYTES - 1, MEM_LARGE_BYTES, MEM_LARGE_BYTES + 1,
+                            3 * MEM_LARGE_BYTES};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        unsigned char *memory = mem_alloc_large(sizes[i]);
+        REQUIRE(memory != NULL);
+        CHECK(sizes[i] < MEM_LARGE_BYTES || (uintptr_t)memory % MEM_LARGE_BYTES == 0);
+        memset(memory, 1, sizes[i]);
+        mem_free(memory);
+        unsigned char *zeroed = mem_alloc_zeroed(sizes[i], 1);
+        REQUIRE(zeroed != NULL);
+        CHECK(zeroed[0] == 0 && zeroed[sizes[i] / 2] == 0 && zeroed[sizes[i] - 1] == 0);
+        mem_free(zeroed);
+    }
+}
+
 TEST(refused_sizes_are_told)
 {
     test_fail_allocation(1, /*is_lasting=*/false);
