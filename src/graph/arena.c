@@ -7,88 +7,77 @@
 
 #include <stdalign.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 
 enum {
     FIRST_BLOCK_BYTES = 4096,
-    LAST_BLOCK_BYTES = 1 << 18
+    LAST_BLOCK_BYTES = MEM_LARGE_BYTES
 };
 
 struct arena_block {
     struct arena_block *next;
-    size_t bytes; /* behind this header */
-    size_t used;
+    size_t bytes; /* with this header */
     alignas(max_align_t) unsigned char memory[];
 };
 
 static struct arena_block *create_block(size_t bytes)
 {
-    size_t total;
-    if (__builtin_add_overflow(bytes, sizeof(struct arena_block), &total)) {
-        (void)error_set(SHOAL_ERR_NO_MEMORY, "no memory for %zu bytes", bytes);
-        return NULL;
-    }
-    struct arena_block *block = mem_alloc(total);
+    struct arena_block *block = mem_alloc_large(bytes);
     if (block) {
         block->next = NULL;
         block->bytes = bytes;
-        block->used = 0;
     }
     return block;
 }
 
-/* A block with room for that many bytes: the first one, or a new one. */
-static struct arena_block *find_block(struct arena *arena, size_t bytes)
+/* The piece has a block of its own, behind the first one. */
+static void *take_apart(struct arena *arena, size_t bytes)
 {
-    struct arena_block *first = arena->blocks;
-    if (first && first->bytes - first->used >= bytes) {
-        return first;
+    struct arena_block *block = create_block(sizeof(*block) + bytes);
+    if (!block) {
+        return NULL;
     }
-    size_t usual = first ? 2 * first->bytes : FIRST_BLOCK_BYTES;
-    usual = usual > LAST_BLOCK_BYTES ? LAST_BLOCK_BYTES : usual;
-    bool is_apart = bytes > usual / 4;
-    struct arena_block *block = create_block(is_apart ? bytes : usual);
-    if (block && is_apart && first) {
-        block->next = first->next;
-        first->next = block;
-    } else if (block) {
-        block->next = first;
+    if (arena->blocks) {
+        block->next = arena->blocks->next;
+        arena->blocks->next = block;
+    } else {
         arena->blocks = block;
     }
-    return block;
+    return block->memory;
 }
 
-void *arena_alloc(struct arena *arena, size_t n_items, size_t item_bytes)
+/* The piece begins a new first block. */
+static void *take_from_new(struct arena *arena, size_t bytes, size_t block_bytes)
 {
-    const size_t mask = alignof(max_align_t) - 1;
+    struct arena_block *block = create_block(block_bytes);
+    if (!block) {
+        return NULL;
+    }
+    block->next = arena->blocks;
+    arena->blocks = block;
+    arena->free = block->memory + bytes;
+    arena->free_bytes = block_bytes - sizeof(*block) - bytes;
+    return block->memory;
+}
+
+void *arena_take_slowly(struct arena *arena, size_t n_items, size_t item_bytes)
+{
+    const size_t mask = ARENA_ALIGNMENT - 1;
     size_t bytes;
-    if (!mem_multiply(n_items, item_bytes, &bytes) || bytes > SIZE_MAX - mask) {
+    if (!mem_multiply(n_items, item_bytes, &bytes) || bytes > SIZE_MAX / 2) {
         (void)error_set(SHOAL_ERR_NO_MEMORY, "no memory for %zu elements of %zu bytes", n_items, item_bytes);
         return NULL;
     }
     bytes = ((bytes ? bytes : 1) + mask) & ~mask;
-    struct arena_block *block = find_block(arena, bytes);
-    if (!block) {
-        return NULL;
+    if (bytes <= arena->free_bytes) {
+        return arena_take(arena, bytes, 1);
     }
-    void *piece = block->memory + block->used;
-    block->used += bytes;
-    memset(piece, 0, bytes);
-    return piece;
-}
-
-const char *arena_string(struct arena *arena, const char *string)
-{
-    size_t bytes = strlen(string) + 1;
-    char *copy = arena_alloc(arena, bytes, 1);
-    if (copy) {
-        memcpy(copy, string, bytes);
-    }
-    return copy;
+    size_t usual = arena->blocks ? 2 * arena->blocks->bytes : 0;
+    usual = usual < FIRST_BLOCK_BYTES ? FIRST_BLOCK_BYTES : usual;
+    usual = usual > LAST_BLOCK_BYTES ? LAST_BLOCK_BYTES : usual;
+    return bytes > usual / 4 ? take_apart(arena, bytes) : take_from_new(arena, bytes, usual);
 }
 
 void arena_free(struct arena *arena)
@@ -99,5 +88,5 @@ void arena_free(struct arena *arena)
         mem_free(block);
         block = next;
     }
-    arena->blocks = NULL;
+    *arena = (struct arena){.blocks = NULL};
 }

@@ -213,7 +213,7 @@ static shoal_status copy_string(struct arena *arena, const char **string)
 
 shoal_status args_copy(struct arena *arena, const shoal_arg *args, size_t n_args, const shoal_arg **copy_out)
 {
-    shoal_arg *copy = arena_alloc(arena, n_args, sizeof(*copy));
+    shoal_arg *copy = arena_take(arena, n_args, sizeof(*copy));
     if (!copy) {
         return SHOAL_ERR_NO_MEMORY;
     }

@@ -16,7 +16,7 @@ bool bucket_factor(const shoal_arg *arg, double *factor_out)
 shoal_status bucket_call(struct bucket_join *join, enum op_id id, const shoal_arg *args, size_t n_args,
                          struct shoal_node **node_out)
 {
-    return shoal_graph_call(join->graph, op_get(id), args, n_args, NULL, node_out);
+    return graph_call(join->graph, op_get(id), args, n_args, node_out);
 }
 
 shoal_status bucket_call_flat(struct bucket_join *join, struct shoal_node **flat_out)

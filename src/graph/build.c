@@ -41,7 +41,7 @@ static shoal_status add_placeholder(struct shoal_graph *graph, const char *name,
     if (!graph) {
         return error_set(SHOAL_ERR_INVALID, "graph is NULL");
     }
-    TRY(tensor_create_empty(SHOAL_META, dtype, n_dims, shape, &tensor));
+    TRY(tensor_create_shape(&graph->shapes, dtype, n_dims, shape, &tensor));
     struct node_spec spec = {.kind = SHOAL_NODE_PLACEHOLDER,
                              .name = name,
                              .target = "placeholder",
@@ -79,13 +79,16 @@ shoal_status shoal_graph_constant(shoal_graph *graph, const char *name, shoal_te
 
 /* Calls ------------------------------------------------------------------------------------------------ */
 
+/* `is_checked`: nodes and groups are those of the graph. */
 static shoal_status add_call(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args,
-                             size_t n_args, const char *name, struct shoal_node **node_out)
+                             size_t n_args, bool is_checked, const char *name, struct shoal_node **node_out)
 {
     shoal_arg complete[OP_MAX_PARAMS];
     shoal_tensor **values;
     TRY(args_complete(op, args, n_args, complete));
-    TRY(args_check(graph, NULL, op, complete, op->n_params));
+    if (!is_checked) {
+        TRY(args_check(graph, NULL, op, complete, op->n_params));
+    }
     struct node_spec spec = {.kind = SHOAL_NODE_CALL,
                              .name = name,
                              .target = op->name,
@@ -105,7 +108,14 @@ shoal_status shoal_graph_call(shoal_graph *graph, const shoal_op *op, const shoa
     if (!graph || !op) {
         return error_set(SHOAL_ERR_INVALID, "graph_call: %s is NULL", graph ? "op" : "graph");
     }
-    shoal_status status = add_call(graph, op, args, n_args, name, node_out);
+    shoal_status status = add_call(graph, op, args, n_args, /*is_checked=*/false, name, node_out);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "graph_call(%s)", op->name);
+}
+
+shoal_status graph_call(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args, size_t n_args,
+                        struct shoal_node **node_out)
+{
+    shoal_status status = add_call(graph, op, args, n_args, /*is_checked=*/true, NULL, node_out);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "graph_call(%s)", op->name);
 }
 

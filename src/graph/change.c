@@ -240,12 +240,8 @@ static void move_point_from(const struct shoal_node *node)
     }
 }
 
-static shoal_status erase(struct shoal_node *node)
+void graph_erase(struct shoal_node *node)
 {
-    TRY(check_node("node", node));
-    if (node->n_users > 0) {
-        return fail_used(node);
-    }
     observer_tell_erased(node);
     captured_forget_input(node);
     move_point_from(node);
@@ -260,6 +256,15 @@ static shoal_status erase(struct shoal_node *node)
     if (node->graph->output == node) {
         node->graph->output = NULL;
     }
+}
+
+static shoal_status erase(struct shoal_node *node)
+{
+    TRY(check_node("node", node));
+    if (node->n_users > 0) {
+        return fail_used(node);
+    }
+    graph_erase(node);
     return SHOAL_OK;
 }
 

@@ -24,7 +24,7 @@
 shoal_status ddp_call(struct ddp_join *join, enum op_id id, const shoal_arg *args, size_t n_args,
                       struct shoal_node **node_out)
 {
-    return shoal_graph_call(join->graph, op_get(id), args, n_args, NULL, node_out);
+    return graph_call(join->graph, op_get(id), args, n_args, node_out);
 }
 
 shoal_status ddp_call_start(struct ddp_join *join, enum op_id id, shoal_arg tensors,
@@ -115,8 +115,8 @@ static shoal_status erase_joined(struct shoal_graph *graph, const struct ddp_blo
     bool has_erased = false;
     for (size_t i = 0; i < blocks->n_blocks; i++) {
         if (blocks->blocks[i].result) {
-            TRY(shoal_node_erase(blocks->blocks[i].wait));
-            TRY(shoal_node_erase(blocks->blocks[i].start));
+            graph_erase(blocks->blocks[i].wait);
+            graph_erase(blocks->blocks[i].start);
             has_erased = true;
         }
     }

@@ -35,7 +35,7 @@ shoal_status graph_remove_dead(struct shoal_graph *graph, size_t *n_erased_out)
     for (struct shoal_node *node = graph->last; node; node = prev) {
         prev = node->prev;
         if (node->n_users == 0 && effects_is_pure(node)) {
-            TRY(shoal_node_erase(node));
+            graph_erase(node);
             n_erased++;
         }
     }

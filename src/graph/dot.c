@@ -46,7 +46,7 @@ static const char *colour_of(const shoal_node *node, bool is_marked)
 
 static const char *describe_kind(const shoal_node *node)
 {
-    switch (node->kind) {
+    switch ((shoal_node_kind)node->kind) {
     case SHOAL_NODE_PLACEHOLDER:
         return "placeholder";
     case SHOAL_NODE_CONSTANT:

@@ -392,7 +392,7 @@ static shoal_status order_flags(struct walk *walk)
 
 static shoal_status access_all(struct walk *walk)
 {
-    switch (walk->node->kind) {
+    switch ((shoal_node_kind)walk->node->kind) {
     case SHOAL_NODE_PLACEHOLDER:
     case SHOAL_NODE_CONSTANT:
         break;

@@ -55,6 +55,7 @@ void shoal_graph_free(shoal_graph *graph)
     mem_free(graph->group_slots);
     graph_free_twins(graph);
     names_free(graph->names);
+    slab_end(&graph->shapes);
     arena_free(&graph->arena);
     mem_free(graph);
 }
@@ -146,14 +147,14 @@ static shoal_status prepare(struct shoal_graph *graph, const struct node_spec *s
         return SHOAL_ERR_NO_MEMORY;
     }
     node->graph = graph;
-    node->kind = spec->kind;
+    node->kind = (uint8_t)spec->kind;
     node->op = spec->op;
     node->n_args = spec->n_args;
     node->unit = spec->kind == SHOAL_NODE_CALL ? graph->unit : NULL;
     TRY(args_copy(&graph->arena, spec->args, spec->n_args, &node->args));
     TRY(uses_collect(graph, &graph->arena, 0, node->args, node->n_args, uses_out));
-    TRY(names_choose(graph->names, &graph->arena, spec->name ? spec->name : spec->target, &node->name,
-                     &node->name_hash));
+    TRY(names_choose(graph->names, &graph->arena, spec->name ? spec->name : spec->target,
+                     /*is_lasting=*/!spec->name && spec->op, &node->name, &node->name_hash));
     TRY(copy_target(graph, spec, node));
     TRY(copy_values(graph, spec, node));
     TRY(observer_make_created(graph, &node->origins));
@@ -178,11 +179,6 @@ shoal_status graph_add(struct shoal_graph *graph, const struct node_spec *spec, 
         *node_out = node;
     }
     return SHOAL_OK;
-}
-
-uint32_t node_flags(const struct shoal_node *node)
-{
-    return node->op ? node->op->flags : 0;
 }
 
 /* Reading ---------------------------------------------------------------------------------------------- */

@@ -17,7 +17,9 @@
 #include <stdint.h>
 
 #include "graph/arena.h"
+#include "op/op.h"
 #include "shoal/graph.h"
+#include "tensor/slab.h"
 
 struct edge {
     struct shoal_node *user;
@@ -29,33 +31,36 @@ struct edge {
 /* Where a node comes from: graph/observer.h. */
 struct origin;
 
+/* What most walks read comes first: a graph is larger than caches are. */
 struct shoal_node {
-    struct shoal_graph *graph;
-    struct shoal_node *prev;
     struct shoal_node *next;
+    struct shoal_node *prev;
     uint64_t order;
-    uint32_t id; /* counts nodes of the graph in the order of their making; an index for tables of passes */
-    shoal_node_kind kind;
+    uint32_t id;  /* counts nodes of the graph in the order of their making; an index for tables of passes */
+    uint8_t kind; /* shoal_node_kind */
     bool is_erased;
     bool is_list;
-    bool is_alias;  /* a value shares its storage with one of an input: it changes when the input's does */
-    uint64_t stamp; /* graph->stamp of the walk that came here last; for graph/uses.c and graph/edit.c only */
-    uint32_t name_hash; /* this and taken_name are of graph/names.c */
-    const char *name;
-    const char *taken_name;
-    const char *target;
-    const shoal_op *op; /* NULL: not a call, or opaque */
-    const shoal_arg *args;
-    size_t n_args;
+    bool is_alias; /* a value shares its storage with one of an input: it changes when the input's does */
+    const shoal_op *op;         /* NULL: not a call, or opaque */
     struct shoal_node **inputs; /* each once */
-    struct edge *edges;         /* one for each of them */
     size_t n_inputs;
-    size_t input_capacity;  /* of both arrays */
+    size_t n_users;
+
     struct edge *first_use; /* as an input of others */
     struct edge *last_use;
-    size_t n_users;
+    struct edge *edges; /* one for each input */
+    const shoal_arg *args;
+    size_t n_args;
     shoal_tensor **values; /* one reference each, on the meta device; of a constant: the tensor itself */
     size_t n_values;
+    uint64_t stamp; /* graph->stamp of the walk that came here last; for graph/uses.c and graph/edit.c only */
+
+    struct shoal_graph *graph;
+    const char *name;
+    const char *taken_name; /* this and name_hash are of graph/names.c */
+    uint32_t name_hash;
+    uint32_t input_capacity; /* of inputs and edges */
+    const char *target;
     const struct origin *origins; /* newest first */
     const char *unit;             /* of a sharded model, to which the call belongs; NULL: none */
 };
@@ -79,6 +84,7 @@ struct captured;    /* graph/captured.h: what the graph was captured from; NULL:
 
 struct shoal_graph {
     struct arena arena;
+    struct slab shapes; /* of values on the meta device */
     struct shoal_node *first;
     struct shoal_node *last;
     struct shoal_node *output;            /* NULL: none yet */
@@ -123,6 +129,12 @@ shoal_status graph_add(struct shoal_graph *graph, const struct node_spec *spec, 
 /* shoal_graph_remove_dead of a graph whose list is in order, which is not checked. */
 shoal_status graph_remove_dead(struct shoal_graph *graph, size_t *n_erased_out);
 
+/* shoal_graph_call for passes: nodes and groups of the arguments are known to be of the graph and there. */
+shoal_status graph_call(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args, size_t n_args,
+                        struct shoal_node **node_out);
+/* shoal_node_erase of a node that is there, and that nobody uses. */
+void graph_erase(struct shoal_node *node);
+
 /* NULL when there is no such group. */
 const struct graph_group *graph_find_group(const struct shoal_graph *graph, const char *name);
 
@@ -139,6 +151,9 @@ shoal_status graph_infer(struct shoal_graph *graph, const shoal_op *op, const sh
 void graph_free_twins(struct shoal_graph *graph);
 
 /* SHOAL_OP_COLLECTIVE and so on; 0 for what is not a call of an op. */
-uint32_t node_flags(const struct shoal_node *node);
+static inline uint32_t node_flags(const struct shoal_node *node)
+{
+    return node->op ? node->op->flags : 0;
+}
 
 #endif

@@ -44,7 +44,7 @@ static shoal_status infer_meta(void *context, const shoal_node *node, shoal_tens
 {
     struct inference *inference = context;
     *tensor_out = node->values[0];
-    inference->needs_scope = node->values[0]->storage->device != SHOAL_META;
+    inference->needs_scope = node->kind == SHOAL_NODE_CONSTANT; /* others are on the meta device */
     return inference->needs_scope ? SHOAL_ERR_STATE : SHOAL_OK;
 }
 
@@ -238,7 +238,7 @@ static shoal_status take(struct shoal_graph *graph, const shoal_value *result, s
 static shoal_status take_outputs(struct shoal_graph *graph, const shoal_op_call_context *call,
                                  shoal_tensor ***values_out)
 {
-    shoal_tensor **values = arena_alloc(&graph->arena, call->n_outputs, sizeof *values);
+    shoal_tensor **values = arena_take(&graph->arena, call->n_outputs, sizeof *values);
     for (size_t i = 0; i < call->n_outputs; i++) {
         if (values) {
             values[i] = call->outputs[i].tensor;
@@ -267,7 +267,7 @@ static shoal_status infer_directly(struct shoal_graph *graph, struct arena *list
         return SHOAL_OK;
     }
     TRY(status);
-    TRY(op_infer_begin(op, values, n_args, &call));
+    TRY(op_infer_begin(op, values, n_args, &graph->shapes, &call));
     *n_values_out = call.n_outputs;
     status = take_outputs(graph, &call, values_out);
     op_infer_end(&call);
@@ -311,7 +311,8 @@ shoal_status graph_infer(struct shoal_graph *graph, const shoal_op *op, const sh
     bool needs_scope = !op_is_builtin(op) || op->index == OP_permute_tensor;
     shoal_status status = SHOAL_OK;
     if (!needs_scope) {
-        struct arena lists = {NULL};
+        int64_t few[32]; /* most lists are short */
+        struct arena lists = {.free = (unsigned char *)few, .free_bytes = sizeof(few)};
         status = infer_directly(graph, &lists, op, args, n_args, values_out, n_values_out, &needs_scope);
         arena_free(&lists);
     }

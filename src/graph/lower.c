@@ -154,7 +154,7 @@ static shoal_status lower_output_node(struct shoal_lowering *lowering, struct sh
 static shoal_status lower_node(struct shoal_lowering *lowering, struct shoal_node *node)
 {
     lowering->node = node;
-    switch (node->kind) {
+    switch ((shoal_node_kind)node->kind) {
     case SHOAL_NODE_PLACEHOLDER:
         return lower_placeholder(lowering, node);
     case SHOAL_NODE_CONSTANT:

@@ -3,6 +3,10 @@
  * Two tables with open addressing: of nodes by their names, and of strings on which is counted ("add" of "add_1"). The number to
  * go on with never passes a free one, and never falls, because names are never given back: finding the smallest free number takes
  * constant time on average.
+ *
+ * The hash of a name is made of the hash of what stands before its number, and of the number. So a name that is counted on needs no
+ * look at its characters, and two numbers in a row are neighbours in the table: nodes of one op are often made, and looked at,
+ * one after the other.
  */
 #include "graph/names.h"
 
@@ -17,6 +21,8 @@ enum {
     FIRST_CAPACITY = 64,
     NUMBER_BYTES = 24,  /* '_', 20 digits and the end */
     BUFFER_BYTES = 256, /* names up to about this length are put together without allocating */
+    NUMBER_DIGITS = 9,  /* a number with more is a part of the name to the hash */
+    N_TARGETS = 64      /* a power of two */
 };
 
 /* The name is the node's own. */
@@ -27,19 +33,31 @@ struct slot {
 
 struct base {
     const char *string; /* NULL: free */
+    size_t length;
+    uint64_t seed; /* what the hash of a name begins with that has a number behind this */
     uint32_t hash;
     bool
         is_name; /* some node has it, as it is, and no number is behind it, which would be counted on instead */
-    uint64_t next_number; /* the smallest that may be free */
+    uint64_t next_number;      /* the smallest that may be free */
+    char digits[NUMBER_BYTES]; /* of that number, with '_' before them, and no end */
+    uint32_t n_digits;         /* with '_' */
+};
+
+/* A base that some node has as its name, found by the address of a string that lasts. */
+struct target {
+    const char *wish; /* NULL: none */
+    struct base *base;
 };
 
 struct graph_names {
     struct slot *slots;
-    size_t capacity; /* a power of two; at most two thirds of it are used */
+    size_t capacity; /* a power of two; at most half of it is used */
     size_t n_names;
     struct base *bases; /* NULL: none yet */
     size_t base_capacity;
     size_t n_bases;
+    struct target targets[N_TARGETS]; /* by hash of the address; bases that were looked for lately */
+    struct slot *chosen;              /* for the name that was chosen last */
 };
 
 shoal_status names_create(struct graph_names **names_out)
@@ -65,9 +83,51 @@ void names_free(struct graph_names *names)
     }
 }
 
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* How long the name is without a number behind it; the whole length when nothing else would be left. */
+static size_t measure_base(const char *name, size_t length)
+{
+    size_t base = length;
+    while (base > 0 && is_digit(name[base - 1])) {
+        base--;
+    }
+    return base < length && base >= 2 && name[base - 1] == '_' ? base - 1 : length;
+}
+
+/* Of what `seed` was made of, and a number behind it; 0: none. */
+static uint32_t hash_number(uint64_t seed, uint64_t number)
+{
+    uint64_t hash = (seed ^ number >> 1) * 0x9e3779b97f4a7c15u;
+    hash = (hash ^ hash >> 32) * 0xbf58476d1ce4e5b9u;
+    hash ^= hash >> 31;
+    return (uint32_t)(hash ^ (number & 1));
+}
+
+static uint64_t seed_of(const char *name, size_t length)
+{
+    return hash_bytes(0, name, length);
+}
+
 static uint32_t hash_name(const char *name, size_t length)
 {
-    return (uint32_t)hash_bytes(0, name, length);
+    size_t begin = length;
+    uint64_t number = 0;
+    while (begin > 0 && is_digit(name[begin - 1])) {
+        begin--;
+    }
+    /* As add_number writes them. */
+    if (begin < length && length - begin <= NUMBER_DIGITS && name[begin] != '0' && begin >= 2 &&
+        name[begin - 1] == '_') {
+        for (size_t i = begin; i < length; i++) {
+            number = 10 * number + (uint64_t)(name[i] - '0');
+        }
+        length = begin - 1;
+    }
+    return hash_number(seed_of(name, length), number);
 }
 
 /* Names ------------------------------------------------------------------------------------------------ */
@@ -97,7 +157,7 @@ static struct slot *find_free(const struct slot *slots, size_t capacity, uint32_
 /* Room for one more name. */
 static shoal_status reserve(struct graph_names *names)
 {
-    if (names->n_names < names->capacity / 3 * 2) {
+    if (names->n_names < names->capacity / 2) {
         return SHOAL_OK;
     }
     size_t capacity = 2 * names->capacity;
@@ -116,26 +176,11 @@ static shoal_status reserve(struct graph_names *names)
     return SHOAL_OK;
 }
 
-static bool is_taken(const struct graph_names *names, const char *name, uint32_t hash)
+/* A name that is not taken has its slot in names->chosen. */
+static bool is_taken(struct graph_names *names, const char *name, uint32_t hash)
 {
-    return find_slot(names, name, hash)->node != NULL;
-}
-
-/* Numbers ----------------------------------------------------------------------------------------------- */
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-/* How long the name is without a number behind it; the whole length when nothing else would be left. */
-static size_t measure_base(const char *name, size_t length)
-{
-    size_t base = length;
-    while (base > 0 && is_digit(name[base - 1])) {
-        base--;
-    }
-    return base < length && base >= 2 && name[base - 1] == '_' ? base - 1 : length;
+    names->chosen = find_slot(names, name, hash);
+    return names->chosen->node != NULL;
 }
 
 /* Bases ------------------------------------------------------------------------------------------------ */
@@ -168,6 +213,7 @@ static shoal_status reserve_base(struct graph_names *names)
     mem_free(names->bases);
     names->bases = bases;
     names->base_capacity = capacity;
+    memset(names->targets, 0, sizeof(names->targets));
     return SHOAL_OK;
 }
 
@@ -184,7 +230,13 @@ static shoal_status get_base(struct graph_names *names, struct arena *arena, con
         if (!copy) {
             return SHOAL_ERR_NO_MEMORY;
         }
-        *base = (struct base){.string = copy, .hash = hash, .next_number = 1};
+        *base = (struct base){.string = copy,
+                              .length = length,
+                              .seed = seed_of(string, length),
+                              .hash = hash,
+                              .next_number = 1};
+        memcpy(base->digits, "_1", 2);
+        base->n_digits = 2;
         base->is_name = measure_base(string, length) == length && is_taken(names, string, hash);
         names->n_bases++;
     }
@@ -223,85 +275,114 @@ static size_t make_legal(char *name, const char *wish)
     return (size_t)(to - name);
 }
 
-/* Writes '_' and the number; how many characters that are. */
-static size_t write_number(char *to, uint64_t number)
+/* The next number. It has at most 20 digits: there is room. */
+static void count_on(struct base *base)
 {
-    char digits[NUMBER_BYTES];
-    size_t n_digits = 0;
-    do {
-        digits[n_digits++] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0);
-    to[0] = '_';
-    for (size_t i = 0; i < n_digits; i++) {
-        to[1 + i] = digits[n_digits - 1 - i];
+    uint32_t at = base->n_digits - 1;
+    base->next_number++;
+    while (base->digits[at] == '9') {
+        base->digits[at--] = '0';
     }
-    to[1 + n_digits] = '\0';
-    return 1 + n_digits;
+    if (at > 0) {
+        base->digits[at]++;
+    } else {
+        base->digits[1] = '1';
+        base->digits[base->n_digits++] = '0';
+    }
 }
 
-/* Writes the smallest free number behind the first `base_length` characters of the name. */
-static void add_number(const struct graph_names *names, struct base *base, char *name, size_t base_length,
-                       size_t *length_out, uint32_t *hash_out)
+/* Writes the smallest free number behind the base, which the name begins with. */
+static void add_number(struct graph_names *names, struct base *base, char *name, size_t *length_out,
+                       uint32_t *hash_out)
 {
-    for (;; base->next_number++) {
-        *length_out = base_length + write_number(name + base_length, base->next_number);
-        *hash_out = hash_name(name, *length_out);
+    for (;; count_on(base)) {
+        memcpy(name + base->length, base->digits, sizeof(base->digits));
+        *length_out = base->length + base->n_digits;
+        name[*length_out] = '\0';
+        *hash_out = base->n_digits <= NUMBER_DIGITS + 1 ? hash_number(base->seed, base->next_number)
+                                                        : hash_name(name, *length_out);
         if (!is_taken(names, name, *hash_out)) {
             return;
         }
     }
 }
 
-/* A number for a name that may be taken, in place of the one it has. */
+/* A number for a name that may be taken, in place of the one it has. *base_out: the name itself, if it is counted on. */
 static shoal_status make_free(struct graph_names *names, struct arena *arena, char *name, size_t *length,
-                              uint32_t *hash)
+                              uint32_t *hash, struct base **base_out)
 {
     struct base *base = find_known(names, name, *hash);
-    size_t base_length = *length;
+    *base_out = base;
     if (!base) {
         if (!is_taken(names, name, *hash)) {
             return SHOAL_OK;
         }
-        base_length = measure_base(name, *length);
-        name[base_length] = '\0';
+        name[measure_base(name, *length)] = '\0';
         TRY(get_base(names, arena, name, &base));
     }
-    add_number(names, base, name, base_length, length, hash);
+    add_number(names, base, name, length, hash);
     return SHOAL_OK;
+}
+
+static shoal_status keep_name(struct arena *arena, const char *name, size_t length, const char **name_out)
+{
+    char *copy = arena_take(arena, length + 1, 1);
+    if (!copy) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *name_out = memcpy(copy, name, length + 1);
+    return SHOAL_OK;
+}
+
+static struct target *find_target(struct graph_names *names, const char *wish)
+{
+    return &names->targets[((uintptr_t)wish * 0x9e3779b97f4a7c15u >> 58) & (N_TARGETS - 1)];
 }
 
 /* `buffer` has room for the wish, '_' and a number. */
-static shoal_status choose(struct graph_names *names, struct arena *arena, const char *wish, char *buffer,
-                           const char **name_out, uint32_t *hash_out)
+static shoal_status choose(struct graph_names *names, struct arena *arena, const char *wish, bool is_lasting,
+                           char *buffer, const char **name_out, uint32_t *hash_out)
 {
+    struct base *base;
     size_t length = make_legal(buffer, wish);
     *hash_out = hash_name(buffer, length);
-    TRY(make_free(names, arena, buffer, &length, hash_out));
-    char *name = arena_alloc(arena, length + 1, 1);
-    if (!name) {
-        return SHOAL_ERR_NO_MEMORY;
+    TRY(make_free(names, arena, buffer, &length, hash_out, &base));
+    if (base && is_lasting) {
+        *find_target(names, wish) = (struct target){.wish = wish, .base = base};
     }
-    memcpy(name, buffer, length + 1);
-    *name_out = name;
-    return SHOAL_OK;
+    return keep_name(arena, buffer, length, name_out);
 }
 
-shoal_status names_choose(struct graph_names *names, struct arena *arena, const char *wish,
+/* A base that is known to be the wish, which is short. */
+static shoal_status choose_known(struct graph_names *names, struct arena *arena, struct base *base,
+                                 const char **name_out, uint32_t *hash_out)
+{
+    char buffer[BUFFER_BYTES];
+    size_t length;
+    memcpy(buffer, base->string, base->length);
+    add_number(names, base, buffer, &length, hash_out);
+    return keep_name(arena, buffer, length, name_out);
+}
+
+shoal_status names_choose(struct graph_names *names, struct arena *arena, const char *wish, bool is_lasting,
                           const char **name_out, uint32_t *hash_out)
 {
     char buffer[BUFFER_BYTES];
+    TRY(reserve(names));
+    const struct target *target = find_target(names, wish);
+    if (is_lasting && target->wish == wish) {
+        return choose_known(names, arena, target->base, name_out, hash_out);
+    }
     const char *legal = wish[0] ? wish : "_";
     size_t bytes = strlen(legal) + 1 + NUMBER_BYTES;
-    TRY(reserve(names));
     if (bytes <= sizeof(buffer)) {
-        return choose(names, arena, legal, buffer, name_out, hash_out);
+        return choose(names, arena, legal, is_lasting, buffer, name_out, hash_out);
     }
     char *memory = mem_alloc(bytes);
     if (!memory) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = choose(names, arena, legal, memory, name_out, hash_out);
+    shoal_status status = choose(names, arena, legal, /*is_lasting=*/false, memory, name_out, hash_out);
     mem_free(memory);
     return status;
 }
@@ -309,8 +390,7 @@ shoal_status names_choose(struct graph_names *names, struct arena *arena, const 
 void names_take(struct graph_names *names, struct shoal_node *node)
 {
     node->taken_name = node->name;
-    *find_free(names->slots, names->capacity, node->name_hash) =
-        (struct slot){.node = node, .hash = node->name_hash};
+    *names->chosen = (struct slot){.node = node, .hash = node->name_hash};
     names->n_names++;
 }
 

@@ -15,8 +15,8 @@ shoal_status names_create(struct graph_names **names_out);
 void names_free(struct graph_names *names);
 
 /* The name that a node who wishes for `wish` shall have, in the arena, its hash, and room for it in the table. It is not taken
-   yet. */
-shoal_status names_choose(struct graph_names *names, struct arena *arena, const char *wish,
+   yet. `is_lasting`: the string outlives the graph, so that it is known by its address. */
+shoal_status names_choose(struct graph_names *names, struct arena *arena, const char *wish, bool is_lasting,
                           const char **name_out, uint32_t *hash_out);
 
 /* Takes the node's name and name_hash, which were just chosen. Cannot fail. */

@@ -15,7 +15,7 @@
 #define ORDER_END (UINT64_C(1) << ORDER_BITS)
 #define ORDER_MIDDLE (UINT64_C(1) << (ORDER_BITS - 1))
 #define ORDER_GAP (UINT64_C(1) << 31)
-#define ORDER_STEPS 64 /* parts of a gap, of which a node in a run of them takes one */
+#define ORDER_STEPS 512 /* parts of a gap, of which a node in a run of them takes one */
 
 /* A run of neighbours. */
 struct run {

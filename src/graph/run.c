@@ -346,7 +346,7 @@ static shoal_status call(struct run *run, const struct shoal_node *node)
 static shoal_status run_node(struct run *run, const struct shoal_node *node, size_t *n_placeholders)
 {
     shoal_status status = SHOAL_OK;
-    switch (node->kind) {
+    switch ((shoal_node_kind)node->kind) {
     case SHOAL_NODE_PLACEHOLDER:
         status = keep(run, node, &run->inputs[(*n_placeholders)++], 1);
         break;

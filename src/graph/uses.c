@@ -6,51 +6,73 @@
 
 #include "base/try.h"
 
-struct collection {
-    uint64_t stamp;
-    struct shoal_node **inputs; /* NULL: they are only counted */
-    size_t n_inputs;
+enum {
+    FEW_INPUTS = 16
 };
 
-static void collect(void *context, struct shoal_node *node)
+/* What has been found: the first ones lie in `few`, all of them in `inputs`, if there is one. */
+struct collection {
+    uint64_t stamp;
+    struct shoal_node **inputs;
+    size_t n_inputs;
+    struct shoal_node *few[FEW_INPUTS];
+};
+
+static void collect(struct collection *collection, const shoal_arg *args, size_t n_args)
 {
-    struct collection *collection = context;
-    if (node->stamp == collection->stamp) {
-        return;
+    for (size_t i = 0; i < n_args; i++) {
+        const shoal_arg *arg = &args[i];
+        if (arg->kind == SHOAL_ARG_LIST) {
+            collect(collection, arg->as.list.items, arg->as.list.count);
+        } else if (arg->kind == SHOAL_ARG_NODE && arg->as.node->stamp != collection->stamp) {
+            arg->as.node->stamp = collection->stamp;
+            if (collection->inputs) {
+                collection->inputs[collection->n_inputs] = arg->as.node;
+            } else if (collection->n_inputs < FEW_INPUTS) {
+                collection->few[collection->n_inputs] = arg->as.node;
+            }
+            collection->n_inputs++;
+        }
     }
-    node->stamp = collection->stamp;
-    if (collection->inputs) {
-        collection->inputs[collection->n_inputs] = node;
-    }
-    collection->n_inputs++;
 }
 
-static size_t visit_all(struct shoal_graph *graph, const shoal_arg *args, size_t n_args,
-                        struct shoal_node **inputs)
+/* One walk, and another one where there are many. */
+static void fill(struct shoal_graph *graph, struct collection *collection, const shoal_arg *args,
+                 size_t n_args, struct shoal_node **inputs)
 {
-    struct collection collection = {.stamp = ++graph->stamp, .inputs = inputs};
-    for (size_t i = 0; i < n_args; i++) {
-        graph_visit_arg(&args[i], collect, &collection);
+    if (collection->n_inputs <= FEW_INPUTS) {
+        for (size_t i = 0; i < collection->n_inputs; i++) {
+            inputs[i] = collection->few[i];
+        }
+        return;
     }
-    return collection.n_inputs;
+    collection->stamp = ++graph->stamp;
+    collection->inputs = inputs;
+    collection->n_inputs = 0;
+    collect(collection, args, n_args);
 }
 
 shoal_status uses_collect(struct shoal_graph *graph, struct arena *scratch, size_t capacity,
                           const shoal_arg *args, size_t n_args, struct uses *uses_out)
 {
-    struct uses uses = {.n_inputs = visit_all(graph, args, n_args, NULL)};
+    struct collection collection;
+    collection.stamp = ++graph->stamp;
+    collection.inputs = NULL;
+    collection.n_inputs = 0;
+    collect(&collection, args, n_args);
+    struct uses uses = {.n_inputs = collection.n_inputs};
     bool has_room = uses.n_inputs <= capacity;
     if (!has_room) { /* twice as many, so that what is left behind is less than what is used */
-        uses.capacity = uses.n_inputs > 2 * capacity ? uses.n_inputs : 2 * capacity;
+        uses.capacity =
+            uses.n_inputs > 2 * capacity || capacity > UINT32_MAX / 2 ? uses.n_inputs : 2 * capacity;
         /* One piece: edges, and inputs behind them. */
-        uses.edges =
-            arena_alloc(&graph->arena, uses.capacity, sizeof(uses.edges[0]) + sizeof(uses.inputs[0]));
+        uses.edges = arena_take(&graph->arena, uses.capacity, sizeof(uses.edges[0]) + sizeof(uses.inputs[0]));
         uses.inputs = uses.edges ? (struct shoal_node **)(uses.edges + uses.capacity) : NULL;
     } else if (uses.n_inputs > 0) {
-        uses.inputs = arena_alloc(scratch, uses.n_inputs, sizeof(uses.inputs[0]));
+        uses.inputs = arena_take(scratch, uses.n_inputs, sizeof(uses.inputs[0]));
     }
     TRY(uses.inputs || uses.n_inputs == 0 ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
-    (void)visit_all(graph, args, n_args, uses.inputs);
+    fill(graph, &collection, args, n_args, uses.inputs);
     *uses_out = uses;
     return SHOAL_OK;
 }
@@ -87,7 +109,7 @@ void uses_set(struct shoal_node *node, const struct uses *uses)
     if (uses->edges) {
         node->inputs = uses->inputs;
         node->edges = uses->edges;
-        node->input_capacity = uses->capacity;
+        node->input_capacity = (uint32_t)uses->capacity;
     } else if (uses->n_inputs > 0) {
         memcpy(node->inputs, uses->inputs, uses->n_inputs * sizeof(uses->inputs[0]));
     }

@@ -50,6 +50,7 @@ void op_context_init(shoal_op_call_context *call, const shoal_op *op)
     call->arguments = NULL;
     call->device = SHOAL_CPU;
     call->mode = OP_RUNS;
+    call->slab = NULL;
     call->outputs = call->inline_outputs;
     call->n_outputs = 0;
     call->capacity = OP_INLINE_OUTPUTS;
@@ -106,7 +107,9 @@ static shoal_status add_output(shoal_op_call_context *call, shoal_tensor *tensor
 shoal_status shoal_op_output(shoal_op_call_context *call, const int64_t *shape, int n_dims, shoal_dtype dtype)
 {
     shoal_tensor *tensor;
-    if (call->mode == OP_TRACES) {
+    if (call->slab) {
+        TRY(tensor_create_shape(call->slab, dtype, n_dims, shape, &tensor));
+    } else if (call->mode == OP_TRACES) {
         TRY(tensor_create_traced(call->device, dtype, n_dims, shape, call->op->name, &tensor));
     } else {
         TRY(tensor_create_empty(call->device, dtype, n_dims, shape, &tensor));
@@ -133,19 +136,22 @@ shoal_status shoal_op_output_view(shoal_op_call_context *call, shoal_tensor *bas
 {
     shoal_tensor *tensor;
     int64_t count;
+    struct layout layout;
     if (!base || (n_dims > 0 && !strides)) {
         return error_set(SHOAL_ERR_INVALID, "output_view: %s is NULL", base ? "strides" : "base");
     }
     if (!op_is_builtin(call->op)) {
         TRY(check_is_argument(call, base));
     }
-    TRY(layout_count(n_dims, shape, &count));
-    struct layout layout = {.n_dims = n_dims, .offset = offset};
+    TRY(layout_count(n_dims, shape, &count)); /* dims fit */
+    layout.n_dims = n_dims;
+    layout.offset = offset;
     for (int i = 0; i < n_dims; i++) {
         layout.shape[i] = shape[i];
         layout.strides[i] = strides[i];
     }
-    TRY(tensor_create_view(base, &layout, &tensor));
+    TRY(call->slab ? tensor_create_shape_view(call->slab, base, &layout, count, &tensor)
+                   : tensor_create_view(base, &layout, &tensor));
     return add_output(call, tensor, /*is_argument=*/false);
 }
 
@@ -601,11 +607,10 @@ shoal_status op_infer(const shoal_op *op, const shoal_value *given, size_t n_giv
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", op->name);
 }
 
-shoal_status op_infer_begin(const shoal_op *op, const shoal_value *given, size_t n_given,
+shoal_status op_infer_begin(const shoal_op *op, const shoal_value *given, size_t n_given, struct slab *slab,
                             struct shoal_op_call_context *call_out)
 {
     shoal_value arguments[OP_MAX_PARAMS];
-    struct survey survey;
     shoal_status status;
     arguments[0].kind = SHOAL_VALUE_NONE;
     op_context_init(call_out, op);
@@ -613,7 +618,10 @@ shoal_status op_infer_begin(const shoal_op *op, const shoal_value *given, size_t
     call_out->arguments = arguments;
     call_out->mode = OP_INFERS;
     call_out->device = SHOAL_META;
-    TRY_GOTO(status, survey_arguments(call_out, arguments, /*has_grad=*/false, &survey), drop_outputs);
+    call_out->slab = slab;
+    if (op_is_in_place(op)) {
+        TRY_GOTO(status, check_written(op, &arguments[0]), drop_outputs);
+    }
     TRY_GOTO(status, declare_outputs(call_out, arguments), drop_outputs);
     for (size_t i = 0; i < call_out->n_outputs; i++) {
         if (!call_out->outputs[i].is_argument) {

@@ -28,10 +28,10 @@ shoal_status op_infer(const shoal_op *op, const shoal_value *given, size_t n_giv
 struct shoal_op_call_context;
 
 /*
- * op_infer of a built-in op without a scope: what the call declares is in call_out->outputs, a reference each. op_infer_end lets
- * go of the array, and keeps the references.
+ * op_infer of a built-in op without a scope, on tensors that are all of the meta device: what the call declares is in call_out->outputs, a reference each, and most of it in
+ * memory of the slab. op_infer_end lets go of the array, and keeps the references.
  */
-shoal_status op_infer_begin(const shoal_op *op, const shoal_value *given, size_t n_given,
+shoal_status op_infer_begin(const shoal_op *op, const shoal_value *given, size_t n_given, struct slab *slab,
                             struct shoal_op_call_context *call_out);
 void op_infer_end(struct shoal_op_call_context *call);
 
@@ -67,6 +67,8 @@ struct shoal_op_call_context {
     const shoal_value *arguments; /* complete; NULL in gradient functions */
     shoal_device device;          /* of the first tensor argument */
     enum op_mode mode;
+    struct slab
+        *slab; /* where new tensors are made, which are of the meta device then; NULL: each by itself */
     struct op_output *outputs;
     size_t n_outputs;
     size_t capacity;

@@ -15,10 +15,21 @@
 /* A view of a storage. */
 struct layout {
     int n_dims;
+    int64_t offset;
     int64_t shape[SHOAL_MAX_DIMS];
     int64_t strides[SHOAL_MAX_DIMS];
-    int64_t offset;
 };
+
+/* Only the dims that there are: the rest of `to` stays as it is. */
+static inline void layout_copy(struct layout *to, const struct layout *from)
+{
+    to->n_dims = from->n_dims;
+    to->offset = from->offset;
+    for (int i = 0; i < from->n_dims; i++) {
+        to->shape[i] = from->shape[i];
+        to->strides[i] = from->strides[i];
+    }
+}
 
 /* Room for "[-9223372036854775808, ...]" of SHOAL_MAX_DIMS numbers. */
 #define LAYOUT_TEXT_BYTES 192

@@ -15,6 +15,7 @@
 #include "tensor/dtype.h"
 #include "tensor/handle.h"
 #include "tensor/scope.h"
+#include "tensor/slab.h"
 
 /* Making ----------------------------------------------------------------------------------------------- */
 
@@ -30,7 +31,7 @@ static void init_tensor(shoal_tensor *tensor, struct block *block, struct storag
     tensor->is_dead = false;
     tensor->has_landed = false;
     tensor->is_averaged = false;
-    tensor->layout = *layout;
+    layout_copy(&tensor->layout, layout);
     tensor->count = count;
     tensor->storage = storage;
     tensor->history = NULL;
@@ -115,7 +116,8 @@ static shoal_status lay_out(shoal_dtype dtype, int n_dims, const int64_t *shape,
     TRY(dtype_check(dtype, "dtype"));
     TRY(layout_count(n_dims, shape, count_out));
     TRY(count_bytes(dtype, *count_out, bytes_out));
-    *layout = (struct layout){.n_dims = n_dims};
+    layout->n_dims = n_dims;
+    layout->offset = 0;
     for (int i = 0; i < n_dims; i++) {
         layout->shape[i] = shape[i];
     }
@@ -170,6 +172,30 @@ shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_d
     return SHOAL_OK;
 }
 
+/* A tensor of the meta device and its storage, in a block of a slab. */
+struct shape {
+    shoal_tensor tensor;
+    struct storage storage;
+};
+
+shoal_status tensor_create_shape(struct slab *slab, shoal_dtype dtype, int n_dims, const int64_t *shape,
+                                 shoal_tensor **tensor_out)
+{
+    int64_t count = 0;
+    size_t bytes = 0;
+    struct layout layout;
+    struct block *block;
+    TRY(lay_out(dtype, n_dims, shape, &layout, &count, &bytes));
+    struct shape *made = slab_alloc(slab, sizeof(*made), 2, &block);
+    if (!made) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    storage_init(&made->storage, block, SHOAL_META, bytes, NULL);
+    init_tensor(&made->tensor, block, &made->storage, dtype, &layout, count);
+    *tensor_out = &made->tensor;
+    return SHOAL_OK;
+}
+
 shoal_status tensor_check_bounds(size_t storage_bytes, shoal_dtype dtype, const struct layout *layout)
 {
     int64_t first;
@@ -202,6 +228,21 @@ static shoal_status create_view(shoal_tensor *base, shoal_dtype dtype, const str
 shoal_status tensor_create_view(shoal_tensor *base, const struct layout *layout, shoal_tensor **tensor_out)
 {
     return create_view(base, base->dtype, layout, tensor_out);
+}
+
+shoal_status tensor_create_shape_view(struct slab *slab, shoal_tensor *base, const struct layout *layout,
+                                      int64_t count, shoal_tensor **tensor_out)
+{
+    struct block *block;
+    TRY(tensor_check_bounds(base->storage->bytes, base->dtype, layout));
+    shoal_tensor *tensor = slab_alloc(slab, sizeof(*tensor), 1, &block);
+    if (!tensor) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    init_tensor(tensor, block, storage_ref(base->storage), base->dtype, layout, count);
+    tensor->is_view = true;
+    *tensor_out = tensor;
+    return SHOAL_OK;
 }
 
 shoal_status tensor_create_view_as(shoal_tensor *base, shoal_dtype dtype, const struct layout *layout,

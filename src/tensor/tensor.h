@@ -17,6 +17,7 @@
 #include "tensor/storage.h"
 
 struct scope;
+struct slab;    /* tensor/slab.h */
 struct op_tape; /* op/tape.h */
 
 /*
@@ -38,7 +39,6 @@ struct shoal_tensor {
     bool has_landed;  /* no backward comes to it: its gradients are put on it (a shard, parallel/fsdp) */
     bool
         is_averaged; /* a gradient that a compiled step has put on its leaf, the same on all ranks (parallel/ddp) */
-    struct layout layout;
     int64_t count; /* elements */
     struct storage *storage;
     struct tensor_history *history; /* NULL: none */
@@ -48,6 +48,8 @@ struct shoal_tensor {
        only; atomic because others may ask whether it is theirs (tensor_is_owned_by). */
     _Atomic(struct scope *) owner;
     size_t owner_index;
+
+    struct layout layout; /* last, because few of its dims are used */
 };
 
 /*
@@ -64,6 +66,13 @@ shoal_status tensor_create_empty(shoal_device device, shoal_dtype dtype, int n_d
 /* The same without memory, as the result of an op while a step is captured (tensor/storage.h). */
 shoal_status tensor_create_traced(shoal_device device, shoal_dtype dtype, int n_dims, const int64_t *shape,
                                   const char *traced_op, shoal_tensor **tensor_out);
+
+/* On the meta device, in memory of the slab: a new contiguous tensor with its own storage, and a view of so many elements, which
+   layout_count has found. */
+shoal_status tensor_create_shape(struct slab *slab, shoal_dtype dtype, int n_dims, const int64_t *shape,
+                                 shoal_tensor **tensor_out);
+shoal_status tensor_create_shape_view(struct slab *slab, shoal_tensor *base, const struct layout *layout,
+                                      int64_t count, shoal_tensor **tensor_out);
 
 /* shoal_from_memory; errors begin with the name of the call. */
 shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *shape, int n_dims,

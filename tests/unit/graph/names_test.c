@@ -134,6 +134,34 @@ TEST(the_name_of_an_erased_node_stays_taken)
     shoal_graph_free(graph);
 }
 
+/* Calls without a wish are named after their op, which is known by its address once it is counted on. */
+TEST(calls_count_on_around_names_that_are_taken)
+{
+    shoal_graph *graph = make_graph();
+    shoal_node *x = make_input(graph, "x");
+    (void)named(graph, "neg_2");
+    (void)named(graph, "neg_99");
+    (void)named(graph, "neg_0");
+    char expected[32];
+    int number = 0;
+    for (int i = 0; i < 1100; i++) {
+        shoal_node *node = make_call(graph, "neg", x, NULL);
+        if (i == 50) { /* more bases: the table of them grows */
+            for (int k = 0; k < 300; k++) {
+                (void)snprintf(expected, sizeof(expected), "b%d", k);
+                (void)named(graph, expected);
+                (void)named(graph, expected);
+            }
+        }
+        (void)snprintf(expected, sizeof(expected), "neg_%d", number);
+        expected[i == 0 ? 3 : strlen(expected)] = '\0';
+        CHECK_STRING(shoal_node_name(node), expected);
+        CHECK(shoal_graph_find(graph, expected) == node);
+        number += number + 1 == 2 || number + 1 == 99 ? 2 : 1;
+    }
+    shoal_graph_free(graph);
+}
+
 TEST(many_of_one_name)
 {
     enum {

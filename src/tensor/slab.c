@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A block counts its objects (tensor/memory.h). While a slab still makes some in it, the count is higher by those that it could
+ * make, so that making one writes to no shared counter.
+ */
+#include "tensor/slab.h"
+
+#include "base/mem.h"
+#include "tensor/memory.h"
+
+/* A block has fewer objects than this, whatever they are. */
+#define PROMISED_OBJECTS (UINT32_C(1) << 30)
+
+/* Under the address sanitizer each has a block of its own: it could not see otherwise that one is used after its end. */
+enum {
+    FIRST_BYTES = 1024,
+#if defined(__SANITIZE_ADDRESS__)
+    LAST_BYTES = 0
+#else
+    LAST_BYTES = MEM_LARGE_BYTES
+#endif
+};
+
+void slab_end(struct slab *slab)
+{
+    struct block *block = slab->block;
+    uint32_t n_unmade = PROMISED_OBJECTS - slab->n_objects;
+    /* As in refcount_put: whoever frees the block has seen all that was done with its objects. */
+    if (block && atomic_fetch_sub_explicit(&block->objects, n_unmade, memory_order_acq_rel) == n_unmade) {
+        mem_free(block);
+    }
+    *slab = (struct slab){.block = NULL};
+}
+
+static size_t choose_bytes(const struct slab *slab, size_t bytes)
+{
+    size_t usual = slab->block ? 2 * slab->bytes : FIRST_BYTES;
+    usual = usual > LAST_BYTES ? LAST_BYTES : usual;
+    size_t least = sizeof(struct block) + bytes;
+    return least > usual ? least : usual;
+}
+
+void *slab_alloc(struct slab *slab, size_t bytes, uint32_t n_objects, struct block **block_out)
+{
+    bytes = (bytes + 7) & ~(size_t)7;
+    if (!slab->block || slab->bytes - slab->used_bytes < bytes) {
+        size_t block_bytes = choose_bytes(slab, bytes);
+        struct block *block = mem_alloc_large(block_bytes);
+        if (!block) {
+            return NULL;
+        }
+        slab_end(slab);
+        atomic_init(&block->objects, PROMISED_OBJECTS);
+        block->is_reusable = false;
+        *slab = (struct slab){.block = block, .bytes = block_bytes, .used_bytes = sizeof(*block)};
+    }
+    void *memory = (char *)slab->block + slab->used_bytes;
+    slab->used_bytes += bytes;
+    slab->n_objects += n_objects;
+    *block_out = slab->block;
+    return memory;
+}
