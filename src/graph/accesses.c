@@ -42,12 +42,10 @@ static bool is_plain_wait(const struct shoal_node *wait)
     return true;
 }
 
-/* Whether memory demands no order for the sake of this node. */
-static bool is_plain(const struct shoal_node *node)
+bool accesses_is_plain(const struct shoal_node *node)
 {
-    uint32_t flags = node->op ? node->op->flags : 0;
-    const uint32_t any = SHOAL_OP_IN_PLACE | SHOAL_OP_SIDE_EFFECT | SHOAL_OP_WAIT | SHOAL_OP_COLLECTIVE;
-    if ((flags & any) == 0) {
+    uint32_t flags = node_flags(node);
+    if ((flags & ACCESSES_FLAGS) == 0) {
         return true;
     }
     bool is_wait = (flags & SHOAL_OP_WAIT) != 0;
@@ -58,15 +56,6 @@ static bool is_plain(const struct shoal_node *node)
     return (!is_wait || is_plain_wait(node)) && ((flags & SHOAL_OP_COLLECTIVE) == 0 || is_plain_start(node));
 }
 
-bool accesses_are_plain(const struct shoal_graph *graph)
-{
-    const struct shoal_node *node = graph->first;
-    while (node && is_plain(node)) {
-        node = node->next;
-    }
-    return !node;
-}
-
 /* Also whether all nodes are plain. */
 static bool number_nodes(struct accesses *accesses, const struct shoal_graph *graph)
 {
@@ -74,7 +63,7 @@ static bool number_nodes(struct accesses *accesses, const struct shoal_graph *gr
     bool is_all_plain = true;
     for (const struct shoal_node *node = graph->first; node; node = node->next) {
         accesses->positions[node->id] = ++position;
-        is_all_plain = is_all_plain && is_plain(node);
+        is_all_plain = is_all_plain && ((node_flags(node) & ACCESSES_FLAGS) == 0 || accesses_is_plain(node));
     }
     return is_all_plain;
 }

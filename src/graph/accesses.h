@@ -36,8 +36,11 @@ struct accesses {
     uint32_t *first;        /* of a storage; one more at the end */
 };
 
-/* Whether this is such a graph. */
-bool accesses_are_plain(const struct shoal_graph *graph);
+/* Ops with one of these flags may demand an order; all others are plain. */
+#define ACCESSES_FLAGS (SHOAL_OP_IN_PLACE | SHOAL_OP_SIDE_EFFECT | SHOAL_OP_WAIT | SHOAL_OP_COLLECTIVE)
+
+/* Whether memory demands no order for the sake of this node. A graph in which all are plain is such a graph. */
+bool accesses_is_plain(const struct shoal_node *node);
 
 shoal_status accesses_find(const struct shoal_graph *graph, struct accesses *accesses_out);
 /* All zero is nothing. */

@@ -195,6 +195,28 @@ static void sort_nodes(struct shoal_node **nodes, size_t count)
     }
 }
 
+/* All members but the start, in order. They mostly stand close together: then the list is in order already. */
+static void list_members(const struct builder *builder, struct shoal_node **nodes)
+{
+    size_t count = builder->n_nodes - 1;
+    size_t n_steps = 2 * count;
+    size_t n_listed = 0;
+    struct shoal_node *node = builder->nodes[builder->first_wait];
+    for (size_t i = 1; i <= count; i++) {
+        nodes[i - 1] = builder->nodes[i];
+        node = builder->nodes[i]->order < node->order ? builder->nodes[i] : node;
+    }
+    for (; node && n_listed < count && n_steps > 0; node = node->next, n_steps--) {
+        if (node != builder->start && is_member(builder, node)) {
+            nodes[n_listed++] = node;
+        }
+    }
+    if (n_listed < count) {
+        memcpy(nodes, builder->nodes + 1, count * sizeof(nodes[0]));
+        sort_nodes(nodes, count);
+    }
+}
+
 static bool is_used_by_others(const struct builder *builder, const struct shoal_node *node)
 {
     for (const struct edge *edge = node->first_use; edge; edge = edge->next) {
@@ -225,11 +247,9 @@ static shoal_status finish(struct builder *builder, shoal_comm_block *block)
     for (size_t i = 0; i < builder->n_waits; i++) {
         waits[i] = builder->nodes[builder->first_wait + i];
     }
-    for (size_t i = 0; i < n_nodes; i++) {
-        nodes[i] = builder->nodes[i];
-    }
+    nodes[0] = builder->start;
+    list_members(builder, nodes + 1);
     sort_nodes(waits, builder->n_waits);
-    sort_nodes(nodes + 1, n_nodes - 1);
     for (size_t i = 1; i < n_nodes; i++) {
         if (is_used_by_others(builder, nodes[i])) {
             outputs[n_outputs++] = nodes[i];

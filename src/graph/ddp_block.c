@@ -218,6 +218,9 @@ static bool is_same_arg(const shoal_arg *a, const shoal_arg *b)
 {
     double left;
     double right;
+    if (a->kind == SHOAL_ARG_STRING || a->kind == SHOAL_ARG_GROUP) {
+        return a->kind == b->kind && strcmp(a->as.string, b->as.string) == 0;
+    }
     if (find_number(a, &left) && find_number(b, &right)) {
         return has_same_bits(left, right) || (isnan(left) && isnan(right));
     }
@@ -229,14 +232,13 @@ static bool is_same_arg(const shoal_arg *a, const shoal_arg *b)
         return a->as.node == b->as.node;
     case SHOAL_ARG_INT:
         return a->as.integer == b->as.integer;
-    case SHOAL_ARG_STRING:
-    case SHOAL_ARG_GROUP:
-        return strcmp(a->as.string, b->as.string) == 0;
     case SHOAL_ARG_RANK:
         return strcmp(a->as.rank.group, b->as.rank.group) == 0 && a->as.rank.factor == b->as.rank.factor &&
                a->as.rank.offset == b->as.rank.offset;
     case SHOAL_ARG_NONE:
         return true;
+    case SHOAL_ARG_STRING:
+    case SHOAL_ARG_GROUP:
     case SHOAL_ARG_FLOAT:
     case SHOAL_ARG_BOOL:
     case SHOAL_ARG_DTYPE:

@@ -43,7 +43,8 @@ struct finder {
     struct line *lines;
     size_t n_lines;
     size_t line_capacity;
-    uint32_t *slots; /* index in lines + 1; a power of two */
+    size_t last_line; /* that was found: most blocks have the key of the one before */
+    uint32_t *slots;  /* index in lines + 1; a power of two */
     size_t n_slots;
 };
 
@@ -120,6 +121,11 @@ static shoal_status grow_slots(struct finder *finder)
 static shoal_status find_line(struct finder *finder, uint32_t index, struct line **line_out)
 {
     const struct ddp_block *blocks = finder->blocks->blocks;
+    if (finder->last_line < finder->n_lines &&
+        ddp_block_has_key_of(&blocks[finder->lines[finder->last_line].example], &blocks[index])) {
+        *line_out = &finder->lines[finder->last_line];
+        return SHOAL_OK;
+    }
     uint64_t hash = ddp_block_hash(&blocks[index]);
     if (2 * finder->n_lines >= finder->n_slots) {
         TRY(grow_slots(finder));
@@ -128,6 +134,7 @@ static shoal_status find_line(struct finder *finder, uint32_t index, struct line
     for (; finder->slots[at]; at = (at + 1) & (finder->n_slots - 1)) {
         struct line *line = &finder->lines[finder->slots[at] - 1];
         if (line->hash == hash && ddp_block_has_key_of(&blocks[line->example], &blocks[index])) {
+            finder->last_line = finder->slots[at] - 1;
             *line_out = line;
             return SHOAL_OK;
         }
@@ -137,6 +144,7 @@ static shoal_status find_line(struct finder *finder, uint32_t index, struct line
     struct line *line = &finder->lines[finder->n_lines++];
     *line = (struct line){.hash = hash, .example = index, .threshold = FIRST_SIZE_MB * MEBIBYTE};
     finder->slots[at] = (uint32_t)finder->n_lines;
+    finder->last_line = finder->n_lines - 1;
     *line_out = line;
     return SHOAL_OK;
 }

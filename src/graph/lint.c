@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "graph/accesses.h"
 #include "graph/lint_flight.h"
 #include "graph/names.h"
 #include "op/op.h"
@@ -27,7 +28,9 @@ struct entry {
     const struct shoal_node *node; /* in the list, with this id */
     uint32_t seen_by;              /* the last node whose arguments name it, counted from 1 */
     uint32_t n_uses;               /* edges to it that have been found to be in its list of users */
+    uint32_t n_users;              /* by its own account */
     bool has_lone_edge;            /* one of them is the first and the last of the list */
+    bool has_list;                 /* of users, by its own account */
 };
 
 struct lint {
@@ -99,7 +102,11 @@ static shoal_status fill_entry(struct lint *lint, const struct shoal_node *node)
         return refuse(node, "has the id %u of node %.64s", node->id, name_of(entry->node));
     }
     entry->node = node;
-    return SHOAL_OK;
+    entry->has_list = node->first_use || node->last_use;
+    entry->n_users = (uint32_t)node->n_users;
+    return entry->n_users == node->n_users
+               ? SHOAL_OK
+               : refuse(node, "cannot have %zu users, there are %u nodes", node->n_users, lint->graph->n_ids);
 }
 
 static shoal_status check_point(const struct lint *lint)
@@ -169,8 +176,9 @@ static bool is_behind(const struct shoal_node *node, const struct shoal_node *ot
     return node == other;
 }
 
-/* Nodes of the list that stand before this one have an entry already. */
-static shoal_status check_input(struct walk *walk, const struct shoal_node *input)
+/* Why an input that has no entry, or that is the output, is none. */
+static __attribute__((noinline)) shoal_status refuse_input(const struct walk *walk,
+                                                           const struct shoal_node *input)
 {
     const struct shoal_node *node = walk->node;
     if (!input) {
@@ -182,8 +190,16 @@ static shoal_status check_input(struct walk *walk, const struct shoal_node *inpu
                       name_of(input));
     }
     TRY(check_reference(walk->lint, node, input, "argument", walk->argument));
-    if (input->kind == SHOAL_NODE_OUTPUT) {
-        return refuse(node, "argument %zu: node %.64s is the output", walk->argument, input->name);
+    return refuse(node, "argument %zu: node %.64s is the output", walk->argument, input->name);
+}
+
+/* Nodes of the list that stand before this one have an entry already: they are of the graph, and not erased. */
+static shoal_status check_input(struct walk *walk, const struct shoal_node *input)
+{
+    const struct shoal_node *node = walk->node;
+    if (!input || input->id >= walk->lint->graph->n_ids || walk->lint->entries[input->id].node != input ||
+        input == node || input->kind == SHOAL_NODE_OUTPUT) {
+        return refuse_input(walk, input);
     }
     struct entry *entry = &walk->lint->entries[input->id];
     if (entry->seen_by == walk->number) {
@@ -246,7 +262,8 @@ static shoal_status check_args(struct lint *lint, const struct shoal_node *node,
         return refuse(node, "has %zu inputs and no memory of them", node->n_inputs);
     }
     for (; walk.argument < node->n_args; walk.argument++) {
-        TRY(check_arg(&walk, &node->args[walk.argument]));
+        const shoal_arg *arg = &node->args[walk.argument];
+        TRY(arg->kind == SHOAL_ARG_NODE ? check_input(&walk, arg->as.node) : check_arg(&walk, arg));
     }
     if (walk.n_found != node->n_inputs) {
         return refuse(node, "has %zu inputs, its arguments name %zu", node->n_inputs, walk.n_found);
@@ -305,15 +322,15 @@ static shoal_status check_users(const struct lint *lint, const struct shoal_node
 }
 
 /* Where the first and last edge of the list has been seen from its array, and it is the only one, there is nothing to walk. */
-static shoal_status check_uses_of(const struct lint *lint, const struct shoal_node *node)
+static shoal_status check_uses_of(const struct lint *lint, const struct entry *entry)
 {
-    size_t n_uses = lint->entries[node->id].n_uses;
-    bool is_single = n_uses == 1 && node->n_users == 1 && lint->entries[node->id].has_lone_edge;
-    if (!is_single && (n_uses > 0 || node->n_users > 0 || node->first_use || node->last_use)) {
-        TRY(check_users(lint, node));
+    bool is_single = entry->n_uses == 1 && entry->n_users == 1 && entry->has_lone_edge;
+    if (!is_single && (entry->n_uses > 0 || entry->n_users > 0 || entry->has_list)) {
+        TRY(check_users(lint, entry->node));
     }
-    if (n_uses != node->n_users) {
-        return refuse(node, "is an input of %zu nodes, and has %zu users", n_uses, node->n_users);
+    if (entry->n_uses != entry->n_users) {
+        return refuse(entry->node, "is an input of %u nodes, and has %u users", entry->n_uses,
+                      entry->n_users);
     }
     return SHOAL_OK;
 }
@@ -367,7 +384,7 @@ static shoal_status check_kind(const struct shoal_node *node)
     if (node->op && node->kind != SHOAL_NODE_CALL) {
         return refuse(node, "has an op and is not a call");
     }
-    switch (node->kind) {
+    switch ((shoal_node_kind)node->kind) {
     case SHOAL_NODE_PLACEHOLDER:
     case SHOAL_NODE_CONSTANT:
         if (node->n_inputs > 0) {
@@ -511,24 +528,31 @@ static shoal_status check_start(const struct lint *lint, const struct shoal_node
 
 /* What the first walk finds. */
 struct findings {
-    const struct shoal_node *output; /* NULL: none */
-    size_t n_values;                 /* the most that a node gives */
-    const struct shoal_node **starts;
-    size_t n_starts;
-    size_t start_capacity;
+    const struct shoal_node *output;      /* NULL: none */
+    size_t n_values;                      /* the most that a node gives */
+    const struct shoal_node *first_start; /* NULL: none */
+    /* Starts, waits, and others whose memory may demand an order. */
+    const struct shoal_node **ordered;
+    size_t n_ordered;
+    size_t capacity;
 };
 
-/* What will be read when it is the node's turn. */
+/* What will be read when it is the node's turn, step by step: the node, what it points at, and what that points at. */
 static void fetch_ahead(const struct shoal_node *node)
 {
-    if (node && node->next) {
-        __builtin_prefetch(node->args);
-        __builtin_prefetch(node->edges);
-        __builtin_prefetch(node->values);
-        __builtin_prefetch(node->next);
-        __builtin_prefetch((const char *)node->next + 64);
-        __builtin_prefetch((const char *)node->next + 128);
+    const struct shoal_node *second = node ? node->next : NULL;
+    if (!second || !second->next) {
+        return;
     }
+    if (node->n_values > 0 && node->values) {
+        __builtin_prefetch(node->values[0]);
+    }
+    __builtin_prefetch(second->args);
+    __builtin_prefetch(second->edges);
+    __builtin_prefetch(second->values);
+    __builtin_prefetch(second->next);
+    __builtin_prefetch((const char *)second->next + 64);
+    __builtin_prefetch((const char *)second->next + 128);
 }
 
 static shoal_status check_node(struct lint *lint, const struct shoal_node *node, uint32_t number,
@@ -543,10 +567,12 @@ static shoal_status check_node(struct lint *lint, const struct shoal_node *node,
     }
     findings->output = node->kind == SHOAL_NODE_OUTPUT ? node : findings->output;
     findings->n_values = node->n_values > findings->n_values ? node->n_values : findings->n_values;
-    if ((node_flags(node) & SHOAL_OP_COLLECTIVE) != 0) {
-        TRY(mem_grow((void **)&findings->starts, &findings->start_capacity, findings->n_starts + 1,
-                     sizeof findings->starts[0]));
-        findings->starts[findings->n_starts++] = node;
+    if ((node_flags(node) & ACCESSES_FLAGS) != 0) {
+        TRY(mem_grow((void **)&findings->ordered, &findings->capacity, findings->n_ordered + 1,
+                     sizeof findings->ordered[0]));
+        findings->ordered[findings->n_ordered++] = node;
+        bool is_first = !findings->first_start && (node_flags(node) & SHOAL_OP_COLLECTIVE) != 0;
+        findings->first_start = is_first ? node : findings->first_start;
     }
     return SHOAL_OK;
 }
@@ -564,8 +590,10 @@ static shoal_status check_nodes(struct lint *lint, struct findings *findings)
     }
     TRY(check_end(lint->graph, prev, number));
     TRY(check_point(lint));
-    for (const struct shoal_node *node = lint->graph->first; node; node = node->next) {
-        TRY(check_uses_of(lint, node));
+    for (uint32_t id = 0; id < lint->graph->n_ids; id++) {
+        if (lint->entries[id].node) {
+            TRY(check_uses_of(lint, &lint->entries[id]));
+        }
     }
     return check_output(lint->graph, findings->output);
 }
@@ -574,11 +602,23 @@ static shoal_status check_waits(struct lint *lint, const struct findings *findin
 {
     lint->first_wait = mem_alloc_zeroed(findings->n_values + 1, sizeof *lint->first_wait);
     shoal_status status = lint->first_wait ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
-    for (size_t i = 0; i < findings->n_starts && status == SHOAL_OK; i++) {
-        status = check_start(lint, findings->starts[i]);
+    for (size_t i = 0; i < findings->n_ordered && status == SHOAL_OK; i++) {
+        if ((node_flags(findings->ordered[i]) & SHOAL_OP_COLLECTIVE) != 0) {
+            status = check_start(lint, findings->ordered[i]);
+        }
     }
     mem_free(lint->first_wait);
     return status;
+}
+
+static shoal_status check_memory(const struct lint *lint, const struct findings *findings)
+{
+    for (size_t i = 0; i < findings->n_ordered; i++) {
+        if (!accesses_is_plain(findings->ordered[i])) {
+            return lint_flight(lint->graph);
+        }
+    }
+    return SHOAL_OK;
 }
 
 static shoal_status lint_whole(const struct shoal_graph *graph)
@@ -590,13 +630,13 @@ static shoal_status lint_whole(const struct shoal_graph *graph)
         return SHOAL_ERR_NO_MEMORY;
     }
     shoal_status status = check_nodes(&lint, &findings);
-    if (status == SHOAL_OK && findings.n_starts > 0) {
+    if (status == SHOAL_OK && findings.first_start) {
         status = check_waits(&lint, &findings);
     }
-    if (status == SHOAL_OK) {
-        status = lint_flight(graph);
+    if (status == SHOAL_OK && findings.first_start) {
+        status = check_memory(&lint, &findings);
     }
-    mem_free(findings.starts);
+    mem_free(findings.ordered);
     mem_free(lint.entries);
     return status;
 }

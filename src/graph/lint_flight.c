@@ -170,9 +170,6 @@ static shoal_status visit(struct walk *walk)
 shoal_status lint_flight(const struct shoal_graph *graph)
 {
     struct walk walk = {.flight = {.graph = graph, .has_reads = true}};
-    if (accesses_are_plain(graph)) {
-        return SHOAL_OK;
-    }
     shoal_status status = flight_begin(&walk.flight);
     for (walk.node = walk.flight.first_start; walk.node && status == SHOAL_OK; walk.node = walk.node->next) {
         status = visit(&walk);

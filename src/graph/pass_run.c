@@ -16,17 +16,9 @@ struct watch {
     struct pass_changes changes;
 };
 
-static void note_created(struct observer *observer, struct shoal_node *node)
+static void draw_erased(struct observer *observer, struct shoal_node *node)
 {
-    (void)node;
-    ((struct watch *)observer)->changes.n_created++;
-}
-
-static void note_erased(struct observer *observer, struct shoal_node *node)
-{
-    struct watch *watch = (struct watch *)observer;
-    watch->changes.n_erased++;
-    pass_dot_erased(&watch->dot, node);
+    pass_dot_erased(&((struct watch *)observer)->dot, node);
 }
 
 struct wanted {
@@ -62,8 +54,12 @@ static shoal_status run_watched(struct watch *watch, struct shoal_graph *graph, 
 {
     TRY(pass_dot_begin(&watch->dot, graph, options->dot_prefix, label));
     TRY(graph_observer_begin(graph, &watch->observer, label));
+    size_t n_before = graph->n_nodes;
+    uint32_t first_id = graph->n_ids;
     shoal_status status = is_disabled(pass, options) ? SHOAL_OK : run_function(graph, pass, options, report);
     graph_observer_end(graph, &watch->observer);
+    watch->changes.n_created = graph->n_ids - first_id; /* each node that is made has a new id */
+    watch->changes.n_erased = n_before + watch->changes.n_created - graph->n_nodes;
     TRY(status);
     if (!is_part) {
         TRY(shoal_graph_lint(graph));
@@ -78,7 +74,7 @@ shoal_status pass_run(struct shoal_graph *graph, const struct pass *pass, const 
                       const shoal_pass_options *options, shoal_pass_report *report,
                       struct pass_changes *changes_out)
 {
-    struct watch watch = {.observer = {.created = note_created, .erased = note_erased}};
+    struct watch watch = {.observer = {.erased = options->dot_prefix ? draw_erased : NULL}};
     shoal_status status = run_watched(&watch, graph, pass, label, is_part, options, report);
     pass_dot_end(&watch.dot);
     *changes_out = watch.changes;
