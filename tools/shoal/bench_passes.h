@@ -8,9 +8,12 @@
 
 #include "shoal/graph.h"
 
+struct bench_passes_model; /* bench_passes_capture.c */
+
 /* One round. The graph, and the text if the case reads one, are made before the clock starts. */
 struct bench_passes_round {
-    shoal_graph *graph; /* of a parser: what it gave */
+    shoal_graph *graph;               /* of a parser or a capture: what it gave */
+    struct bench_passes_model *model; /* that is captured; NULL: none */
     char *text;
     size_t text_bytes;
     size_t n_nodes;       /* before */
@@ -35,6 +38,9 @@ struct bench_passes_case {
 extern const struct bench_passes_case bench_passes_cases[];
 extern const size_t bench_passes_n_cases;
 
+/* Capturing a step: its unit is a layer, up to 12. */
+extern const struct bench_passes_case bench_passes_capturing;
+
 /* NULL when there is none of that name. */
 const struct bench_passes_case *bench_passes_find(const char *name);
 
@@ -42,5 +48,11 @@ const struct bench_passes_case *bench_passes_find(const char *name);
 shoal_status bench_passes_begin(const struct bench_passes_case *one, size_t n_units,
                                 struct bench_passes_round *round);
 void bench_passes_end(struct bench_passes_round *round);
+
+/* What bench_passes_capturing does. */
+shoal_status bench_passes_make_model(struct bench_passes_round *round, size_t n_layers);
+void bench_passes_free_model(struct bench_passes_model *model); /* NULL is allowed */
+shoal_status bench_passes_capture(struct bench_passes_round *round);
+size_t bench_passes_check_captured(const struct bench_passes_round *round);
 
 #endif

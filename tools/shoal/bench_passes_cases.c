@@ -229,6 +229,13 @@ static shoal_status build_text(struct bench_passes_round *round, size_t n_units)
     return SHOAL_OK;
 }
 
+static shoal_status build_model(struct bench_passes_round *round, size_t n_units)
+{
+    shoal_graph_free(round->graph);
+    round->graph = NULL;
+    return bench_passes_make_model(round, n_units);
+}
+
 static shoal_status parse(struct bench_passes_round *round)
 {
     return shoal_graph_parse(round->text, round->text_bytes, &round->graph);
@@ -369,6 +376,9 @@ const struct bench_passes_case bench_passes_cases[] = {
 };
 const size_t bench_passes_n_cases = sizeof(bench_passes_cases) / sizeof(bench_passes_cases[0]);
 
+const struct bench_passes_case bench_passes_capturing = {
+    "capture", "capture", 0, build_model, bench_passes_capture, bench_passes_check_captured};
+
 const struct bench_passes_case *bench_passes_find(const char *name)
 {
     for (size_t i = 0; i < bench_passes_n_cases; i++) {
@@ -376,7 +386,7 @@ const struct bench_passes_case *bench_passes_find(const char *name)
             return &bench_passes_cases[i];
         }
     }
-    return NULL;
+    return strcmp(name, bench_passes_capturing.name) == 0 ? &bench_passes_capturing : NULL;
 }
 
 shoal_status bench_passes_begin(const struct bench_passes_case *one, size_t n_units,
@@ -396,6 +406,7 @@ shoal_status bench_passes_begin(const struct bench_passes_case *one, size_t n_un
 void bench_passes_end(struct bench_passes_round *round)
 {
     shoal_graph_free(round->graph);
+    bench_passes_free_model(round->model);
     mem_free(round->text);
     *round = (struct bench_passes_round){.graph = NULL};
 }
