@@ -48,7 +48,6 @@ struct storage_state {
     const struct storage *storage;
     uint32_t seen_at; /* the place of the node that came with it */
     struct shoal_node *last_write;
-    uint32_t written_at;  /* the place of the last node that writes it and is no wait; 0: none */
     size_t readers;       /* index plus 1 of the newest */
     uint32_t accessed_at; /* the place of the node that accesses it, and where in `accesses` that is said */
     size_t access;
@@ -250,9 +249,8 @@ static shoal_status end_start(void *context, const struct shoal_node *start, boo
     (void)is_certain; /* if it is not, another wait comes that says the same */
     for (size_t i = part.first; i < part.first + part.count; i++) {
         struct effects_access access = walk->effects->accesses[i];
-        /* Who has written it meanwhile has waited already. A wait for other work there writes nothing itself. */
-        bool is_waited = walk->storages[access.storage].written_at > walk->nodes[start->id].place;
-        if (access.reads && !is_waited) {
+        /* Also where somebody has written it meanwhile: that was another part, or waited by itself. */
+        if (access.reads) {
             TRY(access_storage(walk, access.storage, /*reads=*/true, /*writes=*/false));
         }
     }
@@ -341,7 +339,6 @@ static shoal_status order_access(struct walk *walk, struct effects_access access
             TRY(add_edge(walk, walk->readers[at - 1].node));
         }
         storage->last_write = walk->node;
-        storage->written_at = (flags_of(walk->node) & SHOAL_OP_WAIT) == 0 ? walk->place : storage->written_at;
         storage->readers = 0;
     } else if (access.reads) {
         TRY(add_edge(walk, storage->last_write));

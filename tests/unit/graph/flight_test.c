@@ -168,3 +168,19 @@ TEST(a_wait_for_an_input_ends_nothing)
                  "    return %w\n}\n",
                  "late", "w");
 }
+
+/* A write of another part, while the start reads its own, is no sign that the start has ended. */
+TEST(a_write_beside_what_is_read)
+{
+    CHECK_BEFORE("graph {\n"
+                 "    group @w = [[0, 1]]\n"
+                 "    %x = placeholder : f32[8]\n"
+                 "    %p = narrow(%x, 0, 0, 4)\n"
+                 "    %q = narrow(%x, 0, 4, 4)\n"
+                 "    %s = all_reduce(%p, \"sum\", @w)\n"
+                 "    %n = neg_(%q)\n"
+                 "    %w = wait_tensor(%s)\n"
+                 "    %late = neg_(%x)\n"
+                 "    return %w\n}\n",
+                 "late", "w");
+}
