@@ -201,8 +201,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_capture(shoal_step_function step, 
 /* The tensor that a placeholder, counted from 0, stands for; NULL: an input of the step, or no captured graph.
    Borrowed. */
 SHOAL_API shoal_tensor *shoal_graph_bound_input(const shoal_graph *graph, size_t index);
-/* The leaf whose gradient an output, counted from 0, is; NULL: what the step gave, an input of a compiled step, or no captured graph.
-   Borrowed. */
+/* The leaf whose gradient an output, counted from 0, is; NULL: what the step gave, an input of a compiled step, or no
+   captured graph. Borrowed. */
 SHOAL_API shoal_tensor *shoal_graph_bound_leaf(const shoal_graph *graph, size_t index);
 
 /* Plans -------------------------------------------------------------------------------------------------- */
