@@ -106,6 +106,14 @@ SHOAL_API shoal_fsdp_unit *shoal_fully_shard_unit(shoal_module *module, bool is_
 /* A parameter by the path of its shard from the module, which may be the sharded one or one around it. */
 SHOAL_API shoal_fsdp_param *shoal_fully_shard_param(shoal_module *module, const char *path);
 /*
+ * For walks over parameters that may be sharded or not. `entry` is a parameter that a walk from `module` has come to.
+ * *param_out is NULL, without an error, where it is not sharded. A tensor that was put in a shard's place is that shard, also
+ * before the first call, when shoal_fully_shard_param does not find it.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_find_param(shoal_module *module,
+                                                                     const shoal_module_entry *entry,
+                                                                     shoal_fsdp_param **param_out);
+/*
  * The context that all units under one root share, of any of their modules. Before the first forward the module becomes
  * the root, which is collective. Were it then called as a part of another one, that is the root, and this context is
  * gone.

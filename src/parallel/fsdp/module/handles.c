@@ -3,6 +3,7 @@
 #include "parallel/fsdp/module/handles.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "autograd/backward.h"
 #include "base/error.h"
@@ -128,6 +129,55 @@ shoal_fsdp_param *shoal_fully_shard_param(shoal_module *module, const char *path
         fsdp_handle_not_found("fully_shard_param");
     }
     return param;
+}
+
+/* The place that a walk has come to, and what was found there. */
+struct place_search {
+    const shoal_module_entry *wanted;
+    shoal_fsdp_param *found;
+};
+
+static bool has_place(const struct fsdp_tensors *tensors, const shoal_module_entry *entry)
+{
+    for (size_t i = 0; i < tensors->n_places; i++) {
+        if (tensors->places[i].module == entry->module && strcmp(tensors->places[i].name, entry->name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static shoal_status search_place(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    struct place_search *search = context;
+    const struct fsdp_wrapper *wrapper = fsdp_wrapper_of(entry->module);
+    for (size_t i = 0; wrapper && wrapper->unit && i < wrapper->n_tensors; i++) {
+        if (has_place(&wrapper->tensors[i], search->wanted)) {
+            search->found = wrapper->unit->param_handles[i];
+            *next = SHOAL_WALK_STOP;
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status shoal_fully_shard_find_param(shoal_module *module, const shoal_module_entry *entry,
+                                          shoal_fsdp_param **param_out)
+{
+    struct place_search search = {.wanted = entry};
+    error_clear();
+    if (!module || !entry || !param_out) {
+        return error_set(SHOAL_ERR_INVALID, "fully_shard_find_param: %s is NULL",
+                         !module  ? "module"
+                         : !entry ? "entry"
+                                  : "param_out");
+    }
+    if (entry->kind != SHOAL_WALK_PARAMETERS || !entry->module || !entry->name) {
+        return error_set(SHOAL_ERR_INVALID, "fully_shard_find_param: entry: kind %u is no parameter",
+                         (unsigned)entry->kind);
+    }
+    TRY(shoal_module_walk(module, SHOAL_WALK_MODULES, search_place, &search));
+    *param_out = search.found;
+    return SHOAL_OK;
 }
 
 /* The context -------------------------------------------------------------------------------------------- */
