@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* What random.c and initialize.c share: checking distributions, and filling a part of a whole. */
+#ifndef NN_RANDOM_H
+#define NN_RANDOM_H
+
+#include "draws.h"
+#include "shoal_nn/random.h"
+#include "values.h"
+
+/* Of which numbers a fill consists: `n_runs` times `run` elements, of which the k-th begin at first + k * stride. */
+struct nn_runs {
+    uint64_t first;
+    uint64_t stride;
+    size_t n_runs;
+    size_t run;
+};
+
+/* SHOAL_ERR_INVALID, naming the value. With `name` in front, here and below. */
+shoal_status nn_check_distribution(const char *name, const shoal_nn_distribution *distribution);
+
+/*
+ * The law of a distribution that was checked, for a whole of that shape. SHOAL_ERR_INVALID for one that asks for a
+ * fan, and fewer than two dimensions; n_dims -1: there is no shape.
+ */
+shoal_status nn_law_of(const char *name, const shoal_nn_distribution *distribution, const int64_t *shape,
+                       int n_dims, struct nn_law *law_out);
+
+shoal_status nn_runs_of(const char *name, const shoal_nn_part *part, struct nn_runs *runs_out);
+
+/* Into contiguous memory of a floating dtype. Sets the floating-point mode itself. */
+void nn_fill_runs(const struct nn_sequence *sequence, const struct nn_law *law, const struct nn_runs *runs,
+                  shoal_dtype dtype, void *data);
+
+/* A tensor that is about to be filled. */
+struct nn_target {
+    shoal_tensor *tensor;
+    void *data;        /* contiguous */
+    shoal_dtype dtype; /* of data */
+    struct nn_values values;
+};
+
+/* Takes the tensor's memory, or scratch for it where it is not contiguous. The tensor keeps its values. */
+shoal_status nn_target_open(const char *name, shoal_tensor *tensor, struct nn_target *target_out);
+/* Puts into the tensor what was filled. */
+void nn_target_store(const struct nn_target *target);
+void nn_target_close(struct nn_target *target);
+
+#endif
