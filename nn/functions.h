@@ -38,6 +38,10 @@ GRADIENT(embedding);
 META(embedding_backward);
 RUN(embedding_backward);
 
+META(dropout);
+RUN(dropout);
+GRADIENT(dropout);
+
 META(layer_norm);
 RUN(layer_norm);
 GRADIENT(layer_norm);

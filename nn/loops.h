@@ -68,6 +68,9 @@ struct nn_loops {
     /* c [a.rows, b.cols], contiguous, = or += a b; every element from the first product to the last. */
     void (*matmul)(const struct nn_matrix *a, const struct nn_matrix *b, bool adds, void *c);
 
+    /* 0 where a word is below p * 2^32, else x / (1 - p). */
+    void (*dropout)(size_t n, double p, const uint32_t *words, const void *x, void *y);
+
     /* parameter -= lr * gradient */
     void (*sgd)(size_t n, double lr, const void *gradient, void *parameter);
     void (*adamw)(size_t n, const struct nn_adamw_factors *factors, const void *gradient, void *parameter,

@@ -266,6 +266,17 @@ static void NAME(matmul)(const struct nn_matrix *a, const struct nn_matrix *b, b
     }
 }
 
+static void NAME(dropout)(size_t n, double p, const uint32_t *words, const void *x_values, void *y_values)
+{
+    const real *x = x_values;
+    real *y = y_values;
+    const real scale = p < 1 ? (real)(1.0 / (1.0 - p)) : 0;
+    const double limit = p * 0x1p32;
+    for (size_t i = 0; i < n; i++) {
+        y[i] = (double)words[i] < limit ? 0 : x[i] * scale;
+    }
+}
+
 static void NAME(sgd)(size_t n, double lr, const void *gradient, void *parameter)
 {
     const real *g = gradient;
@@ -318,6 +329,7 @@ static const struct nn_loops NAME(loops) = {
     .first = NAME(first),
     .from_doubles = NAME(from_doubles),
     .matmul = NAME(matmul),
+    .dropout = NAME(dropout),
     .sgd = NAME(sgd),
     .adamw = NAME(adamw),
 };

@@ -42,6 +42,7 @@ WORKSPACE_OF_VALUES(mse_backward, 3)
 WORKSPACE_OF_VALUES(cross_entropy, 2)
 WORKSPACE_OF_VALUES(cross_entropy_backward, 3)
 WORKSPACE_OF_VALUES(embedding_backward, 2)
+WORKSPACE_OF_VALUES(dropout, 2)
 WORKSPACE_OF_VALUES(layer_norm, 3)
 WORKSPACE_OF_VALUES(layer_norm_backward, 4)
 

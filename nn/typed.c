@@ -2,6 +2,7 @@
 /* The typed functions of shoal_nn/nn.h: they box their arguments. */
 #include "ops.h"
 #include "shoal_nn/nn.h"
+#include "shoal_nn/random.h"
 
 shoal_tensor *shoal_nn_matmul(shoal_tensor *a, shoal_tensor *b)
 {
@@ -55,4 +56,11 @@ shoal_tensor *shoal_nn_layer_norm(shoal_tensor *input, shoal_tensor *weight, sho
 {
     const shoal_value arguments[] = {nn_tensor(input), nn_optional(weight), nn_optional(bias), nn_float(eps)};
     return nn_call(NN_OP_layer_norm, arguments, 4);
+}
+
+shoal_tensor *shoal_nn_dropout(shoal_tensor *self, shoal_tensor *position, uint64_t stream, double p)
+{
+    const shoal_value arguments[] = {nn_tensor(self), nn_tensor(position), nn_int((int64_t)stream),
+                                     nn_float(p)};
+    return nn_call(NN_OP_dropout, arguments, 4);
 }

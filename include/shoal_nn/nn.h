@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Compute for networks, as a companion of Shoal: operations with gradients, on any CBLAS that is found at run time.
- * It uses the public headers of Shoal and nothing else. Optimizers are in shoal_nn/optim.h, random numbers and initial values in
+ * It uses the public headers of Shoal and nothing else. Optimizers are in shoal_nn/optim.h, random numbers, initial values and dropout in
  * shoal_nn/random.h.
  *
  * Every operation is registered ("nn.linear", "nn.tanh", ...), so shoal_op_find, tracers and gradients see it. Dtypes:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random numbers: draws that are functions of their position, and initial values of parameters.
+ * Random numbers: draws that are functions of their position, initial values of parameters, and dropout.
  *
  * There is no generator with a state. A draw is a function of five numbers: seed, stream, step, sample and element.
  * Therefore it does not matter which rank makes it, in which order, in which micro-batch, how often, or inside a
@@ -35,6 +35,10 @@
  *     const shoal_nn_distribution zeros = SHOAL_NN_UNIFORM(0, 0);
  *     status = shoal_nn_initialize(model, "*weight", &weights, seed);   before or after shoal_fully_shard
  *     status = shoal_nn_initialize(model, "*bias", &zeros, seed);
+ *
+ *     int64_t position[3] = {seed, step, first_sample};   of this rank's micro-batch, in the whole batch
+ *     shoal_tensor *at = shoal_from_memory(position, (int64_t[]){3}, 1, SHOAL_I64, NULL, NULL, NULL);
+ *     hidden = shoal_nn_dropout(hidden, at, shoal_nn_stream("blocks.3"), 0.1);
  */
 #ifndef SHOAL_NN_RANDOM_H
 #define SHOAL_NN_RANDOM_H
@@ -193,6 +197,21 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_fill(const shoal_nn_draws *draw
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_initialize(shoal_module *module, const char *pattern,
                                                             const shoal_nn_distribution *distribution,
                                                             uint64_t seed);
+
+/* Dropout ---------------------------------------------------------------------------------------------- */
+
+/*
+ * Sets each element to 0 with probability p, whatever it was, and multiplies the others by 1 / (1 - p). Dimension 0
+ * counts samples. `position` is an i64 [3]: seed, step, and the number of the first sample in the whole batch. It is
+ * a tensor because a captured step freezes numbers: it is an input of the step. An element is dropped if its word is
+ * below p * 2^32: the mask does not depend on the dtype. The gradient draws the same mask again, and keeps nothing
+ * but the position.
+ *
+ * p = 0 gives the values of `self`, p = 1 zeros. In evaluation, do not call it. Layers of one model have different
+ * streams.
+ */
+SHOAL_API shoal_tensor *shoal_nn_dropout(shoal_tensor *self, shoal_tensor *position, uint64_t stream,
+                                         double p);
 
 SHOAL_END_DECLS
 

@@ -7,6 +7,7 @@
 
 #include "fixtures/finite_differences.h"
 #include "nn/ops.h"
+#include "shoal_nn/random.h"
 #include "unit/nn/fixture.h"
 
 #define TARGETS(...) make_indices(INTS(__VA_ARGS__), INTS(sizeof(INTS(__VA_ARGS__)) / 8), 1, SHOAL_I64)
@@ -40,6 +41,11 @@
     CASE(embedding, plain, square(shoal_nn_embedding(TARGETS(2, 0, 2, 4), x[0])), 1, S(5, 3)) \
     CASE(embedding, deep, square(shoal_nn_embedding(make_indices(INTS(1, 1, 0, 2), INTS(2, 2), 2, SHOAL_U8), x[0])), 1, S(3, 2)) \
     CASE(embedding, none, square(shoal_nn_embedding(make_indices(NULL, INTS(0), 1, SHOAL_I64), x[0])), 1, S(3, 2)) \
+    CASE(dropout, plain, square(shoal_nn_dropout(x[0], TARGETS(3, 5, 40), 2, 0.3)), 1, S(3, 4)) \
+    CASE(dropout, deep, square(shoal_nn_dropout(x[0], TARGETS(3, 5, 40), 2, 0.5)), 1, S(2, 3, 2)) \
+    CASE(dropout, none, square(shoal_nn_dropout(x[0], TARGETS(3, 5, 40), 2, 0)), 1, S(3, 2)) \
+    CASE(dropout, all, square(shoal_nn_dropout(x[0], TARGETS(3, 5, 40), 2, 1)), 1, S(3, 2)) \
+    CASE(dropout, no_samples, square(shoal_nn_dropout(x[0], TARGETS(3, 5, 40), 2, 0.5)), 1, S(0, 4)) \
     CASE(layer_norm, plain, square(shoal_nn_layer_norm(x[0], x[1], x[2], 1e-5)), 3, S(3, 4), S(4), S(4)) \
     CASE(layer_norm, bare, square(shoal_nn_layer_norm(x[0], NULL, NULL, 0.1)), 1, S(2, 2, 3)) \
     CASE(layer_norm, no_bias, square(shoal_nn_layer_norm(x[0], x[1], NULL, 1e-3)), 2, S(2, 5), S(5)) \
@@ -80,6 +86,7 @@ TEST(every_op_with_a_gradient_has_a_case)
 #define gradient_mse 1
 #define gradient_cross_entropy 1
 #define gradient_embedding 1
+#define gradient_dropout 1
 #define gradient_layer_norm 1
     static const struct {
         const char *name;

@@ -117,6 +117,8 @@ static void check_nn(shoal_dtype dtype, bool is_strided)
     bytes += check_op("nn.layer_norm_backward", (shoal_value[]){box(a), box(b), box_real(1e-5), box(row)}, 4);
     bytes += check_op("nn.layer_norm_backward", (shoal_value[]){box(a), box(b), box_real(1e-5), none}, 4);
     bytes += check_op("nn.layer_norm_weight_backward", (shoal_value[]){box(a), box(b), box_real(1e-5)}, 3);
+    bytes += check_op("nn.dropout",
+                      (shoal_value[]){box(a), box(indices(3, 3, is_strided)), box_int(7), box_real(0.5)}, 4);
     CHECK(bytes > 0);
 }
 

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Dropout. Whether an element is dropped is a function of its position, which is a tensor, of stream and probability.
+ * So the gradient is the same op on the gradient, with the same mask, and nothing has to be kept.
+ */
+#include <inttypes.h>
+
+#include "draws.h"
+#include "functions.h"
+#include "try.h"
+#include "values.h"
+
+enum {
+    N_POSITION = 3 /* seed, step, first sample */
+};
+
+META(dropout)
+{
+    const shoal_tensor *self = arguments[0].as.tensor;
+    const shoal_tensor *position = arguments[1].as.tensor;
+    double p = arguments[3].as.real;
+    NN_TRY(nn_check_floating(self, "self"));
+    if (shoal_tensor_n_dims(self) < 1) {
+        return shoal_fail(SHOAL_ERR_INVALID, "self has no dimensions: dimension 0 counts samples");
+    }
+    if (shoal_tensor_dtype(position) != SHOAL_I64) {
+        return shoal_fail(SHOAL_ERR_INVALID, "position is %s, not i64",
+                          shoal_dtype_name(shoal_tensor_dtype(position)));
+    }
+    NN_TRY(nn_check_vector(position, "position", N_POSITION, "seed, step and first sample"));
+    if (!(p >= 0 && p <= 1)) {
+        return shoal_fail(SHOAL_ERR_INVALID, "p: %g is not a probability from 0 to 1", p);
+    }
+    return shoal_op_output(call, shoal_tensor_shape(self), shoal_tensor_n_dims(self),
+                           shoal_tensor_dtype(self));
+}
+
+/* Elements of one sample. */
+static void drop(const struct nn_sequence *sequence, const struct nn_loops *loops, double p, size_t count,
+                 size_t bytes, const char *from, char *to)
+{
+    uint32_t words[NN_DRAWS_CHUNK];
+    for (size_t first = 0; first < count; first += NN_DRAWS_CHUNK) {
+        size_t n = count - first < NN_DRAWS_CHUNK ? count - first : NN_DRAWS_CHUNK;
+        nn_draw_words(sequence, first, n, words);
+        loops->dropout(n, p, words, from + first * bytes, to + first * bytes);
+    }
+}
+
+RUN(dropout)
+{
+    const shoal_tensor *tensor = arguments[0].as.tensor;
+    shoal_dtype real = nn_real(shoal_tensor_dtype(tensor));
+    struct nn_values self = {.data = NULL};
+    struct nn_values position = {.data = NULL};
+    struct nn_values result = {.data = NULL};
+    NN_TRY(nn_load(call, tensor, &self));
+    NN_TRY(nn_load_integers(call, arguments[1].as.tensor, &position));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
+    const int64_t *numbers = position.data;
+    const shoal_nn_draws draws = {.seed = (uint64_t)numbers[0],
+                                  .stream = (uint64_t)arguments[2].as.integer,
+                                  .step = (uint64_t)numbers[1],
+                                  .sample = (uint64_t)numbers[2]};
+    struct nn_sequence sequence = nn_sequence_of(&draws);
+    size_t n_samples = (size_t)shoal_tensor_shape(tensor)[0];
+    size_t count = n_samples > 0 ? self.count / n_samples : 0;
+    size_t bytes = shoal_dtype_bytes(real);
+    for (size_t i = 0; i < n_samples; i++) {
+        drop(&sequence, nn_loops_of(real), arguments[3].as.real, count, bytes,
+             (const char *)self.data + i * count * bytes, (char *)result.data + i * count * bytes);
+        sequence.sample++;
+    }
+    nn_store(outputs[0], &result);
+    return SHOAL_OK;
+}
+
+GRADIENT(dropout)
+{
+    if (shoal_op_needs_gradient(call, 0)) {
+        const shoal_value values[] = {nn_tensor(output_gradients[0]), arguments[1], arguments[2],
+                                      arguments[3]};
+        input_gradients[0] = nn_call(NN_OP_dropout, values, 4);
+    }
+    return shoal_scope_error();
+}
