@@ -9,6 +9,7 @@
 #ifndef BASE_FAIL_POINT_H
 #define BASE_FAIL_POINT_H
 
+#include <errno.h>
 #include <stdint.h>
 
 #include "base/try.h"
@@ -27,9 +28,13 @@ shoal_status fail_point_pass(const char *name);
 /* Returns from the function when the armed action says so. */
 #define FAIL_POINT(name) TRY(fail_point_pass(name))
 
+/* For a request to the system: 0, or the errno that the armed action has set before it failed. */
+#define FAIL_POINT_CODE(name) (fail_point_pass(name) == SHOAL_OK ? 0 : errno)
+
 #else
 
 #define FAIL_POINT(name) ((void)0)
+#define FAIL_POINT_CODE(name) 0
 
 #endif
 

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Writing to files without a signal. */
+/*
+ * Writing to files without a signal. A file that would outgrow RLIMIT_FSIZE gives EFBIG; the signal that the kernel
+ * sends with it, and that would end the process, is taken back.
+ */
 #ifndef BASE_WRITE_H
 #define BASE_WRITE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
-/*
- * Writes everything. Returns 0, or an errno. A file that would outgrow RLIMIT_FSIZE gives EFBIG; the signal that the kernel
- * sends with it, and that would end the process, is taken back.
- */
+/* Writes everything. Returns 0, or an errno. */
 int write_all(int fd, const void *bytes, size_t n_bytes);
+
+/* Writes everything at that place of the file, whose position stays. Returns 0, or an errno. */
+int write_all_at(int fd, uint64_t offset, const void *bytes, size_t n_bytes);
+
+/* Gives the file that many bytes; new ones are zeros. Returns 0, or an errno. */
+int write_resize(int fd, uint64_t n_bytes);
 
 #endif

@@ -2,6 +2,7 @@
 /* Fail points: passages are counted, the armed one fires once, and its status leaves the function. */
 #include "base/fail_point.h"
 
+#include <errno.h>
 #include <stddef.h>
 
 #include "base/error.h"
@@ -75,11 +76,31 @@ TEST(action_may_let_the_passage_go_on)
     fail_point_arm(0, NULL, NULL);
 }
 
+static shoal_status fill_disk(void *context, const char *name)
+{
+    (void)context;
+    (void)name;
+    errno = ENOSPC;
+    return SHOAL_ERR_SYSTEM;
+}
+
+TEST(a_request_gets_the_code_of_the_action)
+{
+    errno = EPERM;
+    fail_point_arm(2, fill_disk, NULL);
+    CHECK_INT(FAIL_POINT_CODE("write"), 0);
+    CHECK_INT(FAIL_POINT_CODE("write"), ENOSPC);
+    CHECK_INT(FAIL_POINT_CODE("write"), 0);
+    CHECK_INT(fail_point_passages(), 3);
+    fail_point_arm(0, NULL, NULL);
+}
+
 #else
 
 static shoal_status pass_nothing(void)
 {
     FAIL_POINT("nothing");
+    CHECK_INT(FAIL_POINT_CODE("nothing"), 0);
     return SHOAL_OK;
 }
 

@@ -87,3 +87,41 @@ TEST(what_can_not_be_written_gives_its_code)
         CHECK(close(fd) == 0);
     }
 }
+
+static void write_at_and_resize(void *context)
+{
+    struct rlimit before;
+    char bytes[6] = "";
+    (void)context;
+    int fd = open_full_file(&before);
+    /* Half of it fits: that half is written, and the rest is the code. */
+    CHECK_INT(write_all_at(fd, LIMIT_BYTES - 2, "abcd", 4), EFBIG);
+    CHECK(!is_pending());
+    CHECK_INT(pread(fd, bytes, 4, LIMIT_BYTES - 2), 2);
+    CHECK_STRING(bytes, "ab");
+    CHECK_INT(write_all_at(fd, 0, "first", 5), 0);
+    CHECK_INT(pread(fd, bytes, 5, 0), 5);
+    CHECK_STRING(bytes, "first");
+    /* The position is where write_all left it. */
+    CHECK_INT(lseek(fd, 0, SEEK_CUR), LIMIT_BYTES - 3);
+    CHECK_INT(write_resize(fd, LIMIT_BYTES + 1), EFBIG);
+    CHECK(!is_pending());
+    CHECK_INT(write_resize(fd, 10), 0);
+    CHECK_INT(lseek(fd, 0, SEEK_END), 10);
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK(close(fd) == 0);
+}
+
+TEST(a_limit_is_a_code_at_offsets_too)
+{
+    test_in_child(write_at_and_resize, NULL);
+}
+
+TEST(offsets_that_no_file_has)
+{
+    CHECK_INT(write_all_at(-1, 0, "1", 1), EBADF);
+    CHECK_INT(write_all_at(-1, UINT64_MAX, "1", 1), EFBIG);
+    CHECK_INT(write_all_at(-1, INT64_MAX, "12", 2), EFBIG);
+    CHECK_INT(write_resize(-1, 1), EBADF);
+    CHECK_INT(write_resize(-1, (uint64_t)INT64_MAX + 1), EFBIG);
+}
