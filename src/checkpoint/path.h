@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Directories and names of files that are written safely. What changes a directory is numbered for tests, as in
+ * checkpoint/file.h. Errors are SHOAL_ERR_SYSTEM and name the path, what was tried, and why it failed.
+ */
+#ifndef CHECKPOINT_PATH_H
+#define CHECKPOINT_PATH_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "shoal/status.h"
+
+/* The error of `operation` on that path. Long paths lose their beginning, so that the reason stays in the text. */
+shoal_status path_fail(const char *path, const char *operation, int code);
+
+/* The part of the path behind its last '/'. */
+const char *path_name(const char *path);
+
+/*
+ * The path of the file that a program means when it writes to `path`: symbolic links are followed, also one to a file
+ * that is not there yet. A directory, a pipe or a device is an error: replacing one by a file is never what was
+ * meant. The result is freed with mem_free. mode_out: the permissions of the file that is there; 0 if there is none.
+ */
+shoal_status path_resolve(const char *path, char **resolved_out, mode_t *mode_out);
+
+/* Opens the directory that the path is in. Closed with close. */
+shoal_status path_open_parent(const char *path, int *fd_out);
+
+/* Makes changes of a directory durable: names that were given, changed or removed. `path` is for texts. */
+shoal_status path_sync(int directory_fd, const char *path);
+
+/* The same for the directory that the path is in. */
+shoal_status path_sync_parent(const char *path);
+
+/* Makes a directory, and its name durable. One that is there already is fine. */
+shoal_status path_make_directory(const char *path, bool *is_new_out);
+
+/* Renames a file or directory in its file system, and makes that durable. What had the name `to` is replaced at once.
+   */
+shoal_status path_rename(const char *from, const char *to);
+
+/* Removes a file, or an empty directory. One that is gone already is fine. Not durable until path_sync. */
+shoal_status path_remove(const char *path);
+shoal_status path_remove_directory(const char *path);
+
+#endif
