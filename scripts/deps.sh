@@ -22,6 +22,7 @@ build      binutils         objcopy
 build      cmake            cmake
 build      libdlpack-dev    cc <dlpack/dlpack.h>
 build      libjansson-dev   cc <jansson.h> -ljansson
+build      libxxhash-dev    cc <xxhash.h> -lxxhash
 run        libopenblas0-pthread  =libopenblas.so.0
 test       g++              c++ <string>
 test       pkg-config       pkg-config

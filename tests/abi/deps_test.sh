@@ -79,6 +79,7 @@ names g++ c++ 'if grep -q "<string>"; then exit 1; fi'
 # shellcheck disable=SC2016 # expanded when the planted commands run
 {
     names libjansson-dev cc 'if [[ $* == *-ljansson* ]]; then exit 1; fi'
+    names libxxhash-dev cc 'if [[ $* == *-lxxhash* ]]; then exit 1; fi'
     names perl perl 'if [[ $* == *-MJSON::PP* ]]; then exit 1; fi'
 }
 

@@ -57,8 +57,8 @@ check_library() {
     fi
 }
 
-check_library libshoal.so "libc.so.6 libm.so.6 libjansson.so.4"
+check_library libshoal.so "libc.so.6 libm.so.6 libjansson.so.4 libxxhash.so.0"
 # No BLAS: it is looked for at run time.
-check_library libshoal_nn.so "libc.so.6 libm.so.6 libjansson.so.4 libshoal.so.$soversion"
+check_library libshoal_nn.so "libc.so.6 libm.so.6 libjansson.so.4 libxxhash.so.0 libshoal.so.$soversion"
 
 ! $failed
