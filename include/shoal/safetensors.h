@@ -57,6 +57,7 @@ typedef struct shoal_safetensors_info {
     int n_dims;
     const int64_t *shape;
     size_t bytes;
+    uint64_t file_offset; /* where in the file its data begins */
 } shoal_safetensors_info;
 #define SHOAL_SAFETENSORS_INFO_INIT SHOAL_SIZED(shoal_safetensors_info)
 
@@ -67,6 +68,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_get(const shoal_safete
 /* What the file says about itself under that key, or NULL. */
 SHOAL_API const char *shoal_safetensors_metadata(const shoal_safetensors *file, const char *key);
 
+/* The key with that number, in the order of the file, or NULL: for (i = 0; (key = ...(file, i)); i++). */
+SHOAL_API const char *shoal_safetensors_metadata_key(const shoal_safetensors *file, int64_t index);
+
 /* Data ------------------------------------------------------------------------------------------------- */
 
 /* A contiguous copy, with the name of the tensor. A bool whose byte is neither 0 nor 1 is an error. */
@@ -75,6 +79,25 @@ SHOAL_API shoal_tensor *shoal_safetensors_tensor(const shoal_safetensors *file, 
 /* The bytes as they are in the file, into memory of the caller's; `bytes` is the size of the tensor. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read(const shoal_safetensors *file, int64_t index,
                                                                void *data_out, size_t bytes);
+
+/* Some of these bytes: those from `offset` in the tensor. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read_range(const shoal_safetensors *file,
+                                                                     int64_t index, uint64_t offset,
+                                                                     void *data_out, size_t bytes);
+
+/*
+ * The elements with indices begin[d] .. begin[d] + length[d] - 1 in each dimension d, as they are in the file, into
+ * memory of the caller's, whose first element is at `data_out`. `begin` NULL: from 0. `length` NULL: to the end.
+ * `strides` are in elements, may be negative, and must give each element a place of its own; NULL: contiguous
+ * (row-major).
+ *
+ * Long runs are read straight into the memory; short ones together, with gaps of up to 16 KiB between them, through a
+ * buffer of at most 1 MiB. A read that fails may have written some of the elements.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read_box(const shoal_safetensors *file,
+                                                                   int64_t index, const int64_t *begin,
+                                                                   const int64_t *length, void *data_out,
+                                                                   const int64_t *strides);
 
 SHOAL_END_DECLS
 

@@ -19,7 +19,10 @@
 #include "base/mem.h"
 #include "base/struct_size.h"
 #include "base/try.h"
+#include "checkpoint/box.h"
+#include "checkpoint/file.h"
 #include "checkpoint/safetensors_header.h"
+#include "kernel/kernel.h"
 #include "tensor/scope.h"
 #include "tensor/tensor.h"
 
@@ -32,40 +35,18 @@ struct shoal_safetensors {
 
 /* Reading ---------------------------------------------------------------------------------------------- */
 
-static shoal_status read_at(int fd, uint64_t offset, void *out, size_t bytes)
-{
-    size_t done = 0;
-    while (done < bytes) {
-        ssize_t got = pread(fd, (char *)out + done, bytes - done, (off_t)(offset + done));
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            return error_set(SHOAL_ERR_SYSTEM, "reading %zu bytes at %" PRIu64 ": %s", bytes, offset,
-                             strerror(errno));
-        }
-        if (got == 0) {
-            return error_set(SHOAL_ERR_SYSTEM,
-                             "the file ends at byte %" PRIu64 ", before %" PRIu64 ": it has become shorter",
-                             offset + done, offset + bytes);
-        }
-        done += (size_t)got;
-    }
-    return SHOAL_OK;
-}
-
+/* Bytes of a tensor, from `offset` in it. */
 static shoal_status read_data(const shoal_safetensors *file, const struct safetensors_tensor *tensor,
-                              void *out)
+                              uint64_t offset, void *out, size_t bytes)
 {
-    size_t bytes = (size_t)(tensor->end - tensor->begin);
     if (bytes == 0) {
         return SHOAL_OK;
     }
     if (file->fd < 0) {
-        memcpy(out, file->data + tensor->begin, bytes);
+        memcpy(out, file->data + tensor->begin + offset, bytes);
         return SHOAL_OK;
     }
-    shoal_status status = read_at(file->fd, file->data_begin + tensor->begin, out, bytes);
+    shoal_status status = file_read_at(file->fd, file->data_begin + tensor->begin + offset, out, bytes);
     if (status != SHOAL_OK) {
         char text[SAFETENSORS_NAME_BYTES];
         return error_prefix(status, "tensor %s", safetensors_format_name(text, tensor->name));
@@ -123,14 +104,14 @@ static shoal_status parse_file(shoal_safetensors *file)
     TRY(check_byte_order());
     TRY(measure(file->fd, &file_bytes));
     if (file_bytes >= SAFETENSORS_LENGTH_BYTES) {
-        TRY(read_at(file->fd, 0, length, sizeof(length)));
+        TRY(file_read_at(file->fd, 0, length, sizeof(length)));
     }
     TRY(safetensors_header_length(length, file_bytes, &header_bytes));
     char *text = mem_alloc(header_bytes);
     if (!text) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = read_at(file->fd, SAFETENSORS_LENGTH_BYTES, text, header_bytes);
+    shoal_status status = file_read_at(file->fd, SAFETENSORS_LENGTH_BYTES, text, header_bytes);
     if (status == SHOAL_OK) {
         status = parse_text(file, text, header_bytes, file_bytes);
     }
@@ -255,7 +236,8 @@ shoal_status shoal_safetensors_get(const shoal_safetensors *file, int64_t index,
                                          .dtype = tensor->dtype,
                                          .n_dims = tensor->n_dims,
                                          .shape = tensor->shape,
-                                         .bytes = (size_t)(tensor->end - tensor->begin)};
+                                         .bytes = (size_t)(tensor->end - tensor->begin),
+                                         .file_offset = file->data_begin + tensor->begin};
     return struct_size_write("safetensors_get: info_out", info_out, sizeof(size_t), &info, sizeof(info));
 }
 
@@ -267,6 +249,12 @@ const char *shoal_safetensors_metadata(const shoal_safetensors *file, const char
         }
     }
     return NULL;
+}
+
+const char *shoal_safetensors_metadata_key(const shoal_safetensors *file, int64_t index)
+{
+    bool is_there = file && index >= 0 && (size_t)index < file->header.n_pairs;
+    return is_there ? file->header.pairs[index].key : NULL;
 }
 
 /* Data ------------------------------------------------------------------------------------------------- */
@@ -283,7 +271,7 @@ static shoal_status read_whole(const shoal_safetensors *file, int64_t index, voi
     if (!data_out && bytes > 0) {
         return error_set(SHOAL_ERR_INVALID, "data_out is NULL");
     }
-    return read_data(file, tensor, data_out);
+    return read_data(file, tensor, 0, data_out, bytes);
 }
 
 shoal_status shoal_safetensors_read(const shoal_safetensors *file, int64_t index, void *data_out,
@@ -293,6 +281,104 @@ shoal_status shoal_safetensors_read(const shoal_safetensors *file, int64_t index
     shoal_status status = read_whole(file, index, data_out, bytes);
     return status == SHOAL_OK ? status : error_prefix(status, "safetensors_read");
 }
+
+static shoal_status read_range(const shoal_safetensors *file, int64_t index, uint64_t offset, void *data_out,
+                               size_t bytes)
+{
+    const struct safetensors_tensor *tensor = NULL;
+    TRY(get_tensor(file, index, &tensor));
+    uint64_t tensor_bytes = tensor->end - tensor->begin;
+    if (offset > tensor_bytes || bytes > tensor_bytes - offset) {
+        char text[SAFETENSORS_NAME_BYTES];
+        return error_set(SHOAL_ERR_INVALID,
+                         "offset: %zu bytes from %" PRIu64 " on are not within the %" PRIu64 " of tensor %s",
+                         bytes, offset, tensor_bytes, safetensors_format_name(text, tensor->name));
+    }
+    if (!data_out && bytes > 0) {
+        return error_set(SHOAL_ERR_INVALID, "data_out is NULL");
+    }
+    return read_data(file, tensor, offset, data_out, bytes);
+}
+
+shoal_status shoal_safetensors_read_range(const shoal_safetensors *file, int64_t index, uint64_t offset,
+                                          void *data_out, size_t bytes)
+{
+    error_clear();
+    shoal_status status = read_range(file, index, offset, data_out, bytes);
+    return status == SHOAL_OK ? status : error_prefix(status, "safetensors_read_range");
+}
+
+/* Boxes ------------------------------------------------------------------------------------------------ */
+
+struct box_reader {
+    const shoal_safetensors *file;
+    const struct safetensors_tensor *tensor;
+    const struct box *box;
+    char *memory;
+    char *buffer;
+};
+
+static shoal_status read_piece(void *context, const struct box_piece *piece)
+{
+    const struct box_reader *reader = context;
+    char *memory = reader->memory + piece->memory_offset;
+    if (reader->box->is_direct) {
+        return read_data(reader->file, reader->tensor, piece->file_offset, memory, piece->file_bytes);
+    }
+    TRY(read_data(reader->file, reader->tensor, piece->file_offset, reader->buffer, piece->file_bytes));
+    shoal_dtype dtype = box_bits(reader->box);
+    kernel_copy_nd(dtype, (struct kernel_operand){.data = memory, .strides = piece->memory_strides}, dtype,
+                   (struct kernel_operand){.data = reader->buffer, .strides = piece->file_strides},
+                   piece->n_dims, piece->shape);
+    return SHOAL_OK;
+}
+
+static shoal_status read_pieces(struct box_reader *reader)
+{
+    if (reader->box->buffer_bytes > 0) {
+        reader->buffer = mem_alloc(reader->box->buffer_bytes);
+        if (!reader->buffer) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+    }
+    shoal_status status = box_walk(reader->box, read_piece, reader);
+    mem_free(reader->buffer);
+    return status;
+}
+
+static shoal_status read_box(const shoal_safetensors *file, int64_t index, struct box_arguments *arguments,
+                             void *data_out)
+{
+    const struct safetensors_tensor *tensor = NULL;
+    struct box box;
+    TRY(get_tensor(file, index, &tensor));
+    arguments->n_dims = tensor->n_dims;
+    arguments->shape = tensor->shape;
+    arguments->dtype = tensor->dtype;
+    TRY(box_make(arguments, &box));
+    if (!data_out && !box.is_empty) {
+        return error_set(SHOAL_ERR_INVALID, "data_out is NULL");
+    }
+    if (layout_may_self_overlap(box.n_dims, box.length, box.memory_strides)) {
+        char text[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_INVALID, "strides: %s may give two elements the same place",
+                         layout_format(text, tensor->n_dims, arguments->strides));
+    }
+    box_plan(&box, BOX_READ_GAP_BYTES, /*must_buffer=*/false);
+    struct box_reader reader = {.file = file, .tensor = tensor, .box = &box, .memory = data_out};
+    return read_pieces(&reader);
+}
+
+shoal_status shoal_safetensors_read_box(const shoal_safetensors *file, int64_t index, const int64_t *begin,
+                                        const int64_t *length, void *data_out, const int64_t *strides)
+{
+    struct box_arguments arguments = {.begin = begin, .length = length, .strides = strides};
+    error_clear();
+    shoal_status status = read_box(file, index, &arguments, data_out);
+    return status == SHOAL_OK ? status : error_prefix(status, "safetensors_read_box");
+}
+
+/* Tensors ---------------------------------------------------------------------------------------------- */
 
 static shoal_status check_booleans(const struct safetensors_tensor *source, const unsigned char *bytes)
 {
@@ -311,7 +397,7 @@ static shoal_status fill(const shoal_safetensors *file, const struct safetensors
 {
     void *address;
     TRY(tensor_address(tensor, &address));
-    TRY(read_data(file, source, address));
+    TRY(read_data(file, source, 0, address, (size_t)(source->end - source->begin)));
     TRY(check_booleans(source, address));
     return storage_set_name(tensor->storage, source->name);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Files that were good, changed at random, into the reader of safetensors files: it must answer, never read where it
- * may not (the address sanitizer), lose no memory, and what it accepts must be consistent.
+ * may not (the address sanitizer), lose no memory, and what it accepts must be consistent. Ranges and boxes of the
+ * tensors of what it accepts are read, too.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "fixtures/safetensors_image.h"
@@ -53,6 +55,39 @@ static const char *const headers[] = {
 static const size_t data_bytes[] = {0, 24, 12};
 #define N_HEADERS (sizeof headers / sizeof headers[0])
 
+/* A range and a box of it, with numbers that may be wrong: they give the bytes of the whole, or an error. */
+static void check_parts(shoal_safetensors *file, int64_t index, const shoal_safetensors_info *info)
+{
+    unsigned char *whole = malloc(info->bytes + 1);
+    unsigned char *part = malloc(info->bytes + 1);
+    REQUIRE(whole && part);
+    struct test_random random = test_random_begin(info->bytes);
+    CHECK_OK(shoal_safetensors_read(file, index, whole, info->bytes));
+    uint64_t offset = test_random_below(&random, info->bytes + 2);
+    size_t bytes = (size_t)test_random_below(&random, info->bytes + 2);
+    bool is_right = offset <= info->bytes && bytes <= info->bytes - offset;
+    CHECK_INT(shoal_safetensors_read_range(file, index, offset, part, bytes),
+              is_right ? SHOAL_OK : SHOAL_ERR_INVALID);
+    CHECK(!is_right || memcmp(part, whole + offset, bytes) == 0);
+
+    int64_t begin[SHOAL_MAX_DIMS] = {0};
+    int64_t length[SHOAL_MAX_DIMS] = {0};
+    is_right = true;
+    for (int i = 0; i < info->n_dims; i++) {
+        uint64_t most = info->shape[i] < 100 ? (uint64_t)info->shape[i] + 1 : 100;
+        begin[i] = (int64_t)test_random_below(&random, most + 1) - (test_random_below(&random, 20) == 0);
+        length[i] = (int64_t)test_random_below(&random, most + 1) - (test_random_below(&random, 20) == 0);
+        is_right = is_right && begin[i] >= 0 && begin[i] <= info->shape[i] && length[i] >= 0 &&
+                   length[i] <= info->shape[i] - begin[i];
+    }
+    CHECK_INT(shoal_safetensors_read_box(file, index, begin, length, part, NULL),
+              is_right ? SHOAL_OK : SHOAL_ERR_INVALID);
+    CHECK_OK(shoal_safetensors_read_box(file, index, NULL, NULL, part, NULL));
+    CHECK(memcmp(part, whole, info->bytes) == 0);
+    free(whole);
+    free(part);
+}
+
 static void check_tensor(shoal_safetensors *file, int64_t index, size_t *total_bytes)
 {
     shoal_safetensors_info info = SHOAL_SAFETENSORS_INFO_INIT;
@@ -64,7 +99,9 @@ static void check_tensor(shoal_safetensors *file, int64_t index, size_t *total_b
         bytes *= (size_t)info.shape[i];
     }
     CHECK_INT(info.bytes, bytes);
+    CHECK(info.file_offset >= IMAGE_LENGTH_BYTES);
     *total_bytes += bytes;
+    check_parts(file, index, &info);
     REQUIRE_OK(shoal_scope_begin());
     shoal_tensor *tensor = shoal_safetensors_tensor(file, index);
     CHECK(tensor || info.dtype == SHOAL_BOOL);

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Moving a box of a tensor (a range of indices in every dimension) between a file, where the tensor is row-major, and
+ * memory with strides. The box is cut into pieces, each one request to the system:
+ *
+ *   direct pieces    are contiguous on both sides, as long as they can be, and need no buffer
+ *   buffered pieces  are a span of the file that fits the buffer; elements are moved between the buffer and memory
+ *
+ * A span may contain bytes that are not of the box, if whoever reads allows it: reading a small gap is cheaper than
+ * another request. Whoever writes allows no gap.
+ */
+#ifndef CHECKPOINT_BOX_H
+#define CHECKPOINT_BOX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/dtype.h"
+#include "shoal/tensor.h"
+
+#define BOX_BUFFER_BYTES ((size_t)1 << 20)
+
+/* Gaps that are read. A request costs about what copying so many bytes from the page cache does, and a disk reads
+   whole pages and ahead. */
+#define BOX_READ_GAP_BYTES ((size_t)16 << 10)
+
+struct box {
+    int n_dims; /* those with more than one index */
+    int64_t length[SHOAL_MAX_DIMS];
+    int64_t file_strides[SHOAL_MAX_DIMS]; /* these and the next in elements */
+    int64_t memory_strides[SHOAL_MAX_DIMS];
+    size_t element_bytes;
+    uint64_t file_offset; /* of the first element in the tensor, in bytes */
+    bool is_empty;
+
+    /* The pieces: indices of the dimensions before `cut` are walked one by one, those of `cut` by chunks. */
+    bool is_direct; /* then there is one chunk, all of it */
+    int cut;
+    int64_t chunk;
+    size_t buffer_bytes; /* what the largest piece needs; 0: is_direct */
+};
+
+/*
+ * A box of a tensor of that shape. `begin` NULL: from 0. `length` NULL: to the end. `strides`: of the memory, in
+ * elements; NULL: contiguous. SHOAL_ERR_INVALID, naming the argument, for one that is not within the shape or whose
+ * strides leave what can be addressed.
+ */
+struct box_arguments {
+    int n_dims;
+    const int64_t *shape;
+    shoal_dtype dtype;
+    const int64_t *begin;
+    const int64_t *length;
+    const int64_t *strides;
+};
+shoal_status box_make(const struct box_arguments *arguments, struct box *box_out);
+
+/* Decides about the pieces. `must_buffer`: none is direct. */
+void box_plan(struct box *box, size_t max_gap_bytes, bool must_buffer);
+
+struct box_piece {
+    uint64_t file_offset; /* in the tensor */
+    size_t file_bytes;
+    int64_t memory_offset; /* bytes from the first element */
+    /* For buffered ones: the elements. */
+    int n_dims;
+    int64_t shape[SHOAL_MAX_DIMS];
+    const int64_t *file_strides;
+    const int64_t *memory_strides;
+};
+
+/* A dtype of elements of the same size, to move bits with: kernels make 0 or 1 of a bool. */
+shoal_dtype box_bits(const struct box *box);
+
+/* Visits all pieces in the order of the file, until one fails. */
+shoal_status box_walk(const struct box *box,
+                      shoal_status (*visit)(void *context, const struct box_piece *piece), void *context);
+
+#endif
