@@ -18,9 +18,9 @@ cd "${1:-$scripts/..}"
 export LC_ALL=C
 
 failed=false
-# Of libshoal. A new function that makes them more needs a reason, or another one that goes. 340 are for training; shoal/graph.h
-# and shoal/compile.h, which a program that only trains never calls, have the rest.
-max_functions=420
+# Of libshoal. A new function that makes them more needs a reason, or another one that goes. 340 are for training, 20 write
+# safetensors files; shoal/graph.h and shoal/compile.h, which a program that only trains never calls, have the rest.
+max_functions=440
 
 # compare WHAT-A WHAT-B LIST-A LIST-B: names that one list has and the other lacks.
 compare() {

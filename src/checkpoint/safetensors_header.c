@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads the header of a safetensors file. jansson parses (UTF-8, syntax, keys that come twice) and is left behind when
- * this returns: what is kept is copied, so that it counts as the library's memory.
+ * Reads the header of a safetensors file. jansson parses (UTF-8, syntax, keys that come twice) and is left behind
+ * when this returns: what is kept is copied, so that it counts as the library's memory.
  */
 #include "checkpoint/safetensors_header.h"
 
@@ -16,8 +16,6 @@
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
-#define METADATA_KEY "__metadata__"
-
 struct dtype_name {
     const char *name;
     shoal_dtype dtype;
@@ -29,6 +27,21 @@ static const struct dtype_name dtype_names[] = {
 #undef SAFETENSORS_DTYPE
 };
 #define N_DTYPE_NAMES (sizeof(dtype_names) / sizeof(dtype_names[0]))
+
+int safetensors_dtype_row(shoal_dtype dtype)
+{
+    for (size_t i = 0; i < N_DTYPE_NAMES; i++) {
+        if (dtype_names[i].dtype == dtype) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+const char *safetensors_dtype_name(int row)
+{
+    return dtype_names[row].name;
+}
 
 /* Error texts ------------------------------------------------------------------------------------------ */
 
@@ -306,7 +319,8 @@ static const char *keep_string(char **next, const char *string)
 static shoal_status parse_metadata(json_t *object, char **strings, struct safetensors_header *header)
 {
     if (!json_is_object(object)) {
-        return error_set(SHOAL_ERR_INVALID, METADATA_KEY " is %s, not an object", describe_type(object));
+        return error_set(SHOAL_ERR_INVALID, SAFETENSORS_METADATA_KEY " is %s, not an object",
+                         describe_type(object));
     }
     header->pairs = mem_alloc_zeroed(json_object_size(object), sizeof(header->pairs[0]));
     if (!header->pairs) {
@@ -317,7 +331,7 @@ static shoal_status parse_metadata(json_t *object, char **strings, struct safete
         json_t *value = json_object_iter_value(at);
         if (!json_is_string(value)) {
             char text[SAFETENSORS_NAME_BYTES];
-            return error_set(SHOAL_ERR_INVALID, METADATA_KEY ": %s is %s, not a string",
+            return error_set(SHOAL_ERR_INVALID, SAFETENSORS_METADATA_KEY ": %s is %s, not a string",
                              safetensors_format_name(text, key), describe_type(value));
         }
         struct safetensors_pair *pair = &header->pairs[header->n_pairs++];
@@ -333,7 +347,7 @@ static shoal_status parse_entries(json_t *root, char *strings, uint64_t data_byt
     for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at)) {
         const char *key = json_object_iter_key(at);
         json_t *value = json_object_iter_value(at);
-        if (strcmp(key, METADATA_KEY) == 0) {
+        if (strcmp(key, SAFETENSORS_METADATA_KEY) == 0) {
             TRY(parse_metadata(value, &strings, header));
             continue;
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The header of a safetensors file: eight bytes of length (little-endian), then JSON that says which tensors there are
- * and where their bytes lie in the data, which is the rest of the file:
+ * The header of a safetensors file: eight bytes of length (little-endian), then JSON that says which tensors there
+ * are and where their bytes lie in the data, which is the rest of the file:
  *
  *     {"__metadata__": {"key": "text", ...}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
  *
@@ -20,6 +20,8 @@
 #define SAFETENSORS_LENGTH_BYTES 8
 /* As in the reference implementation. */
 #define SAFETENSORS_MAX_HEADER_BYTES 100000000
+/* The key that no tensor can have: the text about the file. */
+#define SAFETENSORS_METADATA_KEY "__metadata__"
 
 struct safetensors_tensor {
     const char *name;
@@ -58,6 +60,11 @@ void safetensors_header_free(struct safetensors_header *header);
 /* NULL: there is none. */
 const struct safetensors_tensor *safetensors_header_find(const struct safetensors_header *header,
                                                          const char *name);
+
+/* The row of safetensors_dtypes.def, by which tensors are ordered in a file; -1: the format has no such dtype. */
+int safetensors_dtype_row(shoal_dtype dtype);
+/* What files call the dtype of that row. */
+const char *safetensors_dtype_name(int row);
 
 /* For error texts: the name in quotes, cut if it is long, without control characters. */
 #define SAFETENSORS_NAME_BYTES 112
