@@ -3,8 +3,7 @@
  * Dropout: the mask is a function of seed, step, sample, element and stream. Micro-batches, recomputing, capturing
  * and compiling draw the same one; a captured step draws another one when its position changes.
  */
-#include "op/dispatch.h"
-#include "op/op.h"
+#include "fixtures/graph_text.h"
 #include "shoal_nn/random.h"
 #include "unit/nn/fixture.h"
 
@@ -23,7 +22,7 @@ static bool is_dropped(int64_t seed, uint64_t stream, int64_t step, uint64_t sam
     return (double)word < p * 0x1p32;
 }
 
-/* Values --------------------------------------------------------------------------------------------------------- */
+/* Values ------------------------------------------------------------------------------------------------ */
 
 static void check_masks(shoal_dtype dtype, bool is_strided, double p)
 {
@@ -110,8 +109,7 @@ NN_TEST(masks_differ)
     CHECK_BYTES(shoal_data(next), (const float *)shoal_data(masks[0]) + 64, 64 * sizeof(float));
 }
 
-/* Micro-batches and shards of a batch -----------------------------------------------------------------------------
-   */
+/* Micro-batches and shards of a batch ------------------------------------------------------------------- */
 
 NN_TEST(micro_batches_draw_what_the_batch_draws)
 {
@@ -132,8 +130,7 @@ NN_TEST(micro_batches_draw_what_the_batch_draws)
     }
 }
 
-/* Recomputing ------------------------------------------------------------------------------------------------------
-   */
+/* Recomputing ------------------------------------------------------------------------------------------- */
 
 static shoal_tensor *net(shoal_tensor *x, shoal_tensor *weight, shoal_tensor *position)
 {
@@ -183,8 +180,7 @@ NN_TEST(the_gradient_has_a_gradient)
     }
 }
 
-/* Captured ---------------------------------------------------------------------------------------------------------
-   */
+/* Captured ---------------------------------------------------------------------------------------------- */
 
 /* inputs: x and position. */
 static shoal_status train_step(void *context, shoal_tensor *const *inputs, size_t n_inputs,
@@ -269,8 +265,36 @@ NN_TEST(a_captured_step_draws_by_its_position)
     shoal_graph_free(graph);
 }
 
-/* Errors
-   ------------------------------------------------------------------------------------------------------------- */
+static shoal_status drop_by_name(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    outputs[0] = shoal_nn_dropout(inputs[0], inputs[1], shoal_nn_stream("a"), 0.1);
+    return SHOAL_OK;
+}
+
+/* All 64 bits of a stream and all of p are in the text of a graph. */
+NN_TEST(the_text_of_a_graph_has_the_whole_stream)
+{
+    shoal_tensor *inputs[] = {shoal_full(INTS(3, 40), 2, 1.0, SHOAL_F32), position_of(1, 2, 3)};
+    shoal_tensor *eager = NULL;
+    shoal_tensor *read = NULL;
+    shoal_graph *graph = NULL;
+    shoal_graph *copy = NULL;
+    CHECK(shoal_nn_stream("a") >> 63 == 1);
+    REQUIRE_OK(drop_by_name(NULL, inputs, 2, &eager, 1));
+    REQUIRE_OK(shoal_capture(drop_by_name, NULL, inputs, 2, 1, &graph));
+    char *text = graph_text_print(graph);
+    if (text && CHECK_OK(shoal_graph_parse(text, strlen(text), &copy)) &&
+        CHECK_OK(shoal_graph_run(copy, NULL, inputs, 2, &read, 1))) {
+        CHECK_BYTES(shoal_data(read), shoal_data(eager), 120 * sizeof(float));
+    }
+    shoal_tensor_unref(read);
+    shoal_graph_free(copy);
+    shoal_graph_free(graph);
+    free(text);
+}
+
+/* Errors ------------------------------------------------------------------------------------------------ */
 
 static void refuse(shoal_tensor *x, shoal_tensor *position, double p, shoal_status status, const char *words)
 {
