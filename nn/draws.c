@@ -120,7 +120,7 @@ void nn_draw_words(const struct nn_sequence *sequence, uint64_t first, size_t co
     }
 }
 
-/* Numbers in the unit interval --------------------------------------------------------------------------------- */
+/* Numbers in the unit interval -------------------------------------------------------------------------- */
 
 /* 64 bits of element i, of which the words lie one after the other. */
 static uint64_t pair_of(const uint32_t *words, size_t i)
@@ -254,7 +254,7 @@ static void normals(size_t count, const double *restrict units, double *restrict
     }
 }
 
-/* Laws --------------------------------------------------------------------------------------------------------- */
+/* Laws -------------------------------------------------------------------------------------------------- */
 
 double nn_leaky_gain(double slope)
 {
@@ -297,7 +297,7 @@ void nn_compute_law(const shoal_nn_distribution *distribution, const int64_t *sh
                          : (struct nn_law){.shift = -bound, .scale = bound + bound};
 }
 
-/* Elements ----------------------------------------------------------------------------------------------------- */
+/* Elements ---------------------------------------------------------------------------------------------- */
 
 static void store_floats(size_t count, const struct nn_law *law, const double *restrict x, float *restrict to)
 {

@@ -21,7 +21,7 @@ uint64_t shoal_nn_stream(const char *name)
     return hash;
 }
 
-/* Distributions ------------------------------------------------------------------------------------------------ */
+/* Distributions ----------------------------------------------------------------------------------------- */
 
 shoal_status shoal_nn_gain(shoal_nn_nonlinearity nonlinearity, double slope, double *gain_out)
 {
@@ -120,7 +120,7 @@ shoal_status nn_law_of(const char *name, const shoal_nn_distribution *distributi
     return SHOAL_OK;
 }
 
-/* Parts -------------------------------------------------------------------------------------------------------- */
+/* Parts ------------------------------------------------------------------------------------------------- */
 
 static shoal_status check_shape(const char *name, const shoal_nn_part *part)
 {
@@ -168,7 +168,7 @@ shoal_status nn_runs_of(const char *name, const shoal_nn_part *part, struct nn_r
     return SHOAL_OK;
 }
 
-/* Filling ------------------------------------------------------------------------------------------------------ */
+/* Filling ----------------------------------------------------------------------------------------------- */
 
 /* One run. Chunks end at multiples of their size, so that all but the first begin where a block of words does. */
 static char *fill_run(const struct nn_sequence *sequence, const struct nn_law *law, uint64_t first,
@@ -231,7 +231,7 @@ void nn_target_close(struct nn_target *target)
     nn_values_free(&target->values);
 }
 
-/* Public calls ------------------------------------------------------------------------------------------------- */
+/* Public calls ------------------------------------------------------------------------------------------ */
 
 static shoal_status check_memory(const char *name, uint64_t first, uint64_t count, uint64_t limit,
                                  const void *data)

@@ -15,7 +15,7 @@ static const shoal_nn_draws somewhere = {
 static const shoal_nn_distribution unit_uniform = SHOAL_NN_UNIFORM(0, 1);
 static const shoal_nn_distribution unit_normal = SHOAL_NN_NORMAL(0, 1);
 
-/* Words -------------------------------------------------------------------------------------------------------- */
+/* Words ------------------------------------------------------------------------------------------------- */
 
 /* Random123, tests/kat_vectors: philox4x32 10. */
 TEST(philox_gives_the_published_vectors)
@@ -75,7 +75,7 @@ TEST(streams_of_names)
     CHECK(shoal_nn_stream("\xff") == (UINT64_C(0xcbf29ce484222325) ^ 0xff) * UINT64_C(0x100000001b3));
 }
 
-/* Bits --------------------------------------------------------------------------------------------------------- */
+/* Bits -------------------------------------------------------------------------------------------------- */
 
 static uint64_t hash_of(const void *data, size_t bytes)
 {
@@ -190,7 +190,7 @@ TEST(no_mode_changes_bits)
     }
 }
 
-/* Distributions ------------------------------------------------------------------------------------------------ */
+/* Distributions ----------------------------------------------------------------------------------------- */
 
 enum {
     N_DRAWS = 100000
@@ -311,7 +311,7 @@ TEST(normals_are_the_inverse_of_their_distribution)
     }
 }
 
-/* Ranges and parts --------------------------------------------------------------------------------------------- */
+/* Ranges and parts -------------------------------------------------------------------------------------- */
 
 TEST(ranges_draw_their_part)
 {
@@ -399,7 +399,7 @@ NN_TEST(tensors_of_any_strides)
     CHECK_OK(shoal_nn_fill(&somewhere, &unit_uniform, require_grad(shoal_empty(INTS(3), 1, SHOAL_F32))));
 }
 
-/* Laws --------------------------------------------------------------------------------------------------------- */
+/* Laws -------------------------------------------------------------------------------------------------- */
 
 /* As PyTorch computes them, for a weight [out 20, in 30, 3, 2]. */
 TEST(fans_as_in_pytorch)
@@ -465,7 +465,7 @@ TEST(equal_ends_are_a_constant)
     }
 }
 
-/* Errors ------------------------------------------------------------------------------------------------------- */
+/* Errors ------------------------------------------------------------------------------------------------ */
 
 static void refuse(const shoal_nn_distribution *distribution, const char *words)
 {

@@ -232,8 +232,7 @@ TEST_RANKS(replicas_of_shards, 4)
     CHECK_OK(shoal_world_close(world));
 }
 
-/* Modules that are not sharded
-   --------------------------------------------------------------------------------------- */
+/* Modules that are not sharded -------------------------------------------------------------------------- */
 
 TEST(plain_modules)
 {
@@ -338,8 +337,7 @@ TEST(failing_allocations_are_errors)
     CHECK_OK(shoal_scope_end());
 }
 
-/* Shards that are not as they were
-   ------------------------------------------------------------------------------------- */
+/* Shards that are not as they were ---------------------------------------------------------------------- */
 
 /* What was ignored stays whole. */
 TEST_RANKS(ignored_parameters, 2)
