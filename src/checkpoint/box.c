@@ -106,7 +106,7 @@ static int find_outermost(const struct box *box, const size_t *spans, size_t max
 
 void box_plan(struct box *box, size_t max_gap_bytes, bool must_buffer)
 {
-    size_t spans[SHOAL_MAX_DIMS + 1];
+    size_t spans[SHOAL_MAX_DIMS + 1] = {0};
     if (box->is_empty) {
         return;
     }
@@ -129,7 +129,7 @@ void box_plan(struct box *box, size_t max_gap_bytes, bool must_buffer)
         return;
     }
     box->cut = joined < box->n_dims ? joined : box->n_dims - 1;
-    while (spans[box->cut + 1] > BOX_BUFFER_BYTES) {
+    while (box->cut < box->n_dims - 1 && spans[box->cut + 1] > BOX_BUFFER_BYTES) {
         box->cut++;
     }
     size_t step = (size_t)box->file_strides[box->cut] * box->element_bytes;

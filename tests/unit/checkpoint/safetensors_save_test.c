@@ -4,6 +4,8 @@
  * again byte for byte, and a save that is killed or refused anywhere leaves the old file or the new one.
  */
 #include <pthread.h>
+#include <sched.h>
+#include <sys/mount.h>
 
 #include "base/completion.h"
 #include "base/error.h"
@@ -383,6 +385,42 @@ SCOPED_TEST(survives_failing_allocations)
     CHECK(test_sweep_allocations(save_new, &both) >= 10);
     CHECK_INT(scratch_count(&both.scratch, ""), 1);
     scratch_remove(&both.scratch);
+}
+
+/* A disk that is full: a file system of 256 KiB, where this process may mount one. */
+static void save_to_a_small_disk(void *context)
+{
+    const struct scratch *scratch = context;
+    const char *path = scratch_file(scratch, "m");
+    const char *name = "t";
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", scratch->path, "tmpfs", 0, "size=256k") != 0) {
+        (void)printf("no file system of the test's own: %s\n", strerror(errno));
+        return;
+    }
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_tensor *fits = shoal_full(NUMBERS(20000), 1, 1, SHOAL_F32);
+    shoal_tensor *does_not = shoal_full(NUMBERS(100000), 1, 2, SHOAL_F32);
+    CHECK_OK(shoal_safetensors_save(path, &name, &fits, 1, NULL));
+    CHECK_STATUS(shoal_safetensors_save(path, &name, &does_not, 1, NULL), SHOAL_ERR_SYSTEM);
+    CHECK_ERROR_TEXT("safetensors_save: tensors[0]: tensor 't': ");
+    CHECK_ERROR_TEXT("write of 400000 bytes at byte ");
+    CHECK_ERROR_TEXT("No space left on device");
+    CHECK_INT(scratch_count(scratch, ""), 1);
+    shoal_safetensors *file;
+    REQUIRE_OK(shoal_safetensors_open(path, &file));
+    check_saved(file, "t", fits);
+    shoal_safetensors_close(file);
+    /* The temporary file is gone, and so there is room again. */
+    CHECK_OK(shoal_safetensors_save(path, &name, &fits, 1, NULL));
+    CHECK_OK(shoal_scope_end());
+}
+
+TEST(a_disk_that_is_full)
+{
+    struct scratch scratch = scratch_make();
+    test_in_child(save_to_a_small_disk, &scratch);
+    scratch_remove(&scratch);
 }
 
 /* Jobs that save to one path at a time: each file that anybody sees is one of theirs. */

@@ -118,10 +118,10 @@ static void check_joined_file(const char *path, int n_ranks)
         for (int i = 0; i < 5; i++) {
             CHECK_OK(shoal_safetensors_read_box(file, shoal_safetensors_find(file, "rows"), NUMBERS(row, i),
                                                 NUMBERS(1, 1), &number, NULL));
-            CHECK_DOUBLE(number, 10 * row + i);
+            CHECK_DOUBLE((double)number, 10 * row + i);
             CHECK_OK(shoal_safetensors_read_box(file, shoal_safetensors_find(file, "columns"),
                                                 NUMBERS(i, row), NUMBERS(1, 1), &number, NULL));
-            CHECK_DOUBLE(number, 10 * row + i);
+            CHECK_DOUBLE((double)number, 10 * row + i);
         }
     }
     shoal_safetensors_close(file);
@@ -347,6 +347,64 @@ TEST(a_writer_that_failed_does_not_finish)
     }
     shoal_safetensors_layout_free(layout);
     scratch_remove(&scratch);
+}
+
+/* Two writers of a file, of which either may be the one that is disturbed. */
+struct pair {
+    struct scratch scratch;
+    shoal_safetensors_layout *layout;
+};
+
+static shoal_status write_half(shoal_safetensors_writer *writer, int64_t row)
+{
+    TRY(shoal_safetensors_write_box(writer, 1, NUMBERS(row, 0), NUMBERS(1, 3), values + 3 * row, NULL));
+    TRY(shoal_safetensors_write(writer, 0, row == 0 ? 0 : 1, row == 0 ? "\1" : "\0\1", row == 0 ? 1 : 2));
+    return row == 0 ? SHOAL_OK : shoal_safetensors_writer_finish(writer);
+}
+
+static shoal_status write_with_two(void *context)
+{
+    struct pair *pair = context;
+    shoal_safetensors_writer *creator;
+    shoal_safetensors_writer *joined = NULL;
+    TRY(shoal_safetensors_writer_create(scratch_file(&pair->scratch, "m"), pair->layout, &creator));
+    shoal_status status =
+        shoal_safetensors_writer_join(shoal_safetensors_writer_path(creator), pair->layout, &joined);
+    status = status == SHOAL_OK ? write_half(creator, 0) : status;
+    status = status == SHOAL_OK ? write_half(joined, 1) : status;
+    status = status == SHOAL_OK ? shoal_safetensors_writer_finish(creator) : status;
+    shoal_safetensors_writer_close(joined);
+    shoal_safetensors_writer_close(creator);
+    return status;
+}
+
+static void put_old_text(void *context)
+{
+    struct pair *pair = context;
+    CHECK(scratch_write(scratch_file(&pair->scratch, "m"), "old", 3));
+}
+
+static void check_pair(void *context, bool is_done)
+{
+    struct pair *pair = context;
+    const char *path = scratch_file(&pair->scratch, "m");
+    if (is_done || !scratch_has(path, "old")) {
+        check_small_file(path);
+    }
+    CHECK_OK(write_with_two(context));
+    CHECK_INT(scratch_count(&pair->scratch, ""), 1);
+}
+
+TEST(two_writers_disturbed_at_every_request)
+{
+    struct pair pair = {.scratch = scratch_make(), .layout = small_layout()};
+    struct file_faults faults = {
+        .prepare = put_old_text, .body = write_with_two, .check = check_pair, .context = &pair};
+    /* create, header, size, four writes, fsync twice, rename, fsync of the directory */
+    CHECK_INT(file_faults_kill(&faults), 11);
+    CHECK_INT(file_faults_refuse(&faults, ENOSPC), 11);
+    shoal_safetensors_layout_free(pair.layout);
+    scratch_remove(&pair.scratch);
 }
 
 #endif
