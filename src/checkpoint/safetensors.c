@@ -310,17 +310,26 @@ shoal_status shoal_safetensors_read_range(const shoal_safetensors *file, int64_t
 
 /* Boxes ------------------------------------------------------------------------------------------------ */
 
+/*
+ * The kernel reads nothing ahead for requests with holes between them, so that each would wait for the disk. It is told
+ * about small pieces some time before they are read: runs of 4 KiB took 9 us instead of 40 to 90 from a disk.
+ */
+#define AHEAD_PIECES 64
+#define AHEAD_BYTES ((size_t)256 << 10)
+
 struct box_reader {
     const shoal_safetensors *file;
     const struct safetensors_tensor *tensor;
     const struct box *box;
     char *memory;
     char *buffer;
+    struct box_piece ahead[AHEAD_PIECES]; /* a ring of those that the kernel was told about */
+    size_t n_told;
+    size_t n_read;
 };
 
-static shoal_status read_piece(void *context, const struct box_piece *piece)
+static shoal_status read_piece(const struct box_reader *reader, const struct box_piece *piece)
 {
-    const struct box_reader *reader = context;
     char *memory = reader->memory + piece->memory_offset;
     if (reader->box->is_direct) {
         return read_data(reader->file, reader->tensor, piece->file_offset, memory, piece->file_bytes);
@@ -333,6 +342,36 @@ static shoal_status read_piece(void *context, const struct box_piece *piece)
     return SHOAL_OK;
 }
 
+/* The oldest of the ring. */
+static shoal_status read_oldest(struct box_reader *reader)
+{
+    return read_piece(reader, &reader->ahead[reader->n_read++ % AHEAD_PIECES]);
+}
+
+static shoal_status visit_piece(void *context, const struct box_piece *piece)
+{
+    struct box_reader *reader = context;
+    if (reader->file->fd < 0 || piece->file_bytes > AHEAD_BYTES) {
+        return read_piece(reader, piece);
+    }
+    if (reader->n_told - reader->n_read == AHEAD_PIECES) {
+        TRY(read_oldest(reader));
+    }
+    off_t offset = (off_t)(reader->file->data_begin + reader->tensor->begin + piece->file_offset);
+    (void)posix_fadvise(reader->file->fd, offset, (off_t)piece->file_bytes, POSIX_FADV_WILLNEED); /* a hint */
+    reader->ahead[reader->n_told++ % AHEAD_PIECES] = *piece;
+    return SHOAL_OK;
+}
+
+static shoal_status walk_pieces(struct box_reader *reader)
+{
+    TRY(box_walk(reader->box, visit_piece, reader));
+    while (reader->n_read < reader->n_told) {
+        TRY(read_oldest(reader));
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status read_pieces(struct box_reader *reader)
 {
     if (reader->box->buffer_bytes > 0) {
@@ -341,7 +380,7 @@ static shoal_status read_pieces(struct box_reader *reader)
             return SHOAL_ERR_NO_MEMORY;
         }
     }
-    shoal_status status = box_walk(reader->box, read_piece, reader);
+    shoal_status status = walk_pieces(reader);
     mem_free(reader->buffer);
     return status;
 }
@@ -359,7 +398,7 @@ static shoal_status read_box(const shoal_safetensors *file, int64_t index, struc
     if (!data_out && !box.is_empty) {
         return error_set(SHOAL_ERR_INVALID, "data_out is NULL");
     }
-    if (layout_may_self_overlap(box.n_dims, box.length, box.memory_strides)) {
+    if (arguments->strides && layout_may_self_overlap(box.n_dims, box.length, box.memory_strides)) {
         char text[LAYOUT_TEXT_BYTES];
         return error_set(SHOAL_ERR_INVALID, "strides: %s may give two elements the same place",
                          layout_format(text, tensor->n_dims, arguments->strides));

@@ -153,6 +153,45 @@ TEST(whole_tensors_and_strides)
     close_both(&both);
 }
 
+/* More runs than are announced at a time, too far apart to be read together; straight and turned. */
+TEST(many_runs_far_apart)
+{
+    enum {
+        N_ROWS = 200,
+        N_COLUMNS = 6000
+    };
+    struct scratch scratch = scratch_make();
+    static int32_t numbers[N_ROWS * N_COLUMNS];
+    static int32_t found[2][N_ROWS * 3];
+    for (int i = 0; i < N_ROWS * N_COLUMNS; i++) {
+        numbers[i] = i;
+    }
+    char header[128];
+    (void)snprintf(header, sizeof header,
+                   "{\"t\":{\"dtype\":\"I32\",\"shape\":[%d,%d],\"data_offsets\":[0,%zu]}}", N_ROWS,
+                   N_COLUMNS, sizeof numbers);
+    struct image image = image_make(header, numbers, sizeof numbers);
+    REQUIRE(scratch_write(scratch_file(&scratch, "m"), image.bytes, image.n_bytes));
+    shoal_safetensors *file;
+    REQUIRE_OK(shoal_safetensors_open(scratch_file(&scratch, "m"), &file));
+    CHECK_OK(shoal_safetensors_read_box(file, 0, NUMBERS(0, 77), NUMBERS(N_ROWS, 3), found[0], NULL));
+    CHECK_OK(shoal_safetensors_read_box(file, 0, NUMBERS(0, 77), NUMBERS(N_ROWS, 3), found[1],
+                                        NUMBERS(1, N_ROWS)));
+    for (int i = 0; i < N_ROWS; i++) {
+        for (int k = 0; k < 3; k++) {
+            CHECK_INT(found[0][3 * i + k], i * N_COLUMNS + 77 + k);
+            CHECK_INT(found[1][k * N_ROWS + i], i * N_COLUMNS + 77 + k);
+        }
+    }
+    CHECK_INT(truncate(scratch_file(&scratch, "m"), (off_t)image.n_bytes / 2), 0);
+    CHECK_STATUS(shoal_safetensors_read_box(file, 0, NUMBERS(0, 77), NUMBERS(N_ROWS, 3), found[0], NULL),
+                 SHOAL_ERR_SYSTEM);
+    CHECK_ERROR_TEXT("it has become shorter");
+    shoal_safetensors_close(file);
+    image_free(&image);
+    scratch_remove(&scratch);
+}
+
 TEST(refuses_wrong_boxes)
 {
     struct both both = open_both();
