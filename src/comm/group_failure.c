@@ -71,6 +71,9 @@ static void spread(struct shoal_group *group)
 void group_poison(struct shoal_group *group, shoal_status status, const char *text)
 {
     char copy[ERROR_TEXT_BYTES]; /* the text may be the thread's own */
+    if (fork_is_child(group->world->n_forks)) {
+        return; /* what a child gives up is not the ranks' business */
+    }
     (void)snprintf(copy, sizeof copy, "%s", text);
     fail_here(group, status, copy);
     spread(group);

@@ -7,6 +7,7 @@
 #include "autograd/leaf.h"
 #include "base/error.h"
 #include "base/try.h"
+#include "comm/handles.h"
 #include "op/tracer.h"
 #include "parallel/ddp/block.h"
 #include "parallel/ddp/capture.h"
@@ -112,6 +113,7 @@ static shoal_status begin(struct ddp *ddp)
     if (!ddp->world) {
         return error_set(SHOAL_ERR_STATE, "the world of the module's group is closed");
     }
+    TRY(world_check(ddp->world)); /* gradients are in memory that the ranks share */
     ddp_notice_failure(ddp);
     TRY(check_left(ddp));
     ddp->backward.syncs = ddp->wants_sync;

@@ -336,6 +336,33 @@ TEST(allocations_may_fail)
 
 /* Forks ------------------------------------------------------------------------------------------------------ */
 
+/* Gradients are in memory that a child shares, and a backward that fails in it is given up with the module: ranks see nothing of both. */
+TEST_PROCESSES(a_child_gives_nothing_up_for_its_parent, 2)
+{
+    struct pair pair;
+    if (pair_begin(&pair, self, WRAP_DDP, NULL)) {
+        pair_run(&pair, 0, NET_BATCH);
+        shoal_tensor *x = make_batch(self, 1, NET_BATCH);
+        pid_t child = fork();
+        if (child == 0) {
+            shoal_tensor *output = NULL;
+            bool is_refused = pair_step(&pair.eager, &x, 1, &output, 1) == SHOAL_ERR_STATE;
+            (void)!shoal_ddp_set_sync(pair.other.root, false);
+            is_refused = pair_step(&pair.other, &x, 1, &output, 1) == SHOAL_ERR_STATE && is_refused;
+            (void)!shoal_ddp_reset(pair.eager.root);
+            net_free(&pair.eager);
+            _exit(is_refused ? 0 : 1);
+        }
+        int status = 1;
+        REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+        CHECK_INT(status, 0);
+        pair_check(&pair);
+        pair_update(&pair);
+        pair_run(&pair, 2, NET_BATCH);
+    }
+    pair_end(&pair);
+}
+
 TEST_PROCESSES(a_child_can_only_free, 2)
 {
     for (int w = WRAP_DDP; w <= WRAP_SHARDS; w++) {
