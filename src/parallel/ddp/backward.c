@@ -54,8 +54,7 @@ void ddp_notice_failure(struct ddp *ddp)
     }
 }
 
-/* Gradients of a backward that failed: somebody must have removed them or written to them. */
-static shoal_status check_left(struct ddp *ddp)
+shoal_status ddp_check_left(struct ddp *ddp)
 {
     for (size_t i = 0; i < ddp->n_params; i++) {
         struct ddp_param *param = &ddp->params[i];
@@ -115,7 +114,7 @@ static shoal_status begin(struct ddp *ddp)
     }
     TRY(world_check(ddp->world)); /* gradients are in memory that the ranks share */
     ddp_notice_failure(ddp);
-    TRY(check_left(ddp));
+    TRY(ddp_check_left(ddp));
     ddp->backward.syncs = ddp->wants_sync;
     ddp->backward.number = number;
     if (ddp->backward.syncs && ddp->lane.is_broken) {

@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "op/dependence.h"
+#include "parallel/ddp/backward.h"
+#include "parallel/ddp/block.h"
 #include "parallel/ddp/gradient.h"
 #include "parallel/functional.h"
 #include "shoal/autograd.h"
@@ -60,6 +62,8 @@ static uint64_t state_of(const void *owner)
 {
     const struct ddp *ddp = owner;
     uint64_t state = hash_bytes(1, &ddp->wants_sync, sizeof ddp->wants_sync);
+    state = hash_bytes(state, &ddp->lane.generation, sizeof ddp->lane.generation);
+    state = hash_bytes(state, &ddp->lane.is_broken, sizeof ddp->lane.is_broken);
     for (size_t i = 0; i < ddp->n_params; i++) {
         uint64_t word = state_of_param(&ddp->params[i]);
         state = hash_bytes(state, &word, sizeof word);
@@ -101,19 +105,19 @@ static shoal_status need_capture(struct ddp *ddp, struct op_tracer *tracer)
     return SHOAL_OK;
 }
 
-/* What an eager pass would put right first can not be put right in a capture. */
-static shoal_status check_usable(const struct ddp *ddp)
+/* As an eager pass begins. What one has left that failed is noticed between passes only: a capture may be in one. */
+static shoal_status make_usable(struct ddp *ddp)
 {
     if (!ddp->world) {
         return error_set(SHOAL_ERR_STATE, "the world of the module's group is closed");
     }
-    if (ddp->lane.is_broken || ddp->backward.is_running) {
+    if (ddp->backward.is_running) {
         return error_set(
             SHOAL_ERR_STATE,
-            "a backward of the module is running, or has failed: a capture needs one that works, "
-            "after shoal_ddp_reset");
+            "a backward of the module is running, or has failed: shoal_ddp_reset comes before a capture");
     }
-    return SHOAL_OK;
+    TRY(ddp_check_left(ddp));
+    return ddp->lane.is_broken ? ddp_open_again(ddp) : SHOAL_OK;
 }
 
 /* Buffers ------------------------------------------------------------------------------------------------ */
@@ -145,7 +149,7 @@ static shoal_status send_buffers_in_scope(struct ddp *ddp)
 shoal_status ddp_capture_forward(struct ddp *ddp, struct op_tracer *tracer)
 {
     bool sends = ddp->buffers.are_sent && ddp->wants_sync && shoal_scope_has_grad();
-    TRY(check_usable(ddp));
+    TRY(make_usable(ddp));
     TRY(need_capture(ddp, tracer));
     return sends ? send_buffers_in_scope(ddp) : SHOAL_OK;
 }
@@ -295,7 +299,7 @@ static shoal_status begin_backward(struct ddp *ddp, struct op_tracer *tracer)
     if (capture->backward == backward_number()) {
         return SHOAL_OK;
     }
-    TRY(check_usable(ddp));
+    TRY(make_usable(ddp));
     TRY(check_left(ddp));
     TRY(backward_on_end(end_backward, ddp, NULL)); /* the capture keeps it */
     capture->backward = backward_number();

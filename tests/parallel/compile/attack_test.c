@@ -334,6 +334,36 @@ TEST(allocations_may_fail)
     shoal_tensor_unref(tried.x);
 }
 
+/* Starting over ---------------------------------------------------------------------------------------------- */
+
+static void reset_pair(const struct pair *pair)
+{
+    CHECK_OK(shoal_ddp_reset(pair->eager.root));
+    CHECK_OK(shoal_ddp_reset(pair->other.root));
+}
+
+/* A rank that leaves the others in a step: after shoal_ddp_reset on all of them compiled steps go on, as eager ones do. */
+TEST_RANKS(compiled_steps_go_on_after_a_reset, 3)
+{
+    struct pair pair;
+    if (pair_begin(&pair, self, WRAP_DDP, NULL)) {
+        reset_pair(&pair); /* before there is anything to give up */
+        pair_run(&pair, 0, NET_BATCH);
+        pair_run(&pair, 1, NET_BATCH);
+        shoal_tensor *x = make_batch(self, 2, NET_BATCH);
+        shoal_tensor *output = NULL;
+        if (self->rank != 1) {
+            CHECK(shoal_compiled_run(pair.compiled, &x, 1, &output, 1) != SHOAL_OK);
+        }
+        reset_pair(&pair);
+        pair_run(&pair, 3, NET_BATCH);
+        pair_update(&pair);
+        pair_run(&pair, 4, NET_BATCH);
+        CHECK_INT(pair_count_compiles(&pair), 3); /* for no gradients, for some, and for the other lane */
+    }
+    pair_end(&pair);
+}
+
 /* Forks ------------------------------------------------------------------------------------------------------ */
 
 /* Gradients are in memory that a child shares, and a backward that fails in it is given up with the module: ranks see nothing of both. */
