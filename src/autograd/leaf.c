@@ -127,6 +127,15 @@ bool shoal_is_leaf(const shoal_tensor *tensor)
 shoal_tensor *shoal_grad(const shoal_tensor *leaf)
 {
     struct leaf *history = handle_is_alive(leaf) ? leaf_of(leaf) : NULL;
+    struct op_tracer *tracer = history ? op_capture_running() : NULL;
+    shoal_status status = SHOAL_OK;
+    if (tracer) { /* a step that asks may do something else where there is one */
+        status = tracer->capture->note_leaf(tracer, (shoal_tensor *)leaf);
+    }
+    if (status != SHOAL_OK) {
+        (void)scope_fail(status);
+        return NULL;
+    }
     return history ? history->gradient : NULL;
 }
 

@@ -251,13 +251,6 @@ static shoal_status find_output(struct capture *capture, shoal_tensor *tensor, s
     return shoal_graph_call(capture->graph, op_get(OP_clone), &arg, 1, NULL, node_out);
 }
 
-/* Whether a gradient that was there is used by the step, which adds to it; otherwise the leaf was noted for nothing. */
-static bool is_used(struct capture *capture, const shoal_tensor *gradient)
-{
-    const struct capture_storage *storage = capture_known_storage(capture, gradient->storage);
-    return storage && storage->node && storage->node->n_users > 0;
-}
-
 /* Its new gradient as the next output, or that the old one is changed in place. One that came and went leaves nothing, but a step
    that finds one there is another step. */
 static shoal_status add_gradient(struct capture *capture, const struct capture_leaf *noted, shoal_arg *items,
@@ -266,9 +259,6 @@ static shoal_status add_gradient(struct capture *capture, const struct capture_l
     struct captured *captured = capture->graph->captured;
     struct leaf *leaf = leaf_of(noted->leaf);
     shoal_tensor *gradient = leaf ? leaf->gradient : NULL;
-    if (gradient && gradient == noted->before && !is_used(capture, gradient)) {
-        return SHOAL_OK;
-    }
     struct captured_leaf entry = {.given = find_given(capture, noted->leaf),
                                   .output = CAPTURED_NONE,
                                   .is_added_to = gradient && gradient == noted->before,

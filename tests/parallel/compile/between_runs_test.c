@@ -232,6 +232,27 @@ TEST(old_gradients_are_scaled)
     run_beside(zero_gradient, true, false, NULL, 5, 2);
 }
 
+/* It only looks whether there is one. */
+STEP(asks_for_gradient)
+{
+    struct model *m = context;
+    UNUSED;
+    outputs[0] = shoal_mul_scalar(inputs[0], shoal_grad(m->t[0]) ? 2.0 : 3.0);
+    return shoal_scope_error();
+}
+
+static void set_and_remove(struct model *model, int number)
+{
+    shoal_tensor *gradient = (number / 2) % 2 == 0 ? shoal_zeros((int64_t[]){4, 5}, 2, SHOAL_F32) : NULL;
+    (void)CHECK_OK(shoal_set_grad(model->t[0], gradient));
+}
+
+TEST(gradients_that_are_asked_for)
+{
+    run_beside(asks_for_gradient, true, false, set_and_remove, 8, 1);
+    CHECK_INT(n_compiles, 2);
+}
+
 STEP(two_backwards)
 {
     struct model *m = context;
