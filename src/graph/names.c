@@ -5,7 +5,7 @@
  * constant time on average.
  *
  * The hash of a name is made of the hash of what stands before its number, and of the number. So a name that is counted on needs no
- * look at its characters, and two numbers in a row are neighbours in the table: nodes of one op are often made, and looked at,
+ * look at its characters, and eight numbers in a row are neighbours in the table: nodes of one op are often made, and looked at,
  * one after the other.
  */
 #include "graph/names.h"
@@ -21,6 +21,7 @@ enum {
     FIRST_CAPACITY = 64,
     NUMBER_BYTES = 24,  /* '_', 20 digits and the end */
     BUFFER_BYTES = 256, /* names up to about this length are put together without allocating */
+    NEIGHBOURS = 8,     /* so many numbers in a row, the first of them divisible by it */
     NUMBER_DIGITS = 9,  /* a number with more is a part of the name to the hash */
     N_TARGETS = 64      /* a power of two */
 };
@@ -51,7 +52,7 @@ struct target {
 
 struct graph_names {
     struct slot *slots;
-    size_t capacity; /* a power of two; at most half of it is used */
+    size_t capacity; /* a power of two; at most two thirds of it are used */
     size_t n_names;
     struct base *bases; /* NULL: none yet */
     size_t base_capacity;
@@ -101,10 +102,10 @@ static size_t measure_base(const char *name, size_t length)
 /* Of what `seed` was made of, and a number behind it; 0: none. */
 static uint32_t hash_number(uint64_t seed, uint64_t number)
 {
-    uint64_t hash = (seed ^ number >> 1) * 0x9e3779b97f4a7c15u;
+    uint64_t hash = (seed ^ number / NEIGHBOURS) * 0x9e3779b97f4a7c15u;
     hash = (hash ^ hash >> 32) * 0xbf58476d1ce4e5b9u;
     hash ^= hash >> 31;
-    return (uint32_t)(hash ^ (number & 1));
+    return (uint32_t)(hash - hash % NEIGHBOURS + number % NEIGHBOURS);
 }
 
 static uint64_t seed_of(const char *name, size_t length)
@@ -157,7 +158,7 @@ static struct slot *find_free(const struct slot *slots, size_t capacity, uint32_
 /* Room for one more name. */
 static shoal_status reserve(struct graph_names *names)
 {
-    if (names->n_names < names->capacity / 2) {
+    if (names->n_names < names->capacity / 3 * 2) {
         return SHOAL_OK;
     }
     size_t capacity = 2 * names->capacity;
