@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Dropout. Whether an element is dropped is a function of its position, which is a tensor, of stream and probability.
- * So the gradient is the same op on the gradient, with the same mask, and nothing has to be kept.
+ * So the gradient is the same op on the gradient, with the same mask, and only the position is kept: shoal_nn_dropout
+ * makes a copy of it, of which this op knows nothing.
  */
 #include <inttypes.h>
 

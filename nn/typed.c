@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The typed functions of shoal_nn/nn.h: they box their arguments. */
 #include "ops.h"
+#include "shoal/autograd.h"
+#include "shoal/ops.h"
 #include "shoal_nn/nn.h"
 #include "shoal_nn/random.h"
 
@@ -60,6 +62,10 @@ shoal_tensor *shoal_nn_layer_norm(shoal_tensor *input, shoal_tensor *weight, sho
 
 shoal_tensor *shoal_nn_dropout(shoal_tensor *self, shoal_tensor *position, uint64_t stream, double p)
 {
+    /* The gradient reads the position again: it has a copy, for the caller may have changed or freed his memory. */
+    if (self && position && shoal_requires_grad(self)) {
+        position = shoal_clone(position);
+    }
     const shoal_value arguments[] = {nn_tensor(self), nn_tensor(position), nn_int((int64_t)stream),
                                      nn_float(p)};
     return nn_call(NN_OP_dropout, arguments, 4);

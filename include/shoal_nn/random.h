@@ -204,8 +204,12 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_initialize(shoal_module *module
  * Sets each element to 0 with probability p, whatever it was, and multiplies the others by 1 / (1 - p). Dimension 0
  * counts samples. `position` is an i64 [3]: seed, step, and the number of the first sample in the whole batch. It is
  * a tensor because a captured step freezes numbers: it is an input of the step. An element is dropped if its word is
- * below p * 2^32: the mask does not depend on the dtype. The gradient draws the same mask again, and keeps nothing
- * but the position.
+ * below p * 2^32: the mask does not depend on the dtype. The numbers are taken as unsigned ones: -1 is 2^64 - 1.
+ *
+ * The gradient draws the same mask again, from a copy of the position: memory behind `position` may be changed or freed
+ * before the backward. Only shoal_recompute, which calls its function again, needs it until then. A position that a
+ * captured step makes itself, from memory, is a constant of the graph: every run would draw the same mask.
+ * SHOAL_COMPILE_CHECK=1 finds that.
  *
  * p = 0 gives the values of `self`, p = 1 zeros. In evaluation, do not call it. Layers of one model have different
  * streams.

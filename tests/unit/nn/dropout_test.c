@@ -166,6 +166,20 @@ NN_TEST(recomputing_draws_the_same_mask)
     CHECK_BYTES(shoal_data(shoal_grad(weight)), shoal_data(want_weight), 9 * sizeof(float));
 }
 
+/* The position is the caller's memory, which he may use for something else before the backward. */
+NN_TEST(the_gradient_has_its_own_position)
+{
+    int64_t numbers[] = {7, 8, 9};
+    shoal_tensor *x = require_grad(shoal_full(INTS(4, 9), 2, 1.0, SHOAL_F32));
+    shoal_tensor *position = shoal_from_memory(numbers, INTS(3), 1, SHOAL_I64, NULL, NULL, NULL);
+    shoal_tensor *y = shoal_nn_dropout(x, position, 1, 0.5);
+    numbers[0] = 70;
+    numbers[1] = 80;
+    numbers[2] = 90;
+    REQUIRE_OK(shoal_backward(sum_all(y), NULL));
+    CHECK_BYTES(shoal_data(shoal_grad(x)), shoal_data(y), 36 * sizeof(float));
+}
+
 /* A gradient of a gradient: the op is its own gradient. */
 NN_TEST(the_gradient_has_a_gradient)
 {
