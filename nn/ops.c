@@ -80,7 +80,7 @@ static shoal_status register_missing(void)
     return SHOAL_OK;
 }
 
-static shoal_status register_all(void)
+shoal_status nn_register_ops(void)
 {
     /* Acquire: pairs with the release below, behind which ops[] is complete. */
     if (atomic_load_explicit(&are_registered, memory_order_acquire)) {
@@ -98,7 +98,7 @@ static shoal_status register_all(void)
 
 shoal_status shoal_nn_init(void)
 {
-    NN_TRY(register_all());
+    NN_TRY(nn_register_ops());
     return nn_blas_load();
 }
 
@@ -106,7 +106,7 @@ shoal_tensor *nn_call(enum nn_op op, const shoal_value *arguments, size_t n_argu
 {
     shoal_value result;
     /* Without its op the call fails like one of an op that is NULL: the scope then holds the error. */
-    const shoal_op *called = register_all() == SHOAL_OK ? ops[op] : NULL;
+    const shoal_op *called = nn_register_ops() == SHOAL_OK ? ops[op] : NULL;
     return shoal_op_call(called, arguments, n_arguments, &result) == SHOAL_OK ? result.as.tensor : NULL;
 }
 

@@ -43,6 +43,9 @@ extern const struct nn_activation nn_tanh;
 extern const struct nn_activation nn_relu;
 extern const struct nn_activation nn_gelu;
 
+/* Registers all of them, once. */
+shoal_status nn_register_ops(void);
+
 /* Calls one of ours, registered first if need be. NULL, with the error in the scope. */
 shoal_tensor *nn_call(enum nn_op op, const shoal_value *arguments, size_t n_arguments);
 

@@ -232,12 +232,18 @@ static shoal_status fail_unknown_op(const struct token *place, const char *name)
     struct nearest nearest;
     char words[NEAREST_BYTES];
     const shoal_op *op;
+    bool has_nn = false;
     nearest_begin(&nearest, name);
     for (size_t i = 0; (op = shoal_op_at(i)) != NULL; i++) {
         nearest_add(&nearest, shoal_op_name(op));
+        has_nn = has_nn || strncmp(shoal_op_name(op), "nn.", strlen("nn.")) == 0;
     }
     nearest_describe(&nearest, "ops", words);
-    return lexer_fail(place, "there is no op %.64s; %s", name, words);
+    bool is_nn = strncmp(name, "nn.", strlen("nn.")) == 0 && !has_nn;
+    return lexer_fail(place, "there is no op %.64s; %s", name,
+                      is_nn ? "those of libshoal_nn are there after shoal_nn_init(), and in shoal opt with "
+                              "--load=libshoal_nn.so"
+                            : words);
 }
 
 /* Finding an op walks all of them: those that were found last are tried first. */

@@ -8,6 +8,7 @@ trap 'rm -rf "$scratch"' EXIT
 failed=false
 step=$SHOAL_TEST_SOURCE_DIR/examples/ddp_step.graph
 library=$SHOAL_TEST_BUILD_DIR/tests/modules/opt_library.so
+nn_library=$SHOAL_TEST_BUILD_DIR/lib/libshoal_nn.so
 # Looking for leaks takes seconds per run on some machines: once, at the end.
 asan_options=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS=$asan_options:detect_leaks=0
@@ -269,6 +270,14 @@ expect 1 "--load=$scratch/missing.so" -
 says err "--load: $scratch/missing.so"
 expect 1 "--load=$SHOAL_TEST_BUILD_DIR/tests/modules/libshoal_transport_test_post.so" --list
 says err "has registered neither an op nor a pass"
+printf 'graph { %%x = placeholder : f32[2] %%y = nn.tanh(%%x) return %%y }' >"$scratch/in"
+expect 1 -
+says err "there is no op nn.tanh; those of libshoal_nn are there after shoal_nn_init(), and in shoal opt with --load=libshoal_nn.so"
+expect 0 "--load=$nn_library" --run -
+says out "%y = nn.tanh(%x) : f32[2]"
+sed -i 's/nn.tanh/nn.tang/' "$scratch/in"
+expect 1 "--load=$nn_library" -
+says err 'there is no op nn.tang; the nearest are "nn.tanh"'
 
 # Nothing can be written.
 if [[ -e /dev/full ]] && "$SHOAL_TEST_TOOL" opt "$step" >/dev/full 2>"$scratch/err"; then
