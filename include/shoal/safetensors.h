@@ -17,12 +17,13 @@
  * what it needs of its layout.
  * Threads: a file may be read by any number of threads, and so may a writer be written to; every other call on a
  * file, layout or writer is for one thread at a time.
- * Errors: status and text; shoal_safetensors_tensor gives NULL with the error in the scope. A request that the system
+ * Errors: status and text; shoal_safetensors_tensor and
+ * shoal_safetensors_tensor_by_name give NULL with the error in the scope. A request that the system
  * refuses is SHOAL_ERR_SYSTEM, with the file, the request, the number of bytes and the reason.
  *
  *     shoal_safetensors *file;
  *     if (shoal_safetensors_open("model.safetensors", &file) != SHOAL_OK) { ... shoal_error_text() ... }
- *     shoal_tensor *weight = shoal_safetensors_tensor(file, shoal_safetensors_find(file, "layers.0.weight"));
+ *     shoal_tensor *weight = shoal_safetensors_tensor_by_name(file, "layers.0.weight");
  *     shoal_safetensors_close(file);
  *
  *     const char *names[] = {"layers.0.weight"};
@@ -89,6 +90,9 @@ SHOAL_API const char *shoal_safetensors_metadata_key(const shoal_safetensors *fi
 /* A contiguous copy, with the name of the tensor. A bool whose byte is neither 0 nor 1 is an error. */
 SHOAL_API shoal_tensor *shoal_safetensors_tensor(const shoal_safetensors *file, int64_t index);
 
+/* Likewise. A name that is not there is SHOAL_ERR_INVALID, and the text has the nearest names. */
+SHOAL_API shoal_tensor *shoal_safetensors_tensor_by_name(const shoal_safetensors *file, const char *name);
+
 /* The bytes as they are in the file, into memory of the caller's; `bytes` is the size of the tensor. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read(const shoal_safetensors *file, int64_t index,
                                                                void *data_out, size_t bytes);
@@ -119,6 +123,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read_box(const shoal_s
  * (If only the last step failed, making the name durable, it is the new file already.) Waits for tensors in flight.
  * Tensors of any layout are saved as contiguous ones, with a buffer of at most 1 MiB; elements of bool become 0 or 1.
  * `metadata`: key, value, key, value, ..., NULL; NULL: none.
+ *
+ * Parameters of a fully sharded module are shards, which would be saved as they are. Gather the whole ones, and save
+ * them on one rank (shoal_fsdp_gather); or let every rank write its own part with a writer (below), where
+ * shoal_fsdp_get_layout says which part that is.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_save(const char *path, const char *const *names,
                                                                shoal_tensor *const *tensors, size_t n_tensors,

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "checkpoint/box.h"
@@ -468,4 +469,39 @@ shoal_tensor *shoal_safetensors_tensor(const shoal_safetensors *file, int64_t in
         return NULL;
     }
     return scope_adopt(tensor);
+}
+
+static shoal_status find_named(const shoal_safetensors *file, const char *name, int64_t *index_out)
+{
+    char text[SAFETENSORS_NAME_BYTES];
+    char words[NEAREST_BYTES];
+    struct nearest nearest;
+    if (!file || !name) {
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL", file ? "name" : "file");
+    }
+    *index_out = shoal_safetensors_find(file, name);
+    if (*index_out >= 0) {
+        return SHOAL_OK;
+    }
+    nearest_begin(&nearest, name);
+    for (int64_t i = 0; i < shoal_safetensors_count(file); i++) {
+        nearest_add(&nearest, file->header.tensors[i].name);
+    }
+    nearest_describe(&nearest, "tensors", words);
+    return error_set(SHOAL_ERR_INVALID, "there is no tensor %s in the file; %s",
+                     safetensors_format_name(text, name), words);
+}
+
+shoal_tensor *shoal_safetensors_tensor_by_name(const shoal_safetensors *file, const char *name)
+{
+    int64_t index;
+    if (scope_enter() != SHOAL_OK) {
+        return NULL;
+    }
+    shoal_status status = find_named(file, name, &index);
+    if (status != SHOAL_OK) {
+        (void)scope_fail(error_prefix(status, "safetensors_tensor_by_name"));
+        return NULL;
+    }
+    return shoal_safetensors_tensor(file, index);
 }

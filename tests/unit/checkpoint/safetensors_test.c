@@ -529,6 +529,16 @@ TEST(refuses_wrong_arguments)
     CHECK(!shoal_safetensors_tensor(file, shoal_safetensors_find(file, "no")));
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("safetensors_tensor: index: -1");
+    REQUIRE_OK(shoal_scope_begin());
+    CHECK_STRING(shoal_tensor_name(shoal_safetensors_tensor_by_name(file, "flags")), "flags");
+    CHECK(!shoal_safetensors_tensor_by_name(file, "flag"));
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT(
+        "safetensors_tensor_by_name: there is no tensor 'flag' in the file; the nearest are \"flags\"");
+    REQUIRE_OK(shoal_scope_begin());
+    CHECK(!shoal_safetensors_tensor_by_name(file, NULL));
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("safetensors_tensor_by_name: name is NULL");
     shoal_safetensors_close(file);
     image_free(&image);
 }
