@@ -334,6 +334,34 @@ TEST(allocations_may_fail)
     shoal_tensor_unref(tried.x);
 }
 
+/* Hooks ------------------------------------------------------------------------------------------------------ */
+
+static shoal_tensor *run_in_hook(void *context, shoal_tensor *gradient)
+{
+    const struct pair *pair = context;
+    shoal_tensor *output = NULL;
+    (void)gradient;
+    (void)CHECK_OK(shoal_scope_set_grad(true));
+    shoal_tensor *x = net_numbers(1, (int64_t[]){NET_BATCH, NET_WIDTH}, 2);
+    CHECK_STATUS(shoal_compiled_run(pair->compiled, &x, 1, &output, 1), SHOAL_ERR_STATE);
+    return NULL;
+}
+
+/* A step that is compiled in a backward would wait for the end of that one. */
+TEST_RANKS(shards_are_not_captured_in_a_backward, 2)
+{
+    struct pair pair;
+    if (pair_begin(&pair, self, WRAP_SHARDS, NULL)) {
+        shoal_tensor *w = net_numbers(2, (int64_t[]){4}, 1);
+        CHECK_OK(shoal_set_requires_grad(w, true));
+        CHECK_OK(shoal_on_gradient(w, run_in_hook, &pair, NULL));
+        CHECK_OK(shoal_backward(shoal_sum(shoal_mul(w, w), NULL, 0, false), NULL));
+        pair_run(&pair, 0, NET_BATCH);
+        pair_run(&pair, 1, NET_BATCH);
+    }
+    pair_end(&pair);
+}
+
 /* Starting over ---------------------------------------------------------------------------------------------- */
 
 static void reset_pair(const struct pair *pair)

@@ -141,6 +141,10 @@ static shoal_status depend(struct fsdp_root *root, struct op_tracer *tracer)
 
 static shoal_status begin_capture(struct fsdp_root *root, struct op_tracer *tracer)
 {
+    if (shoal_in_backward()) { /* what waits for its end would outlive the capture */
+        return error_set(SHOAL_ERR_STATE,
+                         "a backward is running, and the module is called in a capture inside of it");
+    }
     TRY(depend(root, tracer));
     struct fsdp_capture *capture = mem_alloc_zeroed(1, sizeof *capture);
     if (!capture) {
