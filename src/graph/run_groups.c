@@ -31,8 +31,8 @@ shoal_status run_group_list(const struct graph_group *row, int self, int n_ranks
     const int *list = NULL;
     for (size_t i = 0; i < row->n_lists * row->size; i++) {
         if (n_ranks > 0 && row->ranks[i] >= n_ranks) {
-            return error_set(SHOAL_ERR_INVALID, "group @%.64s has rank %d, but the world has %d", row->name,
-                             row->ranks[i], n_ranks);
+            return error_set(SHOAL_ERR_INVALID, "group @%.64s has rank %d, but the world has %d rank%s",
+                             row->name, row->ranks[i], n_ranks, n_ranks == 1 ? "" : "s");
         }
         if (row->ranks[i] == self) {
             list = row->ranks + i / row->size * row->size;

@@ -198,11 +198,19 @@ static const char *const kind_names[] = {
     [SHOAL_VALUE_GROUP] = "group",
 };
 
+static const char *const param_words[] = {
+#define PARAM(NAME, word, kind) [OP_PARAM_##NAME] = word,
+    OP_PARAM_TYPES(PARAM)
+#undef PARAM
+};
+
 static shoal_status fail_kind(const struct op_param *param, const shoal_value *value)
 {
+    bool is_typed = (unsigned)param->type < sizeof(param_words) / sizeof(param_words[0]);
     bool is_known = (unsigned)value->kind < sizeof(kind_names) / sizeof(kind_names[0]);
-    return error_set(SHOAL_ERR_INVALID, "%s: a value of kind %s does not fit", param->name,
-                     is_known ? kind_names[value->kind] : "?");
+    return error_set(SHOAL_ERR_INVALID, "%s: a value of kind %s does not fit, it takes %s", param->name,
+                     is_known ? kind_names[value->kind] : "?",
+                     is_typed ? param_words[param->type] : "nothing");
 }
 
 static shoal_status check_list(const struct op_param *param, const shoal_value *value)

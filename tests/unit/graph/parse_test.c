@@ -79,6 +79,7 @@ TEST(names)
         {IN_GRAPH("%x = neg(%x)"), "line 2, column 5: %x is defined twice"},
         {IN_GRAPH("%y.z = neg(%x)"), "line 2, column 5: \"y.z\" can not be the name of a node; %y_z could"},
         {IN_GRAPH("%3 = neg(%x)"), "line 2, column 5: \"3\" can not be the name of a node"},
+        {IN_GRAPH("%y = sum(%x, 3)"), "sum: dims: a value of kind int does not fit, it takes ints"},
         {IN_GRAPH("%y = negg(%x)"), "line 2, column 10: there is no op negg; the nearest are \"neg\""},
         {IN_GRAPH("%y = broadcast(%x, 0, @h)"), "line 2, column 27: there is no group @h; the nearest"},
         {"graph { %x = placeholder : f32[4] %y = broadcast(%x, 0, @h) }",

@@ -454,7 +454,7 @@ TEST_RANKS(graphs_that_can_not_run, 2)
                   "graph_run: the graph has no output");
     check_refused(world,
                   "graph {\ngroup @g = [[0, 2]]\n%x = placeholder : f32[4]\n%a = neg_(%x)\nreturn %a\n}",
-                  SHOAL_ERR_INVALID, "graph_run: group @g has rank 2, but the world has 2");
+                  SHOAL_ERR_INVALID, "graph_run: group @g has rank 2, but the world has 2 ranks");
     if (self->rank == 1) {
         check_refused(world,
                       "graph {\ngroup @g = [[$RANKS]]\ngroup @alone = [[0]]\n%x = placeholder : f32[4]\n"
