@@ -118,11 +118,10 @@ SHOAL_API void shoal_comm_blocks_free(shoal_comm_block **blocks, size_t n_blocks
 /*
  * Moves nodes, such as those of a block or its waits and what follows them, to one place, where they stand in the order
  * of the array. SHOAL_ERR_INVALID, naming two nodes and leaving the graph as it was, when the first has to stay before
- * the second and
- * would not: a node stays behind its inputs and before its users, reads and writes of one memory keep their order, what
- * is in flight is not touched before its wait, and starts and other side effects keep theirs, whatever their groups.
- * Waits may change places. Inputs of the graph and its output can not be moved. SHOAL_ERR_STATE for a graph that is not
- * in order.
+ * the second and would not: a node stays behind its inputs and before its users, reads and writes of one memory keep
+ * their order, what is in flight is not touched before its wait, and starts and other side effects keep theirs,
+ * whatever their groups. Waits may change places. Inputs of the graph and its output can not be moved. SHOAL_ERR_STATE
+ * for a graph that is not in order.
  *
  * The check looks at the whole graph, so a call takes n log n; shoal_node_move_before moves one node without any check.
  */

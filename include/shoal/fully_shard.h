@@ -18,7 +18,8 @@
  * shoal_ddp has wrapped keeps its parameters, and nothing inside of it can be sharded any more.
  *
  * Parameters may be on the meta device (SHOAL_META), with shapes and no memory: only shards are ever made then, and
- * must get values before the first call, by writing, loading or shoal_fully_shard_broadcast_all.
+ * must get values before the first call, by writing, loading, shoal_nn_initialize (shoal_nn/random.h) or
+ * shoal_fully_shard_broadcast_all.
  *
  * Until the first call a tensor of a shard's shape, with memory of its own, may be put in its place: of another dtype
  * (shoal_module_apply), or made after sharding without values. It is the shard then.
@@ -107,8 +108,8 @@ SHOAL_API shoal_fsdp_unit *shoal_fully_shard_unit(shoal_module *module, bool is_
 SHOAL_API shoal_fsdp_param *shoal_fully_shard_param(shoal_module *module, const char *path);
 /*
  * For walks over parameters that may be sharded or not. `entry` is a parameter that a walk from `module` has come to.
- * *param_out is NULL, without an error, where it is not sharded. A tensor that was put in a shard's place is that shard, also
- * before the first call, when shoal_fully_shard_param does not find it.
+ * *param_out is NULL, without an error, where it is not sharded. A tensor that was put in a shard's place is that
+ * shard, also before the first call, when shoal_fully_shard_param does not find it.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_find_param(shoal_module *module,
                                                                      const shoal_module_entry *entry,

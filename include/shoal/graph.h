@@ -231,7 +231,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_print(const shoal_graph *gra
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_print_dot(const shoal_graph *graph,
                                                               shoal_graph_write write, void *context);
 
-/* SHOAL_ERR_INVALID with line and column of what is wrong. `text` needs no zero at its end. */
+/* SHOAL_ERR_INVALID with line and column of what is wrong, of the op where an argument does not fit it. Does not
+   lint. `text` needs no zero at its end. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_parse(const char *text, size_t bytes,
                                                           shoal_graph **graph_out);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Compute for networks, as a companion of Shoal: operations with gradients, on any CBLAS that is found at run time.
- * It uses the public headers of Shoal and nothing else. Optimizers are in shoal_nn/optim.h, random numbers, initial values and dropout in
- * shoal_nn/random.h.
+ * It uses the public headers of Shoal and nothing else. Optimizers are in shoal_nn/optim.h; random numbers, initial
+ * values and dropout are in shoal_nn/random.h.
  *
  * Every operation is registered ("nn.linear", "nn.tanh", ...), so shoal_op_find, tracers and gradients see it. Dtypes:
  * f64 is computed in f64; f32, bf16 and f16 in f32, from the inputs as they are, with one rounding to the result's
