@@ -44,9 +44,9 @@ typedef struct shoal_pass_options {
 /* What passes did, together. */
 typedef struct shoal_pass_report {
     size_t struct_size; /* sizeof(shoal_pass_report), set by the caller */
-    size_t n_created;   /* nodes */
-    size_t n_erased;
-    size_t n_buckets; /* of the last pass that made any; the passes bucket_* count those of two or more */
+    size_t n_created;   /* nodes; shoal_graph_run_passes counts them, a pass does not */
+    size_t n_erased;    /* likewise */
+    size_t n_buckets;   /* of the last pass that made any; the passes bucket_* count those of two or more */
 } shoal_pass_report;
 #define SHOAL_PASS_REPORT_INIT SHOAL_SIZED(shoal_pass_report)
 
@@ -372,7 +372,7 @@ typedef struct shoal_compile_report {
     size_t n_nodes_after;  /* passes */
     size_t n_collectives_before;
     size_t n_collectives_after;
-    size_t n_buckets;
+    size_t n_buckets; /* of the last pass that made any */
     uint64_t capture_ns;
     uint64_t passes_ns;
     uint64_t lower_ns;

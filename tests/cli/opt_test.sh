@@ -140,6 +140,15 @@ says out "# after: all_reduce 2, bytes 4194304"
 expect 0 --passes=fuse_ddp_communication --stats --bucket-mb=2 "$scratch/large.graph"
 says out "# after: all_reduce 3, bytes 4194304"
 
+# The list of shoal_compile, alone and within others.
+expect 0 --passes=default "$step"
+cp "$scratch/out" "$scratch/default"
+default=$(sed -nE 's/^#define DEFAULT_PASSES "(.*)"/\1/p' "$SHOAL_TEST_SOURCE_DIR/src/graph/compile.c")
+expect 0 "--passes=$default" "$step"
+same out default
+expect 0 --passes=fuse_ddp_communication,default,dedupe_waits --print-after=dedupe_waits,fuse_ddp_communication "$step"
+[[ $(grep -c '^# after dedupe_waits' "$scratch/out") -eq 2 ]]
+
 # Statistics are comments.
 expect 0 --passes=fuse_ddp_with_coalesced_op --stats "$step"
 says out "# before: nodes 33, collectives 4, bytes 262144, waits 4"
@@ -270,6 +279,10 @@ expect 1 "--load=$scratch/missing.so" -
 says err "--load: $scratch/missing.so"
 expect 1 "--load=$SHOAL_TEST_BUILD_DIR/tests/modules/libshoal_transport_test_post.so" --list
 says err "has registered neither an op nor a pass"
+sed -i 's/test.like/neg/' "$scratch/in"
+expect 0 --passes=my_pass "--load=$SHOAL_TEST_BUILD_DIR/tests/modules/libmy_pass.so" -
+says out "%c = neg(%x) : f32[2]"
+says_not out %a
 printf 'graph { %%x = placeholder : f32[2] %%y = nn.tanh(%%x) return %%y }' >"$scratch/in"
 expect 1 -
 says err "there is no op nn.tanh; those of libshoal_nn are there after shoal_nn_init(), and in shoal opt with --load=libshoal_nn.so"

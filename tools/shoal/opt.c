@@ -97,7 +97,17 @@ static int to_status(bool is_good)
 
 static int parse_passes(struct opt_plan *plan, const char *value)
 {
-    return to_status(opt_names_split(&plan->passes, value));
+    bool is_good = true;
+    while (is_good && *value) {
+        size_t bytes = strcspn(value, ",");
+        if (bytes == strlen("default") && strncmp(value, "default", bytes) == 0) {
+            is_good = opt_names_split(&plan->passes, shoal_default_passes());
+        } else if (bytes > 0) {
+            is_good = opt_names_add(&plan->passes, value, bytes);
+        }
+        value += bytes + (value[bytes] == ',');
+    }
+    return to_status(is_good);
 }
 
 static int parse_print_after(struct opt_plan *plan, const char *value)
