@@ -169,6 +169,7 @@ typedef struct shoal_nn_part {
  * What a fill of the whole would put there, into contiguous memory: for shards in memory of the program. With
  * shoal/fsdp.h:
  *
+ *     shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
  *     status = shoal_fsdp_get_layout(shoal_fsdp_param_of(f, id), &layout);
  *     shoal_nn_part part = {layout.shape, layout.n_dims, layout.dim, layout.offset, layout.length};
  *     status = shoal_fsdp_get_shard(f, id, &shard);
