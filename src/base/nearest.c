@@ -51,9 +51,13 @@ void nearest_describe(const struct nearest *nearest, const char *what, char *wor
         (void)snprintf(words, NEAREST_BYTES, "there are no %.64s", what);
         return;
     }
-    size_t n = (size_t)snprintf(words, NEAREST_BYTES, "the nearest %s", nearest->n_names == 1 ? "is" : "are");
-    for (size_t i = 0; i < nearest->n_names; i++) {
-        const char *separator = i == 0 ? "" : i + 1 == nearest->n_names ? " and" : ",";
+    size_t n_told = 1;
+    while (n_told < nearest->n_names && nearest->distances[n_told] <= strlen(nearest->wanted) / 2) {
+        n_told++;
+    }
+    size_t n = (size_t)snprintf(words, NEAREST_BYTES, "the nearest %s", n_told == 1 ? "is" : "are");
+    for (size_t i = 0; i < n_told; i++) {
+        const char *separator = i == 0 ? "" : i + 1 == n_told ? " and" : ",";
         n += (size_t)snprintf(words + n, NEAREST_BYTES - n, "%s \"%s\"", separator, nearest->names[i]);
     }
 }

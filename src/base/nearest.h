@@ -20,7 +20,8 @@ struct nearest {
 
 void nearest_begin(struct nearest *nearest, const char *wanted);
 void nearest_add(struct nearest *nearest, const char *name);
-/* `the nearest are "a", "b" and "c"`, or, without any name, `there are no WHAT`; NEAREST_BYTES. */
+/* `the nearest are "a", "b" and "c"`, or, without any name, `there are no WHAT`; NEAREST_BYTES. Behind the first one,
+   those that differ in more than half of the wanted letters are left out. */
 void nearest_describe(const struct nearest *nearest, const char *what, char *words);
 
 #endif

@@ -534,7 +534,7 @@ TEST(refuses_wrong_arguments)
     CHECK(!shoal_safetensors_tensor_by_name(file, "flag"));
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT(
-        "safetensors_tensor_by_name: there is no tensor 'flag' in the file; the nearest are \"flags\"");
+        "safetensors_tensor_by_name: there is no tensor 'flag' in the file; the nearest is \"flags\"");
     REQUIRE_OK(shoal_scope_begin());
     CHECK(!shoal_safetensors_tensor_by_name(file, NULL));
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
