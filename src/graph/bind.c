@@ -110,12 +110,15 @@ static bool find_input(const struct input_map *inputs, const shoal_tensor *tenso
     return tensor && storage_map_get(&inputs->map, tensor->storage, index_out);
 }
 
-static void note_written(const struct input_map *inputs, shoal_tensor *const *tensors, size_t count)
+static void note_written(const struct input_map *inputs, shoal_tensor *const *tensors, size_t count,
+                         uint32_t step)
 {
     for (size_t i = 0; i < count; i++) {
         size_t index;
         if (find_input(inputs, tensors[i], &index)) {
-            inputs->plan->binding->inputs[index].is_written = true;
+            struct bound_input *input = &inputs->plan->binding->inputs[index];
+            input->first_write = input->is_written && input->first_write < step ? input->first_write : step;
+            input->is_written = true;
         }
     }
 }
@@ -136,13 +139,13 @@ static void note_steps(const struct input_map *inputs)
         const struct plan_step *step = &plan->steps[i];
         plan->binding->has_eager |= step->kind == PLAN_EAGER;
         if (writes_outputs(step)) {
-            note_written(inputs, step->outputs, step->n_outputs);
+            note_written(inputs, step->outputs, step->n_outputs, (uint32_t)i);
         }
     }
     for (size_t i = 0; i < plan->n_collectives; i++) {
         const struct plan_collective *collective = &plan->collectives[i];
         if (collective->receives) {
-            note_written(inputs, collective->receives, collective->n_pieces);
+            note_written(inputs, collective->receives, collective->n_pieces, 0); /* some step starts it */
         }
     }
 }
@@ -204,6 +207,30 @@ static shoal_status pair_twins(struct shoal_plan *plan, const struct captured *c
     return status;
 }
 
+/*
+ * A shard and the padded one lie in the same memory, which passes and lowering do not know. In the step all gathers come before the
+ * first write (parallel/fsdp/module/captured.c); in the plan they must have ended by then, too.
+ */
+static shoal_status check_twins(const struct shoal_plan *plan)
+{
+    const struct bound_input *inputs = plan->binding->inputs;
+    for (size_t i = 0; i < plan->n_inputs; i++) {
+        if (inputs[i].twin == PLAN_NONE || !inputs[i].source) {
+            continue;
+        }
+        const struct bound_input *shard = &inputs[inputs[i].twin];
+        if (inputs[i].is_written ||
+            (shard->is_written && plan->buffers[plan->inputs[i]].last >= shard->first_write)) {
+            return error_set(
+                SHOAL_ERR_UNSUPPORTED,
+                "%%%s: passes or lowering have put a write of this parameter before the end of its last "
+                "gather, which is possible where it can not be cut evenly",
+                shard->name);
+        }
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status note_placeholders(struct shoal_plan *plan, const shoal_graph *graph)
 {
     size_t index = 0;
@@ -261,6 +288,7 @@ static shoal_status bind_alone(struct shoal_plan *plan, const shoal_graph *graph
     shoal_status status = study_inputs(&inputs);
     storage_map_free(&inputs.map);
     TRY(status);
+    TRY(check_twins(plan));
     return plan_find_outputs(plan);
 }
 

@@ -23,7 +23,8 @@ struct bound_input {
     const char *name;
     shoal_dtype dtype;
     struct layout layout;
-    bool is_written;  /* by a step */
+    bool is_written;      /* by a step */
+    uint32_t first_write; /* the first step that does; PLAN_NONE: none */
     uint64_t version; /* of the plan's storage, when the run began: eager steps count their writes there */
     /* Of a captured graph: what is in flight in `source` is in flight in `tensor`. One reference each; NULL: none. */
     shoal_tensor *tensor;

@@ -74,6 +74,12 @@ static shoal_status add_input(struct op_tracer *tracer, shoal_tensor *tensor, sh
         return error_set(SHOAL_ERR_INTERNAL, "%s can not be an input: it was computed", name);
     }
     struct captured_input *input = &capture->graph->captured->inputs[storage->input];
+    if (source && capture_has_written(capture, source->storage)) {
+        return error_set(SHOAL_ERR_UNSUPPORTED,
+                         "parameter %s is written and then gathered in one captured step, which is for "
+                         "parameters that can be cut evenly",
+                         name); /* the graph has two inputs for the same memory, and no order between them */
+    }
     if (source && !input->source) {
         input->source = shoal_tensor_ref(source);
     }

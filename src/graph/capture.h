@@ -236,6 +236,8 @@ shoal_status capture_copy_back(struct capture *capture);
 bool capture_is_inside(const struct capture *capture, const shoal_tensor *tensor);
 
 shoal_status capture_note_memory(struct capture *capture, struct storage *storage);
+/* Whether the step has written memory that was there before it. */
+bool capture_has_written(const struct capture *capture, const struct storage *storage);
 shoal_status capture_note_written(struct capture *capture, shoal_tensor *tensor);
 shoal_status capture_note_leaf(struct capture *capture, shoal_tensor *leaf);
 shoal_status capture_at_end(struct capture *capture, void (*restore)(void *context), void *context);

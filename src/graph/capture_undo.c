@@ -33,6 +33,18 @@ shoal_status capture_note_memory(struct capture *capture, struct storage *storag
     return SHOAL_OK;
 }
 
+bool capture_has_written(const struct capture *capture, const struct storage *storage)
+{
+    for (size_t i = 0; i < capture->n_memories; i++) {
+        const struct capture_memory *memory = &capture->memories[i];
+        if (memory->storage == storage) {
+            /* Relaxed: as above. */
+            return atomic_load_explicit(&storage->version, memory_order_relaxed) != memory->version;
+        }
+    }
+    return false;
+}
+
 /* A tensor with memory that is written under recording gets a history of the step. What the step made dies with it. */
 shoal_status capture_note_written(struct capture *capture, shoal_tensor *tensor)
 {

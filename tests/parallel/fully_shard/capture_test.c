@@ -138,3 +138,35 @@ TEST_RANKS(a_captured_step_alone, 1)
     check_setting(self, &settings[0], true);
     check_setting(self, &settings[5], false);
 }
+
+/* Passes do not know that the shard of a parameter that is cut unevenly and the padded one are the same memory. */
+static shoal_status write_first(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                shoal_tensor **outputs, size_t n_outputs)
+{
+    struct model *model = context;
+    size_t n_parameters;
+    shoal_tensor *const *parameters = shoal_module_parameters(model->root, &n_parameters);
+    (void)n_inputs;
+    (void)n_outputs;
+    CHECK_OK(shoal_scope_set_grad(false));
+    for (size_t i = 0; i < n_parameters; i++) {
+        (void)shoal_mul_scalar_(parameters[i], 0.5);
+    }
+    CHECK_OK(shoal_scope_set_grad(true));
+    outputs[0] = loss_of(model, inputs[0]);
+    return outputs[0] ? shoal_backward(outputs[0], NULL) : shoal_scope_error();
+}
+
+TEST_RANKS(an_uneven_shard_is_not_written_before_its_gather, 2)
+{
+    struct model model;
+    shoal_compiled *compiled = NULL;
+    shoal_tensor *loss = NULL;
+    REQUIRE(open_model(&model, self, &settings[0]));
+    shoal_tensor *x = make_input(self);
+    REQUIRE_OK(shoal_compile(model.world, write_first, &model, 1, NULL, &compiled));
+    CHECK_STATUS(shoal_compiled_run(compiled, &x, 1, &loss, 1), SHOAL_ERR_UNSUPPORTED);
+    CHECK_ERROR_TEXT("is written and then gathered");
+    shoal_compiled_free(compiled);
+    close_model(&model);
+}
