@@ -20,6 +20,14 @@ static bool is_touched(const struct capture_flight *flight, const shoal_tensor *
     return flight->span.first < span.end && span.first < flight->span.end;
 }
 
+/* Bytes that a wait for the tensor waits for; without any they are those at the same place. */
+static bool is_met(const struct capture_flight *flight, const shoal_tensor *tensor)
+{
+    struct span span = tensor_span(tensor);
+    bool is_empty = span.first == span.end || flight->span.first == flight->span.end;
+    return is_empty ? span.first == flight->span.first : is_touched(flight, tensor);
+}
+
 static shoal_status add_flight(struct capture *capture, const shoal_tensor *tensor,
                                struct capture_given start, bool is_read)
 {
@@ -180,7 +188,8 @@ static void end_waited(struct capture *capture, const shoal_tensor *tensor, cons
     for (size_t i = 0; i < n_flights; i++) {
         struct capture_flight flight = capture->flights[i];
         bool is_sent = flight.is_read && flight.start.node == node;
-        bool has_come = !flight.is_read && flight.value.id == id && (!is_start || flight.start.node == node);
+        bool has_come = !flight.is_read && flight.value.id == id && is_met(&flight, tensor) &&
+                        (!is_start || flight.start.node == node);
         if (is_sent || has_come) {
             capture_storage_of(capture, &flight.value)->n_flights--;
         } else {

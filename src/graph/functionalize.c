@@ -77,7 +77,8 @@ enum form {
     FORM_SCATTER   /* as its twin, and what it gives goes into a new one of its storage */
 };
 
-static enum form choose_form(const shoal_op *op, const shoal_value *arguments)
+/* What is in flight is not touched by the call, or has been waited for: then it is in other bytes, which a new storage would copy. */
+static enum form choose_form(struct capture *capture, const shoal_op *op, const shoal_value *arguments)
 {
     if (op->index != OP_copy_ && !find_twin(op)) {
         return FORM_IN_PLACE;
@@ -86,9 +87,12 @@ static enum form choose_form(const shoal_op *op, const shoal_value *arguments)
         return FORM_FRESH;
     }
     const shoal_tensor *tensor = arguments[0].as.tensor;
-    bool is_scattered = (op->flags & SHOAL_OP_COLLECTIVE) == 0 && arguments[0].kind == SHOAL_VALUE_TENSOR &&
-                        tensor->storage->bytes % dtype_bytes(tensor->dtype) == 0;
-    return is_scattered ? FORM_SCATTER : FORM_IN_PLACE;
+    if ((op->flags & SHOAL_OP_COLLECTIVE) != 0 || arguments[0].kind != SHOAL_VALUE_TENSOR ||
+        tensor->storage->bytes % dtype_bytes(tensor->dtype) != 0) {
+        return FORM_IN_PLACE;
+    }
+    const struct capture_storage *storage = capture_known_storage(capture, tensor->storage);
+    return storage && storage->n_flights > 0 ? FORM_IN_PLACE : FORM_SCATTER;
 }
 
 /* Before the call -------------------------------------------------------------------------------------- */
@@ -132,7 +136,7 @@ static shoal_status check_one(struct capture *capture, shoal_tensor *tensor, boo
 
 shoal_status capture_check_written(struct capture *capture, const shoal_op *op, const shoal_value *arguments)
 {
-    bool is_in_place = choose_form(op, arguments) == FORM_IN_PLACE;
+    bool is_in_place = choose_form(capture, op, arguments) == FORM_IN_PLACE;
     for (size_t i = 0; i < count_written(&arguments[0]); i++) {
         TRY(check_one(capture, get_written(&arguments[0], i), is_in_place));
     }
@@ -237,7 +241,7 @@ shoal_status capture_add_write(struct capture *capture, const shoal_op *op, cons
                                const shoal_arg *args, const shoal_value *result)
 {
     struct shoal_node *node = NULL;
-    enum form form = choose_form(op, arguments);
+    enum form form = choose_form(capture, op, arguments);
     if (form != FORM_IN_PLACE) {
         return (form == FORM_FRESH ? add_fresh : add_scatter)(capture, op, arguments, args);
     }

@@ -121,14 +121,64 @@ static shoal_status reduce_a_part(void *context, shoal_tensor *const *inputs, si
     return shoal_scope_error();
 }
 
+/* A part is received while another one is written. */
+static shoal_status write_beside(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    const struct ring *ring = context;
+    shoal_tensor *buffer = shoal_zeros(SHAPE(8, 3), 2, SHOAL_F32);
+    (void)n_inputs;
+    (void)n_outputs;
+    (void)shoal_irecv(shoal_narrow(buffer, 0, 0, 4), ring->before, 3, ring->group);
+    (void)shoal_add_scalar_(shoal_narrow(buffer, 0, 4, 4), 1.0); /* before the send: must not wait */
+    (void)shoal_isend(inputs[0], ring->next, 3, ring->group);
+    outputs[0] = shoal_clone(buffer);
+    return shoal_scope_error();
+}
+
+/* A wait for a part that nothing comes into. */
+static shoal_status wait_beside(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                shoal_tensor **outputs, size_t n_outputs)
+{
+    const struct ring *ring = context;
+    shoal_tensor *buffer = shoal_zeros(SHAPE(8, 3), 2, SHOAL_F32);
+    shoal_tensor *low = shoal_narrow(buffer, 0, 0, 4);
+    (void)n_inputs;
+    (void)n_outputs;
+    (void)shoal_irecv(low, ring->before, 3, ring->group);
+    (void)shoal_isend(inputs[0], ring->next, 3, ring->group);
+    (void)shoal_wait_tensor(shoal_narrow(buffer, 0, 4, 4));
+    outputs[0] = shoal_neg(low);
+    outputs[1] = shoal_neg(buffer);
+    return shoal_scope_error();
+}
+
+/* A wait for one of two parts that come by one call. */
+static shoal_status wait_for_one(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    const struct ring *ring = context;
+    shoal_tensor *buffer = shoal_zeros(SHAPE(8, 3), 2, SHOAL_F32);
+    shoal_tensor *low = shoal_narrow(buffer, 0, 0, 4);
+    shoal_tensor *high = shoal_narrow(buffer, 0, 4, 4);
+    const shoal_p2p_op ops[] = {{SHOAL_RECV, low, ring->before, 1},
+                                {SHOAL_RECV, high, ring->next, 2},
+                                {SHOAL_SEND, inputs[0], ring->next, 1},
+                                {SHOAL_SEND, inputs[1], ring->before, 2}};
+    (void)n_inputs;
+    (void)n_outputs;
+    shoal_tensor *const *got = shoal_batch_p2p_ops(ops, 4, ring->group);
+    (void)shoal_wait_tensor(got ? got[0] : NULL);
+    outputs[0] = shoal_neg(low);
+    outputs[1] = shoal_neg(high);
+    return shoal_scope_error();
+}
+
 static const struct {
     shoal_step_function step;
     size_t n_outputs;
-} steps[] = {{receive_first, 2},
-             {exchange_halves, 3},
-             {receive_into_input, 1},
-             {wait_through_views, 3},
-             {reduce_a_part, 2}};
+} steps[] = {{receive_first, 2},   {write_beside, 1},       {wait_beside, 2},        {wait_for_one, 2},
+             {exchange_halves, 3}, {receive_into_input, 1}, {wait_through_views, 3}, {reduce_a_part, 2}};
 
 /* Comparing --------------------------------------------------------------------------------------------- */
 
