@@ -349,12 +349,23 @@ static size_t count_ops(void)
     return n_ops;
 }
 
-/* Its constructors register. They find this program's shoal_ functions, not those of the libshoal that it was linked with. */
+/*
+ * Its constructors register. They find this program's shoal_ functions, not those of the libshoal that it was linked with. The
+ * companion library has none, so that programs can set an allocator first: its shoal_nn_init registers.
+ */
 static int load(const char *path)
 {
     size_t n_before = count_passes() + count_ops();
-    if (!dlopen(path, RTLD_NOW | RTLD_LOCAL)) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
         fprintf(stderr, "shoal opt: --load: %s\n", dlerror());
+        return TOOL_FAILED;
+    }
+    shoal_status (*init)(void) = NULL;
+    *(void **)&init =
+        dlsym(library, "shoal_nn_init"); /* as POSIX has it: a function's address in an object pointer */
+    if (init && init() != SHOAL_OK) {
+        fprintf(stderr, "shoal opt: --load: %s: %s\n", path, shoal_error_text());
         return TOOL_FAILED;
     }
     if (count_passes() + count_ops() == n_before) {
