@@ -116,9 +116,11 @@ static shoal_status make_tensor(struct shoal_plan *plan, size_t index)
         TRY(storage_create_borrowed(set->bytes, set->data, NULL, NULL, &set->storage));
         set->storage->is_lent = set->bytes > 0;
     }
+    shoal_tensor *tensor;
     TRY(tensor_create(storage_ref(set->storage), plan->outputs[index].tensor->dtype, &output->layout,
-                      &output->tensor));
-    output->tensor->is_detached = true; /* as what shoal_graph_run makes without gradients */
+                      &tensor));
+    tensor->is_detached = true; /* as what shoal_graph_run makes without gradients */
+    output->tensor = tensor;
     set->n_tensors++;
     return SHOAL_OK;
 }

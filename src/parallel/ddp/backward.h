@@ -22,7 +22,5 @@ shoal_status ddp_watch_param(struct ddp_param *param);
 /* A backward pass that began and has not ended has failed: its number is not that of the running one. So has one
    that led to a parameter and never got there. */
 void ddp_notice_failure(struct ddp *ddp);
-/* Gradients of a backward that failed: somebody must have removed them or written to them. */
-shoal_status ddp_check_left(struct ddp *ddp);
 
 #endif

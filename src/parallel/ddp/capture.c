@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "op/dependence.h"
-#include "parallel/ddp/backward.h"
 #include "parallel/ddp/block.h"
 #include "parallel/ddp/gradient.h"
 #include "parallel/functional.h"

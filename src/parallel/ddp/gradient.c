@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "kernel/kernel.h"
 #include "op/operand.h"
+#include "parallel/ddp/ddp.h"
 #include "tensor/tensor.h"
 
 /* The place ---------------------------------------------------------------------------------------------- */
@@ -179,4 +180,24 @@ void ddp_param_free(struct ddp_param *param)
     shoal_tensor_unref(param->tensor);
     mem_free(param->aside);
     mem_free(param->path);
+}
+
+shoal_status ddp_check_left(struct ddp *ddp)
+{
+    for (size_t i = 0; i < ddp->n_params; i++) {
+        struct ddp_param *param = &ddp->params[i];
+        if (param->is_left && ddp_is_ours(param) && shoal_tensor_version(param->gradient) == param->version) {
+            return error_set(SHOAL_ERR_STATE,
+                             "parameter %s has the gradient that a failed backward left: remove it, or write "
+                             "zeros",
+                             param->path);
+        }
+        if (param->is_left) {
+            param->is_left = false;
+            param->is_reduced = false;
+            param->is_local = false;
+            param->has_aside = false;
+        }
+    }
+    return SHOAL_OK;
 }

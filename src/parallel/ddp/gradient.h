@@ -64,4 +64,7 @@ void ddp_remove_hooks(struct ddp_param *param);
 /* Frees what it has. */
 void ddp_param_free(struct ddp_param *param);
 
+/* Gradients of a backward that failed: somebody must have removed them or written to them. */
+shoal_status ddp_check_left(struct ddp *ddp);
+
 #endif

@@ -70,7 +70,8 @@ TYPED_MANY(chunk_with_empty, TENSOR(0), INT(1), INT(2))
 TYPED_ONE(cat, LIST(0), INT(1))
 TYPED_ONE(stack, LIST(0), INT(1))
 TYPED_ONE(getitem, LIST(0), INT(1))
-TYPED_ONE(as_strided_scatter, TENSOR(0), TENSOR(1), v[2].as.integers, v[3].as.integers, (int)v[2].count, INT(4))
+TYPED_ONE(as_strided_scatter, TENSOR(0), TENSOR(1), v[2].as.integers, v[3].as.integers, (int)v[2].count,
+          INT(4))
 TYPED_ONE(control_deps, TENSOR(0), LIST(1))
 #define TYPED_OPERATOR(name)                       \
     TYPED_ONE(name, TENSOR(0), TENSOR(1))          \
