@@ -31,14 +31,27 @@ static struct shoal_node *resolve(const struct dedupe *dedupe, struct shoal_node
     return dedupe->kept[node->id] ? dedupe->kept[node->id] : node;
 }
 
+/* Of empty tensors nothing is on its way, but a start needs its wait. */
+static bool gives_elements(const struct shoal_node *node)
+{
+    bool has_any = node->n_values == 0;
+    for (size_t i = 0; i < node->n_values; i++) {
+        has_any = has_any || node->values[i]->count > 0;
+    }
+    return has_any;
+}
+
 static void note_start(struct dedupe *dedupe, const struct shoal_node *node)
 {
     const struct effects_access *accesses;
     size_t n_accesses;
+    bool is_under_way = gives_elements(node);
     effects_accesses(dedupe->effects, node, &accesses, &n_accesses);
     for (size_t i = 0; i < n_accesses; i++) {
+        uint32_t storage = accesses[i].storage;
         if (accesses[i].writes || accesses[i].creates) {
-            dedupe->started_at[accesses[i].storage] = dedupe->place;
+            dedupe->started_at[storage] = is_under_way ? dedupe->place : dedupe->started_at[storage];
+            dedupe->is_computed[storage] = false;
         }
     }
 }

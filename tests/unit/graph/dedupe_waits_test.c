@@ -43,6 +43,27 @@ TEST(waits_for_later_starts_stay)
     shoal_graph_free(graph);
 }
 
+/* What starts on no elements is waited for, and touches nothing of the memory around it. */
+TEST(empty_starts_touch_nothing)
+{
+    shoal_graph *graph = build_graph(2);
+    shoal_node *x = build_input(graph, "x", 4);
+    shoal_node *wait = build_wait(graph, build_all_reduce(graph, x));
+    shoal_node *none = BUILD_CALL(graph, "narrow", arg_node(wait), arg_int(0), arg_int(0), arg_int(0));
+    shoal_node *of_none = build_wait(
+        graph, BUILD_CALL(graph, "all_reduce_", arg_node(none), arg_string("sum"), arg_group(BUILD_GROUP)));
+    shoal_node *computed = BUILD_CALL(graph, "neg", arg_node(none));
+    shoal_node *of_computed = build_wait(graph, BUILD_CALL(graph, "all_reduce_", arg_node(computed),
+                                                           arg_string("sum"), arg_group(BUILD_GROUP)));
+    shoal_node *again = build_wait(graph, wait);
+    build_output(graph, 3, of_none, of_computed, again);
+    run(graph);
+    CHECK_NODES(
+        graph,
+        "x all_reduce wait_tensor narrow all_reduce_ wait_tensor_1 neg all_reduce__1 wait_tensor_2 output");
+    shoal_graph_free(graph);
+}
+
 TEST(views_of_results_need_no_wait)
 {
     shoal_graph *graph = build_graph(2);
