@@ -288,13 +288,7 @@ static shoal_status read_range(const shoal_safetensors *file, int64_t index, uin
 {
     const struct safetensors_tensor *tensor = NULL;
     TRY(get_tensor(file, index, &tensor));
-    uint64_t tensor_bytes = tensor->end - tensor->begin;
-    if (offset > tensor_bytes || bytes > tensor_bytes - offset) {
-        char text[SAFETENSORS_NAME_BYTES];
-        return error_set(SHOAL_ERR_INVALID,
-                         "offset: %zu bytes from %" PRIu64 " on are not within the %" PRIu64 " of tensor %s",
-                         bytes, offset, tensor_bytes, safetensors_format_name(text, tensor->name));
-    }
+    TRY(safetensors_check_range(tensor, offset, bytes));
     if (!data_out && bytes > 0) {
         return error_set(SHOAL_ERR_INVALID, "data_out is NULL");
     }

@@ -459,3 +459,15 @@ const struct safetensors_tensor *safetensors_header_find(const struct safetensor
             : bsearch(&key, header->by_name, header->n_tensors, sizeof(header->by_name[0]), compare_names);
     return found ? *found : NULL;
 }
+
+shoal_status safetensors_check_range(const struct safetensors_tensor *tensor, uint64_t offset, size_t bytes)
+{
+    uint64_t tensor_bytes = tensor->end - tensor->begin;
+    char text[SAFETENSORS_NAME_BYTES];
+    if (offset <= tensor_bytes && bytes <= tensor_bytes - offset) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_INVALID,
+                     "offset: %zu bytes from %" PRIu64 " on are not within the %" PRIu64 " of tensor %s",
+                     bytes, offset, tensor_bytes, safetensors_format_name(text, tensor->name));
+}

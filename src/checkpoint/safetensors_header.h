@@ -66,6 +66,9 @@ int safetensors_dtype_row(shoal_dtype dtype);
 /* What files call the dtype of that row. */
 const char *safetensors_dtype_name(int row);
 
+/* Whether so many bytes from `offset` on lie within the tensor. */
+shoal_status safetensors_check_range(const struct safetensors_tensor *tensor, uint64_t offset, size_t bytes);
+
 /* For error texts: the name in quotes, cut if it is long, without control characters. */
 #define SAFETENSORS_NAME_BYTES 112
 const char *safetensors_format_name(char text[SAFETENSORS_NAME_BYTES], const char *name);

@@ -174,13 +174,7 @@ static shoal_status write_range(shoal_safetensors_writer *writer, int64_t index,
 {
     const struct safetensors_tensor *tensor = NULL;
     TRY(get_tensor(writer, index, &tensor));
-    uint64_t tensor_bytes = tensor->end - tensor->begin;
-    if (offset > tensor_bytes || bytes > tensor_bytes - offset) {
-        char text[SAFETENSORS_NAME_BYTES];
-        return error_set(SHOAL_ERR_INVALID,
-                         "offset: %zu bytes from %" PRIu64 " on are not within the %" PRIu64 " of tensor %s",
-                         bytes, offset, tensor_bytes, safetensors_format_name(text, tensor->name));
-    }
+    TRY(safetensors_check_range(tensor, offset, bytes));
     if (!data && bytes > 0) {
         return error_set(SHOAL_ERR_INVALID, "data is NULL");
     }

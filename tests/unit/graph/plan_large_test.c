@@ -3,41 +3,21 @@
  * Plans beyond 4 GiB: an offset or a count that is kept in 32 bits somewhere shows in the last elements. Needs twice that of memory,
  * and is left to builds without sanitizers, which would need several times as much. `make sweep` runs it.
  */
+#include "fixtures/free_memory.h"
 #include "planning.h"
 
 /* A table of that many rows and columns has more than 2^32 elements. */
 #define SIDE 65537
 #define LAST_ROWS 7
 
-static long long find_available(void)
-{
-    long long kib = 0;
-    char line[128];
-    FILE *file = fopen("/proc/meminfo", "r");
-    while (file && fgets(line, sizeof line, file) && sscanf(line, "MemAvailable: %lld kB", &kib) != 1) {
-    }
-    if (file) {
-        (void)fclose(file);
-    }
-    return kib * 1024;
-}
-
 static bool can_run(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    test_skip("a sanitizer would need several times the memory");
-    return false;
-#endif
     const char *sweep = getenv("SHOAL_TEST_SWEEP");
     if (!sweep || strcmp(sweep, "whole") != 0) {
         test_skip("a part of `make sweep`: half a minute of page faults");
         return false;
     }
-    if (find_available() < 3LL * SIDE * SIDE) {
-        test_skip("less than 12 GiB of memory are free");
-        return false;
-    }
-    return true;
+    return free_memory_is_enough(3LL * SIDE * SIDE);
 }
 
 static uint8_t row_number(int64_t i)

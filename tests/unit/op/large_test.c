@@ -3,39 +3,16 @@
  * Beyond 4 GiB: a count or an offset that is kept in 32 bits somewhere shows in the last elements. Needs two
  * such buffers of memory, and is left to builds without sanitizers, which would need several times that.
  */
-#include <stdio.h>
-
+#include "fixtures/free_memory.h"
 #include "harness/test.h"
 #include "kernel/kernel.h"
 #include "shoal/shoal.h"
 
 #define COUNT ((int64_t)(1ull << 32) + 5)
 
-/* Free memory in bytes, as the kernel estimates it. */
-static long long find_available(void)
-{
-    long long kib = 0;
-    char line[128];
-    FILE *file = fopen("/proc/meminfo", "r");
-    while (file && fgets(line, sizeof line, file) && sscanf(line, "MemAvailable: %lld kB", &kib) != 1) {
-    }
-    if (file) {
-        (void)fclose(file);
-    }
-    return kib * 1024;
-}
-
 static bool can_run(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    test_skip("a sanitizer would need several times the memory");
-    return false;
-#endif
-    if (find_available() < 3 * COUNT) {
-        test_skip("less than 12 GiB of memory are free");
-        return false;
-    }
-    return true;
+    return free_memory_is_enough(3 * COUNT);
 }
 
 /* The elements around 2^32 and at the end are told apart from each other and from all others. */
