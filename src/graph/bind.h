@@ -30,7 +30,8 @@ struct bound_input {
     shoal_tensor *tensor;
     shoal_tensor *source;
     const char *address; /* in the last run */
-    /* The placeholder of `source`, or that of which this is the source: they share memory, and steps know that. PLAN_NONE: none. */
+    /* The placeholder of `source`, or that of which this is the source: they share memory, and the order of steps was checked for it.
+       PLAN_NONE: none. */
     uint32_t twin;
 };
 
