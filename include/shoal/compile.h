@@ -356,7 +356,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_
  * leaves, where optimizers and clipping find them. Both lie in the plan's memory, as shoal_plan_run says; a gradient
  * that the step sets to an input is a view of it, as shoal_set_grad makes one. Inputs are leaves, and no two share
  * memory. A step that runs already, in another thread, say, is busy: SHOAL_ERR_STATE. Ranks compile in the same runs:
- * where inputs are of a new kind on one rank, they are on all, or the run is SHOAL_ERR_MISMATCH.
+ * where inputs are of a new kind on one rank, they are on all, or the run is SHOAL_ERR_MISMATCH. A rank that fails
+ * before its plan is compared, in `step` or for lack of memory, lets the others wait for their deadline.
+ *
+ * A shard of a parameter that can not be cut evenly may be written behind the last gather of it, by an optimizer in the
+ * step, but not before: that is SHOAL_ERR_UNSUPPORTED.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compiled_run(shoal_compiled *compiled,
                                                            shoal_tensor *const *inputs, size_t n_inputs,
