@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Checkpoints: a list of items (shoal/items.h) as files in a directory, and back, on any number of ranks, however
+ * they share the model.
+ *
+ *     shoal_checkpoint_options options = SHOAL_CHECKPOINT_OPTIONS_INIT;
+ *     options.step = step;
+ *     options.keep = 3;
+ *     status = shoal_checkpoint_save(group, "run7", items, &options);            run7/step-000001000
+ *
+ *     shoal_checkpoint_load_options how = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
+ *     status = shoal_checkpoint_load(group, "run7", items, &how, &found);        the newest that is complete
+ *
+ * Two formats. *Pieces*: each rank writes its own parts into a file of its own, in which tensors are named
+ * "NAME@DIM:OFFSET+LENGTH", so that no other tool takes one for a whole tensor. *Whole*:
+ * model-00001-of-0000n.safetensors and model.safetensors.index.json, as other tools write and read them; other
+ * sections likewise, under their names. Both have shoal.index.json beside them: what is where, sums of all data in
+ * blocks of 1 MiB, numbers and strings, and the id of the save, which each file has, too. It is written last. A load
+ * reads either format, and also whole files of other tools, which have no shoal.index.json and no sums.
+ *
+ * Each byte is written by one rank: those that have the same part share the work. Besides its shards a rank needs at
+ * most 64 MiB, and a load reads only what the rank needs, with whole blocks at both ends of it.
+ *
+ * A save is complete or absent: it is written beside its place, and moved there when all ranks have written theirs
+ * and all of it has reached the disk. If a rank dies or a disk is full, all ranks get an error, and what was there
+ * before still is. What remains of a save that died is removed by the next one. Of two jobs that save to one
+ * directory at the same time, the second gets SHOAL_ERR_STATE.
+ *
+ * A load looks at everything that it needs before it changes anything: values stay as they are on all ranks if any
+ * rank finds a file that is damaged, cut off, of another save or a later version, or names that do not fit. Only if a
+ * file fails after that look are values undefined, and the error says so.
+ *
+ * Ranks: all ranks of the group make the call with the same directory, list and options; a difference is
+ * SHOAL_ERR_MISMATCH on all of them. All see the same files: a directory that is not shared between the hosts of a
+ * group is an error.
+ * Ownership: lists stay the caller's, and their values must not be changed during a call.
+ * Threads: one save or load at a time on a group; a save in the background has a thread of its own.
+ * Errors: status and text that names the file and what is wrong with it, on all ranks.
+ */
+#ifndef SHOAL_CHECKPOINT_H
+#define SHOAL_CHECKPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/api.h"
+#include "shoal/dtype.h"
+#include "shoal/group.h"
+#include "shoal/items.h"
+#include "shoal/status.h"
+
+SHOAL_BEGIN_DECLS
+
+typedef enum shoal_checkpoint_format {
+    SHOAL_CHECKPOINT_PIECES = 0,
+    SHOAL_CHECKPOINT_WHOLE = 1
+} shoal_checkpoint_format;
+
+/* How far a run has come. A run that goes on with another number of samples per step is another run. */
+typedef struct shoal_checkpoint_progress {
+    int64_t n_ranks;      /* that share a batch */
+    int64_t batch;        /* samples of a rank in one backward */
+    int64_t n_accumulate; /* backwards in a step */
+    int64_t sample;       /* the first one, of all, that was not used yet */
+} shoal_checkpoint_progress;
+
+typedef struct shoal_checkpoint_options {
+    size_t struct_size; /* sizeof(shoal_checkpoint_options) */
+    int64_t step;       /* names the checkpoint: not negative */
+    shoal_checkpoint_format format;
+    bool replaces; /* a checkpoint of that step; otherwise it is an error if there is one */
+    int keep;      /* so many newest ones stay, this one included, and older ones are removed; 0: all stay */
+    size_t max_file_bytes;              /* whole: data of one file; 0: 5 GB. A tensor is never cut. */
+    shoal_checkpoint_progress progress; /* zeros: not said */
+    bool fails_if_busy; /* of save_start: while one is under way; otherwise it waits for that one */
+} shoal_checkpoint_options;
+#define SHOAL_CHECKPOINT_OPTIONS_INIT SHOAL_SIZED(shoal_checkpoint_options)
+
+/* Collective. Options may be NULL: step 0. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_save(shoal_group *group, const char *directory,
+                                                              const shoal_items *items,
+                                                              const shoal_checkpoint_options *options);
+
+/* In the background ---------------------------------------------------------------------------------------- */
+
+typedef struct shoal_checkpoint_saving shoal_checkpoint_saving;
+
+/*
+ * Collective: copies what this rank has to write, and returns; a thread writes it while the program goes on. Values
+ * may be changed and the list may be freed as soon as it has returned. Ranks agree on the end among themselves.
+ * Closing the world ends it first.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_save_start(shoal_group *group, const char *directory,
+                                                                    const shoal_items *items,
+                                                                    const shoal_checkpoint_options *options,
+                                                                    shoal_checkpoint_saving **saving_out);
+/* Whether it has ended, well or not. */
+SHOAL_API bool shoal_checkpoint_save_test(const shoal_checkpoint_saving *saving);
+/* Waits for its end, returns its status and frees it. NULL is SHOAL_OK. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_save_wait(shoal_checkpoint_saving *saving);
+
+/* Loading -------------------------------------------------------------------------------------------------- */
+
+typedef struct shoal_checkpoint_load_options {
+    size_t struct_size; /* sizeof(shoal_checkpoint_load_options) */
+    bool has_step;      /* `step` says which one; otherwise the newest */
+    int64_t step;
+    bool allows_missing;    /* items that the checkpoint does not have keep their values */
+    bool allows_unexpected; /* what the list does not have is passed over */
+    bool casts;             /* another floating dtype is converted, each element rounded once */
+    bool skips_sums;        /* does not look at sums */
+    const char *section;    /* only this one; NULL: all. Numbers and strings are loaded with all. */
+    shoal_checkpoint_progress
+        progress; /* what the program will do; zeros: not said. `sample` is not looked at */
+    bool
+        allows_other_batch; /* otherwise other ranks, batch or n_accumulate than the saved ones are an error */
+} shoal_checkpoint_load_options;
+#define SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT SHOAL_SIZED(shoal_checkpoint_load_options)
+
+/* What was loaded. */
+typedef struct shoal_checkpoint_info {
+    size_t struct_size; /* sizeof(shoal_checkpoint_info), set by the caller */
+    int64_t step;
+    shoal_checkpoint_format format;
+    shoal_checkpoint_progress progress; /* zeros: not said */
+    size_t n_missing;                   /* items that kept their values */
+    size_t n_unexpected;                /* tensors that were passed over */
+} shoal_checkpoint_info;
+#define SHOAL_CHECKPOINT_INFO_INIT SHOAL_SIZED(shoal_checkpoint_info)
+
+/*
+ * Collective. `directory` holds checkpoints, or is one. Options and info_out may be NULL. No complete checkpoint is
+ * SHOAL_ERR_STATE. Names that are missing, not expected or of another shape or dtype are listed in the error, the
+ * first eight of each with the number of all.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_load(shoal_group *group, const char *directory,
+                                                              shoal_items *items,
+                                                              const shoal_checkpoint_load_options *options,
+                                                              shoal_checkpoint_info *info_out);
+
+/* The newest complete checkpoint of a directory, without loading it; its step is -1 if there is none, also if there is no
+   such directory. Local: whether to load is for one rank to decide and tell the others. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_newest(const char *directory,
+                                                                shoal_checkpoint_info *info_out);
+
+SHOAL_END_DECLS
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How ranks end each phase of a save or load together: every rank says how it fared, and all of them learn the status
+ * and text of the first rank that failed. What one rank found wrong is an error on all ranks.
+ *
+ * Nothing but small messages of the group's collectives; a dead peer or a missed deadline is the error of these.
+ */
+#ifndef CHECKPOINT_AGREE_H
+#define CHECKPOINT_AGREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/group.h"
+#include "shoal/status.h"
+
+/*
+ * Collective. `status` is what this rank's part of the phase returned, with its error text if it is not SHOAL_OK.
+ * Returns SHOAL_OK on all ranks or an error on all of them: a rank that failed keeps its own error, the others get
+ * the first failed rank's with its number ("rank 2: ..."). `phase` is for texts and is compared.
+ */
+shoal_status agree(shoal_group *group, const char *phase, shoal_status status);
+
+/* Collective: bytes that must be the same on all ranks; a difference is SHOAL_ERR_MISMATCH on all of them, which names `what` and
+   the first rank whose bytes differ from the first rank's. */
+shoal_status agree_on(shoal_group *group, const char *what, const void *data, size_t bytes);
+
+/* Collective: the bytes of the group's first rank, on all ranks. *data_out is freed with mem_free; other ranks' `data` is not looked at. */
+shoal_status agree_receive(shoal_group *group, const void *data, size_t bytes, void **data_out,
+                           size_t *bytes_out);
+
+/*
+ * Collective: bytes of every rank, of any number. `only_first`: only the group's first rank gets them, others get NULL.
+ * The bytes of rank r are those from offsets[r] to offsets[r + 1]. Both are freed with mem_free.
+ */
+shoal_status agree_collect(shoal_group *group, const void *data, size_t bytes, bool only_first,
+                           char **data_out, uint64_t **offsets_out);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who writes what: each region of a table is written once. A region that several ranks have is cut into pieces among
+ * them, along its first dimension with more than one index, so that the bytes of all ranks become as equal as they
+ * can be; pieces of less than 1 MiB are not cut. The same on all ranks, without communication.
+ */
+#ifndef CHECKPOINT_SPLIT_H
+#define CHECKPOINT_SPLIT_H
+
+#include <stddef.h>
+
+#include "checkpoint/region.h"
+#include "checkpoint/table.h"
+
+#define SPLIT_MIN_BYTES ((int64_t)1 << 20)
+
+struct split_piece {
+    size_t tensor; /* in the table */
+    int rank;      /* who writes it */
+    struct region region;
+};
+
+/* Pieces in the order of tensors, and of the begins of their regions. *pieces_out is freed with mem_free. */
+shoal_status split_make(const struct table *table, struct split_piece **pieces_out, size_t *n_pieces_out);
+
+#endif
