@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How ranks end a phase together: see agree.h.
+ *
+ * One small all_reduce (minimum) says who the first failed rank is and whether all ranks are in the same phase. It
+ * needs no memory that could be missing on one rank only. Texts are sent only when something is wrong.
+ */
+#include "checkpoint/agree.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/try.h"
+#include "checkpoint/checksum.h"
+
+#define WHAT_BYTES 64
+
+static shoal_status find_minimum(shoal_group *group, int64_t *numbers, size_t n_numbers)
+{
+    return shoal_group_all_reduce(group, numbers, numbers, n_numbers, SHOAL_I64, SHOAL_MIN);
+}
+
+/* The largest number is found as the smallest of these. */
+static int64_t turned(int64_t number)
+{
+    return ~number;
+}
+
+/* Phases ----------------------------------------------------------------------------------------------- */
+
+/* Hashes differ: which rank's text differs from the first rank's, and how. */
+static shoal_status name_difference(shoal_group *group, const char *phase)
+{
+    char first[WHAT_BYTES] = "";
+    char other[WHAT_BYTES] = "";
+    (void)snprintf(first, sizeof first, "%s", phase);
+    TRY(shoal_group_broadcast(group, first, sizeof first, SHOAL_U8, 0));
+    (void)snprintf(other, sizeof other, "%s", phase);
+    int64_t differs = strcmp(first, other) != 0 ? shoal_group_rank(group) : INT64_MAX;
+    TRY(find_minimum(group, &differs, 1));
+    if (differs == INT64_MAX) {
+        return error_set(SHOAL_ERR_MISMATCH, "ranks are at different places of \"%s\"", first);
+    }
+    TRY(shoal_group_broadcast(group, other, sizeof other, SHOAL_U8, (int)differs));
+    return error_set(SHOAL_ERR_MISMATCH, "rank 0 is at \"%s\", but rank %" PRId64 " at \"%s\"", first,
+                     differs, other);
+}
+
+struct failure {
+    int64_t status;
+    char text[ERROR_TEXT_BYTES];
+};
+
+static shoal_status compare(shoal_group *group, const char *phase, struct failure *own)
+{
+    int64_t hash = (int64_t)checksum_block(phase, strlen(phase));
+    int64_t numbers[] = {own->status == SHOAL_OK ? INT64_MAX : shoal_group_rank(group), hash, turned(hash)};
+    shoal_status status = find_minimum(group, numbers, sizeof numbers / sizeof numbers[0]);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "%s", phase);
+    }
+    int64_t failed = numbers[0];
+    if (failed == INT64_MAX) {
+        return numbers[1] == turned(numbers[2]) ? SHOAL_OK : name_difference(group, phase);
+    }
+    struct failure first = *own;
+    TRY(shoal_group_broadcast(group, &first, sizeof first, SHOAL_U8, (int)failed));
+    first.text[sizeof first.text - 1] = '\0';
+    return error_set((shoal_status)first.status, "rank %" PRId64 ": %s", failed, first.text);
+}
+
+shoal_status agree(shoal_group *group, const char *phase, shoal_status status)
+{
+    struct failure own = {.status = status};
+    if (status != SHOAL_OK) {
+        (void)snprintf(own.text, sizeof own.text, "%s", shoal_error_text());
+        if (own.text[0] == '\0') {
+            (void)snprintf(own.text, sizeof own.text, "%s failed with %s", phase, shoal_status_name(status));
+        }
+    }
+    shoal_status agreed = compare(group, phase, &own);
+    return status == SHOAL_OK ? agreed : error_set(status, "%s", own.text);
+}
+
+/* Bytes ------------------------------------------------------------------------------------------------ */
+
+shoal_status agree_on(shoal_group *group, const char *what, const void *data, size_t bytes)
+{
+    int64_t hash = (int64_t)checksum_block(data, bytes);
+    int64_t numbers[] = {hash, turned(hash), (int64_t)bytes, turned((int64_t)bytes)};
+    TRY(find_minimum(group, numbers, sizeof numbers / sizeof numbers[0]));
+    if (numbers[0] == turned(numbers[1]) && numbers[2] == turned(numbers[3])) {
+        return SHOAL_OK;
+    }
+    int64_t first[] = {hash, (int64_t)bytes};
+    TRY(shoal_group_broadcast(group, first, 2, SHOAL_I64, 0));
+    int64_t differs = first[0] != hash || first[1] != (int64_t)bytes ? shoal_group_rank(group) : INT64_MAX;
+    TRY(find_minimum(group, &differs, 1));
+    return error_set(SHOAL_ERR_MISMATCH, "%s: rank %" PRId64 " has another one than rank 0", what, differs);
+}
+
+shoal_status agree_receive(shoal_group *group, const void *data, size_t bytes, void **data_out,
+                           size_t *bytes_out)
+{
+    bool is_first = shoal_group_rank(group) == 0;
+    uint64_t count = is_first ? bytes : 0;
+    TRY(shoal_group_broadcast(group, &count, 1, SHOAL_U64, 0));
+    char *received = mem_alloc(count > 0 ? (size_t)count : 1);
+    shoal_status status =
+        agree(group, "memory for what the first rank sends", received ? SHOAL_OK : SHOAL_ERR_NO_MEMORY);
+    if (status == SHOAL_OK && count > 0) {
+        if (is_first) {
+            memcpy(received, data, bytes);
+        }
+        status = shoal_group_broadcast(group, received, (size_t)count, SHOAL_U8, 0);
+    }
+    if (status != SHOAL_OK) {
+        mem_free(received);
+        return status;
+    }
+    *data_out = received;
+    *bytes_out = (size_t)count;
+    return SHOAL_OK;
+}
+
+/* Collecting ------------------------------------------------------------------------------------------- */
+
+struct collection {
+    uint64_t *offsets; /* n_ranks + 1; before they are summed: sizes from the second on */
+    size_t *counts;
+    char *data; /* NULL: this rank gets nothing */
+};
+
+static shoal_status exchange_sizes(shoal_group *group, size_t bytes, struct collection *collection)
+{
+    size_t n_ranks = (size_t)shoal_group_n_ranks(group);
+    uint64_t size = bytes;
+    collection->offsets = mem_alloc_zeroed(n_ranks + 1, sizeof(collection->offsets[0]));
+    collection->counts = mem_alloc_zeroed(n_ranks, sizeof(collection->counts[0]));
+    bool has_memory = collection->offsets && collection->counts;
+    TRY(agree(group, "memory for sizes of all ranks", has_memory ? SHOAL_OK : SHOAL_ERR_NO_MEMORY));
+    uint64_t *offsets = collection->offsets;
+    TRY(shoal_group_all_gather(group, &size, offsets + 1, 1, SHOAL_U64));
+    for (size_t rank = 0; rank < n_ranks; rank++) {
+        collection->counts[rank] = (size_t)offsets[rank + 1];
+        offsets[rank + 1] += offsets[rank];
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status collect(shoal_group *group, const void *data, size_t bytes, bool only_first,
+                            struct collection *collection)
+{
+    TRY(exchange_sizes(group, bytes, collection));
+    size_t total = (size_t)collection->offsets[shoal_group_n_ranks(group)];
+    bool is_receiver = !only_first || shoal_group_rank(group) == 0;
+    if (is_receiver) {
+        collection->data = mem_alloc(total > 0 ? total : 1);
+    }
+    bool has_memory = !is_receiver || collection->data;
+    TRY(agree(group, "memory for what all ranks send", has_memory ? SHOAL_OK : SHOAL_ERR_NO_MEMORY));
+    if (total == 0) {
+        return SHOAL_OK;
+    }
+    return only_first ? shoal_group_gather_v(group, data, collection->data, collection->counts, SHOAL_U8, 0)
+                      : shoal_group_all_gather_v(group, data, collection->data, collection->counts, SHOAL_U8);
+}
+
+shoal_status agree_collect(shoal_group *group, const void *data, size_t bytes, bool only_first,
+                           char **data_out, uint64_t **offsets_out)
+{
+    struct collection collection = {0};
+    shoal_status status = collect(group, data, bytes, only_first, &collection);
+    mem_free(collection.counts);
+    if (status != SHOAL_OK) {
+        mem_free(collection.data);
+        mem_free(collection.offsets);
+        return status;
+    }
+    *data_out = collection.data;
+    *offsets_out = collection.offsets;
+    if (!collection.data) {
+        mem_free(collection.offsets);
+        *offsets_out = NULL;
+    }
+    return SHOAL_OK;
+}

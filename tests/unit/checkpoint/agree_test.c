@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* How ranks of a save or load end a phase together: one that fails, one that does something else, one that dies. */
+#include <signal.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "checkpoint/agree.h"
+#include "fixtures/rank_world.h"
+
+static shoal_group *open_group(struct rank *self, shoal_world **world_out)
+{
+    *world_out = rank_world_open(self, 0);
+    return *world_out ? shoal_world_group(*world_out) : NULL;
+}
+
+TEST_RANKS(all_is_well, 3)
+{
+    shoal_world *world;
+    shoal_group *group = open_group(self, &world);
+    REQUIRE(group);
+    CHECK_OK(agree(group, "write", SHOAL_OK));
+    CHECK_OK(agree_on(group, "name", "a", 1));
+    CHECK_OK(agree_on(group, "nothing", NULL, 0));
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(one_rank_fails, 3)
+{
+    shoal_world *world;
+    shoal_group *group = open_group(self, &world);
+    REQUIRE(group);
+    shoal_status status = self->rank == 1 ? error_set(SHOAL_ERR_SYSTEM, "disk is full") : SHOAL_OK;
+    CHECK_STATUS(agree(group, "write", status), SHOAL_ERR_SYSTEM);
+    CHECK_STRING(shoal_error_text(), self->rank == 1 ? "disk is full" : "rank 1: disk is full");
+    /* Two fail: each keeps its own reason, the third gets the first one's. */
+    status = self->rank == 0   ? error_set(SHOAL_ERR_NO_MEMORY, "none left")
+             : self->rank == 2 ? error_set(SHOAL_ERR_SYSTEM, "disk is full")
+                               : SHOAL_OK;
+    CHECK_STATUS(agree(group, "write", status), self->rank == 2 ? SHOAL_ERR_SYSTEM : SHOAL_ERR_NO_MEMORY);
+    CHECK_STRING(shoal_error_text(), self->rank == 0   ? "none left"
+                                     : self->rank == 2 ? "disk is full"
+                                                       : "rank 0: none left");
+    /* The group goes on. A failure without a text gets one. */
+    error_clear();
+    CHECK_STATUS(agree(group, "move", self->rank == 2 ? SHOAL_ERR_STATE : SHOAL_OK), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("move failed with SHOAL_ERR_STATE");
+    CHECK_OK(agree(group, "move", SHOAL_OK));
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(one_rank_deviates, 3)
+{
+    shoal_world *world;
+    shoal_group *group = open_group(self, &world);
+    REQUIRE(group);
+    CHECK_STATUS(agree(group, self->rank == 2 ? "load" : "save", SHOAL_OK), SHOAL_ERR_MISMATCH);
+    CHECK_STRING(shoal_error_text(), "rank 0 is at \"save\", but rank 2 at \"load\"");
+    CHECK_STATUS(agree_on(group, "directory", self->rank == 1 ? "run8" : "run7", 4), SHOAL_ERR_MISMATCH);
+    CHECK_STRING(shoal_error_text(), "directory: rank 1 has another one than rank 0");
+    CHECK_STATUS(agree_on(group, "directory", "run7", self->rank == 0 ? 4 : 3), SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("directory: rank 1 has");
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(bytes_of_the_first_rank, 3)
+{
+    shoal_world *world;
+    shoal_group *group = open_group(self, &world);
+    REQUIRE(group);
+    void *data = NULL;
+    size_t bytes = 99;
+    CHECK_OK(agree_receive(group, self->rank == 0 ? "hello" : NULL, self->rank == 0 ? 6 : 0, &data, &bytes));
+    CHECK_INT(bytes, 6);
+    CHECK_STRING(data, "hello");
+    mem_free(data);
+    CHECK_OK(agree_receive(group, NULL, 0, &data, &bytes));
+    CHECK_INT(bytes, 0);
+    mem_free(data);
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_RANKS(bytes_of_all_ranks, 3)
+{
+    shoal_world *world;
+    shoal_group *group = open_group(self, &world);
+    REQUIRE(group);
+    static const char *const words[] = {"one", "", "three"};
+    for (int only_first = 0; only_first < 2; only_first++) {
+        char *data = NULL;
+        uint64_t *offsets = NULL;
+        CHECK_OK(agree_collect(group, words[self->rank], strlen(words[self->rank]), only_first != 0, &data,
+                               &offsets));
+        if (only_first && self->rank > 0) {
+            CHECK(!data && !offsets);
+            continue;
+        }
+        REQUIRE(data && offsets);
+        CHECK(offsets[0] == 0 && offsets[1] == 3 && offsets[2] == 3 && offsets[3] == 8);
+        CHECK_BYTES(data, "onethree", 8);
+        mem_free(data);
+        mem_free(offsets);
+    }
+    CHECK_OK(shoal_world_close(world));
+}
+
+TEST_PROCESSES(one_rank_dies, 3)
+{
+    shoal_world *world;
+    shoal_group *group = open_group(self, &world);
+    REQUIRE(group);
+    CHECK_OK(agree(group, "begin", SHOAL_OK));
+    test_expect_death(2, SIGKILL);
+    if (self->rank == 2) {
+        (void)raise(SIGKILL);
+    }
+    shoal_status status = self->rank == 1 ? error_set(SHOAL_ERR_SYSTEM, "disk is full") : SHOAL_OK;
+    CHECK_STATUS(agree(group, "write", status), self->rank == 1 ? SHOAL_ERR_SYSTEM : SHOAL_ERR_PEER);
+    if (self->rank == 0) {
+        CHECK_ERROR_TEXT("write: ");
+    }
+    (void)shoal_world_close(world);
+}
