@@ -5,7 +5,9 @@
  *
  *     DIR/.lock                    held (flock) by whoever saves
  *     DIR/.saving-ID               a save under way; once the lock is held, any other one is of a dead job, and is removed
- *     DIR/.removing-ID             an old checkpoint that is being removed: renamed first, so that it is never half there
+ *     DIR/.removing-step-...       an old checkpoint that is being removed: renamed first, so that it is never half there
+ *     DIR/.replaced-step-...       where two names cannot be exchanged at once: the old one of a step, while the new one
+ *                                  takes its place. It counts as long as there is no new one.
  *     DIR/step-000001000           complete: it has shoal.index.json, or is a foreign checkpoint
  */
 #ifndef CHECKPOINT_DIRECTORY_H
@@ -21,7 +23,12 @@ struct directory_save {
     char *saving; /* DIR/.saving-ID */
     char *target; /* DIR/step-... */
     int lock_fd;
+    bool is_moved; /* `target` is the new one; if it replaced another, that one is `saving` now */
 };
+#define DIRECTORY_SAVE_INIT \
+    {                       \
+        .lock_fd = -1       \
+    }
 
 /*
  * Makes DIR if there is none (with its parents), takes the lock, removes what dead saves left, and makes DIR/.saving-ID.
@@ -37,11 +44,12 @@ shoal_status directory_save_begin(const char *directory, int64_t step, const cha
  */
 shoal_status directory_save_commit(struct directory_save *save, bool replaces, int keep);
 
-/* Gives the lock back; without a commit what was written is removed. Zeros with lock_fd -1 are allowed. */
+/* Gives the lock back; without a commit what was written is removed. DIRECTORY_SAVE_INIT is allowed. */
 void directory_save_end(struct directory_save *save);
 
 /* The path of a checkpoint: the newest complete one in `directory` (or of that step, if it is not -1), or the directory
-   itself, if that is one. NULL in *path_out: there is none. Freed with mem_free. */
+   itself, if that is one and has none in it. NULL in *path_out: there is none, or no such directory. Freed with
+   mem_free. */
 shoal_status directory_find(const char *directory, int64_t step, char **path_out);
 
 #endif

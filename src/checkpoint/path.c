@@ -2,6 +2,7 @@
 /* Directories and names: see path.h. */
 #include "checkpoint/path.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "base/fail_point.h"
 #include "base/mem.h"
+#include "base/os/os.h"
 #include "base/try.h"
 
 /* As many as the kernel follows. */
@@ -172,13 +174,30 @@ shoal_status path_make_directory(const char *path, bool *is_new_out)
     return SHOAL_OK;
 }
 
-shoal_status path_rename(const char *from, const char *to)
+shoal_status path_rename(const char *from, const char *to, bool *is_done_out)
 {
     int code = FAIL_POINT_CODE("rename");
     if (code == 0 && rename(from, to) != 0) {
         code = errno;
     }
+    if (is_done_out) {
+        *is_done_out = code == 0;
+    }
     return code == 0 ? path_sync_parent(to) : path_fail(to, "rename", code);
+}
+
+shoal_status path_exchange(const char *a, const char *b, bool *is_possible_out, bool *is_done_out)
+{
+    int code = FAIL_POINT_CODE("exchange");
+    if (code == 0 && os_exchange_names(a, b) != 0) {
+        code = errno;
+    }
+    *is_done_out = code == 0;
+    *is_possible_out = code != EINVAL && code != ENOSYS && code != ENOTSUP;
+    if (code != 0) {
+        return *is_possible_out ? path_fail(b, "exchange of names", code) : SHOAL_OK;
+    }
+    return path_sync_parent(b);
 }
 
 shoal_status path_remove(const char *path)
@@ -197,4 +216,69 @@ shoal_status path_remove_directory(const char *path)
         code = errno;
     }
     return code == 0 || code == ENOENT ? SHOAL_OK : path_fail(path, "rmdir", code);
+}
+
+/* *is_directory_out: and not a link to one. */
+static shoal_status remove_entry(const char *path, bool *is_directory_out)
+{
+    struct stat info;
+    *is_directory_out = false;
+    if (lstat(path, &info) != 0) {
+        return errno == ENOENT ? SHOAL_OK : path_fail(path, "look at", errno);
+    }
+    *is_directory_out = S_ISDIR(info.st_mode);
+    return *is_directory_out ? SHOAL_OK : path_remove(path);
+}
+
+/* Removes the files of a directory. A directory in it is named in `inner`, which is then not empty. */
+static shoal_status remove_files(const char *path, char inner[PATH_MAX])
+{
+    inner[0] = '\0';
+    DIR *directory = opendir(path);
+    if (!directory) {
+        return errno == ENOENT ? SHOAL_OK : path_fail(path, "open", errno);
+    }
+    shoal_status status = SHOAL_OK;
+    for (struct dirent *entry; status == SHOAL_OK && inner[0] == '\0' && (entry = readdir(directory));) {
+        char child[PATH_MAX];
+        bool is_directory = false;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
+            continue;
+        }
+        if (snprintf(child, sizeof child, "%s/%s", path, entry->d_name) >= (int)sizeof child) {
+            status = path_fail(path, "name what is in it", ENAMETOOLONG);
+            break;
+        }
+        status = remove_entry(child, &is_directory);
+        if (is_directory) {
+            memcpy(inner, child, strlen(child) + 1);
+        }
+    }
+    (void)closedir(directory);
+    return status;
+}
+
+shoal_status path_remove_tree(const char *path)
+{
+    char at[PATH_MAX];
+    char inner[PATH_MAX];
+    size_t length = strlen(path);
+    if (length >= sizeof at) {
+        return path_fail(path, "remove", ENAMETOOLONG);
+    }
+    memcpy(at, path, length + 1);
+    /* Down while there are directories; an empty one is removed, and its parent looked at again. */
+    while (strlen(at) >= length) {
+        TRY(remove_files(at, inner));
+        if (inner[0] != '\0') {
+            memcpy(at, inner, strlen(inner) + 1);
+            continue;
+        }
+        TRY(path_remove_directory(at));
+        if (strlen(at) == length) {
+            break;
+        }
+        at[(size_t)(path_name(at) - at) - 1] = '\0';
+    }
+    return SHOAL_OK;
 }

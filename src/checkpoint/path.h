@@ -37,11 +37,22 @@ shoal_status path_sync_parent(const char *path);
 shoal_status path_make_directory(const char *path, bool *is_new_out);
 
 /* Renames a file or directory in its file system, and makes that durable. What had the name `to` is replaced at once.
-   */
-shoal_status path_rename(const char *from, const char *to);
+   is_done_out may be NULL: whether it has the new name, also if making that durable has failed. */
+shoal_status path_rename(const char *from, const char *to, bool *is_done_out);
+
+/*
+ * Two files or directories change their names at once, durably. *is_possible_out: false if the file system cannot; then
+ * nothing has changed, and the call returns SHOAL_OK. *is_done_out: whether they have changed, also if making that durable
+ * has failed.
+ */
+shoal_status path_exchange(const char *a, const char *b, bool *is_possible_out, bool *is_done_out);
 
 /* Removes a file, or an empty directory. One that is gone already is fine. Not durable until path_sync. */
 shoal_status path_remove(const char *path);
 shoal_status path_remove_directory(const char *path);
+
+/* Removes a directory with all that is in it, links as links. One that is gone already is fine. Not durable until
+   path_sync. */
+shoal_status path_remove_tree(const char *path);
 
 #endif

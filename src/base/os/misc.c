@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Descriptors, random numbers, processors, threads. */
+/* Descriptors, names, random numbers, processors, threads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/random.h>
 
 #include "base/os/fault.h"
@@ -13,6 +14,11 @@
 int os_duplicate(int fd)
 {
     return os_fault("duplicate") ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
+int os_exchange_names(const char *a, const char *b)
+{
+    return os_fault("exchange") ? -1 : renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
 }
 
 bool os_random(void *bytes, size_t n_bytes)

@@ -81,6 +81,9 @@ int os_socket_peer(int fd, struct os_peer *peer_out);
 /* A second descriptor of the same thing, closed by exec. */
 int os_duplicate(int fd);
 
+/* Two names of one file system change places at once. EINVAL, ENOSYS: the file system, or the kernel, cannot. */
+int os_exchange_names(const char *a, const char *b);
+
 /* False: there are none, and errno says why. */
 bool os_random(void *bytes, size_t n_bytes);
 

@@ -363,9 +363,10 @@ TEST(directories)
     CHECK_OK(save_text(scratch_file(&scratch, "d/a"), NEW_TEXT));
     CHECK_STATUS(path_make_directory(scratch_file(&scratch, "d/a"), &is_new), SHOAL_ERR_SYSTEM);
     CHECK_ERROR_TEXT("d/a: mkdir: File exists");
-    CHECK_OK(path_rename(scratch_file(&scratch, "d"), scratch_file(&scratch, "e")));
+    CHECK_OK(path_rename(scratch_file(&scratch, "d"), scratch_file(&scratch, "e"), NULL));
     CHECK(scratch_has(scratch_file(&scratch, "e/a"), NEW_TEXT));
-    CHECK_STATUS(path_rename(scratch_file(&scratch, "d"), scratch_file(&scratch, "f")), SHOAL_ERR_SYSTEM);
+    CHECK_STATUS(path_rename(scratch_file(&scratch, "d"), scratch_file(&scratch, "f"), NULL),
+                 SHOAL_ERR_SYSTEM);
     CHECK_ERROR_TEXT("f: rename: No such file");
     CHECK_STATUS(path_remove_directory(scratch_file(&scratch, "e")), SHOAL_ERR_SYSTEM);
     CHECK_ERROR_TEXT("e: rmdir: Directory not empty");
@@ -482,7 +483,7 @@ static shoal_status make_and_rename(void *context)
 {
     bool is_new;
     TRY(path_make_directory(scratch_file(context, "d"), &is_new));
-    TRY(path_rename(scratch_file(context, "d"), scratch_file(context, "e")));
+    TRY(path_rename(scratch_file(context, "d"), scratch_file(context, "e"), NULL));
     TRY(path_remove(scratch_file(context, "f")));
     return path_remove_directory(scratch_file(context, "g"));
 }
