@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Steps of optimizers. A step has two passes: the first finds data and gradients, waits for them and makes missing
+ * state, and may fail; the second computes, and cannot.
+ */
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "loops.h"
+#include "optim.h"
+#include "shoal/autograd.h"
+#include "shoal/fp_mode.h"
+#include "shoal/log.h"
+#include "shoal/op.h"
+#include "try.h"
+#include "values.h"
+
+/* Elements of 16 bits are computed in pieces of so many, on the stack. */
+#define PIECE 512
+
+/* What can fail ---------------------------------------------------------------------------------------- */
+
+static shoal_status prepare_moments(struct nn_parameter *parameter)
+{
+    NN_TRY(nn_make_moments(parameter));
+    for (int i = 0; i < NN_N_MOMENTS; i++) {
+        parameter->moment_data[i] = shoal_mutable_data(parameter->moments[i]);
+        if (!parameter->moment_data[i]) {
+            return SHOAL_ERR_STATE; /* the text is there already */
+        }
+    }
+    return SHOAL_OK;
+}
+
+/* Where the gradient of a tensor lies, contiguous. */
+static shoal_status find_gradient(struct nn_parameter *parameter, const shoal_tensor *gradient)
+{
+    NN_TRY(shoal_wait(gradient));
+    parameter->now.gradient = shoal_data(gradient);
+    parameter->now.gradient_dtype = shoal_tensor_dtype(gradient);
+    if (!parameter->now.gradient) {
+        return SHOAL_ERR_STATE; /* the text is there already */
+    }
+    if (!shoal_tensor_is_contiguous(gradient)) {
+        struct nn_values values;
+        uint64_t mode = shoal_fp_mode_enter();
+        shoal_status status = nn_load(NULL, gradient, &values);
+        shoal_fp_mode_leave(mode);
+        NN_TRY(status);
+        parameter->gradient_scratch = values.scratch;
+        parameter->now.gradient = values.data;
+        parameter->now.gradient_dtype = nn_real(parameter->now.gradient_dtype);
+    }
+    return SHOAL_OK;
+}
+
+/* Fills parameter->now from its tensor; without a gradient it is passed over. */
+static shoal_status prepare_tensor(struct nn_parameter *parameter)
+{
+    shoal_tensor *gradient = shoal_grad(parameter->tensor);
+    parameter->now = (shoal_nn_shard){.count = parameter->count, .dtype = parameter->dtype};
+    if (!gradient) {
+        return SHOAL_OK;
+    }
+    NN_TRY(find_gradient(parameter, gradient));
+    parameter->now.data = shoal_mutable_data(parameter->tensor);
+    return parameter->now.data ? SHOAL_OK : SHOAL_ERR_STATE; /* the text is there already */
+}
+
+static shoal_status prepare_shard(struct nn_parameter *parameter, size_t index, const shoal_nn_shard *shard)
+{
+    static const char call[] = "nn_optimizer_step_raw";
+    if (shard->count != parameter->count || shard->dtype != parameter->dtype) {
+        return shoal_fail(SHOAL_ERR_INVALID,
+                          "%s: shard %zu has %zu elements of %s, but was made with %zu of %s", call, index,
+                          shard->count, shoal_dtype_name(shard->dtype), parameter->count,
+                          shoal_dtype_name(parameter->dtype));
+    }
+    if (shard->gradient && shard->count > 0) {
+        if (!shard->data) {
+            return shoal_fail(SHOAL_ERR_INVALID, "%s: shard %zu: data is NULL with %zu elements", call, index,
+                              shard->count);
+        }
+        NN_TRY(nn_check_parameter_dtype(call, index, shard->gradient_dtype));
+    }
+    parameter->now = *shard;
+    return SHOAL_OK;
+}
+
+static void end_step(shoal_nn_optimizer *optimizer)
+{
+    for (size_t i = 0; i < optimizer->n_parameters; i++) {
+        struct nn_parameter *parameter = &optimizer->parameters[i];
+        free(parameter->gradient_scratch);
+        parameter->gradient_scratch = NULL;
+        parameter->now = (shoal_nn_shard){.data = NULL};
+    }
+}
+
+/* What cannot, in the default floating-point mode -------------------------------------------------------- */
+
+static struct nn_adamw_factors make_factors(const shoal_nn_adamw_options *options, int64_t n_updates)
+{
+    double t = (double)n_updates;
+    return (struct nn_adamw_factors){.decay = options->lr * options->weight_decay,
+                                     .beta1 = options->beta1,
+                                     .one_minus_beta1 = 1 - options->beta1,
+                                     .beta2 = options->beta2,
+                                     .one_minus_beta2 = 1 - options->beta2,
+                                     .step = options->lr / (1 - pow(options->beta1, t)),
+                                     .root = sqrt(1 - pow(options->beta2, t)),
+                                     .eps = options->eps};
+}
+
+/* `first` is where the piece begins within the parameter. */
+static void apply(const shoal_nn_optimizer *optimizer, const struct nn_parameter *parameter,
+                  const struct nn_adamw_factors *factors, size_t first, size_t count, const void *gradient,
+                  void *data)
+{
+    shoal_dtype real = nn_real(parameter->dtype);
+    size_t offset = first * shoal_dtype_bytes(real);
+    if (optimizer->rule == NN_RULE_SGD) {
+        nn_loops_of(real)->sgd(count, optimizer->options.lr, gradient, data);
+        return;
+    }
+    nn_loops_of(real)->adamw(count, factors, gradient, data, (char *)parameter->moment_data[0] + offset,
+                             (char *)parameter->moment_data[1] + offset);
+}
+
+/* Pieces through buffers, where data or gradient are not of the type that is computed in. */
+static void apply_pieces(const shoal_nn_optimizer *optimizer, const struct nn_parameter *parameter,
+                         const struct nn_adamw_factors *factors)
+{
+    const shoal_nn_shard *now = &parameter->now;
+    shoal_dtype real = nn_real(parameter->dtype);
+    double gradient[PIECE];
+    double data[PIECE];
+    for (size_t first = 0; first < now->count; first += PIECE) {
+        size_t count = now->count - first < PIECE ? now->count - first : PIECE;
+        char *place = (char *)now->data + first * shoal_dtype_bytes(now->dtype);
+        nn_convert(count, (const char *)now->gradient + first * shoal_dtype_bytes(now->gradient_dtype),
+                   now->gradient_dtype, gradient, real);
+        nn_convert(count, place, now->dtype, data, real);
+        apply(optimizer, parameter, factors, first, count, gradient, data);
+        nn_convert(count, data, real, place, now->dtype);
+    }
+}
+
+static void update(const shoal_nn_optimizer *optimizer, struct nn_parameter *parameter)
+{
+    const shoal_nn_shard *now = &parameter->now;
+    shoal_dtype real = nn_real(parameter->dtype);
+    if (!now->gradient) {
+        return;
+    }
+    parameter->n_updates++;
+    struct nn_adamw_factors factors = make_factors(&optimizer->options, parameter->n_updates);
+    if (now->dtype == real && now->gradient_dtype == real) {
+        apply(optimizer, parameter, &factors, 0, now->count, now->gradient, now->data);
+    } else {
+        apply_pieces(optimizer, parameter, &factors);
+    }
+}
+
+/* After a step over parameters first .. first + count - 1: a forgotten backward, or the wrong parameters. */
+static void warn_without_gradients(shoal_nn_optimizer *optimizer, size_t first, size_t count)
+{
+    size_t n_filled = 0;
+    bool has_gradient = false;
+    for (size_t i = first; i < first + count; i++) {
+        n_filled += optimizer->parameters[i].count > 0;
+        has_gradient = has_gradient || optimizer->parameters[i].now.gradient;
+    }
+    if (!has_gradient && n_filled > 0 && !optimizer->has_warned) {
+        shoal_log_write(SHOAL_LOG_WARN,
+                        "optimizer step: none of %zu parameters has a gradient, nothing is updated",
+                        n_filled);
+    }
+    optimizer->has_warned = !has_gradient && n_filled > 0;
+}
+
+/* Parameters first .. first + count - 1; shards NULL: tensors. */
+static shoal_status step(shoal_nn_optimizer *optimizer, size_t first, size_t count,
+                         const shoal_nn_shard *shards)
+{
+    shoal_status status = SHOAL_OK;
+    for (size_t i = first; status == SHOAL_OK && i < first + count; i++) {
+        struct nn_parameter *parameter = &optimizer->parameters[i];
+        status = shards ? prepare_shard(parameter, i, &shards[i]) : prepare_tensor(parameter);
+        if (status == SHOAL_OK && parameter->now.gradient && optimizer->rule == NN_RULE_ADAMW) {
+            status = prepare_moments(parameter);
+        }
+    }
+    uint64_t mode = shoal_fp_mode_enter();
+    for (size_t i = first; status == SHOAL_OK && i < first + count; i++) {
+        update(optimizer, &optimizer->parameters[i]);
+    }
+    shoal_fp_mode_leave(mode);
+    if (status == SHOAL_OK) {
+        warn_without_gradients(optimizer, first, count);
+    }
+    end_step(optimizer);
+    return status;
+}
+
+shoal_status shoal_nn_optimizer_step(shoal_nn_optimizer *optimizer)
+{
+    NN_TRY(nn_check_kind("nn_optimizer_step", optimizer, /*is_raw=*/false));
+    return step(optimizer, 0, optimizer->n_parameters, NULL);
+}
+
+shoal_status shoal_nn_optimizer_step_one(shoal_nn_optimizer *optimizer, size_t index)
+{
+    NN_TRY(nn_check_kind("nn_optimizer_step_one", optimizer, /*is_raw=*/false));
+    NN_TRY(nn_check_index("nn_optimizer_step_one", optimizer, index));
+    return step(optimizer, index, 1, NULL);
+}
+
+shoal_status shoal_nn_optimizer_step_raw(shoal_nn_optimizer *optimizer, const shoal_nn_shard *shards,
+                                         size_t n_shards)
+{
+    NN_TRY(nn_check_kind("nn_optimizer_step_raw", optimizer, /*is_raw=*/true));
+    if (n_shards != optimizer->n_parameters || !shards) {
+        return shoal_fail(SHOAL_ERR_INVALID, "nn_optimizer_step_raw: %zu shards%s, but it was made with %zu",
+                          n_shards, shards ? "" : " at NULL", optimizer->n_parameters);
+    }
+    return step(optimizer, 0, n_shards, shards);
+}
