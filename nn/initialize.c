@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ops.h"
+#include "pattern.h"
 #include "random.h"
 #include "shoal/fully_shard.h"
 #include "try.h"
@@ -30,28 +31,6 @@ struct initialization {
     size_t n_parameters;
     size_t capacity;
 };
-
-/* '*' stands for any characters, '?' for one. Goes back to the last star only, which suffices. */
-static bool matches(const char *pattern, const char *text)
-{
-    const char *star = NULL;
-    const char *resume = NULL;
-    while (*text) {
-        if (*pattern == '*') {
-            star = ++pattern;
-            resume = text;
-        } else if (*pattern == *text || *pattern == '?') {
-            pattern++;
-            text++;
-        } else if (star) {
-            pattern = star;
-            text = ++resume;
-        } else {
-            return false;
-        }
-    }
-    return pattern[strspn(pattern, "*")] == '\0';
-}
 
 static shoal_status grow(struct initialization *initialization)
 {
@@ -124,7 +103,7 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
 {
     struct initialization *initialization = context;
     (void)next;
-    if (!matches(initialization->pattern, entry->path)) {
+    if (!nn_matches(initialization->pattern, entry->path)) {
         return SHOAL_OK;
     }
     NN_TRY(grow(initialization));

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "check.h"
@@ -27,7 +28,7 @@ static shoal_status check_not_zero(const char *call, const char *name, double va
     return SHOAL_OK;
 }
 
-static shoal_status check_adamw_options(const char *call, const shoal_nn_adamw_options *options)
+shoal_status nn_check_adamw_options(const char *call, const shoal_nn_adamw_options *options)
 {
     NN_TRY(nn_check_size(call, "options", options->struct_size, sizeof(*options)));
     NN_TRY(nn_check_number(call, "lr", options->lr, (double)INFINITY));
@@ -43,35 +44,47 @@ static shoal_status check_adamw_options(const char *call, const shoal_nn_adamw_o
     return nn_check_number(call, "weight_decay", options->weight_decay, (double)INFINITY);
 }
 
-shoal_status nn_check_parameter_dtype(const char *call, size_t index, shoal_dtype dtype)
+/* The number of a parameter as text. */
+struct number {
+    char text[24];
+};
+
+static struct number number_of(size_t index)
+{
+    struct number number;
+    (void)snprintf(number.text, sizeof(number.text), "%zu", index);
+    return number;
+}
+
+shoal_status nn_check_parameter_dtype(const char *call, const char *which, shoal_dtype dtype)
 {
     if (!shoal_dtype_is_floating(dtype)) {
-        return shoal_fail(SHOAL_ERR_UNSUPPORTED, "%s: parameter %zu: %s is not one of f64, f32, f16, bf16",
-                          call, index, shoal_dtype_name(dtype));
+        return shoal_fail(SHOAL_ERR_UNSUPPORTED, "%s: parameter %.200s: %s is not one of f64, f32, f16, bf16",
+                          call, which, shoal_dtype_name(dtype));
     }
     return SHOAL_OK;
 }
 
-static shoal_status check_tensor(const char *call, size_t index, const shoal_tensor *tensor)
+shoal_status nn_check_tensor(const char *call, const char *which, const shoal_tensor *tensor)
 {
     if (!tensor) {
         NN_TRY(shoal_scope_error()); /* the NULL is what a call that failed gave */
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: parameter %zu is NULL", call, index);
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: parameter %.200s is NULL", call, which);
     }
     if ((int)shoal_tensor_dtype(tensor) == 0) { /* it has ended, and SHOAL_DEBUG_HANDLES knows of it */
-        return shoal_fail(SHOAL_ERR_STATE, "%s: parameter %zu: %s", call, index, shoal_error_text());
+        return shoal_fail(SHOAL_ERR_STATE, "%s: parameter %.200s: %s", call, which, shoal_error_text());
     }
-    NN_TRY(nn_check_parameter_dtype(call, index, shoal_tensor_dtype(tensor)));
+    NN_TRY(nn_check_parameter_dtype(call, which, shoal_tensor_dtype(tensor)));
     if (!shoal_is_leaf(tensor)) {
         return shoal_fail(
             SHOAL_ERR_INVALID,
-            "%s: parameter %zu (%s), of shape %s, is the result of an operation and keeps no gradient; "
+            "%s: parameter %.200s (%s), of shape %s, is the result of an operation and keeps no gradient; "
             "give the leaf that it was computed from",
-            call, index, shoal_tensor_name(tensor), nn_shape_text(tensor).text);
+            call, which, shoal_tensor_name(tensor), nn_shape_text(tensor).text);
     }
     if (!shoal_tensor_is_contiguous(tensor)) {
-        return shoal_fail(SHOAL_ERR_UNSUPPORTED, "%s: parameter %zu (%s), of shape %s, is not contiguous",
-                          call, index, shoal_tensor_name(tensor), nn_shape_text(tensor).text);
+        return shoal_fail(SHOAL_ERR_UNSUPPORTED, "%s: parameter %.200s (%s), of shape %s, is not contiguous",
+                          call, which, shoal_tensor_name(tensor), nn_shape_text(tensor).text);
     }
     return SHOAL_OK;
 }
@@ -102,21 +115,35 @@ shoal_status nn_check_kind(const char *call, const shoal_nn_optimizer *optimizer
 
 /* Making ----------------------------------------------------------------------------------------------- */
 
-static shoal_status allocate(const char *call, size_t n_parameters, shoal_nn_optimizer **optimizer_out)
+shoal_status nn_optimizer_allocate(const char *call, enum nn_rule rule, const shoal_nn_adamw_options *options,
+                                   size_t n_parameters, shoal_nn_optimizer **optimizer_out)
 {
     size_t bytes;
-    *optimizer_out = NULL;
+    shoal_nn_optimizer *optimizer = NULL;
     if (!__builtin_mul_overflow(n_parameters, sizeof(struct nn_parameter), &bytes) &&
         !__builtin_add_overflow(bytes, sizeof(shoal_nn_optimizer), &bytes)) {
-        *optimizer_out = calloc(1, bytes);
+        optimizer = calloc(1, bytes);
     }
-    if (!*optimizer_out) {
+    *optimizer_out = optimizer;
+    if (!optimizer) {
         shoal_status failed =
             shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: an optimizer of %zu parameters", call, n_parameters);
-        return failed != SHOAL_OK ? failed : SHOAL_ERR_INTERNAL; /* it never is; an analyzer can not know */
+        return failed != SHOAL_OK ? failed : SHOAL_ERR_INTERNAL; /* it never is; an analyzer cannot know */
     }
-    (*optimizer_out)->n_parameters = n_parameters;
+    optimizer->rule = rule;
+    optimizer->options = *options;
+    optimizer->n_parameters = n_parameters;
+    for (size_t i = 0; i < n_parameters; i++) {
+        optimizer->parameters[i].group = -1;
+    }
     return SHOAL_OK;
+}
+
+void nn_parameter_set(struct nn_parameter *parameter, shoal_tensor *tensor)
+{
+    parameter->tensor = shoal_tensor_ref(tensor);
+    parameter->count = (size_t)shoal_tensor_count(tensor);
+    parameter->dtype = shoal_tensor_dtype(tensor);
 }
 
 static shoal_status check_list(const char *call, const char *name, const void *list, size_t count,
@@ -134,18 +161,14 @@ static shoal_status create(const char *call, enum nn_rule rule, shoal_tensor *co
                            shoal_nn_optimizer **optimizer_out)
 {
     NN_TRY(check_list(call, "parameters", tensors, n_tensors, optimizer_out));
-    NN_TRY(check_adamw_options(call, options));
+    NN_TRY(nn_check_adamw_options(call, options));
     for (size_t i = 0; i < n_tensors; i++) {
-        NN_TRY(check_tensor(call, i, tensors[i]));
+        NN_TRY(nn_check_tensor(call, number_of(i).text, tensors[i]));
     }
     shoal_nn_optimizer *optimizer;
-    NN_TRY(allocate(call, n_tensors, &optimizer));
-    optimizer->rule = rule;
-    optimizer->options = *options;
+    NN_TRY(nn_optimizer_allocate(call, rule, options, n_tensors, &optimizer));
     for (size_t i = 0; i < n_tensors; i++) {
-        optimizer->parameters[i].tensor = shoal_tensor_ref(tensors[i]);
-        optimizer->parameters[i].count = (size_t)shoal_tensor_count(tensors[i]);
-        optimizer->parameters[i].dtype = shoal_tensor_dtype(tensors[i]);
+        nn_parameter_set(&optimizer->parameters[i], tensors[i]);
     }
     *optimizer_out = optimizer;
     return SHOAL_OK;
@@ -156,15 +179,13 @@ static shoal_status create_raw(const char *call, enum nn_rule rule, const shoal_
                                shoal_nn_optimizer **optimizer_out)
 {
     NN_TRY(check_list(call, "shards", shards, n_shards, optimizer_out));
-    NN_TRY(check_adamw_options(call, options));
+    NN_TRY(nn_check_adamw_options(call, options));
     for (size_t i = 0; i < n_shards; i++) {
-        NN_TRY(nn_check_parameter_dtype(call, i, shards[i].dtype));
+        NN_TRY(nn_check_parameter_dtype(call, number_of(i).text, shards[i].dtype));
     }
     shoal_nn_optimizer *optimizer;
-    NN_TRY(allocate(call, n_shards, &optimizer));
-    optimizer->rule = rule;
+    NN_TRY(nn_optimizer_allocate(call, rule, options, n_shards, &optimizer));
     optimizer->is_raw = true;
-    optimizer->options = *options;
     for (size_t i = 0; i < n_shards; i++) {
         optimizer->parameters[i].count = shards[i].count;
         optimizer->parameters[i].dtype = shards[i].dtype;
@@ -173,9 +194,8 @@ static shoal_status create_raw(const char *call, enum nn_rule rule, const shoal_
     return SHOAL_OK;
 }
 
-/* SGD's options as those of AdamW, of which it uses the rate. */
-static shoal_status widen(const char *call, const shoal_nn_sgd_options *options,
-                          shoal_nn_adamw_options *wide_out)
+shoal_status nn_widen_sgd_options(const char *call, const shoal_nn_sgd_options *options,
+                                  shoal_nn_adamw_options *wide_out)
 {
     *wide_out = (shoal_nn_adamw_options)SHOAL_NN_ADAMW_OPTIONS_INIT;
     if (options) {
@@ -189,7 +209,7 @@ shoal_status shoal_nn_sgd_create(shoal_tensor *const *parameters, size_t n_param
                                  const shoal_nn_sgd_options *options, shoal_nn_optimizer **optimizer_out)
 {
     shoal_nn_adamw_options wide;
-    NN_TRY(widen("nn_sgd_create", options, &wide));
+    NN_TRY(nn_widen_sgd_options("nn_sgd_create", options, &wide));
     return create("nn_sgd_create", NN_RULE_SGD, parameters, n_parameters, &wide, optimizer_out);
 }
 
@@ -197,7 +217,7 @@ shoal_status shoal_nn_sgd_create_raw(const shoal_nn_shard *shards, size_t n_shar
                                      const shoal_nn_sgd_options *options, shoal_nn_optimizer **optimizer_out)
 {
     shoal_nn_adamw_options wide;
-    NN_TRY(widen("nn_sgd_create_raw", options, &wide));
+    NN_TRY(nn_widen_sgd_options("nn_sgd_create_raw", options, &wide));
     return create_raw("nn_sgd_create_raw", NN_RULE_SGD, shards, n_shards, &wide, optimizer_out);
 }
 
@@ -218,14 +238,28 @@ shoal_status shoal_nn_adamw_create_raw(const shoal_nn_shard *shards, size_t n_sh
                       optimizer_out);
 }
 
+static void free_parameter(struct nn_parameter *parameter)
+{
+    for (int i = 0; i < NN_N_MOMENTS; i++) {
+        shoal_tensor_unref(parameter->moments[i]);
+    }
+    shoal_tensor_unref(parameter->tensor);
+    free(parameter->path);
+}
+
 void shoal_nn_optimizer_free(shoal_nn_optimizer *optimizer)
 {
-    for (size_t i = 0; optimizer && i < optimizer->n_parameters; i++) {
-        for (int k = 0; k < NN_N_MOMENTS; k++) {
-            shoal_tensor_unref(optimizer->parameters[i].moments[k]);
-        }
-        shoal_tensor_unref(optimizer->parameters[i].tensor);
+    if (!optimizer) {
+        return;
     }
+    for (size_t i = 0; i < optimizer->n_parameters; i++) {
+        free_parameter(&optimizer->parameters[i]);
+    }
+    for (size_t i = 0; i < optimizer->n_groups; i++) {
+        free((char *)(uintptr_t)optimizer->groups[i].pattern);
+    }
+    free(optimizer->groups);
+    free(optimizer->paths);
     free(optimizer);
 }
 
@@ -242,6 +276,11 @@ shoal_status shoal_nn_optimizer_zero_grad(shoal_nn_optimizer *optimizer)
     return SHOAL_OK;
 }
 
+size_t shoal_nn_optimizer_count(const shoal_nn_optimizer *optimizer)
+{
+    return optimizer ? optimizer->n_parameters : 0;
+}
+
 double shoal_nn_optimizer_lr(const shoal_nn_optimizer *optimizer)
 {
     return optimizer ? optimizer->options.lr : 0;
@@ -249,10 +288,15 @@ double shoal_nn_optimizer_lr(const shoal_nn_optimizer *optimizer)
 
 shoal_status shoal_nn_optimizer_set_lr(shoal_nn_optimizer *optimizer, double lr)
 {
+    static const char call[] = "nn_optimizer_set_lr";
     if (!optimizer) {
-        return shoal_fail(SHOAL_ERR_INVALID, "nn_optimizer_set_lr: optimizer is NULL");
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: optimizer is NULL", call);
     }
-    NN_TRY(nn_check_number("nn_optimizer_set_lr", "lr", lr, (double)INFINITY));
+    NN_TRY(nn_check_number(call, "lr", lr, (double)INFINITY));
+    for (size_t i = 0; i < optimizer->n_groups; i++) {
+        NN_TRY(
+            nn_check_number(call, "lr * lr_factor", lr * optimizer->groups[i].lr_factor, (double)INFINITY));
+    }
     optimizer->options.lr = lr;
     return SHOAL_OK;
 }

@@ -20,8 +20,10 @@ struct nn_parameter {
     shoal_tensor *tensor; /* one reference; NULL: raw memory */
     size_t count;
     shoal_dtype dtype;
+    char *path;    /* of a module's parameter, owned; NULL: made from a list */
+    int64_t group; /* -1: none */
     int64_t n_updates;
-    shoal_tensor *moments[NN_N_MOMENTS]; /* one reference each; NULL: none yet */
+    shoal_tensor *moments[NN_N_MOMENTS]; /* one reference each; NULL: none yet. Never replaced */
 
     /* Of the step that is running. */
     shoal_nn_shard now;     /* now.gradient NULL: passed over */
@@ -29,22 +31,45 @@ struct nn_parameter {
     void *moment_data[NN_N_MOMENTS];
 };
 
+/* A row of the list of paths, which is sorted by them. */
+struct nn_path {
+    const char *path; /* of the parameter */
+    size_t index;
+};
+
 struct shoal_nn_optimizer {
     enum nn_rule rule;
     bool is_raw;
     bool has_warned;                /* the last step found no gradient */
     shoal_nn_adamw_options options; /* SGD: lr only */
+    shoal_nn_param_group *groups;   /* patterns are owned */
+    size_t n_groups;
+    struct nn_path *paths; /* NULL: made from a list */
     size_t n_parameters;
     struct nn_parameter parameters[];
 };
 
 /* Checks ------------------------------------------------------------------------------------------------ */
 
-shoal_status nn_check_parameter_dtype(const char *call, size_t index, shoal_dtype dtype);
+/* Of a parameter: a tensor that an optimizer can have. `which` is how a text names it: "3", or its path. */
+shoal_status nn_check_tensor(const char *call, const char *which, const shoal_tensor *tensor);
+shoal_status nn_check_parameter_dtype(const char *call, const char *which, shoal_dtype dtype);
+shoal_status nn_check_adamw_options(const char *call, const shoal_nn_adamw_options *options);
 /* That there is such a parameter. */
 shoal_status nn_check_index(const char *call, const shoal_nn_optimizer *optimizer, size_t index);
 /* That there is an optimizer, made over raw memory or over tensors. */
 shoal_status nn_check_kind(const char *call, const shoal_nn_optimizer *optimizer, bool is_raw);
+
+/* Making ------------------------------------------------------------------------------------------------ */
+
+/* SGD's options, or the defaults for NULL, as those of AdamW, of which it uses the rate. */
+shoal_status nn_widen_sgd_options(const char *call, const shoal_nn_sgd_options *options,
+                                  shoal_nn_adamw_options *wide_out);
+/* Without parameters yet, each of them in no group. Freed by shoal_nn_optimizer_free. */
+shoal_status nn_optimizer_allocate(const char *call, enum nn_rule rule, const shoal_nn_adamw_options *options,
+                                   size_t n_parameters, shoal_nn_optimizer **optimizer_out);
+/* Puts a tensor that was checked into the place of a parameter. */
+void nn_parameter_set(struct nn_parameter *parameter, shoal_tensor *tensor);
 
 /* State ------------------------------------------------------------------------------------------------- */
 

@@ -82,7 +82,11 @@ static shoal_status prepare_shard(struct nn_parameter *parameter, size_t index, 
             return shoal_fail(SHOAL_ERR_INVALID, "%s: shard %zu: data is NULL with %zu elements", call, index,
                               shard->count);
         }
-        NN_TRY(nn_check_parameter_dtype(call, index, shard->gradient_dtype));
+        if (!shoal_dtype_is_floating(shard->gradient_dtype)) {
+            return shoal_fail(SHOAL_ERR_UNSUPPORTED,
+                              "%s: shard %zu: a gradient of %s, not of f64, f32, f16, bf16", call, index,
+                              shoal_dtype_name(shard->gradient_dtype));
+        }
     }
     parameter->now = *shard;
     return SHOAL_OK;
@@ -100,37 +104,51 @@ static void end_step(shoal_nn_optimizer *optimizer)
 
 /* What cannot, in the default floating-point mode -------------------------------------------------------- */
 
-static struct nn_adamw_factors make_factors(const shoal_nn_adamw_options *options, int64_t n_updates)
+/* What one parameter is updated with. */
+struct rates {
+    double lr; /* of SGD */
+    struct nn_adamw_factors adamw;
+};
+
+static struct rates make_rates(const shoal_nn_optimizer *optimizer, const struct nn_parameter *parameter)
 {
-    double t = (double)n_updates;
-    return (struct nn_adamw_factors){.decay = options->lr * options->weight_decay,
-                                     .beta1 = options->beta1,
-                                     .one_minus_beta1 = 1 - options->beta1,
-                                     .beta2 = options->beta2,
-                                     .one_minus_beta2 = 1 - options->beta2,
-                                     .step = options->lr / (1 - pow(options->beta1, t)),
-                                     .root = sqrt(1 - pow(options->beta2, t)),
-                                     .eps = options->eps};
+    const shoal_nn_adamw_options *options = &optimizer->options;
+    double lr = options->lr;
+    double weight_decay = options->weight_decay;
+    double t = (double)parameter->n_updates;
+    if (parameter->group >= 0) {
+        const shoal_nn_param_group *row = &optimizer->groups[parameter->group];
+        lr *= row->lr_factor;
+        weight_decay = row->weight_decay < 0 ? weight_decay : row->weight_decay;
+    }
+    return (struct rates){.lr = lr,
+                          .adamw = {.decay = lr * weight_decay,
+                                    .beta1 = options->beta1,
+                                    .one_minus_beta1 = 1 - options->beta1,
+                                    .beta2 = options->beta2,
+                                    .one_minus_beta2 = 1 - options->beta2,
+                                    .step = lr / (1 - pow(options->beta1, t)),
+                                    .root = sqrt(1 - pow(options->beta2, t)),
+                                    .eps = options->eps}};
 }
 
 /* `first` is where the piece begins within the parameter. */
 static void apply(const shoal_nn_optimizer *optimizer, const struct nn_parameter *parameter,
-                  const struct nn_adamw_factors *factors, size_t first, size_t count, const void *gradient,
-                  void *data)
+                  const struct rates *rates, size_t first, size_t count, const void *gradient, void *data)
 {
     shoal_dtype real = nn_real(parameter->dtype);
     size_t offset = first * shoal_dtype_bytes(real);
     if (optimizer->rule == NN_RULE_SGD) {
-        nn_loops_of(real)->sgd(count, optimizer->options.lr, gradient, data);
+        nn_loops_of(real)->sgd(count, rates->lr, gradient, data);
         return;
     }
-    nn_loops_of(real)->adamw(count, factors, gradient, data, (char *)parameter->moment_data[0] + offset,
+    nn_loops_of(real)->adamw(count, &rates->adamw, gradient, data, (char *)parameter->moment_data[0] + offset,
                              (char *)parameter->moment_data[1] + offset);
 }
 
 /* Pieces through buffers, where data or gradient are not of the type that is computed in. */
 static void apply_pieces(const shoal_nn_optimizer *optimizer, const struct nn_parameter *parameter,
-                         const struct nn_adamw_factors *factors)
+                         const struct rates *rates)
 {
     const shoal_nn_shard *now = &parameter->now;
     shoal_dtype real = nn_real(parameter->dtype);
@@ -142,7 +160,7 @@ static void apply_pieces(const shoal_nn_optimizer *optimizer, const struct nn_pa
         nn_convert(count, (const char *)now->gradient + first * shoal_dtype_bytes(now->gradient_dtype),
                    now->gradient_dtype, gradient, real);
         nn_convert(count, place, now->dtype, data, real);
-        apply(optimizer, parameter, factors, first, count, gradient, data);
+        apply(optimizer, parameter, rates, first, count, gradient, data);
         nn_convert(count, data, real, place, now->dtype);
     }
 }
@@ -155,11 +173,11 @@ static void update(const shoal_nn_optimizer *optimizer, struct nn_parameter *par
         return;
     }
     parameter->n_updates++;
-    struct nn_adamw_factors factors = make_factors(&optimizer->options, parameter->n_updates);
+    struct rates rates = make_rates(optimizer, parameter);
     if (now->dtype == real && now->gradient_dtype == real) {
-        apply(optimizer, parameter, &factors, 0, now->count, now->gradient, now->data);
+        apply(optimizer, parameter, &rates, 0, now->count, now->gradient, now->data);
     } else {
-        apply_pieces(optimizer, parameter, &factors);
+        apply_pieces(optimizer, parameter, &rates);
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Optimizers over lists of parameters, or shards of them: whole tensors, pieces, empty ones. They know nothing of
- * ranks: an update of a shard is that part of the update of the whole, bit for bit.
+ * Optimizers over the parameters of a module, or over lists of parameters or shards of them: whole tensors, pieces,
+ * empty ones. They know nothing of ranks: an update of a shard is that part of the update of the whole, bit for bit.
  *
  * Arithmetic: f64 parameters in f64, all others in f32, each operation rounded, in this order and no other. Numbers
  * that are the same for all elements are computed in f64 and rounded once.
@@ -11,15 +11,20 @@
  *            v = beta2 * v + (1 - beta2) * (g * g)
  *            p = p - (lr / (1 - beta1^t)) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
  * t counts the updates of that parameter, from 1. m and v start at 0 and have the type that is computed in; a bf16 or
- * f16 parameter is rounded once per step.
+ * f16 parameter is rounded once per step. Groups of parameters may have another weight_decay, and lr times a factor of
+ * theirs.
  *
- * Ownership: an optimizer references its tensors until it is freed; raw memory stays the caller's.
+ * Ownership: an optimizer references its tensors until it is freed; raw memory stays the caller's. Names and rows are
+ * copied.
  * Threads: one at a time per optimizer.
  * Errors: a step that fails because of an argument, a tensor or memory has changed nothing.
  *
  *     shoal_nn_adamw_options options = SHOAL_NN_ADAMW_OPTIONS_INIT;
  *     options.lr = 3e-4;
- *     status = shoal_nn_adamw_create(parameters, n_parameters, &options, &optimizer);
+ *     shoal_nn_param_group vectors = SHOAL_NN_PARAM_GROUP_INIT;
+ *     vectors.max_dims = 1;                      biases and norms
+ *     vectors.weight_decay = 0;
+ *     status = shoal_nn_adamw_create_for(model, &options, &vectors, 1, &optimizer);
  *     ... forward, shoal_backward ...
  *     status = shoal_nn_optimizer_step(optimizer);
  *     status = shoal_nn_optimizer_zero_grad(optimizer);
@@ -33,6 +38,7 @@
 
 #include "shoal/api.h"
 #include "shoal/dtype.h"
+#include "shoal/module.h"
 #include "shoal/status.h"
 #include "shoal/tensor.h"
 
@@ -74,6 +80,50 @@ typedef struct shoal_nn_shard {
     shoal_dtype gradient_dtype;
 } shoal_nn_shard;
 
+/* Groups ----------------------------------------------------------------------------------------------- */
+
+/* max_dims of a group that takes parameters of any number of dimensions. */
+#define SHOAL_NN_ANY_DIMS 0
+/* weight_decay of a group that has the one of the optimizer's options. */
+#define SHOAL_NN_SAME_DECAY (-1.0)
+
+/* Which parameters of a module belong to a group, and what is different for them. */
+typedef struct shoal_nn_param_group {
+    size_t struct_size;  /* sizeof(shoal_nn_param_group) */
+    const char *pattern; /* of the whole path: '*' stands for any characters, '?' for one; NULL: every path */
+    int max_dims; /* only parameters that have, whole, at most so many dimensions; SHOAL_NN_ANY_DIMS: all */
+    double lr_factor;    /* lr of the group = lr of the optimizer * lr_factor; schedules act on all groups */
+    double weight_decay; /* SHOAL_NN_SAME_DECAY: that of the options. SGD has none: 0, or the same */
+    bool may_be_empty;   /* no parameter needs to be in this group, which is otherwise an error */
+    bool allows_zeros;   /* lr_factor may be 0, which is otherwise taken for forgotten and refused */
+} shoal_nn_param_group;
+#define SHOAL_NN_PARAM_GROUP_INIT                                                                     \
+    {                                                                                                 \
+        sizeof(shoal_nn_param_group), NULL, SHOAL_NN_ANY_DIMS, 1.0, SHOAL_NN_SAME_DECAY, false, false \
+    }
+
+/* Making ----------------------------------------------------------------------------------------------- */
+
+/*
+ * Over all parameters of a module and of the modules inside, in the order of a walk (shoal_module_walk), tied ones
+ * once, under their first path. Parameters that require no gradient are among them: steps pass them over until they
+ * have one. Of modules that are fully sharded the optimizer has the shards, so make it after shoal_fully_shard and
+ * after tensors were put in the place of others. Each parameter belongs to the first of the groups whose pattern and
+ * max_dims fit it, or to none, and then the options hold. A group that no parameter belongs to is SHOAL_ERR_INVALID,
+ * unless its row allows that. The module is not referenced, only its parameters are. NULL options: the defaults above;
+ * groups may be NULL when n_groups is 0.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create_for(shoal_module *module,
+                                                                const shoal_nn_sgd_options *options,
+                                                                const shoal_nn_param_group *groups,
+                                                                size_t n_groups,
+                                                                shoal_nn_optimizer **optimizer_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_for(shoal_module *module,
+                                                                  const shoal_nn_adamw_options *options,
+                                                                  const shoal_nn_param_group *groups,
+                                                                  size_t n_groups,
+                                                                  shoal_nn_optimizer **optimizer_out);
+
 /*
  * Over tensors: gradients are those of shoal_grad. NULL options: the defaults above. Every parameter is a leaf
  * (shoal_is_leaf), because results of operations keep no gradients; there is at least one.
@@ -100,6 +150,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_raw(const shoal_nn
 /* NULL is allowed. */
 SHOAL_API void shoal_nn_optimizer_free(shoal_nn_optimizer *optimizer);
 
+/* Stepping --------------------------------------------------------------------------------------------- */
+
 /*
  * Updates, in place, every parameter that has a gradient. State is made when a parameter's first gradient comes. When
  * no parameter with elements has a gradient, nothing is updated, and the log (shoal/log.h) gets a warning, once until a
@@ -119,8 +171,34 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step_raw(shoal_nn_opt
 /* Removes the gradients of all its tensors. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_zero_grad(shoal_nn_optimizer *optimizer);
 
+/* The rate of the options. Groups multiply it by their factors. */
 SHOAL_API double shoal_nn_optimizer_lr(const shoal_nn_optimizer *optimizer);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_lr(shoal_nn_optimizer *optimizer, double lr);
+
+/* Parameters, by number and by path ------------------------------------------------------------------------ */
+
+/* Parameters are counted from 0, in the order in which they were given or walked. 0 for NULL. */
+SHOAL_API size_t shoal_nn_optimizer_count(const shoal_nn_optimizer *optimizer);
+/* The first path of a parameter in its module; "" for an optimizer that was made from a list. It lives as long as the
+   optimizer. NULL, with the reason in shoal_error_text, for a number that is too large. */
+SHOAL_API const char *shoal_nn_optimizer_path(const shoal_nn_optimizer *optimizer, size_t index);
+/* The parameter of that first path; -1: none. */
+SHOAL_API int64_t shoal_nn_optimizer_find(const shoal_nn_optimizer *optimizer, const char *path);
+
+/* The number of the group that a parameter belongs to; -1: to none. -1, with the reason in shoal_error_text, for a
+   number that is too large. */
+SHOAL_API int64_t shoal_nn_optimizer_group_of(const shoal_nn_optimizer *optimizer, size_t index);
+/* The row of a group. Its pattern lives as long as the optimizer. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_get_group(const shoal_nn_optimizer *optimizer,
+                                                                     size_t group,
+                                                                     shoal_nn_param_group *row_out);
+/* Another lr_factor and weight_decay for a group, from the next step on. Who belongs to it stays: pattern, max_dims and
+   may_be_empty must be those that shoal_nn_optimizer_get_group gives. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_group(shoal_nn_optimizer *optimizer,
+                                                                     size_t group,
+                                                                     const shoal_nn_param_group *row);
+
+/* State ------------------------------------------------------------------------------------------------ */
 
 /* What a checkpoint needs of one parameter. */
 typedef struct shoal_nn_optimizer_state {
@@ -131,10 +209,15 @@ typedef struct shoal_nn_optimizer_state {
 } shoal_nn_optimizer_state;
 #define SHOAL_NN_OPTIMIZER_STATE_INIT SHOAL_SIZED(shoal_nn_optimizer_state)
 
+/* Moments of raw shards have one dimension. The tensors of a parameter stay the same as long as the optimizer lives:
+   steps and set_state write into them. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_get_state(const shoal_nn_optimizer *optimizer,
                                                                      size_t index,
                                                                      shoal_nn_optimizer_state *state_out);
-/* Copies the moments; NULL ones are absent again. */
+/*
+ * Copies the moments, which have the shape of the parameter (of raw shards: any shape with as many elements) and the
+ * type that is computed in. NULL stands for zeros. Of SGD both are NULL.
+ */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_state(shoal_nn_optimizer *optimizer,
                                                                      size_t index,
                                                                      const shoal_nn_optimizer_state *state);
