@@ -7,7 +7,7 @@
  *     shoal_items *items;
  *     status = shoal_items_create(&items);
  *     status = shoal_items_add_module(items, "", model);
- *     status = shoal_nn_optimizer_add_items(optimizer, items);               moments, under the paths of their parameters
+ *     status = shoal_nn_optimizer_add_items(optimizer, items);         moments, under the paths of their parameters
  *     status = shoal_items_add_integer(items, "epoch", &epoch);
  *
  * A name belongs to a section: "model", "optimizer" or one of the program's own. Sections keep names apart, and are
@@ -41,6 +41,8 @@ typedef struct shoal_items shoal_items;
 
 #define SHOAL_SECTION_MODEL "model"
 #define SHOAL_SECTION_OPTIMIZER "optimizer"
+/* The longest name of a section: letters, digits, '_' and '-'. */
+#define SHOAL_MAX_SECTION_NAME 63
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_create(shoal_items **items_out);
 /* NULL is allowed. */
@@ -60,18 +62,18 @@ typedef struct shoal_item {
     shoal_dtype dtype;
     int n_dims;           /* 0: a single number */
     const int64_t *shape; /* of the whole */
-    int dim;              /* which dimension is cut; -1: none, this rank has all of it */
+    int dim; /* which dimension is cut; -1: none, this rank has all of it, and the next two are 0 */
     int64_t offset;
     int64_t length;
-    /* The part, one of the two: a tensor of the part's shape (a load waits for what is in flight and counts as a change), or
-       contiguous memory. */
+    /* The part, one of the two: a tensor of the part's shape (a load waits for what is in flight and counts as a
+       change), or contiguous memory. */
     shoal_tensor *tensor;
     void *data;
     bool may_be_missing; /* in what is loaded: it then keeps its values */
 } shoal_item;
 #define SHOAL_ITEM_INIT SHOAL_SIZED(shoal_item)
 
-/* A name that its section has already is an error. */
+/* Names are UTF-8. One that its section has already is an error, as an item, an alias or a name within a module. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add(shoal_items *items, const shoal_item *item);
 
 /* A tensor that every rank has whole, with the same values. */
@@ -105,6 +107,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_real(shoal_items *items,
 /* At most bytes - 1 characters of UTF-8 and a zero; a longer one in a checkpoint is an error of the load. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_string(shoal_items *items, const char *name,
                                                                char *value, size_t bytes);
+
+/* Moves everything of another list, which is empty afterwards, to the end: for whoever adds several items, all of them
+   or none. A name that both have is an error, and changes neither. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_append(shoal_items *items, shoal_items *from);
 
 /* What is in a list -------------------------------------------------------------------------------------------- */
 

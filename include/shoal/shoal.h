@@ -17,6 +17,7 @@
 #include "shoal/fully_shard.h"
 #include "shoal/graph.h"
 #include "shoal/group.h"
+#include "shoal/items.h"
 #include "shoal/log.h"
 #include "shoal/memory.h"
 #include "shoal/mesh.h"
