@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "graph/arena.h"
+#include "base/arena.h"
 #include "op/op.h"
 #include "shoal/graph.h"
 #include "tensor/slab.h"

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "graph/arena.h"
+#include "base/arena.h"
 #include "shoal/compile.h"
 #include "shoal/op.h"
 #include "shoal/window.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory that is given piece by piece and freed at once. */
-#ifndef GRAPH_ARENA_H
-#define GRAPH_ARENA_H
+#ifndef BASE_ARENA_H
+#define BASE_ARENA_H
 
 #include <stddef.h>
 #include <stdint.h>

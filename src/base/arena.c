@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Blocks in a list, of which the first has room. They grow, so that a large graph has few; a piece that would waste the rest of
+ * Blocks in a list, of which the first has room. They grow, so that a large arena has few; a piece that would waste the rest of
  * the first block gets a block of its own behind it.
  */
-#include "graph/arena.h"
+#include "base/arena.h"
 
 #include <stdalign.h>
 #include <stdbool.h>
