@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "checkpoint/json_text.h"
 #include "tensor/dtype.h"
 #include "tensor/layout.h"
 
@@ -43,6 +44,17 @@ const char *safetensors_dtype_name(int row)
     return dtype_names[row].name;
 }
 
+bool safetensors_dtype_find(const char *name, shoal_dtype *dtype_out)
+{
+    for (size_t i = 0; i < N_DTYPE_NAMES; i++) {
+        if (strcmp(name, dtype_names[i].name) == 0) {
+            *dtype_out = dtype_names[i].dtype;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Error texts ------------------------------------------------------------------------------------------ */
 
 const char *safetensors_format_name(char text[SAFETENSORS_NAME_BYTES], const char *name)
@@ -62,22 +74,6 @@ const char *safetensors_format_name(char text[SAFETENSORS_NAME_BYTES], const cha
     }
     memcpy(to, kept < length ? "...'" : "'", kept < length ? 5 : 2);
     return text;
-}
-
-/* What a JSON value is, for "X, not Y". */
-static const char *describe_type(const json_t *value)
-{
-    static const char *const names[] = {
-        [JSON_OBJECT] = "an object",
-        [JSON_ARRAY] = "an array",
-        [JSON_STRING] = "a string",
-        [JSON_INTEGER] = "a number",
-        [JSON_REAL] = "a number with a fraction or exponent",
-        [JSON_TRUE] = "true",
-        [JSON_FALSE] = "false",
-        [JSON_NULL] = "null",
-    };
-    return value ? names[json_typeof(value)] : "missing";
 }
 
 /* The length ------------------------------------------------------------------------------------------- */
@@ -116,14 +112,11 @@ shoal_status safetensors_header_length(const unsigned char *length, uint64_t fil
 static shoal_status parse_dtype(const json_t *value, struct safetensors_tensor *tensor)
 {
     if (!json_is_string(value)) {
-        return error_set(SHOAL_ERR_INVALID, "dtype is %s, not a string", describe_type(value));
+        return error_set(SHOAL_ERR_INVALID, "dtype is %s, not a string", json_text_type(value));
     }
     const char *name = json_string_value(value);
-    for (size_t i = 0; i < N_DTYPE_NAMES; i++) {
-        if (strcmp(name, dtype_names[i].name) == 0) {
-            tensor->dtype = dtype_names[i].dtype;
-            return SHOAL_OK;
-        }
+    if (safetensors_dtype_find(name, &tensor->dtype)) {
+        return SHOAL_OK;
     }
     char text[SAFETENSORS_NAME_BYTES];
     return error_set(SHOAL_ERR_UNSUPPORTED, "there is no dtype for %s", safetensors_format_name(text, name));
@@ -134,7 +127,7 @@ static shoal_status parse_number(const json_t *array, size_t i, const char *what
 {
     const json_t *entry = json_array_get(array, i);
     if (!json_is_integer(entry)) {
-        return error_set(SHOAL_ERR_INVALID, "%s[%zu] is %s, not an integer", what, i, describe_type(entry));
+        return error_set(SHOAL_ERR_INVALID, "%s[%zu] is %s, not an integer", what, i, json_text_type(entry));
     }
     if (json_integer_value(entry) < 0) {
         return error_set(SHOAL_ERR_INVALID, "%s[%zu] is %" JSON_INTEGER_FORMAT ", which is negative", what, i,
@@ -147,7 +140,7 @@ static shoal_status parse_number(const json_t *array, size_t i, const char *what
 static shoal_status parse_shape(const json_t *value, struct safetensors_tensor *tensor)
 {
     if (!json_is_array(value)) {
-        return error_set(SHOAL_ERR_INVALID, "shape is %s, not an array", describe_type(value));
+        return error_set(SHOAL_ERR_INVALID, "shape is %s, not an array", json_text_type(value));
     }
     size_t n_dims = json_array_size(value);
     if (n_dims > SHOAL_MAX_DIMS) {
@@ -164,7 +157,7 @@ static shoal_status parse_shape(const json_t *value, struct safetensors_tensor *
 static shoal_status parse_offsets(const json_t *value, struct safetensors_tensor *tensor)
 {
     if (!json_is_array(value) || json_array_size(value) != 2) {
-        return error_set(SHOAL_ERR_INVALID, "data_offsets is %s%s, not an array of 2", describe_type(value),
+        return error_set(SHOAL_ERR_INVALID, "data_offsets is %s%s, not an array of 2", json_text_type(value),
                          json_is_array(value) ? " of another length" : "");
     }
     int64_t begin;
@@ -205,7 +198,7 @@ static bool is_member(const char *key)
 static shoal_status check_members(json_t *object)
 {
     if (!json_is_object(object)) {
-        return error_set(SHOAL_ERR_INVALID, "is %s, not an object", describe_type(object));
+        return error_set(SHOAL_ERR_INVALID, "is %s, not an object", json_text_type(object));
     }
     for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at)) {
         const char *key = json_object_iter_key(at);
@@ -320,7 +313,7 @@ static shoal_status parse_metadata(json_t *object, char **strings, struct safete
 {
     if (!json_is_object(object)) {
         return error_set(SHOAL_ERR_INVALID, SAFETENSORS_METADATA_KEY " is %s, not an object",
-                         describe_type(object));
+                         json_text_type(object));
     }
     header->pairs = mem_alloc_zeroed(json_object_size(object), sizeof(header->pairs[0]));
     if (!header->pairs) {
@@ -332,7 +325,7 @@ static shoal_status parse_metadata(json_t *object, char **strings, struct safete
         if (!json_is_string(value)) {
             char text[SAFETENSORS_NAME_BYTES];
             return error_set(SHOAL_ERR_INVALID, SAFETENSORS_METADATA_KEY ": %s is %s, not a string",
-                             safetensors_format_name(text, key), describe_type(value));
+                             safetensors_format_name(text, key), json_text_type(value));
         }
         struct safetensors_pair *pair = &header->pairs[header->n_pairs++];
         pair->key = keep_string(strings, key);

@@ -11,6 +11,7 @@
 #ifndef CHECKPOINT_SAFETENSORS_HEADER_H
 #define CHECKPOINT_SAFETENSORS_HEADER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,6 +66,8 @@ const struct safetensors_tensor *safetensors_header_find(const struct safetensor
 int safetensors_dtype_row(shoal_dtype dtype);
 /* What files call the dtype of that row. */
 const char *safetensors_dtype_name(int row);
+/* The other way. False: no dtype has that name in files. */
+bool safetensors_dtype_find(const char *name, shoal_dtype *dtype_out);
 
 /* Whether so many bytes from `offset` on lie within the tensor. */
 shoal_status safetensors_check_range(const struct safetensors_tensor *tensor, uint64_t offset, size_t bytes);

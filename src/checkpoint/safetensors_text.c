@@ -4,13 +4,12 @@
  * the reference implementation, which also escapes nothing that JSON does not want escaped. Written twice, first
  * without memory to learn its length.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/safetensors_layout.h"
 
 #define ALIGNMENT 8
@@ -60,102 +59,37 @@ shoal_status safetensors_text_check(const char *what, const char *string)
 
 /* Writing ---------------------------------------------------------------------------------------------- */
 
-struct output {
-    char *text; /* NULL: only counted */
-    size_t bytes;
-};
-
-static void put(struct output *output, const char *text, size_t bytes)
+static void put_metadata(struct json_text *out, const struct safetensors_pair *pairs, size_t n_pairs)
 {
-    if (output->text) {
-        memcpy(output->text + output->bytes, text, bytes);
-    }
-    output->bytes += bytes;
-}
-
-static void put_text(struct output *output, const char *text)
-{
-    put(output, text, strlen(text));
-}
-
-static void put_number(struct output *output, uint64_t number)
-{
-    char text[24];
-    put(output, text, (size_t)snprintf(text, sizeof text, "%" PRIu64, number));
-}
-
-/* What JSON wants in place of the character; NULL: the character itself. */
-static const char *escape(unsigned char c, char code[8])
-{
-    static const char *const escapes[128] = {['"'] = "\\\"", ['\\'] = "\\\\", ['\b'] = "\\b", ['\f'] = "\\f",
-                                             ['\n'] = "\\n", ['\r'] = "\\r",  ['\t'] = "\\t"};
-    static const char digits[] = "0123456789abcdef";
-    if (c < 128 && escapes[c]) {
-        return escapes[c];
-    }
-    if (c >= 0x20) {
-        return NULL;
-    }
-    memcpy(code, "\\u00", 4);
-    code[4] = digits[c >> 4];
-    code[5] = digits[c & 15];
-    code[6] = '\0';
-    return code;
-}
-
-static void put_string(struct output *output, const char *string)
-{
-    const char *plain = string; /* not written yet, and needs no escapes */
-    put_text(output, "\"");
-    for (; *string; string++) {
-        char code[8];
-        const char *escaped = escape((unsigned char)*string, code);
-        if (escaped) {
-            put(output, plain, (size_t)(string - plain));
-            put_text(output, escaped);
-            plain = string + 1;
-        }
-    }
-    put(output, plain, (size_t)(string - plain));
-    put_text(output, "\"");
-}
-
-static void put_metadata(struct output *output, const struct safetensors_pair *pairs, size_t n_pairs)
-{
-    put_text(output, "\"" SAFETENSORS_METADATA_KEY "\":{");
+    json_text_add(out, "\"" SAFETENSORS_METADATA_KEY "\":{");
     for (size_t i = 0; i < n_pairs; i++) {
-        put_text(output, i > 0 ? "," : "");
-        put_string(output, pairs[i].key);
-        put_text(output, ":");
-        put_string(output, pairs[i].value);
+        json_text_add(out, i > 0 ? "," : "");
+        json_text_string(out, pairs[i].key);
+        json_text_add(out, ":");
+        json_text_string(out, pairs[i].value);
     }
-    put_text(output, "}");
+    json_text_add(out, "}");
 }
 
-static void put_tensor(struct output *output, const struct safetensors_tensor *tensor)
+static void put_tensor(struct json_text *out, const struct safetensors_tensor *tensor)
 {
-    put_string(output, tensor->name);
-    put_text(output, ":{\"dtype\":\"");
-    put_text(output, safetensors_dtype_name(safetensors_dtype_row(tensor->dtype)));
-    put_text(output, "\",\"shape\":[");
-    for (int i = 0; i < tensor->n_dims; i++) {
-        put_text(output, i > 0 ? "," : "");
-        put_number(output, (uint64_t)tensor->shape[i]);
-    }
-    put_text(output, "],\"data_offsets\":[");
-    put_number(output, tensor->begin);
-    put_text(output, ",");
-    put_number(output, tensor->end);
-    put_text(output, "]}");
+    json_text_string(out, tensor->name);
+    json_text_add(out, ":{\"dtype\":\"");
+    json_text_add(out, safetensors_dtype_name(safetensors_dtype_row(tensor->dtype)));
+    json_text_add(out, "\",\"shape\":");
+    json_text_numbers(out, ",", tensor->shape, tensor->n_dims);
+    json_text_add(out, ",\"data_offsets\":");
+    json_text_numbers(out, ",", (const int64_t[]){(int64_t)tensor->begin, (int64_t)tensor->end}, 2);
+    json_text_add(out, "}");
 }
 
-static void put_length(struct output *output, uint64_t length)
+static void put_length(struct json_text *out, uint64_t length)
 {
     char bytes[SAFETENSORS_LENGTH_BYTES];
     for (int i = 0; i < SAFETENSORS_LENGTH_BYTES; i++) {
         bytes[i] = (char)(length >> (8 * i) & 0xFF);
     }
-    put(output, bytes, sizeof bytes);
+    json_text_put(out, bytes, sizeof bytes);
 }
 
 struct contents {
@@ -165,20 +99,20 @@ struct contents {
     size_t n_pairs;
 };
 
-static void put_header(struct output *output, const struct contents *contents, size_t text_bytes)
+static void put_header(struct json_text *out, const struct contents *contents, size_t text_bytes)
 {
-    put_length(output, text_bytes);
-    put_text(output, "{");
+    put_length(out, text_bytes);
+    json_text_add(out, "{");
     if (contents->n_pairs > 0) {
-        put_metadata(output, contents->pairs, contents->n_pairs);
+        put_metadata(out, contents->pairs, contents->n_pairs);
     }
     for (size_t i = 0; i < contents->n_tensors; i++) {
-        put_text(output, i > 0 || contents->n_pairs > 0 ? "," : "");
-        put_tensor(output, contents->tensors[i]);
+        json_text_add(out, i > 0 || contents->n_pairs > 0 ? "," : "");
+        put_tensor(out, contents->tensors[i]);
     }
-    put_text(output, "}");
-    while (output->bytes % ALIGNMENT != 0) {
-        put_text(output, " ");
+    json_text_add(out, "}");
+    while (out->bytes % ALIGNMENT != 0) {
+        json_text_add(out, " ");
     }
 }
 
@@ -188,7 +122,7 @@ shoal_status safetensors_text_make(const struct safetensors_tensor *const *tenso
 {
     const struct contents contents = {
         .tensors = tensors, .n_tensors = n_tensors, .pairs = pairs, .n_pairs = n_pairs};
-    struct output counted = {0};
+    struct json_text counted = {0};
     put_header(&counted, &contents, 0);
     size_t text_bytes = counted.bytes - SAFETENSORS_LENGTH_BYTES;
     if (text_bytes > SAFETENSORS_MAX_HEADER_BYTES) {
@@ -196,12 +130,12 @@ shoal_status safetensors_text_make(const struct safetensors_tensor *const *tenso
                          "the header of %zu tensors would have %zu bytes, more than the %d that are allowed",
                          n_tensors, text_bytes, SAFETENSORS_MAX_HEADER_BYTES);
     }
-    struct output output = {.text = mem_alloc(counted.bytes)};
-    if (!output.text) {
+    struct json_text out = {.text = mem_alloc(counted.bytes)};
+    if (!out.text) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    put_header(&output, &contents, text_bytes);
-    *header_out = output.text;
-    *header_bytes_out = output.bytes;
+    put_header(&out, &contents, text_bytes);
+    *header_out = out.text;
+    *header_bytes_out = out.bytes;
     return SHOAL_OK;
 }
