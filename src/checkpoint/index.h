@@ -14,7 +14,9 @@
  * `at` is the byte in the file at which a piece begins; a piece is contiguous there, row-major, or (in whole files) rows of
  * the whole tensor, which "begin" and "length" then show: a piece of a whole file covers all of every dimension but
  * the first. Runs are ranges of a file that one rank wrote, with sums of their blocks of 1 MiB from the run's own start; together they
- * cover the file, each byte once. "sum" is that of all bytes of the text before the text `"sum"`.
+ * cover the file, each byte once. "sum" is that of all bytes of the text before the text `"sum"`, with which every text ends.
+ * "format", "version" and "sum" mean the same in all versions. Keys that begin with "x-" are passed over; others that version 1
+ * does not have are errors.
  *
  * The reader believes nothing: every number is checked against the others (pieces lie in their files and together are
  * their tensor, each element once), and an error says which entry contradicts what.
@@ -83,11 +85,12 @@ struct checkpoint_index {
     size_t n_values;
     struct index_file *files;
     size_t n_files;
-    void *
-        memory; /* of all arrays and strings, when index_read has made it; otherwise the writer's own affair */
+    /* Of all arrays and strings, when index_read has made it; otherwise the writer's own affair. */
+    void *memory;
 };
 
-/* The text, in memory that is freed with mem_free. */
+/* The text, in memory that is freed with mem_free. SHOAL_ERR_UNSUPPORTED for a dtype that safetensors files do not have,
+   SHOAL_ERR_INVALID for names that are not allowed. Pieces and runs are not looked at: whoever writes knows them. */
 shoal_status index_write(const struct checkpoint_index *index, char **text_out, size_t *bytes_out);
 
 /* A later version is SHOAL_ERR_UNSUPPORTED with both versions; everything else that is wrong SHOAL_ERR_INVALID. The text of the
