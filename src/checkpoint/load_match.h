@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which tensor of a checkpoint belongs to which item of a list, by section and name. Names are those of an item or its
+ * aliases on one side, and those of a tensor or its aliases on the other: tied parameters load under any of their
+ * names, whichever side has them tied.
+ */
+#ifndef CHECKPOINT_LOAD_MATCH_H
+#define CHECKPOINT_LOAD_MATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "checkpoint/index.h"
+#include "checkpoint/items.h"
+#include "checkpoint/load_read.h"
+
+struct load_rules {
+    const char *section; /* only this one; NULL: all, and numbers and strings */
+    bool allows_missing;
+    bool allows_unexpected;
+    bool casts;
+    bool is_foreign; /* items of other sections than the model's, numbers and strings keep their values */
+};
+
+struct load_value {
+    const struct item_value *to;
+    const struct index_value *from;
+};
+
+struct load_match {
+    struct load_want *wants; /* in the order of the list; without regions and parts */
+    size_t n_wants;
+    struct load_value *values;
+    size_t n_values;
+    size_t n_missing;    /* items, numbers and strings that keep their values */
+    size_t n_unexpected; /* tensors */
+};
+
+/*
+ * What is missing, unexpected, or has another shape, dtype or kind is SHOAL_ERR_INVALID, with the first names of each
+ * and their numbers. Borrows from both. On failure nothing is left to free.
+ */
+shoal_status load_match_make(const shoal_items *items, const struct checkpoint_index *index,
+                             const struct load_rules *rules, struct load_match *match_out);
+
+/* Zeros are allowed. */
+void load_match_free(struct load_match *match);
+
+/* Numbers and strings of the checkpoint, to where the program has them. */
+void load_match_set_values(const struct load_match *match);
+
+#endif
