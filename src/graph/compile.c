@@ -400,31 +400,48 @@ static shoal_status set_inputs(struct variant *variant, shoal_tensor *const *inp
     return compile_gradients_take(&variant->gradients, inputs, variant->inputs);
 }
 
+static void drop_outputs(const struct variant *variant)
+{
+    for (size_t i = 0; i < variant->n_outputs; i++) {
+        shoal_tensor_unref(variant->outputs[i]);
+    }
+}
+
+/* On success the outputs are the variant's, one reference each. */
+static shoal_status run_variant(struct variant *variant, shoal_tensor *const *inputs)
+{
+    shoal_status status = set_inputs(variant, inputs);
+    if (status == SHOAL_OK) {
+        status = shoal_plan_run(variant->plan, variant->inputs, variant->n_inputs, variant->outputs,
+                                variant->n_outputs);
+    }
+    bool has_run = status == SHOAL_OK;
+    if (has_run) {
+        status =
+            compile_gradients_give_back(&variant->gradients, inputs, variant->outputs, variant->n_outputs);
+    }
+    compile_gradients_let_go(&variant->gradients);
+    if (status == SHOAL_OK) {
+        status = compile_gradients_detach(&variant->gradients, variant->outputs);
+    }
+    if (has_run && status != SHOAL_OK) {
+        drop_outputs(variant);
+    }
+    return status;
+}
+
 static shoal_status run(struct shoal_compiled *compiled, shoal_tensor *const *inputs, size_t n_inputs,
                         shoal_tensor **outputs)
 {
     struct variant *variant = find_variant(compiled, inputs, n_inputs);
     if (!variant) {
         TRY(compile_variant(compiled, inputs, n_inputs, &variant));
-    } else if (variant->captured) {
+    } else if (variant->captured && !compile_gradients_have_moved(&variant->gradients)) {
         TRY(capture_again(compiled, variant, inputs, n_inputs));
     }
     compiled->current = variant;
     variant->last_use = ++compiled->n_runs;
-    shoal_status status = set_inputs(variant, inputs);
-    if (status == SHOAL_OK) {
-        status = shoal_plan_run(variant->plan, variant->inputs, variant->n_inputs, variant->outputs,
-                                variant->n_outputs);
-    }
-    compile_gradients_let_go(&variant->gradients);
-    TRY(status);
-    status = compile_gradients_detach(&variant->gradients, variant->outputs);
-    if (status != SHOAL_OK) {
-        for (size_t i = 0; i < variant->n_outputs; i++) {
-            shoal_tensor_unref(variant->outputs[i]);
-        }
-        return status;
-    }
+    TRY(run_variant(variant, inputs));
     compile_gradients_set(&variant->gradients, inputs, variant->outputs);
     for (size_t i = 0; i < compiled->n_outputs; i++) {
         outputs[i] = variant->outputs[i];

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/compile_gradients.h"
 
+#include <stdlib.h>
+
 #include "autograd/leaf.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "op/operand.h"
 #include "shoal/autograd.h"
 
 /* Finding -------------------------------------------------------------------------------------------------- */
@@ -65,6 +68,60 @@ static shoal_status find_all(struct compile_gradients *gradients, const struct c
         gradient->is_kept = leaf->is_added_to && gradient->input == SIZE_MAX;
     }
     return SHOAL_OK;
+}
+
+/* Apart ---------------------------------------------------------------------------------------------------- */
+
+static int compare_spans(const void *a, const void *b)
+{
+    const struct gradient_span *x = a;
+    const struct gradient_span *y = b;
+    if (x->sharer != y->sharer) {
+        return x->sharer < y->sharer ? -1 : 1;
+    }
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static bool is_without_overlap(const shoal_tensor *tensor)
+{
+    const struct layout *layout = &tensor->layout;
+    return !layout_may_self_overlap(layout->n_dims, layout->shape, layout->strides);
+}
+
+/* Columns that lie between each other count as overlapping. */
+static bool are_apart(struct gradient_span *spans, size_t count)
+{
+    qsort(spans, count, sizeof *spans, compare_spans);
+    size_t i = 1;
+    while (i < count && (spans[i].sharer != spans[i - 1].sharer || spans[i].first >= spans[i - 1].end)) {
+        i++;
+    }
+    return i >= count;
+}
+
+static void add_span(struct compile_gradients *gradients, size_t *n_spans, const struct gradient *gradient,
+                     const shoal_tensor *tensor)
+{
+    if (tensor->count > 0) {
+        struct span span = tensor_span(tensor);
+        gradients->spans[(*n_spans)++] =
+            (struct gradient_span){.sharer = gradient->sharer, .first = span.first, .end = span.end};
+    }
+}
+
+/* While the captured step still has its gradients. */
+static void note_apart(struct compile_gradients *gradients, const struct captured *captured)
+{
+    size_t n_spans = 0;
+    gradients->are_apart = true;
+    for (size_t i = 0; i < gradients->count; i++) {
+        if (gradients->rows[i].input != SIZE_MAX) {
+            const shoal_tensor *tensor = captured->leaves[i].gradient;
+            gradients->are_apart = gradients->are_apart && is_without_overlap(tensor);
+            add_span(gradients, &n_spans, &gradients->rows[i], tensor);
+        }
+    }
+    gradients->are_apart = gradients->are_apart && are_apart(gradients->spans, n_spans);
 }
 
 /* What else lies there ------------------------------------------------------------------------------------- */
@@ -167,7 +224,9 @@ shoal_status compile_gradients_find(struct compile_gradients *gradients, struct 
     struct storage_map inputs = {.count = 0};
     struct storage_map known = {.count = 0};
     gradients->rows = mem_alloc_zeroed(captured->n_leaves + 1, sizeof gradients->rows[0]);
-    shoal_status status = gradients->rows ? map_inputs(captured, &inputs) : SHOAL_ERR_NO_MEMORY;
+    gradients->spans = mem_alloc_zeroed(captured->n_leaves + 1, sizeof gradients->spans[0]);
+    bool has_memory = gradients->rows && gradients->spans;
+    shoal_status status = has_memory ? map_inputs(captured, &inputs) : SHOAL_ERR_NO_MEMORY;
     if (status == SHOAL_OK) {
         status = find_all(gradients, captured, &inputs);
     }
@@ -175,6 +234,7 @@ shoal_status compile_gradients_find(struct compile_gradients *gradients, struct 
         status = find_places(gradients, captured, &known);
     }
     if (status == SHOAL_OK) {
+        note_apart(gradients, captured);
         forget(gradients, captured);
     }
     storage_map_free(&inputs);
@@ -185,24 +245,30 @@ shoal_status compile_gradients_find(struct compile_gradients *gradients, struct 
 void compile_gradients_free(struct compile_gradients *gradients)
 {
     mem_free(gradients->rows);
+    mem_free(gradients->spans);
     storage_map_free(&gradients->sharers);
     *gradients = (struct compile_gradients){.count = 0};
 }
 
 /* Comparing ------------------------------------------------------------------------------------------------ */
 
-/* Whether the leaf has a gradient like that. */
+/* Whether it is where the graph has it. */
+static bool lies_alike(const struct gradient *gradient, const shoal_tensor *now)
+{
+    return now->storage->bytes == gradient->bytes && now->layout.offset == gradient->layout.offset &&
+           layout_is_same_shape(now->layout.n_dims, now->layout.strides, gradient->layout.n_dims,
+                                gradient->layout.strides);
+}
+
+/* Whether the leaf has a gradient like that. A gradient that is bound to memory stays there. */
 static bool has_like(const struct gradient *gradient, shoal_tensor *const *inputs)
 {
     const shoal_tensor *now = shoal_grad(gradient_leaf(gradient, inputs));
     if (!now || !gradient->had_gradient) {
         return !now && !gradient->had_gradient;
     }
-    return now->dtype == gradient->dtype && now->storage->bytes == gradient->bytes &&
-           (!gradient->place || now->storage == gradient->place) &&
-           now->layout.n_dims == gradient->layout.n_dims && now->layout.offset == gradient->layout.offset &&
-           layout_is_same_shape(now->layout.n_dims, now->layout.strides, gradient->layout.n_dims,
-                                gradient->layout.strides);
+    return now->dtype == gradient->dtype &&
+           (!gradient->place || (now->storage == gradient->place && lies_alike(gradient, now)));
 }
 
 /* Whether a gradient that is a placeholder shares its memory with those before it as it did; it was found to be alike. */
@@ -220,6 +286,41 @@ static bool shares_alike(struct compile_gradients *gradients, size_t index, shoa
     return storage_map_add(&gradients->sharers, storage, index) == SHOAL_OK; /* it has room */
 }
 
+/* The first that has moved, which is noted for all; NULL: none has. */
+static const struct gradient *note_moved(struct compile_gradients *gradients, shoal_tensor *const *inputs)
+{
+    const struct gradient *first = NULL;
+    for (size_t i = 0; i < gradients->count; i++) {
+        gradients->rows[i].is_moved = false;
+    }
+    for (size_t i = 0; i < gradients->count; i++) {
+        const struct gradient *gradient = &gradients->rows[i];
+        if (gradient->input != SIZE_MAX &&
+            !lies_alike(gradient, shoal_grad(gradient_leaf(gradient, inputs)))) {
+            gradients->rows[gradient->sharer].is_moved = true;
+            first = first ? first : gradient;
+        }
+    }
+    return first;
+}
+
+/* Whether gradients can be copied one by one: there and here none has a byte of another. */
+static bool can_move(struct compile_gradients *gradients, shoal_tensor *const *inputs)
+{
+    size_t n_spans = 0;
+    for (size_t i = 0; i < gradients->count && gradients->are_apart; i++) {
+        const struct gradient *gradient = &gradients->rows[i];
+        if (gradient->input != SIZE_MAX) {
+            const shoal_tensor *now = shoal_grad(gradient_leaf(gradient, inputs));
+            if (!is_without_overlap(now)) {
+                return false;
+            }
+            add_span(gradients, &n_spans, gradient, now);
+        }
+    }
+    return gradients->are_apart && are_apart(gradients->spans, n_spans);
+}
+
 const struct gradient *compile_gradients_find_other(struct compile_gradients *gradients,
                                                     shoal_tensor *const *inputs)
 {
@@ -229,21 +330,55 @@ const struct gradient *compile_gradients_find_other(struct compile_gradients *gr
             return &gradients->rows[i];
         }
     }
-    return NULL;
+    const struct gradient *moved = note_moved(gradients, inputs);
+    return !moved || can_move(gradients, inputs) ? NULL : moved;
 }
 
 /* Running -------------------------------------------------------------------------------------------------- */
+
+/* Memory as the graph has it, for gradients that lie otherwise. */
+static shoal_status make_stand_in(struct gradient *sharer, const shoal_tensor *now)
+{
+    const int64_t bytes = (int64_t)sharer->bytes;
+    shoal_tensor *memory = NULL;
+    TRY(tensor_create_empty(now->storage->device, SHOAL_U8, 1, &bytes, &memory));
+    shoal_status status =
+        tensor_create_view_as(memory, sharer->whole_dtype, &sharer->whole_layout, &sharer->whole);
+    if (status == SHOAL_OK) {
+        sharer->stand_in = storage_ref(memory->storage);
+        /* Relaxed: nobody else has it. */
+        sharer->version = atomic_load_explicit(&memory->storage->version, memory_order_relaxed);
+    }
+    shoal_tensor_unref(memory);
+    return status;
+}
+
+static shoal_status copy_there(struct gradient *gradient, shoal_tensor *memory, shoal_tensor *now)
+{
+    TRY(tensor_create_view_as(memory, gradient->dtype, &gradient->layout, &gradient->copy));
+    TRY(tensor_wait_readable(now));
+    return now->count > 0 ? op_copy_into(gradient->copy, now) : SHOAL_OK;
+}
 
 shoal_status compile_gradients_take(struct compile_gradients *gradients, shoal_tensor *const *given,
                                     shoal_tensor **inputs)
 {
     for (size_t i = 0; i < gradients->count; i++) {
         struct gradient *gradient = &gradients->rows[i];
-        if (gradient->input != SIZE_MAX && !gradient->place) {
-            TRY(tensor_create_view_as(shoal_grad(gradient_leaf(gradient, given)), gradient->whole_dtype,
-                                      &gradient->whole_layout, &gradient->whole));
-            inputs[gradient->input] = gradient->whole;
+        struct gradient *sharer = &gradients->rows[gradient->sharer];
+        shoal_tensor *now = shoal_grad(gradient_leaf(gradient, given));
+        if (gradient->input == SIZE_MAX || gradient->place) {
+            continue;
         }
+        if (!sharer->is_moved) {
+            TRY(tensor_create_view_as(now, gradient->whole_dtype, &gradient->whole_layout, &gradient->whole));
+        } else if (gradient == sharer) {
+            TRY(make_stand_in(sharer, now));
+        }
+        if (sharer->is_moved) {
+            TRY(copy_there(gradient, sharer->whole, now));
+        }
+        inputs[gradient->input] = sharer->is_moved ? sharer->whole : gradient->whole;
     }
     return SHOAL_OK;
 }
@@ -251,9 +386,95 @@ shoal_status compile_gradients_take(struct compile_gradients *gradients, shoal_t
 void compile_gradients_let_go(struct compile_gradients *gradients)
 {
     for (size_t i = 0; i < gradients->count; i++) {
-        shoal_tensor_unref(gradients->rows[i].whole);
-        gradients->rows[i].whole = NULL;
+        struct gradient *gradient = &gradients->rows[i];
+        shoal_tensor_unref(gradient->copy);
+        shoal_tensor_unref(gradient->whole);
+        storage_unref(gradient->stand_in);
+        gradient->copy = NULL;
+        gradient->whole = NULL;
+        gradient->stand_in = NULL;
     }
+}
+
+static shoal_status copy_back(const struct gradient *gradient, shoal_tensor *now)
+{
+    if (now->count > 0) {
+        TRY(tensor_wait_writable(now, /*overwrites=*/true));
+        TRY(op_copy_into(now, gradient->copy));
+        tensor_forget_fences(now);
+    }
+    storage_bump_version(now->storage);
+    return SHOAL_OK;
+}
+
+/* An output in the copy of a gradient: the same part of the gradient. What is part of none, or not in order, stays what the plan gave. */
+static shoal_status move_output(const struct compile_gradients *gradients, shoal_tensor *const *given,
+                                shoal_tensor **output)
+{
+    struct span span = tensor_span(*output);
+    for (size_t i = 0; i < gradients->count; i++) {
+        const struct gradient *gradient = &gradients->rows[i];
+        const shoal_tensor *copy = gradient->copy;
+        shoal_tensor *now = shoal_grad(gradient_leaf(gradient, given));
+        if (copy && copy->storage == (*output)->storage && copy->dtype == (*output)->dtype &&
+            copy->is_contiguous && now->is_contiguous && tensor_span(copy).first <= span.first &&
+            span.end <= tensor_span(copy).end) {
+            shoal_tensor *moved = NULL;
+            struct layout layout = (*output)->layout;
+            layout.offset += now->layout.offset - copy->layout.offset;
+            TRY(tensor_create_view_as(now, now->dtype, &layout, &moved));
+            moved->is_detached = true;
+            shoal_tensor_unref(*output);
+            *output = moved;
+            return SHOAL_OK;
+        }
+    }
+    return SHOAL_OK;
+}
+
+bool compile_gradients_have_moved(const struct compile_gradients *gradients)
+{
+    size_t i = 0;
+    while (i < gradients->count && !gradients->rows[i].is_moved) {
+        i++;
+    }
+    return i < gradients->count;
+}
+
+static shoal_status move_outputs(struct compile_gradients *gradients, shoal_tensor *const *given,
+                                 shoal_tensor **outputs, size_t n_outputs)
+{
+    storage_map_clear(&gradients->sharers);
+    for (size_t i = 0; i < gradients->count; i++) {
+        if (gradients->rows[i].stand_in) {
+            TRY(storage_map_add(&gradients->sharers, gradients->rows[i].stand_in, i)); /* it has room */
+        }
+    }
+    for (size_t i = 0; i < n_outputs; i++) {
+        size_t sharer;
+        if (outputs[i] && storage_map_get(&gradients->sharers, outputs[i]->storage, &sharer)) {
+            TRY(move_output(gradients, given, &outputs[i]));
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status compile_gradients_give_back(struct compile_gradients *gradients, shoal_tensor *const *given,
+                                         shoal_tensor **outputs, size_t n_outputs)
+{
+    if (!compile_gradients_have_moved(gradients)) {
+        return SHOAL_OK;
+    }
+    for (size_t i = 0; i < gradients->count; i++) {
+        const struct gradient *gradient = &gradients->rows[i];
+        const struct gradient *sharer = &gradients->rows[gradient->sharer];
+        /* Relaxed: versions are compared by the thread that owns the tensor. */
+        if (gradient->copy &&
+            atomic_load_explicit(&sharer->stand_in->version, memory_order_relaxed) != sharer->version) {
+            TRY(copy_back(gradient, shoal_grad(gradient_leaf(gradient, given))));
+        }
+    }
+    return move_outputs(gradients, given, outputs, n_outputs);
 }
 
 shoal_status compile_gradients_detach(const struct compile_gradients *gradients, shoal_tensor **outputs)
