@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Loading checkpoints: the phases, each of which ends in agreement.
+ *
+ *   arguments   are compared among the ranks
+ *   finding     the first rank chooses the checkpoint, and sends its path and its index
+ *   looking     every rank parses the index, matches the names and looks at all bytes that it will need
+ *   preparing   parts get memory and count as changed
+ *   reading     into place
+ *   ending      numbers, strings and whoever waits for the values
+ *
+ * Up to the end of "looking" nothing is changed on any rank. From "reading" on an error leaves values undefined, and
+ * says so.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/struct_size.h"
+#include "base/try.h"
+#include "checkpoint/agree.h"
+#include "checkpoint/directory.h"
+#include "checkpoint/file.h"
+#include "checkpoint/index.h"
+#include "checkpoint/items.h"
+#include "checkpoint/load_foreign.h"
+#include "checkpoint/load_match.h"
+#include "checkpoint/load_read.h"
+#include "checkpoint/path.h"
+#include "shoal/checkpoint.h"
+
+/* No index is as long: a number that is wrong must not take all memory. */
+#define MAX_INDEX_BYTES ((uint64_t)4 << 30)
+
+/* Which file says what a checkpoint has. */
+enum source {
+    SOURCE_NONE,
+    SOURCE_SHOAL,        /* INDEX_NAME */
+    SOURCE_FOREIGN,      /* FOREIGN_INDEX_NAME */
+    SOURCE_FOREIGN_FILE, /* FOREIGN_FILE_NAME, which speaks for itself */
+};
+
+/* A checkpoint that was found. The first rank sends it in one message: source, path with its zero, text. */
+struct found {
+    enum source source;
+    const char *path;
+    const char *text; /* of the index */
+    size_t text_bytes;
+    void *memory; /* of all of that */
+};
+
+struct load {
+    shoal_group *group;
+    const char *directory;
+    shoal_items *items;
+    shoal_checkpoint_load_options options;
+    struct found found;
+    struct checkpoint_index index;
+    struct load_match match;
+    struct load_reader reader;
+};
+
+/* Arguments -------------------------------------------------------------------------------------------- */
+
+static shoal_status check_progress(const shoal_checkpoint_progress *progress)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } rows[] = {{"n_ranks", progress->n_ranks},
+                {"batch", progress->batch},
+                {"n_accumulate", progress->n_accumulate},
+                {"sample", progress->sample}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i].value < 0) {
+            return error_set(SHOAL_ERR_INVALID, "options.progress.%s: %" PRId64 " is negative", rows[i].name,
+                             rows[i].value);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_arguments(struct load *load, const shoal_checkpoint_load_options *options,
+                                    const shoal_checkpoint_info *info_out)
+{
+    if (!load->directory || !load->items) {
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL", load->directory ? "items" : "directory");
+    }
+    if (load->directory[0] == '\0') {
+        return error_set(SHOAL_ERR_INVALID, "directory is empty");
+    }
+    if (options) {
+        TRY(struct_size_read("options", options, sizeof(size_t), &load->options, sizeof(load->options)));
+    }
+    if (load->options.has_step && load->options.step < 0) {
+        return error_set(SHOAL_ERR_INVALID, "options.step: %" PRId64 " is negative", load->options.step);
+    }
+    TRY(check_progress(&load->options.progress));
+    if (info_out) {
+        /* Says before anything is changed what would be wrong with it. */
+        shoal_checkpoint_info trial = SHOAL_CHECKPOINT_INFO_INIT;
+        trial.struct_size = info_out->struct_size < sizeof(trial) ? info_out->struct_size : sizeof(trial);
+        const shoal_checkpoint_info zeros = {0};
+        TRY(struct_size_write("info_out", &trial, sizeof(size_t), &zeros, sizeof(zeros)));
+    }
+    return SHOAL_OK;
+}
+
+static uint64_t hash_string(uint64_t hash, const char *string)
+{
+    return hash_bytes(hash, string, strlen(string) + 1);
+}
+
+/* What must be equal of the lists: everything but the parts, and where numbers and strings are. */
+static uint64_t hash_items(const shoal_items *items)
+{
+    uint64_t hash = shoal_items_count(items);
+    for (size_t i = 0; i < shoal_items_count(items); i++) {
+        struct item_info info;
+        items_info(items, i, &info);
+        hash = hash_string(hash_string(hash, info.section), info.name);
+        const int64_t numbers[] = {(int64_t)info.dtype, info.n_dims, info.may_be_missing,
+                                   (int64_t)info.n_aliases};
+        hash = hash_bytes(hash, numbers, sizeof numbers);
+        hash = hash_bytes(hash, info.shape, (size_t)info.n_dims * sizeof(info.shape[0]));
+        for (size_t j = 0; j < info.n_aliases; j++) {
+            hash = hash_string(hash, info.aliases[j]);
+        }
+    }
+    for (size_t i = 0; i < items_n_values(items); i++) {
+        const struct item_value *value = items_value(items, i);
+        const int64_t kind = (int64_t)value->kind;
+        hash = hash_bytes(hash_string(hash, value->name), &kind, sizeof kind);
+    }
+    return hash;
+}
+
+static shoal_status compare_options(struct load *load)
+{
+    const shoal_checkpoint_load_options *options = &load->options;
+    const char *section = options->section ? options->section : "";
+    const int64_t numbers[] = {options->has_step,
+                               options->has_step ? options->step : 0,
+                               options->allows_missing,
+                               options->allows_unexpected,
+                               options->casts,
+                               options->skips_sums,
+                               options->section != NULL,
+                               options->progress.n_ranks,
+                               options->progress.batch,
+                               options->progress.n_accumulate,
+                               options->allows_other_batch};
+    TRY(agree_on(load->group, "options", numbers, sizeof numbers));
+    return agree_on(load->group, "options.section", section, strlen(section));
+}
+
+static shoal_status compare_arguments(struct load *load)
+{
+    TRY(agree_on(load->group, "directory", load->directory, strlen(load->directory)));
+    TRY(compare_options(load));
+    uint64_t hash = hash_items(load->items);
+    return agree_on(load->group, "the list of items", &hash, sizeof hash);
+}
+
+/* Finding ---------------------------------------------------------------------------------------------- */
+
+static const char *source_name(enum source source)
+{
+    static const char *const names[] = {[SOURCE_SHOAL] = INDEX_NAME,
+                                        [SOURCE_FOREIGN] = FOREIGN_INDEX_NAME,
+                                        [SOURCE_FOREIGN_FILE] = FOREIGN_FILE_NAME};
+    return names[source];
+}
+
+static bool has_file(const char *path, const char *name)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool is_there = fd >= 0 && fstatat(fd, name, &info, 0) == 0;
+    (void)(fd < 0 ? 0 : close(fd));
+    return is_there;
+}
+
+static enum source find_source(const char *path)
+{
+    enum source source = SOURCE_SHOAL;
+    while (source < SOURCE_FOREIGN_FILE && !has_file(path, source_name(source))) {
+        source++;
+    }
+    return source;
+}
+
+/* Reads all of it behind `kept` bytes of *memory_out. */
+static shoal_status read_text(const char *file_path, int fd, size_t kept, char **memory_out,
+                              size_t *bytes_out)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        return path_fail(file_path, "look at", errno);
+    }
+    if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size > MAX_INDEX_BYTES) {
+        return error_set(SHOAL_ERR_INVALID, "%.240s: is not a regular file, or of %" PRId64 " bytes",
+                         file_path, (int64_t)info.st_size);
+    }
+    char *memory = mem_alloc(kept + (size_t)info.st_size + 1);
+    if (!memory) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = file_read_at(fd, 0, memory + kept, (size_t)info.st_size);
+    if (status != SHOAL_OK) {
+        mem_free(memory);
+        return error_prefix(status, "%.240s", file_path);
+    }
+    *memory_out = memory;
+    *bytes_out = kept + (size_t)info.st_size;
+    return SHOAL_OK;
+}
+
+/* The message: one character of the source, the path with its zero, and the text. */
+static shoal_status make_message(const char *path, char **message_out, size_t *bytes_out)
+{
+    enum source source = find_source(path);
+    char file_path[4096];
+    char *message = NULL;
+    size_t kept = 1 + strlen(path) + 1;
+    size_t bytes = kept;
+    if (source == SOURCE_FOREIGN_FILE) {
+        message = mem_alloc(kept);
+        if (!message) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+    } else {
+        (void)snprintf(file_path, sizeof file_path, "%s/%s", path, source_name(source));
+        int fd = open(file_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (fd < 0) {
+            return path_fail(file_path, "open", errno);
+        }
+        shoal_status status = read_text(file_path, fd, kept, &message, &bytes);
+        (void)close(fd);
+        TRY(status);
+    }
+    message[0] = (char)source;
+    memcpy(message + 1, path, kept - 1);
+    *message_out = message;
+    *bytes_out = bytes;
+    return SHOAL_OK;
+}
+
+static struct found read_message(void *message, size_t bytes)
+{
+    struct found found = {.memory = message};
+    found.source = (enum source)((const char *)message)[0];
+    found.path = (const char *)message + 1;
+    size_t kept = 1 + strlen(found.path) + 1;
+    found.text = found.source == SOURCE_FOREIGN_FILE ? NULL : (const char *)message + kept;
+    found.text_bytes = bytes - kept;
+    return found;
+}
+
+static shoal_status find_message(const struct load *load, char **message_out, size_t *bytes_out)
+{
+    char *path = NULL;
+    int64_t step = load->options.has_step ? load->options.step : -1;
+    TRY(directory_find(load->directory, step, &path));
+    if (!path) {
+        char of_step[40] = "";
+        if (step >= 0) {
+            (void)snprintf(of_step, sizeof of_step, " of step %" PRId64, step);
+        }
+        return error_set(SHOAL_ERR_STATE, "%.300s: there is no complete checkpoint%s", load->directory,
+                         of_step);
+    }
+    shoal_status status = make_message(path, message_out, bytes_out);
+    mem_free(path);
+    return status;
+}
+
+static shoal_status find(struct load *load)
+{
+    char *message = NULL;
+    size_t bytes = 0;
+    void *received = NULL;
+    shoal_status status =
+        shoal_group_rank(load->group) == 0 ? find_message(load, &message, &bytes) : SHOAL_OK;
+    status = agree(load->group, "finding a checkpoint", status);
+    if (status == SHOAL_OK) {
+        status = agree_receive(load->group, message, bytes, &received, &bytes);
+    }
+    mem_free(message);
+    TRY(status);
+    load->found = read_message(received, bytes);
+    return SHOAL_OK;
+}
+
+/* Looking ---------------------------------------------------------------------------------------------- */
+
+static shoal_status read_index(const struct found *found, struct checkpoint_index *index_out)
+{
+    if (found->source != SOURCE_SHOAL) {
+        return load_foreign_read(found->path, found->text, found->text_bytes, index_out);
+    }
+    shoal_status status = index_read(found->text, found->text_bytes, index_out);
+    return status == SHOAL_OK ? status : error_prefix(status, "%.240s/" INDEX_NAME, found->path);
+}
+
+static void free_index(const struct found *found, struct checkpoint_index *index)
+{
+    if (found->source == SOURCE_SHOAL) {
+        index_free(index);
+    } else {
+        load_foreign_free(index);
+    }
+}
+
+/* Of each number that both have said. */
+static shoal_status compare_progress(const shoal_checkpoint_progress *now,
+                                     const shoal_checkpoint_progress *saved)
+{
+    const struct {
+        const char *name;
+        int64_t now;
+        int64_t saved;
+    } rows[] = {{"n_ranks", now->n_ranks, saved->n_ranks},
+                {"batch", now->batch, saved->batch},
+                {"n_accumulate", now->n_accumulate, saved->n_accumulate}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i].now != 0 && rows[i].saved != 0 && rows[i].now != rows[i].saved) {
+            return error_set(SHOAL_ERR_INVALID,
+                             "options.progress.%s: %" PRId64 ", but the run was saved with %" PRId64
+                             "; allows_other_batch would go on as another run",
+                             rows[i].name, rows[i].now, rows[i].saved);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status check_index(const struct load *load)
+{
+    const shoal_checkpoint_load_options *options = &load->options;
+    if (load->found.source != SOURCE_SHOAL && options->section &&
+        strcmp(options->section, SHOAL_SECTION_MODEL) != 0) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "options.section: \"%.64s\", but %.240s is of another tool and has only \"%s\"",
+                         options->section, load->found.path, SHOAL_SECTION_MODEL);
+    }
+    if (load->found.source == SOURCE_SHOAL && options->has_step && load->index.step != options->step) {
+        return error_set(SHOAL_ERR_STATE, "%.240s: is of step %" PRId64 ", not %" PRId64, load->found.path,
+                         load->index.step, options->step);
+    }
+    return options->allows_other_batch ? SHOAL_OK
+                                       : compare_progress(&options->progress, &load->index.progress);
+}
+
+static shoal_status match(struct load *load)
+{
+    const struct load_rules rules = {.section = load->options.section,
+                                     .allows_missing = load->options.allows_missing,
+                                     .allows_unexpected = load->options.allows_unexpected,
+                                     .casts = load->options.casts,
+                                     .is_foreign = load->found.source != SOURCE_SHOAL};
+    shoal_status status = load_match_make(load->items, &load->index, &rules, &load->match);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "%s", path_name(load->found.path));
+    }
+    for (size_t i = 0; i < load->match.n_wants; i++) {
+        struct load_want *want = &load->match.wants[i];
+        TRY(items_region(load->items, want->item, &want->region));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status look(struct load *load)
+{
+    TRY(read_index(&load->found, &load->index));
+    TRY(check_index(load));
+    TRY(match(load));
+    const struct load_source source = {.directory = load->found.path,
+                                       .index = &load->index,
+                                       .is_foreign = load->found.source != SOURCE_SHOAL,
+                                       .skips_sums = load->options.skips_sums};
+    TRY(load_reader_make(&source, load->match.wants, load->match.n_wants, &load->reader));
+    return load_reader_look(&load->reader);
+}
+
+/* Reading ---------------------------------------------------------------------------------------------- */
+
+static shoal_status prepare(struct load *load)
+{
+    for (size_t i = 0; i < load->match.n_wants; i++) {
+        struct load_want *want = &load->match.wants[i];
+        TRY(items_mutable_part(load->items, want->item, &want->part));
+        if (!region_equals(&want->region, &want->part.region, want->tensor->n_dims)) {
+            struct item_info info;
+            items_info(load->items, want->item, &info);
+            return error_set(SHOAL_ERR_STATE, "item \"%.100s\": its part has changed during the load",
+                             info.name);
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status read_all(struct load *load)
+{
+    shoal_status status = agree(load->group, "reading the checkpoint", load_reader_read(&load->reader));
+    return status == SHOAL_OK ? status : error_prefix(status, "values are undefined now");
+}
+
+static shoal_status end(struct load *load)
+{
+    load_match_set_values(&load->match);
+    return agree(load->group, "what follows a load", items_loaded(load->items));
+}
+
+static shoal_status load_all(struct load *load)
+{
+    TRY(compare_arguments(load));
+    TRY(find(load));
+    TRY(agree(load->group, "looking at the checkpoint", look(load)));
+    TRY(agree(load->group, "preparing the load", prepare(load)));
+    TRY(read_all(load));
+    return end(load);
+}
+
+static void fill_info(const struct checkpoint_index *index, shoal_checkpoint_info *info_out)
+{
+    info_out->step = index->step;
+    info_out->format = index->format;
+    info_out->progress = index->progress;
+}
+
+static void free_load(struct load *load)
+{
+    load_reader_free(&load->reader);
+    load_match_free(&load->match);
+    free_index(&load->found, &load->index);
+    mem_free(load->found.memory);
+}
+
+shoal_status shoal_checkpoint_load(shoal_group *group, const char *directory, shoal_items *items,
+                                   const shoal_checkpoint_load_options *options,
+                                   shoal_checkpoint_info *info_out)
+{
+    struct load load = {.group = group, .directory = directory, .items = items};
+    error_clear();
+    if (!group) {
+        return error_set(SHOAL_ERR_INVALID, "checkpoint_load: group is NULL");
+    }
+    shoal_status status =
+        agree(group, "arguments of checkpoint_load", check_arguments(&load, options, info_out));
+    if (status == SHOAL_OK) {
+        status = load_all(&load);
+    }
+    if (status == SHOAL_OK && info_out) {
+        shoal_checkpoint_info info = {.n_missing = load.match.n_missing,
+                                      .n_unexpected = load.match.n_unexpected};
+        fill_info(&load.index, &info);
+        status = struct_size_write("info_out", info_out, sizeof(size_t), &info, sizeof(info));
+    }
+    free_load(&load);
+    return status == SHOAL_OK ? status : error_prefix(status, "checkpoint_load");
+}
+
+/* The newest ------------------------------------------------------------------------------------------- */
+
+static shoal_status look_at_newest(const char *directory, shoal_checkpoint_info *info)
+{
+    char *path = NULL;
+    char *message = NULL;
+    size_t bytes = 0;
+    TRY(directory_find(directory, -1, &path));
+    if (!path) {
+        info->step = -1;
+        return SHOAL_OK;
+    }
+    shoal_status status = make_message(path, &message, &bytes);
+    mem_free(path);
+    TRY(status);
+    struct found found = read_message(message, bytes);
+    struct checkpoint_index index = {0};
+    status = read_index(&found, &index);
+    if (status == SHOAL_OK) {
+        fill_info(&index, info);
+    }
+    free_index(&found, &index);
+    mem_free(found.memory);
+    return status;
+}
+
+shoal_status shoal_checkpoint_newest(const char *directory, shoal_checkpoint_info *info_out)
+{
+    shoal_checkpoint_info info = {0};
+    error_clear();
+    if (!directory || !info_out) {
+        return error_set(SHOAL_ERR_INVALID, "checkpoint_newest: %s is NULL",
+                         directory ? "info_out" : "directory");
+    }
+    shoal_status status = look_at_newest(directory, &info);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "checkpoint_newest");
+    }
+    return struct_size_write("checkpoint_newest: info_out", info_out, sizeof(size_t), &info, sizeof(info));
+}
