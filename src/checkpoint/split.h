@@ -2,12 +2,14 @@
 /*
  * Who writes what: each region of a table is written once. A region that several ranks have is cut into pieces among
  * them, along its first dimension with more than one index, so that the bytes of all ranks become as equal as they
- * can be; pieces of less than 1 MiB are not cut. The same on all ranks, without communication.
+ * can be. A region of less than 1 MiB is not cut, and a piece has half of that at least, or one row less. The same on
+ * all ranks, without communication.
  */
 #ifndef CHECKPOINT_SPLIT_H
 #define CHECKPOINT_SPLIT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "checkpoint/region.h"
 #include "checkpoint/table.h"
