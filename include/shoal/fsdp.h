@@ -143,6 +143,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp 
    unit. All ranks ask alike: those that differ get SHOAL_ERR_MISMATCH there. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id,
                                                              shoal_fsdp_shard *shard_out);
+/* The same for whoever only reads, as a save does: nothing is gathered again because of it, and any rank may ask. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_read_shard(const shoal_fsdp *fsdp, int id,
+                                                              shoal_fsdp_shard *shard_out);
 SHOAL_API int shoal_fsdp_n_params(const shoal_fsdp *fsdp);
 /* What calls on whole parameters take (shoal/fsdp_unit.h). */
 SHOAL_API shoal_fsdp_param *shoal_fsdp_param_of(shoal_fsdp *fsdp, int id);

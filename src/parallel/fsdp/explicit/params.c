@@ -291,17 +291,28 @@ static shoal_status check_landed(const shoal_fsdp *fsdp, const char *what)
                            what);
 }
 
-shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *shard_out)
+static shoal_status give_shard(const char *call, const shoal_fsdp *fsdp, int id, shoal_fsdp_shard *shard_out)
 {
     struct fsdp_unit *unit = NULL;
     struct fsdp_param *param = NULL;
-    TRY(explicit_find_param("get_shard", fsdp, id, &unit, &param));
+    TRY(explicit_find_param(call, fsdp, id, &unit, &param));
     if (!shard_out) {
-        return error_set(SHOAL_ERR_INVALID, "get_shard: parameter %s: shard_out is NULL", param->name);
+        return error_set(SHOAL_ERR_INVALID, "%s: parameter %s: shard_out is NULL", call, param->name);
     }
-    TRY(check_landed(fsdp, "get_shard"));
+    TRY(check_landed(fsdp, call));
     const shoal_fsdp_shard shard = fsdp_shard_of(param);
-    TRY(struct_size_write("get_shard: shard_out", shard_out, sizeof(size_t), &shard, sizeof shard));
+    shoal_status status = struct_size_write("shard_out", shard_out, sizeof(size_t), &shard, sizeof shard);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", call);
+}
+
+shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id, shoal_fsdp_shard *shard_out)
+{
+    TRY(give_shard("get_shard", fsdp, id, shard_out));
     fsdp->context->n_asked++;
     return SHOAL_OK;
+}
+
+shoal_status shoal_fsdp_read_shard(const shoal_fsdp *fsdp, int id, shoal_fsdp_shard *shard_out)
+{
+    return give_shard("read_shard", fsdp, id, shard_out);
 }

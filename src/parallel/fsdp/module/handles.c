@@ -147,17 +147,45 @@ static bool has_place(const struct fsdp_tensors *tensors, const shoal_module_ent
     return false;
 }
 
+static shoal_fsdp_param *find_place(const shoal_module *module, const shoal_module_entry *wanted)
+{
+    const struct fsdp_wrapper *wrapper = fsdp_wrapper_of(module);
+    for (size_t i = 0; wrapper && wrapper->unit && i < wrapper->n_tensors; i++) {
+        if (has_place(&wrapper->tensors[i], wanted)) {
+            return wrapper->unit->param_handles[i];
+        }
+    }
+    return NULL;
+}
+
 static shoal_status search_place(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
 {
     struct place_search *search = context;
-    const struct fsdp_wrapper *wrapper = fsdp_wrapper_of(entry->module);
-    for (size_t i = 0; wrapper && wrapper->unit && i < wrapper->n_tensors; i++) {
-        if (has_place(&wrapper->tensors[i], search->wanted)) {
-            search->found = wrapper->unit->param_handles[i];
-            *next = SHOAL_WALK_STOP;
-        }
-    }
+    search->found = find_place(entry->module, search->wanted);
+    *next = search->found ? SHOAL_WALK_STOP : SHOAL_WALK_ON;
     return SHOAL_OK;
+}
+
+/*
+ * Most parameters belong to a unit of a module on their path. Looking there first keeps walks that ask for each
+ * parameter from walking the whole tree for each. A tied parameter may be of a unit elsewhere.
+ */
+static shoal_fsdp_param *search_path(shoal_module *module, const shoal_module_entry *wanted)
+{
+    char name[SHOAL_MAX_MODULE_NAME + 1];
+    const char *path = wanted->path;
+    while (module) {
+        shoal_fsdp_param *found = find_place(module, wanted);
+        const char *dot = path ? strchr(path, '.') : NULL;
+        if (found || !dot || dot - path > SHOAL_MAX_MODULE_NAME) {
+            return found;
+        }
+        memcpy(name, path, (size_t)(dot - path));
+        name[dot - path] = '\0';
+        module = shoal_module_find_child(module, name);
+        path = dot + 1;
+    }
+    return NULL;
 }
 
 shoal_status shoal_fully_shard_find_param(shoal_module *module, const shoal_module_entry *entry,
@@ -175,7 +203,10 @@ shoal_status shoal_fully_shard_find_param(shoal_module *module, const shoal_modu
         return error_set(SHOAL_ERR_INVALID, "fully_shard_find_param: entry: kind %u is no parameter",
                          (unsigned)entry->kind);
     }
-    TRY(shoal_module_walk(module, SHOAL_WALK_MODULES, search_place, &search));
+    search.found = search_path(module, entry);
+    if (!search.found) {
+        TRY(shoal_module_walk(module, SHOAL_WALK_MODULES, search_place, &search));
+    }
     *param_out = search.found;
     return SHOAL_OK;
 }
