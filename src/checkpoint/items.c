@@ -329,15 +329,42 @@ int64_t shoal_items_find(const shoal_items *items, const char *section, const ch
     return slot ? (int64_t)slot->number : -1;
 }
 
+/* Whether that is the tensor of the item now. */
+static bool has_tensor(const shoal_items *items, int64_t number, const shoal_tensor *tensor)
+{
+    struct item_place place;
+    return number >= 0 && items_list_look(items, (size_t)number, ITEM_PLACE, &place) == SHOAL_OK &&
+           place.tensor == tensor;
+}
+
+/* Finds one tensor by looking at all items, and remembers what it has seen: whoever asks for one asks for more. */
+static int64_t search_tensor(shoal_items *items, const shoal_tensor *tensor)
+{
+    int64_t found = -1;
+    bool has_memory = true;
+    items_tensors_clear(&items->tensors);
+    for (size_t i = 0; i < items->n_entries; i++) {
+        struct item_place place;
+        if (items_list_look(items, i, ITEM_PLACE, &place) != SHOAL_OK || !place.tensor) {
+            continue;
+        }
+        found = place.tensor == tensor && found < 0 ? (int64_t)i : found;
+        has_memory = has_memory && items_tensors_add(&items->tensors, place.tensor, i) == SHOAL_OK;
+    }
+    return found;
+}
+
 int64_t shoal_items_find_tensor(const shoal_items *items, const shoal_tensor *tensor)
 {
-    for (size_t i = 0; items && tensor && i < items->n_entries; i++) {
-        struct item_place place;
-        if (items_list_look(items, i, ITEM_PLACE, &place) == SHOAL_OK && place.tensor == tensor) {
-            return (int64_t)i;
-        }
+    if (!items || !tensor) {
+        return -1;
     }
-    return -1;
+    int64_t number = items_tensors_find(&items->tensors, tensor);
+    if (!has_tensor(items, number, tensor)) {
+        /* What it remembers is no part of what the list is. */
+        number = search_tensor((shoal_items *)items, tensor);
+    }
+    return number;
 }
 
 /* Functions -------------------------------------------------------------------------------------------- */

@@ -142,6 +142,11 @@ shoal_status items_list_add(shoal_items *items, const char *section, const char 
     if (!added.section) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    shoal_status status = items_list_check_name(items, section, "name", added.name);
+    if (status != SHOAL_OK) {
+        mem_free(added.section);
+        return status;
+    }
     added.path = added.name + strlen(prefix);
     put_name(items, added.section, added.name, items->n_entries);
     items->entries[items->n_entries++] = added;
@@ -158,6 +163,11 @@ shoal_status items_list_add_alias(shoal_items *items, size_t number, const char 
     char *alias = join(NULL, prefix, path, &name);
     if (!alias) {
         return SHOAL_ERR_NO_MEMORY;
+    }
+    shoal_status status = items_list_check_name(items, entry->section, "name", name);
+    if (status != SHOAL_OK) {
+        mem_free(alias);
+        return status;
     }
     put_name(items, entry->section, alias, number);
     entry->aliases[entry->n_aliases++] = alias;
@@ -188,6 +198,7 @@ static void forget(shoal_items *items)
     mem_free(items->values);
     mem_free(items->hooks);
     mem_free(items->slots);
+    items_tensors_clear(&items->tensors);
     *items = (shoal_items){0};
 }
 

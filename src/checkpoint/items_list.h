@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "checkpoint/items.h"
+#include "checkpoint/items_tensors.h"
 #include "shoal/items.h"
 
 /* What an entry is now: which part this rank has, and its values in one of tensor and data. */
@@ -93,6 +94,8 @@ struct shoal_items {
     struct item_slot *slots;
     size_t n_slots; /* a power of two, or 0 */
     size_t n_names;
+    /* Which tensor was that of which entry when somebody asked for a tensor. It may be another one by now. */
+    struct items_tensors tensors;
 };
 
 /* A section of names for numbers and strings, which no tensor can have. */
@@ -111,12 +114,12 @@ shoal_status items_list_check_section(const char *section);
 
 /*
  * One more entry of that name, which is prefix followed by path. Its strings and what the source needs are the
- * entry's afterwards; on failure they stay the caller's, and nothing has changed. Names and shapes were checked.
+ * entry's afterwards; on failure they stay the caller's, and nothing has changed. Shapes were checked.
  */
 shoal_status items_list_add(shoal_items *items, const char *section, const char *prefix, const char *path,
                             const struct item_entry *entry);
 
-/* Another name of an entry. It was checked. */
+/* Another name of an entry. */
 shoal_status items_list_add_alias(shoal_items *items, size_t number, const char *prefix, const char *path);
 
 /* One more number or string. Its name was checked, and is copied. */
