@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* Whether all ranks have the same list of items, and what the first difference is. */
+#ifndef CHECKPOINT_LIST_H
+#define CHECKPOINT_LIST_H
+
+#include "checkpoint/items.h"
+#include "shoal/group.h"
+
+/*
+ * Collective. Lists are the same if they have the same sections, names, dtypes, shapes and aliases of tensors, and the
+ * same names and kinds of numbers and strings, in the same order. Otherwise all ranks get SHOAL_ERR_MISMATCH, with the
+ * first difference of the first rank whose list differs from rank 0's.
+ *
+ * Ranks exchange sums; the list itself is sent only if these differ.
+ */
+shoal_status list_agree(shoal_group *group, const shoal_items *items);
+
+#endif
