@@ -86,7 +86,7 @@ static shoal_status describe(const struct initialization *initialization, const 
         const shoal_nn_part part = {layout.shape, layout.n_dims, layout.dim, layout.offset, layout.length};
         NN_TRY(nn_runs_of(CALL, &part, &parameter->runs));
     }
-    return nn_target_open(CALL, entry->tensor, &parameter->target);
+    return nn_target_open(CALL, entry->tensor, /*reads=*/false, &parameter->target);
 }
 
 /* Puts the parameter into the text of an error. */

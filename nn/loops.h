@@ -71,6 +71,9 @@ struct nn_loops {
     /* 0 where a word is below p * 2^32, else x / (1 - p). */
     void (*dropout)(size_t n, double p, const uint32_t *words, const void *x, void *y);
 
+    void (*scale)(size_t n, double factor, void *x); /* x *= factor */
+    bool (*is_finite)(size_t n, const void *x);      /* no element is infinite or NaN */
+
     /* parameter -= lr * gradient */
     void (*sgd)(size_t n, double lr, const void *gradient, void *parameter);
     void (*adamw)(size_t n, const struct nn_adamw_factors *factors, const void *gradient, void *parameter,

@@ -277,6 +277,25 @@ static void NAME(dropout)(size_t n, double p, const uint32_t *words, const void 
     }
 }
 
+static void NAME(scale)(size_t n, double factor, void *x_values)
+{
+    real *x = x_values;
+    const real by = (real)factor;
+    for (size_t i = 0; i < n; i++) {
+        x[i] = x[i] * by;
+    }
+}
+
+static bool NAME(is_finite)(size_t n, const void *x_values)
+{
+    const real *x = x_values;
+    unsigned is_other = 0;
+    for (size_t i = 0; i < n; i++) {
+        is_other |= x[i] - x[i] != 0; /* NaN, which is not 0 */
+    }
+    return is_other == 0;
+}
+
 static void NAME(sgd)(size_t n, double lr, const void *gradient, void *parameter)
 {
     const real *g = gradient;
@@ -330,6 +349,8 @@ static const struct nn_loops NAME(loops) = {
     .from_doubles = NAME(from_doubles),
     .matmul = NAME(matmul),
     .dropout = NAME(dropout),
+    .scale = NAME(scale),
+    .is_finite = NAME(is_finite),
     .sgd = NAME(sgd),
     .adamw = NAME(adamw),
 };

@@ -59,6 +59,9 @@ shoal_status nn_check_adamw_options(const char *call, const shoal_nn_adamw_optio
 shoal_status nn_check_index(const char *call, const shoal_nn_optimizer *optimizer, size_t index);
 /* That there is an optimizer, made over raw memory or over tensors. */
 shoal_status nn_check_kind(const char *call, const shoal_nn_optimizer *optimizer, bool is_raw);
+/* That a step could take the shard in the place of that parameter. */
+shoal_status nn_check_shard(const char *call, const shoal_nn_optimizer *optimizer, size_t index,
+                            const shoal_nn_shard *shard);
 
 /* Making ------------------------------------------------------------------------------------------------ */
 

@@ -68,33 +68,34 @@ static shoal_status prepare_tensor(struct nn_parameter *parameter)
     return parameter->now.data ? SHOAL_OK : SHOAL_ERR_STATE; /* the text is there already */
 }
 
-static shoal_status prepare_shard(struct nn_parameter *parameter, size_t index, const shoal_nn_shard *shard)
+shoal_status nn_check_shard(const char *call, const shoal_nn_optimizer *optimizer, size_t index,
+                            const shoal_nn_shard *shard)
 {
-    static const char call[] = "nn_optimizer_step_raw";
+    const struct nn_parameter *parameter = &optimizer->parameters[index];
     if (shard->count != parameter->count || shard->dtype != parameter->dtype) {
         return shoal_fail(SHOAL_ERR_INVALID,
                           "%s: shard %zu has %zu elements of %s, but was made with %zu of %s", call, index,
                           shard->count, shoal_dtype_name(shard->dtype), parameter->count,
                           shoal_dtype_name(parameter->dtype));
     }
-    if (shard->gradient && shard->count > 0) {
-        if (!shard->data) {
-            return shoal_fail(SHOAL_ERR_INVALID, "%s: shard %zu: data is NULL with %zu elements", call, index,
-                              shard->count);
-        }
-        if (!shoal_dtype_is_floating(shard->gradient_dtype)) {
-            return shoal_fail(SHOAL_ERR_UNSUPPORTED,
-                              "%s: shard %zu: a gradient of %s, not of f64, f32, f16, bf16", call, index,
-                              shoal_dtype_name(shard->gradient_dtype));
-        }
+    if (!shard->gradient || shard->count == 0) {
+        return SHOAL_OK;
     }
-    parameter->now = *shard;
+    if (!shard->data) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: shard %zu: data is NULL with %zu elements", call, index,
+                          shard->count);
+    }
+    if (!shoal_dtype_is_floating(shard->gradient_dtype)) {
+        return shoal_fail(SHOAL_ERR_UNSUPPORTED,
+                          "%s: shard %zu: a gradient of %s, not of f64, f32, f16, bf16", call, index,
+                          shoal_dtype_name(shard->gradient_dtype));
+    }
     return SHOAL_OK;
 }
 
-static void end_step(shoal_nn_optimizer *optimizer)
+static void end_step(shoal_nn_optimizer *optimizer, size_t first, size_t count)
 {
-    for (size_t i = 0; i < optimizer->n_parameters; i++) {
+    for (size_t i = first; i < first + count; i++) {
         struct nn_parameter *parameter = &optimizer->parameters[i];
         free(parameter->gradient_scratch);
         parameter->gradient_scratch = NULL;
@@ -205,7 +206,12 @@ static shoal_status step(shoal_nn_optimizer *optimizer, size_t first, size_t cou
     shoal_status status = SHOAL_OK;
     for (size_t i = first; status == SHOAL_OK && i < first + count; i++) {
         struct nn_parameter *parameter = &optimizer->parameters[i];
-        status = shards ? prepare_shard(parameter, i, &shards[i]) : prepare_tensor(parameter);
+        if (shards) {
+            status = nn_check_shard("nn_optimizer_step_raw", optimizer, i, &shards[i]);
+            parameter->now = shards[i]; /* gone again below if it was wrong */
+        } else {
+            status = prepare_tensor(parameter);
+        }
         if (status == SHOAL_OK && parameter->now.gradient && optimizer->rule == NN_RULE_ADAMW) {
             status = prepare_moments(parameter);
         }
@@ -218,7 +224,7 @@ static shoal_status step(shoal_nn_optimizer *optimizer, size_t first, size_t cou
     if (status == SHOAL_OK) {
         warn_without_gradients(optimizer, first, count);
     }
-    end_step(optimizer);
+    end_step(optimizer, first, count);
     return status;
 }
 

@@ -201,7 +201,7 @@ void nn_fill_runs(const struct nn_sequence *sequence, const struct nn_law *law, 
     shoal_fp_mode_leave(mode);
 }
 
-shoal_status nn_target_open(const char *name, shoal_tensor *tensor, struct nn_target *target_out)
+shoal_status nn_target_open(const char *name, shoal_tensor *tensor, bool reads, struct nn_target *target_out)
 {
     *target_out = (struct nn_target){.tensor = tensor, .dtype = shoal_tensor_dtype(tensor)};
     if (!shoal_dtype_is_floating(target_out->dtype)) {
@@ -212,7 +212,7 @@ shoal_status nn_target_open(const char *name, shoal_tensor *tensor, struct nn_ta
         return shoal_fail(SHOAL_ERR_STATE, "%s: a tensor on the meta device has no values", name);
     }
     if (!shoal_tensor_is_contiguous(tensor)) {
-        NN_TRY(nn_open(NULL, tensor, /*keeps_values=*/false, &target_out->values));
+        NN_TRY(nn_open(NULL, tensor, reads, &target_out->values));
         target_out->data = target_out->values.data;
         target_out->dtype = nn_real(target_out->dtype);
         return SHOAL_OK;
@@ -304,7 +304,7 @@ shoal_status shoal_nn_fill(const shoal_nn_draws *draws, const shoal_nn_distribut
     }
     NN_TRY(check_fill("nn_fill", draws, distribution, shoal_tensor_dtype(tensor)));
     NN_TRY(nn_law_of("nn_fill", distribution, shoal_tensor_shape(tensor), shoal_tensor_n_dims(tensor), &law));
-    NN_TRY(nn_target_open("nn_fill", tensor, &target));
+    NN_TRY(nn_target_open("nn_fill", tensor, /*reads=*/false, &target));
     const struct nn_runs runs = {.n_runs = 1, .run = (size_t)shoal_tensor_count(tensor)};
     struct nn_sequence sequence = nn_sequence_of(draws);
     nn_fill_runs(&sequence, &law, &runs, target.dtype, target.data);

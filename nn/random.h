@@ -31,7 +31,7 @@ shoal_status nn_runs_of(const char *name, const shoal_nn_part *part, struct nn_r
 void nn_fill_runs(const struct nn_sequence *sequence, const struct nn_law *law, const struct nn_runs *runs,
                   shoal_dtype dtype, void *data);
 
-/* A tensor that is about to be filled. */
+/* A tensor that is about to be filled or changed. */
 struct nn_target {
     shoal_tensor *tensor;
     void *data;        /* contiguous */
@@ -39,8 +39,11 @@ struct nn_target {
     struct nn_values values;
 };
 
-/* Takes the tensor's memory, or scratch for it where it is not contiguous. The tensor keeps its values. */
-shoal_status nn_target_open(const char *name, shoal_tensor *tensor, struct nn_target *target_out);
+/*
+ * Takes the tensor's memory, or scratch for it where it is not contiguous; `reads`: scratch has the tensor's values.
+ * The tensor keeps them.
+ */
+shoal_status nn_target_open(const char *name, shoal_tensor *tensor, bool reads, struct nn_target *target_out);
 /* Puts into the tensor what was filled. */
 void nn_target_store(const struct nn_target *target);
 void nn_target_close(struct nn_target *target);
