@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/struct_size.h"
 #include "base/try.h"
@@ -30,6 +29,7 @@
 #include "checkpoint/file.h"
 #include "checkpoint/index.h"
 #include "checkpoint/items.h"
+#include "checkpoint/list.h"
 #include "checkpoint/load_foreign.h"
 #include "checkpoint/load_match.h"
 #include "checkpoint/load_read.h"
@@ -113,35 +113,6 @@ static shoal_status check_arguments(struct load *load, const shoal_checkpoint_lo
     return SHOAL_OK;
 }
 
-static uint64_t hash_string(uint64_t hash, const char *string)
-{
-    return hash_bytes(hash, string, strlen(string) + 1);
-}
-
-/* What must be equal of the lists: everything but the parts, and where numbers and strings are. */
-static uint64_t hash_items(const shoal_items *items)
-{
-    uint64_t hash = shoal_items_count(items);
-    for (size_t i = 0; i < shoal_items_count(items); i++) {
-        struct item_info info;
-        items_info(items, i, &info);
-        hash = hash_string(hash_string(hash, info.section), info.name);
-        const int64_t numbers[] = {(int64_t)info.dtype, info.n_dims, info.may_be_missing,
-                                   (int64_t)info.n_aliases};
-        hash = hash_bytes(hash, numbers, sizeof numbers);
-        hash = hash_bytes(hash, info.shape, (size_t)info.n_dims * sizeof(info.shape[0]));
-        for (size_t j = 0; j < info.n_aliases; j++) {
-            hash = hash_string(hash, info.aliases[j]);
-        }
-    }
-    for (size_t i = 0; i < items_n_values(items); i++) {
-        const struct item_value *value = items_value(items, i);
-        const int64_t kind = (int64_t)value->kind;
-        hash = hash_bytes(hash_string(hash, value->name), &kind, sizeof kind);
-    }
-    return hash;
-}
-
 static shoal_status compare_options(struct load *load)
 {
     const shoal_checkpoint_load_options *options = &load->options;
@@ -165,8 +136,7 @@ static shoal_status compare_arguments(struct load *load)
 {
     TRY(agree_on(load->group, "directory", load->directory, strlen(load->directory)));
     TRY(compare_options(load));
-    uint64_t hash = hash_items(load->items);
-    return agree_on(load->group, "the list of items", &hash, sizeof hash);
+    return list_agree(load->group, load->items);
 }
 
 /* Finding ---------------------------------------------------------------------------------------------- */

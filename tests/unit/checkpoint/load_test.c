@@ -296,6 +296,7 @@ TEST_RANKS(a_list_of_one_rank, 3)
         CHECK_OK(shoal_items_add_real(stage.items, "loss", &loss));
     }
     CHECK_STATUS(load(&stage), SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("loss");
     check_values(&stage, false);
     close_stage(&stage);
 }
