@@ -12,6 +12,7 @@
 
 static _Atomic uint64_t n_passages;
 static _Atomic uint64_t armed_number;
+static _Atomic bool has_only_requests;
 static fail_point_action armed_action; /* written before armed_number, read after it */
 static void *armed_context;            /* likewise */
 
@@ -29,13 +30,23 @@ uint64_t fail_point_passages(void)
     return atomic_load(&n_passages);
 }
 
-shoal_status fail_point_pass(const char *name)
+void fail_point_count_only_requests(bool is_only)
+{
+    atomic_store(&has_only_requests, is_only);
+}
+
+shoal_status fail_point_pass_request(const char *name)
 {
     uint64_t number = atomic_fetch_add(&n_passages, 1) + 1;
     if (number != atomic_load(&armed_number)) {
         return SHOAL_OK;
     }
     return armed_action(armed_context, name);
+}
+
+shoal_status fail_point_pass(const char *name)
+{
+    return atomic_load(&has_only_requests) ? SHOAL_OK : fail_point_pass_request(name);
 }
 
 #endif

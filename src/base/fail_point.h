@@ -10,6 +10,7 @@
 #define BASE_FAIL_POINT_H
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/try.h"
@@ -25,11 +26,15 @@ void fail_point_arm(uint64_t number, fail_point_action action, void *context);
 uint64_t fail_point_passages(void);
 shoal_status fail_point_pass(const char *name);
 
+/* From now on only requests to the system are counted, and the other points do nothing; false ends that. */
+void fail_point_count_only_requests(bool is_only);
+shoal_status fail_point_pass_request(const char *name);
+
 /* Returns from the function when the armed action says so. */
 #define FAIL_POINT(name) TRY(fail_point_pass(name))
 
 /* For a request to the system: 0, or the errno that the armed action has set before it failed. */
-#define FAIL_POINT_CODE(name) (fail_point_pass(name) == SHOAL_OK ? 0 : errno)
+#define FAIL_POINT_CODE(name) (fail_point_pass_request(name) == SHOAL_OK ? 0 : errno)
 
 #else
 
