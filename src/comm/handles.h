@@ -22,6 +22,9 @@ struct owned_list; /* comm/owned.h */
 /* SHOAL_ERR_STATE in a process that was forked off the one that opened the world. */
 shoal_status world_check(const shoal_world *world);
 
+/* What has threads that use groups: closing the world ends it first, while groups still work. */
+struct owned_list *world_ending(shoal_world *world);
+
 /* What ends with the world: after its groups, before their memory. */
 struct owned_list *world_owned(shoal_world *world);
 

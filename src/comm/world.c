@@ -164,6 +164,7 @@ shoal_status shoal_world_open(const shoal_world_options *options, shoal_world **
         return SHOAL_ERR_NO_MEMORY;
     }
     world->n_forks = fork_count();
+    owned_list_init(&world->ending);
     owned_list_init(&world->owned);
     world->works = work_count_create(world->n_forks);
     shoal_status status = world->works ? open_world(world, &known) : SHOAL_ERR_NO_MEMORY;
@@ -221,6 +222,8 @@ shoal_status shoal_world_close(shoal_world *world)
     }
     TRY(world_check_process(world));
     TRY(callback_check("world_close"));
+    owned_list_end(&world->ending);
+    error_clear();
     int64_t deadline_ns = clock_deadline_after(world->close_timeout_s);
     LOG(SHOAL_LOG_DEBUG, "rank %d closes its world", world->rank);
     warn_of_unawaited(world);
@@ -272,6 +275,11 @@ shoal_store *shoal_world_store(shoal_world *world)
 shoal_status world_check(const shoal_world *world)
 {
     return world_check_process(world);
+}
+
+struct owned_list *world_ending(shoal_world *world)
+{
+    return &world->ending;
 }
 
 struct owned_list *world_owned(shoal_world *world)

@@ -41,6 +41,7 @@ struct shoal_world {
     struct shoal_store *store; /* rank 0's */
     struct groups *groups;
     struct regions *regions;
+    struct owned_list ending;  /* what has threads that use groups: ended before the groups */
     struct owned_list owned;   /* meshes, symmetric memory, windows: ended after the groups, before regions */
     struct shoal_group *group; /* all ranks */
     struct work_count *works;  /* comm/work.h */
