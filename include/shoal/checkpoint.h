@@ -12,9 +12,10 @@
  *     status = shoal_checkpoint_load(group, "run7", items, &how, &found);        the newest that is complete
  *
  * Two formats. *Pieces*: each rank writes its own parts into a file of its own, in which tensors are named
- * "NAME@DIM:OFFSET+LENGTH", so that no other tool takes one for a whole tensor. *Whole*:
- * model-00001-of-0000n.safetensors and model.safetensors.index.json, as other tools write and read them; other
- * sections likewise, under their names. Both have shoal.index.json beside them: what is where, sums of all data in
+ * "NAME@BEGIN+LENGTH,BEGIN+LENGTH", so that no other tool takes one for a whole tensor. *Whole*:
+ * model-00001-of-0000n.safetensors and model.safetensors.index.json, or model.safetensors if one file is enough, as
+ * other tools write and read them; other sections likewise, under their names. Aliases are in the metadata of whole
+ * files, alias to name. Both have shoal.index.json beside them: what is where, sums of all data in
  * blocks of 1 MiB, numbers and strings, and the id of the save, which each file has, too. It is written last. A load
  * reads either format, and also whole files of other tools, which have no shoal.index.json and no sums.
  *

@@ -229,6 +229,23 @@ shoal_status file_join(const char *path, struct file *file_out)
     return SHOAL_OK;
 }
 
+shoal_status file_open_in_place(const char *path, struct file *file_out)
+{
+    struct file file = {.fd = -1, .directory_fd = -1, .owner = getpid()};
+    int code = FAIL_POINT_CODE("create");
+    file.fd = code != 0 ? -1 : open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file.fd < 0) {
+        return path_fail(path, "create", code != 0 ? code : errno);
+    }
+    file.path = mem_copy_string(path);
+    if (!file.path) {
+        file_close(&file);
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *file_out = file;
+    return SHOAL_OK;
+}
+
 /* Writing ---------------------------------------------------------------------------------------------- */
 
 shoal_status file_write(const struct file *file, uint64_t offset, const void *data, size_t bytes)

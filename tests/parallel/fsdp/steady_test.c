@@ -18,13 +18,11 @@ struct loop {
     const int64_t *sizes; /* elements */
     bool is_nested;       /* unit 0 is open while the others run */
     bool has_backward;
-    shoal_sharded sharded;
 };
 
 static bool loop_open(struct loop *loop, shoal_world *world, int n_ahead)
 {
-    const shoal_fsdp_options options = {
-        .struct_size = sizeof options, .forward_prefetch = n_ahead, .sharded = loop->sharded};
+    const shoal_fsdp_options options = {.struct_size = sizeof options, .forward_prefetch = n_ahead};
     bool is_good = CHECK_OK(shoal_fsdp_create(shoal_world_group(world), &options, &loop->fsdp));
     for (int unit = 0; is_good && unit < N_UNITS; unit++) {
         is_good = CHECK_OK(shoal_fsdp_add_param(loop->fsdp, unit, "w", SHOAL_F32, 1,
@@ -94,7 +92,7 @@ static void check_loop(struct loop *loop, shoal_world *world, int n_ahead)
     test_barrier(loop->self);
 }
 
-static void check_loops(struct rank *self, bool has_backward, shoal_sharded sharded)
+static void check_loops(struct rank *self, bool has_backward)
 {
     static const int64_t sizes[][N_UNITS] = {
         {200000, 15000, 15000, 15000, 15000, 15000, 200000}, /* embedding, blocks, head */
@@ -109,8 +107,7 @@ static void check_loops(struct rank *self, bool has_backward, shoal_sharded shar
                 struct loop loop = {.self = self,
                                     .sizes = sizes[i],
                                     .is_nested = is_nested != 0,
-                                    .has_backward = has_backward,
-                                    .sharded = sharded};
+                                    .has_backward = has_backward};
                 check_loop(&loop, world, n_ahead);
             }
         }
@@ -120,17 +117,10 @@ static void check_loops(struct rank *self, bool has_backward, shoal_sharded shar
 
 TEST_RANKS(training_makes_nothing_after_two_steps, 2)
 {
-    check_loops(self, true, SHOAL_SHARDED_PARAMETERS);
+    check_loops(self, true);
 }
 
 TEST_RANKS(inference_makes_nothing_after_two_steps, 2)
 {
-    check_loops(self, false, SHOAL_SHARDED_PARAMETERS);
-}
-
-TEST_RANKS(zero_makes_nothing_after_two_steps, 2)
-{
-    check_loops(self, true, SHOAL_SHARDED_GRADIENTS);
-    check_loops(self, true, SHOAL_SHARDED_STATE);
-    check_loops(self, false, SHOAL_SHARDED_STATE);
+    check_loops(self, false);
 }

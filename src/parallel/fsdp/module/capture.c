@@ -259,18 +259,10 @@ static void end_forward(struct fsdp_captured *unit)
     unit->n_forwards += shoal_scope_has_grad();
 }
 
-/* Unless it stays until shards are written: whole parameters are gathered once in a captured step then. */
-static void give_up_if_sharded(struct fsdp_captured *unit)
-{
-    if (!fsdp_unit_stays(unit->wrapper->unit)) {
-        give_up(unit);
-    }
-}
-
 static shoal_status end_unit_backward(struct fsdp_captured *unit)
 {
     unit->phase = FSDP_POST_BACKWARD;
-    give_up_if_sharded(unit);
+    give_up(unit);
     return fsdp_captured_reduce(unit);
 }
 
@@ -295,7 +287,7 @@ static void settle_unit(struct fsdp_captured *unit)
 {
     unit->phase = FSDP_IDLE;
     unit->n_forwards = 0;
-    give_up_if_sharded(unit);
+    unit->is_gathered = false;
 }
 
 static shoal_status end_backward(void *context)
@@ -468,7 +460,7 @@ static void end_evaluation(struct fsdp_capture *capture)
 {
     for (size_t i = 0; i < capture->n_units; i++) {
         if (capture->units[i].n_forwards == 0) {
-            give_up_if_sharded(&capture->units[i]);
+            give_up(&capture->units[i]);
         }
     }
 }

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: MIT */
+/* Saving a checkpoint: see save.h. Files are planned in save_pieces.c and save_whole.c. */
+#include "checkpoint/save.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "base/os/os.h"
+#include "base/struct_size.h"
+#include "base/try.h"
+#include "checkpoint/agree.h"
+#include "checkpoint/box.h"
+#include "checkpoint/file.h"
+#include "checkpoint/path.h"
+#include "checkpoint/safetensors_layout.h"
+#include "checkpoint/save_exchange.h"
+#include "checkpoint/save_writer.h"
+#include "tensor/dtype.h"
+
+#define DEFAULT_FILE_BYTES ((size_t)5000000000)
+
+/* Arguments ---------------------------------------------------------------------------------------------- */
+
+static shoal_status check_progress(const shoal_checkpoint_progress *progress)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } rows[] = {{"n_ranks", progress->n_ranks},
+                {"batch", progress->batch},
+                {"n_accumulate", progress->n_accumulate},
+                {"sample", progress->sample}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i].value < 0) {
+            return error_set(SHOAL_ERR_INVALID, "options: progress.%s is %" PRId64 ", below 0", rows[i].name,
+                             rows[i].value);
+        }
+    }
+    return SHOAL_OK;
+}
+
+shoal_status save_check_arguments(const char *directory, const shoal_items *items,
+                                  const shoal_checkpoint_options *given,
+                                  shoal_checkpoint_options *options_out)
+{
+    shoal_checkpoint_options options = SHOAL_CHECKPOINT_OPTIONS_INIT;
+    if (!directory || !items) {
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL", directory ? "items" : "directory");
+    }
+    if (directory[0] == '\0') {
+        return error_set(SHOAL_ERR_INVALID, "directory is \"\"");
+    }
+    if (given) {
+        TRY(struct_size_read("shoal_checkpoint_options", given, sizeof(size_t), &options, sizeof options));
+    }
+    if (options.step < 0) {
+        return error_set(SHOAL_ERR_INVALID, "options: step is %" PRId64 ", below 0", options.step);
+    }
+    if (options.format != SHOAL_CHECKPOINT_PIECES && options.format != SHOAL_CHECKPOINT_WHOLE) {
+        return error_set(SHOAL_ERR_INVALID, "options: format is %d, which is none", (int)options.format);
+    }
+    if (options.keep < 0) {
+        return error_set(SHOAL_ERR_INVALID, "options: keep is %d, below 0", options.keep);
+    }
+    TRY(check_progress(&options.progress));
+    if (options.max_file_bytes == 0) {
+        options.max_file_bytes = DEFAULT_FILE_BYTES;
+    }
+    *options_out = options;
+    return SHOAL_OK;
+}
+
+/* All ranks say the same. */
+static shoal_status compare_options(shoal_group *group, const char *directory,
+                                    const shoal_checkpoint_options *options)
+{
+    const shoal_checkpoint_progress *progress = &options->progress;
+    const int64_t numbers[] = {
+        options->format,        options->replaces, options->keep,   (int64_t)options->max_file_bytes,
+        options->fails_if_busy, progress->n_ranks, progress->batch, progress->n_accumulate,
+        progress->sample};
+    TRY(agree_on(group, "directory", directory, strlen(directory)));
+    TRY(agree_on(group, "options.step", &options->step, sizeof options->step));
+    return agree_on(group, "options", numbers, sizeof numbers);
+}
+
+/* Jobs --------------------------------------------------------------------------------------------------- */
+
+shoal_status save_add_file(struct save *save, const char *name, shoal_safetensors_layout *layout)
+{
+    struct save_file *file = &save->files[save->n_files];
+    *file = (struct save_file){.layout = layout};
+    save->n_files++; /* from here on save_end frees the layout */
+    TRY(shoal_safetensors_layout_file_bytes(layout, &file->bytes));
+    file->name = mem_copy_string(name);
+    return file->name ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
+static shoal_status add_job(struct save *save, const struct save_job *job)
+{
+    TRY(mem_grow((void **)&save->jobs, &save->job_capacity, save->n_jobs + 1, sizeof(save->jobs[0])));
+    save->jobs[save->n_jobs++] = *job;
+    return SHOAL_OK;
+}
+
+shoal_status save_add_header_job(struct save *save, size_t file)
+{
+    const shoal_safetensors_layout *layout = save->files[file].layout;
+    struct save_job job = {.file = file,
+                           .bytes = layout->header_bytes,
+                           .data = layout->header,
+                           .dtype = SHOAL_U8,
+                           .n_dims = 1,
+                           .shape = {(int64_t)layout->header_bytes},
+                           .strides = {1}};
+    return add_job(save, &job);
+}
+
+shoal_status save_find_source(const struct save *save, size_t tensor, const struct region *region,
+                              struct save_job *job_out)
+{
+    const struct table_tensor *row = &save->table.tensors[tensor];
+    struct item_part part;
+    TRY(items_part(save->items, tensor, &part));
+    struct save_job job = {.dtype = row->dtype, .n_dims = row->n_dims};
+    int64_t offset = 0;
+    for (int i = 0; i < row->n_dims; i++) {
+        offset += (region->begin[i] - part.region.begin[i]) * part.strides[i];
+        job.shape[i] = region->length[i];
+        job.strides[i] = part.strides[i];
+    }
+    job.data = (const char *)part.data + offset * (int64_t)dtype_bytes(row->dtype);
+    job.bytes = (uint64_t)region_count(region, row->n_dims) * dtype_bytes(row->dtype);
+    *job_out = job;
+    return SHOAL_OK;
+}
+
+shoal_status save_add_piece_job(struct save *save, const struct split_piece *piece, size_t file, uint64_t at)
+{
+    struct save_job job;
+    TRY(save_find_source(save, piece->tensor, &piece->region, &job));
+    job.file = file;
+    job.at = at;
+    return add_job(save, &job);
+}
+
+static int compare_jobs(const void *a, const void *b)
+{
+    const struct save_job *left = a;
+    const struct save_job *right = b;
+    if (left->file != right->file) {
+        return left->file < right->file ? -1 : 1;
+    }
+    return left->at == right->at ? 0 : left->at < right->at ? -1 : 1;
+}
+
+/* Beginning ---------------------------------------------------------------------------------------------- */
+
+/* Numbers and strings are those of the first rank. */
+static shoal_status take_values(struct save *save)
+{
+    size_t n_values = items_n_values(save->items);
+    save->values = mem_alloc_zeroed(n_values > 0 ? n_values : 1, sizeof(save->values[0]));
+    if (!save->values) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < n_values; i++) {
+        const struct item_value *from = items_value(save->items, i);
+        struct index_value *to = &save->values[save->n_values++];
+        to->kind = (int)from->kind;
+        to->name = mem_copy_string(from->name);
+        if (!to->name) {
+            return SHOAL_ERR_NO_MEMORY;
+        }
+        switch (from->kind) {
+        case ITEM_INTEGER:
+            to->integer = *(const int64_t *)from->value;
+            break;
+        case ITEM_REAL:
+            to->real = *(const double *)from->value;
+            break;
+        case ITEM_STRING:
+            if (!memchr(from->value, '\0', from->bytes)) {
+                return error_set(SHOAL_ERR_INVALID, "string \"%.100s\": has no zero within its %zu bytes",
+                                 from->name, from->bytes);
+            }
+            TRY(safetensors_text_check(from->name, from->value));
+            to->string = mem_copy_string(from->value);
+            if (!to->string) {
+                return SHOAL_ERR_NO_MEMORY;
+            }
+        }
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status make_id(char id[INDEX_ID_CHARS + 1])
+{
+    uint64_t random[2];
+    if (!os_random(random, sizeof random)) {
+        return error_set(SHOAL_ERR_SYSTEM, "an id for the save: %s", error_errno_text(errno));
+    }
+    (void)snprintf(id, INDEX_ID_CHARS + 1, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+    return SHOAL_OK;
+}
+
+/* What only the first rank does before anything is planned. */
+static shoal_status prepare_first(struct save *save)
+{
+    if (save->rank != 0) {
+        return SHOAL_OK;
+    }
+    TRY(take_values(save));
+    return make_id(save->id);
+}
+
+/* Files, places and jobs, without writing anything. */
+static shoal_status plan(struct save *save, const char *directory)
+{
+    size_t bytes = strlen(directory) + sizeof("/.saving-") + INDEX_ID_CHARS;
+    save->path = mem_alloc(bytes);
+    if (!save->path) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    (void)snprintf(save->path, bytes, "%s/.saving-%s", directory, save->id);
+    TRY(split_make(&save->table, &save->pieces, &save->n_pieces));
+    TRY(save->options.format == SHOAL_CHECKPOINT_WHOLE ? save_plan_whole(save) : save_plan_pieces(save));
+    if (save->n_jobs > 1) {
+        qsort(save->jobs, save->n_jobs, sizeof(save->jobs[0]), compare_jobs);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status make_directory(struct save *save, const char *directory)
+{
+    if (save->rank != 0) {
+        return SHOAL_OK;
+    }
+    return directory_save_begin(directory, save->options.step, save->id, save->options.replaces,
+                                &save->target);
+}
+
+static shoal_status see_directory(const struct save *save)
+{
+    if (access(save->path, F_OK) == 0) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_STATE,
+                     "%.240s: was made by rank 0, but rank %d does not see it: %s. All ranks must share the "
+                     "directory of a checkpoint",
+                     save->path, save->rank, error_errno_text(errno));
+}
+
+shoal_status save_begin(shoal_group *group, const char *directory, const shoal_items *items,
+                        const shoal_checkpoint_options *options, struct save *save)
+{
+    void *id = NULL;
+    size_t id_bytes = 0;
+    *save = (struct save){.group = group,
+                          .rank = shoal_group_rank(group),
+                          .n_ranks = shoal_group_n_ranks(group),
+                          .options = *options,
+                          .items = items,
+                          .target = DIRECTORY_SAVE_INIT};
+    TRY(compare_options(group, directory, options));
+    TRY(table_make(group, items, &save->table));
+    TRY(agree(group, "save: numbers and strings", prepare_first(save)));
+    TRY(agree_receive(group, save->id, INDEX_ID_CHARS, &id, &id_bytes));
+    memcpy(save->id, id, INDEX_ID_CHARS);
+    mem_free(id);
+    TRY(agree(group, "save: plan", plan(save, directory)));
+    TRY(agree(group, "save: make the directory", make_directory(save, directory)));
+    return agree(group, "save: see the directory", see_directory(save));
+}
+
+/* Taking, writing, finishing ----------------------------------------------------------------------------- */
+
+static shoal_status copy_bytes(void *context, const void *data, size_t bytes)
+{
+    char **to = context;
+    memcpy(*to, data, bytes);
+    *to += bytes;
+    return SHOAL_OK;
+}
+
+/* The job's bytes are at `to` from now on, contiguous and ready to be written. */
+static shoal_status take_job(struct save_job *job, char *to, char *buffer)
+{
+    char *at = to;
+    TRY(save_walk_job(job, buffer, copy_bytes, &at));
+    job->data = to;
+    job->dtype = SHOAL_U8;
+    job->n_dims = 1;
+    job->shape[0] = (int64_t)job->bytes;
+    job->strides[0] = 1;
+    return SHOAL_OK;
+}
+
+static shoal_status take_jobs(struct save *save)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < save->n_jobs; i++) {
+        bytes += (size_t)save->jobs[i].bytes;
+    }
+    char *buffer = mem_alloc(BOX_BUFFER_BYTES);
+    save->taken = mem_alloc_large(bytes > 0 ? bytes : 1);
+    shoal_status status = buffer && save->taken ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+    char *to = save->taken;
+    for (size_t i = 0; i < save->n_jobs && status == SHOAL_OK; i++) {
+        status = take_job(&save->jobs[i], to, buffer);
+        to += save->jobs[i].bytes;
+    }
+    mem_free(buffer);
+    return status;
+}
+
+static shoal_status keep_slice(void *context, const struct save_job *job)
+{
+    struct save *save = context;
+    char *copy = mem_alloc((size_t)job->bytes);
+    if (!copy) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    struct save_job kept = *job;
+    kept.data = copy;
+    shoal_status status = mem_grow((void **)&save->taken_slices, &save->slice_capacity,
+                                   save->n_taken_slices + 1, sizeof(char *));
+    if (status == SHOAL_OK) {
+        status = add_job(save, &kept);
+    }
+    if (status != SHOAL_OK) {
+        mem_free(copy);
+        return status;
+    }
+    memcpy(copy, job->data, (size_t)job->bytes);
+    save->taken_slices[save->n_taken_slices++] = copy;
+    return SHOAL_OK;
+}
+
+shoal_status save_take(struct save *save)
+{
+    TRY(agree(save->group, "save: copy", take_jobs(save)));
+    TRY(agree(save->group, "save: copy slices", save_exchange(save, keep_slice, save)));
+    save->is_taken = true;
+    save->items = NULL;
+    if (save->n_jobs > 1) {
+        qsort(save->jobs, save->n_jobs, sizeof(save->jobs[0]), compare_jobs);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status write_jobs(struct save *save, struct save_writer *writer)
+{
+    TRY(save_writer_begin(save, writer));
+    for (size_t i = 0; i < save->n_jobs; i++) {
+        TRY(save_writer_add(writer, &save->jobs[i]));
+    }
+    return save_writer_finish(writer);
+}
+
+static shoal_status write_slice(void *context, const struct save_job *job)
+{
+    return save_writer_add(context, job);
+}
+
+shoal_status save_write(struct save *save)
+{
+    struct save_writer writer = {0};
+    shoal_status status = write_jobs(save, &writer);
+    if (!save->is_taken && save->n_exchanged > 0) {
+        status = agree(save->group, "save: write", status);
+        if (status == SHOAL_OK) {
+            status = save_exchange(save, write_slice, &writer);
+        }
+        if (status == SHOAL_OK) {
+            status = save_writer_finish(&writer);
+        }
+    }
+    save_writer_end(&writer);
+    if (save->n_runs > 0) {
+        checksums_end(&save->runs[save->n_runs - 1].sums);
+    }
+    return status;
+}
+
+/* The first rank's part of the end. */
+static shoal_status complete(struct save *save, const char *packed, const uint64_t *offsets)
+{
+    if (save->rank != 0) {
+        return SHOAL_OK;
+    }
+    if (save->options.format == SHOAL_CHECKPOINT_WHOLE) {
+        TRY(save_write_weight_maps(save));
+    }
+    TRY(save_write_index(save, packed, offsets));
+    return directory_save_commit(&save->target, save->options.replaces, save->options.keep);
+}
+
+static shoal_status collect_and_complete(struct save *save, shoal_group *group, const char *own, size_t bytes)
+{
+    char *packed = NULL;
+    uint64_t *offsets = NULL;
+    TRY(agree_collect(group, own, bytes, /*only_first=*/true, &packed, &offsets));
+    shoal_status status = complete(save, packed, offsets);
+    mem_free(packed);
+    mem_free(offsets);
+    return agree(group, "save: move into place", status);
+}
+
+shoal_status save_finish(struct save *save, shoal_group *group)
+{
+    char *own = NULL;
+    size_t bytes = 0;
+    shoal_status status = agree(group, "save: sums", save_pack_runs(save, &own, &bytes));
+    if (status == SHOAL_OK) {
+        status = collect_and_complete(save, group, own, bytes);
+    }
+    mem_free(own);
+    return status;
+}
+
+/* Ending ------------------------------------------------------------------------------------------------- */
+
+static void free_files(struct save *save)
+{
+    for (size_t i = 0; i < save->n_files; i++) {
+        shoal_safetensors_layout_free(save->files[i].layout);
+        mem_free(save->files[i].name);
+    }
+    mem_free(save->files);
+}
+
+static void free_values(struct save *save)
+{
+    for (size_t i = 0; i < save->n_values; i++) {
+        mem_free((char *)save->values[i].name);
+        mem_free((char *)save->values[i].string);
+    }
+    mem_free(save->values);
+}
+
+void save_end(struct save *save)
+{
+    directory_save_end(&save->target);
+    for (size_t i = 0; i < save->n_runs; i++) {
+        checksums_free(&save->runs[i].sums);
+    }
+    for (size_t i = 0; i < save->n_taken_slices; i++) {
+        mem_free(save->taken_slices[i]);
+    }
+    free_files(save);
+    free_values(save);
+    table_free(&save->table);
+    mem_free(save->pieces);
+    mem_free(save->places);
+    mem_free(save->exchanged);
+    mem_free(save->jobs);
+    mem_free(save->runs);
+    mem_free(save->taken);
+    mem_free(save->taken_slices);
+    mem_free(save->path);
+    *save = (struct save){.target = DIRECTORY_SAVE_INIT};
+}
+
+/* The call ----------------------------------------------------------------------------------------------- */
+
+static shoal_status run_save(shoal_group *group, const char *directory, const shoal_items *items,
+                             const shoal_checkpoint_options *options)
+{
+    struct save save;
+    shoal_status status = save_begin(group, directory, items, options, &save);
+    if (status == SHOAL_OK) {
+        status = agree(group, "save: write all", save_write(&save));
+    }
+    if (status == SHOAL_OK) {
+        status = save_finish(&save, group);
+    }
+    save_end(&save);
+    return status;
+}
+
+shoal_status shoal_checkpoint_save(shoal_group *group, const char *directory, const shoal_items *items,
+                                   const shoal_checkpoint_options *options)
+{
+    shoal_checkpoint_options own = SHOAL_CHECKPOINT_OPTIONS_INIT;
+    error_clear();
+    if (!group) {
+        return error_set(SHOAL_ERR_INVALID, "checkpoint_save: group is NULL");
+    }
+    shoal_status status =
+        agree(group, "checkpoint_save", save_check_arguments(directory, items, options, &own));
+    if (status == SHOAL_OK) {
+        status = run_save(group, directory, items, &own);
+    }
+    return status == SHOAL_OK ? status : error_prefix(status, "checkpoint_save");
+}

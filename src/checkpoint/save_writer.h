@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Writes jobs of a save into files of its temporary directory, in the order in which they come, and keeps sums. A job
+ * that begins where the last one ended belongs to the same run. A file is made durable when the next one begins.
+ */
+#ifndef CHECKPOINT_SAVE_WRITER_H
+#define CHECKPOINT_SAVE_WRITER_H
+
+#include "checkpoint/file.h"
+#include "checkpoint/save.h"
+
+struct save_writer {
+    struct save *save;
+    struct file file;
+    bool is_open;
+    size_t file_number;
+    char *buffer; /* BOX_BUFFER_BYTES */
+};
+
+shoal_status save_writer_begin(struct save *save, struct save_writer *writer_out);
+shoal_status save_writer_add(struct save_writer *writer, const struct save_job *job);
+/* Makes the last file durable. */
+shoal_status save_writer_finish(struct save_writer *writer);
+void save_writer_end(struct save_writer *writer);
+
+/* Visits the bytes of a job in their order. `buffer`: BOX_BUFFER_BYTES, for what is not contiguous. */
+typedef shoal_status (*save_bytes_visit)(void *context, const void *data, size_t bytes);
+shoal_status save_walk_job(const struct save_job *job, char *buffer, save_bytes_visit visit, void *context);
+
+#endif
