@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Saves in the background. Starting one does everything that looks at the list or the program's group: it compares, plans,
+ * makes the temporary directory and copies what this rank writes. A thread then writes the copies, and agrees with
+ * the threads of the other ranks over a lane of its own, which disturbs nothing that the program does on the group.
+ *
+ * Threads wait until it is certain that all ranks have one: a rank that cannot start its thread fails the call on all of
+ * them, and nobody has begun to write.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/fork.h"
+#include "base/mem.h"
+#include "base/os/os.h"
+#include "base/try.h"
+#include "checkpoint/agree.h"
+#include "checkpoint/save.h"
+#include "comm/handles.h"
+#include "comm/owned.h"
+
+enum saving_state {
+    SAVING_PREPARES, /* the thread waits */
+    SAVING_RUNS,
+    SAVING_CANCELLED, /* the thread ends without having done anything */
+    SAVING_DONE
+};
+
+struct shoal_checkpoint_saving {
+    struct owned owned; /* first: the world's list, until the thread has ended and was joined */
+    shoal_group *group;
+    shoal_group *lane;
+    int64_t step;
+    struct save save; /* the thread's, once it runs */
+    pthread_t thread;
+    bool has_thread;
+    bool is_listed;
+    uint32_t n_forks;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    enum saving_state state;
+    shoal_status status; /* these two when it is done */
+    char text[ERROR_TEXT_BYTES];
+};
+
+/* The thread --------------------------------------------------------------------------------------------- */
+
+static enum saving_state wait_while(shoal_checkpoint_saving *saving, enum saving_state state)
+{
+    (void)pthread_mutex_lock(&saving->lock);
+    while (saving->state == state) {
+        (void)pthread_cond_wait(&saving->changed, &saving->lock);
+    }
+    enum saving_state now = saving->state;
+    (void)pthread_mutex_unlock(&saving->lock);
+    return now;
+}
+
+static void set_state(shoal_checkpoint_saving *saving, enum saving_state state)
+{
+    (void)pthread_mutex_lock(&saving->lock);
+    saving->state = state;
+    (void)pthread_cond_broadcast(&saving->changed);
+    (void)pthread_mutex_unlock(&saving->lock);
+}
+
+static void *run(void *context)
+{
+    shoal_checkpoint_saving *saving = context;
+    if (wait_while(saving, SAVING_PREPARES) == SAVING_CANCELLED) {
+        return NULL;
+    }
+    shoal_status status = agree(saving->lane, "save: write all", save_write(&saving->save));
+    if (status == SHOAL_OK) {
+        status = save_finish(&saving->save, saving->lane);
+    }
+    saving->status = status;
+    (void)snprintf(saving->text, sizeof saving->text, "%s", shoal_error_text());
+    save_end(&saving->save);
+    group_let_go(saving->group);
+    set_state(saving, SAVING_DONE);
+    return NULL;
+}
+
+/* Waits for the end of the thread; it is off the world's list afterwards. */
+static void join_thread(shoal_checkpoint_saving *saving)
+{
+    if (saving->has_thread) {
+        (void)pthread_join(saving->thread, NULL);
+        saving->has_thread = false;
+    }
+}
+
+/* The world is about to be closed: groups still work. */
+static void world_ends(struct owned *owned)
+{
+    shoal_checkpoint_saving *saving = (shoal_checkpoint_saving *)owned;
+    saving->is_listed = false;
+    join_thread(saving);
+}
+
+/* One at a time ------------------------------------------------------------------------------------------ */
+
+/* Saves of this group whose thread has not come to its end. NULL: none. */
+static shoal_checkpoint_saving *find_busy(shoal_group *group)
+{
+    struct owned_list *list = world_ending(shoal_group_world(group));
+    shoal_checkpoint_saving *found = NULL;
+    (void)pthread_mutex_lock(&list->lock);
+    for (struct owned *owned = list->first; owned && !found; owned = owned->next) {
+        shoal_checkpoint_saving *saving = (shoal_checkpoint_saving *)owned;
+        if (owned->destroy == world_ends && saving->group == group) {
+            (void)pthread_mutex_lock(&saving->lock);
+            found = saving->state == SAVING_RUNS ? saving : NULL;
+            (void)pthread_mutex_unlock(&saving->lock);
+        }
+    }
+    (void)pthread_mutex_unlock(&list->lock);
+    return found;
+}
+
+static shoal_status check_busy(shoal_group *group, const shoal_checkpoint_options *options)
+{
+    const shoal_checkpoint_saving *busy = find_busy(group);
+    if (busy && options->fails_if_busy) {
+        return error_set(SHOAL_ERR_STATE, "a save of step %" PRId64 " is under way on this group",
+                         busy->step);
+    }
+    return SHOAL_OK;
+}
+
+/* Starting ----------------------------------------------------------------------------------------------- */
+
+static shoal_checkpoint_saving *make_saving(shoal_group *group)
+{
+    shoal_checkpoint_saving *saving = mem_alloc_zeroed(1, sizeof(*saving));
+    if (saving) {
+        saving->owned.destroy = world_ends;
+        saving->group = group;
+        saving->n_forks = fork_count();
+        saving->save.target = (struct directory_save)DIRECTORY_SAVE_INIT;
+        (void)pthread_mutex_init(&saving->lock, NULL);
+        (void)pthread_cond_init(&saving->changed, NULL);
+    }
+    return saving;
+}
+
+static void free_saving(shoal_checkpoint_saving *saving)
+{
+    if (!saving) {
+        return;
+    }
+    if (saving->is_listed) {
+        owned_list_remove(world_ending(shoal_group_world(saving->group)), &saving->owned);
+    }
+    save_end(&saving->save);
+    (void)pthread_cond_destroy(&saving->changed);
+    (void)pthread_mutex_destroy(&saving->lock);
+    mem_free(saving);
+}
+
+static shoal_status start_thread(shoal_checkpoint_saving *saving)
+{
+    int code = os_start_thread(&saving->thread, run, saving);
+    if (code != 0) {
+        return error_set(SHOAL_ERR_SYSTEM, "a thread for the save: %s", error_errno_text(code));
+    }
+    saving->has_thread = true;
+    return SHOAL_OK;
+}
+
+static shoal_status prepare(shoal_group *group, shoal_checkpoint_saving **saving_out)
+{
+    shoal_checkpoint_saving *saving = make_saving(group);
+    if (!saving) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *saving_out = saving; /* to be freed also after an error */
+    TRY(group_create_lane(group, 0, shoal_group_n_ranks(group), "checkpoint", &saving->lane));
+    return group_failure(saving->lane);
+}
+
+static shoal_status begin(shoal_checkpoint_saving *saving, const char *directory, const shoal_items *items,
+                          const shoal_checkpoint_options *options)
+{
+    saving->step = options->step;
+    TRY(save_begin(saving->group, directory, items, options, &saving->save));
+    TRY(save_take(&saving->save));
+    shoal_status status = agree(saving->group, "save: start a thread", start_thread(saving));
+    if (status != SHOAL_OK) {
+        set_state(saving, SAVING_CANCELLED);
+        join_thread(saving);
+        return status;
+    }
+    group_hold(saving->group);
+    owned_list_add(world_ending(shoal_group_world(saving->group)), &saving->owned);
+    saving->is_listed = true;
+    set_state(saving, SAVING_RUNS);
+    return SHOAL_OK;
+}
+
+static shoal_status start(shoal_group *group, const char *directory, const shoal_items *items,
+                          const shoal_checkpoint_options *options, shoal_checkpoint_saving **saving_out)
+{
+    shoal_checkpoint_saving *saving = NULL;
+    shoal_checkpoint_saving *busy = find_busy(group);
+    if (busy) {
+        (void)wait_while(busy, SAVING_RUNS);
+    }
+    shoal_status status = agree(group, "save: prepare", prepare(group, &saving));
+    if (status == SHOAL_OK) {
+        status = begin(saving, directory, items, options);
+    }
+    if (status != SHOAL_OK) {
+        free_saving(saving);
+        return status;
+    }
+    *saving_out = saving;
+    return SHOAL_OK;
+}
+
+/* The calls ---------------------------------------------------------------------------------------------- */
+
+static shoal_status check_start(shoal_group *group, const char *directory, const shoal_items *items,
+                                const shoal_checkpoint_options *given,
+                                shoal_checkpoint_saving *const *saving_out,
+                                shoal_checkpoint_options *options_out)
+{
+    if (!saving_out) {
+        return error_set(SHOAL_ERR_INVALID, "saving_out is NULL");
+    }
+    TRY(save_check_arguments(directory, items, given, options_out));
+    return check_busy(group, options_out);
+}
+
+shoal_status shoal_checkpoint_save_start(shoal_group *group, const char *directory, const shoal_items *items,
+                                         const shoal_checkpoint_options *options,
+                                         shoal_checkpoint_saving **saving_out)
+{
+    shoal_checkpoint_options own = SHOAL_CHECKPOINT_OPTIONS_INIT;
+    error_clear();
+    if (!group) {
+        return error_set(SHOAL_ERR_INVALID, "checkpoint_save_start: group is NULL");
+    }
+    shoal_status status = agree(group, "checkpoint_save_start",
+                                check_start(group, directory, items, options, saving_out, &own));
+    if (status == SHOAL_OK) {
+        status = start(group, directory, items, &own, saving_out);
+    }
+    return status == SHOAL_OK ? status : error_prefix(status, "checkpoint_save_start");
+}
+
+bool shoal_checkpoint_save_test(const shoal_checkpoint_saving *saving)
+{
+    if (!saving) {
+        return true;
+    }
+    shoal_checkpoint_saving *own =
+        (shoal_checkpoint_saving *)(uintptr_t)saving; /* only its lock is changed */
+    (void)pthread_mutex_lock(&own->lock);
+    bool is_done = own->state == SAVING_DONE;
+    (void)pthread_mutex_unlock(&own->lock);
+    return is_done;
+}
+
+shoal_status shoal_checkpoint_save_wait(shoal_checkpoint_saving *saving)
+{
+    error_clear();
+    if (!saving) {
+        return SHOAL_OK;
+    }
+    TRY(fork_check(saving->n_forks));
+    join_thread(saving);
+    shoal_status status = saving->status;
+    if (status != SHOAL_OK) {
+        (void)error_set(status, "checkpoint_save_wait: %s", saving->text);
+    }
+    free_saving(saving);
+    return status;
+}
