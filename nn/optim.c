@@ -130,6 +130,7 @@ shoal_status nn_optimizer_allocate(const char *call, enum nn_rule rule, const sh
             shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: an optimizer of %zu parameters", call, n_parameters);
         return failed != SHOAL_OK ? failed : SHOAL_ERR_INTERNAL; /* it never is; an analyzer cannot know */
     }
+    atomic_init(&optimizer->n_references, 1);
     optimizer->rule = rule;
     optimizer->options = *options;
     optimizer->n_parameters = n_parameters;
@@ -137,6 +138,11 @@ shoal_status nn_optimizer_allocate(const char *call, enum nn_rule rule, const sh
         optimizer->parameters[i].group = -1;
     }
     return SHOAL_OK;
+}
+
+void nn_optimizer_ref(shoal_nn_optimizer *optimizer)
+{
+    atomic_fetch_add(&optimizer->n_references, 1);
 }
 
 void nn_parameter_set(struct nn_parameter *parameter, shoal_tensor *tensor)
@@ -249,7 +255,7 @@ static void free_parameter(struct nn_parameter *parameter)
 
 void shoal_nn_optimizer_free(shoal_nn_optimizer *optimizer)
 {
-    if (!optimizer) {
+    if (!optimizer || atomic_fetch_sub(&optimizer->n_references, 1) > 1) {
         return;
     }
     for (size_t i = 0; i < optimizer->n_parameters; i++) {

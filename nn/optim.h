@@ -3,6 +3,7 @@
 #ifndef NN_OPTIM_H
 #define NN_OPTIM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,6 +39,7 @@ struct nn_path {
 };
 
 struct shoal_nn_optimizer {
+    atomic_int n_references; /* the caller's, and one for each list of items */
     enum nn_rule rule;
     bool is_raw;
     bool has_warned;                /* the last step found no gradient */
@@ -71,6 +73,8 @@ shoal_status nn_widen_sgd_options(const char *call, const shoal_nn_sgd_options *
 /* Without parameters yet, each of them in no group. Freed by shoal_nn_optimizer_free. */
 shoal_status nn_optimizer_allocate(const char *call, enum nn_rule rule, const shoal_nn_adamw_options *options,
                                    size_t n_parameters, shoal_nn_optimizer **optimizer_out);
+/* One more owner; each of them calls shoal_nn_optimizer_free. */
+void nn_optimizer_ref(shoal_nn_optimizer *optimizer);
 /* Puts a tensor that was checked into the place of a parameter. */
 void nn_parameter_set(struct nn_parameter *parameter, shoal_tensor *tensor);
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "check.h"
+#include "items.h"
 #include "optim.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
@@ -78,6 +79,7 @@ shoal_status shoal_nn_scaler_create(const shoal_nn_scaler_options *options, shoa
     if (!scaler) {
         return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: a scaler", call);
     }
+    atomic_init(&scaler->n_references, 1);
     scaler->options = *options;
     shoal_status status = make_scale(options->scale, &scaler->scale);
     if (status != SHOAL_OK) {
@@ -90,7 +92,7 @@ shoal_status shoal_nn_scaler_create(const shoal_nn_scaler_options *options, shoa
 
 void shoal_nn_scaler_free(shoal_nn_scaler *scaler)
 {
-    if (scaler) {
+    if (scaler && atomic_fetch_sub(&scaler->n_references, 1) == 1) {
         shoal_tensor_unref(scaler->scale);
         free(scaler->entries);
         free(scaler);
@@ -379,4 +381,61 @@ shoal_status shoal_nn_scaler_set_state(shoal_nn_scaler *scaler, const shoal_nn_s
     scaler->n_clean = state->n_clean;
     scaler->n_skipped = state->n_skipped;
     return SHOAL_OK;
+}
+
+/* Items ------------------------------------------------------------------------------------------------ */
+
+/* The numbers of a load are in place; the tensor of the scale has the old one yet. */
+static shoal_status accept_loaded(void *context)
+{
+    shoal_nn_scaler *scaler = context;
+    shoal_nn_scaler_state state = {.struct_size = sizeof(state),
+                                   .scale = scaler->options.scale,
+                                   .n_clean = scaler->n_clean,
+                                   .n_skipped = scaler->n_skipped};
+    shoal_status status = shoal_nn_scaler_set_state(scaler, &state);
+    if (status != SHOAL_OK) { /* what is wrong does not stay */
+        char text[512];
+        (void)snprintf(text, sizeof(text), "%s", shoal_error_text());
+        const double *scale = shoal_data(scaler->scale);
+        scaler->options.scale = scale ? *scale : 1;
+        scaler->n_clean = scaler->n_clean < 0 ? 0 : scaler->n_clean;
+        scaler->n_skipped = scaler->n_skipped < 0 ? 0 : scaler->n_skipped;
+        return shoal_fail(status, "nn_scaler_add_items: what was loaded: %s", text);
+    }
+    return SHOAL_OK;
+}
+
+static void release(void *context)
+{
+    shoal_nn_scaler_free(context);
+}
+
+static shoal_status collect(shoal_nn_scaler *scaler, const char *prefix, shoal_items *items)
+{
+    static const char call[] = "nn_scaler_add_items";
+    NN_TRY(nn_add_real(call, items, prefix, "scale", &scaler->options.scale));
+    NN_TRY(nn_add_integer(call, items, prefix, "n_clean", &scaler->n_clean));
+    NN_TRY(nn_add_integer(call, items, prefix, "n_skipped", &scaler->n_skipped));
+    NN_TRY(shoal_items_on_loaded(items, accept_loaded, scaler, release));
+    atomic_fetch_add(&scaler->n_references, 1);
+    return SHOAL_OK;
+}
+
+shoal_status shoal_nn_scaler_add_items(shoal_nn_scaler *scaler, shoal_items *items, const char *prefix)
+{
+    if (!scaler || !items || !prefix) {
+        return shoal_fail(SHOAL_ERR_INVALID, "nn_scaler_add_items: %s is NULL",
+                          !scaler  ? "scaler"
+                          : !items ? "items"
+                                   : "prefix");
+    }
+    shoal_items *added;
+    NN_TRY(shoal_items_create(&added));
+    shoal_status status = collect(scaler, prefix, added);
+    if (status == SHOAL_OK) {
+        status = shoal_items_append(items, added);
+    }
+    shoal_items_free(added);
+    return status;
 }

@@ -3,6 +3,7 @@
 #ifndef NN_SCALER_H
 #define NN_SCALER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +19,7 @@ struct nn_scaler_entry {
 };
 
 struct shoal_nn_scaler {
+    atomic_int n_references;         /* the caller's, and one for each list of items */
     shoal_nn_scaler_options options; /* scale: the present one */
     shoal_tensor *scale;             /* the same, one reference: what losses are multiplied with */
     int64_t n_clean;

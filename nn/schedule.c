@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "check.h"
+#include "items.h"
 #include "shoal/fp_mode.h"
 #include "try.h"
 
@@ -175,4 +176,32 @@ shoal_status shoal_nn_schedule_next(shoal_nn_schedule *schedule, shoal_nn_optimi
     NN_TRY(shoal_nn_optimizer_set_lr(optimizer, lr));
     schedule->step++;
     return SHOAL_OK;
+}
+
+/* Items ----------------------------------------------------------------------------------------------------- */
+
+static shoal_status accept_loaded(void *context)
+{
+    const shoal_nn_schedule *schedule = context;
+    return check_not_negative("nn_schedule_add_items: what was loaded", "step", schedule->step);
+}
+
+shoal_status shoal_nn_schedule_add_items(shoal_nn_schedule *schedule, shoal_items *items, const char *prefix)
+{
+    static const char call[] = "nn_schedule_add_items";
+    if (!items || !prefix) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, items ? "prefix" : "items");
+    }
+    NN_TRY(check_schedule(call, schedule));
+    shoal_items *added;
+    NN_TRY(shoal_items_create(&added));
+    shoal_status status = nn_add_integer(call, added, prefix, "step", &schedule->step);
+    if (status == SHOAL_OK) {
+        status = shoal_items_on_loaded(added, accept_loaded, schedule, NULL);
+    }
+    if (status == SHOAL_OK) {
+        status = shoal_items_append(items, added);
+    }
+    shoal_items_free(added);
+    return status;
 }

@@ -38,6 +38,7 @@
 
 #include "shoal/api.h"
 #include "shoal/dtype.h"
+#include "shoal/items.h"
 #include "shoal/module.h"
 #include "shoal/status.h"
 #include "shoal/tensor.h"
@@ -221,6 +222,27 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_get_state(const shoal
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_state(shoal_nn_optimizer *optimizer,
                                                                      size_t index,
                                                                      const shoal_nn_optimizer_state *state);
+
+/* Items of checkpoints (shoal/items.h) ---------------------------------------------------------------------------- */
+
+/*
+ * Adds the state of an optimizer over tensors to a list that has its parameters already (shoal_items_add_module). For a
+ * parameter whose item is called NAME there are, in the section "optimizer":
+ *     NAME.exp_avg, NAME.exp_avg_sq    m and v, cut like the parameter; not of SGD
+ *     NAME.step                        t, an i64 without dimensions
+ * They are the optimizer's own memory: what a load writes is in place. Moments that do not exist yet are made, with
+ * zeros, which is the same as none. A parameter that requires no gradient and has no state is left out. One that
+ * has no item in the list is SHOAL_ERR_INVALID. Rates, betas and groups are not saved: the program gives them
+ * again. The list keeps the optimizer's memory alive; list and optimizer may be freed in any order.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_add_items(shoal_nn_optimizer *optimizer,
+                                                                     shoal_items *items);
+/* The same over raw memory. numbers[i] is the number of the item (shoal_items_find) of shard i, with as many elements
+   and of the same dtype; -1: its state is left out. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_add_items_raw(shoal_nn_optimizer *optimizer,
+                                                                         shoal_items *items,
+                                                                         const int64_t *numbers,
+                                                                         size_t n_numbers);
 
 SHOAL_END_DECLS
 

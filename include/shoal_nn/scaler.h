@@ -41,6 +41,7 @@
 
 #include "shoal/api.h"
 #include "shoal/group.h"
+#include "shoal/items.h"
 #include "shoal/status.h"
 #include "shoal/tensor.h"
 #include "shoal_nn/optim.h"
@@ -113,6 +114,15 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_get_state(const shoal_nn
    ranks set the same. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_set_state(shoal_nn_scaler *scaler,
                                                                   const shoal_nn_scaler_state *state);
+
+/*
+ * Adds scale, n_clean and n_skipped to a list of a checkpoint's items, as numbers with these names behind `prefix`:
+ * with the prefix "scaler.", "scaler.scale". A load needs a scaler whose gradients do not wait for an update, and
+ * refuses numbers that shoal_nn_scaler_set_state refuses. The list keeps the scaler's memory alive; list and scaler
+ * may be freed in any order.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_add_items(shoal_nn_scaler *scaler, shoal_items *items,
+                                                                  const char *prefix);
 
 SHOAL_END_DECLS
 

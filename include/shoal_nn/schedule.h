@@ -40,6 +40,7 @@
 #include <stdint.h>
 
 #include "shoal/api.h"
+#include "shoal/items.h"
 #include "shoal/status.h"
 #include "shoal_nn/optim.h"
 
@@ -73,6 +74,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_schedule_at(const shoal_nn_sche
 /* Gives the optimizer the rate of schedule->step, and counts that up. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_schedule_next(shoal_nn_schedule *schedule,
                                                                shoal_nn_optimizer *optimizer);
+
+/* Adds schedule->step to a list of a checkpoint's items, as the integer called `prefix` and "step": with the prefix
+   "schedule.", "schedule.step". The schedule must outlive the list. A load of a negative step is an error. */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_schedule_add_items(shoal_nn_schedule *schedule,
+                                                                    shoal_items *items, const char *prefix);
 
 SHOAL_END_DECLS
 

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* Items of checkpoints with names of two parts. */
+#include "items.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "shoal/op.h"
+#include "try.h"
+
+/* Freed with free. */
+static shoal_status join(const char *call, const char *first, const char *second, char **text_out)
+{
+    size_t n_first = strlen(first);
+    size_t n_second = strlen(second);
+    char *text = malloc(n_first + n_second + 1);
+    if (!text) {
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: the name %.100s%s", call, first, second);
+    }
+    memcpy(text, first, n_first);
+    memcpy(text + n_first, second, n_second + 1);
+    *text_out = text;
+    return SHOAL_OK;
+}
+
+shoal_status nn_add_item(const char *call, shoal_items *items, const char *name, const char *suffix,
+                         const shoal_item *item)
+{
+    char *text;
+    shoal_item named = *item;
+    NN_TRY(join(call, name, suffix, &text));
+    named.name = text;
+    shoal_status status = shoal_items_add(items, &named);
+    free(text);
+    return status;
+}
+
+shoal_status nn_add_integer(const char *call, shoal_items *items, const char *prefix, const char *name,
+                            int64_t *value)
+{
+    char *text;
+    NN_TRY(join(call, prefix, name, &text));
+    shoal_status status = shoal_items_add_integer(items, text, value);
+    free(text);
+    return status;
+}
+
+shoal_status nn_add_real(const char *call, shoal_items *items, const char *prefix, const char *name,
+                         double *value)
+{
+    char *text;
+    NN_TRY(join(call, prefix, name, &text));
+    shoal_status status = shoal_items_add_real(items, text, value);
+    free(text);
+    return status;
+}
