@@ -10,8 +10,8 @@
 
 #define FILE_NAME_CHARS 255
 
-const char *const index_layout_names[INDEX_N_LAYOUTS] = {[SHOAL_CHECKPOINT_PIECES] = "pieces",
-                                                         [SHOAL_CHECKPOINT_WHOLE] = "whole"};
+const char *const index_layout_names[INDEX_N_LAYOUTS] = {
+    [SHOAL_CHECKPOINT_PIECES] = "pieces", [SHOAL_CHECKPOINT_WHOLE] = "whole"};
 
 shoal_status index_check_section(const char *name)
 {
