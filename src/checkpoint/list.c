@@ -6,6 +6,7 @@
 #include "checkpoint/list.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -50,6 +51,7 @@ static void put_list(struct bytes *out, const shoal_items *items)
         items_info(items, i, &info);
         put_string(out, info.section);
         put_string(out, info.name);
+        put_number(out, info.may_be_missing);
         put_number(out, info.dtype);
         put_number(out, info.n_dims);
         put(out, info.shape, (size_t)info.n_dims * sizeof(info.shape[0]));
@@ -154,6 +156,7 @@ static shoal_status compare_item(const shoal_items *items, size_t index, const c
     int64_t shape[SHOAL_MAX_DIMS] = {0};
     const char *section = take_string(at);
     const char *name = take_string(at);
+    bool may_be_missing = take_number(at) != 0;
     shoal_dtype dtype = (shoal_dtype)take_number(at);
     int n_dims = (int)take_number(at);
     memcpy(shape, *at, (size_t)n_dims * sizeof(shape[0]));
@@ -176,6 +179,11 @@ static shoal_status compare_item(const shoal_items *items, size_t index, const c
         return error_set(SHOAL_ERR_MISMATCH, "item %s has the shape %s, and %s on rank 0",
                          describe(section, name).text, layout_format(here, own.n_dims, own.shape),
                          layout_format(there, n_dims, shape));
+    }
+    if (may_be_missing != own.may_be_missing) {
+        return error_set(SHOAL_ERR_MISMATCH, "item %s %s be missing, and %s on rank 0",
+                         describe(section, name).text, own.may_be_missing ? "may" : "must not",
+                         may_be_missing ? "may" : "must not");
     }
     return compare_aliases(&own, at);
 }

@@ -207,6 +207,17 @@ static void other_section(shoal_items *items, bool deviates)
     add_other(items, deviates ? "optimizer" : NULL, SHOAL_F32);
 }
 
+static void may_be_missing(shoal_items *items, bool deviates)
+{
+    shoal_item item = SHOAL_ITEM_INIT;
+    item.name = "a";
+    item.dtype = SHOAL_F32;
+    item.dim = -1;
+    item.data = memory;
+    item.may_be_missing = deviates;
+    CHECK_OK(shoal_items_add(items, &item));
+}
+
 static void other_alias(shoal_items *items, bool deviates)
 {
     add_other(items, NULL, SHOAL_F32);
@@ -261,6 +272,8 @@ static const struct deviation deviations[] = {
      "item 'a' of section 'model' is f32, and bf16 on rank 0"},
     {other_section, "the list has no item 'a' of section 'model'",
      "the list has no item 'a' of section 'optimizer'"},
+    {may_be_missing, "item 'a' of section 'model' may be missing, and must not on rank 0",
+     "item 'a' of section 'model' must not be missing, and may on rank 0"},
     {other_alias, "item 'a' of section 'model' has the alias 'y', and 'x' on rank 0",
      "item 'a' of section 'model' has the alias 'x', and 'y' on rank 0"},
     {missing_alias, "item 'a' of section 'model' has 1 aliases, and 2 on rank 0",
