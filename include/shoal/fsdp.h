@@ -27,6 +27,11 @@
  *     for (...) { shoal_fsdp_pre_forward(f, block); ... shoal_fsdp_post_forward(f, block); }
  *     shoal_fsdp_post_forward(f, outer);
  *
+ * ZeRO-1 and ZeRO-2 (`sharded` of the options, shoal_sharded): the same calls and the same bits, but whole parameters
+ * stay from step to step. The first pre_forward after shoal_fsdp_get_shard, shoal_fsdp_zero_grad or a landed hook takes
+ * the shards for written, and the forward pass gathers its units again, one ahead of the other. So whoever writes
+ * through an address that it has kept asks for it again after each step (shoal_fsdp_get_shard), or calls zero_grad.
+ *
  * A tied embedding: a parameter that the first layer and the last one use is added once, to a unit that stays open
  * around the layers between, in forward and in backward. Both layers add to the same gradient, which is reduced once:
  *
@@ -86,10 +91,11 @@ typedef struct shoal_fsdp_options {
     shoal_dtype reduce_dtype; /* in which gradients are added up; 0: that of full parameters */
     shoal_reshard reshard;    /* of all units; shoal_fsdp_set_reshard changes one */
     int reshard_ranks;        /* with SHOAL_RESHARD_PARTLY: divides the number of shards */
-    int forward_prefetch; /* units gathered ahead in forward, in the order of the last one; 0: 1; -1: none */
-    double divide_factor; /* of summed gradients; 0: the number of ranks */
-    bool force_sum;       /* sum, then divide: never an average or factor on the way */
-    int max_reduces;      /* gradients of so many units may be on their way at once; 0: 1 */
+    int forward_prefetch;  /* units gathered ahead in forward, in the order of the last one; 0: 1; -1: none */
+    double divide_factor;  /* of summed gradients; 0: the number of ranks */
+    bool force_sum;        /* sum, then divide: never an average or factor on the way */
+    int max_reduces;       /* gradients of so many units may be on their way at once; 0: 1 */
+    shoal_sharded sharded; /* what is cut among the ranks, of all units; 0: parameters, gradients and state */
 } shoal_fsdp_options;
 #define SHOAL_FSDP_OPTIONS_INIT SHOAL_SIZED(shoal_fsdp_options)
 
@@ -111,6 +117,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_create_on_mesh(shoal_mesh *me
  * compare at the first forward pass, as the replicas of a mesh do. Gradients are averaged where they are written, so
  * that a rank holds each gradient once: what shoal_fsdp_get_shard gives points into memory that the ranks share, until
  * zero_grad, or until the world is closed. (With a reduce_dtype that differs from the parameters' there is a copy.)
+ * Nothing is sharded: `sharded` of the options must be 0.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_create_replicated(shoal_group *group,
                                                                      const shoal_fsdp_options *options,

@@ -48,6 +48,36 @@ typedef struct shoal_fsdp_param shoal_fsdp_param;
    stands for all units that there are when it is used. */
 SHOAL_API shoal_fsdp_unit *shoal_fsdp_unit_of(shoal_fsdp *fsdp, int unit);
 
+/*
+ * What is cut among the ranks: `sharded` in shoal_fsdp_options and shoal_fully_shard_options. It is set when the unit
+ * is made, and all ranks set it alike (SHOAL_ERR_MISMATCH at the first forward pass). With replicas it is about the
+ * ranks of the second dimension. Whatever it is, parameters are cut by the same rule, an optimizer sees the same shards
+ * and their gradients, and the bits are the same. It says what every rank keeps of the optimizer's state, of gradients
+ * and of parameters:
+ *
+ *                                state       gradients   parameters                    gathers of a unit in a step
+ *     SHOAL_SHARDED_PARAMETERS   of shards   of shards   whole while it computes                   2
+ *     SHOAL_SHARDED_GRADIENTS    of shards   of shards   whole                                     1
+ *     SHOAL_SHARDED_STATE        of shards   whole       whole                                     1
+ *
+ * Whole parameters that stay are in memory that the ranks of a host share, once per host. They are gathered again after
+ * the optimizer's step, by the next forward pass (of training or evaluation), which finds that shards were written: no
+ * call is needed for it, and the gather of a unit goes on while the one before computes. A forward pass for which
+ * nothing was written gathers nothing, and a backward pass never does. What counts as written is said in
+ * shoal/fully_shard.h (tensors) and shoal/fsdp.h (addresses). shoal_fsdp_reshard gives up what stays, and the next
+ * forward pass gathers it.
+ *
+ * With SHOAL_SHARDED_STATE each unit also has memory of its own for its whole gradients, which its first backward pass
+ * makes and which stays (`buffers` of shoal_fsdp_memory). A backward pass with shoal_fsdp_set_sync off adds to them,
+ * one with it on reduces them into the gradients of the shards, after which they are empty. With the other two, units
+ * take such memory in turns.
+ */
+typedef enum shoal_sharded {
+    SHOAL_SHARDED_PARAMETERS = 0, /* and gradients and state: FSDP, also called ZeRO-3 */
+    SHOAL_SHARDED_GRADIENTS = 1,  /* and state: ZeRO-2 */
+    SHOAL_SHARDED_STATE = 2       /* ZeRO-1 */
+} shoal_sharded;
+
 /* Settings of the unit, or of all units that the handle stands for ------------------------------------------ */
 
 /* What becomes of a unit's full parameters between its forward and its backward. */
@@ -59,10 +89,12 @@ typedef enum shoal_reshard {
 } shoal_reshard;
 
 /* Between steps; with modules also between a forward and its backward, like the next two and the two about the divisor.
-   SHOAL_RESHARD_PARTLY after the first forward only if it was that then. */
+   SHOAL_RESHARD_PARTLY after the first forward only if it was that then. Where parameters are not sharded
+   (shoal_sharded) they stay: only SHOAL_RESHARD_DEFAULT and _NEVER are allowed, which mean the same then. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reshard(shoal_fsdp_unit *unit, shoal_reshard reshard);
 /* False: parameters stay after its backward, for more backwards with the same values; the next forward does not gather
-   them, unless a shard was written. Between steps. Default: true. */
+   them, unless a shard was written. Between steps. Default: true; false where parameters are not sharded
+   (shoal_sharded), and to set true is an error there. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_reshard_after_backward(shoal_fsdp_unit *unit,
                                                                               bool is_on);
 /* False: its backward does not need parameters, which are not gathered for it. Between steps. Default: true. */
@@ -289,7 +321,8 @@ typedef struct shoal_fsdp_memory_amounts {
     /* Full parameters, in memory that ranks share: of each window this rank's part, its bytes / the ranks that share
        it. */
     size_t windows;
-    /* Where gradients are reduced. With shoal_fsdp_create_replicated the gradients of the parameters lie there, too. */
+    /* Where gradients are reduced. With shoal_fsdp_create_replicated the gradients of the parameters lie there, too;
+       with SHOAL_SHARDED_STATE the whole gradients of all units. */
     size_t buffers;
     /* Slices that SHOAL_RESHARD_PARTLY keeps, full parameters that are not in windows, memory for hooks and custom
        collectives. */

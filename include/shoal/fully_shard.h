@@ -25,11 +25,16 @@
  * (shoal_module_apply), or made after sharding without values. It is the shard then.
  *
  * A forward without gradients (an evaluation) gives up everything at its end that no recorded forward needs for its
- * backward, whatever `reshard` says: places hold shards then, and the next call sees what was written to them.
+ * backward, whatever `reshard` says, but not where parameters are not sharded (shoal_sharded): places hold shards then,
+ * and the next call sees what was written to them.
  *
  * Between calls the module tree holds shards, also of units that stay gathered for their backward: lists of parameters
  * show them, and they may be written. Inside calls it holds whole parameters, and so it does from shoal_fsdp_wait
  * until they are given up. Whole parameters can only be read: to write one is SHOAL_ERR_STATE.
+ *
+ * ZeRO-1 and ZeRO-2 (`sharded` of the options, shoal_sharded): the same calls and the same bits, but a unit stays
+ * gathered after its backward and after an evaluation. The next call gathers it again if a shard was written since, as
+ * an optimizer does in its step; nobody has to ask for that.
  *
  * If a shard was written since its unit was gathered, on any rank, the next call gathers it again; only changes through
  * tensors are noticed (shoal_mutable_data, operations, loading), not those through an address that was asked for
@@ -87,6 +92,8 @@ typedef struct shoal_fully_shard_options {
     void *placement_context;
     shoal_tensor *const *ignored; /* parameters that stay as they are */
     size_t n_ignored;
+    shoal_sharded
+        sharded; /* what is cut among the ranks; 0: parameters, gradients and state. Not if is_replicated */
 } shoal_fully_shard_options;
 #define SHOAL_FULLY_SHARD_OPTIONS_INIT SHOAL_SIZED(shoal_fully_shard_options)
 

@@ -103,6 +103,10 @@ static shoal_status check_reshard(struct fsdp_unit *unit, void *context)
         return error_set(SHOAL_ERR_INVALID, "%s: %s: %d is none of SHOAL_RESHARD_*", change->call, unit->name,
                          (int)change->reshard);
     }
+    shoal_status sharded = fsdp_check_sharded(unit->config.sharded, change->reshard);
+    if (sharded != SHOAL_OK) {
+        return error_prefix(sharded, "%s: %s", change->call, unit->name);
+    }
     if (change->reshard == SHOAL_RESHARD_PARTLY) {
         shoal_status status = fsdp_check_reshard_ranks(unit->mesh, unit->config.reshard_ranks);
         if (status != SHOAL_OK) {
@@ -134,6 +138,17 @@ shoal_status shoal_fsdp_set_reshard(shoal_fsdp_unit *unit, shoal_reshard reshard
                   .call = "set_reshard", .check = check_reshard, .apply = set_reshard, .reshard = reshard});
 }
 
+static shoal_status check_reshard_after_backward(struct fsdp_unit *unit, void *context)
+{
+    const struct change *change = context;
+    return change->is_on && fsdp_unit_stays(unit)
+               ? error_set(SHOAL_ERR_INVALID,
+                           "%s: %s: is_on is true, but sharded is %s (%d): whole parameters stay then",
+                           change->call, unit->name, fsdp_sharded_name(unit->config.sharded),
+                           (int)unit->config.sharded)
+               : check_explicit_idle(unit, context);
+}
+
 static void set_reshard_after_backward(struct fsdp_unit *unit, const struct change *change)
 {
     unit->config.reshard_after_backward = change->is_on;
@@ -142,7 +157,7 @@ static void set_reshard_after_backward(struct fsdp_unit *unit, const struct chan
 shoal_status shoal_fsdp_set_reshard_after_backward(shoal_fsdp_unit *unit, bool is_on)
 {
     return set_units(unit, &(struct change){.call = "set_reshard_after_backward",
-                                            .check = check_explicit_idle,
+                                            .check = check_reshard_after_backward,
                                             .apply = set_reshard_after_backward,
                                             .is_on = is_on});
 }

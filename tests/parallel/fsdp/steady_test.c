@@ -18,11 +18,13 @@ struct loop {
     const int64_t *sizes; /* elements */
     bool is_nested;       /* unit 0 is open while the others run */
     bool has_backward;
+    shoal_sharded sharded;
 };
 
 static bool loop_open(struct loop *loop, shoal_world *world, int n_ahead)
 {
-    const shoal_fsdp_options options = {.struct_size = sizeof options, .forward_prefetch = n_ahead};
+    const shoal_fsdp_options options = {
+        .struct_size = sizeof options, .forward_prefetch = n_ahead, .sharded = loop->sharded};
     bool is_good = CHECK_OK(shoal_fsdp_create(shoal_world_group(world), &options, &loop->fsdp));
     for (int unit = 0; is_good && unit < N_UNITS; unit++) {
         is_good = CHECK_OK(shoal_fsdp_add_param(loop->fsdp, unit, "w", SHOAL_F32, 1,
@@ -92,7 +94,7 @@ static void check_loop(struct loop *loop, shoal_world *world, int n_ahead)
     test_barrier(loop->self);
 }
 
-static void check_loops(struct rank *self, bool has_backward)
+static void check_loops(struct rank *self, bool has_backward, shoal_sharded sharded)
 {
     static const int64_t sizes[][N_UNITS] = {
         {200000, 15000, 15000, 15000, 15000, 15000, 200000}, /* embedding, blocks, head */
@@ -107,7 +109,8 @@ static void check_loops(struct rank *self, bool has_backward)
                 struct loop loop = {.self = self,
                                     .sizes = sizes[i],
                                     .is_nested = is_nested != 0,
-                                    .has_backward = has_backward};
+                                    .has_backward = has_backward,
+                                    .sharded = sharded};
                 check_loop(&loop, world, n_ahead);
             }
         }
@@ -117,10 +120,17 @@ static void check_loops(struct rank *self, bool has_backward)
 
 TEST_RANKS(training_makes_nothing_after_two_steps, 2)
 {
-    check_loops(self, true);
+    check_loops(self, true, SHOAL_SHARDED_PARAMETERS);
 }
 
 TEST_RANKS(inference_makes_nothing_after_two_steps, 2)
 {
-    check_loops(self, false);
+    check_loops(self, false, SHOAL_SHARDED_PARAMETERS);
+}
+
+TEST_RANKS(zero_makes_nothing_after_two_steps, 2)
+{
+    check_loops(self, true, SHOAL_SHARDED_GRADIENTS);
+    check_loops(self, true, SHOAL_SHARDED_STATE);
+    check_loops(self, false, SHOAL_SHARDED_STATE);
 }

@@ -31,17 +31,27 @@ static void check_counts(struct model *model, shoal_tensor *x, size_t n_gathers,
 TEST_RANKS(gathers_are_where_eager_ones_are, 2)
 {
     static const struct {
-        shoal_reshard layers;
+        shoal_fully_shard_options options;
         size_t n_gathers;
         size_t n_again;
+        int n_micro;
     } rows[] = {
-        {SHOAL_RESHARD_DEFAULT, N_PARAMS + 2 * LAYERS, 2 * LAYERS}, /* not those of the root */
-        {SHOAL_RESHARD_ALWAYS, 2 * N_PARAMS, N_PARAMS},
-        {SHOAL_RESHARD_NEVER, N_PARAMS, 0},
+        {{.reshard = SHOAL_RESHARD_DEFAULT},
+         N_PARAMS + 2 * LAYERS,
+         2 * LAYERS,
+         1}, /* not those of the root */
+        {{.reshard = SHOAL_RESHARD_ALWAYS}, 2 * N_PARAMS, N_PARAMS, 1},
+        {{.reshard = SHOAL_RESHARD_NEVER}, N_PARAMS, 0, 1},
+        {{.reshard = SHOAL_RESHARD_NEVER}, 3 * N_PARAMS, 0, 3},
+        {{.sharded = SHOAL_SHARDED_GRADIENTS}, N_PARAMS, 0, 1}, /* once in a step */
+        {{.sharded = SHOAL_SHARDED_STATE}, N_PARAMS, 0, 1},
+        {{.sharded = SHOAL_SHARDED_GRADIENTS}, N_PARAMS, 0, 3},
+        {{.sharded = SHOAL_SHARDED_STATE}, N_PARAMS, 0, 3},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct model model;
-        REQUIRE(open_model(&model, self, &(struct setting){.options.reshard = rows[i].layers}));
+        const struct setting setting = {.options = rows[i].options, .n_micro = rows[i].n_micro};
+        REQUIRE(open_model(&model, self, &setting));
         check_counts(&model, make_input(self), rows[i].n_gathers, rows[i].n_again);
         close_model(&model);
     }

@@ -100,6 +100,27 @@ static const struct setting settings[] = {
      .options = {.param_dtype = SHOAL_BF16, .reduce_dtype = SHOAL_F32, .output_dtype = SHOAL_F32}},
     {.name = "evaluated", .is_evaluated = true},
     {.name = "evaluated, never", .is_evaluated = true, .options.reshard = SHOAL_RESHARD_NEVER},
+    {.name = "ZeRO-2", .options.sharded = SHOAL_SHARDED_GRADIENTS},
+    {.name = "ZeRO-1", .options.sharded = SHOAL_SHARDED_STATE},
+    {.name = "ZeRO-2 of bf16",
+     .options = {.param_dtype = SHOAL_BF16,
+                 .reduce_dtype = SHOAL_F32,
+                 .output_dtype = SHOAL_F32,
+                 .sharded = SHOAL_SHARDED_GRADIENTS}},
+    {.name = "ZeRO-1, the last dimension",
+     .options = {.placement = cut_last, .sharded = SHOAL_SHARDED_STATE}},
+    {.name = "ZeRO-2, tied", .is_tied = true, .options.sharded = SHOAL_SHARDED_GRADIENTS},
+    {.name = "ZeRO-2, frozen", .is_frozen = true, .options.sharded = SHOAL_SHARDED_GRADIENTS},
+    {.name = "ZeRO-2, computed again", .is_again = true, .options.sharded = SHOAL_SHARDED_GRADIENTS},
+    {.name = "ZeRO-2, micro-batches", .n_micro = 3, .options.sharded = SHOAL_SHARDED_GRADIENTS},
+    {.name = "ZeRO-1, micro-batches", .n_micro = 3, .options.sharded = SHOAL_SHARDED_STATE},
+    {.name = "ZeRO-1, micro-batches of bf16",
+     .n_micro = 2,
+     .options = {.param_dtype = SHOAL_BF16,
+                 .reduce_dtype = SHOAL_F32,
+                 .output_dtype = SHOAL_F32,
+                 .sharded = SHOAL_SHARDED_STATE}},
+    {.name = "ZeRO-1, evaluated", .is_evaluated = true, .options.sharded = SHOAL_SHARDED_STATE},
 };
 
 static void check_settings(struct rank *self)
@@ -127,6 +148,10 @@ TEST_RANKS(a_captured_step_of_replicas, 4)
         {.name = "replicas", .is_replicated_mesh = true},
         {.name = "replicas in f16", .is_replicated_mesh = true, .options.reduce_dtype = SHOAL_F16},
         {.name = "replicas by 3", .is_replicated_mesh = true, .divide_factor = 3.0},
+        {.name = "replicas of ZeRO-2",
+         .is_replicated_mesh = true,
+         .options.sharded = SHOAL_SHARDED_GRADIENTS},
+        {.name = "replicas of ZeRO-1", .is_replicated_mesh = true, .options.sharded = SHOAL_SHARDED_STATE},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         check_setting(self, &rows[i], false);

@@ -74,6 +74,8 @@ static const struct setting settings[] = {
     {.name = "replicated", .options.is_replicated = true},
     {.name = "computed again", .is_again = true},
     {.name = "micro-batches", .n_micro = 3},
+    {.name = "ZeRO-2", .options.sharded = SHOAL_SHARDED_GRADIENTS},
+    {.name = "ZeRO-1, micro-batches", .n_micro = 3, .options.sharded = SHOAL_SHARDED_STATE},
 };
 
 static void check_settings(struct rank *self)

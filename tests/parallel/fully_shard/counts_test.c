@@ -70,6 +70,64 @@ TEST_RANKS(a_step, 4)
     check_step(self, SHOAL_RESHARD_DEFAULT, 2, N_UNITS - 1);
 }
 
+/* ZeRO-1 and ZeRO-2: gathered once for each time that shards were written, by whatever forward comes first. */
+static void evaluate(struct bench *bench, int step)
+{
+    CHECK_OK(shoal_scope_begin());
+    CHECK_OK(shoal_scope_set_grad(false));
+    CHECK(net_loss(&bench->sharded, net_input(step, 0)) != NULL);
+    CHECK_OK(shoal_scope_end());
+}
+
+static void check_zero_step(struct rank *self, shoal_sharded sharded, int n_replicas)
+{
+    struct bench bench;
+    const int n_all_reduces = n_replicas > 1 ? N_UNITS : 0;
+    REQUIRE(bench_open(&bench, self, N_LAYERS, scaled_first));
+    CHECK(n_replicas == 1 || bench_replicate(&bench, n_replicas));
+    bench.options.sharded = sharded;
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    for (int step = 0; step < 4; step++) {
+        uint64_t others;
+        bool is_first = step % 2 == 0; /* the training step is, and not an evaluation */
+        struct traffic before = begin(&bench, &others);
+        if (!is_first) {
+            evaluate(&bench, step);
+            evaluate(&bench, step);
+            end(&bench, step, before, others, (struct traffic){.gathers = N_UNITS});
+            before = begin(&bench, &others);
+        }
+        shoal_tensor *loss = net_loss(&bench.sharded, net_input(step, self->rank));
+        end(&bench, step, before, others, (struct traffic){.gathers = is_first ? N_UNITS : 0});
+        before = begin(&bench, &others);
+        CHECK_OK(shoal_backward(loss, NULL));
+        end(&bench, step, before, others, (struct traffic){0, N_UNITS, n_all_reduces});
+        before = begin(&bench, &others);
+        evaluate(&bench, step); /* nothing was written */
+        end(&bench, step, before, others, (struct traffic){0});
+        CHECK(shoal_tensor_shape(shoal_module_parameter(bench.sharded.root, "scale"))[0] < NET_WIDTH);
+        net_update(&bench.sharded, 0.1F);
+    }
+    net_listen(&bench.sharded, "ur"); /* one unit ahead of the other */
+    (void)net_pass(&bench.sharded, 9, self->rank);
+    CHECK_EVENTS(&bench.sharded, "rR r0 r1 r2 uR u0 u1 u2");
+    shoal_tensor *bias = shoal_module_parameter(bench.sharded.layers[1], "bias");
+    if (shoal_tensor_count(bias) > 0) { /* one rank writes one shard */
+        ((float *)shoal_mutable_data(bias))[0] += 1.0F;
+    }
+    evaluate(&bench, 9);
+    CHECK_EVENTS(&bench.sharded, "r1 u1");
+    bench_close(&bench);
+}
+
+TEST_RANKS(a_step_of_zero, 4)
+{
+    check_zero_step(self, SHOAL_SHARDED_GRADIENTS, 1);
+    check_zero_step(self, SHOAL_SHARDED_STATE, 1);
+    check_zero_step(self, SHOAL_SHARDED_GRADIENTS, 2);
+    check_zero_step(self, SHOAL_SHARDED_STATE, 2);
+}
+
 /* What stays after forward is given up by hand: it is gathered again. */
 TEST_RANKS(given_up_by_hand, 2)
 {
@@ -239,6 +297,7 @@ struct accumulation {
     bool scatters_always; /* it is the replicas that wait */
     int n_gathers;
     int n_scatters;
+    shoal_sharded sharded;
 };
 
 static void set_units(struct net *net, const struct accumulation *row,
@@ -278,6 +337,7 @@ static void check_accumulation(struct rank *self, const struct accumulation *row
     REQUIRE(bench_open(&bench, self, N_LAYERS, scaled_first));
     CHECK(n_replicas == 1 || bench_replicate(&bench, n_replicas));
     bench.options.reshard = row->reshard;
+    bench.options.sharded = row->sharded;
     bench.sharded.is_near = true; /* what is reduced each time is added up elsewhere */
     running = row;
     REQUIRE(net_shard(&bench.sharded, &bench.options));
@@ -298,8 +358,9 @@ static void check_accumulation(struct rank *self, const struct accumulation *row
         net_update(&bench.alone, 0.1F);
     }
     if (test_has_failed()) {
-        test_failed(__FILE__, __LINE__, "mode %d, reshard %d%s%s, %d replicas", (int)row->mode,
-                    (int)row->reshard, row->keeps_after_backward ? ", kept after backward" : "",
+        test_failed(__FILE__, __LINE__, "mode %d, reshard %d, sharded %d%s%s, %d replicas", (int)row->mode,
+                    (int)row->reshard, (int)row->sharded,
+                    row->keeps_after_backward ? ", kept after backward" : "",
                     row->scatters_always ? ", shards always" : "", n_replicas);
     }
     bench_close(&bench);
@@ -313,16 +374,20 @@ enum {
 };
 
 static const struct accumulation accumulations[] = {
-    {ALL, SHOAL_RESHARD_ALWAYS, false, false, ALWAYS_GATHERS, N_UNITS},
-    {ALL, SHOAL_RESHARD_PARTLY, false, false, ALWAYS_GATHERS, N_UNITS},
-    {ALL, SHOAL_RESHARD_NEVER, false, false, NEVER_GATHERS, N_UNITS},
-    {ALL, SHOAL_RESHARD_NEVER, true, false, N_UNITS, N_UNITS},
-    {ROOT_ONLY, SHOAL_RESHARD_ALWAYS, false, false, ALWAYS_GATHERS, N_UNITS + ROOT_EXTRA},
-    {ROOT_ONLY, SHOAL_RESHARD_NEVER, false, false, NEVER_GATHERS, N_UNITS + ROOT_EXTRA},
-    {ROOT_ONLY, SHOAL_RESHARD_NEVER, true, false, N_UNITS + 2 * N_LAYERS, N_UNITS + ROOT_EXTRA},
-    {TWO_LAYERS, SHOAL_RESHARD_ALWAYS, false, false, ALWAYS_GATHERS, N_UNITS + LAYERS_EXTRA},
-    {TWO_LAYERS, SHOAL_RESHARD_NEVER, false, false, NEVER_GATHERS, N_UNITS + LAYERS_EXTRA},
-    {TWO_LAYERS, SHOAL_RESHARD_NEVER, true, false, N_UNITS + 2 * (N_UNITS - 2), N_UNITS + LAYERS_EXTRA},
+    {ALL, SHOAL_RESHARD_ALWAYS, false, false, ALWAYS_GATHERS, N_UNITS, 0},
+    {ALL, SHOAL_RESHARD_PARTLY, false, false, ALWAYS_GATHERS, N_UNITS, 0},
+    {ALL, SHOAL_RESHARD_NEVER, false, false, NEVER_GATHERS, N_UNITS, 0},
+    {ALL, SHOAL_RESHARD_NEVER, true, false, N_UNITS, N_UNITS, 0},
+    {ROOT_ONLY, SHOAL_RESHARD_ALWAYS, false, false, ALWAYS_GATHERS, N_UNITS + ROOT_EXTRA, 0},
+    {ROOT_ONLY, SHOAL_RESHARD_NEVER, false, false, NEVER_GATHERS, N_UNITS + ROOT_EXTRA, 0},
+    {ROOT_ONLY, SHOAL_RESHARD_NEVER, true, false, N_UNITS + 2 * N_LAYERS, N_UNITS + ROOT_EXTRA, 0},
+    {TWO_LAYERS, SHOAL_RESHARD_ALWAYS, false, false, ALWAYS_GATHERS, N_UNITS + LAYERS_EXTRA, 0},
+    {TWO_LAYERS, SHOAL_RESHARD_NEVER, false, false, NEVER_GATHERS, N_UNITS + LAYERS_EXTRA, 0},
+    {TWO_LAYERS, SHOAL_RESHARD_NEVER, true, false, N_UNITS + 2 * (N_UNITS - 2), N_UNITS + LAYERS_EXTRA, 0},
+    {ALL, SHOAL_RESHARD_DEFAULT, false, false, N_UNITS, N_UNITS, SHOAL_SHARDED_GRADIENTS},
+    {ALL, SHOAL_RESHARD_NEVER, false, false, N_UNITS, N_UNITS, SHOAL_SHARDED_STATE},
+    {ROOT_ONLY, SHOAL_RESHARD_DEFAULT, false, false, N_UNITS, N_UNITS + ROOT_EXTRA, SHOAL_SHARDED_GRADIENTS},
+    {TWO_LAYERS, SHOAL_RESHARD_DEFAULT, false, false, N_UNITS, N_UNITS + LAYERS_EXTRA, SHOAL_SHARDED_STATE},
 };
 
 TEST_RANKS(micro_batches, 4)
@@ -345,9 +410,11 @@ TEST_RANKS(micro_batches_of_replicas, 4)
 TEST_RANKS(replicas_that_wait, 4)
 {
     static const struct accumulation rows[] = {
-        {ALL, SHOAL_RESHARD_ALWAYS, false, true, ALWAYS_GATHERS, N_UNITS * N_MICRO},
-        {ALL, SHOAL_RESHARD_NEVER, false, true, NEVER_GATHERS, N_UNITS * N_MICRO},
-        {ALL, SHOAL_RESHARD_NEVER, true, true, N_UNITS, N_UNITS * N_MICRO},
+        {ALL, SHOAL_RESHARD_ALWAYS, false, true, ALWAYS_GATHERS, N_UNITS * N_MICRO, 0},
+        {ALL, SHOAL_RESHARD_NEVER, false, true, NEVER_GATHERS, N_UNITS * N_MICRO, 0},
+        {ALL, SHOAL_RESHARD_NEVER, true, true, N_UNITS, N_UNITS * N_MICRO, 0},
+        {ALL, SHOAL_RESHARD_DEFAULT, false, true, N_UNITS, N_UNITS * N_MICRO, SHOAL_SHARDED_GRADIENTS},
+        {ALL, SHOAL_RESHARD_DEFAULT, false, true, N_UNITS, N_UNITS * N_MICRO, SHOAL_SHARDED_STATE},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         check_accumulation(self, &rows[i], 2);

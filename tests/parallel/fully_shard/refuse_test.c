@@ -110,6 +110,21 @@ TEST_RANKS(options, 4)
     options.forward_prefetch = -2;
     CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "forward_prefetch is -2");
     options = bench.options;
+    options.sharded = (shoal_sharded)4;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "sharded is 4");
+    options.sharded = SHOAL_SHARDED_STATE;
+    options.reshard = SHOAL_RESHARD_ALWAYS;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID,
+                  "reshard is always (1), but sharded is state (2)");
+    options.reshard = SHOAL_RESHARD_PARTLY;
+    options.reshard_ranks = 2;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID,
+                  "reshard is partly (3), but sharded");
+    options.reshard = SHOAL_RESHARD_DEFAULT;
+    options.is_replicated = true;
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID,
+                  "is_replicated is true, but sharded is state (2)");
+    options = bench.options;
     options.placement = along_1;
     CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID,
                   "parameter weight: dim: 1 is not within -1..0");

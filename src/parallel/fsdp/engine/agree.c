@@ -50,7 +50,7 @@ static uint64_t number_of_options(const struct fsdp_unit *unit)
     number = mix(mix(number, (int64_t)unit->config.param_dtype), (int64_t)unit->config.reduce_dtype);
     number = mix_double(mix(number, unit->config.force_sum), unit->config.divide_factor);
     number = mix(mix(number, unit->hooks.all_gather.call != NULL), unit->hooks.reduce_scatter.call != NULL);
-    return mix(number, unit->config.reduce_unused);
+    return mix(mix(number, unit->config.reduce_unused), (int64_t)unit->config.sharded);
 }
 
 static uint64_t number_of_unit(const struct fsdp_unit *unit)
@@ -134,33 +134,19 @@ static shoal_status exchange_words(shoal_group *group, const char *mine, int ran
 
 /* Words -------------------------------------------------------------------------------------------------- */
 
-static const char *reshard_name(shoal_reshard reshard)
-{
-    switch (reshard) {
-    case SHOAL_RESHARD_DEFAULT:
-        return "default";
-    case SHOAL_RESHARD_ALWAYS:
-        return "always";
-    case SHOAL_RESHARD_NEVER:
-        return "never";
-    case SHOAL_RESHARD_PARTLY:
-        return "partly";
-    default:
-        return "?";
-    }
-}
-
 static void describe_options(const struct fsdp_unit *unit, char *words)
 {
-    (void)snprintf(
-        words, WORDS_BYTES,
-        "reshard %s over %d ranks, param_dtype %s, reduce_dtype %s, divide_factor %g, force_sum %d, custom "
-        "gather %d and reduce-scatter %d, reduce_unused %d",
-        reshard_name(unit->config.reshard), unit->config.reshard_ranks,
-        unit->config.param_dtype != 0 ? shoal_dtype_name(unit->config.param_dtype) : "as stored",
-        unit->config.reduce_dtype != 0 ? shoal_dtype_name(unit->config.reduce_dtype) : "of the gradients",
-        unit->config.divide_factor, unit->config.force_sum, unit->hooks.all_gather.call != NULL,
-        unit->hooks.reduce_scatter.call != NULL, unit->config.reduce_unused);
+    const struct fsdp_unit_config *config = &unit->config;
+    (void)snprintf(words, WORDS_BYTES,
+                   "reshard %s over %d ranks, sharded %s, param_dtype %s, reduce_dtype %s, divide_factor %g, "
+                   "force_sum %d, "
+                   "custom gather %d and reduce-scatter %d, reduce_unused %d",
+                   fsdp_reshard_name(config->reshard), config->reshard_ranks,
+                   fsdp_sharded_name(config->sharded),
+                   config->param_dtype != 0 ? shoal_dtype_name(config->param_dtype) : "as stored",
+                   config->reduce_dtype != 0 ? shoal_dtype_name(config->reduce_dtype) : "of the gradients",
+                   config->divide_factor, config->force_sum, unit->hooks.all_gather.call != NULL,
+                   unit->hooks.reduce_scatter.call != NULL, config->reduce_unused);
 }
 
 static void describe_param(const struct fsdp_param *param, char *words)
@@ -315,6 +301,7 @@ static shoal_status add_unit(struct unit_details *details, const struct fsdp_uni
                                unit->hooks.all_gather.call != NULL,
                                unit->hooks.reduce_scatter.call != NULL,
                                unit->config.reduce_unused,
+                               (int64_t)unit->config.sharded,
                                (int64_t)unit->n_params};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         TRY(add_number(details, numbers[i]));

@@ -39,6 +39,40 @@ shoal_status fsdp_check_reshard_ranks(const struct fsdp_mesh *mesh, int n_ranks)
                            n_ranks, mesh->n_shards);
 }
 
+const char *fsdp_reshard_name(shoal_reshard reshard)
+{
+    static const char *const names[] = {"default", "always", "never", "partly"};
+    return (int)reshard >= 0 && reshard <= SHOAL_RESHARD_PARTLY ? names[reshard] : "?";
+}
+
+const char *fsdp_sharded_name(shoal_sharded sharded)
+{
+    static const char *const names[] = {"parameters", "gradients", "state"};
+    return (int)sharded >= 0 && sharded <= SHOAL_SHARDED_STATE ? names[sharded] : "?";
+}
+
+shoal_status fsdp_check_sharded(shoal_sharded sharded, shoal_reshard reshard)
+{
+    if ((int)sharded < 0 || sharded > SHOAL_SHARDED_STATE) {
+        return error_set(SHOAL_ERR_INVALID, "sharded is %d, which is none of SHOAL_SHARDED_*", (int)sharded);
+    }
+    bool is_given_up = reshard == SHOAL_RESHARD_ALWAYS || reshard == SHOAL_RESHARD_PARTLY;
+    return sharded != SHOAL_SHARDED_PARAMETERS && is_given_up
+               ? error_set(SHOAL_ERR_INVALID,
+                           "reshard is %s (%d), but sharded is %s (%d): whole parameters stay then, and "
+                           "reshard must be default or never",
+                           fsdp_reshard_name(reshard), (int)reshard, fsdp_sharded_name(sharded), (int)sharded)
+               : SHOAL_OK;
+}
+
+shoal_status fsdp_check_not_sharded(const char *why, shoal_sharded sharded)
+{
+    return sharded == SHOAL_SHARDED_PARAMETERS
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_INVALID, "%s, but sharded is %s (%d): every rank keeps everything", why,
+                           fsdp_sharded_name(sharded), (int)sharded);
+}
+
 shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options)
 {
     TRY(check_floating(options->param_dtype, "param_dtype"));
@@ -47,6 +81,7 @@ shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_o
         return error_set(SHOAL_ERR_INVALID, "reshard is %d, which is none of SHOAL_RESHARD_*",
                          (int)options->reshard);
     }
+    TRY(fsdp_check_sharded(options->sharded, options->reshard));
     if (options->reshard == SHOAL_RESHARD_PARTLY) {
         TRY(fsdp_check_reshard_ranks(mesh, options->reshard_ranks));
     }
@@ -243,6 +278,7 @@ shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **u
     unit->config.force_sum = options->force_sum;
     unit->config.param_dtype = options->param_dtype;
     unit->config.reduce_dtype = options->reduce_dtype;
+    fsdp_unit_set_sharded(unit, options->sharded);
     shoal_status status = fsdp_context_adopt(context, unit);
     if (status != SHOAL_OK) {
         fsdp_unit_free(unit);

@@ -92,7 +92,8 @@ struct fsdp_context {
     bool is_prepared;
     uint32_t root; /* which of those made on the group this is: part of what ranks compare */
     int n_callbacks; /* functions of the program that run inside of a call on the context, and must not call it */
-    size_t n_asked; /* times that the raw calls gave somebody the address of a shard, who may write there */
+    size_t n_asked;  /* times that the raw calls gave somebody the address of a shard, who may write there */
+    size_t n_looked; /* of these, when parameters that stay were last looked at (explicit/step.c) */
     struct fsdp_mesh mesh;
     shoal_fsdp_options options;
     struct fsdp_context_config config;
@@ -109,6 +110,13 @@ struct fsdp_context {
     struct fsdp_failure failure;
 };
 
+/* The name of a value of shoal_reshard or shoal_sharded, for error texts. */
+const char *fsdp_reshard_name(shoal_reshard reshard);
+const char *fsdp_sharded_name(shoal_sharded sharded);
+/* SHOAL_ERR_INVALID where parameters are not sharded and `reshard` would have them given up. */
+shoal_status fsdp_check_sharded(shoal_sharded sharded, shoal_reshard reshard);
+/* The same, where every rank keeps everything, which `why` tells. */
+shoal_status fsdp_check_not_sharded(const char *why, shoal_sharded sharded);
 shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options);
 shoal_status fsdp_check_reshard_ranks(const struct fsdp_mesh *mesh, int n_ranks);
 /* `root`: fsdp_mesh_next_root's, or that of the wrapper that becomes the root. */

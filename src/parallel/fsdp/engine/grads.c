@@ -34,19 +34,29 @@ bool fsdp_lands_in_place(const struct fsdp_unit *unit, const struct fsdp_param *
     return unit->context->mesh.n_shards == 1 && !unit->watch && param->dtype == unit->grads.dtype;
 }
 
+/* Of all gradients of the unit. */
+static size_t whole_bytes(const struct fsdp_unit *unit)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        bytes += unit->params[i].requires_grad ? region_bytes(unit, &unit->params[i]) : 0;
+    }
+    return bytes;
+}
+
 /* One unit is written to while others are reduced: over the shards, and the last of them over the replicas. What lands in
-   place comes on top. */
+   place comes on top, and what units own. */
 static size_t buffers_limit(const struct fsdp_context *context, size_t largest)
 {
     size_t stays = 0;
     for (size_t i = 0; i < context->n_units; i++) {
         const struct fsdp_unit *unit = context->units[i];
-        size_t bytes = 0;
+        size_t bytes = whole_bytes(unit);
         for (size_t k = 0; k < unit->n_params; k++) {
             const struct fsdp_param *param = &unit->params[k];
-            bytes += param->requires_grad ? region_bytes(unit, param) : 0;
             stays += param->requires_grad && fsdp_lands_in_place(unit, param) ? region_bytes(unit, param) : 0;
         }
+        stays += unit->config.sharded == SHOAL_SHARDED_STATE ? bytes : 0;
         largest = bytes > largest ? bytes : largest;
     }
     int n_buffers = 1 + context->config.max_reduces + (context->mesh.replicate ? 1 : 0);
@@ -74,6 +84,52 @@ static void lay_out_grads(struct fsdp_unit *unit)
     }
 }
 
+/* Collective: a block of the pool that was not there before. */
+static shoal_status make_buffer(struct fsdp_unit *unit, size_t bytes, struct fsdp_block **block_out)
+{
+    struct fsdp_context *context = unit->context;
+    struct purpose purpose = {.id = PURPOSE_NONE}; /* nobody is there to compare it with */
+    if (context->pools.buffers.group) {
+        purpose = fsdp_reduction_purpose(unit, PURPOSE_FSDP_BUFFER);
+    }
+    if (context->pools.buffers.group == context->mesh.replicate) {
+        purpose = fsdp_replica_purpose(&context->mesh, purpose);
+    }
+    TRY(fsdp_mark_buffer(unit, &purpose));
+    shoal_status status =
+        fsdp_pool_make(&context->pools.buffers, bytes, buffers_limit(context, bytes), &purpose, block_out);
+    /* Ranks may be found to differ here. */
+    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(&context->mesh, status);
+}
+
+static shoal_status take_shared(struct fsdp_unit *unit, size_t bytes, struct fsdp_block **block_out)
+{
+    *block_out = fsdp_pool_take(&unit->context->pools.buffers, bytes);
+    return *block_out ? SHOAL_OK : make_buffer(unit, bytes, block_out);
+}
+
+/* With room for all gradients of the unit, so that it is made once. While a gradient that has landed lies in it, or another
+   layout of this backward, the unit takes one that others use, too. */
+static shoal_status take_own(struct fsdp_unit *unit)
+{
+    size_t needed = unit->grads.buffer_bytes;
+    if (unit->grads.own && !fsdp_block_take(unit->grads.own)) {
+        return take_shared(unit, needed, &unit->grads.buffer);
+    }
+    if (unit->grads.own && unit->grads.own->bytes < needed) { /* parameters were thawed */
+        fsdp_pool_give_back(unit->grads.own);
+        fsdp_block_disown(unit->grads.own);
+        unit->grads.own = NULL;
+    }
+    if (!unit->grads.own) {
+        size_t whole = whole_bytes(unit);
+        TRY(take_shared(unit, whole > needed ? whole : needed, &unit->grads.own));
+        fsdp_block_own(unit->grads.own);
+    }
+    unit->grads.buffer = unit->grads.own;
+    return SHOAL_OK;
+}
+
 shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit)
 {
     if (unit->grads.buffer) {
@@ -83,24 +139,9 @@ shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit)
     if (unit->grads.buffer_bytes == 0) {
         return SHOAL_OK;
     }
-    struct fsdp_context *context = unit->context;
-    unit->grads.buffer = fsdp_pool_take(&context->pools.buffers, unit->grads.buffer_bytes);
-    if (!unit->grads.buffer) {
-        struct purpose purpose = {.id = PURPOSE_NONE}; /* nobody is there to compare it with */
-        if (context->pools.buffers.group) {
-            purpose = fsdp_reduction_purpose(unit, PURPOSE_FSDP_BUFFER);
-        }
-        if (context->pools.buffers.group == context->mesh.replicate) {
-            purpose = fsdp_replica_purpose(&context->mesh, purpose);
-        }
-        size_t limit = buffers_limit(context, unit->grads.buffer_bytes);
-        TRY(fsdp_mark_buffer(unit, &purpose));
-        shoal_status status = fsdp_pool_make(&context->pools.buffers, unit->grads.buffer_bytes, limit,
-                                             &purpose, &unit->grads.buffer);
-        if (status != SHOAL_OK) { /* ranks may be found to differ here */
-            return fsdp_tell(&context->mesh, status);
-        }
-    }
+    TRY(unit->config.sharded == SHOAL_SHARDED_STATE
+            ? take_own(unit)
+            : take_shared(unit, unit->grads.buffer_bytes, &unit->grads.buffer));
     for (size_t i = 0; i < unit->n_params; i++) {
         unit->params[i].is_unset = unit->params[i].is_reduced;
     }
@@ -205,6 +246,7 @@ void *fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param, 
 static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, const void *grad,
                      bool is_added)
 {
+    is_added = is_added && !param->is_unset; /* a sum with zero would lose the sign of -0 */
     if (is_added || param->count < (size_t)unit->context->mesh.n_shards * param->padded_count) {
         clear_place(unit, param);
     }

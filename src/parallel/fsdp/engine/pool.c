@@ -72,7 +72,7 @@ static struct fsdp_block *find_large(const struct fsdp_pool *pool, size_t bytes)
     struct fsdp_block *best = NULL;
     for (size_t i = 0; i < pool->n_blocks; i++) {
         struct fsdp_block *block = pool->blocks[i];
-        bool fits = !block->is_taken && block->bytes >= bytes;
+        bool fits = !block->is_taken && !block->is_owned && block->bytes >= bytes;
         best = fits && (!best || block->bytes < best->bytes) ? block : best;
     }
     return best;
@@ -84,7 +84,7 @@ static struct fsdp_block *find_small(const struct fsdp_pool *pool, size_t bytes)
     struct fsdp_block *best = NULL;
     for (size_t i = 0; i < pool->n_blocks; i++) {
         struct fsdp_block *block = pool->blocks[i];
-        bool is_small = !block->is_taken && block->bytes < bytes;
+        bool is_small = !block->is_taken && !block->is_owned && block->bytes < bytes;
         best = is_small && (!best || block->bytes > best->bytes) ? block : best;
     }
     return best;
@@ -209,6 +209,25 @@ shoal_status fsdp_pool_make(struct fsdp_pool *pool, size_t bytes, size_t limit, 
     block->is_taken = true;
     *block_out = block;
     return SHOAL_OK;
+}
+
+/* Owning ------------------------------------------------------------------------------------------------- */
+
+void fsdp_block_own(struct fsdp_block *block)
+{
+    block->is_owned = true;
+}
+
+void fsdp_block_disown(struct fsdp_block *block)
+{
+    block->is_owned = false;
+}
+
+bool fsdp_block_take(struct fsdp_block *block)
+{
+    bool is_free = !block->is_taken;
+    block->is_taken = true;
+    return is_free;
 }
 
 /* Giving back -------------------------------------------------------------------------------------------- */

@@ -15,6 +15,9 @@
  * given up before, it replaces nothing any more, and only gives up what the limit asks for. With that, a loop makes
  * nothing after its second step, unless its units are so many and so large that the limit decides.
  *
+ * A unit may own a block (SHOAL_SHARDED_STATE: whole gradients that stay). The pool counts it and frees it at the end, and
+ * leaves it alone otherwise.
+ *
  * Windows and symmetric memory are made by all ranks together, and all ranks must choose the same block. The choice
  * depends on sizes and on the order of calls, which are the same on all ranks, and never on time.
  */
@@ -32,6 +35,7 @@
 struct fsdp_block {
     size_t bytes;
     bool is_taken;
+    bool is_owned;              /* by a unit that takes it again and again (fsdp_block_own) */
     size_t n_landed;            /* gradients of shards that lie in it; it stays taken until they are gone */
     shoal_window *window;       /* of windows */
     shoal_symmetric *symmetric; /* of buffers; NULL: plain memory */
@@ -73,6 +77,13 @@ struct fsdp_block *fsdp_pool_take(struct fsdp_pool *pool, size_t bytes);
  */
 shoal_status fsdp_pool_make(struct fsdp_pool *pool, size_t bytes, size_t limit, const struct purpose *purpose,
                             struct fsdp_block **block_out);
+/* A block that one unit keeps: nobody else takes or replaces it. Only the order of calls decides, as above. */
+void fsdp_block_own(struct fsdp_block *block);
+/* Any unit may take it again, or the pool give it up. */
+void fsdp_block_disown(struct fsdp_block *block);
+/* Takes one's own block; false: something of the unit is still in it. */
+bool fsdp_block_take(struct fsdp_block *block);
+
 /* The unit has no further use for it. */
 void fsdp_pool_give_back(struct fsdp_block *block);
 /* The same for a window in which something was gathered. */

@@ -19,7 +19,7 @@ shoal_reshard fsdp_effective_reshard(const struct fsdp_unit *unit, shoal_reshard
 {
     int n_shards = unit->context->mesh.n_shards;
     if (wanted == SHOAL_RESHARD_DEFAULT) {
-        return SHOAL_RESHARD_ALWAYS;
+        return fsdp_unit_stays(unit) ? SHOAL_RESHARD_NEVER : SHOAL_RESHARD_ALWAYS;
     }
     if (wanted == SHOAL_RESHARD_PARTLY && unit->config.reshard_ranks == 1) {
         return SHOAL_RESHARD_NEVER;

@@ -75,7 +75,8 @@ shoal_status fsdp_end_forwards(struct fsdp_context *context, size_t n_order)
         struct fsdp_unit *unit = context->units[i];
         if (unit->prefetch.n_order == 0) {
             unit->phase = FSDP_IDLE;
-            TRY(fsdp_unit_give_up(unit)); /* also what was gathered ahead, and not used */
+            bool stays = fsdp_unit_stays(unit) && !unit->gather.is_pending;
+            TRY(stays ? SHOAL_OK : fsdp_unit_give_up(unit)); /* also what was gathered ahead, and not used */
         }
     }
     return SHOAL_OK;

@@ -41,6 +41,12 @@ shoal_status fsdp_unit_check_idle(const struct fsdp_unit *unit, const char *what
                : error_set(SHOAL_ERR_STATE, "%s: %s is in the middle of a step", what, unit->name);
 }
 
+void fsdp_unit_set_sharded(struct fsdp_unit *unit, shoal_sharded sharded)
+{
+    unit->config.sharded = sharded;
+    unit->config.reshard_after_backward = !fsdp_unit_stays(unit);
+}
+
 /* Gathering ---------------------------------------------------------------------------------------------- */
 
 shoal_status fsdp_unit_unshard(struct fsdp_unit *unit)

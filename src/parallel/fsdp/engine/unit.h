@@ -80,11 +80,12 @@ struct fsdp_watch {
 struct fsdp_unit_config {
     double divide_factor;
     int reshard_ranks;
+    shoal_sharded sharded; /* set when the unit is made */
     shoal_reshard wanted_reshard;
-    shoal_reshard reshard;    /* what that means here; known once prepared */
-    shoal_dtype param_dtype;  /* 0: as stored */
-    shoal_dtype reduce_dtype; /* 0: that of the gradients */
-    bool reshard_after_backward;
+    shoal_reshard reshard;       /* what that means here; known once prepared */
+    shoal_dtype param_dtype;     /* 0: as stored */
+    shoal_dtype reduce_dtype;    /* 0: that of the gradients */
+    bool reshard_after_backward; /* false where parameters are not sharded */
     bool unshard_in_backward;
     bool sync;       /* gradients are reduced in post_backward */
     bool all_reduce; /* and over replicas */
@@ -123,6 +124,7 @@ struct fsdp_unit_gather {
 struct fsdp_unit_grads {
     shoal_dtype dtype;         /* in which they are reduced; known once prepared */
     struct fsdp_block *buffer; /* where they are reduced; NULL: none yet */
+    struct fsdp_block *own; /* with SHOAL_SHARDED_STATE: a buffer that no other unit takes; NULL: none yet */
     size_t buffer_bytes;
     size_t output_bytes; /* of results in one piece */
     char *data;          /* those that are not written in the buffer directly */
@@ -191,6 +193,14 @@ shoal_status fsdp_unit_reshard(struct fsdp_unit *unit);
 shoal_status fsdp_unit_give_up(struct fsdp_unit *unit);
 /* The full parameter of a unit that is UNSHARDED. */
 const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param);
+
+/* What is cut among the ranks: fixed from now on. */
+void fsdp_unit_set_sharded(struct fsdp_unit *unit, shoal_sharded sharded);
+/* Whether whole parameters stay from step to step, to be gathered only when shards were written. */
+static inline bool fsdp_unit_stays(const struct fsdp_unit *unit)
+{
+    return unit->config.sharded != SHOAL_SHARDED_PARAMETERS;
+}
 
 /* Whether a reduction of the unit is on its way. */
 bool fsdp_unit_is_reducing(const struct fsdp_unit *unit);

@@ -29,12 +29,15 @@ static shoal_status visit_all(void *owner, fsdp_unit_visitor visit, void *contex
 
 /* `call` failed to make a mesh, or did not: then the rest. */
 static shoal_status create(const char *call, shoal_status status, const struct fsdp_mesh *mesh,
-                           const shoal_fsdp_options *given, shoal_fsdp **fsdp_out)
+                           bool is_replicated, const shoal_fsdp_options *given, shoal_fsdp **fsdp_out)
 {
     shoal_fsdp_options options = {.struct_size = sizeof options};
     shoal_fsdp *fsdp = NULL;
     if (status == SHOAL_OK && given) {
         status = struct_size_read("shoal_fsdp_options", given, sizeof(size_t), &options, sizeof options);
+    }
+    if (status == SHOAL_OK && is_replicated) {
+        status = fsdp_check_not_sharded("the context is replicated", options.sharded);
     }
     if (status == SHOAL_OK) {
         fsdp = mem_alloc_zeroed(1, sizeof *fsdp);
@@ -62,7 +65,8 @@ shoal_status shoal_fsdp_create(shoal_group *group, const shoal_fsdp_options *opt
 {
     struct fsdp_mesh mesh;
     TRY(check_out("fsdp_create", fsdp_out));
-    return create("fsdp_create", fsdp_mesh_from_group(group, &mesh), &mesh, options, fsdp_out);
+    return create("fsdp_create", fsdp_mesh_from_group(group, &mesh), &mesh, /*is_replicated=*/false, options,
+                  fsdp_out);
 }
 
 shoal_status shoal_fsdp_create_on_mesh(shoal_mesh *given, const shoal_fsdp_options *options,
@@ -70,7 +74,8 @@ shoal_status shoal_fsdp_create_on_mesh(shoal_mesh *given, const shoal_fsdp_optio
 {
     struct fsdp_mesh mesh;
     TRY(check_out("fsdp_create_on_mesh", fsdp_out));
-    return create("fsdp_create_on_mesh", fsdp_mesh_from_mesh(given, &mesh), &mesh, options, fsdp_out);
+    return create("fsdp_create_on_mesh", fsdp_mesh_from_mesh(given, &mesh), &mesh, /*is_replicated=*/false,
+                  options, fsdp_out);
 }
 
 shoal_status shoal_fsdp_create_replicated(shoal_group *group, const shoal_fsdp_options *options,
@@ -78,7 +83,8 @@ shoal_status shoal_fsdp_create_replicated(shoal_group *group, const shoal_fsdp_o
 {
     struct fsdp_mesh mesh;
     TRY(check_out("fsdp_create_replicated", fsdp_out));
-    return create("fsdp_create_replicated", fsdp_mesh_from_replicas(group, &mesh), &mesh, options, fsdp_out);
+    return create("fsdp_create_replicated", fsdp_mesh_from_replicas(group, &mesh), &mesh,
+                  /*is_replicated=*/true, options, fsdp_out);
 }
 
 /* Those of modules end with them. */

@@ -43,13 +43,82 @@ static shoal_status compare_old(const struct fsdp_unit *unit, bool is_old)
     return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(mesh, status);
 }
 
+static bool is_gathered(const struct fsdp_unit *unit)
+{
+    return unit->gather.is_pending || unit->state != FSDP_SHARDED;
+}
+
+/* All that stays and may be old is given up at once, so that the forward pass can gather it again one unit ahead. */
+static shoal_status give_up_all_old(struct fsdp_context *context, bool *is_over_out)
+{
+    *is_over_out = true;
+    for (size_t i = 0; i < context->n_units; i++) {
+        struct fsdp_unit *unit = context->units[i];
+        bool is_old = is_gathered(unit) && unit->gather.n_asked != context->n_asked;
+        *is_over_out = *is_over_out && (!is_old || unit->phase == FSDP_IDLE);
+        TRY(is_old && unit->phase == FSDP_IDLE ? fsdp_unit_give_up(unit) : SHOAL_OK);
+    }
+    return SHOAL_OK;
+}
+
+static size_t count_old(const struct fsdp_context *context, bool *is_any_gathered_out)
+{
+    size_t n_old = 0;
+    *is_any_gathered_out = false;
+    for (size_t i = 0; i < context->n_units; i++) {
+        const struct fsdp_unit *unit = context->units[i];
+        *is_any_gathered_out = *is_any_gathered_out || is_gathered(unit);
+        n_old += is_gathered(unit) && unit->phase == FSDP_IDLE && unit->gather.n_asked != context->n_asked;
+    }
+    return n_old;
+}
+
+/* Whether all ranks think the same of parameters that stay. */
+static shoal_status compare_all_old(const struct fsdp_context *context, size_t n_old)
+{
+    char words[PURPOSE_WORDS_BYTES];
+    struct purpose purpose = fsdp_context_purpose(context, PURPOSE_FSDP_CHANGED);
+    purpose.argument = (uint32_t)n_old;
+    (void)snprintf(words, sizeof words,
+                   "%.100s, of which shards of %zu units were asked for (get_shard, zero_grad)",
+                   purpose.words, n_old);
+    purpose.words = words;
+    shoal_status status =
+        context->mesh.gather ? collectives_barrier(context->mesh.gather, &purpose) : SHOAL_OK;
+    return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(&context->mesh, status);
+}
+
+/*
+ * Parameters that stay from step to step (shoal_sharded). All ranks look when a pass of forwards begins. In the middle of
+ * one only a rank looks that was asked for shards; where others were not, their next call is another one.
+ */
+static shoal_status refresh(struct fsdp_context *context)
+{
+    bool begins = context->passes.forwards.n == 0;
+    bool is_any_gathered;
+    bool is_over;
+    if (context->backward.is_running || (!begins && context->n_looked == context->n_asked)) {
+        return SHOAL_OK;
+    }
+    size_t n_old = count_old(context, &is_any_gathered);
+    if (!is_any_gathered) {
+        return SHOAL_OK;
+    }
+    TRY(compare_all_old(context, n_old));
+    TRY(give_up_all_old(context, &is_over));
+    context->n_looked = is_over ? context->n_asked : context->n_looked;
+    return SHOAL_OK;
+}
+
 /* What was gathered before somebody asked for shards may be old. */
 static shoal_status give_up_old(struct fsdp_unit *unit)
 {
-    const struct fsdp_context *context = unit->context;
-    bool is_gathered = unit->gather.is_pending || unit->state != FSDP_SHARDED;
-    bool is_old = is_gathered && unit->gather.n_asked != context->n_asked;
-    if (!is_gathered || unit->phase != FSDP_IDLE || context->backward.is_running) {
+    struct fsdp_context *context = unit->context;
+    bool is_old = is_gathered(unit) && unit->gather.n_asked != context->n_asked;
+    if (fsdp_unit_stays(unit)) {
+        return refresh(context);
+    }
+    if (!is_gathered(unit) || unit->phase != FSDP_IDLE || context->backward.is_running) {
         return SHOAL_OK;
     }
     if (!unit->gather.is_pending) { /* gathered ahead: ranks that differ find out when they gather again */

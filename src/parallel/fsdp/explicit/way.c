@@ -59,6 +59,8 @@ static shoal_status zero_grad(shoal_fsdp *fsdp)
             fsdp_unit_drop_grads(unit);
         }
     }
+    /* Whoever clears gradients has used them: parameters that stay are taken for old, also if addresses were kept. */
+    fsdp->context->n_asked += fsdp->context->options.sharded != SHOAL_SHARDED_PARAMETERS;
     return SHOAL_OK;
 }
 

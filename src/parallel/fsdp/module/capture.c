@@ -259,10 +259,18 @@ static void end_forward(struct fsdp_captured *unit)
     unit->n_forwards += shoal_scope_has_grad();
 }
 
+/* Unless it stays until shards are written: whole parameters are gathered once in a captured step then. */
+static void give_up_if_sharded(struct fsdp_captured *unit)
+{
+    if (!fsdp_unit_stays(unit->wrapper->unit)) {
+        give_up(unit);
+    }
+}
+
 static shoal_status end_unit_backward(struct fsdp_captured *unit)
 {
     unit->phase = FSDP_POST_BACKWARD;
-    give_up(unit);
+    give_up_if_sharded(unit);
     return fsdp_captured_reduce(unit);
 }
 
@@ -287,7 +295,7 @@ static void settle_unit(struct fsdp_captured *unit)
 {
     unit->phase = FSDP_IDLE;
     unit->n_forwards = 0;
-    unit->is_gathered = false;
+    give_up_if_sharded(unit);
 }
 
 static shoal_status end_backward(void *context)
@@ -460,7 +468,7 @@ static void end_evaluation(struct fsdp_capture *capture)
 {
     for (size_t i = 0; i < capture->n_units; i++) {
         if (capture->units[i].n_forwards == 0) {
-            give_up(&capture->units[i]);
+            give_up_if_sharded(&capture->units[i]);
         }
     }
 }

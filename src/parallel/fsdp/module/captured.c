@@ -33,7 +33,8 @@ static shoal_status check_settings(const struct fsdp_unit *unit)
     const struct fsdp_unit_hooks *hooks = &unit->hooks;
     const struct setting settings[] = {
         {config->reshard == SHOAL_RESHARD_PARTLY, "SHOAL_RESHARD_PARTLY"},
-        {!config->reshard_after_backward, "shoal_fsdp_set_reshard_after_backward(false)"},
+        {!config->reshard_after_backward && !fsdp_unit_stays(unit),
+         "shoal_fsdp_set_reshard_after_backward(false)"},
         {!config->unshard_in_backward, "shoal_fsdp_set_unshard_in_backward(false)"},
         {!config->all_reduce && config->sync && unit->mesh->replicate, "shoal_fsdp_set_all_reduce(false)"},
         {config->reduce_unused, "shoal_fsdp_set_reduce_unused(true)"},

@@ -235,6 +235,7 @@ static shoal_status fill_wrapper(struct fsdp_wrapper *wrapper, shoal_module *con
     wrapper->unit->config.reduce_dtype = options->reduce_dtype;
     wrapper->unit->config.reshard_ranks = options->reshard_ranks;
     wrapper->unit->config.wanted_reshard = options->reshard;
+    fsdp_unit_set_sharded(wrapper->unit, options->sharded);
     wrapper->output_dtype = options->output_dtype;
     wrapper->casts_inputs = !options->keeps_inputs;
     wrapper->forward_prefetch = options->forward_prefetch;
@@ -310,13 +311,17 @@ shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
         return error_set(SHOAL_ERR_INVALID, "ignored is NULL with %zu of them", options->n_ignored);
     }
     TRY(find_mesh(options, &mesh));
+    if (options->is_replicated) {
+        TRY(fsdp_check_not_sharded("is_replicated is true", options->sharded));
+    }
     shoal_fsdp_options checked = {.struct_size = sizeof checked,
                                   .param_dtype = options->param_dtype,
                                   .reduce_dtype = options->reduce_dtype,
                                   .reshard = options->reshard,
                                   .reshard_ranks = options->reshard_ranks,
                                   .forward_prefetch = options->forward_prefetch,
-                                  .max_reduces = options->max_reduces};
+                                  .max_reduces = options->max_reduces,
+                                  .sharded = options->sharded};
     TRY(fsdp_check_options(&mesh, &checked));
     struct fsdp_wrapper *wrapper = mem_alloc_zeroed(1, sizeof *wrapper);
     if (!wrapper) {

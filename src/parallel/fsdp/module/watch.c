@@ -179,10 +179,17 @@ static bool has_cast(const struct fsdp_unit *unit)
     return has_any;
 }
 
+/* Without synchronisation gradients stay on the tensors of whole parameters, unless they are added up in another dtype, or the
+   unit has memory for them. */
+static bool stays_on_tensor(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    return !unit->config.sync && unit->config.sharded != SHOAL_SHARDED_STATE &&
+           unit->grads.dtype == param->compute && !unit->grads.buffer;
+}
+
 static bool is_kept(const struct fsdp_unit *unit, const struct fsdp_param *param, const shoal_tensor *grad)
 {
-    return !unit->config.sync && unit->grads.dtype == grad->dtype && unit->grads.dtype == param->compute &&
-           !unit->grads.buffer;
+    return stays_on_tensor(unit, param) && unit->grads.dtype == grad->dtype;
 }
 
 static void move_blocks(const struct fsdp_unit *unit, const struct fsdp_block *from, const size_t *offsets)
@@ -241,8 +248,7 @@ static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wra
         } else if (has_grad && !param->is_reduced) {
             TRY(join_buffer(unit, i));
         }
-        bool would_be_kept = !unit->config.sync && param->compute == unit->grads.dtype && !unit->grads.buffer;
-        *has_any = *has_any || has_grad || (is_unused && !would_be_kept);
+        *has_any = *has_any || has_grad || (is_unused && !stays_on_tensor(unit, param));
     }
     return SHOAL_OK;
 }
