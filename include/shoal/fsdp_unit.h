@@ -201,6 +201,7 @@ typedef struct shoal_shard_layout {
     size_t shard_count;                  /* elements of this rank's part */
     int n_shards;                        /* into how many parts it is cut */
     int shard;                           /* which of them this rank has */
+    bool needs_values; /* it was on the meta device, and nobody has written this rank's part yet */
 } shoal_shard_layout;
 #define SHOAL_SHARD_LAYOUT_INIT SHOAL_SIZED(shoal_shard_layout)
 

@@ -88,7 +88,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_alias(shoal_items *items
  * All parameters and buffers of a tree of modules in the section "model", under `prefix` followed by their paths:
  * whole ones (of a plain module, or one that shoal_ddp has wrapped), and shards of modules that are fully sharded. A
  * tied parameter is added under its first path, with the others as aliases. The module is referenced. Which tensors
- * it holds is looked up when the list is used; names and shapes must be the same then.
+ * it holds is looked up when the list is used, between calls of the module; names, dtypes and shapes must be the same
+ * then. Shards of parameters that were on the meta device can be loaded into, and be saved once they were written;
+ * other tensors there can neither be saved nor loaded into. Of a unit all is added: a module inside of one that has its
+ * parameters in the unit is an error.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_module(shoal_items *items, const char *prefix,
                                                                shoal_module *module);

@@ -39,11 +39,13 @@ void items_info(const shoal_items *items, size_t index, struct item_info *info_o
 /* Only where the part lies in the whole: data is NULL, nothing is waited for. */
 shoal_status items_region(const shoal_items *items, size_t index, struct region *region_out);
 
-/* For reading: waits for what is in flight. A part without memory is SHOAL_ERR_STATE, with the item's name. */
+/* For reading: waits for what is in flight. A part without memory, and a shard of a parameter that was on the meta device
+   and was not written yet, are SHOAL_ERR_STATE, with the item's name. Ranks may differ in what they read. */
 shoal_status items_part(const shoal_items *items, size_t index, struct item_part *part_out);
 
-/* For writing: the same, and tensors count it as a change (shoal_mutable_data). A part on the meta device gets memory
-   first, where its owner allows that; otherwise it is SHOAL_ERR_STATE. */
+/* For writing: waits for readers, too, and tensors count it as a change (shoal_mutable_data). Shards have memory also
+   where the parameter was on the meta device; anything else there is SHOAL_ERR_STATE. Ranks call it for the same items,
+   empty parts included: contexts of FSDP compare who was about to write. */
 shoal_status items_mutable_part(shoal_items *items, size_t index, struct item_part *part_out);
 
 /* Numbers and strings, in the order of adding. */

@@ -4,7 +4,7 @@
  * up whenever the entry is used: a module may be sharded after it was added, and until its first call other tensors
  * may be put in the places of shards.
  *
- * A tensor of the whole's shape is taken for the whole: what is not cut need not be searched for among the units.
+ * A tensor of the whole's shape that is no shard is taken for the whole: it need not be searched for among the units.
  */
 #include <string.h>
 
@@ -62,9 +62,31 @@ static bool is_whole(const struct item_entry *entry, const shoal_tensor *tensor)
                                 entry->shape);
 }
 
+/* Where the shard lies in the whole. */
+static shoal_status look_at_shard(const struct item_entry *entry, enum item_use use, struct item_place *place)
+{
+    shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
+    TRY(shoal_fsdp_get_layout(entry->param, &layout));
+    if (!layout_is_same_shape(layout.n_dims, layout.shape, entry->n_dims, entry->shape)) {
+        char now[LAYOUT_TEXT_BYTES];
+        char added[LAYOUT_TEXT_BYTES];
+        return error_set(SHOAL_ERR_STATE,
+                         "the whole parameter has the shape %s, but had %s when it was added",
+                         layout_format(now, layout.n_dims, layout.shape),
+                         layout_format(added, entry->n_dims, entry->shape));
+    }
+    /* Not of a tensor that was put in the shard's place. */
+    if (use == ITEM_READ && layout.needs_values && place->tensor->has_landed) {
+        return error_set(SHOAL_ERR_STATE, "it was on the meta device, and nobody has written its shard yet");
+    }
+    place->dim = layout.dim;
+    place->offset = layout.offset;
+    place->length = layout.length;
+    return SHOAL_OK;
+}
+
 static shoal_status look_in_module(struct item_entry *entry, enum item_use use, struct item_place *place_out)
 {
-    (void)use;
     shoal_tensor *tensor = entry->is_buffer ? shoal_module_find_buffer(entry->module, entry->path)
                                             : shoal_module_find_parameter(entry->module, entry->path);
     if (!tensor) {
@@ -72,26 +94,11 @@ static shoal_status look_in_module(struct item_entry *entry, enum item_use use, 
                          entry->is_buffer ? "buffer" : "parameter");
     }
     *place_out = (struct item_place){.dim = -1, .tensor = tensor};
-    if (is_whole(entry, tensor)) {
+    if (!tensor->has_landed && is_whole(entry, tensor)) {
         return SHOAL_OK;
     }
     TRY(find_param(entry, tensor));
-    if (entry->param) {
-        shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
-        TRY(shoal_fsdp_get_layout(entry->param, &layout));
-        if (!layout_is_same_shape(layout.n_dims, layout.shape, entry->n_dims, entry->shape)) {
-            char now[LAYOUT_TEXT_BYTES];
-            char added[LAYOUT_TEXT_BYTES];
-            return error_set(SHOAL_ERR_STATE,
-                             "the whole parameter has the shape %s, but had %s when it was added",
-                             layout_format(now, layout.n_dims, layout.shape),
-                             layout_format(added, entry->n_dims, entry->shape));
-        }
-        place_out->dim = layout.dim;
-        place_out->offset = layout.offset;
-        place_out->length = layout.length;
-    }
-    return SHOAL_OK;
+    return entry->param ? look_at_shard(entry, use, place_out) : SHOAL_OK;
 }
 
 static void release_module(struct item_entry *entry)

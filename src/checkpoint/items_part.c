@@ -43,7 +43,8 @@ static shoal_status open_tensor(shoal_tensor *tensor, enum item_use use, struct 
     const int64_t *strides = shoal_tensor_strides(tensor);
     if (shoal_tensor_device(tensor) == SHOAL_META) {
         return error_set(SHOAL_ERR_STATE, "it is on the meta device: there is no memory %s",
-                         use == ITEM_WRITE ? "to load into" : "with values");
+                         use == ITEM_WRITE ? "to load into (shoal_module_apply can replace it)"
+                                           : "with values");
     }
     if (use == ITEM_WRITE && layout_may_self_overlap(n_dims, shoal_tensor_shape(tensor), strides)) {
         return error_set(SHOAL_ERR_STATE, "elements of its tensor overlap: it cannot be loaded into");

@@ -69,6 +69,7 @@ shoal_status shoal_fsdp_get_layout(const shoal_fsdp_param *param, shoal_shard_la
     TRY(find(&call, param));
     int unit = call.unit->watch ? -1 : call.unit->number;
     shoal_shard_layout layout = fsdp_layout_of(call.param, call.unit->mesh, unit);
+    layout.needs_values = call.unit->watch && call.unit->watch->needs_values(call.unit, call.index);
     return name_call(&call,
                      struct_size_write("layout_out", layout_out, sizeof(size_t), &layout, sizeof layout));
 }

@@ -310,6 +310,28 @@ static void check_covered(const struct covered *covered, const struct setting *s
     }
 }
 
+/* Shards of parameters without values cannot be read before they were written. */
+static void check_unwritten(const shoal_items *items, const struct net *net)
+{
+    for (size_t i = 0; i < N_WANTED; i++) {
+        struct item_part part;
+        shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
+        if (wanted[i].is_buffer) {
+            CHECK_OK(items_part(items, i, &part));
+            continue;
+        }
+        CHECK_OK(shoal_fsdp_get_layout(shoal_fully_shard_param(net->root, wanted[i].name), &layout));
+        CHECK(layout.needs_values == (layout.shard_count > 0));
+        if (layout.needs_values) {
+            CHECK_STATUS(items_part(items, i, &part), SHOAL_ERR_STATE);
+            CHECK_ERROR_TEXT(wanted[i].name);
+            CHECK_ERROR_TEXT("it was on the meta device, and nobody has written its shard yet");
+        } else {
+            CHECK_OK(items_part(items, i, &part));
+        }
+    }
+}
+
 static void try_setting(struct rank *self, const struct setting *setting, shoal_world *world)
 {
     struct net net;
@@ -327,6 +349,7 @@ static void try_setting(struct rank *self, const struct setting *setting, shoal_
     }
     check_names(items, "my.");
     if (setting->is_meta) {
+        check_unwritten(items, &net);
         write_parts(items, 0);
     }
     test_barrier(self);

@@ -69,6 +69,8 @@ struct fsdp_watch {
     shoal_status (*reading)(struct fsdp_unit *unit, size_t index);
     shoal_status (*writing)(struct fsdp_unit *unit, size_t index);
     void (*written)(struct fsdp_unit *unit, size_t index);
+    /* Whether nobody has written a shard yet that was made without values. */
+    bool (*needs_values)(const struct fsdp_unit *unit, size_t index);
     /* Fills in the gradient of a whole parameter that a backward left elsewhere than in the buffer. */
     shoal_status (*get_pending)(struct fsdp_unit *unit, size_t index, shoal_pending_gradient *pending);
     /* Reduced gradients are about to be added to those of the shards (has_grad); have been. */

@@ -118,7 +118,7 @@ static shoal_status check_values(const struct fsdp_wrapper *wrapper)
 {
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         const struct fsdp_tensors *tensors = &wrapper->tensors[i];
-        if (tensors->needs_values && shoal_tensor_version(tensors->sharded) == tensors->version) {
+        if (fsdp_needs_values(tensors)) {
             return error_set(SHOAL_ERR_STATE,
                              "parameter %s was on the meta device and has no values yet: write its shard, or "
                              "load it",

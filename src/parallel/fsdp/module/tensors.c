@@ -76,6 +76,11 @@ shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *p
     return SHOAL_OK;
 }
 
+bool fsdp_needs_values(const struct fsdp_tensors *tensors)
+{
+    return tensors->needs_values && shoal_tensor_version(tensors->sharded) == tensors->version;
+}
+
 /* Replacing ---------------------------------------------------------------------------------------------- */
 
 /* The tensor that somebody put in all places of a shard, if it can be one: of the same shape, with memory of its own. */

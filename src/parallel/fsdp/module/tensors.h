@@ -10,6 +10,8 @@
 bool fsdp_is_of_unit(const shoal_tensor *tensor);
 /* Memory for the shard, with this rank's part of the original; zeros where that has no data. */
 shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *param);
+/* Whether that had no data, and nobody has written the shard since. */
+bool fsdp_needs_values(const struct fsdp_tensors *tensors);
 /* The shard as a tensor, in the name and with the wish for a gradient of the whole. */
 shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *param, const char *path);
 /* Before the first forward: tensors that were put in the places of shards become the shards. */

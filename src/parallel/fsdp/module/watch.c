@@ -18,6 +18,7 @@
 #include "parallel/fsdp/engine/pool.h"
 #include "parallel/fsdp/engine/unit.h"
 #include "parallel/fsdp/module/root.h"
+#include "parallel/fsdp/module/tensors.h"
 #include "parallel/fsdp/module/wrapper.h"
 #include "shoal/autograd.h"
 #include "shoal/ops.h"
@@ -488,6 +489,12 @@ static shoal_status reading(struct fsdp_unit *unit, size_t index)
     return tensor_wait_readable(wrapper->tensors[index].sharded);
 }
 
+static bool needs_values(const struct fsdp_unit *unit, size_t index)
+{
+    const struct fsdp_wrapper *wrapper = unit->owner;
+    return fsdp_needs_values(&wrapper->tensors[index]);
+}
+
 static shoal_status writing(struct fsdp_unit *unit, size_t index)
 {
     const struct fsdp_wrapper *wrapper = unit->owner;
@@ -509,6 +516,7 @@ const struct fsdp_watch fsdp_module_watch = {.gathering = before_gather,
                                              .prepare = prepare,
                                              .held = held,
                                              .reading = reading,
+                                             .needs_values = needs_values,
                                              .writing = writing,
                                              .written = written,
                                              .get_pending = get_pending,
