@@ -288,6 +288,9 @@ static shoal_status before_forward(void *context, const shoal_forward_call *call
     bool is_again = wrapper->unit->phase == FSDP_PRE_BACKWARD;
     bool is_first = wrapper->unit->phase != FSDP_FORWARD || wrapper->n_modules == 1;
     TRY(gather(wrapper, is_first));
+    if (!wrapper->unit->config.reshard_after_backward && !call->is_recompute) { /* it may have stayed */
+        TRY(fsdp_wrapper_follow_freezing(wrapper));
+    }
     TRY(show_gathered(wrapper));
     if (wrapper->casts_inputs) {
         fsdp_cast_all(call->inputs, call->n_inputs, wrapper->unit->config.param_dtype);

@@ -130,6 +130,15 @@ static shoal_status follow_freezing(const struct fsdp_tensors *tensors, const st
                : status;
 }
 
+shoal_status fsdp_wrapper_follow_freezing(const struct fsdp_wrapper *wrapper)
+{
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        TRY(check_frozen(&wrapper->tensors[i], &wrapper->unit->params[i]));
+        TRY(follow_freezing(&wrapper->tensors[i], &wrapper->unit->params[i]));
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status bind_full(struct fsdp_unit *unit)
 {
     struct fsdp_wrapper *wrapper = unit->owner;

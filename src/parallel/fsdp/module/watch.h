@@ -14,6 +14,8 @@ shoal_status fsdp_wrapper_show_full(struct fsdp_wrapper *wrapper);
 void fsdp_wrapper_show_shards(struct fsdp_wrapper *wrapper);
 /* The versions of full tensors count the changes of the shards, so that a backward notices them. */
 void fsdp_wrapper_count_changes(const struct fsdp_wrapper *wrapper);
+/* Parameters that were frozen or thawed since they were gathered are so from now on. */
+shoal_status fsdp_wrapper_follow_freezing(const struct fsdp_wrapper *wrapper);
 /* Whether a shard was changed after its values were gathered. */
 bool fsdp_wrapper_has_changed(const struct fsdp_wrapper *wrapper);
 

@@ -401,6 +401,48 @@ TEST_RANKS(parameters_that_join_later, 3)
     }
 }
 
+/* Frozen and thawed while units stay gathered: nothing was written that would have them gathered again. */
+static void set_learning(struct net *net, int layer, bool is_on)
+{
+    CHECK_OK(shoal_set_requires_grad(shoal_module_parameter(net->layers[layer], "weight"), is_on));
+    CHECK_OK(shoal_set_requires_grad(shoal_module_parameter(net->layers[layer], "bias"), is_on));
+}
+
+static void train_and_freeze(struct rank *self, shoal_sharded sharded)
+{
+    struct bench bench;
+    REQUIRE(bench_open(&bench, self, N_LAYERS, NULL));
+    bench.options.sharded = sharded;
+    set_learning(&bench.sharded, 1, false);
+    set_learning(&bench.alone, 1, false);
+    REQUIRE(net_shard(&bench.sharded, &bench.options));
+    CHECK_OK(shoal_fsdp_set_reshard_after_backward(shoal_fully_shard_unit(bench.sharded.root, true), false));
+    for (int step = 0; step < 8 && !test_has_failed(); step++) {
+        CHECK_OK(shoal_scope_begin()); /* gathers what the last step has written */
+        CHECK_OK(shoal_scope_set_grad(false));
+        CHECK(net_loss(&bench.sharded, net_input(0, 0)) != NULL);
+        CHECK_OK(shoal_scope_end());
+        if (step % 2 == 0) {
+            bool is_on = step % 4 == 2; /* thawed and frozen in turns */
+            set_learning(&bench.sharded, 1, is_on);
+            set_learning(&bench.alone, 1, is_on);
+        }
+        (void)net_pass(&bench.sharded, step, self->rank);
+        net_pass_alone(&bench.alone, net_pass, step, self->n_ranks);
+        net_check_same(&bench.sharded, &bench.alone);
+        net_update(&bench.sharded, 0.1F);
+        net_update(&bench.alone, 0.1F);
+    }
+    bench_close(&bench);
+}
+
+TEST_RANKS(frozen_and_thawed, 3)
+{
+    train_and_freeze(self, SHOAL_SHARDED_PARAMETERS);
+    train_and_freeze(self, SHOAL_SHARDED_GRADIENTS);
+    train_and_freeze(self, SHOAL_SHARDED_STATE);
+}
+
 /* Ranks that differ -------------------------------------------------------------------------------------- */
 
 TEST_RANKS(sharded_otherwise_on_one_rank, 3)
