@@ -23,7 +23,7 @@ bench() {
 }
 
 number='-\?[0-9.]*'
-keys='^{"bench": "fsdp", "processors": [0-9]*, "ranks": [0-9]*, "params": [0-9]*, "units": [0-9]*, "tokens": [0-9]*, "blas_threads": [0-9]*, "core": "[^"]*", "gflops": '$number
+keys='^{"bench": "fsdp", "processors": [0-9]*, "ranks": [0-9]*, "params": [0-9]*, "units": [0-9]*, "sharded": "[a-z]*", "tokens": [0-9]*, "blas_threads": [0-9]*, "core": "[^"]*", "gflops": '$number
 for key in step_us_fsdp step_us_none ratio exposed_us lanes_us lanes_gbps host_us_per_unit host_us_per_unit_2 host_us_plain; do
     keys+=", \"$key\": $number"
 done
@@ -61,6 +61,12 @@ window=$(((12 * 16 * 16 * 4 + page - 1) / page * page + page))
 holds "$(value unsharded_bytes_host) == 2 * $window"
 # Shards of unequal size, and ranks with none: 5 rows and 15 among 4.
 measures --ranks 4 --units 2 --width 5 --tokens 3 --blas-threads 1
+# ZeRO-2 and ZeRO-1: all three units are whole, in windows of their own.
+for what in gradients state; do
+    measures "${tiny[@]}" --sharded "$what"
+    grep -qF "\"sharded\": \"$what\"" "$scratch/out" || complain "--sharded $what: not measured"
+    holds "$(value unsharded_bytes_host) == 3 * $window"
+done
 # Alone, nothing is gathered.
 measures --ranks 1 "${tiny[@]}"
 holds "$(value unsharded_bytes_host) == 0"
@@ -80,7 +86,7 @@ for column in $header; do
     grep -qE "\"${column#\#}\": " "$scratch/out" || complain "JSON has no ${column#\#}"
 done
 
-for arguments in "--ranks" "--ranks 0" "--units" "--units 0" "--width -1" "--tokens 1Q" "--blas-threads 0" \
+for arguments in "--ranks" "--ranks 0" "--units" "--units 0" "--width -1" "--tokens 1Q" "--blas-threads 0" "--sharded what" "--sharded" \
     "--iterations 0" "--dtype f64" "--bytes 1K" "what"; do
     status=0
     # shellcheck disable=SC2086 # several words on purpose

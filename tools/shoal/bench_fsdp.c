@@ -58,7 +58,16 @@ struct arguments {
     struct bench_fsdp bench;
     struct bench_fsdp_work asked; /* 0: not */
     bool is_threads;
+    const char *sharded; /* NULL: parameters */
 };
+
+/* By the values of shoal_sharded. */
+static const char *const sharded_names[] = {"parameters", "gradients", "state"};
+
+static const char *sharded_at(size_t index)
+{
+    return index < sizeof(sharded_names) / sizeof(sharded_names[0]) ? sharded_names[index] : NULL;
+}
 
 #define AT(field) offsetof(struct arguments, field)
 
@@ -73,6 +82,8 @@ static const struct bench_option option_rows[] = {
      .help = "rows of a rank's input; default 512, larger: 256"},
     {"--blas-threads", "B", BENCH_OPTION_INT, AT(asked.n_blas_threads), 1, BENCH_FSDP_MAX_SIZE,
      .help = "threads of a matrix product; default 1, larger: 2"},
+    {"--sharded", "WHAT", BENCH_OPTION_NAME, AT(sharded), .name_at = sharded_at,
+     .help = "FSDP, ZeRO-2 or ZeRO-1; default parameters; one of"},
     {"--iterations", "K", BENCH_OPTION_INT, AT(bench.n_rounds), 1, MEASURE_MAX_ITERATIONS,
      .help = "rounds, one step of each kind; default 30"},
     {"--threads", NULL, BENCH_OPTION_FLAG, AT(is_threads), .help = "ranks are threads instead of processes"},
@@ -100,6 +111,9 @@ static void choose_work(struct arguments *arguments)
     work->width = asked->width > 0 ? asked->width : work->width;
     work->n_tokens = asked->n_tokens > 0 ? asked->n_tokens : work->n_tokens;
     work->n_blas_threads = asked->n_blas_threads > 0 ? asked->n_blas_threads : work->n_blas_threads;
+    for (size_t i = 0; arguments->sharded && sharded_at(i); i++) {
+        work->sharded = strcmp(arguments->sharded, sharded_at(i)) == 0 ? (shoal_sharded)i : work->sharded;
+    }
     bench->n_host_rounds = bench->n_rounds < DEFAULT_ROUNDS ? 20 * bench->n_rounds : 20 * DEFAULT_ROUNDS;
 }
 
@@ -206,13 +220,14 @@ static bool run_all(struct arguments *arguments, struct report *report)
     return true;
 }
 
-/* What a rank's lanes read and write in a step, at least: its shards into windows, forward and backward, and its blocks of
-   all gradients into one. */
+/* What a rank's lanes read and write in a step, at least: its shards into windows, in forward and, where parameters are
+   sharded, in backward, and its blocks of all gradients into one. */
 static double count_lanes_bytes(const struct bench_fsdp *bench)
 {
     double bytes = (double)bench_fsdp_count_params(&bench->work) * sizeof(float);
     double n_ranks = bench->request.n_ranks;
-    return n_ranks > 1 ? 2 * 2 * bytes / n_ranks + bytes + bytes / n_ranks : 0;
+    double n_gathers = bench->work.sharded == SHOAL_SHARDED_PARAMETERS ? 2 : 1;
+    return n_ranks > 1 ? n_gathers * 2 * bytes / n_ranks + bytes + bytes / n_ranks : 0;
 }
 
 static double lanes_gbps(const struct bench_fsdp *bench, const struct report *report)
@@ -232,10 +247,10 @@ static void print_json(const struct arguments *arguments, const struct report *r
     const struct bench_fsdp *bench = &arguments->bench;
     const struct bench_fsdp_work *work = &bench->work;
     printf("{\"bench\": \"fsdp\", \"processors\": %ld, \"ranks\": %d, \"params\": %zu, \"units\": %d, "
-           "\"tokens\": %d, \"blas_threads\": %d, \"core\": \"%s\", \"gflops\": %.1f",
+           "\"sharded\": \"%s\", \"tokens\": %d, \"blas_threads\": %d, \"core\": \"%s\", \"gflops\": %.1f",
            sysconf(_SC_NPROCESSORS_ONLN), bench->request.n_ranks, bench_fsdp_count_params(work),
-           work->n_units + (work->n_last > 0), work->n_tokens, work->n_blas_threads, bench->found->core,
-           gflops(bench, report->step_us_none));
+           work->n_units + (work->n_last > 0), sharded_names[work->sharded], work->n_tokens,
+           work->n_blas_threads, bench->found->core, gflops(bench, report->step_us_none));
     printf(", \"step_us_fsdp\": %.1f, \"step_us_none\": %.1f, \"ratio\": %.4f, \"exposed_us\": %.1f",
            report->step_us_fsdp, report->step_us_none, report->step_us_fsdp / report->step_us_none,
            report->step_us_fsdp - report->step_us_none);
@@ -257,19 +272,21 @@ static void print_text(const struct arguments *arguments, const struct report *r
     printf("# blas      %s, core %s, %d threads\n", bench->found->library, bench->found->core,
            work->n_blas_threads);
     printf("# times     medians over %d rounds; of a round: the longest of any rank\n", bench->n_rounds);
-    printf("%-6s %10s %5s %9s %5s %6s %12s %-12s %7s %12s %12s %6s %10s %10s %10s %16s %18s %13s %20s %7s\n",
-           "#bench", "processors", "ranks", "params", "units", "tokens", "blas_threads", "core", "gflops",
-           "step_us_fsdp", "step_us_none", "ratio", "exposed_us", "lanes_us", "lanes_gbps",
+    printf("%-6s %10s %5s %9s %5s %10s %6s %12s %-12s %7s %12s %12s %6s %10s %10s %10s %16s %18s %13s %20s "
+           "%7s\n",
+           "#bench", "processors", "ranks", "params", "units", "sharded", "tokens", "blas_threads", "core",
+           "gflops", "step_us_fsdp", "step_us_none", "ratio", "exposed_us", "lanes_us", "lanes_gbps",
            "host_us_per_unit", "host_us_per_unit_2", "host_us_plain", "unsharded_bytes_host", "wrong");
-    printf(
-        "%-6s %10ld %5d %9zu %5d %6d %12d %-12s %7.1f %12.1f %12.1f %6.4f %10.1f %10.1f %10.2f %16.2f %18.2f "
-        "%13.2f %20zu %7" PRIu64 "\n",
-        "fsdp", sysconf(_SC_NPROCESSORS_ONLN), bench->request.n_ranks, bench_fsdp_count_params(work),
-        work->n_units + (work->n_last > 0), work->n_tokens, work->n_blas_threads, bench->found->core,
-        gflops(bench, report->step_us_none), report->step_us_fsdp, report->step_us_none,
-        report->step_us_fsdp / report->step_us_none, report->step_us_fsdp - report->step_us_none,
-        report->lanes_us, lanes_gbps(bench, report), report->host_us, report->host_us_2,
-        report->host_us_plain, report->unsharded_bytes, report->n_wrong);
+    printf("%-6s %10ld %5d %9zu %5d %10s %6d %12d %-12s %7.1f %12.1f %12.1f %6.4f %10.1f %10.1f %10.2f "
+           "%16.2f %18.2f "
+           "%13.2f %20zu %7" PRIu64 "\n",
+           "fsdp", sysconf(_SC_NPROCESSORS_ONLN), bench->request.n_ranks, bench_fsdp_count_params(work),
+           work->n_units + (work->n_last > 0), sharded_names[work->sharded], work->n_tokens,
+           work->n_blas_threads, bench->found->core, gflops(bench, report->step_us_none),
+           report->step_us_fsdp, report->step_us_none, report->step_us_fsdp / report->step_us_none,
+           report->step_us_fsdp - report->step_us_none, report->lanes_us, lanes_gbps(bench, report),
+           report->host_us, report->host_us_2, report->host_us_plain, report->unsharded_bytes,
+           report->n_wrong);
 }
 
 int bench_fsdp(int argc, char **argv)

@@ -9,6 +9,7 @@
 
 #include "measure/measure.h"
 
+#include "shoal/fsdp_unit.h"
 #include "shoal/status.h"
 
 #include <stdbool.h>
@@ -30,6 +31,7 @@ struct bench_fsdp_work {
     int n_last; /* rows of a matrix in a unit of its own at the end; 0: none */
     int n_tokens;
     int n_blas_threads;
+    shoal_sharded sharded;
 };
 
 /* Shared memory that this process has mapped or open. */

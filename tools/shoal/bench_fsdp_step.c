@@ -164,7 +164,9 @@ static void free_network(struct network *network)
 
 static shoal_status shard(struct network *network)
 {
-    shoal_status status = shoal_fsdp_create(network->group, NULL, &network->fsdp);
+    const shoal_fsdp_options options = {.struct_size = sizeof options,
+                                        .sharded = network->bench->work.sharded};
+    shoal_status status = shoal_fsdp_create(network->group, &options, &network->fsdp);
     for (int i = 0; status == SHOAL_OK && i < network->n_matrices; i++) {
         char name[16];
         const struct matrix *matrix = &network->matrices[i];
