@@ -262,6 +262,54 @@ TEST_RANKS(an_address_that_is_kept, 2)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* An optimizer inside the backward: what it has written is gathered by the next forward. */
+static shoal_status update_landed(void *context, int id, shoal_fsdp_shard *shard)
+{
+    float(*momentum)[MODEL_ROOM] = context;
+    model_update(shard->data, momentum[id], shard->grad, shard->count);
+    shard->grad = NULL;
+    return SHOAL_OK;
+}
+
+static void check_landed(struct rank *self, shoal_sharded sharded)
+{
+    const struct model_case c = {.mode = MODEL_FSDP,
+                                 .n_ranks = self->n_ranks,
+                                 .n_steps = 4,
+                                 .n_micro = 1,
+                                 .reduces_always = true,
+                                 .options.sharded = sharded};
+    float momentum[MODEL_PARAMS][MODEL_ROOM];
+    struct model_result wanted;
+    struct model_result got;
+    struct model_pass pass;
+    struct heard heard = {0};
+    shoal_world *world = NULL;
+    shoal_mesh *mesh = NULL;
+    shoal_fsdp *fsdp = NULL;
+    memset(momentum, 0, sizeof momentum);
+    memset(&wanted, 0, sizeof wanted);
+    memset(&got, 0, sizeof got);
+    model_train_alone(&c, &wanted);
+    REQUIRE(model_open(self, &c, &world, &mesh, &fsdp));
+    listen(fsdp, &heard);
+    CHECK_OK(
+        shoal_fsdp_set_landed_hook(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), update_landed, momentum));
+    for (int step = 0; step < c.n_steps; step++) {
+        REQUIRE_OK(model_fsdp_pass(fsdp, &pass, step, self->rank, 0));
+        check_heard(&heard, MODEL_UNITS, "a pass after an update inside the backward");
+    }
+    CHECK_OK(model_gather(fsdp, &got));
+    model_check_equal(&got, &wanted, "an optimizer inside the backward");
+    model_close(world, mesh, fsdp);
+}
+
+TEST_RANKS(an_optimizer_inside_the_backward, 3)
+{
+    check_landed(self, SHOAL_SHARDED_GRADIENTS);
+    check_landed(self, SHOAL_SHARDED_STATE);
+}
+
 /* Units inside of each other, and shards that are asked for in the middle of a pass: the open unit is old afterwards. */
 TEST_RANKS(shards_asked_for_while_a_unit_is_open, 2)
 {

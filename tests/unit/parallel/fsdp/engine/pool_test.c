@@ -287,3 +287,27 @@ TEST(memory_that_runs_out_leaves_a_pool)
 {
     CHECK(test_sweep_allocations(step_with_little_memory, NULL) > N_UNITS);
 }
+
+/* Nobody else takes a block that is owned, nor is it replaced; given back, it is the owner's again. */
+TEST(an_owned_block_is_left_alone)
+{
+    struct bench bench;
+    bench_open(&bench);
+    struct fsdp_block *own = get(&bench, 100, 300);
+    REQUIRE(own != NULL);
+    fsdp_block_own(own);
+    CHECK(!fsdp_block_take(own));
+    fsdp_pool_give_back(own);
+    struct fsdp_block *other = get(&bench, 100, 300);
+    CHECK(other && other != own);
+    CHECK_INT(bench.pool.n_blocks, 2);
+    fsdp_pool_give_back(other);
+    struct fsdp_block *larger = get(&bench, 150, 1);
+    CHECK(larger && larger != own && larger->bytes == 150);
+    CHECK_INT(bench.pool.bytes, 250); /* the other one was replaced */
+    CHECK(fsdp_block_take(own) && !fsdp_block_take(own));
+    fsdp_pool_give_back(own);
+    fsdp_block_disown(own);
+    CHECK(get(&bench, 90, 300) == own);
+    fsdp_pool_free(&bench.pool);
+}
