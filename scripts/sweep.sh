@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # The whole sweep of the collectives (tests/conformance/collectives_sweep_test.c): ranks as processes under the address
-# sanitizer, ranks as threads under the thread sanitizer. Without options also plans beyond 4 GiB (unit/graph/plan_large), which need
-# 13 GiB of memory, without a sanitizer.
+# sanitizer, ranks as threads under the thread sanitizer. Without options also, without a sanitizer, plans beyond 4 GiB
+# (unit/graph/plan_large), which need 13 GiB of memory, and checkpoints between all ways of sharding on 1 to 6 ranks.
 #
 #   scripts/sweep.sh                   everything
 #   scripts/sweep.sh -r 3              with 3 ranks
@@ -50,5 +50,11 @@ if [ $# = 0 ]; then
     cmake --build --preset dev -j "$(nproc)" --target test_unit_graph_plan_large >/dev/null
     echo "sweep: plans beyond 4 GiB"
     build/dev/tests/unit/graph/plan_large_test || failed=true
+    checkpoints=(unit_checkpoint_round_trip unit_checkpoint_load_saved parallel_checkpoint_nn_modules)
+    cmake --build --preset dev -j "$(nproc)" --target "${checkpoints[@]/#/test_}" >/dev/null
+    echo "sweep: checkpoints between all ways of sharding and numbers of ranks"
+    for program in unit/checkpoint/{round_trip,load_saved} parallel/checkpoint/nn/modules; do
+        "build/dev/tests/${program}_test" || failed=true
+    done
 fi
 ! $failed

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT */
+/* Loads of what saves have written: which one, files that were exchanged between two saves, other dtypes, large ones. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fixtures/rank_world.h"
+#include "fixtures/scratch.h"
+#include "kernel/kernel.h"
+#include "shoal/checkpoint.h"
+#include "tensor/dtype.h"
+
+#define ROWS 10
+#define COLUMNS 4
+
+struct stage {
+    struct rank *self;
+    shoal_world *world;
+    shoal_group *group;
+    char *directory; /* seen by all ranks */
+};
+
+static void open_stage(struct stage *stage, struct rank *self)
+{
+    *stage = (struct stage){.self = self, .directory = self->shared};
+    stage->world = rank_world_open(self, 0);
+    REQUIRE(stage->world);
+    stage->group = shoal_world_group(stage->world);
+    if (self->rank == 0) {
+        struct scratch scratch = scratch_make();
+        (void)snprintf(stage->directory, SCRATCH_PATH_BYTES, "%s", scratch.path);
+    }
+    test_barrier(self);
+}
+
+static void close_stage(struct stage *stage)
+{
+    test_barrier(stage->self);
+    if (stage->self->rank == 0) {
+        struct scratch scratch;
+        (void)snprintf(scratch.path, sizeof scratch.path, "%s", stage->directory);
+        scratch_remove(&scratch);
+    }
+    CHECK_OK(shoal_world_close(stage->world));
+}
+
+/* A list of one tensor [rows, columns], of which each rank has its share along `dim`; -1: all. */
+struct list {
+    shoal_items *items;
+    shoal_dtype dtype;
+    int dim;
+    int64_t shape[2];
+    int64_t offset;
+    int64_t length;
+    char *data;
+    size_t bytes;
+};
+
+static void make_list(struct list *list, const struct rank *self, shoal_dtype dtype, int dim, int64_t n_rows,
+                      int64_t n_columns)
+{
+    shoal_item item = SHOAL_ITEM_INIT;
+    *list = (struct list){.dtype = dtype, .dim = dim, .shape = {n_rows, n_columns}};
+    if (dim >= 0) {
+        list->offset = list->shape[dim] * self->rank / self->n_ranks;
+        list->length = list->shape[dim] * (self->rank + 1) / self->n_ranks - list->offset;
+    }
+    list->bytes = (size_t)(dim == 0 ? list->length : n_rows) * (size_t)(dim == 1 ? list->length : n_columns) *
+                  dtype_bytes(dtype);
+    list->data = malloc(list->bytes + 1);
+    memset(list->data, 0, list->bytes);
+    item.name = "t";
+    item.dtype = dtype;
+    item.n_dims = 2;
+    item.shape = list->shape;
+    item.dim = dim;
+    item.offset = list->offset;
+    item.length = list->length;
+    item.data = list->data;
+    REQUIRE_OK(shoal_items_create(&list->items));
+    CHECK_OK(shoal_items_add(list->items, &item));
+}
+
+static void free_list(struct list *list)
+{
+    shoal_items_free(list->items);
+    free(list->data);
+}
+
+/* What an element is, by its place, in a round. */
+static double element(int64_t place, int round)
+{
+    return (double)(place % 1000003) / 7 + round;
+}
+
+/* Fills the part, or compares it with what saves of `from` become. */
+static void walk(const struct list *list, int round, shoal_dtype from, bool compares)
+{
+    int64_t n_rows = list->dim == 0 ? list->length : list->shape[0];
+    int64_t n_columns = list->dim == 1 ? list->length : list->shape[1];
+    size_t size = dtype_bytes(list->dtype);
+    char *at = list->data;
+    for (int64_t i = 0; i < n_rows && !test_has_failed(); i++) {
+        int64_t row = i + (list->dim == 0 ? list->offset : 0);
+        for (int64_t j = 0; j < n_columns; j++, at += size) {
+            double value = element(row * list->shape[1] + j + (list->dim == 1 ? list->offset : 0), round);
+            char saved[8];
+            char expected[8];
+            kernel_cast(from, saved, SHOAL_F64, &value, 1);
+            kernel_cast(list->dtype, expected, from, saved, 1);
+            if (!compares) {
+                memcpy(at, expected, size);
+            } else if (memcmp(at, expected, size) != 0) {
+                CHECK_BYTES(at, expected, size);
+                return;
+            }
+        }
+    }
+}
+
+static void save(struct stage *stage, struct list *list, int64_t step, int round,
+                 shoal_checkpoint_format format)
+{
+    shoal_checkpoint_options options = SHOAL_CHECKPOINT_OPTIONS_INIT;
+    options.step = step;
+    options.format = format;
+    walk(list, round, list->dtype, false);
+    CHECK_OK(shoal_checkpoint_save(stage->group, stage->directory, list->items, &options));
+}
+
+/* Which one -------------------------------------------------------------------------------------------- */
+
+TEST_RANKS(the_newest_or_one_that_is_named, 2)
+{
+    struct stage stage;
+    struct list list;
+    shoal_checkpoint_load_options options = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
+    shoal_checkpoint_info info = SHOAL_CHECKPOINT_INFO_INIT;
+    open_stage(&stage, self);
+    make_list(&list, self, SHOAL_F32, 0, ROWS, COLUMNS);
+    CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, list.items, NULL, NULL),
+                 SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("there is no complete checkpoint");
+    for (int i = 1; i <= 3; i++) {
+        save(&stage, &list, 10 * i, i, SHOAL_CHECKPOINT_PIECES);
+    }
+    CHECK_OK(shoal_checkpoint_newest(stage.directory, &info));
+    CHECK_INT(info.step, 30);
+    options.has_step = true;
+    options.step = 20;
+    CHECK_OK(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, &info));
+    CHECK_INT(info.step, 20);
+    walk(&list, 2, SHOAL_F32, true);
+    CHECK_OK(shoal_checkpoint_load(stage.group, stage.directory, list.items, NULL, &info));
+    CHECK_INT(info.step, 30);
+    walk(&list, 3, SHOAL_F32, true);
+    options.step = 25;
+    CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, NULL),
+                 SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("there is no complete checkpoint of step 25");
+    free_list(&list);
+    close_stage(&stage);
+}
+
+/* Exchanged files -------------------------------------------------------------------------------------- */
+
+/* The last file of data in the directory of a step. */
+static void find_data(const struct stage *stage, const char *step, char *path, size_t bytes)
+{
+    char directory[SCRATCH_PATH_BYTES];
+    (void)snprintf(directory, sizeof directory, "%.200s/%s", stage->directory, step);
+    DIR *opened = opendir(directory);
+    char name[256] = "";
+    for (struct dirent *entry; opened && (entry = readdir(opened));) {
+        const char *end = strstr(entry->d_name, ".safetensors");
+        if (end && end[12] == '\0' && strcmp(entry->d_name, name) > 0) {
+            (void)snprintf(name, sizeof name, "%.200s", entry->d_name);
+        }
+    }
+    CHECK(opened && name[0] != '\0');
+    (void)closedir(opened);
+    (void)snprintf(path, bytes, "%.250s/%.200s", directory, name);
+}
+
+static void exchange(const struct stage *stage)
+{
+    char first[SCRATCH_PATH_BYTES];
+    char second[SCRATCH_PATH_BYTES];
+    char third[SCRATCH_PATH_BYTES + 8];
+    find_data(stage, "step-000000001", first, sizeof first);
+    find_data(stage, "step-000000002", second, sizeof second);
+    (void)snprintf(third, sizeof third, "%s.third", first);
+    CHECK_INT(rename(first, third), 0);
+    CHECK_INT(rename(second, first), 0);
+    CHECK_INT(rename(third, second), 0);
+}
+
+static void load_exchanged(struct rank *self, shoal_checkpoint_format format)
+{
+    struct stage stage;
+    struct list list;
+    shoal_checkpoint_load_options options = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
+    open_stage(&stage, self);
+    make_list(&list, self, SHOAL_F32, 0, ROWS, COLUMNS);
+    save(&stage, &list, 1, 1, format);
+    save(&stage, &list, 2, 2, format);
+    if (self->rank == 0) {
+        exchange(&stage);
+    }
+    test_barrier(self);
+    options.has_step = true;
+    options.skips_sums = true; /* ids are looked at all the same */
+    for (options.step = 1; options.step <= 2; options.step++) {
+        CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, NULL),
+                     SHOAL_ERR_INVALID);
+        CHECK_ERROR_TEXT("it is of another save");
+        walk(&list, 2, SHOAL_F32, true);
+    }
+    test_barrier(self);
+    if (self->rank == 0) {
+        exchange(&stage);
+    }
+    test_barrier(self);
+    options.step = 1;
+    CHECK_OK(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, NULL));
+    walk(&list, 1, SHOAL_F32, true);
+    free_list(&list);
+    close_stage(&stage);
+}
+
+TEST_RANKS(pieces_of_two_saves_exchanged, 3)
+{
+    load_exchanged(self, SHOAL_CHECKPOINT_PIECES);
+}
+
+TEST_RANKS(whole_files_of_two_saves_exchanged, 3)
+{
+    load_exchanged(self, SHOAL_CHECKPOINT_WHOLE);
+}
+
+/* Other dtypes ----------------------------------------------------------------------------------------- */
+
+TEST_RANKS(other_dtypes_if_asked, 2)
+{
+    static const shoal_dtype dtypes[] = {SHOAL_F64, SHOAL_F32, SHOAL_BF16, SHOAL_F16};
+    struct stage stage;
+    shoal_checkpoint_load_options options = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
+    open_stage(&stage, self);
+    for (int from = 0; from < 4; from++) {
+        struct list saved;
+        make_list(&saved, self, dtypes[from], 0, ROWS, COLUMNS);
+        save(&stage, &saved, from, from, SHOAL_CHECKPOINT_PIECES);
+        free_list(&saved);
+        for (int to = 0; to < 4; to++) {
+            struct list loaded;
+            make_list(&loaded, self, dtypes[to], 1, ROWS, COLUMNS);
+            options.casts = false;
+            CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, loaded.items, &options, NULL),
+                         from == to ? SHOAL_OK : SHOAL_ERR_INVALID);
+            options.casts = true;
+            CHECK_OK(shoal_checkpoint_load(stage.group, stage.directory, loaded.items, &options, NULL));
+            walk(&loaded, from, dtypes[from], true);
+            free_list(&loaded);
+        }
+    }
+    close_stage(&stage);
+}
+
+/* Large ones ------------------------------------------------------------------------------------------- */
+
+/* 200 MiB in the sweep; otherwise as much as has several blocks for each rank. */
+static void load_large(struct rank *self, int saved_dim, int loaded_dim, shoal_checkpoint_format format)
+{
+    const char *sweep = getenv("SHOAL_TEST_SWEEP");
+    int64_t n_rows = sweep && strcmp(sweep, "whole") == 0 ? 51200 : 3001;
+    struct stage stage;
+    struct list list;
+    test_deadline(300);
+    open_stage(&stage, self);
+    make_list(&list, self, SHOAL_F32, saved_dim, n_rows, 1024);
+    save(&stage, &list, 0, 1, format);
+    free_list(&list);
+    make_list(&list, self, SHOAL_F32, loaded_dim, n_rows, 1024);
+    CHECK_OK(shoal_checkpoint_load(stage.group, stage.directory, list.items, NULL, NULL));
+    walk(&list, 1, SHOAL_F32, true);
+    free_list(&list);
+    close_stage(&stage);
+}
+
+TEST_RANKS(large_rows_to_columns_in_pieces, 3)
+{
+    load_large(self, 0, 1, SHOAL_CHECKPOINT_PIECES);
+}
+
+TEST_RANKS(large_columns_to_rows_in_whole_files, 3)
+{
+    load_large(self, 1, 0, SHOAL_CHECKPOINT_WHOLE);
+}
+
+TEST_RANKS(large_copies_to_columns_in_whole_files, 3)
+{
+    load_large(self, -1, 1, SHOAL_CHECKPOINT_WHOLE);
+}
