@@ -356,8 +356,17 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_
  * leaves, where optimizers and clipping find them. Both lie in the plan's memory, as shoal_plan_run says; a gradient
  * that the step sets to an input is a view of it, as shoal_set_grad makes one. Inputs are leaves, and no two share
  * memory. A step that runs already, in another thread, say, is busy: SHOAL_ERR_STATE. Ranks compile in the same runs:
- * where inputs are of a new kind on one rank, they are on all, or the run is SHOAL_ERR_MISMATCH. A rank that fails
- * before its plan is compared, in `step` or for lack of memory, lets the others wait for their deadline.
+ * where inputs are of a new kind on one rank, they are on all, or the run is SHOAL_ERR_MISMATCH.
+ *
+ * A rank that fails before its plan runs tells the others at once, whom it would have met: they have SHOAL_ERR_PEER
+ * with the rank and its reason, and the groups on which they were waiting for it have failed. Where all ranks fail,
+ * each has its own error, and groups go on. What fails while plans are compared fails on all, and groups go on, too.
+ * Ranks know a step by how many were compiled in the world before it, and a run by how many it had; a rank whose
+ * numbers are others, or that compiled without a world, is waited for until the deadline, as is one that fails in the
+ * middle of its plan.
+ *
+ * A gradient that lies elsewhere in memory than when the step was captured, in a flat buffer, say, is copied there for
+ * the run, and back.
  *
  * A shard of a parameter that can not be cut evenly may be written behind the last gather of it, by an optimizer in the
  * step, but not before: that is SHOAL_ERR_UNSUPPORTED.

@@ -451,6 +451,7 @@ void groups_free(struct groups *groups)
     }
     groups_close(groups);
     groups_forget_news(groups);
+    calls_forget(groups);
     (void)pthread_mutex_destroy(&groups->mutex);
     mem_free(groups);
 }

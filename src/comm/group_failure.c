@@ -206,6 +206,9 @@ void groups_keep_failure(struct groups *groups, const struct shoal_group *group,
 void groups_hear(void *context, const char *key, shoal_status status, const char *text)
 {
     struct groups *groups = context;
+    if (calls_hear(groups, key, text)) {
+        return;
+    }
     (void)pthread_mutex_lock(&groups->mutex);
     struct shoal_group *group = groups->is_closed ? NULL : find_any(groups, key);
     if (group) {
@@ -243,16 +246,6 @@ void groups_forget_news(struct groups *groups)
  * and only if it is still listed.
  */
 
-/* Under the mutex: false once the group is being freed. */
-static bool is_listed(const struct groups *groups, const struct shoal_group *group)
-{
-    const struct shoal_group *listed = groups->first;
-    while (listed && listed != group) {
-        listed = listed->next;
-    }
-    return listed != NULL;
-}
-
 static shoal_status fail_closed(const struct shoal_group *group)
 {
     return error_set(SHOAL_ERR_STATE, "group %s: it was closed", group->name);
@@ -265,7 +258,7 @@ static shoal_status abort_listed(struct shoal_group *group, const char *reason)
     char text[ERROR_TEXT_BYTES] = "";
     shoal_status status = SHOAL_OK;
     (void)pthread_mutex_lock(&groups->mutex);
-    bool is_open = is_listed(groups, group);
+    bool is_open = groups_has(groups, group);
     if (is_open) {
         closable_ref(&group->closable);
         group->has_heard = true;
@@ -306,7 +299,7 @@ shoal_status shoal_group_error(shoal_group *group)
     TRY(world_check_process(group->world));
     struct groups *groups = group->world->groups;
     (void)pthread_mutex_lock(&groups->mutex);
-    bool is_open = is_listed(groups, group);
+    bool is_open = groups_has(groups, group);
     shoal_status status = is_open ? group_failure(group) : SHOAL_OK;
     (void)pthread_mutex_unlock(&groups->mutex);
     return is_open ? status : fail_closed(group);

@@ -16,6 +16,9 @@
 /* Groups that have failed and that this rank does not have: the failures of so many are remembered. */
 #define GROUPS_NEWS_KEPT 1024
 
+struct call_note;
+struct world_call;
+
 struct groups {
     pthread_mutex_t mutex;
     struct shoal_group *first; /* newest first; links do not change while somebody walks */
@@ -28,6 +31,9 @@ struct groups {
     bool is_closed;
     struct news *news; /* failures of groups that this rank has not made yet, or has closed; newest first */
     size_t n_news;
+    struct world_call *calls; /* calls.h: that are being made, */
+    struct call_note *notes;  /* and that other ranks have given up; newest first */
+    uint32_t n_calls;         /* world_next_call */
 };
 
 /* To walk them by `next`, without the mutex; none is closed until groups_end_walk. */
@@ -47,6 +53,20 @@ shoal_status groups_each_of(struct shoal_group *ancestor,
  * SHOAL_ERR_TIMEOUT, and nothing was done, when somebody walks until the deadline.
  */
 shoal_status groups_remove(struct groups *groups, struct shoal_group *ancestor, int64_t deadline_ns);
+
+/* Under the mutex: false once the group is being freed. */
+static inline bool groups_has(const struct groups *groups, const struct shoal_group *group)
+{
+    const struct shoal_group *listed = groups->first;
+    while (listed && listed != group) {
+        listed = listed->next;
+    }
+    return listed != NULL;
+}
+
+/* calls.c, on the server's thread: false if that is no message of its own. */
+bool calls_hear(struct groups *groups, const char *key, const char *text);
+void calls_forget(struct groups *groups);
 
 /* group_failure.c: what other members say, by way of this rank's server (bootstrap/server.h). */
 void groups_hear(void *groups, const char *key, shoal_status status, const char *text);

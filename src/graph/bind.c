@@ -520,7 +520,12 @@ shoal_status plan_bind(struct shoal_plan *plan, const shoal_graph *graph, shoal_
     struct compared_group *compared =
         n_groups <= FEW_GROUPS ? few : mem_alloc_zeroed(n_groups, sizeof *compared);
     if (!compared) {
-        return SHOAL_ERR_NO_MEMORY; /* the others wait until their deadline: nothing can be said without memory */
+        for (size_t i = 0; i < n_groups; i++) {
+            if (groups[i]) {
+                group_poison(groups[i], SHOAL_ERR_NO_MEMORY, "a rank has no memory to compare its plan");
+            }
+        }
+        return SHOAL_ERR_NO_MEMORY;
     }
     size_t n_compared = list_groups(graph, groups, n_groups, compared);
     shoal_status status = lowered;

@@ -122,6 +122,10 @@ bool plan_end_outputs(struct shoal_plan *plan);
    the plan's memory. */
 shoal_status plan_check_apart(struct shoal_plan *plan);
 
+/* shoal_plan_run; has_begun_out: whether a step has run, so that other ranks may have met this one. It is set unless the plan is busy. */
+shoal_status plan_run(struct shoal_plan *plan, shoal_tensor *const *inputs, size_t n_inputs,
+                      shoal_tensor **outputs, size_t n_outputs, bool *has_begun_out);
+
 /* Where a piece lies now. */
 struct collective_piece plan_find_piece(const struct plan_collective *collective, size_t index);
 /* The address of a buffer's first byte; NULL: of an input, or nothing yet. */

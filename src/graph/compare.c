@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/collectives.h"
+#include "comm/handles.h"
 #include "graph/excerpt.h"
 #include "op/op.h"
 #include "shoal/group.h"
@@ -102,13 +103,25 @@ static struct lines write_plan(const struct shoal_plan *plan, uint32_t group,
 
 /* Exchanging --------------------------------------------------------------------------------------------- */
 
+/* Members who wait for this one, which could not even call, hear why; not where it must not call, which all do alike. */
 static shoal_status exchange(const struct compared_group *compared, struct collective *call)
 {
     const struct purpose purpose = {
         .id = PURPOSE_PLAN_COMPARE, .root = compared->number, .words = compared->name};
     call->purpose = &purpose;
     shoal_status status = collectives_run(compared->group, call);
-    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "group @%.64s", compared->name);
+    if (status == SHOAL_OK) {
+        return SHOAL_OK;
+    }
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "rank %d could not compare its plan: %s",
+                   shoal_group_world_rank(compared->group, shoal_group_rank(compared->group)),
+                   shoal_error_text());
+    status = error_prefix(status, "group @%.64s", compared->name);
+    if (status != SHOAL_ERR_STATE && status != SHOAL_ERR_INVALID) {
+        group_poison(compared->group, status, text);
+    }
+    return status;
 }
 
 static shoal_status send_from(const struct compared_group *compared, void *data, size_t bytes, int root)
@@ -136,22 +149,36 @@ static int64_t code_failure(int rank, shoal_status status)
     return FAILURE_BASE + (int64_t)rank * 256 - (int64_t)status;
 }
 
+static int rank_of_failure(int64_t code)
+{
+    return (int)((code - FAILURE_BASE) / 256);
+}
+
+/* Where members have heard of a failure, the one that it is from sends them its text. */
 static shoal_status fail_of_other(const struct compared_group *compared, int64_t code)
 {
-    int rank = (int)((code - FAILURE_BASE) / 256);
+    char text[ERROR_TEXT_BYTES] = "";
+    int rank = rank_of_failure(code);
     shoal_status status = (shoal_status)(-((code - FAILURE_BASE) % 256));
-    return error_set(status, "rank %d of group @%.64s could not make its plan: %s",
-                     shoal_group_world_rank(compared->group, rank), compared->name,
-                     shoal_status_name(status));
+    TRY(send_from(compared, text, sizeof text, rank));
+    text[sizeof text - 1] = '\0';
+    return error_set(status, "rank %d of group @%.64s could not make its plan: %s: %s",
+                     shoal_group_world_rank(compared->group, rank), compared->name, shoal_status_name(status),
+                     text);
 }
 
 /* The error text of this rank, while others are told. */
 static shoal_status keep_text(const struct compared_group *compared, shoal_status mine)
 {
-    char text[ERROR_TEXT_BYTES];
+    char text[ERROR_TEXT_BYTES] = "";
+    char sent[ERROR_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    memcpy(sent, text, sizeof sent);
     int64_t code = code_failure(shoal_group_rank(compared->group), mine);
-    (void)find_least(compared, &code); /* why it failed here is told before why they could not be told */
+    /* Why it failed here is told before why they could not be told. */
+    if (find_least(compared, &code) == SHOAL_OK) {
+        (void)send_from(compared, sent, sizeof sent, rank_of_failure(code));
+    }
     return error_set(mine, "%s", text);
 }
 

@@ -8,6 +8,9 @@
  *         inputs: the caller's, then the tensors that the graph has bound; a gradient is the one that its leaf has now
  *         plan_run
  *         outputs to the caller, new gradients to their leaves
+ *
+ * A rank that fails before its plan runs would leave the others waiting for it. What fails while plans are compared is told there; for
+ * the rest, where a rank may not even know with whom it would have met, there is comm/calls.h.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,9 +24,11 @@
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "collective/rows.h"
+#include "comm/calls.h"
 #include "comm/handles.h"
 #include "comm/owned.h"
 #include "graph/accesses.h"
+#include "graph/bind.h"
 #include "graph/captured.h"
 #include "graph/compile_gradients.h"
 #include "graph/compile_text.h"
@@ -58,6 +63,8 @@ struct variant {
     size_t n_inputs;
     shoal_tensor **outputs;
     size_t n_outputs;
+    shoal_group **groups; /* that the graph has */
+    size_t n_groups;
     struct compile_gradients gradients;
     shoal_compile_report report;
     uint64_t last_use;
@@ -79,6 +86,8 @@ struct shoal_compiled {
     size_t n_variants;
     struct variant *current; /* that ran, or was compiled, last; NULL: none */
     uint64_t n_runs;
+    uint64_t n_calls; /* of shoal_compiled_run, those that failed included */
+    uint32_t number;  /* of the steps of the world, which ranks compile in the same order */
     size_t n_compiles;
     char reason[ERROR_TEXT_BYTES];
     _Atomic bool is_running;
@@ -88,6 +97,13 @@ const char *shoal_default_passes(void)
 {
     return DEFAULT_PASSES;
 }
+
+/* A run. */
+struct attempt {
+    struct world_call call; /* without a world: there is none */
+    bool is_told;           /* by the comparison of plans, whatever becomes of it there */
+    bool has_begun;         /* the plan runs: the other ranks meet this one in it */
+};
 
 /* Variants ------------------------------------------------------------------------------------------------- */
 
@@ -100,6 +116,7 @@ static void free_variant(struct variant *variant)
     mem_free(variant->inputs);
     mem_free(variant->needs_gradient);
     mem_free(variant->outputs);
+    mem_free((void *)variant->groups);
     compile_gradients_free(&variant->gradients);
     *variant = (struct variant){.graph = NULL};
 }
@@ -276,6 +293,24 @@ static shoal_status note_shapes(struct variant *variant, shoal_tensor *const *in
     return SHOAL_OK;
 }
 
+static shoal_status list_groups(struct variant *variant)
+{
+    size_t n_groups = 0;
+    for (const struct graph_group *row = variant->graph->groups; row; row = row->next) {
+        n_groups += row->bound ? 1 : 0;
+    }
+    variant->groups = mem_alloc_zeroed(n_groups + 1, sizeof(shoal_group *));
+    if (!variant->groups) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (const struct graph_group *row = variant->graph->groups; row; row = row->next) {
+        if (row->bound) {
+            variant->groups[variant->n_groups++] = row->bound;
+        }
+    }
+    return SHOAL_OK;
+}
+
 /* Room for the inputs and outputs of a run, with those that stay the same. */
 static shoal_status make_lists(struct variant *variant)
 {
@@ -291,6 +326,7 @@ static shoal_status make_lists(struct variant *variant)
     for (size_t i = 0; i < variant->n_inputs; i++) {
         variant->needs_gradient[i] = needs_gradient(&captured->inputs[i]);
     }
+    TRY(list_groups(variant));
     TRY(compile_gradients_find(&variant->gradients, captured));
     for (size_t i = 0; i < variant->n_inputs; i++) {
         variant->inputs[i] = captured->inputs[i].tensor;
@@ -314,7 +350,7 @@ static shoal_status capture(struct shoal_compiled *compiled, struct variant *var
     return SHOAL_OK;
 }
 
-static shoal_status compile(struct shoal_compiled *compiled, struct variant *variant,
+static shoal_status compile(struct shoal_compiled *compiled, struct variant *variant, struct attempt *attempt,
                             shoal_tensor *const *inputs, size_t n_inputs)
 {
     shoal_compile_report *report = &variant->report;
@@ -327,7 +363,10 @@ static shoal_status compile(struct shoal_compiled *compiled, struct variant *var
     report->n_collectives_after = count_collectives(variant->graph);
     TRY(make_lists(variant));
     begin = clock_now_ns();
+    TRY(world_call_meet(variant->groups, variant->n_groups));
+    attempt->is_told = true;
     TRY(shoal_plan_create(variant->graph, compiled->world, &compiled->options, &variant->plan));
+    attempt->is_told = false;
     report->lower_ns = (uint64_t)(clock_now_ns() - begin);
     return SHOAL_OK;
 }
@@ -353,14 +392,16 @@ static struct variant *take_place(struct shoal_compiled *compiled)
     return &compiled->variants[compiled->n_variants];
 }
 
-static shoal_status compile_variant(struct shoal_compiled *compiled, shoal_tensor *const *inputs,
-                                    size_t n_inputs, struct variant **variant_out)
+static shoal_status compile_variant(struct shoal_compiled *compiled, struct attempt *attempt,
+                                    shoal_tensor *const *inputs, size_t n_inputs,
+                                    struct variant **variant_out)
 {
     struct variant made = {.graph = NULL};
     write_reason(compiled, inputs, n_inputs);
     LOG(SHOAL_LOG_INFO, "compile: capturing the step: %s", compiled->reason);
-    shoal_status status = compile(compiled, &made, inputs, n_inputs);
+    shoal_status status = compile(compiled, &made, attempt, inputs, n_inputs);
     if (status != SHOAL_OK) {
+        world_call_part();
         free_variant(&made);
         return status;
     }
@@ -408,12 +449,12 @@ static void drop_outputs(const struct variant *variant)
 }
 
 /* On success the outputs are the variant's, one reference each. */
-static shoal_status run_variant(struct variant *variant, shoal_tensor *const *inputs)
+static shoal_status run_variant(struct variant *variant, struct attempt *attempt, shoal_tensor *const *inputs)
 {
     shoal_status status = set_inputs(variant, inputs);
     if (status == SHOAL_OK) {
-        status = shoal_plan_run(variant->plan, variant->inputs, variant->n_inputs, variant->outputs,
-                                variant->n_outputs);
+        status = plan_run(variant->plan, variant->inputs, variant->n_inputs, variant->outputs,
+                          variant->n_outputs, &attempt->has_begun);
     }
     bool has_run = status == SHOAL_OK;
     if (has_run) {
@@ -430,18 +471,21 @@ static shoal_status run_variant(struct variant *variant, shoal_tensor *const *in
     return status;
 }
 
-static shoal_status run(struct shoal_compiled *compiled, shoal_tensor *const *inputs, size_t n_inputs,
-                        shoal_tensor **outputs)
+static shoal_status run(struct shoal_compiled *compiled, struct attempt *attempt, shoal_tensor *const *inputs,
+                        size_t n_inputs, shoal_tensor **outputs)
 {
     struct variant *variant = find_variant(compiled, inputs, n_inputs);
     if (!variant) {
-        TRY(compile_variant(compiled, inputs, n_inputs, &variant));
-    } else if (variant->captured && !compile_gradients_have_moved(&variant->gradients)) {
-        TRY(capture_again(compiled, variant, inputs, n_inputs));
+        TRY(compile_variant(compiled, attempt, inputs, n_inputs, &variant));
+    } else {
+        if (variant->captured && !compile_gradients_have_moved(&variant->gradients)) {
+            TRY(capture_again(compiled, variant, inputs, n_inputs));
+        }
+        TRY(world_call_meet(variant->groups, variant->n_groups));
     }
     compiled->current = variant;
     variant->last_use = ++compiled->n_runs;
-    TRY(run_variant(variant, inputs));
+    TRY(run_variant(variant, attempt, inputs));
     compile_gradients_set(&variant->gradients, inputs, variant->outputs);
     for (size_t i = 0; i < compiled->n_outputs; i++) {
         outputs[i] = variant->outputs[i];
@@ -488,6 +532,44 @@ static shoal_status check_lists(const struct shoal_compiled *compiled, shoal_ten
     return SHOAL_OK;
 }
 
+/* Tells the others why they will not meet this rank, with the thread's error text. What this rank has heard from another goes on to those
+   whom it would still have met. */
+static void give_up(const struct attempt *attempt, shoal_status status)
+{
+    char text[ERROR_TEXT_BYTES];
+    bool has_heard = attempt->call.was_given_up;
+    if (attempt->is_told || (attempt->has_begun && !has_heard)) {
+        return;
+    }
+    (void)snprintf(text, sizeof text, "rank %d gave the compiled step up: %s: %s",
+                   shoal_world_rank(attempt->call.world), shoal_status_name(status), shoal_error_text());
+    world_call_give_up(&attempt->call, has_heard ? attempt->call.text : text);
+}
+
+static shoal_status run_in_world(struct shoal_compiled *compiled, shoal_tensor *const *inputs,
+                                 size_t n_inputs, shoal_tensor **outputs, size_t n_outputs)
+{
+    if (compiled->world) {
+        TRY(world_check(compiled->world)); /* a forked child has nobody to tell */
+    }
+    struct attempt attempt = {
+        .call = {.world = compiled->world, .number = compiled->number, .round = ++compiled->n_calls}};
+    if (compiled->world) {
+        world_call_begin(&attempt.call);
+    }
+    shoal_status status = check_lists(compiled, inputs, n_inputs, outputs, n_outputs);
+    if (status == SHOAL_OK) {
+        status = run(compiled, &attempt, inputs, n_inputs, outputs);
+    }
+    if (compiled->world) {
+        world_call_end(&attempt.call);
+    }
+    if (compiled->world && status != SHOAL_OK) {
+        give_up(&attempt, status);
+    }
+    return status;
+}
+
 shoal_status shoal_compiled_run(shoal_compiled *compiled, shoal_tensor *const *inputs, size_t n_inputs,
                                 shoal_tensor **outputs, size_t n_outputs)
 {
@@ -500,13 +582,9 @@ shoal_status shoal_compiled_run(shoal_compiled *compiled, shoal_tensor *const *i
             SHOAL_ERR_STATE,
             "compiled_run: the step is busy: it runs already, in another thread or below this call");
     }
-    shoal_status status = check_lists(compiled, inputs, n_inputs, outputs, n_outputs);
-    if (status == SHOAL_OK && compiled->has_lost_world) {
-        status = error_set(SHOAL_ERR_STATE, "the world of the step was closed");
-    }
-    if (status == SHOAL_OK) {
-        status = run(compiled, inputs, n_inputs, outputs);
-    }
+    shoal_status status = compiled->has_lost_world
+                              ? error_set(SHOAL_ERR_STATE, "the world of the step was closed")
+                              : run_in_world(compiled, inputs, n_inputs, outputs, n_outputs);
     atomic_store(&compiled->is_running, false);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "compiled_run");
 }
@@ -584,6 +662,7 @@ shoal_status shoal_compile(shoal_world *world, shoal_step_function step, void *c
         compiled->owned.destroy = end_with_world;
         owned_list_add(world_owned(world), &compiled->owned);
         compiled->is_owned = true;
+        compiled->number = world_next_call(world);
     }
     *compiled_out = compiled;
     return SHOAL_OK;

@@ -31,6 +31,7 @@ struct run {
     shoal_tensor **outputs;
     size_t n_inputs;
     size_t n_outputs;
+    bool has_begun; /* the first step */
 };
 
 /* Before the first step ---------------------------------------------------------------------------------- */
@@ -378,6 +379,7 @@ static shoal_status run_plan(struct run *run)
         drop_views(run);
         return status;
     }
+    run->has_begun = true;
     status = run_steps(run);
     if (status == SHOAL_OK && run->binding->has_eager) {
         status = plan_end_fences(run->plan);
@@ -391,13 +393,9 @@ static shoal_status run_plan(struct run *run)
     return SHOAL_OK;
 }
 
-shoal_status shoal_plan_run(shoal_plan *plan, shoal_tensor *const *inputs, size_t n_inputs,
-                            shoal_tensor **outputs, size_t n_outputs)
+shoal_status plan_run(struct shoal_plan *plan, shoal_tensor *const *inputs, size_t n_inputs,
+                      shoal_tensor **outputs, size_t n_outputs, bool *has_begun_out)
 {
-    error_clear();
-    if (!plan) {
-        return error_set(SHOAL_ERR_INVALID, "plan_run: plan is NULL");
-    }
     struct run run = {.plan = plan,
                       .binding = plan->binding,
                       .inputs = inputs,
@@ -412,5 +410,17 @@ shoal_status shoal_plan_run(shoal_plan *plan, shoal_tensor *const *inputs, size_
     if (plan->binding) {
         atomic_store(&plan->binding->is_running, false);
     }
+    *has_begun_out = run.has_begun;
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "plan_run");
+}
+
+shoal_status shoal_plan_run(shoal_plan *plan, shoal_tensor *const *inputs, size_t n_inputs,
+                            shoal_tensor **outputs, size_t n_outputs)
+{
+    bool has_begun;
+    error_clear();
+    if (!plan) {
+        return error_set(SHOAL_ERR_INVALID, "plan_run: plan is NULL");
+    }
+    return plan_run(plan, inputs, n_inputs, outputs, n_outputs, &has_begun);
 }

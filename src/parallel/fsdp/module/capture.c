@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/try.h"
+#include "comm/calls.h"
 #include "op/dependence.h"
 #include "parallel/fsdp/module/captured.h"
 #include "parallel/fsdp/module/lifetime.h"
@@ -167,6 +168,19 @@ static shoal_status begin_capture(struct fsdp_root *root, struct op_tracer *trac
     return SHOAL_OK;
 }
 
+/* The others are met there, who may have given the step up. */
+static shoal_status meet_and_prepare(struct fsdp_wrapper *wrapper)
+{
+    const struct fsdp_mesh *mesh = &wrapper->mesh;
+    shoal_group *const lanes[] = {mesh->gather, mesh->reduce, mesh->replicate, mesh->calls};
+    shoal_status status = wrapper->root ? SHOAL_OK : world_call_meet(lanes, sizeof lanes / sizeof lanes[0]);
+    if (status == SHOAL_OK) {
+        status = fsdp_wrapper_prepare(wrapper);
+    }
+    world_call_part();
+    return status;
+}
+
 /* As by an eager call: collective, and no part of the graph. */
 static shoal_status prepare(struct fsdp_wrapper *wrapper)
 {
@@ -174,7 +188,7 @@ static shoal_status prepare(struct fsdp_wrapper *wrapper)
     shoal_status status = op_set_tracer(NULL);
     if (status == SHOAL_OK) {
         uint32_t depth = callback_pause_capture();
-        status = fsdp_wrapper_prepare(wrapper);
+        status = meet_and_prepare(wrapper);
         callback_resume_capture(depth);
     }
     if (status != SHOAL_OK) {
