@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A save, in steps that a call makes one after the other, and a save in the background partly on a thread of its own:
+ * A save, in steps that a call makes one after the other; in the background a thread makes the last ones:
  *
  *   save_begin    collective: compares arguments and lists, decides who writes what where, makes the temporary directory
  *   save_take     collective, in the background only: copies what this rank will write
@@ -121,8 +121,9 @@ shoal_status save_check_arguments(const char *directory, const shoal_items *item
 shoal_status save_plan_pieces(struct save *save);
 shoal_status save_plan_whole(struct save *save);
 
-/* A file; the next number. `layout` becomes the save's, also after an error. */
+/* What both need (save_jobs.c). A file; the next number. `layout` becomes the save's, also after an error. */
 shoal_status save_add_file(struct save *save, const char *name, shoal_safetensors_layout *layout);
+shoal_status save_add_job(struct save *save, const struct save_job *job);
 /* The piece, which this rank has, goes there. */
 shoal_status save_add_piece_job(struct save *save, const struct split_piece *piece, size_t file, uint64_t at);
 /* The header of a file. */

@@ -65,7 +65,8 @@ static shoal_status sort_by_rank(const struct save *save, struct by_rank *by_ran
     if (!by_rank->pieces || !by_rank->begins) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    /* While pieces are put, this is where the next one of each rank goes; in the end that is where the next rank begins. */
+    /* While pieces are put, this is where the next one of each rank goes; in the end that is where the next rank
+       begins. */
     size_t *begins = by_rank->begins + 1;
     for (size_t i = 0; i < save->n_pieces; i++) {
         begins[save->pieces[i].rank + 1]++;
