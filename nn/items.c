@@ -2,6 +2,7 @@
 /* Items of checkpoints with names of two parts. */
 #include "items.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,14 +12,12 @@
 /* Freed with free. */
 static shoal_status join(const char *call, const char *first, const char *second, char **text_out)
 {
-    size_t n_first = strlen(first);
-    size_t n_second = strlen(second);
-    char *text = malloc(n_first + n_second + 1);
+    size_t bytes = strlen(first) + strlen(second) + 1;
+    char *text = malloc(bytes);
     if (!text) {
         return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: the name %.100s%s", call, first, second);
     }
-    memcpy(text, first, n_first);
-    memcpy(text + n_first, second, n_second + 1);
+    (void)snprintf(text, bytes, "%s%s", first, second);
     *text_out = text;
     return SHOAL_OK;
 }
@@ -26,7 +25,7 @@ static shoal_status join(const char *call, const char *first, const char *second
 shoal_status nn_add_item(const char *call, shoal_items *items, const char *name, const char *suffix,
                          const shoal_item *item)
 {
-    char *text;
+    char *text = NULL;
     shoal_item named = *item;
     NN_TRY(join(call, name, suffix, &text));
     named.name = text;
@@ -38,7 +37,7 @@ shoal_status nn_add_item(const char *call, shoal_items *items, const char *name,
 shoal_status nn_add_integer(const char *call, shoal_items *items, const char *prefix, const char *name,
                             int64_t *value)
 {
-    char *text;
+    char *text = NULL;
     NN_TRY(join(call, prefix, name, &text));
     shoal_status status = shoal_items_add_integer(items, text, value);
     free(text);
@@ -48,7 +47,7 @@ shoal_status nn_add_integer(const char *call, shoal_items *items, const char *pr
 shoal_status nn_add_real(const char *call, shoal_items *items, const char *prefix, const char *name,
                          double *value)
 {
-    char *text;
+    char *text = NULL;
     NN_TRY(join(call, prefix, name, &text));
     shoal_status status = shoal_items_add_real(items, text, value);
     free(text);

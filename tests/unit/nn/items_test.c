@@ -267,17 +267,20 @@ NN_TEST(parameters_without_items_are_named)
     shoal_module_unref(net);
 }
 
-NN_TEST(raw_optimizers_take_numbers)
+/* Rows 1 and 2 of a whole of 4, and an empty part; an optimizer of these two, with a shard between them. */
+struct raw {
+    double values[6];
+    float other[2];
+    shoal_items *items;
+    shoal_nn_optimizer *optimizer;
+};
+
+static bool open_raw(struct raw *raw)
 {
-    double values[6] = {1, 2, 3, 4, 5, 6};
-    float other[2] = {7, 8};
-    const shoal_nn_shard shards[] = {{values, values, 6, SHOAL_F64, SHOAL_F64},
-                                     {other, other, 2, SHOAL_F32, SHOAL_F32},
+    *raw = (struct raw){.values = {1, 2, 3, 4, 5, 6}, .other = {7, 8}};
+    const shoal_nn_shard shards[] = {{raw->values, raw->values, 6, SHOAL_F64, SHOAL_F64},
+                                     {raw->other, raw->other, 2, SHOAL_F32, SHOAL_F32},
                                      {NULL, NULL, 0, SHOAL_BF16, SHOAL_BF16}};
-    shoal_items *items = NULL;
-    shoal_nn_optimizer *optimizer = NULL;
-    REQUIRE_OK(shoal_items_create(&items));
-    /* Rows 1 and 2 of a whole of 4; an empty part. */
     const shoal_item cut = {.struct_size = sizeof(cut),
                             .name = "cut",
                             .dtype = SHOAL_F64,
@@ -286,7 +289,7 @@ NN_TEST(raw_optimizers_take_numbers)
                             .dim = 0,
                             .offset = 1,
                             .length = 2,
-                            .data = values};
+                            .data = raw->values};
     const shoal_item empty = {.struct_size = sizeof(empty),
                               .name = "empty",
                               .dtype = SHOAL_BF16,
@@ -295,45 +298,62 @@ NN_TEST(raw_optimizers_take_numbers)
                               .dim = 0,
                               .offset = 5,
                               .length = 0};
-    CHECK_OK(shoal_items_add(items, &empty));
-    CHECK_OK(shoal_items_add(items, &cut));
-    REQUIRE_OK(shoal_nn_adamw_create_raw(shards, 3, NULL, &optimizer));
-    CHECK_STATUS(shoal_nn_optimizer_add_items(optimizer, items), SHOAL_ERR_STATE);
-    int64_t numbers[3] = {1, -1, 0};
-    CHECK_STATUS(shoal_nn_optimizer_add_items_raw(optimizer, items, numbers, 2), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("nn_optimizer_add_items_raw: 2 numbers, but it was made with 3 shards");
-    CHECK_STATUS(shoal_nn_optimizer_add_items_raw(optimizer, items, NULL, 3), SHOAL_ERR_INVALID);
-    numbers[1] = 2;
-    CHECK_STATUS(shoal_nn_optimizer_add_items_raw(optimizer, items, numbers, 3), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("nn_optimizer_add_items_raw: shard 1 has no item in the list of that number");
-    numbers[1] = -2;
-    CHECK_STATUS(shoal_nn_optimizer_add_items_raw(optimizer, items, numbers, 3), SHOAL_ERR_INVALID);
-    numbers[1] = 0;
-    CHECK_STATUS(shoal_nn_optimizer_add_items_raw(optimizer, items, numbers, 3), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("shard 1 has 2 elements of f32, but the item empty has 0 of bf16");
-    numbers[1] = -1;
-    CHECK_INT(shoal_items_count(items), 2);
-    REQUIRE_OK(shoal_nn_optimizer_add_items_raw(optimizer, items, numbers, 3));
-    CHECK_INT(shoal_items_count(items), 8);
-    shoal_item item = find_item(items, "cut.exp_avg_sq");
+    return CHECK_OK(shoal_items_create(&raw->items)) && CHECK_OK(shoal_items_add(raw->items, &empty)) &&
+           CHECK_OK(shoal_items_add(raw->items, &cut)) &&
+           CHECK_OK(shoal_nn_adamw_create_raw(shards, 3, NULL, &raw->optimizer));
+}
+
+static void close_raw(struct raw *raw)
+{
+    shoal_nn_optimizer_free(raw->optimizer);
+    shoal_items_free(raw->items);
+}
+
+NN_TEST(raw_optimizers_take_numbers)
+{
+    struct raw raw;
+    const int64_t numbers[3] = {1, -1, 0};
+    REQUIRE(open_raw(&raw));
+    REQUIRE_OK(shoal_nn_optimizer_add_items_raw(raw.optimizer, raw.items, numbers, 3));
+    CHECK_INT(shoal_items_count(raw.items), 8);
+    shoal_item item = find_item(raw.items, "cut.exp_avg_sq");
     CHECK_INT(item.dtype, SHOAL_F64);
     CHECK_INT(item.shape[0], 4);
     CHECK_INT(item.dim, 0);
     CHECK_INT(item.offset, 1);
     CHECK_INT(item.length, 2);
-    item = find_item(items, "empty.exp_avg");
+    item = find_item(raw.items, "empty.exp_avg");
     CHECK_INT(item.dtype, SHOAL_F32);
     CHECK_INT(item.length, 0);
     const double loaded[6] = {1, 1, 2, 3, 5, 8};
     const int64_t step = 5;
-    write_item(items, "cut.exp_avg", loaded, sizeof(loaded));
-    write_item(items, "cut.step", &step, sizeof(step));
+    write_item(raw.items, "cut.exp_avg", loaded, sizeof(loaded));
+    write_item(raw.items, "cut.step", &step, sizeof(step));
     shoal_nn_optimizer_state state = SHOAL_NN_OPTIMIZER_STATE_INIT;
-    CHECK_OK(shoal_nn_optimizer_get_state(optimizer, 0, &state));
+    CHECK_OK(shoal_nn_optimizer_get_state(raw.optimizer, 0, &state));
     CHECK_INT(state.n_updates, 5);
     CHECK_BYTES(shoal_data(state.first_moment), loaded, sizeof(loaded));
-    shoal_nn_optimizer_free(optimizer);
-    shoal_items_free(items);
+    close_raw(&raw);
+}
+
+NN_TEST(numbers_of_raw_shards_are_checked)
+{
+    struct raw raw;
+    int64_t numbers[3] = {1, 2, 0};
+    REQUIRE(open_raw(&raw));
+    CHECK_STATUS(shoal_nn_optimizer_add_items(raw.optimizer, raw.items), SHOAL_ERR_STATE);
+    CHECK_STATUS(shoal_nn_optimizer_add_items_raw(raw.optimizer, raw.items, numbers, 2), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("nn_optimizer_add_items_raw: 2 numbers, but it was made with 3 shards");
+    CHECK_STATUS(shoal_nn_optimizer_add_items_raw(raw.optimizer, raw.items, NULL, 3), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_nn_optimizer_add_items_raw(raw.optimizer, raw.items, numbers, 3), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("nn_optimizer_add_items_raw: shard 1 has no item in the list of that number");
+    numbers[1] = -2;
+    CHECK_STATUS(shoal_nn_optimizer_add_items_raw(raw.optimizer, raw.items, numbers, 3), SHOAL_ERR_INVALID);
+    numbers[1] = 0;
+    CHECK_STATUS(shoal_nn_optimizer_add_items_raw(raw.optimizer, raw.items, numbers, 3), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("shard 1 has 2 elements of f32, but the item empty has 0 of bf16");
+    CHECK_INT(shoal_items_count(raw.items), 2);
+    close_raw(&raw);
 }
 
 /* Numbers ---------------------------------------------------------------------------------------------- */
