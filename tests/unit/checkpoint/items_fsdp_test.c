@@ -153,9 +153,13 @@ static void try_contexts(struct rank *self)
     shoal_fsdp *fsdp = NULL;
     options.reshard = SHOAL_RESHARD_NEVER;
     REQUIRE(world);
-    REQUIRE_OK(shoal_fsdp_create(shoal_world_group(world), &options, &fsdp));
-    try_context(self, fsdp);
-    shoal_fsdp_free(fsdp);
+    for (int sharded = 0; sharded < 3; sharded++) {
+        options.sharded = (shoal_sharded)sharded;
+        REQUIRE_OK(shoal_fsdp_create(shoal_world_group(world), &options, &fsdp));
+        try_context(self, fsdp);
+        shoal_fsdp_free(fsdp);
+    }
+    options.sharded = SHOAL_SHARDED_PARAMETERS;
     REQUIRE_OK(shoal_fsdp_create_replicated(shoal_world_group(world), &options, &fsdp));
     try_context(self, fsdp);
     shoal_fsdp_free(fsdp);

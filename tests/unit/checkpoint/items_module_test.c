@@ -145,6 +145,7 @@ struct setting {
     bool is_along_last; /* those of two dimensions are cut along dimension 1 */
     bool is_meta;
     bool is_added_first; /* to the list, before it is sharded */
+    shoal_sharded sharded;
 };
 
 static const struct setting settings[] = {
@@ -157,7 +158,10 @@ static const struct setting settings[] = {
     {.name = "hsdp", .is_sharded = true, .is_hsdp = true},
     {.name = "meta", .is_sharded = true, .is_meta = true},
     {.name = "meta columns", .is_sharded = true, .is_meta = true, .is_along_last = true},
-    {.name = "added first", .is_sharded = true, .is_added_first = true}};
+    {.name = "added first", .is_sharded = true, .is_added_first = true},
+    {.name = "zero 1", .is_sharded = true, .sharded = SHOAL_SHARDED_STATE},
+    {.name = "zero 2", .is_sharded = true, .sharded = SHOAL_SHARDED_GRADIENTS},
+    {.name = "zero 2, hsdp", .is_sharded = true, .is_hsdp = true, .sharded = SHOAL_SHARDED_GRADIENTS}};
 #define N_SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
 static int cut_second(void *context, const char *path, const shoal_tensor *parameter)
@@ -174,6 +178,7 @@ static void shard_net(const struct net *net, const struct setting *setting, shoa
     options.group = mesh ? NULL : shoal_world_group(world);
     options.mesh = mesh;
     options.is_replicated = setting->is_replicated;
+    options.sharded = setting->sharded;
     options.placement = setting->is_along_last ? cut_second : NULL;
     for (int i = 0; i < 2 && !setting->is_alone; i++) {
         CHECK_OK(shoal_fully_shard(net->layers[i], &options));
