@@ -532,13 +532,13 @@ static shoal_status check_lists(const struct shoal_compiled *compiled, shoal_ten
     return SHOAL_OK;
 }
 
-/* Tells the others why they will not meet this rank, with the thread's error text. What this rank has heard from another goes on to those
-   whom it would still have met. */
+/* Tells the others why they will not meet this rank, with the thread's error text. What has ended its plan because of another rank goes on
+   to those whom it would still have met; one that was failed by others on a group may not have heard of it itself. */
 static void give_up(const struct attempt *attempt, shoal_status status)
 {
     char text[ERROR_TEXT_BYTES];
     bool has_heard = attempt->call.was_given_up;
-    if (attempt->is_told || (attempt->has_begun && !has_heard)) {
+    if (attempt->is_told || (attempt->has_begun && !has_heard && status != SHOAL_ERR_PEER)) {
         return;
     }
     (void)snprintf(text, sizeof text, "rank %d gave the compiled step up: %s: %s",
