@@ -94,7 +94,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_add_buffer(shoal_module *mo
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_add_child(shoal_module *module, const char *name,
                                                                shoal_module *child);
 
-/* Puts another tensor in the place that `path` names; the order stays. Other places of a tied one keep theirs. */
+/* Puts another tensor in the place that `path` names; the order stays. Other places of a tied one keep theirs.
+   SHOAL_ERR_STATE in a step that is captured (shoal/compile.h): a graph can not do it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_set_parameter(shoal_module *module, const char *path,
                                                                    shoal_tensor *parameter);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_set_buffer(shoal_module *module, const char *path,

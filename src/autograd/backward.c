@@ -15,6 +15,7 @@
 #include "base/struct_size.h"
 #include "base/try.h"
 #include "op/op.h"
+#include "op/tracer.h"
 #include "device/device.h"
 #include "tensor/handle.h"
 #include "tensor/scope.h"
@@ -264,13 +265,26 @@ static shoal_status check_forward(const struct backward_request *request)
     return SHOAL_OK;
 }
 
+/* The end of a backward. */
+static shoal_status finish(shoal_status status)
+{
+    struct op_tracer *tracer = op_capture_running();
+    if (status == SHOAL_OK) {
+        return SHOAL_OK;
+    }
+    status = error_prefix(status, "backward");
+    if (tracer) {
+        tracer->capture->note_failure(tracer, status);
+    }
+    return status;
+}
+
 shoal_status shoal_backward(shoal_tensor *root, shoal_tensor *gradient)
 {
     const struct backward_request request = {.roots = &root, .gradients = &gradient, .n_roots = 1};
     error_clear();
     TRY(check_forward(&request));
-    shoal_status status = backward_run(&request);
-    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "backward");
+    return finish(backward_run(&request));
 }
 
 static shoal_status read_options(const shoal_backward_options *options, bool *keeps_graph_out)
@@ -295,5 +309,5 @@ shoal_status shoal_backward_roots(shoal_tensor *const *roots, shoal_tensor *cons
     if (status == SHOAL_OK) {
         status = backward_run(&request);
     }
-    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "backward");
+    return finish(status);
 }

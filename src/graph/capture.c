@@ -169,11 +169,21 @@ static shoal_status at_end(struct op_tracer *tracer, void (*restore)(void *conte
     return capture_at_end(capture_of(tracer), restore, context);
 }
 
+static void note_failure(struct op_tracer *tracer, shoal_status status)
+{
+    struct capture *capture = capture_of(tracer);
+    if (capture->failed == SHOAL_OK) {
+        capture->failed = status;
+        (void)snprintf(capture->failed_text, sizeof capture->failed_text, "%s", shoal_error_text());
+    }
+}
+
 static const struct op_capture capture_calls = {.add_input = add_input,
                                                 .rebind = rebind,
                                                 .note_leaf = note_leaf,
                                                 .set_unit = set_unit,
                                                 .depend = depend,
+                                                .note_failure = note_failure,
                                                 .at_end = at_end};
 
 /* Inputs ----------------------------------------------------------------------------------------------- */
@@ -335,6 +345,9 @@ static shoal_status call_step(struct capture *capture, shoal_step_function step,
     callback_enter_capture();
     shoal_status status = step(context, capture->stand_ins, capture->n_inputs, outputs, n_outputs);
     callback_leave_capture();
+    if (status != SHOAL_OK && status == capture->failed && shoal_error_text()[0] == '\0') {
+        (void)error_set(status, "%s", capture->failed_text); /* a later call that went well has cleared it */
+    }
     status = scope_callback_end(callback, "the step", status);
     return status == SHOAL_OK ? shoal_scope_error() : status;
 }

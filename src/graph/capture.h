@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/error.h"
 #include "graph/capture_table.h"
 #include "graph/captured.h"
 #include "graph/graph.h"
@@ -92,10 +93,12 @@ struct capture_end {
 struct capture {
     struct op_tracer tracer; /* first: a tracer's address is the capture's */
     struct shoal_graph *graph;
-    struct scope *scope;         /* the outermost one of the step */
-    shoal_status lost;           /* why a call that was made is not in the graph; SHOAL_OK: all of them are */
-    shoal_tensor *const *inputs; /* the caller's, */
-    shoal_tensor **stand_ins;    /* and what the step gets, one reference each */
+    struct scope *scope; /* the outermost one of the step */
+    shoal_status lost;   /* why a call that was made is not in the graph; SHOAL_OK: all of them are */
+    shoal_status failed; /* of the first call that failed, if it was no op, */
+    char failed_text[ERROR_TEXT_BYTES]; /* with its text */
+    shoal_tensor *const *inputs;        /* the caller's, */
+    shoal_tensor **stand_ins;           /* and what the step gets, one reference each */
     size_t n_inputs;
     struct shoal_node *last_placeholder; /* NULL: none yet */
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/callback.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
@@ -261,10 +262,16 @@ shoal_status shoal_module_add_child(shoal_module *module, const char *name, shoa
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "module_add_child");
 }
 
+/* A graph knows tensors, not places: what a captured step puts there would not be put there by the graph. */
 static shoal_status set_tensor(shoal_module *module, enum slot_kind kind, const char *path,
                                shoal_tensor *tensor)
 {
     TRY(check_tensor(module, kind, tensor));
+    if (callback_is_capturing()) {
+        return error_set(SHOAL_ERR_STATE,
+                         "a captured step can not change which %s a module has; copy into it",
+                         kind_names[kind]);
+    }
     struct slot *slot = find_by_path(module, kind, path);
     if (!slot) {
         return error_set(SHOAL_ERR_INVALID, "%s has no %s \"%s\"", module->type, kind_names[kind],

@@ -35,6 +35,8 @@ struct op_capture {
     shoal_status (*set_unit)(struct op_tracer *tracer, const char *unit);
     /* The graph is right as long as the state is what it is when the capture has ended. */
     shoal_status (*depend)(struct op_tracer *tracer, struct op_dependence *dependence);
+    /* A call that is no op has failed, with the thread's error text: the step may call others before it says so. */
+    void (*note_failure)(struct op_tracer *tracer, shoal_status status);
     /* Calls `restore` when the capture ends, well or badly: the last one first. Not when this call fails. */
     shoal_status (*at_end)(struct op_tracer *tracer, void (*restore)(void *context), void *context);
 };
