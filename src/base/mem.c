@@ -8,6 +8,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -116,6 +117,81 @@ void *mem_alloc_large(size_t bytes)
         os_prefer_large_pages(memory, bytes & ~(MEM_LARGE_BYTES - 1));
     }
     return memory;
+}
+
+/* Blocks that are kept ------------------------------------------------------------------------------------ */
+
+enum {
+    FIRST_SPARE_BITS = 16,
+    LAST_SPARE_BITS = 21, /* MEM_LARGE_BYTES */
+    N_SPARE_SIZES = LAST_SPARE_BITS - FIRST_SPARE_BITS + 1
+};
+
+/* In the beginning of a block that is kept. */
+struct spare {
+    struct spare *next;
+};
+
+/* Nobody waits for the lock: whoever does not get it allocates and frees. So a child of fork is safe, too. */
+static pthread_mutex_t spares_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct spare *spares[N_SPARE_SIZES]; /* by power of two; this and the next are under the lock */
+static size_t n_spare_bytes;
+
+/* The list for blocks of that size; NULL: they are not kept. */
+static struct spare **find_spares(size_t bytes)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    return NULL;
+#else
+    bool is_kept = bytes >= (size_t)1 << FIRST_SPARE_BITS && bytes <= MEM_LARGE_BYTES &&
+                   (bytes & (bytes - 1)) == 0 && choose_table() == &default_table;
+    return is_kept ? &spares[__builtin_ctzl(bytes) - FIRST_SPARE_BITS] : NULL;
+#endif
+}
+
+void *mem_alloc_block(size_t bytes)
+{
+    struct spare **list = find_spares(bytes);
+    struct spare *spare = NULL;
+    if (list && pthread_mutex_trylock(&spares_lock) == 0) {
+        spare = *list;
+        if (spare) {
+            *list = spare->next;
+            n_spare_bytes -= bytes;
+        }
+        (void)pthread_mutex_unlock(&spares_lock);
+    }
+    if (spare) {
+        return spare;
+    }
+    return bytes < MEM_LARGE_BYTES ? mem_alloc_aligned(bytes, MEM_DATA_ALIGNMENT) : mem_alloc_large(bytes);
+}
+
+void mem_free_block(void *block, size_t bytes)
+{
+    struct spare **list = block ? find_spares(bytes) : NULL;
+    bool is_kept = false;
+    if (list && pthread_mutex_trylock(&spares_lock) == 0) {
+        is_kept = bytes <= MEM_SPARE_BYTES - n_spare_bytes;
+        if (is_kept) {
+            struct spare *spare = block;
+            spare->next = *list;
+            *list = spare;
+            n_spare_bytes += bytes;
+        }
+        (void)pthread_mutex_unlock(&spares_lock);
+    }
+    if (!is_kept) {
+        mem_free(block);
+    }
+}
+
+size_t mem_spare_bytes(void)
+{
+    (void)pthread_mutex_lock(&spares_lock);
+    size_t bytes = n_spare_bytes;
+    (void)pthread_mutex_unlock(&spares_lock);
+    return bytes;
 }
 
 void *mem_alloc_zeroed(size_t count, size_t size)

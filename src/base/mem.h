@@ -23,6 +23,18 @@ void *mem_alloc_aligned(size_t bytes, size_t alignment);
 #define MEM_LARGE_BYTES ((size_t)1 << 21)
 void *mem_alloc_large(size_t bytes);
 
+/*
+ * The same for blocks that are carved up and freed at once, such as those of a graph, at multiples of MEM_DATA_ALIGNMENT. Freed
+ * ones of 64 KiB to MEM_LARGE_BYTES, if that is a power of two, are kept for the next who wants as many: up to MEM_SPARE_BYTES in
+ * the whole process, and none where a program has set its own allocator, or where a sanitizer watches who uses freed memory.
+ */
+#define MEM_SPARE_BYTES ((size_t)1 << 23)
+void *mem_alloc_block(size_t bytes);
+/* `bytes` as it was allocated. NULL is allowed. */
+void mem_free_block(void *block, size_t bytes);
+/* For tests: how much is kept now. */
+size_t mem_spare_bytes(void);
+
 /* count * size bytes, zeroed; a product that overflows fails. */
 void *mem_alloc_zeroed(size_t count, size_t size);
 

@@ -216,6 +216,56 @@ TEST(planted_default_table)
     CHECK_INT(n_custom_blocks, 0);
 }
 
+/* Under the address sanitizer nothing is kept: it could not see that a freed block is used. */
+#if defined(__SANITIZE_ADDRESS__)
+#define KEPT_BYTES(bytes) ((void)(bytes), (size_t)0)
+#else
+#define KEPT_BYTES(bytes) ((size_t)(bytes))
+#endif
+
+static void use_block(size_t bytes, size_t kept_bytes)
+{
+    size_t before = mem_spare_bytes();
+    unsigned char *block = mem_alloc_block(bytes);
+    REQUIRE(block != NULL);
+    CHECK_INT((uintptr_t)block % MEM_DATA_ALIGNMENT, 0);
+    memset(block, 1, bytes);
+    mem_free_block(block, bytes);
+    CHECK_INT(mem_spare_bytes(), before + kept_bytes);
+}
+
+TEST(planted_kept_blocks)
+{
+    use_block(1 << 16, KEPT_BYTES(1 << 16));
+    use_block(1 << 16, 0); /* the same again */
+    use_block(1 << 17, KEPT_BYTES(1 << 17));
+    use_block(MEM_LARGE_BYTES, KEPT_BYTES(MEM_LARGE_BYTES));
+    /* Other sizes are not kept. */
+    use_block(1 << 15, 0);
+    use_block((1 << 17) + 64, 0);
+    use_block(2 * MEM_LARGE_BYTES, 0);
+    mem_free_block(NULL, 1 << 16);
+}
+
+TEST(planted_bound_of_kept_blocks)
+{
+    enum {
+        N_BLOCKS = 2 * MEM_SPARE_BYTES / MEM_LARGE_BYTES
+    };
+    void *blocks[N_BLOCKS];
+    for (size_t round = 0; round < 2; round++) {
+        for (size_t i = 0; i < N_BLOCKS; i++) {
+            blocks[i] = mem_alloc_block(MEM_LARGE_BYTES);
+            CHECK(blocks[i] != NULL);
+        }
+        CHECK_INT(mem_spare_bytes(), 0);
+        for (size_t i = 0; i < N_BLOCKS; i++) {
+            mem_free_block(blocks[i], MEM_LARGE_BYTES);
+        }
+        CHECK_INT(mem_spare_bytes(), KEPT_BYTES(MEM_SPARE_BYTES));
+    }
+}
+
 TEST(planted_custom_table)
 {
     REQUIRE_OK(shoal_allocator_set(&custom));
@@ -241,6 +291,19 @@ static void run_with_own_memory(const char *name)
     if (code != 0) {
         test_failed(__FILE__, __LINE__, "%s ended with %d:\n%s", name, code, output);
     }
+}
+
+TEST(freed_blocks_are_kept)
+{
+    run_with_own_memory("planted_kept_blocks");
+    run_with_own_memory("planted_bound_of_kept_blocks");
+}
+
+/* A table of somebody else's, the harness' for instance, gets back all that it gave. */
+TEST(other_tables_keep_no_blocks)
+{
+    use_block(1 << 16, 0);
+    use_block(MEM_LARGE_BYTES, 0);
 }
 
 TEST(default_table_works)
