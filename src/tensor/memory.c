@@ -36,6 +36,7 @@ struct block *block_create(size_t bytes)
     block = mem_alloc(is_reusable ? BLOCK_REUSABLE_BYTES : bytes);
     if (block) {
         block->is_reusable = is_reusable;
+        block->slab_bits = 0;
     }
     return block;
 }
@@ -45,6 +46,7 @@ struct block *block_create_lasting(size_t bytes)
     struct block *block = mem_alloc(bytes);
     if (block) {
         block->is_reusable = false;
+        block->slab_bits = 0;
     }
     return block;
 }
@@ -59,6 +61,8 @@ void block_free(struct block *block, void *object)
         block->next = spares.first;
         spares.first = block;
         spares.count++;
+    } else if (block->slab_bits > 0) {
+        mem_free_block(block, (size_t)1 << block->slab_bits);
     } else {
         mem_free(block);
     }

@@ -21,6 +21,7 @@
 struct block {
     _Atomic uint32_t objects; /* that are alive; the maker sets it */
     bool is_reusable;         /* of BLOCK_REUSABLE_BYTES */
+    uint8_t slab_bits;        /* of a slab, of two to the power of so many bytes; 0: another one */
     struct block *next;       /* among the thread's spare blocks */
 };
 

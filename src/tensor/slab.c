@@ -27,7 +27,7 @@ void slab_end(struct slab *slab)
     uint32_t n_unmade = PROMISED_OBJECTS - slab->n_objects;
     /* As in refcount_put: whoever frees the block has seen all that was done with its objects. */
     if (block && atomic_fetch_sub_explicit(&block->objects, n_unmade, memory_order_acq_rel) == n_unmade) {
-        mem_free(block);
+        mem_free_block(block, slab->bytes);
     }
     *slab = (struct slab){.block = NULL};
 }
@@ -45,13 +45,14 @@ void *slab_alloc(struct slab *slab, size_t bytes, uint32_t n_objects, struct blo
     bytes = (bytes + 7) & ~(size_t)7;
     if (!slab->block || slab->bytes - slab->used_bytes < bytes) {
         size_t block_bytes = choose_bytes(slab, bytes);
-        struct block *block = mem_alloc_large(block_bytes);
+        struct block *block = mem_alloc_block(block_bytes);
         if (!block) {
             return NULL;
         }
         slab_end(slab);
         atomic_init(&block->objects, PROMISED_OBJECTS);
         block->is_reusable = false;
+        block->slab_bits = (block_bytes & (block_bytes - 1)) == 0 ? (uint8_t)__builtin_ctzl(block_bytes) : 0;
         *slab = (struct slab){.block = block, .bytes = block_bytes, .used_bytes = sizeof(*block)};
     }
     void *memory = (char *)slab->block + slab->used_bytes;
