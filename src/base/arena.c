@@ -16,15 +16,16 @@ enum {
     LAST_BLOCK_BYTES = MEM_LARGE_BYTES
 };
 
+/* Pieces that are whole cache lines, one after the other, begin at cache lines. */
 struct arena_block {
     struct arena_block *next;
     size_t bytes; /* with this header */
-    alignas(max_align_t) unsigned char memory[];
+    alignas(MEM_DATA_ALIGNMENT) unsigned char memory[];
 };
 
 static struct arena_block *create_block(size_t bytes)
 {
-    struct arena_block *block = mem_alloc_large(bytes);
+    struct arena_block *block = mem_alloc_block(bytes);
     if (block) {
         block->next = NULL;
         block->bytes = bytes;
@@ -85,7 +86,7 @@ void arena_free(struct arena *arena)
     struct arena_block *block = arena->blocks;
     while (block) {
         struct arena_block *next = block->next;
-        mem_free(block);
+        mem_free_block(block, block->bytes);
         block = next;
     }
     *arena = (struct arena){.blocks = NULL};

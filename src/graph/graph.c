@@ -57,6 +57,7 @@ void shoal_graph_free(shoal_graph *graph)
     names_free(graph->names);
     slab_end(&graph->shapes);
     arena_free(&graph->arena);
+    arena_free(&graph->nodes);
     mem_free(graph);
 }
 
@@ -142,7 +143,7 @@ static shoal_status prepare(struct shoal_graph *graph, const struct node_spec *s
     if (graph->n_ids == UINT32_MAX) {
         return error_set(SHOAL_ERR_INVALID, "a graph can have %u nodes", UINT32_MAX);
     }
-    struct shoal_node *node = arena_alloc(&graph->arena, 1, sizeof(*node));
+    struct shoal_node *node = arena_alloc(&graph->nodes, 1, sizeof(*node));
     if (!node) {
         return SHOAL_ERR_NO_MEMORY;
     }

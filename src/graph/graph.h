@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a graph is made of. Nodes, names, arguments and edges lie in an arena that is freed with the graph: an erased node keeps
+ * What a graph is made of. Nodes, names, arguments and edges lie in arenas that are freed with the graph: an erased node keeps
  * its memory until then, so that a walk that holds it can see `is_erased` and go on.
  *
  * Nodes form a list with two ends. `order` grows along it, so that "does a stand before b" is one comparison; where a node does
@@ -12,11 +12,13 @@
 #ifndef GRAPH_GRAPH_H
 #define GRAPH_GRAPH_H
 
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/mem.h"
 #include "op/op.h"
 #include "shoal/graph.h"
 #include "tensor/slab.h"
@@ -31,9 +33,9 @@ struct edge {
 /* Where a node comes from: graph/observer.h. */
 struct origin;
 
-/* What most walks read comes first: a graph is larger than caches are. */
+/* What most walks read comes first, in one cache line: a graph is larger than caches are. */
 struct shoal_node {
-    struct shoal_node *next;
+    alignas(MEM_DATA_ALIGNMENT) struct shoal_node *next;
     struct shoal_node *prev;
     uint64_t order;
     uint32_t id;  /* counts nodes of the graph in the order of their making; an index for tables of passes */
@@ -83,7 +85,8 @@ struct observer;    /* graph/observer.h: who is told about changes; NULL: nobody
 struct captured;    /* graph/captured.h: what the graph was captured from; NULL: nothing */
 
 struct shoal_graph {
-    struct arena arena;
+    struct arena arena; /* of all but nodes */
+    struct arena nodes; /* side by side: walks read a little of each, and processors guess the next address */
     struct slab shapes; /* of values on the meta device */
     struct shoal_node *first;
     struct shoal_node *last;
