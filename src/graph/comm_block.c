@@ -28,64 +28,34 @@ static bool is_wait(const struct shoal_node *node)
     return (node_flags(node) & SHOAL_OP_WAIT) != 0;
 }
 
-/* Nodes, each once; members are found by id. ------------------------------------------------------------ */
+/* Nodes, each once; members have the builder's stamp. ---------------------------------------------------- */
 
 struct builder {
     struct shoal_node *start;
+    uint64_t stamp;
     struct shoal_node **nodes; /* the start, getitems of a list, waits, what looks at them */
     size_t n_nodes;
     size_t capacity;
     size_t first_wait;
     size_t n_waits;
-    uint32_t *slots; /* index in nodes + 1, by id; a power of two */
-    size_t n_slots;
     char reason[256]; /* why it is no block; "": it is one */
 };
 
-static size_t slot_of(const struct builder *builder, const struct shoal_node *node)
-{
-    size_t at = (node->id * (size_t)0x9e3779b1u) & (builder->n_slots - 1);
-    while (builder->slots[at] && builder->nodes[builder->slots[at] - 1] != node) {
-        at = (at + 1) & (builder->n_slots - 1);
-    }
-    return at;
-}
-
 static bool is_member(const struct builder *builder, const struct shoal_node *node)
 {
-    return builder->slots[slot_of(builder, node)] != 0;
-}
-
-static shoal_status grow_slots(struct builder *builder)
-{
-    size_t n_slots = builder->n_slots ? 4 * builder->n_slots : 16;
-    uint32_t *slots = mem_alloc_zeroed(n_slots, sizeof(slots[0]));
-    if (!slots) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    mem_free(builder->slots);
-    builder->slots = slots;
-    builder->n_slots = n_slots;
-    for (size_t i = 0; i < builder->n_nodes; i++) {
-        slots[slot_of(builder, builder->nodes[i])] = (uint32_t)i + 1;
-    }
-    return SHOAL_OK;
+    return node->stamp == builder->stamp;
 }
 
 /* Nothing for one that is there already. */
 static shoal_status add(struct builder *builder, struct shoal_node *node)
 {
-    if (2 * builder->n_nodes >= builder->n_slots) {
-        TRY(grow_slots(builder));
-    }
-    size_t at = slot_of(builder, node);
-    if (builder->slots[at]) {
+    if (is_member(builder, node)) {
         return SHOAL_OK;
     }
     TRY(mem_grow((void **)&builder->nodes, &builder->capacity, builder->n_nodes + 1,
                  sizeof(builder->nodes[0])));
     builder->nodes[builder->n_nodes++] = node;
-    builder->slots[at] = (uint32_t)builder->n_nodes;
+    node->stamp = builder->stamp;
     return SHOAL_OK;
 }
 
@@ -271,6 +241,7 @@ static shoal_status finish(struct builder *builder, shoal_comm_block *block)
 
 static shoal_status build(struct builder *builder, shoal_comm_block *block)
 {
+    builder->stamp = ++builder->start->graph->stamp;
     TRY(add_waits(builder));
     if (is_refused(builder)) {
         return SHOAL_OK;
@@ -282,7 +253,6 @@ static shoal_status build(struct builder *builder, shoal_comm_block *block)
 static void builder_free(struct builder *builder)
 {
     mem_free(builder->nodes);
-    mem_free(builder->slots);
 }
 
 shoal_status comm_block_find(struct shoal_node *start, shoal_comm_block *block_out, bool *is_block_out)

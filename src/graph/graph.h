@@ -55,7 +55,8 @@ struct shoal_node {
     size_t n_args;
     shoal_tensor **values; /* one reference each, on the meta device; of a constant: the tensor itself */
     size_t n_values;
-    uint64_t stamp; /* graph->stamp of the walk that came here last; for graph/uses.c and graph/edit.c only */
+    uint64_t
+        stamp; /* graph->stamp of the walk that came here last; of graph/uses.c, edit.c and comm_block.c */
 
     struct shoal_graph *graph;
     const char *name;
