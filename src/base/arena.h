@@ -37,6 +37,18 @@ static inline void *arena_take(struct arena *arena, size_t n_items, size_t item_
     return piece;
 }
 
+/* Of the piece that was taken last only the beginning is needed; nothing happens when it has a block of its own. */
+static inline void arena_shorten(struct arena *arena, void *piece, size_t bytes, size_t needed_bytes)
+{
+    const size_t mask = ARENA_ALIGNMENT - 1;
+    size_t taken = (bytes + mask) & ~mask;
+    size_t rest = taken - ((needed_bytes + mask) & ~mask);
+    if ((unsigned char *)piece + taken == arena->free) {
+        arena->free -= rest;
+        arena->free_bytes += rest;
+    }
+}
+
 /* Zeroed; NULL with the error set. n_items times item_bytes may overflow: that is an error too. */
 static inline void *arena_alloc(struct arena *arena, size_t n_items, size_t item_bytes)
 {

@@ -60,9 +60,10 @@ struct shoal_node {
 
     struct shoal_graph *graph;
     const char *name;
-    const char *taken_name; /* this and name_hash are of graph/names.c */
-    uint32_t name_hash;
-    uint32_t input_capacity; /* of inputs and edges */
+    const char *taken_name;      /* this and the next two are of graph/names.c */
+    struct name_base *name_base; /* what its name was counted on; NULL: it was not */
+    uint32_t name_key;           /* its number there, or the hash of its name */
+    uint32_t input_capacity;     /* of inputs and edges */
     const char *target;
     const struct origin *origins; /* newest first */
     const char *unit;             /* of a sharded model, to which the call belongs; NULL: none */
@@ -81,6 +82,7 @@ struct graph_group {
 };
 
 struct graph_names; /* graph/names.h: node names to nodes, and the numbers that are taken */
+struct name_base;   /* likewise */
 struct graph_twins; /* graph/twins.h: storages of constants on the meta device; NULL: none yet */
 struct observer;    /* graph/observer.h: who is told about changes; NULL: nobody */
 struct captured;    /* graph/captured.h: what the graph was captured from; NULL: nothing */

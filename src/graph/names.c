@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two tables with open addressing: of nodes by their names, and of strings on which is counted ("add" of "add_1"). The number to
- * go on with never passes a free one, and never falls, because names are never given back: finding the smallest free number takes
- * constant time on average.
+ * A table with open addressing of nodes by their names, and another one of strings on which is counted ("add" of "add_1"). Nodes
+ * whose names were counted are not in the first one: each such string has an array of them, by number. So a name that is counted
+ * needs no look at its characters, nodes of one op lie side by side there, and a graph of a million nodes has a small table.
  *
- * The hash of a name is made of the hash of what stands before its number, and of the number. So a name that is counted on needs no
- * look at its characters, and eight numbers in a row are neighbours in the table: nodes of one op are often made, and looked at,
- * one after the other.
+ * The number to go on with never passes a free one, and never falls, because names are never given back: finding the smallest free
+ * number takes constant time on average.
+ *
+ * The hash of a name is made of the hash of what stands before its number, and of the number: eight numbers in a row are neighbours
+ * in the table, because nodes of one op are often made, and looked at, one after the other. Eight neighbours that meet eight others
+ * all go on: steps are as wide as that, and one more, because a step that is odd comes to every slot.
  */
 #include "graph/names.h"
 
@@ -22,7 +25,8 @@ enum {
     NUMBER_BYTES = 24,  /* '_', 20 digits and the end */
     BUFFER_BYTES = 256, /* names up to about this length are put together without allocating */
     NEIGHBOURS = 8,     /* so many numbers in a row, the first of them divisible by it */
-    NUMBER_DIGITS = 9,  /* a number with more is a part of the name to the hash */
+    STEP = NEIGHBOURS + 1,
+    NUMBER_DIGITS = 10, /* a number with more is a part of the name; nobody counts that far */
     N_TARGETS = 64      /* a power of two */
 };
 
@@ -32,8 +36,8 @@ struct slot {
     uint32_t hash;
 };
 
-struct base {
-    const char *string; /* NULL: free */
+struct name_base {
+    const char *string;
     size_t length;
     uint64_t seed; /* what the hash of a name begins with that has a number behind this */
     uint32_t hash;
@@ -42,23 +46,29 @@ struct base {
     uint64_t next_number;      /* the smallest that may be free */
     char digits[NUMBER_BYTES]; /* of that number, with '_' before them, and no end */
     uint32_t n_digits;         /* with '_' */
+    /* Nodes that got a number here, from `first_counted` on; NULL: somebody wished for a name with that number. */
+    struct shoal_node **counted;
+    size_t n_counted;
+    size_t capacity;
+    uint64_t first_counted;
 };
 
 /* A base that some node has as its name, found by the address of a string that lasts. */
 struct target {
     const char *wish; /* NULL: none */
-    struct base *base;
+    struct name_base *base;
 };
 
 struct graph_names {
     struct slot *slots;
     size_t capacity; /* a power of two; at most two thirds of it are used */
     size_t n_names;
-    struct base *bases; /* NULL: none yet */
+    size_t n_numbered;        /* of these names, so many end with a number */
+    struct name_base **bases; /* in the arena; NULL: none yet */
     size_t base_capacity;
     size_t n_bases;
     struct target targets[N_TARGETS]; /* by hash of the address; bases that were looked for lately */
-    struct slot *chosen;              /* for the name that was chosen last */
+    struct slot *chosen;              /* for the name that was chosen last, if it was not counted */
 };
 
 shoal_status names_create(struct graph_names **names_out)
@@ -78,6 +88,11 @@ shoal_status names_create(struct graph_names **names_out)
 void names_free(struct graph_names *names)
 {
     if (names) {
+        for (size_t i = 0; i < names->base_capacity; i++) {
+            if (names->bases[i]) {
+                mem_free(names->bases[i]->counted);
+            }
+        }
         mem_free(names->slots);
         mem_free(names->bases);
         mem_free(names);
@@ -105,7 +120,7 @@ static uint32_t hash_number(uint64_t seed, uint64_t number)
     uint64_t hash = (seed ^ number / NEIGHBOURS) * 0x9e3779b97f4a7c15u;
     hash = (hash ^ hash >> 32) * 0xbf58476d1ce4e5b9u;
     hash ^= hash >> 31;
-    return (uint32_t)(hash - hash % NEIGHBOURS + number % NEIGHBOURS);
+    return (uint32_t)(number == 0 ? hash : hash - hash % NEIGHBOURS + number % NEIGHBOURS);
 }
 
 static uint64_t seed_of(const char *name, size_t length)
@@ -113,22 +128,31 @@ static uint64_t seed_of(const char *name, size_t length)
     return hash_bytes(0, name, length);
 }
 
-static uint32_t hash_name(const char *name, size_t length)
+/* The number behind a name, as add_number writes it; 0: none. *base_length_out: of what stands before it. */
+static uint64_t read_number(const char *name, size_t length, size_t *base_length_out)
 {
     size_t begin = length;
     uint64_t number = 0;
+    *base_length_out = length;
     while (begin > 0 && is_digit(name[begin - 1])) {
         begin--;
     }
-    /* As add_number writes them. */
-    if (begin < length && length - begin <= NUMBER_DIGITS && name[begin] != '0' && begin >= 2 &&
-        name[begin - 1] == '_') {
-        for (size_t i = begin; i < length; i++) {
-            number = 10 * number + (uint64_t)(name[i] - '0');
-        }
-        length = begin - 1;
+    if (begin == length || length - begin > NUMBER_DIGITS || name[begin] == '0' || begin < 2 ||
+        name[begin - 1] != '_') {
+        return 0;
     }
-    return hash_number(seed_of(name, length), number);
+    for (size_t i = begin; i < length; i++) {
+        number = 10 * number + (uint64_t)(name[i] - '0');
+    }
+    *base_length_out = begin - 1;
+    return number;
+}
+
+static uint32_t hash_name(const char *name, size_t length)
+{
+    size_t base_length;
+    uint64_t number = read_number(name, length, &base_length);
+    return hash_number(seed_of(name, base_length), number);
 }
 
 /* Names ------------------------------------------------------------------------------------------------ */
@@ -140,7 +164,7 @@ static struct slot *find_slot(const struct graph_names *names, const char *name,
     size_t at = hash & mask;
     while (names->slots[at].node &&
            (names->slots[at].hash != hash || strcmp(names->slots[at].node->name, name) != 0)) {
-        at = (at + 1) & mask;
+        at = (at + STEP) & mask;
     }
     return &names->slots[at];
 }
@@ -150,7 +174,7 @@ static struct slot *find_free(const struct slot *slots, size_t capacity, uint32_
 {
     size_t at = hash & (capacity - 1);
     while (slots[at].node) {
-        at = (at + 1) & (capacity - 1);
+        at = (at + STEP) & (capacity - 1);
     }
     return (struct slot *)&slots[at];
 }
@@ -177,22 +201,40 @@ static shoal_status reserve(struct graph_names *names)
     return SHOAL_OK;
 }
 
-/* A name that is not taken has its slot in names->chosen. */
-static bool is_taken(struct graph_names *names, const char *name, uint32_t hash)
-{
-    names->chosen = find_slot(names, name, hash);
-    return names->chosen->node != NULL;
-}
-
 /* Bases ------------------------------------------------------------------------------------------------ */
 
-static struct base *find_base(struct base *bases, size_t capacity, const char *string, uint32_t hash)
+/* The slot of the base, or the free one where it would be. */
+static struct name_base **find_base(struct name_base **bases, size_t capacity, const char *string,
+                                    size_t length, uint32_t hash)
 {
     size_t at = hash & (capacity - 1);
-    while (bases[at].string && (bases[at].hash != hash || strcmp(bases[at].string, string) != 0)) {
+    while (bases[at] && (bases[at]->hash != hash || bases[at]->length != length ||
+                         memcmp(bases[at]->string, string, length) != 0)) {
         at = (at + 1) & (capacity - 1);
     }
     return &bases[at];
+}
+
+/* The node whose name was counted to be this one; NULL: none. */
+static struct shoal_node *find_counted(const struct graph_names *names, const char *name, size_t length)
+{
+    size_t base_length;
+    uint64_t number = names->n_bases > 0 ? read_number(name, length, &base_length) : 0;
+    if (number == 0) {
+        return NULL;
+    }
+    const struct name_base *base =
+        *find_base(names->bases, names->base_capacity, name, base_length, hash_name(name, base_length));
+    return base && number - base->first_counted < base->n_counted
+               ? base->counted[number - base->first_counted]
+               : NULL;
+}
+
+/* A name that is not taken has its slot in names->chosen. */
+static bool is_taken(struct graph_names *names, const char *name, size_t length, uint32_t hash)
+{
+    names->chosen = find_slot(names, name, hash);
+    return names->chosen->node || find_counted(names, name, length);
 }
 
 static shoal_status reserve_base(struct graph_names *names)
@@ -201,58 +243,60 @@ static shoal_status reserve_base(struct graph_names *names)
         return SHOAL_OK;
     }
     size_t capacity = names->base_capacity ? 2 * names->base_capacity : FIRST_CAPACITY;
-    struct base *bases = mem_alloc_zeroed(capacity, sizeof(*bases));
+    struct name_base **bases = mem_alloc_zeroed(capacity, sizeof(*bases));
     if (!bases) {
         return SHOAL_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < names->base_capacity; i++) {
-        const struct base *base = &names->bases[i];
-        if (base->string) {
-            *find_base(bases, capacity, base->string, base->hash) = *base;
+        struct name_base *base = names->bases[i];
+        if (base) {
+            *find_base(bases, capacity, base->string, base->length, base->hash) = base;
         }
     }
     mem_free(names->bases);
     names->bases = bases;
     names->base_capacity = capacity;
-    memset(names->targets, 0, sizeof(names->targets));
     return SHOAL_OK;
 }
 
 /* The base of a string, which is made if there is none. */
 static shoal_status get_base(struct graph_names *names, struct arena *arena, const char *string,
-                             struct base **base_out)
+                             struct name_base **base_out)
 {
     TRY(reserve_base(names));
     size_t length = strlen(string);
     uint32_t hash = hash_name(string, length);
-    struct base *base = find_base(names->bases, names->base_capacity, string, hash);
-    if (!base->string) {
+    struct name_base **slot = find_base(names->bases, names->base_capacity, string, length, hash);
+    if (!*slot) {
         const char *copy = arena_string(arena, string);
-        if (!copy) {
+        struct name_base *base = copy ? arena_alloc(arena, 1, sizeof(*base)) : NULL;
+        if (!base) {
             return SHOAL_ERR_NO_MEMORY;
         }
-        *base = (struct base){.string = copy,
-                              .length = length,
-                              .seed = seed_of(string, length),
-                              .hash = hash,
-                              .next_number = 1};
+        *base = (struct name_base){.string = copy,
+                                   .length = length,
+                                   .seed = seed_of(string, length),
+                                   .hash = hash,
+                                   .next_number = 1};
         memcpy(base->digits, "_1", 2);
         base->n_digits = 2;
-        base->is_name = measure_base(string, length) == length && is_taken(names, string, hash);
+        base->is_name = measure_base(string, length) == length && is_taken(names, string, length, hash);
+        *slot = base;
         names->n_bases++;
     }
-    *base_out = base;
+    *base_out = *slot;
     return SHOAL_OK;
 }
 
 /* The base that the name itself is, if it is known that some node has it: most names of nodes that passes make. */
-static struct base *find_known(const struct graph_names *names, const char *name, uint32_t hash)
+static struct name_base *find_known(const struct graph_names *names, const char *name, size_t length,
+                                    uint32_t hash)
 {
     if (names->n_bases == 0) {
         return NULL;
     }
-    struct base *base = find_base(names->bases, names->base_capacity, name, hash);
-    return base->string && base->is_name ? base : NULL;
+    struct name_base *base = *find_base(names->bases, names->base_capacity, name, length, hash);
+    return base && base->is_name ? base : NULL;
 }
 
 /* Choosing --------------------------------------------------------------------------------------------- */
@@ -277,7 +321,7 @@ static size_t make_legal(char *name, const char *wish)
 }
 
 /* The next number. It has at most 20 digits: there is room. */
-static void count_on(struct base *base)
+static void count_on(struct name_base *base)
 {
     uint32_t at = base->n_digits - 1;
     base->next_number++;
@@ -292,47 +336,40 @@ static void count_on(struct base *base)
     }
 }
 
-/* Writes the smallest free number behind the base, which the name begins with. */
-static void add_number(struct graph_names *names, struct base *base, char *name, size_t *length_out,
-                       uint32_t *hash_out)
+/* Writes the smallest free number behind the base, which the name begins with. Those that were counted lie behind us: only somebody
+   who wished for a name can have this one. There is room for the node afterwards. */
+static shoal_status add_number(const struct graph_names *names, struct name_base *base, char *name,
+                               size_t *length_out)
 {
     for (;; count_on(base)) {
         memcpy(name + base->length, base->digits, sizeof(base->digits));
         *length_out = base->length + base->n_digits;
         name[*length_out] = '\0';
-        *hash_out = base->n_digits <= NUMBER_DIGITS + 1 ? hash_number(base->seed, base->next_number)
-                                                        : hash_name(name, *length_out);
-        if (!is_taken(names, name, *hash_out)) {
-            return;
+        if (names->n_numbered == 0 ||
+            !find_slot(names, name, hash_number(base->seed, base->next_number))->node) {
+            break;
         }
     }
+    base->first_counted = base->n_counted > 0 ? base->first_counted : base->next_number;
+    return mem_grow((void **)&base->counted, &base->capacity, base->next_number - base->first_counted + 1,
+                    sizeof(base->counted[0]));
 }
 
-/* A number for a name that may be taken, in place of the one it has. *base_out: the name itself, if it is counted on. */
+/* A name that may be taken gets a number, in place of the one it has. *base_out: what was counted on; NULL: the name is free. */
 static shoal_status make_free(struct graph_names *names, struct arena *arena, char *name, size_t *length,
-                              uint32_t *hash, struct base **base_out)
+                              uint32_t hash, struct name_base **base_out)
 {
-    struct base *base = find_known(names, name, *hash);
-    *base_out = base;
+    struct name_base *base = find_known(names, name, *length, hash);
     if (!base) {
-        if (!is_taken(names, name, *hash)) {
+        *base_out = NULL;
+        if (!is_taken(names, name, *length, hash)) {
             return SHOAL_OK;
         }
         name[measure_base(name, *length)] = '\0';
         TRY(get_base(names, arena, name, &base));
     }
-    add_number(names, base, name, length, hash);
-    return SHOAL_OK;
-}
-
-static shoal_status keep_name(struct arena *arena, const char *name, size_t length, const char **name_out)
-{
-    char *copy = arena_take(arena, length + 1, 1);
-    if (!copy) {
-        return SHOAL_ERR_NO_MEMORY;
-    }
-    *name_out = memcpy(copy, name, length + 1);
-    return SHOAL_OK;
+    *base_out = base;
+    return add_number(names, base, name, length);
 }
 
 static struct target *find_target(struct graph_names *names, const char *wish)
@@ -342,70 +379,106 @@ static struct target *find_target(struct graph_names *names, const char *wish)
 
 /* `buffer` has room for the wish, '_' and a number. */
 static shoal_status choose(struct graph_names *names, struct arena *arena, const char *wish, bool is_lasting,
-                           char *buffer, const char **name_out, uint32_t *hash_out)
+                           char *buffer, struct shoal_node *node)
 {
-    struct base *base;
     size_t length = make_legal(buffer, wish);
-    *hash_out = hash_name(buffer, length);
-    TRY(make_free(names, arena, buffer, &length, hash_out, &base));
-    if (base && is_lasting) {
-        *find_target(names, wish) = (struct target){.wish = wish, .base = base};
+    uint32_t hash = hash_name(buffer, length);
+    struct name_base *known = find_known(names, buffer, length, hash);
+    TRY(make_free(names, arena, buffer, &length, hash, &node->name_base));
+    if (known && is_lasting) {
+        *find_target(names, wish) = (struct target){.wish = wish, .base = known};
     }
-    return keep_name(arena, buffer, length, name_out);
+    char *copy = arena_take(arena, length + 1, 1);
+    if (!copy) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    node->name = memcpy(copy, buffer, length + 1);
+    node->name_key = node->name_base ? (uint32_t)node->name_base->next_number : hash;
+    return SHOAL_OK;
 }
 
-/* A base that is known to be the wish, which is short. */
-static shoal_status choose_known(struct graph_names *names, struct arena *arena, struct base *base,
-                                 const char **name_out, uint32_t *hash_out)
+/* A base that is known to be the wish. What is written behind the end of the name is given back. */
+static shoal_status choose_known(const struct graph_names *names, struct arena *arena, struct name_base *base,
+                                 struct shoal_node *node)
 {
-    char buffer[BUFFER_BYTES];
+    size_t room = base->length + NUMBER_BYTES + 1;
     size_t length;
-    memcpy(buffer, base->string, base->length);
-    add_number(names, base, buffer, &length, hash_out);
-    return keep_name(arena, buffer, length, name_out);
+    char *name = arena_take(arena, room, 1);
+    if (!name) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    memcpy(name, base->string, base->length);
+    TRY(add_number(names, base, name, &length));
+    arena_shorten(arena, name, room, length + 1);
+    node->name = name;
+    node->name_base = base;
+    node->name_key = (uint32_t)base->next_number;
+    return SHOAL_OK;
 }
 
 shoal_status names_choose(struct graph_names *names, struct arena *arena, const char *wish, bool is_lasting,
-                          const char **name_out, uint32_t *hash_out)
+                          struct shoal_node *node)
 {
     char buffer[BUFFER_BYTES];
-    TRY(reserve(names));
     const struct target *target = find_target(names, wish);
     if (is_lasting && target->wish == wish) {
-        return choose_known(names, arena, target->base, name_out, hash_out);
+        return choose_known(names, arena, target->base, node);
     }
+    TRY(reserve(names));
     const char *legal = wish[0] ? wish : "_";
     size_t bytes = strlen(legal) + 1 + NUMBER_BYTES;
     if (bytes <= sizeof(buffer)) {
-        return choose(names, arena, legal, is_lasting, buffer, name_out, hash_out);
+        return choose(names, arena, legal, is_lasting, buffer, node);
     }
     char *memory = mem_alloc(bytes);
     if (!memory) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    shoal_status status = choose(names, arena, legal, /*is_lasting=*/false, memory, name_out, hash_out);
+    shoal_status status = choose(names, arena, legal, /*is_lasting=*/false, memory, node);
     mem_free(memory);
     return status;
 }
 
 void names_take(struct graph_names *names, struct shoal_node *node)
 {
+    struct name_base *base = node->name_base;
     node->taken_name = node->name;
-    *names->chosen = (struct slot){.node = node, .hash = node->name_hash};
+    if (base) {
+        size_t index = base->next_number - base->first_counted;
+        while (base->n_counted < index) {
+            base->counted[base->n_counted++] = NULL;
+        }
+        base->counted[base->n_counted++] = node;
+        count_on(base);
+        return;
+    }
+    size_t length = strlen(node->name);
+    *names->chosen = (struct slot){.node = node, .hash = node->name_key};
     names->n_names++;
+    names->n_numbered += measure_base(node->name, length) < length ? 1 : 0;
 }
 
 struct shoal_node *names_find(const struct graph_names *names, const char *name)
 {
-    return find_slot(names, name, hash_name(name, strlen(name)))->node;
+    size_t length = strlen(name);
+    struct shoal_node *node = find_slot(names, name, hash_name(name, length))->node;
+    return node ? node : find_counted(names, name, length);
 }
 
 bool names_has(const struct graph_names *names, const struct shoal_node *node)
 {
-    size_t mask = names->capacity - 1;
-    size_t at = node->name_hash & mask;
-    while (names->slots[at].node && names->slots[at].node != node) {
-        at = (at + 1) & mask;
+    const struct name_base *base = node->name_base;
+    if (node->name != node->taken_name) {
+        return false;
     }
-    return names->slots[at].node == node && node->name == node->taken_name;
+    if (base) {
+        uint64_t index = node->name_key - base->first_counted;
+        return index < base->n_counted && base->counted[index] == node;
+    }
+    size_t mask = names->capacity - 1;
+    size_t at = node->name_key & mask;
+    while (names->slots[at].node && names->slots[at].node != node) {
+        at = (at + STEP) & mask;
+    }
+    return names->slots[at].node == node;
 }

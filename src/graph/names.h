@@ -14,12 +14,12 @@
 shoal_status names_create(struct graph_names **names_out);
 void names_free(struct graph_names *names);
 
-/* The name that a node who wishes for `wish` shall have, in the arena, its hash, and room for it in the table. It is not taken
-   yet. `is_lasting`: the string outlives the graph, so that it is known by its address. */
+/* Gives the node the name that it shall have who wishes for `wish`, in the arena, and there is room to find it by that. The name is
+   not taken yet. `is_lasting`: the string outlives the graph, so that it is known by its address. */
 shoal_status names_choose(struct graph_names *names, struct arena *arena, const char *wish, bool is_lasting,
-                          const char **name_out, uint32_t *hash_out);
+                          struct shoal_node *node);
 
-/* Takes the node's name and name_hash, which were just chosen. Cannot fail. */
+/* Takes the node's name, which was just chosen. Cannot fail. */
 void names_take(struct graph_names *names, struct shoal_node *node);
 
 /* NULL when no node has had the name; one that is erased otherwise. */

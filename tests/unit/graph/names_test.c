@@ -35,6 +35,33 @@ TEST(a_number_behind_the_name_is_a_number)
     shoal_graph_free(graph);
 }
 
+/* Nodes that were counted are found, and so are those between them that somebody named. */
+TEST(counted_names_are_found)
+{
+    enum {
+        N_NODES = 3000
+    };
+    shoal_graph *graph = make_graph();
+    char name[32];
+    CHECK_STRING(named(graph, "x_17"), "x_17");
+    for (int i = 0; i < N_NODES; i++) {
+        (void)named(graph, i == 100 ? "x_2000" : i == 200 ? "x_150" : "x");
+    }
+    for (uint32_t number = 1; number <= N_NODES; number++) {
+        (void)snprintf(name, sizeof name, "x_%u", number);
+        CHECK_STRING(shoal_node_name(shoal_graph_find(graph, name)), name);
+    }
+    CHECK_STRING(shoal_node_name(shoal_graph_find(graph, "x")), "x");
+    CHECK(!shoal_graph_find(graph, "x_0"));
+    CHECK(!shoal_graph_find(graph, "x_017"));
+    CHECK(!shoal_graph_find(graph, "x_3001"));
+    CHECK(!shoal_graph_find(graph, "y_1"));
+    CHECK(!shoal_graph_find(graph, "x_1_1"));
+    CHECK(!shoal_graph_find(graph, "x_4294967297"));
+    CHECK_STRING(named(graph, "x_1999"), "x_3001"); /* as x: it was counted */
+    shoal_graph_free(graph);
+}
+
 /* add_1_2 counts on add_1, which does not make that a name to count on. */
 TEST(numbers_behind_numbers)
 {
