@@ -5,7 +5,7 @@
  *
  * It happens in a scope of its own, without tracer and tape. Boxed lists live in that scope, and so does what calls give until
  * it is referenced. Most calls need none of that: those of built-in ops, with arguments of the meta device that are the same on
- * all ranks. They go straight to the meta function.
+ * all ranks. They go straight to the meta function; or, as the commonest views, to a rule that says the same (graph/infer_view.h).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include "base/try.h"
 #include "graph/boxing.h"
 #include "graph/graph.h"
+#include "graph/infer_view.h"
 #include "graph/twins.h"
 #include "op/dispatch.h"
 #include "op/op.h"
@@ -305,11 +306,37 @@ static shoal_status infer_in_scope(struct shoal_graph *graph, const shoal_op *op
     return SHOAL_OK;
 }
 
+/* *values_out is NULL when there is no rule for it. */
+static shoal_status infer_by_rule(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args,
+                                  shoal_tensor ***values_out)
+{
+    shoal_tensor *tensor;
+    *values_out = NULL;
+    TRY(infer_view(graph, op, args, &tensor));
+    if (!tensor) {
+        return SHOAL_OK;
+    }
+    shoal_tensor **values = arena_take(&graph->arena, 1, sizeof *values);
+    if (!values) {
+        shoal_tensor_unref(tensor);
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    values[0] = tensor;
+    *values_out = values;
+    return SHOAL_OK;
+}
+
 shoal_status graph_infer(struct shoal_graph *graph, const shoal_op *op, const shoal_arg *args, size_t n_args,
                          shoal_tensor ***values_out, size_t *n_values_out, bool *is_list_out)
 {
     bool needs_scope = !op_is_builtin(op) || op->index == OP_permute_tensor;
     shoal_status status = SHOAL_OK;
+    *is_list_out = op->returns_list;
+    TRY(infer_by_rule(graph, op, args, values_out));
+    if (*values_out) {
+        *n_values_out = 1;
+        return SHOAL_OK;
+    }
     if (!needs_scope) {
         int64_t few[32]; /* most lists are short */
         struct arena lists = {.free = (unsigned char *)few, .free_bytes = sizeof(few)};
@@ -319,6 +346,5 @@ shoal_status graph_infer(struct shoal_graph *graph, const shoal_op *op, const sh
     if (needs_scope) {
         status = infer_in_scope(graph, op, args, n_args, values_out, n_values_out);
     }
-    *is_list_out = op->returns_list;
     return status;
 }

@@ -19,25 +19,32 @@
 
 /* Making ----------------------------------------------------------------------------------------------- */
 
-/* In memory that is there; takes over the reference on the storage. */
-static void init_tensor(shoal_tensor *tensor, struct block *block, struct storage *storage, shoal_dtype dtype,
-                        const struct layout *layout, int64_t count)
+/* All but the layout and what follows from it; takes over the reference on the storage. */
+static void init_plain(shoal_tensor *tensor, struct block *block, struct storage *storage, shoal_dtype dtype,
+                       int64_t count)
 {
     atomic_init(&tensor->references, 1);
     tensor->dtype = dtype;
-    tensor->is_contiguous = layout_is_contiguous(layout->n_dims, layout->shape, layout->strides);
     tensor->is_view = false;
     tensor->is_detached = false;
     tensor->is_dead = false;
     tensor->has_landed = false;
     tensor->is_averaged = false;
-    layout_copy(&tensor->layout, layout);
     tensor->count = count;
     tensor->storage = storage;
     tensor->history = NULL;
     tensor->block = block;
     atomic_init(&tensor->owner, NULL);
     tensor->owner_index = 0;
+}
+
+/* In memory that is there; takes over the reference on the storage. */
+static void init_tensor(shoal_tensor *tensor, struct block *block, struct storage *storage, shoal_dtype dtype,
+                        const struct layout *layout, int64_t count)
+{
+    init_plain(tensor, block, storage, dtype, count);
+    tensor->is_contiguous = layout_is_contiguous(layout->n_dims, layout->shape, layout->strides);
+    layout_copy(&tensor->layout, layout);
 }
 
 /* A tensor over somebody's storage, a view say, in a block by itself: they come and go as small results do. */
@@ -241,6 +248,28 @@ shoal_status tensor_create_shape_view(struct slab *slab, shoal_tensor *base, con
     }
     init_tensor(tensor, block, storage_ref(base->storage), base->dtype, layout, count);
     tensor->is_view = true;
+    *tensor_out = tensor;
+    return SHOAL_OK;
+}
+
+shoal_status tensor_create_shape_dense(struct slab *slab, shoal_tensor *base, int n_dims,
+                                       const int64_t *shape, shoal_tensor **tensor_out)
+{
+    struct block *block;
+    shoal_tensor *tensor = slab_alloc(slab, sizeof(*tensor), 1, &block);
+    if (!tensor) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    init_plain(tensor, block, storage_ref(base->storage), base->dtype, base->count);
+    tensor->is_contiguous = true;
+    tensor->is_view = true;
+    tensor->is_detached = true;
+    tensor->layout.n_dims = n_dims;
+    tensor->layout.offset = base->layout.offset;
+    for (int i = 0; i < n_dims; i++) {
+        tensor->layout.shape[i] = shape[i];
+    }
+    layout_fill_strides(n_dims, shape, tensor->layout.strides);
     *tensor_out = tensor;
     return SHOAL_OK;
 }

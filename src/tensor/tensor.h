@@ -74,6 +74,11 @@ shoal_status tensor_create_shape(struct slab *slab, shoal_dtype dtype, int n_dim
 shoal_status tensor_create_shape_view(struct slab *slab, shoal_tensor *base, const struct layout *layout,
                                       int64_t count, shoal_tensor **tensor_out);
 
+/* Likewise all elements of `base`, which is contiguous and has some, in another shape of as many; detached, as views are that are
+   taken while gradients are off. */
+shoal_status tensor_create_shape_dense(struct slab *slab, shoal_tensor *base, int n_dims,
+                                       const int64_t *shape, shoal_tensor **tensor_out);
+
 /* shoal_from_memory; errors begin with the name of the call. */
 shoal_tensor *tensor_from_memory(const char *call, void *data, const int64_t *shape, int n_dims,
                                  shoal_dtype dtype, const int64_t *strides, shoal_deleter deleter,
