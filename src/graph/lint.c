@@ -349,7 +349,7 @@ static shoal_status check_values(const struct shoal_node *node)
         if (!node->values[i]) {
             return refuse(node, "value %zu is not there", i);
         }
-        if (node->kind != SHOAL_NODE_CONSTANT && node->values[i]->storage->device != SHOAL_META) {
+        if (node->kind != SHOAL_NODE_CONSTANT && node->values[i]->device != SHOAL_META) {
             return refuse(node, "value %zu is not on the meta device", i);
         }
     }

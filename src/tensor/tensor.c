@@ -25,6 +25,7 @@ static void init_plain(shoal_tensor *tensor, struct block *block, struct storage
 {
     atomic_init(&tensor->references, 1);
     tensor->dtype = dtype;
+    tensor->device = (uint8_t)storage->device;
     tensor->is_view = false;
     tensor->is_detached = false;
     tensor->is_dead = false;

@@ -32,6 +32,7 @@ struct tensor_history {
 struct shoal_tensor {
     _Atomic uint32_t references;
     shoal_dtype dtype;
+    uint8_t device; /* the storage's, which never changes: a look at it needs no look at the storage */
     bool is_contiguous;
     bool is_view;     /* made by a view op: shares its storage with an older tensor */
     bool is_detached; /* outside the record on purpose (shoal_detach, or made while gradients were off) */

@@ -46,6 +46,7 @@ static void check_same(const shoal_tensor *found, const shoal_tensor *expected)
     CHECK_INT(found->layout.offset, expected->layout.offset);
     CHECK_INT(found->count, expected->count);
     CHECK_INT(found->dtype, expected->dtype);
+    CHECK_INT(found->device, expected->device);
     CHECK(found->storage == expected->storage);
     CHECK(found->is_view == expected->is_view);
     CHECK(found->is_contiguous == expected->is_contiguous);
