@@ -77,10 +77,12 @@ static bool match_input(struct ddp_block *block)
     }
     struct shoal_node *input = args[ARG_SELF].as.node;
     block->gradient = input;
+    block->value = value_of(input);
     block->reader = block->start;
     if (is_division(input)) {
         block->division = input;
         block->gradient = input->args[0].as.node;
+        block->value = value_of(block->gradient);
         block->reader = input;
         return true;
     }
@@ -183,7 +185,7 @@ bool ddp_block_match(const struct accesses *accesses, struct shoal_node *start, 
         !match_memory(accesses, &block)) {
         return false;
     }
-    block.bytes = tensor_bytes(value_of(start));
+    block.bytes = tensor_bytes(block.value);
     *block_out = block;
     return true;
 }
@@ -250,10 +252,7 @@ static bool is_same_arg(const shoal_arg *a, const shoal_arg *b)
 
 bool ddp_block_has_key_of(const struct ddp_block *a, const struct ddp_block *b)
 {
-    const shoal_tensor *left = value_of(a->start);
-    const shoal_tensor *right = value_of(b->start);
-    if (a->start->op != b->start->op || left->dtype != right->dtype ||
-        left->storage->device != right->storage->device || !a->division != !b->division) {
+    if (a->start->op != b->start->op || a->value->dtype != b->value->dtype || !a->division != !b->division) {
         return false;
     }
     for (size_t i = ARG_REDUCE; i < N_ARGS; i++) {
@@ -269,8 +268,7 @@ uint64_t ddp_block_hash(const struct ddp_block *block)
 {
     const shoal_arg *args = block->start->args;
     uint32_t division = block->division ? (uint32_t)block->division->op->index + 1 : 0;
-    uint64_t hash =
-        (uint64_t)block->start->op->index << 40 | (uint64_t)value_of(block->start)->dtype << 32 | division;
+    uint64_t hash = (uint64_t)block->start->op->index << 40 | (uint64_t)block->value->dtype << 32 | division;
     hash = hash_bytes(hash, args[ARG_REDUCE].as.string, strlen(args[ARG_REDUCE].as.string));
     hash = hash_bytes(hash, args[ARG_GROUP].as.string, strlen(args[ARG_GROUP].as.string));
     double number;

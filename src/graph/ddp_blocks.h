@@ -5,8 +5,8 @@
  *     gradient -> division by a number -> all_reduce -> wait -> output | copy_ into a gradient that is there
  *     gradient -> all_reduce of avg    -> wait -> output | copy_
  *
- * All blocks of a bucket have the same key: start op, reduce op, factor, group, dtype, device and divisor. A bucket is closed when
- * it is large enough. It is closed early, before the next block or op is looked at, where a larger bucket would be wrong:
+ * All blocks of a bucket have the same key: start op, reduce op, factor, group, dtype and divisor. A bucket is closed when it is
+ * large enough. It is closed early, before the next block or op is looked at, where a larger bucket would be wrong:
  *   - before a block that depends on the result of the bucket's first block or of a later one. A bucket with both would wait for
  *     itself, or two buckets would wait for each other.
  *   - before a block that comes when a gradient of the bucket has been overwritten already: the joined start reads all
@@ -29,7 +29,9 @@ struct ddp_block {
     struct shoal_node *user;     /* the output, or a copy_ */
     struct shoal_node *division; /* NULL: none */
     struct shoal_node *gradient; /* what is divided, or reduced */
-    struct shoal_node *reader;   /* of the gradient: the division or the start */
+    const shoal_tensor
+        *value; /* what the gradient gives: dtype and shape are those of all that the block gives */
+    struct shoal_node *reader; /* of the gradient: the division or the start */
     size_t bytes;
     uint32_t limit;       /* from this position on the gradient is another one */
     uint32_t next;        /* in its bucket: index + 1; 0: the last */

@@ -8,11 +8,6 @@
 #include "graph/passes.h"
 #include "tensor/tensor.h"
 
-static const shoal_tensor *value_of(const struct shoal_node *node)
-{
-    return node->values[0];
-}
-
 static shoal_status call_flat(struct ddp_join *join, struct shoal_node **flat_out)
 {
     for (size_t i = 0; i < join->n_blocks; i++) {
@@ -38,7 +33,7 @@ static shoal_status call_division(struct ddp_join *join, struct shoal_node **nod
 static shoal_status call_split(struct ddp_join *join, struct shoal_node *wait, struct shoal_node **split_out)
 {
     for (size_t i = 0; i < join->n_blocks; i++) {
-        join->args[i] = ddp_int_arg(value_of(join->blocks[i]->start)->count);
+        join->args[i] = ddp_int_arg(join->blocks[i]->value->count);
     }
     shoal_arg args[] = {ddp_node_arg(wait), ddp_list_arg(join->args, join->n_blocks)};
     return ddp_call(join, OP_split_with_sizes, args, 2, split_out);
@@ -47,7 +42,7 @@ static shoal_status call_split(struct ddp_join *join, struct shoal_node *wait, s
 static shoal_status call_reshape(struct ddp_join *join, struct shoal_node *split, size_t index,
                                  struct shoal_node **result_out)
 {
-    const struct layout *layout = &value_of(join->blocks[index]->start)->layout;
+    const struct layout *layout = &join->blocks[index]->value->layout;
     struct shoal_node *piece;
     shoal_arg sizes[SHOAL_MAX_DIMS];
     for (int i = 0; i < layout->n_dims; i++) {
