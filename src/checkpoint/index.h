@@ -11,12 +11,12 @@
  *                 "runs": [{"at": 0, "bytes": 512, "sums": ["16 hex digits"]}]}],
  *      "sum": "16 hex digits"}
  *
- * `at` is the byte in the file at which a piece begins; a piece is contiguous there, row-major, or (in whole files) rows of
- * the whole tensor, which "begin" and "length" then show: a piece of a whole file covers all of every dimension but
- * the first. Runs are ranges of a file that one rank wrote, with sums of their blocks of 1 MiB from the run's own start; together they
- * cover the file, each byte once. "sum" is that of all bytes of the text before the text `"sum"`, with which every text ends.
- * "format", "version" and "sum" mean the same in all versions. Keys that begin with "x-" are passed over; others that version 1
- * does not have are errors.
+ * `at` is the byte in the file at which a piece begins; a piece is contiguous there, row-major, or (in whole files)
+ * rows of the whole tensor, which "begin" and "length" then show: a piece of a whole file covers all of every dimension
+ * but the first. Runs are ranges of a file that one rank wrote, with sums of their blocks of 1 MiB from the run's own
+ * start; together they cover the file, each byte once. "sum" is that of all bytes of the text before the text `"sum"`,
+ * with which every text ends. "format", "version" and "sum" mean the same in all versions. Keys that begin with "x-" are
+ * passed over; others that version 1 does not have are errors.
  *
  * The reader believes nothing: every number is checked against the others (pieces lie in their files and together are
  * their tensor, each element once), and an error says which entry contradicts what.

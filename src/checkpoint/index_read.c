@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads shoal.index.json: see index.h. The sum is looked at first, then the version, then everything else. jansson parses (UTF-8,
- * syntax, keys that come twice) and is left behind when this returns: what is kept is copied into one arena.
+ * Reads shoal.index.json: see index.h. The sum is looked at first, then the version, then everything else. jansson
+ * parses (UTF-8, syntax, keys that come twice) and is left behind when this returns: what is kept is copied into one
+ * arena.
  */
 #include <inttypes.h>
 #include <jansson.h>

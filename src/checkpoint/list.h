@@ -7,9 +7,9 @@
 #include "shoal/group.h"
 
 /*
- * Collective. Lists are the same if they have the same sections, names, dtypes, shapes and aliases of tensors, of which the
- * same may be missing, and the same names and kinds of numbers and strings, in the same order. Otherwise all ranks get SHOAL_ERR_MISMATCH, with the
- * first difference of the first rank whose list differs from rank 0's.
+ * Collective. Lists are the same if they have the same sections, names, dtypes, shapes and aliases of tensors, of
+ * which the same may be missing, and the same names and kinds of numbers and strings, in the same order. Otherwise all
+ * ranks get SHOAL_ERR_MISMATCH, with the first difference of the first rank whose list differs from rank 0's.
  *
  * Ranks exchange sums; the list itself is sent only if these differ.
  */

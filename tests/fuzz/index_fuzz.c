@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Indices of checkpoints that were good, changed at random, into their reader: it must answer, never read where it may not (the
- * address sanitizer), and lose no memory. What it accepts is written, read and written again as the same text. Most inputs get the
- * sum that they have, which otherwise ends the reading.
+ * Indices of checkpoints that were good, changed at random, into their reader: it must answer, never read where it may
+ * not (the address sanitizer), and lose no memory. What it accepts is written, read and written again as the same text.
+ * Most inputs get the sum that they have, which otherwise ends the reading.
  */
 #include <string.h>
 
