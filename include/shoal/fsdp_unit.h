@@ -70,7 +70,8 @@ SHOAL_API shoal_fsdp_unit *shoal_fsdp_unit_of(shoal_fsdp *fsdp, int unit);
  * With SHOAL_SHARDED_STATE each unit also has memory of its own for its whole gradients, which its first backward pass
  * makes and which stays (`buffers` of shoal_fsdp_memory). A backward pass with shoal_fsdp_set_sync off adds to them,
  * one with it on reduces them into the gradients of the shards, after which they are empty. With the other two, units
- * take such memory in turns.
+ * take such memory in turns. (Of modules, gradients of parameters that are cut along another dimension than the first
+ * are on tensors until they are reduced.)
  */
 typedef enum shoal_sharded {
     SHOAL_SHARDED_PARAMETERS = 0, /* and gradients and state: FSDP, also called ZeRO-3 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Random networks under random settings, compiled, have the bits of eager ones: losses, gradients and parameters, while compiled and
- * eager steps take turns, gradients add up, and some steps do not synchronise.
+ * eager steps take turns, gradients add up, and some steps do not synchronise. With ZeRO half of the eager ones are FSDP.
  *
  * SHOAL_TEST_STEPS says how many networks, SHOAL_TEST_STEPS_FIRST the number of the first. What fails is printed with its number.
  */
@@ -136,7 +136,9 @@ static void run_spec(const struct rank *self, const struct spec *spec, int round
         CHECK_OK(shoal_mesh_create(trial.world, "cpu", NULL, (int[]){2, self->n_ranks / 2}, 2, names,
                                    &trial.mesh));
     }
-    spec_make_net(&trial.eager, spec);
+    struct spec fsdp = *spec; /* ZeRO beside itself or beside FSDP */
+    fsdp.shards.sharded = spec->number % 2 == 0 ? spec->shards.sharded : SHOAL_SHARDED_PARAMETERS;
+    spec_make_net(&trial.eager, &fsdp);
     spec_make_net(&trial.other, spec);
     if (spec_wrap(&trial.eager, trial.world, trial.mesh) &&
         spec_wrap(&trial.other, trial.world, trial.mesh) &&

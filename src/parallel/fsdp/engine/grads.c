@@ -63,10 +63,15 @@ static size_t buffers_limit(const struct fsdp_context *context, size_t largest)
     return (size_t)n_buffers * largest + stays;
 }
 
+bool fsdp_is_direct(const struct fsdp_unit *unit, const struct fsdp_param *param)
+{
+    bool is_whole = unit->context->mesh.n_shards == 1;
+    return (param->outer == 1 || is_whole) && param->compute == unit->grads.dtype;
+}
+
 /* Which parameters get gradients may change between steps. */
 static void lay_out_grads(struct fsdp_unit *unit)
 {
-    bool is_whole = unit->context->mesh.n_shards == 1;
     size_t element_bytes = dtype_bytes(unit->grads.dtype);
     unit->grads.buffer_bytes = unit->grads.output_bytes = unit->grads.bytes = 0;
     for (size_t i = 0; i < unit->n_params; i++) {
@@ -78,7 +83,7 @@ static void lay_out_grads(struct fsdp_unit *unit)
         unit->grads.buffer_bytes += region_bytes(unit, param);
         param->output_offset = unit->grads.output_bytes;
         unit->grads.output_bytes += fsdp_round_up(param->padded_count * element_bytes);
-        param->is_direct = (param->outer == 1 || is_whole) && param->compute == unit->grads.dtype;
+        param->is_direct = fsdp_is_direct(unit, param);
         param->grad_offset = unit->grads.bytes;
         unit->grads.bytes += param->is_direct ? 0 : fsdp_round_up(param->count * dtype_bytes(param->compute));
     }
@@ -246,7 +251,6 @@ void *fsdp_unit_grad_to_store(struct fsdp_unit *unit, struct fsdp_param *param, 
 static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, const void *grad,
                      bool is_added)
 {
-    is_added = is_added && !param->is_unset; /* a sum with zero would lose the sign of -0 */
     if (is_added || param->count < (size_t)unit->context->mesh.n_shards * param->padded_count) {
         clear_place(unit, param);
     }
@@ -276,7 +280,9 @@ static void put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dty
 
 void fsdp_unit_put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype, const void *grad)
 {
-    put_grad(unit, param, dtype, grad, unit->grads.has_accumulated);
+    /* A sum with the zeros of a place that has no gradient yet would lose the sign of -0. */
+    put_grad(unit, param, dtype, grad, unit->grads.has_accumulated && param->has_whole);
+    param->has_whole = true;
 }
 
 void fsdp_unit_collect_written(struct fsdp_unit *unit, bool is_new)
@@ -291,14 +297,22 @@ void fsdp_unit_collect_written(struct fsdp_unit *unit, bool is_new)
     }
 }
 
+void fsdp_unit_forget_buffer(struct fsdp_unit *unit)
+{
+    unit->grads.buffer = NULL;
+    unit->grads.has_accumulated = false;
+    unit->grads.is_owed = false;
+    for (size_t i = 0; i < unit->n_params; i++) {
+        unit->params[i].has_whole = false;
+    }
+}
+
 void fsdp_unit_drop_grads(struct fsdp_unit *unit)
 {
     if (unit->grads.buffer) {
         fsdp_pool_give_back(unit->grads.buffer);
-        unit->grads.buffer = NULL;
     }
+    fsdp_unit_forget_buffer(unit);
     unit->grads.has_begun = false;
-    unit->grads.has_accumulated = false;
     unit->grads.has_partial = false;
-    unit->grads.is_owed = false;
 }

@@ -29,6 +29,10 @@ void fsdp_unit_clear_unset(struct fsdp_unit *unit);
 shoal_status fsdp_unit_need_memory(struct fsdp_unit *unit, char **data, size_t *capacity, size_t bytes);
 /* With one shard the result is the gradient, and stays in the buffer if it has the dtype. */
 bool fsdp_lands_in_place(const struct fsdp_unit *unit, const struct fsdp_param *param);
+/* Whether the whole gradient lies in the buffer as it is, so that it can be added to there. */
+bool fsdp_is_direct(const struct fsdp_unit *unit, const struct fsdp_param *param);
+/* The buffer is not the unit's any more: its gradients are on their way, or given up. */
+void fsdp_unit_forget_buffer(struct fsdp_unit *unit);
 /* Gives up what was written and not reduced. */
 void fsdp_unit_drop_grads(struct fsdp_unit *unit);
 

@@ -37,8 +37,10 @@ static void find_full(const struct fsdp_unit *unit, const struct fsdp_param *par
 void fsdp_unit_get_pending(const struct fsdp_unit *unit, const struct fsdp_param *param,
                            shoal_pending_gradient *pending_out)
 {
+    /* Some that have a place there are still on their tensors. */
+    bool is_on_tensor = unit->watch && unit->config.sharded == SHOAL_SHARDED_STATE && !param->has_whole;
     *pending_out = (shoal_pending_gradient){.struct_size = sizeof *pending_out};
-    if (unit->grads.buffer && unit->grads.has_accumulated && param->is_reduced) {
+    if (unit->grads.buffer && unit->grads.has_accumulated && param->is_reduced && !is_on_tensor) {
         find_full(unit, param, pending_out);
     }
     if (unit->grads.has_partial && param->is_partial) {

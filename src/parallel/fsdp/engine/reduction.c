@@ -76,6 +76,12 @@ shoal_status fsdp_unit_take_cast(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
+shoal_status fsdp_unit_lend_grads(struct fsdp_unit *unit)
+{
+    bool has_own = unit->watch && unit->config.sharded == SHOAL_SHARDED_STATE;
+    return has_own && unit->grads.buffer && unit->grads.has_accumulated ? unit->watch->lend(unit) : SHOAL_OK;
+}
+
 static struct fsdp_reduction reduction_of(struct fsdp_unit *unit)
 {
     const struct fsdp_mesh *mesh = &unit->context->mesh;
@@ -100,9 +106,7 @@ static void add_reduction(struct fsdp_unit *unit, const struct fsdp_reduction *r
     context->reductions.items[context->reductions.n] = *reduction;
     context->reductions.items[context->reductions.n++].n_gathers = fsdp_count_gathers(context);
     context->reductions.last = unit;
-    unit->grads.buffer = NULL;
-    unit->grads.has_accumulated = false;
-    unit->grads.is_owed = false;
+    fsdp_unit_forget_buffer(unit);
 }
 
 /* A hook sees the results of all parameters in one piece, and zeros between them. With one shard they lie so anyway. */

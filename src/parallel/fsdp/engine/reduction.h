@@ -36,6 +36,9 @@ shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit);
 /* Before a backward: what a compiled step has left in the dtype of the reduction goes into the buffer, so that this backward is
    added to it as a whole. */
 shoal_status fsdp_unit_take_cast(struct fsdp_unit *unit);
+/* Likewise: with SHOAL_SHARDED_STATE this backward adds to what earlier ones have left in the buffer, as it would to a gradient on
+   the tensor, so that the sums are the same. */
+shoal_status fsdp_unit_lend_grads(struct fsdp_unit *unit);
 /* What is kept for the replicas goes to them, without anything new. */
 shoal_status fsdp_unit_reduce_partial(struct fsdp_unit *unit);
 /* Ends the oldest reductions until at most `n_left` are in flight. */

@@ -53,6 +53,7 @@ shoal_status fsdp_unit_pre_backward(struct fsdp_unit *unit)
     unit->phase = FSDP_PRE_BACKWARD;
     TRY(fsdp_unit_land(unit));
     TRY(fsdp_unit_take_cast(unit));
+    TRY(fsdp_unit_lend_grads(unit));
     TRY(fsdp_unit_unshard(unit));
     TRY(fsdp_unit_wait(unit));
     return fsdp_prefetch_backward(unit);

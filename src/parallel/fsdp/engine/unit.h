@@ -55,6 +55,8 @@ struct fsdp_watch {
     bool (*has_kept)(const struct fsdp_unit *unit);
     /* Whether some of these, which a compiled step has left, are in the dtype of the reduction and not in that of backwards. */
     bool (*has_cast)(const struct fsdp_unit *unit);
+    /* A backward begins: whole gradients in the buffer become those of the tensors, over the same memory, to be added to. */
+    shoal_status (*lend)(struct fsdp_unit *unit);
     /* The backward is over: puts gradients into the buffer (fsdp_unit_put_grad), if there are any to reduce. */
     shoal_status (*collect)(struct fsdp_unit *unit);
     /* Whether the world is, also before the unit has a context. */

@@ -50,9 +50,12 @@ static shoal_status check_in_place(const struct fsdp_tensors *tensors, const str
 }
 
 /* A tensor that is frozen loses its gradient, which an earlier backward may have left there to be reduced. */
-static shoal_status check_frozen(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
+static shoal_status check_frozen(const struct fsdp_unit *unit, const struct fsdp_tensors *tensors,
+                                 const struct fsdp_param *param)
 {
-    if (!shoal_grad(tensors->full) || shoal_requires_grad(tensors->sharded)) {
+    bool is_in_buffer = unit->config.sharded == SHOAL_SHARDED_STATE && unit->grads.has_accumulated &&
+                        param->is_reduced && param->has_whole;
+    if ((!shoal_grad(tensors->full) && !is_in_buffer) || shoal_requires_grad(tensors->sharded)) {
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_STATE,
@@ -66,7 +69,7 @@ static shoal_status before_gather(struct fsdp_unit *unit)
 {
     const struct fsdp_wrapper *wrapper = unit->owner;
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
-        TRY(check_frozen(&wrapper->tensors[i], &unit->params[i]));
+        TRY(check_frozen(unit, &wrapper->tensors[i], &unit->params[i]));
     }
     for (size_t i = 0; unit->state == FSDP_SHARDED && i < wrapper->n_tensors; i++) {
         TRY(tensor_wait_readable(wrapper->tensors[i].sharded));
@@ -133,7 +136,7 @@ static shoal_status follow_freezing(const struct fsdp_tensors *tensors, const st
 shoal_status fsdp_wrapper_follow_freezing(const struct fsdp_wrapper *wrapper)
 {
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
-        TRY(check_frozen(&wrapper->tensors[i], &wrapper->unit->params[i]));
+        TRY(check_frozen(wrapper->unit, &wrapper->tensors[i], &wrapper->unit->params[i]));
         TRY(follow_freezing(&wrapper->tensors[i], &wrapper->unit->params[i]));
     }
     return SHOAL_OK;
@@ -143,7 +146,7 @@ static shoal_status bind_full(struct fsdp_unit *unit)
 {
     struct fsdp_wrapper *wrapper = unit->owner;
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
-        TRY(check_frozen(&wrapper->tensors[i], &unit->params[i])); /* since the gather began */
+        TRY(check_frozen(unit, &wrapper->tensors[i], &unit->params[i])); /* since the gather began */
     }
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         struct fsdp_tensors *tensors = &wrapper->tensors[i];
@@ -190,11 +193,12 @@ static bool has_cast(const struct fsdp_unit *unit)
 }
 
 /* Without synchronisation gradients stay on the tensors of whole parameters, unless they are added up in another dtype, or the
-   unit has memory for them. */
+   unit has memory of its own in which they lie as they are. */
 static bool stays_on_tensor(const struct fsdp_unit *unit, const struct fsdp_param *param)
 {
-    return !unit->config.sync && unit->config.sharded != SHOAL_SHARDED_STATE &&
-           unit->grads.dtype == param->compute && !unit->grads.buffer;
+    bool has_own = unit->config.sharded == SHOAL_SHARDED_STATE;
+    return !unit->config.sync && unit->grads.dtype == param->compute &&
+           (has_own ? !fsdp_is_direct(unit, param) : !unit->grads.buffer);
 }
 
 static bool is_kept(const struct fsdp_unit *unit, const struct fsdp_param *param, const shoal_tensor *grad)
@@ -251,10 +255,11 @@ static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wra
         const shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
         struct fsdp_param *param = &unit->params[i];
         bool has_grad = grad && !is_kept(unit, param, grad);
+        bool has_place = grad && unit->config.sharded == SHOAL_SHARDED_STATE; /* so that none joins later */
         bool is_unused =
             !grad && unit->config.reduce_unused && shoal_requires_grad(wrapper->tensors[i].sharded);
         if (!unit->grads.buffer) {
-            param->is_reduced = has_grad || is_unused;
+            param->is_reduced = has_grad || is_unused || has_place;
         } else if (has_grad && !param->is_reduced) {
             TRY(join_buffer(unit, i));
         }
@@ -310,6 +315,34 @@ static shoal_status get_pending(struct fsdp_unit *unit, size_t index, shoal_pend
     return tensor_address(grad, &pending->full);
 }
 
+static shoal_status lend_grad(const struct fsdp_unit *unit, const struct fsdp_param *param,
+                              struct fsdp_tensors *tensors)
+{
+    struct storage *storage;
+    shoal_tensor *grad;
+    TRY(storage_create_borrowed(param->count * dtype_bytes(param->compute),
+                                unit->grads.buffer->data + param->reduce_offset, NULL, NULL, &storage));
+    TRY(tensor_create(storage, param->compute, &tensors->full->layout, &grad));
+    shoal_status status = shoal_set_grad(tensors->full, grad);
+    tensors->lent = status == SHOAL_OK ? storage : NULL;
+    shoal_tensor_unref(grad);
+    return status;
+}
+
+static shoal_status lend(struct fsdp_unit *unit)
+{
+    struct fsdp_wrapper *wrapper = unit->owner;
+    for (size_t i = 0; i < wrapper->n_tensors; i++) {
+        const struct fsdp_param *param = &unit->params[i];
+        struct fsdp_tensors *tensors = &wrapper->tensors[i];
+        if (param->is_reduced && param->has_whole && fsdp_is_direct(unit, param) && leaf_of(tensors->full) &&
+            !shoal_grad(tensors->full)) {
+            TRY(lend_grad(unit, param, tensors));
+        }
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_tensor *grad)
 {
     shoal_tensor *copy = NULL;
@@ -327,6 +360,24 @@ static shoal_status put_grad(struct fsdp_unit *unit, struct fsdp_param *param, s
     return status;
 }
 
+/* What was lent is in its place already. */
+static shoal_status collect_grad(struct fsdp_unit *unit, size_t index)
+{
+    struct fsdp_tensors *tensors = &((struct fsdp_wrapper *)unit->owner)->tensors[index];
+    shoal_tensor *grad = shoal_grad(tensors->full);
+    bool is_lent = grad && grad->storage == tensors->lent;
+    tensors->lent = NULL;
+    if (!grad || (unit->config.sharded == SHOAL_SHARDED_STATE && is_kept(unit, &unit->params[index], grad))) {
+        return SHOAL_OK;
+    }
+    if (is_lent) {
+        TRY(tensor_wait_readable(grad));
+    } else if (unit->grads.buffer) { /* there is none for parameters without elements alone */
+        TRY(put_grad(unit, &unit->params[index], grad));
+    }
+    return shoal_set_grad(tensors->full, NULL);
+}
+
 static shoal_status collect(struct fsdp_unit *unit)
 {
     struct fsdp_wrapper *wrapper = unit->owner;
@@ -337,13 +388,7 @@ static shoal_status collect(struct fsdp_unit *unit)
     }
     TRY(fsdp_unit_take_buffer(unit));
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
-        shoal_tensor *grad = shoal_grad(wrapper->tensors[i].full);
-        if (grad && unit->grads.buffer) { /* there is none for parameters without elements alone */
-            TRY(put_grad(unit, &unit->params[i], grad));
-        }
-        if (grad) {
-            TRY(shoal_set_grad(wrapper->tensors[i].full, NULL));
-        }
+        TRY(collect_grad(unit, i));
     }
     return SHOAL_OK;
 }
@@ -531,6 +576,7 @@ const struct fsdp_watch fsdp_module_watch = {.gathering = before_gather,
                                              .get_pending = get_pending,
                                              .has_kept = has_kept,
                                              .has_cast = has_cast,
+                                             .lend = lend,
                                              .collect = collect,
                                              .landing = landing,
                                              .landed = landed};

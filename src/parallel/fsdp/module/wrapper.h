@@ -43,10 +43,12 @@ struct fsdp_tensors {
     shoal_tensor *sharded;
     shoal_tensor *full;       /* made at the first forward */
     shoal_tensor *shard_grad; /* over the gradient of the shard; made when that is */
-    bool needs_values;        /* it was on the meta device, and nobody has written it yet */
-    uint64_t version;         /* of the sharded tensor, when that was found */
-    uint64_t gathered;        /* of the sharded tensor: the one whose values were gathered last */
-    uint64_t counted; /* of the sharded tensor: the last one that the version of the full tensor counts */
+    const struct storage
+        *lent; /* of the full tensor's gradient, while that lies in the unit's buffer; NULL: it does not */
+    bool needs_values; /* it was on the meta device, and nobody has written it yet */
+    uint64_t version;  /* of the sharded tensor, when that was found */
+    uint64_t gathered; /* of the sharded tensor: the one whose values were gathered last */
+    uint64_t counted;  /* of the sharded tensor: the last one that the version of the full tensor counts */
     struct fsdp_place *places;
     size_t n_places;
     size_t capacity;

@@ -443,6 +443,71 @@ TEST_RANKS(frozen_and_thawed, 3)
     train_and_freeze(self, SHOAL_SHARDED_STATE);
 }
 
+/* Each use of a layer that is computed again adds to the gradient by itself: g1 + g2a + g2b, and not g1 + (g2a + g2b). */
+static shoal_tensor *twice_again(shoal_module *root, shoal_tensor *x)
+{
+    x = net_recompute(shoal_module_child(root, "0"), x);
+    x = net_recompute(shoal_module_child(root, "1"), shoal_mul(x, shoal_module_parameter(root, "scale")));
+    return net_recompute(shoal_module_child(root, "0"), x);
+}
+
+static bool pass_micro(struct net *net, int step, int part)
+{
+    bool is_right = true;
+    for (int micro = 0; micro < N_MICRO; micro++) {
+        if (shoal_is_fully_sharded(net->root)) {
+            CHECK_OK(shoal_fsdp_set_sync(shoal_fully_shard_unit(net->root, true), micro + 1 == N_MICRO));
+        }
+        is_right = net_pass(net, N_MICRO * step + micro, part) && is_right;
+    }
+    return is_right;
+}
+
+TEST_RANKS(sums_in_the_order_of_uses, 3)
+{
+    for (int k = 0; k < 3; k++) { /* one unit, which is reduced once */
+        struct bench bench;
+        REQUIRE(bench_open(&bench, self, 2, twice_again));
+        bench.options.sharded = (shoal_sharded)k;
+        REQUIRE_OK(shoal_fully_shard(bench.sharded.root, &bench.options));
+        net_train_both(&bench.sharded, &bench.alone, pass_micro, self, 4);
+        bench_close(&bench);
+    }
+}
+
+/* Gradients that wait: in the unit's memory where they lie as they are, otherwise on the tensor; and no freezing meanwhile. */
+TEST_RANKS(what_waits, 2)
+{
+    struct bench bench;
+    struct trainer trainer = {.kind = ZERO_1};
+    const struct setting setting = {.n_replicas = 1, .n_micro = 1};
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    REQUIRE(make_trainer(&trainer, bench.world, &setting, &bench.options));
+    shoal_module *root = trainer.net.root;
+    set_sync(&trainer, false);
+    for (int micro = 0; micro < 2; micro++) {
+        shoal_pending_gradient table = SHOAL_PENDING_GRADIENT_INIT;
+        shoal_pending_gradient scale = SHOAL_PENDING_GRADIENT_INIT;
+        CHECK(net_pass(&trainer.net, micro, self->rank));
+        CHECK_OK(shoal_fsdp_get_pending(shoal_fully_shard_param(root, "table"), &table));
+        CHECK_OK(shoal_fsdp_get_pending(shoal_fully_shard_param(root, "scale"), &scale));
+        CHECK(table.full && table.n_blocks == 1 && table.full_count == 12 * NET_BATCH);
+        CHECK(table.full && ((float *)table.full)[0] != 0.0F);
+        const struct fsdp_block *own = bench_unit(root)->grads.own;
+        CHECK((char *)scale.full >= own->data && (char *)scale.full < own->data + own->bytes);
+    }
+    CHECK_OK(shoal_set_requires_grad(shoal_module_parameter(root, "scale"), false));
+    CHECK_OK(shoal_scope_begin());
+    CHECK(net_loss(&trainer.net, net_input(0, self->rank)) == NULL);
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("frozen while a gradient of it waits");
+    CHECK_OK(shoal_set_requires_grad(shoal_module_parameter(root, "scale"), true));
+    set_sync(&trainer, true);
+    CHECK(net_pass(&trainer.net, 2, self->rank));
+    free_trainer(&trainer);
+    bench_close(&bench);
+}
+
 /* Ranks that differ -------------------------------------------------------------------------------------- */
 
 TEST_RANKS(sharded_otherwise_on_one_rank, 3)
