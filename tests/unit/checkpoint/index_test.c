@@ -413,8 +413,10 @@ TEST(changes_with_a_right_sum)
     REQUIRE_OK(index_write(&sample, &text, &bytes));
     char *changed = malloc(bytes);
     REQUIRE(changed);
+    double scale = test_time_scale();
+    int step = scale > 8 ? 8 : scale > 1 ? (int)scale : 1; /* slow builds try some of the bits of each byte */
     for (size_t i = 0; i < bytes - INDEX_SAMPLE_END && !test_has_failed(); i++) {
-        for (int bit = 0; bit < 8; bit++) {
+        for (int bit = (int)(i % (size_t)step); bit < 8; bit += step) {
             memcpy(changed, text, bytes);
             changed[i] = (char)(changed[i] ^ 1 << bit);
             index_sample_repair(changed, bytes);
