@@ -212,7 +212,7 @@ static shoal_status start(shoal_group *group, const char *directory, const shoal
         (void)wait_while(busy, SAVING_RUNS);
     }
     shoal_status status = agree(group, "save: prepare", prepare(group, &saving));
-    if (status == SHOAL_OK) {
+    if (status == SHOAL_OK && saving) { /* agreement is never better than what this rank has said */
         status = begin(saving, directory, items, options);
     }
     if (status != SHOAL_OK) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Saves in the background: the values of their start, whatever the program does until their end. */
+/* Sanitizers take long for large ones, which save_test has. */
+#define STATE_LARGE_ROWS 50
+
 #include "fixtures/rank_world.h"
 #include "fixtures/saved_state.h"
 #include "fixtures/shared_directory.h"
