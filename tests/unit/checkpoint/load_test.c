@@ -546,3 +546,26 @@ TEST(the_newest)
     free(stage.made);
     free(self.shared);
 }
+
+/* Memory ----------------------------------------------------------------------------------------------- */
+
+static shoal_status load_or_keep(void *context)
+{
+    struct stage *stage = context;
+    shoal_status status = load(stage);
+    check_values(stage, status == SHOAL_OK);
+    for (size_t i = 0; i < ROWS * COLUMNS; i++) {
+        stage->data[i] = BEFORE;
+    }
+    stage->epoch = -1;
+    return status;
+}
+
+TEST_RANKS(allocations_that_fail, 1)
+{
+    struct stage stage;
+    open_stage(self, &stage, 0);
+    CHECK_OK(load_or_keep(&stage)); /* what groups make once is there */
+    CHECK(test_sweep_allocations(load_or_keep, &stage) > 0);
+    close_stage(&stage);
+}
