@@ -109,10 +109,6 @@ bool bench_compiled_run_memory(const void *bench, struct measure_page *page, int
 bool bench_compiled_run_rank(const struct bench_compiled *bench, struct measure_page *page, int rank,
                              bool (*run)(void *context, shoal_world *world), void *context);
 
-/* Memory of the library, counted; before it is used. How often it was asked for, and the most that there was at once. */
-shoal_status bench_compiled_count_heap(void);
-uint64_t bench_compiled_heap_calls(void);
-
 /* True when all is well; otherwise says what is not. */
 bool bench_compiled_check(int rank, shoal_status status, const char *what);
 

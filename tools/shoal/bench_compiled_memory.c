@@ -1,65 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What memory steps of one kind take: ranks that do nothing else. The heap is counted in the table that the library allocates from;
+ * What memory steps of one kind take: ranks that do nothing else. The heap is counted (count_heap.h);
  * shared memory is what the kernel shows in /proc.
  */
 #include "bench_compiled.h"
+#include "count_heap.h"
 
-#include "shoal/memory.h"
 #include "shoal/scope.h"
 #include "shoal_nn/nn.h"
 
-#include <malloc.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum {
     N_STEPS = 4
 };
-
-/* The heap ----------------------------------------------------------------------------------------------- */
-
-/* Relaxed accesses: they are read when threads are idle. */
-static _Atomic size_t live_bytes;
-static _Atomic size_t peak_bytes;
-static _Atomic uint64_t n_calls;
-
-static void *allocate(void *context, size_t bytes, size_t alignment)
-{
-    void *memory = NULL;
-    (void)context;
-    if (posix_memalign(&memory, alignment < sizeof(void *) ? sizeof(void *) : alignment, bytes) != 0) {
-        return NULL;
-    }
-    size_t size = malloc_usable_size(memory);
-    size_t live = atomic_fetch_add_explicit(&live_bytes, size, memory_order_relaxed) + size;
-    size_t peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
-    while (live > peak && !atomic_compare_exchange_weak_explicit(
-                              &peak_bytes, &peak, live, memory_order_relaxed, memory_order_relaxed)) {
-    }
-    atomic_fetch_add_explicit(&n_calls, 1, memory_order_relaxed);
-    return memory;
-}
-
-static void release(void *context, void *memory)
-{
-    (void)context;
-    atomic_fetch_sub_explicit(&live_bytes, malloc_usable_size(memory), memory_order_relaxed);
-    free(memory);
-}
-
-shoal_status bench_compiled_count_heap(void)
-{
-    const shoal_allocator allocator = {
-        .struct_size = sizeof(allocator), .allocate = allocate, .release = release};
-    return shoal_allocator_set(&allocator);
-}
-
-uint64_t bench_compiled_heap_calls(void)
-{
-    return atomic_load_explicit(&n_calls, memory_order_relaxed);
-}
 
 /* Ranks -------------------------------------------------------------------------------------------------- */
 
@@ -107,7 +61,7 @@ bool bench_compiled_run_rank(const struct bench_compiled *bench, struct measure_
         .rank = rank,
         .key = bench->key,
     };
-    bool is_good = bench_compiled_check(rank, bench_compiled_count_heap(), "counting memory") &&
+    bool is_good = bench_compiled_check(rank, count_heap_begin(), "counting memory") &&
                    bench_compiled_check(rank, shoal_world_open(&options, &world), "opening the world");
     if (is_good) {
         is_good = run_in_world(bench, rank, world, run, context);
@@ -153,7 +107,7 @@ static bool run_training(void *context, shoal_world *world)
     if (is_good && measure_page_meet(training->page, training->rank)) {
         struct bench_compiled_found *found = bench->found;
         int rank = training->rank;
-        found->ranks[rank].peak_bytes = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
+        found->ranks[rank].peak_bytes = count_heap_peak();
         found->ranks[rank].n_segments =
             bench_fsdp_find_segments("", found->ranks[rank].segments, BENCH_COMPILED_MAX_SEGMENTS);
         found->ranks[rank].n_windows =

@@ -4,6 +4,7 @@
  * clock, losses and gradients are compared bit by bit, and all networks with communication take the same small step.
  */
 #include "bench_compiled.h"
+#include "count_heap.h"
 #include "count_malloc.h"
 
 #include "base/clock.h"
@@ -151,7 +152,7 @@ static bool measure(struct rounds *rounds, enum bench_compiled_kind kind, int ro
     if (!measure_page_meet(rounds->page, rounds->rank)) {
         return false;
     }
-    uint64_t n_heap_calls = bench_compiled_heap_calls();
+    uint64_t n_heap_calls = count_heap_calls();
     count_malloc_begin();
     int64_t begin_ns = clock_now_ns();
     shoal_status status = bench_compiled_step(&rounds->nets[kind], rounds->inputs, &rounds->losses[kind]);
@@ -164,7 +165,7 @@ static bool measure(struct rounds *rounds, enum bench_compiled_kind kind, int ro
     }
     if (round >= 0 && kind == BENCH_COMPILED_PASSES) {
         rounds->bench->found->ranks[rounds->rank].n_allocations +=
-            count_malloc_works() ? n_calls : bench_compiled_heap_calls() - n_heap_calls;
+            count_malloc_works() ? n_calls : count_heap_calls() - n_heap_calls;
     }
     return check(rounds, status, "a step");
 }
