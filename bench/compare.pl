@@ -86,7 +86,9 @@ for my $row (@tensor_rows) {
         params core gflops step_us_fsdp step_us_eager step_us_compiled step_us_plain step_us_none ratio exposed_us
         exposed_us_plain exposed_ratio exposed_ratio_low exposed_ratio_high cpu_us_compiled cpu_us_plain cpu_us_none switches_compiled
         switches_plain switches_none peak_bytes_eager peak_bytes peak_ratio unsharded_bytes_host_eager allocations moved lanes_us lanes_gbps host_us_per_unit host_us_per_unit_2
-        unsharded_bytes_host gradients fuse_schedule_1024_ms ms cpu_ms ns_per_node);
+        unsharded_bytes_host gradients fuse_schedule_1024_ms ms cpu_ms ns_per_node
+        save_ms save_ms_plain save_ratio load_ms load_ms_plain load_ratio cached memory_mib start_ms step_ms step_ms_saving
+        background_ratio steps_saving);
     my $size = defined $row->{bytes} ? short_bytes($row->{bytes})
         : defined $row->{pass} ? "$row->{pass} $row->{nodes} nodes" : "$row->{ranks} ranks";
     print join(' ', "$row->{bench} $size", map { "$_ $row->{$_}" } @columns), "\n";

@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 tool=build/bin/shoal
-ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier functional overlap fsdp compiled passes"
+ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier functional overlap fsdp compiled passes checkpoint"
 ranks=${RANKS:-2}
 rounds=${ROUNDS:-2}
 report=${REPORT:-}
@@ -124,6 +124,13 @@ run_passes() {
     measured "shoal passes" "$tool" bench passes --json
 }
 
+# Where there are processors for it: what its bars are about.
+run_checkpoint() {
+    local size=(--ranks "$ranks")
+    [[ $(nproc) -ge 16 ]] && size=(--ranks 4 --bytes 1G)
+    LIMIT=${LIMIT:-600} measured "shoal checkpoint" "$tool" bench checkpoint "${size[@]}" --json
+}
+
 run_tensors() {
     measured "shoal $1" "$tool" bench "$1" --ranks "$ranks" "${more[@]}" --json
 }
@@ -145,6 +152,10 @@ run_op() {
         ;;
     passes)
         run_passes
+        return
+        ;;
+    checkpoint)
+        run_checkpoint
         return
         ;;
     esac

@@ -65,6 +65,10 @@ static bool read_value(const struct bench_option *row, const char *text, char *t
         }
         return name != NULL;
     }
+    if (row->kind == BENCH_OPTION_TEXT) {
+        ((const char **)(void *)to)[index] = text;
+        return text[0] != '\0';
+    }
     bool (*read)(const char *, int64_t *) =
         row->kind == BENCH_OPTION_BYTES ? option_parse_bytes : option_parse_int;
     if (!read(text, &number) || number < row->least || number > row->most) {

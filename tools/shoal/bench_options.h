@@ -15,7 +15,8 @@ enum bench_option_kind {
     BENCH_OPTION_INT,   /* int */
     BENCH_OPTION_COUNT, /* size_t */
     BENCH_OPTION_BYTES, /* size_t, written 4096, 64K, 8M or 2G */
-    BENCH_OPTION_NAME   /* const char *, one of name_at */
+    BENCH_OPTION_NAME,  /* const char *, one of name_at */
+    BENCH_OPTION_TEXT   /* const char *, any but "" */
 };
 
 struct bench_option {
