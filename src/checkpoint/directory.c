@@ -235,7 +235,9 @@ static shoal_status clean(const struct directory_save *save)
         }
     }
     mem_free(list.entries);
-    error_clear();
+    if (status == SHOAL_OK) {
+        error_clear(); /* of what could not be removed */
+    }
     return status;
 }
 

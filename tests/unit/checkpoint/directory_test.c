@@ -234,6 +234,20 @@ TEST(disturbed_while_it_replaces_in_two_steps)
     disturb(false, 1, 1);
 }
 
+/* What cannot be put back is an error with a text. */
+TEST(a_name_that_cannot_be_restored)
+{
+    int code = EIO;
+    struct scratch scratch = scratch_make();
+    make_file(scratch_file(&scratch, ".replaced-step-000000002"), INDEX);
+    fail_point_arm(2, file_faults_give_code, &code); /* the first is the lock */
+    CHECK_STATUS(save_text(scratch.path, 4, "four", false, 0), SHOAL_ERR_SYSTEM);
+    CHECK_ERROR_TEXT("step-000000002: rename: ");
+    fail_point_arm(0, NULL, NULL);
+    CHECK_STRING(found_text(scratch.path, -1), "x");
+    CHECK_OK(path_remove_tree(scratch.path));
+}
+
 static shoal_status save_again(void *context)
 {
     const struct scratch *scratch = context;
