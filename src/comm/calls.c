@@ -43,32 +43,37 @@ uint32_t world_next_call(struct shoal_world *world)
 
 /* Failing ---------------------------------------------------------------------------------------------- */
 
-static bool has_member(const struct shoal_group *group, int rank)
+/* Under the mutex, like the next two. False of NULL and of a group that was closed: it is not looked at. */
+static bool has_member(const struct groups *groups, const struct shoal_group *group, int rank)
 {
     int i = 0;
-    while (group && i < group->peers.n_ranks && group->ranks[i] != rank) {
+    if (!group || !groups_has(groups, group)) {
+        return false;
+    }
+    while (i < group->peers.n_ranks && group->ranks[i] != rank) {
         i++;
     }
-    return group && i < group->peers.n_ranks;
+    return i < group->peers.n_ranks;
 }
 
-static bool is_about(const struct call_note *note, const struct world_call *call)
+static bool is_about(const struct groups *groups, const struct call_note *note, const struct world_call *call)
 {
+    bool is_same = note->number == call->number && note->round == call->round;
     bool is_member = false;
-    for (size_t i = 0; i < call->n_groups && !is_member; i++) {
-        is_member = has_member(call->groups[i], note->rank);
+    for (size_t i = 0; i < call->n_groups && is_same && !is_member; i++) {
+        is_member = has_member(groups, call->groups[i], note->rank);
     }
-    return note->number == call->number && note->round == call->round && is_member;
+    return is_member;
 }
 
-/* Under the mutex: poisoning does not block. */
+/* Poisoning does not block. */
 static void fail(struct groups *groups, struct world_call *call, const struct call_note *note)
 {
     call->was_given_up = true;
     (void)snprintf(call->text, sizeof call->text, "%s", note->text);
     for (size_t i = 0; i < call->n_groups; i++) {
         struct shoal_group *group = call->groups[i];
-        if (has_member(group, note->rank) && groups_has(groups, group)) {
+        if (has_member(groups, group, note->rank)) {
             group->has_heard = true;
             lane_poison(group->lane, SHOAL_ERR_PEER, note->text);
             p2p_poison(group_p2p(group), SHOAL_ERR_PEER, note->text);
@@ -114,7 +119,7 @@ shoal_status world_call_meet(struct shoal_group *const *met, size_t n_met)
     call->groups = met;
     call->n_groups = n_met;
     const struct call_note *note = groups->notes;
-    while (note && !is_about(note, call)) {
+    while (note && !is_about(groups, note, call)) {
         note = note->next;
     }
     if (note) {
@@ -208,7 +213,7 @@ bool calls_hear(struct groups *groups, const char *key, const char *text)
     (void)pthread_mutex_lock(&groups->mutex);
     struct call_note *note = groups->is_closed ? NULL : keep_note(groups, number, round, rank, text);
     for (struct world_call *call = groups->calls; call && note; call = call->next) {
-        if (is_about(note, call)) {
+        if (is_about(groups, note, call)) {
             fail(groups, call, note);
         }
     }
