@@ -196,12 +196,15 @@ static shoal_status agree(const char *call, const shoal_nn_scaler *scaler, shoal
                : shoal_fail(SHOAL_ERR_STATE, "%s: it failed on another rank, which says why", call);
 }
 
+/* Collective, also if `status`, that of the shards, is an error, with its text. */
 static shoal_status unscale(const char *call, shoal_nn_scaler *scaler, const shoal_nn_optimizer *optimizer,
-                            const shoal_nn_shard *shards)
+                            const shoal_nn_shard *shards, shoal_status status)
 {
     struct nn_gradients gradients = {.targets = NULL};
     enum outcome outcome = CLEAN;
-    shoal_status status = make_room(call, scaler);
+    if (status == SHOAL_OK) {
+        status = make_room(call, scaler);
+    }
     if (status == SHOAL_OK) {
         status = nn_gradients_open(call, optimizer, shards, &gradients);
     }
@@ -253,7 +256,7 @@ shoal_status shoal_nn_scaler_unscale(shoal_nn_scaler *scaler, shoal_nn_optimizer
 {
     static const char call[] = "nn_scaler_unscale";
     NN_TRY(check_call(call, scaler, optimizer, /*is_raw=*/false, /*is_step=*/false));
-    return unscale(call, scaler, optimizer, NULL);
+    return unscale(call, scaler, optimizer, NULL, SHOAL_OK);
 }
 
 shoal_status shoal_nn_scaler_unscale_raw(shoal_nn_scaler *scaler, shoal_nn_optimizer *optimizer,
@@ -261,21 +264,21 @@ shoal_status shoal_nn_scaler_unscale_raw(shoal_nn_scaler *scaler, shoal_nn_optim
 {
     static const char call[] = "nn_scaler_unscale_raw";
     NN_TRY(check_call(call, scaler, optimizer, /*is_raw=*/true, /*is_step=*/false));
-    NN_TRY(check_shards(call, optimizer, shards, n_shards));
-    return unscale(call, scaler, optimizer, shards);
+    return unscale(call, scaler, optimizer, shards, check_shards(call, optimizer, shards, n_shards));
 }
 
-/* `shards` NULL: tensors. */
+/* `status` is that of the shards. */
 static shoal_status step(const char *call, shoal_nn_scaler *scaler, shoal_nn_optimizer *optimizer,
-                         const shoal_nn_shard *shards, size_t n_shards)
+                         const shoal_nn_shard *shards, size_t n_shards, shoal_status status)
 {
     if (!find_entry(scaler, optimizer)) {
-        NN_TRY(unscale(call, scaler, optimizer, shards));
+        status = unscale(call, scaler, optimizer, shards, status);
     }
+    NN_TRY(status);
     struct nn_scaler_entry *entry = find_entry(scaler, optimizer);
     if (entry->is_clean) {
-        NN_TRY(shards ? shoal_nn_optimizer_step_raw(optimizer, shards, n_shards)
-                      : shoal_nn_optimizer_step(optimizer));
+        NN_TRY(optimizer->is_raw ? shoal_nn_optimizer_step_raw(optimizer, shards, n_shards)
+                                 : shoal_nn_optimizer_step(optimizer));
     }
     entry->has_stepped = true;
     return SHOAL_OK;
@@ -285,7 +288,7 @@ shoal_status shoal_nn_scaler_step(shoal_nn_scaler *scaler, shoal_nn_optimizer *o
 {
     static const char call[] = "nn_scaler_step";
     NN_TRY(check_call(call, scaler, optimizer, /*is_raw=*/false, /*is_step=*/true));
-    return step(call, scaler, optimizer, NULL, 0);
+    return step(call, scaler, optimizer, NULL, 0, SHOAL_OK);
 }
 
 shoal_status shoal_nn_scaler_step_raw(shoal_nn_scaler *scaler, shoal_nn_optimizer *optimizer,
@@ -293,8 +296,7 @@ shoal_status shoal_nn_scaler_step_raw(shoal_nn_scaler *scaler, shoal_nn_optimize
 {
     static const char call[] = "nn_scaler_step_raw";
     NN_TRY(check_call(call, scaler, optimizer, /*is_raw=*/true, /*is_step=*/true));
-    NN_TRY(check_shards(call, optimizer, shards, n_shards));
-    return step(call, scaler, optimizer, shards, n_shards);
+    return step(call, scaler, optimizer, shards, n_shards, check_shards(call, optimizer, shards, n_shards));
 }
 
 /* Scale and counters ----------------------------------------------------------------------------------- */

@@ -75,3 +75,33 @@ TEST_RANKS(ddp_with_a_scaler, 3)
     close_trainer(&plain);
     bench_close(&bench);
 }
+
+/* Shards that are wrong on one rank: all fail, none waits, and it can be repeated. */
+TEST_RANKS(wrong_shards_of_one_rank, 3)
+{
+    struct bench bench;
+    float value = 1;
+    float gradient = 8;
+    const shoal_nn_sgd_options rates = {.struct_size = sizeof(rates), .lr = 0.5};
+    const shoal_nn_shard shard = {&value, &gradient, 1, SHOAL_F32, SHOAL_F32};
+    size_t n_shards = self->rank == 1 ? 2 : 1;
+    shoal_status expected = self->rank == 1 ? SHOAL_ERR_INVALID : SHOAL_ERR_STATE;
+    shoal_nn_optimizer *optimizer = NULL;
+    shoal_nn_scaler *scaler = NULL;
+    shoal_nn_scaler_options options = SHOAL_NN_SCALER_OPTIONS_INIT;
+    REQUIRE(bench_open(&bench, self, 1, NULL));
+    options.scale = 4;
+    options.group = shoal_world_group(bench.world);
+    REQUIRE_OK(shoal_nn_scaler_create(&options, &scaler));
+    REQUIRE_OK(shoal_nn_sgd_create_raw(&shard, 1, &rates, &optimizer));
+    CHECK_STATUS(shoal_nn_scaler_unscale_raw(scaler, optimizer, &shard, n_shards), expected);
+    CHECK_ERROR_TEXT(self->rank == 1 ? "2 shards, but it was made with 1" : "it failed on another rank");
+    CHECK_STATUS(shoal_nn_scaler_step_raw(scaler, optimizer, self->rank == 1 ? NULL : &shard, 1), expected);
+    CHECK_ERROR_TEXT(self->rank == 1 ? "1 shards at NULL" : "it failed on another rank");
+    CHECK_DOUBLE((double)gradient, 8);
+    CHECK_OK(shoal_nn_scaler_step_raw(scaler, optimizer, &shard, 1));
+    CHECK_DOUBLE((double)value, 0);
+    shoal_nn_optimizer_free(optimizer);
+    shoal_nn_scaler_free(scaler);
+    bench_close(&bench);
+}
