@@ -34,6 +34,7 @@
 #include "checkpoint/load_match.h"
 #include "checkpoint/load_read.h"
 #include "checkpoint/path.h"
+#include "checkpoint/progress.h"
 #include "shoal/checkpoint.h"
 
 /* No index is as long: a number that is wrong must not take all memory. */
@@ -69,24 +70,6 @@ struct load {
 
 /* Arguments -------------------------------------------------------------------------------------------- */
 
-static shoal_status check_progress(const shoal_checkpoint_progress *progress)
-{
-    const struct {
-        const char *name;
-        int64_t value;
-    } rows[] = {{"n_ranks", progress->n_ranks},
-                {"batch", progress->batch},
-                {"n_accumulate", progress->n_accumulate},
-                {"sample", progress->sample}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (rows[i].value < 0) {
-            return error_set(SHOAL_ERR_INVALID, "options.progress.%s: %" PRId64 " is negative", rows[i].name,
-                             rows[i].value);
-        }
-    }
-    return SHOAL_OK;
-}
-
 static shoal_status check_arguments(struct load *load, const shoal_checkpoint_load_options *options,
                                     const shoal_checkpoint_info *info_out)
 {
@@ -102,7 +85,7 @@ static shoal_status check_arguments(struct load *load, const shoal_checkpoint_lo
     if (load->options.has_step && load->options.step < 0) {
         return error_set(SHOAL_ERR_INVALID, "options.step: %" PRId64 " is negative", load->options.step);
     }
-    TRY(check_progress(&load->options.progress));
+    TRY(progress_check(&load->options.progress));
     if (info_out) {
         /* Says before anything is changed what would be wrong with it. */
         shoal_checkpoint_info trial = SHOAL_CHECKPOINT_INFO_INIT;

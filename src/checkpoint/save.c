@@ -17,6 +17,8 @@
 #include "base/try.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/box.h"
+#include "checkpoint/path.h"
+#include "checkpoint/progress.h"
 #include "checkpoint/safetensors_layout.h"
 #include "checkpoint/save_exchange.h"
 #include "checkpoint/save_writer.h"
@@ -24,24 +26,6 @@
 #define DEFAULT_FILE_BYTES ((size_t)5000000000)
 
 /* Arguments ---------------------------------------------------------------------------------------------- */
-
-static shoal_status check_progress(const shoal_checkpoint_progress *progress)
-{
-    const struct {
-        const char *name;
-        int64_t value;
-    } rows[] = {{"n_ranks", progress->n_ranks},
-                {"batch", progress->batch},
-                {"n_accumulate", progress->n_accumulate},
-                {"sample", progress->sample}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (rows[i].value < 0) {
-            return error_set(SHOAL_ERR_INVALID, "options: progress.%s is %" PRId64 ", below 0", rows[i].name,
-                             rows[i].value);
-        }
-    }
-    return SHOAL_OK;
-}
 
 shoal_status save_check_arguments(const char *directory, const shoal_items *items,
                                   const shoal_checkpoint_options *given,
@@ -66,7 +50,7 @@ shoal_status save_check_arguments(const char *directory, const shoal_items *item
     if (options.keep < 0) {
         return error_set(SHOAL_ERR_INVALID, "options: keep is %d, below 0", options.keep);
     }
-    TRY(check_progress(&options.progress));
+    TRY(progress_check(&options.progress));
     if (options.max_file_bytes == 0) {
         options.max_file_bytes = DEFAULT_FILE_BYTES;
     }
