@@ -111,7 +111,7 @@ typedef struct shoal_checkpoint_load_options {
     bool allows_unexpected; /* what the list does not have is passed over */
     bool casts;             /* another floating dtype is converted, each element rounded once */
     bool skips_sums;        /* does not look at sums */
-    const char *section;    /* only this one; NULL: all. Numbers and strings are loaded with all. */
+    const char *section;    /* only this one, which the list has; NULL: all, and numbers and strings, too */
     shoal_checkpoint_progress
         progress; /* what the program will do; zeros: not said. `sample` is not looked at */
     bool

@@ -137,6 +137,21 @@ static bool is_wanted(const struct load_rules *rules, const char *section)
     return !rules->section || strcmp(rules->section, section) == 0;
 }
 
+/* A section that the list does not have is a name that was misspelled: nothing would be loaded. */
+static shoal_status check_section(const struct matcher *matcher)
+{
+    const char *section = matcher->rules->section;
+    bool is_there = !section;
+    for (size_t i = 0; i < shoal_items_count(matcher->items) && !is_there; i++) {
+        struct item_info info;
+        items_info(matcher->items, i, &info);
+        is_there = strcmp(info.section, section) == 0;
+    }
+    return is_there ? SHOAL_OK
+                    : error_set(SHOAL_ERR_INVALID,
+                                "options.section: the list has no item of section \"%.64s\"", section);
+}
+
 /* Returns whether the list knows the name. */
 static bool claim(struct matcher *matcher, const struct index_tensor *tensor, const char *name, bool is_alias)
 {
@@ -369,6 +384,7 @@ static shoal_status run(struct matcher *matcher)
     if (!matcher->claims || !match->wants || !match->values) {
         return SHOAL_ERR_NO_MEMORY;
     }
+    TRY(check_section(matcher));
     look_up_tensors(matcher);
     settle_items(matcher);
     TRY(match_values(matcher));

@@ -231,6 +231,10 @@ TEST_RANKS(a_section_leaves_the_rest, 2)
     CHECK_INT(stage.epoch, -1);
     stage.epoch = 3;
     check_values(&stage, true);
+    options.section = "modle";
+    CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL),
+                 SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("options.section: the list has no item of section \"modle\"");
     close_stage(&stage);
 }
 
