@@ -89,8 +89,9 @@ typedef struct shoal_checkpoint_saving shoal_checkpoint_saving;
 
 /*
  * Collective: copies what this rank has to write, and returns; a thread writes it while the program goes on. Values
- * may be changed and the list may be freed as soon as it has returned. Ranks agree on the end among themselves.
- * Closing the world ends it first.
+ * may be changed and the list may be freed as soon as it has returned, and so may the working directory be changed.
+ * Ranks agree on the end among themselves. Closing the world waits for the end first; save_wait is called all the same,
+ * before or after that.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_save_start(shoal_group *group, const char *directory,
                                                                     const shoal_items *items,

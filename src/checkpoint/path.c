@@ -37,6 +37,23 @@ const char *path_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+shoal_status path_absolute(const char *path, char **absolute_out)
+{
+    char current[PATH_MAX] = "";
+    bool is_relative = path[0] != '/';
+    if (is_relative && !getcwd(current, sizeof current)) {
+        return path_fail(path, "find the working directory", errno);
+    }
+    size_t bytes = strlen(current) + 1 + strlen(path) + 1;
+    char *absolute = mem_alloc(bytes);
+    if (!absolute) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    (void)snprintf(absolute, bytes, "%s%s%s", current, is_relative ? "/" : "", path);
+    *absolute_out = absolute;
+    return SHOAL_OK;
+}
+
 /* Links ------------------------------------------------------------------------------------------------ */
 
 /* `path`, which is a link, becomes what the link says; relative links begin where the link is. */

@@ -17,6 +17,9 @@ shoal_status path_fail(const char *path, const char *operation, int code);
 /* The part of the path behind its last '/'. */
 const char *path_name(const char *path);
 
+/* The path, which stays right when the process changes its working directory. Freed with mem_free. */
+shoal_status path_absolute(const char *path, char **absolute_out);
+
 /*
  * The path of the file that a program means when it writes to `path`: symbolic links are followed, also one to a file
  * that is not there yet. A directory, a pipe or a device is an error: replacing one by a file is never what was

@@ -142,15 +142,16 @@ static shoal_status prepare_first(struct save *save)
     return make_id(save->id);
 }
 
-/* Files, places and jobs, without writing anything. */
+/* Files, places and jobs, without writing anything. The working directory may be another one when files are written. */
 static shoal_status plan(struct save *save, const char *directory)
 {
-    size_t bytes = strlen(directory) + sizeof("/.saving-") + INDEX_ID_CHARS;
+    TRY(path_absolute(directory, &save->directory));
+    size_t bytes = strlen(save->directory) + sizeof("/.saving-") + INDEX_ID_CHARS;
     save->path = mem_alloc(bytes);
     if (!save->path) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    (void)snprintf(save->path, bytes, "%s/.saving-%s", directory, save->id);
+    (void)snprintf(save->path, bytes, "%s/.saving-%s", save->directory, save->id);
     TRY(split_make(&save->table, &save->pieces, &save->n_pieces));
     TRY(save->options.format == SHOAL_CHECKPOINT_WHOLE ? save_plan_whole(save) : save_plan_pieces(save));
     if (save->n_jobs > 1) {
@@ -159,12 +160,12 @@ static shoal_status plan(struct save *save, const char *directory)
     return SHOAL_OK;
 }
 
-static shoal_status make_directory(struct save *save, const char *directory)
+static shoal_status make_directory(struct save *save)
 {
     if (save->rank != 0) {
         return SHOAL_OK;
     }
-    return directory_save_begin(directory, save->options.step, save->id, save->options.replaces,
+    return directory_save_begin(save->directory, save->options.step, save->id, save->options.replaces,
                                 &save->target);
 }
 
@@ -197,7 +198,7 @@ shoal_status save_begin(shoal_group *group, const char *directory, const shoal_i
     memcpy(save->id, id, INDEX_ID_CHARS);
     mem_free(id);
     TRY(agree(group, "save: plan", plan(save, directory)));
-    TRY(agree(group, "save: make the directory", make_directory(save, directory)));
+    TRY(agree(group, "save: make the directory", make_directory(save)));
     return agree(group, "save: see the directory", see_directory(save));
 }
 
@@ -386,6 +387,7 @@ void save_end(struct save *save)
     mem_free(save->runs);
     mem_free(save->taken);
     mem_free(save->taken_slices);
+    mem_free(save->directory);
     mem_free(save->path);
     *save = (struct save){.target = DIRECTORY_SAVE_INIT};
 }

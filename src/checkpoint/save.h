@@ -78,6 +78,7 @@ struct save {
     size_t n_pieces;
 
     char id[INDEX_ID_CHARS + 1];
+    char *directory;              /* absolute */
     char *path;                   /* of the temporary directory */
     struct directory_save target; /* first rank only */
 

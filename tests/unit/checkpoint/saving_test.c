@@ -130,6 +130,26 @@ TEST_RANKS(closing_the_world_ends_it_first, 3)
     remove_directory(self, directory);
 }
 
+TEST_RANKS(the_working_directory_may_change, 1)
+{
+    char before[PATH_MAX];
+    const char *directory = share_directory(self);
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world && getcwd(before, sizeof before));
+    struct state state;
+    shoal_checkpoint_saving *saving = NULL;
+    state_open(&state, self->rank, self->n_ranks, 4);
+    REQUIRE(chdir(directory) == 0);
+    CHECK_OK(shoal_checkpoint_save_start(shoal_world_group(world), "run", state.items, NULL, &saving));
+    CHECK(chdir("/") == 0);
+    CHECK_OK(shoal_checkpoint_save_wait(saving));
+    state_check(inside(directory, "run/step-000000000"), 0, 4);
+    CHECK(chdir(before) == 0);
+    state_close(&state);
+    CHECK_OK(shoal_world_close(world));
+    remove_directory(self, directory);
+}
+
 TEST_RANKS(a_group_of_its_own, 3)
 {
     const char *directory = share_directory(self);
