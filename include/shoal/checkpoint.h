@@ -29,13 +29,16 @@
  *
  * A load looks at everything that it needs before it changes anything: values stay as they are on all ranks if any
  * rank finds a file that is damaged, cut off, of another save or a later version, or names that do not fit. Only if a
- * file fails after that look are values undefined, and the error says so.
+ * file fails after that look are values undefined, and the error says so. If a function of shoal_items_on_loaded
+ * refuses the values, they stay as they were loaded.
  *
  * Ranks: all ranks of the group make the call with the same directory, list and options; a difference is
  * SHOAL_ERR_MISMATCH on all of them. All see the same files: a directory that is not shared between the hosts of a
  * group is an error.
  * Ownership: lists stay the caller's, and their values must not be changed during a call.
- * Threads: one save or load at a time on a group; a save in the background has a thread of its own.
+ * Threads: one call at a time on a group, waits included; a save in the background has a thread of its own.
+ * Deadlines: ranks wait for each other after each phase, as long as for any operation of the group (timeout_s of
+ * shoal/world.h). Where one rank may need longer than another by that much, to write its files, say, set a longer one.
  * Errors: status and text that names the file and what is wrong with it, on all ranks.
  */
 #ifndef SHOAL_CHECKPOINT_H

@@ -61,7 +61,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_optio
                                                          shoal_world **world_out);
 
 /*
- * Finishes what was started, collectives and sends, as far as the peers do their part; receives that were not answered
+ * Waits for saves in the background (shoal/checkpoint.h), however long these take, before the deadline begins. Then
+ * finishes what was started, collectives and sends, as far as the peers do their part; receives that were not answered
  * are cancelled. Waits until every rank that lives has closed too, then frees everything. A rank that does not come
  * within the deadline is named in a SHOAL_ERR_TIMEOUT; the world is gone all the same. NULL is allowed.
  */
