@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/fail_point.h"
 #include "base/mem.h"
+#include "base/os/os.h"
 #include "base/try.h"
 #include "checkpoint/index.h"
 #include "checkpoint/path.h"
@@ -178,10 +178,9 @@ static shoal_status take_lock(struct directory_save *save, bool *is_locked_out)
     if (!path) {
         return SHOAL_ERR_NO_MEMORY;
     }
-    int code = FAIL_POINT_CODE("create");
-    save->lock_fd = code != 0 ? -1 : open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    save->lock_fd = path_create_file(AT_FDCWD, path, 0);
     if (save->lock_fd < 0) {
-        shoal_status status = path_fail(path, "create", code != 0 ? code : errno);
+        shoal_status status = path_fail(path, "create", errno);
         mem_free(path);
         return status;
     }

@@ -133,13 +133,9 @@ static shoal_status try_number(struct file *file, char *number)
         return path_fail(file->path, "find a name", errno);
     }
     (void)snprintf(number, NUMBER_DIGITS + 1, "%0*" PRIx64, NUMBER_DIGITS, random);
-    int code = FAIL_POINT_CODE("create");
-    int fd = code != 0 ? -1
-                       : openat(file->directory_fd, path_name(file->path),
-                                O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int fd = path_create_file(file->directory_fd, path_name(file->path), O_EXCL);
     if (fd < 0) {
-        code = code != 0 ? code : errno;
-        return code == EEXIST ? SHOAL_OK : path_fail(file->path, "create", code);
+        return errno == EEXIST ? SHOAL_OK : path_fail(file->path, "create", errno);
     }
     shoal_status status = lock(fd, file->path, &is_lost);
     if (status != SHOAL_OK || is_lost) {
@@ -232,10 +228,9 @@ shoal_status file_join(const char *path, struct file *file_out)
 shoal_status file_open_in_place(const char *path, struct file *file_out)
 {
     struct file file = {.fd = -1, .directory_fd = -1, .owner = getpid()};
-    int code = FAIL_POINT_CODE("create");
-    file.fd = code != 0 ? -1 : open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    file.fd = path_create_file(AT_FDCWD, path, 0);
     if (file.fd < 0) {
-        return path_fail(path, "create", code != 0 ? code : errno);
+        return path_fail(path, "create", errno);
     }
     file.path = mem_copy_string(path);
     if (!file.path) {
@@ -277,10 +272,13 @@ shoal_status file_resize(const struct file *file, uint64_t bytes)
 
 shoal_status file_sync(const struct file *file)
 {
-    int code = FAIL_POINT_CODE("fsync");
-    while (code == 0 && fsync(file->fd) != 0) {
-        code = errno == EINTR ? 0 : errno;
-    }
+    int code;
+    do {
+        code = FAIL_POINT_CODE("fsync");
+        if (code == 0 && fsync(file->fd) != 0) {
+            code = errno;
+        }
+    } while (code == EINTR);
     return code == 0 ? SHOAL_OK : path_fail(file->path, "fsync", code);
 }
 

@@ -149,14 +149,15 @@ shoal_status path_open_parent(const char *path, int *fd_out)
 
 shoal_status path_sync(int directory_fd, const char *path)
 {
-    int code = FAIL_POINT_CODE("sync directory");
-    while (code == 0 && fsync(directory_fd) != 0) {
-        if (errno == EINVAL) {
-            return SHOAL_OK; /* a file system that keeps directories without being asked */
+    int code;
+    do {
+        code = FAIL_POINT_CODE("sync directory");
+        if (code == 0 && fsync(directory_fd) != 0) {
+            code = errno;
         }
-        code = errno == EINTR ? 0 : errno;
-    }
-    return code == 0 ? SHOAL_OK : path_fail(path, "fsync of its directory", code);
+    } while (code == EINTR);
+    bool is_kept = code == EINVAL; /* by a file system that keeps directories without being asked */
+    return code == 0 || is_kept ? SHOAL_OK : path_fail(path, "fsync of its directory", code);
 }
 
 shoal_status path_sync_parent(const char *path)
@@ -166,6 +167,24 @@ shoal_status path_sync_parent(const char *path)
     shoal_status status = path_sync(fd, path);
     (void)close(fd);
     return status;
+}
+
+int path_create_file(int directory_fd, const char *path, int flags)
+{
+    int fd;
+    int code;
+    do {
+        code = FAIL_POINT_CODE("create");
+        fd = code != 0 ? -1
+                       : openat(directory_fd, path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | flags, 0666);
+        if (fd < 0) {
+            code = code != 0 ? code : errno;
+        }
+    } while (code == EINTR);
+    if (fd < 0) {
+        errno = code;
+    }
+    return fd;
 }
 
 shoal_status path_make_directory(const char *path, bool *is_new_out)

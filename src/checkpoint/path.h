@@ -36,6 +36,10 @@ shoal_status path_sync(int directory_fd, const char *path);
 /* The same for the directory that the path is in. */
 shoal_status path_sync_parent(const char *path);
 
+/* Opens a file to be read and written, and makes it if there is none; flags as of open, besides. -1: errno says why.
+   Network file systems interrupt this for signals, which is not an error: it goes on. */
+int path_create_file(int directory_fd, const char *path, int flags);
+
 /* Makes a directory, and its name durable. One that is there already is fine. */
 shoal_status path_make_directory(const char *path, bool *is_new_out);
 
