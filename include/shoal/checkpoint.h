@@ -23,8 +23,9 @@
  * most 64 MiB, and a load reads only what the rank needs, with whole blocks at both ends of it.
  *
  * A save is complete or absent: it is written beside its place, and moved there when all ranks have written theirs
- * and all of it has reached the disk. If a rank dies or a disk is full, all ranks get an error, and what was there
- * before still is. What remains of a save that died is removed by the next one. Of two jobs that save to one
+ * and all of it has reached the disk. If a disk is full, all ranks get an error, and what was there before still is;
+ * the save can be tried again on the same group. If a rank dies, the others get an error, and what was there before or
+ * the new one is there. What remains of a save that died is removed by the next one. Of two jobs that save to one
  * directory at the same time, the second gets SHOAL_ERR_STATE.
  *
  * A load looks at everything that it needs before it changes anything: values stay as they are on all ranks if any

@@ -306,10 +306,38 @@ static shoal_status sync_directory(const char *path)
     return status;
 }
 
+/* The save has failed, and has a text that says why, which must stay. */
+static shoal_status call_quietly(shoal_status (*call)(const char *path), const char *path)
+{
+    char text[ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    shoal_status status = call(path);
+    if (status != SHOAL_OK && text[0] != '\0') {
+        (void)error_set(status, "%s", text);
+    }
+    return status;
+}
+
+/*
+ * The move was not made durable: gives both their names back, so that a save that fails leaves what was there. Unless
+ * that is durable, what is in `saving` must not be removed: after a crash it could have the name of a checkpoint. The
+ * next save removes it. Returns whether the names are back.
+ */
+static bool take_back(struct directory_save *save, bool is_exchanged)
+{
+    int result =
+        is_exchanged ? os_exchange_names(save->saving, save->target) : rename(save->target, save->saving);
+    if (result == 0 && call_quietly(path_sync_parent, save->target) == SHOAL_OK) {
+        save->is_moved = false;
+    }
+    return result == 0;
+}
+
 /* Where names cannot be exchanged: the old one steps aside under a name that directory_find knows. */
 static shoal_status replace_in_two_steps(struct directory_save *save)
 {
     bool is_aside = false;
+    bool is_back = true;
     char *aside = join(save->directory, REPLACED, path_name(save->target));
     if (!aside) {
         return SHOAL_ERR_NO_MEMORY;
@@ -318,7 +346,10 @@ static shoal_status replace_in_two_steps(struct directory_save *save)
     if (status == SHOAL_OK) {
         status = path_rename(save->saving, save->target, &save->is_moved);
     }
-    if (is_aside && !save->is_moved) {
+    if (status != SHOAL_OK && save->is_moved) {
+        is_back = take_back(save, /*is_exchanged=*/false);
+    }
+    if (status != SHOAL_OK && is_aside && is_back) {
         (void)rename(aside, save->target); /* if this fails, too, it is found where it is */
     } else if (status == SHOAL_OK) {
         (void)path_remove_tree(aside);
@@ -329,16 +360,20 @@ static shoal_status replace_in_two_steps(struct directory_save *save)
 
 static shoal_status move_into_place(struct directory_save *save, bool replaces)
 {
-    if (!replaces || !exists(save->target)) {
-        return path_rename(save->saving, save->target, &save->is_moved);
-    }
     bool is_possible = true;
-    TRY(path_exchange(save->saving, save->target, &is_possible, &save->is_moved));
+    bool is_exchange = replaces && exists(save->target);
+    shoal_status status = is_exchange
+                              ? path_exchange(save->saving, save->target, &is_possible, &save->is_moved)
+                              : path_rename(save->saving, save->target, &save->is_moved);
     if (!is_possible) {
         return replace_in_two_steps(save);
     }
-    (void)path_remove_tree(save->saving); /* the old one */
-    return SHOAL_OK;
+    if (status != SHOAL_OK && save->is_moved) {
+        (void)take_back(save, is_exchange);
+    } else if (status == SHOAL_OK && is_exchange) {
+        (void)path_remove_tree(save->saving); /* the old one */
+    }
+    return status;
 }
 
 /* An old checkpoint gets another name first, so that nobody finds a half of it. */
@@ -384,21 +419,10 @@ shoal_status directory_save_commit(struct directory_save *save, bool replaces, i
     return SHOAL_OK;
 }
 
-/* The save has failed, and has a text that says why, which must stay. */
-static void remove_quietly(const char *path)
-{
-    char text[ERROR_TEXT_BYTES];
-    (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    shoal_status status = path_remove_tree(path);
-    if (status != SHOAL_OK && text[0] != '\0') {
-        (void)error_set(status, "%s", text);
-    }
-}
-
 void directory_save_end(struct directory_save *save)
 {
     if (save->saving && !save->is_moved) {
-        remove_quietly(save->saving);
+        (void)call_quietly(path_remove_tree, save->saving);
     }
     if (save->lock_fd >= 0) {
         (void)flock(save->lock_fd, LOCK_UN); /* also for children that were forked meanwhile */

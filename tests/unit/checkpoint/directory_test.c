@@ -179,22 +179,25 @@ struct disturbed {
     bool exchanges; /* the file system can */
     int64_t old_step;
     int64_t new_step;
+    bool is_refused; /* the save has returned an error */
 };
 
 static void put_old(void *context)
 {
     struct disturbed *disturbed = context;
+    disturbed->is_refused = false;
     (void)path_remove_tree(disturbed->scratch.path);
     CHECK_OK(save_text(disturbed->scratch.path, disturbed->old_step, "old", false, 0));
 }
 
 static shoal_status save_new(void *context)
 {
-    const struct disturbed *disturbed = context;
+    struct disturbed *disturbed = context;
     os_fault_arm(disturbed->exchanges ? 0 : 2, ENOSYS); /* the first is the random name of the file */
     shoal_status status = save_text(disturbed->scratch.path, disturbed->new_step, "new", true, 1);
     CHECK(status != SHOAL_OK || disturbed->exchanges || strcmp(os_fault_name(), "exchange") == 0);
     os_fault_arm(0, 0);
+    disturbed->is_refused = status != SHOAL_OK;
     return status;
 }
 
@@ -202,7 +205,7 @@ static void old_or_new(void *context, bool is_done)
 {
     struct disturbed *disturbed = context;
     const char *text = found_text(disturbed->scratch.path, -1);
-    CHECK(strcmp(text, "new") == 0 || (!is_done && strcmp(text, "old") == 0));
+    CHECK((!disturbed->is_refused && strcmp(text, "new") == 0) || (!is_done && strcmp(text, "old") == 0));
     CHECK_OK(save_text(disturbed->scratch.path, disturbed->new_step, "newer", true, 1));
     CHECK_STRING(found_text(disturbed->scratch.path, -1), "newer");
     CHECK_INT(scratch_count(&disturbed->scratch, ""), 2); /* and the lock */
@@ -210,7 +213,7 @@ static void old_or_new(void *context, bool is_done)
 
 static void disturb(bool exchanges, int64_t old_step, int64_t new_step)
 {
-    struct disturbed disturbed = {scratch_make(), exchanges, old_step, new_step};
+    struct disturbed disturbed = {scratch_make(), exchanges, old_step, new_step, false};
     struct file_faults faults = {put_old, save_new, old_or_new, &disturbed};
     uint64_t count = file_faults_kill(&faults);
     CHECK(count > 10);
