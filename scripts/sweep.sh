@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # The whole sweep of the collectives (tests/conformance/collectives_sweep_test.c): ranks as processes under the address
 # sanitizer, ranks as threads under the thread sanitizer. Without options also, without a sanitizer, plans beyond 4 GiB
-# (unit/graph/plan_large), which need 13 GiB of memory, and checkpoints between all ways of sharding on 1 to 6 ranks.
+# (unit/graph/plan_large), which need 13 GiB of memory, checkpoints between all ways of sharding on 1 to 6 ranks, and
+# saves with a rank killed or refused at every request.
 #
 #   scripts/sweep.sh                   everything
 #   scripts/sweep.sh -r 3              with 3 ranks
@@ -56,5 +57,8 @@ if [ $# = 0 ]; then
     for program in unit/checkpoint/{round_trip,load_saved} parallel/checkpoint/nn/modules; do
         "build/dev/tests/${program}_test" || failed=true
     done
+    cmake --build --preset dev -j "$(nproc)" --target test_procs_checkpoint_faults >/dev/null
+    echo "sweep: a rank killed, and a full or broken disk, at every request of a save"
+    build/dev/tests/procs/checkpoint_faults_test || failed=true
 fi
 ! $failed

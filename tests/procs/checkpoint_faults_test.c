@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Saves of several ranks, of which one is killed, or is refused a request by the system, at every numbered request in
- * turn: every rank that lives gets an error or none does, and the checkpoint before or the new one is there, whole.
+ * Jobs of several ranks that resume and save, again and again. In each of them one rank is killed, or is refused a
+ * request by the system, at a numbered request of its save (base/fail_point.h), each request of each rank in turn:
+ *
+ * - killed: the others get an error of the dead rank; the checkpoint before or the new one is there, whole;
+ * - refused: all ranks have saved, or all of them get an error that names the file, and then the checkpoint before is
+ *   there, whole, nothing is left of the new one, and the group can save again.
+ *
+ * The ranks of the next job load what they find and compare every bit, and their save removes what was left.
+ *
+ * `make test` takes a sample of the requests, SHOAL_TEST_SWEEP=whole (scripts/sweep.sh) takes all of them.
  */
 #define STATE_LARGE_ROWS 2
 
@@ -13,21 +21,25 @@
 #include "fixtures/file_faults.h"
 #include "fixtures/saved_state.h"
 #include "shoal/checkpoint.h"
+#include "shoal/group.h"
 #include "shoal/world.h"
 
 #ifdef SHOAL_FAIL_POINTS
 
-#define N_RANKS 2
+#define MAX_RANKS 3
+#define KILLED 0
 
 /* What ranks tell the test. */
 struct board {
-    shoal_status statuses[N_RANKS];
-    uint64_t n_passages[N_RANKS];
-    char texts[N_RANKS][256];
+    shoal_status statuses[MAX_RANKS];
+    uint64_t n_passages[MAX_RANKS];
+    char texts[MAX_RANKS][512];
+    char request[32]; /* that was refused */
 };
 
 struct job {
     struct scratch scratch;
+    int n_ranks;
     shoal_checkpoint_options options;
     bool is_background;
     struct board *board;
@@ -36,8 +48,66 @@ struct job {
     /* What happens. */
     int victim; /* -1: nothing */
     uint64_t number;
-    int code; /* 0: it is killed */
+    int code; /* the request gives it, or the rank is KILLED */
 };
+
+/* Checkpoints -------------------------------------------------------------------------------------------- */
+
+/* The round of the checkpoint that is there, every byte of which is looked at; 0: none. */
+static int find_round(const struct job *job)
+{
+    char *path = NULL;
+    char name[2 * PATH_MAX];
+    size_t bytes = 0;
+    int round = 0;
+    if (!CHECK_OK(directory_find(job->scratch.path, -1, &path)) || !path) {
+        return 0;
+    }
+    (void)snprintf(name, sizeof name, "%s/" INDEX_NAME, path);
+    char *text = scratch_read(name, &bytes);
+    const char *run = text ? strstr(text, "\"run ") : NULL;
+    bool has_round = run && sscanf(run, "\"run %d\"", &round) == 1;
+    CHECK(has_round);
+    if (has_round) {
+        state_check(path, job->options.replaces ? job->options.step : round, round);
+    }
+    free(text);
+    mem_free(path);
+    return round;
+}
+
+static size_t part_bytes(const struct state_tensor *tensor, int rank, int n_ranks)
+{
+    int64_t count = state_count(tensor);
+    if (tensor->dim >= 0) {
+        int64_t length = tensor->shape[tensor->dim];
+        int64_t own = state_begin(length, rank + 1, n_ranks) - state_begin(length, rank, n_ranks);
+        count = length == 0 ? 0 : count / length * own;
+    }
+    return (size_t)count * shoal_dtype_bytes(tensor->dtype);
+}
+
+/* Collective: the newest one is of that round, every bit. */
+static void load(const struct job *job, shoal_group *group, int rank, int round)
+{
+    struct state loaded;
+    struct state expected;
+    shoal_checkpoint_info info = SHOAL_CHECKPOINT_INFO_INIT;
+    state_open(&loaded, rank, job->n_ranks, 0);
+    state_open(&expected, rank, job->n_ranks, round);
+    if (CHECK_OK(shoal_checkpoint_load(group, job->scratch.path, loaded.items, NULL, &info))) {
+        CHECK_INT(info.step, job->options.replaces ? job->options.step : round);
+        CHECK_INT(loaded.epoch, round);
+        CHECK_DOUBLE(loaded.loss, expected.loss);
+        CHECK_STRING(loaded.run, expected.run);
+        for (size_t i = 0; i < STATE_N_TENSORS; i++) {
+            CHECK_BYTES(loaded.parts[i], expected.parts[i],
+                        part_bytes(&state_tensors[i], rank, job->n_ranks));
+        }
+    }
+    state_close(&loaded);
+    state_close(&expected);
+}
 
 static shoal_status save(const struct job *job, shoal_group *group, const struct state *state)
 {
@@ -49,46 +119,108 @@ static shoal_status save(const struct job *job, shoal_group *group, const struct
     return shoal_checkpoint_save_wait(saving);
 }
 
+static size_t count_left(const struct job *job)
+{
+    return scratch_count(&job->scratch, ".saving") + scratch_count(&job->scratch, ".re");
+}
+
+/* Ranks -------------------------------------------------------------------------------------------------- */
+
+static bool is_any(const char *name, const char *const *names)
+{
+    while (*names && strcmp(*names, name) != 0) {
+        names++;
+    }
+    return *names != NULL;
+}
+
+static shoal_status disturb(void *context, const char *name)
+{
+    const struct job *job = context;
+    (void)snprintf(job->board->request, sizeof job->board->request, "%s", name);
+    if (job->code == KILLED) {
+        (void)raise(SIGKILL);
+    }
+    errno = job->code;
+    return SHOAL_ERR_SYSTEM;
+}
+
+/* Collective, after a save that was refused: all is as before, and the group goes on. */
+static void go_on(const struct job *job, shoal_group *group, int rank, const struct state *state)
+{
+    static const char *const removals[] = {"unlink", "rmdir", NULL};
+    if (rank == 0) {
+        CHECK_INT(find_round(job), job->found);
+        if (!is_any(job->board->request, removals)) {
+            CHECK_INT(count_left(job), 0);
+        }
+    }
+    CHECK_OK(shoal_group_barrier(group));
+    load(job, group, rank, job->found);
+    if (job->round % 2 == 0) { /* otherwise the next job's ranks load what is there now */
+        CHECK_OK(save(job, group, state));
+        load(job, group, rank, job->round);
+    }
+}
+
+/* Between opening and closing of the world. */
+static void run_saves(const struct job *job, shoal_group *group, int rank)
+{
+    struct state state;
+    struct board *board = job->board;
+    if (job->found > 0) {
+        load(job, group, rank, job->found);
+    }
+    state_open(&state, rank, job->n_ranks, job->round);
+    fail_point_count_only_requests(true);
+    fail_point_arm(rank == job->victim ? job->number : 0, disturb, (void *)job);
+    shoal_status status = save(job, group, &state);
+    board->n_passages[rank] = fail_point_passages();
+    fail_point_arm(0, NULL, NULL);
+    fail_point_count_only_requests(false);
+    (void)snprintf(board->texts[rank], sizeof board->texts[rank], "%s", shoal_error_text());
+    board->statuses[rank] = status;
+    if (job->victim >= 0 && job->code == KILLED) {
+        CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_PEER);
+    } else {
+        CHECK_OK(shoal_group_barrier(group));
+        if (status != SHOAL_OK) {
+            go_on(job, group, rank, &state);
+        }
+    }
+    state_close(&state);
+}
+
 /* A rank, in a process of its own. */
 static void run_rank(const struct job *job, int rank)
 {
     static char key[64];
-    struct board *board = job->board;
-    int code = job->code;
-    (void)snprintf(key, sizeof key, "faults-%" PRIx64 "-%d", test_process_number((int)getppid()), job->round);
     double scale = test_time_scale();
+    (void)snprintf(key, sizeof key, "faults-%" PRIx64 "-%d", test_process_number((int)getppid()), job->round);
     const shoal_world_options options = {.struct_size = sizeof options,
-                                         .n_ranks = N_RANKS,
+                                         .n_ranks = job->n_ranks,
                                          .rank = rank,
                                          .key = key,
                                          .startup_timeout_s = 20 * scale,
                                          .timeout_s = 20 * scale,
                                          .close_timeout_s = 20 * scale};
     shoal_world *world = NULL;
-    struct state state;
     REQUIRE_OK(shoal_world_open(&options, &world));
-    state_open(&state, rank, N_RANKS, job->round);
-    bool is_victim = rank == job->victim;
-    fail_point_count_only_requests(true);
-    fail_point_arm(is_victim ? job->number : 0, code == 0 ? file_faults_die : file_faults_give_code, &code);
-    board->statuses[rank] = save(job, shoal_world_group(world), &state);
-    board->n_passages[rank] = fail_point_passages();
-    (void)snprintf(board->texts[rank], sizeof board->texts[rank], "%s", shoal_error_text());
-    fail_point_arm(0, NULL, NULL);
-    fail_point_count_only_requests(false);
-    state_close(&state);
+    run_saves(job, shoal_world_group(world), rank);
     (void)shoal_world_close(world);
 }
 
+/* Jobs --------------------------------------------------------------------------------------------------- */
+
 static void run_job(struct job *job)
 {
-    pid_t children[N_RANKS];
+    pid_t children[MAX_RANKS];
     job->round++;
     if (!job->options.replaces) {
         job->options.step = job->round;
     }
-    memset(job->board, 0xFF, sizeof *job->board);
-    for (int rank = 0; rank < N_RANKS; rank++) {
+    memset(job->board, 0, sizeof *job->board);
+    for (int rank = 0; rank < job->n_ranks; rank++) {
         children[rank] = fork();
         if (children[rank] == 0) {
             run_rank(job, rank);
@@ -96,134 +228,161 @@ static void run_job(struct job *job)
         }
         REQUIRE(children[rank] > 0);
     }
-    for (int rank = 0; rank < N_RANKS; rank++) {
+    for (int rank = 0; rank < job->n_ranks; rank++) {
         int status = 0;
-        bool dies = rank == job->victim && job->code == 0;
+        bool dies = rank == job->victim && job->code == KILLED;
         CHECK_INT(waitpid(children[rank], &status, 0), children[rank]);
         CHECK(dies ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
                    : WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
 }
 
-/* The checkpoint that is there, all of it, is that of before or of now; is_new: it must be that of now. */
-static void check_found(struct job *job, bool is_new)
+static void run_undisturbed(struct job *job)
 {
-    char *path = NULL;
-    char *text;
-    char name[2 * PATH_MAX];
-    size_t bytes = 0;
-    int round = 0;
-    REQUIRE_OK(directory_find(job->scratch.path, -1, &path));
-    REQUIRE(path || (job->found == 0 && !is_new));
-    if (!path) {
-        return;
+    job->victim = -1;
+    run_job(job);
+    for (int rank = 0; rank < job->n_ranks; rank++) {
+        CHECK_INT(job->board->statuses[rank], SHOAL_OK);
     }
-    (void)snprintf(name, sizeof name, "%s/" INDEX_NAME, path);
-    text = scratch_read(name, &bytes);
-    const char *run = text ? strstr(text, "\"run ") : NULL;
-    CHECK(run && sscanf(run, "\"run %d\"", &round) == 1);
-    CHECK(round == job->round || (round == job->found && !is_new));
-    job->found = round;
-    state_check(path, job->options.replaces ? job->options.step : round, round);
-    free(text);
-    mem_free(path);
+    job->found = find_round(job);
+    CHECK_INT(job->found, job->round);
+    CHECK_INT(count_left(job), 0);
 }
 
-static void check_statuses(const struct job *job)
+static void check_killed(struct job *job)
 {
     const struct board *board = job->board;
-    bool is_refused = false;
-    for (int rank = 0; rank < N_RANKS; rank++) {
-        if (rank == job->victim && job->code == 0) {
-            continue;
-        }
-        is_refused = board->statuses[rank] != SHOAL_OK;
-        if (is_refused && job->code != 0) {
+    for (int rank = 0; rank < job->n_ranks; rank++) {
+        CHECK(rank == job->victim || board->statuses[rank] == SHOAL_ERR_PEER);
+    }
+    int found = find_round(job);
+    CHECK(found == job->round || found == job->found);
+    CHECK(job->victim == 0 || count_left(job) == 0); /* the first rank removes its own */
+    job->found = found;
+}
+
+static void check_refused(struct job *job)
+{
+    static const char *const repeated[] = {"create", "fsync", "sync directory", NULL};
+    const struct board *board = job->board;
+    bool is_refused = board->statuses[0] != SHOAL_OK;
+    CHECK(board->request[0] != '\0');
+    for (int rank = 0; rank < job->n_ranks; rank++) {
+        CHECK_INT(board->statuses[rank], is_refused ? SHOAL_ERR_SYSTEM : SHOAL_OK);
+        if (is_refused) {
             CHECK(strstr(board->texts[rank], strerror(job->code)) != NULL);
-            CHECK_INT(board->statuses[rank], SHOAL_ERR_SYSTEM);
+            CHECK(strstr(board->texts[rank], job->scratch.path) != NULL);
         }
     }
-    if (job->code != 0) {
-        CHECK((board->statuses[0] == SHOAL_OK) == (board->statuses[1] == SHOAL_OK));
+    CHECK(!is_refused || job->code != EINTR || !is_any(board->request, repeated));
+    int found = find_round(job);
+    CHECK_INT(found, is_refused && job->round % 2 != 0 ? job->found : job->round);
+    job->found = found;
+}
+
+static void run_disturbed(struct job *job, int victim, uint64_t number, int code)
+{
+    job->victim = victim;
+    job->number = number;
+    job->code = code;
+    run_job(job);
+    if (code == KILLED) {
+        check_killed(job);
+    } else {
+        check_refused(job);
+    }
+    if (test_has_failed()) {
+        test_failed(__FILE__, __LINE__, "rank %d of %d, request %d (%s), error %d, round %d: %.200s", victim,
+                    job->n_ranks, (int)number, job->board->request, code, job->round, job->board->texts[0]);
     }
 }
 
-static void disturb(struct job *job, int code)
+/* Ways of saving ----------------------------------------------------------------------------------------- */
+
+static bool is_whole_sweep(void)
 {
+    const char *sweep = getenv("SHOAL_TEST_SWEEP");
+    return sweep && strcmp(sweep, "whole") == 0;
+}
+
+/* Numbers of requests are taken at this distance. */
+static uint64_t distance_of_numbers(void)
+{
+    return is_whole_sweep() ? 1 : test_time_scale() > 1 ? 31 : 11;
+}
+
+/* `way` chooses where to begin, so that all ways together see all kinds of requests. */
+static void sweep_way(struct job *job, int code, uint64_t way)
+{
+    uint64_t distance = distance_of_numbers();
+    uint64_t n_passages[MAX_RANKS];
     job->scratch = scratch_make();
     job->options.struct_size = sizeof job->options;
-    job->options.keep = 2;
-    job->board = mmap(NULL, sizeof *job->board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(job->board != MAP_FAILED);
-    test_deadline(300);
-    job->victim = -1;
-    run_job(job); /* makes the directory, which is one request more */
-    check_found(job, true);
-    run_job(job);
-    check_found(job, true);
-    run_job(job); /* removes an old one, or replaces it */
-    check_found(job, true);
-    uint64_t n_passages[N_RANKS];
+    run_undisturbed(job);
+    run_undisturbed(job); /* removes an old one, or replaces it */
     memcpy(n_passages, job->board->n_passages, sizeof n_passages);
-    for (int victim = 0; victim < N_RANKS; victim++) {
-        for (uint64_t number = 1; number <= n_passages[victim] && !test_has_failed(); number++) {
-            job->victim = victim;
-            job->number = number;
-            job->code = code;
-            run_job(job);
-            check_found(job, code != 0 && job->board->statuses[0] == SHOAL_OK);
-            check_statuses(job);
-            if (test_has_failed()) {
-                test_failed(__FILE__, __LINE__, "rank %d, request %d of %d", victim, (int)number,
-                            (int)n_passages[victim]);
-            }
+    for (int victim = 0; victim < job->n_ranks; victim++) {
+        uint64_t first = (way + (uint64_t)victim) % distance + 1;
+        for (uint64_t number = first; number <= n_passages[victim] && !test_has_failed();
+             number += distance) {
+            run_disturbed(job, victim, number, code);
         }
     }
-    job->victim = -1;
-    run_job(job);
-    check_found(job, true);
-    CHECK_INT(job->board->statuses[0], SHOAL_OK);
-    CHECK_INT(scratch_count(&job->scratch, ".saving"), 0);
-    CHECK_INT(scratch_count(&job->scratch, ".re"), 0);
-    CHECK_INT(scratch_count(&job->scratch, "step-"), job->options.replaces ? 1 : 2);
+    if (!test_has_failed()) {
+        run_undisturbed(job);
+        CHECK_INT(scratch_count(&job->scratch, "step-"), 1);
+    }
     CHECK_OK(path_remove_tree(job->scratch.path));
-    (void)munmap(job->board, sizeof *job->board);
 }
 
-TEST(a_rank_is_killed_while_pieces_are_saved)
+/* A sample takes one way of `n_skipped`. */
+static void sweep(int code, uint64_t n_skipped)
 {
-    struct job job = {.options = {.format = SHOAL_CHECKPOINT_PIECES}};
-    disturb(&job, 0);
+    uint64_t way = 0;
+    struct board *board =
+        mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(board != MAP_FAILED);
+    test_deadline(1200);
+    int round = 0; /* keys of worlds are made of it */
+    for (int n_ranks = 2; n_ranks <= MAX_RANKS; n_ranks++) {
+        for (int choice = 0; choice < 8 && !test_has_failed(); choice++, way++) {
+            bool replaces = (choice & 1) != 0;
+            struct job job = {
+                .n_ranks = n_ranks,
+                .options = {.replaces = replaces,
+                            .keep = replaces ? 0 : 1,
+                            .step = 1,
+                            .format = (choice & 2) != 0 ? SHOAL_CHECKPOINT_WHOLE : SHOAL_CHECKPOINT_PIECES},
+                .is_background = (choice & 4) != 0,
+                .board = board,
+                .round = round};
+            if (is_whole_sweep() || way % n_skipped == 0) {
+                sweep_way(&job, code, way);
+            }
+            round = job.round;
+        }
+    }
+    (void)munmap(board, sizeof *board);
 }
 
-TEST(a_rank_is_killed_while_whole_files_are_replaced)
+TEST(a_rank_is_killed)
 {
-    struct job job = {.options = {.format = SHOAL_CHECKPOINT_WHOLE, .replaces = true, .step = 1}};
-    disturb(&job, 0);
+    sweep(KILLED, 1);
 }
 
-TEST(a_rank_is_killed_in_the_background)
+TEST(the_disk_is_full)
 {
-    struct job job = {.options = {.format = SHOAL_CHECKPOINT_WHOLE}, .is_background = true};
-    disturb(&job, 0);
+    sweep(ENOSPC, 1);
 }
 
-TEST(the_disk_is_full_while_pieces_are_replaced)
+TEST(the_disk_is_broken)
 {
-    struct job job = {.options = {.format = SHOAL_CHECKPOINT_PIECES, .replaces = true, .step = 1}};
-    disturb(&job, ENOSPC);
+    sweep(EIO, 3);
 }
 
-TEST(the_disk_is_full_while_whole_files_are_saved)
+TEST(a_signal_interrupts)
 {
-    struct job job = {.options = {.format = SHOAL_CHECKPOINT_WHOLE}};
-    disturb(&job, ENOSPC);
-}
-
-TEST(the_disk_is_full_in_the_background)
-{
-    struct job job = {.options = {.format = SHOAL_CHECKPOINT_PIECES}, .is_background = true};
-    disturb(&job, ENOSPC);
+    sweep(EINTR, 3);
 }
 
 #else
