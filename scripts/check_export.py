@@ -4,7 +4,7 @@
 
     mkdir -p /tmp/export
     for dtype in f32 bf16; do
-        build/bin/shoal run --no-label -n 4 build/tests/interop/export_model /tmp/export/$dtype $dtype
+        build/dev/bin/shoal run --no-label -n 4 build/dev/tests/interop/export_model /tmp/export/$dtype $dtype
     done
     python3 scripts/check_export.py /tmp/export/f32 /tmp/export/bf16 > docs/export.md
 

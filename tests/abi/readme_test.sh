@@ -18,6 +18,10 @@ sed -n '/^2 ranks, /,/^```$/p' "$readme" | sed '$d' | shape >"$scratch/wanted"
 "$release/bin/shoal" run --no-label -n 2 "$release/examples/09_train" 20 | shape >"$scratch/printed"
 diff "$scratch/wanted" "$scratch/printed"
 
+sed -n '/^\$ shoal run .*14_checkpoint$/,/^```$/p' "$readme" | sed '1d;$d' | shape >"$scratch/wanted"
+(cd "$scratch" && "$release/bin/shoal" run --no-label -n 2 "$release/examples/14_checkpoint") | shape >"$scratch/printed"
+diff "$scratch/wanted" "$scratch/printed"
+
 # program HEADING OUT: the program of a section, compiled
 program() {
     # shellcheck disable=SC2016 # the quotes hold no expansion, but a code fence
