@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/refcount.h"
 #include "base/try.h"
 #include "comm/collectives.h"
 #include "comm/handles.h"
@@ -72,7 +73,8 @@ static void put_memory(struct shoal_plan *plan)
         if (buffer->place == PLAN_CONSTANT || buffer->place == PLAN_SLOT) {
             continue;
         }
-        memory_init(memory, NULL, plan_address(plan, buffer));
+        refcount_get(&plan->binding->memory_block->objects);
+        memory_init(memory, plan->binding->memory_block, plan_address(plan, buffer));
         if (buffer->place == PLAN_INPUT) {
             memory->base = (void *)nowhere;
             nowhere += (buffer->bytes + 2 * MEM_DATA_ALIGNMENT) & ~(uintptr_t)(MEM_DATA_ALIGNMENT - 1);
@@ -85,16 +87,50 @@ static void put_memory(struct shoal_plan *plan)
     }
 }
 
-/* Nothing looks at the memories any more. */
+struct plan_memories {
+    struct block block;
+    struct memory memories[];
+};
+
+/*
+ * One block holds all of them, and the last reference frees it. That may be a fence's: who waits for a work goes on as soon as it
+ * is done, while the thread that ended it still has to drop what its fences hold.
+ */
+static shoal_status make_memories(struct shoal_plan *plan)
+{
+    struct plan_binding *binding = plan->binding;
+    size_t bytes;
+    if (!mem_multiply(plan->n_buffers + 1, sizeof *binding->memories, &bytes) ||
+        bytes > SIZE_MAX - sizeof(struct plan_memories)) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "no memory for %zu buffers", plan->n_buffers);
+    }
+    struct plan_memories *memories =
+        (struct plan_memories *)block_create_lasting(sizeof(struct plan_memories) + bytes);
+    if (!memories) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    atomic_init(&memories->block.objects, 1); /* the binding */
+    memset(memories->memories, 0, bytes);
+    binding->memory_block = &memories->block;
+    binding->memories = memories->memories;
+    return SHOAL_OK;
+}
+
+/* Storages of buffers have no memory any more, and the binding has none of the memories. */
 static void take_memory(struct shoal_plan *plan)
 {
+    struct plan_binding *binding = plan->binding;
     for (size_t i = 0; i < plan->n_buffers; i++) {
         struct plan_buffer *buffer = &plan->buffers[i];
-        if (buffer->storage && buffer->storage->memory == &plan->binding->memories[i]) {
+        struct memory *memory = &binding->memories[i];
+        if (buffer->storage && buffer->storage->memory == memory) {
             memory_unref(buffer->storage->memory);
             buffer->storage->memory = NULL;
         }
+        memory_unref(memory->block ? memory : NULL);
     }
+    block_free(binding->memory_block, binding->memory_block);
+    binding->memories = NULL;
 }
 
 /* Inputs ------------------------------------------------------------------------------------------------- */
@@ -271,11 +307,11 @@ static shoal_status study_inputs(struct input_map *inputs)
 static shoal_status bind_alone(struct shoal_plan *plan, const shoal_graph *graph)
 {
     struct plan_binding *binding = plan->binding;
-    binding->memories = mem_alloc_zeroed(plan->n_buffers + 1, sizeof *binding->memories);
+    TRY(make_memories(plan));
     binding->inputs = mem_alloc_zeroed(plan->n_inputs + 1, sizeof *binding->inputs);
     binding->by_address = mem_alloc_zeroed(plan->n_inputs + 1, sizeof *binding->by_address);
     binding->n_held = mem_alloc_zeroed(plan->n_gathers + 1, sizeof *binding->n_held);
-    if (!binding->memories || !binding->inputs || !binding->by_address || !binding->n_held) {
+    if (!binding->inputs || !binding->by_address || !binding->n_held) {
         return SHOAL_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < plan->n_inputs; i++) {
@@ -590,7 +626,6 @@ static bool end_flights(struct shoal_plan *plan)
 static void end_shared(struct shoal_plan *plan)
 {
     bool has_ended = end_flights(plan);
-    plan->binding->is_in_flight |= !has_ended;
     has_ended = plan_end_outputs(plan) && has_ended;
     for (size_t i = 0; i < plan->n_windows; i++) {
         shoal_window_free(has_ended ? plan->windows[i].window : NULL);
@@ -636,9 +671,6 @@ void plan_unbind(struct shoal_plan *plan)
     end_shared(plan);
     if (binding->memories) {
         take_memory(plan);
-    }
-    if (!binding->is_in_flight) {
-        mem_free(binding->memories);
     }
     for (size_t i = 0; binding->inputs && i < plan->n_inputs; i++) {
         shoal_tensor_unref(binding->inputs[i].tensor);

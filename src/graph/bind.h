@@ -75,7 +75,8 @@ struct plan_binding {
     struct owned owned; /* first; ends with the world at the latest */
     bool is_owned;
     struct shoal_plan *plan;
-    struct memory *memories; /* by buffer */
+    struct block *memory_block; /* in which the memories lie */
+    struct memory *memories;    /* by buffer */
     char *pool;
     char *output;
     struct bound_input *inputs;
@@ -88,7 +89,6 @@ struct plan_binding {
     struct bound_output *outputs;
     uint32_t *n_held; /* by window: generations that were gathered and not released */
     bool has_eager;
-    bool is_in_flight;  /* its memory may be, and is never freed */
     struct scope scope; /* while it runs */
     _Atomic bool is_running;
     shoal_status broken; /* it can not run any more */
