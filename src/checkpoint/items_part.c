@@ -74,6 +74,10 @@ static shoal_status open_part(const shoal_items *items, size_t index, enum item_
     if (region_count(&part.region, entry->n_dims) > 0) {
         part.data = place.data;
         status = place.tensor ? open_tensor(place.tensor, use, &part) : SHOAL_OK;
+    } else if (place.tensor && use == ITEM_WRITE) {
+        /* An empty part counts as changed, too: a backward that does not fit any more is then an error on every rank,
+           and none waits for the others. */
+        storage_bump_version(place.tensor->storage);
     }
     if (status != SHOAL_OK) {
         char text[ITEMS_TEXT_BYTES];

@@ -367,6 +367,24 @@ static void count_destroy(void *context)
     ((struct counter *)context)->n_destroyed++;
 }
 
+/* Whoever has an empty part learns of a load as the others do: a backward that it spoils fails on every rank. */
+TEST(empty_parts_count_as_changed)
+{
+    struct item_part part;
+    REQUIRE_OK(shoal_scope_begin());
+    shoal_items *items = make_items();
+    shoal_tensor *empty = shoal_empty((int64_t[]){0, 3}, 2, SHOAL_F32);
+    REQUIRE(empty);
+    CHECK_OK(shoal_items_add_tensor(items, NULL, "empty", empty));
+    uint64_t version = shoal_tensor_version(empty);
+    CHECK_OK(items_part(items, 0, &part));
+    CHECK_INT(shoal_tensor_version(empty), version);
+    CHECK_OK(items_mutable_part(items, 0, &part));
+    CHECK(shoal_tensor_version(empty) > version);
+    shoal_items_free(items);
+    CHECK_OK(shoal_scope_end());
+}
+
 TEST(functions_after_a_load)
 {
     shoal_items *items = make_items();
