@@ -368,7 +368,8 @@ static shoal_status read_all(struct load *load)
 static shoal_status end(struct load *load)
 {
     load_match_set_values(&load->match);
-    return agree(load->group, "what follows a load", items_loaded(load->items));
+    shoal_status status = agree(load->group, "what follows a load", items_loaded(load->items));
+    return status == SHOAL_OK ? status : error_prefix(status, "all values are loaded, but were refused");
 }
 
 static shoal_status load_all(struct load *load)
