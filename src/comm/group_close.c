@@ -97,9 +97,12 @@ static shoal_status check_closable(struct shoal_group *group)
     /* Relaxed: see group_hold. */
     uint32_t n_users = atomic_load_explicit(&group->n_users, memory_order_relaxed);
     if (n_users > 0) {
-        return error_set(SHOAL_ERR_STATE,
-                         "group_close: group %s is used by %u sharded or replicated model%s: free %s first",
-                         group->name, n_users, n_users == 1 ? "" : "s", n_users == 1 ? "it" : "them");
+        return error_set(
+            SHOAL_ERR_STATE,
+            "group_close: group %s is used by %u sharded or replicated model%s or background save%s: "
+            "free %s or wait for %s first",
+            group->name, n_users, n_users == 1 ? "" : "s", n_users == 1 ? "" : "s",
+            n_users == 1 ? "it" : "them", n_users == 1 ? "it" : "them");
     }
     return SHOAL_OK;
 }

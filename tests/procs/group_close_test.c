@@ -457,7 +457,8 @@ TEST_RANKS(a_group_that_a_model_uses, N_RANKS)
         REQUIRE_OK(shoal_fsdp_add_param(fsdp, 0, "w", SHOAL_F32, 1, shape, values, &param));
         CHECK_OK(shoal_fsdp_pre_forward(fsdp, 0));
         CHECK_STATUS(shoal_group_close(group), SHOAL_ERR_STATE);
-        CHECK_ERROR_TEXT("is used by 1 sharded or replicated model: free it first");
+        CHECK_ERROR_TEXT(
+            "is used by 1 sharded or replicated model or background save: free it or wait for it first");
         CHECK_OK(shoal_fsdp_post_forward(fsdp, 0));
         shoal_fsdp_free(fsdp);
         CHECK_OK(shoal_group_close(group));
