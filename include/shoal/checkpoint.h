@@ -20,7 +20,8 @@
  * reads either format, and also whole files of other tools, which have no shoal.index.json and no sums.
  *
  * Each byte is written by one rank: those that have the same part share the work. Besides its shards a rank needs at
- * most 64 MiB, and a load reads only what the rank needs, with whole blocks at both ends of it.
+ * most 64 MiB, and the description of the checkpoint: about 1 KiB for each part that some rank has of some tensor, and
+ * 100 bytes for each block. A load reads only what the rank needs, with whole blocks at both ends of it.
  *
  * A save is complete or absent: it is written beside its place, and moved there when all ranks have written theirs
  * and all of it has reached the disk. If a disk is full, all ranks get an error, and what was there before still is;

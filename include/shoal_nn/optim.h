@@ -75,9 +75,11 @@ typedef struct shoal_nn_adamw_options {
 /* A parameter, or a shard of one, in the caller's memory. */
 typedef struct shoal_nn_shard {
     void *data;
-    const void *gradient; /* NULL: none in this step, the parameter is passed over */
-    size_t count;         /* elements of both; 0 is fine */
-    shoal_dtype dtype;    /* of data: f64, f32, f16 or bf16 */
+    /* NULL: none in this step, the parameter is passed over. An empty shard has one, at any address, when the others
+       of the parameter have: ranks count updates alike. */
+    const void *gradient;
+    size_t count;      /* elements of both; 0 is fine */
+    shoal_dtype dtype; /* of data: f64, f32, f16 or bf16 */
     shoal_dtype gradient_dtype;
 } shoal_nn_shard;
 

@@ -25,7 +25,8 @@
  * optimizer of its shards. Any rank's infinity or NaN counts on all ranks, which therefore skip the same steps and have
  * the same scale. Ranks compare scale and counters; a difference, or another call in the place of this one, is
  * SHOAL_ERR_MISMATCH. A rank whose gradients or shards are wrong, or that has no memory, takes part in the exchange,
- * and the call fails on all ranks. NULL, an optimizer of the other kind and a wrong order are errors without an exchange.
+ * and the call fails on all ranks. NULL, an optimizer of the other kind and a wrong order are errors without an
+ * exchange.
  * Ownership: shoal_nn_scaler_free. The group must outlive the scaler's last step; optimizers must live until the update
  * that follows their step.
  * Threads: one at a time per scaler.
