@@ -270,6 +270,12 @@ shoal_status file_resize(const struct file *file, uint64_t bytes)
     return path_fail(file->path, what, code);
 }
 
+void file_begin_sync(const struct file *file, uint64_t offset, uint64_t bytes)
+{
+    /* Without waiting: that would take errors away from fsync. */
+    (void)sync_file_range(file->fd, (off_t)offset, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
+}
+
 shoal_status file_sync(const struct file *file)
 {
     int code;

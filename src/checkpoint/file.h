@@ -42,6 +42,8 @@ shoal_status file_open_in_place(const char *path, struct file *file_out);
 /* Several threads may write at a time. */
 shoal_status file_write(const struct file *file, uint64_t offset, const void *data, size_t bytes);
 shoal_status file_resize(const struct file *file, uint64_t bytes);
+/* The disk may begin with that range, so that less is left for file_sync. A hint: errors are file_sync's. */
+void file_begin_sync(const struct file *file, uint64_t offset, uint64_t bytes);
 
 /* What this process has written is durable, though still under the temporary name. */
 shoal_status file_sync(const struct file *file);

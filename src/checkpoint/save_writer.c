@@ -12,6 +12,9 @@
 #include "checkpoint/path.h"
 #include "kernel/kernel.h"
 
+/* What the disk is given at once before a file is complete. */
+#define EARLY_BYTES ((uint64_t)8 << 20)
+
 /* The bytes of a job ------------------------------------------------------------------------------------- */
 
 struct walk {
@@ -98,6 +101,7 @@ static shoal_status open_file(struct save_writer *writer, size_t number)
     TRY(file_open_in_place(path, &writer->file));
     writer->is_open = true;
     writer->file_number = number;
+    writer->early_bytes = 0;
     return SHOAL_OK;
 }
 
@@ -117,6 +121,20 @@ static shoal_status continue_run(struct save *save, const struct save_job *job)
     return SHOAL_OK;
 }
 
+/* Lets the disk begin with large ranges. */
+static void begin_early(struct save_writer *writer, uint64_t at, size_t bytes)
+{
+    bool continues = at == writer->early_at + writer->early_bytes;
+    if (!continues || writer->early_bytes >= EARLY_BYTES) {
+        if (writer->early_bytes > 0) {
+            file_begin_sync(&writer->file, writer->early_at, writer->early_bytes);
+        }
+        writer->early_at = at;
+        writer->early_bytes = 0;
+    }
+    writer->early_bytes += bytes;
+}
+
 /* In portions that end with a block: sums are made of bytes that the write then finds in the cache. */
 static shoal_status write_bytes(void *context, const void *data, size_t bytes)
 {
@@ -128,6 +146,7 @@ static shoal_status write_bytes(void *context, const void *data, size_t bytes)
         size_t portion = bytes < room ? bytes : room;
         TRY(checksums_add(&run->sums, from, portion));
         TRY(file_write(&writer->file, run->at + run->bytes, from, portion));
+        begin_early(writer, run->at + run->bytes, portion);
         run->bytes += portion;
         from += portion;
         bytes -= portion;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Writes jobs of a save into files of its temporary directory, in the order in which they come, and keeps sums. A job
- * that begins where the last one ended belongs to the same run. A file is made durable when the next one begins.
+ * that begins where the last one ended belongs to the same run. The disk begins with what is written while more follows;
+ * a file is made durable when the next one begins.
  */
 #ifndef CHECKPOINT_SAVE_WRITER_H
 #define CHECKPOINT_SAVE_WRITER_H
@@ -14,7 +15,9 @@ struct save_writer {
     struct file file;
     bool is_open;
     size_t file_number;
-    char *buffer; /* BOX_BUFFER_BYTES */
+    char *buffer;         /* BOX_BUFFER_BYTES */
+    uint64_t early_at;    /* a range of the file that was written, and that the disk has not begun with */
+    uint64_t early_bytes; /* of it */
 };
 
 shoal_status save_writer_begin(struct save *save, struct save_writer *writer_out);
