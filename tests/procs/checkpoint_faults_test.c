@@ -5,7 +5,7 @@
  *
  * - killed: the others get an error of the dead rank; the checkpoint before or the new one is there, whole;
  * - refused: all ranks have saved, or all of them get an error that names the file, and then the checkpoint before is
- *   there, whole, nothing is left of the new one, and the group can save again.
+ *   there, whole, nothing is left of the new one (unless removing is what was refused), and the group can save again.
  *
  * The ranks of the next job load what they find and compare every bit, and their save removes what was left.
  *
@@ -48,7 +48,8 @@ struct job {
     /* What happens. */
     int victim; /* -1: nothing */
     uint64_t number;
-    int code; /* the request gives it, or the rank is KILLED */
+    int code;        /* the request gives it, or the rank is KILLED */
+    bool is_lasting; /* so do all requests of the save after it */
 };
 
 /* Checkpoints -------------------------------------------------------------------------------------------- */
@@ -137,9 +138,14 @@ static bool is_any(const char *name, const char *const *names)
 static shoal_status disturb(void *context, const char *name)
 {
     const struct job *job = context;
-    (void)snprintf(job->board->request, sizeof job->board->request, "%s", name);
+    if (job->board->request[0] == '\0') {
+        (void)snprintf(job->board->request, sizeof job->board->request, "%s", name);
+    }
     if (job->code == KILLED) {
         (void)raise(SIGKILL);
+    }
+    if (job->is_lasting) {
+        fail_point_arm(1, disturb, context); /* only one thread of a rank makes requests */
     }
     errno = job->code;
     return SHOAL_ERR_SYSTEM;
@@ -149,11 +155,10 @@ static shoal_status disturb(void *context, const char *name)
 static void go_on(const struct job *job, shoal_group *group, int rank, const struct state *state)
 {
     static const char *const removals[] = {"unlink", "rmdir", NULL};
+    bool may_remain = job->is_lasting || is_any(job->board->request, removals);
     if (rank == 0) {
         CHECK_INT(find_round(job), job->found);
-        if (!is_any(job->board->request, removals)) {
-            CHECK_INT(count_left(job), 0);
-        }
+        CHECK(may_remain || count_left(job) == 0);
     }
     CHECK_OK(shoal_group_barrier(group));
     load(job, group, rank, job->found);
@@ -336,7 +341,7 @@ static void sweep_way(struct job *job, int code, uint64_t way)
 }
 
 /* A sample takes one way of `n_skipped`. */
-static void sweep(int code, uint64_t n_skipped)
+static void sweep(int code, bool is_lasting, uint64_t n_skipped)
 {
     uint64_t way = 0;
     struct board *board =
@@ -355,7 +360,8 @@ static void sweep(int code, uint64_t n_skipped)
                             .format = (choice & 2) != 0 ? SHOAL_CHECKPOINT_WHOLE : SHOAL_CHECKPOINT_PIECES},
                 .is_background = (choice & 4) != 0,
                 .board = board,
-                .round = round};
+                .round = round,
+                .is_lasting = is_lasting};
             if (is_whole_sweep() || way % n_skipped == 0) {
                 sweep_way(&job, code, way);
             }
@@ -367,22 +373,28 @@ static void sweep(int code, uint64_t n_skipped)
 
 TEST(a_rank_is_killed)
 {
-    sweep(KILLED, 1);
+    sweep(KILLED, /*is_lasting=*/false, 1);
 }
 
 TEST(the_disk_is_full)
 {
-    sweep(ENOSPC, 1);
+    sweep(ENOSPC, /*is_lasting=*/false, 1);
 }
 
 TEST(the_disk_is_broken)
 {
-    sweep(EIO, 3);
+    sweep(EIO, /*is_lasting=*/false, 3);
 }
 
 TEST(a_signal_interrupts)
 {
-    sweep(EINTR, 3);
+    sweep(EINTR, /*is_lasting=*/false, 3);
+}
+
+/* Until the save has ended; nothing can be removed, either. */
+TEST(the_disk_stays_broken)
+{
+    sweep(EIO, /*is_lasting=*/true, 3);
 }
 
 #else
