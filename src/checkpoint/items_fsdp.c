@@ -18,6 +18,10 @@ static shoal_status look_in_context(struct item_entry *entry, enum item_use use,
     if (use == ITEM_PLACE) {
         return SHOAL_OK;
     }
+    if (use == ITEM_WRITE) {
+        /* Nothing of the parameter, but it counts as a load: a backward of the forward before it is an error. */
+        TRY(shoal_fsdp_load_slice(shoal_fsdp_param_of(entry->fsdp, entry->id), 0, 0, NULL));
+    }
     TRY(use == ITEM_WRITE ? shoal_fsdp_get_shard(entry->fsdp, entry->id, &shard)
                           : shoal_fsdp_read_shard(entry->fsdp, entry->id, &shard));
     place_out->data = shard.data;

@@ -193,6 +193,45 @@ TEST_RANKS(four_ranks, 4)
     try_contexts(self);
 }
 
+/* A load between a forward and its backward: the backward would see other values, and says so. After a whole step there
+   is nothing to refuse, whatever stays gathered. */
+TEST_RANKS(a_load_after_a_forward, 3)
+{
+    static const int64_t shape[] = {2, 2}; /* nothing of it on the last rank */
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    for (int sharded = 0; sharded < 3; sharded++) {
+        shoal_fsdp_options options = SHOAL_FSDP_OPTIONS_INIT;
+        shoal_fsdp *fsdp = NULL;
+        shoal_items *items = NULL;
+        struct item_part part;
+        options.sharded = (shoal_sharded)sharded;
+        REQUIRE_OK(shoal_fsdp_create(shoal_world_group(world), &options, &fsdp));
+        REQUIRE_OK(shoal_fsdp_add_param(fsdp, 0, "p", SHOAL_F32, 2, shape, NULL, NULL));
+        CHECK_OK(shoal_items_create(&items));
+        CHECK_OK(shoal_items_add_fsdp(items, "", fsdp));
+        CHECK_OK(shoal_fsdp_pre_forward(fsdp, 0));
+        CHECK_OK(shoal_fsdp_post_forward(fsdp, 0));
+        CHECK_OK(items_part(items, 0, &part));
+        CHECK_OK(items_mutable_part(items, 0, &part));
+        CHECK_STATUS(shoal_fsdp_pre_backward(fsdp, 0), SHOAL_ERR_STATE);
+        CHECK_ERROR_TEXT("were loaded after its forward");
+        CHECK_OK(shoal_fsdp_reset(fsdp));
+        for (int step = 0; step < 2; step++) {
+            CHECK_OK(shoal_fsdp_pre_forward(fsdp, 0));
+            CHECK_OK(shoal_fsdp_post_forward(fsdp, 0));
+            CHECK_OK(shoal_fsdp_pre_backward(fsdp, 0));
+            CHECK(shoal_fsdp_grad(fsdp, 0));
+            CHECK_OK(shoal_fsdp_post_backward(fsdp, 0));
+            CHECK_OK(shoal_fsdp_end_backward(fsdp));
+            CHECK_OK(items_mutable_part(items, 0, &part));
+        }
+        shoal_items_free(items);
+        shoal_fsdp_free(fsdp);
+    }
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* What is refused ---------------------------------------------------------------------------------------------- */
 
 static void check_refused(shoal_items *items, shoal_fsdp *fsdp, const char *prefix, shoal_status status,
