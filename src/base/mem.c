@@ -124,12 +124,7 @@ void *mem_alloc_large(size_t bytes)
 enum {
     FIRST_SPARE_BITS = 16,
     LAST_SPARE_BITS = 21, /* MEM_LARGE_BYTES */
-    N_SPARE_SIZES = LAST_SPARE_BITS - FIRST_SPARE_BITS + 1,
-#if defined(__SANITIZE_ADDRESS__)
-    KEEPS_SPARES = 0
-#else
-    KEEPS_SPARES = 1
-#endif
+    N_SPARE_SIZES = LAST_SPARE_BITS - FIRST_SPARE_BITS + 1
 };
 
 /* In the beginning of a block that is kept. */
@@ -145,7 +140,7 @@ static size_t n_spare_bytes;
 /* The list for blocks of that size; NULL: they are not kept. */
 static struct spare **find_spares(size_t bytes)
 {
-    bool is_kept = KEEPS_SPARES && bytes >= (size_t)1 << FIRST_SPARE_BITS && bytes <= MEM_LARGE_BYTES &&
+    bool is_kept = MEM_KEEPS_FREED && bytes >= (size_t)1 << FIRST_SPARE_BITS && bytes <= MEM_LARGE_BYTES &&
                    (bytes & (bytes - 1)) == 0 && choose_table() == &default_table;
     return is_kept ? &spares[__builtin_ctzl(bytes) - FIRST_SPARE_BITS] : NULL;
 }

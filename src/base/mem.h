@@ -23,6 +23,19 @@ void *mem_alloc_aligned(size_t bytes, size_t alignment);
 #define MEM_LARGE_BYTES ((size_t)1 << 21)
 void *mem_alloc_large(size_t bytes);
 
+/* Whether freed memory may be kept and used again: not under the address sanitizer, which could not see then who uses it after its
+   end. */
+#if defined(__SANITIZE_ADDRESS__)
+#define MEM_KEEPS_FREED 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MEM_KEEPS_FREED 0
+#endif
+#endif
+#ifndef MEM_KEEPS_FREED
+#define MEM_KEEPS_FREED 1
+#endif
+
 /*
  * The same for blocks that are carved up and freed at once, such as those of a graph, at multiples of MEM_DATA_ALIGNMENT. Freed
  * ones of 64 KiB to MEM_LARGE_BYTES, if that is a power of two, are kept for the next who wants as many: up to MEM_SPARE_BYTES in

@@ -11,11 +11,7 @@
 /* As many as the results of a few dozen small ops; more would only be memory that lies around. None under the
    address sanitizer, which could not see that a freed block is used. */
 enum {
-#if defined(__SANITIZE_ADDRESS__)
-    MAX_SPARES = 0
-#else
-    MAX_SPARES = 64
-#endif
+    MAX_SPARES = MEM_KEEPS_FREED ? 64 : 0
 };
 
 static _Thread_local struct {

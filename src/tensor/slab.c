@@ -14,11 +14,7 @@
 /* Under the address sanitizer each has a block of its own: it could not see otherwise that one is used after its end. */
 enum {
     FIRST_BYTES = 1024,
-#if defined(__SANITIZE_ADDRESS__)
-    LAST_BYTES = 0
-#else
-    LAST_BYTES = MEM_LARGE_BYTES
-#endif
+    LAST_BYTES = MEM_KEEPS_FREED ? MEM_LARGE_BYTES : 0
 };
 
 void slab_end(struct slab *slab)
