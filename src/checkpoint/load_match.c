@@ -170,23 +170,50 @@ static bool claim(struct matcher *matcher, const struct index_tensor *tensor, co
     return true;
 }
 
-/* One that no item claims though the list knows its name (the list ties what the checkpoint has apart) is not unexpected. */
-static void look_up_tensors(struct matcher *matcher)
+/*
+ * Which tensors somebody wants. Shoal saves what is tied once: where the list ties what its checkpoint has apart, the one that no item
+ * takes would be lost, and is unexpected. Other tools save it twice, and both copies are known then.
+ */
+static void find_known(struct matcher *matcher, bool *is_known)
 {
+    const struct checkpoint_index *index = matcher->index;
+    for (size_t i = 0; i < index->n_tensors; i++) {
+        const struct index_tensor *tensor = &index->tensors[i];
+        if (is_wanted(matcher->rules, tensor->section)) {
+            is_known[i] = claim(matcher, tensor, tensor->name, /*is_alias=*/false);
+            for (size_t j = 0; j < tensor->n_aliases; j++) {
+                is_known[i] |= claim(matcher, tensor, tensor->aliases[j], /*is_alias=*/true);
+            }
+        }
+    }
+    if (matcher->rules->is_foreign) {
+        return;
+    }
+    memset(is_known, 0, index->n_tensors * sizeof is_known[0]);
+    for (size_t i = 0; i < shoal_items_count(matcher->items); i++) {
+        if (matcher->claims[i].tensor) {
+            is_known[matcher->claims[i].tensor - index->tensors] = true;
+        }
+    }
+}
+
+static shoal_status look_up_tensors(struct matcher *matcher)
+{
+    bool *is_known = mem_alloc_zeroed(matcher->index->n_tensors + 1, sizeof is_known[0]);
+    if (!is_known) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    find_known(matcher, is_known);
     for (size_t i = 0; i < matcher->index->n_tensors; i++) {
         const struct index_tensor *tensor = &matcher->index->tensors[i];
-        if (!is_wanted(matcher->rules, tensor->section)) {
-            continue;
-        }
-        bool is_known = claim(matcher, tensor, tensor->name, /*is_alias=*/false);
-        for (size_t j = 0; j < tensor->n_aliases; j++) {
-            is_known |= claim(matcher, tensor, tensor->aliases[j], /*is_alias=*/true);
-        }
-        matcher->match.n_unexpected += !is_known;
-        if (!is_known && !matcher->rules->allows_unexpected) {
+        bool is_unexpected = is_wanted(matcher->rules, tensor->section) && !is_known[i];
+        matcher->match.n_unexpected += is_unexpected;
+        if (is_unexpected && !matcher->rules->allows_unexpected) {
             tell(matcher, UNEXPECTED, tensor->section, tensor->name, "");
         }
     }
+    mem_free(is_known);
+    return SHOAL_OK;
 }
 
 static bool is_cast(const struct load_rules *rules, shoal_dtype from, shoal_dtype to)
@@ -385,7 +412,7 @@ static shoal_status run(struct matcher *matcher)
         return SHOAL_ERR_NO_MEMORY;
     }
     TRY(check_section(matcher));
-    look_up_tensors(matcher);
+    TRY(look_up_tensors(matcher));
     settle_items(matcher);
     TRY(match_values(matcher));
     find_nearest(matcher);

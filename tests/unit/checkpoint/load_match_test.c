@@ -70,7 +70,7 @@ TEST(names_and_aliases_match_both_ways)
 {
     struct names names;
     struct load_match match;
-    const struct load_rules rules = {0};
+    struct load_rules rules = {0};
     shoal_items *items;
     REQUIRE_OK(shoal_items_create(&items));
     begin_names(&names);
@@ -88,6 +88,13 @@ TEST(names_and_aliases_match_both_ways)
     add_name(&names, "model", "x", "y");      /* tied there, not here */
     add_name(&names, "model", "second", NULL);
     add_name(&names, "model", "both", NULL); /* tied here, not there: its own name wins */
+    CHECK_STATUS(load_match_make(items, &names.index, &rules, &match), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("1 not expected: second"); /* it would be lost */
+    rules.allows_unexpected = true;
+    REQUIRE_OK(load_match_make(items, &names.index, &rules, &match));
+    CHECK_INT(match.n_unexpected, 1);
+    load_match_free(&match);
+    rules = (struct load_rules){.is_foreign = true}; /* others save tied ones twice */
     REQUIRE_OK(load_match_make(items, &names.index, &rules, &match));
     CHECK_INT(match.n_wants, 6);
     CHECK_INT(match.n_missing, 0);
