@@ -280,6 +280,7 @@ shoal_status directory_save_begin(const char *directory, int64_t step, const cha
                                   struct directory_save *save_out)
 {
     struct directory_save save = DIRECTORY_SAVE_INIT;
+    save.step = step;
     save.directory = mem_copy_string(directory);
     if (!save.directory) {
         return SHOAL_ERR_NO_MEMORY;
@@ -388,7 +389,8 @@ static void remove_old(const struct directory_save *save, const struct entry *en
     mem_free(removing);
 }
 
-/* All but this one and the keep - 1 newest of the others. What is not complete is not ours to remove. */
+/* Of the steps before this one all but the keep - 1 newest. What is not complete is not ours to remove, and neither are later
+   steps, of a run that went further: this save may be that of one that began again from an earlier step. */
 static void remove_old_ones(const struct directory_save *save, int keep)
 {
     struct entries list;
@@ -397,8 +399,8 @@ static void remove_old_ones(const struct directory_save *save, int keep)
     for (size_t i = list.n_entries; i-- > 0 && status == SHOAL_OK;) {
         const struct entry *entry = &list.entries[i];
         char *path = join(save->directory, "", entry->name);
-        bool counts = path && entry->step >= 0 && !entry->is_replaced && is_complete(path) &&
-                      strcmp(path, save->target) != 0;
+        bool counts =
+            path && entry->step >= 0 && entry->step < save->step && !entry->is_replaced && is_complete(path);
         mem_free(path);
         if (counts && n_kept++ >= keep) {
             remove_old(save, entry);

@@ -22,6 +22,7 @@ struct directory_save {
     char *directory;
     char *saving; /* DIR/.saving-ID */
     char *target; /* DIR/step-... */
+    int64_t step;
     int lock_fd;
     bool
         is_moved; /* `target` is the new one; if it replaced another, that one is `saving` now. It stays set if the
@@ -41,7 +42,7 @@ shoal_status directory_save_begin(const char *directory, int64_t step, const cha
 
 /*
  * Everything in `saving` is durable: makes the directory itself durable, moves it into place, durably, removes the one
- * that it replaces, then all but the `keep` newest (0: none are removed). Failing to remove old ones is not an error of
+ * that it replaces, then of this step and those before it all but the `keep` newest (0: none are removed). Failing to remove old ones is not an error of
  * the save: the next one tries again. A move that cannot be made durable is an error, and is taken back.
  */
 shoal_status directory_save_commit(struct directory_save *save, bool replaces, int keep);

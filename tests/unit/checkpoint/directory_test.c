@@ -122,10 +122,11 @@ TEST(the_newest_are_kept)
     }
     CHECK_INT(scratch_count(&scratch, "step-"), 3);
     CHECK_INT(scratch_count(&scratch, "step-000000002"), 0);
-    /* The one that was saved stays, though it is the oldest. */
+    /* One of an earlier step removes no later ones. */
     make_file(scratch_file(&scratch, "step-000000000"), "notes");
     CHECK_OK(save_text(scratch.path, 1, "", false, 2));
-    CHECK_INT(scratch_count(&scratch, "step-"), 3);
+    CHECK_INT(scratch_count(&scratch, "step-"), 5);
+    CHECK_INT(scratch_count(&scratch, "step-000000003"), 1);
     CHECK_INT(scratch_count(&scratch, "step-000000005"), 1);
     CHECK_INT(scratch_count(&scratch, "step-000000001"), 1);
     CHECK_INT(scratch_count(&scratch, "step-000000000"), 1); /* not complete: nobody's */
