@@ -28,6 +28,7 @@ struct call_note {
     uint32_t number;
     uint64_t round;
     int rank;
+    uint32_t n_over; /* meetings that it had taken part in by then */
     char text[ERROR_TEXT_BYTES];
 };
 
@@ -58,7 +59,8 @@ static bool has_member(const struct groups *groups, const struct shoal_group *gr
 
 static bool is_about(const struct groups *groups, const struct call_note *note, const struct world_call *call)
 {
-    bool is_same = note->number == call->number && note->round == call->round;
+    bool is_same =
+        note->number == call->number && note->round == call->round && note->n_over < call->n_meetings;
     bool is_member = false;
     for (size_t i = 0; i < call->n_groups && is_same && !is_member; i++) {
         is_member = has_member(groups, call->groups[i], note->rank);
@@ -118,6 +120,7 @@ shoal_status world_call_meet(struct shoal_group *const *met, size_t n_met)
     (void)pthread_mutex_lock(&groups->mutex);
     call->groups = met;
     call->n_groups = n_met;
+    call->n_over = call->n_meetings++;
     const struct call_note *note = groups->notes;
     while (note && !is_about(groups, note, call)) {
         note = note->next;
@@ -131,13 +134,14 @@ shoal_status world_call_meet(struct shoal_group *const *met, size_t n_met)
     return note ? error_set(SHOAL_ERR_PEER, "%s", call->text) : SHOAL_OK;
 }
 
-void world_call_part(void)
+void world_call_part(bool was_good)
 {
     struct world_call *call = current;
     if (call) {
         (void)pthread_mutex_lock(&call->world->groups->mutex);
         call->groups = NULL;
         call->n_groups = 0;
+        call->n_over = was_good ? call->n_meetings : call->n_over;
         (void)pthread_mutex_unlock(&call->world->groups->mutex);
     }
 }
@@ -153,8 +157,8 @@ void world_call_give_up(const struct world_call *call, const char *text)
     }
     (void)snprintf(copy, sizeof copy, "%s", text);
     (void)snprintf(before, sizeof before, "%s", shoal_error_text());
-    (void)snprintf(key, sizeof key, KEY_MARK "%" PRIu32 " %" PRIu64 " %d", call->number, call->round,
-                   world->rank);
+    (void)snprintf(key, sizeof key, KEY_MARK "%" PRIu32 " %" PRIu64 " %d %" PRIu32, call->number, call->round,
+                   world->rank, call->n_over);
     for (int rank = 0; rank < world->n_ranks; rank++) {
         if (rank != world->rank) {
             client_tell_failure(world->client, rank, key, SHOAL_ERR_PEER, copy);
@@ -181,10 +185,9 @@ static struct call_note **find_place(struct groups *groups, uint32_t number, int
 }
 
 /* The newest first; of a call that a rank gives up again and again only the last. NULL: no memory. */
-static struct call_note *keep_note(struct groups *groups, uint32_t number, uint64_t round, int rank,
-                                   const char *text)
+static struct call_note *keep_note(struct groups *groups, const struct call_note *told, const char *text)
 {
-    struct call_note **place = find_place(groups, number, rank);
+    struct call_note **place = find_place(groups, told->number, told->rank);
     struct call_note *note = place ? *place : mem_alloc(sizeof *note);
     if (!note) {
         LOG(SHOAL_LOG_ERROR, "no memory to keep what another rank says: %s", text);
@@ -193,9 +196,7 @@ static struct call_note *keep_note(struct groups *groups, uint32_t number, uint6
     if (place) {
         *place = note->next;
     }
-    note->number = number;
-    note->round = round;
-    note->rank = rank;
+    *note = *told;
     (void)snprintf(note->text, sizeof note->text, "%s", text);
     note->next = groups->notes;
     groups->notes = note;
@@ -204,14 +205,13 @@ static struct call_note *keep_note(struct groups *groups, uint32_t number, uint6
 
 bool calls_hear(struct groups *groups, const char *key, const char *text)
 {
-    uint32_t number;
-    uint64_t round;
-    int rank;
-    if (sscanf(key, KEY_MARK "%" SCNu32 " %" SCNu64 " %d", &number, &round, &rank) != 3) {
+    struct call_note told = {.next = NULL};
+    if (sscanf(key, KEY_MARK "%" SCNu32 " %" SCNu64 " %d %" SCNu32, &told.number, &told.round, &told.rank,
+               &told.n_over) != 4) {
         return false;
     }
     (void)pthread_mutex_lock(&groups->mutex);
-    struct call_note *note = groups->is_closed ? NULL : keep_note(groups, number, round, rank, text);
+    struct call_note *note = groups->is_closed ? NULL : keep_note(groups, &told, text);
     for (struct world_call *call = groups->calls; call && note; call = call->next) {
         if (is_about(groups, note, call)) {
             fail(groups, call, note);

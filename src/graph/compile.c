@@ -401,7 +401,7 @@ static shoal_status compile_variant(struct shoal_compiled *compiled, struct atte
     LOG(SHOAL_LOG_INFO, "compile: capturing the step: %s", compiled->reason);
     shoal_status status = compile(compiled, &made, attempt, inputs, n_inputs);
     if (status != SHOAL_OK) {
-        world_call_part();
+        world_call_part(/*was_good=*/false);
         free_variant(&made);
         return status;
     }

@@ -12,7 +12,7 @@
 static void wait_for_call(struct world_call *call, shoal_group *const *groups)
 {
     while (world_call_meet(groups, 1) == SHOAL_OK) {
-        world_call_part();
+        world_call_part(true);
         test_pause(0.001);
     }
     CHECK(call->was_given_up);
@@ -34,7 +34,7 @@ TEST_RANKS(calls_are_told_apart, 3)
     CHECK_INT(world_next_call(world), 1);
     CHECK_INT(world_next_call(world), 2);
     CHECK_OK(world_call_meet(all, 2)); /* nobody makes a call: nothing */
-    world_call_part();
+    world_call_part(true);
     test_barrier(self);
     if (self->rank == 2) {
         world_call_give_up(&again, "no coal");
@@ -79,6 +79,34 @@ TEST_RANKS(whoever_waits_hears_it, 3)
         CHECK(!call.was_given_up || strcmp(call.text, "rank 0: no coal") == 0);
     }
     test_barrier(self);
+    CHECK_OK(shoal_world_close(world));
+}
+
+/* A rank that is slow is still in a meeting that another one has left well, and which ends well for both. */
+TEST_RANKS(a_meeting_that_is_over_stays_good, 2)
+{
+    shoal_world *world = rank_world_open(self, 0);
+    shoal_group *group = shoal_world_group(world);
+    struct world_call call = begin(world, world_next_call(world), 1);
+    struct world_call later = begin(world, world_next_call(world), 1);
+    world_call_begin(&call);
+    CHECK_OK(world_call_meet(&group, 1));
+    if (self->rank == 1) {
+        world_call_part(true);
+        world_call_give_up(&call, "no coal");
+        world_call_give_up(&later, "no coal");
+    } else {
+        world_call_begin(&later);
+        wait_for_call(&later, &group);
+        world_call_end(&later);
+        CHECK(!call.was_given_up);
+    }
+    test_barrier(self);
+    CHECK_OK(shoal_group_barrier(group)); /* it has not failed */
+    if (self->rank == 0) {
+        CHECK_STATUS(world_call_meet(&group, 1), SHOAL_ERR_PEER); /* the next one */
+    }
+    world_call_end(&call);
     CHECK_OK(shoal_world_close(world));
 }
 

@@ -177,7 +177,7 @@ static shoal_status meet_and_prepare(struct fsdp_wrapper *wrapper)
     if (status == SHOAL_OK) {
         status = fsdp_wrapper_prepare(wrapper);
     }
-    world_call_part();
+    world_call_part(status == SHOAL_OK);
     return status;
 }
 
