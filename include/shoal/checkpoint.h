@@ -76,7 +76,8 @@ typedef struct shoal_checkpoint_options {
     int64_t step;       /* names the checkpoint: not negative */
     shoal_checkpoint_format format;
     bool replaces; /* a checkpoint of that step; otherwise it is an error if there is one */
-    int keep; /* of this one and those of earlier steps so many stay, the newest; 0: all. Later steps are never removed. */
+    /* Of this one and those of earlier steps so many stay, the newest; 0: all. Those of later steps always stay. */
+    int keep;
     size_t max_file_bytes;              /* whole: data of one file; 0: 5 GB. A tensor is never cut. */
     shoal_checkpoint_progress progress; /* zeros: not said */
     bool fails_if_busy; /* of save_start: while one is under way; otherwise it waits for that one */

@@ -96,8 +96,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_alias(shoal_items *items
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_module(shoal_items *items, const char *prefix,
                                                                shoal_module *module);
 
-/* All parameters of a context, by their names, which must be there and differ. The context must outlive the list. For the
-   context a load is what shoal_fsdp_load is: between steps, and not between a forward and its backward. */
+/* All parameters of a context, by their names, which must be there and differ. The context must outlive the list. For
+   the context a load is what shoal_fsdp_load is: between steps, and not between a forward and its backward. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_fsdp(shoal_items *items, const char *prefix,
                                                              shoal_fsdp *fsdp);
 

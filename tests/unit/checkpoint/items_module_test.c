@@ -253,7 +253,7 @@ static void walk_part(const struct item_part *part, size_t item, int round, bool
         if (is_written) {
             *at = value_of(item, element, round);
         } else {
-            CHECK_DOUBLE(*at, value_of(item, element, round));
+            CHECK_DOUBLE((double)*at, (double)value_of(item, element, round));
         }
         if (covered) {
             (void)atomic_fetch_add(&covered->counts[item][element], 1);
@@ -294,10 +294,10 @@ static void check_call(const struct net *net, int round)
         const float *sum = shoal_data(outputs[0]);
         const float *embed = shoal_data(outputs[1]);
         for (int64_t i = 0; sum && i < 60; i++) {
-            CHECK_DOUBLE(sum[i], value_of(2, i, round) + value_of(5, i, round));
+            CHECK_DOUBLE((double)sum[i], (double)(value_of(2, i, round) + value_of(5, i, round)));
         }
         for (int64_t i = 0; embed && i < 84; i++) {
-            CHECK_DOUBLE(embed[i], value_of(1, i, round));
+            CHECK_DOUBLE((double)embed[i], (double)value_of(1, i, round));
         }
     }
     CHECK_OK(shoal_scope_end());

@@ -126,7 +126,7 @@ SCOPED_TEST(tensors_are_referenced)
     CHECK_OK(shoal_items_add_tensor(items, NULL, "t", tensor));
     CHECK_OK(shoal_scope_end());
     CHECK_OK(items_part(items, 0, &part));
-    CHECK_DOUBLE(((const float *)part.data)[5], 7.0);
+    CHECK_DOUBLE((double)((const float *)part.data)[5], 7.0);
     shoal_items_free(items);
 }
 
