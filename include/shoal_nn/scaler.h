@@ -57,7 +57,9 @@ typedef struct shoal_nn_scaler_options {
     double growth;      /* above 1: what it is multiplied by after growth_interval clean updates in a row */
     double backoff;     /* between 0 and 1: what it is multiplied by after one that was not */
     int64_t growth_interval; /* at least 1 */
-    shoal_group *group;      /* all ranks that share the model; NULL: this process has it alone */
+    /* All ranks that share the model, sharded or replicated; NULL: this process has it alone. Without the group ranks
+       would skip different steps, and nothing would tell. */
+    shoal_group *group;
 } shoal_nn_scaler_options;
 #define SHOAL_NN_SCALER_OPTIONS_INIT                                            \
     {                                                                           \
