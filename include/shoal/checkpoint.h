@@ -63,7 +63,10 @@ typedef enum shoal_checkpoint_format {
     SHOAL_CHECKPOINT_WHOLE = 1
 } shoal_checkpoint_format;
 
-/* How far a run has come. A run that goes on with another number of samples per step is another run. */
+/*
+ * How far a run has come. A run that goes on with another number of samples in a step, n_ranks x batch x n_accumulate,
+ * is another run; one on other ranks that share as many is not. These three are said together; zeros: not said.
+ */
 typedef struct shoal_checkpoint_progress {
     int64_t n_ranks;      /* that share a batch */
     int64_t batch;        /* samples of a rank in one backward */
@@ -112,17 +115,17 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_save_wait(shoal_checkpo
 
 typedef struct shoal_checkpoint_load_options {
     size_t struct_size; /* sizeof(shoal_checkpoint_load_options) */
-    bool has_step;      /* `step` says which one; otherwise the newest */
+    bool has_step;      /* `step` says which one; otherwise the newest, which is that of the highest step */
     int64_t step;
     bool allows_missing;    /* items that the checkpoint does not have keep their values */
     bool allows_unexpected; /* what the list does not have is passed over */
     bool casts;             /* another floating dtype is converted, each element rounded once */
     bool skips_sums;        /* does not look at sums */
     const char *section;    /* only this one, which the list has; NULL: all, and numbers and strings, too */
-    shoal_checkpoint_progress
-        progress; /* what the program will do; zeros: not said. `sample` is not looked at */
-    bool
-        allows_other_batch; /* otherwise other ranks, batch or n_accumulate than the saved ones are an error */
+    /* What the program will do; `sample` is not looked at. Another number of samples in a step than the saved one is
+       SHOAL_ERR_INVALID, unless that is allowed. */
+    shoal_checkpoint_progress progress;
+    bool allows_other_batch;
 } shoal_checkpoint_load_options;
 #define SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT SHOAL_SIZED(shoal_checkpoint_load_options)
 

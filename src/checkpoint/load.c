@@ -272,28 +272,6 @@ static void free_index(const struct found *found, struct checkpoint_index *index
     }
 }
 
-/* Of each number that both have said. */
-static shoal_status compare_progress(const shoal_checkpoint_progress *now,
-                                     const shoal_checkpoint_progress *saved)
-{
-    const struct {
-        const char *name;
-        int64_t now;
-        int64_t saved;
-    } rows[] = {{"n_ranks", now->n_ranks, saved->n_ranks},
-                {"batch", now->batch, saved->batch},
-                {"n_accumulate", now->n_accumulate, saved->n_accumulate}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (rows[i].now != 0 && rows[i].saved != 0 && rows[i].now != rows[i].saved) {
-            return error_set(SHOAL_ERR_INVALID,
-                             "options.progress.%s: %" PRId64 ", but the run was saved with %" PRId64
-                             "; allows_other_batch would go on as another run",
-                             rows[i].name, rows[i].now, rows[i].saved);
-        }
-    }
-    return SHOAL_OK;
-}
-
 static shoal_status check_index(const struct load *load)
 {
     const shoal_checkpoint_load_options *options = &load->options;
@@ -308,7 +286,7 @@ static shoal_status check_index(const struct load *load)
                          load->index.step, options->step);
     }
     return options->allows_other_batch ? SHOAL_OK
-                                       : compare_progress(&options->progress, &load->index.progress);
+                                       : progress_compare(&options->progress, &load->index.progress);
 }
 
 static shoal_status match(struct load *load)

@@ -211,12 +211,18 @@ TEST_RANKS(another_batch_is_another_run, 2)
     options.progress = (shoal_checkpoint_progress){.n_ranks = 4, .batch = 4, .n_accumulate = 2};
     CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL),
                  SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("options.progress.batch: 4, but the run was saved with 8");
+    CHECK_ERROR_TEXT("options.progress: 32 samples in a step (4 ranks x 4 x 2), but the run was saved with "
+                     "64 (4 x 8 x 2)");
     check_values(&stage, false);
     options.allows_other_batch = true;
     CHECK_OK(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL));
     options.allows_other_batch = false;
-    options.progress.batch = 8;
+    options.progress = (shoal_checkpoint_progress){.n_ranks = 4, .batch = 8};
+    CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL),
+                 SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("n_ranks 4, batch 8 and n_accumulate 0; all of them or none");
+    options.progress =
+        (shoal_checkpoint_progress){.n_ranks = 16, .batch = 4, .n_accumulate = 1}; /* as many */
     CHECK_OK(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL));
     check_values(&stage, true);
     close_stage(&stage);

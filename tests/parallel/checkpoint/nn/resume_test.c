@@ -107,7 +107,7 @@ static void go_on(shoal_group *group, const char *directory, struct run *alone, 
         if (n_ranks != n_saved) {
             CHECK_STATUS(shoal_checkpoint_load(group, directory, run.items, &options, NULL),
                          SHOAL_ERR_INVALID);
-            CHECK_ERROR_TEXT("options.progress.n_ranks: ");
+            CHECK_ERROR_TEXT("samples in a step (");
             CHECK_INT(run.step, 0);
             options.allows_other_batch = true;
         }
