@@ -8,10 +8,19 @@
 #include "fixtures/rank_world.h"
 #include "harness/test.h"
 
-/* Waits until a message that was sent after others has come, so that these have, too. */
-static void wait_for_call(struct world_call *call, shoal_group *const *groups)
+/* A group of all ranks for nothing but waiting: it fails if the message comes while the call meets on it. */
+static shoal_group *make_lobby(const struct rank *self, shoal_world *world)
 {
-    while (world_call_meet(groups, 1) == SHOAL_OK) {
+    static const int ranks[] = {0, 1, 2};
+    shoal_group *lobby = NULL;
+    CHECK_OK(shoal_group_create(world, ranks, self->n_ranks, "lobby", &lobby));
+    return lobby;
+}
+
+/* Waits until a message that was sent after others has come, so that these have, too. */
+static void wait_for_call(struct world_call *call, shoal_group *lobby)
+{
+    while (world_call_meet(&lobby, 1) == SHOAL_OK) {
         world_call_part(true);
         test_pause(0.001);
     }
@@ -28,6 +37,7 @@ TEST_RANKS(calls_are_told_apart, 3)
     shoal_group *pair = NULL;
     shoal_world *world = rank_world_open(self, 0);
     shoal_group *const all[] = {NULL, shoal_world_group(world)};
+    shoal_group *lobby = make_lobby(self, world);
     struct world_call call = begin(world, 1, 1);
     struct world_call again = begin(world, 1, 2);
     struct world_call other = begin(world, 2, 2);
@@ -42,7 +52,7 @@ TEST_RANKS(calls_are_told_apart, 3)
     } else {
         CHECK_OK(shoal_group_create(world, (const int[]){0, 1}, 2, "pair", &pair));
         world_call_begin(&again);
-        wait_for_call(&again, &all[1]);
+        wait_for_call(&again, lobby);
         CHECK_ERROR_TEXT("no coal");
         CHECK_OK(world_call_meet(&pair, 1)); /* the rank is no member */
         world_call_begin(&other);
@@ -87,6 +97,7 @@ TEST_RANKS(a_meeting_that_is_over_stays_good, 2)
 {
     shoal_world *world = rank_world_open(self, 0);
     shoal_group *group = shoal_world_group(world);
+    shoal_group *lobby = make_lobby(self, world);
     struct world_call call = begin(world, world_next_call(world), 1);
     struct world_call later = begin(world, world_next_call(world), 1);
     world_call_begin(&call);
@@ -97,7 +108,7 @@ TEST_RANKS(a_meeting_that_is_over_stays_good, 2)
         world_call_give_up(&later, "no coal");
     } else {
         world_call_begin(&later);
-        wait_for_call(&later, &group);
+        wait_for_call(&later, lobby);
         world_call_end(&later);
         CHECK(!call.was_given_up);
     }
@@ -127,7 +138,7 @@ TEST_RANKS(the_last_are_kept, 2)
         struct world_call last = begin(world, N_CALLS, 1);
         struct world_call first = begin(world, 1, 1);
         world_call_begin(&last);
-        wait_for_call(&last, &group);
+        wait_for_call(&last, group);
         world_call_end(&last);
         world_call_begin(&first);
         CHECK_OK(world_call_meet(&group, 1));
