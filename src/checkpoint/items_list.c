@@ -125,8 +125,7 @@ static char *join(const char *before, const char *first, const char *second, con
     if (before) {
         memcpy(strings, before, before_bytes);
     }
-    memcpy(strings + before_bytes, first, first_bytes);
-    memcpy(strings + before_bytes + first_bytes, second, second_bytes);
+    (void)snprintf(strings + before_bytes, first_bytes + second_bytes, "%s%s", first, second);
     *joined_out = strings + before_bytes;
     return strings;
 }

@@ -149,7 +149,7 @@ static shoal_status set_ranks(struct maker *maker, struct table_region *region, 
            last->ranks[n_same] == parts[n_same].rank) {
         n_same++;
     }
-    if (n_same == n_ranks) {
+    if (last && n_same == n_ranks) {
         region->ranks = last->ranks;
         return SHOAL_OK;
     }
