@@ -151,9 +151,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_load(shoal_group *group
                                                               shoal_checkpoint_info *info_out);
 
 /*
- * The newest complete checkpoint of a directory, which is that of the highest step, without loading it. Its step is -1 if
- * there is none, also if there is no such directory, and 0 for whole files of another tool. Local: whether to load is for
- * one rank to decide and tell the others.
+ * The newest complete checkpoint of a directory, which is that of the highest step, without loading it. Its step is
+ * -1 if there is none, also if there is no such directory, and 0 for whole files of another tool. Local: whether to
+ * load is for one rank to decide and tell the others.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_newest(const char *directory,
                                                                 shoal_checkpoint_info *info_out);
