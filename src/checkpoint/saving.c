@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/os/os.h"
 #include "base/try.h"
@@ -80,6 +81,10 @@ static void *run(void *context)
     }
     saving->status = status;
     (void)snprintf(saving->text, sizeof saving->text, "%s", shoal_error_text());
+    if (status != SHOAL_OK) { /* the program may never ask */
+        LOG(SHOAL_LOG_ERROR, "checkpoint: the save of step %" PRId64 " in the background failed: %s",
+            saving->step, saving->text);
+    }
     save_end(&saving->save);
     group_let_go(saving->group);
     set_state(saving, SAVING_DONE);

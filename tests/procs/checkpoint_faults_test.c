@@ -13,6 +13,8 @@
  */
 #define STATE_LARGE_ROWS 2
 
+#include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "base/mem.h"
@@ -22,6 +24,7 @@
 #include "fixtures/saved_state.h"
 #include "shoal/checkpoint.h"
 #include "shoal/group.h"
+#include "shoal/log.h"
 #include "shoal/world.h"
 
 /* The thread sanitizer allows no threads in forked processes. */
@@ -111,14 +114,30 @@ static void load(const struct job *job, shoal_group *group, int rank, int round)
     state_close(&expected);
 }
 
+static void hear(void *context, shoal_log_level level, const char *message)
+{
+    atomic_int *n_heard = context;
+    *n_heard += level == SHOAL_LOG_ERROR && strstr(message, "in the background failed: ") != NULL;
+}
+
+/* In the background: the log has its failure, too, for programs that never ask. */
 static shoal_status save(const struct job *job, shoal_group *group, const struct state *state)
 {
+    static atomic_int n_heard;
     shoal_checkpoint_saving *saving;
     if (!job->is_background) {
         return shoal_checkpoint_save(group, job->scratch.path, state->items, &job->options);
     }
-    TRY(shoal_checkpoint_save_start(group, job->scratch.path, state->items, &job->options, &saving));
-    return shoal_checkpoint_save_wait(saving);
+    n_heard = 0;
+    shoal_log_set(hear, &n_heard, SHOAL_LOG_ERROR);
+    shoal_status status =
+        shoal_checkpoint_save_start(group, job->scratch.path, state->items, &job->options, &saving);
+    if (status == SHOAL_OK) {
+        status = shoal_checkpoint_save_wait(saving);
+        CHECK_INT(n_heard, status != SHOAL_OK);
+    }
+    shoal_log_set(NULL, NULL, SHOAL_LOG_ERROR);
+    return status;
 }
 
 static size_t count_left(const struct job *job)
