@@ -2,8 +2,9 @@
 /*
  * How ranks end a phase together: see agree.h.
  *
- * One small all_reduce (minimum) says who the first failed rank is and whether all ranks are in the same phase. It
- * needs no memory that could be missing on one rank only. Texts are sent only when something is wrong.
+ * One small all_reduce (minimum) says who the first failed rank is and whether all ranks are in the same phase, by the
+ * characters of its name. Bytes that must be the same are compared with the first rank's, not by sums, which may collide.
+ * Both need no memory that could be missing on one rank only. Texts are sent only when something is wrong.
  */
 #include "checkpoint/agree.h"
 
@@ -14,9 +15,12 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/try.h"
-#include "checkpoint/checksum.h"
 
 #define WHAT_BYTES 64
+#define WHAT_NUMBERS (WHAT_BYTES / sizeof(int64_t))
+
+/* Of what is compared, so many bytes at a time. */
+#define PORTION_BYTES ((size_t)8192)
 
 static shoal_status find_minimum(shoal_group *group, int64_t *numbers, size_t n_numbers)
 {
@@ -31,7 +35,7 @@ static int64_t turned(int64_t number)
 
 /* Phases ----------------------------------------------------------------------------------------------- */
 
-/* Hashes differ: which rank's text differs from the first rank's, and how. */
+/* Phases differ: which rank's differs from the first rank's, and how. */
 static shoal_status name_difference(shoal_group *group, const char *phase)
 {
     char first[WHAT_BYTES] = "";
@@ -42,7 +46,7 @@ static shoal_status name_difference(shoal_group *group, const char *phase)
     int64_t differs = strcmp(first, other) != 0 ? shoal_group_rank(group) : INT64_MAX;
     TRY(find_minimum(group, &differs, 1));
     if (differs == INT64_MAX) {
-        return error_set(SHOAL_ERR_MISMATCH, "ranks are at different places of \"%s\"", first);
+        return error_set(SHOAL_ERR_INTERNAL, "ranks differ, but all of them are at \"%s\"", first);
     }
     TRY(shoal_group_broadcast(group, other, sizeof other, SHOAL_U8, (int)differs));
     return error_set(SHOAL_ERR_MISMATCH, "rank 0 is at \"%s\", but rank %" PRId64 " at \"%s\"", first,
@@ -54,17 +58,37 @@ struct failure {
     char text[ERROR_TEXT_BYTES];
 };
 
+/* The first failed rank, or INT64_MAX, and whether all ranks are in this phase. */
+static shoal_status meet(shoal_group *group, const char *phase, bool has_failed, int64_t *failed_out,
+                         bool *is_same_out)
+{
+    int64_t name[WHAT_NUMBERS] = {0}; /* its characters */
+    int64_t numbers[1 + 2 * WHAT_NUMBERS];
+    (void)snprintf((char *)name, sizeof name, "%s", phase);
+    numbers[0] = has_failed ? shoal_group_rank(group) : INT64_MAX;
+    for (size_t i = 0; i < WHAT_NUMBERS; i++) {
+        numbers[1 + i] = name[i];
+        numbers[1 + WHAT_NUMBERS + i] = turned(name[i]);
+    }
+    TRY(find_minimum(group, numbers, sizeof numbers / sizeof numbers[0]));
+    *failed_out = numbers[0];
+    *is_same_out = true;
+    for (size_t i = 0; i < WHAT_NUMBERS; i++) {
+        *is_same_out = *is_same_out && numbers[1 + i] == turned(numbers[1 + WHAT_NUMBERS + i]);
+    }
+    return SHOAL_OK;
+}
+
 static shoal_status compare(shoal_group *group, const char *phase, struct failure *own)
 {
-    int64_t hash = (int64_t)checksum_block(phase, strlen(phase));
-    int64_t numbers[] = {own->status == SHOAL_OK ? INT64_MAX : shoal_group_rank(group), hash, turned(hash)};
-    shoal_status status = find_minimum(group, numbers, sizeof numbers / sizeof numbers[0]);
+    int64_t failed = INT64_MAX;
+    bool is_same = false;
+    shoal_status status = meet(group, phase, own->status != SHOAL_OK, &failed, &is_same);
     if (status != SHOAL_OK) {
         return error_prefix(status, "%s", phase);
     }
-    int64_t failed = numbers[0];
     if (failed == INT64_MAX) {
-        return numbers[1] == turned(numbers[2]) ? SHOAL_OK : name_difference(group, phase);
+        return is_same ? SHOAL_OK : name_difference(group, phase);
     }
     struct failure first = *own;
     TRY(shoal_group_broadcast(group, &first, sizeof first, SHOAL_U8, (int)failed));
@@ -87,19 +111,35 @@ shoal_status agree(shoal_group *group, const char *phase, shoal_status status)
 
 /* Bytes ------------------------------------------------------------------------------------------------ */
 
+/* Whether this rank's bytes are the first rank's, of which there are `first_bytes`. */
+static shoal_status compare_bytes(shoal_group *group, const char *data, size_t bytes, size_t first_bytes,
+                                  bool *is_same_out)
+{
+    char portion[PORTION_BYTES];
+    *is_same_out = bytes == first_bytes;
+    for (size_t at = 0; at < first_bytes; at += PORTION_BYTES) {
+        size_t count = first_bytes - at < PORTION_BYTES ? first_bytes - at : PORTION_BYTES;
+        if (shoal_group_rank(group) == 0) {
+            memcpy(portion, data + at, count);
+        }
+        TRY(shoal_group_broadcast(group, portion, count, SHOAL_U8, 0));
+        *is_same_out = *is_same_out && memcmp(portion, data + at, count) == 0;
+    }
+    return SHOAL_OK;
+}
+
 shoal_status agree_on(shoal_group *group, const char *what, const void *data, size_t bytes)
 {
-    int64_t hash = (int64_t)checksum_block(data, bytes);
-    int64_t numbers[] = {hash, turned(hash), (int64_t)bytes, turned((int64_t)bytes)};
-    TRY(find_minimum(group, numbers, sizeof numbers / sizeof numbers[0]));
-    if (numbers[0] == turned(numbers[1]) && numbers[2] == turned(numbers[3])) {
-        return SHOAL_OK;
-    }
-    int64_t first[] = {hash, (int64_t)bytes};
-    TRY(shoal_group_broadcast(group, first, 2, SHOAL_I64, 0));
-    int64_t differs = first[0] != hash || first[1] != (int64_t)bytes ? shoal_group_rank(group) : INT64_MAX;
+    uint64_t first_bytes = bytes;
+    bool is_same = false;
+    TRY(shoal_group_broadcast(group, &first_bytes, 1, SHOAL_U64, 0));
+    TRY(compare_bytes(group, data, bytes, (size_t)first_bytes, &is_same));
+    int64_t differs = is_same ? INT64_MAX : shoal_group_rank(group);
     TRY(find_minimum(group, &differs, 1));
-    return error_set(SHOAL_ERR_MISMATCH, "%s: rank %" PRId64 " has another one than rank 0", what, differs);
+    return differs == INT64_MAX
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_MISMATCH, "%s: rank %" PRId64 " has another one than rank 0", what,
+                           differs);
 }
 
 shoal_status agree_receive(shoal_group *group, const void *data, size_t bytes, void **data_out,

@@ -236,7 +236,7 @@ static shoal_status compare_lists(const shoal_items *items, const char *at)
     return SHOAL_OK;
 }
 
-/* Collective, after the sums have shown that there is a difference: an error on all ranks. */
+/* Collective, once it is known that there is a difference: an error on all ranks. */
 static shoal_status find_difference(shoal_group *group, const shoal_items *items, const struct bytes *own)
 {
     void *first = NULL;
@@ -245,7 +245,7 @@ static shoal_status find_difference(shoal_group *group, const shoal_items *items
     shoal_status status = compare_lists(items, first);
     mem_free(first);
     TRY(agree(group, "comparing the lists of items", status));
-    return error_set(SHOAL_ERR_INTERNAL, "lists of items differ in their sums and in nothing else");
+    return error_set(SHOAL_ERR_INTERNAL, "lists of items differ in their bytes and in nothing else");
 }
 
 shoal_status list_agree(shoal_group *group, const shoal_items *items)

@@ -11,7 +11,7 @@
  * which the same may be missing, and the same names and kinds of numbers and strings, in the same order. Otherwise all
  * ranks get SHOAL_ERR_MISMATCH, with the first difference of the first rank whose list differs from rank 0's.
  *
- * Ranks exchange sums; the list itself is sent only if these differ.
+ * Every rank compares the bytes of rank 0's list with its own.
  */
 shoal_status list_agree(shoal_group *group, const shoal_items *items);
 

@@ -63,6 +63,30 @@ TEST_RANKS(one_rank_deviates, 3)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* Every byte counts, of the first and of the last portion. */
+TEST_RANKS(every_byte_is_compared, 3)
+{
+    static const size_t sizes[] = {0, 1, 8191, 8192, 8193, 20000};
+    char bytes[20001] = "";
+    shoal_world *world = rank_world_open(self, 0);
+    shoal_group *group = shoal_world_group(world);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        CHECK_OK(agree_on(group, "bytes", bytes, sizes[i]));
+        CHECK_STATUS(agree_on(group, "bytes", bytes, sizes[i] + (self->rank == 2)), SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT("bytes: rank 2 has another one than rank 0");
+        CHECK_STATUS(agree_on(group, "bytes", bytes, sizes[i] + (self->rank == 0)), SHOAL_ERR_MISMATCH);
+        CHECK_ERROR_TEXT("bytes: rank 1 has another one than rank 0");
+        const size_t places[] = {0, sizes[i] / 2, sizes[i] - 1};
+        for (size_t k = 0; k < 3 && sizes[i] > 0; k++) {
+            bytes[places[k]] = self->rank == 1;
+            CHECK_STATUS(agree_on(group, "bytes", bytes, sizes[i]), SHOAL_ERR_MISMATCH);
+            CHECK_ERROR_TEXT("bytes: rank 1 has another one than rank 0");
+            bytes[places[k]] = 0;
+        }
+    }
+    CHECK_OK(shoal_world_close(world));
+}
+
 TEST_RANKS(bytes_of_the_first_rank, 3)
 {
     shoal_world *world;
