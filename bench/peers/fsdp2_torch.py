@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Trains the GPT of `shoal train` with PyTorch on processors: FSDP2 or DDP over Gloo, or ranks that do not talk.
+
+    fsdp2_torch.py [--mode fsdp|ddp|none] [--ranks 2] [--threads 1] [--layers 6 --width 256 --heads 4 --context 128]
+                   [--vocabulary 256] [--batch 4] [--steps 20] [--warmup 5] [--dtype f32|bf16] [--compile]
+
+Prints one line of JSON: the keys that `shoal train --json` has too mean the same. A step is forward, backward, optimizer and
+the gradients set to None; its time is that of rank 0, and the median over the steps is reported. Every rank trains on tokens
+of its own. The model is GPT-2 with a tied head, tanh GELU and PyTorch's own causal attention; AdamW is the fused one. Ranks
+are processes that this program forks, with `threads` threads each.
+"""
+import argparse
+import json
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width, n_heads):
+        super().__init__()
+        self.n_heads = n_heads
+        self.ln_1 = nn.LayerNorm(width)
+        self.c_attn = nn.Linear(width, 3 * width)
+        self.attn_proj = nn.Linear(width, width)
+        self.ln_2 = nn.LayerNorm(width)
+        self.c_fc = nn.Linear(width, 4 * width)
+        self.mlp_proj = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        parts = self.c_attn(self.ln_1(x)).view(batch, length, 3, self.n_heads, width // self.n_heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attn_proj(mixed.transpose(1, 2).reshape(batch, length, width))
+        return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        self.wte = nn.Embedding(options.vocabulary, options.width)
+        self.wpe = nn.Embedding(options.context, options.width)
+        self.h = nn.ModuleList(Block(options.width, options.heads) for _ in range(options.layers))
+        self.ln_f = nn.LayerNorm(options.width)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, tokens):
+        x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
+        for block in self.h:
+            x = block(x)
+        return F.linear(self.ln_f(x), self.wte.weight)
+
+
+def wrap(model, options):
+    """The model that is trained, sharded by block as ours is."""
+    if options.mode == "ddp":
+        return nn.parallel.DistributedDataParallel(model)
+    if options.mode == "fsdp":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        mesh = init_device_mesh("cpu", (options.ranks,))
+        policy = MixedPrecisionPolicy()
+        if options.dtype == "bf16":
+            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for block in model.h:
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        fully_shard(model, mesh=mesh, mp_policy=policy)
+        return model
+    return model.to(torch.bfloat16) if options.dtype == "bf16" else model
+
+
+def train(model, options, rank):
+    """Seconds of each step after the warm-up, and the losses."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    generator = torch.Generator().manual_seed(1 + rank)
+    shape = (options.batch, options.context + 1)
+    seconds, losses = [], []
+    for step in range(options.warmup + options.steps):
+        tokens = torch.randint(options.vocabulary, shape, generator=generator)
+        if dist.is_initialized():
+            dist.barrier()
+        begin = time.perf_counter()
+        logits = model(tokens[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if step >= options.warmup:
+            seconds.append(time.perf_counter() - begin)
+            losses.append(loss.item())
+    return seconds, losses
+
+
+def run_rank(options, rank, meeting):
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    if options.ranks > 1:
+        dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=options.ranks)
+    model = Gpt(options)
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    model = wrap(model, options)
+    if options.compile:
+        model = torch.compile(model)
+    seconds, losses = train(model, options, rank)
+    if rank == 0:
+        median = statistics.median(seconds)
+        print(json.dumps({
+            "bench": "torch", "torch": torch.__version__, "mode": options.mode, "ranks": options.ranks,
+            "threads": options.threads, "dtype": options.dtype, "params": n_parameters, "steps": options.steps,
+            "loss_first": losses[0], "loss_last": losses[-1], "step_ms_median": round(median * 1e3, 3),
+            "tokens_per_s": round(options.ranks * options.batch * options.context / median),
+            "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)}), flush=True)
+    if options.ranks > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mode", choices=("fsdp", "ddp", "none"), default="fsdp")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--compile", action="store_true")
+    for name, default in (("ranks", 2), ("threads", 1), ("layers", 6), ("width", 256), ("heads", 4), ("context", 128),
+                          ("vocabulary", 256), ("batch", 4), ("steps", 20), ("warmup", 5)):
+        parser.add_argument("--" + name, type=int, default=default)
+    options = parser.parse_args()
+    if options.ranks == 1:
+        options.mode = "none"
+    return options
+
+
+def main():
+    options = parse()
+    with tempfile.TemporaryDirectory() as directory:
+        children = []
+        for rank in range(options.ranks):
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    run_rank(options, rank, os.path.join(directory, "meeting"))
+                    status = 0
+                except Exception:
+                    traceback.print_exc()
+                finally:
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                    os._exit(status)
+            children.append(child)
+        statuses = [os.waitpid(child, 0)[1] for child in children]
+    return 1 if any(statuses) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
