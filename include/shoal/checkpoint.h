@@ -37,6 +37,12 @@
  * Ranks: all ranks of the group make the call with the same directory, list and options; a difference is
  * SHOAL_ERR_MISMATCH on all of them. All see the same files: a directory that is not shared between the hosts of a
  * group is an error.
+ * Meshes: the group is that of all ranks that have a part of the model, replicas included, not that of one dimension.
+ * For a mesh of all ranks of the world it is shoal_world_group(world), for any other one
+ *
+ *     shoal_mesh_flatten(mesh, "all", &flat);
+ *     shoal_group *group = shoal_mesh_group(flat, 0);                            shoal_mesh_free(flat) may follow
+ *
  * Ownership: lists stay the caller's, and their values must not be changed during a call.
  * Threads: one call at a time on a group, waits included; a save in the background has a thread of its own.
  * Deadlines: ranks wait for each other after each phase, as long as for any operation of the group (timeout_s of

@@ -292,3 +292,31 @@ TEST_RANKS(pairs_of_ways_and_ranks, MAX_RANKS)
     CHECK(test_has_failed() || stage.n_pairs >= 100);
     close_stage(&stage);
 }
+
+/* A mesh of some of the ranks: the group of all of them is that of the flattened mesh. */
+TEST_RANKS(the_group_of_a_mesh, MAX_RANKS)
+{
+    enum {
+        N_IN_MESH = 4
+    };
+    struct stage stage;
+    open_stage(&stage, self);
+    if (self->rank < N_IN_MESH && CHECK_OK(shoal_scope_begin())) {
+        struct model model;
+        shoal_mesh *flat = NULL;
+        make_model(&model, stage.groups[N_IN_MESH], WAY_HSDP, /*is_saved=*/true);
+        REQUIRE_OK(shoal_mesh_flatten(model.mesh, "all", &flat));
+        shoal_group *group = shoal_mesh_group(flat, 0);
+        shoal_mesh_free(flat);
+        CHECK_INT(shoal_group_n_ranks(group), N_IN_MESH);
+        walk_items(model.items, /*compares=*/false);
+        CHECK_OK(shoal_checkpoint_save(group, stage.directory, model.items, NULL));
+        free_model(&model);
+        make_model(&model, stage.groups[N_IN_MESH], WAY_HSDP, /*is_saved=*/false);
+        CHECK_OK(shoal_checkpoint_load(group, stage.directory, model.items, NULL, NULL));
+        walk_items(model.items, /*compares=*/true);
+        free_model(&model);
+        CHECK_OK(shoal_scope_end());
+    }
+    close_stage(&stage);
+}
