@@ -47,6 +47,13 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_scope_end(void);
 SHOAL_API shoal_status shoal_scope_error(void);
 
 /*
+ * Leaves an error, with the text of shoal_fail (shoal/op.h), in the innermost scope, unless that holds one already, and
+ * returns the error that the scope holds: for calls of other libraries that return tensors, before they return NULL. A
+ * status of SHOAL_OK counts as SHOAL_ERR_INTERNAL. Without a scope it only returns the status.
+ */
+SHOAL_API shoal_status shoal_scope_fail(shoal_status status);
+
+/*
  * Hands a tensor of the innermost scope to its parent and returns it. A tensor that the innermost scope
  * does not own is returned as it is. NULL, with the error in the scope, when there is no parent.
  */

@@ -80,6 +80,14 @@ shoal_status scope_fail(shoal_status status)
     return status;
 }
 
+shoal_status shoal_scope_fail(shoal_status status)
+{
+    shoal_status failed =
+        status == SHOAL_OK ? error_set(SHOAL_ERR_INTERNAL, "scope_fail: the status is SHOAL_OK") : status;
+    shoal_status present = shoal_scope_error();
+    return present == SHOAL_OK ? scope_fail(failed) : present;
+}
+
 shoal_status scope_reserve(struct scope *scope, size_t n)
 {
     return mem_grow((void **)&scope->tensors, &scope->capacity, scope->n_tensors + scope->n_promised + n,

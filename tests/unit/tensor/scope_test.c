@@ -11,6 +11,7 @@
 #include "shoal/compat_torch.h"
 #include "shoal/dlpack.h"
 #include "shoal/module.h"
+#include "shoal/op.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
 #include "shoal/tensor.h"
@@ -216,6 +217,22 @@ TEST(the_first_error_stays_and_stops_the_scope)
 }
 
 /* Calls that need no scope are given what a failed call gave: its reason is theirs. */
+TEST(a_library_leaves_its_errors_in_the_scope)
+{
+    CHECK_STATUS(shoal_scope_fail(shoal_fail(SHOAL_ERR_INVALID, "no scope yet")), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("no scope yet");
+    REQUIRE_OK(shoal_scope_begin());
+    CHECK_STATUS(shoal_scope_fail(shoal_fail(SHOAL_ERR_INVALID, "options: wrong")), SHOAL_ERR_INVALID);
+    CHECK(shoal_empty((int64_t[]){1}, 1, SHOAL_F32) == NULL);
+    CHECK_STATUS(shoal_scope_fail(shoal_fail(SHOAL_ERR_STATE, "a later one")), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("options: wrong");
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("options: wrong");
+    REQUIRE_OK(shoal_scope_begin());
+    CHECK_STATUS(shoal_scope_fail(SHOAL_OK), SHOAL_ERR_INTERNAL);
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INTERNAL);
+}
+
 TEST(a_missing_tensor_has_the_reason_of_its_scope)
 {
     REQUIRE_OK(shoal_scope_begin());
