@@ -13,6 +13,7 @@
 #include "check.h"
 #include "items.h"
 #include "optim.h"
+#include "shoal/fully_shard.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
 #include "try.h"
@@ -196,12 +197,38 @@ static shoal_status agree(const char *call, const shoal_nn_scaler *scaler, shoal
                : shoal_fail(SHOAL_ERR_STATE, "%s: it failed on another rank, which says why", call);
 }
 
+/* Ranks that have parts of a parameter see different gradients: without the others this rank would skip steps alone. */
+static shoal_status check_group(const char *call, const shoal_nn_scaler *scaler,
+                                const shoal_nn_optimizer *optimizer)
+{
+    const shoal_group *group = scaler->options.group;
+    if (group && shoal_group_n_ranks(group) > 1) {
+        return SHOAL_OK;
+    }
+    for (size_t i = 0; i < optimizer->n_parameters; i++) {
+        const struct nn_parameter *parameter = &optimizer->parameters[i];
+        if (shoal_is_shard(parameter->tensor)) {
+            return shoal_fail(SHOAL_ERR_STATE,
+                              "%s: parameter %zu (%.200s) is a shard, but the scaler was made %s: ranks "
+                              "would skip different steps; "
+                              "set `group` of its options to all ranks that share the model",
+                              call, i,
+                              parameter->path ? parameter->path : shoal_tensor_name(parameter->tensor),
+                              group ? "for a group of one rank" : "without a group");
+        }
+    }
+    return SHOAL_OK;
+}
+
 /* Collective, also if `status`, that of the shards, is an error, with its text. */
 static shoal_status unscale(const char *call, shoal_nn_scaler *scaler, const shoal_nn_optimizer *optimizer,
                             const shoal_nn_shard *shards, shoal_status status)
 {
     struct nn_gradients gradients = {.targets = NULL};
     enum outcome outcome = CLEAN;
+    if (status == SHOAL_OK) {
+        status = check_group(call, scaler, optimizer);
+    }
     if (status == SHOAL_OK) {
         status = make_room(call, scaler);
     }
@@ -297,6 +324,12 @@ shoal_status shoal_nn_scaler_step_raw(shoal_nn_scaler *scaler, shoal_nn_optimize
     static const char call[] = "nn_scaler_step_raw";
     NN_TRY(check_call(call, scaler, optimizer, /*is_raw=*/true, /*is_step=*/true));
     return step(call, scaler, optimizer, shards, n_shards, check_shards(call, optimizer, shards, n_shards));
+}
+
+bool shoal_nn_scaler_skips(const shoal_nn_scaler *scaler, const shoal_nn_optimizer *optimizer)
+{
+    const struct nn_scaler_entry *entry = scaler ? find_entry(scaler, optimizer) : NULL;
+    return entry && !entry->is_clean;
 }
 
 /* Scale and counters ----------------------------------------------------------------------------------- */

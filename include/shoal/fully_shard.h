@@ -105,6 +105,12 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard(shoal_module *module,
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fully_shard_list(shoal_module *const *modules, size_t n_modules,
                                                                const shoal_fully_shard_options *options);
 SHOAL_API bool shoal_is_fully_sharded(const shoal_module *module);
+/*
+ * Whether a tensor is this rank's part of a parameter that is cut among two or more ranks, whatever `sharded` of the
+ * options is: its gradient is a part, too, and other ranks have the rest. False where the group, or the second
+ * dimension of the mesh, has one rank, and for a tensor that was put in a shard's place until the first forward pass.
+ */
+SHOAL_API bool shoal_is_shard(const shoal_tensor *tensor);
 
 /*
  * What calls of shoal/fsdp_unit.h take. The unit of a module that is fully sharded; `is_deep`: a handle for settings,

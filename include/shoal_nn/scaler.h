@@ -4,14 +4,34 @@
  * gradients are divided by it before they are used, and a step whose gradients are not finite is left out. The scale is
  * halved then, and doubled after enough steps without one.
  *
+ *     shoal_nn_scaler *scaler;
  *     shoal_nn_scaler_options options = SHOAL_NN_SCALER_OPTIONS_INIT;
- *     options.group = shoal_world_group(world);            all ranks that share the model
- *     status = shoal_nn_scaler_create(&options, &scaler);
- *     ...
- *     status = shoal_backward(shoal_nn_scaler_scale(scaler, loss), NULL);
- *     status = shoal_nn_scaler_unscale(scaler, optimizer);  only if gradients are clipped or looked at
- *     status = shoal_nn_scaler_step(scaler, optimizer);
- *     status = shoal_nn_scaler_update(scaler);
+ *     options.group = shoal_world_group(world);                     all ranks that share the model
+ *     DO(shoal_nn_scaler_create(&options, &scaler));
+ *     for (...) {
+ *         DO(shoal_scope_begin());
+ *         shoal_tensor *loss = ...;                                 forward pass; the loss in f32
+ *         DO(shoal_backward(shoal_nn_scaler_scale(scaler, loss), NULL));
+ *         DO(shoal_nn_scaler_unscale(scaler, optimizer));           gradients are true ones from here on
+ *         DO(shoal_fsdp_clip_grad_norm(context, 1.0, 2.0, false, NULL));
+ *         if (!shoal_nn_scaler_skips(scaler, optimizer)) {
+ *             DO(shoal_nn_schedule_next(&schedule, optimizer));     rates are counted by updates
+ *         }
+ *         DO(shoal_nn_scaler_step(scaler, optimizer));              an update, unless it is skipped
+ *         DO(shoal_nn_scaler_update(scaler));                       the scale of the next step
+ *         DO(shoal_nn_optimizer_zero_grad(optimizer));              also of a step that was skipped
+ *         DO(shoal_scope_end());
+ *     }
+ *     shoal_nn_scaler_free(scaler);
+ *
+ * DO stands for the program's way to check a status. Without clipping and schedule the step alone is enough, which
+ * unscales, too. Clipping does not demand finite gradients here (must_be_finite is false): a step that has infinite
+ * ones is skipped.
+ *
+ * Schedules: shoal_nn_schedule_next knows nothing of scalers and counts each call. Called as above, it counts updates:
+ * a step that is skipped uses no rate up, and the training is, bit for bit, the one without that batch. Called in every
+ * step, it counts batches, and the rates of skipped steps are never used; PyTorch's schedulers do that when a program
+ * calls them in every iteration. A cosine over a fixed number of batches wants the second.
  *
  * Order: each optimizer has at most one unscale and exactly one step before the update. Several optimizers may share a
  * scaler; each is skipped by itself. All else is SHOAL_ERR_STATE.
@@ -26,7 +46,8 @@
  * the same scale. Ranks compare scale and counters; a difference, or another call in the place of this one, is
  * SHOAL_ERR_MISMATCH. A rank whose gradients or shards are wrong, or that has no memory, takes part in the exchange,
  * and the call fails on all ranks. NULL, an optimizer of the other kind and a wrong order are errors without an
- * exchange.
+ * exchange. Where a parameter is a shard (shoal_is_shard), a scaler without a group, or with a group of one rank, is
+ * SHOAL_ERR_STATE; of raw memory nobody can tell.
  * Ownership: shoal_nn_scaler_free. The group must outlive the scaler's last step; optimizers must live until the update
  * that follows their step.
  * Threads: one at a time per scaler.
@@ -58,7 +79,8 @@ typedef struct shoal_nn_scaler_options {
     double backoff;     /* between 0 and 1: what it is multiplied by after one that was not */
     int64_t growth_interval; /* at least 1 */
     /* All ranks that share the model, sharded or replicated; NULL: this process has it alone. Without the group ranks
-       would skip different steps, and nothing would tell. */
+       would skip different steps: an error at the first unscale or step if a parameter is a shard, but nothing tells
+       when optimizers over raw memory have shards. */
     shoal_group *group;
 } shoal_nn_scaler_options;
 #define SHOAL_NN_SCALER_OPTIONS_INIT                                            \
@@ -97,6 +119,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_step_raw(shoal_nn_scaler
                                                                  shoal_nn_optimizer *optimizer,
                                                                  const shoal_nn_shard *shards,
                                                                  size_t n_shards);
+
+/* Whether the optimizer has been unscaled since the last update and a gradient was not finite, on any rank: its step
+   updates nothing, or did not. The same on all ranks. False for NULL. */
+SHOAL_API bool shoal_nn_scaler_skips(const shoal_nn_scaler *scaler, const shoal_nn_optimizer *optimizer);
 
 /* After the steps of all optimizers: the scale of the next ones. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_update(shoal_nn_scaler *scaler);

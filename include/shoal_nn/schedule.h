@@ -71,7 +71,8 @@ SHOAL_API const char *shoal_nn_schedule_name(shoal_nn_schedule_kind kind);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_schedule_at(const shoal_nn_schedule *schedule, int64_t step,
                                                              double *lr_out);
 
-/* Gives the optimizer the rate of schedule->step, and counts that up. */
+/* Gives the optimizer the rate of schedule->step, and counts that up, whether or not a step follows. With a gradient
+   scaler, which skips steps, shoal_nn/scaler.h shows where to call it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_schedule_next(shoal_nn_schedule *schedule,
                                                                shoal_nn_optimizer *optimizer);
 

@@ -30,6 +30,7 @@ static void init_plain(shoal_tensor *tensor, struct block *block, struct storage
     tensor->is_detached = false;
     tensor->is_dead = false;
     tensor->has_landed = false;
+    tensor->is_cut = false;
     tensor->is_averaged = false;
     tensor->count = count;
     tensor->storage = storage;

@@ -38,6 +38,7 @@ struct shoal_tensor {
     bool is_detached; /* outside the record on purpose (shoal_detach, or made while gradients were off) */
     bool is_dead;     /* has ended; only what SHOAL_DEBUG_HANDLES keeps can be seen like this (handle.h) */
     bool has_landed;  /* no backward comes to it: its gradients are put on it (a shard, parallel/fsdp) */
+    bool is_cut;      /* such a shard, of a parameter that several ranks have parts of */
     bool
         is_averaged; /* a gradient that a compiled step has put on its leaf, the same on all ranks (parallel/ddp) */
     int64_t count; /* elements */

@@ -5,6 +5,7 @@
 #include <float.h>
 
 #include "shoal/compile.h"
+#include "shoal_nn/schedule.h"
 #include "unit/nn/fixture.h"
 
 #define N 700 /* more than one piece of those that 16-bit numbers are computed in */
@@ -236,6 +237,58 @@ NN_TEST(the_scale_grows_and_backs_off)
     shoal_nn_scaler_free(other);
     shoal_nn_scaler_free(scaler);
     shoal_nn_optimizer_free(optimizer);
+}
+
+static void run_scheduled(shoal_nn_scaler *scaler, shoal_nn_optimizer *optimizer, shoal_tensor *parameter,
+                          shoal_nn_schedule *schedule, double gradient)
+{
+    CHECK_OK(shoal_set_grad(parameter, make_tensor(&gradient, INTS(1), 1, SHOAL_F32)));
+    CHECK(!shoal_nn_scaler_skips(scaler, optimizer));
+    CHECK_OK(shoal_nn_scaler_unscale(scaler, optimizer));
+    CHECK_INT(shoal_nn_scaler_skips(scaler, optimizer), !isfinite(gradient));
+    if (!shoal_nn_scaler_skips(scaler, optimizer)) {
+        CHECK_OK(shoal_nn_schedule_next(schedule, optimizer));
+    }
+    CHECK_OK(shoal_nn_scaler_step(scaler, optimizer));
+    CHECK_INT(shoal_nn_scaler_skips(scaler, optimizer), !isfinite(gradient));
+    CHECK_OK(shoal_nn_scaler_update(scaler));
+    CHECK(!shoal_nn_scaler_skips(scaler, optimizer));
+}
+
+/* A schedule that is counted by updates: a training with skipped steps has the bits of one without them. */
+NN_TEST(skipped_steps_use_no_rate_up)
+{
+    static const double gradients[] = {1, (double)INFINITY, 2, -3, (double)NAN, (double)NAN, 5, 0.5};
+    shoal_tensor *parameters[2];
+    shoal_nn_optimizer *optimizers[2] = {NULL, NULL};
+    shoal_nn_schedule schedules[2];
+    shoal_nn_scaler *scaler = make_scaler(4096, 1000);
+    for (int i = 0; i < 2; i++) {
+        parameters[i] = require_grad(shoal_zeros(INTS(1), 1, SHOAL_F32));
+        REQUIRE_OK(shoal_nn_adamw_create(&parameters[i], 1, NULL, &optimizers[i]));
+        schedules[i] = (shoal_nn_schedule){.struct_size = sizeof(shoal_nn_schedule),
+                                           .kind = SHOAL_NN_SCHEDULE_COSINE,
+                                           .lr = 0.25,
+                                           .n_warmup = 2,
+                                           .n_steps = 6};
+    }
+    for (size_t i = 0; i < sizeof(gradients) / sizeof(gradients[0]); i++) {
+        run_scheduled(scaler, optimizers[0], parameters[0], &schedules[0],
+                      gradients[i] * state_of(scaler).scale);
+        if (isfinite(gradients[i])) {
+            CHECK_OK(shoal_set_grad(parameters[1], make_tensor(&gradients[i], INTS(1), 1, SHOAL_F32)));
+            CHECK_OK(shoal_nn_schedule_next(&schedules[1], optimizers[1]));
+            CHECK_OK(shoal_nn_optimizer_step(optimizers[1]));
+        }
+    }
+    CHECK_INT(state_of(scaler).n_skipped, 3);
+    CHECK_INT(schedules[0].step, 5);
+    CHECK_INT(schedules[1].step, 5);
+    CHECK_BYTES(shoal_data(parameters[0]), shoal_data(parameters[1]), sizeof(float));
+    CHECK(!shoal_nn_scaler_skips(NULL, optimizers[0]) && !shoal_nn_scaler_skips(scaler, NULL));
+    shoal_nn_scaler_free(scaler);
+    shoal_nn_optimizer_free(optimizers[0]);
+    shoal_nn_optimizer_free(optimizers[1]);
 }
 
 NN_TEST(the_scale_stays_within_its_bounds)

@@ -20,6 +20,7 @@
 #include "parallel/fsdp/engine/handle.h"
 #include "parallel/fsdp/engine/lanes.h"
 #include "parallel/fsdp/engine/unit.h"
+#include "parallel/fsdp/module/tensors.h"
 #include "parallel/fsdp/module/watch.h"
 #include "parallel/fsdp/module/wrapper.h"
 #include "tensor/tensor.h"
@@ -39,7 +40,7 @@ void fsdp_tensors_free(struct fsdp_tensors *tensors)
     free_places(tensors);
     mem_free(tensors->places);
     if (tensors->sharded) {
-        tensors->sharded->has_landed = false;
+        fsdp_mark_sharded(tensors->sharded, 0);
     }
     shoal_tensor_unref(tensors->original);
     shoal_tensor_unref(tensors->sharded);

@@ -146,7 +146,7 @@ static shoal_status cut_parameter(struct collector *collector, const shoal_modul
         status = fsdp_take_values(tensors, &param);
     }
     if (status == SHOAL_OK) {
-        status = fsdp_make_sharded(tensors, &param, entry->path);
+        status = fsdp_make_sharded(tensors, &param, entry->path, wrapper->mesh.n_shards);
     }
     if (status == SHOAL_OK) {
         param.requires_grad = shoal_requires_grad(entry->tensor);

@@ -11,6 +11,7 @@
 #include "parallel/fsdp/engine/param.h"
 #include "parallel/fsdp/module/wrapper.h"
 #include "shoal/autograd.h"
+#include "shoal/fully_shard.h"
 #include "shoal/ops.h"
 #include "device/device.h"
 #include "tensor/dtype.h"
@@ -48,13 +49,25 @@ static void shard_layout(const struct fsdp_param *param, struct layout *layout_o
     layout_fill_strides(layout_out->n_dims, layout_out->shape, layout_out->strides);
 }
 
+void fsdp_mark_sharded(shoal_tensor *tensor, int n_shards)
+{
+    tensor->has_landed = n_shards > 0;
+    tensor->is_cut = n_shards > 1;
+}
+
+bool shoal_is_shard(const shoal_tensor *tensor)
+{
+    return tensor && tensor->is_cut;
+}
+
 /* The shard as a tensor, in the name and with the wish for a gradient of the whole. */
-shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *param, const char *path)
+shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *param, const char *path,
+                               int n_shards)
 {
     struct layout layout;
     shard_layout(param, &layout);
     TRY(wrap_shard(param, &layout, &tensors->sharded));
-    tensors->sharded->has_landed = true;
+    fsdp_mark_sharded(tensors->sharded, n_shards);
     TRY(shoal_tensor_set_name(tensors->sharded, path));
     return shoal_requires_grad(tensors->original) ? shoal_set_requires_grad(tensors->sharded, true)
                                                   : SHOAL_OK;
@@ -105,7 +118,7 @@ static shoal_tensor *find_replacement(const struct fsdp_tensors *tensors, const 
 }
 
 /* It stays the tensor it is, an optimizer may have it, but over memory that is padded as shards are. */
-static shoal_status adopt_replacement(struct fsdp_tensors *tensors, struct fsdp_param *param,
+static shoal_status adopt_replacement(struct fsdp_tensors *tensors, struct fsdp_param *param, int n_shards,
                                       shoal_tensor *now)
 {
     struct fsdp_param replaced = *param;
@@ -122,10 +135,10 @@ static shoal_status adopt_replacement(struct fsdp_tensors *tensors, struct fsdp_
         return error_prefix(status, "parameter %s", param->name);
     }
     *param = replaced;
-    tensors->sharded->has_landed = false;
+    fsdp_mark_sharded(tensors->sharded, 0);
     shoal_tensor_unref(tensors->sharded);
     tensors->sharded = shoal_tensor_ref(now);
-    now->has_landed = true;
+    fsdp_mark_sharded(now, n_shards);
     tensors->version = shoal_tensor_version(now);
     tensors->needs_values = false;
     return SHOAL_OK;
@@ -137,7 +150,8 @@ shoal_status fsdp_adopt_replacements(struct fsdp_wrapper *wrapper)
     for (size_t i = 0; i < wrapper->n_tensors; i++) {
         shoal_tensor *now = find_replacement(&wrapper->tensors[i], &wrapper->unit->params[i]);
         if (now) {
-            TRY(adopt_replacement(&wrapper->tensors[i], &wrapper->unit->params[i], now));
+            TRY(adopt_replacement(&wrapper->tensors[i], &wrapper->unit->params[i], wrapper->mesh.n_shards,
+                                  now));
         }
     }
     return SHOAL_OK;

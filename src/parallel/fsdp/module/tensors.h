@@ -12,8 +12,11 @@ bool fsdp_is_of_unit(const shoal_tensor *tensor);
 shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *param);
 /* Whether that had no data, and nobody has written the shard since. */
 bool fsdp_needs_values(const struct fsdp_tensors *tensors);
+/* What the tensor is from now on: a shard of a parameter that is cut into so many; 0: no shard any more. */
+void fsdp_mark_sharded(shoal_tensor *tensor, int n_shards);
 /* The shard as a tensor, in the name and with the wish for a gradient of the whole. */
-shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *param, const char *path);
+shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *param, const char *path,
+                               int n_shards);
 /* Before the first forward: tensors that were put in the places of shards become the shards. */
 shoal_status fsdp_adopt_replacements(struct fsdp_wrapper *wrapper);
 

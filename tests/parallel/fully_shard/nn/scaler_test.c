@@ -12,7 +12,8 @@ struct trainer {
     shoal_nn_scaler *scaler;
 };
 
-static bool open_trainer(struct trainer *trainer, struct rank *self, shoal_dtype param_dtype, double scale)
+static bool open_sharded(struct trainer *trainer, struct rank *self, shoal_dtype param_dtype, double scale,
+                         shoal_sharded sharded)
 {
     shoal_nn_scaler_options options = SHOAL_NN_SCALER_OPTIONS_INIT;
     if (!bench_open(&trainer->bench, self, 2, NULL)) {
@@ -20,6 +21,7 @@ static bool open_trainer(struct trainer *trainer, struct rank *self, shoal_dtype
     }
     trainer->bench.options.param_dtype = param_dtype;
     trainer->bench.options.reduce_dtype = SHOAL_F32;
+    trainer->bench.options.sharded = sharded;
     options.scale = scale;
     options.growth_interval = 3;
     options.group = shoal_world_group(trainer->bench.world);
@@ -27,6 +29,11 @@ static bool open_trainer(struct trainer *trainer, struct rank *self, shoal_dtype
            CHECK_OK(
                shoal_nn_adamw_create_for(trainer->bench.sharded.root, NULL, NULL, 0, &trainer->optimizer)) &&
            CHECK_OK(shoal_nn_scaler_create(&options, &trainer->scaler));
+}
+
+static bool open_trainer(struct trainer *trainer, struct rank *self, shoal_dtype param_dtype, double scale)
+{
+    return open_sharded(trainer, self, param_dtype, scale, SHOAL_SHARDED_PARAMETERS);
 }
 
 static void close_trainer(struct trainer *trainer)
@@ -146,6 +153,76 @@ TEST_RANKS(what_one_rank_finds_counts_on_all, 3)
         CHECK_INT(updates_of(trainer.optimizer), 0);
         CHECK_OK(shoal_nn_optimizer_zero_grad(trainer.optimizer));
     }
+    close_trainer(&trainer);
+}
+
+/* Without the other ranks: only one rank's gradient is infinite, and it would skip a step that the others make. */
+static void check_scaler_alone(struct trainer *trainer, struct rank *self, shoal_nn_optimizer *optimizer,
+                               shoal_group *group, const char *reason)
+{
+    shoal_nn_scaler_options options = SHOAL_NN_SCALER_OPTIONS_INIT;
+    shoal_nn_scaler *alone = NULL;
+    const shoal_tensor *weight = shoal_module_parameter(trainer->bench.sharded.root, "0.weight");
+    float *gradient = shoal_mutable_data(shoal_grad(weight));
+    double value = self->rank == 1 ? (double)INFINITY : 8;
+    REQUIRE(gradient && shoal_tensor_count(weight) > 0);
+    gradient[0] = (float)value;
+    options.group = group;
+    REQUIRE_OK(shoal_nn_scaler_create(&options, &alone));
+    CHECK_STATUS(shoal_nn_scaler_unscale(alone, optimizer), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("nn_scaler_unscale: parameter 0 (");
+    CHECK_ERROR_TEXT(reason);
+    CHECK_STATUS(shoal_nn_scaler_step(alone, optimizer), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("nn_scaler_step: parameter 0 (");
+    CHECK_ERROR_TEXT(reason);
+    CHECK(!shoal_nn_scaler_skips(alone, optimizer));
+    CHECK_DOUBLE((double)gradient[0], value);
+    CHECK_INT(updates_of(optimizer), 0);
+    shoal_nn_scaler_free(alone);
+}
+
+TEST_RANKS(a_scaler_of_shards_needs_the_group, 3)
+{
+    static const shoal_sharded kinds[] = {SHOAL_SHARDED_PARAMETERS, SHOAL_SHARDED_GRADIENTS,
+                                          SHOAL_SHARDED_STATE};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        struct trainer trainer;
+        shoal_nn_optimizer *of_list = NULL;
+        shoal_group *single = NULL;
+        REQUIRE(open_sharded(&trainer, self, SHOAL_F32, 1024, kinds[i]));
+        shoal_tensor *weight = shoal_module_parameter(trainer.bench.sharded.root, "0.weight");
+        CHECK(shoal_is_shard(weight) && !shoal_is_shard(net_input(0, 0)) && !shoal_is_shard(NULL));
+        REQUIRE_OK(shoal_nn_adamw_create(&weight, 1, NULL, &of_list));
+        REQUIRE_OK(shoal_group_create_blocks(trainer.bench.world, 1, "single", &single));
+        pass(&trainer, 0, self->rank);
+        check_scaler_alone(&trainer, self, trainer.optimizer, NULL,
+                           "(scale) is a shard, but the scaler was made without a group");
+        check_scaler_alone(&trainer, self, of_list, NULL,
+                           "(0.weight) is a shard, but the scaler was made without a group");
+        check_scaler_alone(&trainer, self, trainer.optimizer, single,
+                           "(scale) is a shard, but the scaler was made for a group of one rank");
+        /* With the group all ranks skip the step. */
+        CHECK_OK(shoal_nn_scaler_step(trainer.scaler, trainer.optimizer));
+        CHECK(shoal_nn_scaler_skips(trainer.scaler, trainer.optimizer));
+        CHECK_INT(updates_of(trainer.optimizer), 0);
+        shoal_nn_optimizer_free(of_list);
+        close_trainer(&trainer);
+    }
+}
+
+/* Shards that are the whole parameters. */
+TEST_RANKS(a_rank_that_is_alone_needs_no_group, 1)
+{
+    struct trainer trainer;
+    shoal_nn_scaler *alone = NULL;
+    REQUIRE(open_trainer(&trainer, self, SHOAL_F32, 1024));
+    CHECK(!shoal_is_shard(shoal_module_parameter(trainer.bench.sharded.root, "0.weight")));
+    REQUIRE_OK(shoal_nn_scaler_create(NULL, &alone));
+    pass(&trainer, 0, self->rank);
+    CHECK_OK(shoal_nn_scaler_step(alone, trainer.optimizer));
+    CHECK(!shoal_nn_scaler_skips(alone, trainer.optimizer));
+    CHECK_INT(updates_of(trainer.optimizer), 1);
+    shoal_nn_scaler_free(alone);
     close_trainer(&trainer);
 }
 
