@@ -3,6 +3,8 @@
  * Initial values of a module's parameters. First all that match are found, checked and opened; then they are filled,
  * which cannot fail. A shard is filled as a part of the whole parameter that it was cut from.
  */
+#include "initialize.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +15,6 @@
 #include "shoal/fully_shard.h"
 #include "try.h"
 
-#define CALL "nn_initialize"
-
 struct parameter {
     struct nn_target target;
     struct nn_sequence sequence;
@@ -23,9 +23,10 @@ struct parameter {
 };
 
 struct initialization {
+    const char *call;
     shoal_module *module;
-    const char *pattern;
-    const shoal_nn_distribution *distribution;
+    nn_chooser choose;
+    const void *context;
     uint64_t seed;
     struct parameter *parameters;
     size_t n_parameters;
@@ -41,7 +42,8 @@ static shoal_status grow(struct initialization *initialization)
     struct parameter *parameters =
         realloc(initialization->parameters, capacity * sizeof(initialization->parameters[0]));
     if (!parameters) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, CALL ": a list of %zu parameters", capacity);
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: a list of %zu parameters", initialization->call,
+                          capacity);
     }
     initialization->parameters = parameters;
     initialization->capacity = capacity;
@@ -73,44 +75,47 @@ static shoal_status find_part(shoal_module *module, const shoal_module_entry *en
     return SHOAL_OK;
 }
 
-static shoal_status describe(const struct initialization *initialization, const shoal_module_entry *entry,
+static shoal_status describe(const struct initialization *initialization,
+                             const shoal_nn_distribution *distribution, const shoal_module_entry *entry,
                              struct parameter *parameter)
 {
+    const char *call = initialization->call;
     shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
     const shoal_nn_draws draws = {.seed = initialization->seed, .stream = shoal_nn_stream(entry->path)};
     NN_TRY(find_part(initialization->module, entry, &layout));
     parameter->sequence = nn_sequence_of(&draws);
-    NN_TRY(nn_law_of(CALL, initialization->distribution, layout.shape, layout.n_dims, &parameter->law));
+    NN_TRY(nn_law_of(call, distribution, layout.shape, layout.n_dims, &parameter->law));
     parameter->runs = (struct nn_runs){.n_runs = 1, .run = 1};
     if (layout.n_dims > 0) {
         const shoal_nn_part part = {layout.shape, layout.n_dims, layout.dim, layout.offset, layout.length};
-        NN_TRY(nn_runs_of(CALL, &part, &parameter->runs));
+        NN_TRY(nn_runs_of(call, &part, &parameter->runs));
     }
-    return nn_target_open(CALL, entry->tensor, /*reads=*/false, &parameter->target);
+    return nn_target_open(call, entry->tensor, /*reads=*/false, &parameter->target);
 }
 
 /* Puts the parameter into the text of an error. */
-static shoal_status name_parameter(shoal_status status, const char *path)
+static shoal_status name_parameter(shoal_status status, const char *call, const char *path)
 {
     char text[512];
-    const size_t prefix = strlen(CALL ": ");
+    const size_t length = strlen(call);
     (void)snprintf(text, sizeof(text), "%s", shoal_error_text());
-    return shoal_fail(status, CALL ": parameter %.200s: %s", path,
-                      strncmp(text, CALL ": ", prefix) == 0 ? text + prefix : text);
+    bool is_named = strncmp(text, call, length) == 0 && strncmp(text + length, ": ", 2) == 0;
+    return shoal_fail(status, "%s: parameter %.200s: %s", call, path, is_named ? text + length + 2 : text);
 }
 
 static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
 {
     struct initialization *initialization = context;
     (void)next;
-    if (!nn_matches(initialization->pattern, entry->path)) {
+    const shoal_nn_distribution *distribution = initialization->choose(initialization->context, entry);
+    if (!distribution) {
         return SHOAL_OK;
     }
     NN_TRY(grow(initialization));
     struct parameter *parameter = &initialization->parameters[initialization->n_parameters];
-    shoal_status status = describe(initialization, entry, parameter);
+    shoal_status status = describe(initialization, distribution, entry, parameter);
     if (status != SHOAL_OK) {
-        return name_parameter(status, entry->path);
+        return name_parameter(status, initialization->call, entry->path);
     }
     initialization->n_parameters++;
     return SHOAL_OK;
@@ -119,10 +124,6 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
 static shoal_status fill_all(struct initialization *initialization)
 {
     NN_TRY(shoal_module_walk(initialization->module, SHOAL_WALK_PARAMETERS, visit, initialization));
-    if (initialization->n_parameters == 0) {
-        return shoal_fail(SHOAL_ERR_INVALID, CALL ": no parameter has a path like \"%.128s\"",
-                          initialization->pattern);
-    }
     for (size_t i = 0; i < initialization->n_parameters; i++) {
         const struct parameter *parameter = &initialization->parameters[i];
         nn_fill_runs(&parameter->sequence, &parameter->law, &parameter->runs, parameter->target.dtype,
@@ -132,19 +133,47 @@ static shoal_status fill_all(struct initialization *initialization)
     return SHOAL_OK;
 }
 
-shoal_status shoal_nn_initialize(shoal_module *module, const char *pattern,
-                                 const shoal_nn_distribution *distribution, uint64_t seed)
+shoal_status nn_initialize_chosen(const char *call, shoal_module *module, nn_chooser choose,
+                                  const void *context, uint64_t seed, size_t *n_filled_out)
 {
     struct initialization initialization = {
-        .module = module, .pattern = pattern, .distribution = distribution, .seed = seed};
-    if (!module || !pattern) {
-        return shoal_fail(SHOAL_ERR_INVALID, CALL ": %s is NULL", module ? "pattern" : "module");
-    }
-    NN_TRY(nn_check_distribution(CALL, distribution));
+        .call = call, .module = module, .choose = choose, .context = context, .seed = seed};
     shoal_status status = fill_all(&initialization);
     for (size_t i = 0; i < initialization.n_parameters; i++) {
         nn_target_close(&initialization.parameters[i].target);
     }
     free(initialization.parameters);
-    return status;
+    NN_TRY(status);
+    *n_filled_out = initialization.n_parameters;
+    return SHOAL_OK;
+}
+
+/* By pattern -------------------------------------------------------------------------------------------- */
+
+struct matching {
+    const char *pattern;
+    const shoal_nn_distribution *distribution;
+};
+
+static const shoal_nn_distribution *choose_matching(const void *context, const shoal_module_entry *entry)
+{
+    const struct matching *matching = context;
+    return nn_matches(matching->pattern, entry->path) ? matching->distribution : NULL;
+}
+
+shoal_status shoal_nn_initialize(shoal_module *module, const char *pattern,
+                                 const shoal_nn_distribution *distribution, uint64_t seed)
+{
+    const char *call = "nn_initialize";
+    const struct matching matching = {pattern, distribution};
+    size_t n_filled = 0;
+    if (!module || !pattern) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, module ? "pattern" : "module");
+    }
+    NN_TRY(nn_check_distribution(call, distribution));
+    NN_TRY(nn_initialize_chosen(call, module, choose_matching, &matching, seed, &n_filled));
+    if (n_filled == 0) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: no parameter has a path like \"%.128s\"", call, pattern);
+    }
+    return SHOAL_OK;
 }

@@ -48,7 +48,7 @@ structs=$(sed -nE '/^typedef struct/{s/^typedef struct ([a-z_0-9]+) \{$/\1/;h}; 
     "$include"/shoal/*.h "$include"/shoal_nn/*.h)
 {
     printf '#include <stdio.h>\n#include "shoal/shoal.h"\n#include "shoal_nn/nn.h"\n'
-    printf '#include "shoal_nn/optim.h"\n#include "shoal_nn/random.h"\n'
+    printf '#include "shoal_nn/modules.h"\n#include "shoal_nn/optim.h"\n#include "shoal_nn/random.h"\n'
     printf '#include "shoal_nn/scaler.h"\n#include "shoal_nn/schedule.h"\nint main(void)\n{\n    int failed = 0;\n'
     for struct in $structs; do
         macro=${struct^^}_INIT

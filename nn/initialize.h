@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* Initial values for parameters that a function chooses. */
+#ifndef NN_INITIALIZE_H
+#define NN_INITIALIZE_H
+
+#include "shoal_nn/random.h"
+
+/* The distribution of a parameter, which lives until the call ends; NULL: it keeps its values. */
+typedef const shoal_nn_distribution *(*nn_chooser)(const void *context, const shoal_module_entry *entry);
+
+/*
+ * Fills the parameters that `choose` has a distribution for, all or none. Distributions were checked. `call` is the
+ * name of the call, for texts; *n_filled_out is how many there were.
+ */
+shoal_status nn_initialize_chosen(const char *call, shoal_module *module, nn_chooser choose,
+                                  const void *context, uint64_t seed, size_t *n_filled_out);
+
+#endif
