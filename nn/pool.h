@@ -7,6 +7,7 @@
 #define NN_POOL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /*
  * Runs body(context, part) for part 0 .. n_parts - 1, on the caller's thread and on those of the pool, in any order;
