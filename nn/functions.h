@@ -14,11 +14,24 @@ RUN(linear);
 WORKSPACE(linear);
 GRADIENT(linear);
 
+META(projection);
+RUN(projection);
+WORKSPACE(projection);
+GRADIENT(projection);
+
 META(activation);
 RUN(activation);
 GRADIENT(activation);
 META(activation_backward);
 RUN(activation_backward);
+
+META(softmax);
+RUN(softmax);
+WORKSPACE(softmax);
+GRADIENT(softmax);
+META(softmax_backward);
+RUN(softmax_backward);
+WORKSPACE(softmax_backward);
 
 META(mse);
 RUN(mse);

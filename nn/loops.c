@@ -8,14 +8,20 @@
 /* Rows and columns of the part of a matrix that the plain product copies: 32 KiB of doubles. */
 #define BLOCK 64
 
+/* Partial sums of a row, and how many exponentials are made at a time; the one divides the other. */
+#define LANES 8
+#define CHUNK 256
+
 #define real float
 #define NAME(name) name##_f32
+#include "loops_rows.h"
 #include "loops_real.h"
 #undef real
 #undef NAME
 
 #define real double
 #define NAME(name) name##_f64
+#include "loops_rows.h"
 #include "loops_real.h"
 #undef real
 #undef NAME

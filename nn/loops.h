@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Arithmetic over plain arrays, once for floats and once for doubles (loops_real.h). The pointers are to arrays of
- * that type. Sums over many elements are made in double, from the first to the last: no order depends on vectors.
+ * that type. Sums over many elements are made in double, from the first to the last or in eight lanes (loops_rows.h): no
+ * order depends on vectors.
  */
 #ifndef NN_LOOPS_H
 #define NN_LOOPS_H
@@ -43,6 +44,24 @@ struct nn_loops {
     nn_backward_loop relu_backward; /* saved: the result */
     nn_forward_loop gelu_forward;
     nn_backward_loop gelu_backward; /* saved: the argument */
+    nn_forward_loop gelu_tanh_forward;
+    nn_backward_loop gelu_tanh_backward; /* saved: the argument */
+    nn_forward_loop exp_forward;
+    nn_backward_loop exp_backward; /* saved: the result */
+    nn_forward_loop log_forward;
+    nn_backward_loop log_backward; /* saved: the argument */
+    nn_forward_loop sqrt_forward;
+    nn_backward_loop sqrt_backward; /* saved: the result */
+    nn_forward_loop sigmoid_forward;
+    nn_backward_loop sigmoid_backward; /* saved: the result */
+    nn_forward_loop silu_forward;
+    nn_backward_loop silu_backward; /* saved: the argument */
+
+    /* Of one row. */
+    nn_forward_loop softmax_forward;
+    nn_backward_loop softmax_backward; /* saved: the result */
+    nn_forward_loop log_softmax_forward;
+    nn_backward_loop log_softmax_backward; /* saved: the result */
 
     /* The sum of (a - b)^2. */
     double (*sum_of_squares)(size_t n, const void *a, const void *b);
@@ -50,8 +69,9 @@ struct nn_loops {
     void (*mse_backward)(size_t n, double gradient, const void *a, const void *b, void *out);
 
     /* Of one row of n logits: -log softmax[target], and its gradient times a factor. */
-    double (*cross_entropy)(size_t n, const void *logits, size_t target);
-    void (*cross_entropy_backward)(size_t n, const void *logits, size_t target, double factor, void *out);
+    double (*cross_entropy)(size_t n, const void *logits, size_t target, double smoothing);
+    void (*cross_entropy_backward)(size_t n, const void *logits, size_t target, double smoothing,
+                                   double factor, void *out);
 
     /* One row; weight and bias may be NULL. */
     void (*norm)(size_t n, double eps, const void *x, const void *weight, const void *bias, void *y);

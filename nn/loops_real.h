@@ -68,6 +68,129 @@ static void NAME(gelu_backward)(size_t n, const void *gradient, const void *save
     }
 }
 
+static void NAME(gelu_tanh_forward)(size_t n, const void *x_values, void *y_values)
+{
+    const real *x = x_values;
+    real *y = y_values;
+    const real scale = (real)(M_2_SQRTPI * M_SQRT1_2);
+    const real cubic = (real)0.044715;
+    for (size_t i = 0; i < n; i++) {
+        real inner = scale * (x[i] + cubic * (x[i] * x[i] * x[i]));
+        y[i] = x[i] * ((1 + tanh(inner)) / 2);
+    }
+}
+
+static void NAME(gelu_tanh_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
+{
+    const real *g = gradient;
+    const real *x = saved;
+    real *out = out_values;
+    const real scale = (real)(M_2_SQRTPI * M_SQRT1_2);
+    const real cubic = (real)0.044715;
+    for (size_t i = 0; i < n; i++) {
+        real square = x[i] * x[i];
+        real t = tanh(scale * (x[i] + cubic * (square * x[i])));
+        real slope = scale * (1 + 3 * cubic * square);
+        out[i] = g[i] * ((1 + t) / 2 + x[i] * (1 - t * t) * slope / 2);
+    }
+}
+
+static void NAME(exp_forward)(size_t n, const void *x_values, void *y_values)
+{
+    const real *x = x_values;
+    real *y = y_values;
+    for (size_t i = 0; i < n; i++) {
+        y[i] = exp(x[i]);
+    }
+}
+
+static void NAME(exp_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
+{
+    const real *g = gradient;
+    const real *y = saved;
+    real *out = out_values;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = g[i] * y[i];
+    }
+}
+
+static void NAME(log_forward)(size_t n, const void *x_values, void *y_values)
+{
+    const real *x = x_values;
+    real *y = y_values;
+    for (size_t i = 0; i < n; i++) {
+        y[i] = log(x[i]);
+    }
+}
+
+static void NAME(log_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
+{
+    const real *g = gradient;
+    const real *x = saved;
+    real *out = out_values;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = g[i] / x[i];
+    }
+}
+
+static void NAME(sqrt_forward)(size_t n, const void *x_values, void *y_values)
+{
+    const real *x = x_values;
+    real *y = y_values;
+    for (size_t i = 0; i < n; i++) {
+        y[i] = sqrt(x[i]);
+    }
+}
+
+static void NAME(sqrt_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
+{
+    const real *g = gradient;
+    const real *y = saved;
+    real *out = out_values;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = g[i] / (2 * y[i]);
+    }
+}
+
+static void NAME(sigmoid_forward)(size_t n, const void *x_values, void *y_values)
+{
+    const real *x = x_values;
+    real *y = y_values;
+    for (size_t i = 0; i < n; i++) {
+        y[i] = 1 / (1 + exp(-x[i]));
+    }
+}
+
+static void NAME(sigmoid_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
+{
+    const real *g = gradient;
+    const real *y = saved;
+    real *out = out_values;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = g[i] * ((1 - y[i]) * y[i]);
+    }
+}
+
+static void NAME(silu_forward)(size_t n, const void *x_values, void *y_values)
+{
+    const real *x = x_values;
+    real *y = y_values;
+    for (size_t i = 0; i < n; i++) {
+        y[i] = x[i] / (1 + exp(-x[i]));
+    }
+}
+
+static void NAME(silu_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
+{
+    const real *g = gradient;
+    const real *x = saved;
+    real *out = out_values;
+    for (size_t i = 0; i < n; i++) {
+        real s = 1 / (1 + exp(-x[i]));
+        out[i] = g[i] * (s * (1 + x[i] * (1 - s)));
+    }
+}
+
 static double NAME(sum_of_squares)(size_t n, const void *a_values, const void *b_values)
 {
     const real *a = a_values;
@@ -89,42 +212,6 @@ static void NAME(mse_backward)(size_t n, double gradient, const void *a_values, 
     const real factor = (real)gradient / (real)n;
     for (size_t i = 0; i < n; i++) {
         out[i] = factor * (2 * (a[i] - b[i]));
-    }
-}
-
-/* The largest of a row, and the sum of exp(x - largest). */
-static double NAME(sum_of_exponentials)(size_t n, const real *x, real *largest_out)
-{
-    real largest = x[0];
-    for (size_t i = 1; i < n; i++) {
-        largest = x[i] > largest ? x[i] : largest;
-    }
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        sum += (double)exp((real)(x[i] - largest));
-    }
-    *largest_out = largest;
-    return sum;
-}
-
-static double NAME(cross_entropy)(size_t n, const void *logits, size_t target)
-{
-    const real *x = logits;
-    real largest;
-    double sum = NAME(sum_of_exponentials)(n, x, &largest);
-    return log(sum) + ((double)largest - (double)x[target]);
-}
-
-static void NAME(cross_entropy_backward)(size_t n, const void *logits, size_t target, double factor,
-                                         void *out_values)
-{
-    const real *x = logits;
-    real *out = out_values;
-    real largest;
-    double sum = NAME(sum_of_exponentials)(n, x, &largest);
-    for (size_t i = 0; i < n; i++) {
-        double probability = (double)exp((real)(x[i] - largest)) / sum;
-        out[i] = (real)((i == target ? probability - 1 : probability) * factor);
     }
 }
 
@@ -336,6 +423,22 @@ static const struct nn_loops NAME(loops) = {
     .relu_backward = NAME(relu_backward),
     .gelu_forward = NAME(gelu_forward),
     .gelu_backward = NAME(gelu_backward),
+    .gelu_tanh_forward = NAME(gelu_tanh_forward),
+    .gelu_tanh_backward = NAME(gelu_tanh_backward),
+    .exp_forward = NAME(exp_forward),
+    .exp_backward = NAME(exp_backward),
+    .log_forward = NAME(log_forward),
+    .log_backward = NAME(log_backward),
+    .sqrt_forward = NAME(sqrt_forward),
+    .sqrt_backward = NAME(sqrt_backward),
+    .sigmoid_forward = NAME(sigmoid_forward),
+    .sigmoid_backward = NAME(sigmoid_backward),
+    .silu_forward = NAME(silu_forward),
+    .silu_backward = NAME(silu_backward),
+    .softmax_forward = NAME(softmax_forward),
+    .softmax_backward = NAME(softmax_backward),
+    .log_softmax_forward = NAME(log_softmax_forward),
+    .log_softmax_backward = NAME(log_softmax_backward),
     .sum_of_squares = NAME(sum_of_squares),
     .mse_backward = NAME(mse_backward),
     .cross_entropy = NAME(cross_entropy),

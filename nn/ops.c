@@ -188,6 +188,23 @@ shoal_status nn_check_vector(const shoal_tensor *tensor, const char *name, int64
                       (long long)size, size_name);
 }
 
+int nn_dim(int64_t dim, const shoal_tensor *tensor)
+{
+    int n_dims = shoal_tensor_n_dims(tensor);
+    return (int)(dim < 0 ? dim + (n_dims > 0 ? n_dims : 1) : dim);
+}
+
+shoal_status nn_check_dim(int64_t dim, const shoal_tensor *tensor, const char *name, int *dim_out)
+{
+    int n_dims = shoal_tensor_n_dims(tensor) > 0 ? shoal_tensor_n_dims(tensor) : 1;
+    if (dim < -n_dims || dim >= n_dims) {
+        return shoal_fail(SHOAL_ERR_INVALID, "dim: %lld is not within %d..%d: %s has shape %s",
+                          (long long)dim, -n_dims, n_dims - 1, name, nn_shape_text(tensor).text);
+    }
+    *dim_out = nn_dim(dim, tensor);
+    return SHOAL_OK;
+}
+
 int64_t nn_count_rows(const shoal_tensor *tensor)
 {
     int64_t count = 1;

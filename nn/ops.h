@@ -31,7 +31,7 @@ enum nn_op {
     size_t workspace_##name(const shoal_op_call_context *call, const shoal_value *arguments, \
                             shoal_tensor *const *outputs, size_t n_outputs)
 
-/* A function of each element; which loops, which gradient. */
+/* A function of each element, or of each row; which loops, which gradient. */
 struct nn_activation {
     size_t forward;        /* offset of its nn_forward_loop in struct nn_loops */
     size_t backward;       /* offset of its nn_backward_loop */
@@ -42,6 +42,14 @@ struct nn_activation {
 extern const struct nn_activation nn_tanh;
 extern const struct nn_activation nn_relu;
 extern const struct nn_activation nn_gelu;
+extern const struct nn_activation nn_gelu_tanh;
+extern const struct nn_activation nn_exp;
+extern const struct nn_activation nn_log;
+extern const struct nn_activation nn_sqrt;
+extern const struct nn_activation nn_sigmoid;
+extern const struct nn_activation nn_silu;
+extern const struct nn_activation nn_softmax;
+extern const struct nn_activation nn_log_softmax;
 
 /* Registers all of them, once. */
 shoal_status nn_register_ops(void);
@@ -70,6 +78,11 @@ static inline shoal_value nn_int(int64_t number)
     return (shoal_value){.kind = SHOAL_VALUE_INT, .count = 1, .as = {.integer = number}};
 }
 
+static inline shoal_value nn_bool(bool boolean)
+{
+    return (shoal_value){.kind = SHOAL_VALUE_BOOL, .count = 1, .as = {.boolean = boolean}};
+}
+
 /* NULL for an absent one. */
 static inline shoal_tensor *nn_argument(const shoal_value *value)
 {
@@ -93,6 +106,11 @@ shoal_status nn_check_same_shape(const shoal_tensor *tensor, const char *name, c
 /* One dimension of that size; an absent tensor is right. */
 shoal_status nn_check_vector(const shoal_tensor *tensor, const char *name, int64_t size,
                              const char *size_name);
+
+/* A dimension that may be negative, as one from 0 up; a tensor without dimensions has the dimensions -1 and 0. */
+shoal_status nn_check_dim(int64_t dim, const shoal_tensor *tensor, const char *name, int *dim_out);
+/* The same of one that was checked. */
+int nn_dim(int64_t dim, const shoal_tensor *tensor);
 
 /* The product of all dimensions but the last; 1 for one dimension. */
 int64_t nn_count_rows(const shoal_tensor *tensor);

@@ -6,17 +6,22 @@
 #include "try.h"
 #include "values.h"
 
-const struct nn_activation nn_tanh = {.forward = offsetof(struct nn_loops, tanh_forward),
-                                      .backward = offsetof(struct nn_loops, tanh_backward),
-                                      .gradient = NN_OP_tanh_backward,
-                                      .has_saved_result = true};
-const struct nn_activation nn_relu = {.forward = offsetof(struct nn_loops, relu_forward),
-                                      .backward = offsetof(struct nn_loops, relu_backward),
-                                      .gradient = NN_OP_relu_backward,
-                                      .has_saved_result = true};
-const struct nn_activation nn_gelu = {.forward = offsetof(struct nn_loops, gelu_forward),
-                                      .backward = offsetof(struct nn_loops, gelu_backward),
-                                      .gradient = NN_OP_gelu_backward};
+#define ACTIVATION(name, saves_result)                                                              \
+    const struct nn_activation nn_##name = {.forward = offsetof(struct nn_loops, name##_forward),   \
+                                            .backward = offsetof(struct nn_loops, name##_backward), \
+                                            .gradient = NN_OP_##name##_backward,                    \
+                                            .has_saved_result = saves_result};
+ACTIVATION(tanh, true)
+ACTIVATION(relu, true)
+ACTIVATION(gelu, false)
+ACTIVATION(gelu_tanh, false)
+ACTIVATION(exp, true)
+ACTIVATION(log, false)
+ACTIVATION(sqrt, true)
+ACTIVATION(sigmoid, true)
+ACTIVATION(silu, false)
+ACTIVATION(softmax, true)
+ACTIVATION(log_softmax, true)
 
 META(activation)
 {

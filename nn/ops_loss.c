@@ -126,22 +126,40 @@ static shoal_status check_classes(const shoal_tensor *logits, const shoal_tensor
     return SHOAL_OK;
 }
 
-static shoal_status check_targets(const struct nn_values *targets, int64_t n_classes)
+static shoal_status check_options(const shoal_value *smoothing)
+{
+    double value = smoothing->as.real;
+    if (!(value >= 0 && value <= 1)) {
+        return shoal_fail(SHOAL_ERR_INVALID, "label_smoothing: %g is not within 0..1", value);
+    }
+    return SHOAL_OK;
+}
+
+/* Every target is a class, or ignored; the number of those that are not ignored is written. */
+static shoal_status check_targets(const struct nn_values *targets, int64_t n_classes, int64_t ignore_index,
+                                  size_t *n_counted_out)
 {
     const int64_t *target = targets->data;
+    size_t n_counted = 0;
     for (size_t i = 0; i < targets->count; i++) {
+        if (target[i] == ignore_index) {
+            continue;
+        }
         if (target[i] < 0 || target[i] >= n_classes) {
             return shoal_fail(SHOAL_ERR_INVALID,
                               "targets: element %zu is %" PRId64 ", not one of %" PRId64 " classes", i,
                               target[i], n_classes);
         }
+        n_counted++;
     }
+    *n_counted_out = n_counted;
     return SHOAL_OK;
 }
 
 META(cross_entropy)
 {
     NN_TRY(check_classes(arguments[0].as.tensor, arguments[1].as.tensor));
+    NN_TRY(check_options(&arguments[3]));
     return declare_loss(call, arguments[0].as.tensor);
 }
 
@@ -151,27 +169,32 @@ RUN(cross_entropy)
     const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(tensor)));
     size_t real_bytes = shoal_dtype_bytes(nn_real(shoal_tensor_dtype(tensor)));
     size_t n_classes = (size_t)nn_last_size(tensor);
+    int64_t ignore_index = arguments[2].as.integer;
     struct nn_values logits = {.data = NULL};
     struct nn_values targets = {.data = NULL};
     struct nn_values loss = {.data = NULL};
+    size_t n_counted;
     NN_TRY(nn_load(call, tensor, &logits));
     NN_TRY(nn_load_integers(call, arguments[1].as.tensor, &targets));
-    NN_TRY(check_targets(&targets, (int64_t)n_classes));
+    NN_TRY(check_targets(&targets, (int64_t)n_classes, ignore_index, &n_counted));
     NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &loss));
     const int64_t *target = targets.data;
     double sum = 0;
     for (size_t i = 0; i < targets.count; i++) {
         const char *row = (const char *)logits.data + i * n_classes * real_bytes;
-        sum += loops->cross_entropy(n_classes, row, (size_t)target[i]);
+        if (target[i] != ignore_index) {
+            sum += loops->cross_entropy(n_classes, row, (size_t)target[i], arguments[3].as.real);
+        }
     }
-    loops->fill(1, sum / (double)targets.count, loss.data);
+    loops->fill(1, sum / (double)n_counted, loss.data);
     return SHOAL_OK;
 }
 
 GRADIENT(cross_entropy)
 {
-    const shoal_value values[] = {nn_tensor(output_gradients[0]), arguments[0], arguments[1]};
-    input_gradients[0] = nn_call(NN_OP_cross_entropy_backward, values, 3);
+    const shoal_value values[] = {nn_tensor(output_gradients[0]), arguments[0], arguments[1], arguments[2],
+                                  arguments[3]};
+    input_gradients[0] = nn_call(NN_OP_cross_entropy_backward, values, 5);
     return shoal_scope_error();
 }
 
@@ -180,6 +203,7 @@ META(cross_entropy_backward)
     const shoal_tensor *logits = arguments[1].as.tensor;
     NN_TRY(check_classes(logits, arguments[2].as.tensor));
     NN_TRY(check_loss_gradient(arguments[0].as.tensor, logits, "logits"));
+    NN_TRY(check_options(&arguments[4]));
     return shoal_op_output(call, shoal_tensor_shape(logits), shoal_tensor_n_dims(logits),
                            shoal_tensor_dtype(logits));
 }
@@ -190,20 +214,27 @@ RUN(cross_entropy_backward)
     const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(tensor)));
     size_t real_bytes = shoal_dtype_bytes(nn_real(shoal_tensor_dtype(tensor)));
     size_t n_classes = (size_t)nn_last_size(tensor);
+    int64_t ignore_index = arguments[3].as.integer;
     struct nn_values logits = {.data = NULL};
     struct nn_values targets = {.data = NULL};
     struct nn_values result = {.data = NULL};
+    size_t n_counted;
     double gradient;
     NN_TRY(load_number(call, arguments[0].as.tensor, &gradient));
     NN_TRY(nn_load(call, tensor, &logits));
     NN_TRY(nn_load_integers(call, arguments[2].as.tensor, &targets));
-    NN_TRY(check_targets(&targets, (int64_t)n_classes));
+    NN_TRY(check_targets(&targets, (int64_t)n_classes, ignore_index, &n_counted));
     NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
     const int64_t *target = targets.data;
     for (size_t i = 0; i < targets.count; i++) {
         size_t offset = i * n_classes * real_bytes;
-        loops->cross_entropy_backward(n_classes, (const char *)logits.data + offset, (size_t)target[i],
-                                      gradient / (double)targets.count, (char *)result.data + offset);
+        if (target[i] == ignore_index) {
+            loops->fill(n_classes, 0, (char *)result.data + offset);
+        } else {
+            loops->cross_entropy_backward(n_classes, (const char *)logits.data + offset, (size_t)target[i],
+                                          arguments[4].as.real, gradient / (double)n_counted,
+                                          (char *)result.data + offset);
+        }
     }
     nn_store(outputs[0], &result);
     return SHOAL_OK;

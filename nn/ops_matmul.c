@@ -146,6 +146,11 @@ WORKSPACE(linear)
            nn_values_bytes(nn_argument(&arguments[2])) + nn_values_bytes(outputs[0]);
 }
 
+WORKSPACE(projection)
+{
+    return workspace_linear(call, arguments, outputs, n_outputs);
+}
+
 /* Shapes ----------------------------------------------------------------------------------------------- */
 
 /* The left side's dimensions, the last one replaced. */
@@ -232,18 +237,25 @@ GRADIENT(matmul)
 
 /* linear ----------------------------------------------------------------------------------------------- */
 
-META(linear)
+/* Of a weight whose rows, or columns, are outputs. */
+static shoal_status declare_layer(shoal_op_call_context *call, const shoal_value *arguments, int out_dim)
 {
     const shoal_tensor *input = arguments[0].as.tensor;
     const shoal_tensor *weight = arguments[1].as.tensor;
     const shoal_tensor *bias = nn_argument(&arguments[2]);
-    NN_TRY(check_sides(input, "input", weight, "weight", 1));
-    int64_t n_out = shoal_tensor_shape(weight)[0];
-    NN_TRY(nn_check_vector(bias, "bias", n_out, "the first dimension of weight"));
+    NN_TRY(check_sides(input, "input", weight, "weight", 1 - out_dim));
+    int64_t n_out = shoal_tensor_shape(weight)[out_dim];
+    NN_TRY(nn_check_vector(bias, "bias", n_out,
+                           out_dim == 0 ? "the first dimension of weight" : "the last dimension of weight"));
     if (bias) {
         NN_TRY(nn_check_dtype(bias, "bias", shoal_tensor_dtype(input), "input"));
     }
     return declare_product(call, input, n_out);
+}
+
+META(linear)
+{
+    return declare_layer(call, arguments, 0);
 }
 
 RUN(linear)
@@ -252,10 +264,16 @@ RUN(linear)
                             nn_argument(&arguments[2]), outputs[0]);
 }
 
+/* What a bias gets. */
+static shoal_tensor *sum_rows(shoal_tensor *gradient)
+{
+    const int64_t rows = 0;
+    return shoal_sum(flatten_rows(gradient), &rows, 1, /*keeps_dims=*/false);
+}
+
 GRADIENT(linear)
 {
     shoal_tensor *gradient = output_gradients[0];
-    const int64_t rows = 0;
     if (shoal_op_needs_gradient(call, 0)) {
         input_gradients[0] = call_matmul(gradient, arguments[1].as.tensor);
     }
@@ -263,7 +281,35 @@ GRADIENT(linear)
         input_gradients[1] = multiply_over_rows(gradient, arguments[0].as.tensor);
     }
     if (shoal_op_needs_gradient(call, 2)) {
-        input_gradients[2] = shoal_sum(flatten_rows(gradient), &rows, 1, /*keeps_dims=*/false);
+        input_gradients[2] = sum_rows(gradient);
+    }
+    return shoal_scope_error();
+}
+
+/* projection: the weight lies as [in, out] -------------------------------------------------------------- */
+
+META(projection)
+{
+    return declare_layer(call, arguments, 1);
+}
+
+RUN(projection)
+{
+    return multiply_tensors(call, arguments[0].as.tensor, arguments[1].as.tensor, /*transposes_b=*/false,
+                            nn_argument(&arguments[2]), outputs[0]);
+}
+
+GRADIENT(projection)
+{
+    shoal_tensor *gradient = output_gradients[0];
+    if (shoal_op_needs_gradient(call, 0)) {
+        input_gradients[0] = call_matmul(gradient, shoal_transpose(arguments[1].as.tensor, 0, 1));
+    }
+    if (shoal_op_needs_gradient(call, 1)) {
+        input_gradients[1] = multiply_over_rows(arguments[0].as.tensor, gradient);
+    }
+    if (shoal_op_needs_gradient(call, 2)) {
+        input_gradients[2] = sum_rows(gradient);
     }
     return shoal_scope_error();
 }

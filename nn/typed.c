@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The typed functions of shoal_nn/nn.h: they box their arguments. */
+#include "check.h"
 #include "ops.h"
 #include "shoal/autograd.h"
 #include "shoal/ops.h"
+#include "shoal/scope.h"
 #include "shoal_nn/nn.h"
 #include "shoal_nn/random.h"
 
@@ -18,22 +20,38 @@ shoal_tensor *shoal_nn_linear(shoal_tensor *input, shoal_tensor *weight, shoal_t
     return nn_call(NN_OP_linear, arguments, 3);
 }
 
-shoal_tensor *shoal_nn_tanh(shoal_tensor *self)
+shoal_tensor *shoal_nn_projection(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias)
 {
-    const shoal_value argument = nn_tensor(self);
-    return nn_call(NN_OP_tanh, &argument, 1);
+    const shoal_value arguments[] = {nn_tensor(input), nn_tensor(weight), nn_optional(bias)};
+    return nn_call(NN_OP_projection, arguments, 3);
 }
 
-shoal_tensor *shoal_nn_relu(shoal_tensor *self)
+#define OF_ELEMENTS(name)                             \
+    shoal_tensor *shoal_nn_##name(shoal_tensor *self) \
+    {                                                 \
+        const shoal_value argument = nn_tensor(self); \
+        return nn_call(NN_OP_##name, &argument, 1);   \
+    }
+OF_ELEMENTS(tanh)
+OF_ELEMENTS(relu)
+OF_ELEMENTS(gelu)
+OF_ELEMENTS(gelu_tanh)
+OF_ELEMENTS(exp)
+OF_ELEMENTS(log)
+OF_ELEMENTS(sqrt)
+OF_ELEMENTS(sigmoid)
+OF_ELEMENTS(silu)
+
+shoal_tensor *shoal_nn_softmax(shoal_tensor *self, int dim)
 {
-    const shoal_value argument = nn_tensor(self);
-    return nn_call(NN_OP_relu, &argument, 1);
+    const shoal_value arguments[] = {nn_tensor(self), nn_int(dim)};
+    return nn_call(NN_OP_softmax, arguments, 2);
 }
 
-shoal_tensor *shoal_nn_gelu(shoal_tensor *self)
+shoal_tensor *shoal_nn_log_softmax(shoal_tensor *self, int dim)
 {
-    const shoal_value argument = nn_tensor(self);
-    return nn_call(NN_OP_gelu, &argument, 1);
+    const shoal_value arguments[] = {nn_tensor(self), nn_int(dim)};
+    return nn_call(NN_OP_log_softmax, arguments, 2);
 }
 
 shoal_tensor *shoal_nn_mse(shoal_tensor *input, shoal_tensor *target)
@@ -46,6 +64,23 @@ shoal_tensor *shoal_nn_cross_entropy(shoal_tensor *logits, shoal_tensor *targets
 {
     const shoal_value arguments[] = {nn_tensor(logits), nn_tensor(targets)};
     return nn_call(NN_OP_cross_entropy, arguments, 2);
+}
+
+shoal_tensor *shoal_nn_cross_entropy_with(shoal_tensor *logits, shoal_tensor *targets,
+                                          const shoal_nn_cross_entropy_options *options)
+{
+    if (!options) {
+        return shoal_nn_cross_entropy(logits, targets);
+    }
+    shoal_status status =
+        nn_check_size("nn_cross_entropy_with", "options", options->struct_size, sizeof(*options));
+    if (status != SHOAL_OK) {
+        (void)shoal_scope_fail(status);
+        return NULL;
+    }
+    const shoal_value arguments[] = {nn_tensor(logits), nn_tensor(targets), nn_int(options->ignore_index),
+                                     nn_float(options->label_smoothing)};
+    return nn_call(NN_OP_cross_entropy, arguments, 4);
 }
 
 shoal_tensor *shoal_nn_embedding(shoal_tensor *indices, shoal_tensor *weight)

@@ -50,7 +50,7 @@ shoal_status nn_scratch(shoal_op_call_context *call, size_t count, size_t elemen
 
 /* A row of strided elements as numbers, and back -------------------------------------------------------- */
 
-static void read_row(const void *row, shoal_dtype dtype, int64_t count, int64_t stride, void *to)
+void nn_read_row(const void *row, shoal_dtype dtype, int64_t count, int64_t stride, void *to)
 {
     switch ((int)dtype) {
 #define ELEMENT(name, type, from, into)                                          \
@@ -78,7 +78,7 @@ static void read_row(const void *row, shoal_dtype dtype, int64_t count, int64_t 
     }
 }
 
-static void write_row(void *row, shoal_dtype dtype, int64_t count, int64_t stride, const void *from_values)
+void nn_write_row(void *row, shoal_dtype dtype, int64_t count, int64_t stride, const void *from_values)
 {
     switch ((int)dtype) {
 #define ELEMENT(name, type, from, into)                                                  \
@@ -180,7 +180,7 @@ void nn_gather(const void *data, shoal_dtype dtype, const struct nn_layout *layo
     int64_t bytes = (int64_t)shoal_dtype_bytes(dtype);
     char *next = to;
     for (int64_t i = 0; i < walk.n_rows; i++) {
-        read_row((const char *)data + walk.offset * bytes, dtype, walk.row_count, walk.row_stride, next);
+        nn_read_row((const char *)data + walk.offset * bytes, dtype, walk.row_count, walk.row_stride, next);
         next += (size_t)walk.row_count * number_bytes(dtype);
         next_row(&walk, layout);
     }
@@ -192,7 +192,7 @@ static void scatter(void *data, shoal_dtype dtype, const struct nn_layout *layou
     int64_t bytes = (int64_t)shoal_dtype_bytes(dtype);
     const char *next = from;
     for (int64_t i = 0; i < walk.n_rows; i++) {
-        write_row((char *)data + walk.offset * bytes, dtype, walk.row_count, walk.row_stride, next);
+        nn_write_row((char *)data + walk.offset * bytes, dtype, walk.row_count, walk.row_stride, next);
         next += (size_t)walk.row_count * number_bytes(dtype);
         next_row(&walk, layout);
     }

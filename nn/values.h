@@ -49,6 +49,10 @@ size_t nn_values_bytes(const shoal_tensor *tensor);
 /* Copies `data`, laid out so, in row-major order into floats or doubles, whichever nn_real(dtype) says. */
 void nn_gather(const void *data, shoal_dtype dtype, const struct nn_layout *layout, void *to);
 
+/* `count` elements of a tensor, `stride` apart, as contiguous floats, doubles or int64_t, and back. */
+void nn_read_row(const void *row, shoal_dtype dtype, int64_t count, int64_t stride, void *to);
+void nn_write_row(void *row, shoal_dtype dtype, int64_t count, int64_t stride, const void *from_values);
+
 /* Contiguous elements from one floating dtype to another, with one rounding. One of the two is f32 or f64. */
 void nn_convert(size_t count, const void *from, shoal_dtype from_dtype, void *to, shoal_dtype to_dtype);
 

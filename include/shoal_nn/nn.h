@@ -34,6 +34,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "shoal/api.h"
 #include "shoal/status.h"
@@ -67,6 +68,9 @@ SHOAL_API shoal_tensor *shoal_nn_matmul(shoal_tensor *a, shoal_tensor *b);
 /* input [..., in] times weight [out, in] transposed, plus bias [out] where there is one: [..., out]. */
 SHOAL_API shoal_tensor *shoal_nn_linear(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias);
 
+/* The same of a weight that lies as [in, out], as GPT-2's do (Conv1D), with bias [out]. */
+SHOAL_API shoal_tensor *shoal_nn_projection(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias);
+
 /*
  * On plain memory, without tensors: c [m, n] = a [m, k] b [k, n], or c += with `adds`, rows one after the other. A
  * matrix that is transposed lies as [k, m] or [n, k].
@@ -82,6 +86,27 @@ SHOAL_API shoal_tensor *shoal_nn_tanh(shoal_tensor *self);
 SHOAL_API shoal_tensor *shoal_nn_relu(shoal_tensor *self);
 /* x (1 + erf(x / sqrt 2)) / 2: the exact form, not the one with tanh. */
 SHOAL_API shoal_tensor *shoal_nn_gelu(shoal_tensor *self);
+/* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, GPT-2's. */
+SHOAL_API shoal_tensor *shoal_nn_gelu_tanh(shoal_tensor *self);
+SHOAL_API shoal_tensor *shoal_nn_exp(shoal_tensor *self);
+/* Of 0 it is -infinity, of negative numbers NaN. */
+SHOAL_API shoal_tensor *shoal_nn_log(shoal_tensor *self);
+/* Of negative numbers it is NaN. The gradient at 0 is infinite. */
+SHOAL_API shoal_tensor *shoal_nn_sqrt(shoal_tensor *self);
+/* 1 / (1 + exp(-x)) */
+SHOAL_API shoal_tensor *shoal_nn_sigmoid(shoal_tensor *self);
+/* x / (1 + exp(-x)); NaN at -infinity, as gelu is. */
+SHOAL_API shoal_tensor *shoal_nn_silu(shoal_tensor *self);
+
+/* Along a dimension ------------------------------------------------------------------------------------ */
+
+/*
+ * exp(x) / sum(exp(x)) along a dimension, and its logarithm; -1 is the last. The largest is subtracted first: large
+ * numbers do not overflow. A row with a NaN or +infinity, or of -infinities alone, is NaN, as in PyTorch. Only the
+ * result is kept for the gradient.
+ */
+SHOAL_API shoal_tensor *shoal_nn_softmax(shoal_tensor *self, int dim);
+SHOAL_API shoal_tensor *shoal_nn_log_softmax(shoal_tensor *self, int dim);
 
 /* Losses ----------------------------------------------------------------------------------------------- */
 
@@ -93,9 +118,25 @@ SHOAL_API shoal_tensor *shoal_nn_mse(shoal_tensor *input, shoal_tensor *target);
 
 /*
  * The mean over rows of -log softmax(row)[target], for logits [..., classes] and integer targets [...]: an f32 (f64
- * for f64). A target that is no class is an error. Without rows it is NaN.
+ * for f64). Rows whose target is -100 are ignored: they are not counted, and their gradient is 0. Any other target that
+ * is no class is an error. Without rows that count it is NaN. The gradient computes the softmax again: nothing of the
+ * size of the logits is kept but the logits.
  */
 SHOAL_API shoal_tensor *shoal_nn_cross_entropy(shoal_tensor *logits, shoal_tensor *targets);
+
+typedef struct shoal_nn_cross_entropy_options {
+    size_t struct_size;     /* sizeof(shoal_nn_cross_entropy_options), set by the initializer */
+    int64_t ignore_index;   /* the target of rows that do not count; it may be a class */
+    double label_smoothing; /* 0 .. 1: so much of the target's weight is spread over all classes */
+} shoal_nn_cross_entropy_options;
+#define SHOAL_NN_CROSS_ENTROPY_OPTIONS_INIT             \
+    {                                                   \
+        sizeof(shoal_nn_cross_entropy_options), -100, 0 \
+    }
+
+/* options NULL: those of shoal_nn_cross_entropy. */
+SHOAL_API shoal_tensor *shoal_nn_cross_entropy_with(shoal_tensor *logits, shoal_tensor *targets,
+                                                    const shoal_nn_cross_entropy_options *options);
 
 /* Layers ----------------------------------------------------------------------------------------------- */
 

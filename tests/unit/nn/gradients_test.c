@@ -12,6 +12,15 @@
 
 #define TARGETS(...) make_indices(INTS(__VA_ARGS__), INTS(sizeof(INTS(__VA_ARGS__)) / 8), 1, SHOAL_I64)
 
+static shoal_tensor *cross_entropy_with(shoal_tensor *logits, shoal_tensor *targets, int64_t ignore_index,
+                                        double smoothing)
+{
+    shoal_nn_cross_entropy_options options = SHOAL_NN_CROSS_ENTROPY_OPTIONS_INIT;
+    options.ignore_index = ignore_index;
+    options.label_smoothing = smoothing;
+    return shoal_nn_cross_entropy_with(logits, targets, &options);
+}
+
 /* Rows: CASE(op, label, result, number of inputs, shapes...) */
 /* clang-format off */
 #define CASES \
@@ -27,17 +36,45 @@
     CASE(linear, vector, square(shoal_nn_linear(x[0], x[1], x[2])), 3, S(4), S(2, 4), S(2)) \
     CASE(linear, deep, square(shoal_nn_linear(x[0], x[1], x[2])), 3, S(2, 3, 2), S(3, 2), S(3)) \
     CASE(linear, no_rows, square(shoal_nn_linear(x[0], x[1], x[2])), 3, S(0, 4), S(2, 4), S(2)) \
+    CASE(projection, plain, square(shoal_nn_projection(x[0], x[1], x[2])), 3, S(3, 4), S(4, 2), S(2)) \
+    CASE(projection, no_bias, square(shoal_nn_projection(x[0], x[1], NULL)), 2, S(3, 4), S(4, 2)) \
+    CASE(projection, vector, square(shoal_nn_projection(x[0], x[1], x[2])), 3, S(4), S(4, 2), S(2)) \
+    CASE(projection, deep, square(shoal_nn_projection(x[0], x[1], x[2])), 3, S(2, 3, 2), S(2, 3), S(3)) \
+    CASE(projection, no_rows, square(shoal_nn_projection(x[0], x[1], x[2])), 3, S(0, 4), S(4, 2), S(2)) \
     CASE(tanh, plain, square(shoal_nn_tanh(x[0])), 1, S(3, 4)) \
     CASE(tanh, scalar, square(shoal_nn_tanh(x[0])), 1, S0) \
     CASE(relu, plain, square(shoal_nn_relu(x[0])), 1, S(3, 4)) \
     CASE(gelu, plain, square(shoal_nn_gelu(x[0])), 1, S(3, 4)) \
     CASE(gelu, wide, square(shoal_nn_gelu(shoal_mul_scalar(x[0], 5))), 1, S(3, 4)) \
+    CASE(gelu_tanh, plain, square(shoal_nn_gelu_tanh(x[0])), 1, S(3, 4)) \
+    CASE(gelu_tanh, wide, square(shoal_nn_gelu_tanh(shoal_mul_scalar(x[0], 5))), 1, S(3, 4)) \
+    CASE(exp, plain, square(shoal_nn_exp(x[0])), 1, S(3, 4)) \
+    CASE(log, plain, square(shoal_nn_log(shoal_add_scalar(square(x[0]), 0.5))), 1, S(3, 4)) \
+    CASE(sqrt, plain, square(shoal_nn_sqrt(shoal_add_scalar(square(x[0]), 0.5))), 1, S(3, 4)) \
+    CASE(sigmoid, plain, square(shoal_nn_sigmoid(shoal_mul_scalar(x[0], 3))), 1, S(3, 4)) \
+    CASE(silu, plain, square(shoal_nn_silu(shoal_mul_scalar(x[0], 3))), 1, S(3, 4)) \
+    CASE(softmax, last, square(shoal_nn_softmax(x[0], -1)), 1, S(3, 4)) \
+    CASE(softmax, first, square(shoal_nn_softmax(x[0], 0)), 1, S(3, 4)) \
+    CASE(softmax, middle, square(shoal_nn_softmax(shoal_mul_scalar(x[0], 4), 1)), 1, S(2, 3, 2)) \
+    CASE(softmax, long_row, square(shoal_nn_softmax(x[0], 0)), 1, S(37)) \
+    CASE(softmax, scalar, square(shoal_nn_softmax(x[0], 0)), 1, S0) \
+    CASE(softmax, no_rows, square(shoal_nn_softmax(x[0], 1)), 1, S(0, 4)) \
+    CASE(softmax, no_classes, square(shoal_nn_softmax(x[0], 1)), 1, S(3, 0)) \
+    CASE(log_softmax, last, square(shoal_nn_log_softmax(x[0], 1)), 1, S(3, 4)) \
+    CASE(log_softmax, first, square(shoal_nn_log_softmax(x[0], -2)), 1, S(3, 4)) \
+    CASE(log_softmax, large, square(shoal_nn_log_softmax(shoal_mul_scalar(x[0], 20), 1)), 1, S(2, 3, 2)) \
+    CASE(log_softmax, no_rows, square(shoal_nn_log_softmax(x[0], 1)), 1, S(0, 4)) \
     CASE(mse, plain, square(shoal_nn_mse(x[0], x[1])), 2, S(3, 4), S(3, 4)) \
     CASE(mse, itself, shoal_nn_mse(x[0], square(x[0])), 1, S(5)) \
     CASE(cross_entropy, plain, square(shoal_nn_cross_entropy(x[0], TARGETS(0, 3, 3))), 1, S(3, 4)) \
     CASE(cross_entropy, large, shoal_nn_cross_entropy(shoal_mul_scalar(x[0], 20), TARGETS(1, 2, 0)), 1, S(3, 4)) \
     CASE(cross_entropy, one_class, square(shoal_nn_cross_entropy(x[0], TARGETS(0, 0))), 1, S(2, 1)) \
     CASE(cross_entropy, deep, square(shoal_nn_cross_entropy(x[0], make_indices(INTS(2, 0, 1, 1), INTS(2, 2), 2, SHOAL_I32))), 1, S(2, 2, 3)) \
+    CASE(cross_entropy, ignored, square(shoal_nn_cross_entropy(x[0], TARGETS(0, -100, 3))), 1, S(3, 4)) \
+    CASE(cross_entropy, ignored_class, square(cross_entropy_with(x[0], TARGETS(1, 2, 1, 0), 1, 0)), 1, S(4, 3)) \
+    CASE(cross_entropy, smooth, square(cross_entropy_with(x[0], TARGETS(0, -100, 3), -100, 0.3)), 1, S(3, 4)) \
+    CASE(cross_entropy, smoothest, square(cross_entropy_with(x[0], TARGETS(0, 1, 3), -100, 1)), 1, S(3, 4)) \
+    CASE(cross_entropy, long_rows, square(cross_entropy_with(x[0], TARGETS(0, 29), -100, 0.1)), 1, S(2, 30)) \
     CASE(embedding, plain, square(shoal_nn_embedding(TARGETS(2, 0, 2, 4), x[0])), 1, S(5, 3)) \
     CASE(embedding, deep, square(shoal_nn_embedding(make_indices(INTS(1, 1, 0, 2), INTS(2, 2), 2, SHOAL_U8), x[0])), 1, S(3, 2)) \
     CASE(embedding, none, square(shoal_nn_embedding(make_indices(NULL, INTS(0), 1, SHOAL_I64), x[0])), 1, S(3, 2)) \
@@ -82,7 +119,9 @@ TEST(every_op_with_a_gradient_has_a_case)
 #define gradient_none 0
 #define gradient_matmul 1
 #define gradient_linear 1
+#define gradient_projection 1
 #define gradient_activation 1
+#define gradient_softmax 1
 #define gradient_mse 1
 #define gradient_cross_entropy 1
 #define gradient_embedding 1

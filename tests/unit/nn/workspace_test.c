@@ -98,8 +98,14 @@ static void check_nn(shoal_dtype dtype, bool is_strided)
     bytes += check_op("nn.linear", (shoal_value[]){box(a), box(weight), box(bias)}, 3);
     bytes += check_op("nn.linear", (shoal_value[]){box(a), box(weight), none}, 3);
     bytes += check_op("nn.matmul", (shoal_value[]){box(a), box(shoal_transpose(b, 0, 1))}, 2);
+    bytes += check_op("nn.projection", (shoal_value[]){box(a), box(right), box(bias)}, 3);
     const char *const of_elements[] = {"nn.tanh", "nn.relu", "nn.gelu"};
     const char *const backward[] = {"nn.tanh_backward", "nn.relu_backward", "nn.gelu_backward"};
+    for (int i = 0; i < 2; i++) {
+        bytes += check_op("nn.softmax", (shoal_value[]){box(a), box_int(i)}, 2);
+        bytes += check_op("nn.softmax_backward", (shoal_value[]){box(a), box(b), box_int(i)}, 3);
+        bytes += check_op("nn.log_softmax_backward", (shoal_value[]){box(a), box(b), box_int(i)}, 3);
+    }
     for (int i = 0; i < 3; i++) {
         bytes += check_op(of_elements[i], (shoal_value[]){box(a)}, 1);
         bytes += check_op(backward[i], (shoal_value[]){box(a), box(b)}, 2);
@@ -108,8 +114,10 @@ static void check_nn(shoal_dtype dtype, bool is_strided)
     shoal_tensor *loss =
         shoal_reshape(shoal_to_dtype(scalar, dtype == SHOAL_F64 ? SHOAL_F64 : SHOAL_F32), NULL, 0);
     bytes += check_op("nn.mse_backward", (shoal_value[]){box(loss), box(a), box(b)}, 3);
-    bytes += check_op("nn.cross_entropy", (shoal_value[]){box(a), box(classes)}, 2);
-    bytes += check_op("nn.cross_entropy_backward", (shoal_value[]){box(loss), box(a), box(classes)}, 3);
+    bytes +=
+        check_op("nn.cross_entropy", (shoal_value[]){box(a), box(classes), box_int(-100), box_real(0.1)}, 4);
+    bytes += check_op("nn.cross_entropy_backward",
+                      (shoal_value[]){box(loss), box(a), box(classes), box_int(2), box_real(0)}, 5);
     bytes += check_op("nn.embedding", (shoal_value[]){box(classes), box(shoal_clone(weight))}, 2);
     bytes += check_op("nn.embedding_backward", (shoal_value[]){box(a), box(classes), box_int(7)}, 3);
     bytes += check_op("nn.layer_norm", (shoal_value[]){box(a), box(row), box(row), box_real(1e-5)}, 4);

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* Ops along a dimension against plain loops in f64: values in every dtype, with any strides, of odd numbers and of nothing. */
+#include <stdio.h>
+
+#include "nn/ops.h"
+#include "unit/nn/fixture.h"
+
+static const shoal_dtype dtypes[] = {SHOAL_F64, SHOAL_F32, SHOAL_F16, SHOAL_BF16};
+
+/* Of numbers up to 1, after a rounding of the inputs that the expected ones have had too. */
+static double tolerance_of(shoal_dtype dtype)
+{
+    return dtype == SHOAL_F64 ? 1e-14 : dtype == SHOAL_F32 ? 1e-6 : dtype == SHOAL_F16 ? 1e-3 : 8e-3;
+}
+
+static void check_close(shoal_tensor *actual, const double *expected, double tolerance, const char *what)
+{
+    const double *values = doubles_of(actual);
+    for (int64_t i = 0; values && i < shoal_tensor_count(actual); i++) {
+        if (!(fabs(values[i] - expected[i]) <= tolerance * (1 + fabs(expected[i])))) {
+            test_failed(__FILE__, __LINE__, "%s: element %lld is %.17g, expected %.17g", what, (long long)i,
+                        values[i], expected[i]);
+        }
+    }
+}
+
+/* softmax ---------------------------------------------------------------------------------------------- */
+
+enum {
+    DEEP = 3,
+    LONG = 21,
+    WIDE = 5
+};
+
+/* Along dimension 1 of [DEEP, LONG, WIDE]. */
+static void plain_softmax(const double *x, bool is_log, double *y)
+{
+    for (int i = 0; i < DEEP * WIDE; i++) {
+        const int first = i / WIDE * LONG * WIDE + i % WIDE;
+        double sum = 0;
+        for (int k = 0; k < LONG; k++) {
+            sum += exp(x[first + k * WIDE]);
+        }
+        for (int k = 0; k < LONG; k++) {
+            double value = exp(x[first + k * WIDE]) / sum;
+            y[first + k * WIDE] = is_log ? log(value) : value;
+        }
+    }
+}
+
+/* The same numbers with dimension 1 first, in the middle and last. */
+NN_TEST(softmax_along_any_dimension)
+{
+    struct test_random random = test_random_begin(3);
+    for (int d = 0; d < 4; d++) {
+        shoal_tensor *x = shoal_mul_scalar(make_random(&random, INTS(DEEP, LONG, WIDE), 3, dtypes[d]), 3);
+        for (int is_log = 0; is_log < 2; is_log++) {
+            double expected[DEEP * LONG * WIDE];
+            plain_softmax(doubles_of(x), is_log, expected);
+            for (int dim = 0; dim < 3; dim++) {
+                shoal_tensor *turned = shoal_transpose(x, 1, dim);
+                for (int is_strided = 0; is_strided < 2; is_strided++) {
+                    shoal_tensor *from = is_strided ? turned : shoal_clone(turned);
+                    shoal_tensor *y =
+                        is_log ? shoal_nn_log_softmax(from, dim) : shoal_nn_softmax(from, dim - 3);
+                    CHECK_INT(shoal_tensor_dtype(y), dtypes[d]);
+                    check_close(shoal_transpose(y, 1, dim), expected, 4 * tolerance_of(dtypes[d]),
+                                is_log ? "log_softmax" : "softmax");
+                }
+            }
+        }
+    }
+}
+
+/* As PyTorch: no overflow of large numbers; a row with a NaN or +infinity, or of -infinities, is NaN. */
+NN_TEST(softmax_of_odd_numbers)
+{
+    const double infinity = (double)INFINITY;
+    const double nan = (double)NAN;
+    const double rows[] = {1000, 999, -infinity, 0, nan, 1, infinity, 1, 0, -infinity, -infinity, -infinity};
+    shoal_tensor *x = make_tensor(rows, INTS(4, 3), 2, SHOAL_F32);
+    const double *y = doubles_of(shoal_nn_softmax(x, 1));
+    CHECK(fabs(y[0] - 1 / (1 + exp(-1.0))) < 1e-6 && y[2] == 0);
+    const double *logs = doubles_of(shoal_nn_log_softmax(x, 1));
+    CHECK(fabs(logs[1] + 1 + log(1 + exp(-1.0))) < 1e-6 && isinf(logs[2]) && logs[2] < 0);
+    for (int i = 3; i < 12; i++) {
+        bool is_nan = isnan(y[i]);
+        /* With +infinity PyTorch's exp(-infinity) are 0, and so are ours. */
+        CHECK(is_nan || (i >= 6 && i < 9 && y[i] == 0));
+        CHECK(isnan(logs[i]) || (i >= 6 && i < 9));
+    }
+    CHECK(isnan(y[6]));
+}
+
+NN_TEST(softmax_of_nothing)
+{
+    CHECK_INT(shoal_tensor_count(shoal_nn_softmax(shoal_zeros(INTS(0, 3), 2, SHOAL_BF16), 1)), 0);
+    CHECK_INT(shoal_tensor_count(shoal_nn_softmax(shoal_zeros(INTS(0, 3), 2, SHOAL_F32), 0)), 0);
+    CHECK_INT(shoal_tensor_count(shoal_nn_log_softmax(shoal_zeros(INTS(3, 0), 2, SHOAL_F16), 1)), 0);
+    CHECK_DOUBLE(*doubles_of(shoal_nn_softmax(shoal_full(NULL, 0, 3, SHOAL_F32), -1)), 1);
+    CHECK_DOUBLE(*doubles_of(shoal_nn_log_softmax(shoal_full(INTS(1, 1), 2, 3, SHOAL_BF16), 0)), 0);
+}
+
+NN_TEST(softmax_refuses_what_does_not_fit)
+{
+    shoal_tensor *x = shoal_zeros(INTS(2, 3), 2, SHOAL_F32);
+    CHECK_SCOPE_ERROR(shoal_nn_softmax(x, 2), SHOAL_ERR_INVALID,
+                      "nn.softmax: dim: 2 is not within -2..1: self has shape [2, 3]");
+    CHECK_SCOPE_ERROR(shoal_nn_log_softmax(x, -3), SHOAL_ERR_INVALID, "nn.log_softmax: dim: -3 is not");
+    CHECK_SCOPE_ERROR(shoal_nn_softmax(shoal_zeros(INTS(2), 1, SHOAL_I64), 0), SHOAL_ERR_UNSUPPORTED,
+                      "nn.softmax: self: i64 is not one of");
+    CHECK_SCOPE_ERROR(shoal_nn_softmax(NULL, 0), SHOAL_ERR_INVALID, "nn.softmax: self is NULL");
+}
+
+/* cross_entropy ---------------------------------------------------------------------------------------- */
+
+enum {
+    N_ROWS = 6,
+    N_CLASSES = 11
+};
+
+/* Loss and gradient by the definition: the target's weight is 1 - s, and every class has s / n. */
+static double plain_cross_entropy(const double *x, const int64_t *targets, int64_t ignored, double s,
+                                  double *gradient)
+{
+    double loss = 0;
+    double n_counted = 0;
+    for (int i = 0; i < N_ROWS; i++) {
+        n_counted += targets[i] == ignored ? 0 : 1;
+    }
+    for (int i = 0; i < N_ROWS; i++) {
+        double sum = 0;
+        for (int k = 0; k < N_CLASSES; k++) {
+            sum += exp(x[i * N_CLASSES + k]);
+            gradient[i * N_CLASSES + k] = 0;
+        }
+        for (int k = 0; k < N_CLASSES && targets[i] != ignored; k++) {
+            double p = exp(x[i * N_CLASSES + k]) / sum;
+            double weight = (k == targets[i] ? 1 - s : 0) + s / N_CLASSES;
+            loss -= weight * log(p);
+            gradient[i * N_CLASSES + k] = (p - weight) / n_counted;
+        }
+    }
+    return loss / n_counted;
+}
+
+NN_TEST(cross_entropy_by_its_definition)
+{
+    const double smoothings[] = {0, 0.1, 1};
+    const int64_t ignored[] = {-100, 3, INT64_MIN};
+    const int64_t targets[] = {0, 3, 10, 3, 5, 1};
+    struct test_random random = test_random_begin(4);
+    for (int d = 0; d < 4; d++) {
+        for (int i = 0; i < 9; i++) {
+            shoal_nn_cross_entropy_options options = SHOAL_NN_CROSS_ENTROPY_OPTIONS_INIT;
+            CHECK_INT(options.ignore_index, -100);
+            CHECK_DOUBLE(options.label_smoothing, 0);
+            options.ignore_index = ignored[i % 3];
+            options.label_smoothing = smoothings[i / 3];
+            shoal_tensor *x = make_random(&random, INTS(N_CLASSES, N_ROWS), 2, dtypes[d]);
+            x = i % 2 ? shoal_transpose(x, 0, 1) : shoal_clone(shoal_transpose(x, 0, 1));
+            double gradient[N_ROWS * N_CLASSES];
+            double expected = plain_cross_entropy(doubles_of(x), targets, options.ignore_index,
+                                                  options.label_smoothing, gradient);
+            shoal_tensor *leaf = require_grad(x);
+            shoal_tensor *loss = shoal_nn_cross_entropy_with(
+                leaf, make_indices(targets, INTS(N_ROWS), 1, i % 2 ? SHOAL_I64 : SHOAL_U8), &options);
+            check_close(loss, &expected, d == 0 ? 1e-14 : 1e-6, "cross_entropy");
+            CHECK_OK(shoal_backward(loss, NULL));
+            check_close(shoal_grad(leaf), gradient, tolerance_of(dtypes[d]), "its gradient");
+        }
+    }
+}
+
+/* Rows that are ignored are as if they were not there, whatever is in them. */
+NN_TEST(ignored_rows_do_not_count)
+{
+    const double nan = (double)NAN;
+    shoal_tensor *x =
+        require_grad(make_tensor((double[]){1, 2, nan, nan, 0.5, -1}, INTS(3, 2), 2, SHOAL_F32));
+    shoal_tensor *loss = shoal_nn_cross_entropy(x, make_indices(INTS(1, -100, 0), INTS(3), 1, SHOAL_I64));
+    shoal_tensor *others = make_tensor((double[]){1, 2, 0.5, -1}, INTS(2, 2), 2, SHOAL_F32);
+    shoal_tensor *expected = shoal_nn_cross_entropy(others, make_indices(INTS(1, 0), INTS(2), 1, SHOAL_I64));
+    CHECK_BYTES(shoal_data(loss), shoal_data(expected), 4);
+    CHECK_OK(shoal_backward(loss, NULL));
+    const float *gradient = shoal_data(shoal_grad(x));
+    CHECK(gradient[2] == 0 && gradient[3] == 0 && gradient[0] != 0 && gradient[5] != 0);
+    /* All of them: NaN, and no gradient. */
+    CHECK_OK(shoal_set_grad(x, NULL));
+    loss = shoal_nn_cross_entropy(x, shoal_full(INTS(3), 1, -100, SHOAL_I16));
+    CHECK(isnan(*(const float *)shoal_data(loss)));
+    CHECK_OK(shoal_backward(loss, NULL));
+    gradient = shoal_data(shoal_grad(x));
+    for (int i = 0; i < 6; i++) {
+        CHECK(gradient[i] == 0);
+    }
+}
+
+NN_TEST(cross_entropy_refuses_what_does_not_fit)
+{
+    shoal_tensor *x = shoal_zeros(INTS(2, 3), 2, SHOAL_F32);
+    shoal_tensor *targets = make_indices(INTS(0, -100), INTS(2), 1, SHOAL_I64);
+    shoal_nn_cross_entropy_options options = SHOAL_NN_CROSS_ENTROPY_OPTIONS_INIT;
+    options.ignore_index = -1;
+    CHECK_SCOPE_ERROR(shoal_nn_cross_entropy_with(x, targets, &options), SHOAL_ERR_INVALID,
+                      "nn.cross_entropy: targets: element 1 is -100, not one of 3 classes");
+    options.label_smoothing = 1.5;
+    CHECK_SCOPE_ERROR(shoal_nn_cross_entropy_with(x, targets, &options), SHOAL_ERR_INVALID,
+                      "nn.cross_entropy: label_smoothing: 1.5 is not within 0..1");
+    options.label_smoothing = (double)NAN;
+    CHECK_SCOPE_ERROR(shoal_nn_cross_entropy_with(x, targets, &options), SHOAL_ERR_INVALID,
+                      "nn.cross_entropy: label_smoothing: ");
+    options.struct_size = 3;
+    CHECK_SCOPE_ERROR(shoal_nn_cross_entropy_with(x, targets, &options), SHOAL_ERR_INVALID,
+                      "nn_cross_entropy_with: options: struct_size 3 is not");
+    CHECK(shoal_nn_cross_entropy_with(x, targets, NULL) != NULL);
+}
