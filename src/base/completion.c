@@ -9,11 +9,13 @@
 #include <stddef.h>
 
 #include "base/callback.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/try.h"
 #include "base/wait.h"
+#include "base/waited.h"
 
 /* What the stack of a finished completion holds; never called. */
 static struct completion_listener closed_stack;
@@ -147,7 +149,10 @@ static void note_awaited(struct completion *completion)
 shoal_status completion_wait(struct completion *completion, int64_t deadline_ns)
 {
     if (!completion_is_finished(completion)) {
-        TRY(wait_unfinished(completion, deadline_ns));
+        uint64_t begin_ticks = clock_ticks();
+        shoal_status status = wait_unfinished(completion, deadline_ns);
+        waited_add(clock_ticks() - begin_ticks);
+        TRY(status);
     }
     note_awaited(completion);
     return completion_result(completion);

@@ -21,6 +21,7 @@
 #include "base/refcount.h"
 #include "base/try.h"
 #include "base/wait.h"
+#include "base/waited.h"
 #include "comm/lane_line.h"
 #include "comm/part.h"
 #include "comm/recorder.h"
@@ -196,6 +197,7 @@ static shoal_status run_in_line(struct lane *lane, struct collective *collective
     struct entry entry = {.collective = collective, .text = text};
     struct goal goal = {.kind = GOAL_ENTRY, .target = &entry, .until_ns = DEADLINE_NEVER};
     struct wakes wakes = {0};
+    uint64_t begin_ticks = clock_ticks();
     (void)pthread_mutex_lock(&lane->mutex);
     /* Issuing fails only for want of a thread, which a blocking call does not need. */
     shoal_status status = issue(lane, &entry, &wakes);
@@ -203,6 +205,7 @@ static shoal_status run_in_line(struct lane *lane, struct collective *collective
         line_await(lane, &goal, &wakes);
     }
     line_unlock(lane, &wakes);
+    waited_add(clock_ticks() - begin_ticks);
     TRY(status);
     return entry.status == SHOAL_OK ? SHOAL_OK : error_set(entry.status, "%s", text);
 }
@@ -227,7 +230,9 @@ static shoal_status run_alone(struct lane *lane, struct channel *channel, struct
         recorder_issue(lane->part.recorder, sequence + 1, collective, lane->part.peers->n_ranks,
                        RECORD_RUNNING, now_ticks, now_ticks);
     shoal_status status = channel->transport->run(channel, collective);
-    recorder_end(record, collective, status, clock_ticks());
+    uint64_t end_ticks = clock_ticks();
+    recorder_end(record, collective, status, end_ticks);
+    waited_add(end_ticks - now_ticks);
     return status;
 }
 
