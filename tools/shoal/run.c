@@ -95,7 +95,8 @@ static bool is_help(const char *word)
 
 int command_run(int argc, char **argv)
 {
-    struct run_plan plan = {.has_labels = true, .grace_s = GRACE_DEFAULT_S};
+    struct run_plan plan = {
+        .command = "shoal run", .tells_codes = true, .has_labels = true, .grace_s = GRACE_DEFAULT_S};
     int i = 1;
     while (i < argc && argv[i][0] == '-' && strcmp(argv[i], "--") != 0) {
         if (is_help(argv[i])) {

@@ -185,10 +185,10 @@ static void name_failed(struct run *run, struct run_rank *rank)
 {
     drain_rank(rank);
     if (rank->death_signal != 0) {
-        run_sink_say(error_sink(run), "shoal run: rank %d was killed by signal %d (%s)", rank->rank,
-                     rank->death_signal, strsignal(rank->death_signal));
-    } else {
-        run_sink_say(error_sink(run), "shoal run: rank %d ended with exit code %d", rank->rank,
+        run_sink_say(error_sink(run), "%s: rank %d was killed by signal %d (%s)", run->plan.command,
+                     rank->rank, rank->death_signal, strsignal(rank->death_signal));
+    } else if (run->plan.tells_codes) {
+        run_sink_say(error_sink(run), "%s: rank %d ended with exit code %d", run->plan.command, rank->rank,
                      rank->exit_code);
     }
 }
@@ -223,8 +223,9 @@ static void kill_ranks(struct run *run)
     signal_ranks(run, SIGKILL);
     run->was_killed = true;
     if (n_alive > 0) {
-        run_sink_say(error_sink(run), "shoal run: %d rank%s did not end within %g s, and %s killed", n_alive,
-                     n_alive == 1 ? "" : "s", run->plan.grace_s, n_alive == 1 ? "was" : "were");
+        run_sink_say(error_sink(run), "%s: %d rank%s did not end within %g s, and %s killed",
+                     run->plan.command, n_alive, n_alive == 1 ? "" : "s", run->plan.grace_s,
+                     n_alive == 1 ? "was" : "were");
     }
 }
 
@@ -391,12 +392,12 @@ static int start_ranks(struct run *run)
         bool is_program = false;
         int error = run_rank_start(rank, &run->plan, &is_program);
         if (error != 0 && is_program) {
-            fprintf(stderr, "shoal run: cannot start '%s': %s\n", run->plan.program[0],
+            fprintf(stderr, "%s: cannot start '%s': %s\n", run->plan.command, run->plan.program[0],
                     error_errno_text(error));
             return error == ENOENT || error == ENOTDIR ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
         }
         if (error != 0) {
-            fprintf(stderr, "shoal run: cannot start rank %d: %s\n", i, error_errno_text(error));
+            fprintf(stderr, "%s: cannot start rank %d: %s\n", run->plan.command, i, error_errno_text(error));
             return TOOL_FAILED;
         }
         run->n_started++;
@@ -440,7 +441,7 @@ static int exit_code_of(const struct run *run)
 {
     int error = run->sinks[0].error;
     if (error != 0 && error != EPIPE) {
-        fprintf(stderr, "shoal run: standard output: %s\n", strerror(error));
+        fprintf(stderr, "%s: standard output: %s\n", run->plan.command, strerror(error));
     }
     return run->exit_code != 0 || error == 0 ? run->exit_code : TOOL_FAILED;
 }
@@ -448,7 +449,7 @@ static int exit_code_of(const struct run *run)
 static int run_all(struct run *run)
 {
     if (!prepare(run)) {
-        fprintf(stderr, "shoal run: cannot start: %s\n", error_errno_text(errno));
+        fprintf(stderr, "%s: cannot start: %s\n", run->plan.command, error_errno_text(errno));
         return TOOL_FAILED;
     }
     run->exit_code = start_ranks(run);
@@ -476,7 +477,7 @@ int run_job(const struct run_plan *plan)
 {
     struct run *run = calloc(1, sizeof *run);
     if (!run) {
-        perror("shoal run");
+        perror(plan->command);
         return TOOL_FAILED;
     }
     run->plan = *plan;

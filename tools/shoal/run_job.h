@@ -13,7 +13,7 @@
 
 #include "run_rank.h"
 
-/* The plan: n_ranks, has_labels, grace_s and program. Returns the exit code. */
+/* The plan: command, tells_codes, n_ranks, has_labels, grace_s and program. Returns the exit code. */
 int run_job(const struct run_plan *plan);
 
 #endif

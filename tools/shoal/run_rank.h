@@ -31,6 +31,8 @@ struct run_rank {
 
 /* What all ranks of a run have in common. */
 struct run_plan {
+    const char *command; /* in front of what the launcher says: "shoal run" */
+    bool tells_codes;    /* names a rank that ended with another exit code than 0: it may have said nothing */
     int n_ranks;
     bool has_labels;
     double grace_s;
