@@ -103,7 +103,7 @@ static int count_processors(void)
     return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
 }
 
-int nn_blas_threads(void)
+static int threads_wanted(void)
 {
     /* Relaxed, here and below: the number stands for itself. */
     int n_threads = atomic_load_explicit(&n_threads_wanted, memory_order_relaxed);
@@ -128,7 +128,7 @@ shoal_status shoal_nn_set_threads(int n_threads)
    all of ours. */
 static void set_threads(void)
 {
-    int n_threads = nn_blas_threads();
+    int n_threads = threads_wanted();
     if (blas.set_threads && blas.get_threads() != n_threads) {
         blas.set_threads(n_threads);
     }
@@ -268,7 +268,7 @@ shoal_status shoal_nn_blas_info(shoal_nn_blas *info_out)
     NN_TRY(nn_blas_load());
     info_out->library = blas.library;
     info_out->core = blas.core;
-    info_out->n_threads = !blas.sgemm ? 1 : blas.set_threads ? nn_blas_threads() : 0;
+    info_out->n_threads = !blas.sgemm ? 1 : blas.set_threads ? threads_wanted() : 0;
     return SHOAL_OK;
 }
 

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* `shoal train`: trains a GPT on one rank or several. This file is its course; train_job.h names the others. */
+#include "tool.h"
+#include "train_load.h"
+#include "train_loop.h"
+#include "train_ranks.h"
+#include "train_sample.h"
+#include "train_save.h"
+#include "train_verify.h"
+#include "train_whole.h"
+
+#include "base/error.h"
+#include "base/try.h"
+#include "bootstrap/environment.h"
+#include "shoal_nn/nn.h"
+
+#include <stdio.h>
+
+/* One rank's run. */
+struct course {
+    struct train_job job;
+    struct train_report report;
+    struct train_result result;
+    shoal_module *whole; /* on rank 0, if a sample is wanted */
+};
+
+static int say_failure(int rank, int n_ranks)
+{
+    if (n_ranks > 1) {
+        fprintf(stderr, "shoal train: rank %d: %s\n", rank, shoal_error_text());
+    } else {
+        fprintf(stderr, "shoal train: %s\n", shoal_error_text());
+    }
+    return TOOL_FAILED;
+}
+
+/* On ranks --------------------------------------------------------------------------------------------- */
+
+static shoal_status prepare(struct train_job *job)
+{
+    if (job->options->load) {
+        TRY(train_job_agree(job, train_load_shape(job)));
+    }
+    TRY(train_job_agree(job, train_data_check(job->data, job->options->context, train_job_samples(job))));
+    TRY(train_model_make(job));
+    TRY(train_save_prepare(job));
+    return train_resume(job);
+}
+
+static shoal_status train(struct course *course)
+{
+    struct train_job *job = &course->job;
+    TRY(prepare(job));
+    train_report_begin(&course->report, job);
+    TRY(train_loop(job, &course->report, &course->result));
+    return train_whole(job, &course->result.digest, job->options->n_sample > 0 ? &course->whole : NULL);
+}
+
+/* Afterwards, on rank 0 alone -------------------------------------------------------------------------- */
+
+static shoal_status finish(struct course *course, bool *is_same)
+{
+    const struct train_job *job = &course->job;
+    struct train_result *result = &course->result;
+    bool is_whole = job->options->n_verify == job->options->n_steps;
+    *is_same = true;
+    if (course->whole && course->report.is_shown) {
+        printf("\nwhat it writes:\n");
+        TRY(train_sample(job, course->whole));
+    }
+    train_report_end(&course->report, result);
+    if (job->options->verifies) {
+        TRY(train_verify(job, &course->report, is_whole ? result->digest : result->verify_digest, is_same));
+    }
+    if (job->options->has_json) {
+        train_report_json(job, result);
+    }
+    return SHOAL_OK;
+}
+
+/* The numbers of a job whose model is gone. */
+static void drop_model(struct train_job *job)
+{
+    struct train_job numbers = *job;
+    train_job_free(job);
+    *job = (struct train_job){.options = numbers.options,
+                              .data = numbers.data,
+                              .gpt = numbers.gpt,
+                              .mode = numbers.mode,
+                              .n_replicas = numbers.n_replicas,
+                              .n_parts = numbers.n_parts,
+                              .n_micro = numbers.n_micro,
+                              .rank = numbers.rank,
+                              .n_ranks = numbers.n_ranks,
+                              .n_params = numbers.n_params};
+}
+
+/*
+ * A rank that fails alone ends at once, without closing the world: the others notice. Where all fail with the same reason
+ * they close the world, so that nobody ends before rank 0 has said why.
+ */
+static int run_in_world(const struct train_options *options, const struct train_data *data,
+                        shoal_world *world)
+{
+    struct course course = {0};
+    train_job_init(&course.job, options, data, world);
+    int rank = course.job.rank;
+    int n_ranks = course.job.n_ranks;
+    shoal_status status = train(&course);
+    bool is_agreed = course.job.is_agreed;
+    if (status != SHOAL_OK && (rank == 0 || !is_agreed)) {
+        (void)say_failure(is_agreed ? 0 : rank, is_agreed ? 1 : n_ranks);
+    }
+    if (status != SHOAL_OK && !is_agreed) {
+        return TOOL_FAILED;
+    }
+    drop_model(&course.job);
+    shoal_status closed = shoal_world_close(world);
+    if (status != SHOAL_OK) {
+        return TOOL_FAILED;
+    }
+    bool is_same = true;
+    status = closed != SHOAL_OK || rank > 0 ? closed : finish(&course, &is_same);
+    shoal_module_unref(course.whole);
+    return status != SHOAL_OK ? say_failure(rank, n_ranks) : is_same ? TOOL_DONE : TOOL_FAILED;
+}
+
+static shoal_status open_world(const struct train_options *options, shoal_world **world_out)
+{
+    TRY(shoal_nn_set_threads((int)options->n_threads));
+    return shoal_world_open(NULL, world_out);
+}
+
+static int run_rank(struct train_options *options, const struct train_data *data,
+                    const struct environment *environment)
+{
+    shoal_world *world = NULL;
+    if (options->live_columns == 0 && environment->n_ranks == 1) {
+        options->live_columns = train_ranks_columns();
+    }
+    if (open_world(options, &world) != SHOAL_OK) {
+        return say_failure(environment->rank, environment->n_ranks);
+    }
+    return run_in_world(options, data, world);
+}
+
+/* The command ------------------------------------------------------------------------------------------ */
+
+int command_train(int argc, char **argv)
+{
+    struct train_options options;
+    struct train_data data;
+    struct environment environment;
+    int exit_status;
+    if (!train_options_read(argc, argv, &options, &exit_status)) {
+        return exit_status;
+    }
+    if (environment_read(&environment) != SHOAL_OK) {
+        return say_failure(0, 1);
+    }
+    bool is_launcher = environment.n_ranks == 1 && options.n_ranks > 1;
+    int n_ranks = is_launcher ? (int)options.n_ranks : environment.n_ranks;
+    if (!train_options_settle(&options, n_ranks)) {
+        return TOOL_USAGE;
+    }
+    if (train_data_open(&options, &data) != SHOAL_OK) {
+        return say_failure(environment.rank, environment.n_ranks);
+    }
+    exit_status =
+        is_launcher ? train_ranks_start(n_ranks, argc, argv) : run_rank(&options, &data, &environment);
+    train_data_close(&data);
+    return exit_status;
+}

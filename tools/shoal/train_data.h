@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What `shoal train` learns: tokens, and the rows of a batch. Which tokens a sample has is a function of the seed, the step
+ * and the number of the sample in the whole batch, so it does not matter how ranks share a batch.
+ */
+#ifndef TRAIN_DATA_H
+#define TRAIN_DATA_H
+
+#include "train_options.h"
+
+#include "shoal/status.h"
+
+#include <stddef.h>
+
+struct train_data {
+    const unsigned char *bytes; /* one token each; NULL: the tokens are u16 */
+    const uint16_t *words;
+    size_t n_tokens;
+    int64_t vocabulary;
+    uint64_t hash; /* of its size, its first and its last tokens */
+    char name[256];
+    void *mapping; /* of a file; NULL: memory of its own */
+    size_t mapping_bytes;
+    char *text;
+};
+
+/* Opens the file of the options, or the program's own source. */
+shoal_status train_data_open(const struct train_options *options, struct train_data *data);
+/* Once the context is known: whether every sample of a step can have a row of its own. */
+shoal_status train_data_check(const struct train_data *data, int64_t context, int64_t n_samples);
+void train_data_close(struct train_data *data);
+
+/* Samples first .. first + n_rows - 1 of a step: the tokens of each row, and for each the token that follows. */
+shoal_status train_data_fill(const struct train_data *data, uint64_t seed, int64_t step, int64_t first,
+                             int64_t n_rows, int64_t context, int32_t *tokens, int32_t *targets);
+
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* The command line of `shoal train`: a table with a row for each option, and what options say together. */
+#ifndef TRAIN_OPTIONS_H
+#define TRAIN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The order of the names in the row of --mode. */
+enum train_mode {
+    TRAIN_AUTO = -1, /* fsdp on several ranks, single on one */
+    TRAIN_NONE,      /* ranks train alone, each its own model, and do not communicate */
+    TRAIN_SINGLE,    /* one process adds up the gradients of all parts of a batch */
+    TRAIN_DDP,
+    TRAIN_ZERO1,
+    TRAIN_ZERO2,
+    TRAIN_FSDP,
+    TRAIN_HSDP,
+    TRAIN_N_MODES
+};
+
+enum train_dtype {
+    TRAIN_F32,
+    TRAIN_BF16
+};
+
+/* "4", or "2x3": two sums of three parts each. */
+struct train_parts {
+    int64_t n_outer; /* 1 without 'x' */
+    int64_t n_inner;
+    bool has_x;
+};
+
+struct train_options {
+    const char *data;   /* NULL: the source of this program */
+    const char *tokens; /* NULL: none */
+    int64_t vocabulary; /* of tokens; 0: found in the file */
+    int64_t n_ranks;    /* 0: those that the launcher started, or one */
+    int64_t mode;       /* enum train_mode */
+    int64_t n_replicas;
+    bool compiles;
+    int64_t dtype; /* enum train_dtype */
+    int64_t n_layers;
+    int64_t width;
+    int64_t n_heads;
+    int64_t context;
+    int64_t batch;
+    struct train_parts accumulate;
+    int64_t n_steps;
+    double lr;
+    int64_t n_warmup;
+    double clip;
+    double dropout;
+    int64_t seed;
+    int64_t n_threads;
+    const char *checkpoint;
+    int64_t every;
+    bool resumes;
+    const char *load;
+    const char *prompt;
+    int64_t n_sample;
+    const char *trace;
+    bool verifies;
+    int64_t n_verify; /* steps; 0: all */
+    bool has_json;
+    int64_t live_columns; /* 0: no live line */
+};
+
+/*
+ * Reads argv[1] and the rest; argv[0] is "train". False: everything was said, and exit_status_out is what to return: help
+ * was asked for, or an argument was wrong.
+ */
+bool train_options_read(int argc, char **argv, struct train_options *options, int *exit_status_out);
+
+/* Once the number of ranks is known: sets the mode and n_ranks, and checks what depends on them. False: it was said. */
+bool train_options_settle(struct train_options *options, int n_ranks);
+
+/* "fsdp" */
+const char *train_mode_name(int64_t mode);
+
+#endif

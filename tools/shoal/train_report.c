@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* Lines for people and one for programs. */
+#include "train_report.h"
+#include "train_comm.h"
+
+#include "base/clock.h"
+#include "shoal_nn/nn.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LIVE_NS 200000000 /* between two live lines */
+
+enum {
+    N_PLAIN_LINES = 20, /* of a run */
+    BAR_CELLS = 20,
+    LINE_BYTES = 256
+};
+
+static double to_seconds(int64_t ns)
+{
+    return (double)ns * 1e-9;
+}
+
+double train_report_memory_mb(void)
+{
+    char line[256];
+    long kilobytes = 0;
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    while (file && kilobytes == 0 && fgets(line, sizeof line, file)) {
+        (void)sscanf(line, "Pss: %ld", &kilobytes);
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    return (double)kilobytes / 1024.0;
+}
+
+/* The beginning ------------------------------------------------------------------------------------------ */
+
+static void print_split(const struct train_job *job)
+{
+    const struct train_options *options = job->options;
+    if (job->mode == TRAIN_HSDP || job->n_replicas > 1) {
+        printf("%" PRId64 " x ", job->n_replicas);
+    }
+    printf("%" PRId64 " x ", job->n_parts);
+    if (job->n_micro > 1) {
+        printf("%" PRId64 " x ", job->n_micro);
+    }
+    printf("%" PRId64 " rows of %" PRId64 " tokens", options->batch, options->context);
+}
+
+static void print_start(const struct train_job *job)
+{
+    shoal_nn_blas blas = SHOAL_NN_BLAS_INIT;
+    bool has_blas = shoal_nn_blas_info(&blas) == SHOAL_OK;
+    printf("%s%s on %d rank%s: a GPT of %.2f million parameters (%" PRId64 " layers, width %" PRId64
+           ", %" PRId64 " heads)\n",
+           train_mode_name((int64_t)job->mode), job->compiled ? ", compiled," : "", job->n_ranks,
+           job->n_ranks == 1 ? "" : "s", (double)job->n_params * 1e-6, job->gpt.n_layers, job->gpt.width,
+           job->gpt.n_heads);
+    printf("data: %s, %zu tokens; a step: ", job->data->name, job->data->n_tokens);
+    print_split(job);
+    if (has_blas) {
+        printf("; products: %s%s%s", blas.library, blas.core[0] ? ", " : "", blas.core);
+    }
+    printf("\n");
+    if (job->schedule.step > 0) {
+        printf("goes on after step %" PRId64 " of %s\n", job->schedule.step, job->options->checkpoint);
+    }
+    (void)fflush(stdout);
+}
+
+void train_report_begin(struct train_report *report, const struct train_job *job)
+{
+    *report = (struct train_report){.job = job,
+                                    .is_shown = job->rank == 0 && !job->options->has_json,
+                                    .columns = job->options->live_columns,
+                                    .first_step = job->schedule.step,
+                                    .last_step = job->schedule.step};
+    if (report->is_shown) {
+        print_start(job);
+    }
+    report->begin_ns = clock_now_ns();
+    report->last_ns = report->begin_ns;
+}
+
+/* Steps ------------------------------------------------------------------------------------------------ */
+
+static bool is_due(const struct train_report *report, int64_t step, int64_t now_ns)
+{
+    int64_t n_steps = report->job->options->n_steps;
+    int64_t apart = n_steps / N_PLAIN_LINES > 0 ? n_steps / N_PLAIN_LINES : 1;
+    if (step == n_steps || step == report->first_step + 1) {
+        return true;
+    }
+    return report->columns > 0 ? now_ns - report->last_ns >= LIVE_NS : step % apart == 0;
+}
+
+/* Of gathers and reductions since the last line; less than 0: there were none. */
+static double find_hidden(const struct train_report *report, int64_t waited_ns)
+{
+    if (report->job->n_ranks == 1 || report->job->mode == TRAIN_NONE) {
+        return -1.0;
+    }
+    int64_t all_ns = train_comm_ns(report->job->world, report->last_ns);
+    double exposed = all_ns > 0 ? (double)(waited_ns - report->last_waited_ns) / (double)all_ns : 2.0;
+    return all_ns == 0 ? -1.0 : exposed < 1.0 ? 1.0 - exposed : 0.0;
+}
+
+static void print_bar(char *text, size_t bytes, int64_t done, int64_t all)
+{
+    size_t n_full = (size_t)(done * BAR_CELLS / all);
+    char cells[BAR_CELLS + 1];
+    memset(cells, ' ', BAR_CELLS);
+    memset(cells, '=', n_full);
+    if (n_full < BAR_CELLS) {
+        cells[n_full] = '>';
+    }
+    cells[BAR_CELLS] = '\0';
+    (void)snprintf(text, bytes, "[%s] ", cells);
+}
+
+/* What a line says, without the bar. */
+static void write_line(const struct train_report *report, int64_t step, double loss, double hidden,
+                       int64_t now_ns, char *text)
+{
+    const struct train_job *job = report->job;
+    int64_t n_steps = job->options->n_steps;
+    double step_s = to_seconds(now_ns - report->last_ns) / (double)(step - report->last_step);
+    double mean_s = to_seconds(now_ns - report->begin_ns) / (double)(step - report->first_step);
+    double tokens = (double)(train_job_samples(job) * job->options->context);
+    int64_t left_s = (int64_t)(mean_s * (double)(n_steps - step) + 0.5);
+    int n = snprintf(text, LINE_BYTES,
+                     "step %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %" PRId64 ":%02" PRId64 " left",
+                     step, n_steps, loss, step_s > 0.0 ? tokens / step_s : 0.0, left_s / 60, left_s % 60);
+    if (hidden >= 0.0) {
+        n += snprintf(text + n, LINE_BYTES - (size_t)n, "  comm %.0f%% hidden", 100.0 * hidden);
+    }
+    (void)snprintf(text + n, LINE_BYTES - (size_t)n, "  %.0f MB/rank", train_report_memory_mb());
+}
+
+/* Ranks write whole lines into a pipe: a live line goes one up and writes over the one before. */
+static void print_line(struct train_report *report, int64_t step, const char *text)
+{
+    char bar[BAR_CELLS + 8] = "";
+    if (report->columns == 0) {
+        printf("%s\n", text);
+    } else {
+        if ((size_t)report->columns > strlen(text) + BAR_CELLS + 4) {
+            print_bar(bar, sizeof bar, step, report->job->options->n_steps);
+        }
+        printf("%s%s%.*s\n", report->has_live_line ? "\033[1A\033[2K" : "", bar, (int)report->columns - 1,
+               text);
+        report->has_live_line = true;
+    }
+    (void)fflush(stdout);
+}
+
+void train_report_step(struct train_report *report, int64_t step, double loss, int64_t waited_ns)
+{
+    char text[LINE_BYTES];
+    int64_t now_ns = clock_now_ns();
+    if (!report->is_shown || !is_due(report, step, now_ns)) {
+        return;
+    }
+    write_line(report, step, loss, find_hidden(report, waited_ns), now_ns, text);
+    print_line(report, step, text);
+    report->last_ns = clock_now_ns();
+    report->last_step = step;
+    report->last_waited_ns = waited_ns;
+}
+
+/* The end ------------------------------------------------------------------------------------------------ */
+
+void train_report_end(const struct train_report *report, const struct train_result *result)
+{
+    if (!report->is_shown) {
+        return;
+    }
+    printf("\n");
+    printf("  %-24s %s on %d rank%s, %.1f s\n", "run", train_mode_name((int64_t)report->job->mode),
+           report->job->n_ranks, report->job->n_ranks == 1 ? "" : "s", result->seconds);
+    printf("  %-24s %.4f at first, %.4f at last\n", "loss", result->loss_first, result->loss_last);
+    printf("  %-24s %.2f ms: compute %.2f ms, exposed communication %.2f ms\n", "step (median)",
+           result->step_ms, result->compute_ms, result->exposed_ms);
+    if (result->hidden >= 0.0) {
+        printf("  %-24s %.0f%%\n", "communication hidden", 100.0 * result->hidden);
+    }
+    printf("  %-24s %.0f tokens/s\n", "speed", result->tokens_per_s);
+    printf("  %-24s %.1f MB a rank at most; whole parameters on this host %.2f MB\n", "memory",
+           result->peak_rss_mb, (double)result->unsharded_bytes * 1e-6);
+    printf("  %-24s %016" PRIx64 "\n", "digest of parameters", result->digest);
+    (void)fflush(stdout);
+}
+
+void train_report_json(const struct train_job *job, const struct train_result *result)
+{
+    printf("{\"mode\": \"%s\", \"ranks\": %d, \"params\": %zu, \"steps\": %" PRId64 ", \"loss_first\": %.9g, "
+           "\"loss_last\": %.9g, ",
+           train_mode_name((int64_t)job->mode), job->n_ranks, job->n_params, job->options->n_steps,
+           result->loss_first, result->loss_last);
+    printf("\"step_ms_median\": %.4f, \"compute_ms_median\": %.4f, \"exposed_comm_ms_median\": %.4f, "
+           "\"tokens_per_s\": %.1f, ",
+           result->step_ms, result->compute_ms, result->exposed_ms, result->tokens_per_s);
+    printf("\"peak_rss_mb\": %.2f, \"unsharded_bytes_host\": %" PRIu64 ", \"digest\": \"%016" PRIx64 "\"}\n",
+           result->peak_rss_mb, result->unsharded_bytes, result->digest);
+    (void)fflush(stdout);
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A checkpoint has parameters, the state of the optimizer, the step, and what must be the same for the run to go on as if it
+ * had never stopped: the seed, and the number of heads, which no shape tells. The data may be another: that is said.
+ */
+#include "train_save.h"
+
+#include "base/error.h"
+#include "base/try.h"
+#include "shoal/group.h"
+
+#include <stdio.h>
+
+enum {
+    N_KEPT = 2 /* checkpoints of a directory */
+};
+
+shoal_status train_save_prepare(struct train_job *job)
+{
+    if (!job->options->checkpoint) {
+        return SHOAL_OK;
+    }
+    job->saved = (struct train_saved){.seed = job->options->seed,
+                                      .n_heads = job->gpt.n_heads,
+                                      .data_hash = (int64_t)(job->data->hash >> 1)};
+    TRY(shoal_items_create(&job->items));
+    TRY(shoal_items_add_module(job->items, "", job->module));
+    TRY(shoal_nn_optimizer_add_items(job->optimizer, job->items));
+    TRY(shoal_nn_schedule_add_items(&job->schedule, job->items, "schedule."));
+    TRY(shoal_items_add_integer(job->items, "train.seed", &job->saved.seed));
+    TRY(shoal_items_add_integer(job->items, "train.heads", &job->saved.n_heads));
+    TRY(shoal_items_add_integer(job->items, "train.data", &job->saved.data_hash));
+    return shoal_items_add_real(job->items, "train.loss_first", &job->saved.loss_first);
+}
+
+static shoal_checkpoint_progress find_progress(const struct train_job *job)
+{
+    return (shoal_checkpoint_progress){.n_ranks = job->n_replicas * job->n_parts,
+                                       .batch = job->options->batch,
+                                       .n_accumulate = job->n_micro,
+                                       .sample = job->schedule.step * train_job_samples(job)};
+}
+
+/* Rank 0 looks, and tells the others: -1 for none. */
+static shoal_status find_newest(struct train_job *job, int64_t *step_out)
+{
+    int64_t step = -1;
+    shoal_status status = SHOAL_OK;
+    if (job->rank == 0) {
+        shoal_checkpoint_info info = SHOAL_CHECKPOINT_INFO_INIT;
+        status = shoal_checkpoint_newest(job->options->checkpoint, &info);
+        /* A damaged one is for all ranks to find, so that all of them have its error. */
+        step = status == SHOAL_OK ? info.step : 0;
+    }
+    TRY(shoal_group_broadcast(job->group, &step, 1, SHOAL_I64, 0));
+    *step_out = step;
+    return SHOAL_OK;
+}
+
+static shoal_status check_saved(const struct train_job *job)
+{
+    const struct train_options *options = job->options;
+    if (job->saved.seed != options->seed) {
+        return error_set(SHOAL_ERR_INVALID, "--resume: the run in %s has --seed %lld, not %lld",
+                         options->checkpoint, (long long)job->saved.seed, (long long)options->seed);
+    }
+    if (job->saved.n_heads != job->gpt.n_heads) {
+        return error_set(SHOAL_ERR_INVALID, "--resume: the model in %s has %lld heads, not %lld",
+                         options->checkpoint, (long long)job->saved.n_heads, (long long)job->gpt.n_heads);
+    }
+    if (job->saved.data_hash != (int64_t)(job->data->hash >> 1) && job->rank == 0) {
+        fprintf(stderr, "shoal train: the run in %s began with other data\n", options->checkpoint);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status train_resume(struct train_job *job)
+{
+    int64_t step = -1;
+    shoal_checkpoint_load_options how = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
+    if (!job->options->resumes) {
+        return SHOAL_OK;
+    }
+    TRY(find_newest(job, &step));
+    if (step < 0) {
+        if (job->rank == 0) {
+            fprintf(stderr, "shoal train: no checkpoint in %s yet: begins with step 0\n",
+                    job->options->checkpoint);
+        }
+        return SHOAL_OK;
+    }
+    how.progress = find_progress(job);
+    shoal_status status = shoal_checkpoint_load(job->group, job->options->checkpoint, job->items, &how, NULL);
+    if (status != SHOAL_OK) {
+        return train_job_agree(job, error_prefix(status, "--resume"));
+    }
+    return train_job_agree(job, check_saved(job));
+}
+
+shoal_status train_save(struct train_job *job)
+{
+    shoal_checkpoint_options how = SHOAL_CHECKPOINT_OPTIONS_INIT;
+    how.step = job->schedule.step;
+    how.replaces = true;
+    how.keep = N_KEPT;
+    how.progress = find_progress(job);
+    job->saved.data_hash = (int64_t)(job->data->hash >> 1);
+    TRY(train_save_finish(job));
+    shoal_status status =
+        shoal_checkpoint_save_start(job->group, job->options->checkpoint, job->items, &how, &job->saving);
+    return status == SHOAL_OK ? SHOAL_OK : train_job_agree(job, error_prefix(status, "--checkpoint"));
+}
+
+shoal_status train_save_finish(struct train_job *job)
+{
+    shoal_checkpoint_saving *saving = job->saving;
+    job->saving = NULL;
+    shoal_status status = shoal_checkpoint_save_wait(saving);
+    return status == SHOAL_OK ? SHOAL_OK : train_job_agree(job, error_prefix(status, "--checkpoint"));
+}
