@@ -211,13 +211,54 @@ shoal_status shoal_nn_gpt_create(const shoal_nn_gpt_options *options, shoal_modu
     return nn_module_finish(module, options->seed, options->device, module_out);
 }
 
-/* Units ------------------------------------------------------------------------------------------------- */
+/* Units and checkpoints --------------------------------------------------------------------------------- */
+
+static bool is_gpt(const shoal_module *module)
+{
+    const shoal_module_definition *definition = shoal_module_get_definition(module);
+    return definition && definition->forward == forward_gpt;
+}
 
 shoal_module *shoal_nn_gpt_block(shoal_module *gpt, int64_t index)
 {
-    const shoal_module_definition *definition = shoal_module_get_definition(gpt);
-    if (!definition || definition->forward != forward_gpt || index < 0) {
+    if (!is_gpt(gpt) || index < 0) {
         return NULL;
     }
     return shoal_module_child_at(shoal_module_find_child(gpt, "transformer.h"), (size_t)index, NULL);
+}
+
+/* The names that files of the hub have: those of the transformer alone. */
+static shoal_status add_alias(void *context, const shoal_module_entry *entry, shoal_walk_next *next)
+{
+    static const char prefix[] = "transformer.";
+    const size_t length = sizeof(prefix) - 1;
+    (void)next;
+    if (strncmp(entry->path, prefix, length) != 0) {
+        return SHOAL_OK;
+    }
+    return shoal_items_add_alias(context, NULL, entry->path, entry->path + length);
+}
+
+shoal_status shoal_nn_gpt_add_items(shoal_module *gpt, shoal_items *items)
+{
+    const char *call = "nn_gpt_add_items";
+    shoal_items *own = NULL;
+    if (!gpt || !items) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, gpt ? "items" : "gpt");
+    }
+    if (!is_gpt(gpt)) {
+        return shoal_fail(SHOAL_ERR_INVALID,
+                          "%s: gpt: a module \"%.64s\", which shoal_nn_gpt_create did not make", call,
+                          shoal_module_type(gpt));
+    }
+    NN_TRY(shoal_items_create(&own));
+    shoal_status status = shoal_items_add_module(own, "", gpt);
+    if (status == SHOAL_OK) {
+        status = shoal_module_walk(gpt, SHOAL_WALK_PARAMETERS, add_alias, own);
+    }
+    if (status == SHOAL_OK) {
+        status = shoal_items_append(items, own);
+    }
+    shoal_items_free(own);
+    return status;
 }

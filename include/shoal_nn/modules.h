@@ -188,6 +188,13 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_gpt_create(const shoal_nn_gpt_o
  * past the last block, without an error, and for a module that is no GPT.
  */
 SHOAL_API shoal_module *shoal_nn_gpt_block(shoal_module *gpt, int64_t index);
+/*
+ * Adds all parameters of a GPT to a list, as shoal_items_add_module with the prefix "" does, sharded or not. Each also has
+ * its name without "transformer." as an alias: files of GPT-2 on Hugging Face's hub have such names, files that
+ * transformers writes of a GPT2LMHeadModel have the whole ones, and shoal_checkpoint_load takes both. What else is in
+ * such files (masks: h.0.attn.bias) needs `allows_unexpected`.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_gpt_add_items(shoal_module *gpt, shoal_items *items);
 
 /* All modules ------------------------------------------------------------------------------------------ */
 
