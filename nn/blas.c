@@ -126,9 +126,8 @@ shoal_status shoal_nn_set_threads(int n_threads)
 
 /* Other users of the library may have changed the number: it is looked at before every product, and is the same for
    all of ours. */
-static void set_threads(void)
+static void set_threads(int n_threads)
 {
-    int n_threads = threads_wanted();
     if (blas.set_threads && blas.get_threads() != n_threads) {
         blas.set_threads(n_threads);
     }
@@ -308,28 +307,56 @@ static bool fits(int64_t number)
     return number <= INT_MAX;
 }
 
+/* How a BLAS is to take a product; false when it can not: then the plain loops do it. */
+static bool describe_product(const struct nn_matrix *a, const struct nn_matrix *b, int64_t c_stride,
+                             struct operand *a_operand, struct operand *b_operand)
+{
+    bool is_empty = a->rows == 0 || b->cols == 0 || a->cols == 0;
+    return !is_empty && blas.sgemm && describe(a, a_operand) && describe(b, b_operand) && fits(a->rows) &&
+           fits(b->cols) && fits(a->cols) && fits(a_operand->stride) && fits(b_operand->stride) &&
+           fits(c_stride);
+}
+
+static void update(shoal_dtype real, double alpha, const struct nn_matrix *a, const struct operand *a_operand,
+                   const struct nn_matrix *b, const struct operand *b_operand, bool adds, void *c,
+                   int c_stride)
+{
+    int m = (int)a->rows;
+    int n = (int)b->cols;
+    int k = (int)a->cols;
+    if (real == SHOAL_F64) {
+        blas.dgemm(ROW_MAJOR, a_operand->form, b_operand->form, m, n, k, alpha, a->data,
+                   (int)a_operand->stride, b->data, (int)b_operand->stride, adds ? 1.0 : 0.0, c, c_stride);
+    } else {
+        blas.sgemm(ROW_MAJOR, a_operand->form, b_operand->form, m, n, k, (float)alpha, a->data,
+                   (int)a_operand->stride, b->data, (int)b_operand->stride, adds ? 1.0f : 0.0f, c, c_stride);
+    }
+}
+
 shoal_status nn_blas_product(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b,
                              bool adds, void *c)
 {
     struct operand a_operand;
     struct operand b_operand;
     NN_TRY(nn_blas_load());
-    bool is_empty = a->rows == 0 || b->cols == 0 || a->cols == 0;
-    if (is_empty || !blas.sgemm || !describe(a, &a_operand) || !describe(b, &b_operand) || !fits(a->rows) ||
-        !fits(b->cols) || !fits(a->cols) || !fits(a_operand.stride) || !fits(b_operand.stride)) {
+    if (!describe_product(a, b, b->cols, &a_operand, &b_operand)) {
         nn_loops_of(real)->matmul(a, b, adds, c);
         return SHOAL_OK;
     }
-    int m = (int)a->rows;
-    int n = (int)b->cols;
-    int k = (int)a->cols;
-    set_threads();
-    if (real == SHOAL_F64) {
-        blas.dgemm(ROW_MAJOR, a_operand.form, b_operand.form, m, n, k, 1.0, a->data, (int)a_operand.stride,
-                   b->data, (int)b_operand.stride, adds ? 1.0 : 0.0, c, n);
-    } else {
-        blas.sgemm(ROW_MAJOR, a_operand.form, b_operand.form, m, n, k, 1.0f, a->data, (int)a_operand.stride,
-                   b->data, (int)b_operand.stride, adds ? 1.0f : 0.0f, c, n);
-    }
+    set_threads(threads_wanted());
+    update(real, 1, a, &a_operand, b, &b_operand, adds, c, (int)b->cols);
     return SHOAL_OK;
+}
+
+void nn_blas_update(shoal_dtype real, double alpha, const struct nn_matrix *a, const struct nn_matrix *b,
+                    bool adds, void *c, int64_t c_stride)
+{
+    struct operand a_operand;
+    struct operand b_operand;
+    if (!describe_product(a, b, c_stride, &a_operand, &b_operand)) {
+        nn_loops_of(real)->matmul_update(alpha, a, b, adds, c, c_stride);
+        return;
+    }
+    set_threads(1);
+    update(real, alpha, a, &a_operand, b, &b_operand, adds, c, (int)c_stride);
 }

@@ -55,6 +55,21 @@ META(dropout);
 RUN(dropout);
 GRADIENT(dropout);
 
+META(attention);
+RUN(attention);
+WORKSPACE(attention);
+GRADIENT(attention);
+META(attention_backward);
+RUN(attention_backward);
+WORKSPACE(attention_backward);
+META(attention_packed);
+RUN(attention_packed);
+WORKSPACE(attention_packed);
+GRADIENT(attention_packed);
+META(attention_packed_backward);
+RUN(attention_packed_backward);
+WORKSPACE(attention_packed_backward);
+
 META(layer_norm);
 RUN(layer_norm);
 GRADIENT(layer_norm);

@@ -110,6 +110,18 @@ shoal_tensor *nn_call(enum nn_op op, const shoal_value *arguments, size_t n_argu
     return shoal_op_call(called, arguments, n_arguments, &result) == SHOAL_OK ? result.as.tensor : NULL;
 }
 
+shoal_status nn_call_list(enum nn_op op, const shoal_value *arguments, size_t n_arguments,
+                          shoal_tensor **results, size_t n)
+{
+    shoal_value result;
+    const shoal_op *called = nn_register_ops() == SHOAL_OK ? ops[op] : NULL; /* as in nn_call */
+    NN_TRY(shoal_op_call(called, arguments, n_arguments, &result));
+    for (size_t i = 0; i < n; i++) {
+        results[i] = result.as.tensors[i];
+    }
+    return SHOAL_OK;
+}
+
 /* Checks ----------------------------------------------------------------------------------------------- */
 
 struct nn_text nn_shape_text(const shoal_tensor *tensor)

@@ -57,6 +57,10 @@ shoal_status nn_register_ops(void);
 /* Calls one of ours, registered first if need be. NULL, with the error in the scope. */
 shoal_tensor *nn_call(enum nn_op op, const shoal_value *arguments, size_t n_arguments);
 
+/* The same for an op with several results, of which the first n go to results. */
+shoal_status nn_call_list(enum nn_op op, const shoal_value *arguments, size_t n_arguments,
+                          shoal_tensor **results, size_t n);
+
 /* Boxed arguments. */
 static inline shoal_value nn_tensor(shoal_tensor *tensor)
 {

@@ -14,7 +14,7 @@
 #include "tensor/tensor.h"
 
 /* More parameters than this are an error at registration. */
-#define OP_MAX_PARAMS 6
+#define OP_MAX_PARAMS 12
 
 /* Parameter types, in the words of a signature. Rows: PARAM(NAME, word, value kind). */
 #define OP_PARAM_TYPES(PARAM)                             \

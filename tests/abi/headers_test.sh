@@ -47,9 +47,9 @@ done
 structs=$(sed -nE '/^typedef struct/{s/^typedef struct ([a-z_0-9]+) \{$/\1/;h}; /^    size_t struct_size;/{x;p}' \
     "$include"/shoal/*.h "$include"/shoal_nn/*.h)
 {
-    printf '#include <stdio.h>\n#include "shoal/shoal.h"\n#include "shoal_nn/nn.h"\n'
-    printf '#include "shoal_nn/modules.h"\n#include "shoal_nn/optim.h"\n#include "shoal_nn/random.h"\n'
-    printf '#include "shoal_nn/scaler.h"\n#include "shoal_nn/schedule.h"\nint main(void)\n{\n    int failed = 0;\n'
+    printf '#include <stdio.h>\n#include "shoal/shoal.h"\n'
+    printf '#include "shoal_nn/%s"\n' $(cd "$include/shoal_nn" && echo *.h)
+    printf 'int main(void)\n{\n    int failed = 0;\n'
     for struct in $structs; do
         macro=${struct^^}_INIT
         printf '    {\n        %s value = %s;\n        if (value.struct_size != sizeof value) {\n' "$struct" "$macro"

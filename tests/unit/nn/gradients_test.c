@@ -7,6 +7,7 @@
 
 #include "fixtures/finite_differences.h"
 #include "nn/ops.h"
+#include "shoal_nn/attention.h"
 #include "shoal_nn/random.h"
 #include "unit/nn/fixture.h"
 
@@ -19,6 +20,16 @@ static shoal_tensor *cross_entropy_with(shoal_tensor *logits, shoal_tensor *targ
     options.ignore_index = ignore_index;
     options.label_smoothing = smoothing;
     return shoal_nn_cross_entropy_with(logits, targets, &options);
+}
+
+static shoal_tensor *attend(shoal_tensor *const *x, bool is_causal, double scale, double dropout)
+{
+    shoal_nn_attention_options options = SHOAL_NN_ATTENTION_OPTIONS_INIT;
+    options.is_causal = is_causal;
+    options.scale = scale;
+    options.dropout = dropout;
+    options.position = TARGETS(3, 5, 40);
+    return shoal_nn_attention(x[0], x[1], x[2], &options);
 }
 
 /* Rows: CASE(op, label, result, number of inputs, shapes...) */
@@ -83,6 +94,15 @@ static shoal_tensor *cross_entropy_with(shoal_tensor *logits, shoal_tensor *targ
     CASE(dropout, none, square(shoal_nn_dropout(x[0], TARGETS(3, 5, 40), 2, 0)), 1, S(3, 2)) \
     CASE(dropout, all, square(shoal_nn_dropout(x[0], TARGETS(3, 5, 40), 2, 1)), 1, S(3, 2)) \
     CASE(dropout, no_samples, square(shoal_nn_dropout(x[0], TARGETS(3, 5, 40), 2, 0.5)), 1, S(0, 4)) \
+    CASE(attention, plain, square(attend(x, true, 0, 0)), 3, S(2, 3, 2, 2), S(2, 3, 2, 2), S(2, 3, 2, 2)) \
+    CASE(attention, whole, square(attend(x, false, 0.7, 0)), 3, S(1, 3, 2, 2), S(1, 4, 2, 2), S(1, 4, 2, 2)) \
+    CASE(attention, shared, square(attend(x, true, 0, 0)), 3, S(1, 2, 4, 2), S(1, 5, 2, 2), S(1, 5, 2, 2)) \
+    CASE(attention, few_keys, square(attend(x, true, 0, 0)), 3, S(1, 4, 1, 3), S(1, 2, 1, 3), S(1, 2, 1, 3)) \
+    CASE(attention, dropped, square(attend(x, true, 0, 0.4)), 3, S(2, 4, 2, 2), S(2, 4, 2, 2), S(2, 4, 2, 2)) \
+    CASE(attention, no_queries, square(attend(x, true, 0, 0)), 3, S(1, 0, 2, 2), S(1, 2, 2, 2), S(1, 2, 2, 2)) \
+    CASE(attention, no_keys, square(attend(x, true, 0, 0)), 3, S(1, 2, 2, 2), S(1, 0, 2, 2), S(1, 0, 2, 2)) \
+    CASE(attention, itself, square(shoal_nn_attention(x[0], x[0], x[0], NULL)), 1, S(2, 3, 2, 2)) \
+    CASE(attention_packed, plain, square(shoal_nn_attention_packed(x[0], NULL)), 1, S(2, 3, 3, 2, 2)) \
     CASE(layer_norm, plain, square(shoal_nn_layer_norm(x[0], x[1], x[2], 1e-5)), 3, S(3, 4), S(4), S(4)) \
     CASE(layer_norm, bare, square(shoal_nn_layer_norm(x[0], NULL, NULL, 0.1)), 1, S(2, 2, 3)) \
     CASE(layer_norm, no_bias, square(shoal_nn_layer_norm(x[0], x[1], NULL, 1e-3)), 2, S(2, 5), S(5)) \
@@ -126,6 +146,8 @@ TEST(every_op_with_a_gradient_has_a_case)
 #define gradient_cross_entropy 1
 #define gradient_embedding 1
 #define gradient_dropout 1
+#define gradient_attention 1
+#define gradient_attention_packed 1
 #define gradient_layer_norm 1
     static const struct {
         const char *name;

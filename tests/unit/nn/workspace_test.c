@@ -83,6 +83,40 @@ static shoal_tensor *indices(int64_t count, int64_t below, bool is_strided)
     return is_strided ? tensor : shoal_clone(tensor);
 }
 
+static shoal_tensor *make_heads(bool is_packed, shoal_dtype dtype, bool is_strided)
+{
+    int n_dims = is_packed ? 5 : 4;
+    const int64_t *shape = is_packed ? INTS(2, 3, 3, 4, 5) : INTS(2, 5, 4, 3);
+    shoal_tensor *tensor = make_random(&numbers, shape, n_dims, dtype);
+    return is_strided && !is_packed ? shoal_transpose(tensor, 1, 3) : tensor;
+}
+
+static size_t check_attention(shoal_dtype dtype, bool is_strided)
+{
+    const shoal_value causal = {.kind = SHOAL_VALUE_BOOL, .count = 1, .as = {.boolean = true}};
+    shoal_value position = box(indices(3, 3, is_strided));
+    shoal_value x = box(make_heads(false, dtype, is_strided));
+    shoal_value qkv = box(make_heads(true, dtype, is_strided));
+    shoal_value out = box(shoal_zeros(INTS(2, 3, 4, 5), 4, dtype));
+    const int64_t *shape = shoal_tensor_shape(x.as.tensor);
+    shoal_dtype wide = dtype == SHOAL_F64 ? SHOAL_F64 : SHOAL_F32;
+    shoal_value lse = box(shoal_zeros(INTS(shape[0], shape[2], shape[1]), 3, wide));
+    shoal_value packed_lse = box(shoal_zeros(INTS(2, 4, 3), 3, wide));
+    shoal_value p = box_real(0.5);
+    size_t bytes =
+        check_op("nn.attention", (shoal_value[]){x, x, x, position, causal, box_real(0), p, box_int(7)}, 8);
+    bytes += check_op("nn.attention",
+                      (shoal_value[]){x, x, x, none, causal, box_real(0), box_real(0), box_int(0)}, 8);
+    bytes += check_op("nn.attention_backward",
+                      (shoal_value[]){x, x, lse, x, x, x, position, causal, box_real(0), p, box_int(7)}, 11);
+    bytes += check_op("nn.attention_packed",
+                      (shoal_value[]){qkv, position, causal, box_real(0), p, box_int(7)}, 6);
+    bytes +=
+        check_op("nn.attention_packed_backward",
+                 (shoal_value[]){out, out, packed_lse, qkv, position, causal, box_real(0), p, box_int(7)}, 9);
+    return bytes;
+}
+
 static void check_nn(shoal_dtype dtype, bool is_strided)
 {
     shoal_tensor *a = make(6, 5, dtype, is_strided);
@@ -127,6 +161,7 @@ static void check_nn(shoal_dtype dtype, bool is_strided)
     bytes += check_op("nn.layer_norm_weight_backward", (shoal_value[]){box(a), box(b), box_real(1e-5)}, 3);
     bytes += check_op("nn.dropout",
                       (shoal_value[]){box(a), box(indices(3, 3, is_strided)), box_int(7), box_real(0.5)}, 4);
+    bytes += check_attention(dtype, is_strided);
     CHECK(bytes > 0);
 }
 

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Attention on plain memory, in blocks: a block of queries meets one block of keys after the other, and only their
+ * scores are in memory. The softmax is made on the way (a running largest score and sum for each query), and the
+ * gradient makes the weights again from the logarithm of that sum.
+ *
+ * Bits: a block's products, and the order in which blocks are added, depend on the sizes alone: not on the number of
+ * threads, the other samples, the other heads or the strides.
+ */
+#ifndef NN_ATTENTION_H
+#define NN_ATTENTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "draws.h"
+#include "shoal/dtype.h"
+
+/* [samples, rows, heads, size] in memory: the last dimension is contiguous, strides are in elements. */
+struct nn_heads {
+    char *data;
+    int64_t sample_stride;
+    int64_t row_stride;
+    int64_t head_stride;
+};
+
+struct nn_attention {
+    shoal_dtype real; /* SHOAL_F32 or SHOAL_F64, of all that follows */
+    int64_t n_samples;
+    int64_t n_queries;
+    int64_t n_keys;
+    int64_t n_heads;
+    int64_t n_kv_heads; /* n_heads / n_kv_heads heads of queries share one of keys and values */
+    int64_t size;
+    bool is_causal; /* query i sees keys up to i + n_keys - n_queries */
+    double scale;
+    double dropout;
+    struct nn_sequence draws; /* of the first sample */
+
+    struct nn_heads query;
+    struct nn_heads key;
+    struct nn_heads value;
+    struct nn_heads output; /* written by the forward, read by the backward */
+    void *lse;              /* [samples, heads, queries], contiguous; as the output */
+
+    struct nn_heads gradient; /* of the output; the backward's own, as those that follow */
+    struct nn_heads query_gradient;
+    struct nn_heads key_gradient;
+    struct nn_heads value_gradient;
+};
+
+/* What the forward, or the backward, takes as scratch memory: it does not grow with queries or keys. */
+size_t nn_attention_scratch_bytes(const struct nn_attention *attention, bool is_backward);
+
+/* After nn_blas_load. */
+void nn_attention_forward(const struct nn_attention *attention, void *scratch);
+void nn_attention_backward(const struct nn_attention *attention, void *scratch);
+
+#endif
