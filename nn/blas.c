@@ -103,7 +103,7 @@ static int count_processors(void)
     return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
 }
 
-static int threads_wanted(void)
+int nn_blas_threads(void)
 {
     /* Relaxed, here and below: the number stands for itself. */
     int n_threads = atomic_load_explicit(&n_threads_wanted, memory_order_relaxed);
@@ -267,7 +267,7 @@ shoal_status shoal_nn_blas_info(shoal_nn_blas *info_out)
     NN_TRY(nn_blas_load());
     info_out->library = blas.library;
     info_out->core = blas.core;
-    info_out->n_threads = !blas.sgemm ? 1 : blas.set_threads ? threads_wanted() : 0;
+    info_out->n_threads = !blas.sgemm ? 1 : blas.set_threads ? nn_blas_threads() : 0;
     return SHOAL_OK;
 }
 
@@ -343,7 +343,7 @@ shoal_status nn_blas_product(shoal_dtype real, const struct nn_matrix *a, const 
         nn_loops_of(real)->matmul(a, b, adds, c);
         return SHOAL_OK;
     }
-    set_threads(threads_wanted());
+    set_threads(nn_blas_threads());
     update(real, 1, a, &a_operand, b, &b_operand, adds, c, (int)b->cols);
     return SHOAL_OK;
 }

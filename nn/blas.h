@@ -24,6 +24,9 @@ void nn_blas_update(shoal_dtype real, double alpha, const struct nn_matrix *a, c
 /* True when a BLAS takes the matrix as it lies: one of its strides is 1 and the other large enough. */
 bool nn_blas_takes(const struct nn_matrix *matrix);
 
+/* How many threads a matrix product uses now, or would, if the BLAS can be told. */
+int nn_blas_threads(void);
+
 /* What an environment says about threads: the default of shoal_nn_set_threads, given the processors there are. */
 int nn_blas_default_threads(int n_processors);
 

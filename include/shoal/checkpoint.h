@@ -132,10 +132,15 @@ typedef struct shoal_checkpoint_load_options {
        SHOAL_ERR_INVALID, unless that is allowed. */
     shoal_checkpoint_progress progress;
     bool allows_other_batch;
+    /* No complete checkpoint is no error: nothing is changed, and the step of info_out is -1. */
+    bool allows_none;
+    /* If files of the newest are damaged, missing or unreadable on any rank, the one before it is loaded, and so on;
+       the log tells which. An error if all are damaged, and if a checkpoint does not fit. Not with has_step. */
+    bool skips_damaged;
 } shoal_checkpoint_load_options;
 #define SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT SHOAL_SIZED(shoal_checkpoint_load_options)
 
-/* What was loaded. */
+/* What was loaded. The step is -1 if there was nothing to load. */
 typedef struct shoal_checkpoint_info {
     size_t struct_size; /* sizeof(shoal_checkpoint_info), set by the caller */
     int64_t step;
@@ -143,13 +148,14 @@ typedef struct shoal_checkpoint_info {
     shoal_checkpoint_progress progress; /* zeros: not said */
     size_t n_missing;                   /* items that kept their values */
     size_t n_unexpected;                /* tensors that were passed over */
+    size_t n_damaged;                   /* newer checkpoints that were passed over */
 } shoal_checkpoint_info;
 #define SHOAL_CHECKPOINT_INFO_INIT SHOAL_SIZED(shoal_checkpoint_info)
 
 /*
  * Collective. `directory` holds checkpoints, or is one. Options and info_out may be NULL. No complete checkpoint is
- * SHOAL_ERR_STATE. Names that are missing, not expected or of another shape or dtype are listed in the error, the
- * first eight of each with the number of all.
+ * SHOAL_ERR_STATE, unless that is allowed. Names that are missing, not expected or of another shape or dtype are listed
+ * in the error, the first eight of each with the number of all.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_load(shoal_group *group, const char *directory,
                                                               shoal_items *items,
@@ -158,11 +164,21 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_load(shoal_group *group
 
 /*
  * The newest complete checkpoint of a directory, which is that of the highest step, without loading it. Its step is
- * -1 if there is none, also if there is no such directory, and 0 for whole files of another tool. Local: whether to
- * load is for one rank to decide and tell the others.
+ * -1 if there is none, also if there is no such directory, and that of its directory's name, or 0, for whole files of
+ * another tool. Local: a load with
+ * allows_none decides for all ranks.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_newest(const char *directory,
                                                                 shoal_checkpoint_info *info_out);
+
+/*
+ * The steps of all complete checkpoints of a directory, ascending; the last is that of shoal_checkpoint_newest.
+ * *count_out is how many there are, 0 also if there is no such directory. If there are more than `capacity`, steps_out
+ * gets the newest; it may be NULL if capacity is 0. Looks at names only: whether files are damaged is found by a load.
+ * Local.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_list(const char *directory, int64_t *steps_out,
+                                                              size_t capacity, size_t *count_out);
 
 SHOAL_END_DECLS
 

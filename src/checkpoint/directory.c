@@ -54,6 +54,12 @@ static bool begins(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
+int64_t directory_step(const char *path)
+{
+    const char *name = path_name(path);
+    return parse_step(name + (begins(name, REPLACED) ? strlen(REPLACED) : 0));
+}
+
 /* DIR/PREFIXname. */
 static char *join(const char *directory, const char *prefix, const char *name)
 {
@@ -438,44 +444,108 @@ void directory_save_end(struct directory_save *save)
 
 /* Finding ------------------------------------------------------------------------------------------------ */
 
-/* NULL in *path_out: there is none in it. */
-static shoal_status find_inside(const char *directory, const struct entries *list, int64_t step,
-                                char **path_out)
+static shoal_status is_complete_entry(const char *directory, const struct entry *entry, bool *is_complete_out)
 {
-    *path_out = NULL;
-    for (size_t i = list->n_entries; i-- > 0 && !*path_out;) {
-        const struct entry *entry = &list->entries[i];
-        if (entry->step < 0 || (step >= 0 && entry->step != step)) {
-            continue;
-        }
-        char *path = join(directory, "", entry->name);
-        if (!path) {
-            return SHOAL_ERR_NO_MEMORY;
-        }
-        if (is_complete(path)) {
-            *path_out = path;
-        } else {
-            mem_free(path);
-        }
+    *is_complete_out = false;
+    if (entry->step < 0) {
+        return SHOAL_OK;
     }
+    char *path = join(directory, "", entry->name);
+    if (!path) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *is_complete_out = is_complete(path);
+    mem_free(path);
     return SHOAL_OK;
 }
 
-shoal_status directory_find(const char *directory, int64_t step, char **path_out)
+/* Keeps the complete checkpoints of the list, of each step the last. */
+static shoal_status keep_complete(const char *directory, struct entries *list)
+{
+    size_t n_kept = 0;
+    for (size_t i = 0; i < list->n_entries; i++) {
+        bool is_kept;
+        TRY(is_complete_entry(directory, &list->entries[i], &is_kept));
+        if (!is_kept) {
+            continue;
+        }
+        n_kept -= n_kept > 0 && list->entries[n_kept - 1].step == list->entries[i].step;
+        if (n_kept != i) {
+            list->entries[n_kept] = list->entries[i];
+        }
+        n_kept++;
+    }
+    list->n_entries = n_kept;
+    return SHOAL_OK;
+}
+
+/* Freed with mem_free(entries_out->entries), also after an error. */
+static shoal_status list_complete(const char *directory, struct entries *entries_out)
+{
+    TRY(list_entries(directory, entries_out));
+    return keep_complete(directory, entries_out);
+}
+
+static shoal_status copy_steps(const struct entries *list, int64_t **steps_out)
+{
+    int64_t *steps = mem_alloc_zeroed(list->n_entries + 1, sizeof(steps[0]));
+    if (!steps) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < list->n_entries; i++) {
+        steps[i] = list->entries[i].step;
+    }
+    *steps_out = steps;
+    return SHOAL_OK;
+}
+
+shoal_status directory_list(const char *directory, int64_t **steps_out, size_t *n_steps_out)
 {
     struct entries list;
-    char *path = NULL;
-    shoal_status status = list_entries(directory, &list);
+    shoal_status status = list_complete(directory, &list);
     if (status == SHOAL_OK) {
-        status = find_inside(directory, &list, step, &path);
+        status = copy_steps(&list, steps_out);
+    }
+    if (status == SHOAL_OK) {
+        *n_steps_out = list.n_entries;
     }
     mem_free(list.entries);
-    if (status == SHOAL_OK && !path && is_complete(directory)) {
+    return status;
+}
+
+static shoal_status find(const char *directory, const struct entries *list, int64_t least, int64_t most,
+                         char **path_out, int64_t *step_out)
+{
+    char *path = NULL;
+    int64_t step = -1;
+    size_t number = list->n_entries;
+    while (number > 0 && list->entries[number - 1].step > most) {
+        number--;
+    }
+    bool is_inside = number > 0 && list->entries[number - 1].step >= least;
+    bool is_itself = list->n_entries == 0 && is_complete(directory);
+    if (is_inside) {
+        step = list->entries[number - 1].step;
+        path = join(directory, "", list->entries[number - 1].name);
+    } else if (is_itself) {
         path = mem_copy_string(directory);
-        status = path ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
     }
+    if (!path && (is_inside || is_itself)) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    *path_out = path;
+    *step_out = step;
+    return SHOAL_OK;
+}
+
+shoal_status directory_find(const char *directory, int64_t least, int64_t most, char **path_out,
+                            int64_t *step_out)
+{
+    struct entries list;
+    shoal_status status = list_complete(directory, &list);
     if (status == SHOAL_OK) {
-        *path_out = path;
+        status = find(directory, &list, least, most, path_out, step_out);
     }
+    mem_free(list.entries);
     return status;
 }

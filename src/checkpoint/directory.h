@@ -14,6 +14,7 @@
 #define CHECKPOINT_DIRECTORY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "shoal/status.h"
@@ -50,9 +51,19 @@ shoal_status directory_save_commit(struct directory_save *save, bool replaces, i
 /* Gives the lock back; without a commit what was written is removed. DIRECTORY_SAVE_INIT is allowed. */
 void directory_save_end(struct directory_save *save);
 
-/* The path of a checkpoint: the newest complete one in `directory` (or of that step, if it is not -1), or the directory
-   itself, if that is one and has none in it. NULL in *path_out: there is none, or no such directory. Freed with
-   mem_free. */
-shoal_status directory_find(const char *directory, int64_t step, char **path_out);
+/* The step in the name of a checkpoint's directory; -1: it has another name. */
+int64_t directory_step(const char *path);
+
+/* The steps of complete checkpoints in `directory`, ascending, each once. None is no error, and neither is no such
+   directory; the directory itself is not looked at. There is room for one more. Freed with mem_free. */
+shoal_status directory_list(const char *directory, int64_t **steps_out, size_t *n_steps_out);
+
+/*
+ * The path of a checkpoint: of the complete ones in `directory` with a step from `least` to `most` the newest, whose
+ * step is in *step_out; or the directory itself, with step -1, if that is one and has no complete one in it. NULL in
+ * *path_out: there is none, or no such directory. Freed with mem_free.
+ */
+shoal_status directory_find(const char *directory, int64_t least, int64_t most, char **path_out,
+                            int64_t *step_out);
 
 #endif

@@ -4,7 +4,8 @@
  *
  *   arguments   are compared among the ranks
  *   finding     the first rank chooses the checkpoint, and sends its path and its index
- *   looking     every rank parses the index, matches the names and looks at all bytes that it will need
+ *   looking     every rank parses the index, matches the names and looks at all bytes that it will need. If files are
+ *               damaged and options.skips_damaged is set, it goes back to finding, for the checkpoint before.
  *   preparing   parts get memory and count as changed
  *   reading     into place
  *   ending      numbers, strings and whoever waits for the values
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/struct_size.h"
 #include "base/try.h"
@@ -63,6 +65,10 @@ struct load {
     shoal_items *items;
     shoal_checkpoint_load_options options;
     struct found found;
+    int64_t step;     /* first rank only: that of the directory's name; -1: the directory itself */
+    bool has_damage;  /* this rank has failed at files of the checkpoint, which another one may not have */
+    size_t n_damaged; /* checkpoints that were passed over */
+    char damage_text[ERROR_TEXT_BYTES]; /* of the newest of these */
     struct checkpoint_index index;
     struct load_match match;
     struct load_reader reader;
@@ -84,6 +90,11 @@ static shoal_status check_arguments(struct load *load, const shoal_checkpoint_lo
     }
     if (load->options.has_step && load->options.step < 0) {
         return error_set(SHOAL_ERR_INVALID, "options.step: %" PRId64 " is negative", load->options.step);
+    }
+    if (load->options.has_step && load->options.skips_damaged) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "options: skips_damaged is set, but has_step asks for step %" PRId64,
+                         load->options.step);
     }
     TRY(progress_check(&load->options.progress));
     if (info_out) {
@@ -110,7 +121,9 @@ static shoal_status compare_options(struct load *load)
                                options->progress.n_ranks,
                                options->progress.batch,
                                options->progress.n_accumulate,
-                               options->allows_other_batch};
+                               options->allows_other_batch,
+                               options->allows_none,
+                               options->skips_damaged};
     TRY(agree_on(load->group, "options", numbers, sizeof numbers));
     return agree_on(load->group, "options.section", section, strlen(section));
 }
@@ -120,6 +133,13 @@ static shoal_status compare_arguments(struct load *load)
     TRY(agree_on(load->group, "directory", load->directory, strlen(load->directory)));
     TRY(compare_options(load));
     return list_agree(load->group, load->items);
+}
+
+/* Notes what files of the checkpoint are to blame for. Missing memory or a later version is another matter. */
+static shoal_status note_damage(struct load *load, shoal_status status)
+{
+    load->has_damage = status == SHOAL_ERR_INVALID || status == SHOAL_ERR_SYSTEM;
+    return status;
 }
 
 /* Finding ---------------------------------------------------------------------------------------------- */
@@ -212,37 +232,71 @@ static struct found read_message(void *message, size_t bytes)
     found.source = (enum source)((const char *)message)[0];
     found.path = (const char *)message + 1;
     size_t kept = 1 + strlen(found.path) + 1;
-    found.text = found.source == SOURCE_FOREIGN_FILE ? NULL : (const char *)message + kept;
+    found.text = found.source == SOURCE_FOREIGN_FILE || found.source == SOURCE_NONE
+                     ? NULL
+                     : (const char *)message + kept;
     found.text_bytes = bytes - kept;
     return found;
 }
 
-static shoal_status find_message(const struct load *load, char **message_out, size_t *bytes_out)
+/* There is none, and it is allowed: an empty path. */
+static shoal_status make_empty_message(char **message_out, size_t *bytes_out)
+{
+    *bytes_out = 2;
+    *message_out = mem_alloc_zeroed(1, *bytes_out);
+    return *message_out ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
+static shoal_status report_none(const struct load *load)
+{
+    char of_step[40] = "";
+    if (load->n_damaged > 0) {
+        return error_set(SHOAL_ERR_INVALID, "%.120s: %zu damaged checkpoint%s and no other; the newest: %s",
+                         load->directory, load->n_damaged, load->n_damaged == 1 ? "" : "s",
+                         load->damage_text);
+    }
+    if (load->options.has_step) {
+        (void)snprintf(of_step, sizeof of_step, " of step %" PRId64, load->options.step);
+    }
+    return error_set(SHOAL_ERR_STATE, "%.300s: there is no complete checkpoint%s", load->directory, of_step);
+}
+
+/* The one that is asked for, or the newest, or the one before those that are damaged. NULL: none. */
+static shoal_status find_path(struct load *load, char **path_out)
+{
+    int64_t least = load->options.has_step ? load->options.step : 0;
+    int64_t most = load->options.has_step ? load->options.step : INT64_MAX;
+    *path_out = NULL;
+    if (load->n_damaged > 0 && load->step <= 0) {
+        return SHOAL_OK;
+    }
+    return directory_find(load->directory, least, load->n_damaged > 0 ? load->step - 1 : most, path_out,
+                          &load->step);
+}
+
+static shoal_status find_message(struct load *load, char **message_out, size_t *bytes_out)
 {
     char *path = NULL;
-    int64_t step = load->options.has_step ? load->options.step : -1;
-    TRY(directory_find(load->directory, step, &path));
+    TRY(find_path(load, &path));
     if (!path) {
-        char of_step[40] = "";
-        if (step >= 0) {
-            (void)snprintf(of_step, sizeof of_step, " of step %" PRId64, step);
-        }
-        return error_set(SHOAL_ERR_STATE, "%.300s: there is no complete checkpoint%s", load->directory,
-                         of_step);
+        return load->n_damaged == 0 && load->options.allows_none ? make_empty_message(message_out, bytes_out)
+                                                                 : report_none(load);
     }
-    shoal_status status = make_message(path, message_out, bytes_out);
+    shoal_status status = note_damage(load, make_message(path, message_out, bytes_out));
     mem_free(path);
     return status;
 }
 
-static shoal_status find(struct load *load)
+/* The source is SOURCE_NONE if there is none, and that is allowed. */
+static shoal_status find(struct load *load, shoal_status *own_out)
 {
     char *message = NULL;
     size_t bytes = 0;
     void *received = NULL;
-    shoal_status status =
-        shoal_group_rank(load->group) == 0 ? find_message(load, &message, &bytes) : SHOAL_OK;
-    status = agree(load->group, "finding a checkpoint", status);
+    if (shoal_group_rank(load->group) == 0) {
+        *own_out = find_message(load, &message, &bytes);
+    }
+    shoal_status status = agree(load->group, "finding a checkpoint", *own_out);
     if (status == SHOAL_OK) {
         status = agree_receive(load->group, message, bytes, &received, &bytes);
     }
@@ -257,7 +311,10 @@ static shoal_status find(struct load *load)
 static shoal_status read_index(const struct found *found, struct checkpoint_index *index_out)
 {
     if (found->source != SOURCE_SHOAL) {
-        return load_foreign_read(found->path, found->text, found->text_bytes, index_out);
+        TRY(load_foreign_read(found->path, found->text, found->text_bytes, index_out));
+        int64_t step = directory_step(found->path);
+        index_out->step = step >= 0 ? step : 0;
+        return SHOAL_OK;
     }
     shoal_status status = index_read(found->text, found->text_bytes, index_out);
     return status == SHOAL_OK ? status : error_prefix(status, "%.240s/" INDEX_NAME, found->path);
@@ -281,7 +338,7 @@ static shoal_status check_index(const struct load *load)
                          "options.section: \"%.64s\", but %.240s is of another tool and has only \"%s\"",
                          options->section, load->found.path, SHOAL_SECTION_MODEL);
     }
-    if (load->found.source == SOURCE_SHOAL && options->has_step && load->index.step != options->step) {
+    if (options->has_step && load->index.step != options->step) {
         return error_set(SHOAL_ERR_STATE, "%.240s: is of step %" PRId64 ", not %" PRId64, load->found.path,
                          load->index.step, options->step);
     }
@@ -309,7 +366,7 @@ static shoal_status match(struct load *load)
 
 static shoal_status look(struct load *load)
 {
-    TRY(read_index(&load->found, &load->index));
+    TRY(note_damage(load, read_index(&load->found, &load->index)));
     TRY(check_index(load));
     TRY(match(load));
     const struct load_source source = {.directory = load->found.path,
@@ -317,7 +374,51 @@ static shoal_status look(struct load *load)
                                        .is_foreign = load->found.source != SOURCE_SHOAL,
                                        .skips_sums = load->options.skips_sums};
     TRY(load_reader_make(&source, load->match.wants, load->match.n_wants, &load->reader));
-    return load_reader_look(&load->reader);
+    return note_damage(load, load_reader_look(&load->reader));
+}
+
+static void free_found(struct load *load)
+{
+    load_reader_free(&load->reader);
+    load_match_free(&load->match);
+    free_index(&load->found, &load->index);
+    mem_free(load->found.memory);
+    load->index = (struct checkpoint_index){0};
+    load->found = (struct found){0};
+}
+
+static shoal_status find_and_look(struct load *load, shoal_status *own_out)
+{
+    load->has_damage = false;
+    *own_out = SHOAL_OK;
+    TRY(find(load, own_out));
+    if (load->found.source == SOURCE_NONE) {
+        return SHOAL_OK;
+    }
+    *own_out = look(load);
+    return agree(load->group, "looking at the checkpoint", *own_out);
+}
+
+/* Until one is not damaged. That a rank has failed for another reason is the error of all. */
+static shoal_status choose(struct load *load)
+{
+    shoal_status own;
+    shoal_status status = find_and_look(load, &own);
+    while (status != SHOAL_OK && load->options.skips_damaged) {
+        char text[ERROR_TEXT_BYTES];
+        (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+        status = agree(load->group, "passing over a checkpoint", load->has_damage ? SHOAL_OK : own);
+        TRY(status);
+        free_found(load);
+        if (load->n_damaged++ == 0) {
+            memcpy(load->damage_text, text, sizeof text);
+        }
+        if (shoal_group_rank(load->group) == 0) {
+            LOG(SHOAL_LOG_WARN, "checkpoint: a damaged one is passed over: %s", text);
+        }
+        status = find_and_look(load, &own);
+    }
+    return status;
 }
 
 /* Reading ---------------------------------------------------------------------------------------------- */
@@ -353,8 +454,10 @@ static shoal_status end(struct load *load)
 static shoal_status load_all(struct load *load)
 {
     TRY(compare_arguments(load));
-    TRY(find(load));
-    TRY(agree(load->group, "looking at the checkpoint", look(load)));
+    TRY(choose(load));
+    if (load->found.source == SOURCE_NONE) {
+        return SHOAL_OK;
+    }
     TRY(agree(load->group, "preparing the load", prepare(load)));
     TRY(read_all(load));
     return end(load);
@@ -365,14 +468,6 @@ static void fill_info(const struct checkpoint_index *index, shoal_checkpoint_inf
     info_out->step = index->step;
     info_out->format = index->format;
     info_out->progress = index->progress;
-}
-
-static void free_load(struct load *load)
-{
-    load_reader_free(&load->reader);
-    load_match_free(&load->match);
-    free_index(&load->found, &load->index);
-    mem_free(load->found.memory);
 }
 
 shoal_status shoal_checkpoint_load(shoal_group *group, const char *directory, shoal_items *items,
@@ -390,38 +485,45 @@ shoal_status shoal_checkpoint_load(shoal_group *group, const char *directory, sh
         status = load_all(&load);
     }
     if (status == SHOAL_OK && info_out) {
-        shoal_checkpoint_info info = {.n_missing = load.match.n_missing,
-                                      .n_unexpected = load.match.n_unexpected};
-        fill_info(&load.index, &info);
+        shoal_checkpoint_info info = {.step = -1,
+                                      .n_missing = load.match.n_missing,
+                                      .n_unexpected = load.match.n_unexpected,
+                                      .n_damaged = load.n_damaged};
+        if (load.found.source != SOURCE_NONE) {
+            fill_info(&load.index, &info);
+        }
         status = struct_size_write("info_out", info_out, sizeof(size_t), &info, sizeof(info));
     }
-    free_load(&load);
+    free_found(&load);
     return status == SHOAL_OK ? status : error_prefix(status, "checkpoint_load");
 }
 
-/* The newest ------------------------------------------------------------------------------------------- */
+/* What there is ---------------------------------------------------------------------------------------- */
 
-static shoal_status look_at_newest(const char *directory, shoal_checkpoint_info *info)
+static shoal_status read_info(const char *path, shoal_checkpoint_info *info)
 {
-    char *path = NULL;
     char *message = NULL;
     size_t bytes = 0;
-    TRY(directory_find(directory, -1, &path));
-    if (!path) {
-        info->step = -1;
-        return SHOAL_OK;
-    }
-    shoal_status status = make_message(path, &message, &bytes);
-    mem_free(path);
-    TRY(status);
+    TRY(make_message(path, &message, &bytes));
     struct found found = read_message(message, bytes);
     struct checkpoint_index index = {0};
-    status = read_index(&found, &index);
+    shoal_status status = read_index(&found, &index);
     if (status == SHOAL_OK) {
         fill_info(&index, info);
     }
     free_index(&found, &index);
     mem_free(found.memory);
+    return status;
+}
+
+static shoal_status look_at_newest(const char *directory, shoal_checkpoint_info *info)
+{
+    char *path = NULL;
+    int64_t step;
+    info->step = -1;
+    TRY(directory_find(directory, 0, INT64_MAX, &path, &step));
+    shoal_status status = path ? read_info(path, info) : SHOAL_OK;
+    mem_free(path);
     return status;
 }
 
@@ -438,4 +540,45 @@ shoal_status shoal_checkpoint_newest(const char *directory, shoal_checkpoint_inf
         return error_prefix(status, "checkpoint_newest");
     }
     return struct_size_write("checkpoint_newest: info_out", info_out, sizeof(size_t), &info, sizeof(info));
+}
+
+/* The newest `capacity` of them. */
+static shoal_status list_steps(const char *directory, int64_t *steps_out, size_t capacity, size_t *count_out)
+{
+    int64_t *steps = NULL;
+    size_t count = 0;
+    TRY(directory_list(directory, &steps, &count));
+    shoal_status status = SHOAL_OK;
+    if (count == 0) { /* it may be one itself */
+        shoal_checkpoint_info info = {0};
+        status = look_at_newest(directory, &info);
+        steps[0] = info.step;
+        count = info.step >= 0;
+    }
+    if (status == SHOAL_OK) {
+        size_t n_given = count < capacity ? count : capacity;
+        if (n_given > 0) {
+            memcpy(steps_out, steps + (count - n_given), n_given * sizeof(steps[0]));
+        }
+        *count_out = count;
+    }
+    mem_free(steps);
+    return status;
+}
+
+shoal_status shoal_checkpoint_list(const char *directory, int64_t *steps_out, size_t capacity,
+                                   size_t *count_out)
+{
+    error_clear();
+    if (count_out) {
+        *count_out = 0;
+    }
+    if (!directory || !count_out || (!steps_out && capacity > 0)) {
+        return error_set(SHOAL_ERR_INVALID, "checkpoint_list: %s is NULL",
+                         !directory   ? "directory"
+                         : !count_out ? "count_out"
+                                      : "steps_out");
+    }
+    shoal_status status = list_steps(directory, steps_out, capacity, count_out);
+    return status == SHOAL_OK ? status : error_prefix(status, "checkpoint_list");
 }

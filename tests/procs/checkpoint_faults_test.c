@@ -65,7 +65,8 @@ static int find_round(const struct job *job)
     char name[2 * PATH_MAX];
     size_t bytes = 0;
     int round = 0;
-    if (!CHECK_OK(directory_find(job->scratch.path, -1, &path)) || !path) {
+    int64_t step;
+    if (!CHECK_OK(directory_find(job->scratch.path, 0, INT64_MAX, &path, &step)) || !path) {
         return 0;
     }
     (void)snprintf(name, sizeof name, "%s/" INDEX_NAME, path);

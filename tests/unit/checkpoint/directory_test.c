@@ -36,6 +36,16 @@ static shoal_status save_text(const char *directory, int64_t step, const char *t
     return status;
 }
 
+/* That of the step, or the newest (-1). */
+static shoal_status find(const char *directory, int64_t step, char **path_out)
+{
+    int64_t found = -2;
+    shoal_status status =
+        directory_find(directory, step < 0 ? 0 : step, step < 0 ? INT64_MAX : step, path_out, &found);
+    CHECK(status != SHOAL_OK || !*path_out || step < 0 || found == step || found == -1);
+    return status;
+}
+
 /* The text of the checkpoint that is found; "" if there is none. Valid until the next call. */
 static const char *found_text(const char *directory, int64_t step)
 {
@@ -44,7 +54,7 @@ static const char *found_text(const char *directory, int64_t step)
     char *found = NULL;
     size_t bytes = 0;
     text[0] = '\0';
-    if (CHECK_OK(directory_find(directory, step, &found)) && found) {
+    if (CHECK_OK(find(directory, step, &found)) && found) {
         (void)snprintf(path, sizeof path, "%s/" INDEX, found);
         char *content = scratch_read(path, &bytes);
         (void)snprintf(text, sizeof text, "%s", content ? content : "?");
@@ -68,7 +78,7 @@ TEST(saving_and_finding)
     char directory[PATH_MAX];
     (void)snprintf(directory, sizeof directory, "%s/a//b/", scratch.path);
     char *found = (char *)directory;
-    CHECK_OK(directory_find(directory, -1, &found));
+    CHECK_OK(find(directory, -1, &found));
     CHECK(!found);
     CHECK_OK(save_text(directory, 2, "two", false, 0));
     CHECK_OK(save_text(directory, 10, "ten", false, 0));
@@ -76,7 +86,7 @@ TEST(saving_and_finding)
     CHECK_STRING(found_text(directory, -1), "last");
     CHECK_STRING(found_text(directory, 2), "two");
     CHECK_STRING(found_text(directory, 3), "");
-    CHECK_OK(directory_find(directory, 10, &found));
+    CHECK_OK(find(directory, 10, &found));
     CHECK(found && strstr(found, "/step-000000010") != NULL);
     /* A checkpoint itself is one, too. */
     CHECK_STRING(found_text(found, -1), "ten");
@@ -90,7 +100,7 @@ TEST(saving_and_finding)
     struct scratch inner;
     (void)snprintf(inner.path, sizeof inner.path, "%.200s/a/b", scratch.path);
     CHECK_INT(scratch_count(&inner, ""), 5); /* with .lock */
-    CHECK_STATUS(directory_find(scratch_file(&inner, ".lock"), -1, &found), SHOAL_ERR_SYSTEM);
+    CHECK_STATUS(find(scratch_file(&inner, ".lock"), -1, &found), SHOAL_ERR_SYSTEM);
     CHECK_STATUS(save_text(scratch_file(&inner, ".lock/x"), 1, "", false, 0), SHOAL_ERR_SYSTEM);
     CHECK_STATUS(save_text("", 1, "", false, 0), SHOAL_ERR_SYSTEM);
     CHECK_OK(path_remove_tree(scratch.path));
@@ -108,7 +118,7 @@ TEST(only_complete_ones_are_found)
     CHECK_STRING(found_text(scratch.path, -1), "one");
     make_file(scratch_file(&scratch, "step-000000005"), "model.safetensors");
     char *found = NULL;
-    CHECK_OK(directory_find(scratch.path, -1, &found));
+    CHECK_OK(find(scratch.path, -1, &found));
     CHECK(found && strstr(found, "step-000000005") != NULL);
     mem_free(found);
     CHECK_OK(path_remove_tree(scratch.path));

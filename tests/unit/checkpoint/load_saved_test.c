@@ -161,6 +161,146 @@ TEST_RANKS(the_newest_or_one_that_is_named, 2)
     close_stage(&stage);
 }
 
+/* All ranks learn it from the call, which changes nothing. */
+TEST_RANKS(none_if_that_is_allowed, 2)
+{
+    struct stage stage;
+    struct list list;
+    shoal_checkpoint_load_options options = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
+    shoal_checkpoint_info info = SHOAL_CHECKPOINT_INFO_INIT;
+    open_stage(&stage, self);
+    make_list(&list, self, SHOAL_F32, 0, ROWS, COLUMNS);
+    walk(&list, 5, SHOAL_F32, false);
+    options.allows_none = true;
+    info.step = 7;
+    CHECK_OK(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, &info));
+    CHECK_INT(info.step, -1);
+    CHECK_OK(shoal_checkpoint_load(stage.group, "/nowhere/at/all", list.items, &options, NULL));
+    walk(&list, 5, SHOAL_F32, true);
+    save(&stage, &list, 3, 1, SHOAL_CHECKPOINT_PIECES);
+    walk(&list, 5, SHOAL_F32, false);
+    options.has_step = true;
+    options.step = 4;
+    CHECK_OK(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, &info));
+    CHECK_INT(info.step, -1);
+    walk(&list, 5, SHOAL_F32, true);
+    options.has_step = false;
+    CHECK_OK(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, &info));
+    CHECK_INT(info.step, 3);
+    walk(&list, 1, SHOAL_F32, true);
+    options.allows_none = self->rank == 1;
+    CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, &info),
+                 SHOAL_ERR_MISMATCH);
+    free_list(&list);
+    close_stage(&stage);
+}
+
+TEST_RANKS(steps_of_a_directory, 1)
+{
+    struct stage stage;
+    struct list list;
+    int64_t steps[4] = {-7, -7, -7, -7};
+    size_t count = 9;
+    char one[2 * SCRATCH_PATH_BYTES];
+    open_stage(&stage, self);
+    make_list(&list, self, SHOAL_F32, 0, ROWS, COLUMNS);
+    CHECK_OK(shoal_checkpoint_list(stage.directory, steps, 4, &count));
+    CHECK_INT(count, 0);
+    CHECK_OK(shoal_checkpoint_list("/nowhere/at/all", NULL, 0, &count));
+    CHECK_INT(count, 0);
+    static const int64_t saved[] = {30, 0, 1000000000000, 4};
+    for (int i = 0; i < 4; i++) {
+        save(&stage, &list, saved[i], i, SHOAL_CHECKPOINT_PIECES);
+    }
+    CHECK_OK(shoal_checkpoint_list(stage.directory, steps, 4, &count));
+    CHECK_INT(count, 4);
+    CHECK(steps[0] == 0 && steps[1] == 4 && steps[2] == 30 && steps[3] == 1000000000000);
+    steps[2] = -7;
+    CHECK_OK(shoal_checkpoint_list(stage.directory, steps, 2, &count)); /* the newest */
+    CHECK_INT(count, 4);
+    CHECK(steps[0] == 30 && steps[1] == 1000000000000 && steps[2] == -7);
+    (void)snprintf(one, sizeof one, "%s/step-000000030", stage.directory);
+    CHECK_OK(shoal_checkpoint_list(one, steps, 4, &count));
+    CHECK(count == 1 && steps[0] == 30);
+    CHECK_STATUS(shoal_checkpoint_list(stage.directory, NULL, 1, &count), SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("checkpoint_list: steps_out is NULL");
+    CHECK_INT(count, 0);
+    CHECK_STATUS(shoal_checkpoint_list(NULL, steps, 1, &count), SHOAL_ERR_INVALID);
+    CHECK_STATUS(shoal_checkpoint_list(stage.directory, steps, 1, NULL), SHOAL_ERR_INVALID);
+    free_list(&list);
+    close_stage(&stage);
+}
+
+/* Damage ----------------------------------------------------------------------------------------------- */
+
+static void find_data(const struct stage *stage, const char *step, char *path, size_t bytes);
+
+/* What the first rank does to files between two loads. */
+static void spoil(struct stage *stage, const char *step, const char *name)
+{
+    char path[2 * SCRATCH_PATH_BYTES];
+    test_barrier(stage->self);
+    if (stage->self->rank == 0 && name) {
+        (void)snprintf(path, sizeof path, "%s/%s/%s", stage->directory, step, name);
+        CHECK_INT(truncate(path, 100), 0);
+    } else if (stage->self->rank == 0) {
+        find_data(stage, step, path, sizeof path);
+        CHECK_INT(unlink(path), 0);
+    }
+    test_barrier(stage->self);
+}
+
+/* Which damage is found by which rank differs: rank 0 needs nothing of the last file, but reads the index for all. */
+TEST_RANKS(damaged_ones_are_passed_over, 3)
+{
+    struct stage stage;
+    struct list list;
+    shoal_checkpoint_load_options options = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
+    shoal_checkpoint_info info = SHOAL_CHECKPOINT_INFO_INIT;
+    double other = 0;
+    open_stage(&stage, self);
+    make_list(&list, self, SHOAL_F32, 0, ROWS, COLUMNS);
+    for (int i = 0; i <= 4; i++) {
+        save(&stage, &list, i, i, SHOAL_CHECKPOINT_PIECES);
+    }
+    spoil(&stage, "step-000000004", NULL);
+    spoil(&stage, "step-000000003", "shoal.index.json");
+    CHECK(shoal_checkpoint_load(stage.group, stage.directory, list.items, NULL, NULL) != SHOAL_OK);
+    walk(&list, 4, SHOAL_F32, true);
+    options.skips_damaged = true;
+    options.allows_none = true;
+    CHECK_OK(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, &info));
+    CHECK_INT(info.step, 2);
+    CHECK_INT(info.n_damaged, 2);
+    walk(&list, 2, SHOAL_F32, true);
+    options.progress = (shoal_checkpoint_progress){self->rank == 1 ? 2 : 0, 1, 1, 0}; /* of one rank */
+    CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, &info),
+                 SHOAL_ERR_INVALID);
+    options.progress.n_ranks = options.progress.batch = options.progress.n_accumulate = 0;
+    options.has_step = true;
+    CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, &info),
+                 SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("skips_damaged is set, but has_step asks for step 0");
+    options.has_step = false;
+    /* A list that no checkpoint fits is no damage. */
+    CHECK_OK(shoal_items_add_real(list.items, "other", &other));
+    CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, &info),
+                 SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT("1 missing in the checkpoint: other");
+    CHECK_INT(info.step, 2);
+    options.allows_missing = true;
+    spoil(&stage, "step-000000002", "shoal.index.json");
+    spoil(&stage, "step-000000001", NULL);
+    spoil(&stage, "step-000000000", "shoal.index.json");
+    CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, &info),
+                 SHOAL_ERR_INVALID);
+    CHECK_ERROR_TEXT(": 5 damaged checkpoints and no other; the newest: ");
+    CHECK_ERROR_TEXT("pieces-00003-of-00003.safetensors");
+    walk(&list, 2, SHOAL_F32, true);
+    free_list(&list);
+    close_stage(&stage);
+}
+
 /* Exchanged files -------------------------------------------------------------------------------------- */
 
 /* The last file of data in the directory of a step. */

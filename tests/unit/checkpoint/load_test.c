@@ -528,6 +528,10 @@ TEST_RANKS(files_of_other_tools, 3)
     CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL),
                  SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("is of another tool and has only \"model\"");
+    options = (shoal_checkpoint_load_options){.struct_size = sizeof options, .has_step = true, .step = 7};
+    CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL),
+                 SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("is of step 0, not 7");
     close_stage(&stage);
 }
 

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The threads of this library, for loops that are not matrix products. As many as a matrix product uses
+ * (shoal_nn_set_threads): they sleep while the BLAS computes, and the BLAS's sleep while they do.
+ */
+#ifndef NN_POOL_H
+#define NN_POOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Runs body(context, part) for part 0 .. n_parts - 1, on the caller's thread and on those of the pool, in any order;
+ * returns when all have ended. A body computes in the default floating-point mode, fails in no way, and may call
+ * nn_parallel itself, which then runs its parts one after the other.
+ */
+void nn_parallel(size_t n_parts, void (*body)(void *context, size_t part), void *context);
+
+/*
+ * Into how many parts n items, each worth about `cost` operations on elements, are cut: at least 1, and at most
+ * NN_MAX_PARTS. Depends on n and cost and never on the number of threads, so that sums of parts have one order.
+ */
+#define NN_MAX_PARTS 256
+size_t nn_parts(size_t n, size_t cost);
+
+/* Where a part begins; part n_parts is the end. Parts differ by at most one item. */
+static inline size_t nn_part_first(size_t n, size_t n_parts, size_t part)
+{
+    size_t extra = n % n_parts;
+    return n / n_parts * part + (part < extra ? part : extra);
+}
+
+#endif

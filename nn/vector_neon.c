@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* The vectors of vector.h in NEON, which every AArch64 processor has. */
+#include "vector_variants.h"
+
+#if defined(__aarch64__) && !defined(__ARM_BIG_ENDIAN)
+
+#include <arm_neon.h>
+#include <stdbool.h>
+
+#define VARIANT neon
+#define LANES 4
+
+#include "vector_registers.h"
+
+typedef uint32x4_t mask;
+
+static inline vector multiply_add(vector a, vector b, vector c)
+{
+    return vfmaq_f32(c, a, b);
+}
+
+static inline vector square_root(vector x)
+{
+    return vsqrtq_f32(x);
+}
+
+static inline mask is_less(vector a, vector b)
+{
+    return vcltq_f32(a, b);
+}
+
+static inline mask is_equal(vector a, vector b)
+{
+    return vceqq_f32(a, b);
+}
+
+static inline vector choose(mask which, vector a, vector b)
+{
+    return vbslq_f32(which, a, b);
+}
+
+static inline vector load_f16(const uint16_t *from)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
+}
+
+static inline void store_f16(uint16_t *to, vector x)
+{
+    vst1_u16(to, vreinterpret_u16_f16(vcvt_f16_f32(x)));
+}
+
+static inline vector load_bf16(const uint16_t *from)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(from), 16));
+}
+
+/* As nn_to_bf16. */
+static inline void store_bf16(uint16_t *to, vector x)
+{
+    words bits = (words)x;
+    words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    words kept = (bits >> 16) | 0x40u;
+    vst1_u16(to, vmovn_u32(vbslq_u32(vceqq_f32(x, x), rounded, kept)));
+}
+
+static inline doubles widen_part(vector x, int part)
+{
+    return part == 0 ? vcvt_f64_f32(vget_low_f32(x)) : vcvt_high_f64_f32(x);
+}
+
+static inline vector narrow(const doubles *parts)
+{
+    return vcvt_high_f32_f64(vcvt_f32_f64(parts[0]), parts[1]);
+}
+
+#include "vector_loops.h"
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/* The vectors of vector.h in plain C: one lane. The other variants have the same bits. */
+#include <math.h>
+#include <stdbool.h>
+
+#include "halves.h"
+#include "vector_variants.h"
+
+#define VARIANT plain
+#define LANES 1
+#define WIDE_PARTS 1
+
+typedef float vector;
+typedef uint32_t words;
+typedef bool mask;
+typedef double doubles;
+
+static inline vector load(const float *from)
+{
+    return *from;
+}
+
+static inline void store(float *to, vector x)
+{
+    *to = x;
+}
+
+static inline vector all(float x)
+{
+    return x;
+}
+
+static inline words as_words(vector x)
+{
+    return nn_bits_of(x);
+}
+
+static inline vector as_vector(words bits)
+{
+    return nn_float_of(bits);
+}
+
+static inline vector multiply_add(vector a, vector b, vector c)
+{
+    return fmaf(a, b, c);
+}
+
+static inline vector square_root(vector x)
+{
+    return sqrtf(x);
+}
+
+static inline mask is_less(vector a, vector b)
+{
+    return a < b;
+}
+
+static inline mask is_equal(vector a, vector b)
+{
+    return a == b;
+}
+
+static inline vector choose(mask which, vector a, vector b)
+{
+    return which ? a : b;
+}
+
+static inline vector load_f16(const uint16_t *from)
+{
+    return nn_from_f16(*from);
+}
+
+static inline void store_f16(uint16_t *to, vector x)
+{
+    *to = nn_to_f16(x);
+}
+
+static inline vector load_bf16(const uint16_t *from)
+{
+    return nn_from_bf16(*from);
+}
+
+static inline void store_bf16(uint16_t *to, vector x)
+{
+    *to = nn_to_bf16(x);
+}
+
+static inline doubles widen_part(vector x, int part)
+{
+    (void)part;
+    return (double)x;
+}
+
+static inline vector narrow(const doubles *parts)
+{
+    return (float)parts[0];
+}
+
+static inline doubles load_doubles(const double *from)
+{
+    return *from;
+}
+
+static inline void store_doubles(double *to, doubles x)
+{
+    *to = x;
+}
+
+static inline doubles all_doubles(double x)
+{
+    return x;
+}
+
+#include "vector_loops.h"
