@@ -8,6 +8,7 @@
 #include "shoal/op.h"
 #include "shoal/ops.h"
 #include "shoal/scope.h"
+#include "shoal_nn/attention.h"
 #include "shoal_nn/nn.h"
 #include "try.h"
 
@@ -58,13 +59,16 @@ static double residual_std(const shoal_nn_block_options *options)
 
 /* Self-attention ---------------------------------------------------------------------------------------- */
 
-/* Stands in for attention until there is an operation for it: every position looks at itself alone. */
-static shoal_tensor *attend(shoal_tensor *qkv)
+static shoal_tensor *attend(const struct nn_settings *settings, shoal_tensor *qkv, shoal_tensor *position)
 {
-    shoal_tensor *q = shoal_select(qkv, 2, 0);
-    shoal_tensor *k = shoal_select(qkv, 2, 1);
-    shoal_tensor *v = shoal_select(qkv, 2, 2);
-    return shoal_mul(shoal_nn_tanh(shoal_mul(q, k)), v);
+    shoal_nn_attention_options options = SHOAL_NN_ATTENTION_OPTIONS_INIT;
+    options.is_causal = settings->is_causal;
+    if (position) {
+        options.dropout = settings->dropout;
+        options.position = position;
+        options.stream = settings->streams[ATTENTION_STREAM];
+    }
+    return shoal_nn_attention_packed(qkv, &options);
 }
 
 static shoal_status forward_attention(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
@@ -81,7 +85,7 @@ static shoal_status forward_attention(shoal_module *module, shoal_tensor *const 
     const int64_t *shape = shoal_tensor_shape(in.first);
     const int64_t heads[] = {shape[0], shape[1], 3, settings->n_heads, shape[2] / settings->n_heads};
     shoal_tensor *qkv = shoal_view(nn_call_child(module, "c_attn", in.first), heads, 5);
-    shoal_tensor *mixed = shoal_reshape(attend(qkv), shape, 3);
+    shoal_tensor *mixed = shoal_reshape(attend(settings, qkv, in.position), shape, 3);
     outputs[0] = nn_drop(nn_call_child(module, "c_proj", mixed), in.position,
                          settings->streams[RESIDUAL_STREAM], settings->dropout);
     return SHOAL_OK;
@@ -118,7 +122,7 @@ static shoal_status forward_mlp(shoal_module *module, shoal_tensor *const *input
     struct nn_inputs in;
     (void)n_outputs;
     NN_TRY(nn_take_inputs(module, inputs, n_inputs, &in));
-    shoal_tensor *hidden = shoal_nn_gelu(nn_call_child(module, "c_fc", in.first));
+    shoal_tensor *hidden = shoal_nn_gelu_tanh(nn_call_child(module, "c_fc", in.first));
     outputs[0] = nn_drop(nn_call_child(module, "c_proj", hidden), in.position,
                          settings->streams[RESIDUAL_STREAM], settings->dropout);
     return SHOAL_OK;

@@ -21,9 +21,8 @@ static shoal_status forward_linear(shoal_module *module, shoal_tensor *const *in
     shoal_tensor *bias = shoal_module_find_parameter(module, "bias");
     (void)n_inputs;
     (void)n_outputs;
-    outputs[0] = nn_module_settings(module)->is_projection
-                     ? shoal_nn_linear(inputs[0], shoal_transpose(weight, 0, 1), bias)
-                     : shoal_nn_linear(inputs[0], weight, bias);
+    outputs[0] = nn_module_settings(module)->is_projection ? shoal_nn_projection(inputs[0], weight, bias)
+                                                           : shoal_nn_linear(inputs[0], weight, bias);
     return SHOAL_OK;
 }
 
