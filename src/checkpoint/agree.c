@@ -19,6 +19,9 @@
 #define WHAT_BYTES 64
 #define WHAT_NUMBERS (WHAT_BYTES / sizeof(int64_t))
 
+/* Of a string in an error. */
+#define STRING_BYTES 160
+
 /* Of what is compared, so many bytes at a time. */
 #define PORTION_BYTES ((size_t)8192)
 
@@ -128,19 +131,92 @@ static shoal_status compare_bytes(shoal_group *group, const char *data, size_t b
     return SHOAL_OK;
 }
 
-shoal_status agree_on(shoal_group *group, const char *what, const void *data, size_t bytes)
+/* The first rank whose bytes differ from the first rank's; INT64_MAX: none. */
+static shoal_status find_other(shoal_group *group, const void *data, size_t bytes, int64_t *rank_out)
 {
     uint64_t first_bytes = bytes;
     bool is_same = false;
     TRY(shoal_group_broadcast(group, &first_bytes, 1, SHOAL_U64, 0));
     TRY(compare_bytes(group, data, bytes, (size_t)first_bytes, &is_same));
-    int64_t differs = is_same ? INT64_MAX : shoal_group_rank(group);
-    TRY(find_minimum(group, &differs, 1));
-    return differs == INT64_MAX
-               ? SHOAL_OK
-               : error_set(SHOAL_ERR_MISMATCH, "%s: rank %" PRId64 " has another one than rank 0", what,
-                           differs);
+    *rank_out = is_same ? INT64_MAX : shoal_group_rank(group);
+    return find_minimum(group, rank_out, 1);
 }
+
+shoal_status agree_on(shoal_group *group, const char *what, const void *data, size_t bytes)
+{
+    int64_t other;
+    TRY(find_other(group, data, bytes, &other));
+    return other == INT64_MAX ? SHOAL_OK
+                              : error_set(SHOAL_ERR_MISMATCH,
+                                          "%s: rank %" PRId64 " has another one than rank 0", what, other);
+}
+
+/* Values ----------------------------------------------------------------------------------------------- */
+
+static size_t find_difference(const struct agree_number *numbers, const int64_t *first, size_t n_numbers)
+{
+    size_t i = 0;
+    while (i < n_numbers && numbers[i].value == first[i]) {
+        i++;
+    }
+    return i;
+}
+
+shoal_status agree_on_numbers(shoal_group *group, const struct agree_number *numbers, size_t n_numbers)
+{
+    int64_t first[AGREE_MAX_NUMBERS] = {0};
+    if (n_numbers > AGREE_MAX_NUMBERS) {
+        return error_set(SHOAL_ERR_INTERNAL, "%zu numbers to compare", n_numbers);
+    }
+    for (size_t i = 0; i < n_numbers; i++) {
+        first[i] = numbers[i].value;
+    }
+    TRY(shoal_group_broadcast(group, first, n_numbers, SHOAL_I64, 0));
+    size_t number = find_difference(numbers, first, n_numbers);
+    int64_t other = number < n_numbers ? shoal_group_rank(group) : INT64_MAX;
+    TRY(find_minimum(group, &other, 1));
+    if (other == INT64_MAX) {
+        return SHOAL_OK;
+    }
+    int64_t difference[2] = {(int64_t)number, number < n_numbers ? numbers[number].value : 0};
+    TRY(shoal_group_broadcast(group, difference, 2, SHOAL_I64, (int)other));
+    number = (size_t)difference[0];
+    return error_set(SHOAL_ERR_MISMATCH, "%s is %" PRId64 " on rank 0, but %" PRId64 " on rank %" PRId64,
+                     numbers[number].name, first[number], difference[1], other);
+}
+
+/* Of a long one its end: paths often begin alike. */
+static void quote(char text[STRING_BYTES], const char *value)
+{
+    const size_t most = STRING_BYTES - sizeof("\"...\"");
+    size_t length = value ? strlen(value) : 0;
+    bool is_cut = length > most;
+    if (!value) {
+        (void)snprintf(text, STRING_BYTES, "NULL");
+        return;
+    }
+    (void)snprintf(text, STRING_BYTES, "\"%s%s\"", is_cut ? "..." : "",
+                   is_cut ? value + (length - most) : value);
+}
+
+shoal_status agree_on_string(shoal_group *group, const char *name, const char *value)
+{
+    int64_t other;
+    char first_text[STRING_BYTES] = "";
+    char other_text[STRING_BYTES] = "";
+    TRY(find_other(group, value, value ? strlen(value) + 1 : 0, &other));
+    if (other == INT64_MAX) {
+        return SHOAL_OK;
+    }
+    quote(first_text, value);
+    quote(other_text, value);
+    TRY(shoal_group_broadcast(group, first_text, sizeof first_text, SHOAL_U8, 0));
+    TRY(shoal_group_broadcast(group, other_text, sizeof other_text, SHOAL_U8, (int)other));
+    return error_set(SHOAL_ERR_MISMATCH, "%s is %s on rank 0, but %s on rank %" PRId64, name, first_text,
+                     other_text, other);
+}
+
+/* Sending ---------------------------------------------------------------------------------------------- */
 
 shoal_status agree_receive(shoal_group *group, const void *data, size_t bytes, void **data_out,
                            size_t *bytes_out)

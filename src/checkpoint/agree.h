@@ -22,6 +22,20 @@
  */
 shoal_status agree(shoal_group *group, const char *phase, shoal_status status);
 
+/* Numbers that must be the same on all ranks, with the names that errors give them: "options.keep". */
+struct agree_number {
+    const char *name;
+    int64_t value;
+};
+#define AGREE_MAX_NUMBERS 16
+
+/* Collective. A difference is SHOAL_ERR_MISMATCH on all ranks, with the name, the first rank whose number differs from
+   the first rank's, and both values. All ranks have the same names. */
+shoal_status agree_on_numbers(shoal_group *group, const struct agree_number *numbers, size_t n_numbers);
+
+/* Collective: likewise a string, which may be NULL. */
+shoal_status agree_on_string(shoal_group *group, const char *name, const char *value);
+
 /* Collective: bytes that must be the same on all ranks; a difference is SHOAL_ERR_MISMATCH on all of them, which names `what` and
    the first rank whose bytes differ from the first rank's. */
 shoal_status agree_on(shoal_group *group, const char *what, const void *data, size_t bytes);

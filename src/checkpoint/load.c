@@ -110,27 +110,25 @@ static shoal_status check_arguments(struct load *load, const shoal_checkpoint_lo
 static shoal_status compare_options(struct load *load)
 {
     const shoal_checkpoint_load_options *options = &load->options;
-    const char *section = options->section ? options->section : "";
-    const int64_t numbers[] = {options->has_step,
-                               options->has_step ? options->step : 0,
-                               options->allows_missing,
-                               options->allows_unexpected,
-                               options->casts,
-                               options->skips_sums,
-                               options->section != NULL,
-                               options->progress.n_ranks,
-                               options->progress.batch,
-                               options->progress.n_accumulate,
-                               options->allows_other_batch,
-                               options->allows_none,
-                               options->skips_damaged};
-    TRY(agree_on(load->group, "options", numbers, sizeof numbers));
-    return agree_on(load->group, "options.section", section, strlen(section));
+    const struct agree_number numbers[] = {{"options.has_step", options->has_step},
+                                           {"options.step", options->has_step ? options->step : 0},
+                                           {"options.allows_missing", options->allows_missing},
+                                           {"options.allows_unexpected", options->allows_unexpected},
+                                           {"options.casts", options->casts},
+                                           {"options.skips_sums", options->skips_sums},
+                                           {"options.progress.n_ranks", options->progress.n_ranks},
+                                           {"options.progress.batch", options->progress.batch},
+                                           {"options.progress.n_accumulate", options->progress.n_accumulate},
+                                           {"options.allows_other_batch", options->allows_other_batch},
+                                           {"options.allows_none", options->allows_none},
+                                           {"options.skips_damaged", options->skips_damaged}};
+    TRY(agree_on_numbers(load->group, numbers, sizeof numbers / sizeof numbers[0]));
+    return agree_on_string(load->group, "options.section", options->section);
 }
 
 static shoal_status compare_arguments(struct load *load)
 {
-    TRY(agree_on(load->group, "directory", load->directory, strlen(load->directory)));
+    TRY(agree_on_string(load->group, "directory", load->directory));
     TRY(compare_options(load));
     return list_agree(load->group, load->items);
 }
@@ -479,8 +477,7 @@ shoal_status shoal_checkpoint_load(shoal_group *group, const char *directory, sh
     if (!group) {
         return error_set(SHOAL_ERR_INVALID, "checkpoint_load: group is NULL");
     }
-    shoal_status status =
-        agree(group, "arguments of checkpoint_load", check_arguments(&load, options, info_out));
+    shoal_status status = agree(group, "load: arguments", check_arguments(&load, options, info_out));
     if (status == SHOAL_OK) {
         status = load_all(&load);
     }

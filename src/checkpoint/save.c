@@ -62,14 +62,18 @@ shoal_status save_check_arguments(const char *directory, const shoal_items *item
 static shoal_status compare_options(shoal_group *group, const char *directory,
                                     const shoal_checkpoint_options *options)
 {
-    const shoal_checkpoint_progress *progress = &options->progress;
-    const int64_t numbers[] = {
-        options->format,        options->replaces, options->keep,   (int64_t)options->max_file_bytes,
-        options->fails_if_busy, progress->n_ranks, progress->batch, progress->n_accumulate,
-        progress->sample};
-    TRY(agree_on(group, "directory", directory, strlen(directory)));
-    TRY(agree_on(group, "options.step", &options->step, sizeof options->step));
-    return agree_on(group, "options", numbers, sizeof numbers);
+    const struct agree_number numbers[] = {{"options.step", options->step},
+                                           {"options.format", options->format},
+                                           {"options.replaces", options->replaces},
+                                           {"options.keep", options->keep},
+                                           {"options.max_file_bytes", (int64_t)options->max_file_bytes},
+                                           {"options.progress.n_ranks", options->progress.n_ranks},
+                                           {"options.progress.batch", options->progress.batch},
+                                           {"options.progress.n_accumulate", options->progress.n_accumulate},
+                                           {"options.progress.sample", options->progress.sample},
+                                           {"options.fails_if_busy", options->fails_if_busy}};
+    TRY(agree_on_string(group, "directory", directory));
+    return agree_on_numbers(group, numbers, sizeof numbers / sizeof numbers[0]);
 }
 
 /* Beginning ---------------------------------------------------------------------------------------------- */
@@ -418,7 +422,7 @@ shoal_status shoal_checkpoint_save(shoal_group *group, const char *directory, co
         return error_set(SHOAL_ERR_INVALID, "checkpoint_save: group is NULL");
     }
     shoal_status status =
-        agree(group, "checkpoint_save", save_check_arguments(directory, items, options, &own));
+        agree(group, "save: arguments", save_check_arguments(directory, items, options, &own));
     if (status == SHOAL_OK) {
         status = run_save(group, directory, items, &own);
     }

@@ -251,7 +251,7 @@ shoal_status shoal_checkpoint_save_start(shoal_group *group, const char *directo
     if (!group) {
         return error_set(SHOAL_ERR_INVALID, "checkpoint_save_start: group is NULL");
     }
-    shoal_status status = agree(group, "checkpoint_save_start",
+    shoal_status status = agree(group, "save_start: arguments",
                                 check_start(group, directory, items, options, saving_out, &own));
     if (status == SHOAL_OK) {
         status = start(group, directory, items, &own, saving_out);

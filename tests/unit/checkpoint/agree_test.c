@@ -63,6 +63,36 @@ TEST_RANKS(one_rank_deviates, 3)
     CHECK_OK(shoal_world_close(world));
 }
 
+TEST_RANKS(values_are_named, 3)
+{
+    shoal_world *world;
+    shoal_group *group = open_group(self, &world);
+    REQUIRE(group);
+    struct agree_number numbers[] = {{"options.keep", 3}, {"options.step", 1000}};
+    char path[400];
+    CHECK_OK(agree_on_numbers(group, numbers, 2));
+    numbers[0].value += self->rank == 2;
+    numbers[1].value += self->rank == 1 ? INT64_MIN : 0;
+    CHECK_STATUS(agree_on_numbers(group, numbers, 2), SHOAL_ERR_MISMATCH);
+    CHECK_STRING(shoal_error_text(), "options.step is 1000 on rank 0, but -9223372036854774808 on rank 1");
+    CHECK_STATUS(agree_on_numbers(group, numbers, 1), SHOAL_ERR_MISMATCH);
+    CHECK_STRING(shoal_error_text(), "options.keep is 3 on rank 0, but 4 on rank 2");
+    CHECK_OK(agree_on_string(group, "options.section", NULL));
+    CHECK_OK(agree_on_string(group, "options.section", "model"));
+    CHECK_STATUS(agree_on_string(group, "options.section", self->rank == 2 ? "model" : NULL),
+                 SHOAL_ERR_MISMATCH);
+    CHECK_STRING(shoal_error_text(), "options.section is NULL on rank 0, but \"model\" on rank 2");
+    CHECK_STATUS(agree_on_string(group, "options.section", self->rank == 1 ? NULL : ""), SHOAL_ERR_MISMATCH);
+    CHECK_STRING(shoal_error_text(), "options.section is \"\" on rank 0, but NULL on rank 1");
+    memset(path, 'x', sizeof path); /* its end is told */
+    (void)snprintf(path + 390, 10, "/run%d", self->rank);
+    CHECK_STATUS(agree_on_string(group, "directory", path), SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("directory is \"...xxx");
+    CHECK_ERROR_TEXT("x/run0\" on rank 0, but \"...xx");
+    CHECK_ERROR_TEXT("x/run1\" on rank 1");
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* Every byte counts, of the first and of the last portion. */
 TEST_RANKS(every_byte_is_compared, 3)
 {

@@ -274,19 +274,19 @@ TEST_RANKS(arguments_of_one_rank, 3)
     CHECK_STATUS(
         shoal_checkpoint_load(stage.group, is_other ? "elsewhere" : stage.path, stage.items, NULL, NULL),
         SHOAL_ERR_MISMATCH);
-    CHECK_ERROR_TEXT("directory: rank 1 has another one than rank 0");
+    CHECK_ERROR_TEXT("on rank 0, but \"elsewhere\" on rank 1");
     CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.path, is_other ? NULL : stage.items, NULL, NULL),
                  SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("items is NULL");
     options.casts = is_other;
     CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL),
                  SHOAL_ERR_MISMATCH);
-    CHECK_ERROR_TEXT("options: rank 1 has");
+    CHECK_ERROR_TEXT("options.casts is 0 on rank 0, but 1 on rank 1");
     options.casts = false;
     options.section = is_other ? "model" : "modem";
     CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL),
                  SHOAL_ERR_MISMATCH);
-    CHECK_ERROR_TEXT("options.section: rank 1 has");
+    CHECK_ERROR_TEXT("options.section is \"modem\" on rank 0, but \"model\" on rank 1");
     options.section = NULL;
     options.struct_size = is_other ? 1 : sizeof options;
     CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL),
@@ -324,7 +324,10 @@ TEST_PROCESSES(a_rank_that_never_comes, 3)
     if (self->rank != 2) {
         CHECK_STATUS(shoal_checkpoint_load(shoal_world_group(world), stage.path, stage.items, NULL, NULL),
                      SHOAL_ERR_TIMEOUT);
+        CHECK_ERROR_TEXT("checkpoint_load: load: arguments: ");
         check_values(&stage, false);
+        CHECK(shoal_checkpoint_save(shoal_world_group(world), stage.path, stage.items, NULL) != SHOAL_OK);
+        CHECK_ERROR_TEXT("checkpoint_save: save: arguments: ");
     }
     test_barrier(self);
     (void)shoal_world_close(world);

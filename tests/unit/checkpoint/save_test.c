@@ -144,19 +144,27 @@ TEST_RANKS(ranks_that_differ, 3)
     CHECK_STATUS(shoal_checkpoint_save(group, self->rank == 1 ? inside(directory, "other") : directory,
                                        state.items, NULL),
                  SHOAL_ERR_MISMATCH);
-    CHECK_STRING(shoal_error_text(), "checkpoint_save: directory: rank 1 has another one than rank 0");
+    CHECK_ERROR_TEXT("checkpoint_save: directory is \"/");
+    CHECK_ERROR_TEXT("/other\" on rank 1");
     options.step = self->rank == 2;
     CHECK_STATUS(shoal_checkpoint_save(group, directory, state.items, &options), SHOAL_ERR_MISMATCH);
-    CHECK_ERROR_TEXT("options.step: rank 2");
+    CHECK_ERROR_TEXT("checkpoint_save: options.step is 0 on rank 0, but 1 on rank 2");
     options.step = 0;
     options.keep = self->rank;
     CHECK_STATUS(shoal_checkpoint_save(group, directory, state.items, &options), SHOAL_ERR_MISMATCH);
-    CHECK_ERROR_TEXT("options: rank 1");
+    CHECK_ERROR_TEXT("checkpoint_save: options.keep is 0 on rank 0, but 1 on rank 1");
     options.keep = self->rank == 1 ? -4 : 0;
     CHECK_STATUS(shoal_checkpoint_save(group, directory, state.items, &options), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT(self->rank == 1 ? "checkpoint_save: options: keep is -4, below 0"
                                      : "checkpoint_save: rank 1: options: keep is -4, below 0");
     CHECK(access(inside(directory, ".lock"), F_OK) != 0); /* nothing was made */
+    options.keep = 0;
+    shoal_checkpoint_saving *saving = NULL;
+    CHECK_STATUS(self->rank == 1
+                     ? shoal_checkpoint_save_start(group, directory, state.items, &options, &saving)
+                     : shoal_checkpoint_save(group, directory, state.items, &options),
+                 SHOAL_ERR_MISMATCH);
+    CHECK_ERROR_TEXT("rank 0 is at \"save: arguments\", but rank 1 at \"save_start: arguments\"");
     CHECK_OK(shoal_checkpoint_save(group, directory, state.items, NULL));
     CHECK_STATUS(shoal_checkpoint_save(group, directory, state.items, NULL), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("step-000000000: is there already");
