@@ -39,6 +39,12 @@ static inline vector choose(mask which, vector a, vector b)
     return (vector)_mm256_blendv_ps((__m256)b, (__m256)a, which);
 }
 
+/* Of a NaN and a number these instructions give their second operand. */
+static inline vector clamp(vector x, vector low, vector high)
+{
+    return (vector)_mm256_max_ps((__m256)low, _mm256_min_ps((__m256)high, (__m256)x));
+}
+
 static inline vector load_f16(const uint16_t *from)
 {
     __m128i bits;

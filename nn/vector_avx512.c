@@ -39,6 +39,12 @@ static inline vector choose(mask which, vector a, vector b)
     return (vector)_mm512_mask_blend_ps(which, (__m512)b, (__m512)a);
 }
 
+/* Of a NaN and a number these instructions give their second operand. */
+static inline vector clamp(vector x, vector low, vector high)
+{
+    return (vector)_mm512_max_ps((__m512)low, _mm512_min_ps((__m512)high, (__m512)x));
+}
+
 static inline vector load_f16(const uint16_t *from)
 {
     __m256i bits;

@@ -28,8 +28,7 @@ static inline vector with_sign_of(vector x, vector sign)
 static inline vector exp_of(vector x)
 {
     const vector shift = all(0x1.8p23f);
-    x = choose(is_less(all(89.0f), x), all(89.0f), x);
-    x = choose(is_less(x, all(-104.0f)), all(-104.0f), x);
+    x = clamp(x, all(-104.0f), all(89.0f));
     vector shifted = multiply_add(x, all(0x1.715476p+0f), shift);
     vector n = shifted - shift;
     vector r = multiply_add(n, all(-0x1.62e430p-1f), x);
@@ -90,8 +89,7 @@ static inline vector tanh_of(vector x)
 /* Beyond 1: 1 - exp(log erfc |x|), with a polynomial for the logarithm. From 4 on it is 1. */
 static inline vector erf_of(vector x)
 {
-    vector a = magnitude_of(x);
-    a = choose(is_less(all(4.0f), a), all(4.0f), a);
+    vector a = clamp(magnitude_of(x), all(-1.0f), all(4.0f));
     vector s = x * x;
     vector q = multiply_add(all(0x1.4a5690p-14f), s, all(-0x1.a45088p-11f));
     q = multiply_add(q, s, all(0x1.541270p-8f));
@@ -136,8 +134,7 @@ static inline vector gelu_of(vector x)
 /* (1 + tanh u) / 2 is sigmoid(2 u). Within 16 on both sides, beyond which it is 0 or 1 and polynomials could overflow. */
 static inline vector clamp_for_gelu(vector x)
 {
-    x = choose(is_less(all(16.0f), x), all(16.0f), x);
-    return choose(is_less(x, all(-16.0f)), all(-16.0f), x);
+    return clamp(x, all(-16.0f), all(16.0f));
 }
 
 static inline vector gelu_tanh_gate(vector x)

@@ -10,6 +10,7 @@
  *     multiply_add(a, b, c)          a * b + c, rounded once
  *     square_root
  *     is_less, is_equal, choose      choose(m, a, b): a where m is true, else b
+ *     clamp(x, low, high)            a NaN stays one; the bounds are not 0
  *     load_f16, store_f16, load_bf16, store_bf16
  *     WIDE_PARTS, doubles            a vector as doubles takes WIDE_PARTS registers, of LANES / WIDE_PARTS doubles
  *     widen_part(vector, part), narrow(const doubles *), load_doubles, store_doubles, all_doubles
@@ -43,22 +44,44 @@ static inline void store_some(float *to, size_t n, vector x)
 
 /* Functions of each element ---------------------------------------------------------------------------- */
 
-#define FUNCTION(name, of)                                         \
-    static void name(size_t n, const float *x, float *y)           \
-    {                                                              \
-        size_t i = 0;                                              \
-        for (; i + LANES <= n; i += LANES) {                       \
-            store(y + i, of(load(x + i)));                         \
-        }                                                          \
-        if (i < n) {                                               \
-            store_some(y + i, n - i, of(load_some(x + i, n - i))); \
-        }                                                          \
+/* Vectors that are computed side by side: a chain of dependent operations leaves units idle. */
+#define SIDE_BY_SIDE 4
+#define PAIR 2 /* of gradients, which need more registers */
+
+#define FUNCTION(name, of)                                                 \
+    static void name(size_t n, const float *x, float *y)                   \
+    {                                                                      \
+        size_t i = 0;                                                      \
+        for (; i + SIDE_BY_SIDE * LANES <= n; i += SIDE_BY_SIDE * LANES) { \
+            vector values[SIDE_BY_SIDE];                                   \
+            for (int k = 0; k < SIDE_BY_SIDE; k++) {                       \
+                values[k] = of(load(x + i + k * LANES));                   \
+            }                                                              \
+            for (int k = 0; k < SIDE_BY_SIDE; k++) {                       \
+                store(y + i + k * LANES, values[k]);                       \
+            }                                                              \
+        }                                                                  \
+        for (; i + LANES <= n; i += LANES) {                               \
+            store(y + i, of(load(x + i)));                                 \
+        }                                                                  \
+        if (i < n) {                                                       \
+            store_some(y + i, n - i, of(load_some(x + i, n - i)));         \
+        }                                                                  \
     }
 
 #define GRADIENT_FUNCTION(name, of)                                                                      \
     static void name(size_t n, const float *gradient, const float *saved, float *out)                    \
     {                                                                                                    \
         size_t i = 0;                                                                                    \
+        for (; i + PAIR * LANES <= n; i += PAIR * LANES) {                                               \
+            vector values[PAIR];                                                                         \
+            for (int k = 0; k < PAIR; k++) {                                                             \
+                values[k] = of(load(gradient + i + k * LANES), load(saved + i + k * LANES));             \
+            }                                                                                            \
+            for (int k = 0; k < PAIR; k++) {                                                             \
+                store(out + i + k * LANES, values[k]);                                                   \
+            }                                                                                            \
+        }                                                                                                \
         for (; i + LANES <= n; i += LANES) {                                                             \
             store(out + i, of(load(gradient + i), load(saved + i)));                                     \
         }                                                                                                \
@@ -309,10 +332,13 @@ static inline float fold_floats(const vector *sums)
 /* The exponentials of 16 elements at `x` into `y`, added to the sums. */
 static inline void add_exponentials(const float *x, vector shift, float *y, vector *sums)
 {
+    vector values[STEPS];
     for (int i = 0; i < STEPS; i++) {
-        vector value = exp_of(load(x + i * LANES) - shift);
-        store(y + i * LANES, value);
-        sums[i] = sums[i] + value;
+        values[i] = exp_of(load(x + i * LANES) - shift);
+    }
+    for (int i = 0; i < STEPS; i++) {
+        store(y + i * LANES, values[i]);
+        sums[i] = sums[i] + values[i];
     }
 }
 

@@ -39,6 +39,11 @@ static inline vector choose(mask which, vector a, vector b)
     return vbslq_f32(which, a, b);
 }
 
+static inline vector clamp(vector x, vector low, vector high)
+{
+    return vmaxq_f32(vminq_f32(x, high), low);
+}
+
 static inline vector load_f16(const uint16_t *from)
 {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));

@@ -65,6 +65,12 @@ static inline vector choose(mask which, vector a, vector b)
     return which ? a : b;
 }
 
+static inline vector clamp(vector x, vector low, vector high)
+{
+    x = high < x ? high : x;
+    return x < low ? low : x;
+}
+
 static inline vector load_f16(const uint16_t *from)
 {
     return nn_from_f16(*from);
