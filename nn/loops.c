@@ -5,12 +5,17 @@
 #include <math.h>
 #include <tgmath.h>
 
+#include "vector.h"
+
 /* Rows and columns of the part of a matrix that the plain product copies: 32 KiB of doubles. */
 #define BLOCK 64
 
 /* Partial sums of a row, and how many exponentials are made at a time; the one divides the other. */
 #define LANES 8
 #define CHUNK 256
+
+#include "loops_math.h"
+#include "loops_vectors.h"
 
 #define real float
 #define NAME(name) name##_f32

@@ -4,25 +4,6 @@
  * as its own name for x. Functions such as tanh are those of <tgmath.h>: they have the type of their argument.
  */
 
-static void NAME(tanh_forward)(size_t n, const void *x_values, void *y_values)
-{
-    const real *x = x_values;
-    real *y = y_values;
-    for (size_t i = 0; i < n; i++) {
-        y[i] = tanh(x[i]);
-    }
-}
-
-static void NAME(tanh_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
-{
-    const real *g = gradient;
-    const real *y = saved;
-    real *out = out_values;
-    for (size_t i = 0; i < n; i++) {
-        out[i] = g[i] * (1 - y[i] * y[i]);
-    }
-}
-
 /* A NaN stays one. */
 static void NAME(relu_forward)(size_t n, const void *x_values, void *y_values)
 {
@@ -43,67 +24,6 @@ static void NAME(relu_backward)(size_t n, const void *gradient, const void *save
     }
 }
 
-static void NAME(gelu_forward)(size_t n, const void *x_values, void *y_values)
-{
-    const real *x = x_values;
-    real *y = y_values;
-    const real half_root = (real)M_SQRT1_2;
-    for (size_t i = 0; i < n; i++) {
-        y[i] = x[i] * ((1 + erf(x[i] * half_root)) / 2);
-    }
-}
-
-/* The normal distribution at x, plus x times its density. */
-static void NAME(gelu_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
-{
-    const real *g = gradient;
-    const real *x = saved;
-    real *out = out_values;
-    const real half_root = (real)M_SQRT1_2;
-    const real density_at_0 = (real)(0.5 * M_2_SQRTPI * M_SQRT1_2);
-    for (size_t i = 0; i < n; i++) {
-        real distribution = (1 + erf(x[i] * half_root)) / 2;
-        real density = density_at_0 * exp(-(x[i] * x[i]) / 2);
-        out[i] = g[i] * (distribution + x[i] * density);
-    }
-}
-
-static void NAME(gelu_tanh_forward)(size_t n, const void *x_values, void *y_values)
-{
-    const real *x = x_values;
-    real *y = y_values;
-    const real scale = (real)(M_2_SQRTPI * M_SQRT1_2);
-    const real cubic = (real)0.044715;
-    for (size_t i = 0; i < n; i++) {
-        real inner = scale * (x[i] + cubic * (x[i] * x[i] * x[i]));
-        y[i] = x[i] * ((1 + tanh(inner)) / 2);
-    }
-}
-
-static void NAME(gelu_tanh_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
-{
-    const real *g = gradient;
-    const real *x = saved;
-    real *out = out_values;
-    const real scale = (real)(M_2_SQRTPI * M_SQRT1_2);
-    const real cubic = (real)0.044715;
-    for (size_t i = 0; i < n; i++) {
-        real square = x[i] * x[i];
-        real t = tanh(scale * (x[i] + cubic * (square * x[i])));
-        real slope = scale * (1 + 3 * cubic * square);
-        out[i] = g[i] * ((1 + t) / 2 + x[i] * (1 - t * t) * slope / 2);
-    }
-}
-
-static void NAME(exp_forward)(size_t n, const void *x_values, void *y_values)
-{
-    const real *x = x_values;
-    real *y = y_values;
-    for (size_t i = 0; i < n; i++) {
-        y[i] = exp(x[i]);
-    }
-}
-
 static void NAME(exp_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
 {
     const real *g = gradient;
@@ -111,15 +31,6 @@ static void NAME(exp_backward)(size_t n, const void *gradient, const void *saved
     real *out = out_values;
     for (size_t i = 0; i < n; i++) {
         out[i] = g[i] * y[i];
-    }
-}
-
-static void NAME(log_forward)(size_t n, const void *x_values, void *y_values)
-{
-    const real *x = x_values;
-    real *y = y_values;
-    for (size_t i = 0; i < n; i++) {
-        y[i] = log(x[i]);
     }
 }
 
@@ -152,45 +63,6 @@ static void NAME(sqrt_backward)(size_t n, const void *gradient, const void *save
     }
 }
 
-static void NAME(sigmoid_forward)(size_t n, const void *x_values, void *y_values)
-{
-    const real *x = x_values;
-    real *y = y_values;
-    for (size_t i = 0; i < n; i++) {
-        y[i] = 1 / (1 + exp(-x[i]));
-    }
-}
-
-static void NAME(sigmoid_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
-{
-    const real *g = gradient;
-    const real *y = saved;
-    real *out = out_values;
-    for (size_t i = 0; i < n; i++) {
-        out[i] = g[i] * ((1 - y[i]) * y[i]);
-    }
-}
-
-static void NAME(silu_forward)(size_t n, const void *x_values, void *y_values)
-{
-    const real *x = x_values;
-    real *y = y_values;
-    for (size_t i = 0; i < n; i++) {
-        y[i] = x[i] / (1 + exp(-x[i]));
-    }
-}
-
-static void NAME(silu_backward)(size_t n, const void *gradient, const void *saved, void *out_values)
-{
-    const real *g = gradient;
-    const real *x = saved;
-    real *out = out_values;
-    for (size_t i = 0; i < n; i++) {
-        real s = 1 / (1 + exp(-x[i]));
-        out[i] = g[i] * (s * (1 + x[i] * (1 - s)));
-    }
-}
-
 static double NAME(sum_of_squares)(size_t n, const void *a_values, const void *b_values)
 {
     const real *a = a_values;
@@ -212,77 +84,6 @@ static void NAME(mse_backward)(size_t n, double gradient, const void *a_values, 
     const real factor = (real)gradient / (real)n;
     for (size_t i = 0; i < n; i++) {
         out[i] = factor * (2 * (a[i] - b[i]));
-    }
-}
-
-static double NAME(mean_of)(size_t n, const real *x)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        sum += (double)x[i];
-    }
-    return sum / (double)n;
-}
-
-/* 1 / sqrt(variance + eps) */
-static double NAME(scale_of)(size_t n, double eps, const real *x, double mean)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        double difference = (double)x[i] - mean;
-        sum += difference * difference;
-    }
-    return 1 / sqrt(sum / (double)n + eps);
-}
-
-static void NAME(norm)(size_t n, double eps, const void *x_values, const void *weight, const void *bias,
-                       void *y_values)
-{
-    const real *x = x_values;
-    const real *w = weight;
-    const real *b = bias;
-    real *y = y_values;
-    double mean = NAME(mean_of)(n, x);
-    double scale = NAME(scale_of)(n, eps, x, mean);
-    for (size_t i = 0; i < n; i++) {
-        double value = ((double)x[i] - mean) * scale;
-        y[i] = (real)(value * (w ? (double)w[i] : 1) + (b ? (double)b[i] : 0));
-    }
-}
-
-/* With h = gradient * weight and x' the normalised x: scale * (h - mean(h) - x' * mean(h x')). */
-static void NAME(norm_backward)(size_t n, double eps, const void *gradient, const void *x_values,
-                                const void *weight, void *out_values)
-{
-    const real *g = gradient;
-    const real *x = x_values;
-    const real *w = weight;
-    real *out = out_values;
-    double mean = NAME(mean_of)(n, x);
-    double scale = NAME(scale_of)(n, eps, x, mean);
-    double sum = 0;
-    double sum_with_x = 0;
-    for (size_t i = 0; i < n; i++) {
-        double h = (double)g[i] * (w ? (double)w[i] : 1);
-        sum += h;
-        sum_with_x += h * (((double)x[i] - mean) * scale);
-    }
-    for (size_t i = 0; i < n; i++) {
-        double h = (double)g[i] * (w ? (double)w[i] : 1);
-        double normalised = ((double)x[i] - mean) * scale;
-        out[i] = (real)(scale * (h - sum / (double)n - normalised * (sum_with_x / (double)n)));
-    }
-}
-
-static void NAME(norm_weight_backward)(size_t n, double eps, const void *gradient, const void *x_values,
-                                       double *sums)
-{
-    const real *g = gradient;
-    const real *x = x_values;
-    double mean = NAME(mean_of)(n, x);
-    double scale = NAME(scale_of)(n, eps, x, mean);
-    for (size_t i = 0; i < n; i++) {
-        sums[i] += (double)g[i] * (((double)x[i] - mean) * scale);
     }
 }
 
@@ -387,39 +188,6 @@ static bool NAME(is_finite)(size_t n, const void *x_values)
         is_other |= x[i] - x[i] != 0; /* NaN, which is not 0 */
     }
     return is_other == 0;
-}
-
-static void NAME(sgd)(size_t n, double lr, const void *gradient, void *parameter)
-{
-    const real *g = gradient;
-    real *p = parameter;
-    const real rate = (real)lr;
-    for (size_t i = 0; i < n; i++) {
-        p[i] = p[i] - rate * g[i];
-    }
-}
-
-static void NAME(adamw)(size_t n, const struct nn_adamw_factors *factors, const void *gradient,
-                        void *parameter, void *first_moment, void *second_moment)
-{
-    const real *restrict g = gradient;
-    real *restrict p = parameter;
-    real *restrict m = first_moment;
-    real *restrict v = second_moment;
-    const real decay = (real)factors->decay;
-    const real beta1 = (real)factors->beta1;
-    const real one_minus_beta1 = (real)factors->one_minus_beta1;
-    const real beta2 = (real)factors->beta2;
-    const real one_minus_beta2 = (real)factors->one_minus_beta2;
-    const real step = (real)factors->step;
-    const real root = (real)factors->root;
-    const real eps = (real)factors->eps;
-    for (size_t i = 0; i < n; i++) {
-        real decayed = p[i] - decay * p[i];
-        m[i] = beta1 * m[i] + one_minus_beta1 * g[i];
-        v[i] = beta2 * v[i] + one_minus_beta2 * (g[i] * g[i]);
-        p[i] = decayed - step * m[i] / (sqrt(v[i]) / root + eps);
-    }
 }
 
 static const struct nn_loops NAME(loops) = {
