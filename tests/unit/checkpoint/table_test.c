@@ -296,7 +296,7 @@ static void check_deviation(struct rank *self, shoal_group *group, const struct 
     CHECK_STATUS(table_make(group, items, &table), SHOAL_ERR_MISMATCH);
     CHECK_ERROR_TEXT(deviating == 0 ? deviation->first_words : deviation->words);
     if (deviating > 0 && self->rank != deviating) {
-        char prefix[16];
+        char prefix[24];
         (void)snprintf(prefix, sizeof prefix, "rank %d: ", deviating);
         CHECK(strncmp(shoal_error_text(), prefix, strlen(prefix)) == 0);
     }
