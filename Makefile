@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 # For CI: -DSHOAL_WERROR=ON. The test presets have it anyway.
 RELEASE_OPTIONS ?=
-# For ctest: make test TEST_OPTIONS='-R unit/base -j 4'
+# For ctest: make test TEST_OPTIONS='-R unit/base -j 8'
 TEST_OPTIONS ?=
 
 .PHONY: all run test test-asan test-tsan bench sweep drill deviate soak fuzz fuzz-passes install lint tidy clean

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 # shoal_add_test(NAME name LABEL label COMMAND command...): one ctest entry. Exit status 77 means skipped.
 # Tests get their folders through the environment, so that they run from any working directory.
+# A test counts as two of the jobs of ctest (-j), one that mostly waits (tests/CMakeLists.txt) as one. The five of the
+# presets are two tests and one that waits.
 function(shoal_add_test)
     cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;LABEL" "COMMAND")
     # The harness itself counts the library's memory after every test. Looking for lost memory of others takes seconds for
@@ -14,11 +16,12 @@ function(shoal_add_test)
     set_tests_properties("${arg_NAME}" PROPERTIES
         LABELS "${arg_LABEL}"
         TIMEOUT "${timeout_seconds}"
+        PROCESSORS 2
         SKIP_RETURN_CODE 77
         ENVIRONMENT
             "SHOAL_TEST_SOURCE_DIR=${CMAKE_SOURCE_DIR};SHOAL_TEST_BUILD_DIR=${CMAKE_BINARY_DIR};SHOAL_TEST_RELEASE_DIR=${SHOAL_RELEASE_DIR};SHOAL_TEST_TOOL=${CMAKE_BINARY_DIR}/bin/shoal;SHOAL_TEST_TIME_SCALE=${SHOAL_TEST_TIME_SCALE};ASAN_OPTIONS=detect_leaks=${looks_for_leaks};${SHOAL_TEST_ENVIRONMENT}")
     # The abi tests look at one release build, and one of them makes it.
     if(arg_LABEL STREQUAL "abi")
-        set_tests_properties("${arg_NAME}" PROPERTIES RESOURCE_LOCK release)
+        set_tests_properties("${arg_NAME}" PROPERTIES RESOURCE_LOCK release COST 2)
     endif()
 endfunction()
