@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "functions.h"
+#include "pool.h"
 #include "try.h"
 #include "values.h"
 
@@ -31,17 +32,43 @@ META(activation)
                            shoal_tensor_dtype(self));
 }
 
+/* What a function of an element takes, in operations: those with exponentials are most of them. */
+#define ELEMENT_COST 4
+
+struct elements {
+    nn_forward_loop forward;   /* of one argument, */
+    nn_backward_loop backward; /* or of two */
+    const char *first;
+    const char *second;
+    char *result;
+    size_t bytes; /* of an element */
+};
+
+static void run_elements(void *context, size_t first, size_t end)
+{
+    const struct elements *elements = context;
+    size_t offset = first * elements->bytes;
+    if (elements->forward) {
+        elements->forward(end - first, elements->first + offset, elements->result + offset);
+    } else {
+        elements->backward(end - first, elements->first + offset, elements->second + offset,
+                           elements->result + offset);
+    }
+}
+
 RUN(activation)
 {
     const struct nn_activation *activation = shoal_op_context(call);
     const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(outputs[0])));
     struct nn_values self = {.data = NULL};
     struct nn_values result = {.data = NULL};
-    nn_forward_loop forward;
-    memcpy(&forward, (const char *)loops + activation->forward, sizeof(forward));
     NN_TRY(nn_load(call, arguments[0].as.tensor, &self));
     NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
-    forward(result.count, self.data, result.data);
+    struct elements elements = {.first = self.data,
+                                .result = result.data,
+                                .bytes = shoal_dtype_bytes(nn_real(shoal_tensor_dtype(outputs[0])))};
+    memcpy(&elements.forward, (const char *)loops + activation->forward, sizeof(elements.forward));
+    nn_parallel_ranges(result.count, ELEMENT_COST, run_elements, &elements);
     nn_store(outputs[0], &result);
     return SHOAL_OK;
 }
@@ -73,12 +100,15 @@ RUN(activation_backward)
     struct nn_values gradient = {.data = NULL};
     struct nn_values saved = {.data = NULL};
     struct nn_values result = {.data = NULL};
-    nn_backward_loop backward;
-    memcpy(&backward, (const char *)loops + activation->backward, sizeof(backward));
     NN_TRY(nn_load(call, arguments[0].as.tensor, &gradient));
     NN_TRY(nn_load(call, arguments[1].as.tensor, &saved));
     NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
-    backward(result.count, gradient.data, saved.data, result.data);
+    struct elements elements = {.first = gradient.data,
+                                .second = saved.data,
+                                .result = result.data,
+                                .bytes = shoal_dtype_bytes(nn_real(shoal_tensor_dtype(outputs[0])))};
+    memcpy(&elements.backward, (const char *)loops + activation->backward, sizeof(elements.backward));
+    nn_parallel_ranges(result.count, ELEMENT_COST, run_elements, &elements);
     nn_store(outputs[0], &result);
     return SHOAL_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "draws.h"
 #include "functions.h"
+#include "pool.h"
 #include "try.h"
 #include "values.h"
 
@@ -36,15 +37,34 @@ META(dropout)
                            shoal_tensor_dtype(self));
 }
 
-/* Elements of one sample. */
-static void drop(const struct nn_sequence *sequence, const struct nn_loops *loops, double p, size_t count,
-                 size_t bytes, const char *from, char *to)
+/* What an element takes, in operations: a random word most of all. */
+#define DROP_COST 8
+
+struct drop {
+    struct nn_sequence sequence; /* of the first sample */
+    const struct nn_loops *loops;
+    double p;
+    size_t n_chunks; /* of a sample */
+    size_t count;    /* elements of a sample */
+    size_t bytes;    /* of an element */
+    const char *from;
+    char *to;
+};
+
+/* Chunks of samples. The words of an element depend on its place alone. */
+static void drop_chunks(void *context, size_t begin, size_t end)
 {
+    const struct drop *drop = context;
     uint32_t words[NN_DRAWS_CHUNK];
-    for (size_t first = 0; first < count; first += NN_DRAWS_CHUNK) {
-        size_t n = count - first < NN_DRAWS_CHUNK ? count - first : NN_DRAWS_CHUNK;
-        nn_draw_words(sequence, first, n, words);
-        loops->dropout(n, p, words, from + first * bytes, to + first * bytes);
+    for (size_t i = begin; i < end; i++) {
+        struct nn_sequence sequence = drop->sequence;
+        size_t sample = i / drop->n_chunks;
+        size_t first = i % drop->n_chunks * NN_DRAWS_CHUNK;
+        size_t n = drop->count - first < NN_DRAWS_CHUNK ? drop->count - first : NN_DRAWS_CHUNK;
+        size_t offset = (sample * drop->count + first) * drop->bytes;
+        sequence.sample += sample;
+        nn_draw_words(&sequence, first, n, words);
+        drop->loops->dropout(n, drop->p, words, drop->from + offset, drop->to + offset);
     }
 }
 
@@ -63,15 +83,17 @@ RUN(dropout)
                                   .stream = (uint64_t)arguments[2].as.integer,
                                   .step = (uint64_t)numbers[1],
                                   .sample = (uint64_t)numbers[2]};
-    struct nn_sequence sequence = nn_sequence_of(&draws);
     size_t n_samples = (size_t)shoal_tensor_shape(tensor)[0];
     size_t count = n_samples > 0 ? self.count / n_samples : 0;
-    size_t bytes = shoal_dtype_bytes(real);
-    for (size_t i = 0; i < n_samples; i++) {
-        drop(&sequence, nn_loops_of(real), arguments[3].as.real, count, bytes,
-             (const char *)self.data + i * count * bytes, (char *)result.data + i * count * bytes);
-        sequence.sample++;
-    }
+    struct drop drop = {.sequence = nn_sequence_of(&draws),
+                        .loops = nn_loops_of(real),
+                        .p = arguments[3].as.real,
+                        .n_chunks = (count + NN_DRAWS_CHUNK - 1) / NN_DRAWS_CHUNK,
+                        .count = count,
+                        .bytes = shoal_dtype_bytes(real),
+                        .from = self.data,
+                        .to = result.data};
+    nn_parallel_ranges(n_samples * drop.n_chunks, NN_DRAWS_CHUNK * DROP_COST, drop_chunks, &drop);
     nn_store(outputs[0], &result);
     return SHOAL_OK;
 }

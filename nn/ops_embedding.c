@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "functions.h"
+#include "pool.h"
 #include "try.h"
 #include "values.h"
 
@@ -51,6 +52,25 @@ static void copy_row(const char *from, int64_t stride, size_t count, size_t byte
     }
 }
 
+struct lookup {
+    const int64_t *index;
+    const char *from;
+    const int64_t *strides;
+    size_t size;  /* elements of a row */
+    size_t bytes; /* of an element */
+    char *to;
+};
+
+static void look_up(void *context, size_t first, size_t end)
+{
+    const struct lookup *lookup = context;
+    for (size_t i = first; i < end; i++) {
+        copy_row(lookup->from + lookup->index[i] * lookup->strides[0] * (int64_t)lookup->bytes,
+                 lookup->strides[1], lookup->size, lookup->bytes,
+                 lookup->to + i * lookup->size * lookup->bytes);
+    }
+}
+
 WORKSPACE(embedding)
 {
     return nn_values_bytes(arguments[0].as.tensor); /* rows are copied as they are */
@@ -59,19 +79,20 @@ WORKSPACE(embedding)
 RUN(embedding)
 {
     const shoal_tensor *weight = arguments[1].as.tensor;
-    size_t bytes = shoal_dtype_bytes(shoal_tensor_dtype(weight));
-    size_t size = (size_t)nn_last_size(weight);
-    const int64_t *strides = shoal_tensor_strides(weight);
     struct nn_values indices = {.data = NULL};
     NN_TRY(nn_load_integers(call, arguments[0].as.tensor, &indices));
     NN_TRY(check_indices(&indices, shoal_tensor_shape(weight)[0]));
     const char *from = shoal_data(weight);
     char *to = shoal_mutable_data(outputs[0]);
     NN_TRY(from && to ? SHOAL_OK : SHOAL_ERR_STATE);
-    const int64_t *index = indices.data;
-    for (size_t i = 0; size > 0 && i < indices.count; i++) {
-        copy_row(from + index[i] * strides[0] * (int64_t)bytes, strides[1], size, bytes,
-                 to + i * size * bytes);
+    struct lookup lookup = {.index = indices.data,
+                            .from = from,
+                            .strides = shoal_tensor_strides(weight),
+                            .size = (size_t)nn_last_size(weight),
+                            .bytes = shoal_dtype_bytes(shoal_tensor_dtype(weight)),
+                            .to = to};
+    if (lookup.size > 0) {
+        nn_parallel_ranges(indices.count, lookup.size, look_up, &lookup);
     }
     return SHOAL_OK;
 }
@@ -105,11 +126,40 @@ META(embedding_backward)
     return shoal_op_output(call, shape, 2, shoal_tensor_dtype(gradient));
 }
 
+/* Columns that one thread adds at least: a few lines of cache. */
+#define COLUMNS 64
+
+/* Every part has columns of its own and adds them in the order of the indices. */
+struct addition {
+    const struct nn_loops *loops;
+    const int64_t *index;
+    size_t n_indices;
+    size_t n_rows;
+    size_t size;  /* elements of a row */
+    size_t bytes; /* of an element */
+    const char *gradient;
+    char *sums;
+};
+
+static void add_columns(void *context, size_t first_block, size_t end_block)
+{
+    const struct addition *addition = context;
+    size_t first = first_block * COLUMNS;
+    size_t end = end_block * COLUMNS < addition->size ? end_block * COLUMNS : addition->size;
+    size_t row_bytes = addition->size * addition->bytes;
+    size_t offset = first * addition->bytes;
+    for (size_t i = 0; i < addition->n_rows; i++) {
+        addition->loops->fill(end - first, 0, addition->sums + i * row_bytes + offset);
+    }
+    for (size_t i = 0; i < addition->n_indices; i++) {
+        addition->loops->add(end - first, addition->gradient + i * row_bytes + offset,
+                             addition->sums + (size_t)addition->index[i] * row_bytes + offset);
+    }
+}
+
 RUN(embedding_backward)
 {
     const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(outputs[0])));
-    size_t row_bytes =
-        (size_t)nn_last_size(outputs[0]) * shoal_dtype_bytes(nn_real(shoal_tensor_dtype(outputs[0])));
     struct nn_values gradient = {.data = NULL};
     struct nn_values indices = {.data = NULL};
     struct nn_values result = {.data = NULL};
@@ -117,12 +167,16 @@ RUN(embedding_backward)
     NN_TRY(nn_load_integers(call, arguments[1].as.tensor, &indices));
     NN_TRY(check_indices(&indices, arguments[2].as.integer));
     NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
-    loops->fill(result.count, 0, result.data);
-    const int64_t *index = indices.data;
-    for (size_t i = 0; i < indices.count; i++) {
-        loops->add((size_t)nn_last_size(outputs[0]), (const char *)gradient.data + i * row_bytes,
-                   (char *)result.data + (size_t)index[i] * row_bytes);
-    }
+    struct addition addition = {.loops = loops,
+                                .index = indices.data,
+                                .n_indices = indices.count,
+                                .n_rows = (size_t)arguments[2].as.integer,
+                                .size = (size_t)nn_last_size(outputs[0]),
+                                .bytes = shoal_dtype_bytes(nn_real(shoal_tensor_dtype(outputs[0]))),
+                                .gradient = gradient.data,
+                                .sums = result.data};
+    nn_parallel_ranges((addition.size + COLUMNS - 1) / COLUMNS,
+                       COLUMNS * (addition.n_indices + addition.n_rows), add_columns, &addition);
     nn_store(outputs[0], &result);
     return SHOAL_OK;
 }

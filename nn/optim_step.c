@@ -9,6 +9,7 @@
 
 #include "loops.h"
 #include "optim.h"
+#include "pool.h"
 #include "shoal/autograd.h"
 #include "shoal/fp_mode.h"
 #include "shoal/log.h"
@@ -18,6 +19,9 @@
 
 /* Elements of 16 bits are computed in pieces of so many, on the stack. */
 #define PIECE 512
+
+/* What the update of an element takes, in operations: AdamW moves seven floats. */
+#define UPDATE_COST 4
 
 /* What can fail ---------------------------------------------------------------------------------------- */
 
@@ -133,40 +137,57 @@ static struct rates make_rates(const shoal_nn_optimizer *optimizer, const struct
                                     .eps = options->eps}};
 }
 
+/* A parameter and what it is updated with. */
+struct update {
+    const shoal_nn_optimizer *optimizer;
+    const struct nn_parameter *parameter;
+    struct rates rates;
+};
+
 /* `first` is where the piece begins within the parameter. */
-static void apply(const shoal_nn_optimizer *optimizer, const struct nn_parameter *parameter,
-                  const struct rates *rates, size_t first, size_t count, const void *gradient, void *data)
+static void apply(const struct update *update, size_t first, size_t count, const void *gradient, void *data)
 {
+    const struct nn_parameter *parameter = update->parameter;
     shoal_dtype real = nn_real(parameter->dtype);
     size_t offset = first * shoal_dtype_bytes(real);
-    if (optimizer->rule == NN_RULE_SGD) {
-        nn_loops_of(real)->sgd(count, rates->lr, gradient, data);
+    if (update->optimizer->rule == NN_RULE_SGD) {
+        nn_loops_of(real)->sgd(count, update->rates.lr, gradient, data);
         return;
     }
-    nn_loops_of(real)->adamw(count, &rates->adamw, gradient, data, (char *)parameter->moment_data[0] + offset,
+    nn_loops_of(real)->adamw(count, &update->rates.adamw, gradient, data,
+                             (char *)parameter->moment_data[0] + offset,
                              (char *)parameter->moment_data[1] + offset);
 }
 
-/* Pieces through buffers, where data or gradient are not of the type that is computed in. */
-static void apply_pieces(const shoal_nn_optimizer *optimizer, const struct nn_parameter *parameter,
-                         const struct rates *rates)
+/* Elements in place. */
+static void apply_range(void *context, size_t first, size_t end)
 {
-    const shoal_nn_shard *now = &parameter->now;
-    shoal_dtype real = nn_real(parameter->dtype);
+    const struct update *update = context;
+    const shoal_nn_shard *now = &update->parameter->now;
+    size_t offset = first * shoal_dtype_bytes(now->dtype);
+    apply(update, first, end - first, (const char *)now->gradient + offset, (char *)now->data + offset);
+}
+
+/* Pieces through buffers, where data or gradient are not of the type that is computed in. */
+static void apply_pieces(void *context, size_t begin, size_t end)
+{
+    const struct update *update = context;
+    const shoal_nn_shard *now = &update->parameter->now;
+    shoal_dtype real = nn_real(now->dtype);
     double gradient[PIECE];
     double data[PIECE];
-    for (size_t first = 0; first < now->count; first += PIECE) {
-        size_t count = now->count - first < PIECE ? now->count - first : PIECE;
+    for (size_t first = begin; first < end; first += PIECE) {
+        size_t count = end - first < PIECE ? end - first : PIECE;
         char *place = (char *)now->data + first * shoal_dtype_bytes(now->dtype);
         nn_convert(count, (const char *)now->gradient + first * shoal_dtype_bytes(now->gradient_dtype),
                    now->gradient_dtype, gradient, real);
         nn_convert(count, place, now->dtype, data, real);
-        apply(optimizer, parameter, rates, first, count, gradient, data);
+        apply(update, first, count, gradient, data);
         nn_convert(count, data, real, place, now->dtype);
     }
 }
 
-static void update(const shoal_nn_optimizer *optimizer, struct nn_parameter *parameter)
+static void update_parameter(const shoal_nn_optimizer *optimizer, struct nn_parameter *parameter)
 {
     const shoal_nn_shard *now = &parameter->now;
     shoal_dtype real = nn_real(parameter->dtype);
@@ -174,12 +195,10 @@ static void update(const shoal_nn_optimizer *optimizer, struct nn_parameter *par
         return;
     }
     parameter->n_updates++;
-    struct rates rates = make_rates(optimizer, parameter);
-    if (now->dtype == real && now->gradient_dtype == real) {
-        apply(optimizer, parameter, &rates, 0, now->count, now->gradient, now->data);
-    } else {
-        apply_pieces(optimizer, parameter, &rates);
-    }
+    struct update update = {
+        .optimizer = optimizer, .parameter = parameter, .rates = make_rates(optimizer, parameter)};
+    bool is_in_place = now->dtype == real && now->gradient_dtype == real;
+    nn_parallel_ranges(now->count, UPDATE_COST, is_in_place ? apply_range : apply_pieces, &update);
 }
 
 /* After a step over parameters first .. first + count - 1: a forgotten backward, or the wrong parameters. */
@@ -218,7 +237,7 @@ static shoal_status step(shoal_nn_optimizer *optimizer, size_t first, size_t cou
     }
     uint64_t mode = shoal_fp_mode_enter();
     for (size_t i = first; status == SHOAL_OK && i < first + count; i++) {
-        update(optimizer, &optimizer->parameters[i]);
+        update_parameter(optimizer, &optimizer->parameters[i]);
     }
     shoal_fp_mode_leave(mode);
     if (status == SHOAL_OK) {

@@ -197,3 +197,24 @@ void nn_parallel(size_t n_parts, void (*body)(void *context, size_t part), void 
         body(context, i);
     }
 }
+
+struct ranges {
+    size_t n;
+    size_t n_parts;
+    void (*body)(void *context, size_t first, size_t end);
+    void *context;
+};
+
+static void run_range(void *context, size_t part)
+{
+    const struct ranges *ranges = context;
+    ranges->body(ranges->context, nn_part_first(ranges->n, ranges->n_parts, part),
+                 nn_part_first(ranges->n, ranges->n_parts, part + 1));
+}
+
+void nn_parallel_ranges(size_t n, size_t cost, void (*body)(void *context, size_t first, size_t end),
+                        void *context)
+{
+    struct ranges ranges = {.n = n, .n_parts = nn_parts(n, cost), .body = body, .context = context};
+    nn_parallel(ranges.n_parts, run_range, &ranges);
+}

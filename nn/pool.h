@@ -30,4 +30,8 @@ static inline size_t nn_part_first(size_t n, size_t n_parts, size_t part)
     return n / n_parts * part + (part < extra ? part : extra);
 }
 
+/* The two together: body(context, first, end) for ranges of n items, each worth about `cost` operations. */
+void nn_parallel_ranges(size_t n, size_t cost, void (*body)(void *context, size_t first, size_t end),
+                        void *context);
+
 #endif

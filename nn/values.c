@@ -5,8 +5,10 @@
 #include <stdlib.h>
 
 #include "halves.h"
+#include "pool.h"
 #include "shoal/op.h"
 #include "try.h"
+#include "vector.h"
 
 shoal_dtype nn_real(shoal_dtype dtype)
 {
@@ -50,8 +52,17 @@ shoal_status nn_scratch(shoal_op_call_context *call, size_t count, size_t elemen
 
 /* A row of strided elements as numbers, and back -------------------------------------------------------- */
 
+static bool is_half(shoal_dtype dtype)
+{
+    return dtype == SHOAL_F16 || dtype == SHOAL_BF16;
+}
+
 void nn_read_row(const void *row, shoal_dtype dtype, int64_t count, int64_t stride, void *to)
 {
+    if (stride == 1 && is_half(dtype)) {
+        (dtype == SHOAL_F16 ? nn_vectors()->from_f16 : nn_vectors()->from_bf16)((size_t)count, row, to);
+        return;
+    }
     switch ((int)dtype) {
 #define ELEMENT(name, type, from, into)                                          \
     case name:                                                                   \
@@ -80,6 +91,10 @@ void nn_read_row(const void *row, shoal_dtype dtype, int64_t count, int64_t stri
 
 void nn_write_row(void *row, shoal_dtype dtype, int64_t count, int64_t stride, const void *from_values)
 {
+    if (stride == 1 && is_half(dtype)) {
+        (dtype == SHOAL_F16 ? nn_vectors()->to_f16 : nn_vectors()->to_bf16)((size_t)count, from_values, row);
+        return;
+    }
     switch ((int)dtype) {
 #define ELEMENT(name, type, from, into)                                                  \
     case name:                                                                           \
@@ -129,6 +144,14 @@ static void write_element(void *to, shoal_dtype dtype, size_t index, double valu
 
 void nn_convert(size_t count, const void *from, shoal_dtype from_dtype, void *to, shoal_dtype to_dtype)
 {
+    if (to_dtype == SHOAL_F32 && nn_real(from_dtype) == SHOAL_F32) {
+        nn_read_row(from, from_dtype, (int64_t)count, 1, to);
+        return;
+    }
+    if (from_dtype == SHOAL_F32 && nn_real(to_dtype) == SHOAL_F32) {
+        nn_write_row(to, to_dtype, (int64_t)count, 1, from);
+        return;
+    }
     for (size_t i = 0; i < count; i++) {
         write_element(to, to_dtype, i, read_element(from, from_dtype, i));
     }
@@ -168,34 +191,100 @@ static void next_row(struct row_walk *walk, const struct nn_layout *layout)
     }
 }
 
+/* Goes to the row of that number, in row-major order. */
+static void find_row(struct row_walk *walk, const struct nn_layout *layout, int64_t number)
+{
+    for (int i = layout->n_dims - 2; i >= 0; i--) {
+        int64_t size = layout->shape[i] > 0 ? layout->shape[i] : 1;
+        walk->index[i] = number % size;
+        walk->offset += walk->index[i] * layout->strides[i];
+        number /= size;
+    }
+}
+
 /* What numbers read from this dtype take. */
 static size_t number_bytes(shoal_dtype dtype)
 {
     return dtype == SHOAL_F32 || dtype == SHOAL_F16 || dtype == SHOAL_BF16 ? sizeof(float) : sizeof(double);
 }
 
+/* Rows of a tensor as numbers, or back. */
+struct copy {
+    const struct nn_layout *layout;
+    shoal_dtype dtype;
+    char *data;    /* the tensor's */
+    char *numbers; /* contiguous floats or doubles */
+    bool is_back;
+};
+
+static void copy_row(const struct copy *copy, char *data, int64_t count, int64_t stride, char *numbers)
+{
+    if (copy->is_back) {
+        nn_write_row(data, copy->dtype, count, stride, numbers);
+    } else {
+        nn_read_row(data, copy->dtype, count, stride, numbers);
+    }
+}
+
+static void copy_rows(void *context, size_t first, size_t end)
+{
+    const struct copy *copy = context;
+    struct row_walk walk = begin_rows(copy->layout);
+    int64_t bytes = (int64_t)shoal_dtype_bytes(copy->dtype);
+    size_t row_bytes = (size_t)walk.row_count * number_bytes(copy->dtype);
+    find_row(&walk, copy->layout, (int64_t)first);
+    for (size_t i = first; i < end; i++) {
+        copy_row(copy, copy->data + walk.offset * bytes, walk.row_count, walk.row_stride,
+                 copy->numbers + i * row_bytes);
+        next_row(&walk, copy->layout);
+    }
+}
+
+/* Elements of a contiguous tensor. */
+static void copy_elements(void *context, size_t first, size_t end)
+{
+    const struct copy *copy = context;
+    copy_row(copy, copy->data + first * shoal_dtype_bytes(copy->dtype), (int64_t)(end - first), 1,
+             copy->numbers + first * number_bytes(copy->dtype));
+}
+
+static bool is_contiguous(const struct nn_layout *layout)
+{
+    int64_t stride = 1;
+    bool is_so = true;
+    for (int i = layout->n_dims - 1; i >= 0; i--) {
+        is_so = is_so && (layout->shape[i] == 1 || layout->strides[i] == stride);
+        stride *= layout->shape[i];
+    }
+    return is_so;
+}
+
+static void copy_all(struct copy *copy)
+{
+    struct row_walk walk = begin_rows(copy->layout);
+    size_t n_rows = (size_t)walk.n_rows;
+    if (is_contiguous(copy->layout)) {
+        nn_parallel_ranges(n_rows * (size_t)walk.row_count, 1, copy_elements, copy);
+    } else {
+        nn_parallel_ranges(n_rows, (size_t)walk.row_count, copy_rows, copy);
+    }
+}
+
 void nn_gather(const void *data, shoal_dtype dtype, const struct nn_layout *layout, void *to)
 {
-    struct row_walk walk = begin_rows(layout);
-    int64_t bytes = (int64_t)shoal_dtype_bytes(dtype);
-    char *next = to;
-    for (int64_t i = 0; i < walk.n_rows; i++) {
-        nn_read_row((const char *)data + walk.offset * bytes, dtype, walk.row_count, walk.row_stride, next);
-        next += (size_t)walk.row_count * number_bytes(dtype);
-        next_row(&walk, layout);
-    }
+    struct copy copy = {
+        .layout = layout, .dtype = dtype, .data = (char *)(uintptr_t)data, .numbers = to}; /* only read */
+    copy_all(&copy);
 }
 
 static void scatter(void *data, shoal_dtype dtype, const struct nn_layout *layout, const void *from)
 {
-    struct row_walk walk = begin_rows(layout);
-    int64_t bytes = (int64_t)shoal_dtype_bytes(dtype);
-    const char *next = from;
-    for (int64_t i = 0; i < walk.n_rows; i++) {
-        nn_write_row((char *)data + walk.offset * bytes, dtype, walk.row_count, walk.row_stride, next);
-        next += (size_t)walk.row_count * number_bytes(dtype);
-        next_row(&walk, layout);
-    }
+    struct copy copy = {.layout = layout,
+                        .dtype = dtype,
+                        .data = data,
+                        .numbers = (char *)(uintptr_t)from, /* only read */
+                        .is_back = true};
+    copy_all(&copy);
 }
 
 /* Tensors ---------------------------------------------------------------------------------------------- */
