@@ -105,8 +105,10 @@ typedef struct shoal_checkpoint_saving shoal_checkpoint_saving;
 /*
  * Collective: copies what this rank has to write, and returns; a thread writes it while the program goes on. Values
  * may be changed and the list may be freed as soon as it has returned, and so may the working directory be changed.
- * Ranks agree on the end among themselves. Closing the world waits for the end first; save_wait is called all the same,
- * before or after that.
+ * Ranks agree on the end among themselves. Closing the world waits for the end first, and returns the error of a save
+ * that has failed; save_wait is called all the same, before or after that. If ranks lose each other in the background
+ * (one needs longer than the deadline), that save fails, and the group and the next save go on; after eight such saves
+ * a start on this group is SHOAL_ERR_STATE.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_save_start(shoal_group *group, const char *directory,
                                                                     const shoal_items *items,

@@ -64,7 +64,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_optio
  * Waits for saves in the background (shoal/checkpoint.h), however long these take, before the deadline begins. Then
  * finishes what was started, collectives and sends, as far as the peers do their part; receives that were not answered
  * are cancelled. Waits until every rank that lives has closed too, then frees everything. A rank that does not come
- * within the deadline is named in a SHOAL_ERR_TIMEOUT; the world is gone all the same. NULL is allowed.
+ * within the deadline is named in a SHOAL_ERR_TIMEOUT; otherwise a save in the background that has failed, and that
+ * nobody has waited for, is the error. The world is gone all the same. NULL is allowed.
  */
 SHOAL_API shoal_status shoal_world_close(shoal_world *world);
 

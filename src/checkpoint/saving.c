@@ -19,10 +19,17 @@
 #include "base/mem.h"
 #include "base/os/os.h"
 #include "base/try.h"
+#include "base/wait.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/save.h"
 #include "comm/handles.h"
 #include "comm/owned.h"
+
+/* Between two looks at a save that must end first: nothing beside the time that one takes. */
+#define NAP_NS ((int64_t)1000000)
+
+/* How often ranks may lose each other. Each time leaves a lane that takes memory until the group is closed. */
+#define MAX_LANES 8
 
 enum saving_state {
     SAVING_PREPARES, /* the thread waits */
@@ -80,10 +87,10 @@ static void *run(void *context)
         status = save_finish(&saving->save, saving->lane);
     }
     saving->status = status;
-    (void)snprintf(saving->text, sizeof saving->text, "%s", shoal_error_text());
     if (status != SHOAL_OK) { /* the program may never ask */
-        LOG(SHOAL_LOG_ERROR, "checkpoint: the save of step %" PRId64 " in the background failed: %s",
-            saving->step, saving->text);
+        (void)error_prefix(status, "the save of step %" PRId64 " in the background failed", saving->step);
+        (void)snprintf(saving->text, sizeof saving->text, "%s", shoal_error_text());
+        LOG(SHOAL_LOG_ERROR, "checkpoint: %s", saving->text);
     }
     save_end(&saving->save);
     group_let_go(saving->group);
@@ -100,40 +107,52 @@ static void join_thread(shoal_checkpoint_saving *saving)
     }
 }
 
-/* The world is about to be closed: groups still work. */
+/* The world is about to be closed: groups still work. Whoever has not waited for the save learns of its failure there. */
 static void world_ends(struct owned *owned)
 {
     shoal_checkpoint_saving *saving = (shoal_checkpoint_saving *)owned;
     saving->is_listed = false;
     join_thread(saving);
+    if (saving->status != SHOAL_OK) {
+        world_note_failure(shoal_group_world(saving->group), saving->status, saving->text);
+    }
 }
 
 /* One at a time ------------------------------------------------------------------------------------------ */
 
-/* Saves of this group whose thread has not come to its end. NULL: none. */
-static shoal_checkpoint_saving *find_busy(shoal_group *group)
+/* Whether a save of this group has a thread that has not come to its end. A save may be freed as soon as the list's lock
+   is given back, so that what is needed of it is copied. */
+static bool find_busy(shoal_group *group, int64_t *step_out)
 {
     struct owned_list *list = world_ending(shoal_group_world(group));
-    shoal_checkpoint_saving *found = NULL;
+    bool is_busy = false;
     (void)pthread_mutex_lock(&list->lock);
-    for (struct owned *owned = list->first; owned && !found; owned = owned->next) {
+    for (struct owned *owned = list->first; owned && !is_busy; owned = owned->next) {
         shoal_checkpoint_saving *saving = (shoal_checkpoint_saving *)owned;
         if (owned->destroy == world_ends && saving->group == group) {
             (void)pthread_mutex_lock(&saving->lock);
-            found = saving->state == SAVING_RUNS ? saving : NULL;
+            is_busy = saving->state == SAVING_RUNS;
             (void)pthread_mutex_unlock(&saving->lock);
+            *step_out = saving->step;
         }
     }
     (void)pthread_mutex_unlock(&list->lock);
-    return found;
+    return is_busy;
+}
+
+static void wait_while_busy(shoal_group *group)
+{
+    int64_t step;
+    while (find_busy(group, &step)) {
+        wait_sleep(NAP_NS);
+    }
 }
 
 static shoal_status check_busy(shoal_group *group, const shoal_checkpoint_options *options)
 {
-    const shoal_checkpoint_saving *busy = find_busy(group);
-    if (busy && options->fails_if_busy) {
-        return error_set(SHOAL_ERR_STATE, "a save of step %" PRId64 " is under way on this group",
-                         busy->step);
+    int64_t step = 0;
+    if (options->fails_if_busy && find_busy(group, &step)) {
+        return error_set(SHOAL_ERR_STATE, "a save of step %" PRId64 " is under way on this group", step);
     }
     return SHOAL_OK;
 }
@@ -180,19 +199,45 @@ static shoal_status start_thread(shoal_checkpoint_saving *saving)
 
 static shoal_status prepare(shoal_group *group, shoal_checkpoint_saving **saving_out)
 {
-    shoal_checkpoint_saving *saving = make_saving(group);
-    if (!saving) {
-        return SHOAL_ERR_NO_MEMORY;
+    *saving_out = make_saving(group); /* to be freed also after an error */
+    return *saving_out ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
+static shoal_status make_lane(shoal_group *group, int number, shoal_group **lane_out)
+{
+    char word[32] = "checkpoint";
+    if (number > 0) {
+        (void)snprintf(word, sizeof word, "checkpoint %d", number);
     }
-    *saving_out = saving; /* to be freed also after an error */
-    TRY(group_create_lane(group, 0, shoal_group_n_ranks(group), "checkpoint", &saving->lane));
-    return group_failure(saving->lane);
+    return group_create_lane(group, 0, shoal_group_n_ranks(group), word, lane_out);
+}
+
+/*
+ * Collective: a lane that works. One on which ranks have waited too long for each other has failed for good, but the
+ * group has not. All ranks take the first that none of them has seen fail.
+ */
+static shoal_status choose_lane(shoal_checkpoint_saving *saving)
+{
+    shoal_group *group = saving->group;
+    for (int number = 0; number < MAX_LANES; number++) {
+        TRY(agree(group, "save: make a lane", make_lane(group, number, &saving->lane)));
+        int64_t has_failed = group_failure(saving->lane) != SHOAL_OK;
+        TRY(shoal_group_all_reduce(group, &has_failed, &has_failed, 1, SHOAL_I64, SHOAL_MAX));
+        if (!has_failed) {
+            return SHOAL_OK;
+        }
+    }
+    return error_set(
+        SHOAL_ERR_STATE,
+        "ranks have lost each other in %d saves in the background on this group: no more of these",
+        MAX_LANES);
 }
 
 static shoal_status begin(shoal_checkpoint_saving *saving, const char *directory, const shoal_items *items,
                           const shoal_checkpoint_options *options)
 {
     saving->step = options->step;
+    TRY(choose_lane(saving));
     TRY(save_begin(saving->group, directory, items, options, &saving->save));
     TRY(save_take(&saving->save));
     shoal_status status = agree(saving->group, "save: start a thread", start_thread(saving));
@@ -212,10 +257,7 @@ static shoal_status start(shoal_group *group, const char *directory, const shoal
                           const shoal_checkpoint_options *options, shoal_checkpoint_saving **saving_out)
 {
     shoal_checkpoint_saving *saving = NULL;
-    shoal_checkpoint_saving *busy = find_busy(group);
-    if (busy) {
-        (void)wait_while(busy, SAVING_RUNS);
-    }
+    wait_while_busy(group);
     shoal_status status = agree(group, "save: prepare", prepare(group, &saving));
     if (status == SHOAL_OK && saving) { /* agreement is never better than what this rank has said */
         status = begin(saving, directory, items, options);

@@ -24,6 +24,8 @@ shoal_status world_check(const shoal_world *world);
 
 /* What has threads that use groups: closing the world ends it first, while groups still work. */
 struct owned_list *world_ending(shoal_world *world);
+/* For these: closing the world goes on, and returns the first such failure, unless it fails itself. */
+void world_note_failure(shoal_world *world, shoal_status status, const char *text);
 
 /* What ends with the world: after its groups, before their memory. */
 struct owned_list *world_owned(shoal_world *world);

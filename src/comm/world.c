@@ -239,6 +239,10 @@ shoal_status shoal_world_close(shoal_world *world)
     }
     char text[ERROR_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
+    if (status == SHOAL_OK && world->ending_failure != SHOAL_OK) {
+        status = world->ending_failure;
+        (void)snprintf(text, sizeof text, "%s", world->ending_text);
+    }
     LOG(SHOAL_LOG_DEBUG, "rank %d has closed its world: %s", world->rank, shoal_status_name(status));
     startup_undo(world);
     free_world(world);
@@ -275,6 +279,14 @@ shoal_store *shoal_world_store(shoal_world *world)
 shoal_status world_check(const shoal_world *world)
 {
     return world_check_process(world);
+}
+
+void world_note_failure(shoal_world *world, shoal_status status, const char *text)
+{
+    if (world->ending_failure == SHOAL_OK) {
+        world->ending_failure = status;
+        (void)snprintf(world->ending_text, sizeof world->ending_text, "%s", text);
+    }
 }
 
 struct owned_list *world_ending(shoal_world *world)

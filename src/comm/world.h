@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/error.h"
 #include "base/fork.h"
 #include "bootstrap/liveness.h"
 #include "comm/owned.h"
@@ -41,7 +42,9 @@ struct shoal_world {
     struct shoal_store *store; /* rank 0's */
     struct groups *groups;
     struct regions *regions;
-    struct owned_list ending;  /* what has threads that use groups: ended before the groups */
+    struct owned_list ending;    /* what has threads that use groups: ended before the groups */
+    shoal_status ending_failure; /* the first of these that has failed */
+    char ending_text[ERROR_TEXT_BYTES];
     struct owned_list owned;   /* meshes, symmetric memory, windows: ended after the groups, before regions */
     struct shoal_group *group; /* all ranks */
     struct work_count *works;  /* comm/work.h */

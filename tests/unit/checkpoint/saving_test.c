@@ -3,6 +3,10 @@
 /* Sanitizers take long for large ones, which save_test has. */
 #define STATE_LARGE_ROWS 50
 
+#include <errno.h>
+
+#include "comm/handles.h"
+#include "fixtures/file_faults.h"
 #include "fixtures/rank_world.h"
 #include "fixtures/saved_state.h"
 #include "fixtures/shared_directory.h"
@@ -127,6 +131,89 @@ TEST_RANKS(closing_the_world_ends_it_first, 3)
         state_check(inside(directory, "step-000000000"), 0, 4);
     }
     state_close(&state);
+    remove_directory(self, directory);
+}
+
+/* One save in the background, for which nobody waits before the world is closed. */
+static shoal_status start_and_close(struct rank *self, int round, const char *directory, uint64_t number,
+                                    shoal_checkpoint_saving **saving_out)
+{
+    int code = ENOSPC;
+    shoal_checkpoint_options options = SHOAL_CHECKPOINT_OPTIONS_INIT;
+    shoal_world *world = rank_world_open(self, round);
+    struct state state;
+    state_open(&state, self->rank, self->n_ranks, 4);
+    options.step = round;
+    fail_point_count_only_requests(true);
+    fail_point_arm(number, file_faults_give_code, &code);
+    shoal_status started =
+        shoal_checkpoint_save_start(shoal_world_group(world), directory, state.items, &options, saving_out);
+    shoal_status status = shoal_world_close(world);
+    CHECK(started == SHOAL_OK || status == SHOAL_OK);
+    state_close(&state);
+    return status;
+}
+
+/* The last request that a save cannot do without is refused by the system, after the start. */
+TEST_RANKS(closing_the_world_tells_of_a_failure, 1)
+{
+    const char *directory = share_directory(self);
+    shoal_checkpoint_saving *saving = NULL;
+    int round = 0;
+    CHECK_OK(start_and_close(self, round++, directory, 0, &saving));
+    uint64_t number = fail_point_passages();
+    CHECK_OK(shoal_checkpoint_save_wait(saving));
+    shoal_status status = SHOAL_OK;
+    for (; number > 0 && status == SHOAL_OK; number--) {
+        status = start_and_close(self, round++, directory, number, &saving);
+        if (status == SHOAL_OK) {
+            CHECK_OK(shoal_checkpoint_save_wait(saving));
+        }
+    }
+    fail_point_arm(0, NULL, NULL);
+    fail_point_count_only_requests(false);
+    CHECK_INT(status, SHOAL_ERR_SYSTEM);
+    CHECK_ERROR_TEXT("the save of step ");
+    CHECK_ERROR_TEXT(" in the background failed: ");
+    CHECK_STATUS(shoal_checkpoint_save_wait(saving), SHOAL_ERR_SYSTEM);
+    CHECK_ERROR_TEXT("checkpoint_save_wait: the save of step ");
+    remove_directory(self, directory);
+}
+
+/* Ranks that have waited too long for each other in the background are no reason against the next save. */
+TEST_RANKS(lanes_that_have_failed, 2)
+{
+    const char *directory = share_directory(self);
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    shoal_group *group = shoal_world_group(world);
+    struct state state;
+    shoal_checkpoint_options options = SHOAL_CHECKPOINT_OPTIONS_INIT;
+    shoal_checkpoint_saving *saving = NULL;
+    state_open(&state, self->rank, self->n_ranks, 4);
+    for (int i = 0; i < 8; i++) {
+        char word[32] = "checkpoint";
+        shoal_group *lane = NULL;
+        if (i > 0) {
+            (void)snprintf(word, sizeof word, "checkpoint %d", i);
+        }
+        if (i < 2 || i == 7) {
+            options.step = i;
+            REQUIRE_OK(shoal_checkpoint_save_start(group, directory, state.items, &options, &saving));
+            CHECK_OK(shoal_checkpoint_save_wait(saving));
+        }
+        REQUIRE_OK(group_create_lane(group, 0, 2, word, &lane));
+        if (self->rank == i % 2) { /* the other may not know of it yet */
+            group_poison(lane, SHOAL_ERR_TIMEOUT, "late");
+        }
+    }
+    saving = NULL;
+    CHECK_STATUS(shoal_checkpoint_save_start(group, directory, state.items, &options, &saving),
+                 SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("checkpoint_save_start: ranks have lost each other in 8 saves");
+    CHECK(!saving);
+    state_close(&state);
+    CHECK_OK(shoal_world_close(world));
     remove_directory(self, directory);
 }
 
