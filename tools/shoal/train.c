@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "bootstrap/environment.h"
+#include "shoal/trace.h"
 #include "shoal_nn/nn.h"
 
 #include <stdio.h>
@@ -47,12 +48,26 @@ static shoal_status prepare(struct train_job *job)
     return train_resume(job);
 }
 
+/* Every rank adds its events to the file when it stops. */
+static shoal_status run_traced(struct course *course)
+{
+    struct train_job *job = &course->job;
+    shoal_trace_options options = SHOAL_TRACE_OPTIONS_INIT;
+    options.path = job->options->trace;
+    TRY(train_job_agree(job, shoal_trace_start(&options)));
+    shoal_status status = train_loop(job, &course->report, &course->result);
+    if (status != SHOAL_OK) {
+        return status;
+    }
+    return train_job_agree(job, shoal_trace_stop());
+}
+
 static shoal_status train(struct course *course)
 {
     struct train_job *job = &course->job;
     TRY(prepare(job));
     train_report_begin(&course->report, job);
-    TRY(train_loop(job, &course->report, &course->result));
+    TRY(job->options->trace ? run_traced(course) : train_loop(job, &course->report, &course->result));
     return train_whole(job, &course->result.digest, job->options->n_sample > 0 ? &course->whole : NULL);
 }
 

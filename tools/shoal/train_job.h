@@ -79,6 +79,7 @@ struct train_job {
         int64_t n_heads;
         int64_t data_hash;
         double loss_first;
+        double loss_last;
     } saved;
 };
 

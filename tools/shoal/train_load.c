@@ -107,17 +107,11 @@ shoal_status train_load_shape(struct train_job *job)
 
 static shoal_status load_items(struct train_job *job, shoal_items *items)
 {
-    shoal_safetensors *file = NULL;
-    int64_t shape[2];
-    TRY(open_first(job->options->load, &file));
-    bool has_prefix = find_shape(file, prefixes[0], "wte.weight", shape);
-    shoal_safetensors_close(file);
-    shoal_module *from = has_prefix ? job->module : shoal_module_child(job->module, "transformer");
     shoal_checkpoint_load_options how = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
     how.section = SHOAL_SECTION_MODEL;
     how.allows_unexpected = true; /* masks, and the output head, which is the embedding */
     how.casts = true;
-    TRY(shoal_items_add_module(items, "", from));
+    TRY(shoal_nn_gpt_add_items(job->module, items));
     return shoal_checkpoint_load(job->group, job->options->load, items, &how, NULL);
 }
 

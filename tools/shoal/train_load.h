@@ -7,7 +7,7 @@
 
 /* What the model in the directory looks like goes into job->gpt. Before the model is made. */
 shoal_status train_load_shape(struct train_job *job);
-/* Collective: the values, into a model that is not shared yet. */
+/* Collective: the values, into the model as ranks share it. */
 shoal_status train_load(struct train_job *job);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "shoal/group.h"
+#include "shoal/trace.h"
 #include "shoal/work.h"
 
 #include <stdio.h>
@@ -79,10 +80,9 @@ static shoal_status keep_state(struct loop *loop)
     int64_t step = job->schedule.step;
     bool is_last = step == options->n_steps;
     if (options->checkpoint && (is_last || (options->every > 0 && step % options->every == 0))) {
-        if (loop->first == 0) {
-            TRY(finish_loss(loop));
-            job->saved.loss_first = mean_loss(loop, 0);
-        }
+        TRY(finish_loss(loop));
+        job->saved.loss_first = loop->first == 0 ? mean_loss(loop, 0) : job->saved.loss_first;
+        job->saved.loss_last = mean_loss(loop, step - loop->first - 1);
         TRY(train_save(job));
     }
     if (options->verifies && step == options->n_verify && !is_last) {
@@ -91,14 +91,18 @@ static shoal_status keep_state(struct loop *loop)
     return SHOAL_OK;
 }
 
-/* A line says the loss of the step before, unless it is the first or the last one. */
+/* Plain lines are few, and wait for the loss of their step. A live line has that of the step before. */
 static shoal_status show_step(struct loop *loop, int64_t index)
 {
-    bool is_end = index == 0 || index == loop->n_steps - 1;
-    if (is_end) {
+    int64_t step = loop->first + index + 1;
+    bool is_exact = index == 0 || index == loop->n_steps - 1 || loop->report->columns == 0;
+    if (!train_report_is_due(loop->report, step)) {
+        return SHOAL_OK;
+    }
+    if (is_exact) {
         TRY(finish_loss(loop));
     }
-    train_report_step(loop->report, loop->first + index + 1, mean_loss(loop, is_end ? index : index - 1),
+    train_report_step(loop->report, step, mean_loss(loop, is_exact ? index : index - 1),
                       train_waits_ns(&loop->waits));
     return SHOAL_OK;
 }
@@ -107,6 +111,7 @@ static shoal_status run_step(struct loop *loop, int64_t index)
 {
     int64_t waited_ns = train_waits_ns(&loop->waits);
     int64_t begin_ns = clock_now_ns();
+    shoal_trace_step(loop->first + index);
     TRY(train_step(loop->job, &loop->losses[index]));
     TRY(start_loss(loop, index));
     loop->step_ns[index] = clock_now_ns() - begin_ns;
@@ -187,7 +192,7 @@ static shoal_status find_result(struct loop *loop)
                                    SHOAL_MAX));
     }
     result->loss_first = loop->first > 0 ? job->saved.loss_first : means[MEAN_FIRST];
-    result->loss_last = means[MEAN_LAST];
+    result->loss_last = loop->n_steps == 0 ? job->saved.loss_last : means[MEAN_LAST];
     result->step_ms = means[MEAN_STEP];
     result->compute_ms = means[MEAN_COMPUTE];
     result->exposed_ms = means[MEAN_EXPOSED];
@@ -219,6 +224,7 @@ static shoal_status run_loop(struct loop *loop)
     for (int64_t i = 0; i < loop->n_steps; i++) {
         TRY(run_step(loop, i));
     }
+    TRY(finish_loss(loop));
     find_hidden(loop);
     TRY(train_save_finish(job));
     return find_result(loop);

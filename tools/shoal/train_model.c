@@ -143,15 +143,14 @@ static shoal_status count_params(void *context, const shoal_module_entry *entry,
 /* Sharded models are made without memory, so that no rank ever has a whole one. */
 static shoal_status make_module(struct train_job *job)
 {
-    bool is_meta = mode_rows[job->mode].is_sharded && !job->options->load;
+    bool is_meta = mode_rows[job->mode].is_sharded;
     job->gpt.device = is_meta ? SHOAL_META : SHOAL_CPU;
     TRY(shoal_nn_gpt_create(&job->gpt, &job->module));
     TRY(shoal_module_walk(job->module, SHOAL_WALK_PARAMETERS, count_params, &job->n_params));
+    TRY(share(job));
     if (job->options->load) {
         TRY(train_load(job));
-    }
-    TRY(share(job));
-    if (is_meta) {
+    } else if (is_meta) {
         TRY(shoal_nn_initialize_modules(job->module, job->gpt.seed));
     }
     return shoal_is_fully_sharded(job->module) ? shoal_fully_shard_context(job->module, &job->fsdp)

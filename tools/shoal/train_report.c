@@ -89,14 +89,14 @@ void train_report_begin(struct train_report *report, const struct train_job *job
 
 /* Steps ------------------------------------------------------------------------------------------------ */
 
-static bool is_due(const struct train_report *report, int64_t step, int64_t now_ns)
+bool train_report_is_due(const struct train_report *report, int64_t step)
 {
     int64_t n_steps = report->job->options->n_steps;
     int64_t apart = n_steps / N_PLAIN_LINES > 0 ? n_steps / N_PLAIN_LINES : 1;
-    if (step == n_steps || step == report->first_step + 1) {
-        return true;
+    if (!report->is_shown || step == n_steps || step == report->first_step + 1) {
+        return report->is_shown;
     }
-    return report->columns > 0 ? now_ns - report->last_ns >= LIVE_NS : step % apart == 0;
+    return report->columns > 0 ? clock_now_ns() - report->last_ns >= LIVE_NS : step % apart == 0;
 }
 
 /* Of gathers and reductions since the last line; less than 0: there were none. */
@@ -163,7 +163,7 @@ void train_report_step(struct train_report *report, int64_t step, double loss, i
 {
     char text[LINE_BYTES];
     int64_t now_ns = clock_now_ns();
-    if (!report->is_shown || !is_due(report, step, now_ns)) {
+    if (!train_report_is_due(report, step)) {
         return;
     }
     write_line(report, step, loss, find_hidden(report, waited_ns), now_ns, text);

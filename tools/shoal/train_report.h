@@ -35,7 +35,9 @@ struct train_report {
 };
 
 void train_report_begin(struct train_report *report, const struct train_job *job);
-/* After a step: `step` are done. Says whether a line is due, and prints it. */
+/* After a step, when `step` of them are done: whether a line is due here. */
+bool train_report_is_due(const struct train_report *report, int64_t step);
+/* The line, if it is due. */
 void train_report_step(struct train_report *report, int64_t step, double loss, int64_t waited_ns);
 void train_report_end(const struct train_report *report, const struct train_result *result);
 void train_report_json(const struct train_job *job, const struct train_result *result);

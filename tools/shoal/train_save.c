@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/try.h"
-#include "shoal/group.h"
 
 #include <stdio.h>
 
@@ -30,7 +29,8 @@ shoal_status train_save_prepare(struct train_job *job)
     TRY(shoal_items_add_integer(job->items, "train.seed", &job->saved.seed));
     TRY(shoal_items_add_integer(job->items, "train.heads", &job->saved.n_heads));
     TRY(shoal_items_add_integer(job->items, "train.data", &job->saved.data_hash));
-    return shoal_items_add_real(job->items, "train.loss_first", &job->saved.loss_first);
+    TRY(shoal_items_add_real(job->items, "train.loss_first", &job->saved.loss_first));
+    return shoal_items_add_real(job->items, "train.loss_last", &job->saved.loss_last);
 }
 
 static shoal_checkpoint_progress find_progress(const struct train_job *job)
@@ -39,22 +39,6 @@ static shoal_checkpoint_progress find_progress(const struct train_job *job)
                                        .batch = job->options->batch,
                                        .n_accumulate = job->n_micro,
                                        .sample = job->schedule.step * train_job_samples(job)};
-}
-
-/* Rank 0 looks, and tells the others: -1 for none. */
-static shoal_status find_newest(struct train_job *job, int64_t *step_out)
-{
-    int64_t step = -1;
-    shoal_status status = SHOAL_OK;
-    if (job->rank == 0) {
-        shoal_checkpoint_info info = SHOAL_CHECKPOINT_INFO_INIT;
-        status = shoal_checkpoint_newest(job->options->checkpoint, &info);
-        /* A damaged one is for all ranks to find, so that all of them have its error. */
-        step = status == SHOAL_OK ? info.step : 0;
-    }
-    TRY(shoal_group_broadcast(job->group, &step, 1, SHOAL_I64, 0));
-    *step_out = step;
-    return SHOAL_OK;
 }
 
 static shoal_status check_saved(const struct train_job *job)
@@ -76,25 +60,23 @@ static shoal_status check_saved(const struct train_job *job)
 
 shoal_status train_resume(struct train_job *job)
 {
-    int64_t step = -1;
+    shoal_checkpoint_info info = SHOAL_CHECKPOINT_INFO_INIT;
     shoal_checkpoint_load_options how = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
     if (!job->options->resumes) {
         return SHOAL_OK;
     }
-    TRY(find_newest(job, &step));
-    if (step < 0) {
-        if (job->rank == 0) {
-            fprintf(stderr, "shoal train: no checkpoint in %s yet: begins with step 0\n",
-                    job->options->checkpoint);
-        }
-        return SHOAL_OK;
-    }
     how.progress = find_progress(job);
-    shoal_status status = shoal_checkpoint_load(job->group, job->options->checkpoint, job->items, &how, NULL);
+    how.allows_none = true;
+    shoal_status status =
+        shoal_checkpoint_load(job->group, job->options->checkpoint, job->items, &how, &info);
     if (status != SHOAL_OK) {
         return train_job_agree(job, error_prefix(status, "--resume"));
     }
-    return train_job_agree(job, check_saved(job));
+    if (info.step < 0 && job->rank == 0) {
+        fprintf(stderr, "shoal train: no checkpoint in %s yet: begins with step 0\n",
+                job->options->checkpoint);
+    }
+    return info.step < 0 ? SHOAL_OK : train_job_agree(job, check_saved(job));
 }
 
 shoal_status train_save(struct train_job *job)
