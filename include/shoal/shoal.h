@@ -31,6 +31,7 @@
 #include "shoal/status.h"
 #include "shoal/store.h"
 #include "shoal/tensor.h"
+#include "shoal/trace.h"
 #include "shoal/version.h"
 #include "shoal/window.h"
 #include "shoal/work.h"

@@ -202,6 +202,7 @@ shoal_status startup_with_peers(struct shoal_world *world, const struct startup_
     TRY(meet(world, name, &card, deadline_ns, has_meeting_name, cards));
     TRY(transports_open(world->transports, cards, deadline_ns));
     TRY(group_choose_transport(world->group));
+    world->run = cards[0].token[0];
     LOG(SHOAL_LOG_INFO, "world rank %d of %d process %d launcher %s", world->rank, world->n_ranks, card.pid,
         world->launcher);
     return SHOAL_OK;

@@ -16,6 +16,7 @@
 #include "base/options.h"
 #include "base/processors.h"
 #include "base/struct_size.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "base/wait.h"
 #include "bootstrap/environment.h"
@@ -173,6 +174,7 @@ shoal_status shoal_world_open(const shoal_world_options *options, shoal_world **
         free_world(world);
         return status;
     }
+    trace_world_opened(world->rank, world->n_ranks, world->run);
     *world_out = world;
     return SHOAL_OK;
 }
@@ -246,6 +248,7 @@ shoal_status shoal_world_close(shoal_world *world)
     LOG(SHOAL_LOG_DEBUG, "rank %d has closed its world: %s", world->rank, shoal_status_name(status));
     startup_undo(world);
     free_world(world);
+    trace_world_closed();
     return status == SHOAL_OK ? SHOAL_OK : error_set(status, "%s", text);
 }
 

@@ -48,6 +48,7 @@ struct shoal_world {
     struct owned_list owned;   /* meshes, symmetric memory, windows: ended after the groups, before regions */
     struct shoal_group *group; /* all ranks */
     struct work_count *works;  /* comm/work.h */
+    uint64_t run;              /* a number that its ranks share; 0: a world without peers */
 };
 
 /* SHOAL_ERR_STATE in a process that was forked off the one that opened the world. */
