@@ -19,6 +19,11 @@ RUN(projection);
 WORKSPACE(projection);
 GRADIENT(projection);
 
+META(bmm);
+RUN(bmm);
+WORKSPACE(bmm);
+GRADIENT(bmm);
+
 META(activation);
 RUN(activation);
 GRADIENT(activation);
@@ -78,5 +83,29 @@ RUN(layer_norm_backward);
 META(layer_norm_weight_backward);
 RUN(layer_norm_weight_backward);
 WORKSPACE(layer_norm_weight_backward);
+
+META(rms_norm);
+RUN(rms_norm);
+WORKSPACE(rms_norm);
+GRADIENT(rms_norm);
+META(rms_norm_backward);
+RUN(rms_norm_backward);
+WORKSPACE(rms_norm_backward);
+META(rms_norm_weight_backward);
+RUN(rms_norm_weight_backward);
+WORKSPACE(rms_norm_weight_backward);
+META(rotary);
+RUN(rotary);
+WORKSPACE(rotary);
+GRADIENT(rotary);
+
+META(where);
+RUN(where);
+WORKSPACE(where);
+GRADIENT(where);
+META(masked_fill);
+RUN(masked_fill);
+WORKSPACE(masked_fill);
+GRADIENT(masked_fill);
 
 #endif

@@ -10,10 +10,6 @@
 /* Rows and columns of the part of a matrix that the plain product copies: 32 KiB of doubles. */
 #define BLOCK 64
 
-/* Partial sums of a row, and how many exponentials are made at a time; the one divides the other. */
-#define LANES 8
-#define CHUNK 256
-
 #include "loops_math.h"
 #include "loops_vectors.h"
 

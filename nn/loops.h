@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Arithmetic over plain arrays, once for floats and once for doubles (loops_real.h). The pointers are to arrays of
- * that type. Sums over many elements are made in double, from the first to the last, in eight lanes (loops_rows.h) or in
- * those of vector.h: no order depends on the machine.
+ * that type. Sums over many elements are made in double, from the first to the last or in the lanes of vector.h: no
+ * order depends on the machine.
  */
 #ifndef NN_LOOPS_H
 #define NN_LOOPS_H
@@ -79,6 +79,16 @@ struct nn_loops {
                           void *out);
     /* sums += gradient * normalised x */
     void (*norm_weight_backward)(size_t n, double eps, const void *gradient, const void *x, double *sums);
+
+    void (*rms_norm)(size_t n, double eps, const void *x, const void *weight, void *y);
+    void (*rms_norm_backward)(size_t n, double eps, const void *gradient, const void *x, const void *weight,
+                              void *out);
+    void (*rms_norm_weight_backward)(size_t n, double eps, const void *gradient, const void *x, double *sums);
+
+    /* Of rotary embeddings: the cosines and sines of a position, n / 2 of each, and a row of n that is turned by them,
+       or back. */
+    void (*turns)(size_t n, double position, double base, void *turns);
+    void (*turn)(size_t n, bool is_inverse, const void *turns, const void *x, void *y);
 
     void (*fill)(size_t n, double value, void *to);
     void (*add)(size_t n, const void *from, void *to); /* to += from */

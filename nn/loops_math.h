@@ -232,3 +232,101 @@ static void adamw_f64(size_t n, const struct nn_adamw_factors *factors, const vo
         p[i] = decayed - step * m[i] / (sqrt(v[i]) / root + eps);
     }
 }
+
+/* Rows -------------------------------------------------------------------------------------------------- */
+
+/* As nn_vector_table's: NaN if one is NaN, -infinity of none. */
+static double maximum_f64(size_t n, const double *x)
+{
+    double largest = -(double)INFINITY;
+    for (size_t i = 0; i < n; i++) {
+        largest = x[i] != x[i] || x[i] > largest ? x[i] : largest;
+        if (largest != largest) {
+            break;
+        }
+    }
+    return largest;
+}
+
+static double sum_f64(size_t n, const double *x)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += x[i];
+    }
+    return sum;
+}
+
+static double sum_of_products_f64(size_t n, const double *a, const double *b)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += a[i] * b[i];
+    }
+    return sum;
+}
+
+static double sum_exp_f64(size_t n, const double *x, double shift, double *y)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        double value = exp(x[i] - shift);
+        sum += value;
+        if (y) {
+            y[i] = value;
+        }
+    }
+    return sum;
+}
+
+static void multiply_f64(size_t n, double factor, double *x)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] = factor * x[i];
+    }
+}
+
+static double rms_scale(size_t n, double eps, const double *x)
+{
+    return 1 / sqrt(sum_of_products_f64(n, x, x) / (double)n + eps);
+}
+
+static void rms_norm_f64(size_t n, double eps, const void *x_values, const void *weight, void *y_values)
+{
+    const double *x = x_values;
+    const double *w = weight;
+    double *y = y_values;
+    const double scale = rms_scale(n, eps, x);
+    for (size_t i = 0; i < n; i++) {
+        y[i] = x[i] * scale * (w ? w[i] : 1);
+    }
+}
+
+/* With h = gradient * weight and x' the normalised x: scale * (h - x' * mean(h x')). */
+static void rms_norm_backward_f64(size_t n, double eps, const void *gradient, const void *x_values,
+                                  const void *weight, void *out_values)
+{
+    const double *g = gradient;
+    const double *x = x_values;
+    const double *w = weight;
+    double *out = out_values;
+    const double scale = rms_scale(n, eps, x);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += g[i] * (w ? w[i] : 1) * (x[i] * scale);
+    }
+    for (size_t i = 0; i < n; i++) {
+        out[i] = scale * (g[i] * (w ? w[i] : 1) - x[i] * scale * (sum / (double)n));
+    }
+}
+
+static void rms_norm_weight_backward_f64(size_t n, double eps, const void *gradient, const void *x_values,
+                                         double *sums)
+{
+    const double *g = gradient;
+    const double *x = x_values;
+    const double scale = rms_scale(n, eps, x);
+    for (size_t i = 0; i < n; i++) {
+        sums[i] += g[i] * (x[i] * scale);
+    }
+}

@@ -58,3 +58,47 @@ static void adamw_f32(size_t n, const struct nn_adamw_factors *factors, const vo
 {
     nn_vectors()->adamw(n, factors, gradient, parameter, first_moment, second_moment);
 }
+
+/* Rows -------------------------------------------------------------------------------------------------- */
+
+static float maximum_f32(size_t n, const float *x)
+{
+    return nn_vectors()->maximum(n, x);
+}
+
+static double sum_f32(size_t n, const float *x)
+{
+    return nn_vectors()->sum(n, x);
+}
+
+static double sum_of_products_f32(size_t n, const float *a, const float *b)
+{
+    return nn_vectors()->sum_of_products(n, a, b);
+}
+
+static double sum_exp_f32(size_t n, const float *x, float shift, float *y)
+{
+    return nn_vectors()->sum_exp(n, x, shift, y);
+}
+
+static void multiply_f32(size_t n, float factor, float *x)
+{
+    nn_vectors()->scale(n, factor, x, x);
+}
+
+static void rms_norm_f32(size_t n, double eps, const void *x, const void *weight, void *y)
+{
+    nn_vectors()->rms_norm(n, eps, x, weight, y);
+}
+
+static void rms_norm_backward_f32(size_t n, double eps, const void *gradient, const void *x,
+                                  const void *weight, void *out)
+{
+    nn_vectors()->rms_norm_backward(n, eps, gradient, x, weight, out);
+}
+
+static void rms_norm_weight_backward_f32(size_t n, double eps, const void *gradient, const void *x,
+                                         double *sums)
+{
+    nn_vectors()->rms_norm_weight_backward(n, eps, gradient, x, sums);
+}

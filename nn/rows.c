@@ -2,6 +2,7 @@
 /* Rows of tensors, and functions of each row; see rows.h. */
 #include "rows.h"
 
+#include "pool.h"
 #include "try.h"
 
 struct nn_rows nn_rows_of(const shoal_tensor *tensor, const void *data, int dim)
@@ -90,8 +91,8 @@ struct map {
 static void map_part(void *context, size_t part)
 {
     const struct map *map = context;
-    int64_t first = map->output.count * (int64_t)part / (int64_t)map->n_parts;
-    int64_t end = map->output.count * (int64_t)(part + 1) / (int64_t)map->n_parts;
+    int64_t first = (int64_t)nn_part_first((size_t)map->output.count, map->n_parts, part);
+    int64_t end = (int64_t)nn_part_first((size_t)map->output.count, map->n_parts, part + 1);
     char *scratch = map->scratch + part * (map->n_inputs + 1) * map->row_bytes;
     char *result_scratch = scratch + map->n_inputs * map->row_bytes;
     struct nn_row rows[NN_MAP_MAX_INPUTS];
@@ -112,9 +113,9 @@ static void map_part(void *context, size_t part)
     }
 }
 
-static size_t count_parts(const struct nn_rows *rows)
+size_t nn_row_parts(const struct nn_rows *rows)
 {
-    return rows->count > 0 && rows->size > 0 ? 1 : 0;
+    return rows->count > 0 && rows->size > 0 ? nn_parts((size_t)rows->count, (size_t)rows->size) : 0;
 }
 
 /* True when nothing goes through scratch memory. */
@@ -123,7 +124,7 @@ static bool describe(shoal_tensor *const *inputs, size_t n_inputs, int dim, cons
 {
     map->output = nn_rows_of(output, NULL, dim);
     map->n_inputs = n_inputs;
-    map->n_parts = count_parts(&map->output);
+    map->n_parts = nn_row_parts(&map->output);
     map->row_bytes =
         nn_scratch_bytes((size_t)map->output.size, shoal_dtype_bytes(nn_real(map->output.dtype)));
     bool is_in_place = map->output.is_in_place;
@@ -156,8 +157,6 @@ shoal_status nn_map_rows(shoal_op_call_context *call, shoal_tensor *const *input
     }
     map.output.data = shoal_mutable_data(output);
     NN_TRY(map.output.data ? SHOAL_OK : SHOAL_ERR_STATE);
-    for (size_t i = 0; i < map.n_parts; i++) {
-        map_part(&map, i);
-    }
+    nn_parallel(map.n_parts, map_part, &map);
     return SHOAL_OK;
 }

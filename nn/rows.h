@@ -43,6 +43,9 @@ const void *nn_row_read(const struct nn_rows *rows, const struct nn_row *row, vo
 void *nn_row_open(const struct nn_rows *rows, const struct nn_row *row, void *scratch);
 void nn_row_store(const struct nn_rows *rows, const struct nn_row *row, const void *values);
 
+/* Into how many parts the rows are cut for nn_parallel; 0 when there are no elements. */
+size_t nn_row_parts(const struct nn_rows *rows);
+
 enum {
     NN_MAP_MAX_INPUTS = 3
 };

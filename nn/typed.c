@@ -14,6 +14,12 @@ shoal_tensor *shoal_nn_matmul(shoal_tensor *a, shoal_tensor *b)
     return nn_call(NN_OP_matmul, arguments, 2);
 }
 
+shoal_tensor *shoal_nn_bmm(shoal_tensor *a, shoal_tensor *b)
+{
+    const shoal_value arguments[] = {nn_tensor(a), nn_tensor(b)};
+    return nn_call(NN_OP_bmm, arguments, 2);
+}
+
 shoal_tensor *shoal_nn_linear(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias)
 {
     const shoal_value arguments[] = {nn_tensor(input), nn_tensor(weight), nn_optional(bias)};
@@ -93,6 +99,30 @@ shoal_tensor *shoal_nn_layer_norm(shoal_tensor *input, shoal_tensor *weight, sho
 {
     const shoal_value arguments[] = {nn_tensor(input), nn_optional(weight), nn_optional(bias), nn_float(eps)};
     return nn_call(NN_OP_layer_norm, arguments, 4);
+}
+
+shoal_tensor *shoal_nn_rms_norm(shoal_tensor *input, shoal_tensor *weight, double eps)
+{
+    const shoal_value arguments[] = {nn_tensor(input), nn_optional(weight), nn_float(eps)};
+    return nn_call(NN_OP_rms_norm, arguments, 3);
+}
+
+shoal_tensor *shoal_nn_rotary(shoal_tensor *self, int64_t first_position, double base)
+{
+    const shoal_value arguments[] = {nn_tensor(self), nn_int(first_position), nn_float(base)};
+    return nn_call(NN_OP_rotary, arguments, 3);
+}
+
+shoal_tensor *shoal_nn_where(shoal_tensor *condition, shoal_tensor *a, shoal_tensor *b)
+{
+    const shoal_value arguments[] = {nn_tensor(condition), nn_tensor(a), nn_tensor(b)};
+    return nn_call(NN_OP_where, arguments, 3);
+}
+
+shoal_tensor *shoal_nn_masked_fill(shoal_tensor *self, shoal_tensor *mask, double value)
+{
+    const shoal_value arguments[] = {nn_tensor(self), nn_tensor(mask), nn_float(value)};
+    return nn_call(NN_OP_masked_fill, arguments, 3);
 }
 
 shoal_tensor *shoal_nn_dropout(shoal_tensor *self, shoal_tensor *position, uint64_t stream, double p)

@@ -72,6 +72,12 @@ SHOAL_API shoal_tensor *shoal_nn_linear(shoal_tensor *input, shoal_tensor *weigh
 SHOAL_API shoal_tensor *shoal_nn_projection(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias);
 
 /*
+ * Matrix products: a [..., m, k] times b [..., k, n] gives [..., m, n]. Leading dimensions are the same; expand first
+ * where they are not (shoal_expand). Transposed and expanded views are multiplied in place.
+ */
+SHOAL_API shoal_tensor *shoal_nn_bmm(shoal_tensor *a, shoal_tensor *b);
+
+/*
  * On plain memory, without tensors: c [m, n] = a [m, k] b [k, n], or c += with `adds`, rows one after the other. A
  * matrix that is transposed lies as [k, m] or [n, k].
  */
@@ -149,6 +155,23 @@ SHOAL_API shoal_tensor *shoal_nn_embedding(shoal_tensor *indices, shoal_tensor *
  */
 SHOAL_API shoal_tensor *shoal_nn_layer_norm(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias,
                                             double eps);
+
+/* x / sqrt(mean(x^2) + eps) over the last dimension, times weight of that size where there is one. */
+SHOAL_API shoal_tensor *shoal_nn_rms_norm(shoal_tensor *input, shoal_tensor *weight, double eps);
+
+/*
+ * Rotary position embedding of self [..., positions, heads, size], size even; positions count from first_position. Pairs
+ * are halves, as in GPT-NeoX and Llama: elements i and i + size / 2 are turned by position * base^(-2 i / size), 10000
+ * being the usual base. Models with pairs of neighbours (GPT-J) need their rows put in that order first.
+ */
+SHOAL_API shoal_tensor *shoal_nn_rotary(shoal_tensor *self, int64_t first_position, double base);
+
+/* Choosing --------------------------------------------------------------------------------------------- */
+
+/* Elements of a where the condition, a bool tensor, is true, else of b. Shapes broadcast; a and b have one dtype, any. */
+SHOAL_API shoal_tensor *shoal_nn_where(shoal_tensor *condition, shoal_tensor *a, shoal_tensor *b);
+/* The value, rounded to the dtype, where the mask is true, else self. The mask, bool, is broadcast to the shape of self. */
+SHOAL_API shoal_tensor *shoal_nn_masked_fill(shoal_tensor *self, shoal_tensor *mask, double value);
 
 SHOAL_END_DECLS
 

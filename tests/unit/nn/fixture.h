@@ -89,4 +89,25 @@ static inline shoal_tensor *sum_all(shoal_tensor *tensor)
     return shoal_sum(tensor, NULL, 0, /*keeps_dims=*/false);
 }
 
+/* What ops compute in, from the widest. */
+static const shoal_dtype nn_dtypes[] = {SHOAL_F64, SHOAL_F32, SHOAL_F16, SHOAL_BF16};
+
+/* Of numbers up to 1, after a rounding of the inputs that the expected ones have had too. */
+static inline double tolerance_of(shoal_dtype dtype)
+{
+    return dtype == SHOAL_F64 ? 1e-14 : dtype == SHOAL_F32 ? 1e-6 : dtype == SHOAL_F16 ? 1e-3 : 8e-3;
+}
+
+static inline void check_close(shoal_tensor *actual, const double *expected, double tolerance,
+                               const char *what)
+{
+    const double *values = doubles_of(actual);
+    for (int64_t i = 0; values && i < shoal_tensor_count(actual); i++) {
+        if (!(fabs(values[i] - expected[i]) <= tolerance * (1 + fabs(expected[i])))) {
+            test_failed(__FILE__, __LINE__, "%s: element %lld is %.17g, expected %.17g", what, (long long)i,
+                        values[i], expected[i]);
+        }
+    }
+}
+
 #endif

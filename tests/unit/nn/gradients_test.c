@@ -13,6 +13,8 @@
 
 #define TARGETS(...) make_indices(INTS(__VA_ARGS__), INTS(sizeof(INTS(__VA_ARGS__)) / 8), 1, SHOAL_I64)
 
+#define MASK(...) make_indices(INTS(__VA_ARGS__), INTS(sizeof(INTS(__VA_ARGS__)) / 8), 1, SHOAL_BOOL)
+
 static shoal_tensor *cross_entropy_with(shoal_tensor *logits, shoal_tensor *targets, int64_t ignore_index,
                                         double smoothing)
 {
@@ -52,6 +54,13 @@ static shoal_tensor *attend(shoal_tensor *const *x, bool is_causal, double scale
     CASE(projection, vector, square(shoal_nn_projection(x[0], x[1], x[2])), 3, S(4), S(4, 2), S(2)) \
     CASE(projection, deep, square(shoal_nn_projection(x[0], x[1], x[2])), 3, S(2, 3, 2), S(2, 3), S(3)) \
     CASE(projection, no_rows, square(shoal_nn_projection(x[0], x[1], x[2])), 3, S(0, 4), S(4, 2), S(2)) \
+    CASE(bmm, plain, square(shoal_nn_bmm(x[0], x[1])), 2, S(2, 3, 4), S(2, 4, 2)) \
+    CASE(bmm, matrices, square(shoal_nn_bmm(x[0], x[1])), 2, S(3, 4), S(4, 2)) \
+    CASE(bmm, deep, square(shoal_nn_bmm(x[0], x[1])), 2, S(2, 2, 1, 3), S(2, 2, 3, 2)) \
+    CASE(bmm, transposes, square(shoal_nn_bmm(shoal_transpose(x[0], 1, 2), shoal_transpose(x[1], 0, 2))), 2, S(2, 4, 3), S(2, 4, 2)) \
+    CASE(bmm, expanded, square(shoal_nn_bmm(shoal_expand(x[0], INTS(3, 2, 2), 3), x[1])), 2, S(1, 2, 2), S(3, 2, 2)) \
+    CASE(bmm, no_batch, square(shoal_nn_bmm(x[0], x[1])), 2, S(0, 3, 4), S(0, 4, 2)) \
+    CASE(bmm, no_terms, square(shoal_nn_bmm(x[0], x[1])), 2, S(2, 3, 0), S(2, 0, 2)) \
     CASE(tanh, plain, square(shoal_nn_tanh(x[0])), 1, S(3, 4)) \
     CASE(tanh, scalar, square(shoal_nn_tanh(x[0])), 1, S0) \
     CASE(relu, plain, square(shoal_nn_relu(x[0])), 1, S(3, 4)) \
@@ -108,7 +117,21 @@ static shoal_tensor *attend(shoal_tensor *const *x, bool is_causal, double scale
     CASE(layer_norm, no_bias, square(shoal_nn_layer_norm(x[0], x[1], NULL, 1e-3)), 2, S(2, 5), S(5)) \
     CASE(layer_norm, no_weight, square(shoal_nn_layer_norm(x[0], NULL, x[1], 1e-3)), 2, S(2, 5), S(5)) \
     CASE(layer_norm, vector, square(shoal_nn_layer_norm(x[0], x[1], x[2], 1e-5)), 3, S(4), S(4), S(4)) \
-    CASE(layer_norm, no_rows, square(shoal_nn_layer_norm(x[0], x[1], x[2], 1e-5)), 3, S(0, 4), S(4), S(4))
+    CASE(layer_norm, no_rows, square(shoal_nn_layer_norm(x[0], x[1], x[2], 1e-5)), 3, S(0, 4), S(4), S(4)) \
+    CASE(rms_norm, plain, square(shoal_nn_rms_norm(x[0], x[1], 1e-5)), 2, S(3, 4), S(4)) \
+    CASE(rms_norm, bare, square(shoal_nn_rms_norm(x[0], NULL, 0.1)), 1, S(2, 2, 3)) \
+    CASE(rms_norm, vector, square(shoal_nn_rms_norm(x[0], x[1], 1e-5)), 2, S(4), S(4)) \
+    CASE(rms_norm, no_rows, square(shoal_nn_rms_norm(x[0], x[1], 1e-5)), 2, S(0, 4), S(4)) \
+    CASE(rotary, plain, square(shoal_nn_rotary(x[0], 0, 10000)), 1, S(3, 2, 4)) \
+    CASE(rotary, later, square(shoal_nn_rotary(x[0], 1000, 100)), 1, S(2, 3, 1, 6)) \
+    CASE(rotary, no_positions, square(shoal_nn_rotary(x[0], 0, 10000)), 1, S(0, 2, 4)) \
+    CASE(where, plain, square(shoal_nn_where(MASK(1, 0, 0, 1, 1, 0), x[0], x[1])), 2, S(1, 6), S(1, 6)) \
+    CASE(where, broadcast, square(shoal_nn_where(MASK(1, 0, 1), x[0], x[1])), 2, S(2, 3), S(4, 1, 1)) \
+    CASE(where, scalars, square(shoal_nn_where(MASK(1, 0, 1), x[0], x[1])), 2, S0, S(1)) \
+    CASE(where, itself, square(shoal_nn_where(MASK(1, 0, 1), x[0], square(x[0]))), 1, S(2, 3)) \
+    CASE(where, none, square(shoal_nn_where(MASK(1, 0, 1), x[0], x[1])), 2, S(0, 3), S(3)) \
+    CASE(masked_fill, plain, square(shoal_nn_masked_fill(x[0], MASK(1, 0, 1, 0), 0.25)), 1, S(3, 4)) \
+    CASE(masked_fill, none, square(shoal_nn_masked_fill(x[0], MASK(1, 0, 1, 0), 0.25)), 1, S(0, 4))
 /* clang-format on */
 
 #define CASE(op, label, result, n, ...)                             \
@@ -149,6 +172,11 @@ TEST(every_op_with_a_gradient_has_a_case)
 #define gradient_attention 1
 #define gradient_attention_packed 1
 #define gradient_layer_norm 1
+#define gradient_bmm 1
+#define gradient_rms_norm 1
+#define gradient_rotary 1
+#define gradient_where 1
+#define gradient_masked_fill 1
     static const struct {
         const char *name;
         bool has_gradient;

@@ -5,25 +5,6 @@
 #include "nn/ops.h"
 #include "unit/nn/fixture.h"
 
-static const shoal_dtype dtypes[] = {SHOAL_F64, SHOAL_F32, SHOAL_F16, SHOAL_BF16};
-
-/* Of numbers up to 1, after a rounding of the inputs that the expected ones have had too. */
-static double tolerance_of(shoal_dtype dtype)
-{
-    return dtype == SHOAL_F64 ? 1e-14 : dtype == SHOAL_F32 ? 1e-6 : dtype == SHOAL_F16 ? 1e-3 : 8e-3;
-}
-
-static void check_close(shoal_tensor *actual, const double *expected, double tolerance, const char *what)
-{
-    const double *values = doubles_of(actual);
-    for (int64_t i = 0; values && i < shoal_tensor_count(actual); i++) {
-        if (!(fabs(values[i] - expected[i]) <= tolerance * (1 + fabs(expected[i])))) {
-            test_failed(__FILE__, __LINE__, "%s: element %lld is %.17g, expected %.17g", what, (long long)i,
-                        values[i], expected[i]);
-        }
-    }
-}
-
 /* softmax ---------------------------------------------------------------------------------------------- */
 
 enum {
@@ -53,7 +34,7 @@ NN_TEST(softmax_along_any_dimension)
 {
     struct test_random random = test_random_begin(3);
     for (int d = 0; d < 4; d++) {
-        shoal_tensor *x = shoal_mul_scalar(make_random(&random, INTS(DEEP, LONG, WIDE), 3, dtypes[d]), 3);
+        shoal_tensor *x = shoal_mul_scalar(make_random(&random, INTS(DEEP, LONG, WIDE), 3, nn_dtypes[d]), 3);
         for (int is_log = 0; is_log < 2; is_log++) {
             double expected[DEEP * LONG * WIDE];
             plain_softmax(doubles_of(x), is_log, expected);
@@ -63,8 +44,8 @@ NN_TEST(softmax_along_any_dimension)
                     shoal_tensor *from = is_strided ? turned : shoal_clone(turned);
                     shoal_tensor *y =
                         is_log ? shoal_nn_log_softmax(from, dim) : shoal_nn_softmax(from, dim - 3);
-                    CHECK_INT(shoal_tensor_dtype(y), dtypes[d]);
-                    check_close(shoal_transpose(y, 1, dim), expected, 4 * tolerance_of(dtypes[d]),
+                    CHECK_INT(shoal_tensor_dtype(y), nn_dtypes[d]);
+                    check_close(shoal_transpose(y, 1, dim), expected, 4 * tolerance_of(nn_dtypes[d]),
                                 is_log ? "log_softmax" : "softmax");
                 }
             }
@@ -157,7 +138,7 @@ NN_TEST(cross_entropy_by_its_definition)
             CHECK_DOUBLE(options.label_smoothing, 0);
             options.ignore_index = ignored[i % 3];
             options.label_smoothing = smoothings[i / 3];
-            shoal_tensor *x = make_random(&random, INTS(N_CLASSES, N_ROWS), 2, dtypes[d]);
+            shoal_tensor *x = make_random(&random, INTS(N_CLASSES, N_ROWS), 2, nn_dtypes[d]);
             x = i % 2 ? shoal_transpose(x, 0, 1) : shoal_clone(shoal_transpose(x, 0, 1));
             double gradient[N_ROWS * N_CLASSES];
             double expected = plain_cross_entropy(doubles_of(x), targets, options.ignore_index,
@@ -167,7 +148,7 @@ NN_TEST(cross_entropy_by_its_definition)
                 leaf, make_indices(targets, INTS(N_ROWS), 1, i % 2 ? SHOAL_I64 : SHOAL_U8), &options);
             check_close(loss, &expected, d == 0 ? 1e-14 : 1e-6, "cross_entropy");
             CHECK_OK(shoal_backward(loss, NULL));
-            check_close(shoal_grad(leaf), gradient, tolerance_of(dtypes[d]), "its gradient");
+            check_close(shoal_grad(leaf), gradient, tolerance_of(nn_dtypes[d]), "its gradient");
         }
     }
 }

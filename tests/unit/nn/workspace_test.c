@@ -162,7 +162,32 @@ static void check_nn(shoal_dtype dtype, bool is_strided)
     bytes += check_op("nn.dropout",
                       (shoal_value[]){box(a), box(indices(3, 3, is_strided)), box_int(7), box_real(0.5)}, 4);
     bytes += check_attention(dtype, is_strided);
+    bytes += check_op("nn.rms_norm", (shoal_value[]){box(a), box(row), box_real(1e-5)}, 3);
+    bytes += check_op("nn.rms_norm", (shoal_value[]){box(a), none, box_real(1e-5)}, 3);
+    bytes += check_op("nn.rms_norm_backward", (shoal_value[]){box(a), box(b), box_real(1e-5), box(row)}, 4);
+    bytes += check_op("nn.rms_norm_weight_backward", (shoal_value[]){box(a), box(b), box_real(1e-5)}, 3);
     CHECK(bytes > 0);
+}
+
+/* [2, 3, 4], as it lies or with its dimensions the other way round. */
+static shoal_tensor *make_deep(shoal_dtype dtype, bool is_strided)
+{
+    shoal_tensor *tensor = make_random(&numbers, INTS(is_strided ? 4 : 2, 3, is_strided ? 2 : 4), 3, dtype);
+    return is_strided ? shoal_transpose(tensor, 0, 2) : tensor;
+}
+
+static void check_deep(shoal_dtype dtype, bool is_strided)
+{
+    shoal_tensor *a = make_deep(dtype, is_strided);
+    shoal_tensor *b = make_deep(dtype, is_strided);
+    shoal_tensor *mask = make_indices(INTS(1, 0, 1, 0), INTS(4), 1, SHOAL_BOOL);
+    size_t bytes = check_op("nn.bmm", (shoal_value[]){box(a), box(shoal_transpose(b, 1, 2))}, 2);
+    /* Memory for one matrix of each kind, not for all of them. */
+    size_t number_bytes = dtype == SHOAL_F64 ? 8 : 4;
+    CHECK(bytes <= 2 * (3 * 4 * number_bytes + 63) + (3 * 3 * number_bytes + 63));
+    (void)check_op("nn.rotary", (shoal_value[]){box(a), box_int(5), box_real(100), none}, 4);
+    CHECK_INT(check_op("nn.where", (shoal_value[]){box(mask), box(a), box(b)}, 3), 0);
+    CHECK_INT(check_op("nn.masked_fill", (shoal_value[]){box(a), box(mask), box_real(2), none}, 4), 0);
 }
 
 NN_TEST(ops_of_modules)
@@ -172,6 +197,8 @@ NN_TEST(ops_of_modules)
     for (size_t i = 0; i < 4; i++) {
         check_nn(dtypes[i], false);
         check_nn(dtypes[i], true);
+        check_deep(dtypes[i], false);
+        check_deep(dtypes[i], true);
     }
     /* What a BLAS takes as it lies needs nothing. */
     shoal_tensor *a = make(6, 5, SHOAL_F32, false);
