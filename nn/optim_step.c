@@ -14,6 +14,7 @@
 #include "shoal/fp_mode.h"
 #include "shoal/log.h"
 #include "shoal/op.h"
+#include "shoal/trace.h"
 #include "try.h"
 #include "values.h"
 
@@ -223,6 +224,7 @@ static shoal_status step(shoal_nn_optimizer *optimizer, size_t first, size_t cou
                          const shoal_nn_shard *shards)
 {
     shoal_status status = SHOAL_OK;
+    shoal_trace_begin("optimizer");
     for (size_t i = first; status == SHOAL_OK && i < first + count; i++) {
         struct nn_parameter *parameter = &optimizer->parameters[i];
         if (shards) {
@@ -244,6 +246,7 @@ static shoal_status step(shoal_nn_optimizer *optimizer, size_t first, size_t cou
         warn_without_gradients(optimizer, first, count);
     }
     end_step(optimizer, first, count);
+    shoal_trace_end();
     return status;
 }
 

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/struct_size.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "op/op.h"
 #include "op/tracer.h"
@@ -241,7 +242,9 @@ shoal_status backward_run(const struct backward_request *request)
     /* Relaxed: a number that nobody else gets is all that is wanted. */
     run.number = atomic_fetch_add_explicit(&n_runs, 1, memory_order_relaxed) + 1;
     innermost = &run;
+    uint64_t begin_ticks = trace_begin();
     shoal_status status = run_steps(&run, &has_started);
+    trace_end(begin_ticks, TRACE_BACKWARD, "backward");
     innermost = run.parent;
     while (run.first_hook) {
         struct end_hook hook = take_end_hook(&run);

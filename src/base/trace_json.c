@@ -136,7 +136,16 @@ static void put_count(struct trace_sink *sink, const char *what, int rank, uint3
 
 /* Events ------------------------------------------------------------------------------------------------- */
 
-/* {"bytes":4096,"unit":"layers.0"}, of what there is. */
+/* With its unit, which viewers then show without a click: "all_gather layers.0". */
+static void quote_name(const struct trace_event *event, char *quoted, size_t bytes)
+{
+    char name[LABEL_MAX_CHARS + 1];
+    (void)snprintf(name, sizeof name, "%s%s%s", label_text(event->name), event->unit != 0 ? " " : "",
+                   label_text(event->unit));
+    (void)quote(name, quoted, bytes);
+}
+
+/* {"bytes":4096,"op":"all_gather","unit":"layers.0"}, of what there is. Only collectives and waits have units. */
 static void write_args(const struct trace_event *event, char *args, size_t bytes)
 {
     char quoted[QUOTED_BYTES];
@@ -147,9 +156,11 @@ static void write_args(const struct trace_event *event, char *args, size_t bytes
     } else if (event->bytes > 0) {
         text_add(&text, "\"bytes\":%" PRIu64, event->bytes);
     }
+    if (event->kind == TRACE_COLLECTIVE || event->kind == TRACE_WAIT) {
+        text_add(&text, "%s\"op\":\"%s\"", event->bytes > 0 ? "," : "", label_text(event->name));
+    }
     if (event->unit != 0) {
-        text_add(&text, "%s\"unit\":%s", event->bytes > 0 ? "," : "",
-                 quote(label_text(event->unit), quoted, sizeof quoted));
+        text_add(&text, ",\"unit\":%s", quote(label_text(event->unit), quoted, sizeof quoted));
     }
     text_add(&text, "}");
 }
@@ -166,7 +177,7 @@ static void put_event(struct writing *writing, const struct trace_event *event, 
         name_track(writing, rank, event->track);
         thread = TRACK_TID + event->track;
     }
-    (void)quote(label_text(event->name), name, sizeof name);
+    quote_name(event, name, sizeof name);
     write_args(event, args, sizeof args);
     if (kinds[event->kind].is_instant) {
         trace_sink_event(writing->sink,

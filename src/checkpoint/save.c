@@ -10,10 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/label.h"
 #include "base/mem.h"
 #include "base/os/os.h"
 #include "base/struct_size.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/box.h"
@@ -296,9 +299,22 @@ static shoal_status write_slice(void *context, const struct save_job *job)
     return save_writer_add(context, job);
 }
 
+static void trace_writing(const struct save *save, uint64_t begin_ticks)
+{
+    struct trace_event event = {.begin_ticks = begin_ticks,
+                                .end_ticks = clock_ticks(),
+                                .name = label_of("checkpoint write"),
+                                .kind = TRACE_CHECKPOINT};
+    for (size_t i = 0; i < save->n_runs; i++) {
+        event.bytes += save->runs[i].bytes;
+    }
+    trace_write(&event);
+}
+
 shoal_status save_write(struct save *save)
 {
     struct save_writer writer = {0};
+    uint64_t begin_ticks = trace_begin();
     shoal_status status = write_jobs(save, &writer);
     if (!save->is_taken && save->n_exchanged > 0) {
         status = agree(save->group, "save: write", status);
@@ -312,6 +328,9 @@ shoal_status save_write(struct save *save)
     save_writer_end(&writer);
     if (save->n_runs > 0) {
         checksums_end(&save->runs[save->n_runs - 1].sums);
+    }
+    if (begin_ticks != 0) {
+        trace_writing(save, begin_ticks);
     }
     return status;
 }
@@ -424,7 +443,9 @@ shoal_status shoal_checkpoint_save(shoal_group *group, const char *directory, co
     shoal_status status =
         agree(group, "save: arguments", save_check_arguments(directory, items, options, &own));
     if (status == SHOAL_OK) {
+        uint64_t begin_ticks = trace_begin();
         status = run_save(group, directory, items, &own);
+        trace_end(begin_ticks, TRACE_CHECKPOINT, "checkpoint save");
     }
     return status == SHOAL_OK ? status : error_prefix(status, "checkpoint_save");
 }

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/os/os.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "base/wait.h"
 #include "checkpoint/agree.h"
@@ -40,6 +41,7 @@ enum saving_state {
 
 struct shoal_checkpoint_saving {
     struct owned owned; /* first: the world's list, until the thread has ended and was joined */
+    int world_rank;     /* of the caller */
     shoal_group *group;
     shoal_group *lane;
     int64_t step;
@@ -79,6 +81,7 @@ static void set_state(shoal_checkpoint_saving *saving, enum saving_state state)
 static void *run(void *context)
 {
     shoal_checkpoint_saving *saving = context;
+    trace_set_rank(saving->world_rank);
     if (wait_while(saving, SAVING_PREPARES) == SAVING_CANCELLED) {
         return NULL;
     }
@@ -165,6 +168,7 @@ static shoal_checkpoint_saving *make_saving(shoal_group *group)
     if (saving) {
         saving->owned.destroy = world_ends;
         saving->group = group;
+        saving->world_rank = shoal_world_rank(shoal_group_world(group));
         saving->n_forks = fork_count();
         saving->save.target = (struct directory_save)DIRECTORY_SAVE_INIT;
         (void)pthread_mutex_init(&saving->lock, NULL);
@@ -296,7 +300,9 @@ shoal_status shoal_checkpoint_save_start(shoal_group *group, const char *directo
     shoal_status status = agree(group, "save_start: arguments",
                                 check_start(group, directory, items, options, saving_out, &own));
     if (status == SHOAL_OK) {
+        uint64_t begin_ticks = trace_begin();
         status = start(group, directory, items, &own, saving_out);
+        trace_end(begin_ticks, TRACE_CHECKPOINT, "checkpoint save start");
     }
     return status == SHOAL_OK ? status : error_prefix(status, "checkpoint_save_start");
 }
@@ -321,7 +327,9 @@ shoal_status shoal_checkpoint_save_wait(shoal_checkpoint_saving *saving)
         return SHOAL_OK;
     }
     TRY(fork_check(saving->n_forks));
+    uint64_t begin_ticks = trace_begin();
     join_thread(saving);
+    trace_end(begin_ticks, TRACE_CHECKPOINT, "checkpoint save wait");
     shoal_status status = saving->status;
     if (status != SHOAL_OK) {
         (void)error_set(status, "checkpoint_save_wait: %s", saving->text);

@@ -6,7 +6,7 @@
  *    "groups": [{"key": "world", "ranks": [0, 1], "tag": "", "sequence": 7, "unfinished": 1,
  *                "failure": null | {"status": "SHOAL_ERR_PEER", "text": "..."},
  *                "calls": [{"op": "all_reduce", "sequence": 6, "dtype": "f32", "count": 1024, "bytes": 4096,
- *                           "reduce": "sum" | null, "root": 1 | null, "algorithm": "oneshot" | null,
+ *                           "for": "gather of" | null, "unit": "layers.0" | null, "reduce": "sum" | null, "root": 1 | null, "algorithm": "oneshot" | null,
  *                           "issue_ns": ..., "start_ns": ... | null, "end_ns": ... | null,
  *                           "state": "done", "status": "SHOAL_OK"}, ...],
  *                "n_streams": 1,
@@ -28,6 +28,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/label.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/try.h"
@@ -168,6 +169,9 @@ static shoal_status put_call(struct writer *writer, const struct record_call *ca
     TRY(put_member(writer, "dtype", shoal_dtype_name(call->dtype)));
     TRY(put_format(writer, ", \"count\": %" PRIu64 ", \"bytes\": %" PRIu64, call->count,
                    count_bytes(call, group->peers.n_ranks)));
+    const char *purpose = purpose_text(call->purpose);
+    TRY(put_member(writer, "for", purpose[0] ? purpose : NULL));
+    TRY(put_member(writer, "unit", call->unit ? label_text(call->unit) : NULL));
     TRY(put_member(writer, "reduce", row->reduces ? shoal_reduce_op_name(call->reduce) : NULL));
     if (row->has_root) {
         TRY(put_format(writer, ", \"root\": %d", call->root));

@@ -19,10 +19,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/refcount.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "base/wait.h"
 #include "base/waited.h"
 #include "comm/lane_line.h"
+#include "comm/lane_trace.h"
 #include "comm/part.h"
 #include "comm/recorder.h"
 #include "comm/work.h"
@@ -180,6 +182,7 @@ static shoal_status issue(struct lane *lane, struct entry *entry, struct wakes *
     }
     /* Relaxed: while LINE is set only who has the mutex changes the count. */
     atomic_fetch_add_explicit(&lane->gate, GATE_ONE, memory_order_relaxed);
+    entry->issue_ticks = now_ticks;
     entry->record = recorder_issue(lane->part.recorder, sequence + 1, collective, lane->part.peers->n_ranks,
                                    is_posted ? RECORD_POSTED : RECORD_QUEUED, now_ticks, 0);
     line_append(lane, entry);
@@ -206,6 +209,7 @@ static shoal_status run_in_line(struct lane *lane, struct collective *collective
     }
     line_unlock(lane, &wakes);
     waited_add(clock_ticks() - begin_ticks);
+    lane_trace_wait(lane, collective, begin_ticks);
     TRY(status);
     return entry.status == SHOAL_OK ? SHOAL_OK : error_set(entry.status, "%s", text);
 }
@@ -233,6 +237,8 @@ static shoal_status run_alone(struct lane *lane, struct channel *channel, struct
     uint64_t end_ticks = clock_ticks();
     recorder_end(record, collective, status, end_ticks);
     waited_add(end_ticks - now_ticks);
+    lane_trace_call(lane, collective, now_ticks, end_ticks);
+    lane_trace_wait(lane, collective, now_ticks);
     return status;
 }
 
@@ -296,9 +302,13 @@ static shoal_status push_work(struct completion *completion, int64_t until_ns)
     TRY(work_check_process(&work->base));
     struct goal goal = {.kind = GOAL_ENTRY, .target = &work->entry, .until_ns = until_ns};
     struct wakes wakes = {0};
+    uint64_t begin_ticks = until_ns != 0 ? trace_begin() : 0;
     (void)pthread_mutex_lock(&work->lane->mutex);
     line_await(work->lane, &goal, &wakes);
     line_unlock(work->lane, &wakes);
+    if (begin_ticks != 0) {
+        lane_trace_wait(work->lane, &work->collective, begin_ticks);
+    }
     return SHOAL_OK;
 }
 

@@ -10,8 +10,10 @@
 #include "base/fail_point.h"
 #include "base/fp_mode.h"
 #include "base/os/os.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "base/wait.h"
+#include "comm/lane_trace.h"
 
 /* Waking ----------------------------------------------------------------------------------------------- */
 
@@ -125,13 +127,15 @@ void line_append(struct lane *lane, struct entry *entry)
 
 /* Driving ---------------------------------------------------------------------------------------------- */
 
-/* Tells everybody but the waiters of this lane, who are told under the mutex. */
-static void end_entry(struct lane *lane, struct entry *entry, shoal_status status)
+/* Tells everybody but the waiters of this lane, who are told under the mutex. begin_ticks: when it was posted, or begun. */
+static void end_entry(struct lane *lane, struct entry *entry, uint64_t begin_ticks, shoal_status status)
 {
     if (status != SHOAL_OK) {
         status = transport_check_status(lane->part.peers->transport, "run", status);
     }
-    recorder_end(entry->record, entry->collective, status, clock_ticks());
+    uint64_t end_ticks = clock_ticks();
+    recorder_end(entry->record, entry->collective, status, end_ticks);
+    lane_trace_call(lane, entry->collective, begin_ticks, end_ticks);
     /* Before anybody can know of the end, so that who has waited for all finds none. Release: pairs with the
        acquire in lane_n_unfinished. */
     atomic_fetch_sub_explicit(&lane->n_unfinished, 1, memory_order_release);
@@ -187,14 +191,16 @@ static bool carry_head(struct lane *lane, int64_t until_ns, struct wakes *wakes)
     line_unlock(lane, wakes);
     bool is_pending = false;
     shoal_status status;
+    uint64_t begin_ticks = entry->issue_ticks;
     if (is_queued) {
-        recorder_start(entry->record, collective, clock_ticks());
+        begin_ticks = clock_ticks();
+        recorder_start(entry->record, collective, begin_ticks);
         status = channel->transport->run(channel, collective);
     } else {
         status = channel->transport->finish(channel, collective, until_ns, &is_pending);
     }
     if (!is_pending) {
-        end_entry(lane, entry, status);
+        end_entry(lane, entry, begin_ticks, status);
     }
     (void)pthread_mutex_lock(&lane->mutex);
     if (!is_pending) {
@@ -289,8 +295,10 @@ static void *run_thread(void *context)
     struct goal goal = {.kind = GOAL_NEEDED, .until_ns = DEADLINE_NEVER};
     struct wait_options options = {.deadline_ns = DEADLINE_NEVER, .what = "work"};
     struct wakes wakes = {0};
+    const struct transport_peers *peers = lane->part.peers;
     fp_mode_set_default();
     wait_set_background();
+    trace_set_rank(peers->world_ranks[peers->rank]);
     (void)pthread_mutex_lock(&lane->mutex);
     while (!lane->must_stop) {
         if (is_needed(lane) && line_is_free(lane)) {

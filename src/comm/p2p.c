@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "comm/apart.h"
 #include "comm/group.h"
@@ -219,7 +220,9 @@ static shoal_status post_and_wait(struct shoal_group *group, const shoal_transfe
     TRY(prepare(group, transfers, batch));
     TRY(p2p_post(batch, &has_ended));
     if (!has_ended) {
+        uint64_t begin_ticks = trace_begin();
         p2p_drive(batch, DEADLINE_NEVER);
+        trace_end(begin_ticks, TRACE_WAIT, describe_call(transfers, batch->n_operations));
     }
     return p2p_batch_result(batch);
 }
@@ -293,7 +296,9 @@ static shoal_status push_work(struct completion *completion, int64_t until_ns)
 {
     struct p2p_work *work = (struct p2p_work *)completion;
     TRY(work_check_process(&work->work));
+    uint64_t begin_ticks = until_ns != 0 ? trace_begin() : 0;
     p2p_drive(&work->batch, until_ns);
+    trace_end(begin_ticks, TRACE_WAIT, "transfer");
     return SHOAL_OK;
 }
 

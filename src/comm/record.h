@@ -21,6 +21,12 @@ static inline uint64_t record_pack_state(const struct collective *collective, en
            (uint64_t)(uint8_t)collective->algorithm << 16 | (uint16_t) - (int)status;
 }
 
+/* what it is for << 32 | the label of its unit */
+static inline uint64_t record_pack_purpose(const struct purpose *purpose)
+{
+    return purpose ? (uint64_t)purpose->id << 32 | purpose->label : 0;
+}
+
 /* One call, unpacked. */
 struct record_call {
     uint64_t number;
@@ -37,6 +43,8 @@ struct record_call {
     uint64_t issue_ticks;
     uint64_t start_ticks;
     uint64_t end_ticks;
+    enum purpose_id purpose;
+    uint32_t unit; /* base/label.h; 0: none */
 };
 
 /* False when the record was never used, or is being used again. */

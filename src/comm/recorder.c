@@ -32,6 +32,9 @@ static uint64_t count_elements(const struct collective *collective, int n_ranks)
     if (!collective->send_counts && collective->n_pieces == 1) {
         return collective->pieces[0].count;
     }
+    if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
+        return collective_bytes(collective, n_ranks);
+    }
     uint64_t count = 0;
     if (collective->send_counts) {
         for (int i = 0; i < n_ranks; i++) {
@@ -63,6 +66,7 @@ struct record_handle recorder_issue(struct recorder *recorder, uint64_t number,
     store(&record->issue_ticks, issue_ticks);
     store(&record->start_ticks, start_ticks);
     store(&record->end_ticks, 0);
+    store(&record->purpose_unit, record_pack_purpose(collective->purpose));
     store(&record->number, number);
     return (struct record_handle){.record = record, .number = number};
 }
@@ -106,6 +110,7 @@ bool record_read(const struct record *record, struct record_call *call_out)
     }
     uint64_t what = load(&record->what);
     uint64_t state = load(&record->sequence_state);
+    uint64_t purpose = load(&record->purpose_unit);
     *call_out = (struct record_call){.number = number,
                                      .kind = (enum collective_kind)(what & 0xff),
                                      .dtype = (shoal_dtype)(what >> 8 & 0xff),
@@ -119,6 +124,8 @@ bool record_read(const struct record *record, struct record_call *call_out)
                                      .status = (shoal_status) - (int)(state & 0xffff),
                                      .issue_ticks = load(&record->issue_ticks),
                                      .start_ticks = load(&record->start_ticks),
-                                     .end_ticks = load(&record->end_ticks)};
+                                     .end_ticks = load(&record->end_ticks),
+                                     .purpose = (enum purpose_id)(purpose >> 32),
+                                     .unit = (uint32_t)purpose};
     return load(&record->number) == number;
 }

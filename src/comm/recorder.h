@@ -31,11 +31,12 @@ enum record_state {
 struct record {
     _Alignas(64) _Atomic uint64_t number; /* of the call on this rank, from 1; 0 while it changes */
     _Atomic uint64_t what;                /* record_pack_what */
-    _Atomic uint64_t count;               /* elements over all pieces, or over all ranks with counts */
-    _Atomic uint64_t sequence_state;      /* record_pack_state */
-    _Atomic uint64_t issue_ticks;         /* clock_ticks, here and below */
-    _Atomic uint64_t start_ticks;         /* 0: not yet, here and below */
+    _Atomic uint64_t count; /* elements over all pieces, or over all ranks with counts; of a window bytes */
+    _Atomic uint64_t sequence_state; /* record_pack_state */
+    _Atomic uint64_t issue_ticks;    /* clock_ticks, here and below */
+    _Atomic uint64_t start_ticks;    /* 0: not yet, here and below */
     _Atomic uint64_t end_ticks;
+    _Atomic uint64_t purpose_unit; /* record_pack_purpose */
 };
 
 struct recorder {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/label.h"
 #include "base/mem.h"
 #include "base/refcount.h"
 #include "base/try.h"
@@ -358,6 +359,7 @@ static shoal_status name_collective(struct shoal_plan *plan, struct plan_collect
     collective->purpose.root = number;
     collective->purpose.unit = collective->ordinal + 1;
     collective->purpose.words = arena_string(&plan->arena, words);
+    collective->purpose.label = label_of(collective->unit ? collective->unit : collective->node);
     return collective->purpose.words ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
 }
 

@@ -22,6 +22,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/struct_size.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "collective/rows.h"
 #include "comm/calls.h"
@@ -582,9 +583,11 @@ shoal_status shoal_compiled_run(shoal_compiled *compiled, shoal_tensor *const *i
             SHOAL_ERR_STATE,
             "compiled_run: the step is busy: it runs already, in another thread or below this call");
     }
+    uint64_t begin_ticks = trace_begin();
     shoal_status status = compiled->has_lost_world
                               ? error_set(SHOAL_ERR_STATE, "the world of the step was closed")
                               : run_in_world(compiled, inputs, n_inputs, outputs, n_outputs);
+    trace_end(begin_ticks, TRACE_COMPILED, "compiled step");
     atomic_store(&compiled->is_running, false);
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "compiled_run");
 }

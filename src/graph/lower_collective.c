@@ -43,8 +43,10 @@ shoal_status lower_begin_collective(struct shoal_lowering *lowering, uint32_t gr
                  sizeof *plan->collectives));
     struct plan_collective *collective = &plan->collectives[plan->n_collectives];
     struct collective_piece *pieces = arena_alloc(arena, n_pieces, sizeof *pieces);
+    const char *unit = lowering->node->unit;
     *collective = (struct plan_collective){
         .node = arena_string(arena, lowering->node->name),
+        .unit = unit ? arena_string(arena, unit) : NULL,
         .op = lowering->node->op,
         .group = group,
         .window = PLAN_NONE,
@@ -53,7 +55,8 @@ shoal_status lower_begin_collective(struct shoal_lowering *lowering, uint32_t gr
         .n_pieces = n_pieces,
         .call = {.n_pieces = n_pieces, .pieces = pieces},
     };
-    if (!pieces || !collective->node || !collective->sends || !collective->receives) {
+    if (!pieces || !collective->node || (unit && !collective->unit) || !collective->sends ||
+        !collective->receives) {
         return SHOAL_ERR_NO_MEMORY;
     }
     collective->ordinal = plan->groups[group].n_collectives++;

@@ -99,6 +99,7 @@ struct plan_window {
 /* One collective of the plan: a start or a blocking call. */
 struct plan_collective {
     const char *node;
+    const char *unit; /* that the node belongs to; NULL: none */
     const shoal_op *op;
     uint32_t group;
     uint32_t ordinal; /* among those of its group, from 0: ranks compare it */

@@ -12,6 +12,7 @@
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "comm/handles.h"
 #include "comm/prepared.h"
@@ -157,6 +158,7 @@ static shoal_status call_kernel(const struct run *run, const struct plan_step *s
     call.is_kernel = true;
     call.workspace = step->workspace_bytes > 0 ? run->binding->pool + step->workspace_offset : NULL;
     call.workspace_bytes = step->workspace_bytes;
+    uint64_t begin_ticks = trace_begin();
     shoal_status status;
     if (op_is_builtin(step->op)) {
         status = step->op->kernel(&call, step->arguments, step->outputs, step->n_outputs);
@@ -166,6 +168,7 @@ static shoal_status call_kernel(const struct run *run, const struct plan_step *s
                                     step->op->kernel(&call, step->arguments, step->outputs, step->n_outputs));
         scope_empty(&run->binding->scope);
     }
+    trace_end(begin_ticks, TRACE_OP, step->op->name);
     if (call.scratches) {
         op_free_scratches(&call);
     }
@@ -269,6 +272,7 @@ static shoal_status run_steps(const struct run *run)
 {
     struct scope *scope = &run->binding->scope;
     shoal_status status = SHOAL_OK;
+    uint64_t begin_ticks = trace_begin();
     scope_open(scope);
     scope->has_grad = false;
     for (size_t i = 0; status == SHOAL_OK && i < run->plan->n_steps; i++) {
@@ -279,6 +283,7 @@ static shoal_status run_steps(const struct run *run)
         }
     }
     scope_close(scope);
+    trace_end(begin_ticks, TRACE_COMPILED, "plan");
     return status;
 }
 

@@ -15,6 +15,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/label.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "module/hook_list.h"
 #include "module/module.h"
@@ -26,6 +28,7 @@
 struct running {
     struct running *caller; /* the call inside which this one was made, on this thread */
     shoal_module *module;
+    size_t next_child; /* where the next one that it calls is looked for first, for the trace */
 };
 
 static _Thread_local struct running *innermost;
@@ -136,6 +139,31 @@ static shoal_status name_failure(const shoal_module *module, shoal_status status
                                : error_prefix(status, "%s", module->type);
 }
 
+/* The name of a child of the module that runs: "h.3" in "gpt". NULL: it is none. Children are mostly called in order. */
+static const char *find_child_name(struct running *caller, const shoal_module *module)
+{
+    const struct slot_list *children = &caller->module->lists[SLOT_CHILD];
+    for (size_t i = 0; i < children->n_slots; i++) {
+        size_t at = (caller->next_child + i) % children->n_slots;
+        if (children->slots[at].child == module) {
+            caller->next_child = at + 1;
+            return children->slots[at].name;
+        }
+    }
+    return NULL;
+}
+
+/* "h.3 (nn.block)" inside its parent, otherwise the type. */
+static void trace_call(uint64_t begin_ticks, const shoal_module *module)
+{
+    char text[LABEL_MAX_CHARS + 1];
+    const char *name = innermost ? find_child_name(innermost, module) : NULL;
+    if (name) {
+        (void)snprintf(text, sizeof text, "%.80s (%.40s)", name, module->type);
+    }
+    trace_end(begin_ticks, TRACE_MODULE, name ? text : module->type);
+}
+
 static shoal_status run_call(shoal_module *module, const struct callee *callee, shoal_tensor *const *inputs,
                              size_t n_inputs, shoal_tensor **outputs_out)
 {
@@ -143,8 +171,12 @@ static shoal_status run_call(shoal_module *module, const struct callee *callee, 
     /* Relaxed: only whether it is zero matters, and only to the thread that may change the module. */
     atomic_fetch_add_explicit(&module->n_running, 1, memory_order_relaxed);
     innermost = &running;
+    uint64_t begin_ticks = trace_begin();
     shoal_status status = run_in_scope(module, callee, inputs, n_inputs, outputs_out);
     innermost = running.caller;
+    if (begin_ticks != 0) {
+        trace_call(begin_ticks, module);
+    }
     if (status != SHOAL_OK) {
         (void)scope_fail(name_failure(module, status));
     }

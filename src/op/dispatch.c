@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "op/tape.h"
 #include "op/tracer.h"
@@ -499,7 +500,9 @@ static shoal_status run_kernel(shoal_op_call_context *call, const shoal_value *a
         TRY(wait_for_arguments(call->op, arguments));
     }
     call->is_kernel = true;
+    uint64_t begin_ticks = trace_begin();
     shoal_status status = call_kernel(call, arguments, outputs);
+    trace_end(begin_ticks, TRACE_OP, call->op->name);
     if (call->scratches) {
         op_free_scratches(call);
     }

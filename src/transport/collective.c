@@ -35,7 +35,8 @@ size_t collective_bytes(const struct collective *collective, int n_ranks)
         return 0;
     }
     if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
-        return collective->window->bytes;
+        bool is_told = collective->purpose && collective->purpose->bytes > 0;
+        return is_told ? (size_t)collective->purpose->bytes : collective->window->bytes;
     }
     size_t element_bytes = shoal_dtype_bytes(collective->dtype);
     if (collective->send_counts) {

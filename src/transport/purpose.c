@@ -161,6 +161,11 @@ void purpose_describe(const struct purpose_key *key, const int64_t *details, con
     }
 }
 
+const char *purpose_text(unsigned id)
+{
+    return id < PURPOSE_COUNT ? rows[id].text : "";
+}
+
 const char *purpose_hint(unsigned id)
 {
     return id < PURPOSE_COUNT ? rows[id].hint : "";

@@ -39,6 +39,9 @@ struct purpose {
     size_t n_details;
     const char *words;      /* for errors, not compared; NULL: none */
     bool has_lasting_words; /* a literal, which nobody needs to copy */
+    /* For the flight record and the trace, not compared. */
+    uint32_t label; /* the unit or bucket that the call belongs to (base/label.h); 0: none */
+    uint64_t bytes; /* that a window_gather fills of its window; 0: all */
 };
 
 /* Headers of details: a number of 0 or more begins a list of so many. */
@@ -77,6 +80,9 @@ void purpose_describe(const struct purpose_key *key, const int64_t *details, con
 
 /* The 128-bit hash of bytes that stand for details beyond PURPOSE_DETAILS. */
 void purpose_hash(const void *data, size_t bytes, int64_t hash_out[2]);
+
+/* "gather of": what calls of this purpose are for; "" for none. */
+const char *purpose_text(unsigned id);
 
 /* What may help ranks that differ in a call of this purpose; "" for none. */
 const char *purpose_hint(unsigned id);

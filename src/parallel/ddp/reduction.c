@@ -2,8 +2,10 @@
 #include "parallel/ddp/reduction.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/error.h"
+#include "base/label.h"
 #include "base/mem.h"
 #include "base/try.h"
 #include "comm/collectives.h"
@@ -50,12 +52,21 @@ static void set_fences(struct ddp *ddp, const struct ddp_range *bucket, shoal_wo
     }
 }
 
+/* "net bucket 3", for the flight record and the trace. */
+static uint32_t label_bucket(const struct ddp *ddp, size_t index)
+{
+    char name[LABEL_MAX_CHARS + 1];
+    (void)snprintf(name, sizeof name, "%.64s bucket %zu", shoal_module_type(ddp->module), index);
+    return label_of(name);
+}
+
 static shoal_status start_bucket(struct ddp *ddp, size_t index)
 {
     const struct ddp_range *bucket = &ddp->buckets.plan.buckets[index];
     char *data = (char *)shoal_symmetric_data(ddp->buckets.block) + bucket->offset;
     struct purpose purpose = ddp_backward_purpose(ddp, PURPOSE_DDP_BUCKET);
     purpose.unit = (uint32_t)index + 1;
+    purpose.label = label_bucket(ddp, index);
     struct collective call = {
         .kind = COLLECTIVE_ALL_REDUCE,
         .dtype = bucket->dtype,

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/label.h"
 #include "base/text.h"
 #include "parallel/fsdp/engine/context.h"
 #include "parallel/fsdp/engine/lanes.h"
@@ -12,16 +13,20 @@
 
 struct purpose fsdp_unit_purpose(const struct fsdp_unit *unit, enum purpose_id id)
 {
-    return (struct purpose){
-        .id = id, .root = unit->context->root, .unit = (uint32_t)unit->number + 1, .words = unit->name};
+    return (struct purpose){.id = id,
+                            .root = unit->context->root,
+                            .unit = (uint32_t)unit->number + 1,
+                            .words = unit->name,
+                            .label = label_of(unit->name),
+                            .bytes = unit->gather.bytes};
 }
 
 struct purpose fsdp_context_purpose(const struct fsdp_context *context, enum purpose_id id)
 {
     /* The root of modules is the first unit, and named after its module. */
     bool is_module = context->n_units > 0 && context->units[0]->watch;
-    return (struct purpose){
-        .id = id, .root = context->root, .words = is_module ? context->units[0]->name : "the context"};
+    const char *words = is_module ? context->units[0]->name : "the context";
+    return (struct purpose){.id = id, .root = context->root, .words = words, .label = label_of(words)};
 }
 
 /* Settings of a unit that change what a reduction means, and that may change between steps. */
