@@ -96,17 +96,25 @@ static bool has_state(const struct nn_parameter *parameter)
            parameter->moments[1];
 }
 
+/* What was there before is gone: counts that are refused become 0, which every other call can go on with. */
 static shoal_status accept_loaded(void *context)
 {
-    const shoal_nn_optimizer *optimizer = context;
+    shoal_nn_optimizer *optimizer = context;
+    shoal_status status = SHOAL_OK;
     for (size_t i = 0; i < optimizer->n_parameters; i++) {
-        if (optimizer->parameters[i].n_updates < 0) {
-            return shoal_fail(SHOAL_ERR_INVALID,
-                              "nn_optimizer_add_items: what was loaded: %s: step: %" PRId64 " is negative",
-                              which_of(optimizer, i).text, optimizer->parameters[i].n_updates);
+        int64_t *n_updates = &optimizer->parameters[i].n_updates;
+        if (*n_updates >= 0) {
+            continue;
         }
+        if (status == SHOAL_OK) {
+            status = shoal_fail(SHOAL_ERR_INVALID,
+                                "nn_optimizer_add_items: what was loaded: %s: step: %" PRId64
+                                " is negative; it is 0 now",
+                                which_of(optimizer, i).text, *n_updates);
+        }
+        *n_updates = 0;
     }
-    return SHOAL_OK;
+    return status;
 }
 
 static void release(void *context)

@@ -354,6 +354,12 @@ static shoal_status set_scale(shoal_nn_scaler *scaler, double scale)
     return SHOAL_OK;
 }
 
+static void set_counters(shoal_nn_scaler *scaler, int64_t n_clean, int64_t n_skipped)
+{
+    scaler->n_clean = scaler->kept_clean = n_clean;
+    scaler->n_skipped = scaler->kept_skipped = n_skipped;
+}
+
 shoal_status shoal_nn_scaler_update(shoal_nn_scaler *scaler)
 {
     static const char call[] = "nn_scaler_update";
@@ -376,8 +382,7 @@ shoal_status shoal_nn_scaler_update(shoal_nn_scaler *scaler)
     if (factor != 1 && is_scale(scale)) {
         NN_TRY(set_scale(scaler, scale));
     }
-    scaler->n_clean = was_clean && !grows ? scaler->n_clean + 1 : 0;
-    scaler->n_skipped += !was_clean;
+    set_counters(scaler, was_clean && !grows ? scaler->n_clean + 1 : 0, scaler->n_skipped + !was_clean);
     scaler->n_entries = 0;
     return SHOAL_OK;
 }
@@ -413,8 +418,7 @@ shoal_status shoal_nn_scaler_set_state(shoal_nn_scaler *scaler, const shoal_nn_s
         return shoal_fail(SHOAL_ERR_STATE, "%s: gradients were unscaled and wait for their update", call);
     }
     NN_TRY(set_scale(scaler, state->scale));
-    scaler->n_clean = state->n_clean;
-    scaler->n_skipped = state->n_skipped;
+    set_counters(scaler, state->n_clean, state->n_skipped);
     return SHOAL_OK;
 }
 
@@ -429,13 +433,12 @@ static shoal_status accept_loaded(void *context)
                                    .n_clean = scaler->n_clean,
                                    .n_skipped = scaler->n_skipped};
     shoal_status status = shoal_nn_scaler_set_state(scaler, &state);
-    if (status != SHOAL_OK) { /* what is wrong does not stay */
+    if (status != SHOAL_OK) { /* what was there before stays, all of it */
         char text[512];
         (void)snprintf(text, sizeof(text), "%s", shoal_error_text());
         const double *scale = shoal_data(scaler->scale);
         scaler->options.scale = scale ? *scale : 1;
-        scaler->n_clean = scaler->n_clean < 0 ? 0 : scaler->n_clean;
-        scaler->n_skipped = scaler->n_skipped < 0 ? 0 : scaler->n_skipped;
+        set_counters(scaler, scaler->kept_clean, scaler->kept_skipped);
         return shoal_fail(status, "nn_scaler_add_items: what was loaded: %s", text);
     }
     return SHOAL_OK;

@@ -24,6 +24,8 @@ struct shoal_nn_scaler {
     shoal_tensor *scale;             /* the same, one reference: what losses are multiplied with */
     int64_t n_clean;
     int64_t n_skipped;
+    int64_t kept_clean; /* these two without what a load has written and nobody has accepted yet */
+    int64_t kept_skipped;
     struct nn_scaler_entry *entries;
     size_t n_entries;
     size_t capacity;

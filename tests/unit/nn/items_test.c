@@ -197,7 +197,11 @@ NN_TEST(what_is_loaded_is_in_place)
     const int64_t negative = -4;
     write_item(items, "bias.step", &negative, sizeof(negative));
     CHECK_STATUS(items_loaded(items), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("nn_optimizer_add_items: what was loaded: parameter bias: step: -4 is negative");
+    CHECK_ERROR_TEXT(
+        "nn_optimizer_add_items: what was loaded: parameter bias: step: -4 is negative; it is 0 now");
+    shoal_nn_optimizer_state kept = SHOAL_NN_OPTIMIZER_STATE_INIT;
+    CHECK_OK(shoal_nn_optimizer_get_state(optimizers[1], 1, &kept));
+    CHECK_INT(kept.n_updates, 0);
     shoal_items_free(items);
     for (int k = 0; k < 2; k++) {
         shoal_nn_optimizer_free(optimizers[k]);
@@ -424,12 +428,18 @@ NN_TEST(scalers_have_scale_and_counters)
     CHECK_INT(state.n_clean, 5);
     /* What is refused does not stay. */
     *scale = (double)NAN;
-    *n_clean = -5;
+    *n_clean = 7;
     CHECK_STATUS(items_loaded(items), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("nn_scaler_add_items: what was loaded: nn_scaler_set_state: scale: nan is not");
     CHECK_OK(shoal_nn_scaler_get_state(scaler, &state));
     CHECK_DOUBLE(state.scale, 8);
-    CHECK_INT(state.n_clean, 0);
+    CHECK_INT(state.n_clean, 5);
+    *scale = 16;
+    *n_clean = -7;
+    CHECK_STATUS(items_loaded(items), SHOAL_ERR_INVALID);
+    CHECK_OK(shoal_nn_scaler_get_state(scaler, &state));
+    CHECK_DOUBLE(state.scale, 8);
+    CHECK_INT(state.n_clean, 5);
     shoal_nn_scaler_free(scaler);
     shoal_items_free(items);
 }
