@@ -129,8 +129,9 @@ SHOAL_API int64_t shoal_items_find_tensor(const shoal_items *items, const shoal_
 
 /*
  * A function that a load calls on every rank once all values are there, in the order of adding, and that may refuse
- * them: for whoever keeps something that depends on values. A refusal is the error of the load, and does not bring
- * back what was there before. `destroy` is called when the list ends, and may be NULL.
+ * them: for whoever keeps something that depends on values. A refusal is the error of the load; the other functions are
+ * called all the same, and what was there before is not brought back. `destroy` is called when the list ends, and may
+ * be NULL.
  */
 typedef shoal_status (*shoal_items_loaded)(void *context);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_on_loaded(shoal_items *items, shoal_items_loaded function,

@@ -359,10 +359,14 @@ int64_t shoal_items_find_tensor(const shoal_items *items, const shoal_tensor *te
     if (!items || !tensor) {
         return -1;
     }
+    uint64_t text_number = error_number();
     int64_t number = items_tensors_find(&items->tensors, tensor);
     if (!has_tensor(items, number, tensor)) {
         /* What it remembers is no part of what the list is. */
         number = search_tensor((shoal_items *)items, tensor);
+    }
+    if (error_number() != text_number) { /* an item that has no tensor now is no failure of this call */
+        error_clear();
     }
     return number;
 }

@@ -43,6 +43,9 @@ shoal_status items_region(const shoal_items *items, size_t index, struct region 
    and was not written yet, are SHOAL_ERR_STATE, with the item's name. Ranks may differ in what they read. */
 shoal_status items_part(const shoal_items *items, size_t index, struct item_part *part_out);
 
+/* Whether items_mutable_part would succeed, without counting as a change. Of contexts of FSDP it does not know. */
+shoal_status items_check_mutable(const shoal_items *items, size_t index);
+
 /* For writing: waits for readers, too, and tensors count it as a change (shoal_mutable_data). Shards have memory also
    where the parameter was on the meta device; anything else there is SHOAL_ERR_STATE. Ranks call it for the same items,
    empty parts included: contexts of FSDP compare who was about to write. */
@@ -63,7 +66,7 @@ struct item_value {
 size_t items_n_values(const shoal_items *items);
 const struct item_value *items_value(const shoal_items *items, size_t index);
 
-/* Calls the functions of shoal_items_on_loaded, until one fails. */
+/* Calls all functions of shoal_items_on_loaded; the first failure is its own. */
 shoal_status items_loaded(const shoal_items *items);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What this rank has of the items of a list, for saves and loads: see items.h. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -36,8 +37,8 @@ shoal_status items_region(const shoal_items *items, size_t index, struct region 
     return SHOAL_OK;
 }
 
-/* Addresses of a tensor that has elements. */
-static shoal_status open_tensor(shoal_tensor *tensor, enum item_use use, struct item_part *part)
+/* The address of a tensor that has elements. Changes nothing. */
+static shoal_status find_address(shoal_tensor *tensor, enum item_use use, void **data_out)
 {
     int n_dims = shoal_tensor_n_dims(tensor);
     const int64_t *strides = shoal_tensor_strides(tensor);
@@ -51,12 +52,18 @@ static shoal_status open_tensor(shoal_tensor *tensor, enum item_use use, struct 
     }
     TRY(use == ITEM_WRITE ? tensor_wait_writable(tensor, /*overwrites=*/false)
                           : tensor_wait_readable(tensor));
-    TRY(tensor_address(tensor, &part->data));
+    return tensor_address(tensor, data_out);
+}
+
+static shoal_status open_tensor(shoal_tensor *tensor, enum item_use use, struct item_part *part)
+{
+    int n_dims = shoal_tensor_n_dims(tensor);
+    TRY(find_address(tensor, use, &part->data));
     if (use == ITEM_WRITE) {
         storage_bump_version(tensor->storage);
     }
     if (n_dims > 0) {
-        memcpy(part->strides, strides, (size_t)n_dims * sizeof(strides[0]));
+        memcpy(part->strides, shoal_tensor_strides(tensor), (size_t)n_dims * sizeof(part->strides[0]));
     }
     return SHOAL_OK;
 }
@@ -87,6 +94,25 @@ static shoal_status open_part(const shoal_items *items, size_t index, enum item_
     return SHOAL_OK;
 }
 
+shoal_status items_check_mutable(const shoal_items *items, size_t index)
+{
+    const struct item_entry *entry = &items->entries[index];
+    struct item_place place;
+    struct region region;
+    void *data = NULL;
+    TRY(items_list_look(items, index, ITEM_PLACE, &place));
+    make_region(entry, &place, &region);
+    if (!place.tensor || region_count(&region, entry->n_dims) == 0) {
+        return SHOAL_OK;
+    }
+    shoal_status status = find_address(place.tensor, ITEM_WRITE, &data);
+    if (status != SHOAL_OK) {
+        char text[ITEMS_TEXT_BYTES];
+        return error_prefix(status, "item %s", items_list_format(text, entry->section, entry->name));
+    }
+    return SHOAL_OK;
+}
+
 shoal_status items_part(const shoal_items *items, size_t index, struct item_part *part_out)
 {
     return open_part(items, index, ITEM_READ, part_out);
@@ -111,12 +137,16 @@ const struct item_value *items_value(const shoal_items *items, size_t index)
 
 shoal_status items_loaded(const shoal_items *items)
 {
+    char text[ERROR_TEXT_BYTES] = "";
+    shoal_status first = SHOAL_OK;
     for (size_t i = 0; i < items->n_hooks; i++) {
         error_clear();
         shoal_status status = items->hooks[i].function(items->hooks[i].context);
-        if (status != SHOAL_OK) {
-            return error_prefix(status, "function %zu of items_on_loaded", i);
+        if (status != SHOAL_OK && first == SHOAL_OK) {
+            first = error_prefix(status, "function %zu of items_on_loaded", i);
+            (void)snprintf(text, sizeof text, "%s", shoal_error_text());
         }
     }
-    return SHOAL_OK;
+    error_clear();
+    return first == SHOAL_OK ? SHOAL_OK : error_set(first, "%s", text);
 }

@@ -6,16 +6,17 @@
  *   finding     the first rank chooses the checkpoint, and sends its path and its index
  *   looking     every rank parses the index, matches the names and looks at all bytes that it will need. If files are
  *               damaged and options.skips_damaged is set, it goes back to finding, for the checkpoint before.
- *   preparing   parts get memory and count as changed
+ *   preparing   whether parts can be written; then they count as changed
  *   reading     into place
  *   ending      numbers, strings and whoever waits for the values
  *
- * Up to the end of "looking" nothing is changed on any rank. From "reading" on an error leaves values undefined, and
+ * Until all parts can be written nothing is changed on any rank. From "reading" on an error leaves values undefined, and
  * says so.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -159,6 +160,17 @@ static bool has_file(const char *path, const char *name)
     return is_there;
 }
 
+/* A path that is as long as the system allows has files, too. -1: errno says why. */
+static int open_file(const char *path, const char *name)
+{
+    int directory_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = directory_fd < 0 ? -1 : openat(directory_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int code = errno;
+    (void)(directory_fd < 0 ? 0 : close(directory_fd));
+    errno = code;
+    return fd;
+}
+
 static enum source find_source(const char *path)
 {
     enum source source = SOURCE_SHOAL;
@@ -198,7 +210,7 @@ static shoal_status read_text(const char *file_path, int fd, size_t kept, char *
 static shoal_status make_message(const char *path, char **message_out, size_t *bytes_out)
 {
     enum source source = find_source(path);
-    char file_path[4096];
+    char file_path[PATH_MAX + NAME_MAX]; /* for texts */
     char *message = NULL;
     size_t kept = 1 + strlen(path) + 1;
     size_t bytes = kept;
@@ -209,7 +221,7 @@ static shoal_status make_message(const char *path, char **message_out, size_t *b
         }
     } else {
         (void)snprintf(file_path, sizeof file_path, "%s/%s", path, source_name(source));
-        int fd = open(file_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        int fd = open_file(path, source_name(source));
         if (fd < 0) {
             return path_fail(file_path, "open", errno);
         }
@@ -421,7 +433,16 @@ static shoal_status choose(struct load *load)
 
 /* Reading ---------------------------------------------------------------------------------------------- */
 
-static shoal_status prepare(struct load *load)
+/* Whatever can be found wrong is found before anything counts as changed on any rank. */
+static shoal_status check_parts(const struct load *load)
+{
+    for (size_t i = 0; i < load->match.n_wants; i++) {
+        TRY(items_check_mutable(load->items, load->match.wants[i].item));
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status open_parts(struct load *load)
 {
     for (size_t i = 0; i < load->match.n_wants; i++) {
         struct load_want *want = &load->match.wants[i];
@@ -456,7 +477,8 @@ static shoal_status load_all(struct load *load)
     if (load->found.source == SOURCE_NONE) {
         return SHOAL_OK;
     }
-    TRY(agree(load->group, "preparing the load", prepare(load)));
+    TRY(agree(load->group, "checking what to load into", check_parts(load)));
+    TRY(agree(load->group, "opening what to load into", open_parts(load)));
     TRY(read_all(load));
     return end(load);
 }

@@ -463,6 +463,10 @@ TEST_RANKS(replaced_shards, 2)
         shoal_module_set_buffer(net.root, "layers.0.mean", shoal_zeros((const int64_t[]){4}, 1, SHOAL_F32)));
     CHECK_STATUS(shoal_items_get(items, 4, &item), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("items_get: item model 'layers.0.mean': its tensor has the shape [4] instead of [3]");
+    shoal_tensor *elsewhere = shoal_zeros((const int64_t[]){4}, 1, SHOAL_F32);
+    CHECK_OK(shoal_set_requires_grad(elsewhere, false)); /* no text from before */
+    CHECK_INT(shoal_items_find_tensor(items, elsewhere), -1);
+    CHECK_STRING(shoal_error_text(), "");
     CHECK_OK(shoal_scope_end());
     shoal_items_free(items);
     shoal_module_unref(net.root);

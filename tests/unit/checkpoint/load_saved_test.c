@@ -7,6 +7,7 @@
 #include "fixtures/scratch.h"
 #include "kernel/kernel.h"
 #include "shoal/checkpoint.h"
+#include "shoal/ops.h"
 #include "tensor/dtype.h"
 
 #define ROWS 10
@@ -298,6 +299,47 @@ TEST_RANKS(damaged_ones_are_passed_over, 3)
     CHECK_ERROR_TEXT("pieces-00003-of-00003.safetensors");
     walk(&list, 2, SHOAL_F32, true);
     free_list(&list);
+    close_stage(&stage);
+}
+
+/* Parts that cannot be written ------------------------------------------------------------------------- */
+
+static const int64_t pair_shape[] = {4, 3};
+
+static void make_pair(shoal_tensor *pair[2], bool is_meta, shoal_items **items_out)
+{
+    REQUIRE_OK(shoal_items_create(items_out));
+    for (int i = 0; i < 2; i++) {
+        shoal_device device = i == 1 && is_meta ? SHOAL_META : SHOAL_CPU;
+        pair[i] = shoal_empty_on(pair_shape, 2, SHOAL_F32, device);
+        REQUIRE(pair[i]);
+        CHECK_OK(shoal_items_add_tensor(*items_out, NULL, i == 0 ? "first" : "second", pair[i]));
+    }
+}
+
+/* One rank has a tensor without memory. On no rank does anything count as changed. */
+TEST_RANKS(a_part_that_one_rank_cannot_write, 3)
+{
+    struct stage stage;
+    shoal_tensor *pair[2];
+    shoal_items *items = NULL;
+    open_stage(&stage, self);
+    REQUIRE_OK(shoal_scope_begin());
+    make_pair(pair, false, &items);
+    memset(shoal_mutable_data(pair[0]), 1, 48);
+    memset(shoal_mutable_data(pair[1]), 2, 48);
+    CHECK_OK(shoal_checkpoint_save(stage.group, stage.directory, items, NULL));
+    shoal_items_free(items);
+    make_pair(pair, self->rank == 1, &items);
+    memset(shoal_mutable_data(pair[0]), 7, 48);
+    const uint64_t versions[] = {shoal_tensor_version(pair[0]), shoal_tensor_version(pair[1])};
+    CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, items, NULL, NULL), SHOAL_ERR_STATE);
+    CHECK_ERROR_TEXT("item model 'second': it is on the meta device");
+    CHECK_INT(shoal_tensor_version(pair[0]), versions[0]);
+    CHECK_INT(shoal_tensor_version(pair[1]), versions[1]);
+    CHECK_INT(*(const char *)shoal_data(pair[0]), 7);
+    shoal_items_free(items);
+    CHECK_OK(shoal_scope_end());
     close_stage(&stage);
 }
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "checkpoint/items.h"
+#include "checkpoint/path.h"
 #include "fixtures/made_checkpoint.h"
 #include "fixtures/rank_world.h"
 #include "fixtures/safetensors_image.h"
@@ -535,6 +536,47 @@ TEST_RANKS(files_of_other_tools, 3)
     CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL),
                  SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("is of step 0, not 7");
+    close_stage(&stage);
+}
+
+/* The directory's own path fits, that of the file which tells what is in it does not. */
+TEST_RANKS(a_path_as_long_as_they_get, 1)
+{
+    enum {
+        PATH_CHARS = 4095 - 20
+    };
+    struct stage stage;
+    char name[NAME_MAX + 1];
+    char path[PATH_CHARS + 1];
+    open_stage(self, &stage, 0);
+    make_foreign(stage.made);
+    int at = open(stage.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    size_t length = (size_t)snprintf(path, sizeof path, "%s", stage.path);
+    while (length < PATH_CHARS) {
+        size_t left = PATH_CHARS - length - 1;
+        size_t n_chars = left > 220 ? 200 : left;
+        memset(name, 'd', n_chars);
+        name[n_chars] = '\0';
+        length += (size_t)snprintf(path + length, sizeof path - length, "/%s", name);
+        CHECK_INT(mkdirat(at, name, 0700), 0);
+        int next = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        (void)close(at);
+        at = next;
+        REQUIRE(at >= 0);
+    }
+    static const char *const files[] = {"model.safetensors", "a.safetensors", "model.safetensors.index.json"};
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_INT(linkat(AT_FDCWD, scratch_file(&stage.made->scratch, files[i]), at, files[i], 0), 0);
+    }
+    CHECK_OK(shoal_checkpoint_load(stage.group, path, stage.items, NULL, NULL));
+    stage.epoch = 3;
+    check_values(&stage, true);
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_INT(unlinkat(at, files[i], 0), 0);
+    }
+    (void)close(at);
+    path[strlen(stage.path) + 201] = '\0'; /* the first of them */
+    CHECK_OK(path_remove_tree(path));
     close_stage(&stage);
 }
 
