@@ -8,17 +8,29 @@
 #include "base/error.h"
 #include "base/try.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 enum {
     N_KEPT = 2 /* checkpoints of a directory */
 };
+
+/* Whoever cannot save shall know it before the first step, not after the last. A folder that is not there yet is made later. */
+static shoal_status check_folder(const char *directory)
+{
+    if (access(directory, W_OK | X_OK) != 0 && errno != ENOENT) {
+        return error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s: %s", directory, error_errno_text(errno));
+    }
+    return SHOAL_OK;
+}
 
 shoal_status train_save_prepare(struct train_job *job)
 {
     if (!job->options->checkpoint) {
         return SHOAL_OK;
     }
+    TRY(train_job_agree(job, check_folder(job->options->checkpoint)));
     job->saved = (struct train_saved){.seed = job->options->seed,
                                       .n_heads = job->gpt.n_heads,
                                       .data_hash = (int64_t)(job->data->hash >> 1)};

@@ -1,0 +1,67 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# `shoal train` called wrongly, or with files that it cannot use: one line that says what is wrong, and the exit code.
+set -euo pipefail
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=false
+limit_s=$((60 * ${SHOAL_TEST_TIME_SCALE:-1}))
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
+tiny=(--layers 1 --width 16 --heads 2 --context 16 --batch 2 --steps 2)
+
+# refuses STATUS TEXT ARGUMENTS...: one line with the text, a regular expression, and nothing else.
+refuses() {
+    local wanted=$1 text=$2 status=0
+    shift 2
+    timeout "$limit_s" "$SHOAL_TEST_TOOL" train "${tiny[@]}" "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
+    if [[ $status -ne $wanted || $(wc -l <"$scratch/err") -ne 1 || -s $scratch/out ]] || ! grep -qE -- "$text" "$scratch/err"; then
+        echo "train $*: exit status $status, wanted $wanted and: $text"
+        cat "$scratch/out" "$scratch/err"
+        failed=true
+    fi
+}
+
+# The command line.
+refuses 2 "'--rank' is not an option of train; did you mean '--ranks'" --rank 2
+refuses 2 "'fsd' is not a mode; did you mean 'fsdp'" --mode fsd
+refuses 2 "'f16' is not a dtype; did you mean 'bf16'" --dtype f16
+refuses 2 '--steps needs a value' --steps
+refuses 2 "--steps: '0' is not a whole number from 1 to" --steps 0
+refuses 2 "--lr: 'fast' is not a number from" --lr fast
+refuses 2 "--lr: 'nan' is not a number from" --lr nan
+refuses 2 '--lr must be more than 0' --lr 0
+refuses 2 "--accumulate: '2x' is neither" --accumulate 2x
+refuses 2 '--heads does not divide --width' --heads 3
+refuses 2 '--data and --tokens are two sources' --data a --tokens b
+refuses 2 '--resume needs --checkpoint' --resume
+refuses 2 '--every needs --checkpoint' --every 2
+refuses 2 '--mode single is one process' --mode single --ranks 2
+refuses 2 '--replicas does not divide the number of ranks' --mode hsdp --ranks 3
+refuses 2 '--accumulate AxB is for --mode single' --ranks 2 --accumulate 2x2
+refuses 2 '--verify has nothing to compare' --mode none --verify
+refuses 2 '--data needs a value that is not empty' --data ''
+
+# Data, alone and before ranks are started.
+: >"$scratch/empty"
+printf 'too short' >"$scratch/short"
+head -c 200 /dev/zero >"$scratch/zeros"
+head -c 33 /dev/zero >"$scratch/odd"
+printf '\377\377%.0s' {1..40} >"$scratch/large"
+for ranks in 1 2; do
+    refuses 1 'nowhere: No such file' --data "$scratch/nowhere" --ranks "$ranks"
+    refuses 1 'empty is empty' --data "$scratch/empty" --ranks "$ranks"
+    refuses 1 'is not a regular file' --data "$scratch" --ranks "$ranks"
+done
+refuses 1 'short has 9 tokens; one row of --context 16 needs 17' --data "$scratch/short" --ranks 2
+refuses 1 'zeros has 12 rows of 16 tokens, but a step takes 16 ' --data "$scratch/zeros" --ranks 8
+refuses 1 'odd has 33 bytes, which is no whole number of u16 tokens' --tokens "$scratch/odd"
+refuses 1 'large has token 65535, but --vocabulary is 256' --tokens "$scratch/large" --vocabulary 256
+
+# Weights and places that are not there.
+mkdir "$scratch/weights"
+refuses 1 'weights has no model.safetensors' --load "$scratch/weights"
+printf 'nonsense' >"$scratch/weights/model.safetensors"
+refuses 1 'model.safetensors' --load "$scratch/weights" --ranks 2
+
+! $failed
