@@ -3,16 +3,18 @@
 #include "attention.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
-#include <tgmath.h>
 
 #include "blas.h"
 #include "loops.h"
+#include "pool.h"
 #include "values.h"
+#include "vector.h"
 
 enum {
     QUERY_ROWS = 64, /* of a block */
-    KEY_ROWS = 512,
+    KEY_ROWS = 256,
     WORD_LANES = 128 /* words are drawn so many at a time, fastest */
 };
 
@@ -26,10 +28,65 @@ struct running {
 struct row_loops {
     void (*weigh)(size_t n, void *scores, struct running *running, size_t size, void *output);
     void (*finish)(const struct running *running, size_t size, void *output, void *lse);
-    double (*sum_of_products)(size_t n, const void *a, const void *b);
+    double (*mean)(size_t n, const void *gradient, const void *output);
     void (*weigh_again)(size_t n, const void *lse, void *scores);
     void (*softmax_backward)(size_t n, double mean, const void *weights, void *gradients);
 };
+
+static double maximum_f32(size_t n, const float *x)
+{
+    return (double)nn_vectors()->maximum(n, x);
+}
+
+static double sum_exp_f32(size_t n, const float *x, float shift, float *y)
+{
+    return nn_vectors()->sum_exp(n, x, shift, y);
+}
+
+static double sum_of_products_f32(size_t n, const float *a, const float *b)
+{
+    return nn_vectors()->sum_of_products(n, a, b);
+}
+
+static void scale_f32(size_t n, float factor, float *x)
+{
+    nn_vectors()->scale(n, factor, x, x);
+}
+
+static double maximum_f64(size_t n, const double *x)
+{
+    double largest = -(double)INFINITY;
+    for (size_t i = 0; i < n; i++) {
+        largest = x[i] > largest || x[i] != x[i] ? x[i] : largest;
+    }
+    return largest;
+}
+
+static double sum_exp_f64(size_t n, const double *x, double shift, double *y)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        y[i] = exp(x[i] - shift);
+        sum += y[i];
+    }
+    return sum;
+}
+
+static double sum_of_products_f64(size_t n, const double *a, const double *b)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += a[i] * b[i];
+    }
+    return sum;
+}
+
+static void scale_f64(size_t n, double factor, double *x)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] *= factor;
+    }
+}
 
 #define real float
 #define NAME(name) name##_f32
@@ -317,9 +374,9 @@ static void add_gradients(const struct nn_attention *attention, struct block blo
     double means[QUERY_ROWS];
     for (int64_t i = 0; i < block.n_queries; i++) {
         int64_t query = block.first_query + i;
-        means[i] = loops->sum_of_products(
-            (size_t)attention->size, row_of(attention, &attention->gradient, block.sample, block.head, query),
-            row_of(attention, &attention->output, block.sample, block.head, query));
+        means[i] = loops->mean((size_t)attention->size,
+                               row_of(attention, &attention->gradient, block.sample, block.head, query),
+                               row_of(attention, &attention->output, block.sample, block.head, query));
     }
     fill_rows(attention, &attention->query_gradient, block.sample, block.head, block.first_query,
               block.n_queries);
@@ -355,23 +412,64 @@ static void run_backward(const struct nn_attention *attention, int64_t item, cha
 
 /* All of it ------------------------------------------------------------------------------------------- */
 
-size_t nn_attention_scratch_bytes(const struct nn_attention *attention, bool is_backward)
+/* Items are computed by lanes, each in scratch memory of its own. Which lane takes which item does not matter. */
+struct job {
+    const struct nn_attention *attention;
+    void (*run)(const struct nn_attention *attention, int64_t item, char *scratch);
+    int64_t n_items;
+    char *scratch;
+    size_t lane_bytes;
+    _Atomic int64_t next;
+};
+
+static void run_lane(void *context, size_t lane)
+{
+    struct job *job = context;
+    for (;;) {
+        /* Relaxed: the number stands for itself; nn_parallel publishes the results. */
+        int64_t item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        if (item >= job->n_items) {
+            break;
+        }
+        job->run(job->attention, item, job->scratch + lane * job->lane_bytes);
+    }
+}
+
+static int64_t count_items(const struct nn_attention *attention, bool is_backward)
+{
+    return is_backward ? attention->n_samples * attention->n_kv_heads
+                       : attention->n_samples * attention->n_heads * count_query_blocks(attention);
+}
+
+static size_t lane_bytes(const struct nn_attention *attention, bool is_backward)
 {
     size_t block_bytes = nn_scratch_bytes(QUERY_ROWS * KEY_ROWS, shoal_dtype_bytes(attention->real));
     return is_backward ? 2 * block_bytes : block_bytes;
 }
 
-void nn_attention_forward(const struct nn_attention *attention, void *scratch)
+size_t nn_attention_scratch_bytes(const struct nn_attention *attention, bool is_backward)
 {
-    int64_t n_items = attention->n_samples * attention->n_heads * count_query_blocks(attention);
-    for (int64_t i = 0; i < n_items; i++) {
-        run_forward(attention, i, scratch);
-    }
+    int64_t n_lanes = smaller(nn_blas_threads(), count_items(attention, is_backward));
+    return (size_t)(n_lanes > 0 ? n_lanes : 1) * lane_bytes(attention, is_backward);
 }
 
-void nn_attention_backward(const struct nn_attention *attention, void *scratch)
+static void run_all(const struct nn_attention *attention, bool is_backward, void *scratch,
+                    size_t scratch_bytes)
 {
-    for (int64_t i = 0; i < attention->n_samples * attention->n_kv_heads; i++) {
-        run_backward(attention, i, scratch);
-    }
+    struct job job = {.attention = attention,
+                      .run = is_backward ? run_backward : run_forward,
+                      .n_items = count_items(attention, is_backward),
+                      .scratch = scratch,
+                      .lane_bytes = lane_bytes(attention, is_backward)};
+    nn_parallel(scratch_bytes / job.lane_bytes, run_lane, &job);
+}
+
+void nn_attention_forward(const struct nn_attention *attention, void *scratch, size_t scratch_bytes)
+{
+    run_all(attention, /*is_backward=*/false, scratch, scratch_bytes);
+}
+
+void nn_attention_backward(const struct nn_attention *attention, void *scratch, size_t scratch_bytes)
+{
+    run_all(attention, /*is_backward=*/true, scratch, scratch_bytes);
 }

@@ -50,11 +50,14 @@ struct nn_attention {
     struct nn_heads value_gradient;
 };
 
-/* What the forward, or the backward, takes as scratch memory: it does not grow with queries or keys. */
+/*
+ * What the forward, or the backward, takes as scratch memory: a block of scores, or two, for each thread. It does not
+ * grow with queries or keys.
+ */
 size_t nn_attention_scratch_bytes(const struct nn_attention *attention, bool is_backward);
 
-/* After nn_blas_load. */
-void nn_attention_forward(const struct nn_attention *attention, void *scratch);
-void nn_attention_backward(const struct nn_attention *attention, void *scratch);
+/* After nn_blas_load, in scratch memory of that size. On as many threads as there is scratch memory for. */
+void nn_attention_forward(const struct nn_attention *attention, void *scratch, size_t scratch_bytes);
+void nn_attention_backward(const struct nn_attention *attention, void *scratch, size_t scratch_bytes);
 
 #endif

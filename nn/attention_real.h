@@ -1,24 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows of attention for one type; attention.c includes this once for floats and once for doubles. */
-
-static double NAME(maximum)(size_t n, const real *x)
-{
-    real largest = -(real)INFINITY;
-    for (size_t i = 0; i < n; i++) {
-        largest = x[i] > largest || x[i] != x[i] ? x[i] : largest;
-    }
-    return (double)largest;
-}
-
-static double NAME(sum_exp)(size_t n, const real *x, real shift, real *y)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        y[i] = exp(x[i] - shift);
-        sum += (double)y[i];
-    }
-    return sum;
-}
+/* Rows of attention for one type; attention.c includes this once for floats and once for doubles. It uses maximum,
+   sum_exp, sum_of_products and scale of that type. */
 
 /* Scores to weights, not yet divided by their sum; the output so far is made to fit when the largest score grew. */
 static void NAME(weigh)(size_t n, void *scores, struct running *running, size_t size, void *output)
@@ -31,10 +13,7 @@ static void NAME(weigh)(size_t n, void *scores, struct running *running, size_t 
     running->sum = running->sum * factor + NAME(sum_exp)(n, scores, (real)shift, scores);
     running->largest = largest;
     if (running->has_output && factor != 1) {
-        real *row = output;
-        for (size_t i = 0; i < size; i++) {
-            row[i] *= (real)factor;
-        }
+        NAME(scale)(size, (real)factor, output);
     }
     running->has_output = true;
 }
@@ -42,23 +21,14 @@ static void NAME(weigh)(size_t n, void *scores, struct running *running, size_t 
 /* Of a query that saw keys. */
 static void NAME(finish)(const struct running *running, size_t size, void *output, void *lse)
 {
-    real *row = output;
-    const real factor = (real)(1 / running->sum);
-    for (size_t i = 0; i < size; i++) {
-        row[i] *= factor;
-    }
+    NAME(scale)(size, (real)(1 / running->sum), output);
     *(real *)lse = (real)(running->largest + log(running->sum));
 }
 
-static double NAME(sum_of_products)(size_t n, const void *a_values, const void *b_values)
+/* The sum of gradient * output: what each weight's gradient is compared with. */
+static double NAME(mean)(size_t n, const void *gradient, const void *output)
 {
-    const real *a = a_values;
-    const real *b = b_values;
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        sum += (double)a[i] * (double)b[i];
-    }
-    return sum;
+    return NAME(sum_of_products)(n, gradient, output);
 }
 
 /* Scores to weights again. */
@@ -81,7 +51,7 @@ static void NAME(softmax_backward)(size_t n, double mean, const void *weights, v
 static const struct row_loops NAME(row_loops) = {
     .weigh = NAME(weigh),
     .finish = NAME(finish),
-    .sum_of_products = NAME(sum_of_products),
+    .mean = NAME(mean),
     .weigh_again = NAME(weigh_again),
     .softmax_backward = NAME(softmax_backward),
 };

@@ -3,6 +3,7 @@
 #include "loops.h"
 
 #include <math.h>
+#include <string.h>
 #include <tgmath.h>
 
 #include "vector.h"

@@ -165,9 +165,19 @@ static void NAME(dropout)(size_t n, double p, const uint32_t *words, const void 
     const real *x = x_values;
     real *y = y_values;
     const real scale = p < 1 ? (real)(1.0 / (1.0 - p)) : 0;
-    const double limit = p * 0x1p32;
-    for (size_t i = 0; i < n; i++) {
-        y[i] = (double)words[i] < limit ? 0 : x[i] * scale;
+    /* The largest word below the limit: integers are compared faster. */
+    const double limit = ceil(p * 0x1p32);
+    const uint32_t last_dropped = limit > 0 ? (uint32_t)(limit - 1) : 0;
+    if (limit <= 0) {
+        memmove(y, x, n * sizeof(y[0]));
+        return;
+    }
+    /* Two loops: a compiler makes no vectors where arrays could overlap. */
+    for (size_t i = 0; i < n && y == x; i++) {
+        y[i] = words[i] <= last_dropped ? 0 : y[i] * scale;
+    }
+    for (size_t i = 0; i < n && y != x; i++) {
+        y[i] = words[i] <= last_dropped ? 0 : x[i] * scale;
     }
 }
 

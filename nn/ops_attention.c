@@ -381,14 +381,15 @@ static shoal_status run_forward(shoal_op_call_context *call, const shoal_value *
     struct nn_values output;
     struct nn_values lse;
     void *scratch;
+    size_t scratch_bytes = nn_attention_scratch_bytes(attention, /*is_backward=*/false);
     NN_TRY(nn_blas_load());
     NN_TRY(load_draws(call, options, attention));
     NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &output));
     NN_TRY(nn_open(call, outputs[1], /*keeps_values=*/false, &lse));
-    NN_TRY(nn_scratch(call, nn_attention_scratch_bytes(attention, false), 1, &scratch));
+    NN_TRY(nn_scratch(call, scratch_bytes, 1, &scratch));
     attention->output = describe_heads(outputs[0], NULL, output.data);
     attention->lse = lse.data;
-    nn_attention_forward(attention, scratch);
+    nn_attention_forward(attention, scratch, scratch_bytes);
     nn_store(outputs[0], &output);
     nn_store(outputs[1], &lse);
     return SHOAL_OK;
@@ -413,14 +414,15 @@ static shoal_status run_backward(shoal_op_call_context *call, const shoal_value 
 {
     struct nn_values lse;
     void *scratch;
+    size_t scratch_bytes = nn_attention_scratch_bytes(attention, /*is_backward=*/true);
     NN_TRY(nn_blas_load());
     NN_TRY(load_draws(call, options, attention));
     NN_TRY(load_heads(call, arguments[GRADIENT_ARGUMENT].as.tensor, &attention->gradient));
     NN_TRY(load_heads(call, arguments[OUTPUT_ARGUMENT].as.tensor, &attention->output));
     NN_TRY(nn_load(call, arguments[LSE_ARGUMENT].as.tensor, &lse));
-    NN_TRY(nn_scratch(call, nn_attention_scratch_bytes(attention, true), 1, &scratch));
+    NN_TRY(nn_scratch(call, scratch_bytes, 1, &scratch));
     attention->lse = lse.data;
-    nn_attention_backward(attention, scratch);
+    nn_attention_backward(attention, scratch, scratch_bytes);
     return SHOAL_OK;
 }
 
