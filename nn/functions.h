@@ -45,9 +45,11 @@ META(mse_backward);
 RUN(mse_backward);
 META(cross_entropy);
 RUN(cross_entropy);
+WORKSPACE(cross_entropy);
 GRADIENT(cross_entropy);
 META(cross_entropy_backward);
 RUN(cross_entropy_backward);
+WORKSPACE(cross_entropy_backward);
 
 META(embedding);
 RUN(embedding);
@@ -107,5 +109,22 @@ META(masked_fill);
 RUN(masked_fill);
 WORKSPACE(masked_fill);
 GRADIENT(masked_fill);
+META(max);
+RUN(max);
+WORKSPACE(max);
+GRADIENT(max);
+META(max_backward);
+RUN(max_backward);
+WORKSPACE(max_backward);
+META(argmax);
+RUN(argmax);
+WORKSPACE(argmax);
+META(index_select);
+RUN(index_select);
+WORKSPACE(index_select);
+GRADIENT(index_select);
+META(index_select_backward);
+RUN(index_select_backward);
+WORKSPACE(index_select_backward);
 
 #endif

@@ -85,6 +85,9 @@ struct nn_loops {
                               void *out);
     void (*rms_norm_weight_backward)(size_t n, double eps, const void *gradient, const void *x, double *sums);
 
+    /* Of at least one element: the first of the largest ones, or the first NaN. */
+    size_t (*argmax)(size_t n, const void *x);
+
     /* Of rotary embeddings: the cosines and sines of a position, n / 2 of each, and a row of n that is turned by them,
        or back. */
     void (*turns)(size_t n, double position, double base, void *turns);

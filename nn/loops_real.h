@@ -233,6 +233,7 @@ static const struct nn_loops NAME(loops) = {
     .rms_norm = NAME(rms_norm),
     .rms_norm_backward = NAME(rms_norm_backward),
     .rms_norm_weight_backward = NAME(rms_norm_weight_backward),
+    .argmax = NAME(argmax),
     .turns = NAME(turns),
     .turn = NAME(turn),
     .fill = NAME(fill),

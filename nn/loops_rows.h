@@ -101,3 +101,15 @@ static void NAME(turn)(size_t n, bool is_inverse, const void *turns_values, cons
         y[half + i] = x[half + i] * cosines[i] + x[i] * sine;
     }
 }
+
+/* Of at least one element: the first of the largest ones, or the first NaN. */
+static size_t NAME(argmax)(size_t n, const void *x_values)
+{
+    const real *x = x_values;
+    const real largest = NAME(maximum)(n, x);
+    size_t place = 0;
+    while (place + 1 < n && x[place] != largest && x[place] == x[place]) {
+        place++;
+    }
+    return place;
+}

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 
 #include "functions.h"
+#include "pool.h"
+#include "rows.h"
 #include "try.h"
 #include "values.h"
 
@@ -163,30 +165,106 @@ META(cross_entropy)
     return declare_loss(call, arguments[0].as.tensor);
 }
 
+/* Rows of logits, in parts. */
+struct entropy {
+    struct nn_rows logits;
+    struct nn_rows result; /* of the gradient */
+    const struct nn_loops *loops;
+    const int64_t *targets;
+    int64_t ignore_index;
+    double smoothing;
+    double factor;  /* of the gradient */
+    double *losses; /* one for each row */
+    char *
+        scratch; /* of each part a row of the logits and one of the result; NULL when they are used in place */
+    size_t row_bytes;
+    size_t n_parts;
+};
+
+static void describe_entropy(const shoal_tensor *logits, struct entropy *entropy)
+{
+    entropy->logits = nn_rows_of(logits, NULL, shoal_tensor_n_dims(logits) - 1);
+    shoal_dtype real = nn_real(entropy->logits.dtype);
+    size_t size = (size_t)entropy->logits.size;
+    entropy->loops = nn_loops_of(real);
+    entropy->row_bytes = nn_scratch_bytes(size, shoal_dtype_bytes(real));
+    /* An exponential costs some eight simple operations. */
+    size_t cost = size < SIZE_MAX / 8 ? 8 * size : SIZE_MAX;
+    entropy->n_parts = shoal_tensor_count(logits) > 0 ? nn_parts((size_t)entropy->logits.count, cost) : 0;
+}
+
+/* A result is contiguous: it goes through scratch memory for its dtype's sake alone. */
+static size_t entropy_bytes(const struct entropy *entropy)
+{
+    return entropy->logits.is_in_place ? 0 : entropy->n_parts * 2 * entropy->row_bytes;
+}
+
+static shoal_status open_entropy(shoal_op_call_context *call, const shoal_tensor *logits,
+                                 const shoal_tensor *targets, struct entropy *entropy, size_t *n_counted_out)
+{
+    struct nn_values loaded = {.data = NULL};
+    void *scratch = NULL;
+    describe_entropy(logits, entropy);
+    entropy->logits.data = (char *)(uintptr_t)shoal_data(logits);
+    NN_TRY(entropy->logits.data ? SHOAL_OK : SHOAL_ERR_STATE); /* the text is there already */
+    NN_TRY(nn_load_integers(call, targets, &loaded));
+    NN_TRY(check_targets(&loaded, entropy->logits.size, entropy->ignore_index, n_counted_out));
+    if (entropy_bytes(entropy) > 0) {
+        NN_TRY(nn_scratch(call, entropy_bytes(entropy), 1, &scratch));
+    }
+    entropy->targets = loaded.data;
+    entropy->scratch = scratch;
+    return SHOAL_OK;
+}
+
+static void loss_part(void *context, size_t part)
+{
+    const struct entropy *entropy = context;
+    size_t first = nn_part_first((size_t)entropy->logits.count, entropy->n_parts, part);
+    size_t end = nn_part_first((size_t)entropy->logits.count, entropy->n_parts, part + 1);
+    char *scratch = entropy->scratch ? entropy->scratch + part * 2 * entropy->row_bytes : NULL;
+    struct nn_row row = nn_row_at(&entropy->logits, (int64_t)first);
+    for (size_t i = first; i < end; i++) {
+        int64_t target = entropy->targets[i];
+        entropy->losses[i] = 0;
+        if (target != entropy->ignore_index) {
+            entropy->losses[i] = entropy->loops->cross_entropy((size_t)entropy->logits.size,
+                                                               nn_row_read(&entropy->logits, &row, scratch),
+                                                               (size_t)target, entropy->smoothing);
+        }
+        nn_row_next(&entropy->logits, &row);
+    }
+}
+
+WORKSPACE(cross_entropy)
+{
+    const shoal_tensor *targets = arguments[1].as.tensor;
+    struct entropy entropy;
+    describe_entropy(arguments[0].as.tensor, &entropy);
+    return nn_values_bytes(targets) + entropy_bytes(&entropy) +
+           nn_scratch_bytes((size_t)shoal_tensor_count(targets), sizeof(double));
+}
+
+/* The losses of rows are added in their order, however they were cut. */
 RUN(cross_entropy)
 {
-    const shoal_tensor *tensor = arguments[0].as.tensor;
-    const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(tensor)));
-    size_t real_bytes = shoal_dtype_bytes(nn_real(shoal_tensor_dtype(tensor)));
-    size_t n_classes = (size_t)nn_last_size(tensor);
-    int64_t ignore_index = arguments[2].as.integer;
-    struct nn_values logits = {.data = NULL};
-    struct nn_values targets = {.data = NULL};
+    struct entropy entropy = {.ignore_index = arguments[2].as.integer, .smoothing = arguments[3].as.real};
     struct nn_values loss = {.data = NULL};
+    void *losses = NULL;
     size_t n_counted;
-    NN_TRY(nn_load(call, tensor, &logits));
-    NN_TRY(nn_load_integers(call, arguments[1].as.tensor, &targets));
-    NN_TRY(check_targets(&targets, (int64_t)n_classes, ignore_index, &n_counted));
+    NN_TRY(open_entropy(call, arguments[0].as.tensor, arguments[1].as.tensor, &entropy, &n_counted));
     NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &loss));
-    const int64_t *target = targets.data;
-    double sum = 0;
-    for (size_t i = 0; i < targets.count; i++) {
-        const char *row = (const char *)logits.data + i * n_classes * real_bytes;
-        if (target[i] != ignore_index) {
-            sum += loops->cross_entropy(n_classes, row, (size_t)target[i], arguments[3].as.real);
-        }
+    size_t n_rows = entropy.n_parts > 0 ? (size_t)entropy.logits.count : 0;
+    if (n_rows > 0) {
+        NN_TRY(nn_scratch(call, n_rows, sizeof(double), &losses));
     }
-    loops->fill(1, sum / (double)n_counted, loss.data);
+    entropy.losses = losses;
+    nn_parallel(entropy.n_parts, loss_part, &entropy);
+    double sum = 0;
+    for (size_t i = 0; i < n_rows; i++) {
+        sum += entropy.losses[i];
+    }
+    entropy.loops->fill(1, sum / (double)n_counted, loss.data);
     return SHOAL_OK;
 }
 
@@ -208,34 +286,51 @@ META(cross_entropy_backward)
                            shoal_tensor_dtype(logits));
 }
 
+static void gradient_part(void *context, size_t part)
+{
+    const struct entropy *entropy = context;
+    size_t n_classes = (size_t)entropy->logits.size;
+    size_t first = nn_part_first((size_t)entropy->logits.count, entropy->n_parts, part);
+    size_t end = nn_part_first((size_t)entropy->logits.count, entropy->n_parts, part + 1);
+    char *scratch = entropy->scratch ? entropy->scratch + part * 2 * entropy->row_bytes : NULL;
+    char *result_scratch = scratch ? scratch + entropy->row_bytes : NULL;
+    struct nn_row row = nn_row_at(&entropy->logits, (int64_t)first);
+    struct nn_row to = nn_row_at(&entropy->result, (int64_t)first);
+    for (size_t i = first; i < end; i++) {
+        int64_t target = entropy->targets[i];
+        void *result = nn_row_open(&entropy->result, &to, result_scratch);
+        if (target == entropy->ignore_index) {
+            entropy->loops->fill(n_classes, 0, result);
+        } else {
+            entropy->loops->cross_entropy_backward(n_classes, nn_row_read(&entropy->logits, &row, scratch),
+                                                   (size_t)target, entropy->smoothing, entropy->factor,
+                                                   result);
+        }
+        nn_row_store(&entropy->result, &to, result);
+        nn_row_next(&entropy->logits, &row);
+        nn_row_next(&entropy->result, &to);
+    }
+}
+
+WORKSPACE(cross_entropy_backward)
+{
+    struct entropy entropy;
+    describe_entropy(arguments[1].as.tensor, &entropy);
+    return nn_values_bytes(arguments[0].as.tensor) + nn_values_bytes(arguments[2].as.tensor) +
+           entropy_bytes(&entropy);
+}
+
 RUN(cross_entropy_backward)
 {
-    const shoal_tensor *tensor = arguments[1].as.tensor;
-    const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(tensor)));
-    size_t real_bytes = shoal_dtype_bytes(nn_real(shoal_tensor_dtype(tensor)));
-    size_t n_classes = (size_t)nn_last_size(tensor);
-    int64_t ignore_index = arguments[3].as.integer;
-    struct nn_values logits = {.data = NULL};
-    struct nn_values targets = {.data = NULL};
-    struct nn_values result = {.data = NULL};
+    struct entropy entropy = {.ignore_index = arguments[3].as.integer, .smoothing = arguments[4].as.real};
     size_t n_counted;
     double gradient;
     NN_TRY(load_number(call, arguments[0].as.tensor, &gradient));
-    NN_TRY(nn_load(call, tensor, &logits));
-    NN_TRY(nn_load_integers(call, arguments[2].as.tensor, &targets));
-    NN_TRY(check_targets(&targets, (int64_t)n_classes, ignore_index, &n_counted));
-    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
-    const int64_t *target = targets.data;
-    for (size_t i = 0; i < targets.count; i++) {
-        size_t offset = i * n_classes * real_bytes;
-        if (target[i] == ignore_index) {
-            loops->fill(n_classes, 0, (char *)result.data + offset);
-        } else {
-            loops->cross_entropy_backward(n_classes, (const char *)logits.data + offset, (size_t)target[i],
-                                          arguments[4].as.real, gradient / (double)n_counted,
-                                          (char *)result.data + offset);
-        }
-    }
-    nn_store(outputs[0], &result);
+    NN_TRY(open_entropy(call, arguments[1].as.tensor, arguments[2].as.tensor, &entropy, &n_counted));
+    void *to = shoal_mutable_data(outputs[0]);
+    NN_TRY(to ? SHOAL_OK : SHOAL_ERR_STATE); /* the text is there already */
+    entropy.result = nn_rows_of(outputs[0], to, shoal_tensor_n_dims(outputs[0]) - 1);
+    entropy.factor = gradient / (double)n_counted;
+    nn_parallel(entropy.n_parts, gradient_part, &entropy);
     return SHOAL_OK;
 }

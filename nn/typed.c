@@ -125,6 +125,26 @@ shoal_tensor *shoal_nn_masked_fill(shoal_tensor *self, shoal_tensor *mask, doubl
     return nn_call(NN_OP_masked_fill, arguments, 3);
 }
 
+shoal_tensor *shoal_nn_max(shoal_tensor *self, int dim, bool keeps_dim)
+{
+    const shoal_value arguments[] = {nn_tensor(self), nn_int(dim), nn_bool(keeps_dim)};
+    return nn_call(NN_OP_max, arguments, 3);
+}
+
+shoal_tensor *shoal_nn_argmax(shoal_tensor *self, int dim, bool keeps_dim)
+{
+    /* Places have no gradient: that of self ends here. */
+    shoal_tensor *values = self && shoal_requires_grad(self) ? shoal_detach(self) : self;
+    const shoal_value arguments[] = {nn_tensor(values), nn_int(dim), nn_bool(keeps_dim)};
+    return nn_call(NN_OP_argmax, arguments, 3);
+}
+
+shoal_tensor *shoal_nn_index_select(shoal_tensor *self, int dim, shoal_tensor *indices)
+{
+    const shoal_value arguments[] = {nn_tensor(self), nn_int(dim), nn_tensor(indices)};
+    return nn_call(NN_OP_index_select, arguments, 3);
+}
+
 shoal_tensor *shoal_nn_dropout(shoal_tensor *self, shoal_tensor *position, uint64_t stream, double p)
 {
     /* The gradient reads the position again: it has a copy, for the caller may have changed or freed his memory. */

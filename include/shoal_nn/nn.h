@@ -114,6 +114,13 @@ SHOAL_API shoal_tensor *shoal_nn_silu(shoal_tensor *self);
 SHOAL_API shoal_tensor *shoal_nn_softmax(shoal_tensor *self, int dim);
 SHOAL_API shoal_tensor *shoal_nn_log_softmax(shoal_tensor *self, int dim);
 
+/*
+ * The largest along a dimension, which is dropped or keeps a size of 1, and where it is (i64). A NaN is larger than all
+ * else. The first of equal ones counts: it has the gradient. A dimension of size 0 is an error.
+ */
+SHOAL_API shoal_tensor *shoal_nn_max(shoal_tensor *self, int dim, bool keeps_dim);
+SHOAL_API shoal_tensor *shoal_nn_argmax(shoal_tensor *self, int dim, bool keeps_dim);
+
 /* Losses ----------------------------------------------------------------------------------------------- */
 
 /*
@@ -168,6 +175,11 @@ SHOAL_API shoal_tensor *shoal_nn_rotary(shoal_tensor *self, int64_t first_positi
 
 /* Choosing --------------------------------------------------------------------------------------------- */
 
+/*
+ * The slices of a dimension that integer indices [n] name, of any dtype: that dimension has size n then. The gradient is
+ * dense; slices that were taken more than once are added in the order of the indices.
+ */
+SHOAL_API shoal_tensor *shoal_nn_index_select(shoal_tensor *self, int dim, shoal_tensor *indices);
 /* Elements of a where the condition, a bool tensor, is true, else of b. Shapes broadcast; a and b have one dtype, any. */
 SHOAL_API shoal_tensor *shoal_nn_where(shoal_tensor *condition, shoal_tensor *a, shoal_tensor *b);
 /* The value, rounded to the dtype, where the mask is true, else self. The mask, bool, is broadcast to the shape of self. */

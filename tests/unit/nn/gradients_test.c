@@ -125,6 +125,17 @@ static shoal_tensor *attend(shoal_tensor *const *x, bool is_causal, double scale
     CASE(rotary, plain, square(shoal_nn_rotary(x[0], 0, 10000)), 1, S(3, 2, 4)) \
     CASE(rotary, later, square(shoal_nn_rotary(x[0], 1000, 100)), 1, S(2, 3, 1, 6)) \
     CASE(rotary, no_positions, square(shoal_nn_rotary(x[0], 0, 10000)), 1, S(0, 2, 4)) \
+    CASE(max, last, square(shoal_nn_max(x[0], -1, false)), 1, S(3, 4)) \
+    CASE(max, first, square(shoal_nn_max(x[0], 0, true)), 1, S(3, 4)) \
+    CASE(max, middle, square(shoal_nn_max(x[0], 1, false)), 1, S(2, 3, 4)) \
+    CASE(max, scalar, square(shoal_nn_max(x[0], 0, true)), 1, S0) \
+    CASE(max, vector, square(shoal_nn_max(x[0], 0, false)), 1, S(20)) \
+    CASE(max, no_rows, square(shoal_nn_max(x[0], 1, false)), 1, S(0, 4)) \
+    CASE(index_select, first, square(shoal_nn_index_select(x[0], 0, TARGETS(2, 0, 2))), 1, S(3, 4)) \
+    CASE(index_select, last, square(shoal_nn_index_select(x[0], -1, TARGETS(3, 3, 0, 1, 3))), 1, S(3, 4)) \
+    CASE(index_select, middle, square(shoal_nn_index_select(x[0], 1, TARGETS(1, 1))), 1, S(2, 3, 2)) \
+    CASE(index_select, none, square(shoal_nn_index_select(x[0], 0, make_indices(NULL, INTS(0), 1, SHOAL_I64))), 1, S(3, 2)) \
+    CASE(index_select, vector, square(shoal_nn_index_select(x[0], 0, TARGETS(1, 0))), 1, S(4)) \
     CASE(where, plain, square(shoal_nn_where(MASK(1, 0, 0, 1, 1, 0), x[0], x[1])), 2, S(1, 6), S(1, 6)) \
     CASE(where, broadcast, square(shoal_nn_where(MASK(1, 0, 1), x[0], x[1])), 2, S(2, 3), S(4, 1, 1)) \
     CASE(where, scalars, square(shoal_nn_where(MASK(1, 0, 1), x[0], x[1])), 2, S0, S(1)) \
@@ -172,6 +183,8 @@ TEST(every_op_with_a_gradient_has_a_case)
 #define gradient_attention 1
 #define gradient_attention_packed 1
 #define gradient_layer_norm 1
+#define gradient_max 1
+#define gradient_index_select 1
 #define gradient_bmm 1
 #define gradient_rms_norm 1
 #define gradient_rotary 1

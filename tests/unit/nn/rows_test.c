@@ -196,3 +196,179 @@ NN_TEST(cross_entropy_refuses_what_does_not_fit)
                       "nn_cross_entropy_with: options: struct_size 3 is not");
     CHECK(shoal_nn_cross_entropy_with(x, targets, NULL) != NULL);
 }
+
+/* Many rows: they are cut into parts, and a part begins in the middle of strided dimensions. */
+NN_TEST(cross_entropy_of_many_rows)
+{
+    enum {
+        OUTER = 40,
+        INNER = 50,
+        CLASSES = 64
+    };
+    struct test_random random = test_random_begin(5);
+    for (int d = 0; d < 4; d++) {
+        shoal_tensor *x = make_random(&random, INTS(INNER, CLASSES, OUTER), 3, nn_dtypes[d]);
+        x = shoal_permute(x, INTS(2, 0, 1), 3);
+        x = require_grad(d % 2 ? x : shoal_clone(x));
+        int64_t targets[OUTER * INNER];
+        const double *values = doubles_of(x);
+        double sum = 0;
+        double n_counted = 0;
+        for (int i = 0; i < OUTER * INNER; i++) {
+            targets[i] = i % 7 == 3 ? -100 : i % CLASSES;
+            double row = 0;
+            for (int k = 0; k < CLASSES; k++) {
+                row += exp(values[i * CLASSES + k]);
+            }
+            sum += targets[i] < 0 ? 0 : log(row) - values[i * CLASSES + targets[i]];
+            n_counted += targets[i] < 0 ? 0 : 1;
+        }
+        const double expected = sum / n_counted;
+        shoal_tensor *loss =
+            shoal_nn_cross_entropy(x, make_indices(targets, INTS(OUTER, INNER), 2, SHOAL_I64));
+        check_close(loss, &expected, d == 0 ? 1e-13 : 1e-6, "cross_entropy");
+        /* Gradients of a row cancel, and those of an ignored one are 0. */
+        CHECK_OK(shoal_backward(shoal_mul_scalar(loss, n_counted), NULL));
+        const double *gradient = doubles_of(shoal_grad(x));
+        for (int i = 0; i < OUTER * INNER; i++) {
+            double total = 0;
+            for (int k = 0; k < CLASSES; k++) {
+                total += gradient[i * CLASSES + k];
+            }
+            CHECK(fabs(total) <= 4 * tolerance_of(nn_dtypes[d]));
+            bool is_target_lower = targets[i] >= 0 && gradient[i * CLASSES + targets[i]] < 0;
+            CHECK(targets[i] < 0 ? gradient[i * CLASSES] == 0 : is_target_lower);
+        }
+    }
+}
+
+/* max and argmax ----------------------------------------------------------------------------------------- */
+
+NN_TEST(the_largest_along_any_dimension)
+{
+    struct test_random random = test_random_begin(6);
+    for (int d = 0; d < 4; d++) {
+        shoal_tensor *x = make_random(&random, INTS(DEEP, LONG, WIDE), 3, nn_dtypes[d]);
+        const double *values = doubles_of(x);
+        double largest[DEEP * WIDE];
+        double places[DEEP * WIDE];
+        for (int i = 0; i < DEEP * WIDE; i++) {
+            const double *row = values + i / WIDE * LONG * WIDE + i % WIDE;
+            places[i] = 0;
+            for (int k = 1; k < LONG; k++) {
+                places[i] = row[k * WIDE] > row[(int)places[i] * WIDE] ? k : places[i];
+            }
+            largest[i] = row[(int)places[i] * WIDE];
+        }
+        for (int is_strided = 0; is_strided < 2; is_strided++) {
+            /* The dimension in the middle, and last. */
+            shoal_tensor *middle = is_strided ? shoal_clone(shoal_transpose(x, 1, 2)) : x;
+            middle = is_strided ? shoal_transpose(middle, 1, 2) : middle;
+            shoal_tensor *last = shoal_transpose(x, 1, 2);
+            last = is_strided ? last : shoal_clone(last);
+            CHECK_BYTES(doubles_of(shoal_nn_max(middle, 1, false)), largest, sizeof(largest));
+            CHECK_BYTES(doubles_of(shoal_nn_max(last, -1, true)), largest, sizeof(largest));
+            CHECK_BYTES(doubles_of(shoal_nn_argmax(middle, -2, true)), places, sizeof(places));
+            CHECK_BYTES(doubles_of(shoal_nn_argmax(last, 2, false)), places, sizeof(places));
+        }
+        CHECK_INT(shoal_tensor_n_dims(shoal_nn_max(x, 1, false)), 2);
+        CHECK_INT(shoal_tensor_shape(shoal_nn_argmax(x, 1, true))[1], 1);
+        CHECK_INT(shoal_tensor_dtype(shoal_nn_argmax(x, 1, true)), SHOAL_I64);
+        CHECK_INT(shoal_tensor_dtype(shoal_nn_max(x, 1, true)), nn_dtypes[d]);
+    }
+}
+
+/* The first of equal ones has all of the gradient; a NaN is larger than infinity. */
+NN_TEST(the_first_of_the_largest)
+{
+    const double nan = (double)NAN;
+    const double infinity = (double)INFINITY;
+    const double numbers[] = {1, 3, 3, 2, infinity, nan, 7, nan, -infinity, -infinity, -infinity, -infinity};
+    for (int d = 0; d < 4; d++) {
+        shoal_tensor *x = require_grad(make_tensor(numbers, INTS(3, 4), 2, nn_dtypes[d]));
+        const double *values = doubles_of(shoal_nn_max(x, 1, false));
+        CHECK(values[0] == 3 && isnan(values[1]) && values[2] == -infinity);
+        shoal_tensor *places = shoal_nn_argmax(x, 1, false);
+        CHECK(!shoal_requires_grad(places));
+        CHECK_BYTES(shoal_data(places), ((const int64_t[]){1, 1, 0}), 24);
+        CHECK_OK(shoal_backward(shoal_nn_max(x, 1, true),
+                                make_tensor((double[]){5, 6, 7}, INTS(3, 1), 2, nn_dtypes[d])));
+        const double expected[] = {0, 5, 0, 0, 0, 6, 0, 0, 7, 0, 0, 0};
+        CHECK_BYTES(doubles_of(shoal_grad(x)), expected, sizeof(expected));
+    }
+}
+
+NN_TEST(max_refuses_what_does_not_fit)
+{
+    shoal_tensor *none = shoal_zeros(INTS(2, 0), 2, SHOAL_F32);
+    CHECK_SCOPE_ERROR(shoal_nn_max(none, 1, false), SHOAL_ERR_INVALID,
+                      "nn.max: self has shape [2, 0]: nothing is largest along dimension 1");
+    CHECK_INT(shoal_tensor_count(shoal_nn_argmax(none, 0, false)), 0);
+    CHECK_SCOPE_ERROR(shoal_nn_argmax(none, 2, false), SHOAL_ERR_INVALID,
+                      "nn.argmax: dim: 2 is not within -2..1");
+    CHECK_SCOPE_ERROR(shoal_nn_argmax(NULL, 0, false), SHOAL_ERR_INVALID, "nn.argmax: self is NULL");
+    CHECK_SCOPE_ERROR(shoal_nn_max(shoal_zeros(INTS(2), 1, SHOAL_I32), 0, false), SHOAL_ERR_UNSUPPORTED,
+                      "nn.max: self: i32 is not one of");
+}
+
+/* index_select ------------------------------------------------------------------------------------------- */
+
+NN_TEST(slices_by_index)
+{
+    const shoal_dtype kinds[] = {SHOAL_F64, SHOAL_F32, SHOAL_F16, SHOAL_BF16, SHOAL_I64, SHOAL_U8, SHOAL_I16};
+    const int64_t picked[] = {2, 0, 2, 1};
+    for (size_t d = 0; d < sizeof(kinds) / sizeof(kinds[0]); d++) {
+        int64_t numbers[27];
+        for (int i = 0; i < 27; i++) {
+            numbers[i] = i;
+        }
+        shoal_tensor *x = make_indices(numbers, INTS(3, 3, 3), 3, kinds[d]);
+        for (int dim = 0; dim < 3; dim++) {
+            for (int is_strided = 0; is_strided < 2; is_strided++) {
+                shoal_tensor *from =
+                    is_strided ? shoal_transpose(shoal_clone(shoal_transpose(x, 0, 2)), 0, 2) : x;
+                shoal_tensor *y =
+                    shoal_nn_index_select(from, dim - 3, make_indices(picked, INTS(4), 1, SHOAL_U8));
+                CHECK_INT(shoal_tensor_dtype(y), kinds[d]);
+                const double *values = doubles_of(shoal_transpose(y, dim, 0));
+                const double *whole = doubles_of(shoal_transpose(x, dim, 0));
+                for (int i = 0; i < 36; i++) {
+                    CHECK_DOUBLE(values[i], whole[picked[i / 9] * 9 + i % 9]);
+                }
+            }
+        }
+    }
+}
+
+/* In bf16 257 is no number: slices are added in f32 and rounded once. */
+NN_TEST(slices_are_added_in_f32)
+{
+    for (int dim = 0; dim < 2; dim++) {
+        shoal_tensor *x = require_grad(shoal_zeros(INTS(2, 2), 2, SHOAL_BF16));
+        shoal_tensor *y =
+            shoal_nn_index_select(x, dim, make_indices(INTS(1, 1, 1, 1), INTS(4), 1, SHOAL_I64));
+        shoal_tensor *incoming =
+            make_tensor((double[]){256, 1, 1, 1, 256, 1, 1, 1}, INTS(2, 4), 2, SHOAL_BF16);
+        CHECK_OK(shoal_backward(y, dim == 1 ? incoming : shoal_transpose(incoming, 0, 1)));
+        const double *gradient = doubles_of(shoal_grad(x));
+        CHECK(gradient[0] == 0 && gradient[3] == 260 && gradient[dim == 1 ? 1 : 2] == 260);
+    }
+}
+
+NN_TEST(index_select_refuses_what_does_not_fit)
+{
+    shoal_tensor *x = shoal_zeros(INTS(2, 3), 2, SHOAL_F32);
+    shoal_tensor *indices = make_indices(INTS(0, 2), INTS(2), 1, SHOAL_I64);
+    CHECK_SCOPE_ERROR(shoal_nn_index_select(x, 0, indices), SHOAL_ERR_INVALID,
+                      "nn.index_select: indices: element 1 is 2, not one of 2 places");
+    CHECK_SCOPE_ERROR(shoal_nn_index_select(x, 0, make_indices(INTS(-1), INTS(1), 1, SHOAL_I8)),
+                      SHOAL_ERR_INVALID, "nn.index_select: indices: element 0 is -1");
+    CHECK_SCOPE_ERROR(shoal_nn_index_select(x, 0, x), SHOAL_ERR_UNSUPPORTED,
+                      "nn.index_select: indices: f32 is not one of");
+    CHECK_SCOPE_ERROR(shoal_nn_index_select(x, 1, shoal_reshape(indices, INTS(2, 1), 2)), SHOAL_ERR_INVALID,
+                      "nn.index_select: indices has shape [2, 1], not one dimension");
+    CHECK_SCOPE_ERROR(shoal_nn_index_select(shoal_zeros(NULL, 0, SHOAL_F32), 0, indices), SHOAL_ERR_INVALID,
+                      "nn.index_select: self has no dimensions");
+    CHECK_SCOPE_ERROR(shoal_nn_index_select(x, -3, indices), SHOAL_ERR_INVALID,
+                      "nn.index_select: dim: -3 is not within -2..1");
+}

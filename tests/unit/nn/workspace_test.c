@@ -186,6 +186,18 @@ static void check_deep(shoal_dtype dtype, bool is_strided)
     size_t number_bytes = dtype == SHOAL_F64 ? 8 : 4;
     CHECK(bytes <= 2 * (3 * 4 * number_bytes + 63) + (3 * 3 * number_bytes + 63));
     (void)check_op("nn.rotary", (shoal_value[]){box(a), box_int(5), box_real(100), none}, 4);
+    for (int dim = 0; dim < 3; dim++) {
+        shoal_value place = box_int(dim);
+        const shoal_value keeps = {.kind = SHOAL_VALUE_BOOL, .as.boolean = dim == 1};
+        shoal_tensor *gradient = shoal_nn_max(b, dim, keeps.as.boolean);
+        (void)check_op("nn.max", (shoal_value[]){box(a), place, keeps}, 3);
+        (void)check_op("nn.argmax", (shoal_value[]){box(a), place, keeps}, 3);
+        (void)check_op("nn.max_backward", (shoal_value[]){box(gradient), box(a), place, keeps}, 4);
+        shoal_tensor *picked = indices(2, 2, is_strided);
+        (void)check_op("nn.index_select", (shoal_value[]){box(a), place, box(picked)}, 3);
+        (void)check_op("nn.index_select_backward",
+                       (shoal_value[]){box(shoal_narrow(a, dim, 0, 2)), place, box(picked), box_int(5)}, 4);
+    }
     CHECK_INT(check_op("nn.where", (shoal_value[]){box(mask), box(a), box(b)}, 3), 0);
     CHECK_INT(check_op("nn.masked_fill", (shoal_value[]){box(a), box(mask), box_real(2), none}, 4), 0);
 }
