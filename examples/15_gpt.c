@@ -15,14 +15,9 @@ static const char text[] = "This is the cat that killed the rat that ate the mal
 
 static shoal_module *make_model(shoal_group *group)
 {
-    const shoal_nn_gpt_options options = {.struct_size = sizeof(options),
-                                          .n_layers = 2,
-                                          .width = 64,
-                                          .n_heads = 4,
-                                          .context = LENGTH,
-                                          .vocabulary = 128,
-                                          .eps = 1e-5,
-                                          .dtype = SHOAL_F32};
+    const shoal_nn_gpt_options options = {sizeof(options), .n_layers = 2,     .width = 64,
+                                          .n_heads = 4,    .context = LENGTH, .vocabulary = 128,
+                                          .eps = 1e-5,     .dtype = SHOAL_F32};
     const shoal_fully_shard_options sharding = {.struct_size = sizeof(sharding), .group = group};
     shoal_module *gpt;
     DO(shoal_nn_gpt_create(&options, &gpt));

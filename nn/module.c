@@ -154,6 +154,10 @@ shoal_status nn_check_count(const char *call, const char *name, int64_t value)
     if (value < 1) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: %s: %" PRId64 " is not at least 1", call, name, value);
     }
+    if (value > NN_MAX_SIZE) {
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s: %" PRId64 " is above %" PRId64, call, name, value,
+                          NN_MAX_SIZE);
+    }
     return SHOAL_OK;
 }
 

@@ -18,6 +18,9 @@ enum {
     NN_MAX_STREAMS = 2
 };
 
+/* Of one dimension; a small multiple of it is a number, too. */
+#define NN_MAX_SIZE (INT64_C(1) << 48)
+
 struct nn_settings {
     struct {
         const char *name;

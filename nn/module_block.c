@@ -229,11 +229,7 @@ static shoal_status check_heads(const char *call, const shoal_nn_block_options *
 
 static shoal_status check_hidden(const char *call, const shoal_nn_block_options *options)
 {
-    if (options->hidden < 0) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: hidden: %" PRId64 " is not at least 0", call,
-                          options->hidden);
-    }
-    return SHOAL_OK;
+    return options->hidden == 0 ? SHOAL_OK : nn_check_count(call, "hidden", options->hidden);
 }
 
 shoal_status nn_check_block(const char *call, const shoal_nn_block_options *options)

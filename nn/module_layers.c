@@ -121,6 +121,16 @@ static shoal_status forward_layer_norm(shoal_module *module, shoal_tensor *const
     return SHOAL_OK;
 }
 
+static shoal_status forward_rms_norm(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
+                                     shoal_tensor **outputs, size_t n_outputs)
+{
+    (void)n_inputs;
+    (void)n_outputs;
+    outputs[0] = shoal_nn_rms_norm(inputs[0], shoal_module_parameter(module, "weight"),
+                                   nn_module_settings(module)->eps);
+    return SHOAL_OK;
+}
+
 static shoal_status make_norm(const char *type, shoal_module_forward forward, bool has_bias,
                               const shoal_nn_norm_options *options, shoal_module **module_out)
 {
@@ -159,5 +169,13 @@ shoal_status shoal_nn_layer_norm_create(const shoal_nn_norm_options *options, sh
     shoal_module *module = NULL;
     NN_TRY(check_norm("nn_layer_norm_create", options, module_out));
     NN_TRY(nn_make_layer_norm(options, &module));
+    return nn_module_finish(module, /*seed=*/0, options->device, module_out);
+}
+
+shoal_status shoal_nn_rms_norm_create(const shoal_nn_norm_options *options, shoal_module **module_out)
+{
+    shoal_module *module = NULL;
+    NN_TRY(check_norm("nn_rms_norm_create", options, module_out));
+    NN_TRY(make_norm("rms_norm", forward_rms_norm, /*has_bias=*/false, options, &module));
     return nn_module_finish(module, /*seed=*/0, options->device, module_out);
 }

@@ -108,6 +108,8 @@ typedef struct shoal_nn_norm_options {
     }
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_layer_norm_create(const shoal_nn_norm_options *options,
                                                                    shoal_module **module_out);
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_rms_norm_create(const shoal_nn_norm_options *options,
+                                                                 shoal_module **module_out);
 
 /* Transformers ----------------------------------------------------------------------------------------- */
 

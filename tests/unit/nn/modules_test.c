@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 
+#include "shoal_nn/attention.h"
 #include "shoal_nn/modules.h"
 #include "shoal_nn/random.h"
 #include "unit/nn/fixture.h"
@@ -171,6 +172,7 @@ NN_TEST(a_gpt_refuses_wrong_options)
     REFUSED(gpt, gpt, n_heads, 5, "n_heads: 5 does not divide the width 12");
     REFUSED(gpt, gpt, context, 0, "context: 0 is not at least 1");
     REFUSED(gpt, gpt, vocabulary, 0, "vocabulary: 0 is not at least 1");
+    REFUSED(gpt, gpt, vocabulary, INT64_MAX, "vocabulary: 9223372036854775807 is above 281474976710656");
     REFUSED(gpt, gpt, dropout, 1, "dropout: 1 is not at least 0 and below 1");
     REFUSED(gpt, gpt, dropout, (double)NAN, "dropout: nan is not at least 0 and below 1");
     REFUSED(gpt, gpt, eps, -1, "eps: -1 is not at least 0 and below inf");
@@ -185,13 +187,13 @@ NN_TEST(parts_refuse_wrong_options)
 {
     shoal_module *none = NULL;
     REFUSED(block, block, n_heads, 5, "n_heads: 5 does not divide the width 12");
-    REFUSED(block, block, hidden, -1, "hidden: -1 is not at least 0");
+    REFUSED(block, block, hidden, -1, "hidden: -1 is not at least 1");
     REFUSED(block, block, eps, -1, "eps: -1 is not at least 0 and below inf");
     REFUSED(block, block, residual_std, -1, "residual_std: -1 is not at least 0 and below inf");
     REFUSED(self_attention, block, n_heads, 0, "n_heads: 0 is not at least 1");
     REFUSED(self_attention, block, dropout, -0.1, "dropout: -0.1 is not at least 0 and below 1");
     REFUSED(mlp, block, width, 0, "width: 0 is not at least 1");
-    REFUSED(mlp, block, hidden, -1, "hidden: -1 is not at least 0");
+    REFUSED(mlp, block, hidden, -1, "hidden: -1 is not at least 1");
     REFUSED(linear, linear, n_in, 0, "n_in: 0 is not at least 1");
     REFUSED(linear, linear, n_out, 0, "n_out: 0 is not at least 1");
     REFUSED(linear, linear, std, -1, "std: -1 is not at least 0 and below inf");
@@ -200,6 +202,7 @@ NN_TEST(parts_refuse_wrong_options)
     REFUSED(embedding, embedding, width, 0, "width: 0 is not at least 1");
     REFUSED(layer_norm, norm, width, 0, "width: 0 is not at least 1");
     REFUSED(layer_norm, norm, eps, -1, "eps: -1 is not at least 0 and below inf");
+    REFUSED(rms_norm, norm, width, 0, "width: 0 is not at least 1");
     CHECK_STATUS(shoal_nn_linear_create(NULL, &none), SHOAL_ERR_INVALID);
     CHECK_STRING(shoal_error_text(), "nn_linear_create: options is NULL");
 }
@@ -248,6 +251,177 @@ NN_TEST(a_gpt_refuses_wrong_inputs)
         CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
     }
     shoal_module_unref(model);
+}
+
+/* What modules compute, said once more in operations: the same bits --------------------------------------- */
+
+static shoal_tensor *position_of(int64_t seed, int64_t step, int64_t sample)
+{
+    return make_indices(INTS(seed, step, sample), INTS(3), 1, SHOAL_I64);
+}
+
+static shoal_tensor *project(shoal_module *module, const char *name, shoal_tensor *x)
+{
+    char weight[64];
+    char bias[64];
+    (void)snprintf(weight, sizeof(weight), "%s.weight", name);
+    (void)snprintf(bias, sizeof(bias), "%s.bias", name);
+    return shoal_nn_projection(x, shoal_module_parameter(module, weight),
+                               shoal_module_parameter(module, bias));
+}
+
+static shoal_tensor *drop(shoal_tensor *x, shoal_tensor *position, const char *name, double p)
+{
+    return position ? shoal_nn_dropout(x, position, shoal_nn_stream(name), p) : x;
+}
+
+/* x [2, 5, 12] */
+static void check_attention(shoal_module *module, shoal_tensor *x, shoal_tensor *position, bool is_causal)
+{
+    shoal_nn_attention_options options = SHOAL_NN_ATTENTION_OPTIONS_INIT;
+    options.is_causal = is_causal;
+    options.dropout = position ? 0.3 : 0;
+    options.position = position;
+    options.stream = shoal_nn_stream("m.2.attn_dropout");
+    shoal_tensor *qkv = shoal_view(project(module, "c_attn", x), INTS(2, 5, 3, 3, 4), 5);
+    shoal_tensor *mixed = shoal_reshape(shoal_nn_attention_packed(qkv, &options), INTS(2, 5, 12), 3);
+    shoal_tensor *expected = drop(project(module, "c_proj", mixed), position, "m.2.resid_dropout", 0.3);
+    CHECK(same(call(module, x, position), expected));
+}
+
+static void check_parts(shoal_dtype dtype, bool is_causal)
+{
+    struct test_random random = test_random_begin(3);
+    shoal_tensor *x = make_random(&random, INTS(2, 5, 12), 3, dtype);
+    shoal_tensor *positions[] = {NULL, position_of(4, 5, 6)};
+    shoal_nn_block_options options = block();
+    shoal_module *attention = NULL;
+    shoal_module *mlp = NULL;
+    options.dropout = 0.3;
+    options.path = "m.2";
+    options.is_causal = is_causal;
+    options.hidden = 20;
+    options.std = 0.5;
+    options.dtype = dtype;
+    REQUIRE_OK(shoal_nn_self_attention_create(&options, &attention));
+    REQUIRE_OK(shoal_nn_mlp_create(&options, &mlp));
+    for (size_t i = 0; i < 2; i++) {
+        check_attention(attention, x, positions[i], is_causal);
+        shoal_tensor *hidden = shoal_nn_gelu_tanh(project(mlp, "c_fc", x));
+        shoal_tensor *expected = drop(project(mlp, "c_proj", hidden), positions[i], "m.2.dropout", 0.3);
+        CHECK(same(call(mlp, x, positions[i]), expected));
+    }
+    CHECK_INT(shoal_tensor_shape(shoal_module_parameter(mlp, "c_fc.weight"))[1], 20);
+    shoal_module_unref(attention);
+    shoal_module_unref(mlp);
+}
+
+NN_TEST(attention_and_mlp_are_their_operations)
+{
+    check_parts(SHOAL_F32, true);
+    check_parts(SHOAL_F32, false);
+    check_parts(SHOAL_F64, true);
+    check_parts(SHOAL_BF16, true);
+    check_parts(SHOAL_F16, true);
+}
+
+/* A GPT in operations and calls of its parts, whose dropouts have streams by their paths in the whole. */
+static shoal_tensor *compute_gpt(shoal_module *model, shoal_tensor *tokens, shoal_tensor *position)
+{
+    shoal_tensor *wte = shoal_module_parameter(model, "transformer.wte.weight");
+    shoal_tensor *wpe = shoal_module_parameter(model, "transformer.wpe.weight");
+    shoal_tensor *x = shoal_add(shoal_nn_embedding(tokens, wte), shoal_narrow(wpe, 0, 0, 5));
+    x = drop(x, position, "transformer.drop", 0.25);
+    for (int64_t i = 0; i < 2; i++) {
+        shoal_module *at = shoal_nn_gpt_block(model, i);
+        x = shoal_add(x, call(shoal_module_child(at, "attn"),
+                              shoal_module_call_one(shoal_module_child(at, "ln_1"), x), position));
+        x = shoal_add(x, call(shoal_module_child(at, "mlp"),
+                              shoal_module_call_one(shoal_module_child(at, "ln_2"), x), position));
+    }
+    x = shoal_nn_layer_norm(x, shoal_module_parameter(model, "transformer.ln_f.weight"),
+                            shoal_module_parameter(model, "transformer.ln_f.bias"), 1e-5);
+    return shoal_nn_linear(x, wte, NULL);
+}
+
+NN_TEST(a_gpt_is_its_parts)
+{
+    shoal_nn_gpt_options options = tiny();
+    shoal_nn_block_options alone = block();
+    shoal_module *attention = NULL;
+    shoal_tensor *position = position_of(1, 2, 3);
+    options.dropout = 0.25;
+    shoal_module *model = make_gpt(&options);
+    shoal_tensor *tokens = make_tokens(2, 5);
+    shoal_tensor *dropped = call(model, tokens, position);
+    CHECK(same(dropped, compute_gpt(model, tokens, position)));
+    CHECK(same(call(model, tokens, NULL), compute_gpt(model, tokens, NULL)));
+    CHECK(!same(dropped, call(model, tokens, NULL)));
+    /* The same streams as in a module that was told its path. */
+    alone.dropout = 0.25;
+    alone.path = "transformer.h.1.attn";
+    REQUIRE_OK(shoal_nn_self_attention_create(&alone, &attention));
+    shoal_module *inner = shoal_module_child(model, "transformer.h.1.attn");
+    const char *const names[] = {"c_attn.weight", "c_attn.bias", "c_proj.weight", "c_proj.bias"};
+    for (size_t i = 0; i < 4; i++) {
+        CHECK_OK(shoal_module_set_parameter(attention, names[i], shoal_module_parameter(inner, names[i])));
+    }
+    struct test_random random = test_random_begin(3);
+    shoal_tensor *x = make_random(&random, INTS(2, 5, 12), 3, SHOAL_F32);
+    CHECK(same(call(attention, x, position), call(inner, x, position)));
+    shoal_module_unref(attention);
+    shoal_module_unref(model);
+}
+
+NN_TEST(the_transformer_alone_and_an_untied_head)
+{
+    shoal_nn_gpt_options options = tiny();
+    options.is_untied = true;
+    shoal_module *model = make_gpt(&options);
+    shoal_tensor *tokens = make_tokens(2, 5);
+    shoal_tensor *hidden = call(shoal_module_child(model, "transformer"), tokens, NULL);
+    CHECK_INT(shoal_tensor_shape(hidden)[2], 12);
+    CHECK(same(call(model, tokens, NULL),
+               shoal_nn_linear(hidden, shoal_module_parameter(model, "lm_head.weight"), NULL)));
+    shoal_module_unref(model);
+}
+
+NN_TEST(layers_are_their_operations)
+{
+    struct test_random random = test_random_begin(3);
+    shoal_tensor *x = make_random(&random, INTS(2, 4), 2, SHOAL_F32);
+    shoal_nn_linear_options wide = linear();
+    shoal_nn_norm_options normal = norm();
+    const shoal_nn_embedding_options rows = embedding();
+    shoal_module *made[5] = {NULL};
+    wide.n_in = 4;
+    wide.n_out = 6;
+    REQUIRE_OK(shoal_nn_linear_create(&wide, &made[0]));
+    wide.is_projection = true;
+    wide.has_no_bias = true;
+    REQUIRE_OK(shoal_nn_linear_create(&wide, &made[1]));
+    REQUIRE_OK(shoal_nn_rms_norm_create(&normal, &made[2]));
+    normal.has_no_bias = true;
+    normal.eps = 0.5;
+    REQUIRE_OK(shoal_nn_layer_norm_create(&normal, &made[3]));
+    REQUIRE_OK(shoal_nn_embedding_create(&rows, &made[4]));
+    CHECK(
+        same(shoal_module_call_one(made[0], x), shoal_nn_linear(x, shoal_module_parameter(made[0], "weight"),
+                                                                shoal_module_parameter(made[0], "bias"))));
+    CHECK(same(shoal_module_call_one(made[1], x),
+               shoal_nn_projection(x, shoal_module_parameter(made[1], "weight"), NULL)));
+    CHECK(same(shoal_module_call_one(made[2], x),
+               shoal_nn_rms_norm(x, shoal_module_parameter(made[2], "weight"), 1e-5)));
+    CHECK(same(shoal_module_call_one(made[3], x),
+               shoal_nn_layer_norm(x, shoal_module_parameter(made[3], "weight"), NULL, 0.5)));
+    shoal_tensor *indices = make_indices(INTS(2, 0, 1), INTS(3), 1, SHOAL_I32);
+    CHECK(same(shoal_module_call_one(made[4], indices),
+               shoal_nn_embedding(indices, shoal_module_parameter(made[4], "weight"))));
+    CHECK_STRING(names_of(made[1]).text, "weight 4,6\n");
+    CHECK_STRING(names_of(made[2]).text, "weight 4\n");
+    for (size_t i = 0; i < 5; i++) {
+        shoal_module_unref(made[i]);
+    }
 }
 
 /* Initial values ---------------------------------------------------------------------------------------- */
@@ -327,4 +501,25 @@ NN_TEST(a_model_on_the_meta_device_has_shapes_only)
     CHECK_INT(shoal_tensor_device(shoal_module_parameter(model, "transformer.wte.weight")), SHOAL_META);
     CHECK(shoal_nn_initialize_modules(model, 1) != SHOAL_OK);
     shoal_module_unref(model);
+}
+
+/* Memory ------------------------------------------------------------------------------------------------ */
+
+static shoal_status make_and_free(void *context)
+{
+    shoal_module *model = NULL;
+    shoal_status status = shoal_nn_gpt_create(context, &model);
+    CHECK((model != NULL) == (status == SHOAL_OK));
+    shoal_module_unref(model);
+    return status;
+}
+
+/* In no scope: one keeps blocks for the next tensors. */
+TEST(creating_without_memory_leaves_nothing)
+{
+    begin_nn();
+    shoal_nn_gpt_options options = tiny();
+    options.n_layers = 1;
+    options.is_untied = true;
+    CHECK(test_sweep_allocations(make_and_free, &options) > 0);
 }
