@@ -11,6 +11,7 @@
 #define FRACTION_BITS 52
 #define FRACTION_DIGITS (FRACTION_BITS / 4)
 #define FRACTION_MASK (((uint64_t)1 << FRACTION_BITS) - 1)
+#define QUIET_BIT ((uint64_t)1 << (FRACTION_BITS - 1)) /* the fraction of the usual NaN */
 #define SIGN_BIT ((uint64_t)1 << 63)
 #define EXPONENT_BIAS 1023
 #define EXPONENT_SPECIAL 2047 /* of infinities and NaNs */
@@ -25,7 +26,10 @@ const char *hexfloat_format(char text[HEXFLOAT_BYTES], double value)
     const char *sign = bits & SIGN_BIT ? "-" : "";
     struct text out = text_begin(text, HEXFLOAT_BYTES);
     if (exponent == EXPONENT_SPECIAL) {
-        text_add(&out, "%s%s", fraction ? "" : sign, fraction ? "nan" : "inf");
+        text_add(&out, "%s%s", sign, fraction ? "nan" : "inf");
+        if (fraction && fraction != QUIET_BIT) {
+            text_add(&out, "(0x%llx)", (unsigned long long)fraction);
+        }
         return text;
     }
     text_add(&out, "%s0x%d", sign, exponent != 0);
@@ -74,6 +78,20 @@ static uint64_t parse_bits(const char *text)
     return (uint64_t)exponent << FRACTION_BITS | fraction;
 }
 
+/* The fraction of a NaN: of "(0x1)", or of nothing. */
+static uint64_t parse_fraction(const char *text)
+{
+    uint64_t fraction = 0;
+    if (text[0] == '\0') {
+        return QUIET_BIT;
+    }
+    text += strncmp(text, "(0x", 3) == 0 ? 3 : 0;
+    for (; digit_value(*text) >= 0; text++) {
+        fraction = fraction << 4 | (uint64_t)digit_value(*text);
+    }
+    return fraction & FRACTION_MASK;
+}
+
 static uint64_t parse_text(const char *text)
 {
     bool is_negative = text[0] == '-';
@@ -82,8 +100,8 @@ static uint64_t parse_text(const char *text)
     if (strcmp(text, "inf") == 0) {
         return sign | (uint64_t)EXPONENT_SPECIAL << FRACTION_BITS;
     }
-    if (strcmp(text, "nan") == 0) {
-        return (uint64_t)EXPONENT_SPECIAL << FRACTION_BITS | (uint64_t)1 << (FRACTION_BITS - 1);
+    if (strncmp(text, "nan", 3) == 0) {
+        return sign | (uint64_t)EXPONENT_SPECIAL << FRACTION_BITS | parse_fraction(text + 3);
     }
     return sign | parse_bits(strncmp(text, "0x", 2) == 0 ? text + 2 : text);
 }
