@@ -18,8 +18,8 @@
 enum {
     REDUCE_COUNT = SHOAL_PREMUL_SUM + 1,
     NO_REDUCE = -1,
-    /* What the sample draws for each dtype and operator. */
-    SAMPLE_CASES = HARNESS_HAS_TSAN || HARNESS_HAS_ASAN ? 2 : 4,
+    /* What the sample draws for each dtype and operator, as threads and again, others, as processes. */
+    SAMPLE_CASES = 2,
     /* The sample's largest counts, with few ranks and with many. */
     SAMPLE_MAX_COUNT = 65537,
     SAMPLE_MAX_COUNT_CROWDED = 4097,
@@ -283,14 +283,13 @@ static void run_stage(struct sweep *sweep, const struct stage *stage, unsigned c
 
 static void sweep_all(struct rank *self)
 {
-    const char *mode = getenv("SHOAL_TEST_SWEEP");
-    bool is_whole = mode && strcmp(mode, "whole") == 0;
+    bool is_whole = test_is_whole();
     test_deadline(is_whole ? WHOLE_SECONDS : 60);
     struct sweep sweep = {.self = self};
     shoal_world *world = NULL;
     unsigned char *scratch = NULL;
     size_t max_sampled = self->n_ranks < CROWD ? SAMPLE_MAX_COUNT : SAMPLE_MAX_COUNT_CROWDED;
-    struct test_random random = test_random_begin((uint64_t)self->n_ranks);
+    struct test_random random = test_random_begin((uint64_t)(2 * self->n_ranks + self->is_process));
     REQUIRE(open_sweep(&sweep, &world, is_whole ? SWEEP_MAX_COUNT : max_sampled, &scratch));
     for (int dtype = 1; dtype < DTYPE_COUNT && !test_has_failed(); dtype++) {
         for (int reduce = NO_REDUCE; reduce < REDUCE_COUNT && !test_has_failed(); reduce++) {

@@ -195,6 +195,15 @@ void test_deadline(double seconds);
 /* What SHOAL_TEST_TIME_SCALE says, for limits that a test checks itself. */
 double test_time_scale(void);
 
+/* SHOAL_TEST_SWEEP is "whole" (scripts/sweep.sh): everything instead of a sample. */
+bool test_is_whole(void);
+/*
+ * Whether this run takes the case of that number, in a test that has very many and runs as threads and as processes:
+ * each form takes every second case, so that all are taken once. Everything is taken in a whole sweep, and where there
+ * are no processes (thread sanitizer).
+ */
+bool test_takes(const struct rank *self, int number);
+
 /*
  * A process of this one's namespace as a number for keys of worlds. Names of sockets reach across namespaces of processes
  * (a container without a network of its own), where the same pid may run the same test.

@@ -325,16 +325,10 @@ static void run_disturbed(struct job *job, int victim, uint64_t number, int code
 
 /* Ways of saving ----------------------------------------------------------------------------------------- */
 
-static bool is_whole_sweep(void)
-{
-    const char *sweep = getenv("SHOAL_TEST_SWEEP");
-    return sweep && strcmp(sweep, "whole") == 0;
-}
-
 /* Numbers of requests are taken at this distance. */
 static uint64_t distance_of_numbers(void)
 {
-    return is_whole_sweep() ? 1 : test_time_scale() > 1 ? 31 : 11;
+    return test_is_whole() ? 1 : test_time_scale() > 1 ? 31 : 11;
 }
 
 /* `way` chooses where to begin, so that all ways together see all kinds of requests. */
@@ -383,7 +377,7 @@ static void sweep(int code, bool is_lasting, uint64_t n_skipped)
                 .board = board,
                 .round = round,
                 .is_lasting = is_lasting};
-            if (is_whole_sweep() || way % n_skipped == 0) {
+            if (test_is_whole() || way % n_skipped == 0) {
                 sweep_way(&job, code, way);
             }
             round = job.round;

@@ -452,8 +452,7 @@ TEST_RANKS(other_dtypes_if_asked, 2)
 /* 200 MiB in the sweep; otherwise as much as has several blocks for each rank. */
 static void load_large(struct rank *self, int saved_dim, int loaded_dim, shoal_checkpoint_format format)
 {
-    const char *sweep = getenv("SHOAL_TEST_SWEEP");
-    int64_t n_rows = sweep && strcmp(sweep, "whole") == 0 ? 51200 : 3001;
+    int64_t n_rows = test_is_whole() ? 51200 : 3001;
     struct stage stage;
     struct list list;
     test_deadline(300);

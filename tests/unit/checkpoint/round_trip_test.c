@@ -313,13 +313,6 @@ TEST_RANKS(rows_between_all_numbers_of_ranks, MAX_RANKS)
     close_stage(&stage);
 }
 
-/* Whether this run tries everything. */
-static bool is_sweep(void)
-{
-    const char *sweep = getenv("SHOAL_TEST_SWEEP");
-    return sweep && strcmp(sweep, "whole") == 0;
-}
-
 static void sweep_loads(struct stage *stage, int n_saved, enum way saved)
 {
     for (int n_loaded = 1; n_loaded <= MAX_RANKS; n_loaded++) {
@@ -346,11 +339,11 @@ TEST_RANKS(other_pairs_of_ways_and_ranks, MAX_RANKS)
     struct stage stage;
     struct test_random random = test_random_begin(2); /* the same on all ranks */
     open_stage(&stage, self);
-    if (is_sweep()) {
+    if (test_is_whole()) {
         test_deadline(3000);
         sweep(&stage);
     }
-    for (int i = 0; i < 18 && !is_sweep() && !test_has_failed(); i++) {
+    for (int i = 0; i < 18 && !test_is_whole() && !test_has_failed(); i++) {
         int n_saved = 1 + i % MAX_RANKS;
         enum way saved = (enum way)test_random_below(&random, N_WAYS);
         save(&stage, n_saved, saved, (shoal_checkpoint_format)test_random_below(&random, 2));

@@ -66,7 +66,7 @@ static void start_often(struct rank *self)
         struct collective call = sum_of(buffers[k], counts[k], NULL);
         REQUIRE_OK(prepared_create(group, &call, NULL, &prepared[k]));
     }
-    size_t rounds = n_rounds(3000);
+    size_t rounds = n_rounds(test_is_whole() ? 3000 : 1000);
     for (size_t round = 0; round < rounds && !test_has_failed(); round++) {
         shoal_work *work = NULL;
         for (size_t k = 0; k < 2; k++) {

@@ -12,8 +12,7 @@
 
 static bool can_run(void)
 {
-    const char *sweep = getenv("SHOAL_TEST_SWEEP");
-    if (!sweep || strcmp(sweep, "whole") != 0) {
+    if (!test_is_whole()) {
         test_skip("a part of `make sweep`: half a minute of page faults");
         return false;
     }

@@ -274,8 +274,7 @@ TEST_RANKS(pairs_of_ways_and_ranks, MAX_RANKS)
 {
     struct stage stage;
     struct test_random random = test_random_begin(1); /* the same on all ranks */
-    const char *sweep = getenv("SHOAL_TEST_SWEEP");
-    bool is_sweep = sweep && strcmp(sweep, "whole") == 0;
+    bool is_sweep = test_is_whole();
     open_stage(&stage, self);
     test_deadline(is_sweep ? 3000 : 120);
     for (int n_ranks = 1; n_ranks <= MAX_RANKS && !test_has_failed(); n_ranks++) {
