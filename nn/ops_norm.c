@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "functions.h"
+#include "pool.h"
 #include "shoal/ops.h"
 #include "try.h"
 #include "values.h"
@@ -35,10 +36,77 @@ static shoal_status load_optional(shoal_op_call_context *call, const shoal_tenso
     return tensor ? nn_load(call, tensor, values_out) : SHOAL_OK;
 }
 
-/* The row of that number. */
-static void *row_of(const struct nn_values *values, int64_t row, size_t row_bytes)
+/* What an element takes, in operations: three passes over it and more, in f64. */
+#define NORM_COST 8
+
+/* Gradients of weights are added up in at most so many parts, each in f64 from the first row to the last, and then part
+   after part. */
+#define MAX_SUMS 16
+
+struct norm {
+    const struct nn_loops *loops;
+    double eps;
+    size_t size; /* elements of a row */
+    size_t row_bytes;
+    size_t n_rows;
+    size_t n_parts; /* of sums */
+    struct nn_values gradient;
+    struct nn_values input;
+    struct nn_values weight;
+    struct nn_values bias;
+    struct nn_values result;
+    double *sums; /* a row for each part */
+};
+
+static struct norm norm_of(const shoal_tensor *input, double eps)
 {
-    return (char *)values->data + (size_t)row * row_bytes;
+    shoal_dtype real = nn_real(shoal_tensor_dtype(input));
+    size_t size = (size_t)nn_last_size(input);
+    size_t n_rows = (size_t)nn_count_rows(input);
+    size_t n_parts = nn_parts(n_rows, size * NORM_COST);
+    return (struct norm){.loops = nn_loops_of(real),
+                         .eps = eps,
+                         .size = size,
+                         .row_bytes = size * shoal_dtype_bytes(real),
+                         .n_rows = n_rows,
+                         .n_parts = n_parts < MAX_SUMS ? n_parts : MAX_SUMS};
+}
+
+/* The row of that number. */
+static void *row_of(const struct nn_values *values, size_t row, size_t row_bytes)
+{
+    return (char *)values->data + row * row_bytes;
+}
+
+static void normalise_rows(void *context, size_t first, size_t end)
+{
+    const struct norm *norm = context;
+    for (size_t i = first; i < end; i++) {
+        norm->loops->norm(norm->size, norm->eps, row_of(&norm->input, i, norm->row_bytes), norm->weight.data,
+                          norm->bias.data, row_of(&norm->result, i, norm->row_bytes));
+    }
+}
+
+static void go_back_rows(void *context, size_t first, size_t end)
+{
+    const struct norm *norm = context;
+    for (size_t i = first; i < end; i++) {
+        norm->loops->norm_backward(norm->size, norm->eps, row_of(&norm->gradient, i, norm->row_bytes),
+                                   row_of(&norm->input, i, norm->row_bytes), norm->weight.data,
+                                   row_of(&norm->result, i, norm->row_bytes));
+    }
+}
+
+static void sum_part(void *context, size_t part)
+{
+    const struct norm *norm = context;
+    double *sums = norm->sums + part * norm->size;
+    size_t end = nn_part_first(norm->n_rows, norm->n_parts, part + 1);
+    nn_loops_of(SHOAL_F64)->fill(norm->size, 0, sums);
+    for (size_t i = nn_part_first(norm->n_rows, norm->n_parts, part); i < end; i++) {
+        norm->loops->norm_weight_backward(norm->size, norm->eps, row_of(&norm->gradient, i, norm->row_bytes),
+                                          row_of(&norm->input, i, norm->row_bytes), sums);
+    }
 }
 
 META(layer_norm)
@@ -54,22 +122,13 @@ META(layer_norm)
 RUN(layer_norm)
 {
     const shoal_tensor *tensor = arguments[0].as.tensor;
-    shoal_dtype real = nn_real(shoal_tensor_dtype(tensor));
-    size_t size = (size_t)nn_last_size(tensor);
-    size_t row_bytes = size * shoal_dtype_bytes(real);
-    struct nn_values input = {.data = NULL};
-    struct nn_values weight = {.data = NULL};
-    struct nn_values bias = {.data = NULL};
-    struct nn_values result = {.data = NULL};
-    NN_TRY(nn_load(call, tensor, &input));
-    NN_TRY(load_optional(call, nn_argument(&arguments[1]), &weight));
-    NN_TRY(load_optional(call, nn_argument(&arguments[2]), &bias));
-    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
-    for (int64_t i = 0; i < nn_count_rows(tensor); i++) {
-        nn_loops_of(real)->norm(size, arguments[3].as.real, row_of(&input, i, row_bytes), weight.data,
-                                bias.data, row_of(&result, i, row_bytes));
-    }
-    nn_store(outputs[0], &result);
+    struct norm norm = norm_of(tensor, arguments[3].as.real);
+    NN_TRY(nn_load(call, tensor, &norm.input));
+    NN_TRY(load_optional(call, nn_argument(&arguments[1]), &norm.weight));
+    NN_TRY(load_optional(call, nn_argument(&arguments[2]), &norm.bias));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &norm.result));
+    nn_parallel_ranges(norm.n_rows, norm.size * NORM_COST, normalise_rows, &norm);
+    nn_store(outputs[0], &norm.result);
     return SHOAL_OK;
 }
 
@@ -117,23 +176,13 @@ META(layer_norm_backward)
 RUN(layer_norm_backward)
 {
     const shoal_tensor *tensor = arguments[1].as.tensor;
-    shoal_dtype real = nn_real(shoal_tensor_dtype(tensor));
-    size_t size = (size_t)nn_last_size(tensor);
-    size_t row_bytes = size * shoal_dtype_bytes(real);
-    struct nn_values gradient = {.data = NULL};
-    struct nn_values input = {.data = NULL};
-    struct nn_values weight = {.data = NULL};
-    struct nn_values result = {.data = NULL};
-    NN_TRY(nn_load(call, arguments[0].as.tensor, &gradient));
-    NN_TRY(nn_load(call, tensor, &input));
-    NN_TRY(load_optional(call, nn_argument(&arguments[3]), &weight));
-    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
-    for (int64_t i = 0; i < nn_count_rows(tensor); i++) {
-        nn_loops_of(real)->norm_backward(size, arguments[2].as.real, row_of(&gradient, i, row_bytes),
-                                         row_of(&input, i, row_bytes), weight.data,
-                                         row_of(&result, i, row_bytes));
-    }
-    nn_store(outputs[0], &result);
+    struct norm norm = norm_of(tensor, arguments[2].as.real);
+    NN_TRY(nn_load(call, arguments[0].as.tensor, &norm.gradient));
+    NN_TRY(nn_load(call, tensor, &norm.input));
+    NN_TRY(load_optional(call, nn_argument(&arguments[3]), &norm.weight));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &norm.result));
+    nn_parallel_ranges(norm.n_rows, norm.size * NORM_COST, go_back_rows, &norm);
+    nn_store(outputs[0], &norm.result);
     return SHOAL_OK;
 }
 
@@ -147,31 +196,26 @@ META(layer_norm_weight_backward)
 
 WORKSPACE(layer_norm_weight_backward)
 {
+    const struct norm norm = norm_of(arguments[1].as.tensor, 0);
     return nn_values_of_call(arguments, 2, outputs[0]) +
-           nn_scratch_bytes((size_t)nn_last_size(arguments[1].as.tensor), sizeof(double));
+           nn_scratch_bytes(norm.n_parts * norm.size, sizeof(double));
 }
 
 RUN(layer_norm_weight_backward)
 {
     const shoal_tensor *tensor = arguments[1].as.tensor;
-    const struct nn_loops *loops = nn_loops_of(nn_real(shoal_tensor_dtype(tensor)));
-    size_t size = (size_t)nn_last_size(tensor);
-    size_t row_bytes = size * shoal_dtype_bytes(nn_real(shoal_tensor_dtype(tensor)));
-    struct nn_values gradient = {.data = NULL};
-    struct nn_values input = {.data = NULL};
-    struct nn_values result = {.data = NULL};
+    struct norm norm = norm_of(tensor, arguments[2].as.real);
     void *scratch = NULL;
-    NN_TRY(nn_load(call, arguments[0].as.tensor, &gradient));
-    NN_TRY(nn_load(call, tensor, &input));
-    NN_TRY(nn_scratch(call, size, sizeof(double), &scratch));
-    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &result));
-    double *sums = scratch;
-    nn_loops_of(SHOAL_F64)->fill(size, 0, sums);
-    for (int64_t i = 0; i < nn_count_rows(tensor); i++) {
-        loops->norm_weight_backward(size, arguments[2].as.real, row_of(&gradient, i, row_bytes),
-                                    row_of(&input, i, row_bytes), sums);
+    NN_TRY(nn_load(call, arguments[0].as.tensor, &norm.gradient));
+    NN_TRY(nn_load(call, tensor, &norm.input));
+    NN_TRY(nn_scratch(call, norm.n_parts * norm.size, sizeof(double), &scratch));
+    NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &norm.result));
+    norm.sums = scratch;
+    nn_parallel(norm.n_parts, sum_part, &norm);
+    for (size_t i = 1; i < norm.n_parts; i++) {
+        nn_loops_of(SHOAL_F64)->add(norm.size, norm.sums + i * norm.size, norm.sums);
     }
-    loops->from_doubles(size, sums, result.data);
-    nn_store(outputs[0], &result);
+    norm.loops->from_doubles(norm.size, norm.sums, norm.result.data);
+    nn_store(outputs[0], &norm.result);
     return SHOAL_OK;
 }
