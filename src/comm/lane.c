@@ -182,7 +182,6 @@ static shoal_status issue(struct lane *lane, struct entry *entry, struct wakes *
     }
     /* Relaxed: while LINE is set only who has the mutex changes the count. */
     atomic_fetch_add_explicit(&lane->gate, GATE_ONE, memory_order_relaxed);
-    entry->issue_ticks = now_ticks;
     entry->record = recorder_issue(lane->part.recorder, sequence + 1, collective, lane->part.peers->n_ranks,
                                    is_posted ? RECORD_POSTED : RECORD_QUEUED, now_ticks, 0);
     line_append(lane, entry);

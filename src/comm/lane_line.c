@@ -127,7 +127,7 @@ void line_append(struct lane *lane, struct entry *entry)
 
 /* Driving ---------------------------------------------------------------------------------------------- */
 
-/* Tells everybody but the waiters of this lane, who are told under the mutex. begin_ticks: when it was posted, or begun. */
+/* Tells everybody but the waiters of this lane, who are told under the mutex. begin_ticks: 0 if nothing is traced. */
 static void end_entry(struct lane *lane, struct entry *entry, uint64_t begin_ticks, shoal_status status)
 {
     if (status != SHOAL_OK) {
@@ -191,9 +191,8 @@ static bool carry_head(struct lane *lane, int64_t until_ns, struct wakes *wakes)
     line_unlock(lane, wakes);
     bool is_pending = false;
     shoal_status status;
-    uint64_t begin_ticks = entry->issue_ticks;
+    uint64_t begin_ticks = is_queued ? clock_ticks() : trace_begin();
     if (is_queued) {
-        begin_ticks = clock_ticks();
         recorder_start(entry->record, collective, begin_ticks);
         status = channel->transport->run(channel, collective);
     } else {

@@ -31,13 +31,12 @@ static uint32_t find_track(struct lane *lane)
 void lane_trace_call(struct lane *lane, const struct collective *collective, uint64_t begin_ticks,
                      uint64_t end_ticks)
 {
-    if (trace_is_on()) {
+    if (begin_ticks != 0 && trace_is_on()) {
         struct trace_event event = event_of(lane, collective);
-        event.begin_ticks = begin_ticks > lane->track_ticks ? begin_ticks : lane->track_ticks;
+        event.begin_ticks = begin_ticks;
         event.end_ticks = end_ticks;
         event.track = find_track(lane);
         event.kind = TRACE_COLLECTIVE;
-        lane->track_ticks = end_ticks;
         trace_write(&event);
     }
 }

@@ -9,8 +9,8 @@ struct collective;
 struct lane;
 
 /*
- * A collective that was carried from begin_ticks to end_ticks, on the lane's own track. By whoever carries it: events of a
- * track do not overlap, so one that was posted before the last one ended begins there.
+ * A collective that was carried from begin_ticks to end_ticks, on the lane's own track. By whoever carries it, so that events of
+ * a track do not overlap. One that was posted is carried when somebody waits for it: in between nothing happens.
  */
 void lane_trace_call(struct lane *lane, const struct collective *collective, uint64_t begin_ticks,
                      uint64_t end_ticks);

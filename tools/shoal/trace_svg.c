@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One step as a picture: for each rank its thread, with what it runs (three levels of modules, passes and ranges) and under it
+ * ops and waits, and its lanes with their collectives. Colours follow the reader's light or dark mode.
+ */
+#include "trace.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LABEL_WIDTH = 190,
+    PLOT_WIDTH = 1100,
+    ROW_HEIGHT = 18,
+    ROW_GAP = 3,
+    RANK_GAP = 14,
+    TOP = 56,
+    BOTTOM = 34,
+    LEVELS = 3
+};
+/* What is narrower is drawn this wide, and left out where something as wide was drawn already. */
+#define LEAST_WIDTH 0.4
+/* Of a character of the text in boxes. */
+#define CHARACTER_WIDTH 5.6
+
+struct drawing {
+    FILE *out;
+    const struct trace *trace;
+    double begin;
+    double scale; /* pixels of a microsecond */
+    double end;
+    int y;
+};
+
+static const char *const style =
+    "<style>\n"
+    "svg{font:10px "
+    "ui-sans-serif,system-ui,sans-serif;--ink:#1b1f24;--soft:#6b7280;--line:#d5d9de;--op:#5b8def;"
+    "--phase:#c9d4e5;--phase2:#dfe6f0;--wait:#d9483b;--gather:#2f9e6e;--reduce:#b0752a;--other:#8a63c9}\n"
+    "@media(prefers-color-scheme:dark){svg{--ink:#e6e8eb;--soft:#9aa3ad;--line:#3a4149;--op:#6b9bff;--phase:#"
+    "38465c;"
+    "--phase2:#2b3646;--wait:#f0695c;--gather:#45bd8a;--reduce:#d39a4a;--other:#a98be0}}\n"
+    "text{fill:var(--ink)}.s{fill:var(--soft)}.l{stroke:var(--line)}.op{fill:var(--op)}.p0{fill:var(--phase)}"
+    ".p1{fill:var(--phase2)}.wait{fill:var(--wait)}.gather{fill:var(--gather)}.reduce{fill:var(--reduce)}"
+    ".other{fill:var(--other)}\n"
+    "</style>\n";
+
+static void put_text(FILE *out, const char *text, size_t most)
+{
+    for (size_t i = 0; text[i] && i < most; i++) {
+        switch (text[i]) {
+        case '<':
+            fputs("&lt;", out);
+            break;
+        case '>':
+            fputs("&gt;", out);
+            break;
+        case '&':
+            fputs("&amp;", out);
+            break;
+        default:
+            fputc(text[i], out);
+        }
+    }
+}
+
+static const char *class_of(const struct trace_span *span)
+{
+    static const char *const works[WORK_COUNT] = {
+        [WORK_GATHER] = "gather", [WORK_REDUCE] = "reduce", [WORK_OTHER] = "other"};
+    if (span->class == CLASS_COLLECTIVE) {
+        return works[span->work];
+    }
+    return span->class == CLASS_WAIT ? "wait" : "op";
+}
+
+static double x_of(const struct drawing *drawing, double instant)
+{
+    return LABEL_WIDTH + (instant - drawing->begin) * drawing->scale;
+}
+
+/* Draws a span at the current row. *drawn_to: how far the row is drawn already. */
+static void draw_span(struct drawing *drawing, const struct trace_span *span, const char *class,
+                      bool has_text, double *drawn_to)
+{
+    double from = x_of(drawing, span->begin > drawing->begin ? span->begin : drawing->begin);
+    double to = x_of(drawing, span->end < drawing->end ? span->end : drawing->end);
+    double width = to - from > LEAST_WIDTH ? to - from : LEAST_WIDTH;
+    if (span->end <= drawing->begin || span->begin >= drawing->end || from + width <= *drawn_to + 0.05) {
+        return;
+    }
+    *drawn_to = from + width;
+    fprintf(drawing->out, "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\">", class, from,
+            drawing->y, width, ROW_HEIGHT);
+    if (width >= 2.0) {
+        fputs("<title>", drawing->out);
+        put_text(drawing->out, span->name, 200);
+        fprintf(drawing->out, ", %.3f ms", (span->end - span->begin) * 1e-3);
+        if (span->bytes > 0) {
+            fprintf(drawing->out, ", %.1f KiB", (double)span->bytes / 1024.0);
+        }
+        fputs("</title>", drawing->out);
+    }
+    fputs("</rect>\n", drawing->out);
+    size_t n_fitting = (size_t)(width / CHARACTER_WIDTH);
+    if (has_text && n_fitting >= 3 && n_fitting + 3 >= strlen(span->name)) {
+        fprintf(drawing->out, "<text x=\"%.2f\" y=\"%d\">", from + 3, drawing->y + ROW_HEIGHT - 5);
+        put_text(drawing->out, span->name, n_fitting);
+        fputs("</text>\n", drawing->out);
+    }
+}
+
+static void put_label(const struct drawing *drawing, const char *name, const char *class)
+{
+    fprintf(drawing->out, "<text class=\"%s\" x=\"8\" y=\"%d\">", class, drawing->y + ROW_HEIGHT - 5);
+    put_text(drawing->out, name, 34);
+    fputs("</text>\n", drawing->out);
+}
+
+static void next_row(struct drawing *drawing)
+{
+    drawing->y += ROW_HEIGHT + ROW_GAP;
+}
+
+/* What a thread runs, at one level of nesting. */
+static void draw_phases(struct drawing *drawing, size_t first, size_t end, int wanted)
+{
+    static const char *const classes[LEVELS] = {"p0", "p1", "p0"};
+    double ends[LEVELS + 1]; /* of the spans that are open */
+    int depth = 0;
+    double drawn_to = 0.0;
+    for (size_t i = first; i < end; i++) {
+        const struct trace_span *span = &drawing->trace->spans[i];
+        /* What began before the step, such as a range around all steps, is no part of it. */
+        if (span->class != CLASS_PHASE || span->begin < drawing->begin) {
+            continue;
+        }
+        while (depth > 0 && ends[depth - 1] <= span->begin) {
+            depth--;
+        }
+        if (depth == wanted) {
+            draw_span(drawing, span, classes[wanted], true, &drawn_to);
+        }
+        if (depth < LEVELS + 1) {
+            ends[depth++] = span->end;
+        }
+    }
+}
+
+static void draw_thread(struct drawing *drawing, int rank, int64_t track)
+{
+    size_t first;
+    size_t end;
+    trace_find_track(drawing->trace, rank, track, &first, &end);
+    for (int level = 0; level < LEVELS; level++) {
+        put_label(drawing, level == 0 ? "runs" : "", "s");
+        draw_phases(drawing, first, end, level);
+        next_row(drawing);
+    }
+    /* Waits last: they are what must be seen. */
+    static const enum trace_class order[] = {CLASS_OP, CLASS_WAIT};
+    put_label(drawing, "ops and waits", "s");
+    for (size_t k = 0; k < 2; k++) {
+        double drawn_to = 0.0;
+        for (size_t i = first; i < end; i++) {
+            const struct trace_span *span = &drawing->trace->spans[i];
+            if (span->class == order[k]) {
+                draw_span(drawing, span, class_of(span), false, &drawn_to);
+            }
+        }
+    }
+    next_row(drawing);
+}
+
+/* A lane that has a collective in the step. */
+static bool is_busy(const struct drawing *drawing, size_t first, size_t end)
+{
+    for (size_t i = first; i < end; i++) {
+        const struct trace_span *span = &drawing->trace->spans[i];
+        if (span->class == CLASS_COLLECTIVE && span->end > drawing->begin && span->begin < drawing->end) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void draw_lanes(struct drawing *drawing, int rank)
+{
+    for (size_t i = 0; i < drawing->trace->n_tracks; i++) {
+        const struct trace_track *track = &drawing->trace->tracks[i];
+        size_t first;
+        size_t end;
+        trace_find_track(drawing->trace, rank, track->track, &first, &end);
+        if (track->rank != rank || !is_busy(drawing, first, end)) {
+            continue;
+        }
+        double drawn_to = 0.0;
+        put_label(drawing, track->name, "s");
+        for (size_t k = first; k < end; k++) {
+            const struct trace_span *span = &drawing->trace->spans[k];
+            if (span->class == CLASS_COLLECTIVE) {
+                draw_span(drawing, span, class_of(span), true, &drawn_to);
+            }
+        }
+        next_row(drawing);
+    }
+}
+
+static int count_rows(struct drawing *drawing, int rank)
+{
+    int n_rows = LEVELS + 2;
+    for (size_t i = 0; i < drawing->trace->n_tracks; i++) {
+        const struct trace_track *track = &drawing->trace->tracks[i];
+        size_t first;
+        size_t end;
+        trace_find_track(drawing->trace, rank, track->track, &first, &end);
+        n_rows += track->rank == rank && is_busy(drawing, first, end);
+    }
+    return n_rows;
+}
+
+static void draw_legend(const struct drawing *drawing, int64_t step)
+{
+    static const struct {
+        const char *class;
+        const char *text;
+    } rows[] = {{"op", "op"},
+                {"wait", "wait: exposed"},
+                {"gather", "gather"},
+                {"reduce", "reduction"},
+                {"other", "barrier and others"}};
+    fprintf(drawing->out, "<text x=\"8\" y=\"18\">step %lld, %.3f ms</text>\n", (long long)step,
+            (drawing->end - drawing->begin) * 1e-3);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int x = LABEL_WIDTH + (int)i * 120;
+        fprintf(drawing->out,
+                "<rect class=\"%s\" x=\"%d\" y=\"9\" width=\"11\" height=\"11\"/><text x=\"%d\" "
+                "y=\"18\">%s</text>\n",
+                rows[i].class, x, x + 16, rows[i].text);
+    }
+}
+
+/* Ten parts or so, of 1, 2 or 5 times a power of ten. */
+static double choose_tick(double length)
+{
+    double tick = 1e-3;
+    static const double factors[] = {2.0, 2.5, 2.0};
+    for (int i = 0; tick * 12.0 < length; i++) {
+        tick *= factors[i % 3];
+    }
+    return tick;
+}
+
+static void draw_axis(const struct drawing *drawing, int bottom)
+{
+    double length = drawing->end - drawing->begin;
+    double tick = choose_tick(length);
+    for (double at = 0.0; at <= length; at += tick) {
+        double x = x_of(drawing, drawing->begin + at);
+        fprintf(drawing->out, "<line class=\"l\" x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\"/>", x, x,
+                TOP - 18, bottom);
+        fprintf(drawing->out, "<text class=\"s\" x=\"%.2f\" y=\"%d\">%g ms</text>\n", x + 2, TOP - 10,
+                at * 1e-3);
+    }
+}
+
+static void draw(struct drawing *drawing, int64_t number)
+{
+    int height = TOP + BOTTOM;
+    for (size_t i = 0; i < drawing->trace->n_ranks; i++) {
+        height += count_rows(drawing, drawing->trace->ranks[i]) * (ROW_HEIGHT + ROW_GAP) + RANK_GAP;
+    }
+    fprintf(drawing->out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n%s",
+            LABEL_WIDTH + PLOT_WIDTH + 12, height, LABEL_WIDTH + PLOT_WIDTH + 12, height, style);
+    draw_legend(drawing, number);
+    draw_axis(drawing, height - BOTTOM);
+    drawing->y = TOP;
+    for (size_t i = 0; i < drawing->trace->n_steps; i++) {
+        const struct trace_step *step = &drawing->trace->steps[i];
+        if (step->number != number) {
+            continue;
+        }
+        char label[64];
+        (void)snprintf(label, sizeof label, "rank %d", step->rank);
+        put_label(drawing, label, "r");
+        next_row(drawing);
+        draw_thread(drawing, step->rank, step->track);
+        draw_lanes(drawing, step->rank);
+        drawing->y += RANK_GAP;
+    }
+    fputs("</svg>\n", drawing->out);
+}
+
+bool trace_write_svg(const struct trace *trace, int64_t number, const char *path)
+{
+    struct drawing drawing = {.trace = trace};
+    bool has_step = false;
+    for (size_t i = 0; i < trace->n_steps; i++) {
+        const struct trace_step *step = &trace->steps[i];
+        if (step->number == number) {
+            drawing.begin = !has_step || step->begin < drawing.begin ? step->begin : drawing.begin;
+            drawing.end = !has_step || step->end > drawing.end ? step->end : drawing.end;
+            has_step = true;
+        }
+    }
+    drawing.scale = drawing.end > drawing.begin ? PLOT_WIDTH / (drawing.end - drawing.begin) : 0.0;
+    drawing.out = fopen(path, "we");
+    if (!drawing.out) {
+        fprintf(stderr, "shoal trace: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    draw(&drawing, number);
+    bool is_written = !ferror(drawing.out);
+    if (fclose(drawing.out) != 0 || !is_written) {
+        fprintf(stderr, "shoal trace: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    return true;
+}
