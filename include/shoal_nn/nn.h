@@ -167,22 +167,22 @@ SHOAL_API shoal_tensor *shoal_nn_layer_norm(shoal_tensor *input, shoal_tensor *w
 SHOAL_API shoal_tensor *shoal_nn_rms_norm(shoal_tensor *input, shoal_tensor *weight, double eps);
 
 /*
- * Rotary position embedding of self [..., positions, heads, size], size even; positions count from first_position. Pairs
- * are halves, as in GPT-NeoX and Llama: elements i and i + size / 2 are turned by position * base^(-2 i / size), 10000
- * being the usual base. Models with pairs of neighbours (GPT-J) need their rows put in that order first.
+ * Rotary position embedding of self [..., positions, heads, size], size even; positions count from first_position.
+ * Pairs are halves, as in GPT-NeoX and Llama: elements i and i + size / 2 are turned by position * base^(-2 i / size),
+ * 10000 being the usual base. Models with pairs of neighbours (GPT-J) need their rows put in that order first.
  */
 SHOAL_API shoal_tensor *shoal_nn_rotary(shoal_tensor *self, int64_t first_position, double base);
 
 /* Choosing --------------------------------------------------------------------------------------------- */
 
 /*
- * The slices of a dimension that integer indices [n] name, of any dtype: that dimension has size n then. The gradient is
- * dense; slices that were taken more than once are added in the order of the indices.
+ * The slices of a dimension that integer indices [n] name, of any dtype: that dimension has size n then. The gradient
+ * is dense; slices that were taken more than once are added in the order of the indices.
  */
 SHOAL_API shoal_tensor *shoal_nn_index_select(shoal_tensor *self, int dim, shoal_tensor *indices);
-/* Elements of a where the condition, a bool tensor, is true, else of b. Shapes broadcast; a and b have one dtype, any. */
+/* Elements of a where the condition, a bool tensor, is true, else of b. Shapes broadcast; a and b have one dtype. */
 SHOAL_API shoal_tensor *shoal_nn_where(shoal_tensor *condition, shoal_tensor *a, shoal_tensor *b);
-/* The value, rounded to the dtype, where the mask is true, else self. The mask, bool, is broadcast to the shape of self. */
+/* The value, rounded to the dtype, where the mask is true, else self. The mask, a bool tensor, is broadcast to self. */
 SHOAL_API shoal_tensor *shoal_nn_masked_fill(shoal_tensor *self, shoal_tensor *mask, double value);
 
 SHOAL_END_DECLS

@@ -17,9 +17,9 @@ trap 'rm -rf "$work"' EXIT
 # What may stand in quotes: words of the headers' code (a name that only a sentence mentions does not exist), PyTorch's
 # names with or without the class, and arguments of fully_shard.
 {
-    cat "$include"/shoal/*.h | perl -0pe 's{/\*.*?\*/}{ }gs' | grep -oE '\b[A-Za-z_][A-Za-z0-9_]*'
+    cat "$include"/shoal/*.h "$include"/shoal_nn/*.h | perl -0pe 's{/\*.*?\*/}{ }gs' | grep -oE '\b[A-Za-z_][A-Za-z0-9_]*'
     perl -ne 'next if /^#/; for (split /[.\s]+/) { print "$_\n" }' "$names"
-    printf '%s\n' shoal_ legacy_ reshard_after_forward shard_placement_fn ignored_params mp_policy recurse is_deep
+    printf '%s\n' shoal_ shoal_nn_ legacy_ reshard_after_forward shard_placement_fn ignored_params mp_policy recurse is_deep
 } | sort -u >"$work/words"
 declare -A is_compat=()
 for name in $(perl -0ne 's{/\*.*?\*/}{ }gs; print "$1\n" while /^static inline [^({;]*?(shoal_\w+)\(/gm' \

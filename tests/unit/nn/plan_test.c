@@ -88,6 +88,19 @@ static const char elements_text[] = "graph {\n"
                                     "%tt = nn.tanh(%t)\n"
                                     "%back = nn.tanh_backward(%t, %tt)\n"
                                     "%gw = nn.layer_norm_weight_backward(%h, %x, 1e-5)\n"
+                                    "%s = nn.softmax(%h, 0)\n"
+                                    "%sg = nn.softmax_backward(%h, %s, 0)\n"
+                                    "%ls = nn.log_softmax(%sg, 1)\n"
+                                    "%rn = nn.rms_norm(%ls, %w, 1e-5)\n"
+                                    "%rw = nn.rms_norm_weight_backward(%rn, %x, 1e-5)\n"
+                                    "%r3 = reshape(%rn, [3, 2, 8])\n"
+                                    "%ro = nn.rotary(%r3, 3, 100.0)\n"
+                                    "%mx = nn.max(%ro, 1)\n"
+                                    "%at = nn.argmax(%y, 0)\n"
+                                    "%ce = nn.cross_entropy(%t, %at, -100, 0.1)\n"
+                                    "%one = nn.exp(%ce)\n"
+                                    "%cg = nn.cross_entropy_backward(%one, %t, %at, -100, 0.1)\n"
+                                    "%is = nn.index_select(%cg, 0, %at)\n"
                                     "%f = to_dtype(%h, f32)\n"
                                     "%z = mul(%f, %m)\n"
                                     "%c = chunk_cat([%z, %y], 2, f32)\n"
@@ -96,8 +109,8 @@ static const char elements_text[] = "graph {\n"
                                     "%gz = all_reduce(%z, \"sum\", @g)\n"
                                     "%gr = wait_tensor(%g)\n"
                                     "%gzr = wait_tensor(%gz)\n"
-                                    "return [%loss, %gr, %gzr, %back, %c]\n}\n";
-#define ELEMENTS_OUTPUTS 5
+                                    "return [%loss, %gr, %gzr, %back, %c, %mx, %rw, %is]\n}\n";
+#define ELEMENTS_OUTPUTS 8
 
 static const char products_text[] = "graph {\n"
                                     "group @g = [[$RANKS]]\n"
@@ -109,9 +122,13 @@ static const char products_text[] = "graph {\n"
                                     "%t = transpose(%r, 0, 1)\n"
                                     "%gw = nn.matmul(%t, %x)\n"
                                     "%gb = sum(%r, [0])\n"
+                                    "%p = nn.projection(%r, %w, none)\n"
+                                    "%p3 = reshape(%p, [3, 2, 8])\n"
+                                    "%pt = transpose(%p3, 1, 2)\n"
+                                    "%bm = nn.bmm(%pt, %p3)\n"
                                     "%l = all_reduce_coalesced([%gw, %gb], \"avg\", @g)\n"
                                     "%wl = wait_tensors(%l)\n"
-                                    "return [%r, %wl]\n}\n";
+                                    "return [%r, %wl, %bm]\n}\n";
 
 static void compare_steps(struct rank *self)
 {
@@ -119,7 +136,7 @@ static void compare_steps(struct rank *self)
     shoal_world *world = rank_world_open(self, 0);
     REQUIRE(world != NULL);
     plan_compare(world, elements_text, ELEMENTS_OUTPUTS);
-    plan_compare(world, products_text, 3);
+    plan_compare(world, products_text, 4);
     CHECK_OK(shoal_world_close(world));
 }
 
