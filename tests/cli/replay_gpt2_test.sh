@@ -64,6 +64,10 @@ for option in 'lr 0.002' 'decay 0.5' 'beta2 0.9' 'heads 2'; do
     expect 1 '279 checked, ' "$scratch/file"
 done
 
+# These change nothing.
+changed option colour 3 shape step1.loss '[]'
+expect 0 '279 checked, 0 wrong, worst 0.' "$scratch/file"
+
 # Files that cannot be run.
 while IFS='|' read -r words changes; do
     # shellcheck disable=SC2086 # several words
@@ -73,7 +77,6 @@ while IFS='|' read -r words changes; do
 done <<'END'
 case: is missing in the metadata|no_case
 case: is no JSON object|case nothing
-option "colour": is unknown|option colour 3
 option "lr": is missing|option lr null
 option "width": is not an integer from 1 to 2^20|option width 0
 case: nn_gpt_create: n_heads: 5 does not divide the width 32|option heads 5
