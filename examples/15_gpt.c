@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A GPT of ready-made modules, fully sharded, learns a rhyme byte by byte. Each rank has a part of every weight, and rows
-   of its own. Run it with: shoal run --no-label -n 2 ./15_gpt */
+/* A GPT of ready-made modules, fully sharded, learns a rhyme byte by byte. Each rank has a part of every weight, and
+   rows of its own. Run it with: shoal run --no-label -n 2 ./15_gpt */
 #include <shoal/shoal.h>
 #include <shoal_nn/modules.h>
 #include <shoal_nn/nn.h>

@@ -49,7 +49,7 @@ shoal_status nn_module_make(const char *type, shoal_module_forward forward,
 /* Of a module that nn_module_make made. */
 const struct nn_settings *nn_module_settings(const shoal_module *module);
 
-/* One more parameter, without values, which requires a gradient; `distribution` is remembered. The name is a literal. */
+/* One more parameter, without values, which requires a gradient. Remembers the distribution; the name is a literal. */
 shoal_status nn_module_add(shoal_module *module, const char *name, const int64_t *shape, int n_dims,
                            struct nn_place place, const shoal_nn_distribution *distribution);
 /* Adds a child and drops the caller's reference, also when it fails. */

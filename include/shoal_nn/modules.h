@@ -16,17 +16,16 @@
  *     status = shoal_backward(shoal_nn_cross_entropy(logits, targets), NULL);
  *
  * Initial values. The values of a parameter depend on the seed and on its first path from the module that was created
- * (shoal_nn_initialize), and on nothing else: not on ranks, nor on sharding, nor on the order in which modules are made.
- * Modules of one kind that are created by themselves with equal options therefore begin with equal values. When a model
- * is put together of several, call shoal_nn_initialize_modules once for the whole: paths are those from its root then. A
- * GPT needs no such call.
- * With `device` SHOAL_META parameters have no memory and no values. After shoal_fully_shard call
- * shoal_nn_initialize_modules, or load a checkpoint: no rank ever has a whole model.
+ * (shoal_nn_initialize), and on nothing else: not on ranks, nor on sharding, nor on the order in which modules are
+ * made. Modules of one kind that are created by themselves with equal options therefore begin with equal values. When
+ * a model is put together of several, call shoal_nn_initialize_modules once for the whole: paths are those from its
+ * root then. A GPT needs no such call. With `device` SHOAL_META parameters have no memory and no values. After
+ * shoal_fully_shard call shoal_nn_initialize_modules, or load a checkpoint: no rank ever has a whole model.
  *
  * Dropout. Self-attention, MLP, block and GPT take a second input, `position`: the i64 [3] of shoal_nn_dropout (seed,
- * step, first sample). Without it, or with NULL, nothing is dropped: that is how a model is evaluated. The stream of each
- * dropout is shoal_nn_stream of its path within the model: "transformer.h.0.attn.attn_dropout". A GPT names them itself;
- * modules that are put together by hand are told their own path.
+ * step, first sample). Without it, or with NULL, nothing is dropped: that is how a model is evaluated. The stream of
+ * each dropout is shoal_nn_stream of its path within the model: "transformer.h.0.attn.attn_dropout". A GPT names them
+ * itself; modules that are put together by hand are told their own path.
  *
  * Parameters are named as in PyTorch, those of self-attention, MLP, block and GPT as in Hugging Face's GPT-2, with
  * projections as [in, out]. All parameters require gradients.
@@ -149,9 +148,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_block_create(const shoal_nn_blo
                                                               shoal_module **module_out);
 
 /*
- * A GPT as GPT-2: tokens [batch, T] of any integer dtype but u64, T at most `context`, and position (or NULL, or nothing)
- * -> logits [batch, T, vocabulary]. Its child "transformer" can be called by itself, with the same inputs: it gives
- * what the output head gets, [batch, T, width].
+ * A GPT as GPT-2: tokens [batch, T] of any integer dtype but u64, T at most `context`, and position (or NULL, or
+ * nothing) -> logits [batch, T, vocabulary]. Its child "transformer" can be called by itself, with the same inputs: it
+ * gives what the output head gets, [batch, T, width].
  *
  * Names: transformer.wte.weight [vocabulary, width] and transformer.wpe.weight [context, width]; the blocks
  * transformer.h.0, ..., each with ln_1.{weight,bias}, attn.c_attn.{weight,bias}, attn.c_proj.{weight,bias},
@@ -191,8 +190,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_gpt_create(const shoal_nn_gpt_o
  */
 SHOAL_API shoal_module *shoal_nn_gpt_block(shoal_module *gpt, int64_t index);
 /*
- * Adds all parameters of a GPT to a list, as shoal_items_add_module with the prefix "" does, sharded or not. Each also has
- * its name without "transformer." as an alias: files of GPT-2 on Hugging Face's hub have such names, files that
+ * Adds all parameters of a GPT to a list, as shoal_items_add_module with the prefix "" does, sharded or not. Each also
+ * has its name without "transformer." as an alias: files of GPT-2 on Hugging Face's hub have such names, files that
  * transformers writes of a GPT2LMHeadModel have the whole ones, and shoal_checkpoint_load takes both. What else is in
  * such files (masks: h.0.attn.bias) needs `allows_unexpected`.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * replay_gpt2 FILE.safetensors...: makes the trainings of small GPT-2 models that the files have recorded, three times
- * each: by one process, and fully sharded by 2 and by 3 ranks, which are threads. Compares logits, losses, gradients and
- * final parameters (gpt2_run.h). One line for each that is wrong, one for each training, and last the total:
+ * each: by one process, and fully sharded by 2 and by 3 ranks, which are threads. Compares logits, losses, gradients
+ * and final parameters (gpt2_run.h). One line for each that is wrong, one for each training, and last the total:
  *
  *     N checked, M wrong, worst E of its bound
  *

@@ -3,8 +3,8 @@
  * One training of a case: by one process with whole parameters, or fully sharded by ranks that are threads. Each block
  * is a unit, and so is the rest.
  *
- * Ranks divide the rows of the batch: rank r of n has rows r * batch / n to (r + 1) * batch / n - 1. The recorded loss is
- * the mean over all targets that count, so a rank multiplies the mean over its own by
+ * Ranks divide the rows of the batch: rank r of n has rows r * batch / n to (r + 1) * batch / n - 1. The recorded loss
+ * is the mean over all targets that count, so a rank multiplies the mean over its own by
  *
  *     n * (targets of the rank that count) / (targets of all that count)
  *
