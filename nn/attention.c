@@ -13,7 +13,8 @@
 #include "vector.h"
 
 enum {
-    QUERY_ROWS = 64, /* of a block */
+    QUERY_ROWS = 128, /* of a block */
+    EDGE_ROWS = 32,   /* where not all queries see all keys: the fewer, the less is computed in vain */
     KEY_ROWS = 256,
     WORD_LANES = 128 /* words are drawn so many at a time, fastest */
 };
@@ -147,6 +148,14 @@ static char *row_of(const struct nn_attention *attention, const struct nn_heads 
     return heads->data + offset * (int64_t)shoal_dtype_bytes(attention->real);
 }
 
+/* The log-sum-exps of a block's queries. */
+static char *lse_of(const struct nn_attention *attention, const struct block *block)
+{
+    int64_t offset =
+        (block->sample * attention->n_heads + block->head) * attention->n_queries + block->first_query;
+    return (char *)attention->lse + (size_t)offset * shoal_dtype_bytes(attention->real);
+}
+
 static struct nn_matrix queries_of(const struct nn_attention *attention, const struct nn_heads *heads,
                                    const struct block *block)
 {
@@ -228,6 +237,60 @@ static void fill_rows(const struct nn_attention *attention, const struct nn_head
     }
 }
 
+/* What the rows of a block of queries need on their way past the keys. */
+struct pass {
+    int64_t first_query;
+    char *scores;
+    struct running running[QUERY_ROWS]; /* forward */
+    char *gradients;                    /* backward, as those that follow */
+    const char *lse;
+    double means[QUERY_ROWS];
+};
+
+typedef void (*block_step)(const struct nn_attention *attention, const struct block *block,
+                           struct pass *pass);
+
+static struct block begin_block(const struct nn_attention *attention, int64_t sample, int64_t head,
+                                int64_t first_query)
+{
+    return (struct block){.sample = sample,
+                          .head = head,
+                          .kv_head = head / (attention->n_heads / attention->n_kv_heads),
+                          .first_query = first_query,
+                          .n_queries = smaller(QUERY_ROWS, attention->n_queries - first_query)};
+}
+
+static int64_t count_query_blocks(const struct nn_attention *attention)
+{
+    return (attention->n_queries + QUERY_ROWS - 1) / QUERY_ROWS;
+}
+
+static void walk_keys(const struct nn_attention *attention, struct block block, int64_t first, int64_t end,
+                      block_step step, struct pass *pass)
+{
+    for (block.first_key = first; block.first_key < end; block.first_key += KEY_ROWS) {
+        block.n_keys = smaller(KEY_ROWS, end - block.first_key);
+        step(attention, &block, pass);
+    }
+}
+
+/* All keys that a block of queries sees, for each query from the first to the last: with all queries at a time as long
+   as all of them see a whole block of keys, then with some. */
+static void walk_block(const struct nn_attention *attention, const struct block *block, block_step step,
+                       struct pass *pass)
+{
+    int64_t n_common = count_seen(attention, block->first_query);
+    n_common -= attention->is_causal ? n_common % KEY_ROWS : 0;
+    walk_keys(attention, *block, 0, n_common, step, pass);
+    for (int64_t first = 0; first < block->n_queries; first += EDGE_ROWS) {
+        struct block edge = *block;
+        edge.first_query += first;
+        edge.n_queries = smaller(EDGE_ROWS, block->n_queries - first);
+        walk_keys(attention, edge, n_common, count_seen(attention, edge.first_query + edge.n_queries - 1),
+                  step, pass);
+    }
+}
+
 /* Dropout ---------------------------------------------------------------------------------------------- */
 
 /* The words of one row of a block: those of elements (head, query, key) of [heads, queries, keys]. Draws from a block
@@ -253,8 +316,9 @@ static void drop_row(const struct nn_attention *attention, size_t n, const uint3
 
 /* Forward ---------------------------------------------------------------------------------------------- */
 
-static void weigh_block(const struct nn_attention *attention, const struct block *block, char *scores,
-                        struct running running[QUERY_ROWS])
+/* Scores become weights, as dropped. */
+static void weigh_block(const struct nn_attention *attention, const struct block *block,
+                        struct running *running, char *scores)
 {
     const struct row_loops *loops = row_loops_of(attention->real);
     uint32_t words[KEY_ROWS + 2 * WORD_LANES];
@@ -279,10 +343,7 @@ static void finish_block(const struct nn_attention *attention, const struct bloc
 {
     const struct row_loops *loops = row_loops_of(attention->real);
     size_t bytes = shoal_dtype_bytes(attention->real);
-    char *lse = (char *)attention->lse +
-                (size_t)((block->sample * attention->n_heads + block->head) * attention->n_queries +
-                         block->first_query) *
-                    bytes;
+    char *lse = lse_of(attention, block);
     for (int64_t i = 0; i < block->n_queries; i++) {
         int64_t query = block->first_query + i;
         if (count_seen(attention, query) > 0) {
@@ -296,19 +357,12 @@ static void finish_block(const struct nn_attention *attention, const struct bloc
     }
 }
 
-static struct block begin_block(const struct nn_attention *attention, int64_t sample, int64_t head,
-                                int64_t first_query)
+static void step_forward(const struct nn_attention *attention, const struct block *block, struct pass *pass)
 {
-    return (struct block){.sample = sample,
-                          .head = head,
-                          .kv_head = head / (attention->n_heads / attention->n_kv_heads),
-                          .first_query = first_query,
-                          .n_queries = smaller(QUERY_ROWS, attention->n_queries - first_query)};
-}
-
-static int64_t count_query_blocks(const struct nn_attention *attention)
-{
-    return (attention->n_queries + QUERY_ROWS - 1) / QUERY_ROWS;
+    multiply_rows(attention, block, attention->scale, &attention->query, &attention->key, pass->scores);
+    weigh_block(attention, block, pass->running + (block->first_query - pass->first_query), pass->scores);
+    add_to_queries(attention, block, 1, pass->scores, &attention->value, /*adds=*/block->first_key > 0,
+                   &attention->output);
 }
 
 /* One block of queries of one head. */
@@ -318,80 +372,74 @@ static void run_forward(const struct nn_attention *attention, int64_t item, char
     int64_t head = item / n_blocks;
     struct block block = begin_block(attention, head / attention->n_heads, head % attention->n_heads,
                                      item % n_blocks * QUERY_ROWS);
-    struct running running[QUERY_ROWS];
+    struct pass pass = {.first_query = block.first_query, .scores = scratch};
     for (int64_t i = 0; i < block.n_queries; i++) {
-        running[i] = (struct running){.largest = -(double)INFINITY};
+        pass.running[i].largest = -(double)INFINITY;
     }
-    int64_t n_seen = count_seen(attention, block.first_query + block.n_queries - 1);
-    for (block.first_key = 0; block.first_key < n_seen; block.first_key += KEY_ROWS) {
-        block.n_keys = smaller(KEY_ROWS, n_seen - block.first_key);
-        multiply_rows(attention, &block, attention->scale, &attention->query, &attention->key, scratch);
-        weigh_block(attention, &block, scratch, running);
-        add_to_queries(attention, &block, 1, scratch, &attention->value, /*adds=*/block.first_key > 0,
-                       &attention->output);
-    }
-    finish_block(attention, &block, running);
+    walk_block(attention, &block, step_forward, &pass);
+    finish_block(attention, &block, pass.running);
 }
 
 /* Backward --------------------------------------------------------------------------------------------- */
 
 /* Scores become weights, as dropped, and gradients of weights become those of scores. */
-static void turn_block(const struct nn_attention *attention, const struct block *block, const char *lse,
-                       const double means[QUERY_ROWS], char *scores, char *gradients)
+static void turn_block(const struct nn_attention *attention, const struct block *block,
+                       const struct pass *pass)
 {
     const struct row_loops *loops = row_loops_of(attention->real);
     uint32_t words[KEY_ROWS + 2 * WORD_LANES];
     size_t bytes = shoal_dtype_bytes(attention->real);
     for (int64_t i = 0; i < block->n_queries; i++) {
-        char *row = scores + (size_t)(i * block->n_keys) * bytes;
-        char *gradient = gradients + (size_t)(i * block->n_keys) * bytes;
+        int64_t row = block->first_query - pass->first_query + i;
+        char *scores = pass->scores + (size_t)(i * block->n_keys) * bytes;
+        char *gradients = pass->gradients + (size_t)(i * block->n_keys) * bytes;
         size_t n = count_seen_in(attention, block, i);
         const uint32_t *drawn = NULL;
-        loops->weigh_again(n, lse + (size_t)i * bytes, row);
+        loops->weigh_again(n, pass->lse + (size_t)row * bytes, scores);
         if (n > 0 && attention->dropout > 0) {
             drawn = draw_row(attention, block, i, n, words);
-            drop_row(attention, n, drawn, gradient);
+            drop_row(attention, n, drawn, gradients);
         }
-        loops->softmax_backward(n, means[i], row, gradient);
+        loops->softmax_backward(n, pass->means[row], scores, gradients);
         if (drawn) {
-            drop_row(attention, n, drawn, row);
+            drop_row(attention, n, drawn, scores);
         }
-        memset(row + n * bytes, 0, ((size_t)block->n_keys - n) * bytes);
-        memset(gradient + n * bytes, 0, ((size_t)block->n_keys - n) * bytes);
+        memset(scores + n * bytes, 0, ((size_t)block->n_keys - n) * bytes);
+        memset(gradients + n * bytes, 0, ((size_t)block->n_keys - n) * bytes);
     }
 }
 
+static void step_backward(const struct nn_attention *attention, const struct block *block, struct pass *pass)
+{
+    multiply_rows(attention, block, attention->scale, &attention->query, &attention->key, pass->scores);
+    multiply_rows(attention, block, 1, &attention->gradient, &attention->value, pass->gradients);
+    turn_block(attention, block, pass);
+    add_to_keys(attention, block, 1, pass->scores, &attention->gradient, &attention->value_gradient);
+    add_to_keys(attention, block, attention->scale, pass->gradients, &attention->query,
+                &attention->key_gradient);
+    add_to_queries(attention, block, attention->scale, pass->gradients, &attention->key, /*adds=*/true,
+                   &attention->query_gradient);
+}
+
 /* One block of queries of one head. */
-static void add_gradients(const struct nn_attention *attention, struct block block, char *scratch)
+static void add_gradients(const struct nn_attention *attention, const struct block *block, char *scratch)
 {
     const struct row_loops *loops = row_loops_of(attention->real);
-    size_t bytes = shoal_dtype_bytes(attention->real);
-    char *gradients = scratch + nn_scratch_bytes(QUERY_ROWS * KEY_ROWS, bytes);
-    const char *lse = (const char *)attention->lse +
-                      (size_t)((block.sample * attention->n_heads + block.head) * attention->n_queries +
-                               block.first_query) *
-                          bytes;
-    double means[QUERY_ROWS];
-    for (int64_t i = 0; i < block.n_queries; i++) {
-        int64_t query = block.first_query + i;
-        means[i] = loops->mean((size_t)attention->size,
-                               row_of(attention, &attention->gradient, block.sample, block.head, query),
-                               row_of(attention, &attention->output, block.sample, block.head, query));
+    struct pass pass = {
+        .first_query = block->first_query,
+        .scores = scratch,
+        .gradients = scratch + nn_scratch_bytes(QUERY_ROWS * KEY_ROWS, shoal_dtype_bytes(attention->real)),
+        .lse = lse_of(attention, block)};
+    for (int64_t i = 0; i < block->n_queries; i++) {
+        int64_t query = block->first_query + i;
+        pass.means[i] =
+            loops->mean((size_t)attention->size,
+                        row_of(attention, &attention->gradient, block->sample, block->head, query),
+                        row_of(attention, &attention->output, block->sample, block->head, query));
     }
-    fill_rows(attention, &attention->query_gradient, block.sample, block.head, block.first_query,
-              block.n_queries);
-    int64_t n_seen = count_seen(attention, block.first_query + block.n_queries - 1);
-    for (block.first_key = 0; block.first_key < n_seen; block.first_key += KEY_ROWS) {
-        block.n_keys = smaller(KEY_ROWS, n_seen - block.first_key);
-        multiply_rows(attention, &block, attention->scale, &attention->query, &attention->key, scratch);
-        multiply_rows(attention, &block, 1, &attention->gradient, &attention->value, gradients);
-        turn_block(attention, &block, lse, means, scratch, gradients);
-        add_to_keys(attention, &block, 1, scratch, &attention->gradient, &attention->value_gradient);
-        add_to_keys(attention, &block, attention->scale, gradients, &attention->query,
-                    &attention->key_gradient);
-        add_to_queries(attention, &block, attention->scale, gradients, &attention->key, /*adds=*/true,
-                       &attention->query_gradient);
-    }
+    fill_rows(attention, &attention->query_gradient, block->sample, block->head, block->first_query,
+              block->n_queries);
+    walk_block(attention, block, step_backward, &pass);
 }
 
 /* One head of keys and values, with all heads of queries that look at it: the gradients of keys and values are added
@@ -405,7 +453,8 @@ static void run_backward(const struct nn_attention *attention, int64_t item, cha
     fill_rows(attention, &attention->value_gradient, sample, kv_head, 0, attention->n_keys);
     for (int64_t head = kv_head * n_shared; head < (kv_head + 1) * n_shared; head++) {
         for (int64_t first = 0; first < attention->n_queries; first += QUERY_ROWS) {
-            add_gradients(attention, begin_block(attention, sample, head, first), scratch);
+            struct block block = begin_block(attention, sample, head, first);
+            add_gradients(attention, &block, scratch);
         }
     }
 }
