@@ -12,18 +12,23 @@
  *     SHOAL_NN_BLAS     a library to load instead of the default ones (libopenblas.so.0, libblas.so.3, ...), as a path
  *                       or a name; it must have cblas_sgemm and cblas_dgemm with 32-bit integers. "none": the plain
  *                       loops of this library. One that can not be loaded is an error of every matrix product.
- *     SHOAL_NN_THREADS  threads of a matrix product; without it OPENBLAS_NUM_THREADS counts, and without that the
- *                       processors this process may use, divided by the ranks that the launcher started on this host
+ *     SHOAL_NN_THREADS  threads of a matrix product, and of all other operations; without it OPENBLAS_NUM_THREADS
+ *                       counts, and without that the processors this process may use, divided by the ranks that the
+ *                       launcher started on this host
  *     OPENBLAS_CORETYPE left alone when set; else set while OpenBLAS is loaded on processors that it would misjudge
  *
  * Bits: the same call on the same values gives the same bits on every rank whose machine, BLAS, core name
  * and number of threads are the same. A BLAS may add in another order with another number of threads or another shape.
+ * Everything that is not a matrix product has the same bits with any number of threads, and in f32, bf16 and f16 with any
+ * vector instructions: this library has its own exp, log, tanh and erf. (In f64 they are those of libm.)
  * The caller's floating-point mode (shoal/fp_mode.h) changes nothing on the calling thread. The threads of a BLAS keep
  * the mode they were started in, mostly that of the thread that called this library first.
  *
  * Ownership: results belong to the innermost scope. Strings belong to the library.
- * Threads: any, each in its own scope. All threads share one BLAS and its number of threads. With ranks as threads of
- * one process call shoal_nn_set_threads: the environment does not tell how many there are.
+ * Threads: any, each in its own scope. All threads share one BLAS and its number of threads, and one pool of as many
+ * threads for all other loops, which sleep between calls and while the BLAS computes; a call that finds the pool taken by
+ * another thread's does without it. With ranks as threads of one process call shoal_nn_set_threads: the environment does
+ * not tell how many there are. A forked child starts threads of its own.
  * Errors: NULL, with the reason in the scope (shoal/scope.h), or a status.
  *
  *     shoal_tensor *hidden = shoal_nn_tanh(shoal_nn_linear(x, weight, bias));
@@ -57,7 +62,7 @@ typedef struct shoal_nn_blas {
 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_blas_info(shoal_nn_blas *info_out);
 
-/* Threads of every matrix product from now on; 0: what the environment says. */
+/* Threads of every matrix product, and of the other operations, from now on; 0: what the environment says. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_set_threads(int n_threads);
 
 /* Products --------------------------------------------------------------------------------------------- */
