@@ -100,23 +100,69 @@ static size_t matrix_bytes(const shoal_tensor *tensor)
                : nn_scratch_bytes((size_t)shoal_tensor_count(tensor), real_bytes(tensor));
 }
 
-/* output = a b, or a b plus a bias in every row */
+/*
+ * A result of 16 bits is computed in panels of rows, each of which is rounded when it is done: scratch memory for a panel
+ * is enough, and it is rounded while it is in a cache. A panel has at least so many rows, because a BLAS rearranges b
+ * for each, and about so many elements.
+ */
+#define PANEL_ROWS 256
+#define PANEL_ELEMENTS ((int64_t)1 << 21)
+
+static int64_t panel_rows(const shoal_tensor *output)
+{
+    int64_t n_rows = nn_count_rows(output);
+    int64_t size = nn_last_size(output) > 0 ? nn_last_size(output) : 1;
+    int64_t n_wanted = PANEL_ELEMENTS / size > PANEL_ROWS ? PANEL_ELEMENTS / size : PANEL_ROWS;
+    return shoal_tensor_dtype(output) == nn_real(shoal_tensor_dtype(output)) || n_rows < n_wanted ? n_rows
+                                                                                                  : n_wanted;
+}
+
+/* What a result takes of the workspace. */
+static size_t product_bytes(const shoal_tensor *output)
+{
+    bool is_real = shoal_tensor_dtype(output) == nn_real(shoal_tensor_dtype(output));
+    return is_real
+               ? 0
+               : nn_scratch_bytes((size_t)panel_rows(output) * (size_t)nn_last_size(output), sizeof(float));
+}
+
+/* c = a b, or a b plus a bias in every row */
+static shoal_status multiply_panel(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b,
+                                   const void *bias, char *c)
+{
+    size_t row_bytes = (size_t)b->cols * (real == SHOAL_F64 ? sizeof(double) : sizeof(float));
+    for (int64_t i = 0; bias && row_bytes > 0 && i < a->rows; i++) {
+        memcpy(c + (size_t)i * row_bytes, bias, row_bytes);
+    }
+    return nn_blas_product(real, a, b, /*adds=*/bias != NULL, c);
+}
+
+/* output, which is contiguous as results are, = a b, or a b plus a bias in every row */
 static shoal_status multiply(shoal_op_call_context *call, const struct nn_matrix *a,
                              const struct nn_matrix *b, const shoal_tensor *bias, shoal_tensor *output)
 {
-    shoal_dtype real = nn_real(shoal_tensor_dtype(output));
-    size_t row_bytes = (size_t)b->cols * (real == SHOAL_F64 ? sizeof(double) : sizeof(float));
+    shoal_dtype dtype = shoal_tensor_dtype(output);
+    shoal_dtype real = nn_real(dtype);
     struct nn_values bias_values = {.data = NULL};
-    struct nn_values values = {.data = NULL};
-    NN_TRY(nn_open(call, output, /*keeps_values=*/false, &values));
+    void *scratch = NULL;
+    char *to = shoal_mutable_data(output);
+    NN_TRY(to ? SHOAL_OK : SHOAL_ERR_STATE); /* the text is there already */
     if (bias) {
         NN_TRY(nn_load(call, bias, &bias_values));
-        for (int64_t i = 0; row_bytes > 0 && i < a->rows; i++) {
-            memcpy((char *)values.data + (size_t)i * row_bytes, bias_values.data, row_bytes);
-        }
     }
-    NN_TRY(nn_blas_product(real, a, b, /*adds=*/bias != NULL, values.data));
-    nn_store(output, &values);
+    if (dtype == real) {
+        return multiply_panel(real, a, b, bias_values.data, to);
+    }
+    int64_t n_rows = panel_rows(output);
+    NN_TRY(nn_scratch(call, (size_t)(n_rows * b->cols), sizeof(float), &scratch));
+    for (int64_t first = 0; first < a->rows; first += n_rows) {
+        struct nn_matrix panel = *a;
+        panel.data = (const char *)a->data + first * a->row_stride * (int64_t)sizeof(float);
+        panel.rows = a->rows - first < n_rows ? a->rows - first : n_rows;
+        const struct nn_layout layout = {.n_dims = 1, .shape = {panel.rows * b->cols}, .strides = {1}};
+        NN_TRY(multiply_panel(real, &panel, b, bias_values.data, scratch));
+        nn_scatter(to + first * b->cols * (int64_t)shoal_dtype_bytes(dtype), dtype, &layout, scratch);
+    }
     return SHOAL_OK;
 }
 
@@ -137,13 +183,13 @@ static shoal_status multiply_tensors(shoal_op_call_context *call, const shoal_te
 WORKSPACE(matmul)
 {
     return matrix_bytes(arguments[0].as.tensor) + matrix_bytes(arguments[1].as.tensor) +
-           nn_values_bytes(outputs[0]);
+           product_bytes(outputs[0]);
 }
 
 WORKSPACE(linear)
 {
     return matrix_bytes(arguments[0].as.tensor) + matrix_bytes(arguments[1].as.tensor) +
-           nn_values_bytes(nn_argument(&arguments[2])) + nn_values_bytes(outputs[0]);
+           nn_values_bytes(nn_argument(&arguments[2])) + product_bytes(outputs[0]);
 }
 
 WORKSPACE(projection)

@@ -277,7 +277,7 @@ void nn_gather(const void *data, shoal_dtype dtype, const struct nn_layout *layo
     copy_all(&copy);
 }
 
-static void scatter(void *data, shoal_dtype dtype, const struct nn_layout *layout, const void *from)
+void nn_scatter(void *data, shoal_dtype dtype, const struct nn_layout *layout, const void *from)
 {
     struct copy copy = {.layout = layout,
                         .dtype = dtype,
@@ -366,7 +366,7 @@ void nn_store(const shoal_tensor *tensor, const struct nn_values *values)
 {
     if (values->scratch) {
         struct nn_layout layout = nn_layout_of(tensor);
-        scatter(values->target, shoal_tensor_dtype(tensor), &layout, values->scratch);
+        nn_scatter(values->target, shoal_tensor_dtype(tensor), &layout, values->scratch);
     }
 }
 

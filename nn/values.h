@@ -53,6 +53,9 @@ void nn_gather(const void *data, shoal_dtype dtype, const struct nn_layout *layo
 void nn_read_row(const void *row, shoal_dtype dtype, int64_t count, int64_t stride, void *to);
 void nn_write_row(void *row, shoal_dtype dtype, int64_t count, int64_t stride, const void *from_values);
 
+/* The way back: floats or doubles into `data`, which is laid out so. */
+void nn_scatter(void *data, shoal_dtype dtype, const struct nn_layout *layout, const void *from);
+
 /* Contiguous elements from one floating dtype to another, with one rounding. One of the two is f32 or f64. */
 void nn_convert(size_t count, const void *from, shoal_dtype from_dtype, void *to, shoal_dtype to_dtype);
 

@@ -229,3 +229,42 @@ TEST(all_of_this_without_a_blas)
         test_failed(__FILE__, __LINE__, "without a BLAS: exit %d: %s", code, output);
     }
 }
+
+/* Large results of 16 bits are made of several panels of rows; small whole numbers are exact in every dtype. */
+NN_TEST(panels_of_half_results)
+{
+    enum {
+        M = 300,
+        N = 8192,
+        K = 3
+    };
+    const shoal_dtype dtypes[] = {SHOAL_BF16, SHOAL_F16};
+    for (int d = 0; d < 2; d++) {
+        shoal_tensor *a = shoal_empty(INTS(M, K), 2, SHOAL_F32);
+        shoal_tensor *b = shoal_empty(INTS(N, K), 2, SHOAL_F32);
+        shoal_tensor *bias = shoal_empty(INTS(N), 1, SHOAL_F32);
+        float *left = shoal_mutable_data(a);
+        float *right = shoal_mutable_data(b);
+        float *added = shoal_mutable_data(bias);
+        for (int i = 0; i < M * K; i++) {
+            left[i] = (float)(i % 5 - 2);
+        }
+        for (int i = 0; i < N * K; i++) {
+            right[i] = (float)(i % 7 - 3);
+            added[i / K] = (float)(i % 3);
+        }
+        shoal_tensor *y = shoal_nn_linear(shoal_to_dtype(a, dtypes[d]), shoal_to_dtype(b, dtypes[d]),
+                                          shoal_to_dtype(bias, dtypes[d]));
+        const float *actual = shoal_data(shoal_to_dtype(y, SHOAL_F32));
+        for (int i = 0; actual && i < M * N && !test_has_failed(); i++) {
+            float expected = added[i % N];
+            for (int k = 0; k < K; k++) {
+                expected += left[i / N * K + k] * right[i % N * K + k];
+            }
+            if (actual[i] != expected) {
+                test_failed(__FILE__, __LINE__, "%s element %d: %g, expected %g", shoal_dtype_name(dtypes[d]),
+                            i, (double)actual[i], (double)expected);
+            }
+        }
+    }
+}
