@@ -9,6 +9,7 @@
 # Nobody is pinned. Exit status 1 when a program failed or a result was wrong; a bar that is short is no failure.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
+. scripts/progress.sh
 
 tool=build/bin/shoal
 ops="all_reduce all_gather reduce_scatter all_to_all broadcast barrier functional overlap fsdp compiled passes checkpoint"
@@ -192,14 +193,20 @@ print_machine() {
 }
 
 main() {
+    local names number
     print_machine
+    read -ra names <<<"$ops"
     for ((round = 1; round <= rounds; round++)); do
+        number=0
         for op in $ops; do
+            number=$((number + 1))
             # Again only where a bar depends on it.
             [[ $round -eq 1 ]] || grep -q "^${op}[ _]" bench/bars.txt || continue
+            progress_say "bench: $op, round $round of $rounds, $(progress_time "$SECONDS")" "$number" "${#names[@]}"
             run_op "$op" "$round"
         done
     done
+    progress_end
     echo
     bench/compare.pl bench/bars.txt "$work/rows.jsonl" || failed=true
     [[ $failed == false ]]

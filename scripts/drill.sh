@@ -4,6 +4,7 @@
 # every fail point of every operation (tests/fault/kill_test.c). Writes docs/drill.md and prints it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/progress.sh
 
 cmake --preset dev >/dev/null
 cmake --build --preset dev -j "$(nproc)" --target test_fault_drill test_fault_kill >/dev/null
@@ -12,8 +13,11 @@ rows=$(mktemp) kills=$(mktemp) log=$(mktemp)
 trap 'rm -f "$rows" "$kills" "$log"' EXIT
 status=0
 begin=$SECONDS
-SHOAL_TEST_DRILL=$rows build/dev/tests/fault/drill_test >"$log" 2>&1 || status=1
-SHOAL_TEST_DRILL=$kills SHOAL_TEST_KILLS=whole build/dev/tests/fault/kill_test >>"$log" 2>&1 || status=1
+# shellcheck disable=SC2317 # progress_run calls it
+# logged COMMAND...: what it prints goes to the log.
+logged() { "$@" >>"$log" 2>&1; }
+SHOAL_TEST_DRILL=$rows progress_run "drill: mistakes" logged build/dev/tests/fault/drill_test || status=1
+SHOAL_TEST_DRILL=$kills SHOAL_TEST_KILLS=whole progress_run "drill: kills" logged build/dev/tests/fault/kill_test || status=1
 
 # Numbers of processes change from run to run.
 clean() { sed -E 's/process [0-9]+/process P/g; s/processes [0-9]+ and [0-9]+/processes P and Q/g' "$1"; }

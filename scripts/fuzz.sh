@@ -7,6 +7,7 @@
 # An input that fails stays in the working directory as NAME.crash; SHOAL_TEST_SEED repeats a run.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
+. "$root/scripts/progress.sh"
 
 seconds=${1:-60}
 names=("${@:2}")
@@ -19,6 +20,8 @@ fi
 build=$root/build/asan
 (cd "$root" && cmake --preset asan >/dev/null && cmake --build --preset asan -j "$(nproc)" \
     --target "${names[@]/#/fuzz_}" >/dev/null)
+number=0
 for name in "${names[@]}"; do
-    SHOAL_FUZZ_SECONDS=$seconds "$build/tests/fuzz/${name}_fuzz"
+    number=$((number + 1))
+    SHOAL_FUZZ_SECONDS=$seconds progress_run "fuzz: $name ($number of ${#names[@]})" "$build/tests/fuzz/${name}_fuzz"
 done

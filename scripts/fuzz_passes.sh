@@ -8,8 +8,9 @@
 # A graph that fails is printed with its number, text and passes; `scripts/fuzz_passes.sh 1 NUMBER` repeats it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/progress.sh
 
 cmake --preset dev >/dev/null
 cmake --build --preset dev -j "$(nproc)" --target test_unit_graph_pass_fuzz >/dev/null
 export SHOAL_FUZZ_GRAPHS=${1:-5000} SHOAL_FUZZ_FIRST=${2:-1}
-build/dev/tests/unit/graph/pass_fuzz_test
+progress_run "fuzz: passes" build/dev/tests/unit/graph/pass_fuzz_test

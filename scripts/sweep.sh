@@ -16,6 +16,7 @@
 # ranks 5 minutes under the thread sanitizer; there are 15 dtypes and 9 numbers of ranks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/progress.sh
 
 ranks="" builds=(asan tsan)
 export SHOAL_TEST_SWEEP=whole SHOAL_TEST_SWEEP_OP="" SHOAL_TEST_SWEEP_DTYPE=""
@@ -40,7 +41,7 @@ for build in "${builds[@]}"; do
     esac
     echo "sweep: $build ${words[*]}"
     begin=$SECONDS
-    if TSAN_OPTIONS=halt_on_error=1 "build/$build/tests/conformance/collectives_sweep_test" "${words[@]}"; then
+    if TSAN_OPTIONS=halt_on_error=1 progress_run "sweep: $build" "build/$build/tests/conformance/collectives_sweep_test" "${words[@]}"; then
         echo "sweep: $build ok ($((SECONDS - begin)) s)"
     else
         echo "sweep: $build FAILED ($((SECONDS - begin)) s)"
@@ -51,16 +52,16 @@ if [ $# = 0 ]; then
     cmake --preset dev >/dev/null
     cmake --build --preset dev -j "$(nproc)" --target test_unit_graph_plan_large >/dev/null
     echo "sweep: plans beyond 4 GiB"
-    build/dev/tests/unit/graph/plan_large_test || failed=true
+    progress_run "sweep: large plans" build/dev/tests/unit/graph/plan_large_test || failed=true
     checkpoints=(unit_checkpoint_round_trip unit_checkpoint_load_saved parallel_checkpoint_nn_modules)
     cmake --build --preset dev -j "$(nproc)" --target "${checkpoints[@]/#/test_}" >/dev/null
     echo "sweep: checkpoints between all ways of sharding and numbers of ranks"
     for program in unit/checkpoint/{round_trip,load_saved} parallel/checkpoint/nn/modules; do
-        "build/dev/tests/${program}_test" || failed=true
+        progress_run "sweep: $program" "build/dev/tests/${program}_test" || failed=true
     done
     cmake --build --preset dev -j "$(nproc)" --target test_procs_checkpoint_faults >/dev/null
     echo "sweep: a rank killed, and a full or broken disk, at every request of a save"
-    build/dev/tests/procs/checkpoint_faults_test || failed=true
+    progress_run "sweep: faults of saves" build/dev/tests/procs/checkpoint_faults_test || failed=true
     targets=(test_parallel_fsdp_bits test_parallel_fsdp_mixed test_procs_mismatch_matrix test_unit_comm_prepared
         replay_ddp_fusion shoal_transport_socket)
     cmake --build --preset dev -j "$(nproc)" --target "${targets[@]}" >/dev/null

@@ -177,6 +177,9 @@ void fuzz_run(const char *name, fuzz_make make, fuzz_try try_input)
         make(&random, &input);
         is_good = try_one(&input, try_input);
         n_tried++;
+        if (seconds > 0) {
+            test_progress((uint64_t)((now_s() - end_s + seconds) * 1e3), (uint64_t)(seconds * 1e3));
+        }
     }
     printf("%s: %llu inputs tried\n", name, (unsigned long long)n_tried);
 }

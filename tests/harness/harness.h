@@ -59,6 +59,10 @@ struct control {
 int64_t harness_now_ns(void);
 double harness_time_scale(void);
 
+/* progress.c: one case more will run; one begins */
+void harness_progress_count(void);
+void harness_progress_begin(const char *name);
+
 /* running.c: one test runs at a time */
 enum outcome {
     OUTCOME_PASSED,

@@ -99,6 +99,7 @@ static void run_one(const struct test_case *test, enum launcher launcher, const 
                     struct totals *totals)
 {
     int64_t start_ns = harness_now_ns();
+    harness_progress_begin(name);
     harness_begin(name, test);
     run_body(test, launcher);
     enum outcome outcome = harness_end();
@@ -114,8 +115,14 @@ static void run_one(const struct test_case *test, enum launcher launcher, const 
     }
 }
 
-/* Runs, or lists, what the words choose of one test. */
-static void visit_test(const struct test_case *test, bool is_listing, int n_words, char **words,
+enum act {
+    ACT_COUNT,
+    ACT_LIST,
+    ACT_RUN
+};
+
+/* Counts, lists or runs what the words choose of one test. */
+static void visit_test(const struct test_case *test, enum act act, int n_words, char **words,
                        struct totals *totals)
 {
     enum launcher first_ranked = test->is_only_processes ? LAUNCH_PROCESSES : LAUNCH_THREADS;
@@ -127,7 +134,9 @@ static void visit_test(const struct test_case *test, bool is_listing, int n_word
         if (!is_chosen(test, name, n_words, words)) {
             continue;
         }
-        if (is_listing) {
+        if (act == ACT_COUNT) {
+            harness_progress_count();
+        } else if (act == ACT_LIST) {
             harness_print("%s\n", name);
         } else {
             run_one(test, launcher, name, totals);
@@ -178,8 +187,10 @@ int main(int argc, char **argv)
     }
     qsort(tests, n_tests, sizeof *tests, compare_lines);
     struct totals totals = {{0}};
-    for (size_t i = 0; i < n_tests; i++) {
-        visit_test(tests[i].test, is_listing, argc - first_word, argv + first_word, &totals);
+    for (enum act act = is_listing ? ACT_LIST : ACT_COUNT; act <= (is_listing ? ACT_LIST : ACT_RUN); act++) {
+        for (size_t i = 0; (is_listing || act != ACT_LIST) && i < n_tests; i++) {
+            visit_test(tests[i].test, act, argc - first_word, argv + first_word, &totals);
+        }
     }
     free(tests);
     return is_listing ? 0 : summarize(&totals);

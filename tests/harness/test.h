@@ -192,6 +192,12 @@ void test_pause(double seconds);
  */
 void test_deadline(double seconds);
 
+/*
+ * The running test has done so much of its work: for those that take minutes. Costs a look at the clock, and, twice a second
+ * and if SHOAL_TEST_PROGRESS names a file, a line there (scripts/progress.sh).
+ */
+void test_progress(uint64_t done, uint64_t total);
+
 /* What SHOAL_TEST_TIME_SCALE says, for limits that a test checks itself. */
 double test_time_scale(void);
 

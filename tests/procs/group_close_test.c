@@ -560,6 +560,7 @@ TEST_RANKS(many_groups_made_used_and_closed, N_RANKS)
     long warm_up = n_groups < 400 ? n_groups / 2 : 200;
     for (long i = 0; i < n_groups && !test_has_failed(); i++) {
         char tag[32];
+        test_progress((uint64_t)i, (uint64_t)n_groups);
         /* Half of them under a name that was used before. */
         (void)snprintf(tag, sizeof tag, "group %ld", i % 2 ? i : 0);
         shoal_group *group = NULL;

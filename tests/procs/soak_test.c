@@ -69,6 +69,7 @@ struct soaker {
     shoal_world *world;
     int index;
     int n_calls; /* of the next tenth */
+    int tenth;   /* which that is, from 0 */
     struct test_random random;
     struct slot slots[IN_FLIGHT];
 };
@@ -227,6 +228,8 @@ static void *soak(void *argument)
     }
     for (int call = 0; call < soaker->n_calls && !test_has_failed(); call++) {
         struct slot *s = &soaker->slots[call % IN_FLIGHT];
+        test_progress((uint64_t)soaker->tenth * (uint64_t)soaker->n_calls + (uint64_t)call,
+                      TENTHS * (uint64_t)soaker->n_calls);
         finish(s);
         s->group = groups[test_random_below(&soaker->random, GROUPS_PER_THREAD)];
         s->op = (enum soak_op)test_random_below(&soaker->random, SOAK_OP_COUNT);
@@ -292,6 +295,7 @@ TEST_RANKS(soak_mixed, N_RANKS)
     for (int tenth = 1; tenth <= TENTHS && !test_has_failed(); tenth++) {
         pthread_t threads[MAX_THREADS];
         for (int t = 0; t < n_threads; t++) {
+            soakers[t].tenth = tenth - 1;
             REQUIRE(pthread_create(&threads[t], NULL, soak, &soakers[t]) == 0);
         }
         for (int t = 0; t < n_threads; t++) {

@@ -64,6 +64,7 @@ static void run_graphs(int n_ranks, double part)
     fuzz_ranks_begin(&ranks, n_ranks, 20);
     for (uint64_t i = 0; i < (uint64_t)((double)n_graphs * part) && !test_has_failed(); i++) {
         fuzz_graph(&ranks, first + i, &counts);
+        test_progress(i + 1, (uint64_t)((double)n_graphs * part));
     }
     fuzz_ranks_end(&ranks);
     fuzz_print_counts(&counts, n_ranks);
