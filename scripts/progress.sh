@@ -26,11 +26,23 @@ progress_text() {
     echo "$label: [$(printf '%-20s' "${bar// /#}")] $percent %, $(progress_time "$seconds"), $begun of $cases: $name"
 }
 
+# Lines of the program, in place of the line that changes.
+progress_lines() {
+    local line
+    while IFS= read -r line; do
+        printf '\r\033[K%s\n' "$line"
+    done
+}
+
 progress_run() {
     local label=$1 begin=$SECONDS shown=$SECONDS status=0 every=${SHOAL_PROGRESS_SECONDS:-30} process text
     shift
     progress_file=$(mktemp)
-    SHOAL_TEST_PROGRESS=$progress_file "$@" &
+    if [[ -t 1 && -t 2 ]]; then
+        SHOAL_TEST_PROGRESS=$progress_file "$@" > >(progress_lines) 2>&1 &
+    else
+        SHOAL_TEST_PROGRESS=$progress_file "$@" &
+    fi
     process=$!
     # The shell makes commands in the background deaf to an interrupt.
     trap 'kill "$process" 2>/dev/null; exit 130' INT TERM
