@@ -20,19 +20,21 @@
  * reads either format, and also whole files of other tools, which have no shoal.index.json and no sums.
  *
  * Each byte is written by one rank: those that have the same part share the work. Besides its shards a rank needs at
- * most 64 MiB, and the description of the checkpoint: about 1 KiB for each part that some rank has of some tensor, and
- * 100 bytes for each block. A load reads only what the rank needs, with whole blocks at both ends of it.
+ * most 64 MiB (a save in the background: and a copy of what it writes), and the description of the checkpoint: about 1
+ * KiB for each part that some rank has of some tensor, and 100 bytes for each block. A load reads only what the rank
+ * needs, with whole blocks at both ends of it.
  *
- * A save is complete or absent: it is written beside its place, and moved there when all ranks have written theirs
- * and all of it has reached the disk. If a disk is full, all ranks get an error, and what was there before still is;
- * the save can be tried again on the same group. If a rank dies, the others get an error, and what was there before or
- * the new one is there. What remains of a save that died is removed by the next one. Of two jobs that save to one
- * directory at the same time, the second gets SHOAL_ERR_STATE.
+ * A save is complete or absent: it is written beside its place, and moved there when all ranks have written theirs and
+ * all of it has reached the disk. If a disk is full, all ranks get an error, and what was there before still is; the
+ * save can be tried again on the same group. If a rank dies, the others get an error, and what was there before or the
+ * new one is there. What remains of a save that died is removed by the next one. Of two saves to one directory at the
+ * same time, of two jobs or of one in the background and another one, the second is SHOAL_ERR_STATE (on file systems
+ * that know flock).
  *
  * A load looks at everything that it needs before it changes anything: values stay as they are on all ranks if any
- * rank finds a file that is damaged, cut off, of another save or a later version, or names that do not fit. Only if a
- * file fails after that look are values undefined, and the error says so. If a function of shoal_items_on_loaded
- * refuses the values, they stay as they were loaded.
+ * rank finds a file that is damaged, cut off, of another save or a later version, names that do not fit, or a tensor
+ * that cannot be written. Only if a file fails after that look are values undefined, and the error says so. If a
+ * function of shoal_items_on_loaded refuses the values, they stay as they were loaded, except for what it puts right.
  *
  * Ranks: all ranks of the group make the call with the same directory, list and options; a difference is
  * SHOAL_ERR_MISMATCH on all of them. All see the same files: a directory that is not shared between the hosts of a
@@ -176,8 +178,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_newest(const char *dire
 /*
  * The steps of all complete checkpoints of a directory, ascending; the last is that of shoal_checkpoint_newest.
  * *count_out is how many there are, 0 also if there is no such directory. If there are more than `capacity`, steps_out
- * gets the newest; it may be NULL if capacity is 0. Looks at names only: whether files are damaged is found by a load.
- * Local.
+ * gets the newest; it may be NULL if capacity is 0. Looks at names only, unless the directory is a checkpoint itself:
+ * whether files are damaged is found by a load. Local.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_checkpoint_list(const char *directory, int64_t *steps_out,
                                                               size_t capacity, size_t *count_out);

@@ -147,8 +147,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_set_state(shoal_nn_scale
 /*
  * Adds scale, n_clean and n_skipped to a list of a checkpoint's items, as numbers with these names behind `prefix`:
  * with the prefix "scaler.", "scaler.scale". A load needs a scaler whose gradients do not wait for an update, and
- * refuses numbers that shoal_nn_scaler_set_state refuses: the scaler then keeps those it had. The list keeps the scaler's memory alive; list and scaler
- * may be freed in any order.
+ * refuses numbers that shoal_nn_scaler_set_state refuses: the scaler then keeps those it had. The list keeps the
+ * scaler's memory alive; list and scaler may be freed in any order.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_add_items(shoal_nn_scaler *scaler, shoal_items *items,
                                                                   const char *prefix);
