@@ -52,7 +52,7 @@ TEST(default_store_timeout)
     double seconds = (double)(clock_now_ns() - start_ns) * 1e-9;
     CHECK(world == NULL);
     CHECK(seconds >= 0.19);
-    CHECK(seconds < 0.2 + 2 * test_time_scale());
+    CHECK(seconds < 10 * test_time_scale());
     /* It says who is missing. */
     CHECK_ERROR_TEXT("ranks 1 and 2 did not come");
     options.rank = 1;
@@ -334,10 +334,11 @@ TEST_WORLD(monitored_barrier, W)
     CHECK_ERROR_TEXT("barrier");
     CHECK_STATUS(shoal_group_error(all), SHOAL_ERR_TIMEOUT);
     /* Fails at once from now on, with the first reason. */
+    CHECK_OK(shoal_group_set_timeout(all, 20 * test_time_scale()));
     int64_t start_ns = clock_now_ns();
     CHECK_STATUS(shoal_group_barrier(all), SHOAL_ERR_TIMEOUT);
     CHECK_ERROR_TEXT("rank 2");
-    CHECK((double)(clock_now_ns() - start_ns) * 1e-9 < 0.2 * test_time_scale());
+    CHECK((double)(clock_now_ns() - start_ns) * 1e-9 < 10 * test_time_scale());
     test_barrier(self);
 }
 

@@ -98,9 +98,9 @@ static void drill_expect(struct drill *drill, shoal_status status, const char *c
             test_failed(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", note->text, *words);
         }
     }
-    if (note->seconds > seconds * test_time_scale()) {
+    if (note->seconds > seconds * fault_patience()) {
         test_failed(__FILE__, __LINE__, "%s took %.3f s, %.3f were allowed", shoal_status_name(note->status),
-                    note->seconds, seconds * test_time_scale());
+                    note->seconds, seconds * fault_patience());
     }
 }
 

@@ -167,7 +167,7 @@ static bool names_rank(const char *text, int rank)
 static void judge(const struct round *round, struct board *board, shoal_status status, const char *text,
                   int64_t ended_ns, bool was_open)
 {
-    double allowed = 1.0 * test_time_scale() + (round->signal == SIGSTOP ? stop_timeout() : 0);
+    double allowed = fault_patience() + (round->signal == SIGSTOP ? stop_timeout() : 0);
     if (!was_open) {
         /* One that dies before it has met the others can not be missed before start-up ends. */
         allowed += 1 * test_time_scale();
@@ -228,7 +228,7 @@ static void live_as_survivor(struct rank *self, const struct round *round, struc
         test_failed(__FILE__, __LINE__, "%s: close: %s: %s", round->op->name, shoal_status_name(closed),
                     shoal_error_text());
     }
-    if (may_fail && fault_seconds_since(closing_ns) > 2 * test_time_scale() + stop_timeout()) {
+    if (may_fail && fault_seconds_since(closing_ns) > 2 * fault_patience() + stop_timeout()) {
         test_failed(__FILE__, __LINE__, "%s: closing took %.3f s after fail point %llu (%s)", round->op->name,
                     fault_seconds_since(closing_ns), (unsigned long long)round->number, board->point);
     }

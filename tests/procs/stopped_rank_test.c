@@ -141,7 +141,7 @@ TEST_PROCESSES(abort_waits_for_nobody, 2)
         test_pause(0.1);
         int64_t start_ns = clock_now_ns();
         CHECK_OK(shoal_group_abort(all, NULL));
-        check_took_less(start_ns, 1.0);
+        check_took_less(start_ns, 10.0); /* of 30 */
         (void)pthread_join(thread, NULL);
         for (int i = 0; i < N_LANES; i++) {
             CHECK_STATUS(shoal_group_barrier(lanes[i]), SHOAL_ERR_CANCELLED);

@@ -158,7 +158,7 @@ static void check_death(int peer_rank, void (*live)(shoal_world *world, int word
     /* Nobody is waited for who can not come. */
     int64_t start_ns = clock_now_ns();
     CHECK_OK(shoal_world_close(world));
-    CHECK(clock_now_ns() - start_ns < 5000000000);
+    CHECK(clock_now_ns() - start_ns < 10000000000);
     end_peer(&peer);
 }
 
@@ -234,7 +234,7 @@ TEST(a_wait_ends_with_the_holder)
     size_t bytes = 0;
     int64_t start_ns = clock_now_ns();
     CHECK_STATUS(shoal_store_get(shoal_world_store(world), "never", &byte, 1, 20, &bytes), SHOAL_ERR_PEER);
-    CHECK(clock_now_ns() - start_ns < 2000000000);
+    CHECK(clock_now_ns() - start_ns < 10000000000); /* the deadline is 20 s */
     CHECK_OK(shoal_world_close(world));
     end_peer(&peer);
 }
