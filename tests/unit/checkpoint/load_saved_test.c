@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fixtures/rank_world.h"
-#include "fixtures/scratch.h"
+#include "fixtures/checkpoint_stage.h"
 #include "kernel/kernel.h"
 #include "shoal/checkpoint.h"
 #include "shoal/ops.h"
@@ -12,37 +11,6 @@
 
 #define ROWS 10
 #define COLUMNS 4
-
-struct stage {
-    struct rank *self;
-    shoal_world *world;
-    shoal_group *group;
-    char *directory; /* seen by all ranks */
-};
-
-static void open_stage(struct stage *stage, struct rank *self)
-{
-    *stage = (struct stage){.self = self, .directory = self->shared};
-    stage->world = rank_world_open(self, 0);
-    REQUIRE(stage->world);
-    stage->group = shoal_world_group(stage->world);
-    if (self->rank == 0) {
-        struct scratch scratch = scratch_make();
-        (void)snprintf(stage->directory, SCRATCH_PATH_BYTES, "%s", scratch.path);
-    }
-    test_barrier(self);
-}
-
-static void close_stage(struct stage *stage)
-{
-    test_barrier(stage->self);
-    if (stage->self->rank == 0) {
-        struct scratch scratch;
-        (void)snprintf(scratch.path, sizeof scratch.path, "%s", stage->directory);
-        scratch_remove(&scratch);
-    }
-    CHECK_OK(shoal_world_close(stage->world));
-}
 
 /* A list of one tensor [rows, columns], of which each rank has its share along `dim`; -1: all. */
 struct list {

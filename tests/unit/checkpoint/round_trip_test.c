@@ -10,13 +10,11 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "fixtures/groups.h"
-#include "fixtures/rank_world.h"
-#include "fixtures/scratch.h"
+#include "fixtures/checkpoint_stage.h"
 #include "shoal/checkpoint.h"
 #include "tensor/dtype.h"
 
-#define MAX_RANKS 6
+#define MAX_RANKS STAGE_MAX_RANKS
 #define GUARD_BYTES 32
 #define JUNK 0xC3
 
@@ -213,41 +211,6 @@ static void free_list(struct list *list)
 
 /* Saving and loading ----------------------------------------------------------------------------------- */
 
-struct stage {
-    struct rank *self;
-    shoal_world *world;
-    shoal_group *groups[MAX_RANKS + 1]; /* of so many first ranks; NULL: this rank is not in it */
-    char *directory;                    /* seen by all ranks */
-};
-
-static void open_stage(struct stage *stage, struct rank *self)
-{
-    static const int ranks[] = {0, 1, 2, 3, 4, 5};
-    *stage = (struct stage){.self = self, .directory = self->shared};
-    stage->world = rank_world_open(self, 0);
-    REQUIRE(stage->world);
-    for (int i = self->rank + 1; i <= MAX_RANKS; i++) {
-        stage->groups[i] = group_of_ranks(stage->world, ranks, i, "round trip");
-        CHECK(stage->groups[i]);
-    }
-    if (self->rank == 0) {
-        struct scratch scratch = scratch_make();
-        (void)snprintf(stage->directory, SCRATCH_PATH_BYTES, "%s", scratch.path);
-    }
-    test_barrier(self);
-}
-
-static void close_stage(struct stage *stage)
-{
-    test_barrier(stage->self);
-    if (stage->self->rank == 0) {
-        struct scratch scratch;
-        (void)snprintf(scratch.path, sizeof scratch.path, "%s", stage->directory);
-        scratch_remove(&scratch);
-    }
-    CHECK_OK(shoal_world_close(stage->world));
-}
-
 static void save(struct stage *stage, int n_ranks, enum way way, shoal_checkpoint_format format)
 {
     struct list list;
@@ -301,7 +264,7 @@ static void try_pair(struct stage *stage, int n_saved, enum way saved, int n_loa
 TEST_RANKS(rows_between_all_numbers_of_ranks, MAX_RANKS)
 {
     struct stage stage;
-    open_stage(&stage, self);
+    open_stage_with_groups(&stage, self);
     for (int n_saved = 1; n_saved <= MAX_RANKS && !test_has_failed(); n_saved++) {
         for (int format = 0; format < 2; format++) {
             save(&stage, n_saved, WAY_ROWS, (shoal_checkpoint_format)format);
@@ -338,7 +301,7 @@ TEST_RANKS(other_pairs_of_ways_and_ranks, MAX_RANKS)
 {
     struct stage stage;
     struct test_random random = test_random_begin(2); /* the same on all ranks */
-    open_stage(&stage, self);
+    open_stage_with_groups(&stage, self);
     if (test_is_whole()) {
         test_deadline(3000);
         sweep(&stage);
