@@ -20,7 +20,7 @@ check_arguments() {
     scripts/check_arguments.pl tests/conformance/deviation/arguments.def \
         include/shoal/{fsdp,fsdp_comm,fsdp_unit,fully_shard,ddp,collective,compat_torch,compile}.h
 }
-check_shell() { find scripts tests bench .ci \( -name '*.sh' -o -path .ci/run \) -exec shellcheck {} +; }
+check_shell() { find scripts tests bench .ci \( -name '*.sh' -o -path .ci/run \) -exec shellcheck -x {} +; }
 check_tidy() { scripts/tidy.sh; }
 
 # clang sees other things than gcc. Its build must be as silent.

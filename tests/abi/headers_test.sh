@@ -48,6 +48,7 @@ structs=$(sed -nE '/^typedef struct/{s/^typedef struct ([a-z_0-9]+) \{$/\1/;h}; 
     "$include"/shoal/*.h "$include"/shoal_nn/*.h)
 {
     printf '#include <stdio.h>\n#include "shoal/shoal.h"\n'
+    # shellcheck disable=SC2046 # a word for each header
     printf '#include "shoal_nn/%s"\n' $(cd "$include/shoal_nn" && echo *.h)
     printf 'int main(void)\n{\n    int failed = 0;\n'
     for struct in $structs; do

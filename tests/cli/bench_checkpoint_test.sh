@@ -2,26 +2,11 @@
 # SPDX-License-Identifier: MIT
 # `shoal bench checkpoint`: keys, what the numbers say of each other, that nothing is left behind, and exit status. No times: those
 # are the business of a quiet machine.
-set -euo pipefail
-
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-failed=false
+# shellcheck source-path=SCRIPTDIR source=bench_common.sh
+. "${BASH_SOURCE[0]%/*}/bench_common.sh"
+bench_name=(checkpoint)
 mkdir "$scratch/files"
-
-# Looking for leaks takes seconds per run on some machines: once, below.
-asan_options=${ASAN_OPTIONS:-}
-export ASAN_OPTIONS=$asan_options:detect_leaks=0
-
-complain() {
-    echo "$1"
-    cat "$scratch/out" "$scratch/err"
-    failed=true
-}
-
-bench() {
-    TMPDIR=$scratch/files timeout 120 "$SHOAL_TEST_TOOL" bench checkpoint "$@" >"$scratch/out" 2>"$scratch/err"
-}
+export TMPDIR=$scratch/files
 
 number='[0-9.]*'
 keys='^{"bench": "checkpoint", "processors": [0-9]*, "ranks": [0-9]*, "bytes": [0-9]*, "format": "[a-z]*", "files": [0-9]*'
@@ -39,16 +24,6 @@ measures() {
     [[ -z $(ls -A "$scratch/files") ]] || complain "$*: left $(ls -A "$scratch/files")"
 }
 
-# value COLUMN
-value() {
-    sed -nE "s/.*\"$1\": (-?[0-9.]+).*/\1/p" "$scratch/out"
-}
-
-# holds EXPRESSION: of perl, over the columns.
-holds() {
-    perl -e "exit !($1)" || complain "not so: $1"
-}
-
 ASAN_OPTIONS=$asan_options measures --bytes 3M
 # A file of each rank and the index.
 holds "$(value ranks) == 2 && $(value bytes) == 3 << 20 && $(value files) == 3"
@@ -64,23 +39,10 @@ measures --ranks 1 --bytes 16K
 
 # For people: comments, then the columns that docs/performance.md explains. In a directory that the caller names.
 mkdir "$scratch/named"
-bench --bytes 64K --iterations 2 --directory "$scratch/named" || complain "failed"
+explains_columns --bytes 64K --iterations 2 --directory "$scratch/named"
 [[ -d $scratch/named && -z $(ls -A "$scratch/named") ]] || complain "left $(ls -A "$scratch/named")"
-header=$(grep '^#bench ' "$scratch/out") || complain "no header"
-bench --bytes 64K --iterations 1 --json || complain "failed"
-for column in $header; do
-    grep -qF "\`${column#\#}\`" "$SHOAL_TEST_SOURCE_DIR/docs/performance.md" ||
-        complain "docs/performance.md does not explain ${column#\#}"
-    grep -qE "\"${column#\#}\": " "$scratch/out" || complain "JSON has no ${column#\#}"
-done
 
-for arguments in "--ranks" "--ranks 0" "--bytes 15K" "--bytes" "--format what" "--directory" "--iterations 0" "--threads" "what"; do
-    status=0
-    # shellcheck disable=SC2086 # several words on purpose
-    bench $arguments || status=$?
-    [[ $status -eq 2 ]] || complain "$arguments: exit status $status, expected 2"
-    grep -qF "bad argument: ${arguments%% *}" "$scratch/err" || complain "$arguments: was refused without a word"
-done
+names_what_it_refuses "--ranks" "--ranks 0" "--bytes 15K" "--bytes" "--format what" "--directory" "--iterations 0" "--threads" "what"
 bench --help || complain "no help"
 grep -q -- --directory "$scratch/out" || complain "the help does not tell"
 status=0

@@ -1,25 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # `shoal bench all_reduce` and the like: rows, keys and exit status, with more ranks than one and small sizes.
-set -euo pipefail
-
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-failed=false
-
-# Looking for leaks takes seconds per run on some machines: later, where the ranks are threads of this process.
-asan_options=${ASAN_OPTIONS:-}
-export ASAN_OPTIONS=$asan_options:detect_leaks=0
-
-complain() {
-    echo "$1"
-    cat "$scratch/out" "$scratch/err"
-    failed=true
-}
-
-bench() {
-    timeout 120 "$SHOAL_TEST_TOOL" bench "$@" >"$scratch/out" 2>"$scratch/err"
-}
+# shellcheck source-path=SCRIPTDIR source=bench_common.sh
+. "${BASH_SOURCE[0]%/*}/bench_common.sh"
 
 # measures N_ROWS ARGS...: succeeds, with that many rows and no wrong element.
 measures() {
@@ -66,23 +49,12 @@ grep -qF "all_reduce of 65536 bytes: measured staged, since oneshot can not carr
 measures 1 all_reduce --sizes 1K --ranks 1
 
 # For people: comments, then the columns that docs/performance.md explains.
-bench all_reduce --sizes 1K --iterations 3 || complain "failed"
-header=$(grep '^#op ' "$scratch/out") || complain "no header"
-bench all_reduce --sizes 1K --iterations 3 --json || complain "failed"
-for column in $header; do
-    grep -qF "\`${column#\#}\`" "$SHOAL_TEST_SOURCE_DIR/docs/performance.md" ||
-        complain "docs/performance.md does not explain ${column#\#}"
-    grep -qE "\"${column#\#}(_gbs)?\": " "$scratch/out" || complain "JSON has no ${column#\#}"
-done
+explains_columns all_reduce --sizes 1K --iterations 3
 
-for arguments in "--ranks" "--ranks 0" "--ranks x" "--sizes 0" "--sizes 4K:1K" "--sizes 1K:4K:1" "--sizes 1:2:3:4" \
-    "--sizes 1Q" "--dtype f31" "--transport carrier_pigeon" "--algorithm carrier_pigeon" "--rotate -1" "--iterations 0" "--what" "--window"; do
-    status=0
-    # shellcheck disable=SC2086 # several words on purpose
-    bench all_reduce $arguments || status=$?
-    [[ $status -eq 2 ]] || complain "$arguments: exit status $status, expected 2"
-    [[ -s $scratch/err ]] || complain "$arguments: was refused without a word"
-done
+bench_name=(all_reduce)
+refuses "--ranks" "--ranks 0" "--ranks x" "--sizes 0" "--sizes 4K:1K" "--sizes 1K:4K:1" "--sizes 1:2:3:4" \
+    "--sizes 1Q" "--dtype f31" "--transport carrier_pigeon" "--algorithm carrier_pigeon" "--rotate -1" "--iterations 0" "--what" "--window"
+bench_name=()
 bench all_reduce --algorithm carrier_pigeon || true
 grep -q "there are: local oneshot" "$scratch/err" || complain "does not list the algorithms"
 bench all_reduce --dtype f31 || true

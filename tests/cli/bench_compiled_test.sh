@@ -2,24 +2,9 @@
 # SPDX-License-Identifier: MIT
 # `shoal bench compiled`: keys, what the numbers say of each other, and exit status. No times: those are the business of a
 # quiet machine.
-set -euo pipefail
-
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-failed=false
-
-# Looking for leaks takes seconds per run on some machines, and ranks that end by _exit are not looked at.
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
-
-complain() {
-    echo "$1"
-    cat "$scratch/out" "$scratch/err"
-    failed=true
-}
-
-bench() {
-    timeout 120 "$SHOAL_TEST_TOOL" bench compiled "$@" >"$scratch/out" 2>"$scratch/err"
-}
+# shellcheck source-path=SCRIPTDIR source=bench_common.sh
+. "${BASH_SOURCE[0]%/*}/bench_common.sh"
+bench_name=(compiled)
 
 number='-\?[0-9.]*'
 keys='^{"bench": "compiled_[a-z]*", "processors": [0-9]*, "ranks": [0-9]*, "params": [0-9]*, "units": [0-9]*, "tokens": [0-9]*, "blas_threads": [0-9]*, "core": "[^"]*"'
@@ -36,16 +21,6 @@ measures() {
     bench "$@" --json --iterations 3 || complain "$*: failed"
     [[ $(grep -c "$keys" "$scratch/out") -eq $n_rows ]] || complain "$*: other keys"
     [[ $(wc -l <"$scratch/out") -eq $n_rows ]] || complain "$*: not $n_rows rows"
-}
-
-# value COLUMN: of the first row
-value() {
-    sed -nE "1s/.*\"$1\": (-?[0-9.]+).*/\1/p" "$scratch/out"
-}
-
-# holds EXPRESSION: of perl, over the columns.
-holds() {
-    perl -e "exit !($1)" || complain "not so: $1"
 }
 
 tiny=(--units 3 --width 16 --tokens 8)
@@ -67,24 +42,11 @@ measures 2 --ranks 1 "${tiny[@]}"
 holds "$(value unsharded_bytes_host) == 0"
 
 # For people: comments, then the columns that docs/performance.md explains.
-bench "${tiny[@]}" --wrapping ddp --iterations 3 || complain "failed"
-grep -q '^# blas  *[^ ]*, core ' "$scratch/out" || complain "no BLAS"
-header=$(grep '^#bench ' "$scratch/out") || complain "no header"
-bench "${tiny[@]}" --wrapping ddp --iterations 3 --json || complain "failed"
-for column in $header; do
-    grep -qF "\`${column#\#}\`" "$SHOAL_TEST_SOURCE_DIR/docs/performance.md" ||
-        complain "docs/performance.md does not explain ${column#\#}"
-    grep -qE "\"${column#\#}\": " "$scratch/out" || complain "JSON has no ${column#\#}"
-done
+explains_columns "${tiny[@]}" --wrapping ddp --iterations 3
+grep -q '^# blas  *[^ ]*, core ' "$scratch/people" || complain "no BLAS"
 
-for arguments in "--ranks" "--ranks 0" "--units" "--units 0" "--width -1" "--tokens 1Q" "--blas-threads 0" \
-    "--iterations 0" "--wrapping" "--wrapping both" "--dtype f64" "--threads" "what"; do
-    status=0
-    # shellcheck disable=SC2086 # several words on purpose
-    bench $arguments || status=$?
-    [[ $status -eq 2 ]] || complain "$arguments: exit status $status, expected 2"
-    grep -qF "bad argument: ${arguments%% *}" "$scratch/err" || complain "$arguments: was refused without a word"
-done
+names_what_it_refuses "--ranks" "--ranks 0" "--units" "--units 0" "--width -1" "--tokens 1Q" "--blas-threads 0" \
+    "--iterations 0" "--wrapping" "--wrapping both" "--dtype f64" "--threads" "what"
 bench --help || complain "no help"
 grep -q -- --wrapping "$scratch/out" || complain "the help does not tell"
 status=0

@@ -2,25 +2,9 @@
 # SPDX-License-Identifier: MIT
 # `shoal bench fsdp`: keys, what the numbers say of each other, and exit status. No times: those are the business of a
 # quiet machine.
-set -euo pipefail
-
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-failed=false
-
-# Looking for leaks takes seconds per run on some machines: later, where the ranks are threads of this process.
-asan_options=${ASAN_OPTIONS:-}
-export ASAN_OPTIONS=$asan_options:detect_leaks=0
-
-complain() {
-    echo "$1"
-    cat "$scratch/out" "$scratch/err"
-    failed=true
-}
-
-bench() {
-    timeout 120 "$SHOAL_TEST_TOOL" bench fsdp "$@" >"$scratch/out" 2>"$scratch/err"
-}
+# shellcheck source-path=SCRIPTDIR source=bench_common.sh
+. "${BASH_SOURCE[0]%/*}/bench_common.sh"
+bench_name=(fsdp)
 
 number='-\?[0-9.]*'
 keys='^{"bench": "fsdp", "processors": [0-9]*, "ranks": [0-9]*, "params": [0-9]*, "units": [0-9]*, "sharded": "[a-z]*", "tokens": [0-9]*, "blas_threads": [0-9]*, "core": "[^"]*", "gflops": '$number
@@ -34,16 +18,6 @@ measures() {
     bench "$@" --json --iterations 3 || complain "$*: failed"
     grep -q "$keys" "$scratch/out" || complain "$*: other keys"
     [[ $(wc -l <"$scratch/out") -eq 1 ]] || complain "$*: not one row"
-}
-
-# value COLUMN
-value() {
-    sed -nE "s/.*\"$1\": (-?[0-9.]+).*/\1/p" "$scratch/out"
-}
-
-# holds EXPRESSION: of perl, over the columns.
-holds() {
-    perl -e "exit !($1)" || complain "not so: $1"
 }
 
 tiny=(--units 3 --width 16 --tokens 8)
@@ -76,24 +50,11 @@ SHOAL_NN_BLAS=none measures "${tiny[@]}"
 grep -q '"core": "-"' "$scratch/out" || complain "a core without a BLAS"
 
 # For people: comments, then the columns that docs/performance.md explains.
-bench "${tiny[@]}" --iterations 3 || complain "failed"
-grep -q '^# blas  *[^ ]*, core ' "$scratch/out" || complain "no BLAS"
-header=$(grep '^#bench ' "$scratch/out") || complain "no header"
-bench "${tiny[@]}" --iterations 3 --json || complain "failed"
-for column in $header; do
-    grep -qF "\`${column#\#}\`" "$SHOAL_TEST_SOURCE_DIR/docs/performance.md" ||
-        complain "docs/performance.md does not explain ${column#\#}"
-    grep -qE "\"${column#\#}\": " "$scratch/out" || complain "JSON has no ${column#\#}"
-done
+explains_columns "${tiny[@]}" --iterations 3
+grep -q '^# blas  *[^ ]*, core ' "$scratch/people" || complain "no BLAS"
 
-for arguments in "--ranks" "--ranks 0" "--units" "--units 0" "--width -1" "--tokens 1Q" "--blas-threads 0" "--sharded what" "--sharded" \
-    "--iterations 0" "--dtype f64" "--bytes 1K" "what"; do
-    status=0
-    # shellcheck disable=SC2086 # several words on purpose
-    bench $arguments || status=$?
-    [[ $status -eq 2 ]] || complain "$arguments: exit status $status, expected 2"
-    grep -qF "bad argument: ${arguments%% *}" "$scratch/err" || complain "$arguments: was refused without a word"
-done
+names_what_it_refuses "--ranks" "--ranks 0" "--units" "--units 0" "--width -1" "--tokens 1Q" "--blas-threads 0" "--sharded what" "--sharded" \
+    "--iterations 0" "--dtype f64" "--bytes 1K" "what"
 bench --help || complain "no help"
 grep -q -- --tokens "$scratch/out" || complain "the help does not tell"
 status=0

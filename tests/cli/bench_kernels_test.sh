@@ -1,23 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # `shoal bench kernels`: the rows and keys it promises, and that SHOAL_SIMD chooses the variant.
-set -euo pipefail
-
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-failed=false
-# Looking for leaks takes seconds per run on some machines.
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
-
-complain() {
-    echo "$1"
-    cat "$scratch/out" "$scratch/err"
-    failed=true
-}
-
-bench() {
-    "$SHOAL_TEST_TOOL" bench kernels "$@" >"$scratch/out" 2>"$scratch/err"
-}
+# shellcheck source-path=SCRIPTDIR source=bench_common.sh
+. "${BASH_SOURCE[0]%/*}/bench_common.sh"
+bench_name=(kernels)
 
 bench --json --bytes 16K || complain "a result differs from plain C"
 for key in kernel dtype bytes variant gbps memcpy_gbps ratio wrong; do
@@ -40,12 +26,7 @@ for other in neon avx2; do
     grep -q "SHOAL_SIMD $other" "$scratch/err" || complain "no warning about $other"
 done
 
-for arguments in "--bytes" "--bytes 1" "--bytes 10Q" "--bytes -5" "--variant nonsense" "--kernel nonsense" "--what 1"; do
-    status=0
-    # shellcheck disable=SC2086 # several words on purpose
-    bench $arguments || status=$?
-    [[ $status -eq 2 ]] || complain "$arguments: exit status $status, expected 2"
-done
+refuses "--bytes" "--bytes 1" "--bytes 10Q" "--bytes -5" "--variant nonsense" "--kernel nonsense" "--what 1"
 
 # The usage names what there is, also behind other options.
 bench --json --help || complain "no help"

@@ -2,23 +2,9 @@
 # SPDX-License-Identifier: MIT
 # `shoal bench passes`: rows, keys, exit status, and what bench/compare.pl makes of them. No times: those are the business of
 # `make bench`.
-set -euo pipefail
-
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-failed=false
-# Looking for leaks takes seconds per run on some machines.
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
-
-complain() {
-    echo "$1"
-    cat "$scratch/out" "$scratch/err"
-    failed=true
-}
-
-bench() {
-    timeout 120 "$SHOAL_TEST_TOOL" bench passes "$@" >"$scratch/out" 2>"$scratch/err"
-}
+# shellcheck source-path=SCRIPTDIR source=bench_common.sh
+. "${BASH_SOURCE[0]%/*}/bench_common.sh"
+bench_name=(passes)
 
 passes="parse print lint sort remove_dead fuse_schedule fuse_coalesced bucket_gathers bucket_scatters bucket_reduces simple_overlap"
 number='[0-9]*\.[0-9]*'
@@ -54,11 +40,6 @@ for pass in $passes capture; do
     grep -qw "$pass" "$scratch/out" || complain "the help does not tell of $pass"
 done
 many=$(printf -- '--nodes 20 %.0s' {1..9})
-for arguments in "--pass" "--pass nonsense" "--nodes 3" "--nodes many" "--nodes 10x" "--rounds 0" "--rounds 1001" "--what 1" "$many"; do
-    status=0
-    # shellcheck disable=SC2086 # several words on purpose
-    bench $arguments || status=$?
-    [[ $status -eq 2 ]] || complain "$arguments: exit status $status, expected 2"
-done
+refuses "--pass" "--pass nonsense" "--nodes 3" "--nodes many" "--nodes 10x" "--rounds 0" "--rounds 1001" "--what 1" "$many"
 
 [[ $failed == false ]]

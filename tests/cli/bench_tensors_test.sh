@@ -2,25 +2,8 @@
 # SPDX-License-Identifier: MIT
 # `shoal bench overlap` and `shoal bench functional`: keys, what the numbers say of each other, and exit status; and what
 # bench/compare.pl makes of them. No times: those are the business of `make bench`.
-set -euo pipefail
-
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-failed=false
-
-# Looking for leaks takes seconds per run on some machines: later, where the ranks are threads of this process.
-asan_options=${ASAN_OPTIONS:-}
-export ASAN_OPTIONS=$asan_options:detect_leaks=0
-
-complain() {
-    echo "$1"
-    cat "$scratch/out" "$scratch/err"
-    failed=true
-}
-
-bench() {
-    timeout 120 "$SHOAL_TEST_TOOL" bench "$@" >"$scratch/out" 2>"$scratch/err"
-}
+# shellcheck source-path=SCRIPTDIR source=bench_common.sh
+. "${BASH_SOURCE[0]%/*}/bench_common.sh"
 
 number='-\?[0-9.]*'
 common='"processors": [0-9]*, "ranks": [0-9]*, "bytes": [0-9]*, "dtype": "[a-z0-9]*"'
@@ -34,16 +17,6 @@ measures() {
     bench "$@" --json --iterations 3 || complain "$*: failed"
     grep -q "$keys" "$scratch/out" || complain "$*: other keys"
     [[ $(wc -l <"$scratch/out") -eq 1 ]] || complain "$*: not one row"
-}
-
-# value COLUMN
-value() {
-    sed -nE "s/.*\"$1\": (-?[0-9.]+).*/\1/p" "$scratch/out"
-}
-
-# holds EXPRESSION: of perl, over the columns.
-holds() {
-    perl -e "exit !($1)" || complain "not so: $1"
 }
 
 measures "$overlap" overlap --ranks 2 --bytes 256K
@@ -66,26 +39,15 @@ SHOAL_SYNC=1 measures "$overlap" overlap --bytes 64K
 
 # For people: comments, then the columns that docs/performance.md explains.
 for name in overlap functional; do
-    bench "$name" --bytes 1K --iterations 3 || complain "failed"
-    header=$(grep '^#bench ' "$scratch/out") || complain "no header"
-    bench "$name" --bytes 1K --iterations 3 --json || complain "failed"
-    for column in $header; do
-        grep -qF "\`${column#\#}\`" "$SHOAL_TEST_SOURCE_DIR/docs/performance.md" ||
-            complain "docs/performance.md does not explain ${column#\#}"
-        grep -qE "\"${column#\#}\": " "$scratch/out" || complain "JSON has no ${column#\#}"
-    done
+    explains_columns "$name" --bytes 1K --iterations 3
 done
 
-for arguments in "--ranks" "--ranks 0" "--bytes" "--bytes 0" "--bytes -1" "--bytes 1Q" "--bytes 2T" "--dtype f31" \
-    "--sizes 1K" "--rotate 1M" "--iterations 0" "--symmetric" "what"; do
-    for name in overlap functional; do
-        status=0
-        # shellcheck disable=SC2086 # several words on purpose
-        bench "$name" $arguments || status=$?
-        [[ $status -eq 2 ]] || complain "$name $arguments: exit status $status, expected 2"
-        grep -qF "bad argument: ${arguments%% *}" "$scratch/err" || complain "$name $arguments: was refused without a word"
-    done
+for one in overlap functional; do
+    bench_name=("$one")
+    names_what_it_refuses "--ranks" "--ranks 0" "--bytes" "--bytes 0" "--bytes -1" "--bytes 1Q" "--bytes 2T" "--dtype f31" \
+        "--sizes 1K" "--rotate 1M" "--iterations 0" "--symmetric" "what"
 done
+bench_name=()
 bench functional --help || complain "no help"
 grep -q -- --bytes "$scratch/out" || complain "the help does not tell"
 
