@@ -26,9 +26,11 @@ GRADIENT(bmm);
 
 META(activation);
 RUN(activation);
+WORKSPACE(activation);
 GRADIENT(activation);
 META(activation_backward);
 RUN(activation_backward);
+WORKSPACE(activation_backward);
 
 META(softmax);
 RUN(softmax);

@@ -35,8 +35,6 @@
     {                                                                 \
         return nn_values_of_call(arguments, n_arguments, outputs[0]); \
     }
-WORKSPACE_OF_VALUES(activation, 1)
-WORKSPACE_OF_VALUES(activation_backward, 2)
 WORKSPACE_OF_VALUES(mse, 2)
 WORKSPACE_OF_VALUES(mse_backward, 3)
 WORKSPACE_OF_VALUES(embedding_backward, 2)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Slices of a dimension by index. They are bytes on the way out; on the way back they are added in the order of the indices. */
+/* Slices of a dimension by index: copied as bytes; their gradients are added in the order of the indices. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The largest along a dimension, and where it is: the first of equal ones, or the first NaN. Elements are copied as bytes. */
+/* The largest along a dimension, and where it is: the first of equal ones, or the first NaN. */
 #include <string.h>
 
 #include "functions.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* softmax and log_softmax along a dimension: functions of rows, told apart by the op's context. Only results are saved. */
+/* softmax and log_softmax along a dimension: functions of rows, told apart by the op's context. */
 #include <string.h>
 
 #include "functions.h"

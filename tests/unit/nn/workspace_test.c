@@ -216,6 +216,10 @@ NN_TEST(ops_of_modules)
     shoal_tensor *a = make(6, 5, SHOAL_F32, false);
     CHECK_INT(check_op("nn.matmul", (shoal_value[]){box(a), box(shoal_transpose(a, 0, 1))}, 2), 0);
     CHECK_INT(check_op("nn.gelu", (shoal_value[]){box(a)}, 1), 0);
+    /* Functions of elements convert those of 16 bits as they go. */
+    shoal_tensor *half = make(60, 50, SHOAL_BF16, false);
+    CHECK_INT(check_op("nn.gelu", (shoal_value[]){box(half)}, 1), 0);
+    CHECK_INT(check_op("nn.gelu_backward", (shoal_value[]){box(half), box(half)}, 2), 0);
 }
 
 NN_TEST(built_in_ops)
