@@ -126,9 +126,15 @@ static const char products_text[] = "graph {\n"
                                     "%p3 = reshape(%p, [3, 2, 8])\n"
                                     "%pt = transpose(%p3, 1, 2)\n"
                                     "%bm = nn.bmm(%pt, %p3)\n"
+                                    "%q = reshape(%bm, [2, 12, 2, 4])\n"
+                                    "%a = nn.attention(%q, %q, %q)\n"
+                                    "%ao = getitem(%a, 0)\n"
+                                    "%al = getitem(%a, 1)\n"
+                                    "%ag = nn.attention_backward(%ao, %ao, %al, %q, %q, %q)\n"
+                                    "%agk = getitem(%ag, 1)\n"
                                     "%l = all_reduce_coalesced([%gw, %gb], \"avg\", @g)\n"
                                     "%wl = wait_tensors(%l)\n"
-                                    "return [%r, %wl, %bm]\n}\n";
+                                    "return [%r, %wl, %bm, %ao, %agk]\n}\n";
 
 static void compare_steps(struct rank *self)
 {
@@ -136,7 +142,7 @@ static void compare_steps(struct rank *self)
     shoal_world *world = rank_world_open(self, 0);
     REQUIRE(world != NULL);
     plan_compare(world, elements_text, ELEMENTS_OUTPUTS);
-    plan_compare(world, products_text, 4);
+    plan_compare(world, products_text, 6);
     CHECK_OK(shoal_world_close(world));
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Every op of a transformer, captured: the graph has the bits of an eager step, forward and backward. */
+#include "shoal_nn/attention.h"
 #include "shoal_nn/nn.h"
 #include "unit/graph/capturing.h"
 
@@ -126,12 +127,72 @@ static void check_capture(shoal_dtype dtype)
     }
 }
 
-TEST(a_transformer_has_the_bits_of_an_eager_step)
+/* Attention gives two results, of which the second is read by the gradient alone. */
+static shoal_status run_attention(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                  shoal_tensor **outputs, size_t n_outputs)
+{
+    const struct model *model = context;
+    shoal_nn_attention_options options = SHOAL_NN_ATTENTION_OPTIONS_INIT;
+    options.dropout = 0.3;
+    options.position = inputs[1];
+    options.stream = 9;
+    shoal_tensor *x = shoal_nn_embedding(inputs[0], model->words);
+    shoal_tensor *qkv = shoal_reshape(shoal_nn_projection(x, model->qkv, model->qkv_bias),
+                                      SHAPE(BATCH, T, 3, HEADS, SIZE), 5);
+    shoal_tensor *packed = shoal_nn_attention_packed(qkv, &options);
+    shoal_tensor *key = shoal_narrow(shoal_select(qkv, 2, 1), 2, 0, 1);
+    shoal_tensor *value = shoal_narrow(shoal_select(qkv, 2, 2), 2, 1, 1);
+    shoal_tensor *shared = shoal_nn_attention(packed, key, value, NULL);
+    shoal_tensor *y = shoal_nn_linear(shoal_reshape(shared, SHAPE(BATCH, T, WIDTH), 3), model->words, NULL);
+    outputs[0] = shoal_nn_cross_entropy(y, inputs[0]);
+    outputs[1] = packed;
+    return shoal_backward(outputs[0], NULL);
+}
+
+static void check_attention(shoal_dtype dtype)
+{
+    struct model model = {.words = leaf(SHAPE(VOCABULARY, WIDTH), 2, dtype, 1, "words"),
+                          .qkv = leaf(SHAPE(WIDTH, 3 * WIDTH), 2, dtype, 3, "qkv"),
+                          .qkv_bias = leaf(SHAPE(3 * WIDTH), 1, dtype, 4, "qkv_bias")};
+    shoal_tensor *inputs[] = {make_integers(SHAPE(BATCH, T), 2, VOCABULARY, SHOAL_I64),
+                              make_integers(SHAPE(3), 1, 100, SHOAL_I64)};
+    struct captured_step step = {
+        .step = run_attention, .context = &model, .inputs = inputs, .n_inputs = 2, .n_outputs = 2};
+    shoal_graph *graph = capture_check(&step, NULL);
+    CHECK(graph != NULL);
+    if (graph) {
+        CHECK_INT(capture_n_outputs(graph), 2 + 3);
+        CHECK_INT(capture_count(graph, "nn.attention"), 1);
+        CHECK_INT(capture_count(graph, "nn.attention_backward"), 1);
+        CHECK_INT(capture_count(graph, "nn.attention_packed_backward"), 1);
+    }
+    shoal_graph_free(graph);
+    shoal_tensor *const made[] = {inputs[0], inputs[1], model.words, model.qkv, model.qkv_bias};
+    for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++) {
+        shoal_tensor_unref(made[i]);
+    }
+}
+
+static void begin_nn(void)
 {
     size_t n_before = test_live_blocks();
     CHECK_OK(shoal_nn_init());
     test_keep_blocks(test_live_blocks() - n_before);
-    const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_F64, SHOAL_BF16, SHOAL_F16};
+}
+
+static const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_F64, SHOAL_BF16, SHOAL_F16};
+
+TEST(attention_has_the_bits_of_an_eager_step)
+{
+    begin_nn();
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        check_attention(dtypes[i]);
+    }
+}
+
+TEST(a_transformer_has_the_bits_of_an_eager_step)
+{
+    begin_nn();
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
         check_capture(dtypes[i]);
     }
