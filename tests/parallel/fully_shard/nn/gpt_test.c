@@ -25,7 +25,9 @@ enum {
 enum wrapping {
     WRAP_NOTHING,
     WRAP_DDP,
-    WRAP_SHARDS
+    WRAP_SHARDS,
+    WRAP_HALVES, /* shards, computed with in bf16 */
+    WRAP_ZERO    /* whole parameters, and shards of gradients and moments */
 };
 
 static shoal_nn_gpt_options tiny(void)
@@ -41,10 +43,16 @@ static shoal_nn_gpt_options tiny(void)
     return options;
 }
 
-static void shard(shoal_module *gpt, shoal_world *world)
+static void shard(shoal_module *gpt, shoal_world *world, enum wrapping wrapping)
 {
     shoal_fully_shard_options how = SHOAL_FULLY_SHARD_OPTIONS_INIT;
     how.group = shoal_world_group(world);
+    if (wrapping == WRAP_HALVES) {
+        how.param_dtype = SHOAL_BF16;
+        how.reduce_dtype = SHOAL_F32;
+    } else if (wrapping == WRAP_ZERO) {
+        how.sharded = SHOAL_SHARDED_GRADIENTS;
+    }
     for (int64_t i = 0; i < N_LAYERS; i++) {
         CHECK_OK(shoal_fully_shard(shoal_nn_gpt_block(gpt, i), &how));
     }
@@ -61,8 +69,8 @@ static shoal_module *make_gpt(shoal_world *world, enum wrapping wrapping, shoal_
     ddp.group = shoal_world_group(world);
     if (wrapping == WRAP_DDP) {
         CHECK_OK(shoal_ddp(gpt, &ddp));
-    } else if (wrapping == WRAP_SHARDS) {
-        shard(gpt, world);
+    } else if (wrapping != WRAP_NOTHING) {
+        shard(gpt, world, wrapping);
     }
     return gpt;
 }
@@ -237,6 +245,16 @@ static struct trained make_shards(shoal_world *world, bool is_second)
     return make_trained(world, WRAP_SHARDS, is_second);
 }
 
+static struct trained make_halves(shoal_world *world, bool is_second)
+{
+    return make_trained(world, WRAP_HALVES, is_second);
+}
+
+static struct trained make_zero(shoal_world *world, bool is_second)
+{
+    return make_trained(world, is_second ? WRAP_ZERO : WRAP_DDP, is_second);
+}
+
 static struct trained make_either(shoal_world *world, bool is_second)
 {
     return make_trained(world, is_second ? WRAP_DDP : WRAP_SHARDS, false);
@@ -250,6 +268,16 @@ TEST_RANKS(compiled_ddp_has_the_bits_of_eager_ddp, 2)
 TEST_RANKS(compiled_shards_have_the_bits_of_eager_shards, 2)
 {
     check_same(self, make_shards);
+}
+
+TEST_RANKS(compiled_halves_have_the_bits_of_eager_halves, 2)
+{
+    check_same(self, make_halves);
+}
+
+TEST_RANKS(compiled_zero_has_the_bits_of_eager_ddp, 2)
+{
+    check_same(self, make_zero);
 }
 
 TEST_RANKS(shards_have_the_bits_of_ddp, 3)
