@@ -140,15 +140,6 @@ shoal_status nn_module_finish(shoal_module *module, uint64_t seed, shoal_device 
 
 /* Checks ------------------------------------------------------------------------------------------------ */
 
-shoal_status nn_check_options(const char *call, const void *options, size_t struct_size, size_t wanted,
-                              const void *module_out)
-{
-    if (!options || !module_out) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s is NULL", call, options ? "module_out" : "options");
-    }
-    return nn_check_size(call, "options", struct_size, wanted);
-}
-
 shoal_status nn_check_count(const char *call, const char *name, int64_t value)
 {
     if (value < 1) {
