@@ -92,16 +92,32 @@ static const char *address(const struct operand *operand, const struct nn_row *r
     return operand->rows.data + row->offset * (int64_t)operand->bytes;
 }
 
-/* One row; strides in elements. */
+/* One row; strides in elements. Those that are common are constants in copies of the loop, which become vectors. */
 #define CHOOSE(type)                                                                                       \
+    static inline void choose_strided_##type(int64_t n, const char *mask, int64_t mask_stride,             \
+                                             const type *yes, int64_t yes_stride, const type *no,          \
+                                             int64_t no_stride, type *to)                                  \
+    {                                                                                                      \
+        for (int64_t i = 0; i < n; i++) {                                                                  \
+            type a = yes[i * yes_stride];                                                                  \
+            type b = no[i * no_stride];                                                                    \
+            to[i] = mask[i * mask_stride] ? a : b;                                                         \
+        }                                                                                                  \
+    }                                                                                                      \
     static void choose_##type(int64_t n, const char *mask, int64_t mask_stride, const char *yes_bytes,     \
                               int64_t yes_stride, const char *no_bytes, int64_t no_stride, char *to_bytes) \
     {                                                                                                      \
         const type *yes = (const type *)(const void *)yes_bytes;                                           \
         const type *no = (const type *)(const void *)no_bytes;                                             \
         type *to = (type *)(void *)to_bytes;                                                               \
-        for (int64_t i = 0; i < n; i++) {                                                                  \
-            to[i] = mask[i * mask_stride] ? yes[i * yes_stride] : no[i * no_stride];                       \
+        if (mask_stride == 1 && yes_stride == 1 && no_stride == 1) {                                       \
+            choose_strided_##type(n, mask, 1, yes, 1, no, 1, to);                                          \
+        } else if (mask_stride == 1 && yes_stride == 0 && no_stride == 1) {                                \
+            choose_strided_##type(n, mask, 1, yes, 0, no, 1, to);                                          \
+        } else if (mask_stride == 1 && yes_stride == 1 && no_stride == 0) {                                \
+            choose_strided_##type(n, mask, 1, yes, 1, no, 0, to);                                          \
+        } else {                                                                                           \
+            choose_strided_##type(n, mask, mask_stride, yes, yes_stride, no, no_stride, to);               \
         }                                                                                                  \
     }
 CHOOSE(uint8_t)
