@@ -378,6 +378,42 @@ TEST_RANKS(files_of_the_hub_are_loaded, 2)
     check_loaded(self, false);
 }
 
+/* What such a list saves, lists without aliases load, and the other way round. */
+static void check_round_trip(struct rank *self, shoal_checkpoint_format format)
+{
+    shoal_world *world = begin(self);
+    shoal_group *group = shoal_world_group(world);
+    const char *directory = share_directory(self);
+    shoal_checkpoint_options options = SHOAL_CHECKPOINT_OPTIONS_INIT;
+    shoal_module *models[] = {make_gpt(world, WRAP_SHARDS, SHOAL_CPU),
+                              make_gpt(world, WRAP_NOTHING, SHOAL_CPU)};
+    shoal_items *lists[2] = {NULL};
+    CHECK_OK(shoal_items_create(&lists[0]));
+    CHECK_OK(shoal_items_create(&lists[1]));
+    CHECK_OK(shoal_nn_gpt_add_items(models[0], lists[0]));
+    CHECK_OK(shoal_items_add_module(lists[1], "", models[1]));
+    options.format = format;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(shoal_nn_initialize_modules(models[i], 50 + (uint64_t)i));
+        options.step = i;
+        CHECK_OK(shoal_checkpoint_save(group, directory, lists[i], &options));
+        CHECK_OK(shoal_checkpoint_load(group, directory, lists[1 - i], NULL, NULL));
+        compare_models(models[0], models[1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        shoal_items_free(lists[i]);
+        shoal_module_unref(models[i]);
+    }
+    remove_directory(self, directory);
+    end(world);
+}
+
+TEST_RANKS(lists_with_aliases_save_and_load, 2)
+{
+    check_round_trip(self, SHOAL_CHECKPOINT_WHOLE);
+    check_round_trip(self, SHOAL_CHECKPOINT_PIECES);
+}
+
 TEST_RANKS(a_list_needs_a_gpt, 1)
 {
     shoal_world *world = begin(self);
