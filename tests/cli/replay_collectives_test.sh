@@ -2,34 +2,8 @@
 # SPDX-License-Identifier: MIT
 # replay_collectives: PyTorch's results are ours; files made here are judged right for any number of ranks, and every
 # way to be wrong is counted and explained.
-set -euo pipefail
-
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-replay=$SHOAL_TEST_BUILD_DIR/bin/replay_collectives
-fixtures=$SHOAL_TEST_SOURCE_DIR/tests/fixtures
-failed=false
-
-# expect STATUS LAST FILE...: exit status, and how the last line of the output begins
-expect() {
-    local status=0 wanted=$1 last=$2
-    shift 2
-    "$replay" "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
-    if [[ $status -ne $wanted || $(tail -n 1 "$scratch/out") != "$last"* ]]; then
-        echo "replay_collectives $*: exit status $status, expected $wanted and '$last'; printed:"
-        cat "$scratch/out" "$scratch/err"
-        failed=true
-    fi
-}
-
-# says WORDS: the whole of one line of the output, or of the errors
-says() {
-    if ! grep -qxF -- "$1" "$scratch/out" "$scratch/err"; then
-        echo "did not say '$1':"
-        cat "$scratch/out" "$scratch/err"
-        failed=true
-    fi
-}
+# shellcheck source-path=SCRIPTDIR source=replay_common.sh
+. "${BASH_SOURCE[0]%/*}/replay_common.sh" replay_collectives
 
 # write NAME: a file from lines on standard input
 write() {
@@ -196,9 +170,7 @@ says 'w2.all_reduce.bor.i32: rank1.in0 is [2], which does not fit rank0.in0 of [
 says 'w2.all_reduce.sum.i32: rank0.out0: got i32 [1], expected i32 [1, 1]'
 says 'w2.all_to_all_single.uneven.i32: rank0.in0 is [1], which does not fit rank0.in0 of [1] and the rows of an uneven split'
 if ! grep -q '^w2\.all_gather_tensor\.dim7\.i32: rank [01]: .*gather_dim' "$scratch/out"; then
-    echo "the failed call is not explained:"
-    cat "$scratch/out"
-    failed=true
+    complain "the failed call is not explained:"
 fi
 
 # No file, no reader.

@@ -1,35 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # replay_ddp_fusion: what PyTorch's passes make of a graph, ours make too; every way to be wrong is counted and explained.
-set -euo pipefail
-
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-replay=$SHOAL_TEST_BUILD_DIR/bin/replay_ddp_fusion
-fixtures=$SHOAL_TEST_SOURCE_DIR/tests/fixtures
-golden=$SHOAL_TEST_SOURCE_DIR/tests/golden/ddp_fusion.json
-failed=false
-
-# expect STATUS LAST ARGUMENTS...: exit status, and the last line of the output
-expect() {
-    local status=0 wanted=$1 last=$2
-    shift 2
-    "$replay" "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
-    if [[ $status -ne $wanted || $(tail -n 1 "$scratch/out") != "$last" ]]; then
-        echo "replay_ddp_fusion $*: exit status $status, expected $wanted and '$last'; printed:"
-        cat "$scratch/out" "$scratch/err"
-        failed=true
-    fi
-}
-
-# says WORDS: part of the output or of the errors
-says() {
-    if ! grep -qF -- "$1" "$scratch/out" "$scratch/err"; then
-        echo "did not say '$1':"
-        cat "$scratch/out" "$scratch/err"
-        failed=true
-    fi
-}
+# shellcheck source-path=SCRIPTDIR source=replay_common.sh
+. "${BASH_SOURCE[0]%/*}/replay_common.sh" replay_ddp_fusion
+golden+=/ddp_fusion.json
 
 # changed CASE CHANGES...: the recorded case with something changed (change_graphs.pl), as $scratch/file
 changed() {
@@ -59,14 +33,14 @@ right() {
 wrong() {
     changed "${@:2}"
     expect 1 '1 checked, 1 wrong' "$scratch/file"
-    says "$1"
+    says_part "$1"
 }
 
 # bad WORDS CASE CHANGES...: not a file of the format
 bad() {
     changed "${@:2}"
     expect 2 '0 checked, 0 wrong' "$scratch/file"
-    says "replay_ddp_fusion: $scratch/file: case 0: $1"
+    says_part "replay_ddp_fusion: $scratch/file: case 0: $1"
 }
 
 perl "$fixtures/change_graphs.pl" each "$scratch" <"$golden"
@@ -102,7 +76,7 @@ done
 # One thing of one case spoiled. The whole file: one wrong of 36.
 changed_in_all 13 rebucket
 expect 1 '36 checked, 1 wrong' "$scratch/file"
-says "$scratch/file: case 13 (plain, fuse_ddp_with_coalesced_op): our node"
+says_part "$scratch/file: case 13 (plain, fuse_ddp_with_coalesced_op): our node"
 wrong 'foreach_div' 13 rebucket
 wrong 'is not in the file' 30 set bucket_size_mb 0
 wrong 'flatten' 9 set after/flatten_using_ints_1/args/0 '{"node": "sub"}' set after/flatten_using_ints_1/meta '[[64], "float32"]' \
@@ -234,21 +208,21 @@ expect 2 '71 checked, 0 wrong' "$scratch/file" "$golden"
 # No file, no reader.
 usage='usage: replay_ddp_fusion [--disable PASS]... FILE.json...'
 expect 2 ''
-says "$usage"
+says_part "$usage"
 expect 2 '' --help
-says "$usage"
+says_part "$usage"
 expect 2 '' --disable schedule_comm_wait
-says "$usage"
+says_part "$usage"
 expect 2 '' --disable fuse "$golden"
-says 'replay_ddp_fusion: --disable: there is no pass fuse'
+says_part 'replay_ddp_fusion: --disable: there is no pass fuse'
 expect 2 '0 checked, 0 wrong' "$scratch/none"
-says "replay_ddp_fusion: $scratch/none: "
+says_part "replay_ddp_fusion: $scratch/none: "
 head -c 1000 "$golden" >"$scratch/short"
 expect 2 '36 checked, 0 wrong' "$scratch/short" "$golden"
-says "replay_ddp_fusion: $scratch/short: line "
+says_part "replay_ddp_fusion: $scratch/short: line "
 echo '{}' >"$scratch/object"
 expect 2 '0 checked, 0 wrong' "$scratch/object"
-says 'is not a list of cases'
+says_part 'is not a list of cases'
 echo '[]' >"$scratch/empty"
 expect 0 '0 checked, 0 wrong' "$scratch/empty"
 

@@ -1,35 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # replay_fsdp: PyTorch's training runs are ours; every way to be wrong is counted and explained.
-set -euo pipefail
-
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-replay=$SHOAL_TEST_BUILD_DIR/bin/replay_fsdp
-fixtures=$SHOAL_TEST_SOURCE_DIR/tests/fixtures
-golden=$SHOAL_TEST_SOURCE_DIR/tests/golden
-failed=false
-
-# expect STATUS LAST FILE...: exit status, and how the last line of the output begins
-expect() {
-    local status=0 wanted=$1 last=$2
-    shift 2
-    "$replay" "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
-    if [[ $status -ne $wanted || $(tail -n 1 "$scratch/out") != "$last"* ]]; then
-        echo "replay_fsdp $*: exit status $status, expected $wanted and '$last'; printed:"
-        cat "$scratch/out" "$scratch/err"
-        failed=true
-    fi
-}
-
-# says WORDS: the whole of one line of the output, or of the errors
-says() {
-    if ! grep -qxF -- "$1" "$scratch/out" "$scratch/err"; then
-        echo "did not say '$1':"
-        cat "$scratch/out" "$scratch/err"
-        failed=true
-    fi
-}
+# shellcheck source-path=SCRIPTDIR source=replay_common.sh
+. "${BASH_SOURCE[0]%/*}/replay_common.sh" replay_fsdp
 
 # changed RUN CHANGES...: a recorded run with something changed (change_safetensors.pl), as $scratch/file
 changed() {
@@ -42,17 +15,13 @@ wrong() {
     expect 1 '' "$scratch/file"
     says "$scratch/file: $1"
     if ! grep -q ' checked, 1 wrong, ' "$scratch/out"; then
-        echo "expected one wrong:"
-        cat "$scratch/out"
-        failed=true
+        complain "expected one wrong:"
     fi
 }
 
 expect 0 '916 checked, 0 wrong, worst 0.' "$golden"/fsdp_*.safetensors
 if [[ $(grep -c ' 0 wrong, ' "$scratch/out") -ne 18 ]]; then
-    echo "expected 17 files and a total:"
-    cat "$scratch/out"
-    failed=true
+    complain "expected 17 files and a total:"
 fi
 
 # Looking for leaks takes seconds per run on some machines: once is enough.
@@ -79,9 +48,7 @@ for name in rank1.loss.2.0 rank0.grad.1.layers.1.weight rank1.grad.0.scale rank1
     expect 1 '52 checked, 1 wrong, worst ' "$scratch/file"
     if ! grep -q "^$scratch/file: ${name#rank?.}: rank [01], element 0: got .*, expected 7; error .*, .* of its bound$" \
         "$scratch/out"; then
-        echo "did not explain $name:"
-        cat "$scratch/out"
-        failed=true
+        complain "did not explain $name:"
     fi
 done
 changed w2_clip value rank0.norm.0 0 1
@@ -104,9 +71,7 @@ while read -r run key value; do
     status=0
     "$replay" "$scratch/file" >"$scratch/out" 2>"$scratch/err" || status=$?
     if [[ $status -ne 1 ]]; then
-        echo "$run with $key $value: exit status $status"
-        cat "$scratch/out" "$scratch/err"
-        failed=true
+        complain "$run with $key $value: exit status $status"
     fi
 done <<'END'
 w2_sgd lr 0.2
@@ -181,9 +146,7 @@ says "$scratch/file: rank2.param.0.scale: the case has no such tensor"
 changed w4_reshard2 option reshard 3
 expect 1 '1 checked, 1 wrong, ' "$scratch/file"
 if ! grep -q '^.*: the run: failed: rank [0-3]: .*reshard_ranks: 3' "$scratch/out"; then
-    echo "did not say why the run failed:"
-    cat "$scratch/out"
-    failed=true
+    complain "did not say why the run failed:"
 fi
 
 # No file, no reader. The others are replayed all the same.

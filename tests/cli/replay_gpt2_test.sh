@@ -1,35 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # replay_gpt2: trainings of transformers' GPT-2 are ours, by one process and sharded; every way to be wrong is counted.
-set -euo pipefail
-
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-replay=$SHOAL_TEST_BUILD_DIR/bin/replay_gpt2
-fixtures=$SHOAL_TEST_SOURCE_DIR/tests/fixtures
-golden=$SHOAL_TEST_SOURCE_DIR/tests/golden
-failed=false
-
-# expect STATUS LAST FILE...: exit status, and how the last line of the output begins
-expect() {
-    local status=0 wanted=$1 last=$2
-    shift 2
-    "$replay" "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
-    if [[ $status -ne $wanted || $(tail -n 1 "$scratch/out") != "$last"* ]]; then
-        echo "replay_gpt2 $*: exit status $status, expected $wanted and '$last'; printed:"
-        cat "$scratch/out" "$scratch/err"
-        failed=true
-    fi
-}
-
-# says WORDS: the beginning of a line of the output, or of the errors
-says() {
-    if ! grep -qF -- "$1" "$scratch/out" "$scratch/err"; then
-        echo "did not say '$1':"
-        cat "$scratch/out" "$scratch/err"
-        failed=true
-    fi
-}
+# shellcheck source-path=SCRIPTDIR source=replay_common.sh
+. "${BASH_SOURCE[0]%/*}/replay_common.sh" replay_gpt2
 
 # changed CHANGES...: the smaller file with something changed (change_safetensors.pl), as $scratch/file
 changed() {
@@ -38,7 +11,7 @@ changed() {
 
 expect 0 '666 checked, 0 wrong, worst 0.' "$golden"/gpt2_*.safetensors
 for who in 'one process' '2 ranks' '3 ranks'; do
-    says "$golden/gpt2_b.safetensors, $who: 129 checked, 0 wrong, worst 0."
+    says_part "$golden/gpt2_b.safetensors, $who: 129 checked, 0 wrong, worst 0."
 done
 
 # Looking for leaks takes seconds per run on some machines: once is enough.
@@ -48,12 +21,12 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
 for name in step1.logits step2.loss step2.grad.transformer.h.1.mlp.c_fc.bias; do
     changed value $name 0 7
     expect 1 '279 checked, 3 wrong, worst ' "$scratch/file"
-    says "$scratch/file, 3 ranks: $name: "
+    says_part "$scratch/file, 3 ranks: $name: "
 done
 # A final number that is far off is off in the mean, too.
 changed value final.transformer.h.1.attn.c_proj.weight 5 7
 expect 1 '279 checked, 6 wrong, worst ' "$scratch/file"
-says 'one process: final, largest: transformer.h.1.attn.c_proj.weight, element 5: got '
+says_part 'one process: final, largest: transformer.h.1.attn.c_proj.weight, element 5: got '
 changed value final.transformer.wpe.weight 0 nan
 expect 1 '279 checked, 6 wrong, worst inf of its bound' "$scratch/file"
 # What the training starts from, and how: nearly everything is wrong then.
@@ -73,7 +46,7 @@ while IFS='|' read -r words changes; do
     # shellcheck disable=SC2086 # several words
     changed $changes
     expect 1 '1 checked, 1 wrong, ' "$scratch/file"
-    says "$scratch/file: $words"
+    says_part "$scratch/file: $words"
 done <<'END'
 case: is missing in the metadata|no_case
 case: is no JSON object|case nothing
@@ -87,17 +60,17 @@ END
 # Without a result, and with one too many, the others are compared all the same.
 changed remove step1.grad.transformer.ln_f.bias
 expect 1 '277 checked, 1 wrong, ' "$scratch/file"
-says "$scratch/file: step1.grad.transformer.ln_f.bias: is missing"
+says_part "$scratch/file: step1.grad.transformer.ln_f.bias: is missing"
 changed add more
 expect 1 '280 checked, 1 wrong, ' "$scratch/file"
-says "$scratch/file: more: the case has no such tensor"
+says_part "$scratch/file: more: the case has no such tensor"
 
 # No file, no reader. The others are replayed all the same.
 expect 2 ''
-says 'usage: replay_gpt2 FILE.safetensors...'
+says_part 'usage: replay_gpt2 FILE.safetensors...'
 expect 2 '' --help
 head -c 100 "$golden/gpt2_a.safetensors" >"$scratch/short"
 expect 2 '279 checked, 0 wrong, ' "$scratch/none" "$scratch/short" "$golden/gpt2_a.safetensors"
-says 'replay_gpt2: safetensors_open: '
+says_part 'replay_gpt2: safetensors_open: '
 
 ! $failed

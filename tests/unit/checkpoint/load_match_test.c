@@ -17,11 +17,15 @@ struct names {
     struct index_value values[4];
 };
 
-static void begin_names(struct names *names)
+/* An index without tensors, and a list without items, which the caller frees. */
+static shoal_items *begin(struct names *names)
 {
+    shoal_items *items = NULL;
     memset(names, 0, sizeof *names);
     names->index.tensors = names->tensors;
     names->index.values = names->values;
+    (void)CHECK_OK(shoal_items_create(&items));
+    return items;
 }
 
 /* A tensor f32 [2, 3]. */
@@ -71,9 +75,7 @@ TEST(names_and_aliases_match_both_ways)
     struct names names;
     struct load_match match;
     struct load_rules rules = {0};
-    shoal_items *items;
-    REQUIRE_OK(shoal_items_create(&items));
-    begin_names(&names);
+    shoal_items *items = begin(&names);
     add_item(items, "model", "a", false);
     add_item(items, "model", "tied", false);
     CHECK_OK(shoal_items_add_alias(items, "model", "tied", "other"));
@@ -116,9 +118,7 @@ TEST(what_is_missing_and_unexpected_is_listed_or_allowed)
     struct load_match match;
     struct load_rules rules = {0};
     char text[16][16];
-    shoal_items *items;
-    REQUIRE_OK(shoal_items_create(&items));
-    begin_names(&names);
+    shoal_items *items = begin(&names);
     for (int i = 0; i < 10; i++) {
         (void)snprintf(text[i], sizeof text[i], "weight.%d", i);
         add_item(items, "model", text[i], i == 9);
@@ -148,9 +148,7 @@ TEST(long_names_leave_room_for_all_lists)
     struct load_match match;
     const struct load_rules rules = {0};
     char text[20][120];
-    shoal_items *items;
-    REQUIRE_OK(shoal_items_create(&items));
-    begin_names(&names);
+    shoal_items *items = begin(&names);
     for (int i = 0; i < 20; i++) {
         (void)snprintf(text[i], sizeof text[i], "%0*d.a.name.as.long.as.some.are", 60, i);
         if (i < 10) {
@@ -170,9 +168,7 @@ TEST(shapes_and_dtypes)
     struct names names;
     struct load_match match;
     struct load_rules rules = {0};
-    shoal_items *items;
-    REQUIRE_OK(shoal_items_create(&items));
-    begin_names(&names);
+    shoal_items *items = begin(&names);
     add_item(items, "model", "a", false);
     add_item(items, "model", "b", false);
     struct index_tensor *a = add_name(&names, "model", "a", NULL);
@@ -202,9 +198,7 @@ TEST(a_section_alone)
     struct load_match match;
     const struct load_rules rules = {.section = "optimizer"};
     int64_t epoch = 0;
-    shoal_items *items;
-    REQUIRE_OK(shoal_items_create(&items));
-    begin_names(&names);
+    shoal_items *items = begin(&names);
     add_item(items, "model", "a", false);
     add_item(items, "optimizer", "m", false);
     CHECK_OK(shoal_items_add_integer(items, "epoch", &epoch));
@@ -225,9 +219,7 @@ TEST(checkpoints_of_other_tools_have_only_the_model)
     struct load_match match;
     const struct load_rules rules = {.is_foreign = true};
     int64_t epoch = 0;
-    shoal_items *items;
-    REQUIRE_OK(shoal_items_create(&items));
-    begin_names(&names);
+    shoal_items *items = begin(&names);
     add_item(items, "model", "a", false);
     add_item(items, "optimizer", "m", false);
     CHECK_OK(shoal_items_add_integer(items, "epoch", &epoch));
@@ -250,9 +242,7 @@ TEST(numbers_and_strings)
     int64_t epoch = 1;
     double loss = 2;
     char run[4] = "?";
-    shoal_items *items;
-    REQUIRE_OK(shoal_items_create(&items));
-    begin_names(&names);
+    shoal_items *items = begin(&names);
     CHECK_OK(shoal_items_add_string(items, "run", run, sizeof run));
     CHECK_OK(shoal_items_add_integer(items, "epoch", &epoch));
     CHECK_OK(shoal_items_add_real(items, "loss", &loss));
@@ -307,9 +297,7 @@ static shoal_status match_once(void *context)
 TEST(allocations_that_fail)
 {
     struct names names;
-    shoal_items *items;
-    REQUIRE_OK(shoal_items_create(&items));
-    begin_names(&names);
+    shoal_items *items = begin(&names);
     add_item(items, "model", "a", false);
     add_name(&names, "model", "a", NULL);
     struct sweep sweep = {.items = items, .names = &names};
