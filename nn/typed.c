@@ -32,21 +32,56 @@ shoal_tensor *shoal_nn_projection(shoal_tensor *input, shoal_tensor *weight, sho
     return nn_call(NN_OP_projection, arguments, 3);
 }
 
-#define OF_ELEMENTS(name)                             \
-    shoal_tensor *shoal_nn_##name(shoal_tensor *self) \
-    {                                                 \
-        const shoal_value argument = nn_tensor(self); \
-        return nn_call(NN_OP_##name, &argument, 1);   \
-    }
-OF_ELEMENTS(tanh)
-OF_ELEMENTS(relu)
-OF_ELEMENTS(gelu)
-OF_ELEMENTS(gelu_tanh)
-OF_ELEMENTS(exp)
-OF_ELEMENTS(log)
-OF_ELEMENTS(sqrt)
-OF_ELEMENTS(sigmoid)
-OF_ELEMENTS(silu)
+static shoal_tensor *call_one(enum nn_op op, shoal_tensor *self)
+{
+    const shoal_value argument = nn_tensor(self);
+    return nn_call(op, &argument, 1);
+}
+
+shoal_tensor *shoal_nn_tanh(shoal_tensor *self)
+{
+    return call_one(NN_OP_tanh, self);
+}
+
+shoal_tensor *shoal_nn_relu(shoal_tensor *self)
+{
+    return call_one(NN_OP_relu, self);
+}
+
+shoal_tensor *shoal_nn_gelu(shoal_tensor *self)
+{
+    return call_one(NN_OP_gelu, self);
+}
+
+shoal_tensor *shoal_nn_gelu_tanh(shoal_tensor *self)
+{
+    return call_one(NN_OP_gelu_tanh, self);
+}
+
+shoal_tensor *shoal_nn_exp(shoal_tensor *self)
+{
+    return call_one(NN_OP_exp, self);
+}
+
+shoal_tensor *shoal_nn_log(shoal_tensor *self)
+{
+    return call_one(NN_OP_log, self);
+}
+
+shoal_tensor *shoal_nn_sqrt(shoal_tensor *self)
+{
+    return call_one(NN_OP_sqrt, self);
+}
+
+shoal_tensor *shoal_nn_sigmoid(shoal_tensor *self)
+{
+    return call_one(NN_OP_sigmoid, self);
+}
+
+shoal_tensor *shoal_nn_silu(shoal_tensor *self)
+{
+    return call_one(NN_OP_silu, self);
+}
 
 shoal_tensor *shoal_nn_softmax(shoal_tensor *self, int dim)
 {
