@@ -19,16 +19,16 @@
  *
  * Bits: the same call on the same values gives the same bits on every rank whose machine, BLAS, core name
  * and number of threads are the same. A BLAS may add in another order with another number of threads or another shape.
- * Everything that is not a matrix product has the same bits with any number of threads, and in f32, bf16 and f16 with any
- * vector instructions: this library has its own exp, log, tanh and erf. (In f64 they are those of libm.)
+ * Everything that is not a matrix product has the same bits with any number of threads, and in f32, bf16 and f16 with
+ * any vector instructions: this library has its own exp, log, tanh and erf. (In f64 they are those of libm.)
  * The caller's floating-point mode (shoal/fp_mode.h) changes nothing on the calling thread. The threads of a BLAS keep
  * the mode they were started in, mostly that of the thread that called this library first.
  *
  * Ownership: results belong to the innermost scope. Strings belong to the library.
  * Threads: any, each in its own scope. All threads share one BLAS and its number of threads, and one pool of as many
- * threads for all other loops, which sleep between calls and while the BLAS computes; a call that finds the pool taken by
- * another thread's does without it. With ranks as threads of one process call shoal_nn_set_threads: the environment does
- * not tell how many there are. A forked child starts threads of its own.
+ * threads for all other loops, which sleep between calls and while the BLAS computes; a call that finds the pool taken
+ * by another thread's does without it. With ranks as threads of one process call shoal_nn_set_threads: the environment
+ * does not tell how many there are. A forked child starts threads of its own.
  * Errors: NULL, with the reason in the scope (shoal/scope.h), or a status.
  *
  *     shoal_tensor *hidden = shoal_nn_tanh(shoal_nn_linear(x, weight, bias));
