@@ -103,25 +103,8 @@ static void *work(void *unused)
 
 /* Forks and the end ------------------------------------------------------------------------------------- */
 
-/* The child has none of the threads, and locks as they were at that moment. */
-static void begin_child(void)
-{
-    pool.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    pool.opened = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-    pool.left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-    pool.n_workers = 0;
-    pool.is_open = false;
-    pool.n_joined = 0;
-    atomic_flag_clear(&pool.is_taken);
-}
-
-static void watch_forks(void)
-{
-    (void)pthread_atfork(NULL, NULL, begin_child);
-}
-
-/* At exit, and when the library is unloaded. A process that exits within a body cannot wait for its own thread. */
-__attribute__((destructor)) static void end_pool(void)
+/* Ends the threads, when they have done what they joined for. A thread within a body cannot wait for itself. */
+static void stop_workers(void)
 {
     (void)pthread_mutex_lock(&pool.lock);
     size_t n_workers = pool.n_workers;
@@ -132,6 +115,38 @@ __attribute__((destructor)) static void end_pool(void)
     for (size_t i = 0; i < n_workers && !is_inside; i++) {
         (void)pthread_join(pool.workers[i], NULL);
     }
+}
+
+/* Threads do not outlive a fork in the child; both make new ones when they want them. */
+static void resume_parent(void)
+{
+    (void)pthread_mutex_lock(&pool.lock);
+    pool.has_ended = false;
+    (void)pthread_mutex_unlock(&pool.lock);
+}
+
+/* The child has locks and marks as other threads of the parent left them at that moment. */
+static void begin_child(void)
+{
+    pool.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    pool.opened = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    pool.left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    pool.n_workers = 0;
+    pool.is_open = false;
+    pool.n_joined = 0;
+    pool.has_ended = false;
+    atomic_flag_clear(&pool.is_taken);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(stop_workers, resume_parent, begin_child);
+}
+
+/* At exit, and when the library is unloaded. */
+__attribute__((destructor)) static void end_pool(void)
+{
+    stop_workers();
 }
 
 /* Jobs -------------------------------------------------------------------------------------------------- */

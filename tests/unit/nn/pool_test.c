@@ -94,6 +94,10 @@ TEST(several_threads_may_call)
 /* The child makes threads of its own, also when another thread of the parent had the pool. */
 TEST(forked_children_have_a_pool)
 {
+#if defined(__SANITIZE_THREAD__)
+    test_skip("the thread sanitizer allows no threads in forked children");
+    return;
+#endif
     pthread_t other;
     REQUIRE_OK(shoal_nn_set_threads(3));
     run_jobs(10);
