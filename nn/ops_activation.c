@@ -66,7 +66,7 @@ static void run_chunk(const struct elements *elements, size_t first, size_t n)
 {
     float floats[2][CHUNK];
     float values[CHUNK];
-    const void *inputs[2];
+    const void *inputs[2] = {NULL, NULL};
     for (size_t i = 0; i < elements->n_inputs; i++) {
         const struct operand *input = &elements->inputs[i];
         nn_read_row(input->data + first * shoal_dtype_bytes(input->dtype), input->dtype, (int64_t)n, 1,

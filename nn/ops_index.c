@@ -53,7 +53,7 @@ META(index_select)
 {
     const shoal_tensor *self = arguments[0].as.tensor;
     const shoal_tensor *indices = arguments[2].as.tensor;
-    int dim;
+    int dim = 0;
     NN_TRY(check_dim(self, "self", arguments[1].as.integer, &dim));
     NN_TRY(check_indices(indices));
     return declare(call, self, dim, shoal_tensor_shape(indices)[0]);
@@ -130,7 +130,7 @@ META(index_select_backward)
     const shoal_tensor *gradient = arguments[0].as.tensor;
     const shoal_tensor *indices = arguments[2].as.tensor;
     int64_t size = arguments[3].as.integer;
-    int dim;
+    int dim = 0;
     NN_TRY(nn_check_floating(gradient, "gradient"));
     NN_TRY(check_dim(gradient, "gradient", arguments[1].as.integer, &dim));
     NN_TRY(check_indices(indices));

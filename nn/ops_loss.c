@@ -251,7 +251,7 @@ RUN(cross_entropy)
     struct entropy entropy = {.ignore_index = arguments[2].as.integer, .smoothing = arguments[3].as.real};
     struct nn_values loss = {.data = NULL};
     void *losses = NULL;
-    size_t n_counted;
+    size_t n_counted = 0;
     NN_TRY(open_entropy(call, arguments[0].as.tensor, arguments[1].as.tensor, &entropy, &n_counted));
     NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &loss));
     size_t n_rows = entropy.n_parts > 0 ? (size_t)entropy.logits.count : 0;
@@ -323,7 +323,7 @@ WORKSPACE(cross_entropy_backward)
 RUN(cross_entropy_backward)
 {
     struct entropy entropy = {.ignore_index = arguments[3].as.integer, .smoothing = arguments[4].as.real};
-    size_t n_counted;
+    size_t n_counted = 0;
     double gradient;
     NN_TRY(load_number(call, arguments[0].as.tensor, &gradient));
     NN_TRY(open_entropy(call, arguments[1].as.tensor, arguments[2].as.tensor, &entropy, &n_counted));

@@ -47,7 +47,7 @@ static shoal_status declare(shoal_op_call_context *call, const shoal_value *argu
 {
     const shoal_tensor *self = arguments[0].as.tensor;
     int64_t shape[SHOAL_MAX_DIMS];
-    int dim;
+    int dim = 0;
     NN_TRY(check_search(self, arguments[1].as.integer, &dim));
     int n_dims = reduced_shape(self, dim, arguments[2].as.boolean, shape);
     return shoal_op_output(call, shape, n_dims, finds_place ? SHOAL_I64 : shoal_tensor_dtype(self));
@@ -163,7 +163,7 @@ META(max_backward)
     const shoal_tensor *gradient = arguments[0].as.tensor;
     const shoal_tensor *self = arguments[1].as.tensor;
     int64_t shape[SHOAL_MAX_DIMS];
-    int dim;
+    int dim = 0;
     NN_TRY(check_search(self, arguments[2].as.integer, &dim));
     NN_TRY(nn_check_dtype(gradient, "gradient", shoal_tensor_dtype(self), "self"));
     int n_dims = reduced_shape(self, dim, arguments[3].as.boolean, shape);

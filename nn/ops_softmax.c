@@ -9,7 +9,7 @@
 META(softmax)
 {
     const shoal_tensor *self = arguments[0].as.tensor;
-    int dim;
+    int dim = 0;
     NN_TRY(nn_check_floating(self, "self"));
     NN_TRY(nn_check_dim(arguments[1].as.integer, self, "self", &dim));
     return shoal_op_output(call, shoal_tensor_shape(self), shoal_tensor_n_dims(self),
@@ -59,7 +59,7 @@ META(softmax_backward)
 {
     const shoal_tensor *gradient = arguments[0].as.tensor;
     const shoal_tensor *result = arguments[1].as.tensor;
-    int dim;
+    int dim = 0;
     NN_TRY(nn_check_floating(result, "result"));
     NN_TRY(nn_check_dtype(gradient, "gradient", shoal_tensor_dtype(result), "result"));
     NN_TRY(nn_check_same_shape(gradient, "gradient", result, "result"));
