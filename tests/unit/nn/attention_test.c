@@ -505,6 +505,37 @@ NN_TEST(memory_is_linear_in_the_length)
     CHECK_OK(shoal_nn_set_threads(0));
 }
 
+/* What plans have ready for the ops, of tensors that have shapes only. */
+static size_t declared_at(int64_t length, shoal_dtype dtype, bool is_backward)
+{
+    const shoal_op *op = NULL;
+    shoal_tensor *qkv = shoal_empty_on(INTS(2, length, 3, 4, 64), 5, dtype, SHOAL_META);
+    shoal_tensor *output = shoal_empty_on(INTS(2, length, 4, 64), 4, dtype, SHOAL_META);
+    shoal_tensor *lse = shoal_empty_on(INTS(2, 4, length), 3, SHOAL_F32, SHOAL_META);
+#define BOX(x) ((shoal_value){.kind = SHOAL_VALUE_TENSOR, .count = 1, .as.tensor = (x)})
+    const shoal_value none = {.kind = SHOAL_VALUE_NONE};
+    const shoal_value causal = {.kind = SHOAL_VALUE_BOOL, .count = 1, .as.boolean = true};
+    const shoal_value zero = {.kind = SHOAL_VALUE_FLOAT, .count = 1};
+    const shoal_value stream = {.kind = SHOAL_VALUE_INT, .count = 1};
+    const shoal_value arguments[] = {BOX(output), BOX(output), BOX(lse), BOX(qkv), none,
+                                     causal,      zero,        zero,     stream};
+#undef BOX
+    shoal_tensor *const outputs[] = {is_backward ? qkv : output, lse};
+    CHECK_OK(shoal_op_find(is_backward ? "nn.attention_packed_backward" : "nn.attention_packed", &op));
+    return is_backward ? op_workspace_bytes(op, arguments, outputs, 1)
+                       : op_workspace_bytes(op, arguments + 3, outputs, 2);
+}
+
+/* f32 is used in place; 16-bit floats are copied into f32, which is linear. */
+NN_TEST(ops_declare_memory_that_is_linear_in_the_length)
+{
+    for (int is_backward = 0; is_backward < 2; is_backward++) {
+        CHECK_INT(declared_at(4096, SHOAL_F32, is_backward), declared_at(1024, SHOAL_F32, is_backward));
+        CHECK(declared_at(4096, SHOAL_BF16, is_backward) <= 4 * declared_at(1024, SHOAL_BF16, is_backward));
+        CHECK(declared_at(4096, SHOAL_BF16, is_backward) > declared_at(4096, SHOAL_F32, is_backward));
+    }
+}
+
 /* Errors ----------------------------------------------------------------------------------------------- */
 
 static shoal_tensor *heads(int64_t n_samples, int64_t n_rows, int64_t n_heads, int64_t size)
