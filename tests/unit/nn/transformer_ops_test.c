@@ -284,3 +284,62 @@ NN_TEST(choices_refuse_what_does_not_fit)
     CHECK_SCOPE_ERROR(shoal_nn_masked_fill(mask, mask, 0), SHOAL_ERR_UNSUPPORTED,
                       "nn.masked_fill: self: bool is not one of");
 }
+
+/* Threads ----------------------------------------------------------------------------------------------- */
+
+enum {
+    MANY_ROWS = 600,
+    MANY_COLUMNS = 256,
+    N_RESULTS = 9
+};
+
+/* Enough work to be cut into parts. */
+static void compute_all(shoal_tensor *x, shoal_tensor *weight, shoal_tensor *targets, shoal_tensor *mask,
+                        shoal_tensor *results[N_RESULTS])
+{
+    shoal_tensor *norm = shoal_nn_rms_norm(x, weight, 1e-5);
+    shoal_tensor *loss = shoal_nn_cross_entropy(norm, targets);
+    shoal_tensor *turned = shoal_nn_rotary(shoal_view(x, INTS(MANY_ROWS, 4, MANY_COLUMNS / 4), 3), 7, 10000);
+    CHECK_OK(shoal_backward(loss, NULL));
+    results[0] = norm;
+    results[1] = loss;
+    results[2] = turned;
+    results[3] = shoal_clone(shoal_grad(x));
+    results[4] = shoal_clone(shoal_grad(weight));
+    results[5] = shoal_nn_softmax(x, 1);
+    results[6] = shoal_nn_log_softmax(x, 0);
+    results[7] = shoal_nn_masked_fill(x, mask, 3);
+    results[8] = shoal_nn_argmax(x, 1, false);
+    CHECK_OK(shoal_set_grad(x, NULL));
+    CHECK_OK(shoal_set_grad(weight, NULL));
+}
+
+NN_TEST(threads_change_no_bits)
+{
+    struct test_random random = test_random_begin(5);
+    int64_t targets[MANY_ROWS];
+    for (int i = 0; i < MANY_ROWS; i++) {
+        targets[i] = i % 11 == 0 ? -100 : i % MANY_COLUMNS;
+    }
+    for (int d = 1; d < 4; d += 2) {
+        shoal_tensor *x = require_grad(make_random(&random, INTS(MANY_ROWS, MANY_COLUMNS), 2, nn_dtypes[d]));
+        shoal_tensor *weight = require_grad(make_random(&random, INTS(MANY_COLUMNS), 1, nn_dtypes[d]));
+        shoal_tensor *classes = make_indices(targets, INTS(MANY_ROWS), 1, SHOAL_I64);
+        shoal_tensor *mask =
+            shoal_reshape(make_indices(targets, INTS(MANY_ROWS), 1, SHOAL_BOOL), INTS(MANY_ROWS, 1), 2);
+        shoal_tensor *expected[N_RESULTS];
+        CHECK_OK(shoal_nn_set_threads(1));
+        compute_all(x, weight, classes, mask, expected);
+        for (int n_threads = 2; n_threads <= 4; n_threads += 2) {
+            shoal_tensor *results[N_RESULTS];
+            CHECK_OK(shoal_nn_set_threads(n_threads));
+            compute_all(x, weight, classes, mask, results);
+            for (int i = 0; i < N_RESULTS; i++) {
+                size_t bytes = (size_t)shoal_tensor_count(results[i]) *
+                               shoal_dtype_bytes(shoal_tensor_dtype(results[i]));
+                CHECK_BYTES(shoal_data(results[i]), shoal_data(expected[i]), bytes);
+            }
+        }
+        CHECK_OK(shoal_nn_set_threads(0));
+    }
+}
