@@ -20,7 +20,8 @@ static void NAME(relu_backward)(size_t n, const void *gradient, const void *save
     const real *y = saved;
     real *out = out_values;
     for (size_t i = 0; i < n; i++) {
-        out[i] = y[i] <= 0 ? 0 : g[i];
+        real value = g[i]; /* read in any case, so that the loop has no branch */
+        out[i] = y[i] <= 0 ? 0 : value;
     }
 }
 
