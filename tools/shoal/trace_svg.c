@@ -43,7 +43,7 @@ static const char *const style =
     "--phase2:#2b3646;--wait:#f0695c;--gather:#45bd8a;--reduce:#d39a4a;--other:#a98be0}}\n"
     "text{fill:var(--ink)}.s{fill:var(--soft)}.l{stroke:var(--line)}.op{fill:var(--op)}.p0{fill:var(--phase)}"
     ".p1{fill:var(--phase2)}.wait{fill:var(--wait)}.gather{fill:var(--gather)}.reduce{fill:var(--reduce)}"
-    ".other{fill:var(--other)}\n"
+    ".other{fill:var(--other)}.p0,.p1{stroke:var(--line);stroke-width:.6}\n"
     "</style>\n";
 
 static void put_text(FILE *out, const char *text, size_t most)
