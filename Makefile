@@ -19,7 +19,11 @@ run:
 	@scripts/deps.sh build
 	@scripts/deps.sh run || echo "run: goes on without OpenBLAS, with plain loops"
 	@$(MAKE) all
-	@[ ! -t 1 ] || live=--live; build/bin/shoal run --no-label -n 2 build/examples/09_train $$live
+	build/bin/shoal train --ranks 2 --prompt 'static ' --verify --verify-steps 20
+	@echo
+	@echo "your own text:   build/bin/shoal train --ranks 2 --data FILE --prompt 'Once'"
+	@echo "more ranks:      build/bin/shoal train --ranks 4 --steps 20; --mode single --accumulate 4 has the same digest"
+	@echo "a checkpoint:    build/bin/shoal train --ranks 2 --checkpoint DIR --every 50, and again with --resume"
 
 test:
 	@scripts/deps.sh build test

@@ -48,7 +48,7 @@ children_of() {
 rank_of() {
     local pid
     for pid in $(children_of "$1"); do
-        if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx 'SHOAL_RANK=1'; then
+        if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -x 'SHOAL_RANK=1' >/dev/null; then
             echo "$pid"
         fi
     done

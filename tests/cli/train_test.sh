@@ -81,6 +81,43 @@ trains --steps 2 --ranks 2 --mode zero1 --dtype bf16 --verify --live 100
 says '2 ranks \(zero1\) and one process, 2 steps each, ended in the same bits\.'
 says $'\033''\[1A'$'\033''\[2K\[====================\] step 2/2 .*'
 
+# Weights of another tool, under the names of Hugging Face with and without the prefix; they tell the shape of the model.
+# write_weights FILE PREFIX
+write_weights() {
+    perl - "$@" <<'END'
+use strict;
+use warnings;
+my ($path, $prefix) = @ARGV;
+my $w = 16;
+my @shapes = (['wte.weight', 256, $w], ['wpe.weight', 32, $w], ['h.0.attn.c_attn.weight', $w, 3 * $w], ['h.0.attn.c_attn.bias', 3 * $w],
+    ['h.0.attn.c_proj.weight', $w, $w], ['h.0.attn.c_proj.bias', $w], ['h.0.mlp.c_fc.weight', $w, 4 * $w],
+    ['h.0.mlp.c_fc.bias', 4 * $w], ['h.0.mlp.c_proj.weight', 4 * $w, $w], ['h.0.mlp.c_proj.bias', $w],
+    map { ["$_.weight", $w], ["$_.bias", $w] } 'h.0.ln_1', 'h.0.ln_2', 'ln_f');
+my ($data, $seed, @rows) = ('', 1);
+for (@shapes) {
+    my ($name, @shape) = @$_;
+    my ($begin, $count) = (length $data, 1);
+    $count *= $_ for @shape;
+    for (1 .. $count) {
+        $seed = ($seed * 1103515245 + 12345) & 0x7fffffff;
+        $data .= pack 'f<', $seed / 0x7fffffff * 0.2 - 0.1;
+    }
+    push @rows, sprintf '"%s%s":{"dtype":"F32","shape":[%s],"data_offsets":[%d,%d]}', $prefix, $name, join(',', @shape), $begin, length $data;
+}
+my $header = '{' . join(',', @rows) . '}';
+$header .= ' ' x (-length($header) % 8);
+open my $file, '>:raw', $path or die "$path: $!";
+print $file pack('Q<', length $header), $header, $data;
+END
+}
+mkdir "$scratch/written" "$scratch/hub"
+write_weights "$scratch/written/model.safetensors" transformer.
+write_weights "$scratch/hub/model.safetensors" ''
+digest --load "$scratch/written" --mode single --accumulate 2
+wanted=$digest
+[[ $(sed -nE 's/.*"params": ([0-9]+).*/\1/p' "$scratch/out") -eq 7920 ]] || complain "not the model that was loaded"
+same_as --load "$scratch/hub" --ranks 2
+
 # Baseline: ranks that do not talk.
 trains --steps 2 --ranks 2 --mode none
 says 'none on 2 ranks: .*'

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# examples/09_train.c, what `make run` runs, with few steps: its lines, in a pipe and for a terminal, and the sentence at
+# examples/09_train.c with few steps: its lines, in a pipe and for a terminal, and the sentence at
 # the end.
 set -euo pipefail
 

@@ -49,25 +49,26 @@ static shoal_status prepare(struct train_job *job)
 }
 
 /* Every rank adds its events to the file when it stops. */
-static shoal_status run_traced(struct course *course)
+static shoal_status start_trace(struct train_job *job)
 {
-    struct train_job *job = &course->job;
     shoal_trace_options options = SHOAL_TRACE_OPTIONS_INIT;
     options.path = job->options->trace;
-    TRY(train_job_agree(job, shoal_trace_start(&options)));
-    shoal_status status = train_loop(job, &course->report, &course->result);
-    if (status != SHOAL_OK) {
-        return status;
-    }
-    return train_job_agree(job, shoal_trace_stop());
+    return options.path ? train_job_agree(job, shoal_trace_start(&options)) : SHOAL_OK;
+}
+
+static shoal_status stop_trace(struct train_job *job)
+{
+    return job->options->trace ? train_job_agree(job, shoal_trace_stop()) : SHOAL_OK;
 }
 
 static shoal_status train(struct course *course)
 {
     struct train_job *job = &course->job;
     TRY(prepare(job));
+    TRY(start_trace(job));
     train_report_begin(&course->report, job);
-    TRY(job->options->trace ? run_traced(course) : train_loop(job, &course->report, &course->result));
+    TRY(train_loop(job, &course->report, &course->result));
+    TRY(stop_trace(job));
     return train_whole(job, &course->result.digest, job->options->n_sample > 0 ? &course->whole : NULL);
 }
 
