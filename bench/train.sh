@@ -61,9 +61,9 @@ row() {
 python=$(find_python)
 [[ -n $python ]] || echo "bench/train.sh: without PyTorch"
 for ((round = 0; round < rounds; round++)); do
-    row shoal_none "$tool" train --mode none --ranks "$ranks" "${options[@]}" --json
-    row shoal_fsdp "$tool" train --mode fsdp --ranks "$ranks" "${options[@]}" --json
-    row shoal_alone "$tool" train --mode none --ranks 1 "${options[@]}" --json
+    row shoal_none "$tool" train --mode none --ranks "$ranks" "${options[@]}" --clip 0 --json
+    row shoal_fsdp "$tool" train --mode fsdp --ranks "$ranks" "${options[@]}" --clip 0 --json
+    row shoal_alone "$tool" train --mode none --ranks 1 "${options[@]}" --clip 0 --json
     if [[ -n $python ]]; then
         row torch_fsdp "$python" bench/peers/fsdp2_torch.py --mode fsdp --ranks "$ranks" "${options[@]}"
         row torch_alone "$python" bench/peers/fsdp2_torch.py --ranks 1 "${options[@]}"
