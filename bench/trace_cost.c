@@ -89,36 +89,33 @@ static double time_ranges(void)
     return (now() - begin) * 1e6 / RANGES;
 }
 
-int main(int argc, char **argv)
+static void create_model(struct run *run, int64_t n_layers, int64_t width)
 {
-    size_t n_rounds = argc > 1 ? (size_t)strtoul(argv[1], NULL, 10) : 20;
-    struct run run = {.batch = argc > 4 ? strtol(argv[4], NULL, 10) : 4,
-                      .context = argc > 5 ? strtol(argv[5], NULL, 10) : 128};
-    shoal_world *world;
     shoal_nn_gpt_options size = SHOAL_NN_GPT_OPTIONS_INIT;
-    size.n_layers = argc > 2 ? strtol(argv[2], NULL, 10) : 6;
-    size.width = argc > 3 ? strtol(argv[3], NULL, 10) : 256;
+    size.n_layers = n_layers;
+    size.width = width;
     size.n_heads = 4;
-    size.context = run.context;
+    size.context = run->context;
     size.vocabulary = VOCABULARY;
-    DO(shoal_nn_set_threads(1));
-    DO(shoal_world_open(NULL, &world));
-    run.group = shoal_world_group(world);
-    shoal_fully_shard_options how = {.struct_size = sizeof(how), .group = run.group};
-    DO(shoal_nn_gpt_create(&size, &run.gpt));
+    shoal_fully_shard_options how = {.struct_size = sizeof(how), .group = run->group};
+    DO(shoal_nn_gpt_create(&size, &run->gpt));
     for (int64_t i = 0; i < size.n_layers; i++) {
-        DO(shoal_fully_shard(shoal_nn_gpt_block(run.gpt, i), &how));
+        DO(shoal_fully_shard(shoal_nn_gpt_block(run->gpt, i), &how));
     }
-    DO(shoal_fully_shard(run.gpt, &how));
-    DO(shoal_nn_adamw_create_for(run.gpt, NULL, NULL, 0, &run.optimizer));
+    DO(shoal_fully_shard(run->gpt, &how));
+    DO(shoal_nn_adamw_create_for(run->gpt, NULL, NULL, 0, &run->optimizer));
+}
 
+/* Medians of steps without and with a trace. */
+static void measure(const struct run *run, size_t n_rounds, double medians_out[2])
+{
     size_t n_times = n_rounds * STEPS_OF_A_ROUND;
     double *times[2] = {calloc(n_times + 1, sizeof(double)), calloc(n_times + 1, sizeof(double))};
     if (!times[0] || !times[1]) {
-        return 1;
+        exit(1);
     }
-    (void)step(&run);
-    (void)step(&run);
+    (void)step(run);
+    (void)step(run);
     for (size_t round = 0; round < n_rounds; round++) {
         /* Which of both comes first changes from round to round. */
         for (size_t turn = 0; turn < 2; turn++) {
@@ -127,25 +124,44 @@ int main(int argc, char **argv)
                 trace(true);
             }
             for (size_t i = 0; i < STEPS_OF_A_ROUND; i++) {
-                times[is_on][round * STEPS_OF_A_ROUND + i] = step(&run);
+                times[is_on][round * STEPS_OF_A_ROUND + i] = step(run);
             }
             if (is_on) {
                 trace(false);
             }
         }
     }
-    double off = median(times[0], n_times);
-    double on = median(times[1], n_times);
+    for (int i = 0; i < 2; i++) {
+        medians_out[i] = median(times[i], n_times);
+        free(times[i]);
+    }
+}
+
+static int64_t number(int argc, char **argv, int index, int64_t otherwise)
+{
+    return argc > index ? strtol(argv[index], NULL, 10) : otherwise;
+}
+
+int main(int argc, char **argv)
+{
+    int64_t n_rounds = number(argc, argv, 1, 20);
+    struct run run = {.batch = number(argc, argv, 4, 4), .context = number(argc, argv, 5, 128)};
+    shoal_world *world;
+    double medians[2];
+    DO(shoal_nn_set_threads(1));
+    DO(shoal_world_open(NULL, &world));
+    run.group = shoal_world_group(world);
+    create_model(&run, number(argc, argv, 2, 6), number(argc, argv, 3, 256));
+    measure(&run, (size_t)n_rounds, medians);
     double range_off = time_ranges();
     trace(true);
     double range_on = time_ranges();
     trace(false);
     if (shoal_world_rank(world) == 0) {
-        printf("step: %.3f ms off, %.3f ms on, ratio %.4f (medians of %zu); range: %.1f ns off, %.1f ns on\n",
-               off, on, on / off, n_times, range_off, range_on);
+        printf("step: %.3f ms off, %.3f ms on, ratio %.4f (medians of %d); range: %.1f ns off, %.1f ns on\n",
+               medians[0], medians[1], medians[1] / medians[0], (int)n_rounds * STEPS_OF_A_ROUND, range_off,
+               range_on);
     }
-    free(times[0]);
-    free(times[1]);
     shoal_nn_optimizer_free(run.optimizer);
     shoal_module_unref(run.gpt);
     return shoal_world_close(world) == SHOAL_OK ? 0 : 1;
