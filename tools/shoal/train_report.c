@@ -15,6 +15,7 @@
 enum {
     N_PLAIN_LINES = 20, /* of a run */
     BAR_CELLS = 20,
+    LEAST_CELLS = 4,
     LINE_BYTES = 256
 };
 
@@ -110,17 +111,29 @@ static double find_hidden(const struct train_report *report, int64_t waited_ns)
     return all_ns == 0 ? -1.0 : exposed < 1.0 ? 1.0 - exposed : 0.0;
 }
 
-static void print_bar(char *text, size_t bytes, int64_t done, int64_t all)
+/* A bar of n_cells, at most BAR_CELLS. */
+static void print_bar(char *text, size_t bytes, size_t n_cells, int64_t done, int64_t all)
 {
-    size_t n_full = (size_t)(done * BAR_CELLS / all);
+    size_t n_full = (size_t)(done * (int64_t)n_cells / all);
     char cells[BAR_CELLS + 1];
-    memset(cells, ' ', BAR_CELLS);
+    memset(cells, ' ', sizeof cells);
     memset(cells, '=', n_full);
-    if (n_full < BAR_CELLS) {
+    if (n_full < n_cells) {
         cells[n_full] = '>';
     }
-    cells[BAR_CELLS] = '\0';
-    (void)snprintf(text, bytes, "[%s] ", cells);
+    (void)snprintf(text, bytes, "[%.*s] ", (int)n_cells, cells);
+}
+
+/* For narrow terminals: without the first word, and one space for two. */
+static void squeeze(char *text)
+{
+    const char *from = strncmp(text, "step ", 5) == 0 ? text + 5 : text;
+    for (; *from; from++) {
+        if (from[0] != ' ' || from[1] != ' ') {
+            *text++ = *from;
+        }
+    }
+    *text = '\0';
 }
 
 /* What a line says, without the bar. */
@@ -143,18 +156,27 @@ static void write_line(const struct train_report *report, int64_t step, double l
 }
 
 /* Ranks write whole lines into a pipe: a live line goes one up and writes over the one before. */
-static void print_line(struct train_report *report, int64_t step, const char *text)
+static void print_live(struct train_report *report, int64_t step, char *text)
 {
-    char bar[BAR_CELLS + 8] = "";
-    if (report->columns == 0) {
-        printf("%s\n", text);
+    char bar[BAR_CELLS + 8];
+    int64_t columns = report->columns - 4; /* without brackets, a space, and the last column */
+    if ((int64_t)strlen(text) + BAR_CELLS > columns) {
+        squeeze(text);
+    }
+    int64_t n_cells = columns - (int64_t)strlen(text);
+    n_cells = n_cells > BAR_CELLS ? BAR_CELLS : n_cells < LEAST_CELLS ? LEAST_CELLS : n_cells;
+    int64_t n_left = columns > n_cells ? columns - n_cells : 0;
+    print_bar(bar, sizeof bar, (size_t)n_cells, step, report->job->options->n_steps);
+    printf("%s%s%.*s\n", report->has_live_line ? "\033[1A\033[2K" : "", bar, (int)n_left, text);
+    report->has_live_line = true;
+}
+
+static void print_line(struct train_report *report, int64_t step, char *text)
+{
+    if (report->columns > 0) {
+        print_live(report, step, text);
     } else {
-        if ((size_t)report->columns > strlen(text) + BAR_CELLS + 4) {
-            print_bar(bar, sizeof bar, step, report->job->options->n_steps);
-        }
-        printf("%s%s%.*s\n", report->has_live_line ? "\033[1A\033[2K" : "", bar, (int)report->columns - 1,
-               text);
-        report->has_live_line = true;
+        printf("%s\n", text);
     }
     (void)fflush(stdout);
 }
