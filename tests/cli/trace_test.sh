@@ -43,7 +43,7 @@ fi
 cat >"$scratch/steps.json" <<'TRACE'
 {"traceEvents":[
 {"ph":"i","cat":"step","name":"step","pid":0,"tid":1,"ts":1000,"args":{"step":5}},
-{"ph":"X","cat":"op","name":"mul <1>","pid":0,"tid":1,"ts":1000,"dur":3000,"args":{}},
+{"ph":"X","cat":"op","name":"mul <1>\u0001","pid":0,"tid":1,"ts":1000,"dur":3000,"args":{}},
 {"ph":"X","cat":"wait","name":"all_gather a&b","pid":0,"tid":1,"ts":4000,"dur":1000,"args":{"op":"all_gather","unit":"a&b"}},
 {"ph":"X","cat":"collective","name":"all_gather a&b","pid":0,"tid":1000001,"ts":2000,"dur":3000,"args":{"op":"all_gather","unit":"a&b","bytes":2048}},
 {"ph":"i","cat":"step","name":"step","pid":0,"tid":1,"ts":5000,"args":{"step":6}},
@@ -66,6 +66,7 @@ grep -E "^ +6 +0 +1.000 " "$scratch/table" >/dev/null
 "$tool" trace "$scratch/steps.json" --step 6 | grep -F "step 6" >/dev/null
 "$tool" trace "$scratch/steps.json" --svg="$scratch/s.svg" >/dev/null
 grep -F "all_gather a&amp;b" "$scratch/s.svg" >/dev/null
+grep -F "mul &lt;1&gt;?" "$scratch/s.svg" >/dev/null
 
 expect 2 "usage: shoal trace" "$tool" trace
 expect 2 "'x' is not a number" "$tool" trace --step x "$scratch/steps.json"

@@ -59,8 +59,8 @@ static void put_text(FILE *out, const char *text, size_t most)
         case '&':
             fputs("&amp;", out);
             break;
-        default:
-            fputc(text[i], out);
+        default: /* XML has no control characters, but for tabs and line ends */
+            fputc((unsigned char)text[i] < ' ' && !strchr("\t\n\r", text[i]) ? '?' : text[i], out);
         }
     }
 }
