@@ -58,6 +58,33 @@ refuses 1 'zeros has 12 rows of 16 tokens, but a step takes 16 ' --data "$scratc
 refuses 1 'odd has 33 bytes, which is no whole number of u16 tokens' --tokens "$scratch/odd"
 refuses 1 'large has token 65535, but --vocabulary is 256' --tokens "$scratch/large" --vocabulary 256
 
+# Prompts are looked at before the training.
+refuses 1 'prompt: byte 0 is 104, but the model has 64 tokens' --tokens "$scratch/zeros" --prompt hello
+
+# Ranks that a launcher gave different commands, or different places.
+# differs TEXT COMMAND: of each rank, run by a shell; the text is a line, once, and all end.
+differs() {
+    local text=$1 status=0
+    shift
+    timeout "$limit_s" "$SHOAL_TEST_TOOL" run --no-label -n 2 bash -c "$1" "$SHOAL_TEST_TOOL" train "${tiny[@]}" \
+        >"$scratch/out" 2>"$scratch/err" || status=$?
+    if [[ $status -ne 1 || -s $scratch/out || $(grep -cxE -- "$text" "$scratch/err") -ne 1 ]]; then
+        echo "ranks with $1: exit status $status, wanted 1 and once: $text"
+        cat "$scratch/out" "$scratch/err"
+        failed=true
+    fi
+}
+export scratch
+differs 'shoal train: --seed is not the same on all ranks' '"$0" "$@" --seed $SHOAL_RANK'
+differs 'shoal train: --steps is not the same on all ranks' '"$0" "$@" --steps $((3 + SHOAL_RANK))'
+differs 'shoal train: --mode is not the same on all ranks' '"$0" "$@" $([[ $SHOAL_RANK = 1 ]] && echo --mode ddp)'
+seq 1 200 >"$scratch/numbers0"
+seq 2 201 >"$scratch/numbers1"
+differs 'shoal train: the data is not the same on all ranks' '"$0" "$@" --data "$scratch/numbers$SHOAL_RANK"'
+# The reason is that of the rank which has it.
+differs 'shoal train: rank 1: trace .*: No such file or directory' \
+    'mkdir -p "$scratch/on0" && "$0" "$@" --json --trace "$scratch/on$SHOAL_RANK/t.json"'
+
 # Weights and places that are not there.
 mkdir "$scratch/weights"
 refuses 1 'weights has no model.safetensors' --load "$scratch/weights"

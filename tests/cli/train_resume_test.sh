@@ -89,6 +89,14 @@ grep -qx "goes on after step 6 of $scratch/whole" "$scratch/out" || complain "do
 trains 0 --mode single --steps 8 --checkpoint "$scratch/none" --resume
 grep -q 'no checkpoint in .*none yet: begins with step 0' "$scratch/err" || complain "does not say that there is none"
 
+refuses 'has done 8 steps, more than --steps 7' --mode single --steps 7 --checkpoint "$scratch/none" --resume
+
+# Places that cannot be made are told before the first step. (Root may write everywhere.)
+if [[ $(id -u) -ne 0 ]]; then
+    refuses "cannot be made in /usr/: Permission denied" --mode single --steps 1 --checkpoint /usr/no/such/place
+    [[ ! -s $scratch/out ]] || complain "trained first"
+fi
+
 # Damage, and no room: what was there stays, and nothing half-written.
 file=$(find "$scratch/whole/step-000000008" -name '*.safetensors' | sort | head -n 1)
 printf 'x' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 9)) conv=notrunc status=none

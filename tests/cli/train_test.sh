@@ -57,6 +57,8 @@ wanted=$digest
 same_as --ranks 3
 same_as --mode ddp --ranks 3 --compile
 [[ $(wc -l <"$scratch/out") -eq 1 ]] || complain "--json prints more than a line"
+trains --steps 4 --lr 1e6 --clip 0 --json
+grep -q '"loss_last": null,' "$scratch/out" || complain "a loss that is no number is not null"
 for key in mode ranks params steps loss_first loss_last step_ms_median compute_ms_median exposed_comm_ms_median tokens_per_s \
     peak_rss_mb unsharded_bytes_host digest; do
     grep -q "\"$key\": " "$scratch/out" || complain "no $key"

@@ -4,6 +4,7 @@
 #include "train_load.h"
 #include "train_loop.h"
 #include "train_ranks.h"
+#include "train_same.h"
 #include "train_sample.h"
 #include "train_save.h"
 #include "train_verify.h"
@@ -39,10 +40,12 @@ static int say_failure(int rank, int n_ranks)
 
 static shoal_status prepare(struct train_job *job)
 {
+    TRY(train_same(job));
     if (job->options->load) {
-        TRY(train_job_agree(job, train_load_shape(job)));
+        TRY(train_same_status(job, train_load_shape(job)));
     }
     TRY(train_job_agree(job, train_data_check(job->data, job->options->context, train_job_samples(job))));
+    TRY(train_same_status(job, train_sample_check(job)));
     TRY(train_model_make(job));
     TRY(train_save_prepare(job));
     return train_resume(job);
@@ -53,12 +56,12 @@ static shoal_status start_trace(struct train_job *job)
 {
     shoal_trace_options options = SHOAL_TRACE_OPTIONS_INIT;
     options.path = job->options->trace;
-    return options.path ? train_job_agree(job, shoal_trace_start(&options)) : SHOAL_OK;
+    return options.path ? train_same_status(job, shoal_trace_start(&options)) : SHOAL_OK;
 }
 
 static shoal_status stop_trace(struct train_job *job)
 {
-    return job->options->trace ? train_job_agree(job, shoal_trace_stop()) : SHOAL_OK;
+    return job->options->trace ? train_same_status(job, shoal_trace_stop()) : SHOAL_OK;
 }
 
 static shoal_status train(struct course *course)
@@ -124,8 +127,9 @@ static int run_in_world(const struct train_options *options, const struct train_
     int n_ranks = course.job.n_ranks;
     shoal_status status = train(&course);
     bool is_agreed = course.job.is_agreed;
-    if (status != SHOAL_OK && (rank == 0 || !is_agreed)) {
-        (void)say_failure(is_agreed ? 0 : rank, is_agreed ? 1 : n_ranks);
+    bool has_reason = rank == course.job.speaker || !is_agreed;
+    if (status != SHOAL_OK && has_reason) {
+        (void)say_failure(rank, is_agreed && rank == 0 ? 1 : n_ranks);
     }
     if (status != SHOAL_OK && !is_agreed) {
         return TOOL_FAILED;

@@ -7,6 +7,7 @@
  * those of the parts of a replica, which are divided by n_parts, then those of the replicas, which are divided by their
  * number. Ranks do that by their reductions and one process by its sums (train_sums.c): the bits are the same.
  *
+ *   train_same.c     what ranks must have in common
  *   train_model.c    makes the model, shares it among ranks as the mode says, makes the optimizer
  *   train_step.c     one step
  *   train_sums.c     sums of gradients in one process
@@ -74,6 +75,7 @@ struct train_job {
     shoal_checkpoint_saving *saving;
     bool
         is_agreed; /* the call that failed has failed on all ranks with the same reason: one of them says it */
+    int speaker;   /* who says it */
     struct train_saved {
         int64_t seed;
         int64_t n_heads;

@@ -73,6 +73,7 @@ bool train_job_is_local(const struct train_job *job)
 shoal_status train_job_agree(struct train_job *job, shoal_status status)
 {
     job->is_agreed = status != SHOAL_OK && status != SHOAL_ERR_PEER;
+    job->speaker = 0;
     return status;
 }
 

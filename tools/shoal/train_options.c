@@ -4,6 +4,7 @@
 #include "run_rank.h"
 #include "tool.h"
 
+#include "base/hash.h"
 #include "base/option_parse.h"
 
 #include <math.h>
@@ -381,6 +382,53 @@ bool train_options_settle(struct train_options *options, int n_ranks)
         options->n_verify = options->n_steps;
     }
     return true;
+}
+
+/* What a rank may have for itself. The data is compared by what is in it. */
+static bool is_own(const struct option_row *row)
+{
+    static const char *const names[] = {"--data",   "--tokens", "--ranks", "--threads",
+                                        "--prompt", "--sample", "--json",  "--live"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(row->name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint64_t hash_value(const struct option_row *row, const char *value)
+{
+    const struct train_parts *parts = (const struct train_parts *)(const void *)value;
+    const int64_t numbers[] = {row->kind == OPTION_PARTS ? parts->n_outer : 0,
+                               row->kind == OPTION_PARTS ? parts->n_inner : 0};
+    switch (row->kind) {
+    case OPTION_FLAG:
+        return *(const bool *)(const void *)value ? 4 : 0;
+    case OPTION_TEXT:
+        return *(const char *const *)(const void *)value ? 4 : 0;
+    case OPTION_PARTS:
+        return hash_bytes(0, numbers, sizeof numbers);
+    case OPTION_INT:
+    case OPTION_REAL:
+    case OPTION_CHOICE:
+        break;
+    }
+    _Static_assert(sizeof(double) == sizeof(int64_t), "numbers of 8 bytes");
+    return hash_bytes(0, value, sizeof(int64_t));
+}
+
+size_t train_options_marks(const struct train_options *options, struct train_mark marks[TRAIN_MAX_MARKS])
+{
+    size_t n_marks = 0;
+    _Static_assert(N_ROWS <= TRAIN_MAX_MARKS, "room for all options");
+    for (size_t i = 0; i < N_ROWS; i++) {
+        if (!is_own(&rows[i])) {
+            uint64_t hash = hash_value(&rows[i], (const char *)options + rows[i].at);
+            marks[n_marks++] = (struct train_mark){rows[i].name, (int64_t)(hash >> 2)};
+        }
+    }
+    return n_marks;
 }
 
 const char *train_mode_name(int64_t mode)

@@ -4,6 +4,7 @@
 #define TRAIN_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* The order of the names in the row of --mode. */
@@ -74,6 +75,19 @@ bool train_options_read(int argc, char **argv, struct train_options *options, in
 
 /* Once the number of ranks is known: sets the mode and n_ranks, and checks what depends on them. False: it was said. */
 bool train_options_settle(struct train_options *options, int n_ranks);
+
+enum {
+    TRAIN_MAX_MARKS = 64
+};
+
+/* An option that all ranks must have alike: a number that is the same where the values are. */
+struct train_mark {
+    const char *name;
+    int64_t value; /* not negative */
+};
+
+/* Of settled options; returns how many there are. Paths may differ: of them it counts whether there is one. */
+size_t train_options_marks(const struct train_options *options, struct train_mark marks[TRAIN_MAX_MARKS]);
 
 /* "fsdp" */
 const char *train_mode_name(int64_t mode);

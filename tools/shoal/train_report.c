@@ -7,6 +7,7 @@
 #include "shoal_nn/nn.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -218,12 +219,21 @@ void train_report_end(const struct train_report *report, const struct train_resu
     (void)fflush(stdout);
 }
 
+/* JSON has neither NaN nor infinity. */
+static const char *loss_text(double loss, char text[32])
+{
+    (void)snprintf(text, 32, "%.9g", loss);
+    return isfinite(loss) ? text : "null";
+}
+
 void train_report_json(const struct train_job *job, const struct train_result *result)
 {
-    printf("{\"mode\": \"%s\", \"ranks\": %d, \"params\": %zu, \"steps\": %" PRId64 ", \"loss_first\": %.9g, "
-           "\"loss_last\": %.9g, ",
+    char first[32];
+    char last[32];
+    printf("{\"mode\": \"%s\", \"ranks\": %d, \"params\": %zu, \"steps\": %" PRId64 ", \"loss_first\": %s, "
+           "\"loss_last\": %s, ",
            train_mode_name((int64_t)job->mode), job->n_ranks, job->n_params, job->options->n_steps,
-           result->loss_first, result->loss_last);
+           loss_text(result->loss_first, first), loss_text(result->loss_last, last));
     printf("\"step_ms_median\": %.4f, \"compute_ms_median\": %.4f, \"exposed_comm_ms_median\": %.4f, "
            "\"tokens_per_s\": %.1f, ",
            result->step_ms, result->compute_ms, result->exposed_ms, result->tokens_per_s);

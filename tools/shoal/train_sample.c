@@ -130,9 +130,30 @@ static shoal_status write_all(struct writer *writer)
     return SHOAL_OK;
 }
 
+/* What a sample goes on from. Tokens of a file are no text: any of them begins. */
+static const char *find_prompt(const struct train_job *job)
+{
+    if (job->options->prompt) {
+        return job->options->prompt;
+    }
+    return job->data->bytes ? "\n" : "\1";
+}
+
+shoal_status train_sample_check(const struct train_job *job)
+{
+    const char *prompt = find_prompt(job);
+    for (size_t i = 0; job->options->n_sample > 0 && prompt[i]; i++) {
+        if ((unsigned char)prompt[i] >= job->gpt.vocabulary) {
+            return error_set(SHOAL_ERR_INVALID, "--prompt: byte %zu is %d, but the model has %lld tokens", i,
+                             (int)(unsigned char)prompt[i], (long long)job->gpt.vocabulary);
+        }
+    }
+    return SHOAL_OK;
+}
+
 shoal_status train_sample(const struct train_job *job, shoal_module *whole)
 {
-    const char *prompt = job->options->prompt ? job->options->prompt : "\n";
+    const char *prompt = find_prompt(job);
     size_t n_prompt = strlen(prompt);
     struct writer writer = {.job = job, .whole = whole};
     writer.tokens = calloc(n_prompt + (size_t)job->options->n_sample, sizeof(writer.tokens[0]));

@@ -4,23 +4,54 @@
  * had never stopped: the seed, and the number of heads, which no shape tells. The data may be another: that is said.
  */
 #include "train_save.h"
+#include "train_same.h"
 
 #include "base/error.h"
 #include "base/try.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum {
     N_KEPT = 2 /* checkpoints of a directory */
 };
 
-/* Whoever cannot save shall know it before the first step, not after the last. A folder that is not there yet is made later. */
+/* Cuts a path to the folder that it is in. */
+static void cut_last(char *path)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') {
+        length--;
+    }
+    while (length > 0 && path[length - 1] != '/') {
+        length--;
+    }
+    (void)snprintf(path + length, 2, "%s", length == 0 ? "." : "");
+}
+
+/*
+ * Whoever cannot save shall know it before the first step, not after the last. A folder that is not there yet is made later,
+ * in the nearest one above that is there.
+ */
 static shoal_status check_folder(const char *directory)
 {
-    if (access(directory, W_OK | X_OK) != 0 && errno != ENOENT) {
-        return error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s: %s", directory, error_errno_text(errno));
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s", directory) >= (int)sizeof path) {
+        return error_set(SHOAL_ERR_INVALID, "--checkpoint: a path of %zu bytes is too long",
+                         strlen(directory));
+    }
+    while (access(path, W_OK | X_OK) != 0) {
+        if (errno != ENOENT || strcmp(path, ".") == 0 || strcmp(path, "/") == 0) {
+            const char *reason = error_errno_text(errno);
+            return strcmp(path, directory) == 0
+                       ? error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s: %s", directory, reason)
+                       : error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s cannot be made in %s: %s", directory,
+                                   path, reason);
+        }
+        cut_last(path);
     }
     return SHOAL_OK;
 }
@@ -30,7 +61,7 @@ shoal_status train_save_prepare(struct train_job *job)
     if (!job->options->checkpoint) {
         return SHOAL_OK;
     }
-    TRY(train_job_agree(job, check_folder(job->options->checkpoint)));
+    TRY(train_same_status(job, check_folder(job->options->checkpoint)));
     job->saved = (struct train_saved){.seed = job->options->seed,
                                       .n_heads = job->gpt.n_heads,
                                       .data_hash = (int64_t)(job->data->hash >> 1)};
@@ -83,6 +114,12 @@ shoal_status train_resume(struct train_job *job)
         shoal_checkpoint_load(job->group, job->options->checkpoint, job->items, &how, &info);
     if (status != SHOAL_OK) {
         return train_job_agree(job, error_prefix(status, "--resume"));
+    }
+    if (info.step > job->options->n_steps) {
+        return train_job_agree(
+            job, error_set(SHOAL_ERR_INVALID,
+                           "--resume: the run in %s has done %lld steps, more than --steps %lld",
+                           job->options->checkpoint, (long long)info.step, (long long)job->options->n_steps));
     }
     if (info.step < 0 && job->rank == 0) {
         fprintf(stderr, "shoal train: no checkpoint in %s yet: begins with step 0\n",
