@@ -47,7 +47,7 @@ struct accuracy {
 #name, offsetof(struct nn_vector_table, name), name, bound, scale \
     }
 static const struct accuracy accuracies[] = {
-    FUNCTION(exp, 1, 0),      FUNCTION(log, 1, 0),           FUNCTION(tanh, 2, 0),
+    FUNCTION(exp, 1, 0),      FUNCTION(log, 1, 0),           FUNCTION(tanh, 0.75, 0),
     FUNCTION(erf, 2, 0),      FUNCTION(sigmoid, 2.5, 1e-30), FUNCTION(silu, 3, 1e-30),
     FUNCTION(gelu, 2.5, 1.0), FUNCTION(gelu_tanh, 2.5, 1.0),
 };
