@@ -10,9 +10,9 @@
  * - Sums have 16 lanes in every variant: element i is added to lane i % 16, and at the end lane l and lane l + 8 are
  *   added, then l + 4, l + 2, l + 1. The order depends on the number of elements alone.
  *
- * tanh is within 0.75 units in the last place, exp, log and erf within 2, sigmoid and silu within 3 (below 2^-128 they are 0). A
- * NaN stays one. Results may be written over an argument (y == x); arrays that overlap otherwise are not allowed. Nothing
- * needs an alignment.
+ * tanh is within 0.75 units in the last place, exp, log and erf within 2, sigmoid and silu within 3 (below 2^-128 they
+ * are 0). A NaN stays one. Results may be written over an argument (y == x); arrays that overlap otherwise are not
+ * allowed. Nothing needs an alignment.
  *
  * f64 is computed by libm, in loops.h. Where <tgmath.h> is included, exp and tanh are macros: write
  * (vectors->exp)(n, x, y) there.
