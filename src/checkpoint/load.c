@@ -397,13 +397,27 @@ static void free_found(struct load *load)
     load->found = (struct found){0};
 }
 
+/* Where the first rank sees none the others must not see one: they would go on from the beginning, and nobody would know. */
+static shoal_status check_none(struct load *load)
+{
+    char *path = NULL;
+    shoal_status status = find_path(load, &path);
+    if (status == SHOAL_OK && path) {
+        status = error_set(SHOAL_ERR_STATE, "%.200s: there is %.60s, but the first rank sees no checkpoint",
+                           load->directory, path_name(path));
+    }
+    mem_free(path);
+    return status;
+}
+
 static shoal_status find_and_look(struct load *load, shoal_status *own_out)
 {
     load->has_damage = false;
     *own_out = SHOAL_OK;
     TRY(find(load, own_out));
     if (load->found.source == SOURCE_NONE) {
-        return SHOAL_OK;
+        *own_out = check_none(load);
+        return agree(load->group, "finding no checkpoint", *own_out);
     }
     *own_out = look(load);
     return agree(load->group, "looking at the checkpoint", *own_out);

@@ -2,6 +2,7 @@
 /* Loads of what saves have written: which one, files that were exchanged between two saves, other dtypes, large ones. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fixtures/checkpoint_stage.h"
 #include "kernel/kernel.h"
@@ -160,6 +161,30 @@ TEST_RANKS(none_if_that_is_allowed, 2)
     options.allows_none = self->rank == 1;
     CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, &info),
                  SHOAL_ERR_MISMATCH);
+    free_list(&list);
+    close_stage(&stage);
+}
+
+/* Hosts that do not share the directory, here: processes whose relative paths mean different places. */
+TEST_PROCESSES(none_on_the_first_rank_only, 2)
+{
+    struct stage stage;
+    struct list list;
+    shoal_checkpoint_load_options options = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
+    open_stage(&stage, self);
+    make_list(&list, self, SHOAL_F32, 0, ROWS, COLUMNS);
+    save(&stage, &list, 3, 1, SHOAL_CHECKPOINT_PIECES);
+    walk(&list, 5, SHOAL_F32, false);
+    REQUIRE(chdir(self->rank == 0 ? "/" : stage.directory) == 0);
+    options.allows_none = true;
+    for (int i = 0; i < 2; i++) {
+        options.skips_damaged = i == 1;
+        CHECK_STATUS(shoal_checkpoint_load(stage.group, ".", list.items, &options, NULL), SHOAL_ERR_STATE);
+        CHECK_ERROR_TEXT("there is step-000000003, but the first rank sees no checkpoint");
+        walk(&list, 5, SHOAL_F32, true);
+    }
+    REQUIRE(chdir("/") == 0);
+    CHECK_OK(shoal_checkpoint_load(stage.group, ".", list.items, &options, NULL));
     free_list(&list);
     close_stage(&stage);
 }
