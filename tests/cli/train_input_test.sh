@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # `shoal train` called wrongly, or with files that it cannot use: one line that says what is wrong, and the exit code.
+# shellcheck disable=SC2016 # commands of ranks, which their shells expand
 set -euo pipefail
 
 scratch=$(mktemp -d)
@@ -90,5 +91,63 @@ mkdir "$scratch/weights"
 refuses 1 'weights has no model.safetensors' --load "$scratch/weights"
 printf 'nonsense' >"$scratch/weights/model.safetensors"
 refuses 1 'model.safetensors' --load "$scratch/weights" --ranks 2
+
+# write_weights FOLDER BYTE: a GPT-2 of one block, width 16 and 32 positions. All is 0 but the last byte, of its output head.
+write_weights() {
+    local header='' at=0 name shape sizes size
+    while read -r name sizes; do
+        size=4
+        for shape in ${sizes//,/ }; do
+            size=$((size * shape))
+        done
+        header+="${header:+,}\"$name\":{\"dtype\":\"F32\",\"shape\":[$sizes],\"data_offsets\":[$at,$((at + size))]}"
+        at=$((at + size))
+    done <<'END'
+wte.weight 256,16
+wpe.weight 32,16
+h.0.ln_1.weight 16
+h.0.ln_1.bias 16
+h.0.attn.c_attn.weight 16,48
+h.0.attn.c_attn.bias 48
+h.0.attn.c_proj.weight 16,16
+h.0.attn.c_proj.bias 16
+h.0.ln_2.weight 16
+h.0.ln_2.bias 16
+h.0.mlp.c_fc.weight 16,64
+h.0.mlp.c_fc.bias 64
+h.0.mlp.c_proj.weight 64,16
+h.0.mlp.c_proj.bias 16
+ln_f.weight 16
+ln_f.bias 16
+lm_head.weight 256,16
+END
+    header="{$header}"
+    while [[ $((${#header} % 8)) -ne 0 ]]; do
+        header+=' '
+    done
+    {
+        # shellcheck disable=SC2059 # the length, as eight bytes
+        printf "$(printf '\\%03o' $((${#header} % 256)) $((${#header} / 256)))\\0\\0\\0\\0\\0\\0%s" "$header"
+        head -c $((at - 1)) /dev/zero
+        printf '%b' "$2"
+    } >"$1/model.safetensors"
+}
+write_weights "$scratch/weights" '\001'
+refuses 1 'lm_head.weight in .* is not the embedding wte.weight' --load "$scratch/weights"
+write_weights "$scratch/weights" '\000'
+refuses 1 '5 heads do not divide the width 16' --load "$scratch/weights" --heads 5
+echo '{"n_head": 4}' >"$scratch/weights/config.json"
+refuses 1 '--heads is 2, but the model in .* has 4' --load "$scratch/weights" # --heads is one of those that are tiny
+
+# What began with weights goes on with their shape, here more positions than --context has.
+for steps in 2 3; do
+    timeout "$limit_s" "$SHOAL_TEST_TOOL" train "${tiny[@]}" --heads 4 --steps $steps --load "$scratch/weights" \
+        --checkpoint "$scratch/run" --resume >"$scratch/out" 2>"$scratch/err" || failed=true
+done
+if ! grep -qx "goes on after step 2 of $scratch/run" "$scratch/out"; then
+    echo "a run that began with --load does not go on"
+    cat "$scratch/out" "$scratch/err"
+    failed=true
+fi
 
 ! $failed

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Weights under the names of Hugging Face, with "transformer." in front or, as some files have it, without. The shapes of
- * the tensors tell what the model looks like, all but the number of heads: GPT-2's have a size of 64.
+ * the tensors tell what the model looks like, all but the number of heads: that is in config.json, or given, or else heads
+ * have a size of 64, as GPT-2's have.
  */
 #include "train_load.h"
 
@@ -9,6 +10,8 @@
 #include "base/try.h"
 #include "shoal/safetensors.h"
 
+#include <inttypes.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +19,7 @@
 
 enum {
     HEAD_SIZE = 64,
+    CHUNK_BYTES = 4096, /* of tensors that are compared */
     MAX_LAYERS = 10000
 };
 
@@ -60,8 +64,81 @@ static bool read_shape(struct train_job *job, const shoal_safetensors *file, con
     job->gpt.width = tokens[1];
     job->gpt.context = positions[0];
     job->gpt.n_layers = count_layers(file, prefix);
-    job->gpt.n_heads = tokens[1] % HEAD_SIZE == 0 ? tokens[1] / HEAD_SIZE : job->options->n_heads;
     return job->gpt.n_layers > 0;
+}
+
+/* What config.json says, beside the weights; 0: nothing. */
+static shoal_status read_config(const char *directory, int64_t *n_heads_out)
+{
+    char path[PATH_MAX];
+    json_error_t error;
+    (void)snprintf(path, sizeof path, "%s/config.json", directory);
+    *n_heads_out = 0;
+    if (access(path, F_OK) != 0) {
+        return SHOAL_OK;
+    }
+    json_t *config = json_load_file(path, 0, &error);
+    if (!config) {
+        return error_set(SHOAL_ERR_INVALID, "--load: %s:%d: %s", path, error.line, error.text);
+    }
+    *n_heads_out = json_integer_value(json_object_get(config, "n_head"));
+    json_decref(config);
+    return SHOAL_OK;
+}
+
+static shoal_status find_heads(struct train_job *job)
+{
+    const struct train_options *options = job->options;
+    int64_t told = 0;
+    TRY(read_config(options->load, &told));
+    if (told != 0 && options->has_heads && told != options->n_heads) {
+        return error_set(SHOAL_ERR_INVALID, "--heads is %" PRId64 ", but the model in %s has %" PRId64,
+                         options->n_heads, options->load, told);
+    }
+    if (told == 0 && !options->has_heads && job->gpt.width % HEAD_SIZE == 0) {
+        told = job->gpt.width / HEAD_SIZE;
+    }
+    job->gpt.n_heads = told != 0 ? told : options->n_heads;
+    if (job->gpt.n_heads < 1 || job->gpt.width % job->gpt.n_heads != 0) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "%" PRId64 " heads do not divide the width %" PRId64 " of the model in %s",
+                         job->gpt.n_heads, job->gpt.width, options->load);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status compare_tensors(const shoal_safetensors *file, int64_t left, int64_t right,
+                                    bool *is_same_out)
+{
+    char bytes[2][CHUNK_BYTES];
+    shoal_safetensors_info infos[2] = {SHOAL_SAFETENSORS_INFO_INIT, SHOAL_SAFETENSORS_INFO_INIT};
+    TRY(shoal_safetensors_get(file, left, &infos[0]));
+    TRY(shoal_safetensors_get(file, right, &infos[1]));
+    size_t n_bytes = infos[0].bytes;
+    *is_same_out = n_bytes == infos[1].bytes && infos[0].dtype == infos[1].dtype;
+    for (size_t at = 0; *is_same_out && at < n_bytes; at += CHUNK_BYTES) {
+        size_t n = n_bytes - at < CHUNK_BYTES ? n_bytes - at : CHUNK_BYTES;
+        TRY(shoal_safetensors_read_range(file, left, at, bytes[0], n));
+        TRY(shoal_safetensors_read_range(file, right, at, bytes[1], n));
+        *is_same_out = memcmp(bytes[0], bytes[1], n) == 0;
+    }
+    return SHOAL_OK;
+}
+
+/* The output head is the embedding; a file that has one of its own is of another model. */
+static shoal_status check_head(const char *directory, const shoal_safetensors *file, const char *prefix)
+{
+    char name[64];
+    bool is_same = true;
+    (void)snprintf(name, sizeof name, "%swte.weight", prefix);
+    int64_t head = shoal_safetensors_find(file, "lm_head.weight");
+    if (head >= 0) {
+        TRY(compare_tensors(file, head, shoal_safetensors_find(file, name), &is_same));
+    }
+    return is_same ? SHOAL_OK
+                   : error_set(SHOAL_ERR_INVALID,
+                               "--load: lm_head.weight in %s is not the embedding %s, as GPT-2's is",
+                               directory, name);
 }
 
 /* Files of other tools are one, or several of which the first has the embeddings. */
@@ -82,8 +159,12 @@ shoal_status train_load_shape(struct train_job *job)
 {
     shoal_safetensors *file = NULL;
     TRY(open_first(job->options->load, &file));
-    bool is_found = read_shape(job, file, prefixes[0]) || read_shape(job, file, prefixes[1]);
+    bool has_prefix = read_shape(job, file, prefixes[0]);
+    bool is_found = has_prefix || read_shape(job, file, prefixes[1]);
+    shoal_status status =
+        is_found ? check_head(job->options->load, file, prefixes[has_prefix ? 0 : 1]) : SHOAL_OK;
     shoal_safetensors_close(file);
+    TRY(status);
     if (!is_found) {
         return error_set(SHOAL_ERR_INVALID,
                          "--load: %s has no weights of a GPT-2 (transformer.wte.weight, ...)",
@@ -98,11 +179,7 @@ shoal_status train_load_shape(struct train_job *job)
                          "--context %lld is more than the %lld positions of the model in %s",
                          (long long)job->options->context, (long long)job->gpt.context, job->options->load);
     }
-    if (job->gpt.width % job->gpt.n_heads != 0) {
-        return error_set(SHOAL_ERR_INVALID, "--heads %lld does not divide the width %lld of the model in %s",
-                         (long long)job->gpt.n_heads, (long long)job->gpt.width, job->options->load);
-    }
-    return SHOAL_OK;
+    return find_heads(job);
 }
 
 static shoal_status load_items(struct train_job *job, shoal_items *items)

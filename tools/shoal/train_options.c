@@ -287,7 +287,6 @@ static const char *find_contradiction(const struct train_options *options)
         {options->width % options->n_heads != 0 && !options->load, "--heads does not divide --width"},
         {options->every > 0 && !options->checkpoint, "--every needs --checkpoint DIR"},
         {options->resumes && !options->checkpoint, "--resume needs --checkpoint DIR"},
-        {options->resumes && options->load, "--resume and --load are two beginnings: give one"},
         {options->resumes && options->verifies,
          "--verify repeats a run from its beginning: not with --resume"},
         {options->n_verify > 0 && !options->verifies, "--verify-steps needs --verify"},
@@ -321,6 +320,7 @@ bool train_options_read(int argc, char **argv, struct train_options *options, in
         if (n_words == 0) {
             return false;
         }
+        options->has_heads = options->has_heads || strcmp(argv[i], "--heads") == 0;
         i += n_words;
     }
     const char *wrong = find_contradiction(options);

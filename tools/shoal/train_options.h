@@ -44,6 +44,7 @@ struct train_options {
     int64_t n_layers;
     int64_t width;
     int64_t n_heads;
+    bool has_heads; /* it was given */
     int64_t context;
     int64_t batch;
     struct train_parts accumulate;
