@@ -35,6 +35,7 @@ shoal_status nn_module_make(const char *type, shoal_module_forward forward,
     *copy = *settings;
     definition.type = type;
     definition.forward = forward;
+    definition.n_inputs = settings->n_inputs;
     definition.context = copy;
     definition.destroy = free_settings;
     shoal_status status = shoal_module_create(&definition, module_out);

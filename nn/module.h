@@ -29,6 +29,7 @@ struct nn_settings {
         shoal_nn_distribution distribution;
     } rules[NN_MAX_OWN_PARAMETERS];
     size_t n_rules;
+    size_t n_inputs; /* that a call must give; 0: the forward function looks itself */
     bool is_projection;
     bool is_causal;
     bool is_untied;

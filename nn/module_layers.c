@@ -29,7 +29,7 @@ static shoal_status forward_linear(shoal_module *module, shoal_tensor *const *in
 shoal_status nn_make_linear(const shoal_nn_linear_options *options, shoal_module **module_out)
 {
     const struct nn_place place = {options->dtype, options->device};
-    const struct nn_settings settings = {.is_projection = options->is_projection};
+    const struct nn_settings settings = {.n_inputs = 1, .is_projection = options->is_projection};
     const int64_t shape[] = {options->is_projection ? options->n_in : options->n_out,
                              options->is_projection ? options->n_out : options->n_in};
     const double bound = 1 / sqrt((double)options->n_in);
@@ -80,7 +80,7 @@ static shoal_status forward_embedding(shoal_module *module, shoal_tensor *const 
 
 shoal_status nn_make_embedding(const shoal_nn_embedding_options *options, shoal_module **module_out)
 {
-    const struct nn_settings settings = {0};
+    const struct nn_settings settings = {.n_inputs = 1};
     const int64_t shape[] = {options->n_rows, options->width};
     const shoal_nn_distribution normal = SHOAL_NN_NORMAL(0, options->std);
     shoal_module *module = NULL;
@@ -135,7 +135,7 @@ static shoal_status make_norm(const char *type, shoal_module_forward forward, bo
                               const shoal_nn_norm_options *options, shoal_module **module_out)
 {
     const struct nn_place place = {options->dtype, options->device};
-    const struct nn_settings settings = {.eps = options->eps};
+    const struct nn_settings settings = {.n_inputs = 1, .eps = options->eps};
     shoal_module *module = NULL;
     shoal_status status = nn_module_make(type, forward, &settings, &module);
     NN_TRY_GOTO(status, status, failed);

@@ -493,6 +493,23 @@ NN_TEST(other_parameters_keep_their_values)
     shoal_module_unref(root);
 }
 
+NN_TEST(layers_take_one_input)
+{
+    const shoal_nn_linear_options options = linear();
+    shoal_tensor *input = shoal_full(INTS(2, 3), 2, 1, SHOAL_F32);
+    shoal_tensor *inputs[] = {input, input};
+    shoal_tensor *output = NULL;
+    shoal_module *layer = NULL;
+    REQUIRE_OK(shoal_nn_linear_create(&options, &layer));
+    for (size_t n_inputs = 0; n_inputs <= 2; n_inputs += 2) {
+        REQUIRE_OK(shoal_scope_begin());
+        CHECK_STATUS(shoal_module_call(layer, inputs, n_inputs, &output, 1), SHOAL_ERR_INVALID);
+        CHECK_ERROR_TEXT("inputs given, linear takes 1");
+        CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
+    }
+    shoal_module_unref(layer);
+}
+
 NN_TEST(a_model_on_the_meta_device_has_shapes_only)
 {
     shoal_nn_gpt_options options = tiny();
