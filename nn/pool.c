@@ -47,6 +47,9 @@ static struct {
           .left = PTHREAD_COND_INITIALIZER,
           .is_taken = ATOMIC_FLAG_INIT};
 
+/* Held from before a fork to its end: a second fork must not hand out new threads while the first ends the old ones. */
+static pthread_mutex_t forking = PTHREAD_MUTEX_INITIALIZER;
+
 /* Within a body, on any thread. */
 static _Thread_local bool is_inside;
 
@@ -118,11 +121,18 @@ static void stop_workers(void)
 }
 
 /* Threads do not outlive a fork in the child; both make new ones when they want them. */
+static void stop_before_fork(void)
+{
+    (void)pthread_mutex_lock(&forking);
+    stop_workers();
+}
+
 static void resume_parent(void)
 {
     (void)pthread_mutex_lock(&pool.lock);
     pool.has_ended = false;
     (void)pthread_mutex_unlock(&pool.lock);
+    (void)pthread_mutex_unlock(&forking);
 }
 
 /* The child has locks and marks as other threads of the parent left them at that moment. */
@@ -136,11 +146,12 @@ static void begin_child(void)
     pool.n_joined = 0;
     pool.has_ended = false;
     atomic_flag_clear(&pool.is_taken);
+    forking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
 static void watch_forks(void)
 {
-    (void)pthread_atfork(stop_workers, resume_parent, begin_child);
+    (void)pthread_atfork(stop_before_fork, resume_parent, begin_child);
 }
 
 /* At exit, and when the library is unloaded. */

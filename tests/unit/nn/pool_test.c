@@ -116,6 +116,34 @@ TEST(forked_children_have_a_pool)
     (void)pthread_join(other, NULL);
 }
 
+static void *fork_often(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 20; i++) {
+        run_jobs(1);
+        pid_t child = fork();
+        if (child == 0) {
+            _exit(0);
+        }
+        int status = -1;
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    }
+    return NULL;
+}
+
+/* Each fork ends the threads of the pool and waits for them, while others fork and make new ones. */
+TEST(several_threads_may_fork)
+{
+    pthread_t threads[3];
+    REQUIRE_OK(shoal_nn_set_threads(4));
+    for (int i = 0; i < 3; i++) {
+        REQUIRE(pthread_create(&threads[i], NULL, fork_often, NULL) == 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
+}
+
 TEST(parts_depend_on_the_work_alone)
 {
     for (int n_threads = 1; n_threads <= 8; n_threads *= 2) {
