@@ -510,6 +510,7 @@ static void run_all(const struct nn_attention *attention, bool is_backward, void
                       .n_items = count_items(attention, is_backward),
                       .scratch = scratch,
                       .lane_bytes = lane_bytes(attention, is_backward)};
+    nn_blas_use_one_thread();
     nn_parallel(scratch_bytes / job.lane_bytes, run_lane, &job);
 }
 

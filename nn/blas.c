@@ -348,6 +348,11 @@ shoal_status nn_blas_product(shoal_dtype real, const struct nn_matrix *a, const 
     return SHOAL_OK;
 }
 
+void nn_blas_use_one_thread(void)
+{
+    set_threads(1);
+}
+
 void nn_blas_update(shoal_dtype real, double alpha, const struct nn_matrix *a, const struct nn_matrix *b,
                     bool adds, void *c, int64_t c_stride)
 {

@@ -13,6 +13,9 @@ shoal_status nn_blas_load(void);
 shoal_status nn_blas_product(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b,
                              bool adds, void *c);
 
+/* Before threads call nn_blas_update beside each other: no BLAS promises that its number of threads may be set by two. */
+void nn_blas_use_one_thread(void);
+
 /*
  * c [a.rows, b.cols], rows c_stride elements apart, = or += alpha a b. On the calling thread alone, so that several
  * threads may compute products beside each other: threads of a BLAS that can be told their number are told 1, and

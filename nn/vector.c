@@ -52,19 +52,24 @@ const struct nn_vector_table *nn_vectors_at(size_t index)
     return NULL;
 }
 
+static const struct nn_vector_table *find_best(void)
+{
+    const struct nn_vector_table *best = NULL;
+    for (size_t i = 0; nn_vectors_at(i); i++) {
+        best = nn_vectors_at(i);
+    }
+    return best;
+}
+
 const struct nn_vector_table *nn_vectors(void)
 {
     static _Atomic(const struct nn_vector_table *) chosen;
     /* Relaxed, here and below: tables are constant, only the address is published. */
     const struct nn_vector_table *table = atomic_load_explicit(&chosen, memory_order_relaxed);
-    for (size_t i = 0; !table || i > 0; i++) {
-        const struct nn_vector_table *next = nn_vectors_at(i);
-        if (!next) {
-            break;
-        }
-        table = next;
+    if (!table) { /* threads that only read share the line of cache */
+        table = find_best();
+        atomic_store_explicit(&chosen, table, memory_order_relaxed);
     }
-    atomic_store_explicit(&chosen, table, memory_order_relaxed);
     return table;
 }
 
