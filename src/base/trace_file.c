@@ -58,7 +58,7 @@ static void put(struct trace_sink *sink, const char *text, size_t bytes)
 
 void trace_sink_event(struct trace_sink *sink, const char *format, ...)
 {
-    char line[1024];
+    char line[TRACE_LINE_BYTES];
     va_list arguments;
     va_start(arguments, format);
     int bytes = vsnprintf(line, sizeof line, format, arguments);

@@ -42,7 +42,10 @@ shoal_status trace_file_check(const char *path);
 shoal_status trace_file_add(const struct trace_file *file,
                             void (*put)(struct trace_sink *sink, void *context), void *context);
 
-/* A line with one event, without the comma before it: at most 1023 characters, more are an error. */
+/* Of a line, with its end: room for a name and a unit of which each character is escaped (trace_json.c). */
+#define TRACE_LINE_BYTES 2048
+
+/* A line with one event, without the comma before it. One that has no room is an error. */
 void trace_sink_event(struct trace_sink *sink, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -57,6 +57,9 @@ static const char *quote(const char *name, char *quoted, size_t bytes)
 }
 /* Of a label in quotes, when each of its characters is escaped. */
 #define QUOTED_BYTES (6 * LABEL_MAX_CHARS + 3)
+/* Of what else an event has. */
+#define OTHER_BYTES 256
+_Static_assert(2 * QUOTED_BYTES + OTHER_BYTES <= TRACE_LINE_BYTES, "room for the longest event");
 
 static int64_t ticks_to_ns(const struct trace_scale *scale, uint64_t ticks)
 {

@@ -332,6 +332,33 @@ TEST(labels_are_the_same_for_the_same_text)
     CHECK_INT(strlen(label_text(label_of(name))), LABEL_MAX_CHARS);
 }
 
+/* Each byte of them takes six characters. */
+TEST(the_longest_names_are_written)
+{
+    struct scratch scratch = scratch_make();
+    const char *path = scratch_file(&scratch, "trace.json");
+    char name[LABEL_MAX_CHARS + 1];
+    memset(name, 0xc3, sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    REQUIRE_OK(trace_to(path));
+    uint64_t begin = trace_begin();
+    const struct trace_event event = {.begin_ticks = begin,
+                                      .end_ticks = begin + 1,
+                                      .bytes = INT64_MAX, /* what a reader of JSON takes */
+                                      .name = label_of("reduce_scatter"),
+                                      .unit = label_of(name),
+                                      .track = label_of(name),
+                                      .kind = TRACE_COLLECTIVE};
+    trace_write(&event);
+    record(name);
+    CHECK_OK(shoal_trace_stop());
+    json_t *trace = trace_load(path);
+    CHECK_INT(trace_count(trace, (struct trace_query){.category = "op", .pid = -1}), 1);
+    CHECK_INT(trace_count(trace, (struct trace_query){.category = "collective", .pid = -1}), 1);
+    json_decref(trace);
+    scratch_remove(&scratch);
+}
+
 /* Last: afterwards new names are all the same. */
 TEST(names_without_room_share_one)
 {
