@@ -86,10 +86,17 @@ rm -r "$scratch/whole/step-000000008"
 trains 0 --ranks 4 --steps 8 --checkpoint "$scratch/whole" --resume
 grep -qx "goes on after step 6 of $scratch/whole" "$scratch/out" || complain "does not go on after step 6"
 [[ $(digest) == "$wanted" ]] || complain "another digest after --resume"
+[[ ! -s $scratch/err ]] || complain "says something about the same options"
 trains 0 --mode single --steps 8 --checkpoint "$scratch/none" --resume
 grep -q 'no checkpoint in .*none yet: begins with step 0' "$scratch/err" || complain "does not say that there is none"
 
-refuses 'has done 8 steps, more than --steps 7' --mode single --steps 7 --checkpoint "$scratch/none" --resume
+trains 0 --mode single --steps 9 --lr 0.1 --checkpoint "$scratch/none" --resume
+for option in lr steps; do
+    grep -qx "shoal train: the run in $scratch/none had another --$option so far" "$scratch/err" ||
+        complain "--$option: not said"
+done
+[[ $(wc -l <"$scratch/err") -eq 2 ]] || complain "says more than the two options"
+refuses 'has done 9 steps, more than --steps 7' --mode single --steps 7 --checkpoint "$scratch/none" --resume
 
 # Places that cannot be made are told before the first step. (Root may write everywhere.)
 if [[ $(id -u) -ne 0 ]]; then

@@ -82,6 +82,12 @@ struct train_job {
         int64_t data_hash;
         double loss_first;
         double loss_last;
+        double lr;
+        double clip;
+        double dropout;
+        int64_t n_steps;
+        int64_t n_warmup;
+        int64_t dtype;
     } saved;
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A checkpoint has parameters, the state of the optimizer, the step, and what must be the same for the run to go on as if it
- * had never stopped: the seed, and the number of heads, which no shape tells. The data may be another: that is said.
+ * had never stopped: the seed, and the number of heads, which no shape tells. The data may be another, and so may the rate,
+ * the number of steps and the like: that is said.
  */
 #include "train_save.h"
 #include "train_same.h"
@@ -56,15 +57,82 @@ static shoal_status check_folder(const char *directory)
     return SHOAL_OK;
 }
 
+/* What may be another after a --resume. */
+struct setting {
+    const char *name; /* of the option, and of the item behind "--" */
+    int64_t *whole;   /* one of both */
+    double *real;
+};
+
+enum {
+    N_SETTINGS = 6
+};
+
+static void list_settings(struct train_saved *saved, struct setting settings[N_SETTINGS])
+{
+    const struct setting all[N_SETTINGS] = {
+        {"--steps", &saved->n_steps, NULL},   {"--lr", NULL, &saved->lr},
+        {"--warmup", &saved->n_warmup, NULL}, {"--clip", NULL, &saved->clip},
+        {"--dropout", NULL, &saved->dropout}, {"--dtype", &saved->dtype, NULL},
+    };
+    memcpy(settings, all, sizeof all);
+}
+
+static struct train_saved find_present(const struct train_job *job)
+{
+    const struct train_options *options = job->options;
+    return (struct train_saved){.seed = options->seed,
+                                .n_heads = job->gpt.n_heads,
+                                .data_hash = (int64_t)(job->data->hash >> 1),
+                                .lr = options->lr,
+                                .clip = options->clip,
+                                .dropout = options->dropout,
+                                .n_steps = options->n_steps,
+                                .n_warmup = options->n_warmup,
+                                .dtype = options->dtype};
+}
+
+static shoal_status add_settings(struct train_job *job)
+{
+    struct setting settings[N_SETTINGS];
+    char name[32];
+    list_settings(&job->saved, settings);
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        (void)snprintf(name, sizeof name, "train.%s", settings[i].name + 2);
+        TRY(settings[i].real ? shoal_items_add_real(job->items, name, settings[i].real)
+                             : shoal_items_add_integer(job->items, name, settings[i].whole));
+    }
+    return SHOAL_OK;
+}
+
+/* Says what is another one from here on, and takes it for the next checkpoint. */
+static void change_settings(struct train_job *job)
+{
+    struct train_saved present = find_present(job);
+    struct setting before[N_SETTINGS];
+    struct setting now[N_SETTINGS];
+    list_settings(&job->saved, before);
+    list_settings(&present, now);
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        double old_value = before[i].real ? *before[i].real : (double)*before[i].whole;
+        double value = now[i].real ? *now[i].real : (double)*now[i].whole;
+        if (old_value != value && job->rank == 0) {
+            fprintf(stderr, "shoal train: the run in %s had another %s so far\n", job->options->checkpoint,
+                    now[i].name);
+        }
+    }
+    present.loss_first = job->saved.loss_first;
+    present.loss_last = job->saved.loss_last;
+    job->saved = present;
+}
+
 shoal_status train_save_prepare(struct train_job *job)
 {
     if (!job->options->checkpoint) {
         return SHOAL_OK;
     }
     TRY(train_same_status(job, check_folder(job->options->checkpoint)));
-    job->saved = (struct train_saved){.seed = job->options->seed,
-                                      .n_heads = job->gpt.n_heads,
-                                      .data_hash = (int64_t)(job->data->hash >> 1)};
+    job->saved = find_present(job);
     TRY(shoal_items_create(&job->items));
     TRY(shoal_items_add_module(job->items, "", job->module));
     TRY(shoal_nn_optimizer_add_items(job->optimizer, job->items));
@@ -72,6 +140,7 @@ shoal_status train_save_prepare(struct train_job *job)
     TRY(shoal_items_add_integer(job->items, "train.seed", &job->saved.seed));
     TRY(shoal_items_add_integer(job->items, "train.heads", &job->saved.n_heads));
     TRY(shoal_items_add_integer(job->items, "train.data", &job->saved.data_hash));
+    TRY(add_settings(job));
     TRY(shoal_items_add_real(job->items, "train.loss_first", &job->saved.loss_first));
     return shoal_items_add_real(job->items, "train.loss_last", &job->saved.loss_last);
 }
@@ -125,7 +194,12 @@ shoal_status train_resume(struct train_job *job)
         fprintf(stderr, "shoal train: no checkpoint in %s yet: begins with step 0\n",
                 job->options->checkpoint);
     }
-    return info.step < 0 ? SHOAL_OK : train_job_agree(job, check_saved(job));
+    if (info.step < 0) {
+        return SHOAL_OK;
+    }
+    TRY(train_job_agree(job, check_saved(job)));
+    change_settings(job);
+    return SHOAL_OK;
 }
 
 shoal_status train_save(struct train_job *job)
