@@ -68,6 +68,17 @@ grep -E "^ +6 +0 +1.000 " "$scratch/table" >/dev/null
 grep -F "all_gather a&amp;b" "$scratch/s.svg" >/dev/null
 grep -F "mul &lt;1&gt;?" "$scratch/s.svg" >/dev/null
 
+# Times whose difference is no number have an axis that ends.
+cat >"$scratch/endless.json" <<'TRACE'
+[{"ph":"i","cat":"step","name":"step","pid":0,"tid":1,"ts":-1.7e308,"args":{"step":5}},
+{"ph":"X","cat":"op","name":"mul","pid":0,"tid":1,"ts":1000,"dur":1,"args":{}},
+{"ph":"i","cat":"step","name":"step","pid":0,"tid":1,"ts":1.7e308,"args":{"step":6}}]
+TRACE
+(
+    ulimit -f 1000
+    "$tool" trace "$scratch/endless.json" --svg "$scratch/endless.svg" >/dev/null
+)
+
 expect 2 "usage: shoal trace" "$tool" trace
 expect 2 "'x' is not a number" "$tool" trace --step x "$scratch/steps.json"
 expect 2 "--svg needs a value" "$tool" trace "$scratch/steps.json" --svg

@@ -17,7 +17,8 @@ enum {
     RANK_GAP = 14,
     TOP = 56,
     BOTTOM = 34,
-    LEVELS = 3
+    LEVELS = 3,
+    MAX_TICKS = 12 /* of the axis */
 };
 /* What is narrower is drawn this wide, and left out where something as wide was drawn already. */
 #define LEAST_WIDTH 0.4
@@ -246,7 +247,7 @@ static double choose_tick(double length)
 {
     double tick = 1e-3;
     static const double factors[] = {2.0, 2.5, 2.0};
-    for (int i = 0; tick * 12.0 < length; i++) {
+    for (int i = 0; tick * MAX_TICKS < length; i++) {
         tick *= factors[i % 3];
     }
     return tick;
@@ -256,7 +257,8 @@ static void draw_axis(const struct drawing *drawing, int bottom)
 {
     double length = drawing->end - drawing->begin;
     double tick = choose_tick(length);
-    for (double at = 0.0; at <= length; at += tick) {
+    for (int i = 0; i <= MAX_TICKS && i * tick <= length; i++) {
+        double at = i * tick;
         double x = x_of(drawing, drawing->begin + at);
         fprintf(drawing->out, "<line class=\"l\" x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\"/>", x, x,
                 TOP - 18, bottom);

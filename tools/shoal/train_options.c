@@ -400,15 +400,13 @@ static bool is_own(const struct option_row *row)
 static uint64_t hash_value(const struct option_row *row, const char *value)
 {
     const struct train_parts *parts = (const struct train_parts *)(const void *)value;
-    const int64_t numbers[] = {row->kind == OPTION_PARTS ? parts->n_outer : 0,
-                               row->kind == OPTION_PARTS ? parts->n_inner : 0};
     switch (row->kind) {
     case OPTION_FLAG:
         return *(const bool *)(const void *)value ? 4 : 0;
     case OPTION_TEXT:
         return *(const char *const *)(const void *)value ? 4 : 0;
     case OPTION_PARTS:
-        return hash_bytes(0, numbers, sizeof numbers);
+        return (uint64_t)(parts->n_outer << 20 | parts->n_inner) << 2;
     case OPTION_INT:
     case OPTION_REAL:
     case OPTION_CHOICE:

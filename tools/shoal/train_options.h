@@ -39,12 +39,12 @@ struct train_options {
     int64_t n_ranks;    /* 0: those that the launcher started, or one */
     int64_t mode;       /* enum train_mode */
     int64_t n_replicas;
+    bool has_heads; /* it was given */
     bool compiles;
     int64_t dtype; /* enum train_dtype */
     int64_t n_layers;
     int64_t width;
     int64_t n_heads;
-    bool has_heads; /* it was given */
     int64_t context;
     int64_t batch;
     struct train_parts accumulate;
