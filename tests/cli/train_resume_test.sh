@@ -96,6 +96,9 @@ for option in lr steps; do
         complain "--$option: not said"
 done
 [[ $(wc -l <"$scratch/err") -eq 2 ]] || complain "says more than the two options"
+trains 0 --mode single --steps 1 --checkpoint "$scratch/none"
+grep -qx "shoal train: $scratch/none has checkpoints of another run, up to step 9" "$scratch/err" ||
+    complain "does not say that there is another run"
 refuses 'has done 9 steps, more than --steps 7' --mode single --steps 7 --checkpoint "$scratch/none" --resume
 
 # Places that cannot be made are told before the first step. (Root may write everywhere.)

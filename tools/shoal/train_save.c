@@ -126,12 +126,26 @@ static void change_settings(struct train_job *job)
     job->saved = present;
 }
 
+/* A run that begins where another one has saved: until it gets further, --resume takes those of the other. */
+static void warn_of_others(const struct train_job *job)
+{
+    int64_t newest = -1;
+    size_t count = 0;
+    if (job->options->resumes || job->rank > 0 ||
+        shoal_checkpoint_list(job->options->checkpoint, &newest, 1, &count) != SHOAL_OK || count == 0) {
+        return;
+    }
+    fprintf(stderr, "shoal train: %s has checkpoints of another run, up to step %lld\n",
+            job->options->checkpoint, (long long)newest);
+}
+
 shoal_status train_save_prepare(struct train_job *job)
 {
     if (!job->options->checkpoint) {
         return SHOAL_OK;
     }
     TRY(train_same_status(job, check_folder(job->options->checkpoint)));
+    warn_of_others(job);
     job->saved = find_present(job);
     TRY(shoal_items_create(&job->items));
     TRY(shoal_items_add_module(job->items, "", job->module));
