@@ -62,6 +62,7 @@ typedef struct shoal_nn_schedule {
     double min_lr;    /* COSINE, INVERSE_SQRT: at most lr. Otherwise 0 */
     int64_t step;     /* the next one, of shoal_nn_schedule_next; saved and set by checkpoints */
 } shoal_nn_schedule;
+/* Fields that are set afterwards: kind and lr at least. */
 #define SHOAL_NN_SCHEDULE_INIT SHOAL_SIZED(shoal_nn_schedule)
 
 /* "constant", "cosine", "inverse_sqrt"; "?" for a number that is no kind. */

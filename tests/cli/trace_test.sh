@@ -29,6 +29,7 @@ program=$SHOAL_TEST_BUILD_DIR/examples/10_modules
 SHOAL_TRACE=$scratch/t.json "$tool" run -n 2 "$program" >/dev/null
 "$tool" trace "$scratch/t.json" --svg "$scratch/t.svg" >"$scratch/table"
 grep -F "2 ranks, 1 step" "$scratch/table" >/dev/null
+grep -F "no step is marked (shoal_trace_step)" "$scratch/table" >/dev/null
 grep -E "^ +1 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9]+ %$" "$scratch/table" >/dev/null
 grep -E "^slowest rank: [01], " "$scratch/table" >/dev/null
 grep -E "^block0 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$" "$scratch/table" >/dev/null
@@ -57,6 +58,7 @@ cat >"$scratch/steps.json" <<'TRACE'
 TRACE
 "$tool" trace --steps "$scratch/steps.json" >"$scratch/table"
 grep -F "2 ranks, 1 step, medians" "$scratch/table" >/dev/null
+if grep -F "no step is marked" "$scratch/table"; then fail "steps are marked"; fi
 grep -F "3 older events were dropped" "$scratch/table" >/dev/null
 grep -E "^ +0 +4.000 +3.000 +1.000 +2.000 +67 %$" "$scratch/table" >/dev/null
 grep -E "^ +1 +4.000 +4.000 +0.000 +0.000 +0 %$" "$scratch/table" >/dev/null

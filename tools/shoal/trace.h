@@ -67,6 +67,7 @@ struct trace {
     int *ranks;
     size_t n_ranks;
     uint64_t n_dropped;
+    bool has_no_marks; /* of steps: each rank is one step */
 };
 
 /* Says on standard error what is wrong with the file. Free it in any case. */

@@ -245,7 +245,8 @@ static bool make_steps(struct trace *trace)
 
 static bool close_steps(struct trace *trace)
 {
-    if (trace->n_steps == 0 && !make_steps(trace)) {
+    trace->has_no_marks = trace->n_steps == 0;
+    if (trace->has_no_marks && !make_steps(trace)) {
         return false;
     }
     for (size_t i = 0; i < trace->n_steps; i++) {

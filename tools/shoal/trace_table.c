@@ -253,6 +253,9 @@ bool trace_print_table(const struct trace *trace, const char *path, const int64_
         double n_steps = (double)n_counted / (double)trace->n_ranks;
         printf("%.0f step%s, medians\n", n_steps, n_steps > 1.0 ? "s" : "");
     }
+    if (trace->has_no_marks) {
+        puts("no step is marked (shoal_trace_step): all of a rank counts as one");
+    }
     if (trace->n_dropped > 0) {
         printf("%llu older events were dropped\n", (unsigned long long)trace->n_dropped);
     }
