@@ -17,7 +17,7 @@ usage: scripts/fresh.sh [OPTIONS] [PART...]
 Makes a bare Debian (gcc, make, cmake, git) and tries a clone of HEAD in it. Needs root and debootstrap. Parts, in the
 order in which they run; without any, all of them:
   user   `make run` and `make test` of an ordinary user must name every package that is missing, and stop
-  run    `make run` as root
+  run    `make run` as root: in less than three minutes without packages, and what it learns
   test   `make test` as root
 
 options:
@@ -191,9 +191,29 @@ part_user() {
 # Where the clone of the parts run and test lies, inside.
 inside=/srv/shoal
 
+# check_run LOG SECONDS: what a newcomer is promised of `make run`. Bytes that are not printable are written as \xNN.
+check_run() {
+    local log=$1 seconds=$2 first last text escapes bytes
+    read -r first last < <(sed -nE 's/^  loss +([0-9.]+) at first, ([0-9.]+) at last$/\1 \2/p' "$log") ||
+        die "run: no losses"
+    text=$(sed -n '/^what it writes:$/,/^  run  /p' "$log" | sed '1d;$d')
+    escapes=$(grep -oE '\\x[0-9a-f]{2}' <<<"$text" | wc -l || true)
+    bytes=$((${#text} - 3 * escapes))
+    say "run: $seconds s; loss $first, then $last; $((bytes - escapes)) of $bytes written bytes are printable"
+    awk -v first="$first" -v last="$last" 'BEGIN { exit !(last <= first / 2) }' || die "run: the loss did not halve"
+    [[ $bytes -gt 0 && $((100 * escapes)) -le $((5 * bytes)) ]] || die "run: too much is not printable"
+    [[ $seconds -lt 180 ]] || die "run: it took three minutes or more"
+}
+
+# The time is that of building and training, without that of fetching packages.
 part_run() {
+    local begin
     [[ -e $root$inside ]] || clone "$inside"
-    run_in make -C "$inside" run
+    run_in "$inside/scripts/deps.sh" build
+    run_in "$inside/scripts/deps.sh" run
+    begin=$SECONDS
+    run_in make -C "$inside" run | tee "$dir/run.log"
+    check_run "$dir/run.log" $((SECONDS - begin))
 }
 
 part_test() {
