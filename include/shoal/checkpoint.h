@@ -136,8 +136,8 @@ typedef struct shoal_checkpoint_load_options {
        SHOAL_ERR_INVALID, unless that is allowed. */
     shoal_checkpoint_progress progress;
     bool allows_other_batch;
-    /* No complete checkpoint is no error: nothing is changed, and the step of info_out is -1. It is one if the first rank
-       sees none and another rank sees one. */
+    /* No complete checkpoint is no error: nothing is changed, and the step of info_out is -1. It is an error if the
+       first rank sees none and another rank sees one. */
     bool allows_none;
     /* If files of the newest are damaged, missing or unreadable on any rank, the one before it is loaded, and so on;
        the log tells which. An error if all are damaged, and if a checkpoint does not fit. Not with has_step. */
