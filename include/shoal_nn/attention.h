@@ -10,8 +10,8 @@
  *
  * Causal: with T queries and S keys, query i sees keys 0 .. i + S - T. The last query sees all keys, as in a decoder
  * that keeps the keys of earlier tokens. For T = S this is PyTorch's is_causal, which for other lengths counts from
- * the first query instead. A query that sees no key gives zeros. A value that is not finite makes NaN of queries that are
- * computed with it, also of some that do not see it: their weights are 0, and 0 times infinity is NaN.
+ * the first query instead. A query that sees no key gives zeros. A value that is not finite makes NaN of queries that
+ * are computed with it, also of some that do not see it: their weights are 0, and 0 times infinity is NaN.
  *
  * Dropout drops weights after the softmax and multiplies the others by 1 / (1 - dropout). The weight of (head, query,
  * key) is element (head * T + query) * S + key of its sample, by the rules of shoal_nn_dropout (shoal_nn/random.h): the
