@@ -68,6 +68,14 @@ wait $job || status=$?
 [[ $status -eq 137 ]] || complain "a rank was killed: exit status $status, wanted 137"
 grep -qx 'shoal train: rank 1 was killed by signal 9 (Killed)' "$scratch/err" || complain "the rank is not named"
 
+# A run that begins takes no folder of another one, and leaves it as it is.
+list_before=$(ls "$scratch/run")
+for ranks in 1 3; do
+    refuses "^shoal train: --checkpoint: $scratch/run has a run up to step [0-9]+: --resume goes on with it, or name another" \
+        --ranks "$ranks" --steps 2 --checkpoint "$scratch/run"
+done
+[[ ! -s $scratch/out && $(ls "$scratch/run") == "$list_before" ]] || complain "trained into the folder of another run"
+
 # What is left goes on for some steps more. The rate does not depend on the end of so long a run.
 last=$(find "$scratch/run" -name 'step-*' | sort | tail -n 1)
 last=$((10#${last##*step-}))
@@ -96,9 +104,6 @@ for option in lr steps; do
         complain "--$option: not said"
 done
 [[ $(wc -l <"$scratch/err") -eq 2 ]] || complain "says more than the two options"
-trains 0 --mode single --steps 1 --checkpoint "$scratch/none"
-grep -qx "shoal train: $scratch/none has checkpoints of another run, up to step 9" "$scratch/err" ||
-    complain "does not say that there is another run"
 refuses 'has done 9 steps, more than --steps 7' --mode single --steps 7 --checkpoint "$scratch/none" --resume
 
 # Places that cannot be made are told before the first step. (Root may write everywhere.)
@@ -111,7 +116,8 @@ fi
 file=$(find "$scratch/whole/step-000000008" -name '*.safetensors' | sort | head -n 1)
 printf 'x' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 9)) conv=notrunc status=none
 refuses 'safetensors' --ranks 4 --steps 9 --checkpoint "$scratch/whole" --resume
-refuses 'not a directory|Not a directory' --steps 1 --checkpoint /dev/null/place
+refuses 'Not a directory' --steps 1 --checkpoint /dev/null/place
+refuses 'LICENSE is no directory' --steps 1 --checkpoint "$SHOAL_TEST_SOURCE_DIR/LICENSE"
 (
     trap '' XFSZ
     ulimit -f 4

@@ -46,6 +46,7 @@ static shoal_status prepare(struct train_job *job)
     }
     TRY(train_job_agree(job, train_data_check(job->data, job->options->context, train_job_samples(job))));
     TRY(train_same_status(job, train_sample_check(job)));
+    TRY(train_save_check(job));
     TRY(train_model_make(job));
     TRY(train_save_prepare(job));
     return train_resume(job);

@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -40,9 +41,13 @@ static void cut_last(char *path)
 static shoal_status check_folder(const char *directory)
 {
     char path[PATH_MAX];
+    struct stat about;
     if (snprintf(path, sizeof path, "%s", directory) >= (int)sizeof path) {
         return error_set(SHOAL_ERR_INVALID, "--checkpoint: a path of %zu bytes is too long",
                          strlen(directory));
+    }
+    if (stat(path, &about) == 0 && !S_ISDIR(about.st_mode)) {
+        return error_set(SHOAL_ERR_INVALID, "--checkpoint: %s is no directory", directory);
     }
     while (access(path, W_OK | X_OK) != 0) {
         if (errno != ENOENT || strcmp(path, ".") == 0 || strcmp(path, "/") == 0) {
@@ -55,6 +60,36 @@ static shoal_status check_folder(const char *directory)
         cut_last(path);
     }
     return SHOAL_OK;
+}
+
+/*
+ * Of a run that begins: checkpoints of another run in its folder would be mixed with its own. While they are of later steps
+ * they stay, --resume takes them, and those of the new run are removed.
+ */
+static shoal_status check_fresh(const struct train_options *options)
+{
+    int64_t newest = -1;
+    size_t count = 0;
+    if (!options->resumes) {
+        TRY(shoal_checkpoint_list(options->checkpoint, &newest, 1, &count));
+    }
+    return count == 0
+               ? SHOAL_OK
+               : error_set(SHOAL_ERR_STATE,
+                           "--checkpoint: %s has a run up to step %lld: --resume goes on with it, or name "
+                           "another directory",
+                           options->checkpoint, (long long)newest);
+}
+
+static shoal_status check_place(const struct train_options *options)
+{
+    TRY(check_folder(options->checkpoint));
+    return check_fresh(options);
+}
+
+shoal_status train_save_check(struct train_job *job)
+{
+    return job->options->checkpoint ? train_same_status(job, check_place(job->options)) : SHOAL_OK;
 }
 
 /* What may be another after a --resume. */
@@ -126,26 +161,11 @@ static void change_settings(struct train_job *job)
     job->saved = present;
 }
 
-/* A run that begins where another one has saved: until it gets further, --resume takes those of the other. */
-static void warn_of_others(const struct train_job *job)
-{
-    int64_t newest = -1;
-    size_t count = 0;
-    if (job->options->resumes || job->rank > 0 ||
-        shoal_checkpoint_list(job->options->checkpoint, &newest, 1, &count) != SHOAL_OK || count == 0) {
-        return;
-    }
-    fprintf(stderr, "shoal train: %s has checkpoints of another run, up to step %lld\n",
-            job->options->checkpoint, (long long)newest);
-}
-
 shoal_status train_save_prepare(struct train_job *job)
 {
     if (!job->options->checkpoint) {
         return SHOAL_OK;
     }
-    TRY(train_same_status(job, check_folder(job->options->checkpoint)));
-    warn_of_others(job);
     job->saved = find_present(job);
     TRY(shoal_items_create(&job->items));
     TRY(shoal_items_add_module(job->items, "", job->module));

@@ -5,6 +5,8 @@
 
 #include "train_job.h"
 
+/* Collective: whether checkpoints can be saved there, and none of another run would be mixed with those of this one. */
+shoal_status train_save_check(struct train_job *job);
 /* Lists what a checkpoint has; nothing without --checkpoint. After train_model_make. */
 shoal_status train_save_prepare(struct train_job *job);
 /* Collective: --resume. job->schedule.step is where the run goes on. */
