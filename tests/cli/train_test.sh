@@ -83,6 +83,15 @@ trains --steps 2 --ranks 2 --mode zero1 --dtype bf16 --verify --live 80
 says '2 ranks \(zero1\) and one process, 2 steps each, ended in the same bits\.'
 says $'\033''\[1A'$'\033''\[2K\[={4,}\] 2/2 loss .* MB/rank'
 
+# Every live line has the loss of the step that it names: the one that a plain line has.
+trains --steps 20 --ranks 2
+sed -nE 's!^step ([0-9]+/20)  loss ([0-9.]+) .*!\1 loss \2!p' "$scratch/out" >"$scratch/plain"
+trains --steps 20 --ranks 2 --live 80
+sed -nE 's!.*\] ([0-9]+/20 loss [0-9.]+) .*!\1!p' "$scratch/out" >"$scratch/live"
+[[ $(wc -l <"$scratch/plain") -eq 20 && $(tail -n 1 "$scratch/live") == "$(tail -n 1 "$scratch/plain")" ]] ||
+    complain "the last loss is not said"
+! grep -vxFf "$scratch/plain" "$scratch/live" || complain "a loss of another step"
+
 # Weights of another tool, under the names of Hugging Face with and without the prefix; they tell the shape of the model.
 # write_weights FILE PREFIX
 write_weights() {

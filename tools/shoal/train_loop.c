@@ -91,19 +91,24 @@ static shoal_status keep_state(struct loop *loop)
     return SHOAL_OK;
 }
 
-/* Plain lines are few, and wait for the loss of their step. A live line has that of the step before. */
+/*
+ * Plain lines are few, and wait for the loss of their step, as the first and the last line do. Any other live line says the
+ * newest loss that is there, and the step that it is of.
+ */
 static shoal_status show_step(struct loop *loop, int64_t index)
 {
     int64_t step = loop->first + index + 1;
-    bool is_exact = index == 0 || index == loop->n_steps - 1 || loop->report->columns == 0;
+    bool is_awaited = index == 0 || index == loop->n_steps - 1 || loop->report->columns == 0;
     if (!train_report_is_due(loop->report, step)) {
         return SHOAL_OK;
     }
-    if (is_exact) {
+    if (is_awaited) {
         TRY(finish_loss(loop));
     }
-    train_report_step(loop->report, step, mean_loss(loop, is_exact ? index : index - 1),
-                      train_waits_ns(&loop->waits));
+    bool is_there = !loop->work || shoal_work_test(loop->work);
+    const struct train_loss loss = {.step = is_there ? step : step - 1,
+                                    .value = mean_loss(loop, is_there ? index : index - 1)};
+    train_report_step(loop->report, step, &loss, train_waits_ns(&loop->waits));
     return SHOAL_OK;
 }
 

@@ -138,8 +138,8 @@ static void squeeze(char *text)
 }
 
 /* What a line says, without the bar. */
-static void write_line(const struct train_report *report, int64_t step, double loss, double hidden,
-                       int64_t now_ns, char *text)
+static void write_line(const struct train_report *report, int64_t step, const struct train_loss *loss,
+                       double hidden, int64_t now_ns, char *text)
 {
     const struct train_job *job = report->job;
     int64_t n_steps = job->options->n_steps;
@@ -149,7 +149,8 @@ static void write_line(const struct train_report *report, int64_t step, double l
     int64_t left_s = (int64_t)(mean_s * (double)(n_steps - step) + 0.5);
     int n = snprintf(text, LINE_BYTES,
                      "step %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %" PRId64 ":%02" PRId64 " left",
-                     step, n_steps, loss, step_s > 0.0 ? tokens / step_s : 0.0, left_s / 60, left_s % 60);
+                     loss->step, n_steps, loss->value, step_s > 0.0 ? tokens / step_s : 0.0, left_s / 60,
+                     left_s % 60);
     if (hidden >= 0.0) {
         n += snprintf(text + n, LINE_BYTES - (size_t)n, "  comm %.0f%% hidden", 100.0 * hidden);
     }
@@ -182,7 +183,8 @@ static void print_line(struct train_report *report, int64_t step, char *text)
     (void)fflush(stdout);
 }
 
-void train_report_step(struct train_report *report, int64_t step, double loss, int64_t waited_ns)
+void train_report_step(struct train_report *report, int64_t step, const struct train_loss *loss,
+                       int64_t waited_ns)
 {
     char text[LINE_BYTES];
     int64_t now_ns = clock_now_ns();

@@ -22,6 +22,12 @@ struct train_result {
     double seconds;
 };
 
+/* A loss, and the step that it is of: on its way from other ranks it may be one behind. */
+struct train_loss {
+    int64_t step;
+    double value;
+};
+
 struct train_report {
     const struct train_job *job;
     bool is_shown;      /* lines are wanted here */
@@ -37,8 +43,9 @@ struct train_report {
 void train_report_begin(struct train_report *report, const struct train_job *job);
 /* After a step, when `step` of them are done: whether a line is due here. */
 bool train_report_is_due(const struct train_report *report, int64_t step);
-/* The line, if it is due. */
-void train_report_step(struct train_report *report, int64_t step, double loss, int64_t waited_ns);
+/* The line, if it is due. It has the number of the step that the loss is of; times are those of all `step`. */
+void train_report_step(struct train_report *report, int64_t step, const struct train_loss *loss,
+                       int64_t waited_ns);
 void train_report_end(const struct train_report *report, const struct train_result *result);
 void train_report_json(const struct train_job *job, const struct train_result *result);
 /* Resident memory of this process in MB, of which shared pages count for their part; 0: not known. */
