@@ -5,6 +5,7 @@
  */
 #include "harness/harness.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <signal.h>
@@ -101,12 +102,42 @@ int test_process(int rank)
     return is_rank ? atomic_load(&harness_control()->processes[rank]) : 0;
 }
 
+/* Whether no thread of the process can run: each is stopped. */
+static bool is_stopped(int process)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/task", process);
+    DIR *threads = opendir(path);
+    bool is_stopped = threads != NULL;
+    for (struct dirent *entry; is_stopped && (entry = readdir(threads)) != NULL;) {
+        char name[sizeof path + sizeof entry->d_name + sizeof "//stat"];
+        char text[512] = "";
+        (void)snprintf(name, sizeof name, "%s/%s/stat", path, entry->d_name);
+        FILE *file = entry->d_name[0] != '.' ? fopen(name, "r") : NULL;
+        if (file) {
+            text[fread(text, 1, sizeof text - 1, file)] = 0;
+            (void)fclose(file);
+            const char *behind_name = strrchr(text, ')');
+            is_stopped = behind_name && (behind_name[2] == 'T' || behind_name[2] == 't');
+        }
+    }
+    if (threads) {
+        (void)closedir(threads);
+    }
+    return is_stopped;
+}
+
 void test_signal(int rank, int signal)
 {
     int process = test_process(rank);
     if (process <= 0 || kill(process, signal) != 0) {
         test_failed(__FILE__, __LINE__, "rank %d (process %d) can not be sent signal %d", rank, process,
                     signal);
+        return;
+    }
+    /* A process goes on until its threads have seen the signal, long enough to answer somebody. */
+    for (int i = 0; signal == SIGSTOP && !is_stopped(process) && i < 5000; i++) {
+        test_pause(0.001);
     }
 }
 

@@ -176,7 +176,8 @@ void test_barrier(struct rank *self);
  */
 void test_expect_death(int rank, int signal);
 
-/* Sends a signal to the process of a rank, which has come to a barrier before: SIGSTOP, SIGCONT, SIGKILL. */
+/* Sends a signal to the process of a rank, which has come to a barrier before: SIGSTOP, SIGCONT, SIGKILL. After
+   SIGSTOP no thread of it runs any more. */
 void test_signal(int rank, int signal);
 
 /* The process of a rank that has come to a barrier before. */

@@ -379,7 +379,7 @@ TEST(bad_signatures_are_refused)
         "tensor self, int n = 0, int m -> tensor",
         "tensor self, string s = a_default_that_is_much_too_long -> tensor",
         "tensor a_name_that_is_much_longer_than_there_is_room_for -> tensor",
-        "int a, int b, int c, int d, int e, int f, int g -> tensor",
+        "int a, int b, int c, int d, int e, int f, int g, int h, int i, int j, int k, int l, int m -> tensor",
     };
     for (size_t i = 0; i < sizeof(signatures) / sizeof(signatures[0]); i++) {
         shoal_op_definition d = make_definition("test.bad", signatures[i]);

@@ -358,10 +358,10 @@ TEST(a_dump_says_what_was_called)
     CHECK_HAS(text, "\"failure\": null");
     CHECK_HAS(text,
               "{\"op\": \"all_reduce\", \"sequence\": 0, \"dtype\": \"f32\", \"count\": 10, \"bytes\": 40, "
-              "\"reduce\": \"avg\", \"root\": null, \"algorithm\": \"local\"");
+              "\"for\": null, \"unit\": null, \"reduce\": \"avg\", \"root\": null, \"algorithm\": \"local\"");
     CHECK_HAS(text,
               "{\"op\": \"broadcast\", \"sequence\": 1, \"dtype\": \"f64\", \"count\": 5, \"bytes\": 40, "
-              "\"reduce\": null, \"root\": 2");
+              "\"for\": null, \"unit\": null, \"reduce\": null, \"root\": 2");
     CHECK_HAS(text,
               "{\"op\": \"all_gather\", \"sequence\": 2, \"dtype\": \"f32\", \"count\": 4, \"bytes\": 48");
     CHECK_HAS(text,
