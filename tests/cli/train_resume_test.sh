@@ -80,10 +80,12 @@ done
 last=$(find "$scratch/run" -name 'step-*' | sort | tail -n 1)
 last=$((10#${last##*step-}))
 end_step=$((last + 3))
-refuses 'samples in a step' --ranks 2 --steps $end_step --checkpoint "$scratch/run" --resume
-refuses 'of another shape' --ranks 3 --width 32 --steps $end_step --checkpoint "$scratch/run" --resume
+refuses 'has 3 samples in a step, not 2: --ranks x --batch x --accumulate must be 3' --ranks 2 --steps $end_step --checkpoint "$scratch/run" --resume
+refuses 'has 3 samples in a step, not 6: use --batch 1' --ranks 3 --batch 2 --steps $end_step --checkpoint "$scratch/run" --resume
+refuses 'the run in .*/run has --layers 1, not 2$' --ranks 3 --layers 2 --steps $end_step --checkpoint "$scratch/run" --resume
+refuses 'the run in .*/run has --width 16, not 32$' --ranks 3 --width 32 --steps $end_step --checkpoint "$scratch/run" --resume
 refuses 'has --seed 1, not 2' --ranks 3 --seed 2 --steps $end_step --checkpoint "$scratch/run" --resume
-refuses 'has 2 heads, not 4' --ranks 3 --heads 4 --steps $end_step --checkpoint "$scratch/run" --resume
+refuses 'has --heads 2, not 4' --ranks 3 --heads 4 --steps $end_step --checkpoint "$scratch/run" --resume
 
 # Killed after a save and resumed, the run ends with the bits of one that was not, also on another number of ranks.
 trains 0 --mode single --accumulate 4 --steps 8 --json
@@ -95,6 +97,14 @@ trains 0 --ranks 4 --steps 8 --checkpoint "$scratch/whole" --resume
 grep -qx "goes on after step 6 of $scratch/whole" "$scratch/out" || complain "does not go on after step 6"
 [[ $(digest) == "$wanted" ]] || complain "another digest after --resume"
 [[ ! -s $scratch/err ]] || complain "says something about the same options"
+grep -qxE " +checkpoint +$scratch/whole/step-000000008" "$scratch/out" || complain "does not say what it wrote"
+
+# Nothing is left to do: a text can still be asked for.
+trains 0 --ranks 4 --steps 8 --checkpoint "$scratch/whole" --resume --prompt 'The ' --sample 4
+grep -qx "already at step 8 of $scratch/whole" "$scratch/out" || complain "does not say that it is done"
+grep -q '^The ' "$scratch/out" || complain "writes nothing"
+! grep -qE 'median|checkpoint' "$scratch/out" || complain "numbers of steps that were none"
+[[ $(digest) == "$wanted" ]] || complain "another digest of what was there"
 trains 0 --mode single --steps 8 --checkpoint "$scratch/none" --resume
 grep -q 'no checkpoint in .*none yet: begins with step 0' "$scratch/err" || complain "does not say that there is none"
 
@@ -115,7 +125,7 @@ fi
 # Damage, and no room: what was there stays, and nothing half-written.
 file=$(find "$scratch/whole/step-000000008" -name '*.safetensors' | sort | head -n 1)
 printf 'x' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 9)) conv=notrunc status=none
-refuses 'safetensors' --ranks 4 --steps 9 --checkpoint "$scratch/whole" --resume
+refuses '^shoal train: --resume: .*safetensors.*; remove step-000000008 to go on from step 6$' --ranks 4 --steps 9 --checkpoint "$scratch/whole" --resume
 refuses 'Not a directory' --steps 1 --checkpoint /dev/null/place
 refuses 'LICENSE is no directory' --steps 1 --checkpoint "$SHOAL_TEST_SOURCE_DIR/LICENSE"
 (

@@ -130,7 +130,8 @@ wanted=$digest
 same_as --load "$scratch/hub" --ranks 2
 
 # Baseline: ranks that do not talk.
-trains --steps 2 --ranks 2 --mode none
+trains --steps 2 --ranks 2 --mode none --trace "$scratch/t.json"
+says " +trace +$scratch/t.json \(shoal trace $scratch/t.json\)"
 says 'none on 2 ranks: .*'
 
 ! $failed

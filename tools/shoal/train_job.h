@@ -14,6 +14,7 @@
  *   train_loop.c     all steps, with times and losses
  *   train_whole.c    whole parameters, and their digest
  *   train_save.c     checkpoints
+ *   train_peek.c     whether a checkpoint fits
  *   train_load.c     weights of another tool
  */
 #ifndef TRAIN_JOB_H
@@ -78,7 +79,11 @@ struct train_job {
     int speaker;   /* who says it */
     struct train_saved {
         int64_t seed;
+        int64_t n_layers;
+        int64_t width;
         int64_t n_heads;
+        int64_t context;
+        int64_t vocabulary;
         int64_t data_hash;
         double loss_first;
         double loss_last;

@@ -92,8 +92,8 @@ static shoal_status keep_state(struct loop *loop)
 }
 
 /*
- * Plain lines are few, and wait for the loss of their step, as the first and the last line do. Any other live line says the
- * newest loss that is there, and the step that it is of.
+ * Plain lines are few, and wait for the loss of their step, as the first and the last line do. Any other live line
+ * says the newest loss that is there, and the step that it is of.
  */
 static shoal_status show_step(struct loop *loop, int64_t index)
 {

@@ -69,7 +69,9 @@ static void print_start(const struct train_job *job)
         printf("; products: %s%s%s", blas.library, blas.core[0] ? ", " : "", blas.core);
     }
     printf("\n");
-    if (job->schedule.step > 0) {
+    if (job->schedule.step == job->options->n_steps) {
+        printf("already at step %" PRId64 " of %s\n", job->schedule.step, job->options->checkpoint);
+    } else if (job->schedule.step > 0) {
         printf("goes on after step %" PRId64 " of %s\n", job->schedule.step, job->options->checkpoint);
     }
     (void)fflush(stdout);
@@ -200,15 +202,8 @@ void train_report_step(struct train_report *report, int64_t step, const struct t
 
 /* The end ------------------------------------------------------------------------------------------------ */
 
-void train_report_end(const struct train_report *report, const struct train_result *result)
+static void print_times(const struct train_result *result)
 {
-    if (!report->is_shown) {
-        return;
-    }
-    printf("\n");
-    printf("  %-24s %s on %d rank%s, %.1f s\n", "run", train_mode_name((int64_t)report->job->mode),
-           report->job->n_ranks, report->job->n_ranks == 1 ? "" : "s", result->seconds);
-    printf("  %-24s %.4f at first, %.4f at last\n", "loss", result->loss_first, result->loss_last);
     printf("  %-24s %.2f ms: compute %.2f ms, exposed communication %.2f ms\n", "step (median)",
            result->step_ms, result->compute_ms, result->exposed_ms);
     if (result->hidden >= 0.0) {
@@ -217,6 +212,35 @@ void train_report_end(const struct train_report *report, const struct train_resu
     printf("  %-24s %.0f tokens/s\n", "speed", result->tokens_per_s);
     printf("  %-24s %.1f MB a rank at most; whole parameters on this host %.2f MB\n", "memory",
            result->peak_rss_mb, (double)result->unsharded_bytes * 1e-6);
+}
+
+static void print_files(const struct train_options *options)
+{
+    if (options->checkpoint) {
+        printf("  %-24s %s/step-%09" PRId64 "\n", "checkpoint", options->checkpoint, options->n_steps);
+    }
+    if (options->trace) {
+        printf("  %-24s %s (shoal trace %s)\n", "trace", options->trace, options->trace);
+    }
+}
+
+void train_report_end(const struct train_report *report, const struct train_result *result)
+{
+    const struct train_options *options = report->job->options;
+    bool has_trained = report->first_step < options->n_steps;
+    if (!report->is_shown) {
+        return;
+    }
+    printf("\n");
+    if (has_trained) {
+        printf("  %-24s %s on %d rank%s, %.1f s\n", "run", train_mode_name((int64_t)report->job->mode),
+               report->job->n_ranks, report->job->n_ranks == 1 ? "" : "s", result->seconds);
+    }
+    printf("  %-24s %.4f at first, %.4f at last\n", "loss", result->loss_first, result->loss_last);
+    if (has_trained) {
+        print_times(result);
+        print_files(options);
+    }
     printf("  %-24s %016" PRIx64 "\n", "digest of parameters", result->digest);
     (void)fflush(stdout);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A checkpoint has parameters, the state of the optimizer, the step, and what must be the same for the run to go on as if it
- * had never stopped: the seed, and the number of heads, which no shape tells. The data may be another, and so may the rate,
+ * had never stopped (train_peek.c): the seed, and what the model looks like. The data may be another, and so may the rate,
  * the number of steps and the like: that is said.
  */
 #include "train_save.h"
+#include "train_peek.h"
 #include "train_same.h"
 
 #include "base/error.h"
@@ -63,8 +64,8 @@ static shoal_status check_folder(const char *directory)
 }
 
 /*
- * Of a run that begins: checkpoints of another run in its folder would be mixed with its own. While they are of later steps
- * they stay, --resume takes them, and those of the new run are removed.
+ * Of a run that begins: checkpoints of another run in its folder would be mixed with its own. While they are of later
+ * steps they stay, --resume takes them, and those of the new run are removed.
  */
 static shoal_status check_fresh(const struct train_options *options)
 {
@@ -117,7 +118,11 @@ static struct train_saved find_present(const struct train_job *job)
 {
     const struct train_options *options = job->options;
     return (struct train_saved){.seed = options->seed,
+                                .n_layers = job->gpt.n_layers,
+                                .width = job->gpt.width,
                                 .n_heads = job->gpt.n_heads,
+                                .context = job->gpt.context,
+                                .vocabulary = job->gpt.vocabulary,
                                 .data_hash = (int64_t)(job->data->hash >> 1),
                                 .lr = options->lr,
                                 .clip = options->clip,
@@ -131,6 +136,16 @@ static shoal_status add_settings(struct train_job *job)
 {
     struct setting settings[N_SETTINGS];
     char name[32];
+    const struct {
+        const char *name;
+        int64_t *value;
+    } same[] = {{"train.seed", &job->saved.seed},       {"train.layers", &job->saved.n_layers},
+                {"train.width", &job->saved.width},     {"train.heads", &job->saved.n_heads},
+                {"train.context", &job->saved.context}, {"train.vocabulary", &job->saved.vocabulary},
+                {"train.data", &job->saved.data_hash}};
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        TRY(shoal_items_add_integer(job->items, same[i].name, same[i].value));
+    }
     list_settings(&job->saved, settings);
     for (size_t i = 0; i < N_SETTINGS; i++) {
         (void)snprintf(name, sizeof name, "train.%s", settings[i].name + 2);
@@ -171,9 +186,6 @@ shoal_status train_save_prepare(struct train_job *job)
     TRY(shoal_items_add_module(job->items, "", job->module));
     TRY(shoal_nn_optimizer_add_items(job->optimizer, job->items));
     TRY(shoal_nn_schedule_add_items(&job->schedule, job->items, "schedule."));
-    TRY(shoal_items_add_integer(job->items, "train.seed", &job->saved.seed));
-    TRY(shoal_items_add_integer(job->items, "train.heads", &job->saved.n_heads));
-    TRY(shoal_items_add_integer(job->items, "train.data", &job->saved.data_hash));
     TRY(add_settings(job));
     TRY(shoal_items_add_real(job->items, "train.loss_first", &job->saved.loss_first));
     return shoal_items_add_real(job->items, "train.loss_last", &job->saved.loss_last);
@@ -187,51 +199,36 @@ static shoal_checkpoint_progress find_progress(const struct train_job *job)
                                        .sample = job->schedule.step * train_job_samples(job)};
 }
 
-static shoal_status check_saved(const struct train_job *job)
+static void compare_data(const struct train_job *job)
 {
-    const struct train_options *options = job->options;
-    if (job->saved.seed != options->seed) {
-        return error_set(SHOAL_ERR_INVALID, "--resume: the run in %s has --seed %lld, not %lld",
-                         options->checkpoint, (long long)job->saved.seed, (long long)options->seed);
-    }
-    if (job->saved.n_heads != job->gpt.n_heads) {
-        return error_set(SHOAL_ERR_INVALID, "--resume: the model in %s has %lld heads, not %lld",
-                         options->checkpoint, (long long)job->saved.n_heads, (long long)job->gpt.n_heads);
-    }
     if (job->saved.data_hash != (int64_t)(job->data->hash >> 1) && job->rank == 0) {
-        fprintf(stderr, "shoal train: the run in %s began with other data\n", options->checkpoint);
+        fprintf(stderr, "shoal train: the run in %s began with other data\n", job->options->checkpoint);
     }
-    return SHOAL_OK;
 }
 
 shoal_status train_resume(struct train_job *job)
 {
-    shoal_checkpoint_info info = SHOAL_CHECKPOINT_INFO_INIT;
+    int64_t step = -1;
     shoal_checkpoint_load_options how = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
     if (!job->options->resumes) {
         return SHOAL_OK;
     }
-    how.progress = find_progress(job);
-    how.allows_none = true;
-    shoal_status status =
-        shoal_checkpoint_load(job->group, job->options->checkpoint, job->items, &how, &info);
-    if (status != SHOAL_OK) {
-        return train_job_agree(job, error_prefix(status, "--resume"));
-    }
-    if (info.step > job->options->n_steps) {
-        return train_job_agree(
-            job, error_set(SHOAL_ERR_INVALID,
-                           "--resume: the run in %s has done %lld steps, more than --steps %lld",
-                           job->options->checkpoint, (long long)info.step, (long long)job->options->n_steps));
-    }
-    if (info.step < 0 && job->rank == 0) {
+    TRY(train_peek(job, &step));
+    if (step < 0 && job->rank == 0) {
         fprintf(stderr, "shoal train: no checkpoint in %s yet: begins with step 0\n",
                 job->options->checkpoint);
     }
-    if (info.step < 0) {
+    if (step < 0) {
         return SHOAL_OK;
     }
-    TRY(train_job_agree(job, check_saved(job)));
+    how.progress = find_progress(job);
+    how.has_step = true;
+    how.step = step;
+    shoal_status status = shoal_checkpoint_load(job->group, job->options->checkpoint, job->items, &how, NULL);
+    if (status != SHOAL_OK) {
+        return train_peek_fail(job, status);
+    }
+    compare_data(job);
     change_settings(job);
     return SHOAL_OK;
 }
