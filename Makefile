@@ -19,7 +19,7 @@ run:
 	@scripts/deps.sh build
 	@scripts/deps.sh run || echo "run: goes on without OpenBLAS, with plain loops"
 	@$(MAKE) all
-	build/bin/shoal train --ranks 2 --prompt 'static ' --verify --verify-steps 20
+	build/bin/shoal train --ranks 2 --lr 0.002 --prompt 'static ' --verify --verify-steps 20
 	@echo
 	@echo "your own text:   build/bin/shoal train --ranks 2 --data FILE --prompt 'Once'"
 	@echo "more ranks:      build/bin/shoal train --ranks 4 --steps 20; --mode single --accumulate 4 has the same digest"

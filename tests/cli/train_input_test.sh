@@ -25,6 +25,7 @@ refuses() {
 
 # The command line.
 refuses 2 "'--rank' is not an option of train; did you mean '--ranks'" --rank 2
+refuses 2 "'my.txt' belongs to no option; did you mean --data my.txt\?" my.txt
 refuses 2 "'fsd' is not a mode; did you mean 'fsdp'" --mode fsd
 refuses 2 "'f16' is not a dtype; did you mean 'bf16'" --dtype f16
 refuses 2 '--steps needs a value' --steps
@@ -33,12 +34,12 @@ refuses 2 "--lr: 'fast' is not a number from" --lr fast
 refuses 2 "--lr: 'nan' is not a number from" --lr nan
 refuses 2 '--lr must be more than 0' --lr 0
 refuses 2 "--accumulate: '2x' is neither" --accumulate 2x
-refuses 2 '--heads does not divide --width' --heads 3
+refuses 2 '--heads 3 does not divide --width 16' --heads 3
 refuses 2 '--data and --tokens are two sources' --data a --tokens b
 refuses 2 '--resume needs --checkpoint' --resume
 refuses 2 '--every needs --checkpoint' --every 2
 refuses 2 '--mode single is one process' --mode single --ranks 2
-refuses 2 '--replicas does not divide the number of ranks' --mode hsdp --ranks 3
+refuses 2 '--replicas 2 does not divide the number of ranks, 3' --mode hsdp --ranks 3
 refuses 2 '--accumulate AxB is for --mode single' --ranks 2 --accumulate 2x2
 refuses 2 '--verify has nothing to compare' --mode none --verify
 refuses 2 '--data needs a value that is not empty' --data ''
@@ -87,6 +88,7 @@ differs 'shoal train: rank 1: trace .*: No such file or directory' \
     'mkdir -p "$scratch/on0" && "$0" "$@" --json --trace "$scratch/on$SHOAL_RANK/t.json"'
 
 # Weights and places that are not there.
+refuses 1 'nowhere: No such file' --load "$scratch/nowhere"
 mkdir "$scratch/weights"
 refuses 1 'weights has no model.safetensors' --load "$scratch/weights"
 printf 'nonsense' >"$scratch/weights/model.safetensors"

@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "shoal/safetensors.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
@@ -152,7 +153,9 @@ static shoal_status open_first(const char *directory, shoal_safetensors **file_o
             return shoal_safetensors_open(path, file_out);
         }
     }
-    return error_set(SHOAL_ERR_STATE, "--load: %s has no model.safetensors", directory);
+    return access(directory, F_OK) == 0
+               ? error_set(SHOAL_ERR_STATE, "--load: %s has no model.safetensors", directory)
+               : error_set(SHOAL_ERR_SYSTEM, "--load: %s: %s", directory, error_errno_text(errno));
 }
 
 shoal_status train_load_shape(struct train_job *job)

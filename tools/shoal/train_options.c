@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/option_parse.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -68,7 +69,7 @@ static const struct option_row rows[] = {
     {"--accumulate", "K", OPTION_PARTS, AT(accumulate), "1", 0, 0, NULL,
      "backward passes in a step; with single: parts, also 2x2"},
     {"--steps", "N", OPTION_INT, AT(n_steps), "400", 1, MAX_COUNT, NULL, "of the whole run"},
-    {"--lr", "RATE", OPTION_REAL, AT(lr), "0.002", 0, 1e6, NULL,
+    {"--lr", "RATE", OPTION_REAL, AT(lr), "0.001", 0, 1e6, NULL,
      "highest rate; a cosine lowers it to a tenth"},
     {"--warmup", "N", OPTION_INT, AT(n_warmup), "-1", -1, MAX_COUNT, NULL,
      "steps in which the rate rises; -1: a tenth, at most 100"},
@@ -246,6 +247,10 @@ static bool read_value(const struct option_row *row, const char *text, struct tr
 
 static int complain_unknown(const char *word)
 {
+    if (word[0] != '-') {
+        fprintf(stderr, "shoal train: '%s' belongs to no option; did you mean --data %s?\n", word, word);
+        return TOOL_USAGE;
+    }
     struct tool_choice choices[N_ROWS + 1] = {{0}};
     size_t n_choices = 0;
     for (size_t i = 0; i < N_ROWS; i++) {
@@ -284,7 +289,6 @@ static const char *find_contradiction(const struct train_options *options)
     } rules[] = {
         {options->data && options->tokens, "--data and --tokens are two sources: give one"},
         {options->vocabulary > 0 && !options->tokens, "--vocabulary is about --tokens: bytes have 256"},
-        {options->width % options->n_heads != 0 && !options->load, "--heads does not divide --width"},
         {options->every > 0 && !options->checkpoint, "--every needs --checkpoint DIR"},
         {options->resumes && !options->checkpoint, "--resume needs --checkpoint DIR"},
         {options->resumes && options->verifies,
@@ -328,6 +332,11 @@ bool train_options_read(int argc, char **argv, struct train_options *options, in
         fprintf(stderr, "shoal train: %s\n", wrong);
         return false;
     }
+    if (options->width % options->n_heads != 0 && !options->load) {
+        fprintf(stderr, "shoal train: --heads %" PRId64 " does not divide --width %" PRId64 "\n",
+                options->n_heads, options->width);
+        return false;
+    }
     return true;
 }
 
@@ -343,8 +352,6 @@ static const char *find_misfit(const struct train_options *options, int n_ranks)
         {options->n_ranks != 0 && options->n_ranks != n_ranks,
          "--ranks is not the number of ranks that were started"},
         {is_single && n_ranks > 1, "--mode single is one process: --accumulate N does what N ranks do"},
-        {options->mode == TRAIN_HSDP && n_ranks % options->n_replicas != 0,
-         "--replicas does not divide the number of ranks"},
         {options->accumulate.has_x && !is_single,
          "--accumulate AxB is for --mode single: hsdp has --replicas"},
         {options->compiles && !is_single && options->accumulate.n_inner > 1,
@@ -369,6 +376,11 @@ bool train_options_settle(struct train_options *options, int n_ranks)
     const char *wrong = find_misfit(options, n_ranks);
     if (wrong) {
         fprintf(stderr, "shoal train: %s\n", wrong);
+        return false;
+    }
+    if (options->mode == TRAIN_HSDP && n_ranks % options->n_replicas != 0) {
+        fprintf(stderr, "shoal train: --replicas %" PRId64 " does not divide the number of ranks, %d\n",
+                options->n_replicas, n_ranks);
         return false;
     }
     options->n_ranks = n_ranks;
