@@ -63,6 +63,11 @@ expect 0 info --help
 says out "--ops "
 expect 2 info --opps
 says err "is not an option of info; did you mean '--ops'?"
+expect 0 help train
+says out "usage: shoal train "
+expect 0 help help
+expect 2 help info run
+says err "'run'"
 expect 2 help me
 says err "'me'"
 

@@ -14,11 +14,38 @@ void tool_print_help(FILE *out)
 #undef COMMAND
 }
 
+static const struct tool_choice commands[] = {
+#define COMMAND(name_, function, summary_) {.name = #name_, .run = function, .summary = summary_},
+#include "commands.def"
+#undef COMMAND
+};
+
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+
+/* `shoal help NAME` is `shoal NAME --help`. */
+static int help_about(char *name)
+{
+    char option[] = "--help";
+    char *words[] = {name, option, NULL};
+    const struct tool_choice *command = tool_choice_find(commands, N_COMMANDS, name);
+    if (!command) {
+        return tool_choice_unknown("command", name, commands, N_COMMANDS);
+    }
+    if (command->run == command_help) {
+        tool_print_help(stdout);
+        return TOOL_DONE;
+    }
+    return command->run(2, words);
+}
+
 int command_help(int argc, char **argv)
 {
-    if (argc > 1) {
-        fprintf(stderr, "shoal: %s takes no argument, but got '%s'\n", argv[0], argv[1]);
+    if (argc > 2) {
+        fprintf(stderr, "shoal: %s takes one command, but got '%s' too\n", argv[0], argv[2]);
         return TOOL_USAGE;
+    }
+    if (argc == 2) {
+        return help_about(argv[1]);
     }
     tool_print_help(stdout);
     return TOOL_DONE;
