@@ -38,7 +38,6 @@
 /* So many threads get a ring; events of more are lost, and counted. */
 #define MOST_RINGS 1024
 #define N_STRIPES 64u
-#define MOST_RANGES 64
 /* How long a recorder may be inside: it has been stopped, by a debugger perhaps. */
 #define QUIET_SECONDS 1.0
 #define QUIET_NAP_NS 20000
@@ -82,11 +81,7 @@ static _Thread_local uint32_t my_stripe; /* + 1; 0: none yet */
 static _Thread_local int my_rank = TRACE_NO_RANK;
 static _Thread_local uint64_t my_session;        /* whose ring this is */
 static _Thread_local struct trace_ring *my_ring; /* NULL: there was no memory */
-static _Thread_local uint32_t n_ranges;
-static _Thread_local struct range {
-    uint64_t begin_ticks; /* 0: not recorded */
-    uint32_t name;
-} ranges[MOST_RANGES];
+static _Thread_local uint32_t n_ranges;          /* open ones, also of times when nothing is recorded */
 
 /* Recording ---------------------------------------------------------------------------------------------- */
 
@@ -97,6 +92,20 @@ static uint32_t find_stripe(void)
         my_stripe = atomic_fetch_add_explicit(&n_threads, 1, memory_order_relaxed) % N_STRIPES + 1;
     }
     return my_stripe - 1;
+}
+
+/* Until leave() nobody writes the file or ends the session, if the state is TRACE_ON now. */
+static uint32_t enter(void)
+{
+    uint32_t stripe = find_stripe();
+    (void)atomic_fetch_add(&inside[stripe].n, 1);
+    return stripe;
+}
+
+static void leave(uint32_t stripe)
+{
+    /* Release: pairs with the load in wait_for_quiet. */
+    (void)atomic_fetch_sub_explicit(&inside[stripe].n, 1, memory_order_release);
 }
 
 /* The first event of a thread in this session. The caller's error text stays. */
@@ -119,6 +128,7 @@ static __attribute__((noinline, cold)) struct trace_ring *create_ring(void)
     ring->number = number;
     ring->n_events = 0;
     ring->n_written = 0;
+    memset(ring->ranges, 0, sizeof ring->ranges);
     ring->capacity = session.capacity;
     atomic_init(&ring->rank, my_rank);
     if (pthread_getname_np(pthread_self(), ring->thread_name, sizeof ring->thread_name) != 0) {
@@ -133,12 +143,17 @@ static __attribute__((noinline, cold)) struct trace_ring *create_ring(void)
     return ring;
 }
 
+static struct trace_ring *find_ring(void)
+{
+    return my_session == session.number ? my_ring : create_ring();
+}
+
 static void add_event(const struct trace_event *event)
 {
     if (event->begin_ticks < session.begin_ticks) {
         return;
     }
-    struct trace_ring *ring = my_session == session.number ? my_ring : create_ring();
+    struct trace_ring *ring = find_ring();
     if (!ring) {
         /* Relaxed: only counts. */
         atomic_fetch_add_explicit(&session.n_lost, 1, memory_order_relaxed);
@@ -149,13 +164,11 @@ static void add_event(const struct trace_event *event)
 
 void trace_write(const struct trace_event *event)
 {
-    uint32_t stripe = find_stripe();
-    (void)atomic_fetch_add(&inside[stripe].n, 1);
+    uint32_t stripe = enter();
     if (atomic_load(&trace_state) == TRACE_ON) {
         add_event(event);
     }
-    /* Release: pairs with the load in wait_for_quiet. */
-    (void)atomic_fetch_sub_explicit(&inside[stripe].n, 1, memory_order_release);
+    leave(stripe);
 }
 
 void trace_write_named(uint64_t begin_ticks, enum trace_kind kind, const char *name)
@@ -168,14 +181,12 @@ void trace_write_named(uint64_t begin_ticks, enum trace_kind kind, const char *n
 void trace_set_rank(int rank)
 {
     my_rank = rank;
-    uint32_t stripe = find_stripe();
-    (void)atomic_fetch_add(&inside[stripe].n, 1);
+    uint32_t stripe = enter();
     if (atomic_load(&trace_state) == TRACE_ON && my_session == session.number && my_ring) {
         /* Relaxed: a number that stands for itself. */
         atomic_store_explicit(&my_ring->rank, rank, memory_order_relaxed);
     }
-    /* Release: as in trace_write. */
-    (void)atomic_fetch_sub_explicit(&inside[stripe].n, 1, memory_order_release);
+    leave(stripe);
 }
 
 /* Writing ------------------------------------------------------------------------------------------------ */
@@ -462,10 +473,15 @@ bool shoal_trace_is_on(void)
 void shoal_trace_begin(const char *name)
 {
     /* Counted also while nothing is recorded, so that each end finds its begin. */
-    if (n_ranges++ < MOST_RANGES) {
-        uint64_t now_ticks = trace_begin();
-        ranges[n_ranges - 1] =
-            (struct range){.begin_ticks = now_ticks, .name = now_ticks != 0 ? label_of(name) : 0};
+    uint32_t depth = n_ranges++;
+    if (depth < TRACE_MOST_RANGES && trace_is_on()) {
+        const struct trace_range range = {.begin_ticks = clock_ticks(), .name = label_of(name)};
+        uint32_t stripe = enter();
+        struct trace_ring *ring = atomic_load(&trace_state) == TRACE_ON ? find_ring() : NULL;
+        if (ring) {
+            ring->ranges[depth] = range;
+        }
+        leave(stripe);
     }
 }
 
@@ -474,14 +490,19 @@ void shoal_trace_end(void)
     if (n_ranges == 0) {
         return;
     }
-    n_ranges--;
-    const struct range *range = &ranges[n_ranges < MOST_RANGES ? n_ranges : 0];
-    if (n_ranges < MOST_RANGES && range->begin_ticks != 0) {
-        const struct trace_event event = {.begin_ticks = range->begin_ticks,
-                                          .end_ticks = clock_ticks(),
-                                          .name = range->name,
-                                          .kind = TRACE_RANGE};
-        trace_write(&event);
+    uint32_t depth = --n_ranges;
+    if (depth < TRACE_MOST_RANGES && trace_is_on()) {
+        uint32_t stripe = enter();
+        struct trace_ring *ring = atomic_load(&trace_state) == TRACE_ON ? find_ring() : NULL;
+        if (ring && ring->ranges[depth].begin_ticks != 0) {
+            const struct trace_event event = {.begin_ticks = ring->ranges[depth].begin_ticks,
+                                              .end_ticks = clock_ticks(),
+                                              .name = ring->ranges[depth].name,
+                                              .kind = TRACE_RANGE};
+            ring->ranges[depth].begin_ticks = 0;
+            add_event(&event);
+        }
+        leave(stripe);
     }
 }
 

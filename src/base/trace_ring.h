@@ -8,7 +8,10 @@
 
 #include "base/trace.h"
 
-/* The last `capacity` events of a thread. Only that thread writes, and who writes the file reads while it cannot. */
+/* How deep ranges of the program are recorded. */
+#define TRACE_MOST_RANGES 64
+
+/* The last `capacity` events of a thread, and its open ranges. Only that thread writes, and who writes the file reads while it cannot. */
 struct trace_ring {
     struct trace_ring *next;
     _Atomic int rank; /* TRACE_NO_RANK: the process's */
@@ -17,6 +20,10 @@ struct trace_ring {
     uint64_t n_events;  /* ever */
     uint64_t n_written; /* of them: in the file, or dropped */
     uint64_t capacity;
+    struct trace_range {
+        uint64_t begin_ticks; /* 0: began outside the session */
+        uint32_t name;
+    } ranges[TRACE_MOST_RANGES];
     struct trace_event events[];
 };
 #define TRACE_NO_RANK (-1)

@@ -38,7 +38,7 @@ soversion=$(version_part MAJOR)
 
 # check_library FILE NEEDED: what it needs, with what those need; its soname, its segments.
 check_library() {
-    local file=$1 allowed=" $2 " needed name soname
+    local file=$1 allowed=" $2 " needed name soname tls
     needed=$(ldd "$lib/$file" | awk '{ print $1 }')
     echo "$file needs: ${needed//$'\n'/ }"
     while read -r name; do
@@ -52,6 +52,9 @@ check_library() {
     if readelf -lW "$lib/$file" | grep 'GNU_STACK' | grep 'RWE' >/dev/null; then
         fail "$file wants an executable stack"
     fi
+    # A loader has room for little more where programs load the library while they run.
+    tls=$(readelf -lW "$lib/$file" | awk '$1 == "TLS" { print $6 }')
+    ((${tls:-0} <= 1024)) || fail "$file has $((tls)) bytes of variables of threads, more than 1024"
     if readelf -d "$lib/$file" | grep TEXTREL >/dev/null; then
         fail "$file has text relocations"
     fi

@@ -290,7 +290,7 @@ expect 0 "--load=$nn_library" --run -
 says out "%y = nn.tanh(%x) : f32[2]"
 sed -i 's/nn.tanh/nn.tang/' "$scratch/in"
 expect 1 "--load=$nn_library" -
-says err 'there is no op nn.tang; the nearest is "nn.tanh"'
+says err 'there is no op nn.tang; the nearest are "nn.tanh"'
 
 # Nothing can be written.
 if [[ -e /dev/full ]] && "$SHOAL_TEST_TOOL" opt "$step" >/dev/full 2>"$scratch/err"; then
