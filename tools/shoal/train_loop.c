@@ -137,7 +137,9 @@ static int compare_times(const void *left, const void *right)
 static double find_median_ms(int64_t *times, int64_t n_times)
 {
     qsort(times, (size_t)n_times, sizeof(times[0]), compare_times);
-    return (double)(times[n_times / 2] + times[(n_times - 1) / 2]) * 0.5e-6;
+    int64_t upper = times[n_times / 2];
+    int64_t lower = times[(n_times - 1) / 2];
+    return (double)(lower + upper) * 0.5e-6;
 }
 
 /* Whole parameters that ranks of this host hold at most: in windows once, elsewhere once per rank. */

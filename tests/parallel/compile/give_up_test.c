@@ -137,6 +137,8 @@ static void fail_one(const struct rank *self, enum wrapping wrapping, enum fault
         for (int i = 0; i < n_before; i++) {
             CHECK_OK(run(&job, FAULT_NONE, NET_BATCH));
         }
+        /* What is said about a step that failed ends the step before it too on a rank that is still in it. */
+        test_barrier((struct rank *)(uintptr_t)self);
         bool is_culprit = self->rank == CULPRIT;
         shoal_status status = run(&job, is_culprit ? fault : FAULT_NONE, is_new ? NET_BATCH + 1 : NET_BATCH);
         check_outcome(&job, fault, status);
