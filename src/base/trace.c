@@ -14,6 +14,7 @@
 #include "base/trace.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -239,8 +240,9 @@ static shoal_status write_file(void)
     struct trace_file file = {.path = session.path, .run = process.run, .session = session.number};
     if (file.run == 0) {
         /* Nobody else's: this process at this time. */
-        const int64_t own[2] = {(int64_t)getpid(), session.begin_ns};
-        file.run = hash_bytes(0, own, sizeof own);
+        char own[64];
+        int length = snprintf(own, sizeof own, "%ld %" PRId64, (long)getpid(), session.begin_ns);
+        file.run = hash_bytes(0, own, (size_t)length);
     }
     return trace_file_add(&file, put_process, &written);
 }
