@@ -187,8 +187,13 @@ int command_train(int argc, char **argv)
     if (train_data_open(&options, &data) != SHOAL_OK) {
         return say_failure(environment.rank, environment.n_ranks);
     }
-    exit_status =
-        is_launcher ? train_ranks_start(n_ranks, argc, argv) : run_rank(&options, &data, &environment);
+    if (options.trace && train_data_is_file(&data, options.trace)) {
+        fprintf(stderr, "shoal train: --trace %s would write over the data\n", options.trace);
+        exit_status = TOOL_USAGE;
+    } else {
+        exit_status =
+            is_launcher ? train_ranks_start(n_ranks, argc, argv) : run_rank(&options, &data, &environment);
+    }
     train_data_close(&data);
     return exit_status;
 }

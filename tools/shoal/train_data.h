@@ -13,21 +13,21 @@
 #include <stddef.h>
 
 struct train_data {
-    const unsigned char *bytes; /* one token each; NULL: the tokens are u16 */
-    const uint16_t *words;
+    int fd;             /* of a file; -1: the tokens are in `text` */
+    char *text;         /* NULL: in a file */
+    size_t token_bytes; /* 1, or 2: u16 */
     size_t n_tokens;
     int64_t vocabulary;
-    uint64_t hash; /* of its size, its first and its last tokens */
+    uint64_t hash; /* of all of it */
     char name[256];
-    void *mapping; /* of a file; NULL: memory of its own */
-    size_t mapping_bytes;
-    char *text;
 };
 
-/* Opens the file of the options, or the program's own source. */
+/* Opens the file of the options, or the program's own source, and reads all of it once. */
 shoal_status train_data_open(const struct train_options *options, struct train_data *data);
 /* Once the context is known: whether every sample of a step can have a row of its own. */
 shoal_status train_data_check(const struct train_data *data, int64_t context, int64_t n_samples);
+/* Whether a path leads to the file that is open. */
+bool train_data_is_file(const struct train_data *data, const char *path);
 void train_data_close(struct train_data *data);
 
 /* Samples first .. first + n_rows - 1 of a step: the tokens of each row, and for each the token that follows. */

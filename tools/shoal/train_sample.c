@@ -105,7 +105,7 @@ static shoal_status draw_next(struct writer *writer)
 static void print_token(const struct train_job *job, int32_t token)
 {
     bool is_plain = token == '\n' || token == '\t' || (token >= ' ' && token <= '~');
-    if (!job->data->bytes) {
+    if (job->data->token_bytes > 1) {
         printf(" %d", (int)token);
     } else if (is_plain) {
         (void)putchar((int)token);
@@ -136,7 +136,7 @@ static const char *find_prompt(const struct train_job *job)
     if (job->options->prompt) {
         return job->options->prompt;
     }
-    return job->data->bytes ? "\n" : "\1";
+    return job->data->token_bytes == 1 ? "\n" : "\1";
 }
 
 shoal_status train_sample_check(const struct train_job *job)
