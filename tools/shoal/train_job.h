@@ -37,7 +37,7 @@
 enum train_input {
     TRAIN_TOKENS,
     TRAIN_TARGETS,
-    TRAIN_POSITION, /* of dropout: seed, step, first sample */
+    TRAIN_POSITION, /* of dropout: seed, step, first sample; not there without dropout */
     TRAIN_N_INPUTS
 };
 
@@ -70,7 +70,10 @@ struct train_job {
     shoal_nn_optimizer *optimizer;
     shoal_nn_schedule schedule; /* its step is the next one of the run */
     shoal_compiled *compiled;   /* NULL: steps run as they are */
-    shoal_tensor *inputs[TRAIN_N_INPUTS];
+    shoal_tensor **inputs;      /* n_inputs for each of n_sets backward passes */
+    size_t n_inputs;
+    size_t n_sets;         /* 1, or n_micro: a compiled step has all backward passes of a part in one */
+    shoal_tensor **losses; /* room for those of n_sets */
     struct train_sums sums;
     shoal_items *items; /* of checkpoints; NULL: none */
     shoal_checkpoint_saving *saving;

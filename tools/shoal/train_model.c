@@ -175,19 +175,31 @@ static shoal_status list_parameters(struct train_job *job)
     return SHOAL_OK;
 }
 
-static shoal_status make_inputs(struct train_job *job)
+static shoal_status make_set(struct train_job *job, shoal_tensor **set)
 {
     const int64_t shape[] = {job->options->batch, job->options->context};
     const int64_t three = 3;
-    shoal_tensor *made[TRAIN_N_INPUTS] = {
-        [TRAIN_TOKENS] = shoal_empty(shape, 2, SHOAL_I32),
-        [TRAIN_TARGETS] = shoal_empty(shape, 2, SHOAL_I32),
-        [TRAIN_POSITION] = shoal_empty(&three, 1, SHOAL_I64),
-    };
-    for (size_t i = 0; i < TRAIN_N_INPUTS; i++) {
-        job->inputs[i] = shoal_tensor_ref(made[i]);
+    for (size_t i = 0; i < job->n_inputs; i++) {
+        shoal_tensor *made =
+            i == TRAIN_POSITION ? shoal_empty(&three, 1, SHOAL_I64) : shoal_empty(shape, 2, SHOAL_I32);
+        set[i] = shoal_tensor_ref(made);
     }
     return shoal_scope_error();
+}
+
+static shoal_status make_inputs(struct train_job *job)
+{
+    job->n_inputs = job->gpt.dropout > 0.0 ? TRAIN_N_INPUTS : TRAIN_POSITION;
+    job->n_sets = job->options->compiles ? (size_t)job->n_micro : 1;
+    job->inputs = calloc(job->n_sets * job->n_inputs, sizeof(job->inputs[0]));
+    job->losses = calloc(job->n_sets, sizeof(job->losses[0]));
+    if (!job->inputs || !job->losses) {
+        return error_set(SHOAL_ERR_NO_MEMORY, "no memory for a list of inputs");
+    }
+    for (size_t i = 0; i < job->n_sets; i++) {
+        TRY(make_set(job, job->inputs + i * job->n_inputs));
+    }
+    return SHOAL_OK;
 }
 
 static shoal_status make_optimizer(struct train_job *job)
@@ -226,9 +238,11 @@ void train_job_free(struct train_job *job)
     shoal_compiled_free(job->compiled);
     shoal_nn_optimizer_free(job->optimizer);
     train_sums_free(job);
-    for (size_t i = 0; i < TRAIN_N_INPUTS; i++) {
+    for (size_t i = 0; job->inputs && i < job->n_sets * job->n_inputs; i++) {
         shoal_tensor_unref(job->inputs[i]);
     }
+    free(job->inputs);
+    free(job->losses);
     for (size_t i = 0; i < job->n_parameters; i++) {
         shoal_tensor_unref(job->parameters[i]);
     }

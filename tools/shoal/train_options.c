@@ -354,8 +354,6 @@ static const char *find_misfit(const struct train_options *options, int n_ranks)
         {is_single && n_ranks > 1, "--mode single is one process: --accumulate N does what N ranks do"},
         {options->accumulate.has_x && !is_single,
          "--accumulate AxB is for --mode single: hsdp has --replicas"},
-        {options->compiles && !is_single && options->accumulate.n_inner > 1,
-         "--compile and --accumulate go together in --mode single only"},
         {options->mode == TRAIN_NONE && options->verifies, "--verify has nothing to compare in --mode none"},
         {options->mode == TRAIN_NONE && options->checkpoint,
          "--checkpoint saves one model: not in --mode none"},

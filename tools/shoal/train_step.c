@@ -13,27 +13,18 @@
 
 /* Forward and backward ----------------------------------------------------------------------------------- */
 
-/* Without dropout the model gets no position. */
-static size_t n_inputs_of(const struct train_job *job)
+/* One backward pass; those of a part are averaged. */
+static shoal_status compute(struct train_job *job, shoal_tensor *const *inputs, shoal_tensor **loss_out)
 {
-    return job->gpt.dropout > 0.0 ? TRAIN_N_INPUTS : TRAIN_POSITION;
-}
-
-/* outputs[0] is the loss. Several backward passes of a part are averaged. */
-static shoal_status compute(void *context, shoal_tensor *const *inputs, size_t n_inputs,
-                            shoal_tensor **outputs, size_t n_outputs)
-{
-    struct train_job *job = context;
     shoal_tensor *arguments[] = {inputs[TRAIN_TOKENS],
-                                 n_inputs > TRAIN_POSITION ? inputs[TRAIN_POSITION] : NULL};
+                                 job->n_inputs > TRAIN_POSITION ? inputs[TRAIN_POSITION] : NULL};
     shoal_tensor *logits = NULL;
-    (void)n_outputs;
     TRY(shoal_module_call(job->module, arguments, 2, &logits, 1));
     shoal_tensor *loss = shoal_nn_cross_entropy(logits, inputs[TRAIN_TARGETS]);
     if (!loss) {
         return shoal_scope_error();
     }
-    outputs[0] = loss;
+    *loss_out = loss;
     if (job->n_micro == 1) {
         return shoal_backward(loss, NULL);
     }
@@ -41,9 +32,34 @@ static shoal_status compute(void *context, shoal_tensor *const *inputs, size_t n
     return root ? shoal_backward(root, NULL) : shoal_scope_error();
 }
 
+/* Of several backward passes of a part only the last one reduces. */
+static shoal_status set_sync(struct train_job *job, bool is_last)
+{
+    if (job->n_micro == 1) {
+        return SHOAL_OK;
+    }
+    if (job->fsdp) {
+        return shoal_fsdp_set_sync(shoal_fully_shard_unit(job->module, true), is_last);
+    }
+    return job->mode == TRAIN_DDP ? shoal_ddp_set_sync(job->module, is_last) : SHOAL_OK;
+}
+
+/* What is captured: all backward passes of a part. Gradients that wait for the last one are part of the graph. */
+static shoal_status compute_sets(void *context, shoal_tensor *const *inputs, size_t n_inputs,
+                                 shoal_tensor **losses, size_t n_losses)
+{
+    struct train_job *job = context;
+    (void)n_inputs;
+    for (size_t i = 0; i < n_losses; i++) {
+        TRY(set_sync(job, i == n_losses - 1));
+        TRY(compute(job, inputs + i * job->n_inputs, &losses[i]));
+    }
+    return SHOAL_OK;
+}
+
 shoal_status train_step_compile(struct train_job *job)
 {
-    return shoal_compile(job->world, compute, job, 1, NULL, &job->compiled);
+    return shoal_compile(job->world, compute_sets, job, job->n_sets, NULL, &job->compiled);
 }
 
 static shoal_status read_loss(shoal_tensor *loss, double *sum)
@@ -60,7 +76,7 @@ static shoal_status run_eagerly(struct train_job *job, double *sum)
 {
     shoal_tensor *loss = NULL;
     TRY(shoal_scope_begin());
-    shoal_status status = compute(job, job->inputs, n_inputs_of(job), &loss, 1);
+    shoal_status status = compute(job, job->inputs, &loss);
     if (status == SHOAL_OK) {
         status = read_loss(loss, sum);
     }
@@ -70,48 +86,50 @@ static shoal_status run_eagerly(struct train_job *job, double *sum)
 
 static shoal_status run_compiled(struct train_job *job, double *sum)
 {
-    shoal_tensor *loss = NULL;
-    TRY(shoal_compiled_run(job->compiled, job->inputs, n_inputs_of(job), &loss, 1));
-    shoal_status status = read_loss(loss, sum);
-    shoal_tensor_unref(loss);
+    shoal_status status = SHOAL_OK;
+    TRY(shoal_compiled_run(job->compiled, job->inputs, job->n_sets * job->n_inputs, job->losses,
+                           job->n_sets));
+    for (size_t i = 0; i < job->n_sets; i++) {
+        if (status == SHOAL_OK) {
+            status = read_loss(job->losses[i], sum);
+        }
+        shoal_tensor_unref(job->losses[i]);
+    }
     return status;
 }
 
-static shoal_status fill_inputs(struct train_job *job, int64_t first)
+/* The samples from `first` on. */
+static shoal_status fill_set(struct train_job *job, shoal_tensor *const *set, int64_t first)
 {
-    int32_t *tokens = shoal_mutable_data(job->inputs[TRAIN_TOKENS]);
-    int32_t *targets = shoal_mutable_data(job->inputs[TRAIN_TARGETS]);
-    int64_t *position = shoal_mutable_data(job->inputs[TRAIN_POSITION]);
-    if (!tokens || !targets || !position) {
+    int32_t *tokens = shoal_mutable_data(set[TRAIN_TOKENS]);
+    int32_t *targets = shoal_mutable_data(set[TRAIN_TARGETS]);
+    bool has_position = job->n_inputs > TRAIN_POSITION;
+    int64_t *position = has_position ? shoal_mutable_data(set[TRAIN_POSITION]) : NULL;
+    if (!tokens || !targets || (has_position && !position)) {
         return error_set(SHOAL_ERR_STATE, "the batch cannot be written: %s", shoal_error_text());
     }
-    position[0] = job->options->seed;
-    position[1] = job->schedule.step;
-    position[2] = first;
+    if (position) {
+        position[0] = job->options->seed;
+        position[1] = job->schedule.step;
+        position[2] = first;
+    }
     return train_data_fill(job->data, (uint64_t)job->options->seed, job->schedule.step, first,
                            job->options->batch, job->options->context, tokens, targets);
 }
 
-/* Only the last backward pass of a step reduces. */
-static shoal_status set_sync(struct train_job *job, bool is_on)
-{
-    if (job->fsdp) {
-        return shoal_fsdp_set_sync(shoal_fully_shard_unit(job->module, true), is_on);
-    }
-    return job->mode == TRAIN_DDP ? shoal_ddp_set_sync(job->module, is_on) : SHOAL_OK;
-}
-
-/* Parts are numbered over all replicas. */
+/* Parts are numbered over all replicas. Eagerly the same set of inputs is filled again for each backward pass. */
 static shoal_status run_part(struct train_job *job, int64_t part, double *sum)
 {
     for (int64_t i = 0; i < job->n_micro; i++) {
-        TRY(fill_inputs(job, (part * job->n_micro + i) * job->options->batch));
-        if (job->n_micro > 1) {
+        size_t set = job->compiled ? (size_t)i : 0;
+        TRY(fill_set(job, job->inputs + set * job->n_inputs,
+                     (part * job->n_micro + i) * job->options->batch));
+        if (!job->compiled) {
             TRY(set_sync(job, i == job->n_micro - 1));
+            TRY(run_eagerly(job, sum));
         }
-        TRY(job->compiled ? run_compiled(job, sum) : run_eagerly(job, sum));
     }
-    return SHOAL_OK;
+    return job->compiled ? run_compiled(job, sum) : SHOAL_OK;
 }
 
 static shoal_status run_parts(struct train_job *job, double *sum)
