@@ -4,12 +4,11 @@
 
 #include "base/error.h"
 #include "base/try.h"
+#include "shoal/group.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* What must be the same for a run to go on: an item of checkpoints, and the option that sets it. */
 struct number {
@@ -106,23 +105,38 @@ shoal_status train_peek(struct train_job *job, int64_t *step_out)
     return info.step < 0 ? SHOAL_OK : train_job_agree(job, compare(job, numbers, &info));
 }
 
-/* Which checkpoint to remove, and where the run goes on then; "" if there is none to remove. */
+/*
+ * Collective. Removing checkpoints helps only if files of the newest are to blame and one before it can be loaded: it is
+ * tried. What it loads is not used. "": nothing to remove.
+ */
 static void find_way_out(const struct train_job *job, char *text, size_t bytes)
 {
-    char path[PATH_MAX];
-    int64_t steps[2] = {0};
+    const char *directory = job->options->checkpoint;
+    shoal_checkpoint_load_options how = SHOAL_CHECKPOINT_LOAD_OPTIONS_INIT;
+    shoal_checkpoint_info info = SHOAL_CHECKPOINT_INFO_INIT;
+    int64_t newest = 0;
     size_t count = 0;
     text[0] = '\0';
-    if (shoal_checkpoint_list(job->options->checkpoint, steps, 2, &count) != SHOAL_OK || count == 0) {
+    how.skips_damaged = true;
+    if (shoal_checkpoint_load(job->group, directory, job->items, &how, &info) != SHOAL_OK ||
+        info.n_damaged == 0 || shoal_checkpoint_list(directory, &newest, 1, &count) != SHOAL_OK) {
         return;
     }
-    int64_t newest = count > 1 ? steps[1] : steps[0];
-    int n = snprintf(path, sizeof path, "%s/step-%09" PRId64, job->options->checkpoint, newest);
-    if (n >= (int)sizeof path || access(path, F_OK) != 0) {
-        return; /* the directory is a checkpoint itself */
+    if (info.n_damaged == 1) {
+        (void)snprintf(text, bytes, "; remove step-%09" PRId64 " to go on from step %" PRId64, newest,
+                       info.step);
+    } else {
+        (void)snprintf(text, bytes, "; remove the %zu newest checkpoints to go on from step %" PRId64,
+                       info.n_damaged, info.step);
     }
-    (void)snprintf(text, bytes, "; remove step-%09" PRId64 " to go on from step %" PRId64, newest,
-                   count > 1 ? steps[0] : 0);
+}
+
+/* Ranks may have failed with different errors: what the others wait for must not be tried by one of them alone. */
+static bool may_be_damaged(const struct train_job *job, shoal_status status)
+{
+    int64_t is_file = status == SHOAL_ERR_INVALID || status == SHOAL_ERR_SYSTEM;
+    return shoal_group_all_reduce(job->group, &is_file, &is_file, 1, SHOAL_I64, SHOAL_MIN) == SHOAL_OK &&
+           is_file != 0;
 }
 
 shoal_status train_peek_fail(struct train_job *job, shoal_status status)
@@ -131,7 +145,7 @@ shoal_status train_peek_fail(struct train_job *job, shoal_status status)
     char text[ERROR_TEXT_BYTES];
     char way[96] = "";
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    if (status == SHOAL_ERR_INVALID || status == SHOAL_ERR_SYSTEM) {
+    if (may_be_damaged(job, status)) {
         find_way_out(job, way, sizeof way);
     }
     const char *reason = strncmp(text, call, strlen(call)) == 0 ? text + strlen(call) : text;

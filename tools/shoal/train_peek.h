@@ -11,7 +11,10 @@
  */
 shoal_status train_peek(struct train_job *job, int64_t *step_out);
 
-/* Of a load that has failed on all ranks: an agreed error, which says what can be done if files are damaged. */
+/*
+ * Collective, of a load that has failed on all ranks: an agreed error. If only files of the newest checkpoints are damaged,
+ * it says which to remove.
+ */
 shoal_status train_peek_fail(struct train_job *job, shoal_status status);
 
 #endif
