@@ -60,20 +60,23 @@ static shoal_status repeat(const struct train_job *ranks, const struct train_rep
     return status;
 }
 
+/* Of --json the last line of stdout is the JSON, and nothing else is there. */
 static void print_sentence(const struct train_job *job, bool is_same)
 {
+    FILE *out = job->options->has_json ? stderr : stdout;
     int64_t n_verify = job->options->n_verify;
     const char *bits = is_same ? "the same bits" : "DIFFERENT bits";
     if (n_verify == job->options->n_steps) {
-        printf("%d rank%s (%s) and one process, %" PRId64 " steps each, ended in %s.\n", job->n_ranks,
-               job->n_ranks == 1 ? "" : "s", train_mode_name((int64_t)job->mode), n_verify, bits);
+        fprintf(out, "%d rank%s (%s) and one process, %" PRId64 " steps each, ended in %s.\n", job->n_ranks,
+                job->n_ranks == 1 ? "" : "s", train_mode_name((int64_t)job->mode), n_verify, bits);
     } else {
-        printf("The first %" PRId64 " of these %" PRId64
-               " steps on %d rank%s (%s) and in one process gave %s.\n",
-               n_verify, job->options->n_steps, job->n_ranks, job->n_ranks == 1 ? "" : "s",
-               train_mode_name((int64_t)job->mode), bits);
+        fprintf(out,
+                "The first %" PRId64 " of these %" PRId64
+                " steps on %d rank%s (%s) and in one process gave %s.\n",
+                n_verify, job->options->n_steps, job->n_ranks, job->n_ranks == 1 ? "" : "s",
+                train_mode_name((int64_t)job->mode), bits);
     }
-    (void)fflush(stdout);
+    (void)fflush(out);
 }
 
 shoal_status train_verify(const struct train_job *job, const struct train_report *report, uint64_t digest,
