@@ -1,0 +1,58 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# `shoal train` ends with one digest whatever the mode: ranks and one process, whatever is sharded, compiled or not, also where
+# shards are uneven. With SHOAL_TEST_SWEEP=whole (scripts/sweep.sh) 20 steps, with dropout and without.
+. "${BASH_SOURCE[0]%/*}/train_common.sh"
+
+steps=4
+dropouts=(0.1)
+if [[ ${SHOAL_TEST_SWEEP:-} == whole ]]; then
+    steps=20
+    dropouts=(0.1 0)
+fi
+
+compare_modes() {
+    local mode
+    wants --mode single --accumulate 4
+    same_as --mode single --accumulate 4 --compile
+    for mode in ddp zero1 zero2 fsdp; do
+        same_as --mode "$mode" --ranks 4
+    done
+    same_as --mode ddp --ranks 4 --compile
+    same_as --mode fsdp --ranks 4 --compile
+    wants --mode single --accumulate 2x2
+    same_as --mode hsdp --ranks 4 --replicas 2
+    wants --mode single --accumulate 3
+    same_as --mode fsdp --ranks 3
+    same_as --mode ddp --ranks 3 --compile
+    [[ ${SHOAL_TEST_SWEEP:-} == whole ]] || return 0
+    for mode in ddp zero1 zero2; do
+        same_as --mode "$mode" --ranks 3
+    done
+    same_as --mode fsdp --ranks 3 --compile
+}
+
+# Several backward passes in a step: compiled, they are one plan.
+compare_passes() {
+    local mode
+    wants --mode ddp --ranks 2 --accumulate 3
+    for mode in ddp fsdp; do
+        same_as --mode "$mode" --ranks 2 --accumulate 3 --compile
+    done
+    [[ ${SHOAL_TEST_SWEEP:-} == whole ]] || return 0
+    for mode in zero1 zero2; do
+        same_as --mode "$mode" --ranks 2 --accumulate 3
+        same_as --mode "$mode" --ranks 2 --accumulate 3 --compile
+    done
+    wants --mode hsdp --ranks 4 --accumulate 2
+    same_as --mode hsdp --ranks 4 --accumulate 2 --compile
+}
+
+for dropout in "${dropouts[@]}"; do
+    tiny=(--data "$text" --layers 2 --width 16 --heads 2 --context 16 --batch 1 --dropout "$dropout" --steps "$steps")
+    compare_modes
+    compare_passes
+done
+[[ $(wc -l <"$scratch/out") -eq 1 ]] || complain "--json prints more than a line"
+
+! $failed
