@@ -10,6 +10,11 @@ readme=$SHOAL_TEST_SOURCE_DIR/README.md
 release=$SHOAL_TEST_RELEASE_DIR
 export LD_LIBRARY_PATH=$release/lib
 
+# Lines that people read in a terminal; rows of tables cannot be broken.
+if awk 'length > 120 && !/^\|/ { print FILENAME ":" FNR ": " length " columns" }' "$readme" | grep .; then
+    exit 1
+fi
+
 # Numbers, the BLAS and how many lines there are differ from run to run, what the lines say does not.
 shape() {
     sed -E 's/ +/ /g; s/(products:|digest of parameters).*/\1/; s/[0-9]+(\.[0-9]+)?/N/g' | uniq

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # `shoal train`: what it prints, --verify, and weights of another tool. (train_digest: that modes end with the same bits.)
+# shellcheck source-path=SCRIPTDIR source=train_common.sh
 . "${BASH_SOURCE[0]%/*}/train_common.sh"
 tiny=(--data "$text" --layers 2 --width 16 --heads 2 --context 16 --batch 1 --dropout 0.1)
 
@@ -21,7 +22,8 @@ done
 # So it is if --verify finds other bits; here because the trace was written over the text in between.
 cp "$text" "$scratch/text"
 SHOAL_TRACE=$scratch/text trains 1 --data "$scratch/text" --steps 2 --ranks 2 --verify --json
-[[ $(wc -l <"$scratch/out") -eq 1 ]] && grep -q '^{.*"digest": "[0-9a-f]*"}$' "$scratch/out" || complain "not one line of JSON"
+[[ $(wc -l <"$scratch/out") -eq 1 ]] || complain "--json prints more than a line"
+grep -q '^{.*"digest": "[0-9a-f]*"}$' "$scratch/out" || complain "no line of JSON"
 grep -qx '2 ranks (fsdp) and one process, 2 steps each, ended in DIFFERENT bits\.' "$scratch/err" || complain "does not say that bits differ"
 
 # Under a launcher it joins.
@@ -38,6 +40,8 @@ says "step 2/2  loss $number  $number tokens/s  0:00 left  comm $number% hidden 
 says 'what it writes:'
 says 'The .*'
 says "  step \(median\) +$number ms: compute $number ms, exposed communication $number ms"
+says "  memory +$number MB a rank at most"
+says "  gathered parameters +$number MB on this machine at most, shared by its ranks"
 says 'The first 1 of these 2 steps on 2 ranks \(fsdp\) and in one process gave the same bits\.'
 ! grep -q $'\033' "$scratch/out" || complain "escape sequences in a pipe"
 trains 0 --steps 2 --ranks 2 --mode zero1 --dtype bf16 --verify --live 80
@@ -47,6 +51,7 @@ says $'\033''\[1A'$'\033''\[2K\[={4,}\] 2/2 loss .* MB/rank'
 # Every live line has the loss of the step that it names: the one that a plain line has.
 trains 0 --steps 20 --ranks 2
 sed -nE 's!^step ([0-9]+/20)  loss ([0-9.]+) .*!\1 loss \2!p' "$scratch/out" >"$scratch/plain"
+sed -nE 's/^step .* ([0-9]+) MB\/rank$/\1/p' "$scratch/out" | sort -nc || complain "memory goes up and down"
 trains 0 --steps 20 --ranks 2 --live 80
 sed -nE 's!.*\] ([0-9]+/20 loss [0-9.]+) .*!\1!p' "$scratch/out" >"$scratch/live"
 [[ $(wc -l <"$scratch/plain") -eq 20 && $(tail -n 1 "$scratch/live") == "$(tail -n 1 "$scratch/plain")" ]] ||

@@ -143,7 +143,7 @@ static double find_median_ms(int64_t *times, int64_t n_times)
 }
 
 /* Whole parameters that ranks of this host hold at most: in windows once, elsewhere once per rank. */
-static shoal_status find_unsharded(const struct train_job *job, uint64_t *bytes_out)
+static shoal_status find_unsharded(const struct train_job *job, struct train_result *result)
 {
     shoal_fsdp_memory_report memory = SHOAL_FSDP_MEMORY_REPORT_INIT;
     shoal_plan_stats stats = SHOAL_PLAN_STATS_INIT;
@@ -157,7 +157,8 @@ static shoal_status find_unsharded(const struct train_job *job, uint64_t *bytes_
         window_bytes = memory.host_peak.windows;
     }
     uint64_t copies_bytes = (uint64_t)job->n_params * sizeof(float) * (uint64_t)job->n_ranks;
-    *bytes_out = window_bytes > 0 ? window_bytes : copies_bytes;
+    result->is_unsharded_shared = window_bytes > 0;
+    result->unsharded_bytes = window_bytes > 0 ? window_bytes : copies_bytes;
     return SHOAL_OK;
 }
 
@@ -184,7 +185,7 @@ static shoal_status find_times(struct loop *loop, double means[N_MEANS])
         means[MEAN_STEP] = find_median_ms(loop->step_ns, loop->n_steps);
         means[MEAN_COMPUTE] = means[MEAN_STEP] - means[MEAN_EXPOSED];
     }
-    return find_unsharded(loop->job, &result->unsharded_bytes);
+    return find_unsharded(loop->job, result);
 }
 
 static shoal_status find_result(struct loop *loop)

@@ -66,7 +66,8 @@ static void print_start(const struct train_job *job)
     printf("data: %s, %zu tokens; a step: ", job->data->name, job->data->n_tokens);
     print_split(job);
     if (has_blas) {
-        printf("; products: %s%s%s", blas.library, blas.core[0] ? ", " : "", blas.core);
+        const char *slash = strrchr(blas.library, '/');
+        printf("; products: %s%s%s", slash ? slash + 1 : blas.library, blas.core[0] ? ", " : "", blas.core);
     }
     printf("\n");
     if (job->schedule.step == job->options->n_steps) {
@@ -140,7 +141,7 @@ static void squeeze(char *text)
 }
 
 /* What a line says, without the bar. */
-static void write_line(const struct train_report *report, int64_t step, const struct train_loss *loss,
+static void write_line(struct train_report *report, int64_t step, const struct train_loss *loss,
                        double hidden, int64_t now_ns, char *text)
 {
     const struct train_job *job = report->job;
@@ -156,7 +157,9 @@ static void write_line(const struct train_report *report, int64_t step, const st
     if (hidden >= 0.0) {
         n += snprintf(text + n, LINE_BYTES - (size_t)n, "  comm %.0f%% hidden", 100.0 * hidden);
     }
-    (void)snprintf(text + n, LINE_BYTES - (size_t)n, "  %.0f MB/rank", train_report_memory_mb());
+    /* The most so far: gathered parameters come and go within a step, and a line comes at any point of it. */
+    report->memory_mb = fmax(report->memory_mb, train_report_memory_mb());
+    (void)snprintf(text + n, LINE_BYTES - (size_t)n, "  %.0f MB/rank", report->memory_mb);
 }
 
 /* Ranks write whole lines into a pipe: a live line goes one up and writes over the one before. */
@@ -202,6 +205,11 @@ void train_report_step(struct train_report *report, int64_t step, const struct t
 
 /* The end ------------------------------------------------------------------------------------------------ */
 
+static bool mode_has_shards(enum train_mode mode)
+{
+    return mode == TRAIN_FSDP || mode == TRAIN_HSDP;
+}
+
 static void print_times(const struct train_result *result)
 {
     printf("  %-24s %.2f ms: compute %.2f ms, exposed communication %.2f ms\n", "step (median)",
@@ -210,8 +218,16 @@ static void print_times(const struct train_result *result)
         printf("  %-24s %.0f%%\n", "communication hidden", 100.0 * result->hidden);
     }
     printf("  %-24s %.0f tokens/s\n", "speed", result->tokens_per_s);
-    printf("  %-24s %.1f MB a rank at most; whole parameters on this host %.2f MB\n", "memory",
-           result->peak_rss_mb, (double)result->unsharded_bytes * 1e-6);
+    printf("  %-24s %.1f MB a rank at most\n", "memory", result->peak_rss_mb);
+}
+
+/* Where ranks keep shards, parameters are whole only while they are gathered; otherwise all the time. */
+static void print_whole(const struct train_job *job, const struct train_result *result)
+{
+    double megabytes = (double)result->unsharded_bytes * 1e-6;
+    const char *name = mode_has_shards(job->mode) ? "gathered parameters" : "whole parameters";
+    const char *shared = result->is_unsharded_shared ? ", shared by its ranks" : ", a copy in each rank";
+    printf("  %-24s %.2f MB on this machine at most%s\n", name, megabytes, job->n_ranks > 1 ? shared : "");
 }
 
 static void print_files(const struct train_options *options)
@@ -239,6 +255,7 @@ void train_report_end(const struct train_report *report, const struct train_resu
     printf("  %-24s %.4f at first, %.4f at last\n", "loss", result->loss_first, result->loss_last);
     if (has_trained) {
         print_times(result);
+        print_whole(report->job, result);
         print_files(options);
     }
     printf("  %-24s %016" PRIx64 "\n", "digest of parameters", result->digest);

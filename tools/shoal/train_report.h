@@ -17,6 +17,7 @@ struct train_result {
     double peak_rss_mb;       /* of the rank that has most */
     double hidden;            /* of communication, 0 to 1; less than 0: there was none */
     uint64_t unsharded_bytes; /* of whole parameters on this host, at most */
+    bool is_unsharded_shared; /* by the ranks of this host; otherwise each has a copy */
     uint64_t digest;
     uint64_t verify_digest; /* after the steps that --verify repeats */
     double seconds;
@@ -38,6 +39,7 @@ struct train_report {
     int64_t last_ns; /* of the last line */
     int64_t last_step;
     int64_t last_waited_ns;
+    double memory_mb; /* the most that lines have said */
 };
 
 void train_report_begin(struct train_report *report, const struct train_job *job);
