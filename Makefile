@@ -16,9 +16,9 @@ all:
 	@cmake --build --preset release -j $(JOBS)
 
 run:
-	@scripts/deps.sh build
-	@scripts/deps.sh run || echo "run: goes on without OpenBLAS, with plain loops"
-	@$(MAKE) all
+	@scripts/stage.sh "looking for packages" scripts/deps.sh build
+	@scripts/stage.sh "looking for OpenBLAS" scripts/deps.sh run || echo "run: goes on without OpenBLAS, with plain loops"
+	@scripts/stage.sh "building the library and the tool" $(MAKE) all
 	build/bin/shoal train --ranks 2 --lr 0.002 --prompt 'static ' --verify --verify-steps 20
 	@echo
 	@echo "your own text:   build/bin/shoal train --ranks 2 --data FILE --prompt 'Once'"
