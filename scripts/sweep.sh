@@ -3,8 +3,8 @@
 # The whole sweep of the collectives (tests/conformance/collectives_sweep_test.c): ranks as processes under the address
 # sanitizer, ranks as threads under the thread sanitizer. Without options also, without a sanitizer, plans beyond 4 GiB
 # (unit/graph/plan_large), which need 13 GiB of memory, checkpoints between all ways of sharding on 1 to 6 ranks,
-# saves with a rank killed or refused at every request, and all cases of tests of which `make test` runs one half with
-# ranks as threads and the other half as processes.
+# saves with a rank killed or refused at every request, digests of `shoal train` in all modes after 20 steps, and all cases
+# of tests of which `make test` runs one half with ranks as threads and the other half as processes.
 #
 #   scripts/sweep.sh                   everything
 #   scripts/sweep.sh -r 3              with 3 ranks
@@ -62,6 +62,9 @@ if [ $# = 0 ]; then
     cmake --build --preset dev -j "$(nproc)" --target test_procs_checkpoint_faults >/dev/null
     echo "sweep: a rank killed, and a full or broken disk, at every request of a save"
     progress_run "sweep: faults of saves" build/dev/tests/procs/checkpoint_faults_test || failed=true
+    cmake --build --preset dev -j "$(nproc)" --target shoal_tool >/dev/null
+    echo "sweep: digests of shoal train in all modes, 20 steps, with dropout and without"
+    ctest --preset dev -R '^cli/train_digest$' || failed=true
     targets=(test_parallel_fsdp_bits test_parallel_fsdp_mixed test_procs_mismatch_matrix test_unit_comm_prepared
         replay_ddp_fusion shoal_transport_socket)
     cmake --build --preset dev -j "$(nproc)" --target "${targets[@]}" >/dev/null

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: MIT
 # `shoal train` ends with one digest whatever the mode: ranks and one process, whatever is sharded, compiled or not, also where
 # shards are uneven. With SHOAL_TEST_SWEEP=whole (scripts/sweep.sh) 20 steps, with dropout and without.
+# shellcheck source-path=SCRIPTDIR source=train_common.sh
 . "${BASH_SOURCE[0]%/*}/train_common.sh"
 
-steps=4
+model=(--layers 2 --width 16 --heads 2 --context 16 --batch 1 --steps 4)
 dropouts=(0.1)
 if [[ ${SHOAL_TEST_SWEEP:-} == whole ]]; then
-    steps=20
+    model=(--layers 3 --width 48 --heads 3 --context 32 --batch 2 --steps 20)
     dropouts=(0.1 0)
 fi
 
@@ -49,7 +50,7 @@ compare_passes() {
 }
 
 for dropout in "${dropouts[@]}"; do
-    tiny=(--data "$text" --layers 2 --width 16 --heads 2 --context 16 --batch 1 --dropout "$dropout" --steps "$steps")
+    tiny=(--data "$text" "${model[@]}" --dropout "$dropout")
     compare_modes
     compare_passes
 done

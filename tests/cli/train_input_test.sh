@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # `shoal train` called wrongly, or with files that it cannot use: one line that says what is wrong, and the exit code.
 # shellcheck disable=SC2016 # commands of ranks, which their shells expand
+# shellcheck source-path=SCRIPTDIR source=train_common.sh
 . "${BASH_SOURCE[0]%/*}/train_common.sh"
 tiny=(--layers 1 --width 16 --heads 2 --context 16 --batch 2 --steps 2)
 

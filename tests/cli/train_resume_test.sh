@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # `shoal train` with checkpoints: a rank that is killed, going on with the bits of an undisturbed run, and checkpoints that
 # cannot be used or written.
+# shellcheck source-path=SCRIPTDIR source=train_common.sh
 . "${BASH_SOURCE[0]%/*}/train_common.sh"
 tiny=(--data "$text" --layers 1 --width 16 --heads 2 --context 16 --batch 1 --dropout 0.1)
 
