@@ -25,13 +25,13 @@ prints() {
     fi
 }
 
-prints 03_groups 4 <<'EOF'
+prints 03_mesh 4 <<'EOF'
 rank 0 at (0, 0): its row sums to 1, its column to 2
 rank 1 at (0, 1): its row sums to 1, its column to 4
 rank 2 at (1, 0): its row sums to 5, its column to 2
 rank 3 at (1, 1): its row sums to 5, its column to 4
 EOF
-prints 03_groups 3 <<'EOF'
+prints 03_mesh 3 <<'EOF'
 rank 0 at (0, 0): its row sums to 3, its column to 0
 rank 1 at (0, 1): its row sums to 3, its column to 1
 rank 2 at (0, 2): its row sums to 3, its column to 2
@@ -72,6 +72,19 @@ if ! timeout "$limit_s" "$SHOAL_TEST_TOOL" run --no-label -n 3 "$SHOAL_TEST_BUIL
 fi
 if ! awk '$1 != "step" || $2 != 20 * NR ":" || !($4 + 0 < 0.2) { exit 1 } END { exit NR != 3 }' "$scratch/out"; then
     echo "10_modules with 3 ranks: printed something else"
+    cat "$scratch/out"
+    failed=true
+fi
+
+# A run that goes on from the checkpoint of step 3 on another number of ranks.
+for ranks in 2 3; do
+    if ! timeout "$limit_s" "$SHOAL_TEST_TOOL" run --no-label -n "$ranks" "$SHOAL_TEST_BUILD_DIR/examples/14_checkpoint" "$scratch/checkpoints" >"$scratch/out"; then
+        echo "14_checkpoint with $ranks ranks: failed"
+        failed=true
+    fi
+done
+if [[ $(sed 's/:.*//' "$scratch/out" | tr '\n' ',') != 'step 4,step 5,step 4,step 5,' ]]; then
+    echo "14_checkpoint with 3 ranks: does not go on after step 3"
     cat "$scratch/out"
     failed=true
 fi

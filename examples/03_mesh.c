@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Groups: ranks arranged in two rows (one, if their number is odd), and sums along rows and columns.
+ * A mesh: ranks arranged in two rows (one, if their number is odd), and sums along rows and columns, whose ranks are groups.
  *
- *     shoal run -n 4 ./03_groups
+ *     shoal run -n 4 ./03_mesh
  */
 #include <stdio.h>
 
@@ -50,7 +50,7 @@ int main(void)
     shoal_world *world;
     if (shoal_world_open(NULL, &world) != SHOAL_OK || show(world) != SHOAL_OK ||
         shoal_world_close(world) != SHOAL_OK) {
-        (void)fprintf(stderr, "03_groups: %s\n", shoal_error_text());
+        (void)fprintf(stderr, "03_mesh: %s\n", shoal_error_text());
         return 1;
     }
     return 0;
