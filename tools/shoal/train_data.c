@@ -205,7 +205,7 @@ void train_data_close(struct train_data *data)
 static shoal_status fill_row(const struct train_data *data, size_t at, int64_t context, int32_t *tokens,
                              int32_t *targets)
 {
-    uint16_t words[ROW_BYTES / sizeof(uint16_t)];
+    uint16_t words[ROW_BYTES / sizeof(uint16_t)] = {0};
     const unsigned char *bytes = (const unsigned char *)words;
     int64_t n_at_once = (int64_t)(sizeof words / data->token_bytes);
     for (int64_t first = 0; first <= context; first += n_at_once) {
