@@ -102,6 +102,13 @@ void harness_watchdog_end(void);
 void harness_watchdog_poke(void);
 void harness_catch_crashes(void);
 
+/* launched.c: 0: this process starts the ranks itself; otherwise it is one of so many, and this is its number. */
+int harness_launched_size(void);
+int harness_launched_rank(void);
+/* A descriptor of a file that the ranks share, zeroed when the first comes. */
+int harness_launched_file(const char *name, size_t bytes);
+void harness_run_launched(const struct test_case *test);
+
 /* ranks.c */
 void harness_control_begin(void);
 void harness_control_end(void);

@@ -8,7 +8,7 @@
  *   program --list          prints the names
  *
  * Exit code: 0 all passed, 1 something failed, 77 nothing failed and nothing ran, 2 wrong usage.
- * Environment: SHOAL_TEST_SEED, SHOAL_TEST_TIME_SCALE (factor for deadlines), SHOAL_TEST_PLAIN_MEMORY (the
+ * Environment: SHOAL_TEST_LAUNCHED (launched.c), SHOAL_TEST_SEED, SHOAL_TEST_TIME_SCALE (factor for deadlines), SHOAL_TEST_PLAIN_MEMORY (the
  * library keeps its own allocator).
  */
 #include "harness/harness.h"
@@ -29,7 +29,8 @@ extern const struct test_case *const __stop_test_cases[] __attribute__((weak, vi
 enum launcher {
     LAUNCH_PLAIN,
     LAUNCH_THREADS,
-    LAUNCH_PROCESSES
+    LAUNCH_PROCESSES,
+    LAUNCH_OTHERS /* the process is one rank: launched.c */
 };
 
 /* For sorting: the tests of a program, in the order of the file. */
@@ -50,8 +51,10 @@ static int compare_lines(const void *a, const void *b)
 
 static void name_test(const struct test_case *test, enum launcher launcher, char *name, size_t name_bytes)
 {
-    static const char *const endings[] = {
-        [LAUNCH_PLAIN] = "", [LAUNCH_THREADS] = "/threads", [LAUNCH_PROCESSES] = "/processes"};
+    static const char *const endings[] = {[LAUNCH_PLAIN] = "",
+                                          [LAUNCH_THREADS] = "/threads",
+                                          [LAUNCH_PROCESSES] = "/processes",
+                                          [LAUNCH_OTHERS] = ""};
     (void)snprintf(name, name_bytes, "%s%s", test->name, endings[launcher]);
 }
 
@@ -89,6 +92,8 @@ static void run_body(const struct test_case *test, enum launcher launcher)
     harness_watchdog_begin();
     if (launcher == LAUNCH_THREADS) {
         harness_run_threads(test);
+    } else if (launcher == LAUNCH_OTHERS) {
+        harness_run_launched(test);
     } else {
         test->run();
     }
@@ -128,6 +133,12 @@ static void visit_test(const struct test_case *test, enum act act, int n_words, 
     enum launcher first_ranked = test->is_only_processes ? LAUNCH_PROCESSES : LAUNCH_THREADS;
     enum launcher first = test->run ? LAUNCH_PLAIN : first_ranked;
     enum launcher last = test->run ? LAUNCH_PLAIN : LAUNCH_PROCESSES;
+    if (harness_launched_size() > 0) {
+        if (test->run || test->n_ranks != harness_launched_size()) {
+            return;
+        }
+        first = last = LAUNCH_OTHERS;
+    }
     for (enum launcher launcher = first; launcher <= last; launcher++) {
         char name[128];
         name_test(test, launcher, name, sizeof name);

@@ -31,8 +31,12 @@ static struct mapping *mapping;
 
 void harness_control_begin(void)
 {
-    void *memory =
-        mmap(NULL, sizeof *mapping, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, /*fd=*/-1, 0);
+    int fd = harness_launched_size() > 0 ? harness_launched_file(harness_name(), sizeof *mapping) : -1;
+    void *memory = mmap(NULL, sizeof *mapping, PROT_READ | PROT_WRITE,
+                        fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
     if (memory == MAP_FAILED) {
         perror("the harness can not map shared memory");
         exit(2);

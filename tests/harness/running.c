@@ -29,13 +29,17 @@ void harness_begin(const char *name, const struct test_case *test)
     atomic_store(&n_failures, 0);
     harness_control_begin();
     harness_memory_begin();
-    harness_descriptors_begin();
+    if (harness_launched_size() == 0) {
+        harness_descriptors_begin();
+    }
 }
 
 enum outcome harness_end(void)
 {
     harness_memory_end();
-    harness_descriptors_end();
+    if (harness_launched_size() == 0) {
+        harness_descriptors_end();
+    }
     bool is_skipped = atomic_load(&harness_control()->is_skipped) != 0;
     if (is_skipped) {
         harness_print("skip %s: %s\n", running_name, harness_control()->skip_reason);

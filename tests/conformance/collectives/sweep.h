@@ -13,8 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "conformance/collectives/fold.h"
+#include "harness/harness.h"
 #include "harness/test.h"
 #include "shoal/group.h"
 #include "shoal/window.h"
@@ -121,8 +123,12 @@ static unsigned char *sweep_folded;
 __attribute__((constructor)) static void sweep_share_memory(void)
 {
     size_t bytes = (size_t)SWEEP_MAX_BYTES * (SWEEP_MAX_RANKS + 1);
-    void *memory =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int fd = harness_launched_size() > 0 ? harness_launched_file("sweep", bytes) : -1;
+    int kind = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, kind, fd, 0);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
     if (memory == MAP_FAILED) {
         perror("no shared memory for the sweep");
         exit(2);
