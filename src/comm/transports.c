@@ -39,6 +39,12 @@ static shoal_status check_rank(void *context, int rank)
     return world_check_rank(context, rank);
 }
 
+static bool is_dead(void *context, int rank)
+{
+    const struct shoal_world *world = context;
+    return world->members && members_state(world->members, rank) == MEMBER_DEAD;
+}
+
 static shoal_status make_key(const char *key, char full_key[KEY_BYTES])
 {
     int length = snprintf(full_key, KEY_BYTES, KEY_PREFIX "%s", key);
@@ -87,6 +93,7 @@ struct transports *transports_create(struct shoal_world *world)
                                                  .may_spin = world->may_spin,
                                                  .context = world,
                                                  .check_rank = check_rank,
+                                                 .is_dead = is_dead,
                                                  .set = set_value,
                                                  .get = get_value};
     return transports;

@@ -31,6 +31,7 @@
 #include "transport/streams.h"
 
 struct algorithm_table;
+struct mpi; /* transport/mpi_start.h */
 struct segment;
 struct regions;
 struct transport;
@@ -53,6 +54,10 @@ struct transport_world {
     void *context;
     /* SHOAL_OK while the rank lives and has its world open; otherwise SHOAL_ERR_PEER with a text that names it. */
     shoal_status (*check_rank)(void *context, int rank);
+    /* Whether it has died, not only left. NULL: not known. */
+    bool (*is_dead)(void *context, int rank);
+    /* What start-up made of MPI; NULL: it did not use it. */
+    struct mpi *mpi;
     /*
      * Control messages: keys and values that all ranks see, for instance addresses. Keys are the transport's own. `get`
      * waits until there is a value, until the deadline, or until rank 0 is gone.

@@ -8,6 +8,9 @@
 
 /* A connection that was cut often means a death, which says more: so long that is waited for. */
 #define CUT_GRACE_NS INT64_C(1000000000)
+/* Who has to look itself does so all the time at first, then now and then. */
+#define POLL_NS INT64_C(300000)
+#define POLL_NAP_NS INT64_C(50000)
 
 shoal_status message_failure(struct message_channel *channel)
 {
@@ -52,8 +55,37 @@ bool message_must_look(struct message_channel *channel, int64_t deadline_ns)
     return true;
 }
 
+/* Until the bell has rung, or the instant; false: this thread may not look. */
+static bool poll_until(struct message_channel *channel, uint32_t seen, int64_t until_ns)
+{
+    int64_t now_ns = clock_now_ns();
+    int64_t often_ns = channel->base.peers->may_spin ? now_ns + POLL_NS : now_ns;
+    while (now_ns < until_ns) {
+        if (!router_poll(channel->router, /*is_driver=*/false)) {
+            return false;
+        }
+        now_ns = clock_now_ns();
+        if (doorbell_look(&channel->bell) != seen) {
+            return true;
+        }
+        if (now_ns >= often_ns) {
+            wait_sleep(POLL_NAP_NS);
+        }
+    }
+    return true;
+}
+
 void message_wait(struct message_channel *channel, uint32_t seen, int64_t until_ns)
 {
+    if (router_is_polled(channel->router)) {
+        int64_t look_ns = atomic_load_explicit(&channel->look_ns, memory_order_relaxed);
+        router_count_pollers(channel->router, 1);
+        bool has_waited = poll_until(channel, seen, look_ns < until_ns ? look_ns : until_ns);
+        router_count_pollers(channel->router, -1);
+        if (has_waited) {
+            return;
+        }
+    }
     if (channel->base.peers->may_spin && doorbell_spin(&channel->bell, seen)) {
         return;
     }

@@ -21,6 +21,16 @@
 
 /* The longest message that is ever sent. */
 #define ENDPOINT_MESSAGE_BYTES ((size_t)128 * 1024 + 64)
+/* So many messages may be on their way to a rank, and as many receives posted from it. */
+#define ENDPOINT_IN_FLIGHT 8
+
+/* Who makes progress. */
+enum endpoint_caller {
+    ENDPOINT_THREAD, /* the wire's */
+    ENDPOINT_WAITER, /* one that waits for what may come */
+    ENDPOINT_DRIVER, /* one that was told to: shoal_world_progress */
+    ENDPOINT_CLOSER  /* the one that closes */
+};
 
 enum endpoint_state {
     ENDPOINT_PENDING,
@@ -48,7 +58,7 @@ struct endpoint_kind {
     size_t struct_size;
     const char *name; /* of the transport that is made of it */
     const char *doc;
-    /* Calls may be made by any thread, one at a time. */
+    /* Calls may be made by any thread, one at a time; where there is `enter`, progress and close only inside of it. */
     bool any_thread;
 
     /*
@@ -69,9 +79,9 @@ struct endpoint_kind {
     enum endpoint_state (*test)(struct endpoint *endpoint, struct endpoint_message *message);
     /*
      * The endpoint does not touch the message or its data any more. Only before close: what was sent may have been cut,
-     * what was to be received may be lost.
+     * what was to be received may be lost. False: its memory may still be used by others, and must stay as it is.
      */
-    void (*cancel)(struct endpoint *endpoint, int rank, struct endpoint_message *message);
+    bool (*cancel)(struct endpoint *endpoint, int rank, struct endpoint_message *message);
 
     /* Moves what can be moved now. */
     void (*progress)(struct endpoint *endpoint);
@@ -84,6 +94,19 @@ struct endpoint_kind {
 
     /* Why a rank cannot be reached; NULL while it can. Stays until close. */
     const char *(*failure)(struct endpoint *endpoint, int rank);
+
+    /*
+     * NULL: the death of a rank is this rank's affair alone. Otherwise called when one has died: nothing is sent or received
+     * any more, and all that is on its way has failed.
+     */
+    void (*give_up)(struct endpoint *endpoint, const char *why);
+
+    /*
+     * NULL: any thread may make progress. Otherwise called before it, and `leave` after it; may take a lock of the
+     * application's, so that no lock is held. False: this caller may not.
+     */
+    bool (*enter)(struct endpoint *endpoint, enum endpoint_caller caller);
+    void (*leave)(struct endpoint *endpoint);
 };
 
 /*

@@ -41,7 +41,7 @@ static shoal_status check_kind(const struct endpoint_kind *kind)
     }
     bool is_whole = kind->name && kind->doc && kind->open && kind->close && kind->isend && kind->irecv &&
                     kind->test && kind->cancel && kind->progress && kind->failure &&
-                    !kind->wait == !kind->wake;
+                    !kind->wait == !kind->wake && !kind->enter == !kind->leave;
     return is_whole ? SHOAL_OK : error_set(SHOAL_ERR_UNSUPPORTED, "the kind of endpoints lacks a function");
 }
 

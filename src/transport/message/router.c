@@ -340,6 +340,21 @@ bool router_may_receive(struct router *router, int rank)
     return wire_may_receive(router->wire, rank);
 }
 
+bool router_is_polled(const struct router *router)
+{
+    return wire_is_polled(router->wire);
+}
+
+bool router_poll(struct router *router, bool is_driver)
+{
+    return wire_poll(router->wire, is_driver);
+}
+
+void router_count_pollers(struct router *router, int change)
+{
+    wire_count_pollers(router->wire, change);
+}
+
 /* Using ports ------------------------------------------------------------------------------------------- */
 
 shoal_status port_attach(struct router *router, struct port_id own, struct port_id target,

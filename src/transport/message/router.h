@@ -55,6 +55,11 @@ shoal_status router_check_rank(struct router *router, int rank, int64_t *since_n
 /* Of a rank that has left or died: whether frames of it may still be on their way. */
 bool router_may_receive(struct router *router, int rank);
 
+/* As those of the wire (wire.h). */
+bool router_is_polled(const struct router *router);
+bool router_poll(struct router *router, bool is_driver);
+void router_count_pollers(struct router *router, int change);
+
 /* Ports ------------------------------------------------------------------------------------------------- */
 
 /* Of a name, and numbers that tell ports of one name apart. */

@@ -20,8 +20,13 @@
 
 /* How long the thread sleeps at most while nothing wakes it. */
 #define LOOK_NS INT64_C(100000000)
-/* Between two looks at an endpoint that cannot tell when there is something to do. */
+/*
+ * Between two looks at an endpoint that cannot tell when there is something to do: soon after something came, later, and
+ * while those who wait look themselves.
+ */
 #define NAP_NS INT64_C(100000)
+#define LONG_NAP_NS INT64_C(1000000)
+#define NAPS_BEFORE_LONG 200
 /* How long closing tries to get rid of what was sent, and how long a rank has to answer a fence. */
 #define FLUSH_SECONDS 2.0
 /* What a rank that left without a fence may still have sent gets this long. */
@@ -63,6 +68,12 @@ struct wire {
     struct frame *spare;
     int n_spare;
     _Atomic uint32_t passed; /* changes with every fence that was answered, or cannot be */
+    /* Of an endpoint that has to be polled. */
+    _Atomic int n_pollers;  /* threads that wait and look themselves */
+    _Atomic uint32_t pokes; /* changes when the thread should look at once */
+    unsigned n_naps;        /* of the thread since something came last */
+    uint64_t n_received;    /* messages; under the lock */
+    bool has_given_up;      /* the thread's */
 };
 
 void wire_lock(struct wire *wire)
@@ -79,6 +90,10 @@ static void wake_thread(struct wire *wire)
 {
     if (wire->kind->wake) {
         wire->kind->wake(wire->endpoint);
+    } else {
+        /* Relaxed: the thread takes the lock when it looks. */
+        atomic_fetch_add_explicit(&wire->pokes, 1, memory_order_relaxed);
+        wait_wake_all(&wire->pokes, /*is_shared=*/false);
     }
 }
 
@@ -314,6 +329,7 @@ static void receive(struct wire *wire, int rank)
             return;
         }
         peer->receiving = NULL;
+        wire->n_received++;
         size_t bytes = frame->message.bytes;
         if (state == ENDPOINT_FAILED) {
             wire_free_frame(wire, frame);
@@ -343,12 +359,85 @@ static bool push(struct wire *wire)
     return is_sending;
 }
 
-static void wait_for_work(struct wire *wire)
+/* Makes progress once, if this caller may. *is_sending_out: something is in line to be sent. */
+static bool take_turn(struct wire *wire, enum endpoint_caller caller, bool *is_sending_out)
 {
-    if (wire->kind->wait) {
-        wire->kind->wait(wire->endpoint, clock_now_ns() + LOOK_NS);
-    } else {
-        wait_sleep(NAP_NS);
+    const struct endpoint_kind *kind = wire->kind;
+    if (kind->enter && !kind->enter(wire->endpoint, caller)) {
+        return false;
+    }
+    wire_lock(wire);
+    *is_sending_out = push(wire);
+    unlock(wire);
+    if (kind->leave) {
+        kind->leave(wire->endpoint);
+    }
+    return true;
+}
+
+bool wire_is_polled(const struct wire *wire)
+{
+    return !wire->kind->wait;
+}
+
+bool wire_poll(struct wire *wire, bool is_driver)
+{
+    bool is_sending;
+    return take_turn(wire, is_driver ? ENDPOINT_DRIVER : ENDPOINT_WAITER, &is_sending);
+}
+
+void wire_count_pollers(struct wire *wire, int change)
+{
+    /* Relaxed: it only says how long the thread may sleep. */
+    atomic_fetch_add_explicit(&wire->n_pollers, change, memory_order_relaxed);
+}
+
+/* The thread sleeps until somebody pokes it, or it is time to look again. */
+static void nap(struct wire *wire, uint32_t seen, bool is_new)
+{
+    wire->n_naps = is_new ? 0 : wire->n_naps + 1;
+    /* Relaxed: as above. */
+    bool is_long =
+        wire->n_naps > NAPS_BEFORE_LONG || atomic_load_explicit(&wire->n_pollers, memory_order_relaxed) > 0;
+    struct wait_options options = {.deadline_ns = clock_now_ns() + (is_long ? LONG_NAP_NS : NAP_NS),
+                                   .what = "messages"};
+    if (wait_while_equal(&wire->pokes, seen, &options) != SHOAL_OK) {
+        error_clear();
+    }
+}
+
+/* Death, where it ends the endpoint: nobody can be reached any more. */
+static void give_up(struct wire *wire, int dead)
+{
+    char text[PEER_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "rank %d has died", dead);
+    wire_lock(wire);
+    wire->kind->give_up(wire->endpoint, text);
+    lose_peer(wire, dead, "it has died");
+    for (int rank = 0; rank < wire->world->n_ranks; rank++) {
+        if (rank != wire->world->rank) {
+            lose_failed_peer(wire, rank);
+        }
+    }
+    unlock(wire);
+    wire->has_given_up = true;
+}
+
+static void look_for_deaths(struct wire *wire)
+{
+    const struct transport_world *world = wire->world;
+    for (int rank = 0; rank < world->n_ranks && !wire->has_given_up; rank++) {
+        if (rank != world->rank && world->is_dead(world->context, rank)) {
+            give_up(wire, rank);
+        }
+    }
+}
+
+/* A frame whose memory the endpoint does not give back is lost. */
+static void drop_message(struct wire *wire, int rank, struct frame *frame)
+{
+    if (wire->kind->cancel(wire->endpoint, rank, &frame->message)) {
+        wire_free_frame(wire, frame);
     }
 }
 
@@ -357,15 +446,66 @@ static void drop_messages(struct wire *wire)
     for (int rank = 0; rank < wire->world->n_ranks; rank++) {
         struct peer *peer = &wire->peers[rank];
         if (peer->receiving) {
-            wire->kind->cancel(wire->endpoint, rank, &peer->receiving->message);
-            wire_free_frame(wire, peer->receiving);
+            drop_message(wire, rank, peer->receiving);
         }
         if (peer->is_sending) {
-            wire->kind->cancel(wire->endpoint, rank, &peer->first->message);
+            drop_message(wire, rank, pop_sent(peer));
         }
         wire_free_frames(wire, peer->first);
         *peer = (struct peer){.is_gone = true};
     }
+}
+
+/* Sends what is left, for a moment at most, and closes the endpoint. */
+static void finish(struct wire *wire, enum endpoint_caller caller)
+{
+    const struct endpoint_kind *kind = wire->kind;
+    int64_t flush_ns = clock_deadline_after(FLUSH_SECONDS);
+    bool is_sending = true;
+    while (take_turn(wire, caller, &is_sending) && is_sending && clock_now_ns() < flush_ns) {
+        if (kind->wait) {
+            kind->wait(wire->endpoint, flush_ns);
+        } else {
+            wait_sleep(NAP_NS);
+        }
+    }
+    bool has_entered = !kind->enter || kind->enter(wire->endpoint, caller);
+    if (!has_entered) {
+        kind->give_up(wire->endpoint, "the world was closed by a thread that may not call");
+    }
+    wire_lock(wire);
+    drop_messages(wire);
+    unlock(wire);
+    if (has_entered && kind->leave) {
+        kind->leave(wire->endpoint);
+    }
+    kind->close(wire->endpoint, flush_ns);
+}
+
+/* What the thread does between its turns. */
+static void rest(struct wire *wire, uint32_t seen, uint64_t *n_before, int64_t *look_ns)
+{
+    if (wire->kind->give_up && wire->world->is_dead && clock_now_ns() >= *look_ns) {
+        look_for_deaths(wire);
+        *look_ns = clock_now_ns() + LOOK_NS;
+    }
+    if (wire->kind->wait) {
+        wire->kind->wait(wire->endpoint, clock_now_ns() + LOOK_NS);
+        return;
+    }
+    wire_lock(wire);
+    bool is_new = wire->n_received != *n_before;
+    *n_before = wire->n_received;
+    unlock(wire);
+    nap(wire, seen, is_new);
+}
+
+static bool is_closing(struct wire *wire)
+{
+    wire_lock(wire);
+    bool is_closing = wire->is_closing;
+    unlock(wire);
+    return is_closing;
 }
 
 static void *run_thread(void *context)
@@ -376,23 +516,20 @@ static void *run_thread(void *context)
     if (status != SHOAL_OK) {
         return NULL;
     }
-    int64_t flush_ns = DEADLINE_NEVER;
-    wire_lock(wire);
-    for (;;) {
-        bool is_sending = push(wire);
-        if (wire->is_closing && flush_ns == DEADLINE_NEVER) {
-            flush_ns = clock_deadline_after(FLUSH_SECONDS);
+    int64_t look_ns = 0;
+    uint64_t n_before = 0;
+    while (!is_closing(wire)) {
+        /* Relaxed: see wake_thread. Read before the turn, so that no poke is lost. */
+        uint32_t seen = atomic_load_explicit(&wire->pokes, memory_order_relaxed);
+        bool is_sending;
+        (void)take_turn(wire, ENDPOINT_THREAD, &is_sending);
+        if (!is_closing(wire)) {
+            rest(wire, seen, &n_before, &look_ns);
         }
-        if (wire->is_closing && (!is_sending || clock_now_ns() >= flush_ns)) {
-            break;
-        }
-        unlock(wire);
-        wait_for_work(wire);
-        wire_lock(wire);
     }
-    drop_messages(wire);
-    unlock(wire);
-    wire->kind->close(wire->endpoint, flush_ns);
+    if (!wire->kind->any_thread) {
+        finish(wire, ENDPOINT_THREAD);
+    }
     return NULL;
 }
 
@@ -460,6 +597,9 @@ void wire_stop(struct wire *wire)
     wake_thread(wire); /* under the lock: once the thread has seen that it must end, the endpoint is gone */
     unlock(wire);
     (void)pthread_join(wire->thread, NULL);
+    if (wire->kind->any_thread) {
+        finish(wire, ENDPOINT_CLOSER);
+    }
 }
 
 /* Settling ----------------------------------------------------------------------------------------------- */
@@ -506,7 +646,12 @@ void wire_settle(struct wire *wire)
         if (!is_any) {
             return;
         }
-        struct wait_options options = {.deadline_ns = deadline_ns, .what = "answers to a fence"};
+        /* Where somebody has to look, that may be this thread's business alone. */
+        int64_t until_ns = deadline_ns;
+        if (wire_is_polled(wire) && wire_poll(wire, /*is_driver=*/false)) {
+            until_ns = clock_now_ns() + NAP_NS;
+        }
+        struct wait_options options = {.deadline_ns = until_ns, .what = "answers to a fence"};
         if (wait_while_equal(&wire->passed, seen, &options) != SHOAL_OK) {
             error_clear();
         }

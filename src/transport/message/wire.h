@@ -87,6 +87,13 @@ void wire_free_frames(struct wire *wire, struct frame *first);
 /* Under the lock. To another rank. The wire owns the frame afterwards. Never blocks. */
 void wire_send(struct wire *wire, int rank, struct frame *frame);
 
+/* Whether the endpoint cannot tell when there is something to do: those who wait look themselves, by wire_poll. */
+bool wire_is_polled(const struct wire *wire);
+/* Takes what has come, and sends. False: this thread may not, and sleeps. Not under the lock. */
+bool wire_poll(struct wire *wire, bool is_driver);
+/* Threads that poll again and again: the wire's own thread sleeps longer meanwhile. */
+void wire_count_pollers(struct wire *wire, int change);
+
 /* Payloads up to this size are kept in memory of their own size, not in that of the longest message. */
 #define FRAME_SMALL_BYTES ((size_t)16 * 1024)
 

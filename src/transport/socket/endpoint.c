@@ -243,7 +243,7 @@ static enum endpoint_state socket_test(struct endpoint *endpoint, struct endpoin
 }
 
 /* Half a message that is received is only lost: what this rank has sent must still arrive, so the connection stays. */
-static void socket_cancel(struct endpoint *endpoint, int rank, struct endpoint_message *message)
+static bool socket_cancel(struct endpoint *endpoint, int rank, struct endpoint_message *message)
 {
     struct connection *connection = &endpoint->connections[rank];
     bool is_half = message == connection->sending && (message->moved > 0 || connection->sent_head_bytes > 0);
@@ -253,6 +253,7 @@ static void socket_cancel(struct endpoint *endpoint, int rank, struct endpoint_m
     if (is_half) {
         fail(connection, "a message was given up half way");
     }
+    return true;
 }
 
 static void drain_bell(struct endpoint *endpoint)

@@ -82,8 +82,9 @@ static enum endpoint_state test_none(struct endpoint *endpoint, struct endpoint_
     return ENDPOINT_FAILED;
 }
 
-static void cancel_none(struct endpoint *endpoint, int rank, struct endpoint_message *message)
+static bool cancel_none(struct endpoint *endpoint, int rank, struct endpoint_message *message)
 {
+    return true;
 }
 
 static void progress_none(struct endpoint *endpoint)
