@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shoal_add_transport_module(NAME SOURCE...): libshoal_transport_<NAME>.so from sources beside the calling file. It sees
+# shoal_add_transport_module(NAME SOURCE...): libshoal_transport_<NAME>.so from sources beside the calling file, installed with the library. It sees
 # the headers of src/, and no symbol of the library: what it needs of it comes through services (transport/module.h).
 function(shoal_add_transport_module name)
     set(target "shoal_transport_${name}")
@@ -14,4 +14,5 @@ function(shoal_add_transport_module name)
         "${CMAKE_SOURCE_DIR}/src"
         "${DLPACK_INCLUDE_DIR}")
     target_link_libraries("${target}" PRIVATE shoal_flags Threads::Threads)
+    install(TARGETS "${target}" LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 endfunction()

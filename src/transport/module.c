@@ -24,6 +24,8 @@
 #define MAX_NAME_CHARACTERS 64
 #define FILE_PREFIX "libshoal_transport_"
 #define FILE_SUFFIX ".so"
+/* The flavours of one transport (transport/mpi_flavour.h) lie in libshoal_mpi_<flavour>.so, and all hold transport "mpi". */
+#define MPI_PREFIX "libshoal_"
 
 enum {
     N_BUILT_IN = 0
@@ -37,7 +39,13 @@ enum {
 _Static_assert(MAX_MODULES > 0, "no room for a module");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static const struct transport *loaded[MAX_MODULES]; /* under the lock; until the process ends */
+
+struct loaded {
+    char name[MAX_NAME_CHARACTERS + 1];
+    void *library;
+    const struct transport *transport;
+};
+static struct loaded loaded[MAX_MODULES]; /* under the lock; until the process ends */
 static size_t n_loaded;
 
 static const char known_names[] =
@@ -133,6 +141,16 @@ static shoal_status check_name(const char *name)
                            name, MAX_NAME_CHARACTERS, known_names);
 }
 
+static bool is_mpi(const char *name)
+{
+    return strncmp(name, MPI_MODULE_PREFIX, strlen(MPI_MODULE_PREFIX)) == 0;
+}
+
+static const char *prefix_of(const char *name)
+{
+    return is_mpi(name) ? MPI_PREFIX : FILE_PREFIX;
+}
+
 /* Whether this code is part of the program, not of a shared library. */
 static bool is_in_program(const Dl_info *own)
 {
@@ -208,7 +226,8 @@ struct search {
 /* Whether the folder has the module; then search->path is its path. */
 static bool find_in(const char *folder, const char *name, struct search *search)
 {
-    int n_characters = snprintf(search->path, PATH_BYTES, "%s/" FILE_PREFIX "%s" FILE_SUFFIX, folder, name);
+    int n_characters =
+        snprintf(search->path, PATH_BYTES, "%s/%s%s" FILE_SUFFIX, folder, prefix_of(name), name);
     if (folder[0] == '\0') {
         return false;
     }
@@ -222,24 +241,39 @@ static bool find_in(const char *folder, const char *name, struct search *search)
     return code == 0;
 }
 
-static shoal_status find_path(const char *name, struct search *search)
+static bool is_found(const char *name, struct search *search)
 {
     char folder[PATH_BYTES];
     search->trouble[0] = '\0';
     for (size_t i = 0; get_folder(i, folder); i++) {
         if (find_in(folder, name, search)) {
-            return SHOAL_OK;
+            return true;
         }
+    }
+    return false;
+}
+
+bool transport_module_is_there(const char *name)
+{
+    struct search search;
+    return is_name(name) && is_found(name, &search);
+}
+
+static shoal_status find_path(const char *name, struct search *search)
+{
+    char folder[PATH_BYTES];
+    if (is_found(name, search)) {
+        return SHOAL_OK;
     }
     find_own_folder(folder, sizeof folder);
     const char *set = is_path_used() ? option_text(OPTION_MODULE_PATH) : "";
     const char *none = is_path_used() ? "not set, or too long"
                                       : "not used: the program is set-uid, set-gid or has capabilities";
-    return error_set(SHOAL_ERR_INVALID,
-                     "there is no transport \"%s\": built in are:%s, and " FILE_PREFIX "%s" FILE_SUFFIX
-                     " is neither in %.120s, in " MODULE_LIBRARY_FOLDER
-                     " from there, nor in SHOAL_MODULE_PATH (%.120s)%s",
-                     name, known_names, name, folder, *set != '\0' ? set : none, search->trouble);
+    return error_set(
+        SHOAL_ERR_INVALID,
+        "there is no transport \"%s\": built in are:%s, and %s%s" FILE_SUFFIX
+        " is neither in %.120s, in " MODULE_LIBRARY_FOLDER " from there, nor in SHOAL_MODULE_PATH (%.120s)%s",
+        name, known_names, prefix_of(name), name, folder, *set != '\0' ? set : none, search->trouble);
 }
 
 /* Listing ---------------------------------------------------------------------------------------------- */
@@ -252,19 +286,21 @@ struct module_names {
     size_t capacity;
 };
 
-/* The name in "libshoal_transport_<name>.so"; false: it is no such file. */
+/* The name in "libshoal_transport_<name>.so" or "libshoal_<mpi_flavour>.so"; false: it is no such file. */
 static bool read_name(const char *file, module_name name)
 {
-    size_t before = strlen(FILE_PREFIX);
+    bool is_flavour = strncmp(file, MPI_PREFIX, strlen(MPI_PREFIX)) == 0 && is_mpi(file + strlen(MPI_PREFIX));
+    const char *prefix = is_flavour ? MPI_PREFIX : FILE_PREFIX;
+    size_t before = strlen(prefix);
     size_t after = strlen(FILE_SUFFIX);
     size_t length = strlen(file);
     if (length <= before + after || length - before - after > MAX_NAME_CHARACTERS ||
-        strncmp(file, FILE_PREFIX, before) != 0 || strcmp(file + length - after, FILE_SUFFIX) != 0) {
+        strncmp(file, prefix, before) != 0 || strcmp(file + length - after, FILE_SUFFIX) != 0) {
         return false;
     }
     memcpy(name, file + before, length - before - after);
     name[length - before - after] = '\0';
-    return is_name(name);
+    return is_name(name) && is_mpi(name) == is_flavour;
 }
 
 static shoal_status list_folder(struct module_names *list, const char *folder)
@@ -340,15 +376,14 @@ static shoal_status ask_module(void *library, const char *name, const struct tra
         return error_set(SHOAL_ERR_UNSUPPORTED, "%s", *text ? text : "it gives no transport, and no reason");
     }
     TRY(transport_check(transport));
-    if (strcmp(transport->name, name) != 0) {
+    if (strcmp(transport->name, is_mpi(name) ? "mpi" : name) != 0) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "it holds transport \"%s\"", transport->name);
     }
     *transport_out = transport;
     return SHOAL_OK;
 }
 
-static shoal_status load(const char *name, const struct transport_services *services,
-                         const struct transport **transport_out)
+static shoal_status load(const char *name, const struct transport_services *services, struct loaded *row_out)
 {
     struct search search;
     TRY(find_path(name, &search));
@@ -359,7 +394,9 @@ static shoal_status load(const char *name, const struct transport_services *serv
         return error_set(SHOAL_ERR_UNSUPPORTED, "transport \"%s\" cannot be loaded: %.300s", name,
                          reason ? reason : path);
     }
-    shoal_status status = ask_module(library, name, services, transport_out);
+    *row_out = (struct loaded){.library = library};
+    (void)snprintf(row_out->name, sizeof row_out->name, "%s", name);
+    shoal_status status = ask_module(library, name, services, &row_out->transport);
     /* Never unloaded: threads or other libraries may have kept what is there. */
     if (status != SHOAL_OK) {
         return error_prefix(status, "transport module %.200s", path);
@@ -370,11 +407,11 @@ static shoal_status load(const char *name, const struct transport_services *serv
 
 /* Under the lock. */
 static shoal_status find_or_load(const char *name, const struct transport_services *services,
-                                 const struct transport **transport_out)
+                                 const struct loaded **row_out)
 {
     for (size_t i = 0; i < n_loaded; i++) {
-        if (strcmp(loaded[i]->name, name) == 0) {
-            *transport_out = loaded[i];
+        if (strcmp(loaded[i].name, name) == 0) {
+            *row_out = &loaded[i];
             return SHOAL_OK;
         }
     }
@@ -385,17 +422,32 @@ static shoal_status find_or_load(const char *name, const struct transport_servic
             "loaded already",
             name, TRANSPORTS_MOST, N_BUILT_IN, MAX_MODULES);
     }
-    TRY(load(name, services, transport_out));
-    loaded[n_loaded++] = *transport_out;
+    TRY(load(name, services, &loaded[n_loaded]));
+    *row_out = &loaded[n_loaded++];
     return SHOAL_OK;
 }
 
 shoal_status transport_module_load(const char *name, const struct transport_services *services,
                                    const struct transport **transport_out)
 {
+    const struct loaded *row = NULL;
     TRY(check_name(name));
     (void)pthread_mutex_lock(&lock);
-    shoal_status status = find_or_load(name, services, transport_out);
+    shoal_status status = find_or_load(name, services, &row);
     (void)pthread_mutex_unlock(&lock);
+    if (status == SHOAL_OK) {
+        *transport_out = row->transport;
+    }
     return status;
+}
+
+void *transport_module_symbol(const struct transport *transport, const char *symbol)
+{
+    void *found = NULL;
+    (void)pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < n_loaded && !found; i++) {
+        found = loaded[i].transport == transport ? dlsym(loaded[i].library, symbol) : NULL;
+    }
+    (void)pthread_mutex_unlock(&lock);
+    return found;
 }

@@ -130,6 +130,15 @@ extern const struct transport_services transport_services;
 shoal_status transport_module_load(const char *name, const struct transport_services *services,
                                    const struct transport **transport_out);
 
+/* Modules whose names begin with this are the flavours of transport "mpi", in libshoal_<name>.so (transport/mpi_flavour.h). */
+#define MPI_MODULE_PREFIX "mpi_"
+
+/* Whether there is a file that transport_module_load would try. */
+bool transport_module_is_there(const char *name);
+
+/* What else the module of a transport exports; NULL: nothing of this name, or the transport is built in. */
+void *transport_module_symbol(const struct transport *transport, const char *symbol);
+
 /*
  * Visits the modules in the folders where they are looked for, in the order of their names; of several with one name the
  * one that would be loaded. Loads nothing. A folder that cannot be read has none. The visitor's first failure ends it.

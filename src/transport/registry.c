@@ -5,7 +5,10 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/try.h"
 #include "transport/module.h"
+#include "transport/mpi_flavour.h"
+#include "transport/mpi_start.h"
 
 static const struct transport *const rows[] = {
 #define TRANSPORT(name, variable) &variable,
@@ -61,6 +64,21 @@ shoal_status transport_find(const char *name, const struct transport **transport
         *transport_out = row;
         return SHOAL_OK;
     }
+    char flavour[MPI_FLAVOUR_BYTES];
+    if (strcmp(name, "mpi") == 0) {
+        TRY(mpi_flavour_find(flavour));
+        name = flavour;
+    }
     (void)pthread_once(&are_services_made, make_services);
     return transport_module_load(name, &services, transport_out);
+}
+
+const struct mpi_start *mpi_start_of(const struct transport *transport)
+{
+    mpi_start_function *function = NULL;
+    /* The one way from an object pointer to a function pointer that POSIX blesses. */
+    *(void **)&function = transport_module_symbol(transport, MPI_START_ENTRY);
+    const struct mpi_start *start = function ? function() : NULL;
+    bool fits = start && start->interface == MPI_START_INTERFACE && start->struct_size == sizeof *start;
+    return fits ? start : NULL;
 }

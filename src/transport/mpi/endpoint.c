@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Messages over MPI: one tag on the world's duplicate of a communicator, between two ranks in order. MPI is called by
+ * isend, irecv and progress; where only some threads may call it (enum mpi_mode), the first two only note what progress
+ * then begins.
+ *
+ * After process_fail nothing here calls MPI: messages that are on their way have failed, and what MPI was given stays.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "transport/mpi/mpi.h"
+
+#define MESSAGE_TAG 1
+#define TEXT_BYTES 200
+
+/* In `native` of a message: the request, and the rank and direction. */
+enum {
+    NATIVE_REQUEST,
+    NATIVE_TARGET
+};
+_Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "a request has room in a message");
+
+struct endpoint {
+    const struct transport_world *world;
+    struct mpi *mpi;
+    bool is_own; /* made by open, not by start-up */
+    bool has_given_up;
+    /* What is on its way, and where it was found: the same index in all. Room for `capacity`. */
+    MPI_Request *requests;
+    struct endpoint_message **messages;
+    MPI_Status *statuses;
+    int *indices;
+    int n_active;
+    int capacity;
+    /* What progress begins. */
+    struct endpoint_message *first;
+    struct endpoint_message *last;
+    bool *has_failed; /* by rank */
+    char text[TEXT_BYTES];
+};
+
+/* Failing ------------------------------------------------------------------------------------------------ */
+
+static bool is_over(const struct endpoint *endpoint)
+{
+    return endpoint->has_given_up || process_has_failed();
+}
+
+static int rank_of(const struct endpoint_message *message)
+{
+    return (int)(message->native[NATIVE_TARGET] >> 1);
+}
+
+static bool is_sent(const struct endpoint_message *message)
+{
+    return message->native[NATIVE_TARGET] & 1;
+}
+
+/* MPI says that a message did not arrive. */
+static void fail_message(struct endpoint *endpoint, struct endpoint_message *message, int error)
+{
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int length = 0;
+    int rank = rank_of(message);
+    message->state = ENDPOINT_FAILED;
+    (void)MPI_Error_string(error, text, &length);
+    if (!endpoint->has_failed[rank]) {
+        (void)snprintf(endpoint->text, sizeof endpoint->text, "%s: %.150s",
+                       is_sent(message) ? "MPI_Isend" : "MPI_Irecv", text);
+    }
+    endpoint->has_failed[rank] = true;
+}
+
+static const char *mpi_failure(struct endpoint *endpoint, int rank)
+{
+    if (process_has_failed()) {
+        return endpoint->has_given_up ? endpoint->text : "MPI is not called any more after a failure";
+    }
+    return endpoint->has_given_up || endpoint->has_failed[rank] ? endpoint->text : NULL;
+}
+
+static void mpi_give_up(struct endpoint *endpoint, const char *why)
+{
+    process_fail();
+    if (!endpoint->has_given_up) {
+        (void)snprintf(endpoint->text, sizeof endpoint->text, "MPI is not called any more: %.150s", why);
+        endpoint->has_given_up = true;
+    }
+}
+
+/* Beginning ---------------------------------------------------------------------------------------------- */
+
+static MPI_Request request_of(const struct endpoint_message *message)
+{
+    MPI_Request request;
+    memcpy(&request, &message->native[NATIVE_REQUEST], sizeof request);
+    return request;
+}
+
+static void add_active(struct endpoint *endpoint, struct endpoint_message *message, MPI_Request request)
+{
+    memcpy(&message->native[NATIVE_REQUEST], &request, sizeof request);
+    endpoint->requests[endpoint->n_active] = request;
+    endpoint->messages[endpoint->n_active++] = message;
+}
+
+static void begin(struct endpoint *endpoint, struct endpoint_message *message)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    int rank = rank_of(message);
+    int bytes = (int)message->bytes; /* at most ENDPOINT_MESSAGE_BYTES */
+    int is_done = 0;
+    int error =
+        is_sent(message)
+            ? MPI_Isend(message->data, bytes, MPI_BYTE, rank, MESSAGE_TAG, endpoint->mpi->comm, &request)
+            : MPI_Irecv(message->data, bytes, MPI_BYTE, rank, MESSAGE_TAG, endpoint->mpi->comm, &request);
+    if (error == MPI_SUCCESS && is_sent(message)) {
+        /* What is short has often been sent already. */
+        error = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+    }
+    if (error != MPI_SUCCESS) {
+        fail_message(endpoint, message, error);
+    } else if (is_done) {
+        message->state = ENDPOINT_DONE;
+    } else {
+        add_active(endpoint, message, request);
+    }
+}
+
+static void begin_or_note(struct endpoint *endpoint, struct endpoint_message *message)
+{
+    if (is_over(endpoint) || endpoint->has_failed[rank_of(message)]) {
+        message->state = ENDPOINT_FAILED;
+    } else if (endpoint->mpi->mode == MPI_MODE_FREE) {
+        begin(endpoint, message);
+    } else {
+        if (endpoint->first) {
+            endpoint->last->next = message;
+        } else {
+            endpoint->first = message;
+        }
+        endpoint->last = message;
+    }
+}
+
+static void mpi_isend(struct endpoint *endpoint, int rank, struct endpoint_message *message, const void *data,
+                      size_t bytes)
+{
+    /* Never written to: one type serves both directions. */
+    *message = (struct endpoint_message){
+        .data = (char *)data, .bytes = bytes, .native = {[NATIVE_TARGET] = (uint64_t)rank << 1 | 1}};
+    begin_or_note(endpoint, message);
+}
+
+static void mpi_irecv(struct endpoint *endpoint, int rank, struct endpoint_message *message, void *data,
+                      size_t room)
+{
+    *message = (struct endpoint_message){
+        .data = data, .bytes = room, .native = {[NATIVE_TARGET] = (uint64_t)rank << 1}};
+    begin_or_note(endpoint, message);
+}
+
+/* Moving ------------------------------------------------------------------------------------------------- */
+
+static void end_message(struct endpoint *endpoint, struct endpoint_message *message, const MPI_Status *status,
+                        int error)
+{
+    if (error != MPI_SUCCESS) {
+        fail_message(endpoint, message, error);
+        return;
+    }
+    if (!is_sent(message)) {
+        int bytes = 0;
+        (void)MPI_Get_count(status, MPI_BYTE, &bytes);
+        message->bytes = bytes > 0 ? (size_t)bytes : 0;
+    }
+    message->state = ENDPOINT_DONE;
+}
+
+/* Those that have ended have no request any more. */
+static void compact(struct endpoint *endpoint)
+{
+    int n_left = 0;
+    for (int i = 0; i < endpoint->n_active; i++) {
+        if (endpoint->messages[i]->state == ENDPOINT_PENDING) {
+            endpoint->requests[n_left] = endpoint->requests[i];
+            endpoint->messages[n_left++] = endpoint->messages[i];
+        }
+    }
+    endpoint->n_active = n_left;
+}
+
+static void mpi_progress(struct endpoint *endpoint)
+{
+    if (is_over(endpoint)) {
+        return;
+    }
+    while (endpoint->first) {
+        struct endpoint_message *message = endpoint->first;
+        endpoint->first = message->next;
+        begin(endpoint, message);
+    }
+    int n_done = 0;
+    int error =
+        MPI_Testsome(endpoint->n_active, endpoint->requests, &n_done, endpoint->indices, endpoint->statuses);
+    if (n_done == MPI_UNDEFINED || n_done == 0) {
+        if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) {
+            mpi_give_up(endpoint, "MPI_Testsome fails");
+        }
+        return;
+    }
+    for (int i = 0; i < n_done; i++) {
+        struct endpoint_message *message = endpoint->messages[endpoint->indices[i]];
+        const MPI_Status *status = &endpoint->statuses[i];
+        end_message(endpoint, message, status, error == MPI_ERR_IN_STATUS ? status->MPI_ERROR : MPI_SUCCESS);
+    }
+    compact(endpoint);
+}
+
+static enum endpoint_state mpi_test(struct endpoint *endpoint, struct endpoint_message *message)
+{
+    if (message->state == ENDPOINT_PENDING && is_over(endpoint)) {
+        return ENDPOINT_FAILED;
+    }
+    return message->state;
+}
+
+static bool is_noted(struct endpoint *endpoint, struct endpoint_message *message)
+{
+    struct endpoint_message *before = NULL;
+    for (struct endpoint_message *at = endpoint->first; at; at = at->next) {
+        if (at == message) {
+            *(before ? &before->next : &endpoint->first) = at->next;
+            endpoint->last = endpoint->last == at ? before : endpoint->last;
+            return true;
+        }
+        before = at;
+    }
+    return false;
+}
+
+/*
+ * A receive is given back by MPI. A message that is being sent is not: MPI cannot take it back, so that MPI is not called any
+ * more, and its memory stays.
+ */
+static bool mpi_cancel(struct endpoint *endpoint, int rank, struct endpoint_message *message)
+{
+    (void)rank;
+    if (is_noted(endpoint, message) || message->state != ENDPOINT_PENDING) {
+        return true;
+    }
+    if (is_sent(message)) {
+        mpi_give_up(endpoint, "a message was given up half way");
+    }
+    if (is_over(endpoint)) {
+        return false;
+    }
+    MPI_Request request = request_of(message);
+    (void)MPI_Cancel(&request);
+    (void)MPI_Wait(&request, MPI_STATUS_IGNORE);
+    message->state = ENDPOINT_FAILED;
+    compact(endpoint);
+    return true;
+}
+
+/* Who may call --------------------------------------------------------------------------------------------- */
+
+static bool mpi_endpoint_enter(struct endpoint *endpoint, enum endpoint_caller caller)
+{
+    struct mpi *mpi = endpoint->mpi;
+    if (mpi->mode == MPI_MODE_LOCKED) {
+        if (caller != ENDPOINT_THREAD && caller != ENDPOINT_CLOSER) {
+            return false;
+        }
+        mpi_enter(mpi);
+        return true;
+    }
+    if (mpi->mode == MPI_MODE_DRIVEN) {
+        bool is_driver = pthread_equal(pthread_self(), mpi->driver) != 0;
+        return caller != ENDPOINT_THREAD && (is_driver || (caller == ENDPOINT_DRIVER && !mpi->is_funneled));
+    }
+    return true;
+}
+
+static void mpi_endpoint_leave(struct endpoint *endpoint)
+{
+    mpi_leave(endpoint->mpi);
+}
+
+/* Opening and closing ------------------------------------------------------------------------------------ */
+
+static void mpi_close(struct endpoint *endpoint, int64_t deadline_ns)
+{
+    (void)deadline_ns;
+    if (endpoint->mpi && endpoint->is_own) {
+        mpi_start_table.close(endpoint->mpi, /*is_clean=*/!is_over(endpoint));
+    }
+    mpi_services->free(endpoint->requests);
+    mpi_services->free(endpoint->messages);
+    mpi_services->free(endpoint->statuses);
+    mpi_services->free(endpoint->indices);
+    mpi_services->free(endpoint->has_failed);
+    mpi_services->free(endpoint);
+}
+
+static shoal_status allocate(struct endpoint *endpoint)
+{
+    size_t n_ranks = (size_t)endpoint->world->n_ranks;
+    size_t capacity = n_ranks * 2 * ENDPOINT_IN_FLIGHT;
+    endpoint->capacity = (int)capacity;
+    endpoint->requests = mpi_services->alloc_zeroed(capacity, sizeof *endpoint->requests);
+    endpoint->messages = mpi_services->alloc_zeroed(capacity, sizeof *endpoint->messages);
+    endpoint->statuses = mpi_services->alloc_zeroed(capacity, sizeof *endpoint->statuses);
+    endpoint->indices = mpi_services->alloc_zeroed(capacity, sizeof *endpoint->indices);
+    endpoint->has_failed = mpi_services->alloc_zeroed(n_ranks, sizeof *endpoint->has_failed);
+    bool is_good = endpoint->requests && endpoint->messages && endpoint->statuses && endpoint->indices &&
+                   endpoint->has_failed;
+    return is_good ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
+}
+
+/* Where start-up did not use MPI. */
+static shoal_status open_own(struct endpoint *endpoint, int64_t deadline_ns)
+{
+    struct mpi_options options = {.deadline_ns = deadline_ns};
+    shoal_status status = mpi_start_table.open(&options, &endpoint->mpi);
+    if (status != SHOAL_OK) {
+        return status;
+    }
+    endpoint->is_own = true;
+    const struct mpi *mpi = endpoint->mpi;
+    const struct transport_world *world = endpoint->world;
+    if (mpi->rank == world->rank && mpi->n_ranks == world->n_ranks) {
+        return SHOAL_OK;
+    }
+    return mpi_services->set_error(SHOAL_ERR_INVALID,
+                                   "the world has rank %d of %d, and %s says rank %d of %d: is the program "
+                                   "started by the mpirun of another MPI?",
+                                   world->rank, world->n_ranks, mpi->library, mpi->rank, mpi->n_ranks);
+}
+
+static shoal_status mpi_open(const struct transport_world *world, int64_t deadline_ns,
+                             struct endpoint **endpoint_out)
+{
+    struct endpoint *endpoint = mpi_services->alloc_zeroed(1, sizeof *endpoint);
+    if (!endpoint) {
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    endpoint->world = world;
+    endpoint->mpi = world->mpi;
+    shoal_status status = allocate(endpoint);
+    if (status == SHOAL_OK && !endpoint->mpi) {
+        status = open_own(endpoint, deadline_ns);
+    }
+    if (status != SHOAL_OK) {
+        endpoint->has_given_up = true;
+        mpi_close(endpoint, 0);
+        return status;
+    }
+    *endpoint_out = endpoint;
+    return SHOAL_OK;
+}
+
+const struct endpoint_kind mpi_kind = {
+    .struct_size = sizeof(struct endpoint_kind),
+    .name = "mpi",
+    .doc = "messages of MPI between the ranks, on one host or several",
+    .any_thread = true,
+    .open = mpi_open,
+    .close = mpi_close,
+    .isend = mpi_isend,
+    .irecv = mpi_irecv,
+    .test = mpi_test,
+    .cancel = mpi_cancel,
+    .progress = mpi_progress,
+    .failure = mpi_failure,
+    .give_up = mpi_give_up,
+    .enter = mpi_endpoint_enter,
+    .leave = mpi_endpoint_leave,
+};

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The module of transport "mpi": an endpoint of the message transport over a duplicate of a communicator. The same sources
+ * are built for each MPI library. docs/design/mpi.md has the rules by which MPI is called.
+ *
+ *   process.c    what the process has of MPI: who initialised it, whether it may still be called
+ *   start.c      a world's duplicate of a communicator, thread levels, the exchange of start-up
+ *   endpoint.c   messages
+ */
+#ifndef MPI_MPI_H
+#define MPI_MPI_H
+
+#include <mpi.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transport/message/endpoint.h"
+#include "transport/module.h"
+#include "transport/mpi_start.h"
+
+#define MPI_LIBRARY_BYTES 64
+
+/* Who calls MPI after start-up. Calls of one world are never made at the same time: the wire has a lock. */
+enum mpi_mode {
+    MPI_MODE_FREE, /* whoever has something to send or waits: the level is MULTIPLE, or MPI is Shoal's own */
+    MPI_MODE_LOCKED, /* the wire's thread, between the application's lock and unlock */
+    MPI_MODE_DRIVEN  /* the thread that opened the world, and one inside shoal_world_progress */
+};
+
+struct mpi {
+    MPI_Comm comm; /* the duplicate */
+    int rank;
+    int n_ranks;
+    enum mpi_mode mode;
+    bool is_funneled;
+    pthread_t driver; /* of MPI_MODE_DRIVEN */
+    struct mpi_options options;
+    char library[MPI_LIBRARY_BYTES];
+};
+
+/* services.c: the library's, set once. */
+extern const struct transport_services *mpi_services;
+
+/* process.c ---------------------------------------------------------------------------------------------- */
+
+/*
+ * MPI is initialised afterwards, by the process or by Shoal. *is_own_out: by Shoal, on a thread that also finalises it when
+ * the process exits.
+ */
+shoal_status process_begin(int64_t deadline_ns, bool *is_own_out);
+/* From now on MPI is not called any more. Any thread. */
+void process_fail(void);
+bool process_has_failed(void);
+/* Worlds that are open: MPI is not finalised under them. */
+void process_count_worlds(int change);
+
+/* start.c ------------------------------------------------------------------------------------------------ */
+
+extern const struct mpi_start mpi_start_table;
+
+/* Around calls of MPI: takes the application's lock where it gave one. */
+void mpi_enter(struct mpi *mpi);
+void mpi_leave(struct mpi *mpi);
+
+/* endpoint.c --------------------------------------------------------------------------------------------- */
+
+extern const struct endpoint_kind mpi_kind;
+
+#endif

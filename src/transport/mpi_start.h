@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How a world starts on MPI, before its ranks have met: docs/design/mpi.md. What the modules of transport "mpi" export
+ * besides their transport.
+ *
+ * One struct mpi per world: a duplicate of a communicator, for the world's endpoint. Threads: open, exchange and close are
+ * called by the thread that opens or closes the world; fail by any.
+ */
+#ifndef TRANSPORT_MPI_START_H
+#define TRANSPORT_MPI_START_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/status.h"
+
+struct mpi; /* of the module */
+struct transport;
+struct transport_services;
+
+#define MPI_START_INTERFACE 1
+
+struct mpi_options {
+    const void *comm; /* the address of the application's MPI_Comm; NULL: MPI_COMM_WORLD */
+    /* Held around Shoal's calls of MPI, where MPI_THREAD_SERIALIZED was given. Both or none. */
+    void (*lock)(void *context);
+    void (*unlock)(void *context);
+    void *lock_context;
+    /* The application calls shoal_world_progress, and MPI is called there, or where the thread that opened waits. */
+    bool is_driven;
+    int64_t deadline_ns;
+};
+
+struct mpi_start {
+    size_t struct_size;
+    uint32_t interface; /* MPI_START_INTERFACE */
+    /*
+     * Initialises MPI if nobody has, and duplicates the communicator. All its ranks call it. SHOAL_ERR_STATE: MPI was
+     * finalised, or an earlier world of the process has failed; SHOAL_ERR_UNSUPPORTED: the thread level, and which to ask
+     * for; SHOAL_ERR_TIMEOUT: other ranks did not come.
+     */
+    shoal_status (*open)(const struct mpi_options *options, struct mpi **mpi_out);
+    int (*rank)(const struct mpi *mpi);
+    int (*n_ranks)(const struct mpi *mpi);
+    /* "Open MPI v4.1.4", for texts. */
+    const char *(*library)(const struct mpi *mpi);
+    /* A shoal_exchange, whose context is the struct mpi. Only during start-up. */
+    int (*exchange)(void *mpi, const void *in, void *out_all, size_t bytes);
+    /* After a failure: no call of MPI follows in this process, MPI_Finalize included. */
+    void (*fail)(struct mpi *mpi);
+    /* is_clean: every rank has closed its world. Otherwise it is a failure. */
+    void (*close)(struct mpi *mpi, bool is_clean);
+};
+
+/* What a module exports: const struct mpi_start *shoal_mpi_start(void), after shoal_transport_module was called. */
+#define MPI_START_ENTRY "shoal_mpi_start"
+typedef const struct mpi_start *mpi_start_function(void);
+
+/* registry.c: that of a transport; NULL: the transport does not start on MPI. */
+const struct mpi_start *mpi_start_of(const struct transport *transport);
+
+#endif
