@@ -7,7 +7,7 @@ RELEASE_OPTIONS ?=
 # For ctest: make test TEST_OPTIONS='-R unit/base -j 8'
 TEST_OPTIONS ?=
 
-.PHONY: all run test test-asan test-tsan bench sweep drill deviate soak fuzz fuzz-passes install lint tidy clean
+.PHONY: all run test test-asan test-tsan test-hosts bench sweep drill deviate soak fuzz fuzz-passes install lint tidy clean
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -37,6 +37,11 @@ test-asan test-tsan: test-%:
 	@cmake --preset $*
 	@cmake --build --preset $* -j $(JOBS)
 	@ctest --preset $* $(TEST_OPTIONS)
+
+# Several hosts, made of namespaces: needs root. `scripts/test_hosts.sh fixture` runs one test of it.
+test-hosts:
+	@scripts/deps.sh build test
+	@scripts/test_hosts.sh
 
 # RANKS, SIZES, ROTATE, ROUNDS and REPORT (a file for what is printed) go to bench/run.sh.
 bench: all
