@@ -204,7 +204,7 @@ test_not_started() {
     says err "shoal run: -n needs a value"
     expect 2 -n 2 --grace soon true
     expect 2 -n 2 --lable true
-    says err "shoal: '--lable' is not an option of run; there are: -n --grace --no-label --help"
+    says err "shoal: '--lable' is not an option of run; there are: -n --grace --no-label --hosts --launcher --mpirun --address -x --help"
     expect 0 --help
     grep -q '^usage: shoal run -n N' "$scratch/out" || complain "--help does not help"
     expect 0 -n2 true

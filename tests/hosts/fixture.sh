@@ -39,13 +39,13 @@ hosts_require() {
     unshare --net --uts --mount --pid --ipc --fork true 2>/dev/null || hosts_skip "the kernel lets us make no namespaces"
 }
 
-if [[ -z ${SHOAL_HOSTS_INSIDE:-} ]]; then
+if [[ -z ${FIXTURE_HOSTS_INSIDE:-} ]]; then
     hosts_require
     scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/shoal_hosts.XXXXXX")
     trap 'rm -rf "$scratch"' EXIT
     status=0
     trap 'kill "$inside" 2>/dev/null' INT TERM HUP
-    SHOAL_HOSTS_INSIDE=$scratch setpriv --pdeathsig KILL \
+    FIXTURE_HOSTS_INSIDE=$scratch setpriv --pdeathsig KILL \
         unshare --net --uts --mount --pid --ipc --fork --kill-child --mount-proc bash "$0" "$@" &
     inside=$!
     wait "$inside" || status=$?
@@ -57,8 +57,8 @@ if [[ -z ${SHOAL_HOSTS_INSIDE:-} ]]; then
     exit "$status"
 fi
 
-scratch=$SHOAL_HOSTS_INSIDE
-export SHOAL_HOSTS_DIR=$scratch/hosts
+scratch=$FIXTURE_HOSTS_INSIDE
+export FIXTURE_HOSTS_DIR=$scratch/hosts
 # shellcheck disable=SC2034 # for tests
 hosts_rsh=$hosts_folder/rsh
 hosts_names=()
@@ -69,7 +69,7 @@ trap 'exit 143' INT TERM HUP
 # The others of the bridge, and the names that all hosts know.
 hosts_begin() {
     local name number=1
-    mkdir -p "$SHOAL_HOSTS_DIR"
+    mkdir -p "$FIXTURE_HOSTS_DIR"
     hosts_names=("$@")
     {
         echo "127.0.0.1 localhost"
@@ -86,7 +86,7 @@ hosts_begin() {
 
 # hosts_start NAME: its namespaces, held by a process that does nothing. Its number goes where the agent looks.
 hosts_start() {
-    local name=$1 ready=$SHOAL_HOSTS_DIR/$1.ready
+    local name=$1 ready=$FIXTURE_HOSTS_DIR/$1.ready
     rm -f "$ready"
     # shellcheck disable=SC2016 # expanded there
     setpriv --pdeathsig KILL unshare --net --uts --mount --pid --ipc --fork --kill-child --mount-proc sh -c '
@@ -99,8 +99,8 @@ hosts_start() {
         exec sleep infinity' "$name" "$ready" </dev/null &
     hosts_wait_for test -e "$ready"
     # The process that unshare started is process 1 of the host.
-    tr -d ' ' <"/proc/$!/task/$!/children" >"$SHOAL_HOSTS_DIR/$name"
-    echo "$!" >"$SHOAL_HOSTS_DIR/$name.holder"
+    tr -d ' ' <"/proc/$!/task/$!/children" >"$FIXTURE_HOSTS_DIR/$name"
+    echo "$!" >"$FIXTURE_HOSTS_DIR/$name.holder"
     # Bash says nothing about its end.
     disown "$!"
 }
@@ -123,7 +123,7 @@ on() {
     if [[ $name == head ]]; then
         "$@"
     else
-        nsenter -t "$(<"$SHOAL_HOSTS_DIR/$name")" -n -u -m -p -i -- "$@"
+        nsenter -t "$(<"$FIXTURE_HOSTS_DIR/$name")" -n -u -m -p -i -- "$@"
     fi
 }
 
@@ -139,11 +139,11 @@ hosts_up() {
     ip link set bridge0 up
     for name in "$@"; do
         hosts_start "$name"
-        ip link add "port$number" type veth peer name eth0 netns "$(<"$SHOAL_HOSTS_DIR/$name")"
+        ip link add "port$number" type veth peer name eth0 netns "$(<"$FIXTURE_HOSTS_DIR/$name")"
         ip link set "port$number" master bridge0 up
         on "$name" ip addr add "$hosts_network.$number/24" dev eth0
         on "$name" ip link set eth0 up
-        echo "port$number" >"$SHOAL_HOSTS_DIR/$name.port"
+        echo "port$number" >"$FIXTURE_HOSTS_DIR/$name.port"
         number=$((number + 1))
     done
 }
@@ -155,7 +155,7 @@ hosts_up_relay() {
     links=("$$:eth0:$hosts_network.$hosts_head_number")
     for name in "$@"; do
         hosts_start "$name"
-        links+=("$(<"$SHOAL_HOSTS_DIR/$name"):eth0:$hosts_network.$((number++))")
+        links+=("$(<"$FIXTURE_HOSTS_DIR/$name"):eth0:$hosts_network.$((number++))")
     done
     "$SHOAL_TEST_BUILD_DIR/tests/hosts/relay" "$delay_ms" "$loss" "${links[@]}" &
     hosts_relay=$!
@@ -176,7 +176,7 @@ hosts_limit() {
 hosts_rate() {
     local name
     for name in "${hosts_names[@]}"; do
-        hosts_limit "$(<"$SHOAL_HOSTS_DIR/$name.port")" "${1:-}"
+        hosts_limit "$(<"$FIXTURE_HOSTS_DIR/$name.port")" "${1:-}"
         # Functions do not go into namespaces.
         on "$name" tc qdisc del dev eth0 root 2>/dev/null || true
         [[ -z ${1:-} ]] || on "$name" tc qdisc add dev eth0 root tbf rate "$1" burst 256kb latency 50ms
@@ -206,8 +206,8 @@ hosts_mend() {
 hosts_down() {
     local name
     for name in "${hosts_names[@]}"; do
-        kill -KILL "$(<"$SHOAL_HOSTS_DIR/$name.holder")" 2>/dev/null || true
-        hosts_wait_for test ! -e "/proc/$(<"$SHOAL_HOSTS_DIR/$name")"
+        kill -KILL "$(<"$FIXTURE_HOSTS_DIR/$name.holder")" 2>/dev/null || true
+        hosts_wait_for test ! -e "/proc/$(<"$FIXTURE_HOSTS_DIR/$name")"
     done
     if [[ -n $hosts_relay ]]; then
         kill "$hosts_relay" 2>/dev/null || true
@@ -215,7 +215,7 @@ hosts_down() {
         hosts_relay=""
     fi
     ip link del bridge0 2>/dev/null || true
-    rm -rf "$SHOAL_HOSTS_DIR"
+    rm -rf "$FIXTURE_HOSTS_DIR"
     hosts_names=()
 }
 

@@ -8,6 +8,7 @@
 #include "run_input.h"
 #include "run_output.h"
 #include "run_rank.h"
+#include "run_report.h"
 #include "run_watchdog.h"
 #include "tool.h"
 
@@ -28,10 +29,13 @@ enum {
     EXIT_NOT_FOUND = 127,
     /* Between two looks at a terminal that belongs to others. */
     TERMINAL_LOOK_MS = 500,
-    OWN_POLLS = 4, /* signals, two sinks, input */
+    OWN_POLLS = 5, /* signals, two sinks, input, control */
     MAX_POLLS = OWN_POLLS + RUN_MAX_RANKS * RUN_N_STREAMS,
     OWN_FILES = 64
 };
+
+/* Workers end their ranks within the grace. Who waits for them waits a little longer. */
+#define AGENT_MARGIN_S 2.0
 
 struct run {
     struct run_plan plan;
@@ -43,8 +47,14 @@ struct run {
     int n_ended;
     bool is_ending; /* a rank has failed or a signal came: the exit code is known */
     bool was_asked; /* by a signal */
+    bool was_told;  /* the ranks have got a signal that ends them */
     bool was_killed;
-    int64_t kill_at_ns; /* DEADLINE_NEVER while nothing calls for it */
+    bool is_control_open; /* of a worker */
+    int n_reported;       /* ranks of agents that have ended */
+    int n_lost;           /* ranks of agents that ended before them */
+    bool *is_reported;    /* by rank; of agents */
+    int64_t tell_at_ns;   /* DEADLINE_NEVER while nothing calls for it */
+    int64_t kill_at_ns;   /* likewise */
     int exit_code;
     struct pollfd polls[MAX_POLLS];
 };
@@ -105,16 +115,44 @@ static void signal_ranks(const struct run *run, int number)
     }
 }
 
-static void begin_end(struct run *run, int exit_code, int number)
+static double kill_after_s(const struct run *run)
 {
-    if (!run->is_ending) {
-        run->is_ending = true;
-        run->exit_code = exit_code;
-        run->kill_at_ns = clock_deadline_after(run->plan.grace_s);
+    return run->plan.grace_s + (run->plan.agents ? AGENT_MARGIN_S : 0);
+}
+
+static void tell_ranks(struct run *run, int number)
+{
+    if (!run->was_told) {
+        run->was_told = true;
+        run->kill_at_ns = clock_deadline_after(kill_after_s(run));
     }
     signal_ranks(run, number);
     /* A stopped rank could not even notice. */
     signal_ranks(run, SIGCONT);
+}
+
+static void begin_end(struct run *run, int exit_code)
+{
+    if (!run->is_ending) {
+        run->is_ending = true;
+        run->exit_code = exit_code;
+    }
+}
+
+/* A rank has failed. The others end too: told to at once, or by themselves if there is patience. */
+static void end_by_failure(struct run *run, int exit_code)
+{
+    if (run->is_ending) {
+        return;
+    }
+    begin_end(run, exit_code);
+    if (run->plan.is_patient) {
+        /* A worker lets the launcher be first, which knows more. */
+        double more_s = run->plan.has_control ? AGENT_MARGIN_S / 2 : 0;
+        run->tell_at_ns = clock_deadline_after(run->plan.grace_s + more_s);
+    } else {
+        tell_ranks(run, SIGTERM);
+    }
 }
 
 static void end_by_signal(struct run *run, int number)
@@ -124,7 +162,8 @@ static void end_by_signal(struct run *run, int number)
         run->kill_at_ns = clock_now_ns();
     }
     run->was_asked = true;
-    begin_end(run, 128 + number, number);
+    begin_end(run, 128 + number);
+    tell_ranks(run, number);
 }
 
 static void handle_signal(struct run *run, int number)
@@ -142,7 +181,10 @@ static void handle_signal(struct run *run, int number)
             break;
         case SIGNAL_STOPS:
             signal_ranks(run, number);
-            (void)raise(SIGSTOP);
+            /* A worker goes on listening: it is told when to continue. */
+            if (!run->plan.has_control) {
+                (void)raise(SIGSTOP);
+            }
             break;
         case SIGNAL_OF_RANKS: /* the loop looks anyway */
             break;
@@ -155,6 +197,25 @@ static void read_signals(struct run *run)
     struct signalfd_siginfo news;
     while (read(run->signals_fd, &news, sizeof news) == (ssize_t)sizeof news) {
         handle_signal(run, (int)news.ssi_signo);
+    }
+}
+
+/* What the launcher tells a worker. */
+static void read_control(struct run *run)
+{
+    unsigned char bytes[64];
+    struct pollfd look = {.fd = STDIN_FILENO, .events = POLLIN};
+    if (!run->is_control_open || poll(&look, 1, 0) <= 0) {
+        return;
+    }
+    ssize_t n_bytes = read(STDIN_FILENO, bytes, sizeof bytes);
+    if (n_bytes == 0 || (n_bytes < 0 && errno != EINTR && errno != EAGAIN)) {
+        /* The launcher is gone, or whoever connected us with it. */
+        run->is_control_open = false;
+        end_by_signal(run, SIGTERM);
+    }
+    for (ssize_t i = 0; i < n_bytes; i++) {
+        handle_signal(run, bytes[i]);
     }
 }
 
@@ -181,8 +242,24 @@ static struct run_sink *error_sink(struct run *run)
     return run->ranks[0].streams[1].sink;
 }
 
+/* The launcher on another host names it. */
+static void report_rank(struct run *run, struct run_rank *rank)
+{
+    char line[512];
+    struct run_report report = {.rank = run->plan.first_rank + rank->rank,
+                                .exit_code = rank->exit_code,
+                                .death_signal = rank->death_signal};
+    (void)snprintf(report.host, sizeof report.host, "%.255s", run->plan.host);
+    drain_rank(rank);
+    run_report_write(&report, run->plan.key, line, sizeof line);
+    run_sink_say(error_sink(run), "%s", line);
+}
+
 static void name_failed(struct run *run, struct run_rank *rank)
 {
+    if (run->plan.host) {
+        return;
+    }
     drain_rank(rank);
     if (rank->death_signal != 0) {
         run_sink_say(error_sink(run), "%s: rank %d was killed by signal %d (%s)", run->plan.command,
@@ -190,6 +267,88 @@ static void name_failed(struct run *run, struct run_rank *rank)
     } else if (run->plan.tells_codes) {
         run_sink_say(error_sink(run), "%s: rank %d ended with exit code %d", run->plan.command, rank->rank,
                      rank->exit_code);
+    }
+}
+
+/* Ranks of agents: their ends are reported (run_report.h), and come among the lines of the agent. */
+
+/* All ranks have ended, and so should their agents. Open MPI's mpirun may wait for ever after a rank has failed. A worker
+   may have something left behind by its ranks, which has the grace. */
+static void expect_end(struct run *run)
+{
+    bool is_mpirun = !run->plan.agents[0].input;
+    int64_t at_ns = clock_deadline_after(is_mpirun ? AGENT_MARGIN_S : kill_after_s(run));
+    run->kill_at_ns = at_ns < run->kill_at_ns ? at_ns : run->kill_at_ns;
+}
+
+static void take_report(struct run *run, const struct run_report *report)
+{
+    bool is_killed = report->death_signal != 0;
+    run->is_reported[report->rank] = true;
+    run->n_reported++;
+    if (run->n_reported == run->plan.n_ranks_all) {
+        expect_end(run);
+    }
+    /* One that was killed is the likelier cause, although others were faster to say that it is gone. */
+    bool is_likelier = is_killed && run->exit_code <= 128 && !run->was_told;
+    if (report->exit_code == 0 || (run->is_ending && !is_likelier)) {
+        return;
+    }
+    if (is_killed) {
+        run_sink_say(error_sink(run), "%s: rank %d on %s was killed by signal %d (%s)", run->plan.command,
+                     report->rank, report->host, report->death_signal, strsignal(report->death_signal));
+    } else {
+        run_sink_say(error_sink(run), "%s: rank %d on %s ended with exit code %d", run->plan.command,
+                     report->rank, report->host, report->exit_code);
+    }
+    if (run->is_ending) {
+        run->exit_code = report->exit_code;
+    }
+    end_by_failure(run, report->exit_code);
+}
+
+static bool take_line(void *context, const char *line, size_t n_bytes)
+{
+    struct run_rank *agent = context;
+    struct run *run = agent->run;
+    struct run_report report;
+    if (!run_report_read(line, n_bytes, run->plan.key, &report)) {
+        return false;
+    }
+    if (report.rank < run->plan.n_ranks_all && !run->is_reported[report.rank]) {
+        agent->n_reported++;
+        take_report(run, &report);
+    }
+    return true;
+}
+
+/* An agent that has ended before its ranks were reported could not start them, or lost them. */
+static void judge_agent(struct run *run, struct run_rank *agent)
+{
+    const struct run_agent *row = &run->plan.agents[agent->rank];
+    drain_rank(agent);
+    if (!run_sink_is_empty(agent->streams[0].sink) || !run_sink_is_empty(agent->streams[1].sink)) {
+        return; /* there may be more to read */
+    }
+    agent->was_judged = true;
+    int n_lost = row->n_ranks - agent->n_reported;
+    if (n_lost == 0 || run->was_told) {
+        return;
+    }
+    run->n_lost += n_lost;
+    run_sink_say(error_sink(run), "%s: %s %s %d before %d of its %d rank%s", run->plan.command, row->name,
+                 agent->death_signal != 0 ? "was killed by signal" : "ended with exit code",
+                 agent->death_signal != 0 ? agent->death_signal : agent->exit_code, n_lost, row->n_ranks,
+                 row->n_ranks == 1 ? "" : "s");
+    end_by_failure(run, agent->exit_code != 0 ? agent->exit_code : TOOL_FAILED);
+}
+
+static void judge_agents(struct run *run)
+{
+    for (int i = 0; i < run->n_started; i++) {
+        if (run->ranks[i].has_ended && !run->ranks[i].was_judged) {
+            judge_agent(run, &run->ranks[i]);
+        }
     }
 }
 
@@ -202,27 +361,50 @@ static void look_at_ranks(struct run *run)
             continue;
         }
         run->n_ended++;
+        if (run->plan.host) {
+            report_rank(run, rank);
+        }
         /* Of several seen at once, one that was killed is the likelier cause: the others may have ended
            because they noticed. */
         if (rank->exit_code != 0 && (!failed || (failed->death_signal == 0 && rank->death_signal != 0))) {
             failed = rank;
         }
     }
-    if (failed && !run->is_ending) {
+    if (run->plan.agents) {
+        judge_agents(run);
+    } else if (failed && !run->is_ending) {
         name_failed(run, failed);
-        begin_end(run, failed->exit_code, SIGTERM);
+        end_by_failure(run, failed->exit_code);
     }
     if (run->n_ended == run->n_started && run->kill_at_ns == DEADLINE_NEVER) {
         run->kill_at_ns = clock_deadline_after(run->plan.grace_s); /* for what they left behind */
     }
 }
 
+static int count_alive(const struct run *run)
+{
+    return run->plan.agents ? run->plan.n_ranks_all - run->n_reported - run->n_lost
+                            : run->n_started - run->n_ended;
+}
+
+/* Patience is over. */
+static void tell_late(struct run *run)
+{
+    int n_alive = count_alive(run);
+    if (n_alive > 0 && !run->plan.host) {
+        run_sink_say(error_sink(run), "%s: %d rank%s did not end within %g s of that, and %s told to",
+                     run->plan.command, n_alive, n_alive == 1 ? "" : "s", run->plan.grace_s,
+                     n_alive == 1 ? "is" : "are");
+    }
+    tell_ranks(run, SIGTERM);
+}
+
 static void kill_ranks(struct run *run)
 {
-    int n_alive = run->n_started - run->n_ended;
+    int n_alive = count_alive(run);
     signal_ranks(run, SIGKILL);
     run->was_killed = true;
-    if (n_alive > 0) {
+    if (n_alive > 0 && !run->plan.host) {
         run_sink_say(error_sink(run), "%s: %d rank%s did not end within %g s, and %s killed",
                      run->plan.command, n_alive, n_alive == 1 ? "" : "s", run->plan.grace_s,
                      n_alive == 1 ? "was" : "were");
@@ -266,6 +448,17 @@ static void poll_add(struct run *run, nfds_t *n_polls, int fd, short events)
     run->polls[(*n_polls)++] = (struct pollfd){.fd = fd, .events = events};
 }
 
+/* The time until a deadline, or limit_ms if that is shorter; -1 is for ever. */
+static int64_t limit_to(int64_t deadline_ns, int64_t limit_ms)
+{
+    if (deadline_ns == DEADLINE_NEVER) {
+        return limit_ms;
+    }
+    int64_t left_ms = (deadline_ns - clock_now_ns()) / 1000000 + 1;
+    left_ms = left_ms < 0 ? 0 : left_ms;
+    return limit_ms < 0 || left_ms < limit_ms ? left_ms : limit_ms;
+}
+
 static void wait_for_news(struct run *run)
 {
     nfds_t n_polls = 0;
@@ -274,6 +467,7 @@ static void wait_for_news(struct run *run)
         poll_add(run, &n_polls, run_sink_is_empty(&run->sinks[i]) ? -1 : run->sinks[i].fd, POLLOUT);
     }
     int64_t limit_ms = run_input_poll(&run->input, &run->polls[n_polls++]) ? -1 : TERMINAL_LOOK_MS;
+    poll_add(run, &n_polls, run->is_control_open ? STDIN_FILENO : -1, POLLIN);
     for (int i = 0; i < run->n_started; i++) {
         for (int j = 0; j < RUN_N_STREAMS; j++) {
             const struct run_stream *stream = &run->ranks[i].streams[j];
@@ -283,10 +477,11 @@ static void wait_for_news(struct run *run)
             }
         }
     }
-    if (run->kill_at_ns != DEADLINE_NEVER && !run->was_killed) {
-        int64_t left_ms = (run->kill_at_ns - clock_now_ns()) / 1000000 + 1;
-        left_ms = left_ms < 0 ? 0 : left_ms;
-        limit_ms = limit_ms < 0 || left_ms < limit_ms ? left_ms : limit_ms;
+    if (!run->was_killed) {
+        limit_ms = limit_to(run->kill_at_ns, limit_ms);
+    }
+    if (!run->was_told) {
+        limit_ms = limit_to(run->tell_at_ns, limit_ms);
     }
     (void)poll(run->polls, n_polls, (int)limit_ms);
 }
@@ -314,12 +509,16 @@ static void run_loop(struct run *run)
     while (!is_over(run)) {
         wait_for_news(run);
         read_signals(run);
+        read_control(run);
         for (int i = 0; i < RUN_N_STREAMS; i++) {
             run_sink_flush(&run->sinks[i]);
         }
         read_streams(run);
         run_input_move(&run->input);
         look_at_ranks(run);
+        if (!run->was_told && clock_now_ns() >= run->tell_at_ns) {
+            tell_late(run);
+        }
         if (!run->was_killed && clock_now_ns() >= run->kill_at_ns) {
             kill_ranks(run);
         }
@@ -365,7 +564,7 @@ static void raise_file_limit(struct run_plan *plan)
     }
 }
 
-static bool make_key(char *key_out)
+bool run_make_key(char *key_out)
 {
     unsigned char bytes[(RUN_KEY_BYTES - 1) / 2];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) {
@@ -375,6 +574,25 @@ static bool make_key(char *key_out)
         (void)snprintf(key_out + 2 * i, 3, "%02x", bytes[i]);
     }
     return true;
+}
+
+static int start_rank(struct run *run, struct run_rank *rank)
+{
+    const struct run_plan *plan = &run->plan;
+    bool is_program = false;
+    int error = run_rank_start(rank, plan, &is_program);
+    if (error != 0 && is_program) {
+        fprintf(stderr, "%s: %s%scannot start '%s': %s\n", plan->command, plan->host ? plan->host : "",
+                plan->host ? ": " : "", plan->agents ? plan->agents[rank->rank].program[0] : plan->program[0],
+                error_errno_text(error));
+        return error == ENOENT || error == ENOTDIR ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
+    }
+    if (error != 0) {
+        fprintf(stderr, "%s: cannot start %s %d: %s\n", plan->command, plan->agents ? "agent" : "rank",
+                plan->first_rank + rank->rank, error_errno_text(error));
+        return TOOL_FAILED;
+    }
+    return TOOL_DONE;
 }
 
 /* 0, or the exit code of a run that did not begin. */
@@ -389,16 +607,14 @@ static int start_ranks(struct run *run)
             rank->streams[j].fd = -1;
             rank->streams[j].sink = sinks[j];
         }
-        bool is_program = false;
-        int error = run_rank_start(rank, &run->plan, &is_program);
-        if (error != 0 && is_program) {
-            fprintf(stderr, "%s: cannot start '%s': %s\n", run->plan.command, run->plan.program[0],
-                    error_errno_text(error));
-            return error == ENOENT || error == ENOTDIR ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
+        if (run->plan.agents) {
+            rank->run = run;
+            rank->streams[1].take = take_line;
+            rank->streams[1].take_context = rank;
         }
-        if (error != 0) {
-            fprintf(stderr, "%s: cannot start rank %d: %s\n", run->plan.command, i, error_errno_text(error));
-            return TOOL_FAILED;
+        int exit_code = start_rank(run, rank);
+        if (exit_code != TOOL_DONE) {
+            return exit_code;
         }
         run->n_started++;
     }
@@ -411,7 +627,10 @@ static bool prepare(struct run *run)
     fill_standard_files();
     raise_file_limit(&run->plan);
     run->ranks = calloc((size_t)run->plan.n_ranks, sizeof *run->ranks);
-    if (!run->ranks || !make_key(run->plan.key) || !take_signals(run)) {
+    run->is_reported = calloc(RUN_MAX_RANKS, sizeof *run->is_reported);
+    run->is_control_open = run->plan.has_control;
+    bool has_key = run->plan.key[0] != '\0' || run_make_key(run->plan.key);
+    if (!run->ranks || !run->is_reported || !has_key || !take_signals(run)) {
         return false;
     }
     /* Before the input: a pipe whose writing end the watchdog held too would never end for rank 0. */
@@ -469,6 +688,7 @@ static void run_fini(struct run *run)
     for (int i = 0; i < RUN_N_STREAMS; i++) {
         run_sink_fini(&run->sinks[i]);
     }
+    free(run->is_reported);
     free(run->ranks);
     free(run);
 }
@@ -483,6 +703,7 @@ int run_job(const struct run_plan *plan)
     run->plan = *plan;
     run->signals_fd = -1;
     run->input.pipe_fd = -1;
+    run->tell_at_ns = DEADLINE_NEVER;
     run->kill_at_ns = DEADLINE_NEVER;
     int exit_code = run_all(run);
     run_fini(run);

@@ -128,6 +128,15 @@ void run_sink_say(struct run_sink *sink, const char *format, ...)
 /* The line that was held back, and `bytes` that end it. */
 static void put_line(struct run_stream *stream, const char *bytes, size_t n_bytes, bool is_ended)
 {
+    if (stream->take) {
+        buffer_append(&stream->line, bytes, n_bytes);
+        n_bytes = 0;
+        if (stream->line.n_bytes > 0 &&
+            stream->take(stream->take_context, stream->line.bytes, stream->line.n_bytes)) {
+            stream->line.n_bytes = 0;
+            return;
+        }
+    }
     sink_append(stream->sink, stream->label, strlen(stream->label));
     sink_append(stream->sink, stream->line.bytes, stream->line.n_bytes);
     sink_append(stream->sink, bytes, n_bytes);

@@ -34,6 +34,9 @@ struct run_stream {
     bool is_raw;            /* bytes pass as they come: there is nobody to mix with */
     struct run_buffer line; /* begun, and not ended yet */
     struct run_sink *sink;
+    /* Sees each line before it goes out, its end included; true: the line goes nowhere. NULL: all go out. */
+    bool (*take)(void *context, const char *line, size_t n_bytes);
+    void *take_context;
 };
 
 void run_sink_init(struct run_sink *sink, int fd);

@@ -2,6 +2,9 @@
 /*
  * One rank of `shoal run`: a child that leads a process group of its own and writes into two pipes. An ended
  * rank is left a zombie until the launcher is done with its group, so that no number can be reused meanwhile.
+ *
+ * With ranks on several hosts (run_agents.h, run_mpirun.h) the children of the launcher are agents: an ssh for each host, or
+ * one mpirun.
  */
 #ifndef RUN_RANK_H
 #define RUN_RANK_H
@@ -11,6 +14,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -20,13 +24,29 @@ enum {
     RUN_KEY_BYTES = 33
 };
 
+struct run;
+
 struct run_rank {
     int rank;
     pid_t pid;
     bool has_ended;
     int exit_code;    /* 128 + signal for one that was killed */
     int death_signal; /* 0: none */
+    int control_fd;   /* of an agent that has a control pipe, where it is written; otherwise -1 */
+    int n_reported;   /* of an agent: how many of its ranks have ended */
+    bool was_judged;  /* an agent: its end was looked at */
+    struct run *run;  /* an agent: for its reports */
     struct run_stream streams[RUN_N_STREAMS];
+};
+
+/* A child that is no rank itself. */
+struct run_agent {
+    char *name;     /* for messages: "the agent of b (ssh)" */
+    char **program; /* and its arguments, ended by NULL */
+    int n_ranks;    /* that it starts */
+    const char *
+        input; /* what its standard input begins with; bytes behind it are signals. NULL: it has the launcher's */
+    size_t input_bytes;
 };
 
 /* What all ranks of a run have in common. */
@@ -37,9 +57,18 @@ struct run_plan {
     bool has_labels;
     double grace_s;
     char **program;          /* and its arguments, ended by NULL */
-    char key[RUN_KEY_BYTES]; /* unique to the run */
+    char key[RUN_KEY_BYTES]; /* unique to the run; made by run_job if it is empty */
     int input_fd;            /* standard input of rank 0; the others have none */
     struct run_watchdog watchdog;
+    /* Ranks of several hosts: */
+    const struct run_agent *agents; /* n_ranks children of the launcher are these; NULL: they are the ranks */
+    int n_ranks_all;                /* of the job; 0: n_ranks */
+    bool is_patient;                /* when a rank fails, the others have the grace to end by themselves */
+    /* The same for a worker, on the ranks' own host: */
+    const char *host;     /* reports go to the launcher, and nothing is said here; NULL: no worker */
+    int first_rank;       /* of those of this host */
+    bool has_control;     /* standard input carries signals, one byte each; its end ends the ranks */
+    bool is_rank_foreign; /* another launcher has told the rank its place */
     /* As the launcher found them: */
     sigset_t signal_mask;
     struct sigaction pipe_action;
@@ -53,10 +82,11 @@ int run_rank_start(struct run_rank *rank, const struct run_plan *plan, bool *is_
 /* Looks whether it has ended; false when that is no news. */
 bool run_rank_look(struct run_rank *rank);
 
-/* To the whole group, what the rank left behind included. */
+/* To the whole group, what the rank left behind included. An agent with a control pipe passes it on; SIGKILL ends the agent
+   itself, and its worker ends the ranks when it sees the end of the pipe. */
 void run_rank_signal(const struct run_rank *rank, int number);
 
 /* The zombie goes. */
-void run_rank_reap(const struct run_rank *rank);
+void run_rank_reap(struct run_rank *rank);
 
 #endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* Lines about ranks that have ended. See run_report.h. */
+#include "run_report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* No text begins with it. */
+#define PREFIX "\001shoal-run "
+
+void run_report_write(const struct run_report *report, const char *key, char *line, size_t line_bytes)
+{
+    (void)snprintf(line, line_bytes, PREFIX "%s %d %d %d %s", key, report->rank, report->exit_code,
+                   report->death_signal, report->host);
+}
+
+/* The next number and the blank behind it. */
+static bool take_number(const char **at, int *number_out)
+{
+    char *end;
+    long number = strtol(*at, &end, 10);
+    if (end == *at || *end != ' ' || number < 0 || number > 1000000) {
+        return false;
+    }
+    *at = end + 1;
+    *number_out = (int)number;
+    return true;
+}
+
+bool run_report_read(const char *line, size_t n_bytes, const char *key, struct run_report *report_out)
+{
+    char text[512];
+    char prefix[128];
+    struct run_report report = {0};
+    (void)snprintf(prefix, sizeof prefix, PREFIX "%s ", key);
+    size_t prefix_bytes = strlen(prefix);
+    if (n_bytes <= prefix_bytes || n_bytes >= sizeof text || memcmp(line, prefix, prefix_bytes) != 0) {
+        return false;
+    }
+    memcpy(text, line, n_bytes);
+    text[n_bytes] = '\0';
+    text[strcspn(text, "\r\n")] = '\0';
+    const char *at = text + prefix_bytes;
+    if (!take_number(&at, &report.rank) || !take_number(&at, &report.exit_code) ||
+        !take_number(&at, &report.death_signal)) {
+        return false;
+    }
+    (void)snprintf(report.host, sizeof report.host, "%.255s", at);
+    *report_out = report;
+    return true;
+}
