@@ -1,110 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention in blocks; see attention.h. Products are a BLAS's, rows are attention_real.h's. */
+/*
+ * Attention in blocks; see attention.h. What is computed is attention_loops.h's; here is what is computed when, and
+ * where it lies.
+ *
+ * A block of queries is cut into tiles. Its queries lie in the columns of a tile, transposed once, and the keys that it
+ * meets in rows, as they are: scores, weights and results of a query stay in its column, and the results are transposed
+ * once, at the end. Where queries see some keys of a block only, the rows behind the last key that a tile sees are left
+ * out, and what is left above the diagonal is overwritten.
+ */
 #include "attention.h"
 
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
+#include "attention_loops.h"
 #include "blas.h"
 #include "loops.h"
 #include "pool.h"
 #include "values.h"
 #include "vector.h"
 
+/* Keys of a block: the order of sums, and so the bits, depend on them and, backward, on the queries. */
 enum {
-    QUERY_ROWS = 128, /* of a block */
-    EDGE_ROWS = 32,   /* where not all queries see all keys: the fewer, the less is computed in vain */
     KEY_ROWS = 256,
+    QUERY_ROWS = 128,
+    BACKWARD_KEY_ROWS = 128,
+    BACKWARD_QUERY_ROWS = NN_TILE_COLUMNS,
     WORD_LANES = 128 /* words are drawn so many at a time, fastest */
 };
-
-/* The softmax of a query, so far. */
-struct running {
-    double largest;
-    double sum;
-    bool has_output; /* of an earlier block */
-};
-
-struct row_loops {
-    void (*weigh)(size_t n, void *scores, struct running *running, size_t size, void *output);
-    void (*finish)(const struct running *running, size_t size, void *output, void *lse);
-    double (*mean)(size_t n, const void *gradient, const void *output);
-    void (*weigh_again)(size_t n, const void *lse, void *scores);
-    void (*softmax_backward)(size_t n, double mean, const void *weights, void *gradients);
-};
-
-static double maximum_f32(size_t n, const float *x)
-{
-    return (double)nn_vectors()->maximum(n, x);
-}
-
-static double sum_exp_f32(size_t n, const float *x, float shift, float *y)
-{
-    return nn_vectors()->sum_exp(n, x, shift, y);
-}
-
-static double sum_of_products_f32(size_t n, const float *a, const float *b)
-{
-    return nn_vectors()->sum_of_products(n, a, b);
-}
-
-static void scale_f32(size_t n, float factor, float *x)
-{
-    nn_vectors()->scale(n, factor, x, x);
-}
-
-static double maximum_f64(size_t n, const double *x)
-{
-    double largest = -(double)INFINITY;
-    for (size_t i = 0; i < n; i++) {
-        largest = x[i] > largest || x[i] != x[i] ? x[i] : largest;
-    }
-    return largest;
-}
-
-static double sum_exp_f64(size_t n, const double *x, double shift, double *y)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        y[i] = exp(x[i] - shift);
-        sum += y[i];
-    }
-    return sum;
-}
-
-static double sum_of_products_f64(size_t n, const double *a, const double *b)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        sum += a[i] * b[i];
-    }
-    return sum;
-}
-
-static void scale_f64(size_t n, double factor, double *x)
-{
-    for (size_t i = 0; i < n; i++) {
-        x[i] *= factor;
-    }
-}
-
-#define real float
-#define NAME(name) name##_f32
-#include "attention_real.h"
-#undef real
-#undef NAME
-
-#define real double
-#define NAME(name) name##_f64
-#include "attention_real.h"
-#undef real
-#undef NAME
-
-static const struct row_loops *row_loops_of(shoal_dtype real)
-{
-    return real == SHOAL_F64 ? &row_loops_f64 : &row_loops_f32;
-}
 
 /* Places ----------------------------------------------------------------------------------------------- */
 
@@ -124,6 +48,27 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+static const struct nn_attention_loops *loops_of(const struct nn_attention *attention)
+{
+    return attention->real == SHOAL_F64 ? &nn_attention_f64 : nn_vectors()->attention;
+}
+
+/* Element `index` of an array. */
+static char *at(const struct nn_attention *attention, const void *array, size_t index)
+{
+    return (char *)(uintptr_t)array + index * shoal_dtype_bytes(attention->real);
+}
+
 /* How many keys a query sees, from the first on. */
 static int64_t count_seen(const struct nn_attention *attention, int64_t query)
 {
@@ -134,11 +79,21 @@ static int64_t count_seen(const struct nn_attention *attention, int64_t query)
     return n_seen > 0 ? n_seen : 0;
 }
 
-/* The same for row `row` of a block, of the block's keys. */
-static size_t count_seen_in(const struct nn_attention *attention, const struct block *block, int64_t row)
+/* The same of the block's keys, for one of its queries. */
+static size_t count_seen_in(const struct nn_attention *attention, const struct block *block, int64_t query)
 {
-    int64_t n_seen = count_seen(attention, block->first_query + row) - block->first_key;
-    return n_seen > 0 ? (size_t)smaller(n_seen, block->n_keys) : 0;
+    int64_t n_seen = count_seen(attention, block->first_query + query) - block->first_key;
+    return (size_t)larger(0, smaller(n_seen, block->n_keys));
+}
+
+/* How many of the block's queries, from the first on, do not see one of its keys. */
+static int64_t count_blind(const struct nn_attention *attention, const struct block *block, int64_t key)
+{
+    if (!attention->is_causal) {
+        return 0;
+    }
+    int64_t first_seeing = block->first_key + key - attention->n_keys + attention->n_queries;
+    return smaller(block->n_queries, larger(0, first_seeing - block->first_query));
 }
 
 static char *row_of(const struct nn_attention *attention, const struct nn_heads *heads, int64_t sample,
@@ -148,84 +103,49 @@ static char *row_of(const struct nn_attention *attention, const struct nn_heads 
     return heads->data + offset * (int64_t)shoal_dtype_bytes(attention->real);
 }
 
+static char *queries_of(const struct nn_attention *attention, const struct nn_heads *heads,
+                        const struct block *block)
+{
+    return row_of(attention, heads, block->sample, block->head, block->first_query);
+}
+
+static char *keys_of(const struct nn_attention *attention, const struct nn_heads *heads,
+                     const struct block *block)
+{
+    return row_of(attention, heads, block->sample, block->kv_head, block->first_key);
+}
+
 /* The log-sum-exps of a block's queries. */
 static char *lse_of(const struct nn_attention *attention, const struct block *block)
 {
     int64_t offset =
         (block->sample * attention->n_heads + block->head) * attention->n_queries + block->first_query;
-    return (char *)attention->lse + (size_t)offset * shoal_dtype_bytes(attention->real);
+    return at(attention, attention->lse, (size_t)offset);
 }
 
-static struct nn_matrix queries_of(const struct nn_attention *attention, const struct nn_heads *heads,
-                                   const struct block *block)
+static struct block begin_block(const struct nn_attention *attention, int64_t sample, int64_t head,
+                                int64_t first_query, int64_t n_rows)
 {
-    return (struct nn_matrix){.data =
-                                  row_of(attention, heads, block->sample, block->head, block->first_query),
-                              .rows = block->n_queries,
-                              .cols = attention->size,
-                              .row_stride = heads->row_stride,
-                              .col_stride = 1};
+    return (struct block){.sample = sample,
+                          .head = head,
+                          .kv_head = head / (attention->n_heads / attention->n_kv_heads),
+                          .first_query = first_query,
+                          .n_queries = smaller(n_rows, attention->n_queries - first_query)};
 }
 
-static struct nn_matrix keys_of(const struct nn_attention *attention, const struct nn_heads *heads,
-                                const struct block *block)
+/* The queries of tile `first` .. of a block. */
+static struct block tile_of(const struct nn_attention *attention, const struct block *block, size_t first)
 {
-    return (struct nn_matrix){.data =
-                                  row_of(attention, heads, block->sample, block->kv_head, block->first_key),
-                              .rows = block->n_keys,
-                              .cols = attention->size,
-                              .row_stride = heads->row_stride,
-                              .col_stride = 1};
+    struct block tile = *block;
+    tile.first_query += (int64_t)first;
+    tile.n_queries = smaller((int64_t)loops_of(attention)->n_columns, block->n_queries - (int64_t)first);
+    tile.n_keys = (int64_t)count_seen_in(attention, &tile, tile.n_queries - 1);
+    return tile;
 }
 
-static struct nn_matrix scores_of(const struct block *block, const void *scores)
+static int64_t count_query_blocks(const struct nn_attention *attention, int64_t n_rows)
 {
-    return (struct nn_matrix){.data = scores,
-                              .rows = block->n_queries,
-                              .cols = block->n_keys,
-                              .row_stride = block->n_keys,
-                              .col_stride = 1};
-}
-
-static struct nn_matrix transpose(struct nn_matrix matrix)
-{
-    return (struct nn_matrix){.data = matrix.data,
-                              .rows = matrix.cols,
-                              .cols = matrix.rows,
-                              .row_stride = matrix.col_stride,
-                              .col_stride = matrix.row_stride};
-}
-
-/* scores = scale * rows of queries times rows of keys */
-static void multiply_rows(const struct nn_attention *attention, const struct block *block, double scale,
-                          const struct nn_heads *queries, const struct nn_heads *keys, void *scores)
-{
-    struct nn_matrix left = queries_of(attention, queries, block);
-    struct nn_matrix right = transpose(keys_of(attention, keys, block));
-    nn_blas_update(attention->real, scale, &left, &right, /*adds=*/false, scores, block->n_keys);
-}
-
-/* Rows of queries = or += scale * scores times rows of keys. */
-static void add_to_queries(const struct nn_attention *attention, const struct block *block, double scale,
-                           const void *scores, const struct nn_heads *keys, bool adds,
-                           const struct nn_heads *queries)
-{
-    struct nn_matrix left = scores_of(block, scores);
-    struct nn_matrix right = keys_of(attention, keys, block);
-    nn_blas_update(attention->real, scale, &left, &right, adds,
-                   row_of(attention, queries, block->sample, block->head, block->first_query),
-                   queries->row_stride);
-}
-
-/* Rows of keys += scale * transposed scores times rows of queries. */
-static void add_to_keys(const struct nn_attention *attention, const struct block *block, double scale,
-                        const void *scores, const struct nn_heads *queries, const struct nn_heads *keys)
-{
-    struct nn_matrix left = transpose(scores_of(block, scores));
-    struct nn_matrix right = queries_of(attention, queries, block);
-    nn_blas_update(attention->real, scale, &left, &right, /*adds=*/true,
-                   row_of(attention, keys, block->sample, block->kv_head, block->first_key),
-                   keys->row_stride);
+    return (attention->n_queries + n_rows - 1) / n_rows;
 }
 
 static void fill_rows(const struct nn_attention *attention, const struct nn_heads *heads, int64_t sample,
@@ -237,63 +157,31 @@ static void fill_rows(const struct nn_attention *attention, const struct nn_head
     }
 }
 
-/* What the rows of a block of queries need on their way past the keys. */
-struct pass {
-    int64_t first_query;
-    char *scores;
-    struct running running[QUERY_ROWS]; /* forward */
-    char *gradients;                    /* backward, as those that follow */
-    const char *lse;
-    double means[QUERY_ROWS];
+/* Scratch memory of a lane, in parts of so many elements. */
+struct parts {
+    size_t n[12];
+    size_t n_parts;
 };
 
-typedef void (*block_step)(const struct nn_attention *attention, const struct block *block,
-                           struct pass *pass);
-
-static struct block begin_block(const struct nn_attention *attention, int64_t sample, int64_t head,
-                                int64_t first_query)
+static size_t parts_bytes(const struct nn_attention *attention, const struct parts *parts)
 {
-    return (struct block){.sample = sample,
-                          .head = head,
-                          .kv_head = head / (attention->n_heads / attention->n_kv_heads),
-                          .first_query = first_query,
-                          .n_queries = smaller(QUERY_ROWS, attention->n_queries - first_query)};
-}
-
-static int64_t count_query_blocks(const struct nn_attention *attention)
-{
-    return (attention->n_queries + QUERY_ROWS - 1) / QUERY_ROWS;
-}
-
-static void walk_keys(const struct nn_attention *attention, struct block block, int64_t first, int64_t end,
-                      block_step step, struct pass *pass)
-{
-    for (block.first_key = first; block.first_key < end; block.first_key += KEY_ROWS) {
-        block.n_keys = smaller(KEY_ROWS, end - block.first_key);
-        step(attention, &block, pass);
+    size_t bytes = 0;
+    for (size_t i = 0; i < parts->n_parts; i++) {
+        bytes += nn_scratch_bytes(parts->n[i], shoal_dtype_bytes(attention->real));
     }
+    return bytes;
 }
 
-/* All keys that a block of queries sees, for each query from the first to the last: with all queries at a time as long
-   as all of them see a whole block of keys, then with some. */
-static void walk_block(const struct nn_attention *attention, const struct block *block, block_step step,
-                       struct pass *pass)
+static char *take(const struct nn_attention *attention, const struct parts *parts, size_t part, char *scratch)
 {
-    int64_t n_common = count_seen(attention, block->first_query);
-    n_common -= attention->is_causal ? n_common % KEY_ROWS : 0;
-    walk_keys(attention, *block, 0, n_common, step, pass);
-    for (int64_t first = 0; first < block->n_queries; first += EDGE_ROWS) {
-        struct block edge = *block;
-        edge.first_query += first;
-        edge.n_queries = smaller(EDGE_ROWS, block->n_queries - first);
-        walk_keys(attention, edge, n_common, count_seen(attention, edge.first_query + edge.n_queries - 1),
-                  step, pass);
-    }
+    struct parts before = *parts;
+    before.n_parts = part;
+    return scratch + parts_bytes(attention, &before);
 }
 
 /* Dropout ---------------------------------------------------------------------------------------------- */
 
-/* The words of one row of a block: those of elements (head, query, key) of [heads, queries, keys]. Draws from a block
+/* The words of one query of a block: those of elements (head, query, key) of [heads, queries, keys]. Draws from a block
    of four on, and whole lanes, of which the ends are not looked at. Returns where the first one is. */
 static const uint32_t *draw_row(const struct nn_attention *attention, const struct block *block, int64_t row,
                                 size_t n, uint32_t words[KEY_ROWS + 2 * WORD_LANES])
@@ -309,153 +197,485 @@ static const uint32_t *draw_row(const struct nn_attention *attention, const stru
     return words + skipped;
 }
 
-static void drop_row(const struct nn_attention *attention, size_t n, const uint32_t *words, void *row)
+/* What the weights of a tile are multiplied with, [keys, columns]: 0 or the scale. */
+static void draw_tile(const struct nn_attention *attention, const struct block *tile, char *kept)
 {
-    nn_loops_of(attention->real)->dropout(n, attention->dropout, words, row, row);
+    const struct nn_loops *loops = nn_loops_of(attention->real);
+    uint32_t words[KEY_ROWS + 2 * WORD_LANES];
+    double row[KEY_ROWS]; /* or floats */
+    size_t n_columns = loops_of(attention)->n_columns;
+    size_t bytes = shoal_dtype_bytes(attention->real);
+    memset(kept, 0, (size_t)tile->n_keys * n_columns * bytes);
+    for (int64_t i = 0; i < tile->n_queries; i++) {
+        size_t n = count_seen_in(attention, tile, i);
+        loops->fill(n, 1, row);
+        if (n > 0) {
+            loops->dropout(n, attention->dropout, draw_row(attention, tile, i, n, words), row, row);
+        }
+        for (size_t k = 0; k < n; k++) {
+            memcpy(at(attention, kept, k * n_columns + (size_t)i), at(attention, row, k), bytes);
+        }
+    }
 }
 
 /* Forward ---------------------------------------------------------------------------------------------- */
 
-/* Scores become weights, as dropped. */
-static void weigh_block(const struct nn_attention *attention, const struct block *block,
-                        struct running *running, char *scores)
+enum forward_part {
+    TILES_OF_QUERIES, /* [tiles][size, columns], times the scale */
+    TILES_OF_OUTPUT,  /* [tiles][rows of panels, columns] */
+    PANELS_OF_VALUES, /* of a block of keys */
+    SCORES,           /* [keys, columns] of one tile */
+    KEPT,             /* likewise */
+    LARGEST,          /* of each query, as those that follow */
+    SUMS,
+    FACTORS,
+    LSES,
+    N_FORWARD_PARTS
+};
+
+static struct parts forward_parts(const struct nn_attention *attention)
 {
-    const struct row_loops *loops = row_loops_of(attention->real);
-    uint32_t words[KEY_ROWS + 2 * WORD_LANES];
-    size_t bytes = shoal_dtype_bytes(attention->real);
-    for (int64_t i = 0; i < block->n_queries; i++) {
-        char *row = scores + (size_t)(i * block->n_keys) * bytes;
-        size_t n = count_seen_in(attention, block, i);
-        if (n > 0) {
-            loops->weigh(
-                n, row, &running[i], (size_t)attention->size,
-                row_of(attention, &attention->output, block->sample, block->head, block->first_query + i));
+    const struct nn_attention_loops *loops = loops_of(attention);
+    size_t size = (size_t)attention->size;
+    size_t n_rows = round_up(size, loops->n_rows);
+    return (struct parts){.n = {[TILES_OF_QUERIES] = size * QUERY_ROWS,
+                                [TILES_OF_OUTPUT] = n_rows * QUERY_ROWS,
+                                [PANELS_OF_VALUES] = n_rows * KEY_ROWS,
+                                [SCORES] = KEY_ROWS * loops->n_columns,
+                                [KEPT] = attention->dropout > 0 ? KEY_ROWS * loops->n_columns : 0,
+                                [LARGEST] = QUERY_ROWS,
+                                [SUMS] = QUERY_ROWS,
+                                [FACTORS] = QUERY_ROWS,
+                                [LSES] = QUERY_ROWS},
+                          .n_parts = N_FORWARD_PARTS};
+}
+
+struct forward {
+    const struct nn_attention *attention;
+    const struct nn_attention_loops *loops;
+    size_t n_rows; /* of panels of a size */
+    char *part[N_FORWARD_PARTS];
+};
+
+static struct nn_tile_softmax softmax_of(const struct forward *forward, size_t first)
+{
+    return (struct nn_tile_softmax){.largest = at(forward->attention, forward->part[LARGEST], first),
+                                    .sum = at(forward->attention, forward->part[SUMS], first),
+                                    .factors = at(forward->attention, forward->part[FACTORS], first)};
+}
+
+/* What queries of the tile do not see becomes -infinity. */
+static void mask_tile(const struct forward *forward, const struct block *tile)
+{
+    const struct nn_attention *attention = forward->attention;
+    const struct nn_loops *loops = nn_loops_of(attention->real);
+    for (int64_t k = tile->n_keys - 1; k >= 0; k--) {
+        size_t n = (size_t)count_blind(attention, tile, k);
+        if (n == 0) {
+            return;
         }
-        if (n > 0 && attention->dropout > 0) {
-            drop_row(attention, n, draw_row(attention, block, i, n, words), row);
-        }
-        memset(row + n * bytes, 0, ((size_t)block->n_keys - n) * bytes);
+        loops->fill(n, -(double)INFINITY,
+                    at(attention, forward->part[SCORES], (size_t)k * forward->loops->n_columns));
     }
 }
 
-static void finish_block(const struct nn_attention *attention, const struct block *block,
-                         const struct running running[QUERY_ROWS])
+/* One tile against one block of keys. `first`: the tile's first query, within the block of queries. */
+static void attend(const struct forward *forward, const struct block *block, size_t first)
 {
-    const struct row_loops *loops = row_loops_of(attention->real);
-    size_t bytes = shoal_dtype_bytes(attention->real);
-    char *lse = lse_of(attention, block);
-    for (int64_t i = 0; i < block->n_queries; i++) {
-        int64_t query = block->first_query + i;
-        if (count_seen(attention, query) > 0) {
-            loops->finish(&running[i], (size_t)attention->size,
-                          row_of(attention, &attention->output, block->sample, block->head, query),
-                          lse + (size_t)i * bytes);
-        } else {
-            fill_rows(attention, &attention->output, block->sample, block->head, query, 1);
-            nn_loops_of(attention->real)->fill(1, -(double)INFINITY, lse + (size_t)i * bytes);
-        }
+    const struct nn_attention *attention = forward->attention;
+    const struct nn_attention_loops *loops = forward->loops;
+    const struct block tile = tile_of(attention, block, first);
+    const struct nn_tile_softmax softmax = softmax_of(forward, first);
+    const size_t n_keys = (size_t)tile.n_keys;
+    if (n_keys == 0) {
+        return;
     }
+    loops->multiply_rows(&(struct nn_tile_product){
+        .n_rows = n_keys,
+        .depth = (size_t)attention->size,
+        .a = keys_of(attention, &attention->key, block),
+        .a_stride = (size_t)attention->key.row_stride,
+        .b = at(attention, forward->part[TILES_OF_QUERIES], first * (size_t)attention->size),
+        .b_stride = loops->n_columns,
+        .c = forward->part[SCORES],
+        .c_stride = loops->n_columns});
+    mask_tile(forward, &tile);
+    loops->weigh(n_keys, forward->part[SCORES], &softmax);
+    if (attention->dropout > 0) {
+        draw_tile(attention, &tile, forward->part[KEPT]);
+        loops->multiply(n_keys, forward->part[SCORES], forward->part[KEPT]);
+    }
+    /* A tile may see fewer keys than were packed: panels are as long as the block. */
+    loops->multiply_columns(
+        &(struct nn_tile_product){.n_rows = forward->n_rows,
+                                  .depth = n_keys,
+                                  .a = forward->part[PANELS_OF_VALUES],
+                                  .a_stride = (size_t)block->n_keys * loops->n_rows,
+                                  .b = forward->part[SCORES],
+                                  .b_stride = loops->n_columns,
+                                  .c = at(attention, forward->part[TILES_OF_OUTPUT], first * forward->n_rows),
+                                  .c_stride = loops->n_columns},
+        block->first_key > 0 ? softmax.factors : NULL);
 }
 
-static void step_forward(const struct nn_attention *attention, const struct block *block, struct pass *pass)
+/* The results of one tile. Queries that saw nothing have zeros. */
+static void finish_tile(const struct forward *forward, const struct block *block, size_t first)
 {
-    multiply_rows(attention, block, attention->scale, &attention->query, &attention->key, pass->scores);
-    weigh_block(attention, block, pass->running + (block->first_query - pass->first_query), pass->scores);
-    add_to_queries(attention, block, 1, pass->scores, &attention->value, /*adds=*/block->first_key > 0,
-                   &attention->output);
+    const struct nn_attention *attention = forward->attention;
+    const struct nn_tile_softmax softmax = softmax_of(forward, first);
+    const struct block tile = tile_of(attention, block, first);
+    char *lse = at(attention, forward->part[LSES], first);
+    size_t n = (size_t)tile.n_queries;
+    size_t n_blind = 0;
+    while (n_blind < n && count_seen(attention, tile.first_query + (int64_t)n_blind) == 0) {
+        n_blind++;
+    }
+    if (n_blind < n) {
+        forward->loops->finish(&softmax, lse);
+        forward->loops->transpose_back(
+            n, (size_t)attention->size,
+            at(attention, forward->part[TILES_OF_OUTPUT], first * forward->n_rows), softmax.sum,
+            queries_of(attention, &attention->output, &tile), (size_t)attention->output.row_stride);
+    }
+    fill_rows(attention, &attention->output, tile.sample, tile.head, tile.first_query, (int64_t)n_blind);
+    nn_loops_of(attention->real)->fill(n_blind, -(double)INFINITY, lse);
+    memcpy(lse_of(attention, &tile), lse, n * shoal_dtype_bytes(attention->real));
 }
 
 /* One block of queries of one head. */
 static void run_forward(const struct nn_attention *attention, int64_t item, char *scratch)
 {
-    int64_t n_blocks = count_query_blocks(attention);
+    int64_t n_blocks = count_query_blocks(attention, QUERY_ROWS);
     int64_t head = item / n_blocks;
     struct block block = begin_block(attention, head / attention->n_heads, head % attention->n_heads,
-                                     item % n_blocks * QUERY_ROWS);
-    struct pass pass = {.first_query = block.first_query, .scores = scratch};
-    for (int64_t i = 0; i < block.n_queries; i++) {
-        pass.running[i].largest = -(double)INFINITY;
+                                     item % n_blocks * QUERY_ROWS, QUERY_ROWS);
+    const struct parts parts = forward_parts(attention);
+    struct forward forward = {.attention = attention, .loops = loops_of(attention)};
+    const size_t n_columns = forward.loops->n_columns;
+    const size_t n_queries = (size_t)block.n_queries;
+    forward.n_rows = round_up((size_t)attention->size, forward.loops->n_rows);
+    for (size_t i = 0; i < N_FORWARD_PARTS; i++) {
+        forward.part[i] = take(attention, &parts, i, scratch);
     }
-    walk_block(attention, &block, step_forward, &pass);
-    finish_block(attention, &block, pass.running);
+    nn_loops_of(attention->real)->fill(QUERY_ROWS, -(double)INFINITY, forward.part[LARGEST]);
+    nn_loops_of(attention->real)->fill(QUERY_ROWS, 0, forward.part[SUMS]);
+    for (size_t first = 0; first < n_queries; first += n_columns) {
+        struct block tile = tile_of(attention, &block, first);
+        forward.loops->transpose(
+            (size_t)tile.n_queries, (size_t)attention->size, queries_of(attention, &attention->query, &tile),
+            (size_t)attention->query.row_stride, attention->scale,
+            at(attention, forward.part[TILES_OF_QUERIES], first * (size_t)attention->size));
+    }
+    int64_t n_seen = count_seen(attention, block.first_query + block.n_queries - 1);
+    for (block.first_key = 0; block.first_key < n_seen; block.first_key += KEY_ROWS) {
+        block.n_keys = smaller(KEY_ROWS, n_seen - block.first_key);
+        forward.loops->pack_columns((size_t)block.n_keys, (size_t)attention->size,
+                                    keys_of(attention, &attention->value, &block),
+                                    (size_t)attention->value.row_stride, 1, forward.part[PANELS_OF_VALUES]);
+        for (size_t first = 0; first < n_queries; first += n_columns) {
+            attend(&forward, &block, first);
+        }
+    }
+    for (size_t first = 0; first < n_queries; first += n_columns) {
+        finish_tile(&forward, &block, first);
+    }
 }
 
 /* Backward --------------------------------------------------------------------------------------------- */
 
-/* Scores become weights, as dropped, and gradients of weights become those of scores. */
-static void turn_block(const struct nn_attention *attention, const struct block *block,
-                       const struct pass *pass)
+enum backward_part {
+    QUERIES,         /* [tiles][size, columns], times the scale */
+    GRADIENTS,       /* of the output, likewise */
+    QUERY_PANELS,    /* [panels of the size][queries, columns], times the scale */
+    GRADIENT_PANELS, /* likewise */
+    KEY_PANELS,      /* of a block of keys, for multiply_columns */
+    QUERY_SUMS,      /* [tiles][rows of panels, columns]: the queries' gradients */
+    WEIGHTS,         /* [keys, queries] */
+    DIFFERENCES,     /* likewise: gradients of scores */
+    KEPT_AGAIN,      /* [keys, columns] of one tile */
+    LSE,             /* of each query */
+    MEANS,           /* likewise: the sum of gradient * output */
+    SOME_COLUMNS,    /* [keys, columns], of a panel that is not full; the first ones serve as factors, too */
+    N_BACKWARD_PARTS
+};
+
+static struct parts backward_parts(const struct nn_attention *attention)
 {
-    const struct row_loops *loops = row_loops_of(attention->real);
-    uint32_t words[KEY_ROWS + 2 * WORD_LANES];
-    size_t bytes = shoal_dtype_bytes(attention->real);
-    for (int64_t i = 0; i < block->n_queries; i++) {
-        int64_t row = block->first_query - pass->first_query + i;
-        char *scores = pass->scores + (size_t)(i * block->n_keys) * bytes;
-        char *gradients = pass->gradients + (size_t)(i * block->n_keys) * bytes;
-        size_t n = count_seen_in(attention, block, i);
-        const uint32_t *drawn = NULL;
-        loops->weigh_again(n, pass->lse + (size_t)row * bytes, scores);
-        if (n > 0 && attention->dropout > 0) {
-            drawn = draw_row(attention, block, i, n, words);
-            drop_row(attention, n, drawn, gradients);
-        }
-        loops->softmax_backward(n, pass->means[row], scores, gradients);
-        if (drawn) {
-            drop_row(attention, n, drawn, scores);
-        }
-        memset(scores + n * bytes, 0, ((size_t)block->n_keys - n) * bytes);
-        memset(gradients + n * bytes, 0, ((size_t)block->n_keys - n) * bytes);
+    const struct nn_attention_loops *loops = loops_of(attention);
+    const size_t n_queries = BACKWARD_QUERY_ROWS;
+    const size_t n_keys = BACKWARD_KEY_ROWS;
+    size_t size = (size_t)attention->size;
+    size_t n_rows = round_up(size, loops->n_rows);
+    size_t n_padded = round_up(size, loops->n_columns);
+    return (struct parts){.n = {[QUERIES] = size * n_queries,
+                                [GRADIENTS] = size * n_queries,
+                                [QUERY_PANELS] = n_padded * n_queries,
+                                [GRADIENT_PANELS] = n_padded * n_queries,
+                                [KEY_PANELS] = n_rows * n_keys,
+                                [QUERY_SUMS] = n_rows * n_queries,
+                                [WEIGHTS] = n_keys * n_queries,
+                                [DIFFERENCES] = n_keys * n_queries,
+                                [KEPT_AGAIN] = attention->dropout > 0 ? n_keys * loops->n_columns : 0,
+                                [LSE] = n_queries,
+                                [MEANS] = n_queries,
+                                [SOME_COLUMNS] = n_keys * loops->n_columns},
+                          .n_parts = N_BACKWARD_PARTS};
+}
+
+struct backward {
+    const struct nn_attention *attention;
+    const struct nn_attention_loops *loops;
+    size_t n_rows; /* of panels of a size */
+    bool has_queries; /* the gradients that are computed */
+    bool has_keys;
+    int64_t first_key; /* the keys that are looked at */
+    int64_t end_key;
+    char *part[N_BACKWARD_PARTS];
+};
+
+static void begin_backward(struct backward *backward, const struct nn_attention *attention, char *scratch)
+{
+    const struct parts parts = backward_parts(attention);
+    *backward = (struct backward){.attention = attention,
+                                  .loops = loops_of(attention),
+                                  .has_queries = true,
+                                  .has_keys = true,
+                                  .end_key = attention->n_keys};
+    backward->n_rows = round_up((size_t)attention->size, backward->loops->n_rows);
+    for (size_t i = 0; i < N_BACKWARD_PARTS; i++) {
+        backward->part[i] = take(attention, &parts, i, scratch);
     }
 }
 
-static void step_backward(const struct nn_attention *attention, const struct block *block, struct pass *pass)
+/* Copies of a block of queries, and what they are compared with. */
+static void load_queries(const struct backward *backward, const struct block *block)
 {
-    multiply_rows(attention, block, attention->scale, &attention->query, &attention->key, pass->scores);
-    multiply_rows(attention, block, 1, &attention->gradient, &attention->value, pass->gradients);
-    turn_block(attention, block, pass);
-    add_to_keys(attention, block, 1, pass->scores, &attention->gradient, &attention->value_gradient);
-    add_to_keys(attention, block, attention->scale, pass->gradients, &attention->query,
-                &attention->key_gradient);
-    add_to_queries(attention, block, attention->scale, pass->gradients, &attention->key, /*adds=*/true,
-                   &attention->query_gradient);
-}
-
-/* One block of queries of one head. */
-static void add_gradients(const struct nn_attention *attention, const struct block *block, char *scratch)
-{
-    const struct row_loops *loops = row_loops_of(attention->real);
-    struct pass pass = {
-        .first_query = block->first_query,
-        .scores = scratch,
-        .gradients = scratch + nn_scratch_bytes(QUERY_ROWS * KEY_ROWS, shoal_dtype_bytes(attention->real)),
-        .lse = lse_of(attention, block)};
-    for (int64_t i = 0; i < block->n_queries; i++) {
-        int64_t query = block->first_query + i;
-        pass.means[i] =
-            loops->mean((size_t)attention->size,
-                        row_of(attention, &attention->gradient, block->sample, block->head, query),
-                        row_of(attention, &attention->output, block->sample, block->head, query));
+    const struct nn_attention *attention = backward->attention;
+    const struct nn_attention_loops *loops = backward->loops;
+    const size_t size = (size_t)attention->size;
+    const size_t n = (size_t)block->n_queries;
+    const struct nn_loops *fills = nn_loops_of(attention->real);
+    for (size_t first = 0; first < n; first += loops->n_columns) {
+        struct block tile = tile_of(attention, block, first);
+        loops->transpose((size_t)tile.n_queries, size, queries_of(attention, &attention->query, &tile),
+                         (size_t)attention->query.row_stride, attention->scale,
+                         at(attention, backward->part[QUERIES], first * size));
+        loops->transpose((size_t)tile.n_queries, size, queries_of(attention, &attention->gradient, &tile),
+                         (size_t)attention->gradient.row_stride, 1,
+                         at(attention, backward->part[GRADIENTS], first * size));
     }
-    fill_rows(attention, &attention->query_gradient, block->sample, block->head, block->first_query,
-              block->n_queries);
-    walk_block(attention, block, step_backward, &pass);
+    loops->pack_rows(n, size, queries_of(attention, &attention->query, block),
+                     (size_t)attention->query.row_stride, attention->scale, backward->part[QUERY_PANELS]);
+    loops->pack_rows(n, size, queries_of(attention, &attention->gradient, block),
+                     (size_t)attention->gradient.row_stride, 1, backward->part[GRADIENT_PANELS]);
+    fills->fill(BACKWARD_QUERY_ROWS, 0, backward->part[LSE]);
+    fills->fill(BACKWARD_QUERY_ROWS, 0, backward->part[MEANS]);
+    fills->fill(backward->n_rows * BACKWARD_QUERY_ROWS, 0, backward->part[QUERY_SUMS]);
+    memcpy(backward->part[LSE], lse_of(attention, block), n * shoal_dtype_bytes(attention->real));
+    for (size_t i = 0; i < n; i++) {
+        int64_t query = block->first_query + (int64_t)i;
+        double mean = loops->sum_of_products(
+            size, row_of(attention, &attention->gradient, block->sample, block->head, query),
+            row_of(attention, &attention->output, block->sample, block->head, query));
+        fills->fill(1, mean, at(attention, backward->part[MEANS], i));
+    }
 }
 
-/* One head of keys and values, with all heads of queries that look at it: the gradients of keys and values are added
-   from the first query of the first head to the last one of the last. */
+/* Zeros where queries of a tile see nothing, [keys, queries] of the block. */
+static void clear_blind(const struct backward *backward, const struct block *block, const struct block *tile,
+                        char *weights)
+{
+    const struct nn_attention *attention = backward->attention;
+    const size_t bytes = shoal_dtype_bytes(attention->real);
+    for (int64_t k = block->n_keys - 1; k >= 0; k--) {
+        int64_t n = k < tile->n_keys ? count_blind(attention, tile, k) : (int64_t)backward->loops->n_columns;
+        if (n == 0) {
+            return;
+        }
+        memset(weights + (size_t)k * BACKWARD_QUERY_ROWS * bytes, 0, (size_t)n * bytes);
+    }
+}
+
+/* Weights and gradients of scores of one tile, and what the gradients of its queries get from this block of keys. */
+static void weigh_tile(const struct backward *backward, const struct block *block, size_t first)
+{
+    const struct nn_attention *attention = backward->attention;
+    const struct nn_attention_loops *loops = backward->loops;
+    const struct block tile = tile_of(attention, block, first);
+    const size_t size = (size_t)attention->size;
+    char *weights = at(attention, backward->part[WEIGHTS], first);
+    char *differences = at(attention, backward->part[DIFFERENCES], first);
+    struct nn_tile_product product = {.n_rows = (size_t)tile.n_keys,
+                                      .depth = size,
+                                      .a = keys_of(attention, &attention->key, block),
+                                      .a_stride = (size_t)attention->key.row_stride,
+                                      .b = at(attention, backward->part[QUERIES], first * size),
+                                      .b_stride = loops->n_columns,
+                                      .c = weights,
+                                      .c_stride = BACKWARD_QUERY_ROWS};
+    loops->multiply_rows(&product);
+    product.a = keys_of(attention, &attention->value, block);
+    product.a_stride = (size_t)attention->value.row_stride;
+    product.b = at(attention, backward->part[GRADIENTS], first * size);
+    product.c = differences;
+    loops->multiply_rows(&product);
+    if (attention->dropout > 0) {
+        draw_tile(attention, &tile, backward->part[KEPT_AGAIN]);
+    }
+    loops->weigh_again((size_t)tile.n_keys, BACKWARD_QUERY_ROWS, weights, differences,
+                       at(attention, backward->part[LSE], first), at(attention, backward->part[MEANS], first),
+                       attention->dropout > 0 ? backward->part[KEPT_AGAIN] : NULL);
+    clear_blind(backward, block, &tile, weights);
+    clear_blind(backward, block, &tile, differences);
+    if (backward->has_queries) {
+        loops->multiply_columns(
+            &(struct nn_tile_product){
+                .n_rows = backward->n_rows,
+                .depth = (size_t)tile.n_keys,
+                .a = backward->part[KEY_PANELS],
+                .a_stride = (size_t)block->n_keys * loops->n_rows,
+                .b = differences,
+                .b_stride = BACKWARD_QUERY_ROWS,
+                .c = at(attention, backward->part[QUERY_SUMS], first * backward->n_rows),
+                .c_stride = loops->n_columns,
+                .adds = true},
+            NULL);
+    }
+}
+
+/* Rows of keys += weights times rows of queries, which lie in panels. Queries that see none of some keys are left out. */
+static void add_to_keys(const struct backward *backward, const struct block *block, const char *weights,
+                        const char *panels, const struct nn_heads *to)
+{
+    const struct nn_attention *attention = backward->attention;
+    const struct nn_attention_loops *loops = backward->loops;
+    const size_t n_columns = loops->n_columns;
+    for (size_t column = 0; column < (size_t)attention->size; column += n_columns) {
+        const size_t n_left = (size_t)attention->size - column;
+        const bool is_whole = n_left >= n_columns;
+        char *rows = at(attention, keys_of(attention, to, block), column);
+        for (size_t key = 0; key < (size_t)block->n_keys; key += loops->n_rows) {
+            const size_t skipped = (size_t)count_blind(attention, block, (int64_t)key);
+            struct nn_tile_product product = {
+                .n_rows = (size_t)smaller((int64_t)loops->n_rows, block->n_keys - (int64_t)key),
+                .depth = (size_t)block->n_queries - skipped,
+                .a = at(attention, weights, key * BACKWARD_QUERY_ROWS + skipped),
+                .a_stride = BACKWARD_QUERY_ROWS,
+                .b = at(attention, panels, column * (size_t)block->n_queries + skipped * n_columns),
+                .b_stride = n_columns,
+                .c = is_whole ? at(attention, rows, key * (size_t)to->row_stride)
+                              : backward->part[SOME_COLUMNS],
+                .c_stride = is_whole ? (size_t)to->row_stride : n_columns,
+                .adds = is_whole};
+            loops->multiply_rows(&product);
+            for (size_t i = 0; i < product.n_rows && !is_whole; i++) {
+                nn_loops_of(attention->real)
+                    ->add(n_left, at(attention, backward->part[SOME_COLUMNS], i * n_columns),
+                                 at(attention, rows, (key + i) * (size_t)to->row_stride));
+            }
+        }
+    }
+}
+
+/* One block of queries of one head, against the keys that are looked at. */
+static void add_gradients(const struct backward *backward, struct block *block)
+{
+    const struct nn_attention *attention = backward->attention;
+    const struct nn_attention_loops *loops = backward->loops;
+    const size_t n_queries = (size_t)block->n_queries;
+    int64_t end = smaller(backward->end_key,
+                          count_seen(attention, block->first_query + block->n_queries - 1));
+    if (backward->first_key < end || backward->has_queries) {
+        load_queries(backward, block);
+    }
+    for (block->first_key = backward->first_key; block->first_key < end;
+         block->first_key += BACKWARD_KEY_ROWS) {
+        block->n_keys = smaller(BACKWARD_KEY_ROWS, end - block->first_key);
+        if (backward->has_queries) {
+            loops->pack_columns((size_t)block->n_keys, (size_t)attention->size,
+                                keys_of(attention, &attention->key, block),
+                                (size_t)attention->key.row_stride, 1, backward->part[KEY_PANELS]);
+        }
+        for (size_t first = 0; first < n_queries; first += loops->n_columns) {
+            weigh_tile(backward, block, first);
+        }
+        if (backward->has_keys) {
+            add_to_keys(backward, block, backward->part[WEIGHTS], backward->part[GRADIENT_PANELS],
+                        &attention->value_gradient);
+            add_to_keys(backward, block, backward->part[DIFFERENCES], backward->part[QUERY_PANELS],
+                        &attention->key_gradient);
+        }
+    }
+    nn_loops_of(attention->real)->fill(loops->n_columns, attention->scale, backward->part[SOME_COLUMNS]);
+    for (size_t first = 0; first < n_queries && backward->has_queries; first += loops->n_columns) {
+        struct block tile = tile_of(attention, block, first);
+        loops->transpose_back(
+            (size_t)tile.n_queries, (size_t)attention->size,
+            at(attention, backward->part[QUERY_SUMS], first * backward->n_rows), backward->part[SOME_COLUMNS],
+            queries_of(attention, &attention->query_gradient, &tile),
+            (size_t)attention->query_gradient.row_stride);
+    }
+}
+
+/* All heads of queries that look at a head of keys and values, from the first query of the first one to the last of the
+   last: the order in which gradients of keys and values are added. */
+static void walk_queries(const struct backward *backward, int64_t sample, int64_t kv_head)
+{
+    const struct nn_attention *attention = backward->attention;
+    int64_t n_shared = attention->n_heads / attention->n_kv_heads;
+    int64_t n_keys = backward->end_key - backward->first_key;
+    fill_rows(attention, &attention->key_gradient, sample, kv_head, backward->first_key, n_keys);
+    fill_rows(attention, &attention->value_gradient, sample, kv_head, backward->first_key, n_keys);
+    for (int64_t head = kv_head * n_shared; head < (kv_head + 1) * n_shared; head++) {
+        for (int64_t first = 0; first < attention->n_queries; first += BACKWARD_QUERY_ROWS) {
+            struct block block = begin_block(attention, sample, head, first, BACKWARD_QUERY_ROWS);
+            add_gradients(backward, &block);
+        }
+    }
+}
+
+/* One head of keys and values, and its queries. */
 static void run_backward(const struct nn_attention *attention, int64_t item, char *scratch)
 {
-    int64_t sample = item / attention->n_kv_heads;
-    int64_t kv_head = item % attention->n_kv_heads;
-    int64_t n_shared = attention->n_heads / attention->n_kv_heads;
-    fill_rows(attention, &attention->key_gradient, sample, kv_head, 0, attention->n_keys);
-    fill_rows(attention, &attention->value_gradient, sample, kv_head, 0, attention->n_keys);
-    for (int64_t head = kv_head * n_shared; head < (kv_head + 1) * n_shared; head++) {
-        for (int64_t first = 0; first < attention->n_queries; first += QUERY_ROWS) {
-            struct block block = begin_block(attention, sample, head, first);
-            add_gradients(attention, &block, scratch);
-        }
+    struct backward backward;
+    begin_backward(&backward, attention, scratch);
+    walk_queries(&backward, item / attention->n_kv_heads, item % attention->n_kv_heads);
+}
+
+/*
+ * The same for more threads than heads: gradients of queries by blocks of queries, those of keys and values by blocks of
+ * keys. Scores and weights are made twice, and every sum has the same order.
+ */
+static int64_t count_key_blocks(const struct nn_attention *attention)
+{
+    return (attention->n_keys + BACKWARD_KEY_ROWS - 1) / BACKWARD_KEY_ROWS;
+}
+
+static int64_t count_key_items(const struct nn_attention *attention)
+{
+    return attention->n_samples * attention->n_kv_heads * count_key_blocks(attention);
+}
+
+static void run_backward_part(const struct nn_attention *attention, int64_t item, char *scratch)
+{
+    struct backward backward;
+    int64_t n_key_items = count_key_items(attention);
+    begin_backward(&backward, attention, scratch);
+    if (item < n_key_items) {
+        int64_t n_blocks = count_key_blocks(attention);
+        int64_t kv_head = item / n_blocks;
+        backward.has_queries = false;
+        backward.first_key = item % n_blocks * BACKWARD_KEY_ROWS;
+        backward.end_key = smaller(attention->n_keys, backward.first_key + BACKWARD_KEY_ROWS);
+        walk_queries(&backward, kv_head / attention->n_kv_heads, kv_head % attention->n_kv_heads);
+    } else {
+        int64_t n_blocks = count_query_blocks(attention, BACKWARD_QUERY_ROWS);
+        int64_t head = (item - n_key_items) / n_blocks;
+        struct block block = begin_block(attention, head / attention->n_heads, head % attention->n_heads,
+                                         (item - n_key_items) % n_blocks * BACKWARD_QUERY_ROWS,
+                                         BACKWARD_QUERY_ROWS);
+        backward.has_keys = false;
+        add_gradients(&backward, &block);
     }
 }
 
@@ -484,33 +704,43 @@ static void run_lane(void *context, size_t lane)
     }
 }
 
-static int64_t count_items(const struct nn_attention *attention, bool is_backward)
+static struct job plan(const struct nn_attention *attention, bool is_backward)
 {
-    return is_backward ? attention->n_samples * attention->n_kv_heads
-                       : attention->n_samples * attention->n_heads * count_query_blocks(attention);
-}
-
-static size_t lane_bytes(const struct nn_attention *attention, bool is_backward)
-{
-    size_t block_bytes = nn_scratch_bytes(QUERY_ROWS * KEY_ROWS, shoal_dtype_bytes(attention->real));
-    return is_backward ? 2 * block_bytes : block_bytes;
+    struct job job = {.attention = attention};
+    if (!is_backward) {
+        const struct parts parts = forward_parts(attention);
+        job.run = run_forward;
+        job.n_items =
+            attention->n_samples * attention->n_heads * count_query_blocks(attention, QUERY_ROWS);
+        job.lane_bytes = parts_bytes(attention, &parts);
+        return job;
+    }
+    const struct parts parts = backward_parts(attention);
+    const int64_t n_threads = nn_blas_threads();
+    job.lane_bytes = parts_bytes(attention, &parts);
+    job.run = run_backward;
+    job.n_items = attention->n_samples * attention->n_kv_heads;
+    /* Seven products instead of five, on all threads. */
+    if ((job.n_items + n_threads - 1) / n_threads * n_threads * 5 > job.n_items * 7) {
+        job.run = run_backward_part;
+        job.n_items = count_key_items(attention) + attention->n_samples * attention->n_heads *
+                                                       count_query_blocks(attention, BACKWARD_QUERY_ROWS);
+    }
+    return job;
 }
 
 size_t nn_attention_scratch_bytes(const struct nn_attention *attention, bool is_backward)
 {
-    int64_t n_lanes = smaller(nn_blas_threads(), count_items(attention, is_backward));
-    return (size_t)(n_lanes > 0 ? n_lanes : 1) * lane_bytes(attention, is_backward);
+    struct job job = plan(attention, is_backward);
+    int64_t n_lanes = smaller(nn_blas_threads(), job.n_items);
+    return (size_t)larger(1, n_lanes) * job.lane_bytes;
 }
 
 static void run_all(const struct nn_attention *attention, bool is_backward, void *scratch,
                     size_t scratch_bytes)
 {
-    struct job job = {.attention = attention,
-                      .run = is_backward ? run_backward : run_forward,
-                      .n_items = count_items(attention, is_backward),
-                      .scratch = scratch,
-                      .lane_bytes = lane_bytes(attention, is_backward)};
-    nn_blas_use_one_thread();
+    struct job job = plan(attention, is_backward);
+    job.scratch = scratch;
     nn_parallel(scratch_bytes / job.lane_bytes, run_lane, &job);
 }
 

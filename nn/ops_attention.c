@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "attention.h"
-#include "blas.h"
 #include "check.h"
 #include "functions.h"
 #include "shoal/autograd.h"
@@ -382,7 +381,6 @@ static shoal_status run_forward(shoal_op_call_context *call, const shoal_value *
     struct nn_values lse;
     void *scratch;
     size_t scratch_bytes = nn_attention_scratch_bytes(attention, /*is_backward=*/false);
-    NN_TRY(nn_blas_load());
     NN_TRY(load_draws(call, options, attention));
     NN_TRY(nn_open(call, outputs[0], /*keeps_values=*/false, &output));
     NN_TRY(nn_open(call, outputs[1], /*keeps_values=*/false, &lse));
@@ -415,7 +413,6 @@ static shoal_status run_backward(shoal_op_call_context *call, const shoal_value 
     struct nn_values lse;
     void *scratch;
     size_t scratch_bytes = nn_attention_scratch_bytes(attention, /*is_backward=*/true);
-    NN_TRY(nn_blas_load());
     NN_TRY(load_draws(call, options, attention));
     NN_TRY(load_heads(call, arguments[GRADIENT_ARGUMENT].as.tensor, &attention->gradient));
     NN_TRY(load_heads(call, arguments[OUTPUT_ARGUMENT].as.tensor, &attention->output));

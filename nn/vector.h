@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attention_loops.h"
 #include "loops.h"
 
 typedef void (*nn_vector_function)(size_t n, const float *x, float *y);
@@ -63,6 +64,8 @@ struct nn_vector_table {
     double (*sum_exp)(size_t n, const float *x, float shift, float *y);
     /* y[i] = factor * x[i] */
     void (*scale)(size_t n, float factor, const float *x, float *y);
+
+    const struct nn_attention_loops *attention;
 
     /* As in struct nn_loops. */
     void (*sgd)(size_t n, double lr, const float *gradient, float *parameter);

@@ -9,6 +9,8 @@
 
 #define VARIANT avx512
 #define LANES 16
+#define TILE_ROWS 8
+#define TILE_VECTORS 2
 
 #include "vector_registers.h"
 
@@ -43,6 +45,24 @@ static inline vector choose(mask which, vector a, vector b)
 static inline vector clamp(vector x, vector low, vector high)
 {
     return (vector)_mm512_max_ps((__m512)low, _mm512_min_ps((__m512)high, (__m512)x));
+}
+
+static inline vector larger(vector a, vector b)
+{
+    return (vector)_mm512_max_ps((__m512)a, (__m512)b);
+}
+
+/* Elements are broadcast as they are loaded. */
+typedef const float *quad;
+
+static inline quad load_quad(const float *from)
+{
+    return from;
+}
+
+static inline vector element_at(quad four, int at)
+{
+    return all(four[at]);
 }
 
 static inline vector load_f16(const uint16_t *from)

@@ -25,9 +25,8 @@ static inline vector with_sign_of(vector x, vector sign)
  * x = n log 2 + r with |r| <= log(2) / 2, and exp x = 2^n (1 + r q(r)). The integer n lies in the last bits of a sum with
  * 1.5 * 2^23.
  */
-static inline vector exp_factor(vector x, vector *r_out, words *n_out)
+static inline vector exp_factor_from(vector x, vector shift, vector *r_out, words *shifted_out)
 {
-    const vector shift = all(0x1.8p23f);
     vector shifted = multiply_add(x, all(0x1.715476p+0f), shift);
     vector n = shifted - shift;
     vector r = multiply_add(n, all(-0x1.62e430p-1f), x);
@@ -37,8 +36,16 @@ static inline vector exp_factor(vector x, vector *r_out, words *n_out)
     q = multiply_add(q, r, all(0x1.5554dcp-3f));
     q = multiply_add(q, r, all(0.5f));
     *r_out = r;
-    *n_out = as_words(shifted) - as_words(shift);
+    *shifted_out = as_words(shifted);
     return multiply_add(q, r, all(1.0f));
+}
+
+static inline vector exp_factor(vector x, vector *r_out, words *n_out)
+{
+    const vector shift = all(0x1.8p23f);
+    vector q = exp_factor_from(x, shift, r_out, n_out);
+    *n_out = *n_out - as_words(shift);
+    return q;
 }
 
 /* 2^n is multiplied in as two factors: the last product alone rounds, to subnormals too, or overflows. */
@@ -49,6 +56,17 @@ static inline vector exp_of(vector x)
     vector q = exp_factor(clamp(x, all(-104.0f), all(89.0f)), &r, &n);
     words half = ((n + 256u) >> 1) - 128u;
     return multiply_add(q, r, all(1.0f)) * power_of_two(half) * power_of_two(n - half);
+}
+
+/* For x up to 1, with 0 below -87, where exp x is no normal number: 127 more in the sum, and its last bits are those of
+   the exponent of 2^n. */
+static inline vector exp_of_difference(vector x)
+{
+    vector r;
+    words shifted;
+    vector q = exp_factor_from(x, all(0x1.8000fep23f), &r, &shifted);
+    vector result = multiply_add(q, r, all(1.0f)) * as_vector(shifted << 23);
+    return choose(is_less(x, all(-87.0f)), all(0.0f), result);
 }
 
 /* x = m 2^e with m from sqrt(1/2) to sqrt 2, f = m - 1, and log x = e log 2 + f - f^2 / 2 + f^3 q(f). */

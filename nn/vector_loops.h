@@ -21,6 +21,8 @@
 #include "vector.h"
 #include "vector_functions.h"
 
+typedef float element;
+
 enum {
     SUM_LANES = 16,
     STEPS = SUM_LANES / LANES, /* vectors that hold the lanes of a sum */
@@ -435,5 +437,6 @@ static void loop_adamw(size_t n, const struct nn_adamw_factors *factors, const f
     }
 }
 
+#include "vector_attention.h"
 #include "vector_norms.h"
 #include "vector_table.h"

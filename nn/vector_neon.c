@@ -9,6 +9,8 @@
 
 #define VARIANT neon
 #define LANES 4
+#define TILE_ROWS 8
+#define TILE_VECTORS 2
 
 #include "vector_registers.h"
 
@@ -42,6 +44,27 @@ static inline vector choose(mask which, vector a, vector b)
 static inline vector clamp(vector x, vector low, vector high)
 {
     return vmaxq_f32(vminq_f32(x, high), low);
+}
+
+static inline vector larger(vector a, vector b)
+{
+    return vmaxnmq_f32(a, b);
+}
+
+/* Elements of a register are multiplied with another one as they are. */
+typedef vector quad;
+
+static inline quad load_quad(const float *from)
+{
+    return load(from);
+}
+
+static inline vector element_at(quad four, int at)
+{
+    return at == 0   ? vdupq_laneq_f32(four, 0)
+           : at == 1 ? vdupq_laneq_f32(four, 1)
+           : at == 2 ? vdupq_laneq_f32(four, 2)
+                     : vdupq_laneq_f32(four, 3);
 }
 
 static inline vector load_f16(const uint16_t *from)

@@ -8,6 +8,8 @@
 
 #define VARIANT plain
 #define LANES 1
+#define TILE_ROWS 4
+#define TILE_VECTORS 4
 #define WIDE_PARTS 1
 
 typedef float vector;
@@ -69,6 +71,23 @@ static inline vector clamp(vector x, vector low, vector high)
 {
     x = high < x ? high : x;
     return x < low ? low : x;
+}
+
+static inline vector larger(vector a, vector b)
+{
+    return a > b ? a : b;
+}
+
+typedef const float *quad;
+
+static inline quad load_quad(const float *from)
+{
+    return from;
+}
+
+static inline vector element_at(quad four, int at)
+{
+    return all(four[at]);
 }
 
 static inline vector load_f16(const uint16_t *from)

@@ -6,6 +6,8 @@
 #define VARIANT_TEXT_(variant) #variant
 #define VARIANT_TEXT(variant) VARIANT_TEXT_(variant)
 
+static const struct nn_attention_loops attention_loops = ATTENTION_LOOPS;
+
 const struct nn_vector_table TABLE_NAME(VARIANT) = {
     .name = VARIANT_TEXT(VARIANT),
     .exp = loop_exp,
@@ -30,6 +32,7 @@ const struct nn_vector_table TABLE_NAME(VARIANT) = {
     .sum_of_products = loop_sum_of_products,
     .sum_exp = loop_sum_exp,
     .scale = loop_scale,
+    .attention = &attention_loops,
     .sgd = loop_sgd,
     .adamw = loop_adamw,
     .norm = loop_norm,
