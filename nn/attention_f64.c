@@ -6,6 +6,7 @@
 
 #define LANES 1
 #define TILE_ROWS 4
+#define TILE_COLUMNS 16
 #define TILE_VECTORS 4
 
 typedef double element;

@@ -3,7 +3,8 @@
  * The loops of attention_loops.h, in the operations that vector_loops.h lists, and in these:
  *
  *     element                        float or double
- *     TILE_ROWS, TILE_VECTORS        of a tile whose sums lie in registers
+ *     TILE_ROWS, TILE_COLUMNS        of a tile
+ *     TILE_VECTORS                   of a row, for as many columns as have their sums in registers
  *     quad, load_quad, element_at    four elements; a vector of one of them
  *     larger(a, b)                   a where a > b, else b
  *     exp_of_difference              exp x for x up to 1; 0 for what is not a normal number
@@ -13,12 +14,12 @@
 #include "attention_loops.h"
 
 enum {
-    TILE_COLUMNS = TILE_VECTORS * LANES,
+    PART_COLUMNS = TILE_VECTORS * LANES, /* of a tile, whose sums lie in registers */
     QUAD = 4
 };
 
-#if NN_TILE_COLUMNS % (TILE_VECTORS * LANES) != 0
-#error "a block of queries is cut into whole tiles"
+#if NN_TILE_COLUMNS % TILE_COLUMNS != 0 || TILE_COLUMNS % (TILE_VECTORS * LANES) != 0
+#error "a block of queries is cut into whole tiles, and these into whole parts"
 #endif
 
 /* Sums stay in registers only where loops over them leave no loop. */
@@ -26,6 +27,7 @@ enum {
 
 /* Products --------------------------------------------------------------------------------------------- */
 
+/* Some columns of a tile. */
 struct tile {
     vector at[TILE_ROWS][TILE_VECTORS];
 };
@@ -45,7 +47,7 @@ static inline void clear_tile(struct tile *tile)
 static inline void store_tile(const struct tile *tile, size_t n, bool adds, element *c, size_t c_stride)
 {
     if (n < TILE_ROWS) {
-        element whole[TILE_ROWS][TILE_COLUMNS];
+        element whole[TILE_ROWS][PART_COLUMNS];
         UNROLLED
         for (int r = 0; r < TILE_ROWS; r++) {
             UNROLLED
@@ -54,7 +56,7 @@ static inline void store_tile(const struct tile *tile, size_t n, bool adds, elem
             }
         }
         for (size_t r = 0; r < n; r++) {
-            for (size_t i = 0; i < TILE_COLUMNS; i++) {
+            for (size_t i = 0; i < PART_COLUMNS; i++) {
                 c[r * c_stride + i] = adds ? c[r * c_stride + i] + whole[r][i] : whole[r][i];
             }
         }
@@ -87,16 +89,13 @@ static inline void add_step(struct tile *tile, const quad *a, int lane, const el
     }
 }
 
-/* The product's rows first .. first + n - 1. What lacks to a tile's rows is the last row again. */
-static inline void multiply_some_rows(const struct nn_tile_product *product, size_t first, size_t n)
+/* Rows of the product, of which n are wanted, in the columns from `column` on. */
+static inline void multiply_some_rows(const struct nn_tile_product *product, const element *const *rows,
+                                      size_t n, size_t column, element *c)
 {
-    const element *rows[TILE_ROWS];
-    const element *b = product->b;
+    const element *b = (const element *)product->b + column;
+    const size_t stride = product->b_stride;
     struct tile tile;
-    UNROLLED
-    for (size_t r = 0; r < TILE_ROWS; r++) {
-        rows[r] = (const element *)product->a + (first + (r < n ? r : n - 1)) * product->a_stride;
-    }
     clear_tile(&tile);
     size_t k = 0;
     for (; k + QUAD <= product->depth; k += QUAD) {
@@ -106,39 +105,46 @@ static inline void multiply_some_rows(const struct nn_tile_product *product, siz
             a[r] = load_quad(rows[r] + k);
         }
         add_step(&tile, a, 0, b);
-        add_step(&tile, a, 1, b + product->b_stride);
-        add_step(&tile, a, 2, b + 2 * product->b_stride);
-        add_step(&tile, a, 3, b + 3 * product->b_stride);
-        b += QUAD * product->b_stride;
+        add_step(&tile, a, 1, b + stride);
+        add_step(&tile, a, 2, b + 2 * stride);
+        add_step(&tile, a, 3, b + 3 * stride);
+        b += QUAD * stride;
     }
     for (; k < product->depth; k++) {
         UNROLLED
         for (int v = 0; v < TILE_VECTORS; v++) {
-            vector column = load(b + v * LANES);
+            vector x = load(b + v * LANES);
             UNROLLED
             for (int r = 0; r < TILE_ROWS; r++) {
-                tile.at[r][v] = multiply_add(column, all(rows[r][k]), tile.at[r][v]);
+                tile.at[r][v] = multiply_add(x, all(rows[r][k]), tile.at[r][v]);
             }
         }
-        b += product->b_stride;
+        b += stride;
     }
-    store_tile(&tile, n, product->adds, (element *)product->c + first * product->c_stride,
-               product->c_stride);
+    store_tile(&tile, n, product->adds, c + column, product->c_stride);
 }
 
+/* What lacks to a tile's rows is the last row again. */
 static void multiply_rows(const struct nn_tile_product *product)
 {
     for (size_t first = 0; first < product->n_rows; first += TILE_ROWS) {
-        size_t n = product->n_rows - first;
-        multiply_some_rows(product, first, n < TILE_ROWS ? n : TILE_ROWS);
+        const element *rows[TILE_ROWS];
+        const size_t n_left = product->n_rows - first;
+        element *c = (element *)product->c + first * product->c_stride;
+        for (size_t r = 0; r < TILE_ROWS; r++) {
+            size_t row = first + (r < n_left ? r : n_left - 1);
+            rows[r] = (const element *)product->a + row * product->a_stride;
+        }
+        for (size_t column = 0; column < TILE_COLUMNS; column += PART_COLUMNS) {
+            multiply_some_rows(product, rows, n_left < TILE_ROWS ? n_left : TILE_ROWS, column, c);
+        }
     }
 }
 
-/* One panel, as the others of whole rows. */
-static inline void multiply_panel(const struct nn_tile_product *product, const element *a,
+/* One panel, in some columns. */
+static inline void multiply_panel(const struct nn_tile_product *product, const element *a, const element *b,
                                   const element *factors, element *c)
 {
-    const element *b = product->b;
     struct tile tile;
     clear_tile(&tile);
     for (size_t k = 0; k < product->depth; k++) {
@@ -173,12 +179,18 @@ static inline void multiply_panel(const struct nn_tile_product *product, const e
     store_tile(&tile, TILE_ROWS, product->adds && !factors, c, product->c_stride);
 }
 
-static void multiply_columns(const struct nn_tile_product *product, const void *factors)
+static void multiply_columns(const struct nn_tile_product *product, const void *factors_of_columns)
 {
+    const element *factors = factors_of_columns;
     const element *a = product->a;
+    const element *b = product->b;
     element *c = product->c;
     for (size_t first = 0; first < product->n_rows; first += TILE_ROWS) {
-        multiply_panel(product, a + first / TILE_ROWS * product->a_stride, factors, c + first * product->c_stride);
+        for (size_t column = 0; column < TILE_COLUMNS; column += PART_COLUMNS) {
+            multiply_panel(product, a, b + column, factors ? factors + column : NULL, c + column);
+        }
+        a += product->a_stride;
+        c += product->c_stride * TILE_ROWS;
     }
 }
 
@@ -241,11 +253,13 @@ static inline void sum_weights(size_t n, element *scores, const vector shift[TIL
     }
 }
 
-static void weigh(size_t n_keys, void *scores, const struct nn_tile_softmax *softmax)
+/* In the columns from `column` on. */
+static inline void weigh_some(size_t n_keys, element *scores, const struct nn_tile_softmax *softmax,
+                              size_t column)
 {
-    element *largest_before = softmax->largest;
-    element *sum = softmax->sum;
-    element *factors = softmax->factors;
+    element *largest_before = (element *)softmax->largest + column;
+    element *sum = (element *)softmax->sum + column;
+    element *factors = (element *)softmax->factors + column;
     vector largest[TILE_VECTORS];
     vector shift[TILE_VECTORS];
     vector sums[TILE_VECTORS];
@@ -254,17 +268,24 @@ static void weigh(size_t n_keys, void *scores, const struct nn_tile_softmax *sof
         largest[v] = load(largest_before + v * LANES);
         sums[v] = all(0);
     }
-    find_largest(n_keys, scores, largest);
+    find_largest(n_keys, scores + column, largest);
     for (int v = 0; v < TILE_VECTORS; v++) {
         /* Where all scores are -infinity, so far, 0 takes the place of the largest: the weights are 0, not NaN. */
         shift[v] = choose(is_equal(largest[v], none), all(0), largest[v]);
     }
-    sum_weights(n_keys, scores, shift, sums);
+    sum_weights(n_keys, scores + column, shift, sums);
     for (int v = 0; v < TILE_VECTORS; v++) {
         vector factor = exp_of_difference(load(largest_before + v * LANES) - shift[v]);
         store(factors + v * LANES, factor);
         store(sum + v * LANES, multiply_add(load(sum + v * LANES), factor, sums[v]));
         store(largest_before + v * LANES, largest[v]);
+    }
+}
+
+static void weigh(size_t n_keys, void *scores, const struct nn_tile_softmax *softmax)
+{
+    for (size_t column = 0; column < TILE_COLUMNS; column += PART_COLUMNS) {
+        weigh_some(n_keys, scores, softmax, column);
     }
 }
 

@@ -10,6 +10,7 @@
 #define VARIANT avx2
 #define LANES 8
 #define TILE_ROWS 6
+#define TILE_COLUMNS 32
 #define TILE_VECTORS 2
 
 #include "vector_registers.h"

@@ -10,6 +10,7 @@
 #define VARIANT neon
 #define LANES 4
 #define TILE_ROWS 8
+#define TILE_COLUMNS 32
 #define TILE_VECTORS 2
 
 #include "vector_registers.h"

@@ -9,6 +9,7 @@
 #define VARIANT plain
 #define LANES 1
 #define TILE_ROWS 4
+#define TILE_COLUMNS 16
 #define TILE_VECTORS 4
 #define WIDE_PARTS 1
 
