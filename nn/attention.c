@@ -332,10 +332,10 @@ static void finish_tile(const struct forward *forward, const struct block *block
     }
     if (n_blind < n) {
         forward->loops->finish(&softmax, lse);
-        forward->loops->transpose_back(
-            n, (size_t)attention->size,
-            at(attention, forward->part[TILES_OF_OUTPUT], first * forward->n_rows), softmax.sum,
-            queries_of(attention, &attention->output, &tile), (size_t)attention->output.row_stride);
+        forward->loops->transpose_back(n, (size_t)attention->size,
+                                       at(attention, forward->part[TILES_OF_OUTPUT], first * forward->n_rows),
+                                       softmax.sum, queries_of(attention, &attention->output, &tile),
+                                       (size_t)attention->output.row_stride);
     }
     fill_rows(attention, &attention->output, tile.sample, tile.head, tile.first_query, (int64_t)n_blind);
     nn_loops_of(attention->real)->fill(n_blind, -(double)INFINITY, lse);
@@ -425,7 +425,7 @@ static struct parts backward_parts(const struct nn_attention *attention)
 struct backward {
     const struct nn_attention *attention;
     const struct nn_attention_loops *loops;
-    size_t n_rows; /* of panels of a size */
+    size_t n_rows;    /* of panels of a size */
     bool has_queries; /* the gradients that are computed */
     bool has_keys;
     int64_t first_key; /* the keys that are looked at */
@@ -528,18 +528,17 @@ static void weigh_tile(const struct backward *backward, const struct block *bloc
     clear_blind(backward, block, &tile, weights);
     clear_blind(backward, block, &tile, differences);
     if (backward->has_queries) {
-        loops->multiply_columns(
-            &(struct nn_tile_product){
-                .n_rows = backward->n_rows,
-                .depth = (size_t)tile.n_keys,
-                .a = backward->part[KEY_PANELS],
-                .a_stride = (size_t)block->n_keys * loops->n_rows,
-                .b = differences,
-                .b_stride = BACKWARD_QUERY_ROWS,
-                .c = at(attention, backward->part[QUERY_SUMS], first * backward->n_rows),
-                .c_stride = loops->n_columns,
-                .adds = true},
-            NULL);
+        loops->multiply_columns(&(struct nn_tile_product){.n_rows = backward->n_rows,
+                                                          .depth = (size_t)tile.n_keys,
+                                                          .a = backward->part[KEY_PANELS],
+                                                          .a_stride = (size_t)block->n_keys * loops->n_rows,
+                                                          .b = differences,
+                                                          .b_stride = BACKWARD_QUERY_ROWS,
+                                                          .c = at(attention, backward->part[QUERY_SUMS],
+                                                                  first * backward->n_rows),
+                                                          .c_stride = loops->n_columns,
+                                                          .adds = true},
+                                NULL);
     }
 }
 
@@ -571,7 +570,7 @@ static void add_to_keys(const struct backward *backward, const struct block *blo
             for (size_t i = 0; i < product.n_rows && !is_whole; i++) {
                 nn_loops_of(attention->real)
                     ->add(n_left, at(attention, backward->part[SOME_COLUMNS], i * n_columns),
-                                 at(attention, rows, (key + i) * (size_t)to->row_stride));
+                          at(attention, rows, (key + i) * (size_t)to->row_stride));
             }
         }
     }
@@ -583,8 +582,8 @@ static void add_gradients(const struct backward *backward, struct block *block)
     const struct nn_attention *attention = backward->attention;
     const struct nn_attention_loops *loops = backward->loops;
     const size_t n_queries = (size_t)block->n_queries;
-    int64_t end = smaller(backward->end_key,
-                          count_seen(attention, block->first_query + block->n_queries - 1));
+    int64_t end =
+        smaller(backward->end_key, count_seen(attention, block->first_query + block->n_queries - 1));
     if (backward->first_key < end || backward->has_queries) {
         load_queries(backward, block);
     }
@@ -593,8 +592,8 @@ static void add_gradients(const struct backward *backward, struct block *block)
         block->n_keys = smaller(BACKWARD_KEY_ROWS, end - block->first_key);
         if (backward->has_queries) {
             loops->pack_columns((size_t)block->n_keys, (size_t)attention->size,
-                                keys_of(attention, &attention->key, block),
-                                (size_t)attention->key.row_stride, 1, backward->part[KEY_PANELS]);
+                                keys_of(attention, &attention->key, block), (size_t)attention->key.row_stride,
+                                1, backward->part[KEY_PANELS]);
         }
         for (size_t first = 0; first < n_queries; first += loops->n_columns) {
             weigh_tile(backward, block, first);
@@ -609,11 +608,11 @@ static void add_gradients(const struct backward *backward, struct block *block)
     nn_loops_of(attention->real)->fill(loops->n_columns, attention->scale, backward->part[SOME_COLUMNS]);
     for (size_t first = 0; first < n_queries && backward->has_queries; first += loops->n_columns) {
         struct block tile = tile_of(attention, block, first);
-        loops->transpose_back(
-            (size_t)tile.n_queries, (size_t)attention->size,
-            at(attention, backward->part[QUERY_SUMS], first * backward->n_rows), backward->part[SOME_COLUMNS],
-            queries_of(attention, &attention->query_gradient, &tile),
-            (size_t)attention->query_gradient.row_stride);
+        loops->transpose_back((size_t)tile.n_queries, (size_t)attention->size,
+                              at(attention, backward->part[QUERY_SUMS], first * backward->n_rows),
+                              backward->part[SOME_COLUMNS],
+                              queries_of(attention, &attention->query_gradient, &tile),
+                              (size_t)attention->query_gradient.row_stride);
     }
 }
 
@@ -671,9 +670,9 @@ static void run_backward_part(const struct nn_attention *attention, int64_t item
     } else {
         int64_t n_blocks = count_query_blocks(attention, BACKWARD_QUERY_ROWS);
         int64_t head = (item - n_key_items) / n_blocks;
-        struct block block = begin_block(attention, head / attention->n_heads, head % attention->n_heads,
-                                         (item - n_key_items) % n_blocks * BACKWARD_QUERY_ROWS,
-                                         BACKWARD_QUERY_ROWS);
+        struct block block =
+            begin_block(attention, head / attention->n_heads, head % attention->n_heads,
+                        (item - n_key_items) % n_blocks * BACKWARD_QUERY_ROWS, BACKWARD_QUERY_ROWS);
         backward.has_keys = false;
         add_gradients(&backward, &block);
     }
@@ -710,8 +709,7 @@ static struct job plan(const struct nn_attention *attention, bool is_backward)
     if (!is_backward) {
         const struct parts parts = forward_parts(attention);
         job.run = run_forward;
-        job.n_items =
-            attention->n_samples * attention->n_heads * count_query_blocks(attention, QUERY_ROWS);
+        job.n_items = attention->n_samples * attention->n_heads * count_query_blocks(attention, QUERY_ROWS);
         job.lane_bytes = parts_bytes(attention, &parts);
         return job;
     }

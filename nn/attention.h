@@ -51,12 +51,12 @@ struct nn_attention {
 };
 
 /*
- * What the forward, or the backward, takes as scratch memory: a block of scores, or two, for each thread. It does not
- * grow with queries or keys.
+ * What the forward, or the backward, takes as scratch memory: blocks of scores, queries, keys and results for each
+ * thread. It does not grow with the numbers of queries and keys.
  */
 size_t nn_attention_scratch_bytes(const struct nn_attention *attention, bool is_backward);
 
-/* After nn_blas_load, in scratch memory of that size. On as many threads as there is scratch memory for. */
+/* In scratch memory of that size. On as many threads as there is scratch memory for. */
 void nn_attention_forward(const struct nn_attention *attention, void *scratch, size_t scratch_bytes);
 void nn_attention_backward(const struct nn_attention *attention, void *scratch, size_t scratch_bytes);
 

@@ -162,7 +162,8 @@ static inline void multiply_panel(const struct nn_tile_product *product, const e
         for (int r = 0; r < TILE_ROWS; r++) {
             UNROLLED
             for (int v = 0; v < TILE_VECTORS; v++) {
-                tile.at[r][v] = multiply_add(columns[v], element_at(quads[r / QUAD], r % QUAD), tile.at[r][v]);
+                tile.at[r][v] =
+                    multiply_add(columns[v], element_at(quads[r / QUAD], r % QUAD), tile.at[r][v]);
             }
         }
         a += TILE_ROWS;
@@ -414,11 +415,10 @@ static double multiply_and_sum(size_t n, const void *a, const void *b)
     return loop_sum_of_products(n, a, b);
 }
 
-#define ATTENTION_LOOPS                                                                                  \
-    {                                                                                                    \
-        .n_rows = TILE_ROWS, .n_columns = TILE_COLUMNS, .multiply_rows = multiply_rows,                  \
-        .multiply_columns = multiply_columns, .weigh = weigh, .finish = finish,                          \
-        .weigh_again = weigh_again, .multiply = multiply_all, .transpose = transpose,                    \
-        .transpose_back = transpose_back, .pack_rows = pack_rows, .pack_columns = pack_columns,          \
-        .sum_of_products = multiply_and_sum                                                              \
+#define ATTENTION_LOOPS                                                                                     \
+    {                                                                                                       \
+        .n_rows = TILE_ROWS, .n_columns = TILE_COLUMNS, .multiply_rows = multiply_rows,                     \
+        .multiply_columns = multiply_columns, .weigh = weigh, .finish = finish, .weigh_again = weigh_again, \
+        .multiply = multiply_all, .transpose = transpose, .transpose_back = transpose_back,                 \
+        .pack_rows = pack_rows, .pack_columns = pack_columns, .sum_of_products = multiply_and_sum           \
     }

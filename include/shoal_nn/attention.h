@@ -20,8 +20,8 @@
  * Dtypes: f64 in f64; f32, bf16 and f16 in f32 with one rounding of the results. Gradients of 16-bit results use the
  * rounded output.
  * Bits: those of a sample depend on its own values and on T, S and the number of heads; not on the number of threads,
- * on the other samples or on strides. The gradients of keys and values are added in the order of queries. The machine
- * and the BLAS matter, as for every product.
+ * on the other samples or on strides. The gradients of keys and values are added in the order of queries. No BLAS is
+ * used: f32, bf16 and f16 have the same bits on every machine. (f64 uses exp and log of libm.)
  *
  * Ownership, threads and errors are as in shoal_nn/nn.h.
  *
