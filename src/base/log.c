@@ -30,6 +30,7 @@ _Atomic int log_threshold = SHOAL_LOG_DEBUG;
 
 static pthread_once_t is_ready = PTHREAD_ONCE_INIT;
 static int environment_level; /* of SHOAL_LOG; written once */
+static bool is_level_unset;   /* SHOAL_LOG says nothing; written once */
 static int64_t start_ns;      /* written once */
 
 /* Guards the sink and keeps calls to it apart. */
@@ -45,6 +46,7 @@ static void read_environment(void)
     start_ns = clock_now_ns();
     /* The choices are in the order of shoal_log_level, behind "off". */
     environment_level = (int)option_values()[OPTION_LOG].integer;
+    is_level_unset = option_values()[OPTION_LOG].source == OPTION_SOURCE_DEFAULT;
     /* Relaxed: the level stands for itself; what the sink needs is under the lock. Likewise every other
        access to log_threshold. */
     atomic_store_explicit(&log_threshold, environment_level, memory_order_relaxed);
@@ -85,12 +87,14 @@ static void write_to_stderr(shoal_log_level level, const char *message)
     }
 }
 
-static void call_sink(shoal_log_level level, const char *message)
+/* is_answer: of log_answer. */
+static void call_sink(shoal_log_level level, bool is_answer, const char *message)
 {
     (void)pthread_mutex_lock(&sink_lock);
     is_in_sink = true;
+    bool is_always_heard = is_answer && is_level_unset && !sink_function;
     /* Relaxed: read again under the lock that every change of the sink holds. */
-    if ((int)level > atomic_load_explicit(&log_threshold, memory_order_relaxed)) {
+    if (!is_always_heard && (int)level > atomic_load_explicit(&log_threshold, memory_order_relaxed)) {
         /* The sink was changed in the meantime and does not want this. */
     } else if (sink_function) {
         callback_enter();
@@ -103,8 +107,8 @@ static void call_sink(shoal_log_level level, const char *message)
     (void)pthread_mutex_unlock(&sink_lock);
 }
 
-__attribute__((format(printf, 2, 0))) static void write_message(shoal_log_level level, const char *format,
-                                                                va_list arguments)
+__attribute__((format(printf, 3, 0))) static void write_message(shoal_log_level level, bool is_answer,
+                                                                const char *format, va_list arguments)
 {
     if (is_in_sink) {
         return;
@@ -113,7 +117,7 @@ __attribute__((format(printf, 2, 0))) static void write_message(shoal_log_level 
     prepare();
     log_tell_problems();
     /* Relaxed: see read_environment. */
-    if ((int)level <= atomic_load_explicit(&log_threshold, memory_order_relaxed)) {
+    if (is_answer || (int)level <= atomic_load_explicit(&log_threshold, memory_order_relaxed)) {
         char message[MESSAGE_BYTES];
         /* The message may print the system's last error with %m. */
         errno = saved_errno;
@@ -121,7 +125,7 @@ __attribute__((format(printf, 2, 0))) static void write_message(shoal_log_level 
         if (bytes >= (int)sizeof message) {
             memcpy(message + sizeof message - sizeof "...", "...", sizeof "...");
         }
-        call_sink(level, bytes < 0 ? format : message);
+        call_sink(level, is_answer, bytes < 0 ? format : message);
     }
     errno = saved_errno;
 }
@@ -148,7 +152,15 @@ void log_write(shoal_log_level level, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    write_message(level, format, arguments);
+    write_message(level, /*is_answer=*/false, format, arguments);
+    va_end(arguments);
+}
+
+void log_answer(shoal_log_level level, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    write_message(level, /*is_answer=*/true, format, arguments);
     va_end(arguments);
 }
 
@@ -159,7 +171,7 @@ void shoal_log_write(shoal_log_level level, const char *format, ...)
     }
     va_list arguments;
     va_start(arguments, format);
-    write_message(level, format, arguments);
+    write_message(level, /*is_answer=*/false, format, arguments);
     va_end(arguments);
 }
 

@@ -19,6 +19,12 @@ void log_tell_problems(void);
 /* Lower case, no newline, "name value" pairs. */
 void log_write(shoal_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/*
+ * What the user asked for by an option and does not get, such as a trace in a file that cannot be written: told on standard
+ * error even if SHOAL_LOG is not set. SHOAL_LOG=off and a listener of the program's own decide as for any message.
+ */
+void log_answer(shoal_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 #define LOG(level, ...)                                                                   \
     do {                                                                                  \
         if (atomic_load_explicit(&log_threshold, memory_order_relaxed) >= (int)(level)) { \

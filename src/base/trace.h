@@ -7,7 +7,7 @@
  *     trace_end(begin, TRACE_OP, op->name);
  *
  * Off, that is one relaxed load and a test of a local variable. On, the event goes into the ring of its thread: two
- * readings of the counter, a look-up of the name, and six stores; nothing is allocated after the thread's first event.
+ * readings of the counter, a look-up of the name, and seven stores; nothing is allocated after the thread's first event.
  *
  * docs/design/trace.md has the whole; trace.c the memory order.
  */
@@ -32,22 +32,24 @@ enum trace_kind {
 struct trace_event {
     uint64_t begin_ticks;
     uint64_t end_ticks;
-    uint64_t bytes; /* that a collective moves; of a step its number; 0: not told */
-    uint32_t name;  /* base/label.h, here and below */
-    uint32_t unit;  /* what it belongs to: the unit of a gather; 0: nothing */
-    uint32_t track; /* a lane, on which it is shown instead of on its thread; 0: none */
+    uint64_t carried_ticks; /* of a collective: how long a thread of this rank carried it; 0: not told */
+    uint64_t bytes;         /* that a collective moves; of a step its number; 0: not told */
+    uint32_t name;          /* base/label.h, here and below */
+    uint32_t unit;          /* what it belongs to: the unit of a gather; 0: nothing */
+    uint32_t track;         /* a lane, on which it is shown instead of on its thread; 0: none */
     uint32_t kind;
 };
 
 enum {
     TRACE_UNKNOWN, /* nobody has asked the environment yet */
     TRACE_OFF,
-    TRACE_ON
+    TRACE_ON,
+    TRACE_PAUSED /* for the moment in which the rings are copied: who records waits */
 };
 /* Read it with trace_is_on. */
 extern _Atomic uint32_t trace_state;
 
-/* Reads SHOAL_TRACE, once, and starts if it is set. */
+/* Reads SHOAL_TRACE, once, and starts if it is set. Whether a trace runs. */
 bool trace_resolve(void);
 
 static inline bool trace_is_on(void)

@@ -2,14 +2,18 @@
 /*
  * The file of a trace, to which several processes add, one after the other. Its lines are
  *
- *   {"displayTimeUnit":"ms","otherData":{"program":"shoal","version":1,"run":"0123...","session":1},"traceEvents":[
+ *   {"displayTimeUnit":"ms","otherData":{"program":"shoal","version":1,"run":"0123...","session":1,"changed":"17..."},
+ *    "traceEvents":[
  *   {...},
  *   {...}
  *   ]}
  *
- * so that it is complete after each of them: who adds writes over the last line, and puts it at the end again. A process
- * that is killed halfway leaves a file without its end; the next one cuts it off behind the last whole event. A file of
- * another run, or of an earlier session of this one, is replaced.
+ * (the first two are one line), so that it is complete after each of them: who adds writes over the last line, and puts it at the end again. A process
+ * that is killed halfway leaves a file without its end; the next one cuts it off behind the last whole event.
+ *
+ * Whether a file is continued or replaced is told by its header. One of another run, or of an earlier session of this one,
+ * is replaced, unless another run has written to it since this session began: both go on then, and these events go to
+ * a file beside it, whose name ends in the number of the run.
  */
 #ifndef BASE_TRACE_FILE_H
 #define BASE_TRACE_FILE_H
@@ -20,25 +24,40 @@
 
 #include "shoal/status.h"
 
-struct trace_sink {
-    int fd;
-    int code;        /* an errno: what came after it was not written */
-    uint64_t offset; /* in the file, of the buffer */
-    bool has_events;
-    size_t used;
-    char buffer[16384];
-};
+/* Of a path, with the 0 at its end. */
+#define TRACE_PATH_BYTES 4096
 
 struct trace_file {
     const char *path;
     uint64_t run; /* which file it continues */
     uint64_t session;
+    int64_t begin_ns; /* when the session began, by trace_file_clock_ns */
 };
+
+/* Events on their way to the file. They are added in pieces, between which other processes may add theirs. */
+struct trace_sink {
+    const struct trace_file *file;
+    int fd;
+    shoal_status status; /* of the first failure, with the error text; what came after it was not written */
+    bool is_unwanted;    /* the file is of a later session */
+    size_t used;
+    size_t buffer_bytes;
+    char *buffer;
+};
+
+/* Nanoseconds since 1970. */
+int64_t trace_file_clock_ns(void);
+
+/*
+ * The path with %p as the number of the process, %h as the name of the host, %r as the rank and %% as a percent sign.
+ * SHOAL_ERR_INVALID for another letter, and for a path that is too long. `path_out` has TRACE_PATH_BYTES.
+ */
+shoal_status trace_file_expand(const char *pattern, int rank, char *path_out);
 
 /* SHOAL_ERR_SYSTEM, naming the path, if it cannot be written. Makes an empty file if there is none. */
 shoal_status trace_file_check(const char *path);
 
-/* Calls `put`, which writes events to the sink. After a failure the file is as it was. */
+/* Calls `put`, which writes events to the sink. After a failure what others wrote to the file is still there. */
 shoal_status trace_file_add(const struct trace_file *file,
                             void (*put)(struct trace_sink *sink, void *context), void *context);
 

@@ -15,8 +15,8 @@
 #include "base/trace_ring.h"
 
 #define TRACK_TID 1000000u
-/* So many lanes are named once; a name that is told again does no harm. */
-#define N_NAMED 64
+/* Slots for lanes that were named. Two that share a slot are named again in turns, which does no harm. */
+#define N_NAMED 1024u
 
 static const struct {
     const char *category;
@@ -30,42 +30,82 @@ static const struct {
 struct writing {
     struct trace_sink *sink;
     const struct trace_process *process;
-    size_t n_named;
     struct named {
         int rank;
-        uint32_t track;
+        uint32_t track; /* 0: none */
     } named[N_NAMED];
 };
 
-/* With quotes. What is no ASCII becomes the Latin-1 character of that byte, so that the file is always well-formed. */
+/* How many bytes the UTF-8 character at `at` has; 0: it is none. */
+static size_t measure_character(const unsigned char *at)
+{
+    static const struct {
+        unsigned char mask;
+        unsigned char mark;
+        size_t n_bytes;
+        uint32_t least;
+    } forms[] = {{0x80, 0x00, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        if ((at[0] & forms[i].mask) != forms[i].mark) {
+            continue;
+        }
+        uint32_t character = at[0] & (unsigned char)~forms[i].mask;
+        for (size_t k = 1; k < forms[i].n_bytes; k++) {
+            if ((at[k] & 0xc0) != 0x80) {
+                return 0;
+            }
+            character = character << 6 | (at[k] & 0x3fu);
+        }
+        bool is_good = character >= forms[i].least && character <= 0x10ffff && (character >> 11) != 0x1b;
+        return is_good ? forms[i].n_bytes : 0;
+    }
+    return 0;
+}
+
+/*
+ * With quotes. The file has no \u: Perfetto's reader refuses it in front of a time. So control characters become "?", and
+ * bytes that are not UTF-8 the character for such, U+FFFD. A name without room is cut. (Most of the time of writing a
+ * file is spent here.)
+ */
 static const char *quote(const char *name, char *quoted, size_t bytes)
 {
-    struct text text = text_begin(quoted, bytes);
-    text_add(&text, "\"");
-    for (const char *at = name; *at; at++) {
-        unsigned char byte = (unsigned char)*at;
-        if (byte == '"' || byte == '\\') {
-            text_add(&text, "\\%c", byte);
-        } else if (byte < 0x20 || byte > 0x7e) {
-            text_add(&text, "\\u%04x", byte);
+    char *to = quoted;
+    *to++ = '"';
+    for (const unsigned char *at = (const unsigned char *)name; *at && to + 6 < quoted + bytes;) {
+        size_t n_bytes = *at < 0x80 ? 1 : measure_character(at);
+        if (n_bytes == 0) {
+            memcpy(to, "\xef\xbf\xbd", 3);
+            to += 3;
+        } else if (*at < 0x20 || *at == 0x7f) {
+            *to++ = '?';
         } else {
-            text_add(&text, "%c", byte);
+            *to = '\\';
+            to += *at == '"' || *at == '\\';
+            memcpy(to, at, n_bytes);
+            to += n_bytes;
         }
+        at += n_bytes > 0 ? n_bytes : 1;
     }
-    text_add(&text, "\"");
+    memcpy(to, "\"", 2);
     return quoted;
 }
-/* Of a label in quotes, when each of its characters is escaped. */
-#define QUOTED_BYTES (6 * LABEL_MAX_CHARS + 3)
+/* Of a label in quotes, when none of its bytes is UTF-8. */
+#define QUOTED_BYTES (3 * LABEL_MAX_CHARS + 8)
 /* Of what else an event has. */
 #define OTHER_BYTES 256
-_Static_assert(2 * QUOTED_BYTES + OTHER_BYTES <= TRACE_LINE_BYTES, "room for the longest event");
+_Static_assert(3 * QUOTED_BYTES + OTHER_BYTES <= TRACE_LINE_BYTES, "room for the longest event");
+
+static int64_t interpolate(struct trace_instant a, struct trace_instant b, uint64_t ticks)
+{
+    double whole_ticks = (double)(b.ticks - a.ticks);
+    double share = whole_ticks > 0.0 ? (double)(int64_t)(ticks - a.ticks) / whole_ticks : 0.0;
+    return a.ns + (int64_t)(share * (double)(b.ns - a.ns));
+}
 
 static int64_t ticks_to_ns(const struct trace_scale *scale, uint64_t ticks)
 {
-    double whole_ticks = (double)(scale->now_ticks - scale->begin_ticks);
-    double share = whole_ticks > 0.0 ? (double)(int64_t)(ticks - scale->begin_ticks) / whole_ticks : 0.0;
-    return scale->begin_ns + (int64_t)(share * (double)(scale->now_ns - scale->begin_ns));
+    return ticks < scale->last.ticks ? interpolate(scale->begin, scale->last, ticks)
+                                     : interpolate(scale->last, scale->now, ticks);
 }
 
 /* Metadata ----------------------------------------------------------------------------------------------- */
@@ -87,6 +127,16 @@ static void put_order(struct trace_sink *sink, const char *what, int rank, uint3
                      what, rank, thread, order);
 }
 
+static void put_count(struct trace_sink *sink, const char *what, int rank, uint32_t thread, uint64_t count)
+{
+    if (count > 0) {
+        trace_sink_event(sink,
+                         "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d,\"tid\":%" PRIu32
+                         ",\"args\":{\"count\":%" PRIu64 "}}",
+                         what, rank, thread, count);
+    }
+}
+
 static void put_process(struct writing *writing, int rank, uint32_t thread)
 {
     char host[64] = "";
@@ -101,6 +151,7 @@ static void put_process(struct writing *writing, int rank, uint32_t thread)
         (void)snprintf(name, sizeof name, "process %d (%s)", (int)getpid(), host);
     }
     put_metadata(writing->sink, "process_name", rank, thread, name);
+    put_count(writing->sink, "shoal_ranks", rank, thread, (uint64_t)writing->process->n_ranks);
     put_order(writing->sink, "process_sort_index", rank, thread, (uint32_t)rank);
 }
 
@@ -115,26 +166,13 @@ static void put_thread(struct writing *writing, const struct trace_ring *ring, i
 
 static void name_track(struct writing *writing, int rank, uint32_t track)
 {
-    for (size_t i = 0; i < writing->n_named; i++) {
-        if (writing->named[i].rank == rank && writing->named[i].track == track) {
-            return;
-        }
+    struct named *named = &writing->named[(track * 31u + (uint32_t)rank) % N_NAMED];
+    if (named->rank == rank && named->track == track) {
+        return;
     }
-    if (writing->n_named < N_NAMED) {
-        writing->named[writing->n_named++] = (struct named){.rank = rank, .track = track};
-    }
+    *named = (struct named){.rank = rank, .track = track};
     put_metadata(writing->sink, "thread_name", rank, TRACK_TID + track, label_text(track));
     put_order(writing->sink, "thread_sort_index", rank, TRACK_TID + track, TRACK_TID + track);
-}
-
-static void put_count(struct trace_sink *sink, const char *what, int rank, uint32_t thread, uint64_t count)
-{
-    if (count > 0) {
-        trace_sink_event(sink,
-                         "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d,\"tid\":%" PRIu32
-                         ",\"args\":{\"count\":%" PRIu64 "}}",
-                         what, rank, thread, count);
-    }
 }
 
 /* Events ------------------------------------------------------------------------------------------------- */
@@ -148,8 +186,11 @@ static void quote_name(const struct trace_event *event, char *quoted, size_t byt
     (void)quote(name, quoted, bytes);
 }
 
-/* {"bytes":4096,"op":"all_gather","unit":"layers.0"}, of what there is. Only collectives and waits have units. */
-static void write_args(const struct trace_event *event, char *args, size_t bytes)
+/*
+ * {"bytes":4096,"op":"all_gather","carried":12.345,"unit":"layers.0"}, of what there is. Only collectives and waits have units,
+ * and only collectives are carried; carried_ns: -1 for others.
+ */
+static void write_args(const struct trace_event *event, int64_t carried_ns, char *args, size_t bytes)
 {
     char quoted[QUOTED_BYTES];
     struct text text = text_begin(args, bytes);
@@ -160,7 +201,11 @@ static void write_args(const struct trace_event *event, char *args, size_t bytes
         text_add(&text, "\"bytes\":%" PRIu64, event->bytes);
     }
     if (event->kind == TRACE_COLLECTIVE || event->kind == TRACE_WAIT) {
-        text_add(&text, "%s\"op\":\"%s\"", event->bytes > 0 ? "," : "", label_text(event->name));
+        text_add(&text, "%s\"op\":%s", event->bytes > 0 ? "," : "",
+                 quote(label_text(event->name), quoted, sizeof quoted));
+    }
+    if (carried_ns >= 0) {
+        text_add(&text, ",\"carried\":%" PRId64 ".%03d", carried_ns / 1000, (int)(carried_ns % 1000));
     }
     if (event->unit != 0) {
         text_add(&text, ",\"unit\":%s", quote(label_text(event->unit), quoted, sizeof quoted));
@@ -171,7 +216,7 @@ static void write_args(const struct trace_event *event, char *args, size_t bytes
 static void put_event(struct writing *writing, const struct trace_event *event, int rank, uint32_t thread)
 {
     char name[QUOTED_BYTES];
-    char args[QUOTED_BYTES + 64];
+    char args[2 * QUOTED_BYTES + 128];
     int64_t begin_ns = ticks_to_ns(&writing->process->scale, event->begin_ticks);
     int64_t end_ns = ticks_to_ns(&writing->process->scale, event->end_ticks);
     int64_t duration_ns = end_ns > begin_ns ? end_ns - begin_ns : 0;
@@ -181,19 +226,23 @@ static void put_event(struct writing *writing, const struct trace_event *event, 
         thread = TRACK_TID + event->track;
     }
     quote_name(event, name, sizeof name);
-    write_args(event, args, sizeof args);
+    /* The last part of it, whose length is the same anywhere. */
+    uint64_t carried_from = event->end_ticks - event->carried_ticks;
+    int64_t carried_ns = end_ns - ticks_to_ns(&writing->process->scale, carried_from);
+    bool is_carried = event->carried_ticks > 0 && carried_ns >= 0;
+    write_args(event, is_carried ? carried_ns : -1, args, sizeof args);
     if (kinds[event->kind].is_instant) {
         trace_sink_event(writing->sink,
-                         "{\"ph\":\"i\",\"s\":\"p\",\"cat\":\"%s\",\"name\":%s,\"pid\":%d,\"tid\":%" PRIu32
-                         ",\"ts\":%" PRId64 ".%03d,\"args\":%s}",
-                         category, name, rank, thread, begin_ns / 1000, (int)(begin_ns % 1000), args);
+                         "{\"ph\":\"i\",\"s\":\"p\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%" PRIu32
+                         ",\"ts\":%" PRId64 ".%03d,\"name\":%s,\"args\":%s}",
+                         category, rank, thread, begin_ns / 1000, (int)(begin_ns % 1000), name, args);
         return;
     }
     trace_sink_event(writing->sink,
-                     "{\"ph\":\"X\",\"cat\":\"%s\",\"name\":%s,\"pid\":%d,\"tid\":%" PRIu32 ",\"ts\":%" PRId64
-                     ".%03d,\"dur\":%" PRId64 ".%03d,\"args\":%s}",
-                     category, name, rank, thread, begin_ns / 1000, (int)(begin_ns % 1000),
-                     duration_ns / 1000, (int)(duration_ns % 1000), args);
+                     "{\"ph\":\"X\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%" PRIu32 ",\"ts\":%" PRId64
+                     ".%03d,\"dur\":%" PRId64 ".%03d,\"name\":%s,\"args\":%s}",
+                     category, rank, thread, begin_ns / 1000, (int)(begin_ns % 1000), duration_ns / 1000,
+                     (int)(duration_ns % 1000), name, args);
 }
 
 static void put_ring(struct writing *writing, struct trace_ring *ring)
@@ -204,12 +253,8 @@ static void put_ring(struct writing *writing, struct trace_ring *ring)
     if (ring->n_written == ring->n_events) {
         return;
     }
-    uint64_t n_dropped = 0;
-    uint64_t first = ring->n_written;
-    if (ring->n_events - first > ring->capacity) {
-        n_dropped = ring->n_events - first - ring->capacity;
-        first += n_dropped;
-    }
+    uint64_t first = trace_ring_first(ring);
+    uint64_t n_dropped = ring->n_dropped + first - ring->n_written;
     put_thread(writing, ring, rank);
     put_count(writing->sink, "shoal_dropped", rank, ring->number, n_dropped);
     for (uint64_t i = first; i < ring->n_events; i++) {

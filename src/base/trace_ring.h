@@ -11,7 +11,10 @@
 /* How deep ranges of the program are recorded. */
 #define TRACE_MOST_RANGES 64
 
-/* The last `capacity` events of a thread, and its open ranges. Only that thread writes, and who writes the file reads while it cannot. */
+/*
+ * The last `capacity` events of a thread, and its open ranges. Only that thread writes, and who writes the file reads while it
+ * cannot.
+ */
 struct trace_ring {
     struct trace_ring *next;
     _Atomic int rank; /* TRACE_NO_RANK: the process's */
@@ -19,6 +22,9 @@ struct trace_ring {
     char thread_name[16];
     uint64_t n_events;  /* ever */
     uint64_t n_written; /* of them: in the file, or dropped */
+    /* Of a copy: what it is of, and how many were dropped before its first event. */
+    struct trace_ring *source;
+    uint64_t n_dropped;
     uint64_t capacity;
     struct trace_range {
         uint64_t begin_ticks; /* 0: began outside the session */
@@ -34,12 +40,27 @@ static inline void trace_ring_add(struct trace_ring *ring, const struct trace_ev
     ring->n_events++;
 }
 
-/* Two instants at which clock and counter were read. */
+/* The first event that is neither in the file nor dropped. */
+static inline uint64_t trace_ring_first(const struct trace_ring *ring)
+{
+    uint64_t n_new = ring->n_events - ring->n_written;
+    return ring->n_events - (n_new > ring->capacity ? ring->capacity : n_new);
+}
+
+/* An instant at which clock and counter were read. */
+struct trace_instant {
+    uint64_t ticks;
+    int64_t ns;
+};
+
+/*
+ * When the session began, when the file was last written, and now. In between ticks become nanoseconds in proportion, so
+ * that events on both sides of a writing fit together.
+ */
 struct trace_scale {
-    uint64_t begin_ticks;
-    int64_t begin_ns;
-    uint64_t now_ticks;
-    int64_t now_ns;
+    struct trace_instant begin;
+    struct trace_instant last;
+    struct trace_instant now;
 };
 
 /* What the file is told of this process. */
@@ -52,7 +73,7 @@ struct trace_process {
 };
 
 /* Clock and counter, read as close together as possible. */
-void trace_read_clocks(uint64_t *ticks_out, int64_t *ns_out);
+struct trace_instant trace_read_clocks(void);
 
 struct trace_sink;
 /* Writes what is new in the rings, and notes that it was. */

@@ -202,7 +202,7 @@ TEST(allocations_may_fail)
     struct scratch scratch = scratch_make();
     char path[SCRATCH_PATH_BYTES + 16];
     (void)snprintf(path, sizeof path, "%s", scratch_file(&scratch, "trace.json"));
-    CHECK_INT(test_sweep_allocations(trace_once, path), 2);
+    CHECK_INT(test_sweep_allocations(trace_once, path), 3);
     /* The thread's ring cannot be made: its event is counted, and the rest of the trace is there. */
     REQUIRE_OK(trace_to(path));
     test_fail_allocation(1, true);
