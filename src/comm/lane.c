@@ -173,6 +173,7 @@ static shoal_status issue(struct lane *lane, struct entry *entry, struct wakes *
     bool may_post = lane->n_queued == 0 && !(gate & GATE_ALONE);
     bool is_posted = may_post && channel->transport->post(channel, collective);
     entry->state = is_posted ? ENTRY_POSTED : ENTRY_QUEUED;
+    entry->issue_ticks = now_ticks;
     if (entry->work && !is_posted) {
         shoal_status status = line_need_thread(lane);
         if (status != SHOAL_OK) {
@@ -236,8 +237,13 @@ static shoal_status run_alone(struct lane *lane, struct channel *channel, struct
     uint64_t end_ticks = clock_ticks();
     recorder_end(record, collective, status, end_ticks);
     waited_add(end_ticks - now_ticks);
-    lane_trace_call(lane, collective, now_ticks, end_ticks);
-    lane_trace_wait(lane, collective, now_ticks);
+    if (trace_is_on()) {
+        lane_trace_call(lane, collective,
+                        &(struct lane_times){.begin_ticks = now_ticks,
+                                             .end_ticks = end_ticks,
+                                             .carried_ticks = end_ticks - now_ticks});
+        lane_trace_wait(lane, collective, now_ticks);
+    }
     return status;
 }
 

@@ -127,7 +127,8 @@ void line_append(struct lane *lane, struct entry *entry)
 
 /* Driving ---------------------------------------------------------------------------------------------- */
 
-/* Tells everybody but the waiters of this lane, who are told under the mutex. begin_ticks: 0 if nothing is traced. */
+/* Tells everybody but the waiters of this lane, who are told under the mutex. begin_ticks: when it was last
+   taken up, or 0 if nothing was traced then. */
 static void end_entry(struct lane *lane, struct entry *entry, uint64_t begin_ticks, shoal_status status)
 {
     if (status != SHOAL_OK) {
@@ -135,7 +136,14 @@ static void end_entry(struct lane *lane, struct entry *entry, uint64_t begin_tic
     }
     uint64_t end_ticks = clock_ticks();
     recorder_end(entry->record, entry->collective, status, end_ticks);
-    lane_trace_call(lane, entry->collective, begin_ticks, end_ticks);
+    if (trace_is_on()) {
+        bool is_posted = entry->state == ENTRY_POSTED;
+        uint64_t last_ticks = begin_ticks != 0 ? end_ticks - begin_ticks : 0;
+        lane_trace_call(lane, entry->collective,
+                        &(struct lane_times){.begin_ticks = is_posted ? entry->issue_ticks : begin_ticks,
+                                             .end_ticks = end_ticks,
+                                             .carried_ticks = entry->carried_ticks + last_ticks});
+    }
     /* Before anybody can know of the end, so that who has waited for all finds none. Release: pairs with the
        acquire in lane_n_unfinished. */
     atomic_fetch_sub_explicit(&lane->n_unfinished, 1, memory_order_release);
@@ -200,6 +208,8 @@ static bool carry_head(struct lane *lane, int64_t until_ns, struct wakes *wakes)
     }
     if (!is_pending) {
         end_entry(lane, entry, begin_ticks, status);
+    } else if (begin_ticks != 0) {
+        entry->carried_ticks += clock_ticks() - begin_ticks;
     }
     (void)pthread_mutex_lock(&lane->mutex);
     if (!is_pending) {

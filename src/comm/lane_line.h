@@ -43,6 +43,9 @@ struct entry {
     bool is_watched;        /* the lane's thread carries it, posted or not: callbacks wait for its end */
     enum entry_state state; /* under the mutex, except that the driver may read what only it changes */
     struct record_handle record;
+    /* For the trace, touched by who carries it: when it was issued, and how long it was carried. */
+    uint64_t issue_ticks;
+    uint64_t carried_ticks;
     /* Of a blocking call: what became of it. */
     shoal_status status;
     char *text; /* ERROR_TEXT_BYTES */
@@ -74,7 +77,9 @@ struct lane {
     _Atomic uint64_t gate;
     struct channel *_Atomic channel; /* NULL until connected */
     struct part part;
-    uint32_t track; /* its name in the trace, 0 before its first event; touched by who carries a call */
+    /* For the trace, touched by who carries a call: its name, 0 before its first event, and when its last call ended. */
+    uint32_t track;
+    uint64_t end_ticks;
     struct lane_clock alone_clock; /* of calls that run alone, one of which at a time touches it */
     _Atomic uint32_t references;   /* the group's, and one per work */
     _Atomic uint32_t n_unfinished; /* entries */

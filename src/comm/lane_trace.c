@@ -28,17 +28,16 @@ static uint32_t find_track(struct lane *lane)
     return lane->track;
 }
 
-void lane_trace_call(struct lane *lane, const struct collective *collective, uint64_t begin_ticks,
-                     uint64_t end_ticks)
+void lane_trace_call(struct lane *lane, const struct collective *collective, const struct lane_times *times)
 {
-    if (begin_ticks != 0 && trace_is_on()) {
-        struct trace_event event = event_of(lane, collective);
-        event.begin_ticks = begin_ticks;
-        event.end_ticks = end_ticks;
-        event.track = find_track(lane);
-        event.kind = TRACE_COLLECTIVE;
-        trace_write(&event);
-    }
+    struct trace_event event = event_of(lane, collective);
+    event.begin_ticks = times->begin_ticks > lane->end_ticks ? times->begin_ticks : lane->end_ticks;
+    event.end_ticks = times->end_ticks;
+    event.carried_ticks = times->carried_ticks;
+    event.track = find_track(lane);
+    event.kind = TRACE_COLLECTIVE;
+    lane->end_ticks = times->end_ticks;
+    trace_write(&event);
 }
 
 void lane_trace_wait(const struct lane *lane, const struct collective *collective, uint64_t begin_ticks)
