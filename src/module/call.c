@@ -28,7 +28,9 @@
 struct running {
     struct running *caller; /* the call inside which this one was made, on this thread */
     shoal_module *module;
-    size_t next_child; /* where the next one that it calls is looked for first, for the trace */
+    /* Where the next module that it calls is looked for first, for the trace: among its children, and in a list of modules. */
+    size_t next_child;
+    size_t next_in_list;
 };
 
 static _Thread_local struct running *innermost;
@@ -139,29 +141,56 @@ static shoal_status name_failure(const shoal_module *module, shoal_status status
                                : error_prefix(status, "%s", module->type);
 }
 
-/* The name of a child of the module that runs: "h.3" in "gpt". NULL: it is none. Children are mostly called in order. */
-static const char *find_child_name(struct running *caller, const shoal_module *module)
+/* Where the module is among the children of another, from *next on, which is moved behind it. False: it is none of them. */
+static bool find_child(const shoal_module *parent, const shoal_module *module, size_t *next, size_t *at_out)
 {
-    const struct slot_list *children = &caller->module->lists[SLOT_CHILD];
+    const struct slot_list *children = &parent->lists[SLOT_CHILD];
     for (size_t i = 0; i < children->n_slots; i++) {
-        size_t at = (caller->next_child + i) % children->n_slots;
+        size_t at = (*next + i) % children->n_slots;
         if (children->slots[at].child == module) {
-            caller->next_child = at + 1;
-            return children->slots[at].name;
+            *next = at + 1;
+            *at_out = at;
+            return true;
         }
     }
-    return NULL;
+    return false;
 }
 
-/* "h.3 (nn.block)" inside its parent, otherwise the type. */
+/*
+ * The name of a child of the module that runs, or of a child's child, such as "h.3": blocks lie in lists, which nobody calls.
+ * "": it is none. Children are mostly called in order, and few modules have more than one list.
+ */
+static void name_child(struct running *caller, const shoal_module *module, char *name, size_t bytes)
+{
+    const struct slot_list *children = &caller->module->lists[SLOT_CHILD];
+    size_t at = 0;
+    name[0] = '\0';
+    if (find_child(caller->module, module, &caller->next_child, &at)) {
+        (void)snprintf(name, bytes, "%s", children->slots[at].name);
+        return;
+    }
+    for (size_t i = 0; i < children->n_slots; i++) {
+        const shoal_module *list = children->slots[i].child;
+        if (find_child(list, module, &caller->next_in_list, &at)) {
+            (void)snprintf(name, bytes, "%s.%s", children->slots[i].name,
+                           list->lists[SLOT_CHILD].slots[at].name);
+            return;
+        }
+    }
+}
+
+/* "h.3 (block)" inside its caller, otherwise the type. */
 static void trace_call(uint64_t begin_ticks, const shoal_module *module)
 {
     char text[LABEL_MAX_CHARS + 1];
-    const char *name = innermost ? find_child_name(innermost, module) : NULL;
-    if (name) {
-        (void)snprintf(text, sizeof text, "%.80s (%.40s)", name, module->type);
+    char name[81] = "";
+    if (innermost) {
+        name_child(innermost, module, name, sizeof name);
     }
-    trace_end(begin_ticks, TRACE_MODULE, name ? text : module->type);
+    if (name[0]) {
+        (void)snprintf(text, sizeof text, "%s (%.40s)", name, module->type);
+    }
+    trace_end(begin_ticks, TRACE_MODULE, name[0] ? text : module->type);
 }
 
 static shoal_status run_call(shoal_module *module, const struct callee *callee, shoal_tensor *const *inputs,
