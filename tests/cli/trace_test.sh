@@ -58,6 +58,8 @@ cat >"$scratch/steps.json" <<'TRACE'
 TRACE
 "$tool" trace --steps "$scratch/steps.json" >"$scratch/table"
 grep -F "2 ranks, 1 step, medians" "$scratch/table" >/dev/null
+grep -E "^  mean +4.000 +3.500 +0.500 +1.000 +67 %$" "$scratch/table" >/dev/null
+grep -F "so that compute and exposed need not add up to step" "$scratch/table" >/dev/null
 if grep -F "no step is marked" "$scratch/table"; then fail "steps are marked"; fi
 grep -F "3 older events were dropped" "$scratch/table" >/dev/null
 grep -E "^ +0 +4.000 +3.000 +1.000 +2.000 +67 %$" "$scratch/table" >/dev/null
@@ -90,7 +92,8 @@ expect 1 "no/such/file: No such file" "$tool" trace no/such/file
 expect 1 "there is no step 9; they go from 5 to 6" "$tool" trace "$scratch/steps.json" --step 9
 expect 1 "no/such/place.svg: No such file" "$tool" trace "$scratch/steps.json" --svg no/such/place.svg
 : >"$scratch/empty"
-expect 1 "no JSON" "$tool" trace "$scratch/empty"
+expect 1 "is empty: no rank has written to it" "$tool" trace "$scratch/empty"
+expect 1 "Is a directory" "$tool" trace "$scratch"
 head -c 300 "$scratch/steps.json" >"$scratch/cut"
 expect 1 "cut:4: no JSON" "$tool" trace "$scratch/cut"
 echo '{"other": 1}' >"$scratch/other"
@@ -98,6 +101,97 @@ expect 1 "it has no traceEvents" "$tool" trace "$scratch/other"
 echo '[1, "x", {"ph": 3}, {"ph":"X","cat":"foreign","name":"y"}]' >"$scratch/foreign"
 expect 1 "no events of shoal" "$tool" trace "$scratch/foreign"
 
-# A file that cannot be written is told, and the program goes on.
-SHOAL_LOG=error SHOAL_TRACE=$scratch/no/t.json "$program" >/dev/null 2>"$scratch/err" || fail "it did not go on"
-grep -F "SHOAL_TRACE: trace $scratch/no/t.json: No such file" "$scratch/err" >/dev/null
+# A file of shoal without its end: what is there is shown.
+head -c $(($(wc -c <"$scratch/t.json") - 100)) "$scratch/t.json" >"$scratch/killed.json"
+"$tool" trace "$scratch/killed.json" | grep -F "the file has no end" >/dev/null
+
+# Events that make no sense are left out, and counted. Of a posted collective the part counts in which it was carried.
+cat >"$scratch/damaged.json" <<'TRACE'
+[{"ph":"i","cat":"step","name":"step","pid":0,"tid":1,"ts":1000,"args":{"step":"x"}},
+{"ph":"X","cat":"op","name":"mul","pid":-1,"tid":1,"ts":1000,"dur":1,"args":{}},
+{"ph":"X","cat":"op","name":"mul","pid":0,"tid":1,"ts":"now","dur":1,"args":{}},
+{"ph":"X","cat":"op","name":"mul","pid":0,"tid":1,"ts":1000,"dur":-1,"args":{}},
+{"ph":"X","cat":"op","name":"mul","pid":99999999999,"tid":1,"ts":1000,"dur":1,"args":{}},
+{"ph":"X","cat":"op","name":"mul","pid":0,"tid":1,"ts":1e300,"dur":1,"args":{}},
+{"ph":"X","cat":"op","name":"mul","pid":2,"tid":1,"ts":1000,"dur":5000,"args":{}},
+{"ph":"X","cat":"collective","name":"all_gather","pid":2,"tid":9,"ts":1000,"dur":4000,
+ "args":{"op":"all_gather","carried":500,"bytes":-5,"unit":"evil\u001b[2J"}},
+{"ph":"M","name":"shoal_ranks","pid":2,"tid":1,"args":{"count":7}},
+{"ph":"M","name":"shoal_ranks","pid":4,"tid":1,"args":{"count":7}}]
+TRACE
+"$tool" trace "$scratch/damaged.json" >"$scratch/table"
+grep -F "6 events are damaged, and left out" "$scratch/table" >/dev/null
+grep -F "missing: ranks 0-1, 3, 5-6 of 7: killed before they could write" "$scratch/table" >/dev/null
+grep -E "^ +2 +5.000 +5.000 +0.000 +0.500 +100 %$" "$scratch/table" >/dev/null
+grep -E "^evil\?\[2J +0.000 +0.000 +0.000 +0.500 +0.0$" "$scratch/table" >/dev/null
+
+# As many ranks as the largest job has: each has a line, and takes its time in proportion.
+perl -e 'print "["; for $r (0 .. 9999) { for $t (1 .. 3) {
+    printf qq({"ph":"X","cat":"op","name":"mul","pid":%d,"tid":%d,"ts":%d,"dur":5,"args":{}},\n), $r, $t, $t;
+    printf qq({"ph":"M","name":"thread_name","pid":%d,"tid":%d,"args":{"name":"t"}},\n), $r, $t; } }
+    print qq({"ph":"M","name":"shoal_ranks","pid":0,"tid":0,"args":{"count":10000}}]\n)' >"$scratch/many.json"
+"$tool" trace "$scratch/many.json" --svg "$scratch/many.svg" >"$scratch/table"
+grep -F "10000 ranks, 1 step" "$scratch/table" >/dev/null
+grep -F "missing: ranks 1-9999 of 10000" "$scratch/table" >/dev/null
+[[ $(tail -n 1 "$scratch/many.svg") == "</svg>" ]]
+
+# Bytes of a trace changed, taken out or doubled at random: a table or a clear error, and no other end.
+perl - "$scratch/t.json" "$scratch/fuzz" <<'END'
+use strict;
+use warnings;
+my ($from, $to) = @ARGV;
+open my $in, '<:raw', $from or die "$from: $!";
+my $text = do { local $/; <$in> };
+srand 1;
+for my $i (0 .. 24) {
+    my $damaged = substr $text, 0, 20000;
+    $damaged =~ s/,?\n[^\n]*\z/\n]}\n/;
+    for (0 .. int rand 4) {
+        my ($at, $n) = (int rand length $damaged, int rand 40);
+        my @changes = ('', substr($damaged, int rand length $damaged, $n), chr int rand 256, '-', '9' x $n, '"', 'null', '{', '1e999');
+        substr($damaged, $at, int rand $n + 1) = $changes[rand @changes];
+    }
+    open my $out, '>:raw', "$to.$i" or die "$to.$i: $!";
+    print $out $damaged;
+}
+END
+for i in {0..24}; do
+    status=0
+    "$tool" trace --steps "$scratch/fuzz.$i" --svg "$scratch/fuzz.svg" >/dev/null 2>"$scratch/err" || status=$?
+    [[ $status -eq 0 || ($status -eq 1 && $(head -c 13 "$scratch/err") == "shoal trace: ") ]] ||
+        fail "damaged trace $i: exit status $status: $(cat "$scratch/err")"
+done
+
+# A killed rank, and Ctrl-C: what the others did is there, and who is missing.
+# train_until_step FILE: ranks that train until they are stopped; leaves the launcher in $launcher.
+train_until_step() {
+    rm -f "$scratch/lines"
+    "$tool" train --data "$SHOAL_TEST_SOURCE_DIR/LICENSE" --layers 1 --width 16 --heads 2 --context 16 --batch 1 --ranks 3 \
+        --steps 1000000 --trace "$1" >"$scratch/lines" 2>&1 &
+    launcher=$!
+    until grep -q "^step 1/" "$scratch/lines" 2>/dev/null; do
+        kill -0 "$launcher" 2>/dev/null || fail "it does not train: $(cat "$scratch/lines")"
+        sleep 0.05
+    done
+}
+train_until_step "$scratch/kill.json"
+read -r -a ranks <"/proc/$launcher/task/$launcher/children" || true
+for rank in "${ranks[@]}"; do
+    if tr '\0' '\n' <"/proc/$rank/environ" | grep -qx "SHOAL_RANK=1"; then kill -KILL "$rank"; fi
+done
+wait "$launcher" && fail "a killed rank was not noticed"
+"$tool" trace "$scratch/kill.json" >"$scratch/table"
+grep -F "2 ranks, " "$scratch/table" >/dev/null
+grep -F "missing: rank 1 of 3: killed before it could write" "$scratch/table" >/dev/null
+train_until_step "$scratch/interrupt.json"
+kill -INT "$launcher"
+wait "$launcher" && fail "Ctrl-C was not noticed"
+"$tool" trace "$scratch/interrupt.json" >"$scratch/table"
+grep -F "3 ranks, " "$scratch/table" >/dev/null
+! grep -F "missing" "$scratch/table" || fail "nobody is missing"
+
+# A file that cannot be written is told once, without SHOAL_LOG too, and the program goes on.
+env -u SHOAL_LOG SHOAL_TRACE="$scratch/no/t.json" "$program" >/dev/null 2>"$scratch/err" || fail "it did not go on"
+[[ $(grep -cF "SHOAL_TRACE: trace $scratch/no/t.json: No such file" "$scratch/err") -eq 1 ]] || fail "not told: $(cat "$scratch/err")"
+SHOAL_LOG=off SHOAL_TRACE=$scratch/no/t.json "$program" >/dev/null 2>"$scratch/err"
+[[ ! -s $scratch/err ]] || fail "SHOAL_LOG=off is not silent: $(cat "$scratch/err")"

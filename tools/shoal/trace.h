@@ -31,6 +31,7 @@ struct trace_span {
     enum trace_work work; /* of waits and collectives */
     double begin;
     double end;
+    double carried;   /* of a collective: how long a thread was busy with it, at its end */
     const char *name; /* these two belong to the document */
     const char *unit; /* "" for none */
     uint64_t bytes;
@@ -64,18 +65,31 @@ struct trace {
     size_t n_steps;
     struct trace_track *tracks;
     size_t n_tracks;
-    int *ranks;
+    int *ranks; /* that have spans */
     size_t n_ranks;
+    int *writers; /* ranks that wrote to the file, whether or not they have spans */
+    size_t n_writers;
+    int64_t n_world_ranks; /* that there should be; 0: the file does not say */
     uint64_t n_dropped;
-    bool has_no_marks; /* of steps: each rank is one step */
+    uint64_t n_damaged; /* events that make no sense, and were left out */
+    bool is_cut;        /* the file has no end */
+    bool has_no_marks;  /* of steps: each rank is one step */
 };
 
 /* Says on standard error what is wrong with the file. Free it in any case. */
 bool trace_read(const char *path, struct trace *trace_out);
 void trace_free(struct trace *trace);
 
-/* The spans of a rank and track: [*first, *end). */
-void trace_find_track(const struct trace *trace, int rank, int64_t track, size_t *first, size_t *end);
+/* Part of an array: [first, end). */
+struct trace_part {
+    size_t first;
+    size_t end;
+};
+
+/* The spans of a rank and track, and the steps and the tracks of a rank. */
+struct trace_part trace_find_spans(const struct trace *trace, int rank, int64_t track);
+struct trace_part trace_find_steps(const struct trace *trace, int rank);
+struct trace_part trace_find_tracks(const struct trace *trace, int rank);
 
 /* Fills in exposed and hidden of all steps. */
 bool trace_sum_up(struct trace *trace);

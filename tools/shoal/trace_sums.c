@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How much of a step is exposed communication, and how much of the communication is hidden: a rank waits while its thread has
- * nothing to do but wait for a collective, or carries one itself. Collectives that go on while it does not wait are hidden.
+ * nothing to do but wait for a collective, or carries one itself. Collectives that are carried while it does not wait are hidden.
+ * What was posted and is carried by nobody counts as neither: how far it has come is not known.
  */
 #include "trace.h"
 
@@ -54,7 +55,8 @@ static bool collect(const struct trace *trace, size_t first, size_t end, enum tr
     for (size_t i = first; i < end; i++) {
         const struct trace_span *span = &trace->spans[i];
         if (span->class == class && (class == CLASS_COLLECTIVE || span->track == track)) {
-            list->items[list->n_items++] = (struct interval){.begin = span->begin, .end = span->end};
+            double begin = class == CLASS_COLLECTIVE ? span->end - span->carried : span->begin;
+            list->items[list->n_items++] = (struct interval){.begin = begin, .end = span->end};
         }
     }
     unite(list);

@@ -47,23 +47,59 @@ static const char *const style =
     ".other{fill:var(--other)}.p0,.p1{stroke:var(--line);stroke-width:.6}\n"
     "</style>\n";
 
+/* U+FFFE and U+FFFF, which XML does not have. */
+static bool is_no_character(const char *text)
+{
+    return memcmp(text, "\xef\xbf", 2) == 0 && ((unsigned char)text[2] & 0xfe) == 0xbe;
+}
+
+/* So many characters of a text that is UTF-8. XML has no control characters, but for tabs and line ends. */
 static void put_text(FILE *out, const char *text, size_t most)
 {
-    for (size_t i = 0; text[i] && i < most; i++) {
-        switch (text[i]) {
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '&':
-            fputs("&amp;", out);
-            break;
-        default: /* XML has no control characters, but for tabs and line ends */
-            fputc((unsigned char)text[i] < ' ' && !strchr("\t\n\r", text[i]) ? '?' : text[i], out);
+    static const char *const names[256] = {['<'] = "&lt;", ['>'] = "&gt;", ['&'] = "&amp;"};
+    size_t n_characters = 0;
+    for (; *text; text++) {
+        unsigned char byte = (unsigned char)*text;
+        n_characters += (byte & 0xc0) != 0x80;
+        if (n_characters > most) {
+            return;
+        }
+        if (names[byte]) {
+            fputs(names[byte], out);
+        } else if (strncmp(text, "\xef\xbf", 2) == 0 && is_no_character(text)) {
+            fputc('?', out);
+            text += 2;
+        } else {
+            fputc(byte < ' ' && !strchr("\t\n\r", byte) ? '?' : byte, out);
         }
     }
+}
+
+static size_t count_characters(const char *text)
+{
+    size_t n_characters = 0;
+    for (; *text; text++) {
+        n_characters += ((unsigned char)*text & 0xc0) != 0x80;
+    }
+    return n_characters;
+}
+
+/* What of a name is written into a box: all of it; without the type, "h.0" of "h.0 (block)"; or the unit. 0: nothing fits. */
+static size_t choose_text(const struct trace_span *span, size_t n_fitting, const char **text_out)
+{
+    size_t length = count_characters(span->name);
+    const char *type = strstr(span->name, " (");
+    *text_out = span->name;
+    if (length <= n_fitting) {
+        return length;
+    }
+    if (type && span->class == CLASS_PHASE) {
+        length = (size_t)(type - span->name);
+    } else if (span->unit[0]) {
+        *text_out = span->unit;
+        length = count_characters(span->unit);
+    }
+    return length <= n_fitting + 1 ? length : 0;
 }
 
 static const char *class_of(const struct trace_span *span)
@@ -98,16 +134,20 @@ static void draw_span(struct drawing *drawing, const struct trace_span *span, co
         fputs("<title>", drawing->out);
         put_text(drawing->out, span->name, 200);
         fprintf(drawing->out, ", %.3f ms", (span->end - span->begin) * 1e-3);
+        if (span->carried < span->end - span->begin) {
+            fprintf(drawing->out, ", carried %.3f ms", span->carried * 1e-3);
+        }
         if (span->bytes > 0) {
             fprintf(drawing->out, ", %.1f KiB", (double)span->bytes / 1024.0);
         }
         fputs("</title>", drawing->out);
     }
     fputs("</rect>\n", drawing->out);
-    size_t n_fitting = (size_t)(width / CHARACTER_WIDTH);
-    if (has_text && n_fitting >= 3 && n_fitting + 3 >= strlen(span->name)) {
+    const char *text = NULL;
+    size_t n_characters = has_text ? choose_text(span, (size_t)(width / CHARACTER_WIDTH), &text) : 0;
+    if (n_characters > 0) {
         fprintf(drawing->out, "<text x=\"%.2f\" y=\"%d\">", from + 3, drawing->y + ROW_HEIGHT - 5);
-        put_text(drawing->out, span->name, n_fitting);
+        put_text(drawing->out, text, n_characters);
         fputs("</text>\n", drawing->out);
     }
 }
@@ -125,13 +165,13 @@ static void next_row(struct drawing *drawing)
 }
 
 /* What a thread runs, at one level of nesting. */
-static void draw_phases(struct drawing *drawing, size_t first, size_t end, int wanted)
+static void draw_phases(struct drawing *drawing, struct trace_part part, int wanted)
 {
     static const char *const classes[LEVELS] = {"p0", "p1", "p0"};
     double ends[LEVELS + 1]; /* of the spans that are open */
     int depth = 0;
     double drawn_to = 0.0;
-    for (size_t i = first; i < end; i++) {
+    for (size_t i = part.first; i < part.end; i++) {
         const struct trace_span *span = &drawing->trace->spans[i];
         /* What began before the step, such as a range around all steps, is no part of it. */
         if (span->class != CLASS_PHASE || span->begin < drawing->begin) {
@@ -151,12 +191,10 @@ static void draw_phases(struct drawing *drawing, size_t first, size_t end, int w
 
 static void draw_thread(struct drawing *drawing, int rank, int64_t track)
 {
-    size_t first;
-    size_t end;
-    trace_find_track(drawing->trace, rank, track, &first, &end);
+    struct trace_part part = trace_find_spans(drawing->trace, rank, track);
     for (int level = 0; level < LEVELS; level++) {
         put_label(drawing, level == 0 ? "runs" : "", "s");
-        draw_phases(drawing, first, end, level);
+        draw_phases(drawing, part, level);
         next_row(drawing);
     }
     /* Waits last: they are what must be seen. */
@@ -164,7 +202,7 @@ static void draw_thread(struct drawing *drawing, int rank, int64_t track)
     put_label(drawing, "ops and waits", "s");
     for (size_t k = 0; k < 2; k++) {
         double drawn_to = 0.0;
-        for (size_t i = first; i < end; i++) {
+        for (size_t i = part.first; i < part.end; i++) {
             const struct trace_span *span = &drawing->trace->spans[i];
             if (span->class == order[k]) {
                 draw_span(drawing, span, class_of(span), false, &drawn_to);
@@ -175,9 +213,9 @@ static void draw_thread(struct drawing *drawing, int rank, int64_t track)
 }
 
 /* A lane that has a collective in the step. */
-static bool is_busy(const struct drawing *drawing, size_t first, size_t end)
+static bool is_busy(const struct drawing *drawing, struct trace_part part)
 {
-    for (size_t i = first; i < end; i++) {
+    for (size_t i = part.first; i < part.end; i++) {
         const struct trace_span *span = &drawing->trace->spans[i];
         if (span->class == CLASS_COLLECTIVE && span->end > drawing->begin && span->begin < drawing->end) {
             return true;
@@ -188,17 +226,16 @@ static bool is_busy(const struct drawing *drawing, size_t first, size_t end)
 
 static void draw_lanes(struct drawing *drawing, int rank)
 {
-    for (size_t i = 0; i < drawing->trace->n_tracks; i++) {
+    struct trace_part tracks = trace_find_tracks(drawing->trace, rank);
+    for (size_t i = tracks.first; i < tracks.end; i++) {
         const struct trace_track *track = &drawing->trace->tracks[i];
-        size_t first;
-        size_t end;
-        trace_find_track(drawing->trace, rank, track->track, &first, &end);
-        if (track->rank != rank || !is_busy(drawing, first, end)) {
+        struct trace_part part = trace_find_spans(drawing->trace, rank, track->track);
+        if (!is_busy(drawing, part)) {
             continue;
         }
         double drawn_to = 0.0;
         put_label(drawing, track->name, "s");
-        for (size_t k = first; k < end; k++) {
+        for (size_t k = part.first; k < part.end; k++) {
             const struct trace_span *span = &drawing->trace->spans[k];
             if (span->class == CLASS_COLLECTIVE) {
                 draw_span(drawing, span, class_of(span), true, &drawn_to);
@@ -208,15 +245,12 @@ static void draw_lanes(struct drawing *drawing, int rank)
     }
 }
 
-static int count_rows(struct drawing *drawing, int rank)
+static int count_rows(const struct drawing *drawing, int rank)
 {
     int n_rows = LEVELS + 2;
-    for (size_t i = 0; i < drawing->trace->n_tracks; i++) {
-        const struct trace_track *track = &drawing->trace->tracks[i];
-        size_t first;
-        size_t end;
-        trace_find_track(drawing->trace, rank, track->track, &first, &end);
-        n_rows += track->rank == rank && is_busy(drawing, first, end);
+    struct trace_part tracks = trace_find_tracks(drawing->trace, rank);
+    for (size_t i = tracks.first; i < tracks.end; i++) {
+        n_rows += is_busy(drawing, trace_find_spans(drawing->trace, rank, drawing->trace->tracks[i].track));
     }
     return n_rows;
 }
@@ -270,8 +304,10 @@ static void draw_axis(const struct drawing *drawing, int bottom)
 static void draw(struct drawing *drawing, int64_t number)
 {
     int height = TOP + BOTTOM;
-    for (size_t i = 0; i < drawing->trace->n_ranks; i++) {
-        height += count_rows(drawing, drawing->trace->ranks[i]) * (ROW_HEIGHT + ROW_GAP) + RANK_GAP;
+    for (size_t i = 0; i < drawing->trace->n_steps; i++) {
+        if (drawing->trace->steps[i].number == number) {
+            height += count_rows(drawing, drawing->trace->steps[i].rank) * (ROW_HEIGHT + ROW_GAP) + RANK_GAP;
+        }
     }
     fprintf(drawing->out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n%s",

@@ -61,12 +61,36 @@ static double median_of(const struct trace *trace, int rank, enum column column,
                         double *room)
 {
     size_t count = 0;
-    for (size_t i = 0; i < trace->n_steps; i++) {
-        if (trace->steps[i].rank == rank && is_counted(trace, i, only)) {
+    struct trace_part part = trace_find_steps(trace, rank);
+    for (size_t i = part.first; i < part.end; i++) {
+        if (is_counted(trace, i, only)) {
             room[count++] = value_of(&trace->steps[i], column);
         }
     }
     return median(room, count);
+}
+
+/* Over all ranks and steps that count. */
+static double mean_of(const struct trace *trace, enum column column, const int64_t *only)
+{
+    double sum = 0.0;
+    size_t count = 0;
+    for (size_t i = 0; i < trace->n_steps; i++) {
+        if (is_counted(trace, i, only)) {
+            sum += value_of(&trace->steps[i], column);
+            count++;
+        }
+    }
+    return count > 0 ? sum / (double)count : 0.0;
+}
+
+/* The values are in microseconds. */
+static void print_values(const char *name, const double values[COLUMNS])
+{
+    double comm = values[COLUMN_EXPOSED] + values[COLUMN_HIDDEN];
+    printf("%6s %12.3f %12.3f %12.3f %12.3f %6.0f %%\n", name, values[COLUMN_STEP] * 1e-3,
+           values[COLUMN_COMPUTE] * 1e-3, values[COLUMN_EXPOSED] * 1e-3, values[COLUMN_HIDDEN] * 1e-3,
+           comm > 0.0 ? 100.0 * values[COLUMN_HIDDEN] / comm : 0.0);
 }
 
 static void print_ranks(const struct trace *trace, const int64_t *only, double *room)
@@ -74,23 +98,64 @@ static void print_ranks(const struct trace *trace, const int64_t *only, double *
     int slowest = 0;
     double most = -1.0;
     double least = 0.0;
+    double values[COLUMNS];
     printf("%6s %12s %12s %12s %12s %8s\n", "rank", "step ms", "compute ms", "exposed ms", "hidden ms",
            "hidden");
     for (size_t i = 0; i < trace->n_ranks; i++) {
-        double values[COLUMNS];
+        char name[16];
         for (int k = 0; k < COLUMNS; k++) {
-            values[k] = median_of(trace, trace->ranks[i], (enum column)k, only, room) * 1e-3;
+            values[k] = median_of(trace, trace->ranks[i], (enum column)k, only, room);
         }
-        double comm = values[COLUMN_EXPOSED] + values[COLUMN_HIDDEN];
-        printf("%6d %12.3f %12.3f %12.3f %12.3f %6.0f %%\n", trace->ranks[i], values[COLUMN_STEP],
-               values[COLUMN_COMPUTE], values[COLUMN_EXPOSED], values[COLUMN_HIDDEN],
-               comm > 0.0 ? 100.0 * values[COLUMN_HIDDEN] / comm : 0.0);
-        slowest = values[COLUMN_COMPUTE] > most ? trace->ranks[i] : slowest;
-        most = values[COLUMN_COMPUTE] > most ? values[COLUMN_COMPUTE] : most;
-        least = i == 0 || values[COLUMN_COMPUTE] < least ? values[COLUMN_COMPUTE] : least;
+        double compute = values[COLUMN_COMPUTE] * 1e-3;
+        (void)snprintf(name, sizeof name, "%d", trace->ranks[i]);
+        print_values(name, values);
+        slowest = compute > most ? trace->ranks[i] : slowest;
+        most = compute > most ? compute : most;
+        least = i == 0 || compute < least ? compute : least;
+    }
+    for (int k = 0; k < COLUMNS; k++) {
+        values[k] = mean_of(trace, (enum column)k, only);
+    }
+    print_values("mean", values);
+    if (!only) {
+        puts("Of a rank each column is the median over its steps, so that compute and exposed need not add "
+             "up to step.\n"
+             "The mean is over all ranks and steps: there they do, as the units below add up to exposed.");
     }
     if (trace->n_ranks > 1) {
         printf("slowest rank: %d, which computes %.3f ms, the fastest %.3f ms\n", slowest, most, least);
+    }
+}
+
+/* "missing: rank 2 of 3", "missing: ranks 1, 4-7 of 8". At most MOST_GAPS of them. */
+#define MOST_GAPS 16
+
+static void print_missing(const struct trace *trace)
+{
+    int64_t n_missing = trace->n_world_ranks;
+    int64_t next = 0;
+    size_t n_gaps = 0;
+    char text[MOST_GAPS * 48] = "";
+    size_t length = 0;
+    for (size_t i = 0; i <= trace->n_writers; i++) {
+        int64_t rank = i < trace->n_writers ? trace->writers[i] : trace->n_world_ranks;
+        rank = rank < trace->n_world_ranks ? rank : trace->n_world_ranks;
+        n_missing -= i < trace->n_writers && rank < trace->n_world_ranks;
+        if (rank > next && n_gaps++ < MOST_GAPS) {
+            length += (size_t)snprintf(text + length, sizeof text - length, "%s%lld", length > 0 ? ", " : "",
+                                       (long long)next);
+            if (rank > next + 1) {
+                length +=
+                    (size_t)snprintf(text + length, sizeof text - length, "-%lld", (long long)(rank - 1));
+            }
+        }
+        next = rank + 1;
+    }
+    if (n_missing > 0) {
+        printf("missing: rank%s %s%s of %lld: killed before %s could write, or in a file of %s own\n",
+               n_missing == 1 ? "" : "s", text, n_gaps > MOST_GAPS ? ", ..." : "",
+               (long long)trace->n_world_ranks, n_missing == 1 ? "it" : "they",
+               n_missing == 1 ? "its" : "their");
     }
 }
 
@@ -188,9 +253,9 @@ static size_t sum_units(const struct trace *trace, const int64_t *only, struct u
         if (!step || (is_wait && span->track != step->track)) {
             continue;
         }
-        struct unit_sum sum = {.unit = span->unit};
+        struct unit_sum sum = {.unit = span->unit[0] ? span->unit : "(none)"};
         sum.exposed[span->work] = is_wait ? span->end - span->begin : 0.0;
-        sum.busy = is_wait ? 0.0 : span->end - span->begin;
+        sum.busy = is_wait ? 0.0 : span->carried;
         sum.bytes = is_wait ? 0 : span->bytes;
         sums[n_sums++] = sum;
     }
@@ -211,6 +276,25 @@ static size_t sum_units(const struct trace *trace, const int64_t *only, struct u
     return n_units;
 }
 
+/* The first characters of a name from the file, and spaces. It cannot move the cursor of a terminal. */
+static void print_name(const char *name)
+{
+    enum {
+        WIDTH = 32
+    };
+    int n_characters = 0;
+    for (; *name; name++) {
+        unsigned char byte = (unsigned char)*name;
+        bool is_first = (byte & 0xc0) != 0x80; /* of the bytes of a character */
+        if (n_characters + is_first > WIDTH) {
+            break;
+        }
+        n_characters += is_first;
+        putchar(byte < ' ' || byte == 0x7f ? '?' : byte);
+    }
+    printf("%*s", WIDTH - n_characters, "");
+}
+
 static bool print_units(const struct trace *trace, const int64_t *only, size_t n_counted)
 {
     struct unit_sum *sums = calloc(trace->n_spans + 1, sizeof *sums);
@@ -226,10 +310,10 @@ static bool print_units(const struct trace *trace, const int64_t *only, size_t n
                "unit", "gather", "reduce", "other", "on lanes", "KiB");
     }
     for (size_t i = 0; i < n_units; i++) {
-        printf("%-32.32s %10.3f %10.3f %10.3f %10.3f %12.1f\n", sums[i].unit[0] ? sums[i].unit : "(none)",
-               sums[i].exposed[WORK_GATHER] * scale, sums[i].exposed[WORK_REDUCE] * scale,
-               sums[i].exposed[WORK_OTHER] * scale, sums[i].busy * scale,
-               (double)sums[i].bytes / 1024.0 * scale * 1e3);
+        print_name(sums[i].unit);
+        printf(" %10.3f %10.3f %10.3f %10.3f %12.1f\n", sums[i].exposed[WORK_GATHER] * scale,
+               sums[i].exposed[WORK_REDUCE] * scale, sums[i].exposed[WORK_OTHER] * scale,
+               sums[i].busy * scale, (double)sums[i].bytes / 1024.0 * scale * 1e3);
     }
     free(sums);
     return true;
@@ -259,6 +343,13 @@ bool trace_print_table(const struct trace *trace, const char *path, const int64_
     if (trace->n_dropped > 0) {
         printf("%llu older events were dropped\n", (unsigned long long)trace->n_dropped);
     }
+    if (trace->n_damaged > 0) {
+        printf("%llu events are damaged, and left out\n", (unsigned long long)trace->n_damaged);
+    }
+    if (trace->is_cut) {
+        puts("the file has no end: who wrote to it last was killed, and the rest of its events is not there");
+    }
+    print_missing(trace);
     print_ranks(trace, only, room);
     free(room);
     return print_units(trace, only, n_counted);
