@@ -73,4 +73,21 @@ trains 0 --steps 2 --ranks 2 --mode none --trace "$scratch/t.json"
 says " +trace +$scratch/t.json \(shoal trace $scratch/t.json\)"
 says 'none on 2 ranks: .*'
 
+# A trace that has no room does not take the result with it: the table first, then the error.
+status=0
+(
+    ulimit -f 1000
+    timeout "$limit_s" "$SHOAL_TEST_TOOL" train "${tiny[@]}" --steps 60 --ranks 2 --trace "$scratch/full.json" >"$scratch/out" 2>"$scratch/err"
+) || status=$?
+[[ $status -eq 1 ]] || complain "a trace without room: exit status $status"
+says "  digest of parameters +[0-9a-f]{16}"
+grep -qE "^shoal train: rank [01]: trace $scratch/full.json: File too large" "$scratch/err" || complain "no reason"
+
+# The picture names blocks by their place.
+trains 0 --steps 3 --ranks 2 --trace "$scratch/named.json"
+"$SHOAL_TEST_TOOL" trace "$scratch/named.json" --svg "$scratch/named.svg" >/dev/null || complain "no picture"
+for block in h.0 h.1; do
+    grep -qF "<title>$block (block), " "$scratch/named.svg" || complain "no $block in the picture"
+done
+
 ! $failed

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/try.h"
 #include "bootstrap/environment.h"
+#include "shoal/group.h"
 #include "shoal/trace.h"
 #include "shoal_nn/nn.h"
 
@@ -23,7 +24,8 @@ struct course {
     struct train_job job;
     struct train_report report;
     struct train_result result;
-    shoal_module *whole; /* on rank 0, if a sample is wanted */
+    shoal_module *whole;                  /* on rank 0, if a sample is wanted */
+    char trace_failure[ERROR_TEXT_BYTES]; /* on all ranks: why the trace was not written; "": it was */
 };
 
 static int say_failure(int rank, int n_ranks)
@@ -60,9 +62,31 @@ static shoal_status start_trace(struct train_job *job)
     return options.path ? train_same_status(job, shoal_trace_start(&options)) : SHOAL_OK;
 }
 
-static shoal_status stop_trace(struct train_job *job)
+/*
+ * A trace that cannot be written, on a full disk perhaps, does not take the result with it: rank 0 says so at the end. The first
+ * rank that failed tells all others why.
+ */
+static shoal_status stop_trace(struct course *course)
 {
-    return job->options->trace ? train_same_status(job, shoal_trace_stop()) : SHOAL_OK;
+    struct train_job *job = &course->job;
+    if (!job->options->trace) {
+        return SHOAL_OK;
+    }
+    shoal_status status = shoal_trace_stop();
+    int64_t speaker = status == SHOAL_OK ? job->n_ranks : job->rank;
+    if (status != SHOAL_OK && job->n_ranks > 1) {
+        (void)snprintf(course->trace_failure, ERROR_TEXT_BYTES, "rank %d: %s", job->rank, shoal_error_text());
+    } else if (status != SHOAL_OK) {
+        (void)snprintf(course->trace_failure, ERROR_TEXT_BYTES, "%s", shoal_error_text());
+    }
+    if (job->n_ranks == 1) {
+        return SHOAL_OK;
+    }
+    TRY(shoal_group_all_reduce(job->group, &speaker, &speaker, 1, SHOAL_I64, SHOAL_MIN));
+    if (speaker == job->n_ranks) {
+        return SHOAL_OK;
+    }
+    return shoal_group_broadcast(job->group, course->trace_failure, ERROR_TEXT_BYTES, SHOAL_U8, (int)speaker);
 }
 
 static shoal_status train(struct course *course)
@@ -72,7 +96,7 @@ static shoal_status train(struct course *course)
     TRY(start_trace(job));
     train_report_begin(&course->report, job);
     TRY(train_loop(job, &course->report, &course->result));
-    TRY(stop_trace(job));
+    TRY(stop_trace(course));
     return train_whole(job, &course->result.digest, job->options->n_sample > 0 ? &course->whole : NULL);
 }
 
@@ -94,6 +118,10 @@ static shoal_status finish(struct course *course, bool *is_same)
     }
     if (job->options->has_json) {
         train_report_json(job, result);
+    }
+    if (course->trace_failure[0]) {
+        (void)fflush(stdout);
+        return error_set(SHOAL_ERR_SYSTEM, "%s", course->trace_failure);
     }
     return SHOAL_OK;
 }
@@ -143,7 +171,9 @@ static int run_in_world(const struct train_options *options, const struct train_
     bool is_same = true;
     status = closed != SHOAL_OK || rank > 0 ? closed : finish(&course, &is_same);
     shoal_module_unref(course.whole);
-    return status != SHOAL_OK ? say_failure(rank, n_ranks) : is_same ? TOOL_DONE : TOOL_FAILED;
+    return status != SHOAL_OK ? say_failure(rank, course.trace_failure[0] ? 1 : n_ranks)
+           : is_same          ? TOOL_DONE
+                              : TOOL_FAILED;
 }
 
 static shoal_status open_world(const struct train_options *options, shoal_world **world_out)
@@ -191,8 +221,8 @@ int command_train(int argc, char **argv)
         fprintf(stderr, "shoal train: --trace %s would write over the data\n", options.trace);
         exit_status = TOOL_USAGE;
     } else {
-        exit_status =
-            is_launcher ? train_ranks_start(n_ranks, argc, argv) : run_rank(&options, &data, &environment);
+        exit_status = is_launcher ? train_ranks_start(n_ranks, options.trace != NULL, argc, argv)
+                                  : run_rank(&options, &data, &environment);
     }
     train_data_close(&data);
     return exit_status;

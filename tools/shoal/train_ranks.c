@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define GRACE_S 2.0
+#define TRACE_GRACE_S 10.0
 
 enum {
     USUAL_COLUMNS = 80
@@ -25,7 +26,7 @@ int train_ranks_columns(void)
     return is_known ? size.ws_col : USUAL_COLUMNS;
 }
 
-int train_ranks_start(int n_ranks, int argc, char **argv)
+int train_ranks_start(int n_ranks, bool writes_trace, int argc, char **argv)
 {
     char columns[16];
     static char self[] = "/proc/self/exe";
@@ -46,8 +47,10 @@ int train_ranks_start(int n_ranks, int argc, char **argv)
         program[n_words++] = live;
         program[n_words++] = columns;
     }
-    struct run_plan plan = {
-        .n_ranks = n_ranks, .command = "shoal train", .grace_s = GRACE_S, .program = program};
+    struct run_plan plan = {.n_ranks = n_ranks,
+                            .command = "shoal train",
+                            .grace_s = writes_trace ? TRACE_GRACE_S : GRACE_S,
+                            .program = program};
     int exit_code = run_job(&plan);
     free(program);
     return exit_code;
