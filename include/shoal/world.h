@@ -42,7 +42,7 @@ typedef struct shoal_world_options {
     int rank;
     /* What ranks that belong together agree on, when n_ranks is given without `exchange`. */
     const char *key;
-    /* Optional, with n_ranks and rank: replaces meeting on a socket of this machine. */
+    /* Optional, with n_ranks and rank: replaces meeting on a socket of this machine. Not with mpi_comm. */
     shoal_exchange exchange;
     void *exchange_context;
     /* What carries all groups. NULL: SHOAL_TRANSPORT, or, if that is not set, what fits the hosts of each group's
@@ -53,6 +53,26 @@ typedef struct shoal_world_options {
     double startup_timeout_s; /* 0: 60 */
     double timeout_s;         /* of an operation; 0: SHOAL_TIMEOUT, which is 600 by default */
     double close_timeout_s;   /* 0: 30 */
+    /*
+     * The address of the application's MPI_Comm, whose ranks become those of the world (n_ranks and rank may be left 0). All
+     * of them call open; the communicator is duplicated, and may be freed once all worlds on it are closed. It is the
+     * exchange of start-up, and carries groups on several hosts, or all if transport is "mpi". NULL: none; transport "mpi"
+     * then takes MPI_COMM_WORLD, and initialises MPI if nobody has.
+     */
+    const void *mpi_comm;
+    /*
+     * Who may call MPI, by the level that MPI_Init_thread gave. MULTIPLE: Shoal's own thread does, and nothing is needed.
+     * SERIALIZED: it does so between mpi_lock and mpi_unlock, which the application holds around its own calls of MPI, and
+     * never while it calls Shoal; or mpi_progress. FUNNELED: mpi_progress, in the main thread. Otherwise open fails.
+     */
+    void (*mpi_lock)(void *context);
+    void (*mpi_unlock)(void *context);
+    void *mpi_lock_context;
+    /*
+     * Not 0: Shoal calls MPI only in shoal_world_progress, and where the thread that opened the world waits in a call of
+     * Shoal. That thread closes the world.
+     */
+    int mpi_progress;
 } shoal_world_options;
 #define SHOAL_WORLD_OPTIONS_INIT SHOAL_SIZED(shoal_world_options)
 
@@ -68,6 +88,13 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_optio
  * nobody has waited for, is the error. The world is gone all the same. NULL is allowed.
  */
 SHOAL_API shoal_status shoal_world_close(shoal_world *world);
+
+/*
+ * Moves what can be moved now, and never waits. Needed only in a world that was opened with mpi_progress, again and again
+ * while something that was started has not ended: nothing else moves it. Elsewhere it does nothing. SHOAL_ERR_STATE: the
+ * level of MPI does not allow this thread to call it.
+ */
+SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_progress(shoal_world *world);
 
 SHOAL_API int shoal_world_rank(const shoal_world *world);
 SHOAL_API int shoal_world_n_ranks(const shoal_world *world);

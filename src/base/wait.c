@@ -101,11 +101,51 @@ bool wait_should_spin(void)
     return !is_background || processors_are_free();
 }
 
-void wait_sleep(int64_t ns)
+/* What the thread does while it waits. */
+#define MEANWHILE_NS 100000
+static _Thread_local struct {
+    void (*function)(void *context);
+    void *context;
+    bool is_inside;
+} meanwhile;
+
+bool wait_set_meanwhile(void (*function)(void *context), void *context)
+{
+    if (function && meanwhile.function) {
+        return false;
+    }
+    meanwhile.function = function;
+    meanwhile.context = context;
+    return true;
+}
+
+/* True: the thread has something to do while it waits, and has done it. */
+static bool do_meanwhile(void)
+{
+    if (!meanwhile.function || meanwhile.is_inside) {
+        return false;
+    }
+    meanwhile.is_inside = true;
+    meanwhile.function(meanwhile.context);
+    meanwhile.is_inside = false;
+    return true;
+}
+
+static void sleep_ns(int64_t ns)
 {
     struct timespec rest = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = ns % 1000000000};
     while (ns > 0 && clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, &rest) == EINTR) {
     }
+}
+
+void wait_sleep(int64_t ns)
+{
+    int64_t end_ns = clock_now_ns() + ns;
+    while (ns > MEANWHILE_NS && do_meanwhile()) {
+        sleep_ns(MEANWHILE_NS);
+        ns = end_ns - clock_now_ns();
+    }
+    sleep_ns(ns);
 }
 
 static shoal_status fail_with_timeout(int64_t waited_ns, const char *what)
@@ -138,6 +178,9 @@ static shoal_status sleep_while_equal(_Atomic uint32_t *word, uint32_t value,
             liveness_ns = clock_now_ns() + WAIT_LIVENESS_NS;
         }
         int64_t until_ns = options->deadline_ns < liveness_ns ? options->deadline_ns : liveness_ns;
+        if (do_meanwhile() && until_ns > now_ns + MEANWHILE_NS) {
+            until_ns = now_ns + MEANWHILE_NS;
+        }
         if (os_sleep_on_word(word, value, until_ns, options->is_shared) != 0) {
             return error_set(SHOAL_ERR_SYSTEM, "futex wait: %s", strerror(errno));
         }

@@ -50,6 +50,12 @@ void wait_set_background(void);
 /* False where the calling thread should sleep at once. */
 bool wait_should_spin(void);
 
+/*
+ * While the calling thread waits, it calls this about every 100 us, until it is NULL again: for work that no other thread may
+ * do. It must not wait. False: the thread has such a function already, and this is another one.
+ */
+bool wait_set_meanwhile(void (*function)(void *context), void *context);
+
 /* Sleeps that long, or a little longer: for retries, where there is no word to wait for. */
 void wait_sleep(int64_t ns);
 

@@ -56,9 +56,13 @@ shoal_status rendezvous_exchange(shoal_exchange exchange, void *context, const s
                                  struct card *cards_out)
 {
     memset(cards_out, 0, (size_t)card->n_ranks * sizeof *card);
+    error_clear();
     int result = exchange(context, card, cards_out, sizeof *card);
     if (result != 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "start-up: exchange returned %d", result);
+        char why[ERROR_TEXT_BYTES];
+        (void)snprintf(why, sizeof why, "%s", shoal_error_text());
+        return error_set(SHOAL_ERR_SYSTEM, "start-up: exchange returned %d%s%.300s", result, *why ? ": " : "",
+                         why);
     }
     return check_cards(cards_out, card);
 }

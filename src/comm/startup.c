@@ -24,6 +24,7 @@
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/server.h"
 #include "bootstrap/store.h"
+#include "comm/start_mpi.h"
 #include "comm/transports.h"
 #include "comm/world.h"
 #include "sharedmem/regions.h"
@@ -215,6 +216,7 @@ void startup_undo(struct shoal_world *world)
     groups_close(world->groups);
     owned_list_end(&world->owned);
     transports_close(world->transports);
+    start_mpi_end(world);
     regions_free(world->regions);
     store_free(world->store);
     client_free(world->client);

@@ -3,6 +3,7 @@
 #include "comm/transports.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -11,6 +12,7 @@
 #include "base/try.h"
 #include "bootstrap/card.h"
 #include "bootstrap/store.h"
+#include "comm/start_mpi.h"
 #include "comm/world.h"
 #include "transport/registry.h"
 
@@ -94,6 +96,7 @@ struct transports *transports_create(struct shoal_world *world)
                                                  .context = world,
                                                  .check_rank = check_rank,
                                                  .is_dead = is_dead,
+                                                 .mpi = world->mpi,
                                                  .set = set_value,
                                                  .get = get_value};
     return transports;
@@ -160,7 +163,12 @@ static shoal_status add_modules(struct transports *transports, int64_t deadline_
 {
     for (size_t i = 0; transport_crossing_at(i); i++) {
         const struct transport *transport = NULL;
+        if (strcmp(transport_crossing_at(i), "mpi") == 0 && !start_mpi_is_usual(transports->owner)) {
+            continue;
+        }
         if (transport_find(transport_crossing_at(i), &transport) == SHOAL_OK) {
+            TRY(start_mpi_late(transports->owner, transport, deadline_ns));
+            transports->world.mpi = transports->owner->mpi;
             return add_candidate(transports, transport, deadline_ns);
         }
         LOG(SHOAL_LOG_INFO, "several hosts: %s", shoal_error_text());
@@ -185,6 +193,26 @@ shoal_status transports_open(struct transports *transports, const struct card *c
         }
     }
     return is_one_host ? SHOAL_OK : add_modules(transports, deadline_ns);
+}
+
+/* Progress ---------------------------------------------------------------------------------------------- */
+
+shoal_status transports_progress(struct transports *transports)
+{
+    for (size_t i = 0; transports && i < transports->n_candidates; i++) {
+        const struct candidate *candidate = &transports->candidates[i];
+        if (candidate->transport->progress) {
+            TRY(candidate->transport->progress(candidate->state));
+        }
+    }
+    return SHOAL_OK;
+}
+
+void transports_drive(struct transports *transports)
+{
+    if (transports_progress(transports) != SHOAL_OK) {
+        error_clear(); /* only the opener drives, and it may */
+    }
 }
 
 /* Choosing ---------------------------------------------------------------------------------------------- */

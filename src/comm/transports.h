@@ -41,4 +41,9 @@ struct transport_choice {
 shoal_status transports_choose(const struct shoal_world *world, const int *ranks, int n_ranks,
                                const char *name, struct transport_choice *choice_out);
 
+/* Makes progress where no thread of Shoal's may: shoal_world_progress. NULL is allowed. */
+shoal_status transports_progress(struct transports *transports);
+/* The same while a thread waits: nothing is told. */
+void transports_drive(struct transports *transports);
+
 #endif

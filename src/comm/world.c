@@ -25,7 +25,9 @@
 #include "comm/lane.h"
 #include "bootstrap/liveness.h"
 #include "comm/p2p.h"
+#include "comm/start_mpi.h"
 #include "comm/startup.h"
+#include "comm/transports.h"
 #include "comm/work.h"
 #include "transport/registry.h"
 
@@ -67,7 +69,7 @@ static shoal_status check_place(struct shoal_world *world, const shoal_world_opt
         return error_set(SHOAL_ERR_INVALID, "rank is %d, 0 to %d expected: n_ranks is %d", options->rank,
                          options->n_ranks - 1, options->n_ranks);
     }
-    bool needs_key = world->has_peers && options->n_ranks > 1 && !options->exchange;
+    bool needs_key = world->has_peers && options->n_ranks > 1 && !options->exchange && !world->mpi;
     if (needs_key && (!options->key || !options->key[0])) {
         return error_set(SHOAL_ERR_INVALID, "n_ranks is %d, but there is neither a key nor an exchange",
                          options->n_ranks);
@@ -82,6 +84,11 @@ static shoal_status check_place(struct shoal_world *world, const shoal_world_opt
 static shoal_status find_place(struct shoal_world *world, const shoal_world_options *options,
                                struct environment *environment)
 {
+    /* A communicator has a rank and a size, whatever the launcher has started. */
+    if (options->mpi_comm) {
+        *environment = (struct environment){.launcher = "MPI"};
+        return start_mpi_check_place(world, /*has_communicator=*/true);
+    }
     /* Alike on every rank, rank 0 too: the others would wait for it in the exchange. */
     if (options->exchange) {
         return error_set(SHOAL_ERR_INVALID,
@@ -116,12 +123,25 @@ static shoal_status find_transport(struct shoal_world *world, const shoal_world_
     return SHOAL_OK;
 }
 
+static void drive(void *context)
+{
+    const struct shoal_world *world = context;
+    transports_drive(world->transports);
+}
+
 static shoal_status open_world(struct shoal_world *world, const shoal_world_options *options)
 {
     struct environment environment;
     struct startup_plan plan = {.exchange = options->exchange, .exchange_context = options->exchange_context};
     TRY(check_times(world, options));
     TRY(find_transport(world, options));
+    TRY(start_mpi_check(world, options));
+    TRY(start_mpi_if_asked(world, options));
+    TRY(start_mpi_drive(world, drive));
+    if (world->mpi) {
+        plan.exchange = start_mpi_exchange;
+        plan.exchange_context = world;
+    }
     char own_key[ENVIRONMENT_KEY_BYTES];
     if (options->n_ranks == 0) {
         TRY(find_place(world, options, &environment));
@@ -135,6 +155,9 @@ static shoal_status open_world(struct shoal_world *world, const shoal_world_opti
                              sizeof own_key - sizeof "options\n");
         }
         plan.key = own_key;
+    }
+    if (world->mpi) {
+        TRY(start_mpi_check_place(world, options->mpi_comm != NULL));
     }
     world->may_spin = processors_suffice(world->n_ranks);
     if (!world->has_peers) {
@@ -224,6 +247,10 @@ shoal_status shoal_world_close(shoal_world *world)
     }
     TRY(world_check_process(world));
     TRY(callback_check("world_close"));
+    if (world->is_driven && !pthread_equal(pthread_self(), world->opener)) {
+        return error_set(SHOAL_ERR_STATE,
+                         "the world was opened with mpi_progress: the thread that opened it closes it");
+    }
     owned_list_end(&world->ending);
     error_clear();
     int64_t deadline_ns = clock_deadline_after(world->close_timeout_s);
@@ -239,6 +266,7 @@ shoal_status shoal_world_close(shoal_world *world)
         members_leave(world->members);
         status = members_wait_for_end(world->members, deadline_ns);
     }
+    world->has_ended_well = status == SHOAL_OK;
     char text[ERROR_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     if (status == SHOAL_OK && world->ending_failure != SHOAL_OK) {
@@ -250,6 +278,16 @@ shoal_status shoal_world_close(shoal_world *world)
     free_world(world);
     trace_world_closed();
     return status == SHOAL_OK ? SHOAL_OK : error_set(status, "%s", text);
+}
+
+shoal_status shoal_world_progress(shoal_world *world)
+{
+    error_clear();
+    if (!world) {
+        return error_set(SHOAL_ERR_INVALID, "world is NULL");
+    }
+    TRY(world_check_process(world));
+    return world->is_driven ? transports_progress(world->transports) : SHOAL_OK;
 }
 
 /* Asking ------------------------------------------------------------------------------------------------ */

@@ -45,6 +45,8 @@ struct mpi_start {
     int (*n_ranks)(const struct mpi *mpi);
     /* "Open MPI v4.1.4", for texts. */
     const char *(*library)(const struct mpi *mpi);
+    /* Whether MPI is called only by the thread that opened, and in shoal_world_progress. */
+    bool (*is_driven)(const struct mpi *mpi);
     /* A shoal_exchange, whose context is the struct mpi. Only during start-up. */
     int (*exchange)(void *mpi, const void *in, void *out_all, size_t bytes);
     /* After a failure: no call of MPI follows in this process, MPI_Finalize included. */

@@ -159,6 +159,8 @@ struct transport {
                          int64_t deadline_ns, void **state_out);
     /* No channel and no streams are left. */
     void (*close)(void *state);
+    /* Optional: moves what can be moved now, by a thread of the application. SHOAL_ERR_STATE: this thread may not. */
+    shoal_status (*progress)(void *state);
 
     /* Blocks for the members' processes at most, not for their callers. */
     shoal_status (*connect)(const struct transport_peers *peers, int64_t deadline_ns,

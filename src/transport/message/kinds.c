@@ -33,6 +33,16 @@ static void message_close(void *state)
     router_close(state);
 }
 
+static shoal_status message_progress(void *state)
+{
+    return router_poll(state, /*is_driver=*/true)
+               ? SHOAL_OK
+               : error_set(
+                     SHOAL_ERR_STATE, "this thread may not make progress: %s",
+                     "where MPI was initialised with MPI_THREAD_FUNNELED, the main thread calls it, and "
+                     "where a lock was given nobody has to");
+}
+
 static shoal_status check_kind(const struct endpoint_kind *kind)
 {
     if (!kind || kind->struct_size != sizeof *kind) {
@@ -57,6 +67,7 @@ const struct transport *message_transport(const struct endpoint_kind *kind)
             transports[i] = (struct message_transport){.base = message_operations, .kind = kind};
             transports[i].base.open = message_open;
             transports[i].base.close = message_close;
+            transports[i].base.progress = kind->enter ? message_progress : NULL;
             transports[i].base.streams = &message_streams;
             transports[i].base.name = kind->name;
             transports[i].base.doc = kind->doc;

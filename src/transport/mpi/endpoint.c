@@ -24,7 +24,6 @@ _Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "a request has room in a
 struct endpoint {
     const struct transport_world *world;
     struct mpi *mpi;
-    bool is_own; /* made by open, not by start-up */
     bool has_given_up;
     /* What is on its way, and where it was found: the same index in all. Room for `capacity`. */
     MPI_Request *requests;
@@ -293,9 +292,6 @@ static void mpi_endpoint_leave(struct endpoint *endpoint)
 static void mpi_close(struct endpoint *endpoint, int64_t deadline_ns)
 {
     (void)deadline_ns;
-    if (endpoint->mpi && endpoint->is_own) {
-        mpi_start_table.close(endpoint->mpi, /*is_clean=*/!is_over(endpoint));
-    }
     mpi_services->free(endpoint->requests);
     mpi_services->free(endpoint->messages);
     mpi_services->free(endpoint->statuses);
@@ -319,26 +315,6 @@ static shoal_status allocate(struct endpoint *endpoint)
     return is_good ? SHOAL_OK : SHOAL_ERR_NO_MEMORY;
 }
 
-/* Where start-up did not use MPI. */
-static shoal_status open_own(struct endpoint *endpoint, int64_t deadline_ns)
-{
-    struct mpi_options options = {.deadline_ns = deadline_ns};
-    shoal_status status = mpi_start_table.open(&options, &endpoint->mpi);
-    if (status != SHOAL_OK) {
-        return status;
-    }
-    endpoint->is_own = true;
-    const struct mpi *mpi = endpoint->mpi;
-    const struct transport_world *world = endpoint->world;
-    if (mpi->rank == world->rank && mpi->n_ranks == world->n_ranks) {
-        return SHOAL_OK;
-    }
-    return mpi_services->set_error(SHOAL_ERR_INVALID,
-                                   "the world has rank %d of %d, and %s says rank %d of %d: is the program "
-                                   "started by the mpirun of another MPI?",
-                                   world->rank, world->n_ranks, mpi->library, mpi->rank, mpi->n_ranks);
-}
-
 static shoal_status mpi_open(const struct transport_world *world, int64_t deadline_ns,
                              struct endpoint **endpoint_out)
 {
@@ -348,12 +324,11 @@ static shoal_status mpi_open(const struct transport_world *world, int64_t deadli
     }
     endpoint->world = world;
     endpoint->mpi = world->mpi;
-    shoal_status status = allocate(endpoint);
-    if (status == SHOAL_OK && !endpoint->mpi) {
-        status = open_own(endpoint, deadline_ns);
-    }
+    (void)deadline_ns;
+    shoal_status status = endpoint->mpi
+                              ? allocate(endpoint)
+                              : mpi_services->set_error(SHOAL_ERR_INTERNAL, "start-up did not begin MPI");
     if (status != SHOAL_OK) {
-        endpoint->has_given_up = true;
         mpi_close(endpoint, 0);
         return status;
     }

@@ -40,6 +40,9 @@ foreach(flavour openmpi mpich)
     shoal_find_mpi("${flavour}" mpicc)
     if(SHOAL_MPI_FOUND)
         list(APPEND SHOAL_MPI_FLAVOURS "${flavour}")
+        # For tests, which have programs that use MPI themselves.
+        set(SHOAL_MPI_INCLUDES_${flavour} "${SHOAL_MPI_INCLUDES}" CACHE INTERNAL "")
+        set(SHOAL_MPI_LINKS_${flavour} "${SHOAL_MPI_LINKS}" CACHE INTERNAL "")
         shoal_add_transport_module("mpi_${flavour}" endpoint.c module.c process.c services.c start.c)
         set_target_properties("shoal_transport_mpi_${flavour}" PROPERTIES OUTPUT_NAME "shoal_mpi_${flavour}")
         # As system headers: their macros cast in ways that warnings forbid.

@@ -51,19 +51,49 @@ static void set_state(enum keeper_state state)
     mpi_services->wake_all(&keeper_state, /*is_shared=*/false);
 }
 
+/* The path of the library that holds a function. */
+static const char *file_of(void *address)
+{
+    Dl_info info;
+    return address && dladdr(address, &info) != 0 ? info.dli_fname : NULL;
+}
+
+static const char *library_file(void)
+{
+    int (*function)(int *, char ***) = MPI_Init;
+    /* The one way from a function pointer to an object pointer that works with dladdr. */
+    return file_of(*(void **)&function);
+}
+
+/*
+ * mpirun of MPICH that goes on after a death tells the others by SIGUSR1, and the next call of MPICH that hears of it
+ * ends the process. Shoal learns of deaths by itself. A handler of the application's is not touched.
+ */
+static void ignore_deaths(void)
+{
+    struct sigaction action;
+    const char *library = library_file();
+    if (sigaction(SIGUSR1, NULL, &action) != 0 || (action.sa_flags & SA_SIGINFO) != 0 || !library) {
+        return;
+    }
+    const char *file = file_of(*(void **)&action.sa_handler);
+    if (file && strcmp(file, library) == 0) {
+        action.sa_handler = SIG_IGN;
+        (void)sigaction(SIGUSR1, &action, NULL);
+    }
+}
+
 /* The components of Open MPI before 3.0 are not linked with the libraries that they need. */
 static void reopen_global(void)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING + 1] = "";
     int length = 0;
-    Dl_info info;
     (void)MPI_Get_library_version(version, &length);
     bool is_old = strncmp(version, "Open MPI v1.", 12) == 0 || strncmp(version, "Open MPI v2.", 12) == 0;
     bool is_asked = strcmp(mpi_services->variable("MPI_GLOBAL"), "1") == 0;
-    /* The one way from a function pointer to an object pointer that works with dladdr. */
-    int (*function)(int *, char ***) = MPI_Init;
-    if ((is_old || is_asked) && dladdr(*(void **)&function, &info) != 0) {
-        (void)dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+    const char *library = library_file();
+    if ((is_old || is_asked) && library) {
+        (void)dlopen(library, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
     }
 }
 
@@ -177,6 +207,9 @@ shoal_status process_begin(int64_t deadline_ns, bool *is_own_out)
             ? mpi_services->set_error(SHOAL_ERR_STATE, "an earlier world of this process has failed, and "
                                                        "MPI is not called any more after a failure")
             : begin(deadline_ns, is_own_out);
+    if (status == SHOAL_OK) {
+        ignore_deaths();
+    }
     (void)pthread_mutex_unlock(&lock);
     return status;
 }

@@ -287,6 +287,11 @@ static const char *start_library(const struct mpi *mpi)
     return mpi->library;
 }
 
+static bool start_is_driven(const struct mpi *mpi)
+{
+    return mpi->mode == MPI_MODE_DRIVEN;
+}
+
 const struct mpi_start mpi_start_table = {
     .struct_size = sizeof(struct mpi_start),
     .interface = MPI_START_INTERFACE,
@@ -294,6 +299,7 @@ const struct mpi_start mpi_start_table = {
     .rank = start_rank,
     .n_ranks = start_n_ranks,
     .library = start_library,
+    .is_driven = start_is_driven,
     .exchange = start_exchange,
     .fail = start_fail,
     .close = start_close,

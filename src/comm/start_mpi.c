@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Worlds on MPI. The module is opened before the ranks meet: rank and size are MPI's, compared with what others say, and MPI
+ * is the exchange of start-up. Of MPI itself nothing is known here (transport/mpi_start.h).
+ */
+#include "comm/start_mpi.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/try.h"
+#include "base/wait.h"
+#include "bootstrap/liveness.h"
+#include "comm/world.h"
+#include "transport/mpi_start.h"
+#include "transport/registry.h"
+
+/* Launchers of start-up (bootstrap/launchers.def) that start ranks of an MPI. */
+static const char *const mpi_launchers[] = {"Open MPI", "PMI"};
+
+bool start_mpi_is_usual(const struct shoal_world *world)
+{
+    bool is_usual = world->mpi != NULL;
+    for (size_t i = 0; i < sizeof mpi_launchers / sizeof mpi_launchers[0]; i++) {
+        is_usual = is_usual || strcmp(world->launcher, mpi_launchers[i]) == 0;
+    }
+    return is_usual;
+}
+
+shoal_status start_mpi_check(const struct shoal_world *world, const shoal_world_options *options)
+{
+    if (!options->mpi_lock != !options->mpi_unlock) {
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL, but %s is given: both or none",
+                         options->mpi_lock ? "mpi_unlock" : "mpi_lock",
+                         options->mpi_lock ? "mpi_lock" : "mpi_unlock");
+    }
+    if (options->mpi_comm && options->exchange) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "both mpi_comm and exchange are given: the communicator is an exchange");
+    }
+    bool is_asked = options->mpi_comm || (world->transport && mpi_start_of(world->transport));
+    if (!is_asked && (options->mpi_lock || options->mpi_progress)) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "%s is given, but neither mpi_comm nor transport mpi: the world would not use MPI",
+                         options->mpi_lock ? "mpi_lock" : "mpi_progress");
+    }
+    if (options->mpi_comm && !world->has_peers) {
+        return error_set(SHOAL_ERR_INVALID, "mpi_comm is given, but transport %s has no peers",
+                         world->transport->name);
+    }
+    return SHOAL_OK;
+}
+
+static shoal_status open_mpi(struct shoal_world *world, const struct transport *transport,
+                             const struct mpi_options *options)
+{
+    world->mpi_start = mpi_start_of(transport);
+    if (!world->mpi_start) {
+        return error_set(SHOAL_ERR_UNSUPPORTED,
+                         "the module of transport %s does not fit: build both together", transport->name);
+    }
+    shoal_status status = world->mpi_start->open(options, &world->mpi);
+    if (status != SHOAL_OK) {
+        return error_prefix(status, "transport %s", transport->name);
+    }
+    return SHOAL_OK;
+}
+
+shoal_status start_mpi_drive(struct shoal_world *world, void (*drive)(void *context))
+{
+    if (!world->mpi || !world->mpi_start->is_driven(world->mpi)) {
+        return SHOAL_OK;
+    }
+    if (!wait_set_meanwhile(drive, world)) {
+        return error_set(SHOAL_ERR_STATE,
+                         "this thread has a world with mpi_progress already: it can have one at a time");
+    }
+    world->is_driven = true;
+    world->opener = pthread_self();
+    return SHOAL_OK;
+}
+
+shoal_status start_mpi_if_asked(struct shoal_world *world, const shoal_world_options *options)
+{
+    const struct transport *transport = world->transport;
+    bool is_asked = transport && mpi_start_of(transport);
+    if (!options->mpi_comm && !is_asked) {
+        return SHOAL_OK;
+    }
+    if (!is_asked) {
+        TRY(transport_find("mpi", &transport));
+    }
+    struct mpi_options mpi = {.comm = options->mpi_comm,
+                              .lock = options->mpi_lock,
+                              .unlock = options->mpi_unlock,
+                              .lock_context = options->mpi_lock_context,
+                              .is_driven = options->mpi_progress != 0,
+                              .deadline_ns = clock_deadline_after(world->startup_timeout_s)};
+    return open_mpi(world, transport, &mpi);
+}
+
+shoal_status start_mpi_late(struct shoal_world *world, const struct transport *transport, int64_t deadline_ns)
+{
+    if (world->mpi || !mpi_start_of(transport)) {
+        return SHOAL_OK;
+    }
+    struct mpi_options mpi = {.deadline_ns = deadline_ns};
+    TRY(open_mpi(world, transport, &mpi));
+    return start_mpi_check_place(world, /*has_communicator=*/false);
+}
+
+shoal_status start_mpi_check_place(struct shoal_world *world, bool has_communicator)
+{
+    int rank = world->mpi_start->rank(world->mpi);
+    int n_ranks = world->mpi_start->n_ranks(world->mpi);
+    if (world->n_ranks == 0 || (strcmp(world->launcher, "alone") == 0 && n_ranks > 1)) {
+        world->launcher = "MPI";
+        world->rank = rank;
+        world->n_ranks = n_ranks;
+        return SHOAL_OK;
+    }
+    if (world->rank == rank && world->n_ranks == n_ranks) {
+        return SHOAL_OK;
+    }
+    return error_set(
+        SHOAL_ERR_INVALID, "%s says rank %d of %d, but %s of %s says rank %d of %d%s", world->launcher,
+        world->rank, world->n_ranks, has_communicator ? "mpi_comm" : "MPI_COMM_WORLD",
+        world->mpi_start->library(world->mpi), rank, n_ranks,
+        has_communicator ? "" : ": was the program started by the mpirun of another MPI, or by none?");
+}
+
+int start_mpi_exchange(void *context, const void *in, void *out_all, size_t bytes)
+{
+    struct shoal_world *world = context;
+    return world->mpi_start->exchange(world->mpi, in, out_all, bytes);
+}
+
+static bool has_anybody_died(struct shoal_world *world)
+{
+    bool has_died = false;
+    for (int rank = 0; rank < world->n_ranks && world->members && !has_died; rank++) {
+        has_died = members_state(world->members, rank) == MEMBER_DEAD;
+    }
+    return has_died;
+}
+
+void start_mpi_end(struct shoal_world *world)
+{
+    if (world->is_driven) {
+        (void)wait_set_meanwhile(NULL, NULL);
+    }
+    if (world->mpi) {
+        world->mpi_start->close(world->mpi, world->has_ended_well && !has_anybody_died(world));
+    }
+    world->mpi = NULL;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* Worlds on MPI: docs/design/mpi.md. */
+#ifndef COMM_START_MPI_H
+#define COMM_START_MPI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shoal/status.h"
+#include "shoal/world.h"
+
+struct transport;
+
+/* Checks what the options say of MPI. */
+shoal_status start_mpi_check(const struct shoal_world *world, const shoal_world_options *options);
+
+/* Where the application gives a communicator, or asks for transport mpi: world->mpi is there afterwards. */
+shoal_status start_mpi_if_asked(struct shoal_world *world, const shoal_world_options *options);
+
+/* Where only the thread that opens the world may call MPI: while that waits, it calls `drive` with the world. */
+shoal_status start_mpi_drive(struct shoal_world *world, void (*drive)(void *context));
+
+/* Rank and size as MPI has them, if nothing else has said them: world->n_ranks is 0. Otherwise they must be the same. */
+shoal_status start_mpi_check_place(struct shoal_world *world, bool has_communicator);
+
+/* A shoal_exchange, whose context is the world. */
+int start_mpi_exchange(void *world, const void *in, void *out_all, size_t bytes);
+
+/* Whether groups on several hosts should use MPI although nobody asked: MPI has started the ranks. */
+bool start_mpi_is_usual(const struct shoal_world *world);
+/* For these: after the ranks have met. */
+shoal_status start_mpi_late(struct shoal_world *world, const struct transport *transport,
+                            int64_t deadline_ns);
+
+/* After the transports: no thread calls MPI any more. */
+void start_mpi_end(struct shoal_world *world);
+
+#endif

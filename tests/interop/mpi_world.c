@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A program that uses MPI itself and gives Shoal its communicator: tests/procs/mpi_test.sh runs it under both mpiruns.
+ *
+ *     mpi_world MODE
+ *
+ * MODE is a row of `modes`. Prints "rank R: ok", or the error of Shoal, and then ends with status 1.
+ */
+#include <mpi.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shoal/shoal.h"
+
+enum {
+    LARGE = 300000,
+    ROUNDS = 8
+};
+
+struct mode {
+    const char *name;
+    int level; /* asked of MPI_Init_thread; -1: MPI is left to Shoal */
+    int has_lock;
+    int calls_progress;
+    int splits;     /* the communicator is every second rank */
+    int n_ranks;    /* added to the number that is given; 0: none is given */
+    int is_null;    /* MPI_COMM_NULL */
+    int is_both;    /* an exchange too */
+    int is_default; /* no transport is asked for */
+    int dies;       /* the last rank kills itself in the middle */
+};
+
+static const struct mode modes[] = {
+    {.name = "multiple", .level = MPI_THREAD_MULTIPLE},
+    {.name = "single", .level = MPI_THREAD_SINGLE},
+    {.name = "funneled", .level = MPI_THREAD_FUNNELED},
+    {.name = "serialized", .level = MPI_THREAD_SERIALIZED},
+    {.name = "serialized_lock", .level = MPI_THREAD_SERIALIZED, .has_lock = 1},
+    {.name = "serialized_progress", .level = MPI_THREAD_SERIALIZED, .calls_progress = 1},
+    {.name = "funneled_progress", .level = MPI_THREAD_FUNNELED, .calls_progress = 1},
+    {.name = "split", .level = MPI_THREAD_MULTIPLE, .splits = 1},
+    {.name = "count", .level = MPI_THREAD_MULTIPLE, .n_ranks = 1},
+    {.name = "null", .level = MPI_THREAD_MULTIPLE, .is_null = 1},
+    {.name = "both", .level = MPI_THREAD_MULTIPLE, .is_both = 1},
+    {.name = "default", .level = MPI_THREAD_MULTIPLE, .is_default = 1},
+    {.name = "dies", .level = -1, .dies = 1},
+    {.name = "dies_foreign", .level = MPI_THREAD_MULTIPLE, .dies = 1},
+    {.name = "twice", .level = -1},
+};
+
+static pthread_mutex_t mpi_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void lock(void *context)
+{
+    (void)pthread_mutex_lock(context);
+}
+
+static void unlock(void *context)
+{
+    (void)pthread_mutex_unlock(context);
+}
+
+static int exchange(void *context, const void *in, void *out_all, size_t bytes)
+{
+    return MPI_Allgather(in, (int)bytes, MPI_BYTE, out_all, (int)bytes, MPI_BYTE, *(MPI_Comm *)context);
+}
+
+static int fail(const char *what)
+{
+    (void)fprintf(stderr, "%s: %s\n", what, shoal_error_text());
+    return 1;
+}
+
+/* A collective that is started, and tested until it has ended. */
+static int run_started(const struct mode *mode, shoal_world *world, float *values, int n_ranks)
+{
+    shoal_work *work;
+    int is_done = 0;
+    if (shoal_group_all_reduce_start(shoal_world_group(world), values, values, LARGE, SHOAL_F32, SHOAL_SUM,
+                                     &work) != SHOAL_OK) {
+        return fail("start");
+    }
+    while (!is_done) {
+        if (mode->calls_progress && shoal_world_progress(world) != SHOAL_OK) {
+            return fail("progress");
+        }
+        is_done = shoal_work_test(work);
+    }
+    shoal_status status = shoal_work_wait(work, /*timeout_s=*/-1);
+    shoal_work_free(work);
+    return status != SHOAL_OK || values[LARGE - 1] != (float)n_ranks ? fail("started") : 0;
+}
+
+static int run(const struct mode *mode, shoal_world *world, MPI_Comm comm)
+{
+    static float values[LARGE];
+    int n_ranks = shoal_world_n_ranks(world);
+    shoal_group *all = shoal_world_group(world);
+    for (int round = 0; round < ROUNDS; round++) {
+        float small[2] = {1, (float)shoal_world_rank(world)};
+        if (mode->dies && round == ROUNDS / 2 && shoal_world_rank(world) == n_ranks - 1) {
+            (void)kill(getpid(), SIGKILL);
+        }
+        if (shoal_group_all_reduce(all, small, small, 2, SHOAL_F32, SHOAL_SUM) != SHOAL_OK) {
+            return fail("small");
+        }
+        for (int i = 0; i < LARGE; i++) {
+            values[i] = 1;
+        }
+        if (shoal_group_all_reduce(all, values, values, LARGE, SHOAL_F32, SHOAL_SUM) != SHOAL_OK) {
+            return fail("large");
+        }
+        if (small[0] != (float)n_ranks || values[LARGE / 2] != (float)n_ranks) {
+            return fail("wrong sums");
+        }
+        if (mode->has_lock) {
+            lock(&mpi_mutex);
+            MPI_Barrier(comm);
+            unlock(&mpi_mutex);
+        }
+    }
+    for (int i = 0; i < LARGE; i++) {
+        values[i] = 1;
+    }
+    return run_started(mode, world, values, n_ranks);
+}
+
+static int open_and_run(const struct mode *mode, MPI_Comm comm)
+{
+    shoal_world_options options = {.struct_size = sizeof options,
+                                   .transport = mode->is_default ? NULL : "mpi",
+                                   .mpi_comm = mode->level < 0 ? NULL : &comm,
+                                   .startup_timeout_s = 20,
+                                   .timeout_s = 20,
+                                   .mpi_progress = mode->calls_progress};
+    shoal_world *world;
+    if (mode->has_lock) {
+        options.mpi_lock = lock;
+        options.mpi_unlock = unlock;
+        options.mpi_lock_context = &mpi_mutex;
+    }
+    if (mode->n_ranks) {
+        MPI_Comm_size(comm, &options.n_ranks);
+        MPI_Comm_rank(comm, &options.rank);
+        options.n_ranks += mode->n_ranks;
+    }
+    if (mode->is_both) {
+        options.exchange = exchange;
+    }
+    if (shoal_world_open(&options, &world) != SHOAL_OK) {
+        return fail("open");
+    }
+    int result = run(mode, world, comm);
+    int rank = shoal_world_rank(world);
+    if (shoal_world_close(world) != SHOAL_OK) {
+        return fail("close");
+    }
+    if (result == 0) {
+        printf("rank %d: ok\n", rank);
+        (void)fflush(stdout);
+    }
+    return result;
+}
+
+static int run_mode(const struct mode *mode)
+{
+    if (mode->level < 0) {
+        int result = open_and_run(mode, MPI_COMM_NULL);
+        return result == 0 && strcmp(mode->name, "twice") == 0 ? open_and_run(mode, MPI_COMM_NULL) : result;
+    }
+    int level;
+    int rank;
+    MPI_Comm comm = MPI_COMM_WORLD;
+    MPI_Init_thread(NULL, NULL, mode->level, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (mode->splits) {
+        MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &comm);
+    }
+    int result = open_and_run(mode, mode->is_null ? MPI_COMM_NULL : comm);
+    if (mode->dies) {
+        /* As docs/cluster.md says: after a failure MPI is not called any more. */
+        _exit(result);
+    }
+    MPI_Finalize();
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        if (argc == 2 && strcmp(argv[1], modes[i].name) == 0) {
+            return run_mode(&modes[i]);
+        }
+    }
+    (void)fprintf(stderr, "usage: mpi_world MODE\n");
+    return 2;
+}

@@ -1,0 +1,156 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Worlds on MPI, for each MPI library with a module: programs that give Shoal their communicator, at every thread level
+# (tests/interop/mpi_world.c); which MPI is taken, and what is wrong with the others; a rank that is killed.
+set -euo pipefail
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=false
+limit_s=$((60 * ${SHOAL_TEST_TIME_SCALE:-1}))
+library_folder=$SHOAL_TEST_BUILD_DIR/lib
+example=$SHOAL_TEST_BUILD_DIR/examples/01_all_reduce
+export SHOAL_MODULE_PATH=$library_folder
+# Open MPI wants a remote shell even for ranks of this machine; any command will do.
+export OMPI_MCA_plm_rsh_agent=true OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$scratch
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
+
+# The launcher of whoever runs this test is not the one to be tested.
+for name in $(compgen -e | grep -E '^(SHOAL_(RANK|RANKS|KEY|MPI|TRANSPORT)$|RANK$|WORLD_SIZE$|MASTER_|LOCAL_|OMPI_COMM|PMIX?_|SLURM_|TORCHELASTIC_)'); do
+    unset "$name"
+done
+
+complain() {
+    echo "$1"
+    sed 's/^/  out: /' "$scratch/out"
+    failed=true
+}
+
+# runs WANTED COMMAND...: the exit status is 0, or WANTED is "fail" and it is not. Nobody hangs.
+runs() {
+    local wanted=$1 status=0
+    shift
+    timeout "$limit_s" "$@" >"$scratch/out" 2>&1 </dev/null || status=$?
+    if [[ $status -eq 124 || ($wanted == ok && $status -ne 0) || ($wanted == fail && $status -eq 0) ]]; then
+        complain "$*: exit status $status"
+    fi
+}
+
+# says N TEXT: N lines at least
+says() {
+    [[ $(grep -cF -- "$2" "$scratch/out") -ge $1 ]] || complain "not $1 times '$2'"
+}
+
+mpirun_of() {
+    mpirun=("mpirun.$1")
+    if [[ $1 == openmpi ]]; then
+        mpirun+=(--oversubscribe)
+    fi
+}
+
+# Programs that use MPI themselves.
+communicators() {
+    local flavour=$1 program=$2 mode
+    for mode in multiple split serialized_lock serialized_progress funneled_progress default; do
+        echo "$flavour $mode"
+        runs ok "${mpirun[@]}" -n 2 "$program" "$mode"
+        says 2 ": ok"
+    done
+    echo "$flavour twice"
+    runs ok "${mpirun[@]}" -n 3 "$program" twice
+    says 6 ": ok"
+}
+
+# refuses MODE TEXT: a world of one says as much as one of many.
+refuses() {
+    runs fail "$program" "$1"
+    says 1 "$2"
+}
+
+refusals() {
+    local flavour=$1 program=$2
+    echo "$flavour refuses"
+    refuses single "MPI_THREAD_SINGLE: ask for MPI_THREAD_MULTIPLE"
+    refuses funneled "MPI_THREAD_FUNNELED: ask for MPI_THREAD_MULTIPLE"
+    refuses serialized "MPI_THREAD_SERIALIZED: ask for MPI_THREAD_MULTIPLE, or give mpi_lock"
+    refuses count "options says rank 0 of 2, but mpi_comm of"
+    refuses null "mpi_comm is MPI_COMM_NULL"
+    refuses both "both mpi_comm and exchange are given"
+}
+
+# A rank that kills itself. mpirun of MPICH ends everybody when one of its own children was killed, so that a shell stays
+# in its place until all have ended.
+deaths() {
+    local flavour=$1 program=$2 mode rank
+    for mode in dies dies_foreign; do
+        echo "$flavour $mode"
+        rm -f "$scratch"/rank.*
+        local recovery=()
+        [[ $flavour == openmpi ]] && recovery=(--enable-recovery)
+        # shellcheck disable=SC2016 # the ranks' shells expand it
+        runs any "${mpirun[@]}" "${recovery[@]}" -n 3 bash -c 'out=$1/rank.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
+            trap "" USR1
+            "$2" "$3" >"$out" 2>&1
+            echo "status $?" >>"$out"
+            for ((i = 0; i < 500 && $(cat "$1"/rank.* | grep -c ^status) < 3; i++)); do sleep 0.02; done' \
+            - "$scratch" "$program" "$mode"
+        for rank in 0 1; do
+            cp "$scratch/rank.$rank" "$scratch/out"
+            says 1 ": rank 2 (process "
+            says 1 "status 1"
+        done
+    done
+    echo "$flavour dies, plain"
+    runs fail "${mpirun[@]}" -n 3 "$program" dies
+}
+
+# The mpirun of one and the library of the other: each rank is alone in its MPI.
+wrong() {
+    local flavour=$1 other=$2 text=$3
+    [[ -e $library_folder/libshoal_mpi_$other.so ]] || return 0
+    echo "$flavour is not $other"
+    runs fail env SHOAL_TRANSPORT=mpi SHOAL_MPI="$other" "${mpirun[@]}" -n 2 "$example"
+    says 1 "$text"
+    says 1 "was the program started by the mpirun of another MPI"
+}
+
+some=false
+for flavour in openmpi mpich; do
+    program=$SHOAL_TEST_BUILD_DIR/tests/interop/mpi_world_$flavour
+    if [[ ! -x $program ]] || ! command -v "mpirun.$flavour" >/dev/null; then
+        echo "$flavour: not here, not tested"
+        continue
+    fi
+    some=true
+    mpirun_of "$flavour"
+    communicators "$flavour" "$program"
+    refusals "$flavour" "$program"
+    deaths "$flavour" "$program"
+    case $flavour in
+    openmpi) wrong openmpi mpich "Open MPI says rank" ;;
+    mpich) wrong mpich openmpi "PMI says rank" ;;
+    esac
+    runs fail env SHOAL_TRANSPORT=mpi SHOAL_MPI=lam "$example"
+    says 1 'SHOAL_MPI is "lam", openmpi or mpich expected'
+    other=openmpi
+    [[ $flavour == openmpi ]] && other=mpich
+    runs fail env SHOAL_MPI="$other" "$program" multiple
+    says 1 "SHOAL_MPI is $other, but the process has loaded"
+    # Several hosts under mpirun: nobody asks for MPI, and it is taken.
+    runs ok env SHOAL_TEST_HOSTS=0,1,2 SHOAL_LOG=info "${mpirun[@]}" -n 3 "$example"
+    says 3 "transport mpi_$flavour loaded"
+    says 3 ": sums 3 3 5"
+done
+if ! $some; then
+    exit 77
+fi
+
+echo "none"
+mkdir "$scratch/alone"
+cp -L "$library_folder/libshoal.so" "$scratch/alone/$(objdump -p "$library_folder/libshoal.so" | sed -nE 's/^ *SONAME *//p')"
+runs fail env -u SHOAL_MODULE_PATH LD_LIBRARY_PATH="$scratch/alone" SHOAL_TRANSPORT=mpi "$example"
+says 1 "neither libshoal_mpi_openmpi.so nor libshoal_mpi_mpich.so is installed"
+runs fail env -u SHOAL_MODULE_PATH LD_LIBRARY_PATH="$scratch/alone" SHOAL_TRANSPORT=mpi SHOAL_MPI=mpich "$example"
+says 1 "libshoal_mpi_mpich.so"
+
+! $failed
