@@ -352,6 +352,17 @@ static void judge_agents(struct run *run)
     }
 }
 
+/* A rank whose output nobody could take any more is not to blame. A pipeline ends without a word, as others do. */
+static void end_failed(struct run *run, struct run_rank *failed)
+{
+    int error = run->sinks[0].error;
+    bool is_ours = failed->death_signal == SIGPIPE && error != 0;
+    if (!is_ours) {
+        name_failed(run, failed);
+    }
+    end_by_failure(run, is_ours && error != EPIPE ? TOOL_FAILED : failed->exit_code);
+}
+
 static void look_at_ranks(struct run *run)
 {
     struct run_rank *failed = NULL;
@@ -373,8 +384,7 @@ static void look_at_ranks(struct run *run)
     if (run->plan.agents) {
         judge_agents(run);
     } else if (failed && !run->is_ending) {
-        name_failed(run, failed);
-        end_by_failure(run, failed->exit_code);
+        end_failed(run, failed);
     }
     if (run->n_ended == run->n_started && run->kill_at_ns == DEADLINE_NEVER) {
         run->kill_at_ns = clock_deadline_after(run->plan.grace_s); /* for what they left behind */
@@ -540,8 +550,7 @@ static void open_sinks(struct run *run, struct run_sink **sinks_out)
     sinks_out[1] = is_same ? &run->sinks[0] : &run->sinks[1];
 }
 
-/* A pipe must not get the number of a standard file that happens to be closed. */
-static void fill_standard_files(void)
+void run_fill_standard_files(void)
 {
     int fd;
     do {
@@ -624,7 +633,7 @@ static int start_ranks(struct run *run)
 
 static bool prepare(struct run *run)
 {
-    fill_standard_files();
+    run_fill_standard_files();
     raise_file_limit(&run->plan);
     run->ranks = calloc((size_t)run->plan.n_ranks, sizeof *run->ranks);
     run->is_reported = calloc(RUN_MAX_RANKS, sizeof *run->is_reported);

@@ -23,4 +23,7 @@ int run_job(const struct run_plan *plan);
 /* RUN_KEY_BYTES of random text. False, with errno, when there is none. */
 bool run_make_key(char *key_out);
 
+/* Opens /dev/null as standard files that happen to be closed: a pipe, or a file, must not get their number. */
+void run_fill_standard_files(void);
+
 #endif
