@@ -32,6 +32,7 @@ refuses_at_once 2 '--replicas 2 does not divide the number of ranks, 3' --mode h
 refuses_at_once 2 '--accumulate AxB is for --mode single' --ranks 2 --accumulate 2x2
 refuses_at_once 2 '--verify has nothing to compare' --mode none --verify
 refuses_at_once 2 '--data needs a value that is not empty' --data ''
+refuses_at_once 2 "--seed: '-1' is not a whole number from 0 to 9000000000000000" --seed -1
 
 # Data, alone and before ranks are started.
 : >"$scratch/empty"
@@ -46,6 +47,12 @@ for ranks in 1 2; do
 done
 refuses_at_once 1 'short has 9 tokens; one row of --context 16 needs 17' --data "$scratch/short" --ranks 2
 refuses_at_once 1 'zeros has 12 rows of 16 tokens, but a step takes 16 ' --data "$scratch/zeros" --ranks 8
+# Too few rows are found before ranks are started: here they could not be, for lack of files.
+(
+    ulimit -n 16
+    refuses_at_once 1 'zeros has 12 rows of 16 tokens, but a step takes 16 ' --data "$scratch/zeros" --ranks 8
+    ! $failed
+) || failed=true
 refuses_at_once 1 'odd has 33 bytes, which is no whole number of u16 tokens' --tokens "$scratch/odd"
 refuses_at_once 1 'large has token 65535, but --vocabulary is 256' --tokens "$scratch/large" --vocabulary 256
 
@@ -55,6 +62,39 @@ for ranks in 1 2; do
     refuses_at_once 2 '--trace .*/text would write over the data' --data "$scratch/text" --trace "$scratch/../${scratch##*/}/text" --ranks "$ranks"
 done
 cmp -s "$text" "$scratch/text" || complain "wrote over the data"
+
+# Outputs that nobody takes: the ranks are not to blame. Closed ones are no reason to fail, and no file gets their numbers.
+for ranks in 1 2; do
+    status=0
+    "$SHOAL_TEST_TOOL" train "${tiny[@]}" --ranks "$ranks" >/dev/full 2>"$scratch/err" || status=$?
+    [[ $status -eq 1 && $(<"$scratch/err") =~ ^[^$'\n']*'standard output: No space left on device'$ ]] ||
+        complain "$ranks ranks, a full output: exit status $status"
+    "$SHOAL_TEST_TOOL" train "${tiny[@]}" --steps 60 --ranks "$ranks" 2>"$scratch/err" | head -n 1 >"$scratch/out" || true
+    [[ ! -s $scratch/err ]] || complain "$ranks ranks, without a reader: says something"
+    status=0
+    "$SHOAL_TEST_TOOL" train "${tiny[@]}" --ranks "$ranks" --checkpoint "$scratch/closed$ranks" <&- >&- 2>&- || status=$?
+    [[ $status -eq 0 ]] || complain "$ranks ranks, closed outputs: exit status $status"
+    trains 0 --ranks "$ranks" --checkpoint "$scratch/closed$ranks" --resume
+    grep -qx "already at step 2 of $scratch/closed$ranks" "$scratch/out" || complain "$ranks ranks, closed outputs: no checkpoint"
+done
+
+# Places of checkpoints that cannot be made are found before the training, and nothing stays there.
+ln -s nowhere "$scratch/dangling"
+for ranks in 1 2; do
+    refuses_at_once 1 '--checkpoint: .*/dangling cannot be made: .*File exists' --checkpoint "$scratch/dangling" --ranks "$ranks"
+    refuses_at_once 1 'trace .*No such file' --trace "$scratch/no/trace" --checkpoint "$scratch/new/place" --ranks "$ranks"
+    [[ ! -e $scratch/new ]] || complain "made a folder for nothing"
+done
+
+# A trace that finds no room: the training is told to its end, and no empty file stays.
+(
+    trap '' XFSZ
+    ulimit -f 4
+    refuses 1 'trace .*/full.json: (File too large|No space)' --steps 40 --trace "$scratch/full.json"
+    ! $failed
+) || failed=true
+grep -q '^  digest of parameters' "$scratch/out" || complain "no summary without a trace"
+[[ ! -e $scratch/full.json ]] || complain "an empty trace stays"
 
 # Prompts are looked at before the training.
 refuses_at_once 1 'prompt: byte 0 is 104, but the model has 64 tokens' --tokens "$scratch/zeros" --prompt hello

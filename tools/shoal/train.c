@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* `shoal train`: trains a GPT on one rank or several. This file is its course; train_job.h names the others. */
+#include "run_job.h"
 #include "tool.h"
 #include "train_load.h"
 #include "train_loop.h"
@@ -18,6 +19,8 @@
 #include "shoal_nn/nn.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* One rank's run. */
 struct course {
@@ -102,6 +105,14 @@ static shoal_status train(struct course *course)
 
 /* Afterwards, on rank 0 alone -------------------------------------------------------------------------- */
 
+static void remove_if_empty(const char *path)
+{
+    struct stat about;
+    if (stat(path, &about) == 0 && S_ISREG(about.st_mode) && about.st_size == 0) {
+        (void)unlink(path);
+    }
+}
+
 static shoal_status finish(struct course *course, bool *is_same)
 {
     const struct train_job *job = &course->job;
@@ -121,6 +132,7 @@ static shoal_status finish(struct course *course, bool *is_same)
     }
     if (course->trace_failure[0]) {
         (void)fflush(stdout);
+        remove_if_empty(job->options->trace);
         return error_set(SHOAL_ERR_SYSTEM, "%s", course->trace_failure);
     }
     return SHOAL_OK;
@@ -195,6 +207,32 @@ static int run_rank(struct train_options *options, const struct train_data *data
     return run_in_world(options, data, world);
 }
 
+/* What ranks would find, too: here it is found once, and none is started. */
+static shoal_status check_rows(const struct train_options *options, const struct train_data *data)
+{
+    const struct train_parts *parts = &options->accumulate;
+    return train_data_check(data, options->context,
+                            options->n_ranks * parts->n_outer * parts->n_inner * options->batch);
+}
+
+/* What a rank, or the launcher, does with data that is open. */
+static int run(struct train_options *options, const struct train_data *data,
+               const struct environment *environment, int argc, char **argv)
+{
+    bool is_launcher = environment->n_ranks == 1 && options->n_ranks > 1;
+    if (options->trace && train_data_is_file(data, options->trace)) {
+        fprintf(stderr, "shoal train: --trace %s would write over the data\n", options->trace);
+        return TOOL_USAGE;
+    }
+    if (!is_launcher) {
+        return run_rank(options, data, environment);
+    }
+    bool writes_trace = options->trace != NULL;
+    return check_rows(options, data) == SHOAL_OK
+               ? train_ranks_start((int)options->n_ranks, writes_trace, argc, argv)
+               : say_failure(0, 1);
+}
+
 /* The command ------------------------------------------------------------------------------------------ */
 
 int command_train(int argc, char **argv)
@@ -203,27 +241,22 @@ int command_train(int argc, char **argv)
     struct train_data data;
     struct environment environment;
     int exit_status;
+    run_fill_standard_files();
     if (!train_options_read(argc, argv, &options, &exit_status)) {
         return exit_status;
     }
     if (environment_read(&environment) != SHOAL_OK) {
         return say_failure(0, 1);
     }
-    bool is_launcher = environment.n_ranks == 1 && options.n_ranks > 1;
-    int n_ranks = is_launcher ? (int)options.n_ranks : environment.n_ranks;
+    int n_ranks =
+        environment.n_ranks == 1 && options.n_ranks > 1 ? (int)options.n_ranks : environment.n_ranks;
     if (!train_options_settle(&options, n_ranks)) {
         return TOOL_USAGE;
     }
     if (train_data_open(&options, &data) != SHOAL_OK) {
         return say_failure(environment.rank, environment.n_ranks);
     }
-    if (options.trace && train_data_is_file(&data, options.trace)) {
-        fprintf(stderr, "shoal train: --trace %s would write over the data\n", options.trace);
-        exit_status = TOOL_USAGE;
-    } else {
-        exit_status = is_launcher ? train_ranks_start(n_ranks, options.trace != NULL, argc, argv)
-                                  : run_rank(&options, &data, &environment);
-    }
+    exit_status = run(&options, &data, &environment, argc, argv);
     train_data_close(&data);
     return exit_status;
 }

@@ -228,6 +228,10 @@ shoal_status train_model_make(struct train_job *job)
 {
     TRY(shoal_scope_begin());
     shoal_status status = make_in_scope(job);
+    if (status == SHOAL_ERR_NO_MEMORY) {
+        status = error_prefix(status, "a model of %lld layers and width %lld", (long long)job->gpt.n_layers,
+                              (long long)job->gpt.width);
+    }
     shoal_status ended = shoal_scope_end();
     return status == SHOAL_OK ? ended : status;
 }

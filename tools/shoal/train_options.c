@@ -155,7 +155,7 @@ static int complain_choice(const struct option_row *row, const char *text)
 
 static bool complain_range(const struct option_row *row, const char *text)
 {
-    fprintf(stderr, "shoal train: %s: '%s' is not a %s from %.15g to %.15g\n", row->name, text,
+    fprintf(stderr, "shoal train: %s: '%s' is not a %s from %.16g to %.16g\n", row->name, text,
             row->kind == OPTION_INT ? "whole number" : "number", row->least, row->most);
     return false;
 }

@@ -35,13 +35,25 @@ static void cut_last(char *path)
     (void)snprintf(path + length, 2, "%s", length == 0 ? "." : "");
 }
 
+/* Only making a folder shows whether one can be made: it is, and is removed again. */
+static shoal_status try_folder(const char *directory, const char *missing)
+{
+    if (mkdir(missing, 0777) == 0) {
+        (void)rmdir(missing);
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s cannot be made: %s: %s", directory, missing,
+                     error_errno_text(errno));
+}
+
 /*
  * Whoever cannot save shall know it before the first step, not after the last. A folder that is not there yet is made later,
- * in the nearest one above that is there.
+ * in the nearest one above that is there; the first rank tries that.
  */
-static shoal_status check_folder(const char *directory)
+static shoal_status check_folder(const char *directory, bool is_first)
 {
     char path[PATH_MAX];
+    char missing[PATH_MAX] = "";
     struct stat about;
     if (snprintf(path, sizeof path, "%s", directory) >= (int)sizeof path) {
         return error_set(SHOAL_ERR_INVALID, "--checkpoint: a path of %zu bytes is too long",
@@ -58,9 +70,10 @@ static shoal_status check_folder(const char *directory)
                        : error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s cannot be made in %s: %s", directory,
                                    path, reason);
         }
+        memcpy(missing, path, sizeof missing);
         cut_last(path);
     }
-    return SHOAL_OK;
+    return is_first && missing[0] ? try_folder(directory, missing) : SHOAL_OK;
 }
 
 /*
@@ -82,15 +95,16 @@ static shoal_status check_fresh(const struct train_options *options)
                            options->checkpoint, (long long)newest);
 }
 
-static shoal_status check_place(const struct train_options *options)
+static shoal_status check_place(const struct train_options *options, bool is_first)
 {
-    TRY(check_folder(options->checkpoint));
+    TRY(check_folder(options->checkpoint, is_first));
     return check_fresh(options);
 }
 
 shoal_status train_save_check(struct train_job *job)
 {
-    return job->options->checkpoint ? train_same_status(job, check_place(job->options)) : SHOAL_OK;
+    return job->options->checkpoint ? train_same_status(job, check_place(job->options, job->rank == 0))
+                                    : SHOAL_OK;
 }
 
 /* What may be another after a --resume. */
