@@ -18,6 +18,8 @@
 #include "bootstrap/connection.h"
 #include "bootstrap/meeting.h"
 #include "bootstrap/requests.h"
+#include "bootstrap/strangers.h"
+#include "bootstrap/watch.h"
 #include "sharedmem/segment.h"
 
 #define FIELDS_MAX 3
@@ -355,7 +357,8 @@ static shoal_status obtain_segment(struct server *server, const struct field *na
 
 static void answer_segment(struct server *server, struct connection *connection, const struct field *fields)
 {
-    if (fields[0].n_bytes == 0 || fields[0].n_bytes > SEGMENT_NAME_BYTES_MAX || fields[1].number <= 0) {
+    if (connection->is_remote || fields[0].n_bytes == 0 || fields[0].n_bytes > SEGMENT_NAME_BYTES_MAX ||
+        fields[1].number <= 0) {
         drop(connection);
         return;
     }
@@ -406,16 +409,53 @@ static void answer_failed(struct server *server, struct connection *connection, 
     connection->is_over = true;
 }
 
+/* Ranks of other hosts ---------------------------------------------------------------------------------- */
+
+static void answer_page(struct server *server, struct connection *connection, const struct field *fields)
+{
+    if (connection->is_remote || server->page_fd < 0) {
+        drop(connection);
+        return;
+    }
+    connection_answer(connection, SHOAL_OK, NULL, 0, server->page_fd);
+}
+
+static void answer_watch(struct server *server, struct connection *connection, const struct field *fields)
+{
+    if (!connection->is_remote || !server->watch || fields[0].number <= server->card.rank ||
+        fields[0].number >= server->card.n_ranks) {
+        drop(connection);
+        return;
+    }
+    connection_answer(connection, SHOAL_OK, NULL, 0, /*fd=*/-1);
+    /* From now on others read and write there. An answer that did not go out at once would mix with what they write. */
+    if (!connection->is_broken && !connection->output &&
+        watch_take(server->watch, (int)fields[0].number, connection->fd)) {
+        connection->fd = -1;
+    }
+    connection->is_broken = true;
+}
+
 /* The meeting ------------------------------------------------------------------------------------------- */
 
-/* Everybody who has joined hears what became of it. */
+static void close_meeting_doors(struct server *server)
+{
+    strangers_close_door(server->strangers, DOOR_MEETING);
+    if (server->meeting_listener >= 0) {
+        (void)close(server->meeting_listener);
+        server->meeting_listener = -1;
+    }
+}
+
+/* Everybody who has joined hears what became of it: of the first round of two too. */
 static void end_meeting(struct server *server)
 {
     struct meeting *meeting = server->meeting;
-    if (server->meeting_listener >= 0 && meeting->failure == SHOAL_OK) {
+    bool had_cards = meeting->is_second_round;
+    bool goes_on = meeting->failure == SHOAL_OK && meeting_begin_second_round(meeting);
+    if (meeting->failure == SHOAL_OK && !goes_on) {
         /* Before anybody is told: whoever is may open the next world under the same name. */
-        (void)close(server->meeting_listener);
-        server->meeting_listener = -1;
+        close_meeting_doors(server);
     }
     for (struct connection *connection = server->connections; connection; connection = connection->next) {
         if (connection->joined_rank < 0 || connection->is_broken) {
@@ -424,17 +464,28 @@ static void end_meeting(struct server *server)
         if (meeting->failure == SHOAL_OK) {
             connection->header.op = REQUEST_READY;
             connection_answer(connection, SHOAL_OK, meeting->cards,
-                              (size_t)meeting->n_ranks * sizeof(struct card_short), /*fd=*/-1);
+                              had_cards ? 0 : (size_t)meeting->n_ranks * sizeof(struct card_short),
+                              /*fd=*/-1);
         } else {
             connection_answer(connection, meeting->failure, meeting->text, strlen(meeting->text), /*fd=*/-1);
         }
-        connection->joined_rank = -1;
+        connection->joined_rank = goes_on ? connection->joined_rank : -1;
     }
 }
 
 static void fail_by_meeting(struct connection *connection, const struct meeting *meeting)
 {
     connection_answer(connection, meeting->failure, meeting->text, strlen(meeting->text), /*fd=*/-1);
+}
+
+/* Tells a rank where the page of its host is. */
+static void answer_leader(struct server *server, struct connection *connection)
+{
+    const struct card_short *cards = server->meeting->cards;
+    int leader = cards[connection->joined_rank].leader;
+    struct card_leader answer = {.token = {cards[leader].token[0], cards[leader].token[1]}, .rank = leader};
+    bool is_here = leader == server->card.rank && !connection->is_remote;
+    connection_answer(connection, SHOAL_OK, &answer, sizeof answer, is_here ? server->page_fd : -1);
 }
 
 static void answer_join(struct server *server, struct connection *connection, const struct field *fields)
@@ -463,7 +514,20 @@ static void answer_join(struct server *server, struct connection *connection, co
         return;
     }
     connection->joined_rank = card.rank;
-    connection_answer(connection, SHOAL_OK, NULL, 0, server->page_fd);
+    answer_leader(server, connection);
+}
+
+static void answer_elsewhere(struct server *server, struct connection *connection, const struct field *fields)
+{
+    if (connection->joined_rank < 0 || server->meeting->is_second_round) {
+        drop(connection);
+        return;
+    }
+    if (meeting_is_elsewhere(server->meeting, connection->joined_rank, (int)fields[0].number)) {
+        answer_leader(server, connection);
+    } else {
+        end_meeting(server);
+    }
 }
 
 static void answer_ready(struct server *server, struct connection *connection, const struct field *fields)

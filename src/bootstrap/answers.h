@@ -16,9 +16,11 @@
 struct server {
     struct card card;
     int listener;
-    int meeting_listener; /* -1: none, or over */
-    int wake;             /* eventfd: the end */
-    int page_fd;
+    int meeting_listener;        /* -1: none, or over */
+    int wake;                    /* eventfd: the end */
+    int page_fd;                 /* of this rank's page; -1: it has none */
+    struct strangers *strangers; /* the network; NULL: it is on its host only */
+    struct watch *watch;         /* who connects to it to be watched; NULL: nobody */
     struct meeting *meeting;
     _Atomic uint32_t n_joins; /* how many have come to it, whatever they were told; read by other threads */
     /* Told of what has failed elsewhere; NULL: nobody. */

@@ -27,7 +27,11 @@
  */
 static shoal_status read_boot_id(char *text, size_t bytes)
 {
-    text[0] = '\0';
+    const char *test_text = getenv("SHOAL_TEST_BOOT_ID");
+    (void)snprintf(text, bytes, "%s", test_text ? test_text : "");
+    if (test_text) {
+        return SHOAL_OK;
+    }
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
         return error_set(SHOAL_ERR_SYSTEM, "start-up: %s", error_errno_text(errno));
@@ -54,12 +58,21 @@ static const char *find_test_host(int rank, size_t *length_out)
     return host;
 }
 
-static uint64_t identify_host(const struct card *card)
+bool card_is_tcp_test(void)
 {
-    uint64_t host = hash_bytes(card->namespace_number, card->boot_id, strlen(card->boot_id));
+    const char *value = getenv("SHOAL_TEST_TCP");
+    return value && strcmp(value, "1") == 0;
+}
+
+static void identify_host(struct card *card)
+{
+    card->claim = hash_bytes(card->namespace_number, card->boot_id, strlen(card->boot_id));
     size_t length = 0;
     const char *test_host = find_test_host(card->rank, &length);
-    return test_host ? hash_bytes(host, test_host, length) : host;
+    card->host = test_host ? hash_bytes(card->claim, test_host, length) : card->claim;
+    if (card_is_tcp_test()) {
+        card->claim = card->host;
+    }
 }
 
 shoal_status card_create(int rank, int n_ranks, const char *transport, struct card *card_out)
@@ -74,10 +87,10 @@ shoal_status card_create(int rank, int n_ranks, const char *transport, struct ca
     card.pid = (int32_t)getpid();
     TRY(read_boot_id(card.boot_id, sizeof card.boot_id));
     struct stat stat_of_namespace;
-    if (stat("/proc/self/ns/net", &stat_of_namespace) == 0) {
+    if (!getenv("SHOAL_TEST_BOOT_ID") && stat("/proc/self/ns/net", &stat_of_namespace) == 0) {
         card.namespace_number = stat_of_namespace.st_ino;
     }
-    card.host = identify_host(&card);
+    identify_host(&card);
     (void)snprintf(card.transport, sizeof card.transport, "%s", transport);
     if (!os_random(card.token, sizeof card.token)) {
         return error_set(SHOAL_ERR_SYSTEM, "no random numbers: %s", strerror(errno));
@@ -88,14 +101,30 @@ shoal_status card_create(int rank, int n_ranks, const char *transport, struct ca
 
 void card_server_name(const struct card *card, char name[SOCKET_NAME_BYTES])
 {
-    (void)snprintf(name, SOCKET_NAME_BYTES, "shoal-%016" PRIx64 "%016" PRIx64, card->token[0],
-                   card->token[1]);
+    card_token_name(card->token, name);
+}
+
+void card_token_name(const uint64_t token[2], char name[SOCKET_NAME_BYTES])
+{
+    (void)snprintf(name, SOCKET_NAME_BYTES, "shoal-%016" PRIx64 "%016" PRIx64, token[0], token[1]);
+}
+
+bool card_has_several_hosts(const struct card *cards, int n_ranks)
+{
+    int rank = 0;
+    while (rank < n_ranks && cards[rank].leader == cards[0].leader) {
+        rank++;
+    }
+    return rank < n_ranks;
 }
 
 shoal_status card_fail_several_hosts(const char *how)
 {
-    return error_set(SHOAL_ERR_UNSUPPORTED,
-                     "the ranks are on several hosts (%s): so far all ranks of a world must be on one", how);
+    return error_set(
+        SHOAL_ERR_UNSUPPORTED,
+        "the ranks are on several hosts (%s): set SHOAL_ADDRESS=host:port, where rank 0 listens, "
+        "and SHOAL_TOKEN, a text that only this job knows, the same on all ranks",
+        how);
 }
 
 /* Both may be of different versions, so the rest of the card can not be read. */
@@ -111,12 +140,6 @@ static shoal_status check_version(const struct card *card, const struct card *mi
     return SHOAL_OK;
 }
 
-static bool is_same_host(const struct card *card, const struct card *mine)
-{
-    return card->namespace_number == mine->namespace_number &&
-           memcmp(card->boot_id, mine->boot_id, sizeof card->boot_id) == 0;
-}
-
 shoal_status card_check_kind(const struct card *card, const struct card *mine)
 {
     TRY(check_version(card, mine));
@@ -127,10 +150,9 @@ shoal_status card_check_kind(const struct card *card, const struct card *mine)
     if (card->rank < 0 || card->rank >= card->n_ranks) {
         return error_set(SHOAL_ERR_INVALID, "start-up: a card of rank %d of %d", card->rank, card->n_ranks);
     }
-    if (!is_same_host(card, mine)) {
-        char how[96];
-        (void)snprintf(how, sizeof how, "rank %d is elsewhere than rank %d", card->rank, mine->rank);
-        return card_fail_several_hosts(how);
+    if (card->heartbeat_ms != mine->heartbeat_ms && card->heartbeat_ms != 0 && mine->heartbeat_ms != 0) {
+        return error_set(SHOAL_ERR_MISMATCH, "start-up: SHOAL_HEARTBEAT is %g on rank %d, and %g on rank %d",
+                         card->heartbeat_ms * 1e-3, card->rank, mine->heartbeat_ms * 1e-3, mine->rank);
     }
     if (strncmp(card->transport, mine->transport, sizeof card->transport) != 0) {
         return error_set(

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bootstrap/address.h"
 #include "bootstrap/socket.h"
 #include "shoal/status.h"
 
@@ -24,8 +25,14 @@ struct card {
     uint64_t token[2]; /* names the rank's server */
     /* The machine, and the network namespace in which it has its sockets. */
     uint64_t namespace_number;
-    uint64_t host; /* stands for both: ranks with one number can share memory */
+    uint64_t
+        claim;     /* stands for both: what a rank believes of its host, until it has met another one there */
+    uint64_t host; /* ranks with one number can share memory; a claim too, until the meeting has ended */
     char boot_id[40];
+    struct address address; /* of its server on the network; unknown: it is reached on its host only */
+    int32_t leader; /* after the meeting: the first rank of its host, which made the page of the host */
+    uint32_t
+        heartbeat_ms; /* for ranks on other hosts: how long a rank may be silent; 0: it listens to none */
     char transport[CARD_TRANSPORT_BYTES]; /* what was asked for; "": nothing */
     char text[CARD_TEXT_BYTES];           /* with a status: why */
 };
@@ -34,29 +41,47 @@ struct card {
 struct card_short {
     uint64_t token[2];
     uint64_t host;
+    struct address address;
     int32_t rank;
     int32_t pid;
+    int32_t leader;
+    int32_t padding;
+};
+
+/* What the meeting tells a rank that came: where the page of its host is. */
+struct card_leader {
+    uint64_t token[2]; /* names the leader's server */
+    int32_t rank;      /* of the leader */
+    int32_t padding;
 };
 
 /*
  * One for this process, with a token that nobody else has. `transport` is what was asked for, and all ranks must say the
- * same; "": nothing. SHOAL_TEST_HOSTS ("0,0,1", a name per rank) makes ranks seem to be on other hosts, for tests.
+ * same; "": nothing. SHOAL_TEST_HOSTS ("0,0,1", a name per rank) makes ranks seem to be on other hosts, for tests; with
+ * SHOAL_TEST_TCP=1 they also talk like such. SHOAL_TEST_BOOT_ID is what the rank believes of its host.
  */
 shoal_status card_create(int rank, int n_ranks, const char *transport, struct card *card_out);
 
 /* The socket name of its server. */
 void card_server_name(const struct card *card, char name[SOCKET_NAME_BYTES]);
+void card_token_name(const uint64_t token[2], char name[SOCKET_NAME_BYTES]);
+
+/* Whether SHOAL_TEST_TCP is set. */
+bool card_is_tcp_test(void);
+
+/* After the meeting: whether the ranks of the world are on several hosts. */
+bool card_has_several_hosts(const struct card *cards, int n_ranks);
 
 /*
- * Whether a card could come from rank `rank` of a world of `mine`: magic, version, rank, size, host. The error
- * names what differs.
+ * Whether a card could come from rank `rank` of a world of `mine`: magic, version, rank, size. The error names what
+ * differs.
  */
 shoal_status card_check(const struct card *card, int rank, const struct card *mine);
 
 /* The parts of it that a server can judge when somebody comes: not the rank. */
 shoal_status card_check_kind(const struct card *card, const struct card *mine);
 
-/* Of ranks that are not all on one machine. */
+/* Of ranks that are not all on one machine, and have no way to each other. */
 shoal_status card_fail_several_hosts(const char *how);
 
 #endif

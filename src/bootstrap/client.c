@@ -19,6 +19,8 @@
 #include "bootstrap/card.h"
 #include "bootstrap/liveness.h"
 #include "bootstrap/request.h"
+#include "bootstrap/tcp.h"
+#include "bootstrap/watch.h"
 
 /* Idle connections that are kept per server. */
 #define IDLE_MAX 4
@@ -37,6 +39,7 @@ struct client {
     int n_ranks;
     struct card *cards;
     struct members *members;
+    struct watch *watch;  /* NULL: all ranks are on one host */
     pthread_mutex_t lock; /* over the pools */
     struct pool pools[];  /* one per rank */
 };
@@ -58,6 +61,11 @@ shoal_status client_create(struct card *cards, int n_ranks, struct client **clie
 void client_set_members(struct client *client, struct members *members)
 {
     client->members = members;
+}
+
+void client_set_watch(struct client *client, struct watch *watch)
+{
+    client->watch = watch;
 }
 
 void client_free(struct client *client)
@@ -137,12 +145,27 @@ static shoal_status fail_gone(const struct holder *holder)
     return error_set(SHOAL_ERR_PEER, "rank %d's server has gone", holder->rank);
 }
 
+/* One attempt. *fd_out is -1 when nobody listens there, or many do at once. */
+static shoal_status try_to_connect(struct holder *holder, int *fd_out)
+{
+    const struct card *card = &holder->client->cards[holder->rank];
+    if (watch_has(holder->client->watch, holder->rank)) {
+        const struct proof_key key = {{card->token[0], card->token[1]}};
+        const struct socket_wait wait = {.deadline_ns = holder->wait->deadline_ns,
+                                         .liveness = check_holder,
+                                         .liveness_context = holder,
+                                         .what = "a connection to its server"};
+        return tcp_connect(&card->address, &key, &wait, fd_out);
+    }
+    char name[SOCKET_NAME_BYTES];
+    card_server_name(card, name);
+    return socket_connect(name, fd_out);
+}
+
 static shoal_status connect_to(struct holder *holder, int *fd_out)
 {
-    char name[SOCKET_NAME_BYTES];
-    card_server_name(&holder->client->cards[holder->rank], name);
     for (;;) {
-        TRY(socket_connect(name, fd_out));
+        TRY(try_to_connect(holder, fd_out));
         if (*fd_out >= 0) {
             return SHOAL_OK;
         }
@@ -190,6 +213,10 @@ shoal_status client_perform(struct client *client, int rank, struct request *req
 void client_tell_failure(struct client *client, int rank, const char *name, shoal_status failure,
                          const char *text)
 {
+    if (watch_has(client->watch, rank)) {
+        watch_tell_failure(client->watch, rank, name, failure, text);
+        return;
+    }
     char server[SOCKET_NAME_BYTES];
     int fd;
     card_server_name(&client->cards[rank], server);

@@ -15,11 +15,14 @@ struct client;
 struct frame;
 struct members;
 struct request;
+struct watch;
 
 /* The cards are those of all ranks, and taken if this succeeds. They may be filled in later, before the first request. */
 shoal_status client_create(struct card *cards, int n_ranks, struct client **client_out);
 /* Before the first request: who says whether the ranks live. Outlives the client. */
 void client_set_members(struct client *client, struct members *members);
+/* Before the first request: ranks that it has are on other hosts, and are reached by TCP. Outlives the client. */
+void client_set_watch(struct client *client, struct watch *watch);
 /* No call is inside. NULL is allowed. */
 void client_free(struct client *client);
 

@@ -22,7 +22,9 @@ static void free_payload(struct connection *connection)
 
 void connection_close(struct connection *connection)
 {
-    (void)close(connection->fd);
+    if (connection->fd >= 0) {
+        (void)close(connection->fd);
+    }
     free_payload(connection);
     mem_free(connection->output);
     mem_free(connection);

@@ -18,7 +18,8 @@
 
 struct connection {
     struct connection *next;
-    int fd;
+    int fd;         /* -1: it was handed on, and is broken */
+    bool is_remote; /* over TCP: no descriptor goes along */
     /* The request that is coming in, or waits for its answer. */
     struct frame_header header;
     size_t header_have;

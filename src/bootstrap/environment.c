@@ -15,7 +15,6 @@
 #include "base/option_parse.h"
 #include "base/os/os.h"
 #include "base/try.h"
-#include "bootstrap/card.h"
 
 #define NAME_BYTES 64
 
@@ -95,9 +94,12 @@ static bool has_rank_or_size(const struct launcher *launcher)
     return read_variable(launcher->rank) || read_variable(launcher->size);
 }
 
+/* The first alternative of a key is the launcher's own; what may stand for it is set for other reasons too. */
 static bool has_any(const struct launcher *launcher)
 {
-    return has_rank_or_size(launcher) || read_variable(launcher->key);
+    char name[NAME_BYTES];
+    (void)take_name(launcher->key, "|", name);
+    return has_rank_or_size(launcher) || read_variable(name);
 }
 
 /*
@@ -194,22 +196,18 @@ static shoal_status write_key_of_pmi(const struct launcher *launcher, struct env
 
 /* Several hosts ----------------------------------------------------------------------------------------- */
 
-static shoal_status check_hosts(const struct launcher *launcher, int n_ranks)
+static void note_hosts(const struct launcher *launcher, struct environment *environment)
 {
-    char how[160];
     const char *local_size = read_variable(launcher->local_size);
-    int64_t number;
-    if (local_size && option_parse_int(local_size, &number) && number != n_ranks) {
-        (void)snprintf(how, sizeof how, "%s is %d, %s is %.40s", launcher->size, n_ranks,
-                       launcher->local_size, local_size);
-        return card_fail_several_hosts(how);
-    }
     const char *n_hosts = read_alternatives(launcher->n_hosts);
-    if (n_hosts && option_parse_int(n_hosts, &number) && number > 1) {
-        (void)snprintf(how, sizeof how, "%s is %.40s", launcher->n_hosts, n_hosts);
-        return card_fail_several_hosts(how);
+    int64_t number;
+    if (local_size && option_parse_int(local_size, &number) && number != environment->n_ranks) {
+        (void)snprintf(environment->hosts_text, sizeof environment->hosts_text, "%s is %d, %s is %.40s",
+                       launcher->size, environment->n_ranks, launcher->local_size, local_size);
+    } else if (n_hosts && option_parse_int(n_hosts, &number) && number > 1) {
+        (void)snprintf(environment->hosts_text, sizeof environment->hosts_text, "%s is %.40s",
+                       launcher->n_hosts, n_hosts);
     }
-    return SHOAL_OK;
 }
 
 /* All --------------------------------------------------------------------------------------------------- */
@@ -274,8 +272,8 @@ static shoal_status read_family(const struct launcher *launcher, struct environm
     TRY(read_number(launcher, launcher->size, 1, ENVIRONMENT_RANKS_MAX, &environment->n_ranks));
     TRY(read_number(launcher, launcher->rank, 0, environment->n_ranks - 1, &environment->rank));
     TRY(append_to_key(environment, launcher->text));
-    TRY(launcher->write_key(launcher, environment));
-    return check_hosts(launcher, environment->n_ranks);
+    note_hosts(launcher, environment);
+    return launcher->write_key(launcher, environment);
 }
 
 shoal_status environment_read(struct environment *environment_out)

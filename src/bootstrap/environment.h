@@ -8,20 +8,19 @@
 #include "shoal/status.h"
 
 #define ENVIRONMENT_KEY_BYTES 1024
-/* A world of more ranks on one machine is a mistake. */
+#define ENVIRONMENT_HOSTS_BYTES 160
+/* A world of more ranks is a mistake. */
 #define ENVIRONMENT_RANKS_MAX 4096
 
 struct environment {
     const char *launcher; /* "alone" when no family is there */
     int rank;
     int n_ranks;
-    char key[ENVIRONMENT_KEY_BYTES]; /* the same on all ranks of a job, and on no others */
+    char key[ENVIRONMENT_KEY_BYTES];          /* the same on all ranks of a job, and on no others */
+    char hosts_text[ENVIRONMENT_HOSTS_BYTES]; /* why the ranks are on several hosts; "": nothing says so */
 };
 
-/*
- * SHOAL_ERR_INVALID names the variable that is missing of a family, or wrong; SHOAL_ERR_UNSUPPORTED when the ranks
- * are on several hosts.
- */
+/* SHOAL_ERR_INVALID names the variable that is missing of a family, or wrong. */
 shoal_status environment_read(struct environment *environment_out);
 
 /* "torchrun: rank 1 of 4", or what environment_read had against it. */

@@ -34,6 +34,7 @@
 #include "base/try.h"
 #include "base/wait.h"
 #include "base/rank_list.h"
+#include "bootstrap/watch.h"
 #include "sharedmem/segment.h"
 
 #define PAGE_MAGIC 0x314d4853u /* "SHM1" */
@@ -70,6 +71,7 @@ struct members {
     int rank; /* -1: made the page, is none of it */
     int fd;
     bool has_left;
+    struct watch *watch;  /* of ranks on other hosts; NULL: there are none */
     struct members *next; /* of the page's */
 };
 
@@ -297,6 +299,24 @@ void members_leave(struct members *members)
     /* Release: pairs with the acquire in members_wait_for_end. */
     atomic_fetch_add_explicit(&header->n_left, 1, memory_order_acq_rel);
     wait_wake_all(&header->n_left, /*is_shared=*/true);
+    if (members->watch) {
+        watch_leave(members->watch);
+    }
+}
+
+/* The number only has to change for those who sleep on it; the states say who has left. */
+static void wake_waiting(void *context)
+{
+    struct members *members = context;
+    /* Release: pairs with the acquire in members_wait_for_end; the watch has changed the state before. */
+    atomic_fetch_add_explicit(&members->header->n_left, 1, memory_order_acq_rel);
+    wait_wake_all(&members->header->n_left, /*is_shared=*/true);
+}
+
+void members_set_watch(struct members *members, struct watch *watch)
+{
+    members->watch = watch;
+    watch_set_change(watch, wake_waiting, members);
 }
 
 void members_free(struct members *members)
@@ -325,6 +345,9 @@ static bool is_of_this_process(const struct member *member)
 
 enum member_state members_state(struct members *members, int rank)
 {
+    if (watch_has(members->watch, rank)) {
+        return watch_state(members->watch, rank);
+    }
     struct member *member = &members->header->members[rank];
     /* Acquire: pairs with the release that made it alive, or let it leave. */
     uint32_t state = atomic_load_explicit(&member->state, memory_order_acquire);
@@ -346,10 +369,23 @@ enum member_state members_state(struct members *members, int rank)
 /* 0: not known. */
 static int find_pid(struct members *members, int rank)
 {
+    if (watch_has(members->watch, rank)) {
+        return watch_pid(members->watch, rank);
+    }
     struct member *member = &members->header->members[rank];
     /* Acquire: pairs with the release that made it alive. */
     bool is_known = atomic_load_explicit(&member->state, memory_order_acquire) != MEMBER_ABSENT;
     return is_known ? member->pid : 0;
+}
+
+static shoal_status fail_dead(struct members *members, int rank)
+{
+    /* The kernel does not tell others how a process ended. */
+    char how[160] = "died or exited without closing its world";
+    if (watch_has(members->watch, rank)) {
+        watch_explain(members->watch, rank, how, sizeof how);
+    }
+    return error_set(SHOAL_ERR_PEER, "rank %d (process %d) %s", rank, find_pid(members, rank), how);
 }
 
 shoal_status members_check(struct members *members, int rank)
@@ -359,9 +395,7 @@ shoal_status members_check(struct members *members, int rank)
         return error_set(SHOAL_ERR_PEER, "rank %d (process %d) has closed its world", rank,
                          find_pid(members, rank));
     case MEMBER_DEAD:
-        /* The kernel does not tell others how a process ended. */
-        return error_set(SHOAL_ERR_PEER, "rank %d (process %d) died or exited without closing its world",
-                         rank, find_pid(members, rank));
+        return fail_dead(members, rank);
     case MEMBER_ABSENT:
     case MEMBER_ALIVE:
     default:

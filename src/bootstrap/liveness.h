@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Who of a world lives: a page of shared memory with a word per rank, and a lock per rank that the kernel drops
- * when its process ends, however it ends. docs/design/startup.md argues both.
+ * when its process ends, however it ends. Each host has a page; ranks on others are watched. docs/design/startup.md
+ * argues all that.
  *
  * Threads: any, except that a rank's members are made and given up by one thread.
  */
@@ -15,6 +16,7 @@
 
 /* A rank's part of the page. */
 struct members;
+struct watch; /* bootstrap/watch.h */
 
 enum member_state {
     MEMBER_ABSENT = 0, /* not here yet: start-up has not ended */
@@ -47,6 +49,10 @@ shoal_status members_join(struct members *members, int fd, int n_ranks, int rank
 
 /* Gives up the rank if it has not left, and what the members hold. NULL is allowed. */
 void members_free(struct members *members);
+
+/* Ranks that the watch has are on other hosts: their states are its. Outlives the members. By the thread that joined, before
+   others ask. */
+void members_set_watch(struct members *members, struct watch *watch);
 
 enum member_state members_state(struct members *members, int rank);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/rank_list.h"
 
@@ -24,10 +25,16 @@ shoal_status meeting_create(const struct card *host, struct meeting **meeting_ou
     meeting->n_ranks = host->n_ranks;
     meeting->cards = mem_alloc_zeroed((size_t)host->n_ranks, sizeof(struct card_short));
     meeting->places = mem_alloc_zeroed((size_t)host->n_ranks, 1);
-    if (!meeting->cards || !meeting->places) {
+    meeting->claims = mem_alloc_zeroed((size_t)host->n_ranks, sizeof *meeting->claims);
+    meeting->leaders = mem_alloc_zeroed((size_t)host->n_ranks, sizeof *meeting->leaders);
+    if (!meeting->cards || !meeting->places || !meeting->claims || !meeting->leaders) {
         meeting_free(meeting);
         return SHOAL_ERR_NO_MEMORY;
     }
+    /* Ranks of its host may come before rank 0 itself does. */
+    meeting->leaders[meeting->n_leaders++] = 0;
+    meeting->claims[0] = host->claim;
+    memcpy(meeting->cards[0].token, host->token, sizeof host->token);
     *meeting_out = meeting;
     return SHOAL_OK;
 }
@@ -37,6 +44,8 @@ void meeting_free(struct meeting *meeting)
     if (meeting) {
         mem_free(meeting->cards);
         mem_free(meeting->places);
+        mem_free(meeting->claims);
+        mem_free(meeting->leaders);
         mem_free(meeting);
     }
 }
@@ -49,6 +58,39 @@ static bool fail(struct meeting *meeting, shoal_status status)
         (void)snprintf(meeting->text, sizeof meeting->text, "%s", shoal_error_text());
     }
     return false;
+}
+
+/* The first leader from `at` on that believes the same of its host; else the rank leads a host of its own. */
+static bool find_leader(struct meeting *meeting, int rank, int at)
+{
+    struct card_short *card = &meeting->cards[rank];
+    while (at < meeting->n_leaders && meeting->claims[meeting->leaders[at]] != meeting->claims[rank]) {
+        at++;
+    }
+    if (at < meeting->n_leaders) {
+        card->leader = meeting->leaders[at];
+        return true;
+    }
+    if (!address_is_known(&card->address) || !address_is_known(&meeting->host.address)) {
+        char how[96];
+        (void)snprintf(how, sizeof how, "rank %d is elsewhere than rank %d", rank, meeting->host.rank);
+        return fail(meeting, card_fail_several_hosts(how));
+    }
+    card->leader = rank;
+    meeting->leaders[meeting->n_leaders++] = rank;
+    return true;
+}
+
+bool meeting_is_elsewhere(struct meeting *meeting, int rank, int tried)
+{
+    if (meeting->failure != SHOAL_OK) {
+        return false;
+    }
+    int at = 0;
+    while (at < meeting->n_leaders && meeting->leaders[at] != tried) {
+        at++;
+    }
+    return find_leader(meeting, rank, at + 1);
 }
 
 bool meeting_come(struct meeting *meeting, const struct card *card)
@@ -67,9 +109,13 @@ bool meeting_come(struct meeting *meeting, const struct card *card)
                               card->rank, meeting->n_ranks, meeting->cards[card->rank].pid, card->pid));
     }
     meeting->places[card->rank] = PLACE_CAME;
-    meeting->cards[card->rank] = (struct card_short){
-        .token = {card->token[0], card->token[1]}, .host = card->host, .rank = card->rank, .pid = card->pid};
-    return true;
+    meeting->cards[card->rank] = (struct card_short){.token = {card->token[0], card->token[1]},
+                                                     .host = card->host,
+                                                     .address = card->address,
+                                                     .rank = card->rank,
+                                                     .pid = card->pid};
+    meeting->claims[card->rank] = card->claim;
+    return find_leader(meeting, card->rank, 0);
 }
 
 bool meeting_is_ready(struct meeting *meeting, int rank)
@@ -87,6 +133,22 @@ bool meeting_is_ready(struct meeting *meeting, int rank)
 bool meeting_is_complete(const struct meeting *meeting)
 {
     return meeting->failure == SHOAL_OK && meeting->n_ready == meeting->n_ranks;
+}
+
+bool meeting_begin_second_round(struct meeting *meeting)
+{
+    if (meeting->n_leaders == 1 || meeting->is_second_round) {
+        return false;
+    }
+    for (int rank = 0; rank < meeting->n_ranks; rank++) {
+        struct card_short *card = &meeting->cards[rank];
+        /* Two hosts whose ranks believe the same become two numbers. */
+        card->host = hash_bytes(card->host, &card->leader, sizeof card->leader);
+        meeting->places[rank] = PLACE_CAME;
+    }
+    meeting->n_ready = 0;
+    meeting->is_second_round = true;
+    return true;
 }
 
 static bool is_missing(void *context, int rank)

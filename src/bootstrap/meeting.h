@@ -14,7 +14,11 @@
 
 struct meeting {
     struct card_short *cards; /* of those who came */
+    uint64_t *claims;         /* what they believe of their hosts */
     unsigned char *places;    /* enum place */
+    int *leaders; /* the first rank of each host, in the order in which the hosts came; rank 0 first */
+    int n_leaders;
+    bool is_second_round; /* several hosts: all have the cards, and connect to each other */
     int n_ranks;
     int n_ready;
     struct card host;     /* rank 0's own, to compare with */
@@ -28,9 +32,16 @@ void meeting_free(struct meeting *meeting); /* NULL is allowed */
 /* All return false when the meeting has failed, perhaps just now: failure and text say why. */
 bool meeting_come(struct meeting *meeting, const struct card *card);
 bool meeting_is_ready(struct meeting *meeting, int rank);
+/*
+ * Of a rank that came: it is not on the host of the leader `tried`, whatever it believed. Its cards[rank].leader becomes
+ * the next one that may be on its host, or the rank itself.
+ */
+bool meeting_is_elsewhere(struct meeting *meeting, int rank, int tried);
 /* A rank's connection has gone, or it says that it gives up: why may be empty. */
 void meeting_lose(struct meeting *meeting, int rank, shoal_status status, const char *why);
 
 bool meeting_is_complete(const struct meeting *meeting);
+/* All are ready. True: there are several hosts, and all have to be ready once more. */
+bool meeting_begin_second_round(struct meeting *meeting);
 
 #endif

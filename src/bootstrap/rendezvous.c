@@ -2,6 +2,7 @@
 /* The ranks' side of the meeting of start-up. */
 #include "bootstrap/rendezvous.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,12 +13,14 @@
 #include "base/error.h"
 #include "base/fail_point.h"
 #include "base/mem.h"
+#include "base/os/os.h"
 #include "base/try.h"
 #include "base/wait.h"
 #include "bootstrap/environment.h"
 #include "base/hash.h"
 #include "bootstrap/request.h"
 #include "bootstrap/server.h"
+#include "bootstrap/tcp.h"
 
 /* Between two attempts to find rank 0: short at first, when it is just about to come. */
 #define FIRST_NAP_NS 500000
@@ -38,18 +41,24 @@ void rendezvous_name(const char *key, char name[SOCKET_NAME_BYTES])
 
 /* Exchange ---------------------------------------------------------------------------------------------- */
 
-static shoal_status check_cards(const struct card *cards, const struct card *mine)
+/* The token is what no other rank has. */
+static shoal_status check_own_card(const struct card *card, const struct card *mine)
 {
-    for (int rank = 0; rank < mine->n_ranks; rank++) {
-        TRY(card_check(&cards[rank], rank, mine));
-    }
-    if (memcmp(&cards[mine->rank], mine, sizeof *mine) != 0) {
+    if (memcmp(card->token, mine->token, sizeof mine->token) != 0) {
         return error_set(SHOAL_ERR_MISMATCH,
                          "start-up: exchange gave back another card at place %d than rank "
                          "%d had given: two ranks with one number?",
                          mine->rank, mine->rank);
     }
     return SHOAL_OK;
+}
+
+static shoal_status check_cards(const struct card *cards, const struct card *mine)
+{
+    for (int rank = 0; rank < mine->n_ranks; rank++) {
+        TRY(card_check(&cards[rank], rank, mine));
+    }
+    return check_own_card(&cards[mine->rank], mine);
 }
 
 shoal_status rendezvous_exchange(shoal_exchange exchange, void *context, const struct card *card,
@@ -79,6 +88,9 @@ static shoal_status host_if_due(struct rendezvous *rendezvous)
         return SHOAL_OK;
     }
     shoal_status status = server_host_meeting(rendezvous->host, rendezvous->name, rendezvous->page_fd);
+    if (status == SHOAL_OK && !rendezvous->name) {
+        status = server_open_address(rendezvous->host, &rendezvous->address, &rendezvous->key);
+    }
     if (status == SHOAL_ERR_STATE) {
         error_clear();
         return SHOAL_OK;
@@ -89,25 +101,142 @@ static shoal_status host_if_due(struct rendezvous *rendezvous)
     return SHOAL_OK;
 }
 
+/* One attempt, on this host, then over the network. */
+static shoal_status try_to_connect(struct rendezvous *rendezvous)
+{
+    bool is_own = rendezvous->card->rank == 0 && !rendezvous->name && !rendezvous->host;
+    char own_name[SOCKET_NAME_BYTES];
+    card_server_name(rendezvous->card, own_name);
+    const char *name = is_own ? own_name : rendezvous->name;
+    rendezvous->is_tcp = false;
+    if (name) {
+        TRY(socket_connect(name, &rendezvous->fd));
+    }
+    if (rendezvous->fd >= 0 || is_own || !address_is_known(&rendezvous->address)) {
+        return SHOAL_OK;
+    }
+    const struct socket_wait wait = {.deadline_ns = rendezvous->deadline_ns,
+                                     .what = "the server of rank 0 to answer"};
+    shoal_status status = tcp_connect(&rendezvous->address, &rendezvous->key, &wait, &rendezvous->fd);
+    rendezvous->is_tcp = rendezvous->fd >= 0;
+    /* Its time is over when ours is. */
+    if (status != SHOAL_OK && status != SHOAL_ERR_TIMEOUT) {
+        return error_prefix(status, "start-up");
+    }
+    return SHOAL_OK;
+}
+
+/* The attempts' last text says why. */
+static shoal_status fail_alone(const struct rendezvous *rendezvous, int64_t waited_ns)
+{
+    char where[ADDRESS_TEXT_BYTES];
+    char at[ERROR_TEXT_BYTES] = "";
+    if (address_is_known(&rendezvous->address)) {
+        (void)snprintf(at, sizeof at, " (at %s; last: %.300s)", address_text(&rendezvous->address, where),
+                       shoal_error_text());
+    }
+    return error_set(SHOAL_ERR_TIMEOUT,
+                     "start-up: rank %d of %d waited %.1f s for rank 0, which did not come%s",
+                     rendezvous->card->rank, rendezvous->card->n_ranks, (double)waited_ns * 1e-9, at);
+}
+
 static shoal_status find_host(struct rendezvous *rendezvous)
 {
     int64_t start_ns = clock_now_ns();
     int64_t nap_ns = FIRST_NAP_NS;
     for (;;) {
         TRY(host_if_due(rendezvous));
-        TRY(socket_connect(rendezvous->name, &rendezvous->fd));
+        TRY(try_to_connect(rendezvous));
         if (rendezvous->fd >= 0) {
+            error_clear();
             return SHOAL_OK;
         }
         int64_t now_ns = clock_now_ns();
         if (now_ns >= rendezvous->deadline_ns) {
-            return error_set(
-                SHOAL_ERR_TIMEOUT, "start-up: rank %d of %d waited %.1f s for rank 0, which did not come",
-                rendezvous->card->rank, rendezvous->card->n_ranks, (double)(now_ns - start_ns) * 1e-9);
+            return fail_alone(rendezvous, now_ns - start_ns);
         }
         int64_t left_ns = rendezvous->deadline_ns - now_ns;
         wait_sleep(nap_ns < left_ns ? nap_ns : left_ns);
         nap_ns = nap_ns * 2 < LAST_NAP_NS ? nap_ns * 2 : LAST_NAP_NS;
+    }
+}
+
+/* Asks rank 0's server who leads this rank's host. The page comes along if rank 0 does, and the server is on this host. */
+static shoal_status ask_for_leader(struct rendezvous *rendezvous, struct request *request,
+                                   struct card_leader *leader_out, struct frame *frame_out)
+{
+    struct socket_wait wait = {.deadline_ns = rendezvous->deadline_ns, .what = "rank 0 to let this rank in"};
+    shoal_status status = request_perform(rendezvous->fd, request, &wait, frame_out);
+    if (status == SHOAL_ERR_PEER && !request->was_answered) {
+        return error_prefix(status, "start-up: rank 0 has ended, or its world was complete");
+    }
+    TRY(status);
+    if (frame_out->header.bytes != sizeof *leader_out) {
+        frame_clear(frame_out);
+        return error_set(SHOAL_ERR_SYSTEM, "start-up: rank 0 answered %u bytes, %zu expected",
+                         frame_out->header.bytes, sizeof *leader_out);
+    }
+    memcpy(leader_out, frame_out->payload, sizeof *leader_out);
+    return SHOAL_OK;
+}
+
+/* Takes the descriptor out of a frame. */
+static shoal_status take_page(struct frame *frame, int *page_fd_out)
+{
+    shoal_status status = frame_check_fd(frame, "the page of the world");
+    if (status == SHOAL_OK) {
+        *page_fd_out = frame->fd;
+        frame->fd = -1;
+    }
+    frame_clear(frame);
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "start-up");
+}
+
+/*
+ * Gets the page from the server of another rank that believes the same of its host. *page_fd_out is -1 when it is not on
+ * this host after all: nobody has the name here.
+ */
+static shoal_status ask_leader(const struct rendezvous *rendezvous, const struct card_leader *leader,
+                               int *page_fd_out)
+{
+    char name[SOCKET_NAME_BYTES];
+    int fd = -1;
+    *page_fd_out = -1;
+    card_token_name(leader->token, name);
+    TRY(socket_connect(name, &fd));
+    if (fd < 0) {
+        return SHOAL_OK;
+    }
+    struct request request = {.op = REQUEST_PAGE};
+    struct socket_wait wait = {.deadline_ns = rendezvous->deadline_ns, .what = "the page of this host"};
+    struct frame frame;
+    shoal_status status = request_perform(fd, &request, &wait, &frame);
+    if (status == SHOAL_OK) {
+        status = take_page(&frame, page_fd_out);
+    }
+    (void)close(fd);
+    return status;
+}
+
+/* Follows the leaders that rank 0 names until one is here, or this rank leads itself. */
+static shoal_status find_page(struct rendezvous *rendezvous, struct card_leader leader, int *page_fd_out)
+{
+    for (;;) {
+        if (leader.rank == rendezvous->card->rank) {
+            *page_fd_out = os_duplicate(rendezvous->page_fd);
+            return *page_fd_out >= 0 ? SHOAL_OK
+                                     : error_set(SHOAL_ERR_SYSTEM, "start-up: the page of this host: %s",
+                                                 error_errno_text(errno));
+        }
+        TRY(ask_leader(rendezvous, &leader, page_fd_out));
+        if (*page_fd_out >= 0) {
+            return SHOAL_OK;
+        }
+        struct request request = {.op = REQUEST_ELSEWHERE};
+        request_add_number(&request, leader.rank);
+        struct frame frame;
+        TRY(ask_for_leader(rendezvous, &request, &leader, &frame));
+        frame_clear(&frame);
     }
 }
 
@@ -118,25 +247,21 @@ shoal_status rendezvous_enter(struct rendezvous *rendezvous, int *page_fd_out)
     TRY(find_host(rendezvous));
     struct request request = {.op = REQUEST_JOIN};
     request_add_bytes(&request, rendezvous->card, sizeof *rendezvous->card);
-    struct socket_wait wait = {.deadline_ns = rendezvous->deadline_ns, .what = "rank 0 to let this rank in"};
+    struct card_leader leader;
     struct frame frame;
-    shoal_status status = request_perform(rendezvous->fd, &request, &wait, &frame);
-    if (status == SHOAL_ERR_PEER && !request.was_answered) {
-        return error_prefix(status, "start-up: rank 0 has ended, or its world was complete");
-    }
-    TRY(status);
-    status = frame_check_fd(&frame, "the page of the world");
-    if (status != SHOAL_OK) {
+    TRY(ask_for_leader(rendezvous, &request, &leader, &frame));
+    shoal_status status;
+    if (leader.rank == 0 && !rendezvous->is_tcp) {
+        status = take_page(&frame, page_fd_out);
+    } else {
         frame_clear(&frame);
-        status = error_prefix(status, "start-up");
+        status = find_page(rendezvous, leader, page_fd_out);
+    }
+    if (status != SHOAL_OK) {
         /* Rank 0 has let this rank in: it, and the others, hear why it leaves. */
         rendezvous_give_up(rendezvous, status);
-        return status;
     }
-    *page_fd_out = frame.fd;
-    frame.fd = -1;
-    frame_clear(&frame);
-    return SHOAL_OK;
+    return status;
 }
 
 /* Completing -------------------------------------------------------------------------------------------- */
@@ -155,10 +280,13 @@ static shoal_status take_cards(const struct frame *frame, const struct card *min
         cards_out[rank] = *mine;
         memcpy(cards_out[rank].token, card.token, sizeof card.token);
         cards_out[rank].host = card.host;
+        cards_out[rank].address = card.address;
+        cards_out[rank].leader = card.leader;
         cards_out[rank].rank = card.rank;
         cards_out[rank].pid = card.pid;
+        TRY(card_check(&cards_out[rank], rank, mine));
     }
-    return check_cards(cards_out, mine);
+    return check_own_card(&cards_out[mine->rank], mine);
 }
 
 static void hang_up(struct rendezvous *rendezvous)
@@ -204,7 +332,7 @@ shoal_status rendezvous_complete(struct rendezvous *rendezvous, shoal_status (*l
         status = ask_who_is_missing(rendezvous, start_ns, &frame);
     }
     TRY(status);
-    status = take_cards(&frame, rendezvous->card, cards_out);
+    status = cards_out ? take_cards(&frame, rendezvous->card, cards_out) : SHOAL_OK;
     frame_clear(&frame);
     if (is_late) {
         /* All came in the last moment. The server will find a request too many on this connection. */

@@ -2,8 +2,9 @@
 /*
  * How a rank comes to the meeting of start-up, which rank 0's server keeps: docs/design/startup.md.
  *
- *   enter      finds rank 0's server and shows it the rank's card; gets the page of the world
- *   complete   says that the rank is on the page; returns when all are, with everybody's cards
+ *   enter      finds rank 0's server and shows it the rank's card; gets the page of the rank's host
+ *   complete   says that the rank is on the page; returns when all are, with everybody's cards. On several hosts a second
+ *              time, when the rank is connected with those of other hosts: returns when all are
  *   give_up    instead of complete: everybody hears why
  *
  * Or all cards come from the application's exchange, and the same follows with the server that rank 0's card names.
@@ -14,6 +15,7 @@
 #include <stdint.h>
 
 #include "bootstrap/card.h"
+#include "bootstrap/proof.h"
 #include "bootstrap/socket.h"
 #include "shoal/status.h"
 #include "shoal/world.h"
@@ -22,12 +24,15 @@ struct server;
 
 struct rendezvous {
     const struct card *card; /* this rank's */
-    const char *name;        /* where the ranks meet */
+    const char *name;        /* where the ranks meet on rank 0's host; NULL: only at the address */
+    struct address address;  /* where they meet on the network; unknown: nowhere */
+    struct proof_key key;    /* that the address wants to be shown */
     int64_t deadline_ns;
-    /* Of rank 0 only: its server, not started yet, and the page. NULL: the server has the meeting already. */
+    /* Of rank 0 only: its server, not started yet. NULL: the server has the meeting already. */
     struct server *host;
-    int page_fd;
-    int fd; /* the connection to rank 0's server; -1: none. The caller closes it. */
+    int page_fd; /* of the page that this rank has made; -1: none */
+    int fd;      /* the connection to rank 0's server; -1: none. The caller closes it. */
+    bool is_tcp; /* the connection */
 };
 
 /* The name for the ranks of a job of this user. */
@@ -39,7 +44,7 @@ shoal_status rendezvous_exchange(shoal_exchange exchange, void *context, const s
 
 shoal_status rendezvous_enter(struct rendezvous *rendezvous, int *page_fd_out);
 
-/* `liveness` is asked whether rank 0 still lives; cards_out has room for all. */
+/* `liveness` is asked whether rank 0 still lives; cards_out has room for all. NULL: the second time, on several hosts. */
 shoal_status rendezvous_complete(struct rendezvous *rendezvous, shoal_status (*liveness)(void *context),
                                  void *liveness_context, struct card *cards_out);
 

@@ -24,6 +24,8 @@
 #include "bootstrap/answers.h"
 #include "bootstrap/connection.h"
 #include "bootstrap/meeting.h"
+#include "bootstrap/strangers.h"
+#include "bootstrap/tcp.h"
 
 /* So many requests of one client before the others have their turn. */
 #define REQUESTS_PER_TURN 16
@@ -70,11 +72,11 @@ static void refuse_connection(int fd, shoal_status status)
 /* Room to poll one more: the loop itself never needs memory. */
 static shoal_status reserve_polled(struct server *server)
 {
-    return mem_grow((void **)&server->polled, &server->polled_capacity, N_FIXED + server->n_connections + 1,
-                    sizeof(struct pollfd));
+    return mem_grow((void **)&server->polled, &server->polled_capacity,
+                    N_FIXED + STRANGERS_POLLED + server->n_connections + 1, sizeof(struct pollfd));
 }
 
-static void add_connection(struct server *server, int fd)
+static void add_connection(struct server *server, int fd, bool is_remote)
 {
     struct connection *connection = mem_alloc(sizeof(*connection));
     if (!connection || reserve_polled(server) != SHOAL_OK) {
@@ -82,9 +84,16 @@ static void add_connection(struct server *server, int fd)
         refuse_connection(fd, SHOAL_ERR_NO_MEMORY);
         return;
     }
-    *connection = (struct connection){.fd = fd, .joined_rank = -1, .next = server->connections};
+    *connection =
+        (struct connection){.fd = fd, .is_remote = is_remote, .joined_rank = -1, .next = server->connections};
     server->connections = connection;
     server->n_connections++;
+}
+
+/* Somebody on the network has shown the token. */
+static void admit(void *context, int fd)
+{
+    add_connection(context, fd, /*is_remote=*/true);
 }
 
 static void open_spare(struct server *server)
@@ -107,7 +116,7 @@ static void refuse_first(struct server *server, int listener)
     bool is_accepted = socket_accept(listener, &fd) == SHOAL_OK && fd >= 0;
     open_spare(server);
     if (is_accepted && server->spare >= 0) {
-        add_connection(server, fd); /* there was a second one: they are back */
+        add_connection(server, fd, /*is_remote=*/false); /* there was a second one: they are back */
     } else if (is_accepted) {
         shoal_status status =
             error_set(SHOAL_ERR_SYSTEM, "rank %d can not be asked: %s", server->card.rank, why);
@@ -124,7 +133,7 @@ static void refuse_waiting(struct server *server, int listener)
         refuse_first(server, listener);
         if (socket_accept(listener, &fd) == SHOAL_OK) {
             if (fd >= 0) {
-                add_connection(server, fd);
+                add_connection(server, fd, /*is_remote=*/false);
             }
             return;
         }
@@ -157,7 +166,7 @@ static void accept_connections(struct server *server, int listener)
             return;
         }
         server->deaf_until_ns = INT64_MIN;
-        add_connection(server, fd);
+        add_connection(server, fd, /*is_remote=*/false);
     }
 }
 
@@ -186,7 +195,10 @@ static bool close_what_ended(struct server *server)
 static int64_t serve_deadlines(struct server *server)
 {
     int64_t now_ns = clock_now_ns();
-    int64_t next_ns = server->deaf_until_ns > now_ns ? server->deaf_until_ns : DEADLINE_NEVER;
+    int64_t next_ns = strangers_expire(server->strangers);
+    if (server->deaf_until_ns > now_ns && server->deaf_until_ns < next_ns) {
+        next_ns = server->deaf_until_ns;
+    }
     for (struct connection *connection = server->connections; connection; connection = connection->next) {
         if (connection->is_waiting && now_ns >= connection->wait_until_ns) {
             answer_too_late(server, connection);
@@ -212,7 +224,7 @@ static size_t list_polled(struct server *server)
         events = connection_may_read(connection) ? POLLIN : events;
         polled[i++] = (struct pollfd){.fd = connection->fd, .events = events};
     }
-    return i;
+    return i + strangers_list(server->strangers, polled + i);
 }
 
 static void serve_events(struct server *server)
@@ -248,6 +260,11 @@ static bool wait_for_events(struct server *server, int64_t until_ns)
     short own_events = server->polled[1].revents;
     short meeting_events = server->polled[2].revents;
     serve_events(server);
+    /* After the connections, which are the same still; room for one that is admitted may move the list. */
+    struct pollfd strangers[STRANGERS_POLLED];
+    size_t n_strangers = count - N_FIXED - server->n_connections;
+    memcpy(strangers, server->polled + N_FIXED + server->n_connections, n_strangers * sizeof *strangers);
+    strangers_serve(server->strangers, strangers, admit, server);
     if (own_events) {
         accept_connections(server, server->listener);
     }
@@ -317,6 +334,35 @@ shoal_status server_host_meeting(struct server *server, const char *name, int pa
     return name ? socket_listen(name, &server->meeting_listener) : SHOAL_OK;
 }
 
+shoal_status server_open_network(struct server *server, int listener, int page_fd, struct watch *watch)
+{
+    server->strangers = strangers_create();
+    if (!server->strangers) {
+        (void)close(listener);
+        return SHOAL_ERR_NO_MEMORY;
+    }
+    const struct proof_key key = {{server->card.token[0], server->card.token[1]}};
+    strangers_open_door(server->strangers, DOOR_OWN, listener, &key);
+    server->page_fd = page_fd;
+    server->watch = watch;
+    return SHOAL_OK;
+}
+
+shoal_status server_open_address(struct server *server, const struct address *address,
+                                 const struct proof_key *key)
+{
+    struct address bound = *address;
+    int listener = -1;
+    TRY(tcp_listen(&bound, &listener));
+    strangers_open_door(server->strangers, DOOR_MEETING, listener, key);
+    return SHOAL_OK;
+}
+
+void server_close_network(struct server *server)
+{
+    strangers_shut_door(server->strangers, DOOR_OWN);
+}
+
 void server_set_hearer(struct server *server,
                        void (*hear)(void *context, const char *name, shoal_status status, const char *text),
                        void *context)
@@ -375,6 +421,7 @@ void server_free(struct server *server)
     close_fd(server->meeting_listener);
     close_fd(server->wake);
     close_fd(server->spare);
+    strangers_free(server->strangers);
     entries_clear(&server->values);
     entries_clear(&server->segments);
     meeting_free(server->meeting);

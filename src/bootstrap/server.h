@@ -12,7 +12,9 @@
 #include "bootstrap/card.h"
 #include "shoal/status.h"
 
+struct proof_key;
 struct server;
+struct watch;
 
 /* Listens under the card's name. Answers once it was started. */
 shoal_status server_create(const struct card *card, struct server **server_out);
@@ -23,6 +25,18 @@ shoal_status server_create(const struct card *card, struct server **server_out);
  * SHOAL_ERR_STATE when somebody has the name already.
  */
 shoal_status server_host_meeting(struct server *server, const char *name, int page_fd);
+
+/*
+ * Before the start: also listens on the network, with a listener that is taken; whoever comes there knows the card's
+ * token. The page is for ranks of the same host, and stays the caller's; `watch` gets connections of ranks of others.
+ */
+shoal_status server_open_network(struct server *server, int listener, int page_fd, struct watch *watch);
+/* Before the start, of who has the meeting and is on the network: also at this address, for who knows the key.
+   SHOAL_ERR_STATE when somebody listens there already. */
+shoal_status server_open_address(struct server *server, const struct address *address,
+                                 const struct proof_key *key);
+/* All ranks are on one host: nobody comes from the network any more. */
+void server_close_network(struct server *server);
 
 /*
  * Before the start: who is told, on the server's thread, that something has failed on another rank. `name` is what both

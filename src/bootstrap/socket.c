@@ -215,8 +215,7 @@ static shoal_status sleep_on_socket(int fd, short events, int64_t until_ns)
     return SHOAL_OK;
 }
 
-/* One turn of a wait that began at start_ns. */
-static shoal_status wait_for_socket(int fd, short events, const struct socket_wait *wait, int64_t start_ns)
+shoal_status socket_await(int fd, short events, const struct socket_wait *wait, int64_t start_ns)
 {
     int64_t now_ns = clock_now_ns();
     if (now_ns >= wait->deadline_ns) {
@@ -251,6 +250,23 @@ static void skip_bytes(struct iovec **parts, size_t *n_parts, size_t bytes)
     }
 }
 
+static shoal_status send_parts(int fd, struct iovec *left, size_t n_left, const struct socket_wait *wait)
+{
+    int64_t start_ns = clock_now_ns();
+    while (n_left > 0) {
+        size_t sent = 0;
+        enum socket_result result = socket_write_now(fd, left, n_left, /*passed_fd=*/-1, &sent);
+        if (result == SOCKET_GONE) {
+            return fail_gone(wait);
+        }
+        if (result == SOCKET_LATER) {
+            TRY(socket_await(fd, POLLOUT, wait, start_ns));
+        }
+        skip_bytes(&left, &n_left, sent);
+    }
+    return SHOAL_OK;
+}
+
 shoal_status socket_send_frame(int fd, uint32_t op, const struct iovec *parts, size_t n_parts,
                                const struct socket_wait *wait)
 {
@@ -269,21 +285,13 @@ shoal_status socket_send_frame(int fd, uint32_t op, const struct iovec *parts, s
                          FRAME_PAYLOAD_BYTES_MAX);
     }
     header.bytes = (uint32_t)bytes;
-    struct iovec *left = all;
-    size_t n_left = 1 + n_parts;
-    int64_t start_ns = clock_now_ns();
-    while (n_left > 0) {
-        size_t sent = 0;
-        enum socket_result result = socket_write_now(fd, left, n_left, /*passed_fd=*/-1, &sent);
-        if (result == SOCKET_GONE) {
-            return fail_gone(wait);
-        }
-        if (result == SOCKET_LATER) {
-            TRY(wait_for_socket(fd, POLLOUT, wait, start_ns));
-        }
-        skip_bytes(&left, &n_left, sent);
-    }
-    return SHOAL_OK;
+    return send_parts(fd, all, 1 + n_parts, wait);
+}
+
+shoal_status socket_send_bytes(int fd, const void *bytes, size_t n_bytes, const struct socket_wait *wait)
+{
+    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = n_bytes};
+    return send_parts(fd, &part, 1, wait);
 }
 
 static shoal_status receive_bytes(int fd, void *buffer, size_t bytes, const struct socket_wait *wait,
@@ -297,12 +305,22 @@ static shoal_status receive_bytes(int fd, void *buffer, size_t bytes, const stru
             return fail_gone(wait);
         }
         if (result == SOCKET_LATER) {
-            TRY(wait_for_socket(fd, POLLIN, wait, start_ns));
+            TRY(socket_await(fd, POLLIN, wait, start_ns));
         }
         to += received;
         bytes -= received;
     }
     return SHOAL_OK;
+}
+
+shoal_status socket_receive_bytes(int fd, void *bytes, size_t n_bytes, const struct socket_wait *wait)
+{
+    int passed_fd = -1;
+    shoal_status status = receive_bytes(fd, bytes, n_bytes, wait, clock_now_ns(), &passed_fd);
+    if (passed_fd >= 0) {
+        (void)close(passed_fd); /* nobody sends one here */
+    }
+    return status;
 }
 
 shoal_status socket_receive_frame(int fd, const struct socket_wait *wait, struct frame *frame_out)

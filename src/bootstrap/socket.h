@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Unix sockets with abstract names (nothing in a file system, gone with the process), and frames on them: a
- * header, a payload, perhaps a descriptor. Every socket is closed on exec and never blocks by itself; the calls
- * that wait take a deadline. Peers of another user are refused.
+ * Unix sockets with abstract names (nothing in a file system, gone with the process), and frames on these and on TCP
+ * sockets (bootstrap/tcp.h): a header, a payload, on Unix sockets perhaps a descriptor. Every socket is closed on exec and
+ * never blocks by itself; the calls that wait take a deadline. Peers of another user are refused.
  */
 #ifndef BOOTSTRAP_SOCKET_H
 #define BOOTSTRAP_SOCKET_H
@@ -77,6 +77,12 @@ int socket_peer_pid(int fd);
 shoal_status socket_send_frame(int fd, uint32_t op, const struct iovec *parts, size_t n_parts,
                                const struct socket_wait *wait);
 shoal_status socket_receive_frame(int fd, const struct socket_wait *wait, struct frame *frame_out);
+
+/* The same with bytes that are no frame. */
+shoal_status socket_send_bytes(int fd, const void *bytes, size_t n_bytes, const struct socket_wait *wait);
+shoal_status socket_receive_bytes(int fd, void *bytes, size_t n_bytes, const struct socket_wait *wait);
+/* One turn of a wait that began at start_ns for these events of poll; the caller looks whether they are there. */
+shoal_status socket_await(int fd, short events, const struct socket_wait *wait, int64_t start_ns);
 
 /* What a call that does not wait came to. */
 enum socket_result {

@@ -5,6 +5,7 @@
  */
 #include "comm/startup.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,8 +24,12 @@
 #include "bootstrap/liveness.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/server.h"
+#include "bootstrap/socket.h"
+#include "bootstrap/span.h"
 #include "bootstrap/store.h"
 #include "comm/start_mpi.h"
+#include "bootstrap/tcp.h"
+#include "bootstrap/watch.h"
 #include "comm/transports.h"
 #include "comm/world.h"
 #include "sharedmem/regions.h"
@@ -65,13 +70,52 @@ shoal_status startup_without_peers(struct shoal_world *world)
     return create_parts(world);
 }
 
-static shoal_status create_servers(struct shoal_world *world, const struct card *card,
+/* On the watch's thread, which begins after the groups are there. */
+static void hear_watch(void *context, const char *name, shoal_status status, const char *text)
+{
+    struct shoal_world *world = context;
+    groups_hear(world->groups, name, status, text);
+}
+
+/* Where a rank may lead a host of its own, it has a page for it, and watches the ranks of others. */
+static shoal_status open_network(struct shoal_world *world, const struct span *span, int listener)
+{
+    const struct watch_options options = {.rank = world->rank,
+                                          .n_ranks = world->n_ranks,
+                                          .heartbeat_ns = span->heartbeat_ns,
+                                          .hear = hear_watch,
+                                          .hear_context = world};
+    shoal_status status = watch_create(&options, &world->watch);
+    if (status != SHOAL_OK) {
+        (void)close(listener);
+        return status;
+    }
+    return server_open_network(world->server, listener, members_fd(world->page), world->watch);
+}
+
+static shoal_status create_server(struct shoal_world *world, const struct span *span, struct card *card)
+{
+    int listener = -1;
+    if (span->is_on) {
+        card->address = span->own;
+        card->heartbeat_ms = (uint32_t)(span->heartbeat_ns / 1000000);
+        TRY(tcp_listen(&card->address, &listener));
+    }
+    shoal_status status = server_create(card, &world->server);
+    if (status == SHOAL_OK && (world->rank == 0 || span->is_on)) {
+        status = members_create(world->n_ranks, &world->page);
+    }
+    if (status != SHOAL_OK && listener >= 0) {
+        (void)close(listener);
+    }
+    TRY(status);
+    return span->is_on ? open_network(world, span, listener) : SHOAL_OK;
+}
+
+static shoal_status create_servers(struct shoal_world *world, const struct span *span, struct card *card,
                                    struct card **cards_out)
 {
-    TRY(server_create(card, &world->server));
-    if (world->rank == 0) {
-        TRY(members_create(world->n_ranks, &world->page));
-    }
+    TRY(create_server(world, span, card));
     struct card *cards = mem_alloc_zeroed((size_t)world->n_ranks, sizeof *cards);
     if (!cards) {
         return SHOAL_ERR_NO_MEMORY;
@@ -122,6 +166,41 @@ static shoal_status check_rank_zero(void *context)
     return members_state(world->members, 0) == MEMBER_DEAD ? members_check(world->members, 0) : SHOAL_OK;
 }
 
+/* Rank 0 has said something before it was asked: the meeting has failed, and the next answer is the reason. */
+static shoal_status check_meeting(void *context)
+{
+    const struct rendezvous *rendezvous = context;
+    struct pollfd polled = {.fd = rendezvous->fd, .events = POLLIN};
+    return poll(&polled, 1, 0) > 0 ? SHOAL_ERR_CANCELLED : SHOAL_OK;
+}
+
+/* All have the cards. When this rank is connected with all ranks on other hosts, it is ready the second time. */
+static shoal_status connect_hosts(struct shoal_world *world, struct rendezvous *rendezvous,
+                                  const struct card *cards)
+{
+    const struct socket_wait wait = {.deadline_ns = rendezvous->deadline_ns,
+                                     .liveness = check_meeting,
+                                     .liveness_context = rendezvous,
+                                     .what = "ranks on other hosts"};
+    shoal_status status = watch_open(world->watch, cards, &wait);
+    if (status != SHOAL_OK && status != SHOAL_ERR_CANCELLED) {
+        status = error_prefix(status, "start-up");
+        rendezvous_give_up(rendezvous, status);
+        return status;
+    }
+    if (status == SHOAL_OK) {
+        members_set_watch(world->members, world->watch);
+        client_set_watch(world->client, world->watch);
+    }
+    return rendezvous_complete(rendezvous, check_rank_zero, world, /*cards_out=*/NULL);
+}
+
+/* A connection over the network is no way to ask a server on this host for memory. */
+static bool is_good_to_keep(struct shoal_world *world, const struct rendezvous *rendezvous)
+{
+    return rendezvous->fd >= 0 && rendezvous->is_tcp == watch_has(world->watch, 0);
+}
+
 static shoal_status enter_and_complete(struct shoal_world *world, struct rendezvous *rendezvous,
                                        struct card *cards)
 {
@@ -142,6 +221,11 @@ static shoal_status enter_and_complete(struct shoal_world *world, struct rendezv
     }
     client_set_members(world->client, world->members);
     TRY(rendezvous_complete(rendezvous, check_rank_zero, world, cards));
+    if (card_has_several_hosts(cards, world->n_ranks)) {
+        TRY(connect_hosts(world, rendezvous, cards));
+    } else {
+        server_close_network(world->server);
+    }
     FAIL_POINT("world complete");
     return SHOAL_OK;
 }
@@ -154,19 +238,14 @@ static void keep_error_and_linger(struct shoal_world *world, shoal_status status
     (void)error_set(status, "%s", text);
 }
 
-static shoal_status meet(struct shoal_world *world, const char *name, const struct card *card,
-                         int64_t deadline_ns, bool has_meeting_name, struct card *cards)
+static shoal_status meet(struct shoal_world *world, struct rendezvous *rendezvous, struct card *cards)
 {
-    struct rendezvous rendezvous = {.card = card, .name = name, .deadline_ns = deadline_ns, .fd = -1};
-    if (world->rank == 0 && has_meeting_name) {
-        rendezvous.host = world->server;
-        rendezvous.page_fd = members_fd(world->page);
-    }
-    shoal_status status = enter_and_complete(world, &rendezvous, cards);
-    if (status == SHOAL_OK && rendezvous.fd >= 0) {
-        client_keep(world->client, /*rank=*/0, rendezvous.fd);
-    } else if (rendezvous.fd >= 0) {
-        (void)close(rendezvous.fd);
+    rendezvous->page_fd = world->page ? members_fd(world->page) : -1;
+    shoal_status status = enter_and_complete(world, rendezvous, cards);
+    if (status == SHOAL_OK && is_good_to_keep(world, rendezvous)) {
+        client_keep(world->client, /*rank=*/0, rendezvous->fd);
+    } else if (rendezvous->fd >= 0) {
+        (void)close(rendezvous->fd);
     }
     if (status != SHOAL_OK && status != SHOAL_ERR_TIMEOUT && world->rank == 0 && world->n_ranks > 1) {
         keep_error_and_linger(world, status);
@@ -174,16 +253,51 @@ static shoal_status meet(struct shoal_world *world, const char *name, const stru
     return status;
 }
 
+/* Where the ranks meet: at the key's name, at SHOAL_ADDRESS, or at the server of the rank 0 that the exchange has shown. */
+static shoal_status find_meeting(struct shoal_world *world, const struct startup_plan *plan,
+                                 const struct span *span, struct rendezvous *rendezvous,
+                                 char name[SOCKET_NAME_BYTES], struct card *cards)
+{
+    const struct card *card = rendezvous->card;
+    rendezvous->name = name;
+    if (plan->exchange) {
+        TRY(rendezvous_exchange(plan->exchange, plan->exchange_context, card, cards));
+        card_server_name(&cards[0], name);
+        rendezvous->address = cards[0].address;
+        rendezvous->key = (struct proof_key){{cards[0].token[0], cards[0].token[1]}};
+        /* What rank 0 believes of its host says where to look first, and no more. */
+        rendezvous->name = cards[0].claim == card->claim ? name : NULL;
+    } else if (world->n_ranks == 1) {
+        card_server_name(card, name);
+    } else if (address_is_known(&span->meeting)) {
+        rendezvous->name = NULL;
+        rendezvous->address = span->meeting;
+        rendezvous->key = span->key;
+    } else {
+        rendezvous_name(plan->key, name);
+    }
+    return SHOAL_OK;
+}
+
 shoal_status startup_with_peers(struct shoal_world *world, const struct startup_plan *plan)
 {
     int64_t deadline_ns = clock_deadline_after(world->startup_timeout_s);
-    bool has_meeting_name = !plan->exchange && world->n_ranks > 1;
+    bool takes_place = !plan->exchange && world->n_ranks > 1;
+    const struct span_question question = {.rank = world->rank,
+                                           .n_ranks = world->n_ranks,
+                                           .has_exchange = plan->exchange != NULL,
+                                           .is_by_environment = plan->is_by_environment,
+                                           .hosts_text = plan->hosts_text};
+    struct span span = {.is_on = false};
     struct card card;
     TRY(card_create(world->rank, world->n_ranks, world->transport ? world->transport->name : "", &card));
     struct card *cards = NULL;
-    shoal_status status = create_servers(world, &card, &cards);
+    shoal_status status = span_decide(&question, &span);
     if (status == SHOAL_OK) {
-        status = start_server(world, has_meeting_name);
+        status = create_servers(world, &span, &card, &cards);
+    }
+    if (status == SHOAL_OK) {
+        status = start_server(world, takes_place);
     }
     if (status != SHOAL_OK) {
         if (plan->exchange) {
@@ -192,15 +306,10 @@ shoal_status startup_with_peers(struct shoal_world *world, const struct startup_
         return status;
     }
     char name[SOCKET_NAME_BYTES];
-    if (plan->exchange) {
-        TRY(rendezvous_exchange(plan->exchange, plan->exchange_context, &card, cards));
-        card_server_name(&cards[0], name);
-    } else if (has_meeting_name) {
-        rendezvous_name(plan->key, name);
-    } else {
-        card_server_name(&card, name);
-    }
-    TRY(meet(world, name, &card, deadline_ns, has_meeting_name, cards));
+    struct rendezvous rendezvous = {.card = &card, .deadline_ns = deadline_ns, .fd = -1};
+    rendezvous.host = world->rank == 0 && takes_place ? world->server : NULL;
+    TRY(find_meeting(world, plan, &span, &rendezvous, name, cards));
+    TRY(meet(world, &rendezvous, cards));
     TRY(transports_open(world->transports, cards, deadline_ns));
     TRY(group_choose_transport(world->group));
     world->run = cards[0].token[0];
@@ -221,9 +330,12 @@ void startup_undo(struct shoal_world *world)
     store_free(world->store);
     client_free(world->client);
     server_free(world->server);
-    /* After the server, which tells it of failures. */
+    watch_stop(world->watch);
+    /* After the server and the watch, which tell it of failures. */
     groups_free(world->groups);
     members_free(world->members);
     /* After the server, which hands out its descriptor. */
     members_free(world->page);
+    /* After the members, which ask it. */
+    watch_free(world->watch);
 }

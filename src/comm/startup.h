@@ -3,6 +3,8 @@
 #ifndef COMM_STARTUP_H
 #define COMM_STARTUP_H
 
+#include <stdbool.h>
+
 #include "shoal/status.h"
 #include "shoal/world.h"
 
@@ -11,6 +13,8 @@ struct startup_plan {
     const char *key;
     shoal_exchange exchange;
     void *exchange_context;
+    bool is_by_environment; /* rank and size came from a launcher */
+    const char *hosts_text; /* why there are several hosts, as the launcher says; "": it does not */
 };
 
 /*

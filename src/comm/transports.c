@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/processors.h"
 #include "base/try.h"
+#include "bootstrap/address.h"
 #include "bootstrap/card.h"
 #include "bootstrap/store.h"
 #include "comm/start_mpi.h"
@@ -27,6 +28,7 @@ struct candidate {
 
 struct transports {
     struct transport_world world;
+    char address[ADDRESS_TEXT_BYTES];
     struct shoal_world *owner;
     int *hosts; /* NULL: a world without peers */
     /* What may carry groups of this world, what is preferred first; all are open. Each is another one of the process. */
@@ -182,6 +184,9 @@ shoal_status transports_open(struct transports *transports, const struct card *c
     const struct transport *asked = transports->owner->transport;
     number_hosts(transports, cards);
     count_local_ranks(transports);
+    if (transports->world.n_hosts > 1 && address_is_known(&cards[transports->world.rank].address)) {
+        transports->world.address = address_host(&cards[transports->world.rank].address, transports->address);
+    }
     if (asked) {
         return add_candidate(transports, asked, deadline_ns);
     }

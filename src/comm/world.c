@@ -132,7 +132,10 @@ static void drive(void *context)
 static shoal_status open_world(struct shoal_world *world, const shoal_world_options *options)
 {
     struct environment environment;
-    struct startup_plan plan = {.exchange = options->exchange, .exchange_context = options->exchange_context};
+    struct startup_plan plan = {.exchange = options->exchange,
+                                .exchange_context = options->exchange_context,
+                                .is_by_environment = options->n_ranks == 0,
+                                .hosts_text = ""};
     TRY(check_times(world, options));
     TRY(find_transport(world, options));
     TRY(start_mpi_check(world, options));
@@ -146,6 +149,7 @@ static shoal_status open_world(struct shoal_world *world, const shoal_world_opti
     if (options->n_ranks == 0) {
         TRY(find_place(world, options, &environment));
         plan.key = environment.key;
+        plan.hosts_text = environment.hosts_text;
     } else {
         TRY(check_place(world, options));
         const char *key = options->key ? options->key : "";

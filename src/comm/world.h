@@ -21,6 +21,7 @@ struct regions; /* sharedmem/regions.h */
 struct server;  /* bootstrap/server.c: what this rank answers to others */
 struct transport;
 struct transports;
+struct watch;
 struct work_count;
 
 struct shoal_world {
@@ -41,8 +42,9 @@ struct shoal_world {
     double startup_timeout_s;
     bool may_spin;           /* no more ranks on this host than processors */
     struct members *members; /* NULL: a world without peers */
-    struct members *page;    /* of rank 0, which made it; outlives the server */
+    struct members *page;    /* that this rank has made for its host; outlives the server; NULL: none */
     struct server *server;
+    struct watch *watch;       /* bootstrap/watch.h; NULL: no rank can be on another host */
     struct client *client;     /* NULL: a world without peers */
     struct shoal_store *store; /* rank 0's */
     struct groups *groups;

@@ -49,6 +49,9 @@ struct transport_world {
     /* By rank: equal numbers are one host, whose ranks can share memory. From 0, in the order of ranks. */
     const int *hosts;
     int n_hosts;
+    /* An address (text, without a port) of this host at which ranks on other hosts can reach this rank; NULL: none is known,
+       as where all ranks are on one host. */
+    const char *address;
     /* Threads that wait may spin: there are processors enough for the ranks of this host. */
     bool may_spin;
     void *context;

@@ -68,7 +68,9 @@ struct listener {
 static shoal_status choose_host(const struct transport_world *world, char *host, size_t bytes)
 {
     const char *wanted = socket_services->variable("SOCKET_ADDRESS");
-    if (*wanted == '\0' && world->n_hosts > 1) {
+    if (*wanted == '\0' && world->address) {
+        wanted = world->address;
+    } else if (*wanted == '\0' && world->n_hosts > 1) {
         return socket_services->set_error(
             SHOAL_ERR_INVALID,
             "the ranks are on %d hosts: set SHOAL_TRANSPORT_SOCKET_ADDRESS on each to an "

@@ -160,13 +160,13 @@ TEST(keys_tell_jobs_apart)
 TEST(half_a_family_names_what_is_missing)
 {
     SET("SHOAL_RANK=0");
-    check_bad(SHOAL_ERR_INVALID, "half of SHOAL's: SHOAL_RANKS, SHOAL_KEY are not set");
+    check_bad(SHOAL_ERR_INVALID, "half of SHOAL's: SHOAL_RANKS, SHOAL_KEY|SHOAL_ADDRESS are not set");
     SET("SHOAL_RANKS=2");
-    check_bad(SHOAL_ERR_INVALID, "SHOAL_RANK, SHOAL_KEY are not set");
+    check_bad(SHOAL_ERR_INVALID, "SHOAL_RANK, SHOAL_KEY|SHOAL_ADDRESS are not set");
     SET("SHOAL_RANK=0", "SHOAL_RANKS=2");
-    check_bad(SHOAL_ERR_INVALID, "SHOAL_KEY is not set");
+    check_bad(SHOAL_ERR_INVALID, "SHOAL_KEY|SHOAL_ADDRESS is not set");
     SET("SHOAL_RANK=0", "SHOAL_RANKS=2", "SHOAL_KEY=");
-    check_bad(SHOAL_ERR_INVALID, "SHOAL_KEY is not set");
+    check_bad(SHOAL_ERR_INVALID, "SHOAL_KEY|SHOAL_ADDRESS is not set");
     SET("SHOAL_KEY=k");
     check_bad(SHOAL_ERR_INVALID, "SHOAL_RANK, SHOAL_RANKS are not set");
     SET("RANK=0");
@@ -232,26 +232,33 @@ TEST(numbers_that_are_none)
     check_bad(SHOAL_ERR_INVALID, "PMI_FD is \"zero\"");
 }
 
-TEST(several_hosts_are_told)
+static void check_hosts(const char *text)
+{
+    struct environment environment;
+    REQUIRE_OK(environment_read(&environment));
+    CHECK_STRING(environment.hosts_text, text);
+}
+
+TEST(several_hosts_are_noted)
 {
     SET("RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=a", "MASTER_PORT=1", "LOCAL_WORLD_SIZE=2");
-    check_bad(SHOAL_ERR_UNSUPPORTED,
-              "(WORLD_SIZE is 4, LOCAL_WORLD_SIZE is 2): so far all ranks of a world must be on one");
+    check_hosts("WORLD_SIZE is 4, LOCAL_WORLD_SIZE is 2");
     SET("OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=3", "PMIX_NAMESPACE=n",
         "OMPI_COMM_WORLD_LOCAL_SIZE=1");
-    check_bad(SHOAL_ERR_UNSUPPORTED, "several hosts");
+    check_hosts("OMPI_COMM_WORLD_SIZE is 3, OMPI_COMM_WORLD_LOCAL_SIZE is 1");
     SET("SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_NNODES=2");
-    check_bad(SHOAL_ERR_UNSUPPORTED, "several hosts");
+    check_hosts("SLURM_STEP_NUM_NODES|SLURM_NNODES is 2");
     /* The step's own number counts, not the allocation's. */
     SET("SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_NNODES=2",
         "SLURM_STEP_NUM_NODES=1");
-    (void)read_good("Slurm", 0, 4);
+    check_hosts("");
 }
 
-TEST(a_key_has_an_end)
+/* Where ranks of several hosts meet is as good as a key; alone it makes no world of several ranks. */
+TEST(an_address_stands_for_a_key)
 {
-    char key[2000] = "SHOAL_KEY=";
-    memset(key + strlen(key), 'k', 1500);
-    SET("SHOAL_RANK=0", "SHOAL_RANKS=2", key);
-    check_bad(SHOAL_ERR_INVALID, "longer than 1024");
+    SET("SHOAL_RANK=1", "SHOAL_RANKS=2", "SHOAL_ADDRESS=node:1");
+    (void)read_good("SHOAL", 1, 2);
+    SET("SHOAL_ADDRESS=node:1");
+    (void)read_good("alone", 0, 1);
 }

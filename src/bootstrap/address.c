@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/* Addresses: texts, names, and the interfaces of this machine. */
+#include "bootstrap/address.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/option_parse.h"
+#include "base/try.h"
+
+#define HOST_BYTES 256
+/* Any number will do: nothing is sent. */
+#define ROUTE_PORT 9
+
+bool address_is_known(const struct address *address)
+{
+    return address->family != 0;
+}
+
+/* Texts ------------------------------------------------------------------------------------------------- */
+
+const char *address_host(const struct address *address, char text[ADDRESS_TEXT_BYTES])
+{
+    char host[INET6_ADDRSTRLEN] = "nowhere";
+    (void)inet_ntop(address->family == 6 ? AF_INET6 : AF_INET, address->bytes, host, sizeof host);
+    if (address->family == 6 && address->scope != 0) {
+        (void)snprintf(text, ADDRESS_TEXT_BYTES, "%s%%%u", host, address->scope);
+    } else {
+        (void)snprintf(text, ADDRESS_TEXT_BYTES, "%s", host);
+    }
+    return text;
+}
+
+const char *address_text(const struct address *address, char text[ADDRESS_TEXT_BYTES])
+{
+    char host[ADDRESS_TEXT_BYTES];
+    (void)address_host(address, host);
+    (void)snprintf(text, ADDRESS_TEXT_BYTES, address->family == 6 ? "[%.64s]:%u" : "%.64s:%u", host,
+                   address->port);
+    return text;
+}
+
+/* The system's form ------------------------------------------------------------------------------------- */
+
+socklen_t address_to_system(const struct address *address, struct sockaddr_storage *system)
+{
+    memset(system, 0, sizeof *system);
+    if (address->family == 6) {
+        struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(address->port)};
+        six.sin6_scope_id = address->scope;
+        memcpy(&six.sin6_addr, address->bytes, sizeof six.sin6_addr);
+        memcpy(system, &six, sizeof six);
+        return sizeof six;
+    }
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(address->port)};
+    memcpy(&four.sin_addr, address->bytes, sizeof four.sin_addr);
+    memcpy(system, &four, sizeof four);
+    return sizeof four;
+}
+
+struct address address_from_system(const struct sockaddr_storage *system)
+{
+    struct address address = {.family = 0};
+    if (system->ss_family == AF_INET6) {
+        struct sockaddr_in6 six;
+        memcpy(&six, system, sizeof six);
+        address = (struct address){.family = 6, .scope = six.sin6_scope_id, .port = ntohs(six.sin6_port)};
+        memcpy(address.bytes, &six.sin6_addr, sizeof six.sin6_addr);
+    } else if (system->ss_family == AF_INET) {
+        struct sockaddr_in four;
+        memcpy(&four, system, sizeof four);
+        address = (struct address){.family = 4, .port = ntohs(four.sin_port)};
+        memcpy(address.bytes, &four.sin_addr, sizeof four.sin_addr);
+    }
+    return address;
+}
+
+/* Of what the system's calls point to. */
+static struct address copy_address(const struct sockaddr *from)
+{
+    struct sockaddr_storage system = {.ss_family = AF_UNSPEC};
+    size_t bytes = from->sa_family == AF_INET    ? sizeof(struct sockaddr_in)
+                   : from->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                                 : 0;
+    memcpy(&system, from, bytes);
+    return address_from_system(&system);
+}
+
+/* Parsing ----------------------------------------------------------------------------------------------- */
+
+/* Splits "host:port" at its last colon; brackets of IPv6 are left out. */
+static bool split(const char *text, char host[HOST_BYTES], const char **port_out)
+{
+    const char *colon = strrchr(text, ':');
+    size_t length = colon ? (size_t)(colon - text) : 0;
+    bool has_brackets = length > 2 && text[0] == '[' && text[length - 1] == ']';
+    if (length == 0 || length >= HOST_BYTES || (!has_brackets && memchr(text, ':', length))) {
+        return false;
+    }
+    (void)snprintf(host, HOST_BYTES, "%.*s", (int)(has_brackets ? length - 2 : length),
+                   has_brackets ? text + 1 : text);
+    *port_out = colon + 1;
+    return true;
+}
+
+static shoal_status look_up(const char *name, const char *host, int64_t port, struct address *address_out)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    int error = getaddrinfo(host, NULL, &hints, &found);
+    if (error != 0) {
+        return error_set(SHOAL_ERR_INVALID, "%s: the host \"%.100s\" is not known: %s", name, host,
+                         gai_strerror(error));
+    }
+    struct address address = {.family = 0};
+    for (const struct addrinfo *each = found; each && !address_is_known(&address); each = each->ai_next) {
+        address = copy_address(each->ai_addr);
+    }
+    freeaddrinfo(found);
+    if (!address_is_known(&address)) {
+        return error_set(SHOAL_ERR_INVALID, "%s: the host \"%.100s\" has no address", name, host);
+    }
+    address.port = (uint16_t)port;
+    *address_out = address;
+    return SHOAL_OK;
+}
+
+shoal_status address_parse(const char *name, const char *text, struct address *address_out)
+{
+    char host[HOST_BYTES];
+    const char *port_text = "";
+    int64_t port = 0;
+    if (!split(text, host, &port_text) || !option_parse_int(port_text, &port) || port < 1 || port > 65535) {
+        return error_set(SHOAL_ERR_INVALID, "%s is \"%.100s\", host:port expected", name, text);
+    }
+    return look_up(name, host, port, address_out);
+}
+
+/* This machine's ---------------------------------------------------------------------------------------- */
+
+struct choice {
+    const char *name; /* NULL: any that is no loopback */
+    struct address address;
+};
+
+/* IPv4 comes before IPv6, and the first of each before the others. */
+static void consider(struct choice *choice, const struct ifaddrs *interface)
+{
+    bool is_loopback = (interface->ifa_flags & IFF_LOOPBACK) != 0;
+    bool is_good = interface->ifa_addr && (interface->ifa_flags & IFF_UP) != 0 &&
+                   (choice->name ? strcmp(choice->name, interface->ifa_name) == 0 : !is_loopback);
+    struct address address = {.family = 0};
+    if (is_good) {
+        address = copy_address(interface->ifa_addr);
+    }
+    bool is_better = address.family == 4 ? choice->address.family != 4 : choice->address.family == 0;
+    if (address_is_known(&address) && is_better) {
+        choice->address = address;
+    }
+}
+
+static shoal_status walk_interfaces(struct choice *choice)
+{
+    struct ifaddrs *interfaces = NULL;
+    if (getifaddrs(&interfaces) != 0) {
+        return error_set(SHOAL_ERR_SYSTEM, "the interfaces of this machine: %s", error_errno_text(errno));
+    }
+    for (const struct ifaddrs *each = interfaces; each; each = each->ifa_next) {
+        consider(choice, each);
+    }
+    freeifaddrs(interfaces);
+    choice->address.port = 0;
+    return SHOAL_OK;
+}
+
+/* The address that packets to the peer would carry; unknown when there is no way to it. */
+static struct address find_route(const struct address *peer)
+{
+    struct address address = {.family = 0};
+    struct address to = *peer;
+    struct sockaddr_storage system;
+    to.port = ROUTE_PORT;
+    socklen_t bytes = address_to_system(&to, &system);
+    int fd = socket(system.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return address;
+    }
+    if (connect(fd, (const struct sockaddr *)&system, bytes) == 0) {
+        bytes = sizeof system;
+        if (getsockname(fd, (struct sockaddr *)&system, &bytes) == 0) {
+            address = address_from_system(&system);
+        }
+    }
+    (void)close(fd);
+    address.port = 0;
+    return address;
+}
+
+static shoal_status find_wanted(const char *wanted, struct address *address_out)
+{
+    struct address address = {.family = 4};
+    if (inet_pton(AF_INET, wanted, address.bytes) == 1) {
+        *address_out = address;
+        return SHOAL_OK;
+    }
+    address.family = 6;
+    if (inet_pton(AF_INET6, wanted, address.bytes) == 1) {
+        *address_out = address;
+        return SHOAL_OK;
+    }
+    struct choice choice = {.name = wanted};
+    TRY(walk_interfaces(&choice));
+    if (!address_is_known(&choice.address)) {
+        return error_set(SHOAL_ERR_INVALID,
+                         "SHOAL_INTERFACE is \"%.60s\", which is neither an address nor an interface of this "
+                         "machine that is up",
+                         wanted);
+    }
+    *address_out = choice.address;
+    return SHOAL_OK;
+}
+
+shoal_status address_choose(const char *wanted, const struct address *peer, struct address *address_out)
+{
+    if (wanted[0] != '\0') {
+        return find_wanted(wanted, address_out);
+    }
+    struct choice choice = {.name = NULL};
+    if (address_is_known(peer)) {
+        choice.address = find_route(peer);
+    }
+    if (!address_is_known(&choice.address)) {
+        TRY(walk_interfaces(&choice));
+    }
+    if (!address_is_known(&choice.address)) {
+        choice.address = (struct address){.family = 4, .bytes = {127, 0, 0, 1}};
+    }
+    *address_out = choice.address;
+    return SHOAL_OK;
+}

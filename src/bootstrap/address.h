@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* Addresses on the network, as plain bytes that ranks tell each other, and which of its own a rank is reached at. */
+#ifndef BOOTSTRAP_ADDRESS_H
+#define BOOTSTRAP_ADDRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "shoal/status.h"
+
+/* "[fe80::1%2]:65535" */
+#define ADDRESS_TEXT_BYTES 80
+
+struct address {
+    unsigned char bytes[16]; /* in the network's order; IPv4: the first four */
+    uint32_t scope;          /* of IPv6 */
+    uint16_t family;         /* 4 or 6; 0: none */
+    uint16_t port;
+};
+
+bool address_is_known(const struct address *address);
+
+/* The text without the port, and with it. Both return `text`. */
+const char *address_host(const struct address *address, char text[ADDRESS_TEXT_BYTES]);
+const char *address_text(const struct address *address, char text[ADDRESS_TEXT_BYTES]);
+
+/* For the system's calls; returns its length. The other way, 0 is an address of another family. */
+socklen_t address_to_system(const struct address *address, struct sockaddr_storage *system);
+struct address address_from_system(const struct sockaddr_storage *system);
+
+/* "host:port", "10.0.0.1:29500", "[::1]:29500". A name is looked up. `name` is the variable, for texts. */
+shoal_status address_parse(const char *name, const char *text, struct address *address_out);
+
+/*
+ * Where this rank shall be reached, without a port: at `wanted` (an address, or the name of an interface; "": nothing is
+ * wanted); else at the address from which it reaches `peer` (unknown: nobody); else at the first interface that is up and
+ * no loopback; else at the loopback.
+ */
+shoal_status address_choose(const char *wanted, const struct address *peer, struct address *address_out);
+
+#endif

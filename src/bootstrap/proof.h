@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How two ends of a connection show each other that both know a secret, without saying it: each sends a number that was
+ * never used before, and a keyed hash (SipHash-2-4) of both numbers. Who listens on the wire can not use either again.
+ */
+#ifndef BOOTSTRAP_PROOF_H
+#define BOOTSTRAP_PROOF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NONCE_BYTES 16
+#define PROOF_BYTES 16
+
+/* A secret of 128 bits. */
+struct proof_key {
+    uint64_t words[2];
+};
+
+struct nonces {
+    unsigned char server[NONCE_BYTES];
+    unsigned char client[NONCE_BYTES];
+};
+
+/* From the words of a person or a launcher; as good a secret as these are. */
+struct proof_key proof_key_of_text(const char *text);
+
+/* `is_server`: the one who was connected to. The two ends' proofs differ. */
+void proof_make(const struct proof_key *key, bool is_server, const struct nonces *nonces,
+                unsigned char proof[PROOF_BYTES]);
+
+/* Takes the same time whatever differs. */
+bool proof_is_equal(const unsigned char a[PROOF_BYTES], const unsigned char b[PROOF_BYTES]);
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/* Worlds on several hosts: what the environment says of the network. */
+#include "bootstrap/span.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/try.h"
+#include "bootstrap/card.h"
+
+static const char *read_variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value ? value : "";
+}
+
+/* SHOAL_ADDRESS; on several hosts also MASTER_ADDR with SHOAL_PORT. MASTER_PORT is somebody else's. */
+static void find_address(const struct span_question *question, char text[512], const char **name_out)
+{
+    *name_out = "SHOAL_ADDRESS";
+    (void)snprintf(text, 512, "%s", read_variable("SHOAL_ADDRESS"));
+    const char *host = read_variable("MASTER_ADDR");
+    const char *port = read_variable("SHOAL_PORT");
+    if (text[0] == '\0' && question->hosts_text[0] && host[0] && port[0]) {
+        *name_out = "MASTER_ADDR and SHOAL_PORT";
+        (void)snprintf(text, 512, strchr(host, ':') ? "[%.300s]:%.60s" : "%.300s:%.60s", host, port);
+    }
+}
+
+static shoal_status read_meeting(const struct span_question *question, struct span *span)
+{
+    char text[512];
+    const char *name;
+    find_address(question, text, &name);
+    if (text[0] == '\0') {
+        return question->hosts_text[0] ? card_fail_several_hosts(question->hosts_text) : SHOAL_OK;
+    }
+    const char *token = read_variable("SHOAL_TOKEN");
+    if (token[0] == '\0') {
+        return error_set(
+            SHOAL_ERR_INVALID,
+            "%s says where the ranks meet, but SHOAL_TOKEN is not set: a text that only this job "
+            "knows, the same on all ranks",
+            name);
+    }
+    span->key = proof_key_of_text(token);
+    span->is_on = true;
+    return address_parse(name, text, &span->meeting);
+}
+
+static shoal_status choose_own(const struct span_question *question, struct span *span)
+{
+    char text[ADDRESS_TEXT_BYTES];
+    const char *wanted = read_variable("SHOAL_INTERFACE");
+    struct address peer = span->meeting;
+    if (!address_is_known(&peer) && card_is_tcp_test()) {
+        peer = (struct address){.family = 4, .bytes = {127, 0, 0, 1}};
+    }
+    TRY(address_choose(wanted, &peer, &span->own));
+    LOG(SHOAL_LOG_INFO, "rank %d is reached by other hosts at %s%s", question->rank,
+        address_host(&span->own, text), wanted[0] ? " (SHOAL_INTERFACE)" : "");
+    return SHOAL_OK;
+}
+
+shoal_status span_decide(const struct span_question *question, struct span *span_out)
+{
+    struct span span = {.heartbeat_ns = (int64_t)(option_seconds(OPTION_HEARTBEAT) * 1e9)};
+    if (question->n_ranks > 1) {
+        span.is_on = question->has_exchange || card_is_tcp_test();
+        if (!question->has_exchange && question->is_by_environment) {
+            TRY(read_meeting(question, &span));
+        }
+    }
+    if (span.is_on) {
+        TRY(choose_own(question, &span));
+    }
+    *span_out = span;
+    return SHOAL_OK;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* Whether a world may span hosts, and then: where its ranks meet on the network, and where this one is reached. */
+#ifndef BOOTSTRAP_SPAN_H
+#define BOOTSTRAP_SPAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bootstrap/address.h"
+#include "bootstrap/proof.h"
+#include "shoal/status.h"
+
+struct span {
+    bool is_on;             /* this rank's server listens on the network too */
+    struct address own;     /* where; without a port */
+    struct address meeting; /* where rank 0 listens; unknown: the ranks find it otherwise */
+    struct proof_key key;   /* of the meeting */
+    int64_t heartbeat_ns;
+};
+
+struct span_question {
+    int rank;
+    int n_ranks;
+    bool has_exchange;      /* the application's, or the MPI module's */
+    bool is_by_environment; /* rank and size came from a launcher: SHOAL_ADDRESS counts */
+    const char *hosts_text; /* why there are several hosts, as the launcher says; "": it does not */
+};
+
+/*
+ * Reads SHOAL_ADDRESS, SHOAL_TOKEN, SHOAL_PORT and SHOAL_INTERFACE anew. SHOAL_ERR_INVALID when one is wrong or missing,
+ * SHOAL_ERR_UNSUPPORTED when there are several hosts and no way for the ranks to find each other.
+ */
+shoal_status span_decide(const struct span_question *question, struct span *span_out);
+
+#endif

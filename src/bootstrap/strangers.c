@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/* Connections over TCP until they have shown the token. Nothing here waits. */
+#include "bootstrap/strangers.h"
+
+#include <poll.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/wait.h"
+#include "bootstrap/hello.h"
+#include "bootstrap/socket.h"
+#include "bootstrap/tcp.h"
+
+/* What a stranger has for its hello; and, when others wait for its place, before these get it. */
+#define HELLO_NS INT64_C(10000000000)
+#define HELLO_LEAST_NS INT64_C(1000000000)
+/* How long nobody is accepted after descriptors ran out. */
+#define DEAF_NS 50000000
+
+struct stranger {
+    int fd; /* -1: a free place */
+    enum door door;
+    int64_t since_ns;
+    struct hello_head greeting;
+    struct hello hello;
+    size_t have;
+};
+
+struct doorway {
+    int listener; /* -1: closed */
+    struct proof_key key;
+};
+
+struct strangers {
+    struct doorway doors[N_DOORS];
+    struct stranger places[STRANGERS_MOST];
+    size_t n_strangers;
+    int64_t deaf_until_ns;
+};
+
+struct strangers *strangers_create(void)
+{
+    struct strangers *strangers = mem_alloc_zeroed(1, sizeof *strangers);
+    if (strangers) {
+        for (int i = 0; i < N_DOORS; i++) {
+            strangers->doors[i].listener = -1;
+        }
+        for (int i = 0; i < STRANGERS_MOST; i++) {
+            strangers->places[i].fd = -1;
+        }
+        strangers->deaf_until_ns = INT64_MIN;
+    }
+    return strangers;
+}
+
+static void leave(struct strangers *strangers, struct stranger *stranger)
+{
+    stranger->fd = -1;
+    strangers->n_strangers--;
+}
+
+static void turn_away(struct strangers *strangers, struct stranger *stranger)
+{
+    (void)close(stranger->fd);
+    leave(strangers, stranger);
+}
+
+void strangers_open_door(struct strangers *strangers, enum door door, int listener,
+                         const struct proof_key *key)
+{
+    strangers->doors[door] = (struct doorway){.listener = listener, .key = *key};
+}
+
+void strangers_close_door(struct strangers *strangers, enum door door)
+{
+    if (!strangers || strangers->doors[door].listener < 0) {
+        return;
+    }
+    (void)close(strangers->doors[door].listener);
+    strangers->doors[door].listener = -1;
+    for (int i = 0; i < STRANGERS_MOST; i++) {
+        struct stranger *stranger = &strangers->places[i];
+        if (stranger->fd >= 0 && stranger->door == door) {
+            turn_away(strangers, stranger);
+        }
+    }
+}
+
+/* The thread polls the listener, and finds it hung up. Only the thread closes it, so the number stays the socket's. */
+void strangers_shut_door(struct strangers *strangers, enum door door)
+{
+    if (strangers && strangers->doors[door].listener >= 0) {
+        (void)shutdown(strangers->doors[door].listener, SHUT_RDWR);
+    }
+}
+
+void strangers_free(struct strangers *strangers)
+{
+    if (strangers) {
+        for (int i = 0; i < N_DOORS; i++) {
+            strangers_close_door(strangers, (enum door)i);
+        }
+        mem_free(strangers);
+    }
+}
+
+/* Polling ----------------------------------------------------------------------------------------------- */
+
+/* From when on its place may be given to another; whoever came to a full house waits in the kernel's line. */
+static int64_t patience_ns(const struct strangers *strangers, const struct stranger *stranger)
+{
+    return stranger->since_ns + (strangers->n_strangers == STRANGERS_MOST ? HELLO_LEAST_NS : HELLO_NS);
+}
+
+size_t strangers_list(struct strangers *strangers, struct pollfd *polled)
+{
+    if (!strangers) {
+        return 0;
+    }
+    bool is_open = strangers->n_strangers < STRANGERS_MOST && clock_now_ns() >= strangers->deaf_until_ns;
+    for (int i = 0; i < N_DOORS; i++) {
+        polled[i] = (struct pollfd){.fd = is_open ? strangers->doors[i].listener : -1, .events = POLLIN};
+    }
+    if (strangers->n_strangers == 0) {
+        return N_DOORS;
+    }
+    for (int i = 0; i < STRANGERS_MOST; i++) {
+        polled[N_DOORS + i] = (struct pollfd){.fd = strangers->places[i].fd, .events = POLLIN};
+    }
+    return STRANGERS_POLLED;
+}
+
+int64_t strangers_expire(struct strangers *strangers)
+{
+    int64_t next_ns = DEADLINE_NEVER;
+    if (!strangers) {
+        return next_ns;
+    }
+    int64_t now_ns = clock_now_ns();
+    if (strangers->deaf_until_ns > now_ns) {
+        next_ns = strangers->deaf_until_ns;
+    }
+    for (int i = 0; i < STRANGERS_MOST && strangers->n_strangers > 0; i++) {
+        struct stranger *stranger = &strangers->places[i];
+        int64_t until_ns = patience_ns(strangers, stranger);
+        if (stranger->fd >= 0 && now_ns >= until_ns) {
+            turn_away(strangers, stranger);
+        } else if (stranger->fd >= 0 && until_ns < next_ns) {
+            next_ns = until_ns;
+        }
+    }
+    return next_ns;
+}
+
+/* Serving ----------------------------------------------------------------------------------------------- */
+
+/* True: all of it went out. A new socket has room for a few bytes. */
+static bool send_bytes(int fd, const void *bytes, size_t n_bytes)
+{
+    const struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = n_bytes};
+    size_t sent = 0;
+    return socket_write_now(fd, &part, 1, /*passed_fd=*/-1, &sent) == SOCKET_DONE && sent == n_bytes;
+}
+
+/* False: nobody is there, or there is no place. */
+static bool accept_one(struct strangers *strangers, enum door door)
+{
+    struct stranger *stranger = strangers->places;
+    while (stranger < strangers->places + STRANGERS_MOST && stranger->fd >= 0) {
+        stranger++;
+    }
+    int fd = -1;
+    if (stranger == strangers->places + STRANGERS_MOST) {
+        return false;
+    }
+    if (tcp_accept(strangers->doors[door].listener, &fd) != SHOAL_OK) {
+        LOG(SHOAL_LOG_WARN, "server accepts nobody from the network for a while: %s", shoal_error_text());
+        strangers->deaf_until_ns = clock_now_ns() + DEAF_NS;
+        return false;
+    }
+    if (fd < 0) {
+        return false;
+    }
+    *stranger = (struct stranger){.fd = fd, .door = door, .since_ns = clock_now_ns()};
+    strangers->n_strangers++;
+    if (!hello_greet(&stranger->greeting) ||
+        !send_bytes(fd, &stranger->greeting, sizeof stranger->greeting)) {
+        turn_away(strangers, stranger);
+    }
+    return true;
+}
+
+/* All 48 bytes are there. */
+static void judge(struct strangers *strangers, struct stranger *stranger,
+                  void (*admit)(void *context, int fd), void *context)
+{
+    struct welcome welcome =
+        hello_judge(&stranger->greeting, &stranger->hello, &strangers->doors[stranger->door].key);
+    bool is_told = send_bytes(stranger->fd, &welcome, sizeof welcome);
+    if (welcome.verdict == HELLO_WELCOME && is_told) {
+        int fd = stranger->fd;
+        leave(strangers, stranger);
+        admit(context, fd);
+        return;
+    }
+    LOG(SHOAL_LOG_WARN, "a connection from the network was turned away: %s",
+        welcome.verdict == HELLO_WRONG_TOKEN ? "it has not the token of the job"
+        : is_told                            ? "another version, or another order of bytes"
+                                             : "it has gone");
+    turn_away(strangers, stranger);
+}
+
+static void hear(struct strangers *strangers, struct stranger *stranger, void (*admit)(void *context, int fd),
+                 void *context)
+{
+    size_t received = 0;
+    enum socket_result result = socket_read_now(stranger->fd, (char *)&stranger->hello + stranger->have,
+                                                sizeof stranger->hello - stranger->have, &received);
+    stranger->have += received;
+    /* What does not begin like one of ours is told at once from a slow one. */
+    size_t n_known = stranger->have < sizeof stranger->hello.head.magic ? stranger->have
+                                                                        : sizeof stranger->hello.head.magic;
+    if (result == SOCKET_GONE || memcmp(stranger->hello.head.magic, HELLO_MAGIC, n_known) != 0) {
+        turn_away(strangers, stranger);
+    } else if (stranger->have == sizeof stranger->hello) {
+        judge(strangers, stranger, admit, context);
+    }
+}
+
+void strangers_serve(struct strangers *strangers, const struct pollfd *polled,
+                     void (*admit)(void *context, int fd), void *context)
+{
+    if (!strangers) {
+        return;
+    }
+    /* The places were listed only if one was taken; new ones are taken below. */
+    for (int i = 0; i < STRANGERS_MOST && strangers->n_strangers > 0; i++) {
+        if (strangers->places[i].fd >= 0 && polled[N_DOORS + i].revents != 0) {
+            hear(strangers, &strangers->places[i], admit, context);
+        }
+    }
+    for (int i = 0; i < N_DOORS; i++) {
+        short events = polled[i].revents;
+        if ((events & (POLLHUP | POLLERR | POLLNVAL)) != 0) {
+            strangers_close_door(strangers, (enum door)i);
+        } else if (events != 0 && strangers->doors[i].listener >= 0) {
+            while (accept_one(strangers, (enum door)i)) {
+            }
+        }
+    }
+}

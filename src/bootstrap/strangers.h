@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A server's side of the network: its TCP listeners, and connections that have not shown the token yet. There is a fixed
+ * number of places for these, and each has a few seconds to say its 48 bytes, so that who scans ports, or says a byte a
+ * minute, costs a place for a while and nothing else. Used by the server's thread alone, except as said.
+ */
+#ifndef BOOTSTRAP_STRANGERS_H
+#define BOOTSTRAP_STRANGERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bootstrap/proof.h"
+#include "shoal/status.h"
+
+struct pollfd;
+struct strangers;
+
+/* What was listened at. */
+enum door {
+    DOOR_OWN,     /* the server's own port, for as long as there are ranks on other hosts */
+    DOOR_MEETING, /* SHOAL_ADDRESS, during start-up */
+    N_DOORS
+};
+
+#define STRANGERS_MOST 64
+#define STRANGERS_POLLED (N_DOORS + STRANGERS_MOST)
+
+/* NULL: no memory. */
+struct strangers *strangers_create(void);
+/* NULL is allowed, here and where nothing else is said. */
+void strangers_free(struct strangers *strangers);
+
+/* Before the server's thread, or on it. The listener is taken. */
+void strangers_open_door(struct strangers *strangers, enum door door, int listener,
+                         const struct proof_key *key);
+/* Nobody comes in there any more; who has not shown the token yet goes. */
+void strangers_close_door(struct strangers *strangers, enum door door);
+/* The same, from another thread while the server's runs: closed when that sees it. */
+void strangers_shut_door(struct strangers *strangers, enum door door);
+
+/* Fills `polled`, which has room for STRANGERS_POLLED; returns how many. */
+size_t strangers_list(struct strangers *strangers, struct pollfd *polled);
+/* Turns those away whose time is over; returns when the next one's is. */
+int64_t strangers_expire(struct strangers *strangers);
+/* With what became of the list. `admit` takes the connections that have shown the token. */
+void strangers_serve(struct strangers *strangers, const struct pollfd *polled,
+                     void (*admit)(void *context, int fd), void *context);
+
+#endif

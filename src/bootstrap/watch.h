@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a rank knows of ranks on other hosts: a connection with each of them, on which both say once in a while that they
+ * live, that they leave, that somebody died, that something has failed. A thread of its own speaks and listens whatever
+ * the rank is doing. docs/design/startup.md argues it.
+ *
+ * Threads: any, except as said.
+ */
+#ifndef BOOTSTRAP_WATCH_H
+#define BOOTSTRAP_WATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bootstrap/liveness.h"
+#include "shoal/status.h"
+
+struct card;
+struct socket_wait;
+struct watch;
+
+struct watch_options {
+    int rank;
+    int n_ranks;
+    int64_t heartbeat_ns; /* who says nothing for so long is dead */
+    /* Told, on the watch's thread, that something has failed on another rank: as server_set_hearer. */
+    void (*hear)(void *context, const char *name, shoal_status status, const char *text);
+    void *hear_context;
+};
+
+/* It watches nobody yet. */
+shoal_status watch_create(const struct watch_options *options, struct watch **watch_out);
+/* Says that this rank leaves, and ends the thread: nobody is told of failures any more. The states stay. */
+void watch_stop(struct watch *watch);
+/* Stops it, too. NULL is allowed, here and above. */
+void watch_free(struct watch *watch);
+
+/* A connection that a later rank on another host has made to this one's server. False: it is not wanted. */
+bool watch_take(struct watch *watch, int rank, int fd);
+
+/*
+ * After the meeting has told everybody the cards: connects to the ranks before this one that are on other hosts, and waits
+ * for those after it. Once. On failure the text names the rank that could not be reached.
+ */
+shoal_status watch_open(struct watch *watch, const struct card *cards, const struct socket_wait *wait);
+
+/* Before or after watch_open, by one thread: who is told that states have changed. */
+void watch_set_change(struct watch *watch, void (*change)(void *context), void *context);
+
+/* After watch_open: whether the rank is on another host, and so in this watch. A watch of NULL has none. */
+bool watch_has(const struct watch *watch, int rank);
+/* Of ranks that it has. Of the dead, how that is known, for texts after "rank 3 (process 17) ". */
+enum member_state watch_state(const struct watch *watch, int rank);
+int watch_pid(const struct watch *watch, int rank);
+void watch_explain(const struct watch *watch, int rank, char *text, size_t bytes);
+
+/* Tells a rank that it has that what is known there by `name` has failed, and why. Waits for nobody. */
+void watch_tell_failure(struct watch *watch, int rank, const char *name, shoal_status failure,
+                        const char *text);
+
+/* Says to all that this rank needs nothing more from them. */
+void watch_leave(struct watch *watch);
+
+#endif
