@@ -126,6 +126,20 @@ shoal_status kernel_reduce(shoal_reduce_op op, shoal_dtype dtype, void *dst, con
 /* SHOAL_OK when kernel_reduce knows the combination; otherwise the error it would return. */
 shoal_status kernel_reduce_check(shoal_reduce_op op, shoal_dtype dtype);
 
+/*
+ * The same fold made in several places: a partial holds what was folded so far, in the type in which kernel_reduce folds
+ * (f16 and bf16: f32; averages of integers: 64 or 128 bits). Folding the sources of one place after those of the place
+ * before, and finishing once with the number of all sources, gives the bits of one kernel_reduce over all of them.
+ */
+size_t kernel_partial_bytes(shoal_reduce_op op, shoal_dtype dtype); /* of an element */
+/* `before`: the partial to go on from; NULL: these sources are the first. partial may coincide with before. n_srcs >= 1. */
+shoal_status kernel_partial_fold(shoal_reduce_op op, shoal_dtype dtype, void *partial, const void *before,
+                                 const void *const *srcs, size_t n_srcs, size_t count, double factor);
+void kernel_partial_finish(shoal_reduce_op op, shoal_dtype dtype, void *dst, const void *partial,
+                           size_t n_folded, size_t count);
+/* Whether the bits of a fold depend on the order of its sources. */
+bool kernel_reduce_has_order(shoal_reduce_op op, shoal_dtype dtype);
+
 /* Reducing over dimensions ----------------------------------------------------------------------------- */
 
 /*
