@@ -23,6 +23,22 @@ static inline float nn_float_of(uint32_t bits)
     return value;
 }
 
+/*
+ * A double as a float that rounds to the same 16 bits: cut off, with the last bit set where something was lost ("to odd").
+ * Rounding to the nearest float first would round a number just beside a tie to the tie, and then to the other side.
+ */
+static inline float nn_cut(double value)
+{
+    float nearest = (float)value;
+    uint32_t bits = nn_bits_of(nearest);
+    double found = (double)nearest;
+    if (found == value || value != value) {
+        return nearest;
+    }
+    bits -= (found < 0 ? -found : found) > (value < 0 ? -value : value) ? 1 : 0;
+    return nn_float_of(bits | 1);
+}
+
 static inline float nn_from_bf16(uint16_t half)
 {
     return nn_float_of((uint32_t)half << 16);

@@ -65,10 +65,12 @@ static void gelu_tanh_backward_f64(size_t n, const void *gradient, const void *s
     const double scale = (M_2_SQRTPI * M_SQRT1_2);
     const double cubic = 0.044715;
     for (size_t i = 0; i < n; i++) {
-        double square = x[i] * x[i];
-        double t = tanh(scale * (x[i] + cubic * (square * x[i])));
+        /* Beyond 16 tanh is 1 or -1, and at infinity the product below would be one with 0. A NaN stays one. */
+        double c = x[i] > 16 ? 16 : x[i] < -16 ? -16 : x[i];
+        double square = c * c;
+        double t = tanh(scale * (c + cubic * (square * c)));
         double slope = scale * (1 + 3 * cubic * square);
-        out[i] = g[i] * ((1 + t) / 2 + x[i] * (1 - t * t) * slope / 2);
+        out[i] = g[i] * ((1 + t) / 2 + c * (1 - t * t) * slope / 2);
     }
 }
 

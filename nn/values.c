@@ -127,13 +127,14 @@ static double read_element(const void *from, shoal_dtype dtype, size_t index)
     }
 }
 
-/* bf16 and f16 are rounded from an f32: no gradient or parameter of 16 bits is computed in f64. */
+/* Rounded once. */
 static void write_element(void *to, shoal_dtype dtype, size_t index, double value)
 {
+    const float real = dtype == SHOAL_F32 ? (float)value : nn_cut(value);
     switch ((int)dtype) {
-#define ELEMENT(name, type, from, into)                                                   \
-    case name:                                                                            \
-        ((type *)to)[index] = name == SHOAL_F64 ? (type)value : (type)into((float)value); \
+#define ELEMENT(name, type, from, into)                                           \
+    case name:                                                                    \
+        ((type *)to)[index] = name == SHOAL_F64 ? (type)value : (type)into(real); \
         break;
 #include "elements.def"
 #undef ELEMENT

@@ -98,6 +98,25 @@ static double epsilon_of(shoal_dtype dtype)
                                 : 0x1p-7;
 }
 
+/* Far out the derivative of both forms of GELU is 0 or 1, also where the argument is infinite. */
+NN_TEST(gelu_has_a_gradient_at_infinity)
+{
+    const shoal_dtype dtypes[] = {SHOAL_F64, SHOAL_F32, SHOAL_F16, SHOAL_BF16};
+    const double infinity = (double)INFINITY;
+    for (int d = 0; d < 4; d++) {
+        shoal_tensor *x = require_grad(
+            make_tensor((double[]){infinity, -infinity, 1e4, -1e4, (double)NAN}, INTS(5), 1, dtypes[d]));
+        shoal_tensor *y = shoal_nn_gelu_tanh(x);
+        CHECK_OK(shoal_backward(y, shoal_full(INTS(5), 1, 1, dtypes[d])));
+        const double *g = doubles_of(shoal_grad(x));
+        CHECK_DOUBLE(g[0], 1);
+        CHECK_DOUBLE(g[1], 0);
+        CHECK_DOUBLE(g[2], 1);
+        CHECK_DOUBLE(g[3], 0);
+        CHECK(isnan(g[4]));
+    }
+}
+
 NN_TEST(elements_have_the_right_values)
 {
     const shoal_dtype dtypes[] = {SHOAL_F64, SHOAL_F32, SHOAL_F16, SHOAL_BF16};

@@ -268,6 +268,28 @@ NN_TEST(what_is_masked_is_gone)
     CHECK(isinf(doubles_of(shoal_nn_masked_fill(x, all, 1e9))[1]));
 }
 
+/* A value just beside the middle of two 16-bit numbers is rounded from f64 at once: through f32 it would be a tie. */
+NN_TEST(masked_fill_rounds_its_value_once)
+{
+    const shoal_dtype dtypes[] = {SHOAL_BF16, SHOAL_F16};
+    const double steps[] = {0x1p-7, 0x1p-10};
+    shoal_tensor *all = make_indices(INTS(1), INTS(1), 1, SHOAL_BOOL);
+    for (int d = 0; d < 2; d++) {
+        shoal_tensor *x = shoal_zeros(INTS(1), 1, dtypes[d]);
+        const double tie = 1 + steps[d] / 2;
+        const double values[][2] = {{tie, 1},
+                                    {tie + 0x1p-40, 1 + steps[d]},
+                                    {-tie - 0x1p-40, -1 - steps[d]},
+                                    {tie + steps[d] - 0x1p-40, 1 + steps[d]},
+                                    {0x1p-200, 0},
+                                    {1e300, (double)INFINITY}};
+        for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+            CHECK_DOUBLE(doubles_of(shoal_nn_masked_fill(x, all, values[i][0]))[0], values[i][1]);
+        }
+        CHECK(isnan(doubles_of(shoal_nn_masked_fill(x, all, (double)NAN))[0]));
+    }
+}
+
 NN_TEST(choices_refuse_what_does_not_fit)
 {
     shoal_tensor *x = shoal_zeros(INTS(2, 3), 2, SHOAL_F32);
