@@ -124,13 +124,67 @@ shoal_status shoal_nn_set_threads(int n_threads)
     return SHOAL_OK;
 }
 
-/* Other users of the library may have changed the number: it is looked at before every product, and is the same for
-   all of ours. */
-static void set_threads(int n_threads)
+/*
+ * A BLAS has one number of threads for the whole process, and the bits of a product may depend on it. So products that
+ * run at the same time have the same number: one that wants another waits until they have ended, and those that come
+ * after it wait behind it.
+ */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int n_threads; /* of those that run */
+    int n_running;
+    int n_waiting;
+    uint64_t next_ticket;
+    uint64_t turn; /* the ticket that may begin */
+} calls = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* The calls of the parent's other threads do not run in a forked child. */
+static void forget_calls(void)
 {
-    if (blas.set_threads && blas.get_threads() != n_threads) {
+    (void)pthread_mutex_init(&calls.lock, NULL);
+    (void)pthread_cond_init(&calls.changed, NULL);
+    calls.n_running = 0;
+    calls.n_waiting = 0;
+    calls.turn = calls.next_ticket;
+}
+
+/* Other users of the library may have changed the number: it is looked at before every product. */
+static void begin_call(int n_threads)
+{
+    if (!blas.set_threads) {
+        return;
+    }
+    (void)pthread_mutex_lock(&calls.lock);
+    uint64_t ticket = calls.next_ticket++;
+    while (calls.turn != ticket || (calls.n_running > 0 && calls.n_threads != n_threads)) {
+        calls.n_waiting++;
+        (void)pthread_cond_wait(&calls.changed, &calls.lock);
+        calls.n_waiting--;
+    }
+    calls.turn++;
+    calls.n_running++;
+    calls.n_threads = n_threads;
+    if (blas.get_threads() != n_threads) {
         blas.set_threads(n_threads);
     }
+    if (calls.n_waiting > 0) {
+        (void)pthread_cond_broadcast(&calls.changed);
+    }
+    (void)pthread_mutex_unlock(&calls.lock);
+}
+
+static void end_call(void)
+{
+    if (!blas.set_threads) {
+        return;
+    }
+    (void)pthread_mutex_lock(&calls.lock);
+    calls.n_running--;
+    if (calls.n_waiting > 0 && calls.n_running == 0) {
+        (void)pthread_cond_broadcast(&calls.changed);
+    }
+    (void)pthread_mutex_unlock(&calls.lock);
 }
 
 /* Loading ---------------------------------------------------------------------------------------------- */
@@ -244,6 +298,7 @@ static void load(void)
         (void)setenv("OPENBLAS_CORETYPE", core, /*overwrite=*/0);
     }
     load_first();
+    (void)pthread_atfork(NULL, NULL, forget_calls);
     if (core) {
         (void)unsetenv("OPENBLAS_CORETYPE");
     }
@@ -308,60 +363,52 @@ static bool fits(int64_t number)
 }
 
 /* How a BLAS is to take a product; false when it can not: then the plain loops do it. */
-static bool describe_product(const struct nn_matrix *a, const struct nn_matrix *b, int64_t c_stride,
-                             struct operand *a_operand, struct operand *b_operand)
+static bool describe_product(const struct nn_matrix *a, const struct nn_matrix *b, struct operand *a_operand,
+                             struct operand *b_operand)
 {
     bool is_empty = a->rows == 0 || b->cols == 0 || a->cols == 0;
     return !is_empty && blas.sgemm && describe(a, a_operand) && describe(b, b_operand) && fits(a->rows) &&
-           fits(b->cols) && fits(a->cols) && fits(a_operand->stride) && fits(b_operand->stride) &&
-           fits(c_stride);
+           fits(b->cols) && fits(a->cols) && fits(a_operand->stride) && fits(b_operand->stride);
 }
 
-static void update(shoal_dtype real, double alpha, const struct nn_matrix *a, const struct operand *a_operand,
-                   const struct nn_matrix *b, const struct operand *b_operand, bool adds, void *c,
-                   int c_stride)
+static void multiply(shoal_dtype real, const struct nn_matrix *a, const struct operand *a_operand,
+                     const struct nn_matrix *b, const struct operand *b_operand, bool adds, void *c)
 {
     int m = (int)a->rows;
     int n = (int)b->cols;
     int k = (int)a->cols;
     if (real == SHOAL_F64) {
-        blas.dgemm(ROW_MAJOR, a_operand->form, b_operand->form, m, n, k, alpha, a->data,
-                   (int)a_operand->stride, b->data, (int)b_operand->stride, adds ? 1.0 : 0.0, c, c_stride);
+        blas.dgemm(ROW_MAJOR, a_operand->form, b_operand->form, m, n, k, 1.0, a->data, (int)a_operand->stride,
+                   b->data, (int)b_operand->stride, adds ? 1.0 : 0.0, c, n);
     } else {
-        blas.sgemm(ROW_MAJOR, a_operand->form, b_operand->form, m, n, k, (float)alpha, a->data,
-                   (int)a_operand->stride, b->data, (int)b_operand->stride, adds ? 1.0f : 0.0f, c, c_stride);
+        blas.sgemm(ROW_MAJOR, a_operand->form, b_operand->form, m, n, k, 1.0f, a->data,
+                   (int)a_operand->stride, b->data, (int)b_operand->stride, adds ? 1.0f : 0.0f, c, n);
     }
+}
+
+static void multiply_on(int n_threads, shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b,
+                        bool adds, void *c)
+{
+    struct operand a_operand;
+    struct operand b_operand;
+    if (!describe_product(a, b, &a_operand, &b_operand)) {
+        nn_loops_of(real)->matmul(a, b, adds, c);
+        return;
+    }
+    begin_call(n_threads);
+    multiply(real, a, &a_operand, b, &b_operand, adds, c);
+    end_call();
 }
 
 shoal_status nn_blas_product(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b,
                              bool adds, void *c)
 {
-    struct operand a_operand;
-    struct operand b_operand;
     NN_TRY(nn_blas_load());
-    if (!describe_product(a, b, b->cols, &a_operand, &b_operand)) {
-        nn_loops_of(real)->matmul(a, b, adds, c);
-        return SHOAL_OK;
-    }
-    set_threads(nn_blas_threads());
-    update(real, 1, a, &a_operand, b, &b_operand, adds, c, (int)b->cols);
+    multiply_on(nn_blas_threads(), real, a, b, adds, c);
     return SHOAL_OK;
 }
 
-void nn_blas_use_one_thread(void)
+void nn_blas_product_alone(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b, void *c)
 {
-    set_threads(1);
-}
-
-void nn_blas_update(shoal_dtype real, double alpha, const struct nn_matrix *a, const struct nn_matrix *b,
-                    bool adds, void *c, int64_t c_stride)
-{
-    struct operand a_operand;
-    struct operand b_operand;
-    if (!describe_product(a, b, c_stride, &a_operand, &b_operand)) {
-        nn_loops_of(real)->matmul_update(alpha, a, b, adds, c, c_stride);
-        return;
-    }
-    set_threads(1);
-    update(real, alpha, a, &a_operand, b, &b_operand, adds, c, (int)c_stride);
+    multiply_on(1, real, a, b, /*adds=*/false, c);
 }

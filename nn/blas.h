@@ -13,16 +13,11 @@ shoal_status nn_blas_load(void);
 shoal_status nn_blas_product(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b,
                              bool adds, void *c);
 
-/* Before threads call nn_blas_update beside each other: no BLAS promises that its number of threads may be set by two. */
-void nn_blas_use_one_thread(void);
-
 /*
- * c [a.rows, b.cols], rows c_stride elements apart, = or += alpha a b. On the calling thread alone, so that several
- * threads may compute products beside each other: threads of a BLAS that can be told their number are told 1, and
- * nn_blas_product tells them again. After nn_blas_load.
+ * The same on the calling thread alone, so that several threads may compute products beside each other. After
+ * nn_blas_load. Products of other threads that use several threads wait for these, and these for them.
  */
-void nn_blas_update(shoal_dtype real, double alpha, const struct nn_matrix *a, const struct nn_matrix *b,
-                    bool adds, void *c, int64_t c_stride);
+void nn_blas_product_alone(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b, void *c);
 
 /* True when a BLAS takes the matrix as it lies: one of its strides is 1 and the other large enough. */
 bool nn_blas_takes(const struct nn_matrix *matrix);

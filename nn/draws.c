@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Draws as functions of their position; see draws.h. Philox runs in lanes, blocks beside each other, which compilers
- * turn into vectors. Normal numbers are made in two passes: all of a chunk as if they were in the middle, which has
+ * Draws as functions of their position; see draws.h. Philox runs in lanes, blocks beside each other (vector_draws.h). Normal numbers are made in two passes: all of a chunk as if they were in the middle, which has
  * no branches, then the seventh of them that is in the tails.
  */
 #include "draws.h"
@@ -9,6 +8,8 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
+
+#include "vector.h"
 
 #if FLT_EVAL_METHOD != 0
 #error "bits of draws need float and double arithmetic without extra precision"
@@ -23,8 +24,7 @@
 
 enum {
     N_ROUNDS = 10,
-    WORDS = 4, /* of a block */
-    LANES = 32
+    WORDS = 4 /* of a block */
 };
 
 static uint32_t low_half(uint64_t number)
@@ -54,36 +54,6 @@ void shoal_nn_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t 
     memcpy(words_out, c, sizeof(c));
 }
 
-/* The same for blocks `block` .. block + LANES - 1 of a sequence. */
-static void draw_lanes(const struct nn_sequence *sequence, uint64_t block, uint32_t *restrict words)
-{
-    uint32_t c[WORDS][LANES];
-    uint32_t k[2] = {sequence->key[0], sequence->key[1]};
-    for (int i = 0; i < LANES; i++) {
-        c[0][i] = low_half(sequence->sample);
-        c[1][i] = high_half(sequence->sample);
-        c[2][i] = low_half(block + (uint64_t)i);
-        c[3][i] = high_half(block + (uint64_t)i);
-    }
-    for (int round = 0; round < N_ROUNDS; round++) {
-        for (int i = 0; i < LANES; i++) {
-            uint64_t product_0 = MULTIPLIER_0 * c[0][i];
-            uint64_t product_1 = MULTIPLIER_1 * c[2][i];
-            c[0][i] = high_half(product_1) ^ c[1][i] ^ k[0];
-            c[1][i] = low_half(product_1);
-            c[2][i] = high_half(product_0) ^ c[3][i] ^ k[1];
-            c[3][i] = low_half(product_0);
-        }
-        k[0] += KEY_STEP_0;
-        k[1] += KEY_STEP_1;
-    }
-    for (int i = 0; i < LANES; i++) {
-        for (int word = 0; word < WORDS; word++) {
-            words[WORDS * i + word] = c[word][i];
-        }
-    }
-}
-
 static void draw_block(const struct nn_sequence *sequence, uint64_t block, uint32_t *words)
 {
     const uint32_t counter[WORDS] = {low_half(sequence->sample), high_half(sequence->sample), low_half(block),
@@ -105,9 +75,9 @@ void nn_draw_words(const struct nn_sequence *sequence, uint64_t first, size_t co
 {
     while (count > 0) {
         size_t skipped = (size_t)(first % WORDS);
-        size_t n = WORDS * LANES;
+        size_t n = WORDS * NN_PHILOX_BLOCKS;
         if (skipped == 0 && count >= n) {
-            draw_lanes(sequence, first / WORDS, words);
+            nn_vectors()->philox(sequence->key, sequence->sample, first / WORDS, words);
         } else {
             uint32_t block[WORDS];
             n = WORDS - skipped < count ? WORDS - skipped : count;

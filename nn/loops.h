@@ -101,10 +101,6 @@ struct nn_loops {
     /* c [a.rows, b.cols], contiguous, = or += a b; every element from the first product to the last. */
     void (*matmul)(const struct nn_matrix *a, const struct nn_matrix *b, bool adds, void *c);
 
-    /* The same times alpha; the rows of c are c_stride elements apart. */
-    void (*matmul_update)(double alpha, const struct nn_matrix *a, const struct nn_matrix *b, bool adds,
-                          void *c, int64_t c_stride);
-
     /* 0 where a word is below p * 2^32, else x / (1 - p). */
     void (*dropout)(size_t n, double p, const uint32_t *words, const void *x, void *y);
 

@@ -119,8 +119,8 @@ static void NAME(from_doubles)(size_t n, const double *from, void *to_values)
 }
 
 /* c[i, j] += a[i, from..to] b[from..to, j] for the columns of one block, which is copied so that it lies in rows. */
-static void NAME(matmul_block)(double alpha, const struct nn_matrix *a, const struct nn_matrix *b,
-                               int64_t first_k, int64_t first_col, real *c, int64_t c_stride)
+static void NAME(matmul_block)(const struct nn_matrix *a, const struct nn_matrix *b, int64_t first_k,
+                               int64_t first_col, real *c)
 {
     real block[BLOCK][BLOCK];
     const real *b_data = b->data;
@@ -133,9 +133,9 @@ static void NAME(matmul_block)(double alpha, const struct nn_matrix *a, const st
         }
     }
     for (int64_t i = 0; i < a->rows; i++) {
-        real *row = c + i * c_stride + first_col;
+        real *row = c + i * b->cols + first_col;
         for (int64_t k = 0; k < n_k; k++) {
-            real factor = (real)alpha * a_data[i * a->row_stride + (first_k + k) * a->col_stride];
+            real factor = a_data[i * a->row_stride + (first_k + k) * a->col_stride];
             for (int64_t j = 0; j < n_cols; j++) {
                 row[j] += factor * block[k][j];
             }
@@ -143,22 +143,16 @@ static void NAME(matmul_block)(double alpha, const struct nn_matrix *a, const st
     }
 }
 
-static void NAME(matmul_update)(double alpha, const struct nn_matrix *a, const struct nn_matrix *b, bool adds,
-                                void *c, int64_t c_stride)
+static void NAME(matmul)(const struct nn_matrix *a, const struct nn_matrix *b, bool adds, void *c)
 {
-    for (int64_t i = 0; i < a->rows && !adds; i++) {
-        NAME(fill)((size_t)b->cols, 0, (real *)c + i * c_stride);
+    if (!adds) {
+        NAME(fill)((size_t)(a->rows * b->cols), 0, c);
     }
     for (int64_t k = 0; k < b->rows; k += BLOCK) {
         for (int64_t j = 0; j < b->cols; j += BLOCK) {
-            NAME(matmul_block)(alpha, a, b, k, j, c, c_stride);
+            NAME(matmul_block)(a, b, k, j, c);
         }
     }
-}
-
-static void NAME(matmul)(const struct nn_matrix *a, const struct nn_matrix *b, bool adds, void *c)
-{
-    NAME(matmul_update)(1, a, b, adds, c, b->cols);
 }
 
 static void NAME(dropout)(size_t n, double p, const uint32_t *words, const void *x_values, void *y_values)
@@ -242,7 +236,6 @@ static const struct nn_loops NAME(loops) = {
     .first = NAME(first),
     .from_doubles = NAME(from_doubles),
     .matmul = NAME(matmul),
-    .matmul_update = NAME(matmul_update),
     .dropout = NAME(dropout),
     .scale = NAME(scale),
     .is_finite = NAME(is_finite),

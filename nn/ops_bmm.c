@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Batched matrix products: one product after the other. A matrix that a BLAS takes as it lies is used in place, with
- * any strides of the leading dimensions; any other is copied when its turn comes, into memory for one matrix.
+ * Batched matrix products. Many matrices, and small ones, are computed beside each other, each on one thread; a few
+ * large ones one after the other, each on all threads of the BLAS. Which of the two depends on sizes alone. A matrix
+ * that a BLAS takes as it lies is used in place, with any strides of the leading dimensions; any other is copied when
+ * its turn comes, into memory for one matrix, of which each part of the work has its own.
  */
 #include "blas.h"
 #include "functions.h"
+#include "pool.h"
 #include "rows.h"
 #include "shoal/ops.h"
 #include "try.h"
@@ -57,26 +60,48 @@ static struct side describe(const shoal_tensor *tensor)
     return side;
 }
 
-static size_t side_bytes(const shoal_tensor *tensor)
+enum {
+    MANY = 8,                  /* matrices that are worth a thread each, however large they are */
+    SMALL = 1 << 20,           /* products of elements: what a BLAS computes on one thread, too */
+    MAX_PARTS_WITH_COPIES = 16 /* which have memory of their own */
+};
+
+/* The products. */
+struct batch {
+    struct side a;
+    struct side b;
+    struct side c;
+    int64_t n_elements; /* of a result */
+    bool is_in_turn;
+    size_t n_parts;
+    size_t part_bytes; /* of copies of a, b and c */
+    char *scratch;
+};
+
+static size_t side_bytes(const struct side *side)
 {
-    struct side side = describe(tensor);
-    return side.is_in_place ? 0
-                            : nn_scratch_bytes((size_t)(side.matrix.rows * side.matrix.cols),
-                                               real_bytes(side.batch.dtype));
+    return side->is_in_place ? 0
+                             : nn_scratch_bytes((size_t)(side->matrix.rows * side->matrix.cols),
+                                                real_bytes(side->batch.dtype));
 }
 
-static shoal_status open_side(shoal_op_call_context *call, const shoal_tensor *tensor, const void *data,
-                              struct side *side_out)
+static struct batch describe_batch(const shoal_tensor *a, const shoal_tensor *b, const shoal_tensor *c)
 {
-    *side_out = describe(tensor);
-    side_out->batch.data = (char *)(uintptr_t)data;
-    NN_TRY(data ? SHOAL_OK : SHOAL_ERR_STATE); /* the text is there already */
-    if (!side_out->is_in_place) {
-        NN_TRY(nn_scratch(call, (size_t)(side_out->matrix.rows * side_out->matrix.cols),
-                          real_bytes(side_out->batch.dtype), &side_out->scratch));
+    struct batch batch = {.a = describe(a), .b = describe(b), .c = describe(c)};
+    const size_t count = (size_t)batch.c.batch.count;
+    batch.n_elements = batch.c.matrix.rows * batch.c.matrix.cols;
+    const double work = (double)batch.n_elements * (double)batch.a.matrix.cols;
+    batch.part_bytes = side_bytes(&batch.a) + side_bytes(&batch.b) + side_bytes(&batch.c);
+    batch.is_in_turn = count < MANY && work > SMALL;
+    if (batch.is_in_turn || batch.n_elements == 0) {
+        batch.n_parts = batch.n_elements == 0 ? 0 : 1;
+        return batch;
     }
-    side_out->at = nn_row_at(&side_out->batch, 0);
-    return SHOAL_OK;
+    batch.n_parts = nn_parts(count, work < SMALL ? (size_t)work + 1 : SMALL);
+    if (batch.part_bytes > 0 && batch.n_parts > MAX_PARTS_WITH_COPIES) {
+        batch.n_parts = MAX_PARTS_WITH_COPIES;
+    }
+    return batch;
 }
 
 static char *present(const struct side *side)
@@ -133,31 +158,69 @@ META(bmm)
 
 WORKSPACE(bmm)
 {
-    return side_bytes(arguments[0].as.tensor) + side_bytes(arguments[1].as.tensor) + side_bytes(outputs[0]);
+    struct batch batch = describe_batch(arguments[0].as.tensor, arguments[1].as.tensor, outputs[0]);
+    return batch.n_parts * batch.part_bytes;
+}
+
+/* A side at one of its matrices, with the copies' memory, which then begins behind it. */
+static struct side begin_side(const struct side *from, size_t first, char **scratch)
+{
+    struct side side = *from;
+    side.scratch = *scratch;
+    side.at = nn_row_at(&side.batch, (int64_t)first);
+    *scratch += side_bytes(&side);
+    return side;
+}
+
+static shoal_status multiply_range(const struct batch *batch, size_t part)
+{
+    const size_t count = (size_t)batch->c.batch.count;
+    const size_t first = nn_part_first(count, batch->n_parts, part);
+    const size_t end = nn_part_first(count, batch->n_parts, part + 1);
+    const shoal_dtype dtype = batch->c.batch.dtype;
+    char *scratch = batch->scratch + part * batch->part_bytes;
+    struct side a = begin_side(&batch->a, first, &scratch);
+    struct side b = begin_side(&batch->b, first, &scratch);
+    struct side c = begin_side(&batch->c, first, &scratch);
+    for (size_t i = first; i < end; i++) {
+        const struct nn_matrix *left = load_next(&a);
+        const struct nn_matrix *right = load_next(&b);
+        void *to = c.is_in_place ? present(&c) : c.scratch;
+        if (batch->is_in_turn) {
+            NN_TRY(nn_blas_product(nn_real(dtype), left, right, /*adds=*/false, to));
+        } else {
+            nn_blas_product_alone(nn_real(dtype), left, right, to);
+        }
+        if (!c.is_in_place) {
+            nn_write_row(present(&c), dtype, batch->n_elements, 1, c.scratch);
+        }
+        nn_row_next(&c.batch, &c.at);
+    }
+    return SHOAL_OK;
+}
+
+static void multiply_part(void *context, size_t part)
+{
+    (void)multiply_range(context, part); /* which fails in no way after nn_blas_load */
 }
 
 RUN(bmm)
 {
-    const shoal_tensor *a_tensor = arguments[0].as.tensor;
-    const shoal_tensor *b_tensor = arguments[1].as.tensor;
-    shoal_dtype dtype = shoal_tensor_dtype(outputs[0]);
-    struct side a;
-    struct side b;
-    struct side c;
-    NN_TRY(open_side(call, a_tensor, shoal_data(a_tensor), &a));
-    NN_TRY(open_side(call, b_tensor, shoal_data(b_tensor), &b));
-    NN_TRY(open_side(call, outputs[0], shoal_mutable_data(outputs[0]), &c));
-    int64_t count = c.matrix.rows * c.matrix.cols;
-    for (int64_t i = 0; count > 0 && i < c.batch.count; i++) {
-        const struct nn_matrix *left = load_next(&a);
-        const struct nn_matrix *right = load_next(&b);
-        NN_TRY(nn_blas_product(nn_real(dtype), left, right, /*adds=*/false,
-                               c.is_in_place ? present(&c) : c.scratch));
-        if (!c.is_in_place) {
-            nn_write_row(present(&c), dtype, count, 1, c.scratch);
-        }
-        nn_row_next(&c.batch, &c.at);
+    const shoal_tensor *tensors[] = {arguments[0].as.tensor, arguments[1].as.tensor, outputs[0]};
+    struct batch batch = describe_batch(tensors[0], tensors[1], tensors[2]);
+    struct side *const sides[] = {&batch.a, &batch.b, &batch.c};
+    void *scratch = NULL;
+    NN_TRY(nn_blas_load());
+    for (int i = 0; i < 3; i++) {
+        const void *data = i < 2 ? shoal_data(tensors[i]) : shoal_mutable_data(outputs[0]);
+        sides[i]->batch.data = (char *)(uintptr_t)data;
+        NN_TRY(data ? SHOAL_OK : SHOAL_ERR_STATE); /* the text is there already */
     }
+    if (batch.n_parts * batch.part_bytes > 0) {
+        NN_TRY(nn_scratch(call, batch.n_parts, batch.part_bytes, &scratch));
+    }
+    batch.scratch = scratch;
+    nn_parallel(batch.n_parts, multiply_part, &batch);
     return SHOAL_OK;
 }
 

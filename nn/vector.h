@@ -26,6 +26,8 @@
 #include "attention_loops.h"
 #include "loops.h"
 
+#define NN_PHILOX_BLOCKS 32
+
 typedef void (*nn_vector_function)(size_t n, const float *x, float *y);
 typedef void (*nn_vector_gradient)(size_t n, const float *gradient, const float *saved, float *out);
 
@@ -66,6 +68,9 @@ struct nn_vector_table {
     void (*scale)(size_t n, float factor, const float *x, float *y);
 
     const struct nn_attention_loops *attention;
+
+    /* The words of NN_PHILOX_BLOCKS blocks of four, from block `first` of a sequence on; see draws.h. */
+    void (*philox)(const uint32_t key[2], uint64_t sample, uint64_t first, uint32_t *words);
 
     /* As in struct nn_loops. */
     void (*sgd)(size_t n, double lr, const float *gradient, float *parameter);

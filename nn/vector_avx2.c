@@ -98,6 +98,34 @@ static inline void store_bf16(uint16_t *to, vector x)
     memcpy(to, &low, sizeof(low));
 }
 
+static inline void multiply_long(words a, uint32_t by, words *high, words *low)
+{
+    const __m256i factor = _mm256_set1_epi32((int)by);
+    __m256i even = _mm256_mul_epu32((__m256i)a, factor);
+    __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64((__m256i)a, 32), factor);
+    *low = (words)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+    *high = (words)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+}
+
+static inline void store_blocks(uint32_t *to, const words c[4])
+{
+    __m256i low_01 = _mm256_unpacklo_epi32((__m256i)c[0], (__m256i)c[1]);
+    __m256i high_01 = _mm256_unpackhi_epi32((__m256i)c[0], (__m256i)c[1]);
+    __m256i low_23 = _mm256_unpacklo_epi32((__m256i)c[2], (__m256i)c[3]);
+    __m256i high_23 = _mm256_unpackhi_epi32((__m256i)c[2], (__m256i)c[3]);
+    /* Blocks 4 i + k, for every 128 bits i of register k. */
+    const __m256i blocks[] = {_mm256_unpacklo_epi64(low_01, low_23), _mm256_unpackhi_epi64(low_01, low_23),
+                              _mm256_unpacklo_epi64(high_01, high_23),
+                              _mm256_unpackhi_epi64(high_01, high_23)};
+    uint32_t numbers[4][LANES];
+    for (int k = 0; k < 4; k++) {
+        memcpy(numbers[k], &blocks[k], sizeof(numbers[k]));
+    }
+    for (int i = 0; i < LANES; i++) {
+        memcpy(to + 4 * i, &numbers[i % 4][i / 4 * 4], 4 * sizeof(to[0]));
+    }
+}
+
 static inline doubles widen_part(vector x, int part)
 {
     __m128 half = part == 0 ? _mm256_castps256_ps128((__m256)x) : _mm256_extractf128_ps((__m256)x, 1);

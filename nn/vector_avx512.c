@@ -97,6 +97,34 @@ static inline void store_bf16(uint16_t *to, vector x)
     memcpy(to, &packed, sizeof(packed));
 }
 
+static inline void multiply_long(words a, uint32_t by, words *high, words *low)
+{
+    const __m512i factor = _mm512_set1_epi32((int)by);
+    __m512i even = _mm512_mul_epu32((__m512i)a, factor);
+    __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64((__m512i)a, 32), factor);
+    *low = (words)_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+    *high = (words)_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+}
+
+static inline void store_blocks(uint32_t *to, const words c[4])
+{
+    __m512i low_01 = _mm512_unpacklo_epi32((__m512i)c[0], (__m512i)c[1]);
+    __m512i high_01 = _mm512_unpackhi_epi32((__m512i)c[0], (__m512i)c[1]);
+    __m512i low_23 = _mm512_unpacklo_epi32((__m512i)c[2], (__m512i)c[3]);
+    __m512i high_23 = _mm512_unpackhi_epi32((__m512i)c[2], (__m512i)c[3]);
+    /* Blocks 4 i + k, for every 128 bits i of register k. */
+    const __m512i blocks[] = {_mm512_unpacklo_epi64(low_01, low_23), _mm512_unpackhi_epi64(low_01, low_23),
+                              _mm512_unpacklo_epi64(high_01, high_23),
+                              _mm512_unpackhi_epi64(high_01, high_23)};
+    uint32_t numbers[4][LANES];
+    for (int k = 0; k < 4; k++) {
+        _mm512_storeu_si512(numbers[k], blocks[k]);
+    }
+    for (int i = 0; i < LANES; i++) {
+        memcpy(to + 4 * i, &numbers[i % 4][i / 4 * 4], 4 * sizeof(to[0]));
+    }
+}
+
 static inline doubles widen_part(vector x, int part)
 {
     __m512d as_doubles = _mm512_castps_pd((__m512)x);

@@ -438,5 +438,6 @@ static void loop_adamw(size_t n, const struct nn_adamw_factors *factors, const f
 }
 
 #include "vector_attention.h"
+#include "vector_draws.h"
 #include "vector_norms.h"
 #include "vector_table.h"

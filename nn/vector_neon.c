@@ -92,6 +92,19 @@ static inline void store_bf16(uint16_t *to, vector x)
     vst1_u16(to, vmovn_u32(vbslq_u32(vceqq_f32(x, x), rounded, kept)));
 }
 
+static inline void multiply_long(words a, uint32_t by, words *high, words *low)
+{
+    words even = (words)vmull_n_u32(vget_low_u32(a), by);
+    words odd = (words)vmull_high_n_u32(a, by);
+    *low = vuzp1q_u32(even, odd);
+    *high = vuzp2q_u32(even, odd);
+}
+
+static inline void store_blocks(uint32_t *to, const words c[4])
+{
+    vst4q_u32(to, (uint32x4x4_t){{c[0], c[1], c[2], c[3]}});
+}
+
 static inline doubles widen_part(vector x, int part)
 {
     return part == 0 ? vcvt_f64_f32(vget_low_f32(x)) : vcvt_high_f64_f32(x);

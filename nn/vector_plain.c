@@ -111,6 +111,28 @@ static inline void store_bf16(uint16_t *to, vector x)
     *to = nn_to_bf16(x);
 }
 
+static inline words load_words(const uint32_t *from)
+{
+    return *from;
+}
+
+static inline words all_words(uint32_t x)
+{
+    return x;
+}
+
+static inline void multiply_long(words a, uint32_t by, words *high, words *low)
+{
+    uint64_t product = (uint64_t)a * by;
+    *low = (uint32_t)(product & UINT32_MAX);
+    *high = (uint32_t)(product >> 32);
+}
+
+static inline void store_blocks(uint32_t *to, const words c[4])
+{
+    memcpy(to, c, 4 * sizeof(c[0]));
+}
+
 static inline doubles widen_part(vector x, int part)
 {
     (void)part;

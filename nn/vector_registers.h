@@ -29,6 +29,18 @@ static inline vector all(float x)
     return x - (vector){0};
 }
 
+static inline words load_words(const uint32_t *from)
+{
+    words x;
+    memcpy(&x, from, sizeof(x));
+    return x;
+}
+
+static inline words all_words(uint32_t x)
+{
+    return x - (words){0};
+}
+
 static inline words as_words(vector x)
 {
     return (words)x;

@@ -33,6 +33,7 @@ const struct nn_vector_table TABLE_NAME(VARIANT) = {
     .sum_exp = loop_sum_exp,
     .scale = loop_scale,
     .attention = &attention_loops,
+    .philox = loop_philox,
     .sgd = loop_sgd,
     .adamw = loop_adamw,
     .norm = loop_norm,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Finding a BLAS: what the environment says, what is loaded, how many threads. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -22,6 +23,45 @@ static void load_without_descriptors(void *context)
 TEST(without_descriptors_there_is_no_other_blas)
 {
     test_in_child(load_without_descriptors, NULL);
+}
+
+/* Ranks as threads: some compute products on three threads, some batches of products on one thread each. */
+static void *multiply_and_look(void *context)
+{
+    const bool is_batch = *(const bool *)context;
+    for (int i = 0; i < 40; i++) {
+        CHECK_OK(shoal_scope_begin());
+        shoal_tensor *x =
+            is_batch ? shoal_zeros(INTS(9, 2, 2), 3, SHOAL_F32) : shoal_zeros(INTS(2, 2), 2, SHOAL_F32);
+        shoal_tensor *y = is_batch ? shoal_nn_bmm(x, x) : shoal_nn_matmul(x, x);
+        const float *numbers = shoal_data(y);
+        for (int64_t k = 0; numbers && k < shoal_tensor_count(y); k++) {
+            CHECK_DOUBLE((double)numbers[k], is_batch ? 1 : 3);
+        }
+        CHECK_OK(shoal_scope_end());
+    }
+    return NULL;
+}
+
+static void multiply_on_threads(void *context)
+{
+    pthread_t threads[4];
+    const bool is_batch[4] = {false, true, false, true};
+    REQUIRE(setenv("SHOAL_NN_BLAS", TEST_FAKE_BLAS, 1) == 0);
+    begin_nn();
+    REQUIRE_OK(shoal_nn_set_threads(3));
+    for (int i = 0; i < 4; i++) {
+        REQUIRE(pthread_create(&threads[i], NULL, multiply_and_look, (void *)(uintptr_t)&is_batch[i]) == 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+}
+
+/* First of all: no BLAS has been loaded in this process. */
+TEST(the_number_of_threads_stays_while_products_run)
+{
+    test_in_child(multiply_on_threads, NULL);
 }
 
 static shoal_nn_blas get_info(void)

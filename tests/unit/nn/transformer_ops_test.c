@@ -57,6 +57,25 @@ NN_TEST(bmm_multiplies_every_pair)
     }
 }
 
+/* Many matrices are computed on one thread each, with copies (bf16) or without. */
+NN_TEST(bmm_has_the_same_bits_with_any_number_of_threads)
+{
+    const shoal_dtype dtypes[] = {SHOAL_F32, SHOAL_BF16};
+    for (int d = 0; d < 2; d++) {
+        struct test_random random = test_random_begin(6);
+        shoal_tensor *a = make_random(&random, INTS(40, 33, 65), 3, dtypes[d]);
+        shoal_tensor *b = shoal_transpose(make_random(&random, INTS(40, 31, 65), 3, dtypes[d]), 1, 2);
+        REQUIRE_OK(shoal_nn_set_threads(1));
+        shoal_tensor *one = shoal_nn_bmm(a, b);
+        REQUIRE_OK(shoal_nn_set_threads(4));
+        shoal_tensor *four = shoal_nn_bmm(a, b);
+        CHECK_OK(shoal_nn_set_threads(0));
+        REQUIRE(one && four);
+        CHECK_BYTES(shoal_data(four), shoal_data(one),
+                    (size_t)shoal_tensor_count(one) * shoal_dtype_bytes(dtypes[d]));
+    }
+}
+
 NN_TEST(bmm_refuses_what_does_not_fit)
 {
     shoal_tensor *a = shoal_zeros(INTS(2, 3, 4), 3, SHOAL_F32);

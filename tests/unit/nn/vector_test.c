@@ -3,6 +3,7 @@
 #include "nn/vector.h"
 
 #include "nn/halves.h"
+#include "shoal_nn/random.h"
 #include "unit/nn/fixture.h"
 
 #define N_GRID 8192
@@ -347,6 +348,28 @@ TEST(softmax_rows)
         for (size_t k = 0; k < n; k++) {
             CHECK(fabs((double)y[k] - exp((double)x[k]) / sum) <= 1e-5 * (double)y[k] + 1e-30);
             CHECK(fabs((double)logs[k] - ((double)x[k] - log(sum))) <= 1e-5 * (1 + fabs((double)logs[k])));
+        }
+    }
+}
+
+/* Blocks of Philox in vectors are those of shoal_nn_philox, one by one, also where the number of a block carries. */
+TEST(variants_draw_the_same_words)
+{
+    const uint32_t key[2] = {0x12345678, 0x9abcdef0};
+    const uint64_t sample = UINT64_C(0xfedcba9876543210);
+    const uint64_t firsts[] = {0, 5, UINT64_C(0xfffffff0), UINT64_MAX - 7};
+    uint32_t words[4 * NN_PHILOX_BLOCKS];
+    for (size_t i = 0; nn_vectors_at(i); i++) {
+        for (size_t f = 0; f < sizeof(firsts) / sizeof(firsts[0]); f++) {
+            nn_vectors_at(i)->philox(key, sample, firsts[f], words);
+            for (uint64_t block = 0; block < NN_PHILOX_BLOCKS; block++) {
+                uint64_t number = firsts[f] + block;
+                uint32_t expected[4];
+                const uint32_t counter[4] = {(uint32_t)sample, (uint32_t)(sample >> 32), (uint32_t)number,
+                                             (uint32_t)(number >> 32)};
+                shoal_nn_philox(counter, key, expected);
+                CHECK_BYTES(&words[4 * block], expected, sizeof(expected));
+            }
         }
     }
 }
