@@ -31,6 +31,7 @@ struct transports {
     char address[ADDRESS_TEXT_BYTES];
     struct shoal_world *owner;
     int *hosts; /* NULL: a world without peers */
+    _Atomic uint64_t *sent_to_hosts;
     /* What may carry groups of this world, what is preferred first; all are open. Each is another one of the process. */
     struct candidate candidates[TRANSPORTS_MOST];
     size_t n_candidates;
@@ -76,6 +77,13 @@ static shoal_status get_value(void *context, const char *key, void *value, size_
 
 /* Making and ending ------------------------------------------------------------------------------------- */
 
+static void free_transports(struct transports *transports)
+{
+    mem_free(transports->hosts);
+    mem_free((void *)transports->sent_to_hosts);
+    mem_free(transports);
+}
+
 struct transports *transports_create(struct shoal_world *world)
 {
     struct transports *transports = mem_alloc_zeroed(1, sizeof *transports);
@@ -84,8 +92,10 @@ struct transports *transports_create(struct shoal_world *world)
     }
     if (world->has_peers) {
         transports->hosts = mem_alloc_zeroed((size_t)world->n_ranks, sizeof *transports->hosts);
-        if (!transports->hosts) {
-            mem_free(transports);
+        /* There are as many hosts as ranks at most. */
+        transports->sent_to_hosts = mem_alloc_zeroed((size_t)world->n_ranks, sizeof(uint64_t));
+        if (!transports->hosts || !transports->sent_to_hosts) {
+            free_transports(transports);
             return NULL;
         }
     }
@@ -94,6 +104,7 @@ struct transports *transports_create(struct shoal_world *world)
                                                  .n_ranks = world->n_ranks,
                                                  .hosts = transports->hosts,
                                                  .n_hosts = 1,
+                                                 .sent_to_hosts = transports->sent_to_hosts,
                                                  .may_spin = world->may_spin,
                                                  .context = world,
                                                  .check_rank = check_rank,
@@ -115,8 +126,7 @@ void transports_close(struct transports *transports)
             candidate->transport->close(candidate->state);
         }
     }
-    mem_free(transports->hosts);
-    mem_free(transports);
+    free_transports(transports);
 }
 
 /* Numbers hosts from 0, in the order of ranks. */
@@ -171,10 +181,39 @@ static shoal_status add_modules(struct transports *transports, int64_t deadline_
         if (transport_find(transport_crossing_at(i), &transport) == SHOAL_OK) {
             TRY(start_mpi_late(transports->owner, transport, deadline_ns));
             transports->world.mpi = transports->owner->mpi;
-            return add_candidate(transports, transport, deadline_ns);
+            TRY(add_candidate(transports, transport, deadline_ns));
+            transports->world.crossing = transport;
+            transports->world.crossing_state = transports->candidates[transports->n_candidates - 1].state;
+            return SHOAL_OK;
         }
         LOG(SHOAL_LOG_INFO, "several hosts: %s", shoal_error_text());
         error_clear();
+    }
+    return SHOAL_OK;
+}
+
+/* What is layered upon the module that was added last is opened after it, and preferred to it where it fits. */
+static shoal_status add_layered(struct transports *transports, const struct transport *layered,
+                                int64_t deadline_ns)
+{
+    shoal_status status = add_candidate(transports, layered, deadline_ns);
+    if (status == SHOAL_ERR_UNSUPPORTED && !transports->owner->transport) {
+        LOG(SHOAL_LOG_INFO, "several hosts: %s", shoal_error_text());
+        error_clear();
+        return SHOAL_OK;
+    }
+    return status;
+}
+
+static shoal_status add_crossing(struct transports *transports, int64_t deadline_ns)
+{
+    TRY(add_modules(transports, deadline_ns));
+    const struct transport *asked = transports->owner->transport;
+    for (size_t i = 0; transport_at(i) && (asked || transports->world.crossing); i++) {
+        const struct transport *row = transport_at(i);
+        if (row->is_layered && (!asked || asked == row)) {
+            TRY(add_layered(transports, row, deadline_ns));
+        }
     }
     return SHOAL_OK;
 }
@@ -188,16 +227,17 @@ shoal_status transports_open(struct transports *transports, const struct card *c
         transports->world.address = address_host(&cards[transports->world.rank].address, transports->address);
     }
     if (asked) {
-        return add_candidate(transports, asked, deadline_ns);
+        return asked->is_layered ? add_crossing(transports, deadline_ns)
+                                 : add_candidate(transports, asked, deadline_ns);
     }
     bool is_one_host = transports->world.n_hosts == 1;
     for (size_t i = 0; transport_at(i); i++) {
         const struct transport *row = transport_at(i);
-        if (row->has_peers && (row->is_one_host || !is_one_host)) {
+        if (row->has_peers && !row->is_layered && (row->is_one_host || !is_one_host)) {
             TRY(add_candidate(transports, row, deadline_ns));
         }
     }
-    return is_one_host ? SHOAL_OK : add_modules(transports, deadline_ns);
+    return is_one_host ? SHOAL_OK : add_crossing(transports, deadline_ns);
 }
 
 /* Progress ---------------------------------------------------------------------------------------------- */
@@ -264,9 +304,17 @@ static shoal_status find_candidate(const struct shoal_world *world, const int *r
         candidate_out->transport = world->transport ? world->transport : transport_at(0);
         return SHOAL_OK;
     }
+    /* What is layered comes last: it was opened after what it needs, and is preferred to that. */
+    const struct candidate *last = &transports->candidates[transports->n_candidates - 1];
+    bool is_across = find_other_host(world, ranks, n_ranks) < n_ranks;
+    if (last->transport->is_layered && (is_across || world->transport)) {
+        *candidate_out = *last;
+        return SHOAL_OK;
+    }
     for (size_t i = 0; i < transports->n_candidates; i++) {
         *candidate_out = transports->candidates[i];
-        if (check_fits(candidate_out->transport, world, ranks, n_ranks, name) == SHOAL_OK) {
+        bool is_layered = candidate_out->transport->is_layered;
+        if (!is_layered && check_fits(candidate_out->transport, world, ranks, n_ranks, name) == SHOAL_OK) {
             error_clear();
             return SHOAL_OK;
         }

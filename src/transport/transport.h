@@ -52,6 +52,13 @@ struct transport_world {
     /* An address (text, without a port) of this host at which ranks on other hosts can reach this rank; NULL: none is known,
        as where all ranks are on one host. */
     const char *address;
+    /* By host: bytes of messages that this rank has sent there, counted by what carries them; NULL: nobody asks. Those to
+       its own host are not counted. */
+    _Atomic uint64_t *sent_to_hosts;
+    /* What carries messages between hosts in this world, and what its `open` made; NULL: nothing does. For transports that
+       are layered upon it. */
+    const struct transport *crossing;
+    void *crossing_state;
     /* Threads that wait may spin: there are processors enough for the ranks of this host. */
     bool may_spin;
     void *context;
@@ -152,6 +159,8 @@ struct transport {
     bool has_peers;
     /* It carries groups only whose members are all on one host. */
     bool is_one_host;
+    /* It needs the world's `crossing`, and is taken instead of that for groups over several hosts. */
+    bool is_layered;
     int max_ranks; /* of a group; 0: any number */
 
     /*

@@ -24,7 +24,7 @@ struct call_head {
     uint32_t n_details;
     uint32_t n_words; /* bytes, without a 0 at the end */
     uint32_t n_data;  /* bytes */
-    uint32_t reserved;
+    uint32_t mode;    /* enum message_mode */
 };
 
 /* A call in full, in memory of its own. */
@@ -51,6 +51,7 @@ static void take_call(const struct message_channel *channel, const struct collec
     fingerprint_take_words(collective, call->words);
     call->head.n_details = (uint32_t)fingerprint_n_details(&call->head.fingerprint);
     call->head.n_words = (uint32_t)strlen(call->words);
+    call->head.mode = channel->mode;
 }
 
 /* Whether counts differ between ranks: an all_to_all_v. */
@@ -78,7 +79,7 @@ bool message_is_small(const struct message_channel *channel, const struct collec
     if (collective->kind == COLLECTIVE_BARRIER) {
         return true;
     }
-    if (has_own_counts(collective)) {
+    if (has_own_counts(collective) || collective->kind == COLLECTIVE_WINDOW_GATHER) {
         return false;
     }
     return block_largest(collective, BLOCK_SEND, channel->n_ranks) <=
@@ -285,6 +286,25 @@ static shoal_status compare_counts(struct message_channel *channel, const struct
     return SHOAL_OK;
 }
 
+static const char *mode_name(uint32_t mode)
+{
+    return mode == MESSAGE_MODE_ORDERED ? "ordered" : mode == MESSAGE_MODE_FAST ? "fast" : "?";
+}
+
+static shoal_status compare_modes(struct message_channel *channel, int rank, uint32_t mode)
+{
+    if (mode == channel->mode) {
+        return SHOAL_OK;
+    }
+    bool is_first = channel->rank < rank;
+    return error_set(SHOAL_ERR_MISMATCH,
+                     "rank %d has SHOAL_REDUCE=%s, rank %d has SHOAL_REDUCE=%s, on group %s",
+                     message_world_rank(channel, is_first ? channel->rank : rank),
+                     mode_name(is_first ? channel->mode : mode),
+                     message_world_rank(channel, is_first ? rank : channel->rank),
+                     mode_name(is_first ? mode : channel->mode), transport_group_name(channel->base.peers));
+}
+
 shoal_status message_compare(struct message_channel *channel, const struct collective *collective)
 {
     struct call own;
@@ -302,6 +322,7 @@ shoal_status message_compare(struct message_channel *channel, const struct colle
         if (!fingerprint_is_equal(&theirs, &ours)) {
             return fingerprint_fail(channel->base.peers, &ours, i, &theirs);
         }
+        TRY(compare_modes(channel, i, call.head.mode));
     }
     return has_own_counts(collective) ? compare_counts(channel, collective) : SHOAL_OK;
 }

@@ -32,8 +32,7 @@ static void fail_channel(struct message_channel *channel, shoal_status status, c
     port_fail(channel->port, peers->world_ranks, peers->n_ranks, status, text);
 }
 
-/* A collective that failed has failed for all. What fails behind another has its reason. */
-static shoal_status conclude(struct message_channel *channel, shoal_status status)
+shoal_status message_conclude(struct message_channel *channel, shoal_status status)
 {
     if (status == SHOAL_OK) {
         return SHOAL_OK;
@@ -179,25 +178,32 @@ static shoal_status message_finish(struct channel *base, struct collective *coll
     }
     /* Relaxed: as in post. */
     atomic_fetch_sub_explicit(&channel->n_posted, 1, memory_order_relaxed);
-    return conclude(channel, status == SHOAL_OK ? finish_small(channel, collective) : status);
+    return message_conclude(channel, status == SHOAL_OK ? finish_small(channel, collective) : status);
 }
 
-static shoal_status run_together(struct message_channel *channel, const struct collective *collective)
+shoal_status message_meet(struct message_channel *channel, const struct collective *collective,
+                          bool *is_finished_out)
 {
-    if (collective->kind == COLLECTIVE_WINDOW_GATHER) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "transport %s has no windows", channel->base.transport->name);
-    }
+    *is_finished_out = false;
     FAIL_POINT("message meet");
     TRY(message_send_calls(channel, collective));
     FAIL_POINT("message called");
     TRY(message_await_calls(channel, collective, collective->deadline_ns));
     if (message_is_small(channel, collective)) {
+        *is_finished_out = true;
         return finish_small(channel, collective);
     }
     TRY(message_compare(channel, collective));
     message_drop_calls(channel);
     FAIL_POINT("message met");
-    return message_move(channel, collective);
+    return SHOAL_OK;
+}
+
+static shoal_status run_together(struct message_channel *channel, const struct collective *collective)
+{
+    bool is_finished = false;
+    TRY(message_meet(channel, collective, &is_finished));
+    return is_finished ? SHOAL_OK : message_move(channel, collective);
 }
 
 static shoal_status message_run(struct channel *base, struct collective *collective)
@@ -208,7 +214,7 @@ static shoal_status message_run(struct channel *base, struct collective *collect
     if (status == SHOAL_OK) {
         status = channel->n_ranks == 1 ? message_run_alone(collective) : run_together(channel, collective);
     }
-    return conclude(channel, status);
+    return message_conclude(channel, status);
 }
 
 static void message_poison(struct channel *base, shoal_status status, const char *text)

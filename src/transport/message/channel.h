@@ -15,10 +15,16 @@
 /* Collectives whose contribution to each peer is at most this travel with the call. */
 #define MESSAGE_SMALL_BYTES ((size_t)8 * 1024)
 
+enum message_mode {
+    MESSAGE_MODE_ORDERED = 0,
+    MESSAGE_MODE_FAST = 1 /* SHOAL_REDUCE=fast, where it makes a difference */
+};
+
 struct message_channel {
     struct channel base;
     int rank;
     int n_ranks;
+    uint32_t mode; /* how the owner of the channel reduces: compared with every call; names in calls.c */
     struct router *router;
     struct port *port;
     _Atomic int n_posted;    /* collectives that were posted and not finished */
@@ -91,6 +97,21 @@ shoal_status message_deliver(struct message_channel *channel, const struct colle
 shoal_status message_move(struct message_channel *channel, const struct collective *collective);
 /* In a group of one. */
 shoal_status message_run_alone(const struct collective *collective);
+
+/* channel.c ------------------------------------------------------------------------------------------------ */
+
+/*
+ * Every member has called the same when it returns SHOAL_OK. is_finished: the collective was small, and has ended.
+ * Otherwise its data has not moved yet.
+ */
+shoal_status message_meet(struct message_channel *channel, const struct collective *collective,
+                          bool *is_finished_out);
+
+/* A collective that failed has failed for all. What fails behind another has its reason. SHOAL_OK stays. */
+shoal_status message_conclude(struct message_channel *channel, shoal_status status);
+
+/* kinds.c: what `open` of a transport over messages made is a router; NULL: the transport is another one. */
+struct router *message_router_of(const struct transport *transport, void *state);
 
 /* channel.c: the table of a transport, without what kinds.c adds ------------------------------------------- */
 

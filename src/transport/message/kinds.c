@@ -43,6 +43,11 @@ static shoal_status message_progress(void *state)
                      "where a lock was given nobody has to");
 }
 
+struct router *message_router_of(const struct transport *transport, void *state)
+{
+    return transport && transport->open == message_open ? state : NULL;
+}
+
 static shoal_status check_kind(const struct endpoint_kind *kind)
 {
     if (!kind || kind->struct_size != sizeof *kind) {

@@ -95,8 +95,8 @@ static void free_streams(struct streams *base)
     mem_free(streams);
 }
 
-static shoal_status connect_streams(const struct transport_peers *peers, int64_t deadline_ns,
-                                    struct streams **streams_out)
+shoal_status message_streams_connect(const struct transport_peers *peers, struct doorbell *bell,
+                                     int64_t deadline_ns, struct streams **streams_out)
 {
     FAIL_POINT("message streams connect");
     struct message_streams *streams = mem_alloc_aligned(sizeof *streams, _Alignof(struct message_streams));
@@ -105,12 +105,13 @@ static shoal_status connect_streams(const struct transport_peers *peers, int64_t
     }
     memset(streams, 0, sizeof *streams);
     (void)pthread_mutex_init(&streams->lock, NULL);
-    streams->base = (struct streams){.operations = &message_streams, .peers = peers, .bell = &streams->bell};
+    streams->base = (struct streams){
+        .operations = &message_streams, .peers = peers, .bell = bell ? bell : &streams->bell};
     streams->router = peers->state;
     shoal_status status = transport_generation(peers, deadline_ns, &streams->generation);
     if (status == SHOAL_OK) {
         struct port_id id = port_id_of(peers->key, "streams", streams->generation);
-        status = port_attach(streams->router, id, id, &streams->bell, &streams->port);
+        status = port_attach(streams->router, id, id, streams->base.bell, &streams->port);
     }
     if (status != SHOAL_OK) {
         free_streams(&streams->base);
@@ -118,6 +119,12 @@ static shoal_status connect_streams(const struct transport_peers *peers, int64_t
     }
     *streams_out = &streams->base;
     return SHOAL_OK;
+}
+
+static shoal_status connect_streams(const struct transport_peers *peers, int64_t deadline_ns,
+                                    struct streams **streams_out)
+{
+    return message_streams_connect(peers, NULL, deadline_ns, streams_out);
 }
 
 static shoal_status open_end(struct streams *base, bool is_sender, int peer, int tag, int64_t deadline_ns,
@@ -138,7 +145,7 @@ static shoal_status open_end(struct streams *base, bool is_sender, int peer, int
     end->base.streams = base;
     end->rank = peers->world_ranks[peer];
     shoal_status status = port_attach(streams->router, is_sender ? sender : receiver,
-                                      is_sender ? receiver : sender, &streams->bell, &end->port);
+                                      is_sender ? receiver : sender, base->bell, &end->port);
     if (status != SHOAL_OK) {
         mem_free(end);
         return status;
