@@ -23,6 +23,9 @@
 #define MEMBER_BYTES ((size_t)4 * 1024 * 1024)
 #define SMALLEST_CELL_BYTES ((size_t)4 * 1024)
 
+/* Between two looks at messages, of who waits for a flag and has to look itself. */
+#define POLL_NS INT64_C(50000)
+
 /* Of a member and a slice. */
 struct counters {
     _Alignas(LINE) _Atomic uint32_t filled;  /* by the member, for the owner */
@@ -150,6 +153,42 @@ static shoal_status look_around(void *context)
     return peers->check_member(peers->context, waiting->member);
 }
 
+/* Where those who wait move the messages, what this rank has sent must not lie until the flag is raised. False: this thread
+   may not move them, others do. */
+static bool wait_and_poll(struct two_channel *channel, _Atomic uint32_t *flag, uint32_t target,
+                          const struct wait_options *options, shoal_status *status_out)
+{
+    int64_t look_ns = clock_now_ns() + WAIT_LIVENESS_NS;
+    struct wait_options turn = *options;
+    turn.liveness = NULL;
+    while (router_poll(channel->world->router, /*is_driver=*/false)) {
+        int64_t now_ns = clock_now_ns();
+        turn.deadline_ns = now_ns + POLL_NS < options->deadline_ns ? now_ns + POLL_NS : options->deadline_ns;
+        *status_out = flag_wait(flag, target, &turn);
+        if (*status_out == SHOAL_ERR_TIMEOUT && now_ns >= look_ns) {
+            look_ns = now_ns + WAIT_LIVENESS_NS;
+            shoal_status status = options->liveness(options->liveness_context);
+            *status_out = status == SHOAL_OK ? SHOAL_ERR_TIMEOUT : status;
+        }
+        if (*status_out != SHOAL_ERR_TIMEOUT || now_ns >= options->deadline_ns) {
+            return true;
+        }
+        error_clear();
+    }
+    return false;
+}
+
+static shoal_status wait_flag(struct two_channel *channel, _Atomic uint32_t *flag, uint32_t target,
+                              const struct wait_options *options)
+{
+    shoal_status status = SHOAL_OK;
+    struct router *router = channel->world->router;
+    if (router_is_polled(router) && wait_and_poll(channel, flag, target, options, &status)) {
+        return status;
+    }
+    return flag_wait(flag, target, options);
+}
+
 shoal_status two_wait_flag(struct two_channel *channel, const struct collective *collective, int member,
                            _Atomic uint32_t *flag, uint32_t target, const char *missing)
 {
@@ -169,7 +208,7 @@ shoal_status two_wait_flag(struct two_channel *channel, const struct collective 
     /* A channel that has failed already is not waited on until the first look around. */
     shoal_status status = message_failure(channel->outer);
     if (status == SHOAL_OK) {
-        status = flag_wait(flag, target, &options);
+        status = wait_flag(channel, flag, target, &options);
     }
     /* What the member did before it failed still counts. */
     if (status != SHOAL_OK && flag_has_reached(flag, target)) {
