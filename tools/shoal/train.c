@@ -18,6 +18,7 @@
 #include "shoal/trace.h"
 #include "shoal_nn/nn.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -188,6 +189,24 @@ static int run_in_world(const struct train_options *options, const struct train_
                               : TOOL_FAILED;
 }
 
+/*
+ * Every step allocates and frees the same blocks. By default the C library gives large ones, and the end of its heap, back to
+ * the system each time, which clears every page again when the next step touches it.
+ */
+static void keep_freed_memory(void)
+{
+#if defined(M_MMAP_THRESHOLD) && defined(M_TRIM_THRESHOLD)
+    enum {
+        LARGEST_BYTES = 1 << 30,
+        USUAL_LARGEST_BYTES = 1 << 25 /* the most that older versions take */
+    };
+    if (mallopt(M_MMAP_THRESHOLD, LARGEST_BYTES) == 0) {
+        (void)mallopt(M_MMAP_THRESHOLD, USUAL_LARGEST_BYTES);
+    }
+    (void)mallopt(M_TRIM_THRESHOLD, -1);
+#endif
+}
+
 static shoal_status open_world(const struct train_options *options, shoal_world **world_out)
 {
     TRY(shoal_nn_set_threads((int)options->n_threads));
@@ -198,6 +217,7 @@ static int run_rank(struct train_options *options, const struct train_data *data
                     const struct environment *environment)
 {
     shoal_world *world = NULL;
+    keep_freed_memory();
     if (options->live_columns == 0 && environment->n_ranks == 1) {
         options->live_columns = train_ranks_columns();
     }
