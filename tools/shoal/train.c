@@ -2,6 +2,7 @@
 /* `shoal train`: trains a GPT on one rank or several. This file is its course; train_job.h names the others. */
 #include "run_job.h"
 #include "tool.h"
+#include "train_bind.h"
 #include "train_load.h"
 #include "train_loop.h"
 #include "train_ranks.h"
@@ -47,6 +48,7 @@ static int say_failure(int rank, int n_ranks)
 static shoal_status prepare(struct train_job *job)
 {
     TRY(train_same(job));
+    TRY(train_bind(job));
     if (job->options->load) {
         TRY(train_same_status(job, train_load_shape(job)));
     }
@@ -153,6 +155,7 @@ static void drop_model(struct train_job *job)
                               .n_micro = numbers.n_micro,
                               .rank = numbers.rank,
                               .n_ranks = numbers.n_ranks,
+                              .n_bound = numbers.n_bound,
                               .n_params = numbers.n_params};
 }
 

@@ -8,6 +8,7 @@
  * number. Ranks do that by their reductions and one process by its sums (train_sums.c): the bits are the same.
  *
  *   train_same.c     what ranks must have in common
+ *   train_bind.c     processors for each rank
  *   train_model.c    makes the model, shares it among ranks as the mode says, makes the optimizer
  *   train_step.c     one step
  *   train_sums.c     sums of gradients in one process
@@ -60,6 +61,7 @@ struct train_job {
     shoal_group *group; /* of all ranks */
     int rank;
     int n_ranks;
+    int n_bound; /* processors that this rank keeps to; 0: all */
     /* The model: */
     shoal_module *module;
     shoal_mesh *mesh;          /* of hsdp */

@@ -44,6 +44,7 @@ struct option_row {
 #define AT(member) offsetof(struct train_options, member)
 #define MODES "none|single|ddp|zero1|zero2|fsdp|hsdp"
 #define DTYPES "f32|bf16"
+#define BINDINGS "cores|none"
 
 static const struct option_row rows[] = {
     {"--data", "FILE", OPTION_TEXT, AT(data), NULL, 0, 0, NULL, "text, of which each byte is a token"},
@@ -78,6 +79,8 @@ static const struct option_row rows[] = {
      "probability that an element is dropped"},
     {"--seed", "N", OPTION_INT, AT(seed), "1", 0, 9e15, NULL, "of weights, batches, dropout and samples"},
     {"--threads", "N", OPTION_INT, AT(n_threads), "1", 1, 4096, NULL, "of compute, in each rank"},
+    {"--bind", "NAME", OPTION_CHOICE, AT(binds), "cores", 0, 0, BINDINGS,
+     "cores: ranks divide them if they have two processors each; none"},
     {"--checkpoint", "DIR", OPTION_TEXT, AT(checkpoint), NULL, 0, 0, NULL, "where to save, at the end and"},
     {"--every", "K", OPTION_INT, AT(every), NULL, 1, MAX_COUNT, NULL,
      "after every K steps, in the background"},

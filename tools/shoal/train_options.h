@@ -25,6 +25,11 @@ enum train_dtype {
     TRAIN_BF16
 };
 
+enum train_binding {
+    TRAIN_BIND_CORES,
+    TRAIN_BIND_NONE
+};
+
 /* "4", or "2x3": two sums of three parts each. */
 struct train_parts {
     int64_t n_outer; /* 1 without 'x' */
@@ -55,6 +60,7 @@ struct train_options {
     double dropout;
     int64_t seed;
     int64_t n_threads;
+    int64_t binds; /* enum train_binding */
     const char *checkpoint;
     int64_t every;
     bool resumes;

@@ -210,7 +210,7 @@ static bool mode_has_shards(enum train_mode mode)
     return mode == TRAIN_FSDP || mode == TRAIN_HSDP;
 }
 
-static void print_times(const struct train_result *result)
+static void print_times(const struct train_result *result, int n_bound)
 {
     printf("  %-24s %.2f ms: compute %.2f ms, exposed communication %.2f ms\n", "step (median)",
            result->step_ms, result->compute_ms, result->exposed_ms);
@@ -218,6 +218,9 @@ static void print_times(const struct train_result *result)
         printf("  %-24s %.0f%%\n", "communication hidden", 100.0 * result->hidden);
     }
     printf("  %-24s %.0f tokens/s\n", "speed", result->tokens_per_s);
+    if (n_bound > 0) {
+        printf("  %-24s %d for each rank\n", "processors", n_bound);
+    }
     printf("  %-24s %.1f MB a rank at most\n", "memory", result->peak_rss_mb);
 }
 
@@ -254,7 +257,7 @@ void train_report_end(const struct train_report *report, const struct train_resu
     }
     printf("  %-24s %.4f at first, %.4f at last\n", "loss", result->loss_first, result->loss_last);
     if (has_trained) {
-        print_times(result);
+        print_times(result, report->job->n_bound);
         print_whole(report->job, result);
         print_files(options);
     }

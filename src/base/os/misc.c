@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/random.h>
 
 #include "base/os/fault.h"
@@ -30,6 +31,31 @@ int os_n_processors(void)
 {
     cpu_set_t allowed;
     return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : INT_MAX;
+}
+
+int os_get_processors(uint64_t *words, size_t n_words)
+{
+    cpu_set_t allowed;
+    if (os_fault("processors") || sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        return -1;
+    }
+    memset(words, 0, n_words * sizeof words[0]);
+    for (size_t i = 0; i < n_words * 64 && i < CPU_SETSIZE; i++) {
+        words[i / 64] |= (uint64_t)(CPU_ISSET(i, &allowed) != 0) << (i % 64);
+    }
+    return 0;
+}
+
+int os_set_processors(int64_t thread, const uint64_t *words, size_t n_words)
+{
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    for (size_t i = 0; i < n_words * 64 && i < CPU_SETSIZE; i++) {
+        if (words[i / 64] >> (i % 64) & 1) {
+            CPU_SET(i, &allowed);
+        }
+    }
+    return os_fault("processors") ? -1 : sched_setaffinity((pid_t)thread, sizeof allowed, &allowed);
 }
 
 int os_start_thread(pthread_t *thread_out, void *(*run)(void *context), void *context)

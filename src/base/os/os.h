@@ -89,6 +89,10 @@ bool os_random(void *bytes, size_t n_bytes);
 
 /* Processors that the thread may use; INT_MAX: more than the system can count. */
 int os_n_processors(void);
+/* The same, as bits; processors beyond them are left out. */
+int os_get_processors(uint64_t *words, size_t n_words);
+/* The only processors that a thread of this process may use; ESRCH: it has ended. */
+int os_set_processors(int64_t thread, const uint64_t *words, size_t n_words);
 
 /* A thread on which no signal of the program is handled. Returns the error code, 0 for none. */
 int os_start_thread(pthread_t *thread_out, void *(*run)(void *context), void *context);
