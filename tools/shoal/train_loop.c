@@ -194,14 +194,16 @@ static shoal_status find_result(struct loop *loop)
     struct train_result *result = loop->result;
     double means[N_MEANS] = {0};
     TRY(find_times(loop, means));
+    double step_ms = means[MEAN_STEP];
     if (job->n_ranks > 1) {
+        TRY(shoal_group_all_reduce(job->group, &step_ms, &step_ms, 1, SHOAL_F64, SHOAL_MAX));
         TRY(shoal_group_all_reduce(job->group, means, means, N_MEANS, SHOAL_F64, SHOAL_AVG));
         TRY(shoal_group_all_reduce(job->group, &result->peak_rss_mb, &result->peak_rss_mb, 1, SHOAL_F64,
                                    SHOAL_MAX));
     }
     result->loss_first = loop->first > 0 ? job->saved.loss_first : means[MEAN_FIRST];
     result->loss_last = loop->n_steps == 0 ? job->saved.loss_last : means[MEAN_LAST];
-    result->step_ms = means[MEAN_STEP];
+    result->step_ms = step_ms;
     result->compute_ms = means[MEAN_COMPUTE];
     result->exposed_ms = means[MEAN_EXPOSED];
     double tokens = (double)(train_job_samples(job) * job->options->context);
