@@ -3,12 +3,19 @@
 """Trains the GPT of `shoal train` with PyTorch on processors: FSDP2 or DDP over Gloo, or ranks that do not talk.
 
     fsdp2_torch.py [--mode fsdp|ddp|none] [--ranks 2] [--threads 1] [--layers 6 --width 256 --heads 4 --context 128]
-                   [--vocabulary 256] [--batch 4] [--steps 20] [--warmup 5] [--dtype f32|bf16] [--compile]
+                   [--vocabulary 256] [--batch 4] [--steps 20] [--warmup 3] [--dtype f32|bf16]
+                   [--bind cores|none] [--compile]
 
 Prints one line of JSON: the keys that `shoal train --json` has too mean the same. A step is forward, backward, optimizer and
-the gradients set to None; its time is that of rank 0, and the median over the steps is reported. Every rank trains on tokens
-of its own. The model is GPT-2 with a tied head, tanh GELU and PyTorch's own causal attention; AdamW is the fused one. Ranks
-are processes that this program forks, with `threads` threads each.
+the gradients set to None; the median over the steps of the slowest rank is reported. Every rank trains on tokens of its own.
+The model is GPT-2 with a tied head, tanh GELU and PyTorch's own causal attention; AdamW is the fused one, or, where that does
+not take sharded parameters on processors, the one over lists. Ranks are processes that this program forks, with `threads`
+threads each; they divide the processors as those of `shoal train` do (`--bind`).
+
+In bf16 with `none` the weights themselves are bf16; with `fsdp` the optimizer's are f32, as in `shoal train`.
+
+Written for PyTorch 2.11. Its Gloo takes the mean of a reduce-scatter for a sum in some versions
+(github.com/pytorch/pytorch/issues/162338): losses of `fsdp` may then differ from ours, times do not.
 """
 import argparse
 import json
@@ -83,9 +90,27 @@ def wrap(model, options):
     return model.to(torch.bfloat16) if options.dtype == "bf16" else model
 
 
+def make_optimizer(model, is_fused):
+    if is_fused:
+        return torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    return torch.optim.AdamW(model.parameters(), lr=3e-4, foreach=True)
+
+
+def update(model, optimizer, is_first):
+    """A step of the optimizer. The first one shows whether the fused one can be used; all ranks find the same."""
+    try:
+        optimizer.step()
+    except (NotImplementedError, RuntimeError):
+        if not is_first:
+            raise
+        optimizer = make_optimizer(model, False)
+        optimizer.step()
+    return optimizer
+
+
 def train(model, options, rank):
-    """Seconds of each step after the warm-up, and the losses."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    """Seconds of each step after the warm-up, the losses, and the kind of optimizer."""
+    optimizer = make_optimizer(model, True)
     generator = torch.Generator().manual_seed(1 + rank)
     shape = (options.batch, options.context + 1)
     seconds, losses = [], []
@@ -97,15 +122,52 @@ def train(model, options, rank):
         logits = model(tokens[:, :-1])
         loss = F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
         loss.backward()
-        optimizer.step()
+        optimizer = update(model, optimizer, step == 0)
         optimizer.zero_grad(set_to_none=True)
         if step >= options.warmup:
             seconds.append(time.perf_counter() - begin)
             losses.append(loss.item())
-    return seconds, losses
+    return seconds, losses, "fused" if optimizer.defaults.get("fused") else "foreach"
+
+
+def read_list(text):
+    """The numbers of a list such as "0-3,8"."""
+    numbers = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def bind(options, rank):
+    """Whole cores for each rank, if there are two processors or more for it, and one for each thread."""
+    allowed = os.sched_getaffinity(0)
+    if options.bind == "none" or options.ranks == 1 or len(allowed) // options.ranks < max(2, options.threads):
+        return
+    cores = {}
+    for processor in sorted(allowed):
+        try:
+            with open(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list") as file:
+                siblings = read_list(file.read())
+        except (OSError, ValueError):
+            siblings = {processor}
+        cores.setdefault(min(siblings & allowed), set()).add(processor)
+    groups = [cores[first] for first in sorted(cores)]
+    if len(groups) >= options.ranks:
+        begin, end = (len(groups) * part // options.ranks for part in (rank, rank + 1))
+        os.sched_setaffinity(0, set().union(*groups[begin:end]))
+
+
+def slowest(seconds, options):
+    """The median over steps, of the slowest rank."""
+    median = torch.tensor([statistics.median(seconds)], dtype=torch.float64)
+    if options.ranks > 1:
+        dist.all_reduce(median, op=dist.ReduceOp.MAX)
+    return median.item()
 
 
 def run_rank(options, rank, meeting):
+    bind(options, rank)
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     if options.ranks > 1:
@@ -115,12 +177,13 @@ def run_rank(options, rank, meeting):
     model = wrap(model, options)
     if options.compile:
         model = torch.compile(model)
-    seconds, losses = train(model, options, rank)
+    seconds, losses, kind = train(model, options, rank)
+    median = slowest(seconds, options)
     if rank == 0:
-        median = statistics.median(seconds)
         print(json.dumps({
             "bench": "torch", "torch": torch.__version__, "mode": options.mode, "ranks": options.ranks,
-            "threads": options.threads, "dtype": options.dtype, "params": n_parameters, "steps": options.steps,
+            "threads": options.threads, "dtype": options.dtype, "optimizer": kind, "params": n_parameters,
+            "steps": options.steps,
             "loss_first": losses[0], "loss_last": losses[-1], "step_ms_median": round(median * 1e3, 3),
             "tokens_per_s": round(options.ranks * options.batch * options.context / median),
             "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)}), flush=True)
@@ -133,9 +196,10 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mode", choices=("fsdp", "ddp", "none"), default="fsdp")
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--bind", choices=("cores", "none"), default="cores")
     parser.add_argument("--compile", action="store_true")
     for name, default in (("ranks", 2), ("threads", 1), ("layers", 6), ("width", 256), ("heads", 4), ("context", 128),
-                          ("vocabulary", 256), ("batch", 4), ("steps", 20), ("warmup", 5)):
+                          ("vocabulary", 256), ("batch", 4), ("steps", 20), ("warmup", 3)):
         parser.add_argument("--" + name, type=int, default=default)
     options = parser.parse_args()
     if options.ranks == 1:
