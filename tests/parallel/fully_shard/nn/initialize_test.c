@@ -3,7 +3,8 @@
  * Initial values: those of a parameter depend on seed and path, on nothing else. Shards of any number of ranks, along
  * dimension 0 and 1, with replicas, of parameters that never had memory, get their part of what one process gets.
  */
-#include "fixtures/module_bench.h"
+#include "tree.h"
+
 #include "shoal/ddp.h"
 #include "shoal_nn/random.h"
 
@@ -27,42 +28,15 @@ static const struct {
     {"b.bias", 1, {1}},
 };
 
-struct tree {
-    shoal_module *root;
-    shoal_module *a;
-    shoal_module *b;
-};
-
-static shoal_status no_forward(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
-                               shoal_tensor **outputs, size_t n_outputs)
-{
-    (void)module;
-    (void)n_inputs;
-    (void)n_outputs;
-    outputs[0] = inputs[0];
-    return SHOAL_OK;
-}
-
 /* In the scope that is open. `is_turned`: parameters and children are added in another order. */
 static struct tree make_tree(shoal_dtype dtype, shoal_device device, bool is_turned)
 {
-    struct tree tree = {.root = net_make_module("root", no_forward, NULL),
-                        .a = net_make_module("a", no_forward, NULL),
-                        .b = net_make_module("b", no_forward, NULL)};
+    struct tree tree = tree_begin();
     for (int i = 0; i < N_PATHS; i++) {
         int row = is_turned ? N_PATHS - 1 - i : i;
-        const char *path = rows[row].path;
-        shoal_module *owner = path[0] == 'a' ? tree.a : path[0] == 'b' ? tree.b : tree.root;
-        shoal_tensor *parameter = shoal_empty_on(rows[row].shape, rows[row].n_dims, dtype, device);
-        (void)CHECK_OK(shoal_set_requires_grad(parameter, true));
-        (void)CHECK_OK(shoal_module_add_parameter(owner, owner == tree.root ? path : path + 2, parameter));
+        tree_add(&tree, rows[row].path, shoal_empty_on(rows[row].shape, rows[row].n_dims, dtype, device));
     }
-    /* Tied, inside one unit. */
-    (void)CHECK_OK(shoal_module_add_parameter(tree.a, "tied", shoal_module_parameter(tree.a, "weight")));
-    (void)CHECK_OK(shoal_module_add_child(tree.root, is_turned ? "b" : "a", is_turned ? tree.b : tree.a));
-    (void)CHECK_OK(shoal_module_add_child(tree.root, is_turned ? "a" : "b", is_turned ? tree.a : tree.b));
-    shoal_module_unref(tree.a);
-    shoal_module_unref(tree.b);
+    tree_end(&tree, is_turned);
     return tree;
 }
 
@@ -251,7 +225,7 @@ TEST(plain_modules)
 TEST(shapes_that_are_rare)
 {
     REQUIRE_OK(shoal_scope_begin());
-    shoal_module *module = net_make_module("rare", no_forward, NULL);
+    shoal_module *module = net_make_module("rare", tree_pass_on, NULL);
     shoal_tensor *number = shoal_zeros(NULL, 0, SHOAL_F32);
     shoal_tensor *turned = shoal_transpose(shoal_zeros(INTS(5, 3), 2, SHOAL_BF16), 0, 1);
     shoal_tensor *plain = shoal_zeros(INTS(3, 5), 2, SHOAL_BF16);

@@ -3,7 +3,8 @@
  * Optimizers of modules that are fully sharded: the same paths, groups and bits as of the whole module, by the
  * dimensions of whole parameters; tied ones once; shards along dimension 0 and 1, some of them empty.
  */
-#include "fixtures/module_bench.h"
+#include "tree.h"
+
 #include "shoal_nn/optim.h"
 
 enum {
@@ -20,40 +21,14 @@ static const struct {
 } rows[N_PATHS] = {
     {"scale", 1, {5}, 0}, {"a.weight", 2, {3, 8}, -1}, {"a.bias", 1, {1}, 0}, {"b.weight", 2, {2, 4}, 1}};
 
-struct tree {
-    shoal_module *root;
-    shoal_module *a;
-    shoal_module *b;
-};
-
-static shoal_status pass_on(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
-                            shoal_tensor **outputs, size_t n_outputs)
-{
-    (void)module;
-    (void)n_inputs;
-    (void)n_outputs;
-    outputs[0] = inputs[0];
-    return SHOAL_OK;
-}
-
-/* In the scope that is open. a.tied is a.weight. */
+/* In the scope that is open. */
 static struct tree make_tree(void)
 {
-    struct tree tree = {.root = net_make_module("root", pass_on, NULL),
-                        .a = net_make_module("a", pass_on, NULL),
-                        .b = net_make_module("b", pass_on, NULL)};
+    struct tree tree = tree_begin();
     for (int i = 0; i < N_PATHS; i++) {
-        const char *path = rows[i].path;
-        shoal_module *owner = path[0] == 'a' ? tree.a : path[0] == 'b' ? tree.b : tree.root;
-        shoal_tensor *parameter = net_numbers((uint32_t)i, rows[i].shape, rows[i].n_dims);
-        (void)CHECK_OK(shoal_set_requires_grad(parameter, true));
-        (void)CHECK_OK(shoal_module_add_parameter(owner, owner == tree.root ? path : path + 2, parameter));
+        tree_add(&tree, rows[i].path, net_numbers((uint32_t)i, rows[i].shape, rows[i].n_dims));
     }
-    (void)CHECK_OK(shoal_module_add_parameter(tree.a, "tied", shoal_module_parameter(tree.a, "weight")));
-    (void)CHECK_OK(shoal_module_add_child(tree.root, "a", tree.a));
-    (void)CHECK_OK(shoal_module_add_child(tree.root, "b", tree.b));
-    shoal_module_unref(tree.a);
-    shoal_module_unref(tree.b);
+    tree_end(&tree, /*is_turned=*/false);
     return tree;
 }
 
