@@ -395,9 +395,9 @@ static void remove_old(const struct directory_save *save, const struct entry *en
     mem_free(removing);
 }
 
-/* Of the steps before this one all but the keep - 1 newest. What is not complete is not ours to remove, and neither are later
+/* Of the steps before this one all but the newest: this one is kept, too. What is not complete is not ours to remove, and neither are later
    steps, of a run that went further: this save may be that of one that began again from an earlier step. */
-static void remove_old_ones(const struct directory_save *save, int keep)
+static void remove_old_ones(const struct directory_save *save, const struct directory_keep *keep)
 {
     struct entries list;
     int n_kept = 1;
@@ -407,19 +407,22 @@ static void remove_old_ones(const struct directory_save *save, int keep)
         char *path = join(save->directory, "", entry->name);
         bool counts =
             path && entry->step >= 0 && entry->step < save->step && !entry->is_replaced && is_complete(path);
-        mem_free(path);
-        if (counts && n_kept++ >= keep) {
+        if (counts && n_kept >= keep->count) {
             remove_old(save, entry);
+        } else if (counts) {
+            n_kept += !keep->is_damaged || !keep->is_damaged(path);
         }
+        mem_free(path);
     }
     mem_free(list.entries);
 }
 
-shoal_status directory_save_commit(struct directory_save *save, bool replaces, int keep)
+shoal_status directory_save_commit(struct directory_save *save, bool replaces,
+                                   const struct directory_keep *keep)
 {
     TRY(sync_directory(save->saving));
     TRY(move_into_place(save, replaces));
-    if (keep > 0) {
+    if (keep->count > 0) {
         remove_old_ones(save, keep);
     }
     (void)sync_directory(save->directory);

@@ -19,6 +19,12 @@
 
 #include "shoal/status.h"
 
+/* How many checkpoints stay. One that is seen to be damaged stays, too, unless there are enough newer ones that are not. */
+struct directory_keep {
+    int count;                            /* 0: all */
+    bool (*is_damaged)(const char *path); /* NULL: none is */
+};
+
 struct directory_save {
     char *directory;
     char *saving; /* DIR/.saving-ID */
@@ -43,10 +49,11 @@ shoal_status directory_save_begin(const char *directory, int64_t step, const cha
 
 /*
  * Everything in `saving` is durable: makes the directory itself durable, moves it into place, durably, removes the one
- * that it replaces, then of this step and those before it all but the `keep` newest (0: none are removed). Failing to remove old ones is not an error of
- * the save: the next one tries again. A move that cannot be made durable is an error, and is taken back.
+ * that it replaces, then of this step and those before it all but the newest that are kept. Failing to remove old ones is not an
+ * error of the save: the next one tries again. A move that cannot be made durable is an error, and is taken back.
  */
-shoal_status directory_save_commit(struct directory_save *save, bool replaces, int keep);
+shoal_status directory_save_commit(struct directory_save *save, bool replaces,
+                                   const struct directory_keep *keep);
 
 /* Gives the lock back; without a commit what was written is removed. DIRECTORY_SAVE_INIT is allowed. */
 void directory_save_end(struct directory_save *save);

@@ -19,6 +19,7 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "checkpoint/agree.h"
+#include "checkpoint/damage.h"
 #include "checkpoint/box.h"
 #include "checkpoint/path.h"
 #include "checkpoint/progress.h"
@@ -345,7 +346,8 @@ static shoal_status complete(struct save *save, const char *packed, const uint64
         TRY(save_write_weight_maps(save));
     }
     TRY(save_write_index(save, packed, offsets));
-    return directory_save_commit(&save->target, save->options.replaces, save->options.keep);
+    const struct directory_keep keep = {.count = save->options.keep, .is_damaged = damage_is_seen};
+    return directory_save_commit(&save->target, save->options.replaces, &keep);
 }
 
 static shoal_status collect_and_complete(struct save *save, shoal_group *group, const char *own, size_t bytes)

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/os/fault.h"
@@ -18,6 +19,13 @@
 
 #define ID "0123456789abcdef0123456789abcdef"
 #define INDEX "shoal.index.json"
+
+static bool is_damaged(const char *path)
+{
+    char text[PATH_MAX];
+    (void)snprintf(text, sizeof text, "%s/damaged", path);
+    return access(text, F_OK) == 0;
+}
 
 /* One save of a checkpoint that is a text. */
 static shoal_status save_text(const char *directory, int64_t step, const char *text, bool replaces, int keep)
@@ -30,7 +38,8 @@ static shoal_status save_text(const char *directory, int64_t step, const char *t
         status = file_save(path, text, strlen(text));
     }
     if (status == SHOAL_OK) {
-        status = directory_save_commit(&save, replaces, keep);
+        const struct directory_keep kept = {.count = keep, .is_damaged = is_damaged};
+        status = directory_save_commit(&save, replaces, &kept);
     }
     directory_save_end(&save);
     return status;
@@ -142,6 +151,23 @@ TEST(the_newest_are_kept)
     CHECK_INT(scratch_count(&scratch, "step-000000000"), 1); /* not complete: nobody's */
     CHECK_OK(save_text(scratch.path, 9, "", false, 1));
     CHECK_INT(scratch_count(&scratch, "step-"), 2);
+    CHECK_OK(path_remove_tree(scratch.path));
+}
+
+/* They stay until there are enough newer ones that can be loaded. */
+TEST(damaged_ones_do_not_count)
+{
+    struct scratch scratch = scratch_make();
+    for (int64_t step = 1; step <= 3; step++) {
+        CHECK_OK(save_text(scratch.path, step, "", false, 3));
+    }
+    make_file(scratch_file(&scratch, "step-000000002"), "damaged");
+    make_file(scratch_file(&scratch, "step-000000003"), "damaged");
+    CHECK_OK(save_text(scratch.path, 4, "", false, 2));
+    CHECK_INT(scratch_count(&scratch, "step-"), 4);
+    CHECK_OK(save_text(scratch.path, 5, "", false, 2));
+    CHECK_INT(scratch_count(&scratch, "step-"), 2);
+    CHECK_INT(scratch_count(&scratch, "step-000000004"), 1);
     CHECK_OK(path_remove_tree(scratch.path));
 }
 
