@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/options.h"
+#include "comm/group.h"
 #include "shoal/status.h"
 #include "shoal/group.h"
 #include "shoal/window.h"
@@ -12,6 +13,8 @@
 #include "transport/algorithm.h"
 #include "transport/registry.h"
 
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 struct rank {
@@ -23,7 +26,8 @@ struct rank {
     shoal_symmetric *recv;
     shoal_window *window; /* with a window */
     uint64_t n_gathers;
-    char algorithm[32]; /* of the last call */
+    uint64_t called_bytes; /* of all calls, as the table counts them */
+    char algorithm[32];    /* of the last call */
 };
 
 /* True when all is well; otherwise says what is not. */
@@ -73,9 +77,19 @@ static shoal_status call_group(struct rank *rank, const struct measure_call *cal
     return SHOAL_ERR_INVALID;
 }
 
+/* The widest buffer of a call. */
+static uint64_t count_call(const struct rank *rank, const struct measure_call *call)
+{
+    const struct measure_request *request = &rank->bench->request;
+    bool has_blocks = call->op == MEASURE_all_gather || call->op == MEASURE_reduce_scatter ||
+                      call->op == MEASURE_all_to_all;
+    return (uint64_t)call->count * request->dtype->bytes * (has_blocks ? (uint64_t)request->n_ranks : 1);
+}
+
 static bool run(void *context, const struct measure_call *call)
 {
     struct rank *rank = context;
+    rank->called_bytes += count_call(rank, call);
     shoal_status status = rank->window ? call_window(rank, call) : call_group(rank, call);
     /* The name is only looked at when something is wrong. */
     return status == SHOAL_OK || check(rank, status, measure_ops[call->op].name);
@@ -242,6 +256,48 @@ static struct measure_library make_library(struct rank *rank)
     return library;
 }
 
+/* Hosts ------------------------------------------------------------------------------------------------ */
+
+/* What went from each host to each other one, over all ranks; links: n_hosts * n_hosts, zeroed. */
+static bool gather_links(const struct rank *rank, const struct transport_world *hosts, uint64_t *links)
+{
+    size_t n_hosts = (size_t)hosts->n_hosts;
+    for (size_t host = 0; host < n_hosts; host++) {
+        links[(size_t)hosts->hosts[rank->number] * n_hosts + host] = atomic_load(&hosts->sent_to_hosts[host]);
+    }
+    return check(rank,
+                 shoal_group_all_reduce(rank->group, links, links, n_hosts * n_hosts, SHOAL_U64, SHOAL_SUM),
+                 "adding up what went between hosts");
+}
+
+/* Where ranks are on several hosts: bytes between hosts, counted at the endpoints, for each byte of the calls. */
+static bool print_hosts(const struct rank *rank)
+{
+    const struct transport_world *hosts = rank->group->peers.world;
+    if (!hosts || hosts->n_hosts < 2 || rank->called_bytes == 0) {
+        return true;
+    }
+    size_t n_links = (size_t)hosts->n_hosts * (size_t)hosts->n_hosts;
+    uint64_t *links = mem_alloc_zeroed(n_links, sizeof *links);
+    if (!links || !gather_links(rank, hosts, links)) {
+        mem_free(links);
+        return false;
+    }
+    uint64_t sum = 0;
+    uint64_t busiest = 0;
+    for (size_t i = 0; i < n_links; i++) {
+        sum += links[i];
+        busiest = links[i] > busiest ? links[i] : busiest;
+    }
+    mem_free(links);
+    if (rank->number == 0 && !rank->bench->request.is_json) {
+        printf("# hosts     %d; between them %.3f bytes for each byte of a call, %.3f on the busiest link\n",
+               hosts->n_hosts, (double)sum / (double)rank->called_bytes,
+               (double)busiest / (double)rank->called_bytes);
+    }
+    return true;
+}
+
 bool bench_collective_rank(const struct bench_collective *bench, struct measure_page *page, int rank_number)
 {
     struct rank rank = {.bench = bench, .number = rank_number};
@@ -258,6 +314,6 @@ bool bench_collective_rank(const struct bench_collective *bench, struct measure_
     }
     rank.group = shoal_world_group(rank.world);
     struct measure_library library = make_library(&rank);
-    bool is_good = measure_run(&bench->request, page, rank_number, &library);
+    bool is_good = measure_run(&bench->request, page, rank_number, &library) && print_hosts(&rank);
     return check(&rank, shoal_world_close(rank.world), "closing the world") && is_good;
 }

@@ -89,13 +89,6 @@ static const struct way ways[COLLECTIVE_COUNT] = {
     [COLLECTIVE_REDUCE_SCATTER] = {.is_chained = true, .has_units = true, .target = ROLE_UNIT},
 };
 
-bool two_is_chained(const struct two_layout *layout, const struct collective *collective)
-{
-    /* Where every member has a host to itself, messages between ranks are as few, and a fold need not wait its turn. */
-    bool is_flat = layout->n_hosts == layout->n_ranks && collective->kind != COLLECTIVE_BROADCAST;
-    return ways[collective->kind].is_chained && !is_flat;
-}
-
 /* Hops and frames ---------------------------------------------------------------------------------------- */
 
 int two_n_hops(const struct two_layout *layout)
@@ -651,7 +644,8 @@ static size_t choose_chunk(const struct journey *journey, size_t largest)
     wanted = wanted < least ? least : wanted;
     size_t line = journey->element_bytes < LINE_BYTES ? LINE_BYTES / journey->element_bytes : 1;
     size_t chunk = wanted < most ? wanted : most;
-    return chunk > line ? chunk / line * line : chunk;
+    chunk = chunk > line ? chunk / line * line : chunk;
+    return chunk > 0 ? chunk : 1;
 }
 
 static void plan(struct journey *journey)
@@ -679,6 +673,54 @@ static const struct two_fold *choose_fold(const struct two_channel *channel,
     bool is_ordered =
         !channel->world->is_fast && kernel_reduce_has_order(collective->reduce, collective->dtype);
     return is_ordered ? &channel->layout.by_rank : &channel->layout.by_host;
+}
+
+/* Elements that cross when each rank sends what it has to the rank that folds, for a block of each rank: how many ranks are
+   on other hosts than the one that folds, added up over all ranks. */
+static size_t count_apart(const struct two_layout *layout)
+{
+    size_t n_apart = 0;
+    for (int rank = 0; rank < layout->n_ranks; rank++) {
+        n_apart += (size_t)(layout->n_ranks - layout->n_locals[layout->hosts[rank]]);
+    }
+    return n_apart;
+}
+
+/*
+ * Whether fewer bytes cross between hosts if each rank sends what it has to the rank that folds it, instead of partials from
+ * stop to stop: where stops are many and ranks few. Bytes are those of a collective with one element in each rank's block.
+ */
+static bool is_less_apart(const struct two_layout *layout, const struct two_fold *fold,
+                          const struct collective *collective)
+{
+    size_t n_ranks = (size_t)layout->n_ranks;
+    size_t element = shoal_dtype_bytes(collective->dtype);
+    size_t chain =
+        n_ranks * (size_t)(fold->n_stops - 1) * kernel_partial_bytes(collective->reduce, collective->dtype);
+    int last = two_stop_host(layout, fold, fold->n_stops - 1);
+    if (collective->kind == COLLECTIVE_REDUCE) {
+        int root = layout->hosts[collective->root];
+        return n_ranks * (n_ranks - (size_t)layout->n_locals[root]) * element <
+               chain + (root != last ? n_ranks * element : 0);
+    }
+    if (collective->kind == COLLECTIVE_REDUCE_SCATTER) {
+        return count_apart(layout) * element < chain + (n_ranks - (size_t)layout->n_locals[last]) * element;
+    }
+    return 2 * count_apart(layout) * element < chain + n_ranks * (size_t)(layout->n_hosts - 1) * element;
+}
+
+bool two_is_chained(const struct two_channel *channel, const struct collective *collective)
+{
+    const struct two_layout *layout = &channel->layout;
+    if (!ways[collective->kind].is_chained) {
+        return false;
+    }
+    /* Where every member has a host to itself, messages between ranks are as few, and a fold need not wait its turn. */
+    if (layout->n_hosts == layout->n_ranks && collective->kind != COLLECTIVE_BROADCAST) {
+        return false;
+    }
+    const struct two_fold *fold = choose_fold(channel, collective);
+    return !fold || !is_less_apart(layout, fold, collective);
 }
 
 shoal_status two_chain_run(struct two_channel *channel, const struct collective *collective)

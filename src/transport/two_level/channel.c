@@ -160,8 +160,8 @@ static shoal_status run_together(struct two_channel *channel, const struct colle
     if (is_window) {
         return two_window_run(channel, collective);
     }
-    return two_is_chained(&channel->layout, collective) ? two_chain_run(channel, collective)
-                                                        : message_move(channel->outer, collective);
+    return two_is_chained(channel, collective) ? two_chain_run(channel, collective)
+                                               : message_move(channel->outer, collective);
 }
 
 static shoal_status two_run(struct channel *base, struct collective *collective)

@@ -145,8 +145,9 @@ shoal_status two_wait_flag(struct two_channel *channel, const struct collective 
 
 /* chain.c ---------------------------------------------------------------------------------------------------- */
 
-/* Whether chains carry the collective. Others go from rank to rank: what each gives to a peer is for that peer alone. */
-bool two_is_chained(const struct two_layout *layout, const struct collective *collective);
+/* Whether chains carry the collective. Others go from rank to rank: what each gives to a peer is for that peer alone, or fewer
+   bytes cross like that. The same on all members. */
+bool two_is_chained(const struct two_channel *channel, const struct collective *collective);
 /* After the calls were compared. */
 shoal_status two_chain_run(struct two_channel *channel, const struct collective *collective);
 
