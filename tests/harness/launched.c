@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ranks that a launcher of others has started, such as mpirun: every process runs the same tests, each as one rank.
+ * Ranks that a launcher has started, mpirun or `shoal run --hosts`: every process runs the same tests, each as one rank.
  *
  *     SHOAL_TEST_LAUNCHED=PREFIX mpirun -n 4 program [WORD...]
  *
@@ -32,14 +32,16 @@ static int read_number(const char *const *names)
 
 int harness_launched_rank(void)
 {
-    return read_number((const char *const[]){"OMPI_COMM_WORLD_RANK", "PMI_RANK", NULL});
+    return read_number((const char *const[]){"SHOAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", NULL});
 }
 
 int harness_launched_size(void)
 {
     const char *prefix = getenv("SHOAL_TEST_LAUNCHED");
     bool is_launched = prefix && prefix[0];
-    return is_launched ? read_number((const char *const[]){"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL}) : 0;
+    return is_launched
+               ? read_number((const char *const[]){"SHOAL_RANKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL})
+               : 0;
 }
 
 int harness_launched_file(const char *name, size_t bytes)
