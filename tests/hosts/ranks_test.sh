@@ -1,0 +1,226 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Ranks on two hosts: the conformance tests of collectives and `shoal train`, with the bits of one host; deaths of a rank and of a
+# host; start-ups that cannot succeed. Every rank ends within its deadline, and says who or what is the reason.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=fixture.sh
+. "${BASH_SOURCE[0]%/*}/fixture.sh"
+
+export SHOAL_RSH=$hosts_rsh
+build=$SHOAL_TEST_BUILD_DIR
+launchers=(ssh)
+for flavour in openmpi mpich; do
+    # Without its module there is nothing to carry data.
+    if command -v "mpirun.$flavour" >/dev/null && [[ -e $build/lib/libshoal_mpi_$flavour.so ]]; then
+        launchers+=("$flavour")
+    fi
+done
+
+# choose LAUNCHER: the options of `shoal run` for it
+choose() {
+    how=(--launcher ssh)
+    [[ $1 == ssh ]] || how=(--mpirun "mpirun.$1")
+}
+
+# run_hosts STATUS ARGS...: any other status than 0 stands for all of them.
+run_hosts() {
+    local wanted=$1 status=0
+    shift
+    timeout 120 "$SHOAL_TEST_TOOL" run --hosts "$scratch/hosts.txt" "${how[@]}" "$@" \
+        >"$scratch/out" 2>"$scratch/err" </dev/null || status=$?
+    if [[ $wanted -eq 0 && $status -ne 0 || $wanted -ne 0 && $status -eq 0 || $status -eq 124 ]]; then
+        complain "${how[*]} $*: exit status $status: $(tail -n 8 "$scratch/err" "$scratch/out")"
+    fi
+    expect_empty
+}
+
+# names RANK PATTERN: this rank says so
+names() {
+    grep -qE "^\[$1\] .*($2)" "$scratch/err" || complain "rank $1 does not say '$2': $(tail -n 12 "$scratch/err")"
+}
+
+test_sums() {
+    local launcher
+    for launcher in "${launchers[@]}"; do
+        choose "$launcher"
+        run_hosts 0 "$build/examples/01_all_reduce"
+        [[ $(grep -c ': sums 4 6 14$' "$scratch/out") -eq 4 ]] || complain "$launcher: sums: $(<"$scratch/out")"
+    done
+}
+
+# The tests of collectives that have four ranks, each process one of them.
+test_conformance() {
+    local launcher program
+    for launcher in "${launchers[@]}"; do
+        choose "$launcher"
+        for program in collectives collectives_groups; do
+            SHOAL_TEST_LAUNCHED=$scratch/shared. run_hosts 0 "$build/tests/conformance/${program}_test"
+            rm -f "$scratch"/shared.*
+        done
+        SHOAL_TEST_LAUNCHED=$scratch/shared. SHOAL_TEST_SEED=1 run_hosts 0 "$build/tests/conformance/collectives_sweep_test" ranks_4
+        rm -f "$scratch"/shared.*
+    done
+}
+
+small=(--layers 1 --width 32 --heads 2 --context 16 --batch 2 --steps 6 --data "$SHOAL_TEST_SOURCE_DIR/README.md" --json)
+
+digest() {
+    grep -oE '"digest": "[0-9a-f]{16}"' "$1"
+}
+
+test_train() {
+    local launcher mode
+    for mode in fsdp ddp; do
+        timeout 120 "$SHOAL_TEST_TOOL" train --ranks 4 --mode "$mode" "${small[@]}" >"$scratch/one" 2>"$scratch/err" </dev/null ||
+            complain "train on one host: $(<"$scratch/err")"
+        for launcher in "${launchers[@]}"; do
+            choose "$launcher"
+            run_hosts 0 "$SHOAL_TEST_TOOL" train --mode "$mode" "${small[@]}"
+            [[ -n $(digest "$scratch/one") && $(digest "$scratch/one") == "$(digest "$scratch/out")" ]] ||
+                complain "$launcher, $mode: one host $(digest "$scratch/one"), two $(digest "$scratch/out")"
+        done
+    done
+}
+
+# start_train: one that lasts, in the background; returns when its ranks compute.
+start_train() {
+    rm -f "$scratch/status"
+    {
+        local status=0
+        SHOAL_TIMEOUT=20 SHOAL_HEARTBEAT=2 timeout 120 "$SHOAL_TEST_TOOL" run --hosts "$scratch/hosts.txt" "${how[@]}" \
+            "$SHOAL_TEST_TOOL" train "${small[@]:0:10}" --steps 1000000 --data "$SHOAL_TEST_SOURCE_DIR/README.md" \
+            >"$scratch/out" 2>"$scratch/err" </dev/null || status=$?
+        echo "$status" >"$scratch/status"
+    } &
+    hosts_wait_for grep -q 'step' "$scratch/out"
+}
+
+# ended LIMIT_S: the job has ended, with a failure, within this time.
+ended() {
+    local begin=$SECONDS
+    while [[ ! -s $scratch/status ]]; do
+        sleep 0.1
+        if ((SECONDS - begin > $1)); then
+            complain "not ended after $1 s"
+            break
+        fi
+    done
+    wait
+    [[ $(<"$scratch/status") -ne 0 && $(<"$scratch/status") -ne 124 ]] || complain "exit status $(<"$scratch/status")"
+    echo "    ended after $((SECONDS - begin)) s"
+}
+
+# The process of a rank on a host: the one that has SHOAL_RANK or its like in its environment, and no child.
+kill_rank() {
+    # shellcheck disable=SC2016 # expanded there
+    on "$1" bash -c 'for process in /proc/[0-9]*; do
+        if tr "\0" "\n" <"$process/environ" 2>/dev/null | grep -qxE "(SHOAL_RANK|OMPI_COMM_WORLD_RANK|PMI_RANK)=$0" &&
+            tr "\0" " " <"$process/cmdline" | grep -q "^[^ ]*shoal train"; then kill -9 "${process#/proc/}"; fi; done' "$2"
+}
+
+test_killed_rank() {
+    local launcher rank
+    for launcher in "${launchers[@]}"; do
+        choose "$launcher"
+        start_train
+        kill_rank b 3
+        ended 40
+        for rank in 0 1 2; do
+            names "$rank" "rank 3"
+        done
+        grep -q "rank 3 on b was killed by signal 9" "$scratch/err" || complain "$launcher: the launcher does not name rank 3"
+        expect_empty
+    done
+}
+
+test_cut_host() {
+    choose ssh
+    start_train
+    hosts_cut b
+    ended 40
+    names 0 "rank [23]"
+    names 1 "rank [23]"
+    names 2 "rank [01]"
+    names 3 "rank [01]"
+    hosts_mend b
+    expect_empty
+}
+
+# by_hand RANK HOST TOKEN [COMMAND...]: one rank, started by nobody's launcher; outputs in $scratch/RANK
+by_hand() {
+    local rank=$1 host=$2 token=$3
+    shift 3
+    {
+        local status=0
+        on "$host" env SHOAL_RANK="$rank" SHOAL_RANKS=2 SHOAL_ADDRESS="a:20111" SHOAL_TOKEN="$token" SHOAL_TIMEOUT="${limit:-20}" \
+            timeout 60 "$@" "$build/examples/01_all_reduce" >"$scratch/$rank" 2>&1 || status=$?
+        echo "status $status" >>"$scratch/$rank"
+    } &
+}
+
+# said RANK STATUS PATTERN: how a rank by hand has ended
+said() {
+    if ! grep -qx "status $2" "$scratch/$1" || ! grep -qE "$3" "$scratch/$1"; then
+        complain "rank $1: $(<"$scratch/$1"), expected '$3'"
+    fi
+}
+
+test_start_up() {
+    by_hand 0 a secret
+    by_hand 1 b secret
+    wait
+    said 0 0 "rank 0 of 2: sums 2 1 1"
+    said 1 0 "rank 1 of 2: sums 2 1 1"
+    # Another token: who comes is refused, and rank 0 waits for the right one until its time is over.
+    limit=3
+    by_hand 0 a secret
+    by_hand 1 b guessed
+    wait
+    said 1 1 "token"
+    said 0 1 "rank 1"
+    by_hand 0 a ""
+    wait
+    said 0 1 "SHOAL_TOKEN"
+    # Hosts that cannot reach each other.
+    on b ip route add blackhole "$(hosts_address a)"
+    by_hand 0 a secret
+    by_hand 1 b secret
+    wait
+    said 0 1 "rank 1"
+    said 1 1 "a:20111|$(hosts_address a)"
+    on b ip route del blackhole "$(hosts_address a)"
+    limit=20
+}
+
+# The boot id is the same on all hosts: it lies. Here it lies the other way: two ranks of one host have different ones.
+test_boot_id() {
+    echo 00000000-0000-0000-0000-000000000001 >"$scratch/boot_id"
+    # shellcheck disable=SC2016 # expanded there
+    by_hand 0 a secret unshare --mount sh -c 'mount --bind "$0" /proc/sys/kernel/random/boot_id; exec "$@"' "$scratch/boot_id"
+    by_hand 1 a secret
+    wait
+    said 0 0 "rank 0 of 2: sums 2 1 1"
+    said 1 0 "rank 1 of 2: sums 2 1 1"
+}
+
+# Slow and lossy: the same bits.
+test_relay() {
+    hosts_down
+    hosts_up_relay 5 1 a b
+    choose ssh
+    run_hosts 0 "$build/examples/01_all_reduce"
+    run_hosts 0 "$SHOAL_TEST_TOOL" train --mode fsdp "${small[@]}"
+    timeout 120 "$SHOAL_TEST_TOOL" train --ranks 4 --mode fsdp "${small[@]}" >"$scratch/one" 2>"$scratch/err" </dev/null
+    [[ $(digest "$scratch/one") == "$(digest "$scratch/out")" ]] || complain "other bits over a slow network"
+}
+
+hosts_up a b
+printf 'a slots=2\nb slots=2\n' >"$scratch/hosts.txt"
+# Both files that tests read are looked for from here.
+cd "$SHOAL_TEST_SOURCE_DIR"
+for test in sums conformance train killed_rank cut_host start_up boot_id relay; do
+    if [[ -z ${HOSTS_ONLY:-} || $test =~ $HOSTS_ONLY ]]; then
+        part "$test" "test_$test"
+    fi
+done
+! $failed
