@@ -61,7 +61,7 @@ test_mpirun() {
 sends() {
     on b bash -c "exec perl '$hosts_folder/take.pl' 4000" >"$scratch/taken" &
     local taker=$!
-    hosts_wait_for on b sh -c 'ss -ltn | grep -q :4000'
+    hosts_wait_for on b sh -c 'ss -ltn | grep :4000 >/dev/null'
     local begin
     begin=$(date +%s%N)
     on a bash -c "head -c ${1}000000 /dev/zero >/dev/tcp/b/4000"

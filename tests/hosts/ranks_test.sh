@@ -114,8 +114,8 @@ ended() {
 kill_rank() {
     # shellcheck disable=SC2016 # expanded there
     on "$1" bash -c 'for process in /proc/[0-9]*; do
-        if tr "\0" "\n" <"$process/environ" 2>/dev/null | grep -qxE "(SHOAL_RANK|OMPI_COMM_WORLD_RANK|PMI_RANK)=$0" &&
-            tr "\0" " " <"$process/cmdline" | grep -q "^[^ ]*shoal train"; then kill -9 "${process#/proc/}"; fi; done' "$2"
+        if tr "\0" "\n" <"$process/environ" 2>/dev/null | grep -xE "(SHOAL_RANK|OMPI_COMM_WORLD_RANK|PMI_RANK)=$0" >/dev/null &&
+            tr "\0" " " <"$process/cmdline" | grep "^[^ ]*shoal train" >/dev/null; then kill -9 "${process#/proc/}"; fi; done' "$2"
 }
 
 test_killed_rank() {

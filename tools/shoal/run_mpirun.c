@@ -75,7 +75,7 @@ static enum flavour ask_flavour(const char *mpirun)
     char command[4096], line[256];
     enum flavour flavour = FLAVOUR_NONE;
     (void)snprintf(command, sizeof command, "%.4000s --version 2>/dev/null </dev/null", mpirun);
-    FILE *answer = popen(command, "re"); // NOLINT(cert-env33-c): the command is the user's own
+    FILE *answer = popen(command, "re"); /* NOLINT(cert-env33-c): the command is the user's own */
     while (answer && fgets(line, sizeof line, answer)) {
         if (flavour == FLAVOUR_NONE && (strstr(line, "Open MPI") || strstr(line, "OpenRTE"))) {
             flavour = FLAVOUR_OPENMPI;
