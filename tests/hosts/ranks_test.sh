@@ -16,17 +16,21 @@ for flavour in openmpi mpich; do
     fi
 done
 
-# choose LAUNCHER: the options of `shoal run` for it
+# choose LAUNCHER: the options of `shoal run` for it, and variables
 choose() {
     how=(--launcher ssh)
-    [[ $1 == ssh ]] || how=(--mpirun "mpirun.$1")
+    variables=()
+    if [[ $1 != ssh ]]; then
+        how=(--mpirun "mpirun.$1")
+        variables=(SHOAL_TRANSPORT=mpi)
+    fi
 }
 
 # run_hosts STATUS ARGS...: any other status than 0 stands for all of them.
 run_hosts() {
     local wanted=$1 status=0
     shift
-    timeout 120 "$SHOAL_TEST_TOOL" run --hosts "$scratch/hosts.txt" "${how[@]}" "$@" \
+    env "${variables[@]}" timeout 120 "$SHOAL_TEST_TOOL" run --hosts "$scratch/hosts.txt" "${how[@]}" "$@" \
         >"$scratch/out" 2>"$scratch/err" </dev/null || status=$?
     if [[ $wanted -eq 0 && $status -ne 0 || $wanted -ne 0 && $status -eq 0 || $status -eq 124 ]]; then
         complain "${how[*]} $*: exit status $status: $(tail -n 8 "$scratch/err" "$scratch/out")"
@@ -87,7 +91,7 @@ start_train() {
     rm -f "$scratch/status"
     {
         local status=0
-        SHOAL_TIMEOUT=20 SHOAL_HEARTBEAT=2 timeout 120 "$SHOAL_TEST_TOOL" run --hosts "$scratch/hosts.txt" "${how[@]}" \
+        env "${variables[@]}" SHOAL_TIMEOUT=20 SHOAL_HEARTBEAT=2 timeout 120 "$SHOAL_TEST_TOOL" run --hosts "$scratch/hosts.txt" "${how[@]}" \
             "$SHOAL_TEST_TOOL" train "${small[@]:0:10}" --steps 1000000 --data "$SHOAL_TEST_SOURCE_DIR/README.md" \
             >"$scratch/out" 2>"$scratch/err" </dev/null || status=$?
         echo "$status" >"$scratch/status"
@@ -146,14 +150,14 @@ test_cut_host() {
     expect_empty
 }
 
-# by_hand RANK HOST TOKEN [COMMAND...]: one rank, started by nobody's launcher; outputs in $scratch/RANK
+# by_hand RANK HOST TOKEN SECONDS [COMMAND...]: one rank, started by nobody's launcher; outputs in $scratch/RANK
 by_hand() {
-    local rank=$1 host=$2 token=$3
-    shift 3
+    local rank=$1 host=$2 token=$3 seconds=$4
+    shift 4
     {
         local status=0
-        on "$host" env SHOAL_RANK="$rank" SHOAL_RANKS=2 SHOAL_ADDRESS="a:20111" SHOAL_TOKEN="$token" SHOAL_TIMEOUT="${limit:-20}" \
-            timeout 60 "$@" "$build/examples/01_all_reduce" >"$scratch/$rank" 2>&1 || status=$?
+        on "$host" env SHOAL_RANK="$rank" SHOAL_RANKS=2 SHOAL_ADDRESS=a:20111 SHOAL_TOKEN="$token" \
+            timeout 60 "$@" "$build/tests/hosts/sum" "$seconds" >"$scratch/$rank" 2>&1 || status=$?
         echo "status $status" >>"$scratch/$rank"
     } &
 }
@@ -166,41 +170,41 @@ said() {
 }
 
 test_start_up() {
-    by_hand 0 a secret
-    by_hand 1 b secret
+    by_hand 0 a secret 30
+    by_hand 1 b secret 30
     wait
-    said 0 0 "rank 0 of 2: sums 2 1 1"
-    said 1 0 "rank 1 of 2: sums 2 1 1"
-    # Another token: who comes is refused, and rank 0 waits for the right one until its time is over.
-    limit=3
-    by_hand 0 a secret
-    by_hand 1 b guessed
+    said 0 0 "rank 0 of 2: sum 2"
+    said 1 0 "rank 1 of 2: sum 2"
+    # Another token: who comes is refused at once, and rank 0 waits for the right one until its time is over.
+    by_hand 0 a secret 3
+    hosts_wait_for on a sh -c 'ss -ltn | grep :20111 >/dev/null'
+    by_hand 1 b guessed 3
     wait
-    said 1 1 "token"
+    said 1 1 "10.77.0.1:20111 has another token"
     said 0 1 "rank 1"
-    by_hand 0 a ""
+    by_hand 0 a "" 3
     wait
-    said 0 1 "SHOAL_TOKEN"
-    # Hosts that cannot reach each other.
-    on b ip route add blackhole "$(hosts_address a)"
-    by_hand 0 a secret
-    by_hand 1 b secret
+    said 0 1 "SHOAL_TOKEN is not set"
+    # Hosts that cannot reach each other, and are not told so.
+    ip link set "$(<"$FIXTURE_HOSTS_DIR/b.port")" down
+    by_hand 0 a secret 3
+    by_hand 1 b secret 3
     wait
+    ip link set "$(<"$FIXTURE_HOSTS_DIR/b.port")" up
     said 0 1 "rank 1"
-    said 1 1 "a:20111|$(hosts_address a)"
-    on b ip route del blackhole "$(hosts_address a)"
-    limit=20
+    said 1 1 "10.77.0.1:20111"
+    hosts_wait_for hosts_reach a b
 }
 
 # The boot id is the same on all hosts: it lies. Here it lies the other way: two ranks of one host have different ones.
 test_boot_id() {
     echo 00000000-0000-0000-0000-000000000001 >"$scratch/boot_id"
     # shellcheck disable=SC2016 # expanded there
-    by_hand 0 a secret unshare --mount sh -c 'mount --bind "$0" /proc/sys/kernel/random/boot_id; exec "$@"' "$scratch/boot_id"
-    by_hand 1 a secret
+    by_hand 0 a secret 30 unshare --mount sh -c 'mount --bind "$0" /proc/sys/kernel/random/boot_id; exec "$@"' "$scratch/boot_id"
+    by_hand 1 a secret 30
     wait
-    said 0 0 "rank 0 of 2: sums 2 1 1"
-    said 1 0 "rank 1 of 2: sums 2 1 1"
+    said 0 0 "rank 0 of 2: sum 2"
+    said 1 0 "rank 1 of 2: sum 2"
 }
 
 # Slow and lossy: the same bits.
