@@ -89,6 +89,7 @@ test_train() {
 # start_train: one that lasts, in the background; returns when its ranks compute.
 start_train() {
     rm -f "$scratch/status"
+    : >"$scratch/out"
     {
         local status=0
         env "${variables[@]}" SHOAL_TIMEOUT=20 SHOAL_HEARTBEAT=2 timeout 120 "$SHOAL_TEST_TOOL" run --hosts "$scratch/hosts.txt" "${how[@]}" \
