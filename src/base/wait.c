@@ -9,6 +9,7 @@
 #include "base/wait.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
@@ -198,6 +199,11 @@ shoal_status wait_while_equal(_Atomic uint32_t *word, uint32_t value, const stru
         return SHOAL_OK;
     }
     return sleep_while_equal(word, value, options);
+}
+
+void wait_yield(void)
+{
+    (void)sched_yield();
 }
 
 void wait_wake_all(_Atomic uint32_t *word, bool is_shared)

@@ -59,6 +59,9 @@ bool wait_set_meanwhile(void (*function)(void *context), void *context);
 /* Sleeps that long, or a little longer: for retries, where there is no word to wait for. */
 void wait_sleep(int64_t ns);
 
+/* Lets another thread that can run have the processor; returns at once if there is none. For those who must poll. */
+void wait_yield(void);
+
 /* Wakes everybody asleep on the word; call after changing it. */
 void wait_wake_all(_Atomic uint32_t *word, bool is_shared);
 

@@ -8,8 +8,14 @@
 
 /* A connection that was cut often means a death, which says more: so long that is waited for. */
 #define CUT_GRACE_NS INT64_C(1000000000)
-/* Who has to look itself does so all the time at first, then now and then. */
-#define POLL_NS INT64_C(300000)
+/*
+ * Who has to look itself does so all the time, after a moment, sooner where processors are few, only if no other
+ * thread can run; later now and then. mpirun binds a rank to one processor, which is its own: too few to spin by the usual
+ * count.
+ */
+#define POLL_ALONE_NS INT64_C(20000)
+#define POLL_FEW_NS INT64_C(3000)
+#define POLL_NS INT64_C(500000)
 #define POLL_NAP_NS INT64_C(50000)
 
 shoal_status message_failure(struct message_channel *channel)
@@ -59,7 +65,8 @@ bool message_must_look(struct message_channel *channel, int64_t deadline_ns)
 static bool poll_until(struct message_channel *channel, uint32_t seen, int64_t until_ns)
 {
     int64_t now_ns = clock_now_ns();
-    int64_t often_ns = channel->base.peers->may_spin ? now_ns + POLL_NS : now_ns;
+    int64_t often_ns = now_ns + POLL_NS;
+    int64_t alone_ns = now_ns + (channel->base.peers->may_spin ? POLL_ALONE_NS : POLL_FEW_NS);
     while (now_ns < until_ns) {
         if (!router_poll(channel->router, /*is_driver=*/false)) {
             return false;
@@ -70,6 +77,8 @@ static bool poll_until(struct message_channel *channel, uint32_t seen, int64_t u
         }
         if (now_ns >= often_ns) {
             wait_sleep(POLL_NAP_NS);
+        } else if (now_ns >= alone_ns) {
+            wait_yield();
         }
     }
     return true;

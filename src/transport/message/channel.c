@@ -35,6 +35,7 @@ static void fail_channel(struct message_channel *channel, shoal_status status, c
 shoal_status message_conclude(struct message_channel *channel, shoal_status status)
 {
     if (status == SHOAL_OK) {
+        router_flush(channel->router);
         return SHOAL_OK;
     }
     (void)transport_name_rank(channel->base.peers, status);

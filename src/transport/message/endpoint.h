@@ -19,7 +19,7 @@
 #include "shoal/status.h"
 #include "transport/transport.h"
 
-/* The longest message that is ever sent. */
+/* The longest message, unless the kind says a longer one. */
 #define ENDPOINT_MESSAGE_BYTES ((size_t)128 * 1024 + 64)
 /* So many messages may be on their way to a rank, and as many receives posted from it. */
 #define ENDPOINT_IN_FLIGHT 8
@@ -58,6 +58,8 @@ struct endpoint_kind {
     size_t struct_size;
     const char *name; /* of the transport that is made of it */
     const char *doc;
+    /* The longest message, at least ENDPOINT_MESSAGE_BYTES; 0: that. Long ones save handshakes, and cost memory for every peer. */
+    size_t message_bytes;
     /* Calls may be made by any thread, one at a time; where there is `enter`, progress and close only inside of it. */
     bool any_thread;
 
@@ -70,7 +72,7 @@ struct endpoint_kind {
     /* Everything that was sent and is not FAILED reaches the peers that still read, as far as the deadline allows. */
     void (*close)(struct endpoint *endpoint, int64_t deadline_ns);
 
-    /* `rank` is another rank of the world. At most ENDPOINT_MESSAGE_BYTES. */
+    /* `rank` is another rank of the world. */
     void (*isend)(struct endpoint *endpoint, int rank, struct endpoint_message *message, const void *data,
                   size_t bytes);
     /* For the next message of that rank. One that is longer than the room fails. */
@@ -78,8 +80,8 @@ struct endpoint_kind {
                   size_t room);
     enum endpoint_state (*test)(struct endpoint *endpoint, struct endpoint_message *message);
     /*
-     * The endpoint does not touch the message or its data any more. Only before close: what was sent may have been cut,
-     * what was to be received may be lost. False: its memory may still be used by others, and must stay as it is.
+     * The endpoint does not touch the message or its data any more. Only of one that has failed, or before close: what
+     * was sent may have been cut, what was to be received may be lost. False: its memory may still be used by others, and must stay as it is.
      */
     bool (*cancel)(struct endpoint *endpoint, int rank, struct endpoint_message *message);
 
@@ -107,6 +109,11 @@ struct endpoint_kind {
      */
     bool (*enter)(struct endpoint *endpoint, enum endpoint_caller caller);
     void (*leave)(struct endpoint *endpoint);
+    /*
+     * NULL: never. Whether messages were handed over that only progress begins to send. A call that returns leaves none behind:
+     * the application may keep everybody from making progress until its peers have them.
+     */
+    bool (*has_noted)(struct endpoint *endpoint);
 };
 
 /*

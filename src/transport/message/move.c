@@ -7,10 +7,10 @@
  * An all_reduce divides each round into a share per rank. A rank sends every other one that one's share of its data, folds
  * its own share, and sends the result to all.
  *
- * No deadlock: order the steps of a collective as fill 0, fill 1, take 0, fill 2, take 1, ... (a take of an all_reduce is:
- * take data, send results, take results). Each rank makes its steps in this order. A fill of round r waits for credit, that
- * is, until the peer has taken the data of round r - 3 or later ones (PIPE_CREDIT less the credit that the peer may hold
- * back); the peer's take of that round is earlier in the order. A take of round r waits for a fill of round r, or for
+ * No deadlock: order the steps of a collective as fill 0, fill 1, fill 2, take 0, fill 3, take 1, ... (a take of an
+ * all_reduce is: take data, send results, take results). Each rank makes its steps in this order. A fill of round r waits
+ * for credit, that is, until the peer has taken the data of round r - 3 or later ones (PIPE_CREDIT less the credit that the
+ * peer may hold back); the peer's take of that round is earlier in the order. A take of round r waits for a fill of round r, or for
  * results that are sent in the step's first half. So the rank that is furthest behind never waits.
  *
  * In place is safe: the elements of a round are read from the send buffer, or copied into frames, before a result of that
@@ -21,6 +21,10 @@
 #include "base/fail_point.h"
 #include "base/try.h"
 #include "transport/message/channel.h"
+
+/* Rounds that are filled before the first is taken. Credit allows no more: see above. */
+#define AHEAD 2
+_Static_assert(PIPE_CREDIT - CREDIT_BATCH >= AHEAD, "a fill waits for a take that is earlier in the order");
 
 /* What comes from a rank, as the receiver sees it: as many elements as it expects. */
 static size_t expected_elements(const struct collective *collective, int from, int to)
@@ -344,18 +348,18 @@ shoal_status message_move(struct message_channel *channel, const struct collecti
         .element_bytes = shoal_dtype_bytes(collective->dtype),
         .whole_bytes = collective_bytes(collective, channel->n_ranks),
     };
-    journey.chunk = FRAME_DATA_BYTES / journey.element_bytes;
+    journey.chunk = router_frame_bytes(channel->router) / journey.element_bytes;
     journey.n_rounds = count_rounds(&journey);
     bool has_shares = collective->kind == COLLECTIVE_ALL_REDUCE;
     if (has_own_block(collective, channel->rank)) {
         block_copy_own(collective, channel->rank);
     }
-    for (size_t round = 0; round < journey.n_rounds + 1; round++) {
+    for (size_t round = 0; round < journey.n_rounds + AHEAD; round++) {
         if (round < journey.n_rounds) {
             TRY(has_shares ? fill_shares(&journey, round) : fill(&journey, round));
         }
-        if (round > 0) {
-            TRY(has_shares ? take_shares(&journey, round - 1) : take(&journey, round - 1));
+        if (round >= AHEAD) {
+            TRY(has_shares ? take_shares(&journey, round - AHEAD) : take(&journey, round - AHEAD));
         }
     }
     return SHOAL_OK;

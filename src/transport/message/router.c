@@ -48,6 +48,11 @@ struct router {
 
 /* Frames ------------------------------------------------------------------------------------------------ */
 
+size_t router_frame_bytes(const struct router *router)
+{
+    return wire_frame_bytes(router->wire);
+}
+
 struct frame *router_new_frame(struct router *router, size_t bytes)
 {
     wire_lock(router->wire);
@@ -348,6 +353,11 @@ bool router_is_polled(const struct router *router)
 bool router_poll(struct router *router, bool is_driver)
 {
     return wire_poll(router->wire, is_driver);
+}
+
+void router_flush(struct router *router)
+{
+    wire_flush(router->wire);
 }
 
 void router_count_pollers(struct router *router, int change)

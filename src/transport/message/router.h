@@ -38,7 +38,9 @@ shoal_status router_open(const struct endpoint_kind *kind, const struct transpor
 /* Sends what is left to send, for a moment at most. No port is attached. */
 void router_close(struct router *router);
 
-/* Memory for a payload of `bytes`, at most FRAME_DATA_BYTES. NULL: no memory. */
+/* The longest payload of a frame. */
+size_t router_frame_bytes(const struct router *router);
+/* Memory for a payload of `bytes`, at most that many. NULL: no memory. */
 struct frame *router_new_frame(struct router *router, size_t bytes);
 void router_free_frame(struct router *router, struct frame *frame);
 
@@ -59,6 +61,7 @@ bool router_may_receive(struct router *router, int rank);
 bool router_is_polled(const struct router *router);
 bool router_poll(struct router *router, bool is_driver);
 void router_count_pollers(struct router *router, int change);
+void router_flush(struct router *router);
 
 /* Ports ------------------------------------------------------------------------------------------------- */
 

@@ -174,8 +174,9 @@ static shoal_status get_stuck(const struct message_end *end, struct stream_messa
 static bool put_piece(struct message_end *end, struct stream_message *message)
 {
     size_t head_bytes = message->has_head ? 0 : sizeof message->head;
-    size_t piece = smaller(FRAME_DATA_BYTES - head_bytes, message->bytes - message->done);
-    struct frame *frame = router_new_frame(of(end->base.streams)->router, head_bytes + piece);
+    struct router *router = of(end->base.streams)->router;
+    size_t piece = smaller(router_frame_bytes(router) - head_bytes, message->bytes - message->done);
+    struct frame *frame = router_new_frame(router, head_bytes + piece);
     if (!frame) {
         return false;
     }
@@ -254,7 +255,8 @@ static shoal_status take(struct stream_end *base, struct stream_message *message
 static bool can_put(struct stream_end *base, size_t bytes)
 {
     struct message_end *end = end_of(base);
-    size_t room = port_credit(end->port, end->rank, FRAME_DATA) * FRAME_DATA_BYTES;
+    size_t room =
+        port_credit(end->port, end->rank, FRAME_DATA) * router_frame_bytes(of(end->base.streams)->router);
     return room >= sizeof(struct stream_head) && bytes <= room - sizeof(struct stream_head);
 }
 

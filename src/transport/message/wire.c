@@ -26,21 +26,38 @@
  */
 #define NAP_NS INT64_C(100000)
 #define LONG_NAP_NS INT64_C(1000000)
+#define FLUSH_NAP_NS INT64_C(20000)
+/* How long a call that has ended waits until all that it sent was begun: somebody keeps everybody from it. */
+#define BEGIN_SECONDS 10.0
 #define NAPS_BEFORE_LONG 200
 /* How long closing tries to get rid of what was sent, and how long a rank has to answer a fence. */
 #define FLUSH_SECONDS 2.0
 /* What a rank that left without a fence may still have sent gets this long. */
 #define LAST_WORDS_NS INT64_C(1000000000)
 /* Frames of the longest message that are kept for later. */
-#define SPARE_FRAMES 16
+#define SPARE_FRAMES 32
+/* Frames of calls with little data are kept too: each collective needs two for every peer. */
+#define CALL_FRAME_BYTES ((size_t)512)
+#define SPARE_CALL_FRAMES 64
+/*
+ * Messages on their way at once, to a rank and from it. A library that hands over long messages only after both sides have
+ * agreed needs several, so that one moves while others agree; each receive has a frame of the longest message. What has
+ * `wait` reads and writes a stream, which needs no more than one.
+ */
+#define DEPTH 4
+#define DEEP_RANKS 8
+_Static_assert(DEPTH <= ENDPOINT_IN_FLIGHT, "what an endpoint has room for");
 #define PEER_TEXT_BYTES 256
 
 /* Another rank. */
 struct peer {
-    struct frame *receiving; /* for its next message */
-    struct frame *first;     /* to be sent; the first one is on its way if is_sending */
+    struct frame *receiving; /* for its next messages, in their order */
+    struct frame *last_receiving;
+    int n_receiving;
+    struct frame *first; /* to be sent; the first n_sending of them are on their way */
     struct frame *last;
-    bool is_sending;
+    struct frame *waiting; /* the first of those that are not; NULL: none */
+    int n_sending;
     bool is_settled;  /* nothing was sent since the last fence */
     bool is_silent;   /* it has not answered a fence in time: no other is waited for until it does */
     int32_t n_fences; /* that were sent; wraps */
@@ -65,8 +82,12 @@ struct wire {
     bool is_closing;
     bool must_wake;     /* something was handed over that only the thread may send */
     struct peer *peers; /* by rank */
+    size_t frame_bytes; /* of the longest payload */
+    int depth;          /* messages to a rank, and from it, that are on their way at once */
     struct frame *spare;
     int n_spare;
+    struct frame *spare_calls;
+    int n_spare_calls;
     _Atomic uint32_t passed; /* changes with every fence that was answered, or cannot be */
     /* Of an endpoint that has to be polled. */
     _Atomic int n_pollers;  /* threads that wait and look themselves */
@@ -109,13 +130,25 @@ void wire_unlock(struct wire *wire)
 
 /* Frames ------------------------------------------------------------------------------------------------ */
 
+size_t wire_frame_bytes(const struct wire *wire)
+{
+    return wire->frame_bytes;
+}
+
 struct frame *wire_new_frame(struct wire *wire, size_t bytes)
 {
-    size_t room = bytes <= FRAME_SMALL_BYTES ? bytes : FRAME_DATA_BYTES;
-    struct frame *frame = room == FRAME_DATA_BYTES ? wire->spare : NULL;
-    if (frame) {
+    size_t room = bytes <= CALL_FRAME_BYTES    ? CALL_FRAME_BYTES
+                  : bytes <= FRAME_SMALL_BYTES ? bytes
+                                               : wire->frame_bytes;
+    struct frame *frame = NULL;
+    if (room == wire->frame_bytes && wire->spare) {
+        frame = wire->spare;
         wire->spare = frame->next;
         wire->n_spare--;
+    } else if (room == CALL_FRAME_BYTES && wire->spare_calls) {
+        frame = wire->spare_calls;
+        wire->spare_calls = frame->next;
+        wire->n_spare_calls--;
     } else {
         frame = mem_alloc_aligned(sizeof *frame + room, 64);
     }
@@ -129,10 +162,16 @@ struct frame *wire_new_frame(struct wire *wire, size_t bytes)
 
 void wire_free_frame(struct wire *wire, struct frame *frame)
 {
-    if (frame && frame->room == FRAME_DATA_BYTES && wire->n_spare < SPARE_FRAMES) {
+    if (frame && frame->room == wire->frame_bytes && wire->n_spare < SPARE_FRAMES) {
         frame->next = wire->spare;
         wire->spare = frame;
         wire->n_spare++;
+        return;
+    }
+    if (frame && frame->room == CALL_FRAME_BYTES && wire->n_spare_calls < SPARE_CALL_FRAMES) {
+        frame->next = wire->spare_calls;
+        wire->spare_calls = frame;
+        wire->n_spare_calls++;
         return;
     }
     mem_free(frame);
@@ -209,8 +248,30 @@ static struct frame *pop_sent(struct peer *peer)
 {
     struct frame *frame = peer->first;
     peer->first = frame->next;
-    peer->is_sending = false;
+    peer->n_sending -= peer->n_sending > 0;
+    peer->waiting = peer->waiting == frame ? frame->next : peer->waiting;
     return frame;
+}
+
+/* A frame that was on its way. One whose memory the endpoint does not give back is lost. */
+static void drop_message(struct wire *wire, int rank, struct frame *frame)
+{
+    if (wire->kind->cancel(wire->endpoint, rank, &frame->message)) {
+        wire_free_frame(wire, frame);
+    }
+}
+
+/* Hands over as many as may be on their way. */
+static void begin_sends(struct wire *wire, int rank)
+{
+    struct peer *peer = &wire->peers[rank];
+    while (peer->waiting && peer->n_sending < wire->depth && !peer->is_gone) {
+        struct frame *frame = peer->waiting;
+        peer->waiting = frame->next;
+        peer->n_sending++;
+        wire->kind->isend(wire->endpoint, rank, &frame->message, &frame->head,
+                          FRAME_HEAD_BYTES + frame->head.bytes);
+    }
 }
 
 /* Sends what is in line for a rank. Nothing can be sent to one that is gone. */
@@ -218,23 +279,21 @@ static void send_frames(struct wire *wire, int rank)
 {
     struct peer *peer = &wire->peers[rank];
     while (peer->first) {
-        struct frame *frame = peer->first;
-        if (!peer->is_sending && peer->is_gone) {
-            wire_free_frame(wire, pop_sent(peer));
+        begin_sends(wire, rank);
+        if (peer->n_sending == 0) {
+            wire_free_frame(wire, pop_sent(peer)); /* it is gone */
             continue;
         }
-        if (!peer->is_sending) {
-            peer->is_sending = true;
-            wire->kind->isend(wire->endpoint, rank, &frame->message, &frame->head,
-                              FRAME_HEAD_BYTES + frame->head.bytes);
-        }
-        enum endpoint_state state = wire->kind->test(wire->endpoint, &frame->message);
+        enum endpoint_state state = wire->kind->test(wire->endpoint, &peer->first->message);
         if (state == ENDPOINT_PENDING) {
             return;
         }
-        wire_free_frame(wire, pop_sent(peer));
+        struct frame *frame = pop_sent(peer);
         if (state == ENDPOINT_FAILED) {
+            drop_message(wire, rank, frame);
             lose_failed_peer(wire, rank);
+        } else {
+            wire_free_frame(wire, frame);
         }
     }
 }
@@ -261,6 +320,7 @@ void wire_send(struct wire *wire, int rank, struct frame *frame)
         peer->first = frame;
     }
     peer->last = frame;
+    peer->waiting = peer->waiting ? peer->waiting : frame;
     peer->is_settled =
         frame->head.type == FRAME_FENCE || (frame->head.type == FRAME_FENCE_PASSED && peer->is_settled);
     if (wire->kind->any_thread) {
@@ -316,43 +376,70 @@ static void route(struct wire *wire, int rank, struct frame *frame)
 
 /* Progress, under the lock ------------------------------------------------------------------------------ */
 
-static void post_receive(struct wire *wire, int rank)
+static void post_receives(struct wire *wire, int rank)
 {
     struct peer *peer = &wire->peers[rank];
-    if (!peer->receiving && !peer->is_gone) {
-        peer->receiving = wire_new_frame(wire, FRAME_DATA_BYTES);
-        if (peer->receiving) {
-            wire->kind->irecv(wire->endpoint, rank, &peer->receiving->message, &peer->receiving->head,
-                              ENDPOINT_MESSAGE_BYTES);
+    while (peer->n_receiving < wire->depth && !peer->is_gone) {
+        struct frame *frame = wire_new_frame(wire, wire->frame_bytes);
+        if (!frame) {
+            return;
         }
+        *(peer->receiving ? &peer->last_receiving->next : &peer->receiving) = frame;
+        peer->last_receiving = frame;
+        peer->n_receiving++;
+        wire->kind->irecv(wire->endpoint, rank, &frame->message, &frame->head,
+                          FRAME_HEAD_BYTES + wire->frame_bytes);
     }
 }
 
-/* Takes what has come from a rank. */
+static struct frame *take_first_receive(struct peer *peer)
+{
+    struct frame *frame = peer->receiving;
+    peer->receiving = frame->next;
+    peer->n_receiving--;
+    return frame;
+}
+
+static struct frame *take_last_receive(struct peer *peer)
+{
+    struct frame *before = NULL;
+    struct frame *frame = peer->receiving;
+    while (frame->next) {
+        before = frame;
+        frame = frame->next;
+    }
+    *(before ? &before->next : &peer->receiving) = NULL;
+    peer->last_receiving = before;
+    peer->n_receiving--;
+    return frame;
+}
+
+/* Takes what has come from a rank, in the order in which it was sent. */
 static void receive(struct wire *wire, int rank)
 {
     struct peer *peer = &wire->peers[rank];
-    post_receive(wire, rank);
+    post_receives(wire, rank);
     while (peer->receiving) {
-        struct frame *frame = peer->receiving;
-        enum endpoint_state state = wire->kind->test(wire->endpoint, &frame->message);
+        enum endpoint_state state = wire->kind->test(wire->endpoint, &peer->receiving->message);
         if (state == ENDPOINT_PENDING) {
             peer->is_drained = peer->left_ns != 0;
             return;
         }
-        peer->receiving = NULL;
+        struct frame *frame = take_first_receive(peer);
         wire->n_received++;
         size_t bytes = frame->message.bytes;
         if (state == ENDPOINT_FAILED) {
-            wire_free_frame(wire, frame);
+            drop_message(wire, rank, frame);
             lose_failed_peer(wire, rank);
+        } else if (peer->is_gone) {
+            wire_free_frame(wire, frame); /* what it sent before made no sense */
         } else if (bytes < FRAME_HEAD_BYTES || frame->head.bytes != bytes - FRAME_HEAD_BYTES) {
             wire_free_frame(wire, frame);
             lose_peer(wire, rank, "a message came that is no frame");
         } else {
             route(wire, rank, frame);
         }
-        post_receive(wire, rank);
+        post_receives(wire, rank);
     }
 }
 
@@ -396,6 +483,33 @@ bool wire_poll(struct wire *wire, bool is_driver)
 {
     bool is_sending;
     return take_turn(wire, is_driver ? ENDPOINT_DRIVER : ENDPOINT_WAITER, &is_sending);
+}
+
+/* Under the lock: whether something was handed over that was not begun. */
+static bool has_unbegun(struct wire *wire)
+{
+    bool is_any = wire->kind->has_noted(wire->endpoint);
+    for (int rank = 0; rank < wire->world->n_ranks && !is_any; rank++) {
+        is_any = wire->peers[rank].waiting && !wire->peers[rank].is_gone;
+    }
+    return is_any;
+}
+
+void wire_flush(struct wire *wire)
+{
+    int64_t deadline_ns = 0;
+    bool is_any = wire->kind->has_noted != NULL;
+    while (is_any) {
+        wire_lock(wire);
+        is_any = has_unbegun(wire);
+        unlock(wire);
+        if (is_any && !wire_poll(wire, /*is_driver=*/false)) {
+            wake_thread(wire);
+            wait_sleep(FLUSH_NAP_NS);
+        }
+        deadline_ns = is_any && deadline_ns == 0 ? clock_deadline_after(BEGIN_SECONDS) : deadline_ns;
+        is_any = is_any && clock_now_ns() < deadline_ns;
+    }
 }
 
 void wire_count_pollers(struct wire *wire, int change)
@@ -445,22 +559,15 @@ static void look_for_deaths(struct wire *wire)
     }
 }
 
-/* A frame whose memory the endpoint does not give back is lost. */
-static void drop_message(struct wire *wire, int rank, struct frame *frame)
-{
-    if (wire->kind->cancel(wire->endpoint, rank, &frame->message)) {
-        wire_free_frame(wire, frame);
-    }
-}
-
 static void drop_messages(struct wire *wire)
 {
     for (int rank = 0; rank < wire->world->n_ranks; rank++) {
         struct peer *peer = &wire->peers[rank];
-        if (peer->receiving) {
-            drop_message(wire, rank, peer->receiving);
+        /* The last first: what comes goes to the first that is left. */
+        while (peer->receiving) {
+            drop_message(wire, rank, take_last_receive(peer));
         }
-        if (peer->is_sending) {
+        while (peer->n_sending > 0) {
             drop_message(wire, rank, pop_sent(peer));
         }
         wire_free_frames(wire, peer->first);
@@ -549,10 +656,13 @@ static void *run_thread(void *context)
 
 void wire_free(struct wire *wire)
 {
-    while (wire->spare) {
-        struct frame *frame = wire->spare;
-        wire->spare = frame->next;
-        mem_free(frame);
+    struct frame *spares[] = {wire->spare, wire->spare_calls};
+    for (size_t i = 0; i < sizeof spares / sizeof spares[0]; i++) {
+        while (spares[i]) {
+            struct frame *frame = spares[i];
+            spares[i] = frame->next;
+            mem_free(frame);
+        }
     }
     (void)pthread_mutex_destroy(&wire->lock);
     mem_free(wire->opened.text);
@@ -566,6 +676,13 @@ static shoal_status start_thread(struct wire *wire)
     return error == 0 ? SHOAL_OK
                       : error_set(SHOAL_ERR_SYSTEM, "the thread of transport %s: %s", wire->kind->name,
                                   error_errno_text(error));
+}
+
+/* With many ranks one must do. */
+static int choose_depth(int n_ranks)
+{
+    int depth = DEPTH * DEEP_RANKS / n_ranks;
+    return depth < 1 ? 1 : depth > DEPTH ? DEPTH : depth;
 }
 
 shoal_status wire_open(const struct endpoint_kind *kind, const struct transport_world *world,
@@ -583,6 +700,9 @@ shoal_status wire_open(const struct endpoint_kind *kind, const struct transport_
     wire->user = *user;
     wire->peers = peers;
     wire->open_deadline_ns = deadline_ns;
+    wire->depth = kind->wait ? 1 : choose_depth(world->n_ranks);
+    wire->frame_bytes =
+        (kind->message_bytes ? kind->message_bytes : ENDPOINT_MESSAGE_BYTES) - FRAME_HEAD_BYTES;
     for (int rank = 0; rank < world->n_ranks; rank++) {
         peers[rank].is_settled = true;
         peers[rank].is_fenced = true;

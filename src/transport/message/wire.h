@@ -19,6 +19,7 @@
 #include "transport/message/endpoint.h"
 
 #define FRAME_HEAD_BYTES 64
+/* A payload that every wire takes; some take longer ones: wire_frame_bytes. */
 #define FRAME_DATA_BYTES (ENDPOINT_MESSAGE_BYTES - FRAME_HEAD_BYTES)
 
 enum frame_type {
@@ -78,7 +79,9 @@ void wire_lock(struct wire *wire);
 /* Lets the thread send what was handed over, where only the thread may. */
 void wire_unlock(struct wire *wire);
 
-/* Under the lock: memory for a payload of `bytes`, at most FRAME_DATA_BYTES. NULL: no memory. */
+/* The longest payload of a frame. */
+size_t wire_frame_bytes(const struct wire *wire);
+/* Under the lock: memory for a payload of `bytes`, at most that many. NULL: no memory. */
 struct frame *wire_new_frame(struct wire *wire, size_t bytes);
 /* Under the lock. NULL is allowed. */
 void wire_free_frame(struct wire *wire, struct frame *frame);
@@ -91,6 +94,11 @@ void wire_send(struct wire *wire, int rank, struct frame *frame);
 bool wire_is_polled(const struct wire *wire);
 /* Takes what has come, and sends. False: this thread may not, and sleeps. Not under the lock. */
 bool wire_poll(struct wire *wire, bool is_driver);
+/*
+ * Until all that was handed over is in the hands of what carries it, or a few seconds have passed: for endpoints that only
+ * some threads may call, which may be kept from it as soon as the caller returns.
+ */
+void wire_flush(struct wire *wire);
 /* Threads that poll again and again: the wire's own thread sleeps longer meanwhile. */
 void wire_count_pollers(struct wire *wire, int change);
 

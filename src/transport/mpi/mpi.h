@@ -30,7 +30,8 @@ enum mpi_mode {
 };
 
 struct mpi {
-    MPI_Comm comm; /* the duplicate */
+    MPI_Comm comm;       /* the duplicate */
+    MPI_Request request; /* of start-up */
     int rank;
     int n_ranks;
     enum mpi_mode mode;

@@ -93,12 +93,12 @@ static shoal_status fail_call(const char *call, int error)
 }
 
 /* Tests until the operation has ended. After the deadline it stays unfinished, and MPI is not called any more. */
-static shoal_status await(struct mpi *mpi, MPI_Request *request, const char *call)
+static shoal_status await(struct mpi *mpi, const char *call)
 {
     for (int n_tests = 0;; n_tests++) {
         int is_done = 0;
         mpi_enter(mpi);
-        int error = MPI_Test(request, &is_done, MPI_STATUS_IGNORE);
+        int error = MPI_Test(&mpi->request, &is_done, MPI_STATUS_IGNORE);
         mpi_leave(mpi);
         if (error != MPI_SUCCESS) {
             return fail_call(call, error);
@@ -123,7 +123,6 @@ static shoal_status duplicate(struct mpi *mpi)
     if (comm == MPI_COMM_NULL) {
         return mpi_services->set_error(SHOAL_ERR_INVALID, "mpi_comm is MPI_COMM_NULL");
     }
-    MPI_Request request = MPI_REQUEST_NULL;
     int is_inter = 0;
     mpi_enter(mpi);
     (void)MPI_Comm_test_inter(comm, &is_inter);
@@ -133,12 +132,12 @@ static shoal_status duplicate(struct mpi *mpi)
     }
     (void)MPI_Comm_rank(comm, &mpi->rank);
     (void)MPI_Comm_size(comm, &mpi->n_ranks);
-    int error = MPI_Comm_idup(comm, &mpi->comm, &request);
+    int error = MPI_Comm_idup(comm, &mpi->comm, &mpi->request);
     mpi_leave(mpi);
     if (error != MPI_SUCCESS) {
         return fail_call("MPI_Comm_idup", error);
     }
-    shoal_status status = await(mpi, &request, "MPI_Comm_idup");
+    shoal_status status = await(mpi, "MPI_Comm_idup");
     if (status == SHOAL_OK) {
         mpi_enter(mpi);
         (void)MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN);
@@ -149,7 +148,6 @@ static shoal_status duplicate(struct mpi *mpi)
 
 static shoal_status gather(struct mpi *mpi, const void *in, void *out_all, size_t bytes)
 {
-    MPI_Request request = MPI_REQUEST_NULL;
     if (bytes > INT_MAX) {
         return mpi_services->set_error(SHOAL_ERR_INVALID, "%zu bytes are exchanged, at most %d expected",
                                        bytes, INT_MAX);
@@ -158,9 +156,10 @@ static shoal_status gather(struct mpi *mpi, const void *in, void *out_all, size_
         return mpi_services->set_error(SHOAL_ERR_STATE, "MPI is not called any more after a failure");
     }
     mpi_enter(mpi);
-    int error = MPI_Iallgather(in, (int)bytes, MPI_BYTE, out_all, (int)bytes, MPI_BYTE, mpi->comm, &request);
+    int error =
+        MPI_Iallgather(in, (int)bytes, MPI_BYTE, out_all, (int)bytes, MPI_BYTE, mpi->comm, &mpi->request);
     mpi_leave(mpi);
-    return error == MPI_SUCCESS ? await(mpi, &request, "MPI_Iallgather") : fail_call("MPI_Iallgather", error);
+    return error == MPI_SUCCESS ? await(mpi, "MPI_Iallgather") : fail_call("MPI_Iallgather", error);
 }
 
 static int start_exchange(void *context, const void *in, void *out_all, size_t bytes)
@@ -236,6 +235,7 @@ static shoal_status start_open(const struct mpi_options *options, struct mpi **m
     }
     mpi->options = *options;
     mpi->comm = MPI_COMM_NULL;
+    mpi->request = MPI_REQUEST_NULL;
     shoal_status status = open_parts(mpi);
     if (status != SHOAL_OK) {
         mpi_services->free(mpi);
