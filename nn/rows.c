@@ -2,6 +2,8 @@
 /* Rows of tensors, and functions of each row; see rows.h. */
 #include "rows.h"
 
+#include <string.h>
+
 #include "pool.h"
 #include "try.h"
 
@@ -74,6 +76,64 @@ void nn_row_store(const struct nn_rows *rows, const struct nn_row *row, const vo
     }
 }
 
+/* Several rows ----------------------------------------------------------------------------------------- */
+
+/*
+ * Rows along another dimension than the last one lie beside each other: reading them one by one takes a line of cache
+ * for each element. They are read and written TOGETHER at a time.
+ */
+enum {
+    TOGETHER = 16,
+    MAX_PARTS_TOGETHER = 16 /* parts of the work then have memory for so many rows each */
+};
+
+static bool are_beside_each_other(const struct nn_rows *rows)
+{
+    int last = rows->outer.n_dims - 1;
+    return !rows->is_in_place && last >= 0 && rows->stride != 1 && rows->outer.strides[last] == 1;
+}
+
+/* How many rows from this one on, at most n, are neighbours in the last of the other dimensions. */
+static int64_t count_neighbours(const struct nn_rows *rows, const struct nn_row *row, int64_t n)
+{
+    int last = rows->outer.n_dims - 1;
+    int64_t n_left = last < 0 ? 1 : rows->outer.shape[last] - row->index[last];
+    n = n < n_left ? n : n_left;
+    return n < TOGETHER ? n : TOGETHER;
+}
+
+static void read_together(const struct nn_rows *rows, const struct nn_row *row, int64_t n, char *scratch,
+                          size_t row_bytes)
+{
+    const size_t bytes = shoal_dtype_bytes(nn_real(rows->dtype));
+    const char *from = address(rows, row);
+    for (int64_t i = 0; i < rows->size; i++) {
+        double values[TOGETHER]; /* or floats */
+        nn_read_row(from, rows->dtype, n, 1, values);
+        for (int64_t k = 0; k < n; k++) {
+            char *to = scratch + (size_t)k * row_bytes + (size_t)i * bytes;
+            memcpy(to, (const char *)values + (size_t)k * bytes, bytes == 4 ? 4 : 8);
+        }
+        from += rows->stride * (int64_t)shoal_dtype_bytes(rows->dtype);
+    }
+}
+
+static void write_together(const struct nn_rows *rows, const struct nn_row *row, int64_t n,
+                           const char *scratch, size_t row_bytes)
+{
+    const size_t bytes = shoal_dtype_bytes(nn_real(rows->dtype));
+    char *to = address(rows, row);
+    for (int64_t i = 0; i < rows->size; i++) {
+        double values[TOGETHER];
+        for (int64_t k = 0; k < n; k++) {
+            const char *from = scratch + (size_t)k * row_bytes + (size_t)i * bytes;
+            memcpy((char *)values + (size_t)k * bytes, from, bytes == 4 ? 4 : 8);
+        }
+        nn_write_row(to, rows->dtype, n, 1, values);
+        to += rows->stride * (int64_t)shoal_dtype_bytes(rows->dtype);
+    }
+}
+
 /* A function of each row ------------------------------------------------------------------------------- */
 
 struct map {
@@ -83,33 +143,63 @@ struct map {
     const struct nn_loops *loops;
     nn_map_function function;
     const void *context;
-    char *scratch; /* for each part and each tensor a row */
+    char *scratch; /* for each part and each tensor `n_together` rows */
     size_t row_bytes;
+    size_t n_together;
     size_t n_parts;
 };
+
+/* Memory of a part for rows of a tensor; the output is the last one. */
+static char *scratch_of(const struct map *map, size_t part, size_t tensor)
+{
+    return map->scratch + (part * (map->n_inputs + 1) + tensor) * map->n_together * map->row_bytes;
+}
+
+/* The rows from `rows` on, n of them; they are those behind afterwards. */
+static void map_some(const struct map *map, size_t part, struct nn_row *rows, struct nn_row *to, int64_t n)
+{
+    const void *values[NN_MAP_MAX_INPUTS];
+    char *results = scratch_of(map, part, map->n_inputs);
+    const struct nn_row first = *to;
+    const bool writes_together = n > 1 && are_beside_each_other(&map->output);
+    for (size_t k = 0; k < map->n_inputs && n > 1; k++) {
+        if (are_beside_each_other(&map->inputs[k])) {
+            read_together(&map->inputs[k], &rows[k], n, scratch_of(map, part, k), map->row_bytes);
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < map->n_inputs; k++) {
+            char *scratch = scratch_of(map, part, k) + (size_t)i * map->row_bytes;
+            bool is_read = n > 1 && are_beside_each_other(&map->inputs[k]);
+            values[k] = is_read ? scratch : nn_row_read(&map->inputs[k], &rows[k], scratch);
+            nn_row_next(&map->inputs[k], &rows[k]);
+        }
+        void *result = nn_row_open(&map->output, to, results + (size_t)i * map->row_bytes);
+        map->function(map->loops, (size_t)map->output.size, values, result, map->context);
+        if (!writes_together) {
+            nn_row_store(&map->output, to, result);
+        }
+        nn_row_next(&map->output, to);
+    }
+    if (writes_together) {
+        write_together(&map->output, &first, n, results, map->row_bytes);
+    }
+}
 
 static void map_part(void *context, size_t part)
 {
     const struct map *map = context;
-    int64_t first = (int64_t)nn_part_first((size_t)map->output.count, map->n_parts, part);
+    int64_t at = (int64_t)nn_part_first((size_t)map->output.count, map->n_parts, part);
     int64_t end = (int64_t)nn_part_first((size_t)map->output.count, map->n_parts, part + 1);
-    char *scratch = map->scratch + part * (map->n_inputs + 1) * map->row_bytes;
-    char *result_scratch = scratch + map->n_inputs * map->row_bytes;
     struct nn_row rows[NN_MAP_MAX_INPUTS];
-    const void *values[NN_MAP_MAX_INPUTS];
-    struct nn_row to = nn_row_at(&map->output, first);
+    struct nn_row to = nn_row_at(&map->output, at);
     for (size_t k = 0; k < map->n_inputs; k++) {
-        rows[k] = nn_row_at(&map->inputs[k], first);
+        rows[k] = nn_row_at(&map->inputs[k], at);
     }
-    for (int64_t i = first; i < end; i++) {
-        for (size_t k = 0; k < map->n_inputs; k++) {
-            values[k] = nn_row_read(&map->inputs[k], &rows[k], scratch + k * map->row_bytes);
-            nn_row_next(&map->inputs[k], &rows[k]);
-        }
-        void *result = nn_row_open(&map->output, &to, result_scratch);
-        map->function(map->loops, (size_t)map->output.size, values, result, map->context);
-        nn_row_store(&map->output, &to, result);
-        nn_row_next(&map->output, &to);
+    while (at < end) {
+        int64_t n = map->n_together > 1 ? count_neighbours(&map->output, &to, end - at) : 1;
+        map_some(map, part, rows, &to, n);
+        at += n;
     }
 }
 
@@ -128,9 +218,15 @@ static bool describe(shoal_tensor *const *inputs, size_t n_inputs, int dim, cons
     map->row_bytes =
         nn_scratch_bytes((size_t)map->output.size, shoal_dtype_bytes(nn_real(map->output.dtype)));
     bool is_in_place = map->output.is_in_place;
+    bool is_beside = are_beside_each_other(&map->output);
     for (size_t i = 0; i < n_inputs; i++) {
         map->inputs[i] = nn_rows_of(inputs[i], NULL, dim);
         is_in_place = is_in_place && map->inputs[i].is_in_place;
+        is_beside = is_beside || are_beside_each_other(&map->inputs[i]);
+    }
+    map->n_together = is_beside ? TOGETHER : 1;
+    if (is_beside && map->n_parts > MAX_PARTS_TOGETHER) {
+        map->n_parts = MAX_PARTS_TOGETHER;
     }
     return is_in_place || map->n_parts == 0;
 }
@@ -138,7 +234,9 @@ static bool describe(shoal_tensor *const *inputs, size_t n_inputs, int dim, cons
 size_t nn_map_rows_bytes(shoal_tensor *const *inputs, size_t n_inputs, int dim, const shoal_tensor *output)
 {
     struct map map;
-    return describe(inputs, n_inputs, dim, output, &map) ? 0 : map.n_parts * (n_inputs + 1) * map.row_bytes;
+    return describe(inputs, n_inputs, dim, output, &map)
+               ? 0
+               : map.n_parts * (n_inputs + 1) * map.n_together * map.row_bytes;
 }
 
 shoal_status nn_map_rows(shoal_op_call_context *call, shoal_tensor *const *inputs, size_t n_inputs, int dim,
@@ -148,7 +246,7 @@ shoal_status nn_map_rows(shoal_op_call_context *call, shoal_tensor *const *input
         .loops = nn_loops_of(nn_real(shoal_tensor_dtype(output))), .function = function, .context = context};
     if (!describe(inputs, n_inputs, dim, output, &map)) {
         void *scratch;
-        NN_TRY(nn_scratch(call, map.n_parts * (n_inputs + 1), map.row_bytes, &scratch));
+        NN_TRY(nn_scratch(call, map.n_parts * (n_inputs + 1) * map.n_together, map.row_bytes, &scratch));
         map.scratch = scratch;
     }
     for (size_t i = 0; i < n_inputs; i++) {

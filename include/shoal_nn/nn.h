@@ -20,7 +20,9 @@
  * Bits: the same call on the same values gives the same bits on every rank whose machine, BLAS, core name
  * and number of threads are the same. A BLAS may add in another order with another number of threads or another shape.
  * Everything that is not a matrix product has the same bits with any number of threads, and in f32, bf16 and f16 with
- * any vector instructions: this library has its own exp, log, tanh and erf. (In f64 they are those of libm.)
+ * any vector instructions: this library has its own exp, log, tanh and erf. In f64 they are those of libm. So are, in
+ * every dtype, the sines, cosines and powers of rotary embeddings, the last logarithm of a row of log_softmax and
+ * cross_entropy and the powers of AdamW, all computed in f64 and then rounded: another libm may change a last bit.
  * The caller's floating-point mode (shoal/fp_mode.h) changes nothing on the calling thread. The threads of a BLAS keep
  * the mode they were started in, mostly that of the thread that called this library first.
  *

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "files.h"
+
 /* Sane numbers of ranks (threads here), layers, steps and micro-batches. */
 #define MAX_COUNT 4096
 #define MAX_SIZE (INT64_C(1) << 24)
@@ -401,17 +403,9 @@ static bool read_case(const json_t *json, struct fsdp_case *self, struct fsdp_ch
 
 bool fsdp_case_read(const char *text, struct fsdp_case *self, struct fsdp_checks *checks)
 {
-    json_error_t error;
     *self = (struct fsdp_case){.n_micro = 1, .reshard = SHOAL_RESHARD_ALWAYS};
-    if (!text) {
-        fsdp_checks_add_wrong(checks, "case", "is missing in the metadata");
-        return false;
-    }
-    json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-    if (!json_is_object(json)) {
-        fsdp_checks_add_wrong(checks, "case", "is no JSON object%s%s", json ? "" : ": ",
-                              json ? "" : error.text);
-        json_decref(json);
+    json_t *json = replay_read_case(text, checks);
+    if (!json) {
         return false;
     }
     bool is_right = read_case(json, self, checks);

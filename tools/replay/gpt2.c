@@ -9,35 +9,21 @@
  * Exit status: 0 nothing wrong, 1 something, 2 called wrongly or a file that cannot be read.
  */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "files.h"
 #include "fsdp_checks.h"
 #include "gpt2_case.h"
 #include "gpt2_run.h"
 #include "shoal/safetensors.h"
-#include "shoal_nn/nn.h"
-
-enum {
-    EXIT_RIGHT = 0,
-    EXIT_WRONG = 1,
-    EXIT_USAGE = 2
-};
 
 static const struct {
     const char *name;
     int n_ranks;
     bool is_sharded;
 } modes[] = {{"one process", 1, false}, {"2 ranks", 2, true}, {"3 ranks", 3, true}};
-
-static void add_totals(struct fsdp_totals *to, const struct fsdp_totals *from)
-{
-    to->n_checked += from->n_checked;
-    to->n_wrong += from->n_wrong;
-    to->worst = fmax(to->worst, from->worst);
-}
 
 /* What the file must have ------------------------------------------------------------------------------- */
 
@@ -156,7 +142,7 @@ static void replay(const char *path, const shoal_safetensors *file, const struct
     fsdp_checks_report(&checks, name, run.n_ranks, &own);
     printf("%s: %zu checked, %zu wrong, worst %.3g of its bound\n", name, own.n_checked, own.n_wrong,
            own.worst);
-    add_totals(totals, &own);
+    replay_add_totals(totals, &own);
     fsdp_checks_free(&checks);
 }
 
@@ -180,21 +166,5 @@ static bool replay_file(const char *path, struct fsdp_totals *totals)
 
 int main(int argc, char **argv)
 {
-    struct fsdp_totals totals = {0};
-    bool is_readable = true;
-    if (argc < 2 || argv[1][0] == '-') {
-        (void)fprintf(stderr, "usage: replay_gpt2 FILE.safetensors...\n");
-        return EXIT_USAGE;
-    }
-    /* Ranks are threads here, and products small. */
-    if (shoal_nn_set_threads(1) != SHOAL_OK) {
-        (void)fprintf(stderr, "replay_gpt2: %s\n", shoal_error_text());
-        return EXIT_USAGE;
-    }
-    for (int i = 1; i < argc; i++) {
-        is_readable = replay_file(argv[i], &totals) && is_readable;
-    }
-    printf("%zu checked, %zu wrong, worst %.3g of its bound\n", totals.n_checked, totals.n_wrong,
-           totals.worst);
-    return !is_readable ? EXIT_USAGE : totals.n_wrong > 0 ? EXIT_WRONG : EXIT_RIGHT;
+    return replay_files("replay_gpt2", argc, argv, replay_file);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/try.h"
+#include "files.h"
 #include "shoal_nn/modules.h"
 
 #define MAX_SIZE (INT64_C(1) << 20)
@@ -117,17 +118,9 @@ static shoal_status list_names(struct gpt2_case *self)
 
 bool gpt2_case_read(const char *text, struct gpt2_case *self, struct fsdp_checks *checks)
 {
-    json_error_t error;
     *self = (struct gpt2_case){0};
-    if (!text) {
-        fsdp_checks_add_wrong(checks, "case", "is missing in the metadata");
-        return false;
-    }
-    json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-    if (!json_is_object(json)) {
-        fsdp_checks_add_wrong(checks, "case", "is no JSON object%s%s", json ? "" : ": ",
-                              json ? "" : error.text);
-        json_decref(json);
+    json_t *json = replay_read_case(text, checks);
+    if (!json) {
         return false;
     }
     bool is_right = read_options(json, self, checks);

@@ -372,3 +372,23 @@ NN_TEST(index_select_refuses_what_does_not_fit)
     CHECK_SCOPE_ERROR(shoal_nn_index_select(x, -3, indices), SHOAL_ERR_INVALID,
                       "nn.index_select: dim: -3 is not within -2..1");
 }
+
+/* Rows that lie beside each other are read some at a time, which changes no bit: 37 of them, between two dimensions. */
+NN_TEST(rows_beside_each_other_have_the_bits_of_rows_apart)
+{
+    const shoal_dtype dtypes[] = {SHOAL_F64, SHOAL_F32, SHOAL_F16, SHOAL_BF16};
+    for (int d = 0; d < 4; d++) {
+        struct test_random random = test_random_begin(9);
+        shoal_tensor *x = require_grad(make_random(&random, INTS(3, 50, 37), 3, dtypes[d]));
+        shoal_tensor *g = make_random(&random, INTS(3, 50, 37), 3, dtypes[d]);
+        shoal_tensor *beside = shoal_nn_softmax(x, 1);
+        CHECK_OK(shoal_backward(beside, g));
+        shoal_tensor *gradient = shoal_clone(shoal_grad(x));
+        CHECK_OK(shoal_set_grad(x, NULL));
+        shoal_tensor *apart =
+            shoal_transpose(shoal_nn_softmax(shoal_contiguous(shoal_transpose(x, 1, 2)), 2), 1, 2);
+        CHECK_OK(shoal_backward(apart, g));
+        CHECK_BYTES(doubles_of(beside), doubles_of(apart), 3 * 50 * 37 * 8);
+        CHECK_BYTES(doubles_of(gradient), doubles_of(shoal_grad(x)), 3 * 50 * 37 * 8);
+    }
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* What the replays of trainings (replay_fsdp, replay_gpt2) have in common: their arguments, and the JSON of a case. */
+#ifndef REPLAY_FILES_H
+#define REPLAY_FILES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "fsdp_checks.h"
+
+/*
+ * main: replays each file and prints the total. replay_file gives false when a file cannot be read, which it says. Exit
+ * status: 0 nothing wrong, 1 something, 2 called wrongly or a file that cannot be read.
+ */
+int replay_files(const char *program, int argc, char **argv,
+                 bool (*replay_file)(const char *path, struct fsdp_totals *totals));
+
+void replay_add_totals(struct fsdp_totals *to, const struct fsdp_totals *from);
+
+/* The object in the text, which is the caller's; NULL: the reason is in the checks. The text may be NULL. */
+json_t *replay_read_case(const char *text, struct fsdp_checks *checks);
+
+#endif
