@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# What a trace costs: the ratio of steps with and without one, in turns, in one run. Needs the release build (make).
+# What a trace costs: ratios of steps with and without one, in pairs, with bounds. Needs the release build (make). The bar:
+# at most 2 % of a step. "not decided": the machine is too busy for so few pairs; give more of them.
 #
-#   bench/trace_cost.sh [RANKS [ROUNDS [LAYERS WIDTH BATCH CONTEXT]]]      2 ranks, 20 rounds, 6 256 4 128
+#   bench/trace_cost.sh [RANKS [PAIRS [LAYERS WIDTH BATCH CONTEXT]]]      2 ranks, 100 pairs, 6 256 4 128
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
