@@ -15,32 +15,32 @@
  *     }
  *     status = shoal_trace_stop();
  *
- * Recorded are collectives by lane (with bytes, and the unit or bucket that they belong to), waits of the caller, calls
- * of ops and modules, backward passes, compiled steps, writes of checkpoints, and the program's own ranges.
+ * Recorded are collectives by lane (with bytes, and the unit or bucket that they belong to), waits of the caller,
+ * calls of ops and modules, backward passes, compiled steps, writes of checkpoints, and the program's own ranges.
  *
- * All ranks name the same file: each adds its events to it, as the process whose number is the rank, when it stops, when
- * its last world is closed, and when the process exits. The file is complete after each of these. SIGHUP, SIGINT and
- * SIGTERM, with which terminals and launchers end ranks, also write it before they end the process: while a trace runs the
- * library handles them, if the program leaves them at their default. A rank that is killed otherwise is missing in the file,
- * and hinders nobody; `shoal trace` names it. Ranks on other machines write the file of that name there, and their times
- * are those of that machine's clock.
+ * All ranks name the same file: each adds its events to it, as the process whose number is the rank, when it stops,
+ * when its last world is closed, and when the process exits. The file is complete after each of these. SIGHUP, SIGINT
+ * and SIGTERM, with which terminals and launchers end ranks, also write it before they end the process: while a trace
+ * runs the library handles them, if the program leaves them at their default. A rank that is killed otherwise is
+ * missing in the file, and hinders nobody; `shoal trace` names it. Ranks on other machines write the file of that name
+ * there, and their times are those of that machine's clock.
  *
- * In the path %p stands for the number of the process, %h for the name of the host, %r for the rank in the first world, and
- * %% for a percent sign: a file for each process, host or rank. A file of an earlier job is replaced. If two jobs write to
- * one file at the same time, the second one to write goes to a file beside it, the path and a number, and says so in the
- * log. Worlds that a process opens in turn belong to one trace.
+ * In the path %p stands for the number of the process, %h for the name of the host, %r for the rank in the first
+ * world, and %% for a percent sign: a file for each process, host or rank. A file of an earlier job is replaced. If
+ * two jobs write to one file at the same time, the second one to write goes to a file beside it, the path and a
+ * number, and says so in the log. Worlds that a process opens in turn belong to one trace.
  *
  * A collective's time begins when it is issued (if the transport can post it; otherwise when a thread takes it up), or
- * when the one before it on its lane has ended, and ends when a thread of this rank sees that it has ended, which may be
- * later than it has. "carried" among its arguments is how many microseconds threads of this rank spent on it.
+ * when the one before it on its lane has ended, and ends when a thread of this rank sees that it has ended, which may
+ * be later than it has. "carried" among its arguments is how many microseconds threads of this rank spent on it.
  *
  * Each thread keeps its last events in memory that it takes at its first one. While nothing is traced a place in the
  * library that could record costs one load.
  *
  * Ownership: paths and names are copied.
  * Threads: any. The trace is the process's: ranks that are threads share it.
- * Errors: SHOAL_TRACE tells them through the log, on standard error even where SHOAL_LOG is not set, and the program goes
- * on without a trace.
+ * Errors: SHOAL_TRACE tells them through the log, on standard error even where SHOAL_LOG is not set, and the program
+ * goes on without a trace.
  */
 #ifndef SHOAL_TRACE_H
 #define SHOAL_TRACE_H

@@ -11,8 +11,8 @@
 extern _Atomic int log_threshold;
 
 /*
- * Tells once what was wrong with the options in the environment, as soon as somebody listens. Every read of an option does
- * so, and every change of the listener.
+ * Tells once what was wrong with the options in the environment, as soon as somebody listens. Every read of an option
+ * does so, and every change of the listener.
  */
 void log_tell_problems(void);
 
@@ -20,8 +20,9 @@ void log_tell_problems(void);
 void log_write(shoal_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * What the user asked for by an option and does not get, such as a trace in a file that cannot be written: told on standard
- * error even if SHOAL_LOG is not set. SHOAL_LOG=off and a listener of the program's own decide as for any message.
+ * What the user asked for by an option and does not get, such as a trace in a file that cannot be written: told on
+ * standard error even if SHOAL_LOG is not set. SHOAL_LOG=off and a listener of the program's own decide as for any
+ * message.
  */
 void log_answer(shoal_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -2,16 +2,16 @@
 /*
  * Recording, and when a trace begins and ends.
  *
- * Memory order. A thread that records counts itself in (`inside`), looks at the state, writes into its own ring if that is
- * TRACE_ON, and counts itself out. Whoever wants to read the rings sets the state to TRACE_PAUSED or TRACE_OFF and waits until
- * nobody is inside. Counting in, both looks and the change of the state are sequentially consistent: either the recorder
- * sees the new state, or the reader sees it inside. Counting out releases what the recorder wrote, and the reader's look
- * acquires it. So rings and the session are plain memory, and can be freed. The count is split among threads, or all of
- * them would write the same cache line at every event.
+ * Memory order. A thread that records counts itself in (`inside`), looks at the state, writes into its own ring if
+ * that is TRACE_ON, and counts itself out. Whoever wants to read the rings sets the state to TRACE_PAUSED or TRACE_OFF
+ * and waits until nobody is inside. Counting in, both looks and the change of the state are sequentially consistent:
+ * either the recorder sees the new state, or the reader sees it inside. Counting out releases what the recorder wrote,
+ * and the reader's look acquires it. So rings and the session are plain memory, and can be freed. The count is split
+ * among threads, or all of them would write the same cache line at every event.
  *
- * A trace that goes on while its file is written is paused only as long as its rings are copied, and recorders wait for that:
- * no event is lost. Recorders take neither mutex. `writing_mutex` is for those who write the file, and may have to wait for
- * other processes; `mutex`, inside it, is held for moments only, by all who start and stop.
+ * A trace that goes on while its file is written is paused only as long as its rings are copied, and recorders wait
+ * for that: no event is lost. Recorders take neither mutex. `writing_mutex` is for those who write the file, and may
+ * have to wait for other processes; `mutex`, inside it, is held for moments only, by all who start and stop.
  */
 #include "base/trace.h"
 
@@ -107,7 +107,9 @@ static void leave(uint32_t stripe)
     (void)atomic_fetch_sub_explicit(&inside[stripe].n, 1, memory_order_release);
 }
 
-/* Until leave(), of what it returned with true, nobody reads the rings or ends the session. False: nothing is recorded. */
+/*
+ * Until leave(), of what it returned with true, nobody reads the rings or ends the session. False: nothing is recorded.
+ */
 static bool enter(uint32_t *stripe)
 {
     *stripe = find_stripe();
@@ -329,7 +331,9 @@ static shoal_status end_session(void)
     return status;
 }
 
-/* Room for a copy of each ring that there is, with what identifies it. Those for which there is no memory are left out. */
+/*
+ * Room for a copy of each ring that there is, with what identifies it. Those for which there is no memory are left out.
+ */
 static struct trace_ring *make_copies(void)
 {
     struct trace_ring *copies = NULL;
@@ -377,7 +381,9 @@ static uint64_t count_events(const struct trace_ring *ring)
     return n_events;
 }
 
-/* With both mutexes; leaves the inner one, and takes it again. What there is goes into the file, and the trace goes on. */
+/*
+ * With both mutexes; leaves the inner one, and takes it again. What there is goes into the file, and the trace goes on.
+ */
 static void write_so_far(void)
 {
     struct writing writing;
@@ -466,7 +472,6 @@ static void write_at_exit(void)
     end_and_tell();
     trace_signal_release();
     unlock_after_writing();
-    trace_signal_end();
 }
 
 /* The process ends right after: signals that come meanwhile find the handler yet. */

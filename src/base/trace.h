@@ -7,7 +7,8 @@
  *     trace_end(begin, TRACE_OP, op->name);
  *
  * Off, that is one relaxed load and a test of a local variable. On, the event goes into the ring of its thread: two
- * readings of the counter, a look-up of the name, and seven stores; nothing is allocated after the thread's first event.
+ * readings of the counter, a look-up of the name, and seven stores; nothing is allocated after the thread's first
+ * event.
  *
  * docs/design/trace.md has the whole; trace.c the memory order.
  */

@@ -90,8 +90,8 @@ shoal_status trace_file_expand(const char *pattern, int rank, char *path_out)
 }
 
 /*
- * Never closes a descriptor of a file that is there: another thread of this process may be adding to it, and would lose its
- * lock.
+ * Never closes a descriptor of a file that is there: another thread of this process may be adding to it, and would
+ * lose its lock.
  */
 shoal_status trace_file_check(const char *path)
 {

@@ -8,12 +8,13 @@
  *   {...}
  *   ]}
  *
- * (the first two are one line), so that it is complete after each of them: who adds writes over the last line, and puts it at the end again. A process
- * that is killed halfway leaves a file without its end; the next one cuts it off behind the last whole event.
+ * (the first two are one line), so that it is complete after each of them: who adds writes over the last line, and puts
+ * it at the end again. A process that is killed halfway leaves a file without its end; the next one cuts it off behind
+ * the last whole event.
  *
- * Whether a file is continued or replaced is told by its header. One of another run, or of an earlier session of this one,
- * is replaced, unless another run has written to it since this session began: both go on then, and these events go to
- * a file beside it, whose name ends in the number of the run.
+ * Whether a file is continued or replaced is told by its header. One of another run, or of an earlier session of this
+ * one, is replaced, unless another run has written to it since this session began: both go on then, and these events go
+ * to a file beside it, whose name ends in the number of the run.
  */
 #ifndef BASE_TRACE_FILE_H
 #define BASE_TRACE_FILE_H

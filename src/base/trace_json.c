@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Events as Chrome's trace format has them: complete events (X) with begin and duration in microseconds, instants (i), and
- * metadata (M) that names processes and threads. The process is the rank. The thread is the number of the thread, or, of
- * a lane, TRACK_TID and the number of its name, which is the same in all ranks' processes only by chance.
+ * Events as Chrome's trace format has them: complete events (X) with begin and duration in microseconds, instants (i),
+ * and metadata (M) that names processes and threads. The process is the rank. The thread is the number of the thread,
+ * or, of a lane, TRACK_TID and the number of its name, which is the same in all ranks' processes only by chance.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,11 +40,11 @@ struct writing {
 static size_t measure_character(const unsigned char *at)
 {
     static const struct {
-        unsigned char mask;
-        unsigned char mark;
         size_t n_bytes;
         uint32_t least;
-    } forms[] = {{0x80, 0x00, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
+        unsigned char mask;
+        unsigned char mark;
+    } forms[] = {{1, 0, 0x80, 0x00}, {2, 0x80, 0xe0, 0xc0}, {3, 0x800, 0xf0, 0xe0}, {4, 0x10000, 0xf8, 0xf0}};
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
         if ((at[0] & forms[i].mask) != forms[i].mark) {
             continue;
@@ -63,19 +63,20 @@ static size_t measure_character(const unsigned char *at)
 }
 
 /*
- * With quotes. The file has no \u: Perfetto's reader refuses it in front of a time. So control characters become "?", and
- * bytes that are not UTF-8 the character for such, U+FFFD. A name without room is cut. (Most of the time of writing a
- * file is spent here.)
+ * With quotes. The file has no \u: Perfetto's reader refuses it in front of a time. So control characters become "?",
+ * and bytes that are not UTF-8 the character for such, U+FFFD. A name without room is cut. (Most of the time of
+ * writing a file is spent here.)
  */
 static const char *quote(const char *name, char *quoted, size_t bytes)
 {
+    static const char unknown[3] = {'\xef', '\xbf', '\xbd'};
     char *to = quoted;
     *to++ = '"';
     for (const unsigned char *at = (const unsigned char *)name; *at && to + 6 < quoted + bytes;) {
         size_t n_bytes = *at < 0x80 ? 1 : measure_character(at);
         if (n_bytes == 0) {
-            memcpy(to, "\xef\xbf\xbd", 3);
-            to += 3;
+            memcpy(to, unknown, sizeof unknown);
+            to += sizeof unknown;
         } else if (*at < 0x20 || *at == 0x7f) {
             *to++ = '?';
         } else {
@@ -187,8 +188,8 @@ static void quote_name(const struct trace_event *event, char *quoted, size_t byt
 }
 
 /*
- * {"bytes":4096,"op":"all_gather","carried":12.345,"unit":"layers.0"}, of what there is. Only collectives and waits have units,
- * and only collectives are carried; carried_ns: -1 for others.
+ * {"bytes":4096,"op":"all_gather","carried":12.345,"unit":"layers.0"}, of what there is. Only collectives and waits
+ * have units, and only collectives are carried; carried_ns: -1 for others.
  */
 static void write_args(const struct trace_event *event, int64_t carried_ns, char *args, size_t bytes)
 {

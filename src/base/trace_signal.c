@@ -105,6 +105,17 @@ int trace_signal_take(void (*write)(void))
     return code;
 }
 
+static void end_thread(void)
+{
+    uint32_t none = 0;
+    /* Otherwise a signal is being handled, and the process ends in a moment. */
+    if (has_thread && atomic_compare_exchange_strong(&news, &none, NEWS_END)) {
+        wait_wake_all(&news, /*is_shared=*/false);
+        (void)pthread_join(thread, NULL);
+        has_thread = false;
+    }
+}
+
 void trace_signal_release(void)
 {
     struct sigaction action;
@@ -115,25 +126,11 @@ void trace_signal_release(void)
         }
         is_taken[i] = false;
     }
+    end_thread();
 }
 
 void trace_signal_forget(void)
 {
+    has_thread = false;
     trace_signal_release();
-    has_thread = false;
-}
-
-void trace_signal_end(void)
-{
-    uint32_t none = 0;
-    if (!has_thread) {
-        return;
-    }
-    has_thread = false;
-    if (atomic_compare_exchange_strong(&news, &none, NEWS_END)) {
-        wait_wake_all(&news, /*is_shared=*/false);
-        (void)pthread_join(thread, NULL);
-    } else {
-        (void)pthread_detach(thread);
-    }
 }

@@ -77,7 +77,9 @@ struct lane {
     _Atomic uint64_t gate;
     struct channel *_Atomic channel; /* NULL until connected */
     struct part part;
-    /* For the trace, touched by who carries a call: its name, 0 before its first event, and when its last call ended. */
+    /*
+     * For the trace, touched by who carries a call: its name, 0 before its first event, and when its last call ended.
+     */
     uint32_t track;
     uint64_t end_ticks;
     struct lane_clock alone_clock; /* of calls that run alone, one of which at a time touches it */

@@ -28,7 +28,10 @@
 struct running {
     struct running *caller; /* the call inside which this one was made, on this thread */
     shoal_module *module;
-    /* Where the next module that it calls is looked for first, for the trace: among its children, and in a list of modules. */
+    /*
+     * Where the next module that it calls is looked for first, for the trace: among its children, and in a list of
+     * modules.
+     */
     size_t next_child;
     size_t next_in_list;
 };
@@ -141,7 +144,9 @@ static shoal_status name_failure(const shoal_module *module, shoal_status status
                                : error_prefix(status, "%s", module->type);
 }
 
-/* Where the module is among the children of another, from *next on, which is moved behind it. False: it is none of them. */
+/*
+ * Where the module is among the children of another, from *next on, which is moved behind it. False: it is none.
+ */
 static bool find_child(const shoal_module *parent, const shoal_module *module, size_t *next, size_t *at_out)
 {
     const struct slot_list *children = &parent->lists[SLOT_CHILD];
@@ -157,8 +162,8 @@ static bool find_child(const shoal_module *parent, const shoal_module *module, s
 }
 
 /*
- * The name of a child of the module that runs, or of a child's child, such as "h.3": blocks lie in lists, which nobody calls.
- * "": it is none. Children are mostly called in order, and few modules have more than one list.
+ * The name of a child of the module that runs, or of a child's child, such as "h.3": blocks lie in lists, which nobody
+ * calls. "": it is none. Children are mostly called in order, and few modules have more than one list.
  */
 static void name_child(struct running *caller, const shoal_module *module, char *name, size_t bytes)
 {

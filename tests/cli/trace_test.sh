@@ -177,7 +177,7 @@ train_until_step() {
 train_until_step "$scratch/kill.json"
 read -r -a ranks <"/proc/$launcher/task/$launcher/children" || true
 for rank in "${ranks[@]}"; do
-    if tr '\0' '\n' <"/proc/$rank/environ" | grep -qx "SHOAL_RANK=1"; then kill -KILL "$rank"; fi
+    if tr '\0' '\n' <"/proc/$rank/environ" | grep -x "SHOAL_RANK=1" >/dev/null; then kill -KILL "$rank"; fi
 done
 wait "$launcher" && fail "a killed rank was not noticed"
 "$tool" trace "$scratch/kill.json" >"$scratch/table"

@@ -399,8 +399,8 @@ static size_t find_last_line(const char *text, size_t length)
 }
 
 /*
- * A process that was killed while it wrote leaves a file of shoal without its end. What is before is good: an event has a line of
- * its own. NULL: it is no such file.
+ * A process that was killed while it wrote leaves a file of shoal without its end. What is before is good: an event
+ * has a line of its own. NULL: it is no such file.
  */
 static json_t *load_cut(FILE *file, size_t n_bytes)
 {
@@ -416,7 +416,7 @@ static json_t *load_cut(FILE *file, size_t n_bytes)
     if (n_read > sizeof begin && memcmp(text, begin, sizeof begin - 1) == 0) {
         size_t length = find_last_line(text, n_read);
         memcpy(text + length, end, sizeof end);
-        document = length > 0 ? json_loadb(text, length + sizeof end - 1, 0, NULL) : NULL;
+        document = length > 0 ? json_loadb(text, length + sizeof end - 1, JSON_ALLOW_NUL, NULL) : NULL;
     }
     free(text);
     return document;
@@ -443,7 +443,7 @@ static bool load_file(const char *path, FILE *file, struct trace *trace)
         fprintf(stderr, "shoal trace: %s is empty: no rank has written to it\n", path);
         return false;
     }
-    trace->document = json_loadf(file, 0, &error);
+    trace->document = json_loadf(file, JSON_ALLOW_NUL, &error);
     if (!trace->document && S_ISREG(status.st_mode)) {
         trace->document = load_cut(file, (size_t)status.st_size);
         trace->is_cut = trace->document != NULL;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How much of a step is exposed communication, and how much of the communication is hidden: a rank waits while its thread has
- * nothing to do but wait for a collective, or carries one itself. Collectives that are carried while it does not wait are hidden.
- * What was posted and is carried by nobody counts as neither: how far it has come is not known.
+ * How much of a step is exposed communication, and how much of the communication is hidden: a rank waits while its
+ * thread has nothing to do but wait for a collective, or carries one itself. Collectives that are carried while it
+ * does not wait are hidden. What was posted and is carried by nobody counts as neither: how far it has come is not
+ * known.
  */
 #include "trace.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One step as a picture: for each rank its thread, with what it runs (three levels of modules, passes and ranges) and under it
- * ops and waits, and its lanes with their collectives. Colours follow the reader's light or dark mode.
+ * One step as a picture: for each rank its thread, with what it runs (three levels of modules, passes and ranges) and
+ * under it ops and waits, and its lanes with their collectives. Colours follow the reader's light or dark mode.
  */
 #include "trace.h"
 
@@ -84,7 +84,10 @@ static size_t count_characters(const char *text)
     return n_characters;
 }
 
-/* What of a name is written into a box: all of it; without the type, "h.0" of "h.0 (block)"; or the unit. 0: nothing fits. */
+/*
+ * What of a name is written into a box: all of it; without the type, "h.0" of "h.0 (block)"; or the unit. 0: nothing
+ * fits.
+ */
 static size_t choose_text(const struct trace_span *span, size_t n_fitting, const char **text_out)
 {
     size_t length = count_characters(span->name);

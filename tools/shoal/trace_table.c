@@ -7,7 +7,10 @@
 
 /* Steps -------------------------------------------------------------------------------------------------- */
 
-/* The last step of a rank ends with its last event, which need not be of that step: it counts only if it is the only one. */
+/*
+ * The last step of a rank ends with its last event, which need not be of that step: it counts only if it is the only
+ * one.
+ */
 static bool is_counted(const struct trace *trace, size_t index, const int64_t *only)
 {
     const struct trace_step *step = &trace->steps[index];

@@ -69,8 +69,8 @@ static shoal_status start_trace(struct train_job *job)
 }
 
 /*
- * A trace that cannot be written, on a full disk perhaps, does not take the result with it: rank 0 says so at the end. The first
- * rank that failed tells all others why.
+ * A trace that cannot be written, on a full disk perhaps, does not take the result with it: rank 0 says so at the end.
+ * The first rank that failed tells all others why.
  */
 static shoal_status stop_trace(struct course *course)
 {
@@ -160,8 +160,8 @@ static void drop_model(struct train_job *job)
 }
 
 /*
- * A rank that fails alone ends at once, without closing the world: the others notice. Where all fail with the same reason
- * they close the world, so that nobody ends before rank 0 has said why.
+ * A rank that fails alone ends at once, without closing the world: the others notice. Where all fail with the same
+ * reason they close the world, so that nobody ends before rank 0 has said why.
  */
 static int run_in_world(const struct train_options *options, const struct train_data *data,
                         shoal_world *world)

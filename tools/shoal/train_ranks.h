@@ -6,8 +6,8 @@
 #include <stdbool.h>
 
 /*
- * argv as command_train has it. Returns the exit code when all have ended. writes_trace: when one fails the others have time to
- * write what they recorded.
+ * argv as command_train has it. Returns the exit code when all have ended. writes_trace: when one fails the others
+ * have time to write what they recorded.
  */
 int train_ranks_start(int n_ranks, bool writes_trace, int argc, char **argv);
 

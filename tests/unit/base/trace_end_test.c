@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* How a trace gets into its file: at signals, while others have the file, beside another job, under names with patterns. */
+/*
+ * How a trace gets into its file: at signals, while others have it, beside another job, under names with patterns.
+ */
 #include "base/trace.h"
 
 #include <fcntl.h>
@@ -58,6 +60,7 @@ static int end_by_signal(const char *path, int number)
 
 TEST(signals_write_the_file_and_then_end_the_process)
 {
+    TRACE_IN_CHILDREN();
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         struct scratch scratch = scratch_make();
@@ -284,6 +287,7 @@ static void hear(void *context, shoal_log_level level, const char *message)
 
 TEST(jobs_at_the_same_time_do_not_destroy_each_others_file)
 {
+    TRACE_IN_CHILDREN();
     struct scratch scratch = scratch_make();
     char path[SCRATCH_PATH_BYTES + 16];
     (void)snprintf(path, sizeof path, "%s", scratch_file(&scratch, "trace.json"));
@@ -335,6 +339,7 @@ static void trace_as_rank(void *context)
 
 TEST(paths_have_patterns)
 {
+    TRACE_IN_CHILDREN();
     struct scratch scratch = scratch_make();
     char pattern[SCRATCH_PATH_BYTES + 16];
     char name[64];

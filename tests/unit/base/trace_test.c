@@ -263,6 +263,7 @@ static void be_rank_in_child(void *context)
 
 TEST(ranks_add_to_one_file_and_a_cut_one_is_mended)
 {
+    TRACE_IN_CHILDREN();
     struct scratch scratch = scratch_make();
     char path[SCRATCH_PATH_BYTES + 16];
     (void)snprintf(path, sizeof path, "%s", scratch_file(&scratch, "trace.json"));
@@ -304,6 +305,7 @@ static void write_too_much(void *context)
 
 TEST(a_full_disk_leaves_what_others_wrote)
 {
+    TRACE_IN_CHILDREN();
     struct scratch scratch = scratch_make();
     char path[SCRATCH_PATH_BYTES + 16];
     (void)snprintf(path, sizeof path, "%s", scratch_file(&scratch, "trace.json"));

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a trace says of collectives that were posted: they begin when they are issued, and do not overlap on their lane. */
+/*
+ * What a trace says of collectives that were posted: they begin when they are issued, and do not overlap on their lane.
+ */
 #include "fixtures/rank_world.h"
 #include "fixtures/shared_directory.h"
 #include "fixtures/trace_file.h"
