@@ -48,7 +48,7 @@ static uint64_t read_word(const unsigned char *bytes, size_t n_bytes)
     return word;
 }
 
-static uint64_t hash(const struct proof_key *key, const unsigned char *bytes, size_t n_bytes)
+uint64_t proof_hash(const struct proof_key *key, const unsigned char *bytes, size_t n_bytes)
 {
     uint64_t k0 = key->words[0];
     uint64_t k1 = key->words[1];
@@ -69,7 +69,7 @@ struct proof_key proof_key_of_text(const char *text)
     static const struct proof_key halves[2] = {{{1, 2}}, {{3, 4}}};
     struct proof_key key;
     for (int half = 0; half < 2; half++) {
-        key.words[half] = hash(&halves[half], (const unsigned char *)text, strlen(text));
+        key.words[half] = proof_hash(&halves[half], (const unsigned char *)text, strlen(text));
     }
     return key;
 }
@@ -82,7 +82,7 @@ void proof_make(const struct proof_key *key, bool is_server, const struct nonces
     memcpy(message + 1 + NONCE_BYTES, nonces->client, NONCE_BYTES);
     for (int half = 0; half < 2; half++) {
         message[0] = (unsigned char)((is_server ? 2 : 0) + half);
-        uint64_t word = hash(key, message, sizeof message);
+        uint64_t word = proof_hash(key, message, sizeof message);
         for (int i = 0; i < 8; i++) {
             proof[8 * half + i] = (unsigned char)(word >> (8 * i));
         }

@@ -7,6 +7,7 @@
 #define BOOTSTRAP_PROOF_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define NONCE_BYTES 16
@@ -21,6 +22,9 @@ struct nonces {
     unsigned char server[NONCE_BYTES];
     unsigned char client[NONCE_BYTES];
 };
+
+/* SipHash-2-4 of the bytes. */
+uint64_t proof_hash(const struct proof_key *key, const unsigned char *bytes, size_t n_bytes);
 
 /* From the words of a person or a launcher; as good a secret as these are. */
 struct proof_key proof_key_of_text(const char *text);

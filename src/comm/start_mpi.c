@@ -6,10 +6,12 @@
 #include "comm/start_mpi.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/try.h"
 #include "base/wait.h"
 #include "bootstrap/liveness.h"
@@ -98,6 +100,22 @@ shoal_status start_mpi_if_asked(struct shoal_world *world, const shoal_world_opt
                               .lock_context = options->mpi_lock_context,
                               .is_driven = options->mpi_progress != 0,
                               .deadline_ns = clock_deadline_after(world->startup_timeout_s)};
+    return open_mpi(world, transport, &mpi);
+}
+
+shoal_status start_mpi_for_hosts(struct shoal_world *world)
+{
+    const struct transport *transport = NULL;
+    const char *address = getenv("SHOAL_ADDRESS");
+    if (world->mpi || !world->has_peers || !start_mpi_is_usual(world) || (address && *address)) {
+        return SHOAL_OK;
+    }
+    if (transport_find("mpi", &transport) != SHOAL_OK) {
+        LOG(SHOAL_LOG_INFO, "several hosts: %s", shoal_error_text());
+        error_clear();
+        return SHOAL_OK;
+    }
+    struct mpi_options mpi = {.deadline_ns = clock_deadline_after(world->startup_timeout_s)};
     return open_mpi(world, transport, &mpi);
 }
 

@@ -18,6 +18,10 @@ shoal_status start_mpi_check(const struct shoal_world *world, const shoal_world_
 /* Where the application gives a communicator, or asks for transport mpi: world->mpi is there afterwards. */
 shoal_status start_mpi_if_asked(struct shoal_world *world, const shoal_world_options *options);
 
+/* The same where its launcher has started ranks on several hosts, and no address says where they meet; nothing where there is
+   no module. */
+shoal_status start_mpi_for_hosts(struct shoal_world *world);
+
 /* Where only the thread that opens the world may call MPI: while that waits, it calls `drive` with the world. */
 shoal_status start_mpi_drive(struct shoal_world *world, void (*drive)(void *context));
 

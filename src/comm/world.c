@@ -141,10 +141,6 @@ static shoal_status open_world(struct shoal_world *world, const shoal_world_opti
     TRY(start_mpi_check(world, options));
     TRY(start_mpi_if_asked(world, options));
     TRY(start_mpi_drive(world, drive));
-    if (world->mpi) {
-        plan.exchange = start_mpi_exchange;
-        plan.exchange_context = world;
-    }
     char own_key[ENVIRONMENT_KEY_BYTES];
     if (options->n_ranks == 0) {
         TRY(find_place(world, options, &environment));
@@ -160,7 +156,12 @@ static shoal_status open_world(struct shoal_world *world, const shoal_world_opti
         }
         plan.key = own_key;
     }
+    if (plan.hosts_text[0] != '\0') {
+        TRY(start_mpi_for_hosts(world));
+    }
     if (world->mpi) {
+        plan.exchange = start_mpi_exchange;
+        plan.exchange_context = world;
         TRY(start_mpi_check_place(world, options->mpi_comm != NULL));
     }
     world->may_spin = processors_suffice(world->n_ranks);
