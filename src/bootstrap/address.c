@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/option_parse.h"
 #include "base/try.h"
 
@@ -23,6 +24,17 @@
 bool address_is_known(const struct address *address)
 {
     return address->family != 0;
+}
+
+bool address_is_loopback(const struct address *address)
+{
+    static const unsigned char six[16] = {[15] = 1};
+    return address->family == 4 ? address->bytes[0] == 127 : memcmp(address->bytes, six, sizeof six) == 0;
+}
+
+struct address address_any(int family, uint16_t port)
+{
+    return (struct address){.family = (uint16_t)family, .port = port};
 }
 
 /* Texts ------------------------------------------------------------------------------------------------- */
@@ -144,6 +156,15 @@ shoal_status address_parse(const char *name, const char *text, struct address *a
     return look_up(name, host, port, address_out);
 }
 
+bool address_is_by_name(const char *text)
+{
+    char host[HOST_BYTES];
+    const char *port;
+    struct in6_addr bytes;
+    return split(text, host, &port) && inet_pton(AF_INET, host, &bytes) != 1 &&
+           inet_pton(AF_INET6, host, &bytes) != 1;
+}
+
 /* This machine's ---------------------------------------------------------------------------------------- */
 
 struct choice {
@@ -237,8 +258,9 @@ shoal_status address_choose(const char *wanted, const struct address *peer, stru
     if (address_is_known(peer)) {
         choice.address = find_route(peer);
     }
-    if (!address_is_known(&choice.address)) {
-        TRY(walk_interfaces(&choice));
+    if (!address_is_known(&choice.address) && walk_interfaces(&choice) != SHOAL_OK) {
+        LOG(SHOAL_LOG_WARN, "%s", shoal_error_text());
+        error_clear();
     }
     if (!address_is_known(&choice.address)) {
         choice.address = (struct address){.family = 4, .bytes = {127, 0, 0, 1}};

@@ -20,6 +20,9 @@ struct address {
 };
 
 bool address_is_known(const struct address *address);
+bool address_is_loopback(const struct address *address);
+/* All addresses of this machine, of IPv6 or of both; or of IPv4 only. */
+struct address address_any(int family, uint16_t port);
 
 /* The text without the port, and with it. Both return `text`. */
 const char *address_host(const struct address *address, char text[ADDRESS_TEXT_BYTES]);
@@ -31,6 +34,8 @@ struct address address_from_system(const struct sockaddr_storage *system);
 
 /* "host:port", "10.0.0.1:29500", "[::1]:29500". A name is looked up. `name` is the variable, for texts. */
 shoal_status address_parse(const char *name, const char *text, struct address *address_out);
+/* Of what address_parse has taken: whether the host is a name. */
+bool address_is_by_name(const char *text);
 
 /*
  * Where this rank shall be reached, without a port: at `wanted` (an address, or the name of an interface; "": nothing is

@@ -6,6 +6,7 @@
 #include "bootstrap/client.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -151,10 +152,12 @@ static shoal_status try_to_connect(struct holder *holder, int *fd_out)
     const struct card *card = &holder->client->cards[holder->rank];
     if (watch_has(holder->client->watch, holder->rank)) {
         const struct proof_key key = {{card->token[0], card->token[1]}};
+        char what[64];
+        (void)snprintf(what, sizeof what, "a connection to rank %d's server", holder->rank);
         const struct socket_wait wait = {.deadline_ns = holder->wait->deadline_ns,
                                          .liveness = check_holder,
                                          .liveness_context = holder,
-                                         .what = "a connection to its server"};
+                                         .what = what};
         return tcp_connect(&card->address, &key, &wait, fd_out);
     }
     char name[SOCKET_NAME_BYTES];

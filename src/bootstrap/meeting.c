@@ -142,6 +142,13 @@ bool meeting_begin_second_round(struct meeting *meeting)
     }
     for (int rank = 0; rank < meeting->n_ranks; rank++) {
         struct card_short *card = &meeting->cards[rank];
+        if (!address_is_known(&card->address)) {
+            return fail(meeting,
+                        error_set(SHOAL_ERR_SYSTEM,
+                                  "start-up: the ranks are on %d hosts, and rank %d could not listen on "
+                                  "the network",
+                                  meeting->n_leaders, rank));
+        }
         /* Two hosts whose ranks believe the same become two numbers. */
         card->host = hash_bytes(card->host, &card->leader, sizeof card->leader);
         meeting->places[rank] = PLACE_CAME;

@@ -41,7 +41,7 @@ bool meeting_is_elsewhere(struct meeting *meeting, int rank, int tried);
 void meeting_lose(struct meeting *meeting, int rank, shoal_status status, const char *why);
 
 bool meeting_is_complete(const struct meeting *meeting);
-/* All are ready. True: there are several hosts, and all have to be ready once more. */
+/* All are ready. True: there are several hosts, and all have to be ready once more. May fail the meeting. */
 bool meeting_begin_second_round(struct meeting *meeting);
 
 #endif

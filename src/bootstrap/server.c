@@ -352,8 +352,14 @@ shoal_status server_open_address(struct server *server, const struct address *ad
                                  const struct proof_key *key)
 {
     struct address bound = *address;
+    struct address any = address_any(/*family=*/6, address->port);
     int listener = -1;
-    TRY(tcp_listen(&bound, &listener));
+    shoal_status status = tcp_listen(&bound, &listener);
+    if (status == SHOAL_ERR_SYSTEM && memcmp(&bound, &any, sizeof any) == 0) {
+        bound = address_any(/*family=*/4, address->port); /* a machine without IPv6 */
+        status = tcp_listen(&bound, &listener);
+    }
+    TRY(status);
     strangers_open_door(server->strangers, DOOR_MEETING, listener, key);
     return SHOAL_OK;
 }

@@ -49,7 +49,9 @@ static shoal_status read_meeting(const struct span_question *question, struct sp
     }
     span->key = proof_key_of_text(token);
     span->is_on = true;
-    return address_parse(name, text, &span->meeting);
+    TRY(address_parse(name, text, &span->meeting));
+    span->is_by_name = address_is_by_name(text);
+    return SHOAL_OK;
 }
 
 static shoal_status choose_own(const struct span_question *question, struct span *span)
@@ -59,6 +61,10 @@ static shoal_status choose_own(const struct span_question *question, struct span
     struct address peer = span->meeting;
     if (!address_is_known(&peer) && card_is_tcp_test()) {
         peer = (struct address){.family = 4, .bytes = {127, 0, 0, 1}};
+    }
+    if (span->is_by_name && address_is_loopback(&peer)) {
+        peer.family =
+            0; /* rank 0's host, by the name that it has for itself: others know it by another address */
     }
     TRY(address_choose(wanted, &peer, &span->own));
     LOG(SHOAL_LOG_INFO, "rank %d is reached by other hosts at %s%s", question->rank,
@@ -77,6 +83,9 @@ shoal_status span_decide(const struct span_question *question, struct span *span
     }
     if (span.is_on) {
         TRY(choose_own(question, &span));
+    }
+    if (span.is_by_name && question->rank == 0) {
+        span.meeting = address_any(/*family=*/6, span.meeting.port);
     }
     *span_out = span;
     return SHOAL_OK;

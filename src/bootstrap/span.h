@@ -14,7 +14,8 @@ struct span {
     bool is_on;             /* this rank's server listens on the network too */
     struct address own;     /* where; without a port */
     struct address meeting; /* where rank 0 listens; unknown: the ranks find it otherwise */
-    struct proof_key key;   /* of the meeting */
+    bool is_by_name; /* the meeting: what a host is called has another address on itself, often a loopback */
+    struct proof_key key; /* of the meeting */
     int64_t heartbeat_ns;
 };
 

@@ -56,6 +56,9 @@ shoal_status tcp_listen(struct address *address, int *fd_out)
     TRY(open_socket(&system, &fd));
     /* Connections of an earlier world may still have the port. */
     set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (address->family == 6) {
+        set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0); /* all addresses are those of IPv4 too */
+    }
     if (bind(fd, (const struct sockaddr *)&system, bytes) != 0 || listen(fd, SOMAXCONN) != 0) {
         char text[ADDRESS_TEXT_BYTES];
         bool is_taken = errno == EADDRINUSE;

@@ -93,14 +93,30 @@ static shoal_status open_network(struct shoal_world *world, const struct span *s
     return server_open_network(world->server, listener, members_fd(world->page), world->watch);
 }
 
-static shoal_status create_server(struct shoal_world *world, const struct span *span, struct card *card)
+/* With an exchange alone nobody has said that there are several hosts: then the network may be missing. */
+static shoal_status listen_on_network(struct span *span, struct card *card, int *listener_out)
+{
+    if (!span->is_on) {
+        return SHOAL_OK;
+    }
+    struct address address = span->own;
+    shoal_status status = tcp_listen(&address, listener_out);
+    if (status == SHOAL_OK) {
+        card->address = address;
+        card->heartbeat_ms = (uint32_t)(span->heartbeat_ns / 1000000);
+    } else if (!address_is_known(&span->meeting)) {
+        LOG(SHOAL_LOG_WARN, "other hosts cannot reach this rank: %s", shoal_error_text());
+        span->is_on = false;
+        error_clear();
+        return SHOAL_OK;
+    }
+    return status;
+}
+
+static shoal_status create_server(struct shoal_world *world, struct span *span, struct card *card)
 {
     int listener = -1;
-    if (span->is_on) {
-        card->address = span->own;
-        card->heartbeat_ms = (uint32_t)(span->heartbeat_ns / 1000000);
-        TRY(tcp_listen(&card->address, &listener));
-    }
+    TRY(listen_on_network(span, card, &listener));
     shoal_status status = server_create(card, &world->server);
     if (status == SHOAL_OK && (world->rank == 0 || span->is_on)) {
         status = members_create(world->n_ranks, &world->page);
@@ -112,7 +128,7 @@ static shoal_status create_server(struct shoal_world *world, const struct span *
     return span->is_on ? open_network(world, span, listener) : SHOAL_OK;
 }
 
-static shoal_status create_servers(struct shoal_world *world, const struct span *span, struct card *card,
+static shoal_status create_servers(struct shoal_world *world, struct span *span, struct card *card,
                                    struct card **cards_out)
 {
     TRY(create_server(world, span, card));

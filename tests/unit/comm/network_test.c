@@ -65,8 +65,7 @@ TEST_RANKS(ranks_of_other_hosts_are_watched_and_asked, 4)
     CHECK_OK(shoal_world_close(world));
 }
 
-/* The store takes large values over TCP too, and no descriptor crosses. */
-TEST_RANKS(large_values_and_no_memory_cross_hosts, 2)
+TEST_RANKS(large_values_cross_hosts, 2)
 {
     shoal_world *world = rank_world_open(self, 0);
     REQUIRE(world);
@@ -111,7 +110,7 @@ TEST_PROCESSES(a_killed_rank_is_named_on_all_hosts, 4)
     CHECK_OK(shoal_world_close(world));
 }
 
-/* A child that the rank has forked keeps its connections open: the silence is noticed. So it is with a host that is cut off. */
+/* As it is with a host that is cut off. */
 TEST_PROCESSES(a_stopped_rank_is_dead_after_the_heartbeat, 4)
 {
     shoal_world *world = rank_world_open(self, 0);
@@ -227,6 +226,20 @@ TEST_PROCESSES(ranks_meet_at_the_address_twice, 4)
         CHECK_OK(shoal_group_barrier(shoal_world_group(world)));
         CHECK_OK(shoal_world_close(world));
     }
+}
+
+/* On its own host a name may be a loopback: rank 0 listens everywhere, and nobody is reached at the loopback. */
+TEST_PROCESSES(ranks_meet_at_a_name, 3)
+{
+    char address[64];
+    int port = share_port(self);
+    set_place(self->rank, self->n_ranks, port, "a secret");
+    (void)snprintf(address, sizeof address, "localhost:%d", port);
+    (void)setenv("SHOAL_ADDRESS", address, 1);
+    shoal_world *world = NULL;
+    REQUIRE_OK(open_by_environment(20, &world));
+    CHECK_OK(shoal_group_barrier(shoal_world_group(world)));
+    CHECK_OK(shoal_world_close(world));
 }
 
 TEST_PROCESSES(one_host_at_an_address_needs_no_network, 3)
