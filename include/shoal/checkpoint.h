@@ -87,9 +87,9 @@ typedef struct shoal_checkpoint_options {
     int64_t step;       /* names the checkpoint: not negative */
     shoal_checkpoint_format format;
     bool replaces; /* a checkpoint of that step; otherwise it is an error if there is one */
-    /* Of this one and those of earlier steps so many stay, the newest; 0: all. Those of later steps always stay. One whose
-       index cannot be read, or whose files are missing or of another size, does not count, and stays until there are enough
-       newer ones. */
+    /* Of this one and those of earlier steps so many stay, the newest; 0: all. Those of later steps always stay. One
+       whose index cannot be read, or whose files are missing or of another size, does not count, and stays until there
+       are enough newer ones. */
     int keep;
     size_t max_file_bytes;              /* whole: data of one file; 0: 5 GB. A tensor is never cut. */
     shoal_checkpoint_progress progress; /* zeros: not said */
