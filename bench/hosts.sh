@@ -13,6 +13,8 @@ set -euo pipefail
 cd "$hosts_folder/../.."
 
 build=${SHOAL_BENCH_BUILD:-build}
+# The ranks need not know.
+unset SHOAL_BENCH_BUILD
 rate=${1:-1000}
 iterations=${2:-5}
 sizes=("${@:3}")
@@ -20,7 +22,7 @@ sizes=("${@:3}")
 read -ra names <<<"${HOSTS:-a b}"
 read -ra launcher <<<"${LAUNCHER:---launcher ssh}"
 
-cc -O2 -std=c11 -D_DEFAULT_SOURCE -Iinclude bench/hosts.c -o "$scratch/hosts" -L"$build/lib" -Wl,-rpath,"$PWD/$build/lib" -lshoal
+cc -O2 -std=c11 -D_DEFAULT_SOURCE -Iinclude bench/hosts.c -o "$scratch/program" -L"$build/lib" -Wl,-rpath,"$PWD/$build/lib" -lshoal
 hosts_up "${names[@]}"
 hosts_rate "${rate}mbit"
 export SHOAL_RSH=$hosts_rsh
@@ -30,4 +32,4 @@ done >"$scratch/hosts.txt"
 echo "# ${#names[@]} hosts x ${RANKS_PER_HOST:-2} ranks, $rate Mbit/s, ${launcher[*]}, $iterations iterations, $(nproc) processors"
 echo "| call | size | ms | busiest link, of the size | at $rate Mbit/s, ms | ratio |"
 echo "|---|---|---|---|---|---|"
-"$build/bin/shoal" run --hosts "$scratch/hosts.txt" --no-label "${launcher[@]}" "$scratch/hosts" eth0 "$rate" "$iterations" "${sizes[@]}"
+"$build/bin/shoal" run --hosts "$scratch/hosts.txt" --no-label "${launcher[@]}" "$scratch/program" eth0 "$rate" "$iterations" "${sizes[@]}"
