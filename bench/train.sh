@@ -60,11 +60,6 @@ if [[ -z $cases ]]; then
     ((processors >= 16)) && cases="8x1 8x2 alone 8x1_bf16 alone_bf16 2x1"
 fi
 
-work=build/bench
-mkdir -p "$work"
-rows=$work/train.rows
-: >"$rows"
-
 # The programs ----------------------------------------------------------------------------------------------
 
 find_python() {
@@ -125,6 +120,10 @@ measure() {
 for name in $cases; do
     set_case "$name"
 done
+work=build/bench
+mkdir -p "$work"
+rows=$work/train.rows
+: >"$rows"
 python=$(find_python)
 for ((round = 0; round < rounds; round++)); do
     for binding in $bindings; do

@@ -8,8 +8,8 @@
 #include "train_bind.h"
 
 #include "base/cores.h"
+#include "base/error.h"
 #include "base/os/os.h"
-#include "base/try.h"
 #include "shoal/group.h"
 
 #include <dirent.h>
@@ -95,7 +95,7 @@ shoal_status train_bind(struct train_job *job)
     }
     struct place *places = calloc((size_t)job->n_ranks, sizeof(places[0]));
     if (!places) {
-        return SHOAL_ERR_NO_MEMORY;
+        return error_set(SHOAL_ERR_NO_MEMORY, "no memory for the places of %d ranks", job->n_ranks);
     }
     find_place(job, &mine);
     shoal_status status = shoal_group_all_gather(job->group, &mine, places, sizeof mine, SHOAL_U8);
