@@ -27,11 +27,11 @@
  * the mode they were started in, mostly that of the thread that called this library first.
  *
  * Ownership: results belong to the innermost scope. Strings belong to the library.
- * Threads: any, each in its own scope. All threads share one BLAS and its number of threads (products that run at the
- * same time have the same number, others wait, so that bits do not depend on what other threads do), and one pool of as many
- * threads for all other loops, which sleep between calls and while the BLAS computes; a call that finds the pool taken
- * by another thread's does without it. With ranks as threads of one process call shoal_nn_set_threads: the environment
- * does not tell how many there are. A forked child starts threads of its own.
+ * Threads: any, each in its own scope. All threads share one BLAS and its number of threads: products that run at the
+ * same time have the same number, others wait, so that bits do not depend on what other threads do. They share one pool
+ * of as many threads for all other loops, which sleep between calls and while the BLAS computes; a call that finds the
+ * pool taken by another thread's does without it. With ranks as threads of one process call shoal_nn_set_threads: the
+ * environment does not tell how many there are. A forked child starts threads of its own.
  * Errors: NULL, with the reason in the scope (shoal/scope.h), or a status.
  *
  *     shoal_tensor *hidden = shoal_nn_tanh(shoal_nn_linear(x, weight, bias));
