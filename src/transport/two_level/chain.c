@@ -23,7 +23,6 @@
  * In place is safe: a rank has given away its elements of a chunk before it writes the result of the chunk.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -363,7 +362,7 @@ static shoal_status send_result(const struct journey *journey, int hop, int slic
 {
     struct frame *frame = NULL;
     TRY(begin_frame(journey, hop, slice, to, bytes, &frame));
-    memcpy(frame->payload, data, bytes);
+    kernel_copy(frame->payload, data, bytes);
     send_frame(journey, hop, slice, to, frame);
     return SHOAL_OK;
 }
