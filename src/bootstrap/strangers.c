@@ -3,6 +3,7 @@
 #include "bootstrap/strangers.h"
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -34,7 +35,7 @@ struct stranger {
 };
 
 struct doorway {
-    int listener; /* -1: closed */
+    _Atomic int listener; /* -1: closed; read by strangers_shut_door on another thread */
     struct proof_key key;
 };
 
@@ -75,7 +76,8 @@ static void turn_away(struct strangers *strangers, struct stranger *stranger)
 void strangers_open_door(struct strangers *strangers, enum door door, int listener,
                          const struct proof_key *key)
 {
-    strangers->doors[door] = (struct doorway){.listener = listener, .key = *key};
+    strangers->doors[door].key = *key;
+    strangers->doors[door].listener = listener;
 }
 
 void strangers_close_door(struct strangers *strangers, enum door door)
