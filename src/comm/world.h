@@ -31,16 +31,16 @@ struct shoal_world {
     const char *launcher;
     const struct transport *transport; /* what was asked for; NULL: chosen for each group */
     bool has_peers;
+    bool may_spin;                     /* no more ranks on this host than processors */
+    bool is_driven;                    /* only the thread that opened it makes progress: mpi_progress */
+    bool has_ended_well;               /* all ranks have closed */
     struct transports *transports;     /* comm/transports.h */
     const struct mpi_start *mpi_start; /* comm/start_mpi.h; NULL: the world does not use MPI */
     struct mpi *mpi;
-    bool is_driven; /* by the thread that opened it, `opener` */
-    pthread_t opener;
-    bool has_ended_well; /* all ranks have closed */
-    double timeout_s;    /* of an operation */
+    pthread_t opener; /* the thread that drives the world */
+    double timeout_s; /* of an operation */
     double close_timeout_s;
     double startup_timeout_s;
-    bool may_spin;           /* no more ranks on this host than processors */
     struct members *members; /* NULL: a world without peers */
     struct members *page;    /* that this rank has made for its host; outlives the server; NULL: none */
     struct server *server;

@@ -143,6 +143,9 @@ for flavour in openmpi mpich; do
     runs ok env SHOAL_TEST_HOSTS=0,1,2 SHOAL_LOG=info "${mpirun[@]}" -n 3 "$example"
     says 3 "transport mpi_$flavour loaded"
     says 3 ": sums 3 3 5"
+    # The launcher says that there are several hosts: the ranks meet through MPI.
+    runs ok env SHOAL_TEST_HOSTS=0,1 "${mpirun[@]}" -n 2 env OMPI_COMM_WORLD_LOCAL_SIZE=1 MPI_LOCALNRANKS=1 "$example"
+    says 2 ": sums 2 1 1"
 done
 if ! $some; then
     exit 77
