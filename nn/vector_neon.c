@@ -102,7 +102,8 @@ static inline void multiply_long(words a, uint32_t by, words *high, words *low)
 
 static inline void store_blocks(uint32_t *to, const words c[4])
 {
-    vst4q_u32(to, (uint32x4x4_t){{c[0], c[1], c[2], c[3]}});
+    const uint32x4x4_t blocks = {{c[0], c[1], c[2], c[3]}};
+    vst4q_u32(to, blocks);
 }
 
 static inline doubles widen_part(vector x, int part)
