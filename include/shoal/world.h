@@ -54,23 +54,24 @@ typedef struct shoal_world_options {
     double timeout_s;         /* of an operation; 0: SHOAL_TIMEOUT, which is 600 by default */
     double close_timeout_s;   /* 0: 30 */
     /*
-     * The address of the application's MPI_Comm, whose ranks become those of the world (n_ranks and rank may be left 0). All
-     * of them call open; the communicator is duplicated, and may be freed once all worlds on it are closed. It is the
-     * exchange of start-up, and carries groups on several hosts, or all if transport is "mpi". NULL: none; transport "mpi"
-     * then takes MPI_COMM_WORLD, and initialises MPI if nobody has.
+     * The address of the application's MPI_Comm, whose ranks become those of the world (n_ranks and rank may be left
+     * 0). All of them call open; the communicator is duplicated, and may be freed once all worlds on it are closed. It
+     * is the exchange of start-up, and carries groups on several hosts, or all if transport is "mpi". NULL: none;
+     * transport "mpi" then takes MPI_COMM_WORLD, and initialises MPI if nobody has.
      */
     const void *mpi_comm;
     /*
-     * Who may call MPI, by the level that MPI_Init_thread gave. MULTIPLE: Shoal's own thread does, and nothing is needed.
-     * SERIALIZED: it does so between mpi_lock and mpi_unlock, which the application holds around its own calls of MPI, and
-     * never while it calls Shoal; or mpi_progress. FUNNELED: mpi_progress, in the main thread. Otherwise open fails.
+     * Who may call MPI, by the level that MPI_Init_thread gave. MULTIPLE: Shoal's own thread does, and nothing is
+     * needed. SERIALIZED: it does so between mpi_lock and mpi_unlock, which the application holds around its own calls
+     * of MPI, and never while it calls Shoal; or mpi_progress. FUNNELED: mpi_progress, in the main thread. Otherwise
+     * open fails.
      */
     void (*mpi_lock)(void *context);
     void (*mpi_unlock)(void *context);
     void *mpi_lock_context;
     /*
-     * Not 0: Shoal calls MPI only in shoal_world_progress, and where the thread that opened the world waits in a call of
-     * Shoal. That thread closes the world.
+     * Not 0: Shoal calls MPI only in shoal_world_progress, and where the thread that opened the world waits in a call
+     * of Shoal. That thread closes the world.
      */
     int mpi_progress;
 } shoal_world_options;
@@ -90,9 +91,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_optio
 SHOAL_API shoal_status shoal_world_close(shoal_world *world);
 
 /*
- * Moves what can be moved now, and never waits. Needed only in a world that was opened with mpi_progress, again and again
- * while something that was started has not ended: nothing else moves it. Elsewhere it does nothing. SHOAL_ERR_STATE: the
- * level of MPI does not allow this thread to call it.
+ * Moves what can be moved now, and never waits. Needed only in a world that was opened with mpi_progress, again and
+ * again while something that was started has not ended: nothing else moves it. Elsewhere it does nothing.
+ * SHOAL_ERR_STATE: the level of MPI does not allow this thread to call it.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_progress(shoal_world *world);
 
