@@ -25,6 +25,7 @@ find({no_chdir => 1, wanted => sub {
 }}, '.');
 my %is_word = map { $_ => 1 } $words =~ /\b\w+/g;
 $is_word{"SHOAL_$_"} = 1 for slurp('src/base/options.def') =~ /^OPTION\((\w+)/mg;
+$is_word{"SHOAL_TRANSPORT_$_"} = 1 for map { slurp($_) =~ /->variable\("(\w+)"\)/g } glob 'src/transport/*/*.c';
 my $tree = join "\n", map { "/$_" } sort keys %exists;
 
 # A file or folder, by its path or the end of it ("comm/lane.c"). [ch], {a,b} and * are patterns.
