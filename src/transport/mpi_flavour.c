@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/mem.h"
 #include "base/options.h"
 #include "base/try.h"
 #include "transport/module.h"
@@ -46,19 +47,17 @@ static const struct flavour *ask_library(void *library)
     version_function *version = NULL;
     /* The one way from an object pointer to a function pointer that POSIX blesses. */
     *(void **)&version = dlsym(library, "MPI_Get_library_version");
-    static _Thread_local char text[VERSION_BYTES];
+    char *text = mem_alloc_zeroed(1, VERSION_BYTES);
     int length = 0;
-    text[0] = '\0';
-    if (!version || version(text, &length) != 0) {
-        return NULL;
-    }
-    text[VERSION_BYTES - 1] = '\0';
-    for (size_t i = 0; i < N_FLAVOURS; i++) {
-        if (strstr(text, flavours[i].words)) {
-            return &flavours[i];
+    const struct flavour *found = NULL;
+    if (text && version && version(text, &length) == 0) {
+        text[VERSION_BYTES - 1] = '\0';
+        for (size_t i = 0; i < N_FLAVOURS && !found; i++) {
+            found = strstr(text, flavours[i].words) ? &flavours[i] : NULL;
         }
     }
-    return NULL;
+    mem_free(text);
+    return found;
 }
 
 static bool is_mpi_library(const char *path)

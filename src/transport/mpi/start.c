@@ -192,7 +192,7 @@ static shoal_status compare_libraries(struct mpi *mpi)
 /* The first line of what the library says of itself, without its white space; Open MPI's up to the first comma. */
 static void read_library(char library[MPI_LIBRARY_BYTES])
 {
-    static _Thread_local char text[MPI_MAX_LIBRARY_VERSION_STRING + 1];
+    char text[MPI_MAX_LIBRARY_VERSION_STRING + 1];
     int length = 0;
     memset(library, 0, MPI_LIBRARY_BYTES);
     if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) {

@@ -75,6 +75,8 @@ static void fail_halfway(struct rank *self, int param, enum recovery recovery, i
             setting_step(&s, step, "after a failure");
         }
         net_zero(&s.net);
+        /* By messages, a rank that is still in the step before may hear of the failure first (docs/design/message.md). */
+        test_barrier(self);
         fails = self->rank == 0;
         shoal_status status = net_backward(&s.net, 9, self->rank, 0);
         if (self->rank == 0) {

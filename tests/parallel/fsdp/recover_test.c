@@ -235,6 +235,9 @@ TEST_RANKS(a_step_without_memory_can_be_made_again, 1)
 
 /* Many steps ----------------------------------------------------------------------------------------------- */
 
+/* Frames that a message transport keeps for later (message/wire.c), at most. Fewer than the steps, of which none leaves one. */
+#define SPARE_FRAMES 96
+
 /* While no rank is ahead: messages of one that is are kept until they are needed. */
 static size_t count_blocks(struct rank *self)
 {
@@ -269,7 +272,11 @@ static void check_flat(struct rank *self, enum model_mode mode, int n_steps)
     }
     size_t n_left = count_blocks(self);
     if (self->is_process) { /* threads have one allocator together */
-        CHECK_INT(n_left, n_blocks);
+        if (rank_hears_by_messages()) {
+            CHECK(n_left <= n_blocks + SPARE_FRAMES);
+        } else {
+            CHECK_INT(n_left, n_blocks);
+        }
         CHECK_INT(test_open_descriptors(), n_descriptors);
     }
     shoal_fsdp_free(fsdp);
@@ -305,7 +312,11 @@ TEST_RANKS(a_hundred_models_leave_nothing, 2)
     }
     size_t n_left = count_blocks(self);
     if (self->is_process) {
-        CHECK_INT(n_left, n_blocks);
+        if (rank_hears_by_messages()) {
+            CHECK(n_left <= n_blocks + SPARE_FRAMES);
+        } else {
+            CHECK_INT(n_left, n_blocks);
+        }
         CHECK_INT(test_open_descriptors(), n_descriptors);
     }
     CHECK_OK(shoal_world_close(world));
