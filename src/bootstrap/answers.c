@@ -519,7 +519,8 @@ static void answer_join(struct server *server, struct connection *connection, co
 
 static void answer_elsewhere(struct server *server, struct connection *connection, const struct field *fields)
 {
-    if (connection->joined_rank < 0 || server->meeting->is_second_round) {
+    if (connection->joined_rank < 0 || server->meeting->is_second_round ||
+        !meeting_may_be_elsewhere(server->meeting, connection->joined_rank, (int)fields[0].number)) {
         drop(connection);
         return;
     }

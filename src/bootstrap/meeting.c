@@ -81,6 +81,12 @@ static bool find_leader(struct meeting *meeting, int rank, int at)
     return true;
 }
 
+bool meeting_may_be_elsewhere(const struct meeting *meeting, int rank, int tried)
+{
+    int leader = meeting->cards[rank].leader;
+    return meeting->places[rank] == PLACE_CAME && tried == leader && leader != rank;
+}
+
 bool meeting_is_elsewhere(struct meeting *meeting, int rank, int tried)
 {
     if (meeting->failure != SHOAL_OK) {

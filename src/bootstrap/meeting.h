@@ -32,6 +32,8 @@ void meeting_free(struct meeting *meeting); /* NULL is allowed */
 /* All return false when the meeting has failed, perhaps just now: failure and text say why. */
 bool meeting_come(struct meeting *meeting, const struct card *card);
 bool meeting_is_ready(struct meeting *meeting, int rank);
+/* Whether a rank may say so: it came, is not ready, and `tried` is the leader that it was told, who is another one. */
+bool meeting_may_be_elsewhere(const struct meeting *meeting, int rank, int tried);
 /*
  * Of a rank that came: it is not on the host of the leader `tried`, whatever it believed. Its cards[rank].leader becomes
  * the next one that may be on its host, or the rank itself.

@@ -73,6 +73,7 @@ struct watch {
     int wake; /* eventfd */
     _Atomic uint32_t n_taken;
     bool has_left;
+    bool is_judging; /* all ranks have begun to speak */
     bool is_ending;
     bool is_running;
     pthread_t thread;
@@ -253,12 +254,16 @@ static int64_t beat_ns(const struct watch *watch)
     return own_ns < BEAT_NS ? own_ns : BEAT_NS;
 }
 
-/* A rank whose last words still wait to be sent gets no more of them. */
+/*
+ * A rank whose last words still wait to be sent gets no more of them. One that has left gets them all the same: it waits
+ * until everybody has, and must not take those who stay for dead.
+ */
 static void beat(struct watch *watch)
 {
     for (int rank = 0; rank < watch->options.n_ranks; rank++) {
         struct link *link = &watch->peers[rank].link;
-        if (is_alive(watch, rank) && !link_has_output(link)) {
+        bool is_there = watch->peers[rank].is_watched && watch_state(watch, rank) != MEMBER_DEAD;
+        if (is_there && !link_has_output(link)) {
             link_send(link, WORD_ALIVE, 0, NULL, 0);
         } else {
             link_flush(link);
@@ -266,13 +271,16 @@ static void beat(struct watch *watch)
     }
 }
 
-/* What has come in was read before. If this process itself did not run for a while, nobody is to blame for it. */
+/*
+ * What has come in was read before. Nobody is to blame for silence while ranks still connect, nor if this process itself did
+ * not run for a while.
+ */
 static void judge(struct watch *watch, int64_t now_ns)
 {
-    bool has_slept = now_ns - watch->last_turn_ns > watch->options.heartbeat_ns / 2;
+    bool is_excused = !watch->is_judging || now_ns - watch->last_turn_ns > watch->options.heartbeat_ns / 2;
     for (int rank = 0; rank < watch->options.n_ranks; rank++) {
         struct peer *peer = &watch->peers[rank];
-        if (has_slept) {
+        if (is_excused) {
             peer->heard_ns = now_ns;
         } else if (now_ns - peer->heard_ns > watch->options.heartbeat_ns) {
             bury(watch, rank, REASON_SILENT, rank);
@@ -469,6 +477,13 @@ shoal_status watch_open(struct watch *watch, const struct card *cards, const str
     }
     TRY(await_links(watch, cards, wait));
     return start(watch);
+}
+
+void watch_judge(struct watch *watch)
+{
+    (void)pthread_mutex_lock(&watch->lock);
+    watch->is_judging = true;
+    (void)pthread_mutex_unlock(&watch->lock);
 }
 
 /* Telling ----------------------------------------------------------------------------------------------- */

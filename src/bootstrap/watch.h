@@ -45,6 +45,9 @@ bool watch_take(struct watch *watch, int rank, int fd);
  */
 shoal_status watch_open(struct watch *watch, const struct card *cards, const struct socket_wait *wait);
 
+/* From now on silence counts: every rank has come back from watch_open. Until then only ends of connections do. */
+void watch_judge(struct watch *watch);
+
 /* Before or after watch_open, by one thread: who is told that states have changed. */
 void watch_set_change(struct watch *watch, void (*change)(void *context), void *context);
 

@@ -208,7 +208,9 @@ static shoal_status connect_hosts(struct shoal_world *world, struct rendezvous *
         members_set_watch(world->members, world->watch);
         client_set_watch(world->client, world->watch);
     }
-    return rendezvous_complete(rendezvous, check_rank_zero, world, /*cards_out=*/NULL);
+    TRY(rendezvous_complete(rendezvous, check_rank_zero, world, /*cards_out=*/NULL));
+    watch_judge(world->watch);
+    return SHOAL_OK;
 }
 
 /* A connection over the network is no way to ask a server on this host for memory. */

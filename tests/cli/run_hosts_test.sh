@@ -107,6 +107,9 @@ test_places() {
     [[ $(wc -l <"$scratch/calls") -eq 2 ]] || complain "a host without ranks was called"
     # One place to meet and one token for all, which no command line has.
     rm -f "$scratch/calls"
+    # Last words without an end of line: the report of the rank's end follows them in the line.
+    over_ssh 0 -n 1 --no-label sh -c 'printf last >&2'
+    [[ $(<"$scratch/err") == last ]] || complain "standard error is not 'last'"
     over_ssh 0 --no-label sh -c 'echo "$SHOAL_ADDRESS $SHOAL_TOKEN $SHOAL_KEY"'
     [[ $(sort -u "$scratch/out" | wc -l) -eq 1 ]] || complain "ranks that cannot meet"
     [[ $(head -n 1 "$scratch/out") =~ ^a:2[0-9]{4}\ ([0-9a-f]{32})\ ([0-9a-f]{32})$ || $(<"$scratch/out") =~ ^a:3[01][0-9]{3} ]] ||

@@ -307,19 +307,21 @@ static void take_report(struct run *run, const struct run_report *report)
     end_by_failure(run, report->exit_code);
 }
 
-static bool take_line(void *context, const char *line, size_t n_bytes)
+/* How many bytes of the line are output. */
+static size_t take_line(void *context, const char *line, size_t n_bytes)
 {
     struct run_rank *agent = context;
     struct run *run = agent->run;
     struct run_report report;
-    if (!run_report_read(line, n_bytes, run->plan.key, &report)) {
-        return false;
+    size_t n_before = 0;
+    if (!run_report_read(line, n_bytes, run->plan.key, &n_before, &report)) {
+        return n_bytes;
     }
     if (report.rank < run->plan.n_ranks_all && !run->is_reported[report.rank]) {
         agent->n_reported++;
         take_report(run, &report);
     }
-    return true;
+    return n_before;
 }
 
 /* An agent that has ended before its ranks were reported could not start them, or lost them. */

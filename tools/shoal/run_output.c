@@ -131,10 +131,12 @@ static void put_line(struct run_stream *stream, const char *bytes, size_t n_byte
     if (stream->take) {
         buffer_append(&stream->line, bytes, n_bytes);
         n_bytes = 0;
-        if (stream->line.n_bytes > 0 &&
-            stream->take(stream->take_context, stream->line.bytes, stream->line.n_bytes)) {
-            stream->line.n_bytes = 0;
-            return;
+        if (stream->line.n_bytes > 0) {
+            stream->line.n_bytes =
+                stream->take(stream->take_context, stream->line.bytes, stream->line.n_bytes);
+            if (stream->line.n_bytes == 0) {
+                return;
+            }
         }
     }
     sink_append(stream->sink, stream->label, strlen(stream->label));

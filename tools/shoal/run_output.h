@@ -34,8 +34,8 @@ struct run_stream {
     bool is_raw;            /* bytes pass as they come: there is nobody to mix with */
     struct run_buffer line; /* begun, and not ended yet */
     struct run_sink *sink;
-    /* Sees each line before it goes out, its end included; true: the line goes nowhere. NULL: all go out. */
-    bool (*take)(void *context, const char *line, size_t n_bytes);
+    /* Sees each line before it goes out, its end included, and says how many bytes of it do. NULL: all go out. */
+    size_t (*take)(void *context, const char *line, size_t n_bytes);
     void *take_context;
 };
 

@@ -28,17 +28,21 @@ static bool take_number(const char **at, int *number_out)
     return true;
 }
 
-bool run_report_read(const char *line, size_t n_bytes, const char *key, struct run_report *report_out)
+bool run_report_read(const char *line, size_t n_bytes, const char *key, size_t *n_before_out,
+                     struct run_report *report_out)
 {
     char text[512];
     char prefix[128];
     struct run_report report = {0};
     (void)snprintf(prefix, sizeof prefix, PREFIX "%s ", key);
     size_t prefix_bytes = strlen(prefix);
-    if (n_bytes <= prefix_bytes || n_bytes >= sizeof text || memcmp(line, prefix, prefix_bytes) != 0) {
+    const char *begin = memmem(line, n_bytes, prefix, prefix_bytes);
+    size_t n_before = begin ? (size_t)(begin - line) : n_bytes;
+    n_bytes -= n_before;
+    if (n_bytes <= prefix_bytes || n_bytes >= sizeof text) {
         return false;
     }
-    memcpy(text, line, n_bytes);
+    memcpy(text, begin, n_bytes);
     text[n_bytes] = '\0';
     text[strcspn(text, "\r\n")] = '\0';
     const char *at = text + prefix_bytes;
@@ -47,6 +51,7 @@ bool run_report_read(const char *line, size_t n_bytes, const char *key, struct r
         return false;
     }
     (void)snprintf(report.host, sizeof report.host, "%.255s", at);
+    *n_before_out = n_before;
     *report_out = report;
     return true;
 }

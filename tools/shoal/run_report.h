@@ -24,7 +24,11 @@ struct run_report {
 /* Writes the line, without its end, into `line`. */
 void run_report_write(const struct run_report *report, const char *key, char *line, size_t line_bytes);
 
-/* False when the line is something else. */
-bool run_report_read(const char *line, size_t n_bytes, const char *key, struct run_report *report_out);
+/*
+ * False when there is none in the line. What a rank wrote last may have no end of its line, so that a report follows it there:
+ * n_before_out says how many bytes are not the report's.
+ */
+bool run_report_read(const char *line, size_t n_bytes, const char *key, size_t *n_before_out,
+                     struct run_report *report_out);
 
 #endif

@@ -301,11 +301,10 @@ static void send_frames(struct wire *wire, int rank)
 /* What goes to other hosts is counted, message by message: every frame is one. */
 static void count_frame(const struct transport_world *world, int rank, const struct frame *frame)
 {
-    int host = world->hosts[rank];
-    if (world->sent_to_hosts && host != world->hosts[world->rank]) {
+    if (world->sent_to_hosts && world->hosts[rank] != world->hosts[world->rank]) {
         /* Relaxed: a sum that orders nothing. */
-        atomic_fetch_add_explicit(&world->sent_to_hosts[host], FRAME_HEAD_BYTES + frame->head.bytes,
-                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(&world->sent_to_hosts[world->hosts[rank]],
+                                  FRAME_HEAD_BYTES + frame->head.bytes, memory_order_relaxed);
     }
 }
 

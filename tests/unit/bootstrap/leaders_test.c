@@ -111,6 +111,24 @@ TEST(one_boot_id_on_three_machines)
     end(&stage);
 }
 
+/* Only of the leader that it was told, and not of itself: otherwise the list of leaders would grow with every word. */
+TEST(a_rank_cannot_be_elsewhere_than_itself)
+{
+    static const int tried[] = {1, 2, -1, 99, 0};
+    struct stage stage;
+    for (size_t i = 0; i < sizeof tried / sizeof tried[0]; i++) {
+        begin(&stage);
+        make_card(&stage, 1, 1);
+        CHECK_INT(join(&stage, 1), 0);
+        CHECK_INT(go_elsewhere(&stage, 1, 0), 1);
+        struct request request = {.op = REQUEST_ELSEWHERE};
+        struct card_leader leader = {.rank = -1};
+        request_add_number(&request, tried[i]);
+        CHECK_STATUS(ask(&stage, 1, &request, &leader), SHOAL_ERR_PEER);
+        end(&stage);
+    }
+}
+
 TEST(five_boot_ids_on_one_machine)
 {
     struct stage stage;

@@ -153,6 +153,23 @@ TEST_RANKS(who_leaves_is_no_death, 3)
     CHECK_OK(shoal_world_close(world));
 }
 
+/* Rank 0, which holds the store, waits for the others however long they stay: it hears from them although it has left. */
+TEST_PROCESSES(who_has_left_waits_for_those_who_stay, 2)
+{
+    double heartbeat_s = 0.5 * test_time_scale();
+    char text[32];
+    (void)snprintf(text, sizeof text, "%g", heartbeat_s);
+    (void)setenv("SHOAL_HEARTBEAT", text, 1);
+    shoal_world *world = rank_world_open(self, 0);
+    REQUIRE(world);
+    if (self->rank == 1) {
+        CHECK_STATUS(await_end(world, 0), SHOAL_ERR_PEER);
+        test_pause(3 * heartbeat_s);
+        CHECK_OK(shoal_store_set(shoal_world_store(world), "late", "x", 1));
+    }
+    CHECK_OK(shoal_world_close(world));
+}
+
 /* The address ---------------------------------------------------------------------------------------------- */
 
 /* A port that was free a moment ago. */
