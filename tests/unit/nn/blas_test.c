@@ -61,6 +61,10 @@ static void multiply_on_threads(void *context)
 /* First of all: no BLAS has been loaded in this process. */
 TEST(the_number_of_threads_stays_while_products_run)
 {
+#if defined(__SANITIZE_THREAD__)
+    test_skip("the thread sanitizer allows no threads in forked children");
+    return;
+#endif
     test_in_child(multiply_on_threads, NULL);
 }
 
