@@ -87,13 +87,13 @@ for ranks in 1 2; do
 done
 
 # A trace that finds no room: the training is told to its end, and no empty file stays.
-(
+! $may_limit_files || (
     trap '' XFSZ
     ulimit -f 4
     refuses 1 'trace .*/full.json: (File too large|No space)' --steps 40 --trace "$scratch/full.json"
     ! $failed
 ) || failed=true
-grep -q '^  digest of parameters' "$scratch/out" || complain "no summary without a trace"
+! $may_limit_files || grep -q '^  digest of parameters' "$scratch/out" || complain "no summary without a trace"
 [[ ! -e $scratch/full.json ]] || complain "an empty trace stays"
 
 # Prompts are looked at before the training.
