@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Ranks on two hosts: the conformance tests of collectives and `shoal train`, with the bits of one host; deaths of a rank and of a
-# host; start-ups that cannot succeed. Every rank ends within its deadline, and says who or what is the reason.
+# Ranks on two hosts: an all-reduce and `shoal train`, with the bits of one host; deaths of a rank and of a host; start-ups that
+# cannot succeed. Every rank ends within its deadline, and says who or what is the reason.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=fixture.sh
 . "${BASH_SOURCE[0]%/*}/fixture.sh"
@@ -52,20 +52,6 @@ test_sums() {
     done
 }
 
-# The tests of collectives that have four ranks, each process one of them.
-test_conformance() {
-    local launcher program
-    for launcher in "${launchers[@]}"; do
-        choose "$launcher"
-        for program in collectives collectives_groups; do
-            SHOAL_TEST_LAUNCHED=$scratch/shared. run_hosts 0 "$build/tests/conformance/${program}_test"
-            rm -f "$scratch"/shared.*
-        done
-        SHOAL_TEST_LAUNCHED=$scratch/shared. SHOAL_TEST_SEED=1 run_hosts 0 "$build/tests/conformance/collectives_sweep_test" ranks_4
-        rm -f "$scratch"/shared.*
-    done
-}
-
 small=(--layers 1 --width 32 --heads 2 --context 16 --batch 2 --steps 6 --data "$SHOAL_TEST_SOURCE_DIR/README.md" --json)
 
 digest() {
@@ -78,7 +64,7 @@ test_train() {
         timeout 120 "$SHOAL_TEST_TOOL" train --ranks 4 --mode "$mode" "${small[@]}" >"$scratch/one" 2>"$scratch/err" </dev/null ||
             complain "train on one host: $(<"$scratch/err")"
         for launcher in "${launchers[@]}"; do
-            # MPICH 4.0 with UCX: its MPI_Finalize does not return on several hosts, whoever starts the ranks.
+            # MPICH 4.0: MPI_Finalize does not return on several hosts, whoever starts the ranks; why is not known.
             [[ $launcher != mpich ]] || continue
             choose "$launcher"
             run_hosts 0 "$SHOAL_TEST_TOOL" train --mode "$mode" "${small[@]}"
@@ -125,7 +111,7 @@ kill_rank() {
             tr "\0" " " <"$process/cmdline" | grep "^[^ ]*shoal train" >/dev/null; then kill -9 "${process#/proc/}"; fi; done' "$2"
 }
 
-# An MPI may end a process whose peer has died (UCX does: a segmentation fault, or an abort). The others then name that one.
+# Under an MPI a second process may end inside its library, and the others then name that one; why is not known.
 test_killed_rank() {
     local launcher rank
     for launcher in "${launchers[@]}"; do
@@ -230,7 +216,6 @@ hosts_up a b
 printf 'a slots=2\nb slots=2\n' >"$scratch/hosts.txt"
 # Both files that tests read are looked for from here.
 cd "$SHOAL_TEST_SOURCE_DIR"
-# Not conformance: its programs open worlds with a key of their own, and SHOAL_ADDRESS counts only without one.
 for test in sums train killed_rank cut_host start_up boot_id relay; do
     if [[ -z ${HOSTS_ONLY:-} || $test =~ $HOSTS_ONLY ]]; then
         part "$test" "test_$test"
