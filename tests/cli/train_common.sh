@@ -15,7 +15,7 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
 text=$SHOAL_TEST_SOURCE_DIR/LICENSE
 # The thread sanitizer itself needs files, and cannot live with a limit of 4 KiB.
 may_limit_files=true
-if ldd "$SHOAL_TEST_TOOL" | grep -q libtsan; then
+if ldd "$SHOAL_TEST_TOOL" | grep libtsan >/dev/null; then
     may_limit_files=false
 fi
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# One program, examples/01_all_reduce.c, alone and under every launcher; half an environment is an error that says so.
+# One program, examples/01_all_reduce.c, alone and under every launcher; half an environment, and settings that differ
+# between ranks, are errors that say so.
 set -euo pipefail
 
 scratch=$(mktemp -d)
@@ -127,5 +128,17 @@ half PMI_FD PMI_RANK=0 PMI_SIZE=2
 half PMIX_NAMESPACE OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2
 half SHOAL_RANK SHOAL_RANK=2 SHOAL_RANKS=2 SHOAL_KEY=x
 half SHOAL_RANK SHOAL_RANK=one SHOAL_RANKS=2 SHOAL_KEY=x
+
+echo "ranks that fold in other orders"
+# One of three ranks, on two hosts as they believe, would give other bits. shoal run ends the others when the
+# first rank fails, which must not keep them from speaking.
+# shellcheck disable=SC2016 # each rank expands it
+runs fail env SHOAL_MODULE_PATH="$SHOAL_TEST_BUILD_DIR/lib" SHOAL_TEST_HOSTS=here,here,there \
+    SHOAL_TRANSPORT_SOCKET_ADDRESS=127.0.0.1 "$SHOAL_TEST_TOOL" run -n 3 \
+    bash -c 'trap "" TERM; if [[ $SHOAL_RANK -eq 1 ]]; then export SHOAL_REDUCE=fast; fi; exec "$0"' "$program"
+for rank in 0 1 2; do
+    grep -qE "^\\[$rank\\] 01_all_reduce: .*rank 1 has SHOAL_REDUCE=fast" "$scratch/err" ||
+        complain "rank $rank does not say that rank 1 differs"
+done
 
 ! $failed

@@ -4,7 +4,7 @@
 # (tests/interop/mpi_world.c); which MPI is taken, and what is wrong with the others; a rank that is killed.
 set -euo pipefail
 
-if ldd "$SHOAL_TEST_BUILD_DIR/examples/01_all_reduce" | grep -q libtsan; then
+if ldd "$SHOAL_TEST_BUILD_DIR/examples/01_all_reduce" | grep libtsan >/dev/null; then
     echo "the thread sanitizer reports the MPI libraries, which were not built with it"
     exit 77
 fi
