@@ -21,7 +21,7 @@ check_arguments() {
         include/shoal/{fsdp,fsdp_comm,fsdp_unit,fully_shard,ddp,collective,compat_torch,compile}.h
 }
 check_shell() { find scripts tests bench .ci \( -name '*.sh' -o -path .ci/run \) -exec shellcheck -x {} +; }
-check_tidy() { scripts/tidy.sh; }
+check_tidy() { scripts/tidy.sh --quick; }
 
 # clang sees other things than gcc. Its build must be as silent.
 # Nobody runs it, and warnings do not depend on optimization, which would take two thirds of the time.
