@@ -27,7 +27,7 @@ rounds=2
 steps=10
 limit=90
 budget=0
-bindings=cores
+bindings=none
 output=
 trace=
 while [[ $# -gt 0 ]]; do
