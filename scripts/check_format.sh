@@ -24,13 +24,15 @@ if $fix; then
     exit 0
 fi
 
-failed=false
-for file in "${files[@]}"; do
-    if ! clang-format-14 "$file" | diff -u --label "$file" --label "$file (formatted)" "$file" -; then
-        failed=true
-    fi
-done
-if $failed; then
+check_files() {
+    local file failed=false
+    for file in "$@"; do
+        clang-format-14 "$file" | diff -u --label "$file" --label "$file (formatted)" "$file" - || failed=true
+    done
+    ! $failed
+}
+export -f check_files
+if ! printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 50 bash -c 'set -o pipefail; check_files "$@"' check_files; then
     echo "format: run scripts/check_format.sh --fix" >&2
     exit 1
 fi
