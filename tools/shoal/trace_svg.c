@@ -34,17 +34,18 @@ struct drawing {
     int y;
 };
 
+/* Colours by class and not by variable, which programs that are no browsers do not know. */
 static const char *const style =
     "<style>\n"
-    "svg{font:10px "
-    "ui-sans-serif,system-ui,sans-serif;--ink:#1b1f24;--soft:#6b7280;--line:#d5d9de;--op:#5b8def;"
-    "--phase:#c9d4e5;--phase2:#dfe6f0;--wait:#d9483b;--gather:#2f9e6e;--reduce:#b0752a;--other:#8a63c9}\n"
-    "@media(prefers-color-scheme:dark){svg{--ink:#e6e8eb;--soft:#9aa3ad;--line:#3a4149;--op:#6b9bff;--phase:#"
-    "38465c;"
-    "--phase2:#2b3646;--wait:#f0695c;--gather:#45bd8a;--reduce:#d39a4a;--other:#a98be0}}\n"
-    "text{fill:var(--ink)}.s{fill:var(--soft)}.l{stroke:var(--line)}.op{fill:var(--op)}.p0{fill:var(--phase)}"
-    ".p1{fill:var(--phase2)}.wait{fill:var(--wait)}.gather{fill:var(--gather)}.reduce{fill:var(--reduce)}"
-    ".other{fill:var(--other)}.p0,.p1{stroke:var(--line);stroke-width:.6}\n"
+    "svg{font:10px ui-sans-serif,system-ui,sans-serif}\n"
+    ".p0,.p1{stroke-width:.6}\n"
+    "text{fill:#1b1f24}.s{fill:#6b7280}.l,.p0,.p1{stroke:#d5d9de}.op{fill:#5b8def}.p0{fill:#c9d4e5}.p1{fill:#"
+    "dfe6f0}"
+    ".wait{fill:#d9483b}.gather{fill:#2f9e6e}.reduce{fill:#b0752a}.other{fill:#8a63c9}\n"
+    "@media(prefers-color-scheme:dark){"
+    "text{fill:#e6e8eb}.s{fill:#9aa3ad}.l,.p0,.p1{stroke:#3a4149}.op{fill:#6b9bff}.p0{fill:#38465c}.p1{fill:#"
+    "2b3646}"
+    ".wait{fill:#f0695c}.gather{fill:#45bd8a}.reduce{fill:#d39a4a}.other{fill:#a98be0}}\n"
     "</style>\n";
 
 /* U+FFFE and U+FFFF, which XML does not have. */
