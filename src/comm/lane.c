@@ -78,8 +78,8 @@ static shoal_status connect_once(struct lane *lane, int64_t deadline_ns)
     if (status != SHOAL_OK) {
         return error_prefix(status, "connecting group %s", transport_group_name(peers));
     }
-    LOG(SHOAL_LOG_DEBUG, "rank %d connected to group %s", peers->world_ranks[peers->rank],
-        transport_group_name(peers));
+    LOG(SHOAL_LOG_DEBUG, "rank %d connected to group %s over %s", peers->world_ranks[peers->rank],
+        transport_group_name(peers), transport->name);
     show_channel(lane, channel);
     return SHOAL_OK;
 }

@@ -205,6 +205,19 @@ static shoal_status add_layered(struct transports *transports, const struct tran
     return status;
 }
 
+static void tell_crossing(const struct transports *transports)
+{
+    const struct transport_world *world = &transports->world;
+    const char *crossing = world->crossing ? world->crossing->name : "nothing";
+    size_t n_candidates = transports->n_candidates;
+    const struct transport *last =
+        n_candidates > 0 ? transports->candidates[n_candidates - 1].transport : NULL;
+    bool is_layered = last && last->is_layered;
+    LOG(SHOAL_LOG_INFO, "rank %d: %d hosts, groups on several of them use %s%s%s", world->rank,
+        world->n_hosts, is_layered ? last->name : crossing, is_layered ? " over " : "",
+        is_layered ? crossing : "");
+}
+
 static shoal_status add_crossing(struct transports *transports, int64_t deadline_ns)
 {
     TRY(add_modules(transports, deadline_ns));
@@ -215,6 +228,7 @@ static shoal_status add_crossing(struct transports *transports, int64_t deadline
             TRY(add_layered(transports, row, deadline_ns));
         }
     }
+    tell_crossing(transports);
     return SHOAL_OK;
 }
 

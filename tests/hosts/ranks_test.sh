@@ -16,13 +16,15 @@ for flavour in openmpi mpich; do
     fi
 done
 
-# choose LAUNCHER: the options of `shoal run` for it, and variables
+# choose LAUNCHER: the options of `shoal run` for it, and variables. No transport is asked for: what carries messages between
+# hosts is the launcher's MPI, or TCP.
 choose() {
     how=(--launcher ssh)
     variables=()
+    crossing=socket
     if [[ $1 != ssh ]]; then
         how=(--mpirun "mpirun.$1")
-        variables=(SHOAL_TRANSPORT=mpi)
+        crossing=mpi
     fi
 }
 
@@ -47,8 +49,11 @@ test_sums() {
     local launcher
     for launcher in "${launchers[@]}"; do
         choose "$launcher"
+        variables=(SHOAL_LOG=info)
         run_hosts 0 "$build/examples/01_all_reduce"
         [[ $(grep -c ': sums 4 6 14$' "$scratch/out") -eq 4 ]] || complain "$launcher: sums: $(<"$scratch/out")"
+        [[ $(grep -c "2 hosts, groups on several of them use two_level over $crossing\$" "$scratch/err") -eq 4 ]] ||
+            complain "$launcher: not two_level over $crossing: $(<"$scratch/err")"
     done
 }
 

@@ -14,6 +14,7 @@ failed=false
 limit_s=$((60 * ${SHOAL_TEST_TIME_SCALE:-1}))
 library_folder=$SHOAL_TEST_BUILD_DIR/lib
 example=$SHOAL_TEST_BUILD_DIR/examples/01_all_reduce
+kill_program=$SHOAL_TEST_BUILD_DIR/tests/fault/mpi_kill
 export SHOAL_MODULE_PATH=$library_folder
 # Open MPI wants a remote shell even for ranks of this machine; any command will do.
 export OMPI_MCA_plm_rsh_agent=true OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$scratch
@@ -82,33 +83,61 @@ refusals() {
     refuses both "both mpi_comm and exchange are given"
 }
 
-# A rank that kills itself. mpirun of MPICH ends everybody when one of its own children was killed, so that a shell stays
-# in its place until all have ended.
+# survives N COMMAND...: N ranks, one of which kills itself; what each says is in $scratch/rank.R. mpirun of MPICH ends
+# everybody when one of its own children was killed, so that a shell stays in its place until all have ended.
+survives() {
+    local n_ranks=$1 recovery=()
+    shift
+    rm -f "$scratch"/{rank,ready,ended,told}.*
+    [[ $flavour == openmpi ]] && recovery=(--enable-recovery)
+    # UCX ends a process that was about to read the memory of another that has died (docs/design/mpi.md).
+    # shellcheck disable=SC2016 # the ranks' shells expand it
+    runs any env UCX_TLS=tcp,self,sysv,posix "${mpirun[@]}" "${recovery[@]}" -n "$n_ranks" \
+        bash -c 'out=$1/rank.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
+            n_ranks=$2
+            folder=$1
+            trap "" USR1
+            shift 2
+            "$@" >"$out" 2>&1
+            echo "status $?" >>"$out"
+            for ((i = 0; i < 500 && $(cat "$folder"/rank.* | grep -c ^status) < n_ranks; i++)); do sleep 0.02; done' \
+        - "$scratch" "$n_ranks" "$@"
+}
+
 deaths() {
     local flavour=$1 program=$2 mode rank
     for mode in dies dies_foreign; do
         echo "$flavour $mode"
-        rm -f "$scratch"/rank.*
-        local recovery=()
-        [[ $flavour == openmpi ]] && recovery=(--enable-recovery)
-        # UCX ends a process that was about to read the memory of another that has died (docs/design/mpi.md).
-        export UCX_TLS=tcp,self,sysv,posix
-        # shellcheck disable=SC2016 # the ranks' shells expand it
-        runs any "${mpirun[@]}" "${recovery[@]}" -n 3 bash -c 'out=$1/rank.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
-            trap "" USR1
-            "$2" "$3" >"$out" 2>&1
-            echo "status $?" >>"$out"
-            for ((i = 0; i < 500 && $(cat "$1"/rank.* | grep -c ^status) < 3; i++)); do sleep 0.02; done' \
-            - "$scratch" "$program" "$mode"
+        survives 3 "$program" "$mode"
         for rank in 0 1; do
             cp "$scratch/rank.$rank" "$scratch/out"
             says 1 ": rank 2 (process "
             says 1 "status 1"
         done
     done
-    unset UCX_TLS
     echo "$flavour dies, plain"
     runs fail "${mpirun[@]}" -n 3 "$program" dies
+}
+
+# dies_between HOSTS VICTIM NUMBER: with two_level over mpi, where ranks also wait for each other in shared memory. Everybody names
+# the one that died, also in groups that it was no member of.
+dies_between() {
+    local hosts=$1 victim=$2 rank
+    echo "$flavour: rank $2 of hosts $1 dies at fail point $3"
+    SHOAL_TEST_HOSTS=$hosts survives 4 env SHOAL_LOG=info "$kill_program" "$scratch" "$victim" "$3"
+    for rank in 0 1 2 3; do
+        cp "$scratch/rank.$rank" "$scratch/out"
+        says 1 "groups on several of them use two_level over mpi"
+        if [[ $rank -eq $victim ]]; then
+            says 1 "dies at "
+            says 1 "status 137"
+        else
+            says 1 "group: SHOAL_ERR_PEER: rank $victim (process "
+            grep -qE "^others: SHOAL_ERR_PEER: (the group has failed before: )?rank $victim \(process " "$scratch/out" ||
+                complain "rank $rank: others do not hear of rank $victim"
+            says 1 "status 1"
+        fi
+    done
 }
 
 # The mpirun of one and the library of the other: each rank is alone in its MPI.
@@ -133,6 +162,9 @@ for flavour in openmpi mpich; do
     communicators "$flavour" "$program"
     refusals "$flavour" "$program"
     deaths "$flavour" "$program"
+    # After the calls were compared, and then in the middle of the data.
+    dies_between 0,0,1,1 3 3
+    dies_between 0,1,0,1 $((RANDOM % 4)) $((4 + RANDOM % 12))
     case $flavour in
     openmpi) wrong openmpi mpich "Open MPI says rank" ;;
     mpich) wrong mpich openmpi "PMI says rank" ;;

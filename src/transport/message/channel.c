@@ -69,7 +69,10 @@ static shoal_status connect_port(struct message_channel *channel, int64_t deadli
     uint64_t generation;
     TRY(transport_generation(channel->base.peers, deadline_ns, &generation));
     struct port_id id = port_id_of(channel->base.peers->key, "channel", generation);
-    return port_attach(channel->router, id, id, &channel->bell, &channel->port);
+    TRY(port_attach(channel->router, id, id, &channel->bell, &channel->port));
+    /* What is layered upon the channel waits in shared memory too, where no connection is looked at. */
+    port_fail_with_wire(channel->port);
+    return SHOAL_OK;
 }
 
 static shoal_status message_connect(const struct transport_peers *peers, int64_t deadline_ns,

@@ -31,6 +31,7 @@ struct port {
     struct port_id target;
     struct doorbell *bell; /* NULL: nobody has attached */
     struct pipe **pipes;   /* by rank of the world; NULL: not used yet */
+    bool fails_with_wire;
     _Atomic bool has_failed;
     shoal_status status;
     char *text; /* NULL: no memory for it */
@@ -44,6 +45,8 @@ struct router {
     /* The last ports that were detached: what still comes for them is dropped. Any other port may be attached to later. */
     struct port_id gone[GONE_PORTS];
     size_t n_gone; /* ever; the oldest are overwritten */
+    bool has_given_up;
+    char reason[ERROR_TEXT_BYTES]; /* why the wire gave up */
 };
 
 /* Frames ------------------------------------------------------------------------------------------------ */
@@ -294,6 +297,20 @@ static void lose(void *context)
     }
 }
 
+static void give_up(void *context, const char *text)
+{
+    struct router *router = context;
+    router->has_given_up = true;
+    (void)snprintf(router->reason, sizeof router->reason, "%s", text);
+    for (size_t i = 0; i < PORT_BUCKETS; i++) {
+        for (struct port *port = router->buckets[i]; port; port = port->next) {
+            if (port->fails_with_wire) {
+                keep_reason(port, SHOAL_ERR_PEER, text);
+            }
+        }
+    }
+}
+
 /* Opening and closing ----------------------------------------------------------------------------------- */
 
 shoal_status router_open(const struct endpoint_kind *kind, const struct transport_world *world,
@@ -305,7 +322,7 @@ shoal_status router_open(const struct endpoint_kind *kind, const struct transpor
     }
     router->rank = world->rank;
     router->n_ranks = world->n_ranks;
-    struct wire_user user = {.context = router, .receive = receive, .lose = lose};
+    struct wire_user user = {.context = router, .receive = receive, .lose = lose, .give_up = give_up};
     shoal_status status = wire_open(kind, world, deadline_ns, &user, &router->wire);
     if (status != SHOAL_OK) {
         mem_free(router);
@@ -388,6 +405,17 @@ shoal_status port_attach(struct router *router, struct port_id own, struct port_
     }
     wire_unlock(router->wire);
     return status;
+}
+
+void port_fail_with_wire(struct port *port)
+{
+    struct router *router = port->router;
+    wire_lock(router->wire);
+    port->fails_with_wire = true;
+    if (router->has_given_up) {
+        keep_reason(port, SHOAL_ERR_PEER, router->reason);
+    }
+    wire_unlock(router->wire);
 }
 
 void port_detach(struct port *port)

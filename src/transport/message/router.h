@@ -75,6 +75,11 @@ struct port_id port_id_of(const char *name, const char *part, uint64_t number);
  */
 shoal_status port_attach(struct router *router, struct port_id own, struct port_id target,
                          struct doorbell *bell, struct port **port_out);
+/*
+ * The port fails as soon as the wire gives up, and at once if it has: for those who also wait for what does not come by
+ * frames, and hear of a failure by this port. Nobody else is told: each rank's wire gives up by itself.
+ */
+void port_fail_with_wire(struct port *port);
 /* Frees what was not taken. NULL is allowed. */
 void port_detach(struct port *port);
 

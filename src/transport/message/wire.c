@@ -536,7 +536,11 @@ static void give_up(struct wire *wire, int dead)
 {
     char text[PEER_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "rank %d has died", dead);
+    /* The control plane's text says more, and is the one that all ranks have. */
+    bool is_told = wire->world->check_rank(wire->world->context, dead) != SHOAL_OK;
     wire_lock(wire);
+    wire->user.give_up(wire->user.context, is_told ? shoal_error_text() : text);
+    error_clear();
     wire->kind->give_up(wire->endpoint, text);
     lose_peer(wire, dead, "it has died");
     for (int rank = 0; rank < wire->world->n_ranks; rank++) {

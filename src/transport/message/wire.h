@@ -65,6 +65,8 @@ struct wire_user {
     bool (*receive)(void *context, struct wire *wire, int rank, struct frame *frame);
     /* A rank cannot be reached any more. */
     void (*lose)(void *context);
+    /* No rank can be reached any more, and never again, because one has died: SHOAL_ERR_PEER. */
+    void (*give_up)(void *context, const char *text);
 };
 
 /* Opens the endpoint and starts the thread, which may call the user before this returns. */

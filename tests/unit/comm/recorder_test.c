@@ -312,8 +312,8 @@ static void count_log(void *context, shoal_log_level level, const char *message)
     n_failures +=
         level == SHOAL_LOG_ERROR && strcmp(message, "rank 1 group [2,1] tag \"x\" has failed: "
                                                     "SHOAL_ERR_CANCELLED: aborted by rank 1: enough") == 0;
-    n_connected +=
-        level == SHOAL_LOG_DEBUG && strcmp(message, "rank 1 connected to group [2,1] tag \"x\"") == 0;
+    n_connected += level == SHOAL_LOG_DEBUG &&
+                   strcmp(message, "rank 1 connected to group [2,1] tag \"x\" over fake") == 0;
     n_closed += level == SHOAL_LOG_DEBUG && strstr(message, "rank 1 has closed its world") != NULL;
 }
 

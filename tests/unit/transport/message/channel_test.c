@@ -399,6 +399,44 @@ TEST_PROCESSES(what_a_rank_sent_before_it_died_counts, 2)
     message_world_close(&m);
 }
 
+static void end_nothing(struct endpoint *endpoint, const char *why)
+{
+    (void)endpoint;
+    (void)why;
+}
+
+/* Where a death ends the endpoint. Nobody waits for a frame of the dead rank: channels fail by themselves. */
+TEST_PROCESSES(a_death_that_ends_the_wire_fails_every_channel, 3)
+{
+    static struct endpoint_kind mortal_kind;
+    mortal_kind = socket_kind;
+    mortal_kind.give_up = end_nothing;
+    message_world_kind = &mortal_kind;
+    struct message_world m;
+    struct message_shared *shared = self->shared;
+    REQUIRE(message_world_open(&m, self, 0));
+    CHECK_OK(m.transport->failure(m.channel));
+    test_barrier(self);
+    atomic_store(&shared->is_gone[2], true);
+    if (self->rank != 2) {
+        int64_t deadline_ns = clock_deadline_after(20 * test_time_scale());
+        while (m.transport->failure(m.channel) == SHOAL_OK && clock_now_ns() < deadline_ns) {
+            wait_sleep(1000000);
+        }
+        CHECK_STATUS(m.transport->failure(m.channel), SHOAL_ERR_PEER);
+        CHECK_STRING(shoal_error_text(), "rank 2 is gone");
+        /* And those that connect later. */
+        struct channel *later = NULL;
+        struct transport_peers peers = m.peers;
+        peers.key = "later";
+        REQUIRE_OK(m.transport->connect(&peers, DEADLINE_NEVER, &later));
+        CHECK_STATUS(m.transport->failure(later), SHOAL_ERR_PEER);
+        m.transport->disconnect(later);
+    }
+    test_barrier(self);
+    message_world_close(&m);
+}
+
 /* Posting -------------------------------------------------------------------------------------------------- */
 
 TEST_RANKS(small_collectives_are_posted_and_finished_later, 3)
