@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # Pages, manuals and comments of public headers name what exists: files and folders of the tree, names of the library,
-# variables. The README names every public header.
+# variables. docs/source.md names every public header, every example and every folder of src.
 set -euo pipefail
 cd "$SHOAL_TEST_SOURCE_DIR"
 
@@ -78,12 +78,21 @@ die "wrongly found: @found\n" if @found;
 my @pages = ('README.md', 'CONTRIBUTING.md', glob('docs/*.md docs/design/*.md docs/man/*.1'));
 look_at($_, slurp($_) =~ s/\\-/-/gr) for @pages;
 look_at('CHANGELOG.md', slurp('CHANGELOG.md') =~ s/^### Renamed and removed\n.*//msr);
-my $readme = slurp('README.md');
 for my $header (glob 'include/shoal/*.h include/shoal_nn/*.h') {
     look_at($header, join "\n", slurp($header) =~ m{/\*.*?\*/}gs);
-    next if $header =~ m{/(?:shoal|api)\.h$};
-    push @found, "README.md: does not name $header" if index($readme, "($header)") < 0;
 }
+# What the tour of the source leaves out.
+sub lacks {
+    my ($text) = @_;
+    my @names = ((map { s{^include/}{}r } glob 'include/shoal/*.h include/shoal_nn/*.h'), glob('examples/*.c'),
+                 grep { -d } glob 'src/*');
+    return grep { $_ ne 'shoal/api.h' && $text !~ m{[`(/]\Q$_\E[`)/]} } @names;
+}
+my $tour = slurp('docs/source.md');
+for my $name ('shoal/mesh.h', 'examples/05_ring.c', 'src/device') {
+    die "not missed: $name\n" if "@{[lacks($tour =~ s/\Q$name\E//gr)]}" ne $name;
+}
+push @found, map { "docs/source.md: does not name $_" } lacks($tour);
 print "$_\n" for @found;
 printf "%d pages, %d files and folders\n", scalar @pages, scalar keys %exists;
 exit(@found ? 1 : 0);
