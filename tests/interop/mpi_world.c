@@ -19,7 +19,8 @@
 
 enum {
     LARGE = 300000,
-    ROUNDS = 8
+    ROUNDS = 8,
+    STAY_SECONDS = 5 /* longer than the others are told to wait */
 };
 
 struct mode {
@@ -33,6 +34,7 @@ struct mode {
     int is_both;    /* an exchange too */
     int is_default; /* no transport is asked for */
     int dies;       /* the last rank kills itself in the middle */
+    int stays;      /* the last rank goes on after it has closed its world */
 };
 
 static const struct mode modes[] = {
@@ -51,6 +53,7 @@ static const struct mode modes[] = {
     {.name = "dies", .level = -1, .dies = 1},
     {.name = "dies_foreign", .level = MPI_THREAD_MULTIPLE, .dies = 1},
     {.name = "twice", .level = -1},
+    {.name = "stays", .level = -1, .stays = 1},
 };
 
 static pthread_mutex_t mpi_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -157,6 +160,7 @@ static int open_and_run(const struct mode *mode, MPI_Comm comm)
     }
     int result = run(mode, world, comm);
     int rank = shoal_world_rank(world);
+    int is_last = rank == shoal_world_n_ranks(world) - 1;
     if (shoal_world_close(world) != SHOAL_OK) {
         return fail("close");
     }
@@ -164,7 +168,24 @@ static int open_and_run(const struct mode *mode, MPI_Comm comm)
         printf("rank %d: ok\n", rank);
         (void)fflush(stdout);
     }
+    if (mode->stays && is_last) {
+        (void)sleep(STAY_SECONDS);
+    }
     return result;
+}
+
+/* The application's error handlers are its own. */
+static int check_handlers(void)
+{
+    const MPI_Comm comms[] = {MPI_COMM_WORLD, MPI_COMM_SELF};
+    for (size_t i = 0; i < sizeof comms / sizeof comms[0]; i++) {
+        MPI_Errhandler handler;
+        MPI_Comm_get_errhandler(comms[i], &handler);
+        if (handler != MPI_ERRORS_ARE_FATAL) {
+            return fail("another error handler");
+        }
+    }
+    return 0;
 }
 
 static int run_mode(const struct mode *mode)
@@ -186,6 +207,7 @@ static int run_mode(const struct mode *mode)
         /* As docs/cluster.md says: after a failure MPI is not called any more. */
         _exit(result);
     }
+    result = result == 0 ? check_handlers() : result;
     MPI_Finalize();
     return result;
 }

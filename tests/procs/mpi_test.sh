@@ -140,6 +140,15 @@ dies_between() {
     done
 }
 
+# A rank that goes on after its world was closed: the others wait for it in MPI_Finalize, but not for ever. What mpirun makes
+# of a rank that exits without it is its own affair.
+late() {
+    local flavour=$1 program=$2
+    echo "$flavour stays"
+    runs any env SHOAL_TRANSPORT_MPI_FINALIZE_SECONDS=0 SHOAL_LOG=warn "${mpirun[@]}" -n 2 "$program" stays
+    says 1 "exits without MPI_Finalize: not all ranks have come to it"
+}
+
 # The mpirun of one and the library of the other: each rank is alone in its MPI.
 wrong() {
     local flavour=$1 other=$2 text=$3
@@ -165,6 +174,7 @@ for flavour in openmpi mpich; do
     # After the calls were compared, and then in the middle of the data.
     dies_between 0,0,1,1 3 3
     dies_between 0,1,0,1 $((RANDOM % 4)) $((4 + RANDOM % 12))
+    late "$flavour" "$program"
     case $flavour in
     openmpi) wrong openmpi mpich "Open MPI says rank" ;;
     mpich) wrong mpich openmpi "PMI says rank" ;;

@@ -332,6 +332,9 @@ static shoal_status mpi_open(const struct transport_world *world, int64_t deadli
     endpoint->world = world;
     endpoint->mpi = world->mpi;
     (void)deadline_ns;
+    if (world->n_hosts > 1) {
+        process_note_hosts();
+    }
     shoal_status status = endpoint->mpi
                               ? allocate(endpoint)
                               : mpi_services->set_error(SHOAL_ERR_INTERNAL, "start-up did not begin MPI");

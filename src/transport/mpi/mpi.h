@@ -56,6 +56,8 @@ void process_fail(void);
 bool process_has_failed(void);
 /* Worlds that are open: MPI is not finalised under them. */
 void process_count_worlds(int change);
+/* A world has ranks on several hosts. */
+void process_note_hosts(void);
 
 /* start.c ------------------------------------------------------------------------------------------------ */
 

@@ -19,8 +19,10 @@ enum keeper_state {
     KEEPER_NONE,
     KEEPER_INITIALISES,
     KEEPER_WAITS,
+    KEEPER_MEETS, /* until all ranks have come to finalise */
     KEEPER_FINALISES,
-    KEEPER_HAS_FINALISED
+    KEEPER_HAS_FINALISED,
+    KEEPER_IS_ALONE /* not all have come: MPI is not finalised */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of starting the keeper */
@@ -29,6 +31,19 @@ static int init_error; /* written before KEEPER_WAITS */
 static pid_t keeper_process;
 static _Atomic bool has_failed;
 static _Atomic int n_worlds;
+static _Atomic bool has_hosts;   /* a world was on several */
+static int64_t meet_deadline_ns; /* written before KEEPER_MEETS */
+
+/*
+ * How long a process that exits waits for the other ranks to exit too, and then for MPI_Finalize, which has nothing to wait
+ * for any more. SHOAL_TRANSPORT_MPI_FINALIZE_SECONDS is instead of both.
+ */
+#define MEET_SECONDS 600
+#define FINALISE_SECONDS 10
+#define NS_PER_S INT64_C(1000000000)
+/* Between two looks at who has come, and between that and MPI_Finalize: see meet. */
+#define MEET_NAP_NS INT64_C(100000)
+#define QUIET_NS INT64_C(100000000)
 
 void process_fail(void)
 {
@@ -43,6 +58,11 @@ bool process_has_failed(void)
 void process_count_worlds(int change)
 {
     atomic_fetch_add(&n_worlds, change);
+}
+
+void process_note_hosts(void)
+{
+    atomic_store(&has_hosts, true);
 }
 
 static void set_state(enum keeper_state state)
@@ -97,39 +117,106 @@ static void reopen_global(void)
     }
 }
 
+/* The instant at which a wait of `seconds` ends, or of as many as the environment says. */
+static int64_t end_of_wait(int64_t seconds)
+{
+    const char *text = mpi_services->variable("MPI_FINALIZE_SECONDS");
+    char *end = NULL;
+    long asked = strtol(text, &end, 10);
+    bool is_asked = end != text && *end == '\0' && asked >= 0 && asked <= 86400;
+    return mpi_services->now_ns() + (is_asked ? asked : seconds) * NS_PER_S;
+}
+
+static bool is_mpich(void)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING + 1] = "";
+    int length = 0;
+    (void)MPI_Get_library_version(version, &length);
+    return strncmp(version, "MPICH", 5) == 0;
+}
+
+/*
+ * Whether all ranks have come to finalise. MPI_Finalize is for all or none: a rank whose world has failed does not call it.
+ *
+ * MPICH before 4.2 on UCX wants more. In MPI_Finalize each rank asks all peers to confirm the end of their connections, and
+ * when it has all answers it waits in a barrier of the launcher, in which it answers nobody: a rank that asks later hangs.
+ * Connections keep the order of what is sent. So a peer that has asked before it answers is safe, and one that answers
+ * while it still waits here is not. After the meeting MPI is therefore not called for a while, until everybody knows that
+ * it is over, and all ask first.
+ */
+static bool meet(void)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    int is_done = 0;
+    int error = MPI_Ibarrier(MPI_COMM_WORLD, &request);
+    while (error == MPI_SUCCESS && !is_done && mpi_services->now_ns() < meet_deadline_ns) {
+        error = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+        if (!is_done) {
+            mpi_services->sleep(MEET_NAP_NS);
+        }
+    }
+    bool is_met = error == MPI_SUCCESS && is_done;
+    if (is_met && atomic_load(&has_hosts) && is_mpich()) {
+        mpi_services->sleep(QUIET_NS);
+    }
+    return is_met;
+}
+
 static void *keep(void *context)
 {
     (void)context;
     int level = MPI_THREAD_SINGLE;
     reopen_global();
     init_error = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+    if (init_error == MPI_SUCCESS) {
+        /* Errors of requests are raised there. Nobody else has asked for this MPI: an application's own is left as it is. */
+        (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        (void)MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    }
     set_state(KEEPER_WAITS);
     while (atomic_load(&keeper_state) == KEEPER_WAITS) {
         struct wait_options options = {.deadline_ns = INT64_MAX, .what = "the end of the process"};
         (void)mpi_services->wait_while_equal(&keeper_state, KEEPER_WAITS, &options);
     }
-    if (init_error == MPI_SUCCESS) {
-        (void)MPI_Finalize();
+    if (init_error != MPI_SUCCESS || !meet()) {
+        set_state(KEEPER_IS_ALONE);
+        return NULL;
     }
+    set_state(KEEPER_FINALISES);
+    (void)MPI_Finalize();
     set_state(KEEPER_HAS_FINALISED);
     return NULL;
+}
+
+/* Until the keeper has come further than `state`, or the deadline has passed. */
+static void await_state(enum keeper_state state, int64_t deadline_ns)
+{
+    struct wait_options options = {.deadline_ns = deadline_ns, .what = "the end of MPI"};
+    if (mpi_services->wait_while_equal(&keeper_state, (uint32_t)state, &options) != SHOAL_OK) {
+        mpi_services->error_clear();
+    }
 }
 
 /*
  * At exit. Not after a failure, nor while a world is open: MPI_Finalize would wait for ranks that do not come. It may wait
  * for ranks that go on after they have closed their worlds, as in every program that uses MPI: launchers end a job in
- * which a rank exits without it.
+ * which a rank exits without it. But not for ever.
  */
 static void finalise(void)
 {
     if (getpid() != keeper_process || process_has_failed() || atomic_load(&n_worlds) > 0 ||
-        atomic_load(&keeper_state) != KEEPER_WAITS) {
+        atomic_load(&keeper_state) != KEEPER_WAITS || init_error != MPI_SUCCESS) {
         return;
     }
-    set_state(KEEPER_FINALISES);
-    while (atomic_load(&keeper_state) == KEEPER_FINALISES) {
-        struct wait_options options = {.deadline_ns = INT64_MAX, .what = "MPI_Finalize"};
-        (void)mpi_services->wait_while_equal(&keeper_state, KEEPER_FINALISES, &options);
+    meet_deadline_ns = end_of_wait(MEET_SECONDS);
+    set_state(KEEPER_MEETS);
+    await_state(KEEPER_MEETS, meet_deadline_ns + NS_PER_S);
+    await_state(KEEPER_FINALISES, end_of_wait(FINALISE_SECONDS));
+    uint32_t state = atomic_load(&keeper_state);
+    if (state != KEEPER_HAS_FINALISED) {
+        process_fail();
+        mpi_services->log(SHOAL_LOG_WARN, "the process exits without MPI_Finalize: %s",
+                          state == KEEPER_FINALISES ? "it does not return" : "not all ranks have come to it");
     }
 }
 
