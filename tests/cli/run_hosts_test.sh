@@ -240,8 +240,9 @@ test_mpirun() {
     hosts 'localhost slots=3\n'
     for flavour in openmpi mpich; do
         command -v "mpirun.$flavour" >/dev/null || { echo "mpirun.$flavour is not here" && continue; }
-        expect 137 --hosts "$scratch/hosts" --mpirun "mpirun.$flavour" sh -c "if [ $rank = 1 ]; then kill -9 \$\$; fi
-            until [ -e \"\$0/$flavour.1\" ]; do sleep 0.01; done; echo \"$rank: <\$SHOAL_RANK><\$SHOAL_SYNC>\"" "$scratch" &
+        # Of another job, as after an export: they are not for this one.
+        SHOAL_ADDRESS=127.0.0.1:1 SHOAL_TOKEN=old expect 137 --hosts "$scratch/hosts" --mpirun "mpirun.$flavour" sh -c "if [ $rank = 1 ]; then kill -9 \$\$; fi
+            until [ -e \"\$0/$flavour.1\" ]; do sleep 0.01; done; echo \"$rank: <\$SHOAL_RANK\$SHOAL_ADDRESS\$SHOAL_TOKEN><\$SHOAL_SYNC>\"" "$scratch" &
         run=$!
         await grep -qs 'rank 1 on .* was killed by signal 9' "$scratch/err"
         : >"$scratch/$flavour.1"

@@ -17,6 +17,7 @@ refuses_at_once 2 "'--rank' is not an option of train; did you mean '--ranks'" -
 refuses_at_once 2 "'my.txt' belongs to no option; did you mean --data my.txt\?" my.txt
 refuses_at_once 2 "'fsd' is not a mode; did you mean 'fsdp'" --mode fsd
 refuses_at_once 2 "'f16' is not a dtype; did you mean 'bf16'" --dtype f16
+refuses_at_once 2 "'shmm' is not a transport; did you mean 'shm'" --transport shmm
 refuses_at_once 2 '--steps needs a value' --steps
 refuses_at_once 2 "--steps: '0' is not a whole number from 1 to" --steps 0
 refuses_at_once 2 "--lr: 'fast' is not a number from" --lr fast

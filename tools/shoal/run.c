@@ -26,10 +26,11 @@ static int print_usage(FILE *out, int exit_status)
 {
     fprintf(
         out,
-        "usage: shoal run -n N [--grace SECONDS] [--no-label] [--] PROGRAM [ARGUMENT...]\n"
+        "usage: shoal run -n N [--transport NAME] [--grace SECONDS] [--no-label] [--] PROGRAM [ARGUMENT...]\n"
         "       shoal run --hosts FILE [-n N] [--launcher ssh|mpirun] [OPTION...] [--] PROGRAM "
         "[ARGUMENT...]\n"
         "  -n N             ranks, 1 to %d (-np N is the same)\n"
+        "  --transport NAME SHOAL_TRANSPORT of the ranks; shoal info lists them\n"
         "  --grace SECONDS  between telling a rank to end and killing it; default %g, with --hosts %g\n"
         "  --no-label       lines as the ranks wrote them, without [RANK]\n"
         "  --hosts FILE     on these hosts: lines NAME [slots=N]; -n may be left out: all slots\n"
@@ -64,6 +65,12 @@ static bool parse_grace(struct run_line *line, const char *value)
         return false;
     }
     return true;
+}
+
+static bool parse_transport(struct run_line *line, const char *value)
+{
+    (void)line;
+    return tool_set_transport(value);
 }
 
 static bool parse_hosts(struct run_line *line, const char *value)
@@ -122,19 +129,24 @@ static const struct run_option {
     bool (*parse)(struct run_line *line, const char *value);
     bool is_of_hosts; /* says nothing without --hosts */
 } run_options[] = {
-    {"-n", parse_ranks, false},           {"-np", parse_ranks, false}, /* what mpirun calls it */
-    {"--grace", parse_grace, false},      {"--hosts", parse_hosts, false},
-    {"--launcher", parse_launcher, true}, {"--mpirun", parse_mpirun, true},
-    {"--address", parse_address, true},   {"-x", parse_variable, true},
+    {"-n", parse_ranks, false},
+    {"-np", parse_ranks, false}, /* what mpirun calls it */
+    {"--grace", parse_grace, false},
+    {"--hosts", parse_hosts, false},
+    {"--transport", parse_transport, false},
+    {"--launcher", parse_launcher, true},
+    {"--mpirun", parse_mpirun, true},
+    {"--address", parse_address, true},
+    {"-x", parse_variable, true},
 };
 
 #define N_RUN_OPTIONS (sizeof run_options / sizeof run_options[0])
 
 /* Only to find what a mistyped option is nearest to. */
 static const struct tool_choice option_names[] = {
-    {.name = "-n"},        {.name = "--grace"},    {.name = "--no-label"},
-    {.name = "--hosts"},   {.name = "--launcher"}, {.name = "--mpirun"},
-    {.name = "--address"}, {.name = "-x"},         {.name = "--help"}};
+    {.name = "-n"},      {.name = "--transport"}, {.name = "--grace"},  {.name = "--no-label"},
+    {.name = "--hosts"}, {.name = "--launcher"},  {.name = "--mpirun"}, {.name = "--address"},
+    {.name = "-x"},      {.name = "--help"}};
 
 /* Reads the option at argv[i], and its value; how many words these were, 0 after an error. */
 static int parse_option(struct run_line *line, int argc, char **argv, int i)

@@ -199,6 +199,9 @@ static int work_for_mpirun(int argc, char **argv)
     (void)unsetenv("SHOAL_RANK");
     (void)unsetenv("SHOAL_RANKS");
     (void)unsetenv("SHOAL_KEY");
+    /* Ranks on the launcher's own host inherit these, and the others do not: they would meet in two places. */
+    (void)unsetenv("SHOAL_ADDRESS");
+    (void)unsetenv("SHOAL_TOKEN");
     return run_job(&plan);
 }
 

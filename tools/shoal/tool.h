@@ -67,6 +67,10 @@ struct tool_choice {
     const char *summary;
 };
 
+/* --transport: ranks that are started from now on find this name as SHOAL_TRANSPORT. False: there is no such transport, and
+   standard error says so. */
+bool tool_set_transport(const char *name);
+
 /* The row of that name; NULL when there is none. */
 const struct tool_choice *tool_choice_find(const struct tool_choice *choices, size_t n_choices,
                                            const char *name);

@@ -81,6 +81,8 @@ static const struct option_row rows[] = {
     {"--threads", "N", OPTION_INT, AT(n_threads), "1", 1, 4096, NULL, "of compute, in each rank"},
     {"--bind", "NAME", OPTION_CHOICE, AT(binds), "none", 0, 0, BINDINGS,
      "none; cores: ranks divide them if they have two processors each"},
+    {"--transport", "NAME", OPTION_TEXT, AT(transport), NULL, 0, 0, NULL,
+     "SHOAL_TRANSPORT of the ranks; shoal info lists them"},
     {"--checkpoint", "DIR", OPTION_TEXT, AT(checkpoint), NULL, 0, 0, NULL, "where to save, at the end and"},
     {"--every", "K", OPTION_INT, AT(every), NULL, 1, MAX_COUNT, NULL,
      "after every K steps, in the background"},
@@ -329,6 +331,9 @@ bool train_options_read(int argc, char **argv, struct train_options *options, in
         }
         options->has_heads = options->has_heads || strcmp(argv[i], "--heads") == 0;
         i += n_words;
+    }
+    if (options->transport && !tool_set_transport(options->transport)) {
+        return false;
     }
     const char *wrong = find_contradiction(options);
     if (wrong) {

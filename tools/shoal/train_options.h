@@ -60,7 +60,8 @@ struct train_options {
     double dropout;
     int64_t seed;
     int64_t n_threads;
-    int64_t binds; /* enum train_binding */
+    int64_t binds;         /* enum train_binding */
+    const char *transport; /* NULL: as SHOAL_TRANSPORT says */
     const char *checkpoint;
     int64_t every;
     bool resumes;
