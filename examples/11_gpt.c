@@ -216,7 +216,7 @@ static void norm_backward(float *dx, float *dw, float *db, const float *dout, co
 {
     for (int row = 0; row < ROWS; row++) {
         const float *d = dout + row * WIDTH;
-        float mean_d = 0.0F;  /* of the gradient of what was normalised, */
+        float mean_d = 0.0F;  /* of the gradient of what was normalized, */
         float mean_dn = 0.0F; /* and of it times that */
         for (int i = 0; i < WIDTH; i++) {
             float normal = (x[row * WIDTH + i] - norm->mean[row]) * norm->scale[row];

@@ -362,7 +362,7 @@ static bool fits(int64_t number)
     return number <= INT_MAX;
 }
 
-/* How a BLAS is to take a product; false when it can not: then the plain loops do it. */
+/* How a BLAS is to take a product; false when it cannot: then the plain loops do it. */
 static bool describe_product(const struct nn_matrix *a, const struct nn_matrix *b, struct operand *a_operand,
                              struct operand *b_operand)
 {

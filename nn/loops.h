@@ -77,7 +77,7 @@ struct nn_loops {
     void (*norm)(size_t n, double eps, const void *x, const void *weight, const void *bias, void *y);
     void (*norm_backward)(size_t n, double eps, const void *gradient, const void *x, const void *weight,
                           void *out);
-    /* sums += gradient * normalised x */
+    /* sums += gradient * normalized x */
     void (*norm_weight_backward)(size_t n, double eps, const void *gradient, const void *x, double *sums);
 
     void (*rms_norm)(size_t n, double eps, const void *x, const void *weight, void *y);

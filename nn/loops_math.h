@@ -166,7 +166,7 @@ static void norm_f64(size_t n, double eps, const void *x_values, const void *wei
     }
 }
 
-/* With h = gradient * weight and x' the normalised x: scale * (h - mean(h) - x' * mean(h x')). */
+/* With h = gradient * weight and x' the normalized x: scale * (h - mean(h) - x' * mean(h x')). */
 static void norm_backward_f64(size_t n, double eps, const void *gradient, const void *x_values,
                               const void *weight, void *out_values)
 {
@@ -304,7 +304,7 @@ static void rms_norm_f64(size_t n, double eps, const void *x_values, const void 
     }
 }
 
-/* With h = gradient * weight and x' the normalised x: scale * (h - x' * mean(h x')). */
+/* With h = gradient * weight and x' the normalized x: scale * (h - x' * mean(h x')). */
 static void rms_norm_backward_f64(size_t n, double eps, const void *gradient, const void *x_values,
                                   const void *weight, void *out_values)
 {

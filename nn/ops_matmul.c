@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Matrix products. Leading dimensions of the left side are rows; a matrix that a BLAS can not take is copied first. */
+/* Matrix products. Leading dimensions of the left side are rows; a matrix that a BLAS cannot take is copied first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static size_t real_bytes(const shoal_tensor *tensor)
     return nn_real(shoal_tensor_dtype(tensor)) == SHOAL_F64 ? sizeof(double) : sizeof(float);
 }
 
-/* The matrix as it lies in memory, without its data; false when a BLAS can not take it so. */
+/* The matrix as it lies in memory, without its data; false when a BLAS cannot take it so. */
 static bool describe_matrix(const shoal_tensor *tensor, struct nn_matrix *matrix_out)
 {
     struct nn_layout layout = nn_layout_of(tensor);

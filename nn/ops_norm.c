@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Layer norm: every row of the last dimension by itself. Nothing is saved but the input; gradients normalise again. */
+/* Layer norm: every row of the last dimension by itself. Nothing is saved but the input; gradients normalize again. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -45,7 +45,7 @@ shoal_status nn_scratch(shoal_op_call_context *call, size_t count, size_t elemen
     if (!*scratch_out) {
         shoal_status failed = shoal_fail(SHOAL_ERR_NO_MEMORY, "scratch memory: %zu elements of %zu bytes",
                                          count, element_bytes);
-        return failed != SHOAL_OK ? failed : SHOAL_ERR_INTERNAL; /* it never is; an analyzer can not know */
+        return failed != SHOAL_OK ? failed : SHOAL_ERR_INTERNAL; /* it never is; an analyzer cannot know */
     }
     return SHOAL_OK;
 }

@@ -67,7 +67,7 @@ static void normalise_row(size_t n, struct moments moments, const float *x, cons
     }
 }
 
-/* With h = gradient * weight and x' the normalised x: scale * (h - mean(h) - x' * mean(h x')). */
+/* With h = gradient * weight and x' the normalized x: scale * (h - mean(h) - x' * mean(h x')). */
 struct norm_gradient {
     struct wide mean, scale, mean_h, mean_hx;
 };

@@ -34,7 +34,7 @@ my @rules = (
         qr/\b(?:gets|strcpy|strcat|strncpy|strncat|sprintf|vsprintf|strtok|alloca|atoi|atol|atof)\s*\(/,
         'there is a safer function' ],
     [ qr{^tests/}, qr{^tests/harness/}, qr/\b(?:sleep|usleep|nanosleep|thrd_sleep)\s*\(/,
-        'sleeping is not synchronisation' ],
+        'sleeping is not synchronization' ],
 );
 
 # Turns comments and the inside of strings into spaces; returns the lines where a // comment starts too.

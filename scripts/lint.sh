@@ -13,6 +13,7 @@ check_layers() {
     configure_clang && make -C build/clang/src -j "$(nproc)" >/dev/null && scripts/check_layers.pl . build/clang
 }
 check_banned() { scripts/check_banned.pl .; }
+check_words() { scripts/check_words.pl .; }
 check_symbols() { scripts/check_symbols.sh; }
 check_version() { scripts/check_version.sh; }
 check_conformance() { scripts/check_conformance.pl; }
@@ -34,7 +35,7 @@ check_clang() { configure_clang && cmake --build build/clang -j "$(nproc)" >/dev
 failed=()
 checks=("$@")
 if [[ ${#checks[@]} -eq 0 ]]; then
-    checks=(format layers banned symbols version conformance arguments shell tidy clang)
+    checks=(format layers banned words symbols version conformance arguments shell tidy clang)
 fi
 for check in "${checks[@]}"; do
     if ! declare -F "check_$check" >/dev/null; then

@@ -36,7 +36,7 @@ if [[ ${#files[@]} -eq 0 ]]; then
 fi
 
 # Some files have flags that only gcc knows.
-# The files that define what tidy_facts.h redefines can not be read behind it.
+# The files that define what tidy_facts.h redefines cannot be read behind it.
 printf '%s\n' "${files[@]}" | grep -vx -e src/base/error.c -e src/checkpoint/path.c | xargs -r -P "$(nproc)" -n 4 \
     clang-tidy-14 --quiet -p build/dev --warnings-as-errors='*' \
     --extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg=max-nodes=$n_nodes \

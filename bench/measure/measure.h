@@ -81,11 +81,11 @@ extern const char measure_usage[];
 struct measure_page;
 
 /* Ranks that do not come from one process map the same file; NULL: anonymous memory that children inherit. NULL
-   when it can not be had, with errno. */
+   when it cannot be had, with errno. */
 struct measure_page *measure_page_map(const struct measure_request *request, const char *path);
 void measure_page_unmap(struct measure_page *page, const struct measure_request *request);
 
-/* Returns when all ranks have come; false when one has failed instead. */
+/* Returns when all ranks have arrived; false when one has failed instead. */
 bool measure_page_meet(struct measure_page *page, int rank);
 /* Ends the wait of everybody. */
 void measure_page_fail(struct measure_page *page);

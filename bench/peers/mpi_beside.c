@@ -6,7 +6,7 @@
  *     mpirun -n 2 mpi_beside FROM TO      sizes in bytes of a rank's result or contribution, times 8 from FROM to TO
  *
  * Prints a line per op and size: the medians over rounds of both, and of their quotient. A round is so many calls of one and as
- * many of the other; its time is that of the slowest rank. MPI is initialised with MPI_THREAD_MULTIPLE, for both.
+ * many of the other; its time is that of the slowest rank. MPI is initialized with MPI_THREAD_MULTIPLE, for both.
  */
 #include <mpi.h>
 

@@ -28,7 +28,7 @@
  * Gradients: each rank's own; the gradient of a collective is its adjoint over the whole group. A loss that every rank
  * has, in the same form, therefore gives the sum over ranks. Backward is made of collectives too: the same tensors must
  * require a gradient on all ranks, and all must walk back alike; ranks compare which call a gradient belongs to. What
- * can not be differentiated says so.
+ * cannot be differentiated says so.
  *
  * Ownership: results belong to the innermost scope. Groups are borrowed; they live until they are closed. A backward
  * through a collective after shoal_group_close or shoal_world_close is SHOAL_ERR_STATE and names the group.
@@ -61,7 +61,7 @@ SHOAL_BEGIN_DECLS
    every rank that was (ties), or was NaN. The others have none, which shoal_backward says. */
 SHOAL_API shoal_tensor *shoal_all_reduce(shoal_tensor *self, shoal_reduce_op reduce, shoal_group *group);
 SHOAL_API shoal_tensor *shoal_all_reduce_(shoal_tensor *self, shoal_reduce_op reduce, shoal_group *group);
-/* Each tensor of the list by itself, but one synchronisation for all. One dtype, any shapes. Those that are written in
+/* Each tensor of the list by itself, but one synchronization for all. One dtype, any shapes. Those that are written in
    place must not share memory; they may lie between each other, as columns do. So in all lists that are written. */
 SHOAL_API shoal_tensor *const *shoal_all_reduce_coalesced(shoal_tensor *const *tensors, size_t n_tensors,
                                                           shoal_reduce_op reduce, shoal_group *group);

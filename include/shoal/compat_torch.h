@@ -144,7 +144,7 @@ static inline shoal_tensor *const *shoal_compat_many(const char *name, const sho
     return shoal_op_call_collective(op, boxed, n_boxed, &result) == SHOAL_OK ? result.as.tensors : NULL;
 }
 
-/* The same with a list of pieces. count_out may be NULL; it is 0 after a failure. */
+/* Calls an op whose result is a list of tensors. count_out may be NULL; it is 0 after a failure. */
 static inline shoal_tensor *const *shoal_compat_pieces(const char *name, const shoal_value *boxed,
                                                        size_t n_boxed, size_t *count_out)
 {
@@ -406,7 +406,7 @@ static inline shoal_tensor *shoal_all_gather_into_tensor(shoal_tensor *self, sho
     return shoal_compat_one("all_gather_into_tensor", boxed, 2);
 }
 
-/* The same into `out`. */
+/* shoal_all_gather_into_tensor with a result that is written into `out`. */
 static inline shoal_tensor *shoal_all_gather_into_tensor_out(shoal_tensor *self, shoal_group *group,
                                                              shoal_tensor *out)
 {
@@ -488,7 +488,7 @@ static inline shoal_tensor *const *shoal_wait_tensors(shoal_tensor *const *tenso
 
 /* Sums of factor * value ------------------------------------------------------------------------------- */
 
-/* The same factor on every rank. Gradients are multiplied likewise. */
+/* The sum of factor * value over ranks; all ranks give the same factor. Gradients are multiplied by it too. */
 static inline shoal_tensor *shoal_all_reduce_premul(shoal_tensor *self, double factor, shoal_group *group)
 {
     shoal_value boxed[4];

@@ -44,8 +44,8 @@ typedef struct shoal_pass_options {
 /* What passes did, together. */
 typedef struct shoal_pass_report {
     size_t struct_size; /* sizeof(shoal_pass_report), set by the caller */
-    size_t n_created;   /* nodes; shoal_graph_run_passes counts them, a pass does not */
-    size_t n_erased;    /* likewise */
+    size_t n_created;   /* nodes made; shoal_graph_run_passes counts them, a pass does not */
+    size_t n_erased;    /* nodes erased; counted by shoal_graph_run_passes too */
     size_t n_buckets;   /* of the last pass that made any; the passes bucket_* count those of two or more */
 } shoal_pass_report;
 #define SHOAL_PASS_REPORT_INIT SHOAL_SIZED(shoal_pass_report)
@@ -120,7 +120,7 @@ SHOAL_API void shoal_comm_blocks_free(shoal_comm_block **blocks, size_t n_blocks
  * of the array. SHOAL_ERR_INVALID, naming two nodes and leaving the graph as it was, when the first has to stay before
  * the second and would not: a node stays behind its inputs and before its users, reads and writes of one memory keep
  * their order, what is in flight is not touched before its wait, and starts and other side effects keep theirs,
- * whatever their groups. Waits may change places. Inputs of the graph and its output can not be moved. SHOAL_ERR_STATE
+ * whatever their groups. Waits may change places. Inputs of the graph and its output cannot be moved. SHOAL_ERR_STATE
  * for a graph that is not in order.
  *
  * The check looks at the whole graph, so a call takes n log n; shoal_node_move_before moves one node without any check.
@@ -324,7 +324,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_lowering_call(shoal_lowering *lowe
 /* Whether what a node gives (the lowered one, or an input of it) is, or can be, made in comm memory of the lowered
    node's group: the plan allocates it, and no other group has it. */
 SHOAL_API bool shoal_lowering_can_realize(shoal_lowering *lowering, const shoal_node *node);
-/* Makes it so. SHOAL_ERR_STATE, naming the node, when it can not be. */
+/* Makes it so. SHOAL_ERR_STATE, naming the node, when it cannot be. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_lowering_realize(shoal_lowering *lowering,
                                                                const shoal_node *node);
 
@@ -368,7 +368,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_
  * A gradient that lies elsewhere in memory than when the step was captured, in a flat buffer, say, is copied there for
  * the run, and back.
  *
- * A shard of a parameter that can not be cut evenly may be written behind the last gather of it, by an optimizer in the
+ * A shard of a parameter that cannot be cut evenly may be written behind the last gather of it, by an optimizer in the
  * step, but not before: that is SHOAL_ERR_UNSUPPORTED.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compiled_run(shoal_compiled *compiled,

@@ -11,26 +11,26 @@
  *     ... optimizer over shoal_module_parameters(model, &n), then gradients to NULL or zero ...
  *
  * Gradients travel in buckets while the backward is still computing others: in the order in which they became complete
- * in the first synchronised backward on the group's first rank. That first one sends everything at its end.
+ * in the first synchronized backward on the group's first rank. That first one sends everything at its end.
  *
  * A backward adds its average to the gradients that were there. What was averaged is not averaged again: it is set
- * aside meanwhile, and between a backward without synchronisation and the next one with it shoal_grad shows what is
+ * aside meanwhile, and between a backward without synchronization and the next one with it shoal_grad shows what is
  * local. Gradients live in memory that the ranks share and have the dtype of their parameters; the tensor that
  * shoal_grad gives stays the same until the gradient is removed. Inside a backward that runs they are not to be
  * changed. That memory is made by the first backward outside of compiled steps (shoal/compile.h), and stays; wrapping
- * makes none. If one rank can not have it, the first synchronised backward fails on all ranks with that rank's reason,
+ * makes none. If one rank cannot have it, the first synchronized backward fails on all ranks with that rank's reason,
  * and the next one tries again.
  *
  * Buffers of the module, running averages for example, are the first rank's whenever a forward begins that a
- * synchronised backward can follow; forwards without gradients or without synchronisation talk to nobody. Modules
+ * synchronized backward can follow; forwards without gradients or without synchronization talk to nobody. Modules
  * without buffers send none.
  *
  * A backward that fails leaves gradients that mean nothing. Remove them (or write zeros) before the next one, on every
  * rank: it then works again, unless a rank is gone. Until then it is an error that names a parameter. Ranks that wait
  * for one whose backward failed, or did not even get to a parameter, fail when that one calls the module again.
  *
- * Ranks: all ranks wrap, synchronise and run backwards alike; numbers of backwards without synchronisation may differ.
- * Within one backward modules and gradients may come in any order. Synchronised backwards that ranks make in different
+ * Ranks: all ranks wrap, synchronize and run backwards alike; numbers of backwards without synchronization may differ.
+ * Within one backward modules and gradients may come in any order. Synchronized backwards that ranks make in different
  * order, through two modules or for two forwards of one, are SHOAL_ERR_MISMATCH on all ranks. A forward that is newer
  * than those a backward walks back, and still recorded, exists on all ranks or on none.
  * Ownership: what is made here belongs to the module and ends with it. What was recorded keeps what its backward needs:
@@ -69,7 +69,7 @@ typedef struct shoal_ddp_options {
     shoal_tensor *const *ignored; /* parameters that are none of its business */
     size_t n_ignored;
     /* Otherwise buffers become those of the group's first rank before every forward that records gradients while
-       synchronisation is on: all ranks make these together. */
+       synchronization is on: all ranks make these together. */
     bool keeps_buffers;
 } shoal_ddp_options;
 #define SHOAL_DDP_OPTIONS_INIT SHOAL_SIZED(shoal_ddp_options)
@@ -85,7 +85,7 @@ SHOAL_API bool shoal_ddp_is_wrapped(const shoal_module *module);
 
 /*
  * False: backward passes that begin from now on leave gradients on their rank, where they add up until one with
- * synchronisation sends the sum. Ranks may differ in how many of them they make.
+ * synchronization sends the sum. Ranks may differ in how many of them they make.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_set_sync(shoal_module *module, bool is_on);
 

@@ -18,6 +18,7 @@
  *     compute(data, count);
  *     shoal_fp_mode_leave(mode);
  *
+ * Ownership: a mode is a number; nothing has to be freed.
  * Threads: any; the mode belongs to the calling thread.
  * Errors: none.
  */

@@ -137,7 +137,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_add_param(shoal_fsdp *fsdp, i
                                                              shoal_dtype dtype, int n_dims,
                                                              const int64_t *shape, const void *full,
                                                              int *id_out);
-/* The same, cut along another dimension, which the number of shards must divide. */
+/* shoal_fsdp_add_param for a parameter that is cut along `dim`, whose size the number of shards must divide. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_add_param_along(shoal_fsdp *fsdp, int unit,
                                                                    const char *name, shoal_dtype dtype,
                                                                    int n_dims, const int64_t *shape, int dim,
@@ -150,7 +150,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp 
    unit. All ranks ask alike: those that differ get SHOAL_ERR_MISMATCH there. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_get_shard(shoal_fsdp *fsdp, int id,
                                                              shoal_fsdp_shard *shard_out);
-/* The same for whoever only reads, as a save does: nothing is gathered again because of it, and any rank may ask. */
+/* shoal_fsdp_get_shard for callers that only read, as a save does. Nothing is gathered again because of this call, and
+   ranks need not all make it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_fsdp_read_shard(const shoal_fsdp *fsdp, int id,
                                                               shoal_fsdp_shard *shard_out);
 SHOAL_API int shoal_fsdp_n_params(const shoal_fsdp *fsdp);
@@ -196,8 +197,8 @@ SHOAL_API const void *shoal_fsdp_full_param(shoal_fsdp *fsdp, int id);
  */
 SHOAL_API void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id);
 /*
- * The same memory, for kernels that can store as well as add (a matrix product with beta 0 or 1). It is not cleared,
- * which saves a pass over it. If *has_values_out is false, the memory holds anything, and the caller must store every
+ * The memory of shoal_fsdp_grad, for kernels that can store as well as add (a matrix product with beta 0 or 1). It is
+ * not cleared, which saves a pass over it. If *has_values_out is false, the memory holds anything, and the caller must store every
  * element before post_backward. If it is true, there are values to add to: of an earlier backward that did not reduce,
  * or of an earlier call in this one. NULL, with the reason in shoal_error_text, as shoal_fsdp_grad.
  */

@@ -28,16 +28,16 @@ typedef struct shoal_reduced_gradients {
     size_t struct_size; /* how much of it the library has filled in: the size it has there */
     void *data;         /* to be changed in place */
     size_t count;
-    shoal_dtype dtype;     /* that of the reduction */
-    shoal_group *shards;   /* over whom they have been added up; NULL: there is one shard */
-    shoal_group *replicas; /* likewise; NULL: there is one replica */
+    shoal_dtype dtype;     /* in which gradients are reduced */
+    shoal_group *shards;   /* over which shards they have been added; NULL: there is one shard */
+    shoal_group *replicas; /* over which replicas; NULL: there is one replica */
     const char *unit;      /* its name */
 } shoal_reduced_gradients;
 #define SHOAL_REDUCED_GRADIENTS_INIT SHOAL_SIZED(shoal_reduced_gradients)
 
 /*
  * Called when the gradients of a unit have been added up over the shards and, if there are any, the replicas; not for
- * those that are only kept (no synchronisation, no all-reduce). What it leaves in `data` is divided if that is still to
+ * those that are only kept (no synchronization, no all-reduce). What it leaves in `data` is divided if that is still to
  * be done (factors that do not go with the reduction), cast and added to the gradients of the shards. Typical: an
  * all-reduce over replicas of the program's own.
  *

@@ -154,7 +154,7 @@ typedef struct shoal_fsdp_shard {
     void *grad;         /* its gradient, likewise; NULL: none */
     size_t count;       /* elements; may be 0 */
     int64_t offset;     /* of the part along the dimension that is cut */
-    int64_t length;     /* likewise */
+    int64_t length;     /* of the part along that dimension */
 } shoal_fsdp_shard;
 #define SHOAL_FSDP_SHARD_INIT SHOAL_SIZED(shoal_fsdp_shard)
 

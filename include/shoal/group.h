@@ -301,7 +301,7 @@ typedef enum shoal_collective_kind {
     SHOAL_KIND_COUNT = 15 /* one more than the last */
 } shoal_collective_kind;
 
-/* One of several operations that cost one synchronisation together. What one part writes, no other may read or
+/* One of several operations that cost one synchronization together. What one part writes, no other may read or
    write. */
 typedef struct shoal_part {
     const void *send;

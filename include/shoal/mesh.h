@@ -69,7 +69,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_from_groups(shoal_group *cons
                                                                const char *const *names,
                                                                shoal_mesh **mesh_out);
 
-/* One more handle; returns its argument. */
+/* Adds a handle to the same mesh, to be freed by shoal_mesh_free as well. Returns its argument. */
 SHOAL_API shoal_mesh *shoal_mesh_ref(shoal_mesh *mesh);
 /* NULL is allowed. */
 SHOAL_API void shoal_mesh_free(shoal_mesh *mesh);
@@ -101,7 +101,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_mesh_ranks(const shoal_mesh *mesh,
 SHOAL_API shoal_group *shoal_mesh_group(const shoal_mesh *mesh, int dim);
 SHOAL_API shoal_group *shoal_mesh_group_by_name(const shoal_mesh *mesh, const char *name);
 
-/* The same array, shape, device and names, in the same world. */
+/* Whether both have the same array, shape, device and names, in the same world. */
 SHOAL_API bool shoal_mesh_equal(const shoal_mesh *a, const shoal_mesh *b);
 
 /*

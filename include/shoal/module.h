@@ -70,8 +70,10 @@ typedef struct shoal_module_definition {
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_create(const shoal_module_definition *definition,
                                                             shoal_module **module_out);
 
-/* One more owner; returns its argument. NULL is allowed in both. A module that is being called lives until then. */
+/* Adds a reference, and returns its argument. */
 SHOAL_API shoal_module *shoal_module_ref(shoal_module *module);
+/* Releases a reference. The last one frees the module; if it is being called, when that call returns. NULL is allowed in
+   both calls. */
 SHOAL_API void shoal_module_unref(shoal_module *module);
 
 /* What the definition said, with n_outputs filled in. It lives as long as the module. NULL for a NULL module. */
@@ -95,7 +97,7 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_add_child(shoal_module *mod
                                                                shoal_module *child);
 
 /* Puts another tensor in the place that `path` names; the order stays. Other places of a tied one keep theirs.
-   SHOAL_ERR_STATE in a step that is captured (shoal/compile.h): a graph can not do it. */
+   SHOAL_ERR_STATE in a step that is captured (shoal/compile.h): a graph cannot do it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_set_parameter(shoal_module *module, const char *path,
                                                                    shoal_tensor *parameter);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_set_buffer(shoal_module *module, const char *path,
@@ -110,7 +112,7 @@ SHOAL_API shoal_tensor *shoal_module_parameter(const shoal_module *module, const
 SHOAL_API shoal_tensor *shoal_module_buffer(const shoal_module *module, const char *path);
 SHOAL_API shoal_module *shoal_module_child(shoal_module *module, const char *path);
 
-/* The same for what need not be there, such as a bias: NULL, without an error, when there is none. */
+/* Find by name or path what need not exist, such as a bias: NULL, without an error, when there is none. */
 SHOAL_API shoal_tensor *shoal_module_find_parameter(const shoal_module *module, const char *path);
 SHOAL_API shoal_tensor *shoal_module_find_buffer(const shoal_module *module, const char *path);
 SHOAL_API shoal_module *shoal_module_find_child(shoal_module *module, const char *path);
@@ -207,8 +209,8 @@ SHOAL_API shoal_status shoal_module_call(shoal_module *module, shoal_tensor *con
                                          shoal_tensor **outputs_out, size_t n_outputs);
 
 /*
- * The same with another function than the one of the definition: encode, or generate. Hooks run around it as around the
- * forward function, so that a module that is fully sharded has its parameters meanwhile. Any number of inputs, and as
+ * Calls `function` instead of the definition's forward function: encode, or generate. Hooks run around it as around
+ * the forward function, so that a module that is fully sharded has its parameters meanwhile. Any number of inputs, and as
  * many outputs as there is room for, at least one. Containers may be called so too.
  */
 SHOAL_API shoal_status shoal_module_call_function(shoal_module *module, shoal_module_forward function,

@@ -89,8 +89,9 @@ SHOAL_API const char *shoal_tensor_name(const shoal_tensor *tensor);
 
 /* Lifetime --------------------------------------------------------------------------------------------- */
 
-/* One more owner; returns its argument. NULL is allowed in both. */
+/* Adds a reference, and returns its argument. */
 SHOAL_API shoal_tensor *shoal_tensor_ref(shoal_tensor *tensor);
+/* Releases a reference; the last one frees the tensor. NULL is allowed in both calls. */
 SHOAL_API void shoal_tensor_unref(shoal_tensor *tensor);
 
 /*

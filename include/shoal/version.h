@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The version of these headers and of the library that is loaded. The build reads the three numbers from here. */
+/*
+ * The version of these headers and of the library that is loaded. The build reads the three numbers from here.
+ *
+ * Ownership: the string belongs to the library.
+ * Threads: any.
+ * Errors: none.
+ */
 #ifndef SHOAL_VERSION_H
 #define SHOAL_VERSION_H
 
@@ -11,7 +17,7 @@
 
 SHOAL_BEGIN_DECLS
 
-/* "0.1.0", of the loaded library. Threads: any. */
+/* The version of the loaded library: "0.1.0". */
 SHOAL_API const char *shoal_version(void);
 
 SHOAL_END_DECLS

@@ -57,7 +57,7 @@ typedef struct shoal_world_options {
      * The address of the application's MPI_Comm, whose ranks become those of the world (n_ranks and rank may be left
      * 0). All of them call open; the communicator is duplicated, and may be freed once all worlds on it are closed. It
      * is the exchange of start-up, and carries groups on several hosts, or all if transport is "mpi". NULL: none;
-     * transport "mpi" then takes MPI_COMM_WORLD, and initialises MPI if nobody has.
+     * transport "mpi" then takes MPI_COMM_WORLD, and initializes MPI if nobody has.
      */
     const void *mpi_comm;
     /*
@@ -77,7 +77,7 @@ typedef struct shoal_world_options {
 } shoal_world_options;
 #define SHOAL_WORLD_OPTIONS_INIT SHOAL_SIZED(shoal_world_options)
 
-/* NULL options: everything by default. Returns on a rank once all ranks have come. */
+/* NULL options: everything by default. Returns on a rank once all ranks have arrived. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_options *options,
                                                          shoal_world **world_out);
 

@@ -23,7 +23,7 @@
  * on the other samples or on strides. The gradients of keys and values are added in the order of queries. No BLAS is
  * used: f32, bf16 and f16 have the same bits on every machine. (f64 uses exp and log of libm.)
  *
- * Ownership, threads and errors are as in shoal_nn/nn.h.
+ * Ownership, threads, errors: as in shoal_nn/nn.h.
  *
  *     shoal_tensor *qkv = shoal_nn_linear(x, weight, bias);               [batch, T, 3 * width]
  *     qkv = shoal_view(qkv, (int64_t[]){batch, T, 3, n_heads, size}, 5);  size = width / n_heads
@@ -64,8 +64,8 @@ SHOAL_API shoal_tensor *shoal_nn_attention(shoal_tensor *query, shoal_tensor *ke
                                            const shoal_nn_attention_options *options);
 
 /*
- * The same for queries, keys and values in one tensor [batch, T, 3, heads, size], in this order. Its gradient is one
- * tensor too, which nobody has to put together. Op: "nn.attention_packed".
+ * Attention of queries, keys and values that lie in one tensor [batch, T, 3, heads, size], in this order. The gradient
+ * is one tensor too, so that no copies are needed to make one. Op: "nn.attention_packed".
  */
 SHOAL_API shoal_tensor *shoal_nn_attention_packed(shoal_tensor *qkv,
                                                   const shoal_nn_attention_options *options);

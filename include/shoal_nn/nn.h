@@ -11,7 +11,7 @@
  * The environment, read once, at first use:
  *     SHOAL_NN_BLAS     a library to load instead of the default ones (libopenblas.so.0, libblas.so.3, ...), as a path
  *                       or a name; it must have cblas_sgemm and cblas_dgemm with 32-bit integers. "none": the plain
- *                       loops of this library. One that can not be loaded is an error of every matrix product.
+ *                       loops of this library. One that cannot be loaded is an error of every matrix product.
  *     SHOAL_NN_THREADS  threads of a matrix product, and of all other operations; without it OPENBLAS_NUM_THREADS
  *                       counts, and without that the processors this process may use, divided by the ranks that the
  *                       launcher started on this host
@@ -59,7 +59,7 @@ typedef struct shoal_nn_blas {
     size_t struct_size;  /* sizeof(shoal_nn_blas), set by the caller */
     const char *library; /* the file that was loaded; "none": the plain loops of this library */
     const char *core;    /* what OpenBLAS takes the processor for; "" when the library does not say */
-    int n_threads;       /* of a matrix product; 0: the library's own choice, it can not be told */
+    int n_threads;       /* of a matrix product; 0: the library's own choice, it cannot be told */
 } shoal_nn_blas;
 #define SHOAL_NN_BLAS_INIT SHOAL_SIZED(shoal_nn_blas)
 
@@ -76,7 +76,7 @@ SHOAL_API shoal_tensor *shoal_nn_matmul(shoal_tensor *a, shoal_tensor *b);
 /* input [..., in] times weight [out, in] transposed, plus bias [out] where there is one: [..., out]. */
 SHOAL_API shoal_tensor *shoal_nn_linear(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias);
 
-/* The same of a weight that lies as [in, out], as GPT-2's do (Conv1D), with bias [out]. */
+/* shoal_nn_linear with a weight that lies as [in, out], as GPT-2's do (Conv1D), and a bias [out]. */
 SHOAL_API shoal_tensor *shoal_nn_projection(shoal_tensor *input, shoal_tensor *weight, shoal_tensor *bias);
 
 /*

@@ -162,11 +162,11 @@ SHOAL_API void shoal_nn_optimizer_free(shoal_nn_optimizer *optimizer);
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step(shoal_nn_optimizer *optimizer);
 
-/* The same for one parameter, counted from 0: for a hook that runs when its gradient is complete. */
+/* Updates parameter `index`, counted from 0, alone: for a hook that runs when its gradient is complete. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step_one(shoal_nn_optimizer *optimizer,
                                                                     size_t index);
 
-/* The same over raw memory: as many shards as there were, of the same counts and dtypes. */
+/* shoal_nn_optimizer_step over raw memory: as many shards as at creation, of the same counts and dtypes. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step_raw(shoal_nn_optimizer *optimizer,
                                                                     const shoal_nn_shard *shards,
                                                                     size_t n_shards);
@@ -239,8 +239,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_state(shoal_nn_op
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_add_items(shoal_nn_optimizer *optimizer,
                                                                      shoal_items *items);
-/* The same over raw memory. numbers[i] is the number of the item (shoal_items_find) of shard i, with as many elements
-   and of the same dtype; -1: its state is left out. */
+/* Adds the state of an optimizer over raw memory. numbers[i] is the number of the item (shoal_items_find)
+   of shard i, with as many elements and of the same dtype; -1: its state is left out. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_add_items_raw(shoal_nn_optimizer *optimizer,
                                                                          shoal_items *items,
                                                                          const int64_t *numbers,

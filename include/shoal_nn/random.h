@@ -28,6 +28,7 @@
  * Bits: all of this is made of + - * / and square roots of IEEE 754, and of integers. The bits are the same for every
  * machine, compiler, number of ranks and floating-point mode.
  *
+ * Ownership: tensors that are returned belong to the innermost scope; memory that a call fills stays the caller's.
  * Threads: any.
  * Errors: a status, or NULL with the error in the scope. A call that fails has written nothing.
  *

@@ -109,8 +109,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_unscale(shoal_nn_scaler 
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_step(shoal_nn_scaler *scaler,
                                                              shoal_nn_optimizer *optimizer);
 
-/* The same for optimizers over raw memory. The gradients are written, although shoal_nn_shard reads `const`. A step
-   gets the shards that were unscaled. */
+/* Unscale and step for an optimizer over raw memory. The gradients are written, although they are `const` in
+   shoal_nn_shard. Give the step the shards that were unscaled. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_scaler_unscale_raw(shoal_nn_scaler *scaler,
                                                                     shoal_nn_optimizer *optimizer,
                                                                     const shoal_nn_shard *shards,

@@ -27,7 +27,7 @@ shoal_status backward_run(const struct backward_request *request);
  */
 uint64_t backward_number(void);
 
-/* shoal_on_backward_end, with the end of the context: after the hook has run, or when it can not run any more because the
+/* shoal_on_backward_end, with the end of the context: after the hook has run, or when it cannot run any more because the
    backward failed. On failure of this call the context stays the caller's. */
 shoal_status backward_on_end(shoal_end_hook hook, void *context, hook_release release);
 

@@ -12,7 +12,7 @@
 
 #include "shoal/autograd.h"
 
-/* Called once, when the function that has the context can not run any more. */
+/* Called once, when the function that has the context cannot run any more. */
 typedef void (*hook_release)(void *context);
 
 struct hook_function {

@@ -7,7 +7,7 @@
 int64_t clock_now_ns(void)
 {
     struct timespec now;
-    /* Can not fail: the clock exists on every Linux and the pointer is good. */
+    /* Cannot fail: the clock exists on every Linux and the pointer is good. */
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }

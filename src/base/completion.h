@@ -51,7 +51,7 @@ struct completion_kind {
     void (*destroy)(struct completion *completion);
     /*
      * Called by who waits or tests, outside of any lock, while it is pending: does what the calling thread can do for it,
-     * until `until_ns` at most (0: without blocking). Need not finish it. A failure is the caller's alone: it can not
+     * until `until_ns` at most (0: without blocking). Need not finish it. A failure is the caller's alone: it cannot
      * wait here.
      */
     shoal_status (*push)(struct completion *completion, int64_t until_ns);

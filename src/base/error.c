@@ -58,7 +58,7 @@ __attribute__((format(printf, 2, 0))) static size_t format_text(char *text, cons
 {
     int wanted = vsnprintf(text, ERROR_TEXT_BYTES, format, arguments);
     if (wanted < 0) {
-        /* The arguments can not be printed; the words around them still can. */
+        /* The arguments cannot be printed; the words around them still can. */
         text[0] = '\0';
         return append_text(text, 0, format, is_cut);
     }

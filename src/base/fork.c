@@ -29,7 +29,7 @@ shoal_status fork_watch(void)
     (void)pthread_once(&is_watched, watch);
     return watch_error == 0
                ? SHOAL_OK
-               : error_set(SHOAL_ERR_NO_MEMORY, "forks can not be watched: %s", strerror(watch_error));
+               : error_set(SHOAL_ERR_NO_MEMORY, "forks cannot be watched: %s", strerror(watch_error));
 }
 
 shoal_status fork_fail(void)

@@ -2,7 +2,7 @@
 /*
  * Counting owners. The count is one word; the rules of order are here, once:
  *
- *   get   relaxed: who gets already holds one, so the object can not go away meanwhile.
+ *   get   relaxed: who gets already holds one, so the object cannot go away meanwhile.
  *   put   release: what this owner did comes before the object's end. The last put acquires what all others
  *         released. A count of one, seen with acquire, means that we are alone: nobody else can get or put any
  *         more, so the usual atomic subtraction (most of the price of a short-lived object) can be left out.

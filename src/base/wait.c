@@ -19,7 +19,7 @@
 #include "base/os/os.h"
 #include "base/processors.h"
 
-/* About what a futex wake and a switch to the woken thread cost: spinning longer can not win. */
+/* About what a futex wake and a switch to the woken thread cost: spinning longer cannot win. */
 #define SPIN_NS 4000
 /* Reads between two looks at the clock, which costs about as much as they do. */
 #define SPIN_READS 16

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the server makes of each request of requests.def. A request that is not well formed ends its connection;
- * one that asks for what can not be is answered with a status and a text.
+ * one that asks for what cannot be is answered with a status and a text.
  */
 #include "bootstrap/answers.h"
 
@@ -504,7 +504,7 @@ static void answer_join(struct server *server, struct connection *connection, co
     atomic_fetch_add_explicit(&server->n_joins, 1, memory_order_relaxed);
     wait_wake_all(&server->n_joins, /*is_shared=*/false);
     if (meeting_is_complete(meeting)) {
-        connection_fail(connection, error_set(SHOAL_ERR_STATE, "start-up is over: all %d ranks have come",
+        connection_fail(connection, error_set(SHOAL_ERR_STATE, "start-up is over: all %d ranks have arrived",
                                               meeting->n_ranks));
         return;
     }

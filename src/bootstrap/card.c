@@ -127,7 +127,7 @@ shoal_status card_fail_several_hosts(const char *how)
         how);
 }
 
-/* Both may be of different versions, so the rest of the card can not be read. */
+/* Both may be of different versions, so the rest of the card cannot be read. */
 static shoal_status check_version(const struct card *card, const struct card *mine)
 {
     if (card->magic != CARD_MAGIC) {

@@ -176,7 +176,7 @@ static shoal_status connect_to(struct holder *holder, int *fd_out)
         TRY(members_check(holder->client->members, holder->rank));
         TRY(check_caller(holder));
         if (clock_now_ns() >= holder->wait->deadline_ns) {
-            return error_set(SHOAL_ERR_TIMEOUT, "rank %d's server can not be reached", holder->rank);
+            return error_set(SHOAL_ERR_TIMEOUT, "rank %d's server cannot be reached", holder->rank);
         }
         wait_sleep(NAP_NS);
     }

@@ -123,7 +123,7 @@ static void begin_payload(struct connection *connection)
     connection->payload =
         header->bytes < CONNECTION_SMALL_BYTES ? connection->small : mem_alloc((size_t)header->bytes + 1);
     if (!connection->payload) {
-        /* What comes next can not be told apart any more. */
+        /* What comes next cannot be told apart any more. */
         connection_fail(connection, SHOAL_ERR_NO_MEMORY);
         connection->is_over = true;
     }

@@ -119,7 +119,7 @@ static void refuse_first(struct server *server, int listener)
         add_connection(server, fd, /*is_remote=*/false); /* there was a second one: they are back */
     } else if (is_accepted) {
         shoal_status status =
-            error_set(SHOAL_ERR_SYSTEM, "rank %d can not be asked: %s", server->card.rank, why);
+            error_set(SHOAL_ERR_SYSTEM, "rank %d cannot be asked: %s", server->card.rank, why);
         refuse_connection(fd, status);
         open_spare(server);
     }

@@ -50,7 +50,7 @@ shoal_status server_start(struct server *server);
 
 /*
  * After the meeting has failed: gives ranks that are about to come a moment to hear of it, instead of waiting for a
- * rank 0 that has gone. No longer than until all have come.
+ * rank 0 that has gone. No longer than until all have arrived.
  */
 void server_linger(struct server *server);
 

@@ -75,7 +75,7 @@ shoal_status socket_listen(const char *name, int *fd_out)
     if (os_socket_listen(fd, name) != 0) {
         bool is_taken = errno == EADDRINUSE;
         shoal_status status = error_set(is_taken ? SHOAL_ERR_STATE : SHOAL_ERR_SYSTEM,
-                                        "the socket name %s can not be had: %s", name, strerror(errno));
+                                        "the socket name %s cannot be had: %s", name, strerror(errno));
         (void)close(fd);
         return status;
     }

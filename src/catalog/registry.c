@@ -116,7 +116,7 @@ static shoal_status check_definition(const shoal_op_definition *definition)
         return error_set(SHOAL_ERR_INVALID, "op_register: %s has no signature", definition->name);
     }
     if (is_view && is_in_place) {
-        return error_set(SHOAL_ERR_INVALID, "op_register: %s can not be a view and in place",
+        return error_set(SHOAL_ERR_INVALID, "op_register: %s cannot be a view and in place",
                          definition->name);
     }
     if (!definition->meta && !is_in_place) {

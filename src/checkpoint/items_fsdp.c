@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Items of contexts of FSDP. How a parameter is cut never changes; its memory is asked for whenever the entry is
- * used. Ranks may differ in what they read. Whoever asks in order to write is noticed by the context, which gathers
+ * used. Ranks may differ in what they read. Whoever asks to write is noticed by the context, which gathers
  * again, and all ranks ask then: also those whose part is empty.
  */
 #include "base/error.h"

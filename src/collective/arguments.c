@@ -107,7 +107,7 @@ shoal_status arguments_scattered(const char *name, const shoal_tensor *self, int
         char text[LAYOUT_TEXT_BYTES];
         return error_set(SHOAL_ERR_INVALID,
                          "self: dimension %d of shape %s, which is %" PRId64
-                         ", can not be divided among %" PRId64 " ranks",
+                         ", cannot be divided among %" PRId64 " ranks",
                          *dim_out, layout_format(text, self->layout.n_dims, self->layout.shape),
                          self->layout.shape[*dim_out], n_ranks);
     }
@@ -285,7 +285,7 @@ shoal_status arguments_splits(const shoal_tensor *self, const shoal_value *outpu
         return n_rows % n_ranks == 0
                    ? SHOAL_OK
                    : error_set(SHOAL_ERR_INVALID,
-                               "self: dimension 0, which is %" PRId64 ", can not be divided among %" PRId64
+                               "self: dimension 0, which is %" PRId64 ", cannot be divided among %" PRId64
                                " ranks, and no splits are given",
                                n_rows, n_ranks);
     }

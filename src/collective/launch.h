@@ -8,7 +8,7 @@
  *   says what ranks must have in common beyond the raw collective, and starts that, into launch.work,
  *   ends the launch: every storage touched knows the work then, and nobody has waited.
  *
- * Everything that can fail is done before the collective starts: what was started can not be taken back.
+ * Everything that can fail is done before the collective starts: what was started cannot be taken back.
  *
  * Who has waited for the inputs: the dispatcher, before the kernel.
  */

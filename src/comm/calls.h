@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Calls that ranks make together before they know with whom: which groups a compiled step uses is found out by running it. A rank
- * that gives such a call up, before it has met the others, can not meet them on a group to say so. It tells all ranks of the world
+ * that gives such a call up, before it has met the others, cannot meet them on a group to say so. It tells all ranks of the world
  * instead, by a message to their servers that nobody waits for. Those who make the same call, and have it on a group with that rank,
  * fail at once; for all others it means nothing.
  *

@@ -116,7 +116,7 @@ static shoal_status create_named(shoal_world *world, const char *name, shoal_gro
     if (has_hash(name)) {
         return error_set(SHOAL_ERR_INVALID,
                          NAME_SHOWN
-                         " is not a group of this rank yet: ranks can not be read from their hash; make "
+                         " is not a group of this rank yet: ranks cannot be read from their hash; make "
                          "it first, with shoal_group_create",
                          name);
     }

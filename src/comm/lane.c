@@ -526,7 +526,7 @@ struct lane *lane_create(const struct part *part)
     lane->part = *part;
     closable_ref(part->closable);
     atomic_init(&lane->references, 1);
-    /* With default attributes they can not fail on Linux. */
+    /* With default attributes they cannot fail on Linux. */
     (void)pthread_mutex_init(&lane->mutex, NULL);
     (void)pthread_mutex_init(&lane->connect_mutex, NULL);
     return lane;

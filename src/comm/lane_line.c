@@ -64,7 +64,7 @@ bool line_is_free(struct lane *lane)
     return !lane->is_driven && !(atomic_load_explicit(&lane->gate, memory_order_acquire) & GATE_ALONE);
 }
 
-/* Running can not be left half way: only one who has the time may run a queued entry. */
+/* Running cannot be left half way: only one who has the time may run a queued entry. */
 static bool may_carry(const struct entry *entry, int64_t until_ns)
 {
     return entry->state == ENTRY_POSTED || until_ns >= entry->collective->deadline_ns;
@@ -183,7 +183,7 @@ static void pop_head(struct lane *lane, struct wakes *wakes)
     }
 }
 
-/* Ends the head, leaving the mutex meanwhile. False when it can not be ended by this caller now. */
+/* Ends the head, leaving the mutex meanwhile. False when it cannot be ended by this caller now. */
 static bool carry_head(struct lane *lane, int64_t until_ns, struct wakes *wakes)
 {
     struct entry *entry = lane->head;

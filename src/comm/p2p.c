@@ -375,7 +375,7 @@ static shoal_transfer describe_send(const void *buffer, size_t count, shoal_dtyp
 {
     shoal_transfer transfer = {
         .direction = SHOAL_SEND, .count = count, .dtype = dtype, .peer = peer, .tag = tag};
-    /* A send only reads its buffer; the one list of both directions can not say so. */
+    /* A send only reads its buffer; the one list of both directions cannot say so. */
     memcpy(&transfer.buffer, &buffer, sizeof buffer);
     return transfer;
 }

@@ -76,7 +76,7 @@ bool shared_round_to_pages(size_t bytes, size_t *rounded_out)
 }
 
 /* Room for what everybody says. A member that fails before a collective leaves the others waiting, so up to a few
-   dozen ranks this can not fail. */
+   dozen ranks this cannot fail. */
 struct room {
     void *allocated;
     void *all;

@@ -261,7 +261,7 @@ static shoal_status check_twins(const struct shoal_plan *plan)
             return error_set(
                 SHOAL_ERR_UNSUPPORTED,
                 "%%%s: passes or lowering have put a write of this parameter before the end of its last "
-                "gather, which is possible where it can not be cut evenly",
+                "gather, which is possible where it cannot be cut evenly",
                 shard->name);
         }
     }
@@ -624,7 +624,7 @@ static bool end_flights(struct shoal_plan *plan)
     return has_ended;
 }
 
-/* What the world has to do with. Afterwards the plan can not run any more. */
+/* What the world has to do with. Afterwards the plan cannot run any more. */
 static void end_shared(struct shoal_plan *plan)
 {
     bool has_ended = end_flights(plan);

@@ -91,7 +91,7 @@ struct plan_binding {
     bool has_eager;
     struct scope scope; /* while it runs */
     _Atomic bool is_running;
-    shoal_status broken; /* it can not run any more */
+    shoal_status broken; /* it cannot run any more */
     char broken_text[ERROR_TEXT_BYTES];
 };
 

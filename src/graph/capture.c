@@ -71,7 +71,7 @@ static shoal_status add_input(struct op_tracer *tracer, shoal_tensor *tensor, sh
     struct capture_storage *storage = NULL;
     TRY(capture_find_storage(capture, tensor, name, &storage));
     if (storage->origin != CAPTURE_INPUT) {
-        return error_set(SHOAL_ERR_INTERNAL, "%s can not be an input: it was computed", name);
+        return error_set(SHOAL_ERR_INTERNAL, "%s cannot be an input: it was computed", name);
     }
     struct captured_input *input = &capture->graph->captured->inputs[storage->input];
     if (source && capture_has_written(capture, source->storage)) {
@@ -104,7 +104,7 @@ static shoal_status rebind(struct op_tracer *tracer, shoal_tensor *target, shoal
     const struct layout *b = &value->layout;
     if (target->dtype != value->dtype || !layout_is_same_shape(a->n_dims, a->shape, b->n_dims, b->shape) ||
         !capture_is_whole(target)) {
-        return error_set(SHOAL_ERR_INTERNAL, "%s can not hold the value", shoal_tensor_name(target));
+        return error_set(SHOAL_ERR_INTERNAL, "%s cannot hold the value", shoal_tensor_name(target));
     }
     TRY(capture_settle(capture, value, /*is_written=*/false));
     TRY(capture_find_node(capture, value, &node));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Constants as text. Elements stand in row-major order, whatever the strides. Numbers are written so that they read back
- * exactly; where numbers can not say it (a NaN with other bits, a bool that is neither 0 nor 1), bytes do.
+ * exactly; where numbers cannot say it (a NaN with other bits, a bool that is neither 0 nor 1), bytes do.
  */
 #include "graph/constant_text.h"
 

@@ -162,7 +162,7 @@ static shoal_status close_bucket(struct finder *finder, struct line *line)
     return SHOAL_OK;
 }
 
-/* Whether the block can not go with those that are in the bucket. Who overwrites one of their gradients has been passed already
+/* Whether the block cannot go with those that are in the bucket. Who overwrites one of their gradients has been passed already
    when it stands before the start: what the bucket depends on must not grow any more then. */
 static bool is_apart(const struct finder *finder, const struct line *line, const struct ddp_block *block)
 {

@@ -256,7 +256,7 @@ static shoal_status read_escape(const struct token *token, const char **from, ch
         return lexer_fail(&place, "expected \\n, \\r, \\t, \\\", \\\\ or \\x with two digits behind a '\\'");
     }
     if (high + low == 0) {
-        return lexer_fail(&place, "a string can not have a zero byte");
+        return lexer_fail(&place, "a string cannot have a zero byte");
     }
     *c_out = (char)(unsigned char)(high << 4 | low);
     *from = at + 3;

@@ -312,7 +312,7 @@ shoal_status shoal_lowering_realize(shoal_lowering *lowering, const shoal_node *
     uint32_t group = lower_group(lowering, lowering->node);
     if (!lower_can_realize(lowering, tensor, group)) {
         return error_set(SHOAL_ERR_STATE,
-                         "lowering_realize: %%%s can not be made in comm memory of this group", node->name);
+                         "lowering_realize: %%%s cannot be made in comm memory of this group", node->name);
     }
     lower_realize(lowering, tensor, group);
     return SHOAL_OK;

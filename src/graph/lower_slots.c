@@ -64,7 +64,7 @@ static bool feeds_collective(const struct shoal_lowering *lowering, const struct
            (node_flags(node->first_use->user) & SHOAL_OP_COLLECTIVE) != 0;
 }
 
-/* The storage of a piece that only this cat uses; NULL: somebody else does, or it can not be computed elsewhere. */
+/* The storage of a piece that only this cat uses; NULL: somebody else does, or it cannot be computed elsewhere. */
 static struct lowered_storage *find_piece(const struct shoal_lowering *lowering, const struct shoal_node *cat,
                                           size_t index)
 {

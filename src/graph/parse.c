@@ -334,7 +334,7 @@ static shoal_status parse_what(struct parser *parser, const struct definition *d
 static shoal_status check_name(const struct definition *definition, const shoal_node *node)
 {
     if (strcmp(node->name, definition->name) != 0) {
-        return lexer_fail(&definition->place, "\"%.64s\" can not be the name of a node; %%%.64s could",
+        return lexer_fail(&definition->place, "\"%.64s\" cannot be the name of a node; %%%.64s could",
                           definition->name, node->name);
     }
     return SHOAL_OK;

@@ -27,7 +27,7 @@ static shoal_status parse_numbers(struct parser *parser, char closing, const cha
             return lexer_fail(&lexer->token, "more than %d dimensions", SHOAL_MAX_DIMS);
         }
         if (closing == ']' && lexer_is_mark(lexer, '-')) {
-            return lexer_fail(&lexer->token, "a dimension can not be negative");
+            return lexer_fail(&lexer->token, "a dimension cannot be negative");
         }
         TRY(parse_integer(parser, &numbers[count++]));
         TRY(lexer_accept(lexer, ',', &is_more));

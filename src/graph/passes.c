@@ -201,7 +201,7 @@ static shoal_status check_part_name(void *context, const char *name, size_t byte
     (void)context;
     TRY(pass_find(name, bytes, &pass));
     if (pass->run == pass_fuse_ddp_communication) {
-        return error_set(SHOAL_ERR_INVALID, "%s can not be a part of itself", pass->name);
+        return error_set(SHOAL_ERR_INVALID, "%s cannot be a part of itself", pass->name);
     }
     return SHOAL_OK;
 }

@@ -40,7 +40,7 @@ static shoal_status make_group(struct making *making, const struct graph_group *
     return run_group_create(making->world, row->name, list, row->size, group_out);
 }
 
-/* One that can not be made is no reason not to meet the members of the others, who are to hear of it. */
+/* One that cannot be made is no reason not to meet the members of the others, who are to hear of it. */
 static shoal_status make_groups(struct making *making)
 {
     size_t n_groups = 0;

@@ -73,7 +73,7 @@ static shoal_status check(const struct run *run)
         return error_set(SHOAL_ERR_STATE, "the plan has no memory");
     }
     if (binding->broken != SHOAL_OK) {
-        return error_set(SHOAL_ERR_STATE, "the plan can not run any more: %s", binding->broken_text);
+        return error_set(SHOAL_ERR_STATE, "the plan cannot run any more: %s", binding->broken_text);
     }
     if (run->plan->world) {
         TRY(world_check(run->plan->world)); /* a child shares comm memory with its parent */
@@ -96,7 +96,7 @@ static shoal_status check(const struct run *run)
     }
     const struct scope *scope = scope_current();
     if (scope && scope->tracer) {
-        return error_set(SHOAL_ERR_STATE, "calls are traced here, and those of a plan can not be");
+        return error_set(SHOAL_ERR_STATE, "calls are traced here, and those of a plan cannot be");
     }
     return run->plan->n_collectives > 0 ? callback_check("plan_run") : SHOAL_OK;
 }

@@ -222,8 +222,8 @@ static shoal_status check_nodes(const struct shoal_graph *graph)
     GRAPH_EACH(graph, node)
     {
         if (node->kind == SHOAL_NODE_CALL && !node->op) {
-            return error_set(SHOAL_ERR_INVALID, "%%%s: \"%.64s\" is no op here, so it can not run",
-                             node->name, node->target);
+            return error_set(SHOAL_ERR_INVALID, "%%%s: \"%.64s\" is no op here, so it cannot run", node->name,
+                             node->target);
         }
         if (node->kind == SHOAL_NODE_CONSTANT && !device_rows[node->values[0]->storage->device].has_data) {
             return error_set(SHOAL_ERR_INVALID, "%%%s: the constant has no data", node->name);

@@ -88,7 +88,7 @@ static inline double round_odd_SIGNED(int64_t value)
 }
 
 /*
- * f32 takes the same way as bf16: clang 14 vectorises a plain (float) of an i64 into two roundings. An integer
+ * f32 takes the same way as bf16: clang 14 vectorizes a plain (float) of an i64 into two roundings. An integer
  * that is not exact as a double is far beyond f16: its first rounding does not matter.
  */
 #define ROUND_TO_FLOATS(WIDE, wide)                        \

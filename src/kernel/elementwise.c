@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Arithmetic element by element. Each operator and dtype has one function over a run, with separate loops
- * for the layouts that vectorise; the n-dimensional calls cut their shape into runs. Complex numbers:
+ * for the layouts that vectorize; the n-dimensional calls cut their shape into runs. Complex numbers:
  *
  *   (a + bi) + (c + di) = (a + c) + (b + d)i          (a + bi)(c + di) = (ac - bd) + (ad + bc)i
  *   (a + bi) / (c + di) = ((ac + bd) / s) + ((bc - ad) / s)i,   s = cc + dd
@@ -9,7 +9,7 @@
  * as written, each operation rounded in the component's type, and nothing done for infinities or NaN.
  */
 /*
- * clang warns where a loop does not pay to vectorise, while ELEMENT_LOOP only permits it. With -g it finds the
+ * clang warns where a loop does not pay to vectorize, while ELEMENT_LOOP only permits it. With -g it finds the
  * loops in the first inclusion of dtypes.def, so that this stands before all others.
  */
 #if defined(__clang__)

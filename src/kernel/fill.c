@@ -39,7 +39,7 @@ void kernel_fill_nd(shoal_dtype dtype, struct kernel_operand dst, int n_dims, co
         memset(dst.data, element[0], bytes * (size_t)iterate_count(n_dims, shape));
         return;
     }
-    /* The element is 0 or 1 already: bool needs no normalising, and moves as bytes. */
+    /* The element is 0 or 1 already: bool needs no normalizing, and moves as bytes. */
     shoal_dtype moved = dtype == SHOAL_BOOL ? SHOAL_U8 : dtype;
     struct kernel_operand src = {.data = element, .strides = zeros};
     kernel_copy_nd(moved, dst, moved, src, n_dims, shape);

@@ -156,7 +156,7 @@ shoal_status kernel_sum_nd(shoal_dtype dtype, struct kernel_operand dst, struct 
 
 /*
  * Squares of real floating values added without rounding, in integer bins, so that any order and any split
- * gives the same number: bins of several ranks are added element by element as u64 (they must be normalised
+ * gives the same number: bins of several ranks are added element by element as u64 (they must be normalized
  * first) and rounded once at the end.
  */
 #define KERNEL_SQUARES_BINS 144

@@ -3,12 +3,12 @@
  * The exact sum of squares. A float is m * 2^e with an integer m, so that its square is the integer m * m at
  * bit 2e: the sum is one long integer, and integers add in any order to the same bits.
  *
- *   bins[d], d < DIGITS   digit d counts 2^(32 d - 2148); normalised, it is below 2^32
+ *   bins[d], d < DIGITS   digit d counts 2^(32 d - 2148); normalized, it is below 2^32
  *   bins[INFINITIES]      how many infinities came by
  *   bins[NANS]            how many NaNs came by
  *
  * The smallest square of an f64 is 2^-2148, which is bit 0; the largest ends below bit 4196. The digits reach
- * bit 4544, so that no sum can leave them. Every call here leaves the digits normalised.
+ * bit 4544, so that no sum can leave them. Every call here leaves the digits normalized.
  *
  * Powers other than squares go in as doubles, each rounded once: their sum is as independent of order.
  */
@@ -340,7 +340,7 @@ shoal_status kernel_powers_add(struct kernel_squares *squares, shoal_dtype dtype
 
 /* Rounding --------------------------------------------------------------------------------------------- */
 
-/* 64 bits from `bit` on, of normalised digits. */
+/* 64 bits from `bit` on, of normalized digits. */
 static uint64_t read_bits(const struct kernel_squares *squares, int bit)
 {
     uint64_t value = 0;

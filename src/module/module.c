@@ -246,7 +246,7 @@ static shoal_status check_child(const shoal_module *module, shoal_module *child)
     }
     if (is_inside) {
         return error_set(SHOAL_ERR_INVALID,
-                         module == child ? "%s can not be its own child" : "%s has the module inside it",
+                         module == child ? "%s cannot be its own child" : "%s has the module inside it",
                          child->type);
     }
     return SHOAL_OK;
@@ -268,8 +268,7 @@ static shoal_status set_tensor(shoal_module *module, enum slot_kind kind, const 
 {
     TRY(check_tensor(module, kind, tensor));
     if (callback_is_capturing()) {
-        return error_set(SHOAL_ERR_STATE,
-                         "a captured step can not change which %s a module has; copy into it",
+        return error_set(SHOAL_ERR_STATE, "a captured step cannot change which %s a module has; copy into it",
                          kind_names[kind]);
     }
     struct slot *slot = find_by_path(module, kind, path);

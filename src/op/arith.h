@@ -11,7 +11,7 @@ shoal_status arith_check_same_dtype(const shoal_tensor *self, const shoal_tensor
 /* SHOAL_ERR_UNSUPPORTED where truth values have no meaning: sub, div, neg. */
 shoal_status arith_check_number(const shoal_tensor *self);
 
-/* SHOAL_ERR_INVALID, naming the argument, for a number that an integer tensor can not hold. */
+/* SHOAL_ERR_INVALID, naming the argument, for a number that an integer tensor cannot hold. */
 shoal_status arith_check_fits(const shoal_tensor *self, const char *name, const shoal_value *number);
 
 /* dst = self op other, broadcast to dst. */

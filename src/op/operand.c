@@ -129,7 +129,7 @@ shoal_status op_check_in_place(const shoal_tensor *self, const shoal_tensor *sou
     if (!layout_is_same_shape(n_dims, shape, to->n_dims, to->shape)) {
         char to_text[LAYOUT_TEXT_BYTES];
         char from_text[LAYOUT_TEXT_BYTES];
-        return error_set(SHOAL_ERR_INVALID, "self: shape %s can not hold %s broadcast with it",
+        return error_set(SHOAL_ERR_INVALID, "self: shape %s cannot hold %s broadcast with it",
                          layout_format(to_text, to->n_dims, to->shape),
                          layout_format(from_text, from->n_dims, from->shape));
     }

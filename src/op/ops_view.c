@@ -497,7 +497,7 @@ shoal_status meta_split(shoal_op_call_context *call, const shoal_value *argument
     int64_t total = self->layout.shape[dim];
     if (size < 0 || (size == 0 && total != 0)) {
         return error_set(SHOAL_ERR_INVALID,
-                         "size: pieces of %" PRId64 " can not make up dimension %d of size %" PRId64, size,
+                         "size: pieces of %" PRId64 " cannot make up dimension %d of size %" PRId64, size,
                          dim, total);
     }
     /* An empty dimension still gives one, empty, piece. */

@@ -114,7 +114,7 @@ shoal_status shoal_to_dlpack(shoal_tensor *tensor, struct DLManagedTensor **mana
     if (handle_is_dead(tensor)) {
         return error_prefix(handle_fail(tensor), "to_dlpack");
     }
-    /* This form of DLPack can not say that the consumer must not write. */
+    /* This form of DLPack cannot say that the consumer must not write. */
     shoal_status status = storage_check_writable(tensor->storage);
     if (status != SHOAL_OK) {
         return error_prefix(status, "to_dlpack");

@@ -21,7 +21,7 @@ void scope_empty(struct scope *scope);
 void scope_close(struct scope *scope);
 
 /*
- * Around a call of a function that is not ours (a hook, a kernel of a registered op): it can not end scopes that it
+ * Around a call of a function that is not ours (a hook, a kernel of a registered op): it cannot end scopes that it
  * did not open, and those it leaves open are ended for it.
  */
 struct scope_callback {

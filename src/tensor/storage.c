@@ -204,7 +204,7 @@ static shoal_status check_memory_may_change(const struct storage *storage, const
     uint32_t exports = atomic_load(&storage->exports);
     if (exports > 0) {
         return error_set(SHOAL_ERR_STATE,
-                         "tensor %s: can not %s data while %" PRIu32 " DLPack exports of it live",
+                         "tensor %s: cannot %s data while %" PRIu32 " DLPack exports of it live",
                          storage_label(storage), change, exports);
     }
     return SHOAL_OK;
@@ -457,7 +457,7 @@ static void take_awaited(struct storage *storage, struct fence **link, const str
     take(storage, link, dropped);
 }
 
-/* The first write that the access can not pass, or NULL. Takes those that have ended well. The lock is held. */
+/* The first write that the access cannot pass, or NULL. Takes those that have ended well. The lock is held. */
 static struct fence *find_write(struct storage *storage, const struct access *access, struct fence **dropped,
                                 bool *has_failed_out)
 {
@@ -479,7 +479,7 @@ static struct fence *find_write(struct storage *storage, const struct access *ac
     return NULL;
 }
 
-/* The first read in flight that the access can not pass, or NULL; takes those that are over. The lock is held. */
+/* The first read in flight that the access cannot pass, or NULL; takes those that are over. The lock is held. */
 static struct fence *find_read(struct storage *storage, const struct access *access, struct fence **dropped)
 {
     struct fence **link = &storage->reads;

@@ -165,7 +165,7 @@ void storage_forget_fences(struct storage *storage);
  * Work in flight that writes, or reads, a span of the storage. A write takes the place of those whose bytes it writes
  * all. The completion is referenced.
  *
- * Work that was started can not be taken back for want of memory, so a fence is made before: it keeps the storage's
+ * Work that was started cannot be taken back for want of memory, so a fence is made before: it keeps the storage's
  * memory (the one it has now) from then on, and is then either set, with the completion, or dropped.
  */
 struct fence *storage_make_fence(struct storage *storage, struct span span); /* NULL: no memory */

@@ -36,8 +36,8 @@ struct mpi_start {
     size_t struct_size;
     uint32_t interface; /* MPI_START_INTERFACE */
     /*
-     * Initialises MPI if nobody has, and duplicates the communicator. All its ranks call it. SHOAL_ERR_STATE: MPI was
-     * finalised, or an earlier world of the process has failed; SHOAL_ERR_UNSUPPORTED: the thread level, and which to ask
+     * Initializes MPI if nobody has, and duplicates the communicator. All its ranks call it. SHOAL_ERR_STATE: MPI was
+     * finalized, or an earlier world of the process has failed; SHOAL_ERR_UNSUPPORTED: the thread level, and which to ask
      * for; SHOAL_ERR_TIMEOUT: other ranks did not come.
      */
     shoal_status (*open)(const struct mpi_options *options, struct mpi **mpi_out);

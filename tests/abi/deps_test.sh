@@ -55,7 +55,7 @@ plant cc 'exit 0'
 
 # Probes ask for what is used. Debian has the compilers of an MPI in another package than its header, a C++ compiler may
 # be there without its library, a library's header without the library, and perl without its modules.
-# lists: the missing packages, but for the one that the loader is asked for, which can not be replaced
+# lists: the missing packages, but for the one that the loader is asked for, which cannot be replaced
 lists() {
     "$deps" --list build test | sed '/^libopenblas0-pthread$/d'
 }

@@ -202,9 +202,40 @@ refuse 'base/os' src/op/add.c 'int option = SO_PEERCRED;' "${banned[@]}"
 refuse 'open an issue' src/op/add.c "/* TO""DO: later */" "${banned[@]}"
 refuse 'more than 800 lines' src/op/long.c "$(yes 'int x;' | head -n 800)" "${banned[@]}"
 refuse 'more than 120 columns' include/shoal/two.h "/* $(printf 'x%.0s' {1..120}) */" "${banned[@]}"
-refuse 'not synchronisation' tests/unit/a_test.c 'void f(void) { usleep(1); }' "${banned[@]}"
+refuse 'not synchronization' tests/unit/a_test.c 'void f(void) { usleep(1); }' "${banned[@]}"
 refuse 'leaves early' scripts/a.sh "nm x | grep ""-q y" "${banned[@]}"
 refuse 'SPDX' src/op/none.h '' head_without_spdx
+
+# Words are seen in pages, in comments and in error texts, also across the end of a line; names in code are no words.
+plant_words() {
+    plant_tree
+    mkdir -p "$tree/docs/man"
+    printf '%s\n' "$spdx" '/*' ' * One thing.' ' *' ' * Ownership: the caller.' ' * Threads: any.' ' * Errors: none.' ' */' \
+        'SHOAL_API int' 'shoal_one(void);' >"$tree/include/shoal/one.h"
+    printf '%s\n' "$spdx" '/*' ' * Ownership, threads, errors: as in shoal/one.h.' ' */' 'SHOAL_API int shoal_nn_one(void);' \
+        >"$tree/include/shoal_nn/nn.h"
+    printf '%s\n' 'bool is_initialised = normalise(0) can not;' >>"$tree/src/op/add.c"
+    printf '%s\n' '# A page' "$long_table" "$long_link" "$long_json" >"$tree/docs/page.md"
+}
+long=$(printf 'x%.0s' {1..130})
+long_table="| $long |" long_link="- [page]($long)" long_json="{\"bench\": \"$long\"}"
+plant=plant_words
+plant_words
+words=("$scripts/check_words.pl")
+accept "${words[@]}"
+refuse "docs/page.md:5: 'can not': write cannot" docs/page.md 'It can not fail.' "${words[@]}"
+refuse "src/op/add.c:5: 'can not': write cannot" src/op/add.c '/* It can not fail. */' "${words[@]}"
+refuse "src/op/add.c:6: 'can not': write cannot" src/op/add.c $'/*\n * It can\n * not fail.\n */' "${words[@]}"
+refuse "'can not': write cannot" src/op/add.c 'return error_set(SHOAL_ERR_STATE, "Can not open");' "${words[@]}"
+refuse "'initialised': write the spelling with z" docs/page.md 'It is initialised.' "${words[@]}"
+refuse "'ranks have come': write arrive" include/shoal/one.h '/* When all ranks have come. */' "${words[@]}"
+refuse "'e.g.': write for example" docs/man/shoal.1 'E.g.\\& this.' "${words[@]}"
+refuse 'docs/page.md:5: more than 120 columns' docs/page.md "A $long" "${words[@]}"
+refuse "one.h:11: a comment begins with 'The same'" include/shoal/one.h '/* The same, with two. */' "${words[@]}"
+refuse "one.h:11: a comment begins with 'likewise'" include/shoal/one.h 'int two; /* likewise */' "${words[@]}"
+refuse "one.h:11: a comment begins with 'One more owner'" include/shoal/one.h $'/*\n * One more owner.\n */' "${words[@]}"
+refuse "two.h:2: the first comment has no line 'Threads:'" include/shoal/two.h 'SHOAL_API int shoal_two(void);' "${words[@]}"
+plant=plant_tree
 
 plant_tree
 symbols=("$scripts/check_symbols.sh")

@@ -18,7 +18,7 @@ sed -n '/^```c$/,/^```$/p' "$SHOAL_TEST_SOURCE_DIR/docs/running.md" | sed '1d;$d
 grep -q MPI_Allgather "$scratch/program.c"
 printf 'rank %d: 3\n' 0 1 2 >"$scratch/wanted"
 
-# lacks MPI: why it can not be tested here. Its compiler comes without its header on some systems.
+# lacks MPI: why it cannot be tested here. Its compiler comes without its header on some systems.
 lacks() {
     if ! command -v "mpicc.$1" >/dev/null || ! command -v "mpirun.$1" >/dev/null; then
         echo "mpicc.$1 or mpirun.$1 is not here"

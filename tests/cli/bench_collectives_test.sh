@@ -41,10 +41,10 @@ grep -q measured "$scratch/err" && complain "a complaint about what was asked fo
 # What the environment chose is what the row says.
 SHOAL_TRANSPORT=socket measures 1 all_reduce --sizes 1K --ranks 2
 grep -q '"transport": "socket"' "$scratch/out" || complain "another transport than SHOAL_TRANSPORT"
-# What can not carry the call does not, and the tool says so.
+# What cannot carry the call does not, and the tool says so.
 measures 1 all_reduce --sizes 64K --algorithm oneshot --ranks 2
 grep -q '"algorithm": "staged"' "$scratch/out" || complain "not staged"
-grep -qF "all_reduce of 65536 bytes: measured staged, since oneshot can not carry it" "$scratch/err" ||
+grep -qF "all_reduce of 65536 bytes: measured staged, since oneshot cannot carry it" "$scratch/err" ||
     complain "does not say that oneshot was not taken"
 measures 1 all_reduce --sizes 1K --ranks 1
 

@@ -93,7 +93,7 @@ says err "'schedule_comm_wait' is not among --passes"
 # Names are looked at before the file.
 expect 2 --passes=nothing "$scratch/missing"
 
-# What can not be read, or is no graph.
+# What cannot be read, or is no graph.
 expect 1 "$scratch/missing"
 says err "shoal opt: $scratch/missing: No such file"
 expect 1 "$scratch"

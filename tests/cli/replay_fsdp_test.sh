@@ -104,7 +104,7 @@ for option in 'reshard 2' 'reshard 4' 'reshard false'; do
     expect 0 '52 checked, 0 wrong, worst 0.' "$scratch/file"
 done
 
-# Cases that can not be run.
+# Cases that cannot be run.
 wrong 'case: is missing in the metadata' w2_sgd no_case
 wrong "case: is no JSON object: '[' or '{' expected near 'nothing'" w2_sgd case nothing
 wrong 'case: is no JSON object' w2_sgd case '[1]'
@@ -122,7 +122,7 @@ wrong 'option "param_dtype": is not bfloat16, float16 or float32' w2_sgd option 
 wrong 'option "reshard": is not true, false or an integer' w2_sgd option reshard '"yes"'
 wrong 'option "accum": is not no_sync or no_all_reduce' w2_sgd option accum true
 wrong 'option "divide": is not larger than 0' w2_sgd option divide 0
-wrong 'option "tied": layers 1 and 2 can not have the same weight' w2_sgd option tied true
+wrong 'option "tied": layers 1 and 2 cannot have the same weight' w2_sgd option tied true
 wrong 'option "tied": is not true or false' w2_sgd option tied 1
 wrong 'option "frozen": there is no parameter "layers.3.bias"' w2_sgd option frozen '["layers.3.bias"]'
 wrong 'option "frozen": is not a list of names' w2_sgd option frozen '"scale"'

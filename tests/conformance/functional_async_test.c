@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A functional collective returns before its peers have come, and its result is waited for where it is used and
+ * A functional collective returns before its peers arrive, and its result is waited for where it is used and
  * nowhere else; what is in flight may be dropped, viewed, waited for twice, from anywhere, or never.
  *
  * It is checked by order, not by the clock: rank 1 comes only when rank 0 has said that it went on.

@@ -205,7 +205,7 @@ static shoal_status look_at_leaf(void *context, shoal_tensor *leaf)
     return SHOAL_OK;
 }
 
-/* Rank 0's hooks have run before rank 1 has begun: what they are given can not have arrived. */
+/* Rank 0's hooks have run before rank 1 has begun: what they are given cannot have arrived. */
 FUNCTIONAL(hooks_see_a_gradient_in_flight, 2)
 {
     struct seen gradient = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Calls that are wrong by meaning, one line each: dtypes that do not fit, shapes that do not, indices outside,
- * targets that can not be written. Each must say what was wrong with its value. Every row of ops.def that needs
+ * targets that cannot be written. Each must say what was wrong with its value. Every row of ops.def that needs
  * no group has a line here or is listed as one that takes any tensor.
  */
 #include <math.h>

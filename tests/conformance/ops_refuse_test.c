@@ -247,7 +247,7 @@ static shoal_status call_on(const struct op_case *c, shoal_device device, bool *
     shoal_value result;
     size_t blocks = test_live_blocks();
     if (shoal_scope_begin() != SHOAL_OK || case_build(c, device, &call) != SHOAL_OK) {
-        test_failed(__FILE__, __LINE__, "the case can not be built");
+        test_failed(__FILE__, __LINE__, "the case cannot be built");
         return SHOAL_ERR_INTERNAL;
     }
     shoal_status status = shoal_op_call(c->op, call.values, (size_t)c->n_arguments, &result);

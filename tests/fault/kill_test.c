@@ -169,7 +169,7 @@ static void judge(const struct round *round, struct board *board, shoal_status s
 {
     double allowed = fault_patience() + (round->signal == SIGSTOP ? stop_timeout() : 0);
     if (!was_open) {
-        /* One that dies before it has met the others can not be missed before start-up ends. */
+        /* One that dies before it has met the others cannot be missed before start-up ends. */
         allowed += 1 * test_time_scale();
     }
     int64_t ns = ended_ns - atomic_load(&board->struck_ns);

@@ -27,7 +27,7 @@ void harness_child_exit(void)
     exit(code);
 }
 
-/* waitpid that signals can not end. */
+/* waitpid that signals cannot end. */
 static int wait_for(pid_t pid)
 {
     int wait_status = 0;
@@ -73,7 +73,7 @@ static void run_program(const char *const *arguments, const char *const *environ
     }
     /* So does execvp. */
     (void)execvp(arguments[0], (char *const *)(uintptr_t)arguments);
-    (void)fprintf(stderr, "%s can not be run: %s\n", arguments[0], strerror(errno));
+    (void)fprintf(stderr, "%s cannot be run: %s\n", arguments[0], strerror(errno));
     _exit(127);
 }
 

@@ -65,7 +65,7 @@ void harness_memory_install(void)
     const shoal_allocator allocator = {
         .struct_size = sizeof allocator, .allocate = allocate, .release = release};
     if (shoal_allocator_set(&allocator) != SHOAL_OK) {
-        (void)fprintf(stderr, "the harness can not install its allocator: %s\n", shoal_error_text());
+        (void)fprintf(stderr, "the harness cannot install its allocator: %s\n", shoal_error_text());
         exit(2);
     }
 }

@@ -38,7 +38,7 @@ void harness_control_begin(void)
         (void)close(fd);
     }
     if (memory == MAP_FAILED) {
-        perror("the harness can not map shared memory");
+        perror("the harness cannot map shared memory");
         exit(2);
     }
     mapping = memory;
@@ -91,7 +91,7 @@ void test_expect_death(int rank, int signal)
 {
     struct control *control = harness_control();
     if (rank < 0 || rank >= HARNESS_MAX_RANKS || signal <= 0) {
-        test_failed(__FILE__, __LINE__, "rank %d can not be expected to die by signal %d", rank, signal);
+        test_failed(__FILE__, __LINE__, "rank %d cannot be expected to die by signal %d", rank, signal);
         return;
     }
     if (atomic_exchange(&control->doomed_by[rank], signal) == 0) {
@@ -135,7 +135,7 @@ void test_signal(int rank, int signal)
 {
     int process = test_process(rank);
     if (process <= 0 || kill(process, signal) != 0) {
-        test_failed(__FILE__, __LINE__, "rank %d (process %d) can not be sent signal %d", rank, process,
+        test_failed(__FILE__, __LINE__, "rank %d (process %d) cannot be sent signal %d", rank, process,
                     signal);
         return;
     }

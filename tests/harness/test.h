@@ -7,7 +7,7 @@
  *   TEST(add_wraps)                one body, once
  *   TEST_RANKS(ring_turns, 4)      one body on 4 ranks, run twice: ranks as threads, ranks as processes
  *   TEST_PROCESSES(rank_dies, 3)   one body on 3 ranks that are processes, under the thread sanitizer too: for
- *                                  what threads can not do, such as dying
+ *                                  what threads cannot do, such as dying
  *
  * A check that fails prints file, line, values, and the rank, and makes the test fail; REQUIRE also leaves the
  * function. Seeds are printed on failure and set with SHOAL_TEST_SEED.
@@ -189,7 +189,7 @@ void test_pause(double seconds);
 /*
  * A deadline for the running test, in seconds from now (default 60; times SHOAL_TEST_TIME_SCALE): past it the
  * test fails with the ranks that had not finished. Ranks that are processes are killed then; otherwise the
- * whole program ends, because threads can not be stopped.
+ * whole program ends, because threads cannot be stopped.
  */
 void test_deadline(double seconds);
 

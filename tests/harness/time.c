@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The harness' own clock, so that a broken clock of the library can not keep deadlines from passing. */
+/* The harness' own clock, so that a broken clock of the library cannot keep deadlines from passing. */
 #include "harness/harness.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* More ranks than processors: nobody may spin while the rank it waits for can not run. */
+/* More ranks than processors: nobody may spin while the rank it waits for cannot run. */
 #include <sched.h>
 #include <string.h>
 
@@ -67,7 +67,7 @@ static void run(struct rank *self)
     static _Thread_local float values[LARGE];
     static _Thread_local float sums[LARGE];
     if (!stay_on_one_processor()) {
-        test_skip("the process can not be pinned");
+        test_skip("the process cannot be pinned");
         return;
     }
     test_deadline(DEADLINE_S);

@@ -5,7 +5,7 @@
  *
  *     N checked, M wrong, worst E of its bound
  *
- * Exit status: 0 nothing wrong, 1 something, 2 called wrongly or a file that can not be read.
+ * Exit status: 0 nothing wrong, 1 something, 2 called wrongly or a file that cannot be read.
  *
  * All cases of one size run in one world. A call that fails may have ruined it for those behind, so they start again in
  * a new one.

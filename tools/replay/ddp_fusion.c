@@ -13,7 +13,7 @@
  * or divisors never share a bucket here, and a file in which they do is wrong. That PyTorch reverses blocks that it
  * moves is (fusion_nodes_order, fusion_check_order).
  *
- * Exit status: 0 nothing wrong, 1 something, 2 called wrongly or a file, or a case of it, that can not be read.
+ * Exit status: 0 nothing wrong, 1 something, 2 called wrongly or a file, or a case of it, that cannot be read.
  */
 #include <jansson.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  *
  *     N checked, M wrong, worst E of its bound
  *
- * Exit status: 0 nothing wrong, 1 something, 2 called wrongly or a file that can not be read.
+ * Exit status: 0 nothing wrong, 1 something, 2 called wrongly or a file that cannot be read.
  */
 #include <stdio.h>
 

@@ -381,7 +381,7 @@ static bool check_together(const struct fsdp_case *self, struct fsdp_checks *che
     }
     bool fits = self->n_layers >= 3 && self->sizes[1] == self->sizes[2] && self->sizes[2] == self->sizes[3];
     if (self->is_tied && !fits) {
-        add_wrong_option(checks, "tied", "layers 1 and 2 can not have the same weight");
+        add_wrong_option(checks, "tied", "layers 1 and 2 cannot have the same weight");
         return false;
     }
     return true;

@@ -60,7 +60,7 @@ struct fsdp_case {
     int n_names;
 };
 
-/* False: the run can not be made; `checks` has why. Either way it is freed. */
+/* False: the run cannot be made; `checks` has why. Either way it is freed. */
 bool fsdp_case_read(const char *text, struct fsdp_case *self, struct fsdp_checks *checks);
 void fsdp_case_free(struct fsdp_case *self);
 

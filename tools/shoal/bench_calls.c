@@ -194,7 +194,7 @@ static const struct algorithm_table *find_table(const struct bench_collective *b
     return transport_find(transport_name(bench), &transport) == SHOAL_OK ? transport->algorithms : NULL;
 }
 
-/* --algorithm and SHOAL_ALGO are wishes: what can not carry a call is not taken, and another is measured. */
+/* --algorithm and SHOAL_ALGO are wishes: what cannot carry a call is not taken, and another is measured. */
 static void compare_with_asked(const struct rank *rank, const struct measure_plan *plan)
 {
     const char *op = rank->window ? "window_gather" : measure_ops[plan->request->op].name;
@@ -207,7 +207,7 @@ static void compare_with_asked(const struct rank *rank, const struct measure_pla
     const char *asked = table->rows[row].name;
     if (strcmp(asked, rank->algorithm) != 0) {
         fprintf(stderr,
-                "shoal bench: %s of %zu bytes: measured %s, since %s can not carry it"
+                "shoal bench: %s of %zu bytes: measured %s, since %s cannot carry it"
                 " (shoal info --explain %s says why)\n",
                 op, plan->bytes, rank->algorithm, asked, op);
     }

@@ -119,7 +119,7 @@ static bool parse(struct question *question, int argc, char **argv)
     return true;
 }
 
-/* Why an algorithm can not carry the call: the ranks, or what else its row needs. */
+/* Why an algorithm cannot carry the call: the ranks, or what else its row needs. */
 static const char *reason_against(const struct algorithm_row *row, const struct algorithm_question *call)
 {
     bool is_too_many = row->max_ranks > 0 && call->n_ranks > row->max_ranks;
@@ -136,7 +136,7 @@ static void print_rows(const struct algorithm_table *table, const struct algorit
         printf("  %-8s %-13s %s\n", row->name,
                i == picked ? "is taken:"
                : can       ? "could:"
-                           : "can not:",
+                           : "cannot:",
                can ? row->doc : reason_against(row, call));
     }
 }
@@ -150,7 +150,7 @@ static void print_asked(const struct algorithm_table *table, const struct algori
     if (*text != '\0' && algorithm_override_parse(table, text) != SHOAL_OK) {
         printf("  SHOAL_ALGO=%s is ignored: %s\n", text, shoal_error_text());
     } else if (asked != table->n_rows && asked != picked) {
-        printf("  SHOAL_ALGO asks for %s, which can not carry it: %s\n", table->rows[asked].name,
+        printf("  SHOAL_ALGO asks for %s, which cannot carry it: %s\n", table->rows[asked].name,
                reason_against(&table->rows[asked], call));
     }
 }

@@ -71,7 +71,7 @@ int opt_ranks_count(const shoal_graph *graph);
    by bit. A difference is SHOAL_ERR_MISMATCH. */
 shoal_status opt_ranks_run(struct opt_ranks *ranks);
 
-/* The plan of rank 0. Nobody else is needed: it has no memory and can not run. */
+/* The plan of rank 0. Nobody else is needed: it has no memory and cannot run. */
 shoal_status opt_lower(const shoal_graph *graph, const shoal_compile_options *options, shoal_plan **plan_out);
 
 /* How much communication there is in a graph. */

@@ -3,15 +3,15 @@
  * The lane that buckets go over, and the block of symmetric memory that they are ranges of.
  *
  * The block is made when an eager backward needs it, so that programs which only run compiled steps never have it. Within one
- * backward ranks may come to modules in any order, and ranks may make other numbers of backwards without synchronisation. So
+ * backward ranks may come to modules in any order, and ranks may make other numbers of backwards without synchronization. So
  * a rank opens its block by itself, at the beginning of its first backward of either kind, and waits for nobody. At the end
- * of the first synchronised one, which sends nothing before, all ranks share their blocks, in an order that they have
+ * of the first synchronized one, which sends nothing before, all ranks share their blocks, in an order that they have
  * compared.
  *
- *     no block --a backward begins--> opened --the end of a synchronised one--> shared
+ *     no block --a backward begins--> opened --the end of a synchronized one--> shared
  *
- * A rank that can not open it keeps gradients in memory of their own meanwhile, and tries again at the end and in later
- * backwards; if it can not share its block, that is the error of this backward on all ranks.
+ * A rank that cannot open it keeps gradients in memory of their own meanwhile, and tries again at the end and in later
+ * backwards; if it cannot share its block, that is the error of this backward on all ranks.
  *
  * A backward that fails on one rank may leave collectives that others never answer. Nothing can be done with such a
  * lane: it is aborted, so that everybody hears of it, and all go on with the next generation: a lane of another name

@@ -316,7 +316,7 @@ static shoal_status check_apart(const struct ddp_param *param)
     if (is_apart || (!param->ddp->capture->syncs && is_averaged(param))) {
         return error_set(SHOAL_ERR_STATE,
                          "parameter %s has a gradient that was averaged, and gets or has one that was not "
-                         "(shoal_ddp_set_sync): remove it, or capture the backwards without synchronisation "
+                         "(shoal_ddp_set_sync): remove it, or capture the backwards without synchronization "
                          "in one step with the next one that has it",
                          param->path);
     }

@@ -81,8 +81,8 @@ static shoal_tensor *hold(void *context, shoal_tensor *gradient)
     size_t n_newer;
     (void)gradient;
     if (op_capture_running()) {
-        (void)scope_fail(error_set(SHOAL_ERR_STATE,
-                                   "ddp: a forward from before the capture can not be walked back in it"));
+        (void)scope_fail(
+            error_set(SHOAL_ERR_STATE, "ddp: a forward from before the capture cannot be walked back in it"));
         return NULL;
     }
     if (forward_reached(forward, &n_newer) && ddp->forwards.backward != backward_number()) {

@@ -122,7 +122,7 @@ shoal_status ddp_fill_in(struct ddp_param *param)
         return ddp_take_in(param, kept);
     }
     if (kept && param->is_local) {
-        return SHOAL_OK; /* from backwards without synchronisation */
+        return SHOAL_OK; /* from backwards without synchronization */
     }
     param->has_part = false;
     if (!kept) {

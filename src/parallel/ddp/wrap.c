@@ -53,7 +53,7 @@ static shoal_status put_values(struct ddp_tensors *list, shoal_tensor *const *co
     return SHOAL_OK;
 }
 
-/* As bytes: one synchronisation for all dtypes. */
+/* As bytes: one synchronization for all dtypes. */
 static shoal_status send_values(shoal_group *lane, struct ddp_tensors *list, shoal_part *parts,
                                 shoal_tensor **copies)
 {

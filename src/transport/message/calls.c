@@ -160,7 +160,7 @@ bool message_have_all_called(struct message_channel *channel)
     return true;
 }
 
-/* SHOAL_ERR_PEER when a member that has not called can not call any more. */
+/* SHOAL_ERR_PEER when a member that has not called cannot call any more. */
 static shoal_status check_callers(struct message_channel *channel)
 {
     for (int i = 0; i < channel->n_ranks; i++) {

@@ -39,7 +39,7 @@ static shoal_status message_progress(void *state)
                ? SHOAL_OK
                : error_set(
                      SHOAL_ERR_STATE, "this thread may not make progress: %s",
-                     "where MPI was initialised with MPI_THREAD_FUNNELED, the main thread calls it, and "
+                     "where MPI was initialized with MPI_THREAD_FUNNELED, the main thread calls it, and "
                      "where a lock was given nobody has to");
 }
 

@@ -134,7 +134,7 @@ static bool is_there(const struct journey *journey, int rank, enum frame_type qu
     return is_credit ? port_credit(port, world_rank, queue) > 0 : port_peek(port, world_rank, queue) != NULL;
 }
 
-/* Until a frame of a rank has come, or there is credit for one to it. */
+/* Until a frame of a rank has arrived, or there is credit for one to it. */
 static shoal_status await(const struct journey *journey, int rank, enum frame_type queue, bool is_credit)
 {
     struct message_channel *channel = journey->channel;

@@ -29,7 +29,7 @@ enum frame_type {
     FRAME_QUEUES, /* those before it wait in a queue until they are taken */
     FRAME_CREDIT = FRAME_QUEUES,
     FRAME_FAILURE,
-    FRAME_FENCE, /* of the wire itself: asks for the answer below, which says that all before it has come */
+    FRAME_FENCE, /* of the wire itself: asks for the answer below, which says that all before it has arrived */
     FRAME_FENCE_PASSED
 };
 

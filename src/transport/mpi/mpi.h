@@ -3,7 +3,7 @@
  * The module of transport "mpi": an endpoint of the message transport over a duplicate of a communicator. The same sources
  * are built for each MPI library. docs/design/mpi.md has the rules by which MPI is called.
  *
- *   process.c    what the process has of MPI: who initialised it, whether it may still be called
+ *   process.c    what the process has of MPI: who initialized it, whether it may still be called
  *   start.c      a world's duplicate of a communicator, thread levels, the exchange of start-up
  *   endpoint.c   messages
  */
@@ -47,14 +47,14 @@ extern const struct transport_services *mpi_services;
 /* process.c ---------------------------------------------------------------------------------------------- */
 
 /*
- * MPI is initialised afterwards, by the process or by Shoal. *is_own_out: by Shoal, on a thread that also finalises it when
+ * MPI is initialized afterwards, by the process or by Shoal. *is_own_out: by Shoal, on a thread that also finalizes it when
  * the process exits.
  */
 shoal_status process_begin(int64_t deadline_ns, bool *is_own_out);
 /* From now on MPI is not called any more. Any thread. */
 void process_fail(void);
 bool process_has_failed(void);
-/* Worlds that are open: MPI is not finalised under them. */
+/* Worlds that are open: MPI is not finalized under them. */
 void process_count_worlds(int change);
 /* A world has ranks on several hosts. */
 void process_note_hosts(void);

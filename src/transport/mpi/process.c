@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * MPI belongs to the process: it is initialised once and finalised once. Where Shoal initialises it, a thread of the module
+ * MPI belongs to the process: it is initialized once and finalized once. Where Shoal initializes it, a thread of the module
  * does both, because MPI wants both from one thread, and a world may be closed by another thread than opened it. It
- * finalises when the process exits, so that a process can open one world after another.
+ * finalizes when the process exits, so that a process can open one world after another.
  */
 #include <dlfcn.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include "base/wait.h"
 #include "transport/mpi/mpi.h"
 
-/* What the keeper, the thread that initialises, has come to. */
+/* What the keeper, the thread that initializes, has come to. */
 enum keeper_state {
     KEEPER_NONE,
     KEEPER_INITIALISES,
@@ -233,14 +233,14 @@ static shoal_status start_keeper(void)
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (error != 0) {
         atomic_store(&keeper_state, KEEPER_NONE);
-        return mpi_services->set_error(SHOAL_ERR_SYSTEM, "the thread that initialises MPI: %s",
+        return mpi_services->set_error(SHOAL_ERR_SYSTEM, "the thread that initializes MPI: %s",
                                        strerror(error));
     }
     (void)pthread_detach(thread);
     return SHOAL_OK;
 }
 
-/* Until MPI is initialised: other ranks may never come. */
+/* Until MPI is initialized: other ranks may never come. */
 static shoal_status await_keeper(int64_t deadline_ns)
 {
     while (atomic_load(&keeper_state) == KEEPER_INITIALISES) {
@@ -273,7 +273,7 @@ static shoal_status begin(int64_t deadline_ns, bool *is_own_out)
         }
         shoal_status status = start_keeper();
         if (status == SHOAL_OK && atexit(finalise) != 0) {
-            mpi_services->log(SHOAL_LOG_WARN, "no room for an exit handler: MPI will not be finalised");
+            mpi_services->log(SHOAL_LOG_WARN, "no room for an exit handler: MPI will not be finalized");
         }
         if (status != SHOAL_OK) {
             return status;

@@ -41,7 +41,7 @@ static const char *level_name(int level)
 static shoal_status refuse_level(int level)
 {
     return mpi_services->set_error(
-        SHOAL_ERR_UNSUPPORTED, "MPI was initialised with %s: ask for MPI_THREAD_MULTIPLE%s",
+        SHOAL_ERR_UNSUPPORTED, "MPI was initialized with %s: ask for MPI_THREAD_MULTIPLE%s",
         level_name(level),
         level == MPI_THREAD_SERIALIZED
             ? ", or give mpi_lock and mpi_unlock, or set mpi_progress and call shoal_world_progress"
@@ -52,7 +52,7 @@ static shoal_status refuse_level(int level)
               "thread");
 }
 
-/* After MPI was initialised. */
+/* After MPI was initialized. */
 static shoal_status choose_mode(struct mpi *mpi, bool is_own)
 {
     int level = MPI_THREAD_SINGLE;
@@ -74,8 +74,8 @@ static shoal_status choose_mode(struct mpi *mpi, bool is_own)
     int is_main = 0;
     if (mpi->is_funneled && (MPI_Is_thread_main(&is_main) != MPI_SUCCESS || !is_main)) {
         return mpi_services->set_error(
-            SHOAL_ERR_STATE, "MPI was initialised with MPI_THREAD_FUNNELED, and the world is opened "
-                             "by another thread than initialised it");
+            SHOAL_ERR_STATE, "MPI was initialized with MPI_THREAD_FUNNELED, and the world is opened "
+                             "by another thread than initialized it");
     }
     mpi->mode = MPI_MODE_DRIVEN;
     return SHOAL_OK;
@@ -213,7 +213,7 @@ static shoal_status open_parts(struct mpi *mpi)
     int is_initialised = 0;
     (void)MPI_Initialized(&is_initialised);
     if (mpi->options.comm && !is_initialised) {
-        return mpi_services->set_error(SHOAL_ERR_STATE, "mpi_comm is given, but MPI is not initialised");
+        return mpi_services->set_error(SHOAL_ERR_STATE, "mpi_comm is given, but MPI is not initialized");
     }
     shoal_status status = process_begin(mpi->options.deadline_ns, &is_own);
     if (status == SHOAL_OK) {

@@ -24,7 +24,7 @@ enum shm_algorithm {
 struct shm_algorithm_query {
     enum collective_kind kind;
     int n_ranks;
-    size_t slot_bytes; /* what one rank would put into its slot; SIZE_MAX: ranks can not know each other's */
+    size_t slot_bytes; /* what one rank would put into its slot; SIZE_MAX: ranks cannot know each other's */
     bool is_symmetric; /* the buffers that peers must reach lie in symmetric memory */
 };
 

@@ -174,7 +174,7 @@ static inline struct shm_counters shm_entered_counters(const struct shm_channel 
  */
 shoal_status shm_wait(struct shm_channel *channel, int peer, struct shm_counters counters, uint32_t target,
                       int64_t until_ns);
-/* SHOAL_ERR_PEER when a rank that has not come as far can not come any more. */
+/* SHOAL_ERR_PEER when a rank that has not come as far cannot come any more. */
 shoal_status shm_check_members(struct shm_channel *channel, struct shm_counters counters, uint32_t target);
 
 /* meet.c ----------------------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 
 #include "transport/collective.h"
 
-/* What one rank puts into its slot; SIZE_MAX where ranks can not know each other's. */
+/* What one rank puts into its slot; SIZE_MAX where ranks cannot know each other's. */
 size_t shm_oneshot_bytes(const struct collective *collective, int n_ranks);
 
 #endif

@@ -94,7 +94,7 @@ static void copy_out(const struct stream *stream, uint64_t position, unsigned ch
     }
 }
 
-/* written - read, as one side sees it; false when that can not be. */
+/* written - read, as one side sees it; false when that cannot be. */
 static bool count_used(uint64_t written, uint64_t read, size_t *used_out)
 {
     uint64_t used = written - read;

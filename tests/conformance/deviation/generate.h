@@ -220,7 +220,7 @@ static inline void add_by_hand(struct program *p, enum family family, int model,
 {
     static const char *const names[] = {"shoal_fsdp_unshard", "shoal_fsdp_wait", "shoal_fsdp_reshard"};
     if (p->is_listed) {
-        add_steps(p, family); /* a unit of several modules can not be the root: that is called first */
+        add_steps(p, family); /* a unit of several modules cannot be the root: that is called first */
     }
     for (int i = 0; i < 3; i++) {
         (void)add_call(p, kind_named(family, names[i]), model, unit);

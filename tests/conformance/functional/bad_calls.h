@@ -107,7 +107,7 @@ struct bad_tensors {
     BAD(broadcast, INVALID, "invalid root rank 3|3 ranks", shoal_broadcast(f, 3, g))                         \
     BAD(broadcast_, INVALID, "invalid root rank -1|3 ranks", shoal_broadcast_(f, -1, g))                     \
     BAD(broadcast_, INVALID, "share memory", shoal_broadcast_(x, 0, g))                                      \
-    /* what can not be divided */                                                                            \
+    /* what cannot be divided */                                                                             \
     BAD(reduce_scatter_tensor, INVALID, "[4], which is 4|3 ranks",                                           \
         shoal_reduce_scatter_tensor(n, SHOAL_SUM, 0, g))                                                     \
     BAD(reduce_scatter_tensor, INVALID, "dimension 0 of shape [2, 3], which is 2",                           \

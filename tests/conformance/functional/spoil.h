@@ -257,7 +257,7 @@ static inline bool spoil_overlap(struct spoilt *s)
     }
     const shoal_tensor *like = spoil_is_list(s) ? spoil_value(s)->as.tensors[0] : spoil_value(s)->as.tensor;
     if (shoal_tensor_n_dims(like) == 0) {
-        return false; /* one element can not overlap itself */
+        return false; /* one element cannot overlap itself */
     }
     if (shoal_tensor_count(like) <= 1) {
         return spoil_expect(s, SHOAL_OK,

@@ -247,7 +247,7 @@ static shoal_status negate(void *context, shoal_tensor *const *inputs, size_t n_
     return outputs[0] ? SHOAL_OK : shoal_scope_error();
 }
 
-/* A compiled step can not run while another one is captured, nor inside itself; both say so and nothing is lost. */
+/* A compiled step cannot run while another one is captured, nor inside itself; both say so and nothing is lost. */
 TEST(steps_in_steps)
 {
     struct nested nested = {.inner = NULL};
@@ -314,7 +314,7 @@ static shoal_status try_step(void *context)
     }
     char text[512];
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
-    /* Before the plan ends: it keeps its memory if the gradient can not have its own. */
+    /* Before the plan ends: it keeps its memory if the gradient cannot have its own. */
     (void)!shoal_set_grad(tried->w, NULL);
     shoal_compiled_free(compiled);
     return status == SHOAL_OK ? SHOAL_OK : shoal_fail(status, "%s", text);

@@ -18,14 +18,14 @@ enum fault {
     FAULT_AFTER,   /* or when it is almost done */
     FAULT_OUTPUTS, /* no room for outputs */
     FAULT_INPUTS,  /* an input that is a result of operations */
-    FAULT_SETTING, /* a setting of the module that can not be captured */
+    FAULT_SETTING, /* a setting of the module that cannot be captured */
     FAULT_COUNT
 };
 
 static const char *const texts[FAULT_COUNT] = {
     [FAULT_BEFORE] = "the batch is upside down", [FAULT_AFTER] = "the batch is upside down",
     [FAULT_OUTPUTS] = "room for 0 outputs",      [FAULT_INPUTS] = "is a result of recorded operations",
-    [FAULT_SETTING] = "can not be captured",
+    [FAULT_SETTING] = "cannot be captured",
 };
 
 struct job {

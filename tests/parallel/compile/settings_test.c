@@ -115,7 +115,7 @@ static void write_zeros(struct net *net)
 }
 
 /* A gradient that DDP owns was averaged, and a compiled step has added to it; then zeros are written there, and a backward without
-   synchronisation leaves a local one in the same place. */
+   synchronization leaves a local one in the same place. */
 TEST_RANKS(local_gradients_where_averaged_ones_were, 3)
 {
     struct pair pair;

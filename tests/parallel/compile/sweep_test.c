@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Random networks under random settings, compiled, have the bits of eager ones: losses, gradients and parameters, while compiled and
- * eager steps take turns, gradients add up, and some steps do not synchronise. With ZeRO half of the eager ones are FSDP.
+ * eager steps take turns, gradients add up, and some steps do not synchronize. With ZeRO half of the eager ones are FSDP.
  *
  * SHOAL_TEST_STEPS says how many networks, SHOAL_TEST_STEPS_FIRST the number of the first. What fails is printed with its number.
  */
@@ -92,7 +92,7 @@ static void run_both(struct trial *trial, bool is_compiled, bool syncs)
 }
 
 /*
- * Some steps without synchronisation, and one or two with it; then an update. What an eager step of shards keeps in the engine is not
+ * Some steps without synchronization, and one or two with it; then an update. What an eager step of shards keeps in the engine is not
  * captured (SHOAL_ERR_STATE): eager steps follow until it is reduced.
  */
 static void run_group(struct trial *trial)

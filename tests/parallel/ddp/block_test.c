@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * When the block of gradients is made: never by compiled steps, by each rank for itself when its first eager backward
- * begins, and shared by all at the end of the first synchronised one. A rank that can not have it is an error on all ranks,
+ * begins, and shared by all at the end of the first synchronized one. A rank that cannot have it is an error on all ranks,
  * and the next backward works.
  */
 #include "comm/handles.h"
@@ -131,9 +131,9 @@ TEST_RANKS(eager_and_compiled_steps_take_turns, 2)
     setting_close(&s);
 }
 
-/* Without synchronisation -------------------------------------------------------------------------------- */
+/* Without synchronization -------------------------------------------------------------------------------- */
 
-/* Ranks make 0, 1 and 2 backwards without synchronisation first. Each has a block of its own then, where gradients stay. */
+/* Ranks make 0, 1 and 2 backwards without synchronization first. Each has a block of its own then, where gradients stay. */
 TEST_RANKS(local_backwards_before_the_first_synchronised_one, 3)
 {
     struct setting s;

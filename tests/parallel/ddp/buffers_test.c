@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Buffers of modules that are wrapped: the first rank's before every forward that a synchronised backward can follow, and
+ * Buffers of modules that are wrapped: the first rank's before every forward that a synchronized backward can follow, and
  * nobody's business otherwise. And backwards that fail before a parameter heard of them, while other ranks wait.
  */
 #include "fixtures/ddp_net.h"
@@ -66,7 +66,7 @@ TEST_RANKS(buffers_are_those_of_the_first_rank, 3)
     }
 }
 
-/* Without gradients, or without synchronisation, ranks call as often as they like. */
+/* Without gradients, or without synchronization, ranks call as often as they like. */
 TEST_RANKS(forwards_that_talk_to_nobody, 3)
 {
     struct setting s;
@@ -114,7 +114,7 @@ TEST_RANKS(buffers_that_are_the_same_stay_as_they_are, 2)
     setting_close(&s);
 }
 
-/* What can not be sent is an error on every rank, not a rank that waits. */
+/* What cannot be sent is an error on every rank, not a rank that waits. */
 TEST_RANKS(buffers_that_can_not_be_sent, 2)
 {
     struct setting s;
@@ -265,7 +265,7 @@ TEST_RANKS(all_backwards_fail_before_the_first_gradient, 2)
     check_early(self, BEGIN_AGAIN, true, 2);
 }
 
-/* Without synchronisation it is nobody's business. */
+/* Without synchronization it is nobody's business. */
 TEST_RANKS(a_failure_without_synchronisation_is_local, 2)
 {
     struct setting s;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Wrapped modules in a capture: the graph gives the loss and the gradients of an eager step, bit for bit; gradients that are there
- * before it count as in an eager step; buffers are sent; the capture leaves the module as it was; what it can not capture it names.
+ * before it count as in an eager step; buffers are sent; the capture leaves the module as it was; what it cannot capture it names.
  */
 #include "fixtures/captured_step.h"
 #include "fixtures/ddp_net.h"
@@ -11,7 +11,7 @@
 struct model {
     shoal_world *world;
     struct net net;
-    int n_micro; /* backwards in a step; all but the last are without synchronisation */
+    int n_micro; /* backwards in a step; all but the last are without synchronization */
     bool fails;
 };
 
@@ -369,7 +369,7 @@ TEST_RANKS(buffers_are_those_of_the_first_rank, 3)
     }
 }
 
-/* What can not be captured ------------------------------------------------------------------------------- */
+/* What cannot be captured ------------------------------------------------------------------------------- */
 
 static void check_refused(struct model *model, shoal_tensor *x, shoal_status status, const char *words)
 {

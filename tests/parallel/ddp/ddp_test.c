@@ -23,7 +23,7 @@ static void describe(const struct bits_case *c, int n_ranks, int step, char *tex
     (void)snprintf(
         text, bytes,
         "%d ranks, %d micro-batches%s, buckets %zu and %zu, zeroed by %s, step %d, divided by %g%s", n_ranks,
-        c->n_micro, c->syncs_always ? " synchronised" : "", c->options.first_bucket_bytes,
+        c->n_micro, c->syncs_always ? " synchronized" : "", c->options.first_bucket_bytes,
         c->options.bucket_bytes, c->fills_zero ? "filling" : "removing", step, c->options.divide_factor,
         c->options.reduce_unused ? ", reduce_unused" : "");
 }
@@ -179,7 +179,7 @@ TEST_RANKS(buckets_follow_the_first_backward, 3)
     check_order(&s.net, before);
     CHECK_OK(shoal_ddp_set_sync(s.net.module, false));
     CHECK_OK(net_backward(&s.net, 9, self->rank, 0));
-    check_order(&s.net, before); /* only one that synchronises tells */
+    check_order(&s.net, before); /* only one that synchronizes tells */
     CHECK_OK(shoal_ddp_set_sync(s.net.module, true));
     setting_step(&s, 0, "while learning");
     check_order(&s.net, after);
@@ -315,7 +315,7 @@ TEST_RANKS(a_gradient_made_by_hand, 2)
     setting_close(&s);
 }
 
-/* Synchronised, then not, then again: what was averaged is there once, whatever is zeroed in between. */
+/* Synchronized, then not, then again: what was averaged is there once, whatever is zeroed in between. */
 TEST_RANKS(reduced_then_local_then_reduced, 3)
 {
     struct setting s;
@@ -419,7 +419,7 @@ TEST_RANKS(unused_everywhere_is_left_alone, 2)
     setting_close(&s);
 }
 
-/* What backwards without synchronisation left is sent by the next one that does, which need not come to it. */
+/* What backwards without synchronization left is sent by the next one that does, which need not come to it. */
 TEST_RANKS(local_gradients_are_sent_by_another_backward, 2)
 {
     for (int finds = 0; finds < 2; finds++) {

@@ -185,7 +185,7 @@ TEST_RANKS(what_a_failed_backward_left_must_be_removed, 2)
     setting_close(&s);
 }
 
-/* Without synchronisation nobody else is concerned. */
+/* Without synchronization nobody else is concerned. */
 TEST_RANKS(a_local_backward_that_fails_is_local, 2)
 {
     struct setting s;

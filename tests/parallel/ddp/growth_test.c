@@ -56,7 +56,7 @@ TEST_PROCESSES(wrapped_and_freed, N_RANKS)
     CHECK_OK(shoal_world_close(world));
 }
 
-/* Ranks have other numbers of backwards, none of which is synchronised: blocks are opened and never shared. */
+/* Ranks have other numbers of backwards, none of which is synchronized: blocks are opened and never shared. */
 TEST_PROCESSES(opened_and_freed, N_RANKS)
 {
     struct net net = {.module = NULL};

@@ -371,7 +371,7 @@ static void check_unused(struct rank *self, enum model_mode mode)
         }
         CHECK_OK(shoal_fsdp_zero_grad(fsdp));
     }
-    /* Without synchronisation nothing is made up. */
+    /* Without synchronization nothing is made up. */
     CHECK_OK(shoal_fsdp_set_sync(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), false));
     CHECK_OK(shoal_fsdp_end_backward(fsdp));
     shoal_fsdp_shard shard = SHOAL_FSDP_SHARD_INIT;

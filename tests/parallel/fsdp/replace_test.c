@@ -290,7 +290,7 @@ static bool unlimit_addresses(void)
     return setrlimit(RLIMIT_AS, &limit) == 0;
 }
 
-/* One rank can not map the larger window that takes the place of a small one: an error on both, and the next step is as
+/* One rank cannot map the larger window that takes the place of a small one: an error on both, and the next step is as
    good as ever. */
 TEST_PROCESSES(no_memory_in_the_middle_of_a_replacement, 2)
 {

@@ -7,7 +7,7 @@
 
 #define N_PARAMS 3
 
-/* Two that the ranks can not cut evenly, one along its second dimension, whose gradient is put together apart from the buffer. */
+/* Two that the ranks cannot cut evenly, one along its second dimension, whose gradient is put together apart from the buffer. */
 static const struct {
     int64_t shape[2];
     int dim;

@@ -366,7 +366,7 @@ TEST_RANKS(factors_of_units, 4)
     }
 }
 
-/* Nothing is waited for at the end of the first; until the last one has ended gradients can not be looked at. */
+/* Nothing is waited for at the end of the first; until the last one has ended gradients cannot be looked at. */
 TEST_RANKS(backwards_that_are_not_the_last, 2)
 {
     static const enum model_mode modes[] = {MODEL_FSDP, MODEL_DDP};

@@ -104,7 +104,7 @@ TEST_RANKS(adding, 2)
     SAYS(add_second(s.fsdp, 0, SHOAL_F32, 2, SHAPE(3, -4), 0),
          "add_param: parameter second: shape: size -4 of dimension 1 is negative");
     SAYS(add_second(s.fsdp, 0, SHOAL_F32, 2, SHAPE(4, 5), 1),
-         "add_param: parameter second: dimension 1, which is 5, can not be cut evenly into 2; only dimension "
+         "add_param: parameter second: dimension 1, which is 5, cannot be cut evenly into 2; only dimension "
          "0 "
          "may be uneven");
     SAYS(add_second(s.fsdp, 0, SHOAL_F32, 2, SHAPE(4, 5), 2),

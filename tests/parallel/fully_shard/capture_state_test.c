@@ -132,7 +132,7 @@ static void add_pending(struct model *model, struct step_record *record)
     }
 }
 
-/* Without synchronisation gradients stay on whole parameters; the next step that has it takes them along. */
+/* Without synchronization gradients stay on whole parameters; the next step that has it takes them along. */
 TEST_RANKS(gradients_wait_for_synchronisation, 2)
 {
     struct model model;
@@ -169,7 +169,7 @@ TEST_RANKS(gradients_wait_for_synchronisation, 2)
     free(records);
 }
 
-/* What can not be captured ------------------------------------------------------------------------------- */
+/* What cannot be captured ------------------------------------------------------------------------------- */
 
 static shoal_status all_reduce_hook(void *context, const shoal_reduced_gradients *reduced,
                                     shoal_work **work_out)

@@ -99,7 +99,7 @@ TEST_RANKS(at_any_time_alone, 1)
     }
 }
 
-/* The layers of a world that was closed can not be units of a root in another. */
+/* The layers of a world that was closed cannot be units of a root in another. */
 TEST_RANKS(layers_of_another_world, 2)
 {
     struct net net;

@@ -189,7 +189,7 @@ TEST_RANKS(in_the_middle_of_training, 3)
     bench_close(&bench);
 }
 
-/* Somebody holds a layer: it shows its shard and can not be called, before and after the backward. */
+/* Somebody holds a layer: it shows its shard and cannot be called, before and after the backward. */
 TEST_RANKS(a_layer_that_somebody_holds, 2)
 {
     struct bench bench;

@@ -275,7 +275,7 @@ TEST_RANKS(parameters_that_differ_are_found, 2)
     (void)!shoal_world_close(bench.world);
 }
 
-/* Parts 0 and 1 without synchronisation, then the same: every layer has had gradients on every rank by then, or none. */
+/* Parts 0 and 1 without synchronization, then the same: every layer has had gradients on every rank by then, or none. */
 static void check_accumulated(struct rank *self, shoal_dtype reduce_dtype)
 {
     struct bench bench;

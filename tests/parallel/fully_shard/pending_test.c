@@ -140,7 +140,7 @@ TEST_RANKS(units_that_the_last_backward_does_not_use_alone, 1)
 
 /* Frozen ------------------------------------------------------------------------------------------------- */
 
-/* While its gradient waits a parameter can not be frozen, or what it has would be gone without a word. */
+/* While its gradient waits a parameter cannot be frozen, or what it has would be gone without a word. */
 TEST_RANKS(frozen_while_gradients_wait, 2)
 {
     struct bench bench;

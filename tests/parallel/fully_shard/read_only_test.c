@@ -110,7 +110,7 @@ static const struct {
 
 #define N_WRITERS (sizeof writers / sizeof writers[0])
 
-/* Both with gradients, where a leaf can not be written anyhow, and without. */
+/* Both with gradients, where a leaf cannot be written anyhow, and without. */
 static void try_writing(shoal_tensor *tensor)
 {
     uint64_t version = shoal_tensor_version(tensor);

@@ -152,7 +152,7 @@ TEST_RANKS(parameters, 4)
     shoal_fully_shard_options options = bench.options;
     options.placement = along_1;
     CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_UNSUPPORTED,
-                  "weight: dimension 1, which is 5, can not be cut evenly into 4");
+                  "weight: dimension 1, which is 5, cannot be cut evenly into 4");
     replace(&bench.sharded, weight);
     CHECK_OK(shoal_fully_shard(layer, &bench.options));
     bench_close(&bench);
@@ -515,7 +515,7 @@ TEST_RANKS(second_parameters_of_modules, 2)
         options.placement = cut_weights_along_one;
         CHECK_STATUS(shoal_fully_shard(module, &options), SHOAL_ERR_UNSUPPORTED);
         CHECK_STRING(shoal_error_text(),
-                     "fully_shard: parameter wide: dimension 1, which is 5, can not be cut "
+                     "fully_shard: parameter wide: dimension 1, which is 5, cannot be cut "
                      "evenly into 2; only dimension 0 may be uneven");
         CHECK_INT(shoal_tensor_count(shoal_module_parameter(module, "tall")), 20); /* whole again */
         shoal_module_unref(module);

@@ -41,7 +41,7 @@ static int next_round(struct rank *self)
 #define HAS_THREAD_SANITIZER 0
 #endif
 
-/* The thread sanitizer can not follow threads of a forked process. */
+/* The thread sanitizer cannot follow threads of a forked process. */
 static bool is_without_processes(void)
 {
     if (HAS_THREAD_SANITIZER) {
@@ -155,7 +155,7 @@ static void check_death(int peer_rank, void (*live)(shoal_world *world, int word
     if (peer_rank == 0) {
         CHECK_ERROR_TEXT(words);
     }
-    /* Nobody is waited for who can not come. */
+    /* Nobody is waited for who cannot come. */
     int64_t start_ns = clock_now_ns();
     CHECK_OK(shoal_world_close(world));
     CHECK(clock_now_ns() - start_ns < 10000000000);

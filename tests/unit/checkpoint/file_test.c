@@ -156,7 +156,7 @@ TEST(links_that_lead_nowhere)
     scratch_remove(&scratch);
 }
 
-/* What can not be written ------------------------------------------------------------------------------ */
+/* What cannot be written ------------------------------------------------------------------------------ */
 
 TEST(refuses_what_is_no_file)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Limits of a process: what the library can not have because of one is an error that names the limit and its value, not a
+ * Limits of a process: what the library cannot have because of one is an error that names the limit and its value, not a
  * signal and not a riddle, and what was there before goes on working.
  */
 #include <errno.h>
@@ -287,7 +287,7 @@ TEST_PROCESSES(who_can_not_be_asked_says_why, 2)
     } else {
         test_barrier(self);
         CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_SYSTEM);
-        CHECK_ERROR_TEXT("rank 1 can not be asked: accept: Too many open files (RLIMIT_NOFILE of process ");
+        CHECK_ERROR_TEXT("rank 1 cannot be asked: accept: Too many open files (RLIMIT_NOFILE of process ");
         test_barrier(self);
         test_barrier(self);
     }

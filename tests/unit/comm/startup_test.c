@@ -223,7 +223,7 @@ TEST_RANKS(different_sizes_are_told, 3)
     use_and_close(world);
 }
 
-/* A rank that dies in the middle of start-up, by hand: it has come, and is not ready. */
+/* A rank that dies in the middle of start-up, by hand: it has arrived, and is not ready. */
 TEST_RANKS(a_rank_that_ends_during_start_up_is_named, 3)
 {
     struct rank_key key = rank_key(self, next_round(self));
@@ -262,7 +262,7 @@ TEST_RANKS(a_rank_too_many_is_told, 3)
     options.n_ranks = 2;
     options.startup_timeout_s = self->rank == 2 ? 0.3 : 20;
     if (self->rank == 2) {
-        /* All have come already, or this one makes three of two. */
+        /* All have arrived already, or this one makes three of two. */
         test_barrier(self);
         options.rank = 1;
         shoal_world *world = NULL;

@@ -85,7 +85,7 @@ TEST_RANKS(opens_and_closes, 4)
     }
 }
 
-/* The name is free again once all have come, whatever the worlds do after that. */
+/* The name is free again once all have arrived, whatever the worlds do after that. */
 TEST_RANKS(one_key_serves_worlds_one_after_the_other, 3)
 {
     struct rank_key key = rank_key(self, next_round(self));

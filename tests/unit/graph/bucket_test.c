@@ -356,7 +356,7 @@ TEST(u29_gathers_that_are_waited_for_twice)
     shoal_graph_free(graph);
 }
 
-/* Others in between do not break a run: another kind, and one of the kind that can not be joined. */
+/* Others in between do not break a run: another kind, and one of the kind that cannot be joined. */
 TEST(b21_others_in_between)
 {
     shoal_graph *graph = build_graph(2);
@@ -444,7 +444,7 @@ TEST(an_input_that_is_overwritten)
     shoal_graph_free(graph);
 }
 
-/* all_reduces that are not joined keep their order: u after v, v before b, so a and b can not meet. */
+/* all_reduces that are not joined keep their order: u after v, v before b, so a and b cannot meet. */
 TEST(order_in_a_group_is_a_dependency)
 {
     shoal_graph *graph = build_graph(2);

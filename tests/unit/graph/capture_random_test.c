@@ -292,7 +292,7 @@ static void compare_compiled(uint64_t seed, bool records)
     free_side(&other);
 }
 
-/* 1: it was compared; 0: it can not be run. */
+/* 1: it was compared; 0: it cannot be run. */
 static int try_program(uint64_t seed, bool records)
 {
     int64_t shape[2] = {ROWS, COLUMNS};

@@ -45,7 +45,7 @@ TEST(modules_keep_their_tensors)
     REQUIRE_OK(shoal_module_add_parameter(module, "weight", weight));
     REQUIRE_OK(shoal_module_add_buffer(module, "mean", mean));
     CHECK_STATUS(shoal_capture(replace, module, &x, 1, 1, &graph), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("module_set_parameter: a captured step can not change which parameter a module has");
+    CHECK_ERROR_TEXT("module_set_parameter: a captured step cannot change which parameter a module has");
     CHECK(graph == NULL);
     CHECK(shoal_module_parameter(module, "weight") == weight);
     CHECK(shoal_module_buffer(module, "mean") == mean);

@@ -418,7 +418,7 @@ TEST(d26_early_copy_and_its_users)
     }
 }
 
-/* The second gradient comes from the first result: they can not go together. */
+/* The second gradient comes from the first result: they cannot go together. */
 TEST(no_bucket_waits_for_itself)
 {
     char before[4096];

@@ -196,7 +196,7 @@ TEST(what_a_lowering_may_not)
     check_refused(
         "graph {\n    group @w = [[0, 1]]\n    %x = placeholder : f32[4]\n    %r = test.sum(%x, @w)\n"
         "    %w = wait_tensor(%r)\n    return [%w]\n}\n",
-        "lowering_realize: %x can not be made in comm memory");
+        "lowering_realize: %x cannot be made in comm memory");
     CHECK_INT(wish.status, SHOAL_ERR_STATE);
     CHECK(!wish.could_realize_input);
 }

@@ -77,8 +77,8 @@ TEST(names)
          "line 2, column 14: %z is used before it is defined, in line 3"},
         {IN_GRAPH("%y = neg(%y)"), "line 2, column 14: there is no node %y"},
         {IN_GRAPH("%x = neg(%x)"), "line 2, column 5: %x is defined twice"},
-        {IN_GRAPH("%y.z = neg(%x)"), "line 2, column 5: \"y.z\" can not be the name of a node; %y_z could"},
-        {IN_GRAPH("%3 = neg(%x)"), "line 2, column 5: \"3\" can not be the name of a node"},
+        {IN_GRAPH("%y.z = neg(%x)"), "line 2, column 5: \"y.z\" cannot be the name of a node; %y_z could"},
+        {IN_GRAPH("%3 = neg(%x)"), "line 2, column 5: \"3\" cannot be the name of a node"},
         {IN_GRAPH("%y = sum(%x, 3)"), "sum: dims: a value of kind int does not fit, it takes ints"},
         {IN_GRAPH("%y = negg(%x)"),
          "line 2, column 10: there is no op negg; the nearest are \"neg\" and \"neg_\""},
@@ -140,7 +140,7 @@ TEST(numbers_and_strings)
         {IN_CALL("\"ab\\"), "line 2, column 21: a string that does not end in its line"},
         {IN_CALL("\"ab\\q\""), "line 2, column 24: expected \\n"},
         {IN_CALL("\"ab\\x1\""), "line 2, column 24: expected \\n"},
-        {IN_CALL("\"ab\\x00\""), "line 2, column 24: a string can not have a zero byte"},
+        {IN_CALL("\"ab\\x00\""), "line 2, column 24: a string cannot have a zero byte"},
         /* Columns count characters. */
         {IN_CALL("\"\xc3\xa4\xe2\x82\xac\", x"), "line 2, column 27: expected an argument, found 'x'"},
     };
@@ -154,7 +154,7 @@ TEST(types)
         {IN_GRAPH("%y = placeholder : "), "line 3, column 1: expected a type, found '}'"},
         {IN_GRAPH("%y = placeholder : f33[2]"), "line 2, column 24: "},
         {IN_GRAPH("%y = placeholder : f32"), "line 3, column 1: expected '[', found '}'"},
-        {IN_GRAPH("%y = placeholder : f32[2, -1]"), "line 2, column 31: a dimension can not be negative"},
+        {IN_GRAPH("%y = placeholder : f32[2, -1]"), "line 2, column 31: a dimension cannot be negative"},
         {IN_GRAPH("%y = placeholder : f32[2 3]"), "line 2, column 30: expected ',' or ']', found '3'"},
         {IN_GRAPH("%y = placeholder : f32[1, 1, 1, 1, 1, 1, 1, 1, 1]"),
          "line 2, column 52: more than 8 dimensions"},

@@ -123,7 +123,7 @@ TEST(allocations_may_fail)
     shoal_graph_free(graph);
 }
 
-/* An output that can not be copied when its world ends has no data, rather than an address that nobody has. */
+/* An output that cannot be copied when its world ends has no data, rather than an address that nobody has. */
 TEST(no_memory_when_the_world_ends)
 {
     shoal_world_options options = {

@@ -63,7 +63,7 @@ TEST_RANKS(a_rank_far_away_that_can_not_make_its_plan, 6)
     differ(self, &(struct one_differs){ring_sum, ring_opaque, SHOAL_ERR_INVALID});
 }
 
-/* Groups that can not be made ------------------------------------------------------------------------------ */
+/* Groups that cannot be made ------------------------------------------------------------------------------ */
 
 #define TAIL \
     "%x = placeholder : f32[4]\n%s = all_reduce(%x, \"sum\", @g)\n%a = wait_tensor(%s)\nreturn [%a]\n}\n"
@@ -90,7 +90,7 @@ TEST_RANKS(a_rank_whose_group_can_not_be_made, 2)
 TEST_PROCESSES(a_rank_without_memory_tells_the_others, 2)
 {
     if (rank_hears_by_messages()) {
-        test_skip("messages are allocated: a group that can not make one has failed");
+        test_skip("messages are allocated: a group that cannot make one has failed");
         return;
     }
     shoal_world *world = rank_world_open(self, 0);

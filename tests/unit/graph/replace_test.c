@@ -89,7 +89,7 @@ TEST(replacements_that_are_refused)
     shoal_graph_free(graph);
 }
 
-/* The first user takes the other one, the second can not: neither does. */
+/* The first user takes the other one, the second cannot: neither does. */
 TEST(all_users_or_none)
 {
     shoal_graph *graph = make_graph();

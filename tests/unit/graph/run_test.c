@@ -445,7 +445,7 @@ TEST_RANKS(graphs_that_can_not_run, 2)
     check_refused(NULL,
                   "graph {\n%x = placeholder : f32[4]\n%a = neg_(%x)\n"
                   "%o = opaque \"aten.mul\"(%a, 2) : f32[4]\nreturn %o\n}",
-                  SHOAL_ERR_INVALID, "graph_run: %o: \"aten.mul\" is no op here, so it can not run");
+                  SHOAL_ERR_INVALID, "graph_run: %o: \"aten.mul\" is no op here, so it cannot run");
     check_refused(NULL,
                   "graph {\n%x = placeholder : f32[4]\n%a = neg_(%x)\n"
                   "%c = constant : f32[4]\nreturn %a\n}",

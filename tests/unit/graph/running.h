@@ -14,7 +14,7 @@
 
 #define RUN_MAX 256
 
-/* A graph in which "$RANKS" stands for all ranks, "0, 1, 2", and "$TURNED" for "1, 2, 0". NULL, with a failed check, when it can not be read. */
+/* A graph in which "$RANKS" stands for all ranks, "0, 1, 2", and "$TURNED" for "1, 2, 0". NULL, with a failed check, when it cannot be read. */
 static inline shoal_graph *run_parse(const char *text, int n_ranks)
 {
     char whole[8192];

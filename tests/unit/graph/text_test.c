@@ -619,7 +619,7 @@ TEST(writing_can_be_refused)
     shoal_graph_free(graph);
 }
 
-/* A constant whose memory is gone can not be printed. */
+/* A constant whose memory is gone cannot be printed. */
 TEST(a_constant_without_memory_is_an_error)
 {
     shoal_graph *graph;

@@ -259,7 +259,7 @@ TEST(a_tree_has_no_cycles)
         modules[i] = make_module("block", NULL, NULL);
     }
     CHECK_STATUS(shoal_module_add_child(modules[0], "self", modules[0]), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("module_add_child: block can not be its own child");
+    CHECK_ERROR_TEXT("module_add_child: block cannot be its own child");
     for (int i = 0; i < 3; i++) {
         CHECK_OK(shoal_module_add_child(modules[i], "next", modules[i + 1]));
         CHECK_OK(shoal_module_add_child(modules[i], "again", modules[i + 1]));

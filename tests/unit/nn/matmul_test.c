@@ -110,7 +110,7 @@ NN_TEST(larger_products_are_exact)
     CHECK(is_equal(shoal_nn_matmul(a, b), multiply_plainly(a, b, NULL)));
 }
 
-/* Leading dimensions are rows, also when their strides can not be merged. */
+/* Leading dimensions are rows, also when their strides cannot be merged. */
 NN_TEST(leading_dimensions_are_rows)
 {
     struct test_random random = test_random_begin(5);

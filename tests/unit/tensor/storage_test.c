@@ -346,7 +346,7 @@ TEST(a_failure_is_not_ended_by_less_than_an_overwrite)
     check_stays_failed(tensor, shoal_copy_, part, good_part);
     /* The source has failed, so nothing is overwritten. */
     check_stays_failed(tensor, shoal_copy_, tensor, other);
-    /* A tensor can not be mended with its own contents. */
+    /* A tensor cannot be mended with its own contents. */
     check_stays_failed(tensor, shoal_copy_, tensor, tensor);
     check_stays_failed(tensor, shoal_copy_, forwards, backwards);
     storage_forget_fences(tensor->storage);

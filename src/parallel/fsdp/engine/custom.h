@@ -25,7 +25,7 @@ size_t fsdp_custom_bytes(size_t bytes);
 void fsdp_custom_drop_work(shoal_work **work);
 
 /*
- * What a program's own calls exchange can not be compared. So a barrier with the purpose of the call is in flight beside
+ * What a program's own calls exchange cannot be compared. So a barrier with the purpose of the call is in flight beside
  * them, and is waited for before anything that came out is used.
  */
 shoal_status fsdp_custom_end_comparison(shoal_work **compared);

@@ -19,7 +19,7 @@ shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit);
 void fsdp_unit_put_grad(struct fsdp_unit *unit, struct fsdp_param *param, shoal_dtype dtype,
                         const void *grad);
 
-/* Memory for gradients that kernels can not write in the buffer: zeros, or what an earlier backward left. */
+/* Memory for gradients that kernels cannot write in the buffer: zeros, or what an earlier backward left. */
 shoal_status fsdp_unit_need_grads(struct fsdp_unit *unit);
 /* Puts these into the buffer; `is_new`: kernels have written since the last time. */
 void fsdp_unit_collect_written(struct fsdp_unit *unit, bool is_new);

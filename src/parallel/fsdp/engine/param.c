@@ -30,7 +30,7 @@ static shoal_status check_dim(const struct fsdp_param *param, int n_shards)
     if (param->dim > 0 && size % n_shards != 0) {
         return error_set(SHOAL_ERR_UNSUPPORTED,
                          "dimension %d, which is %" PRId64
-                         ", can not be cut evenly into %d; only dimension 0 may be uneven",
+                         ", cannot be cut evenly into %d; only dimension 0 may be uneven",
                          param->dim, size, n_shards);
     }
     return SHOAL_OK;

@@ -118,7 +118,7 @@ static shoal_tensor *begin_backward(void *context, shoal_tensor *gradient)
     (void)gradient;
     if (op_capture_running()) {
         (void)scope_fail(error_set(SHOAL_ERR_STATE,
-                                   "%s: a forward from before the capture can not be walked back in it",
+                                   "%s: a forward from before the capture cannot be walked back in it",
                                    fsdp_wrapper_name(wrapper)));
         return NULL;
     }

@@ -45,7 +45,7 @@ static shoal_status check_settings(const struct fsdp_unit *unit)
     };
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         if (settings[i].is_set) {
-            return error_set(SHOAL_ERR_UNSUPPORTED, "%s: %s can not be captured", unit->name,
+            return error_set(SHOAL_ERR_UNSUPPORTED, "%s: %s cannot be captured", unit->name,
                              settings[i].name);
         }
     }

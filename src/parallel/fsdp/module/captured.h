@@ -56,7 +56,7 @@ bool fsdp_captured_has_changed(const struct fsdp_captured *unit);
 shoal_status fsdp_captured_set_aside(const struct fsdp_captured *unit);
 /* Whether whole parameters have gradients. */
 bool fsdp_captured_has_gradients(const struct fsdp_captured *unit);
-/* The end of its backward: gradients of whole parameters to the shards, or, without synchronisation, left where they are. */
+/* The end of its backward: gradients of whole parameters to the shards, or, without synchronization, left where they are. */
 shoal_status fsdp_captured_reduce(struct fsdp_captured *unit);
 
 #endif

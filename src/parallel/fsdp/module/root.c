@@ -246,7 +246,7 @@ shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
     }
     if (wrapper->n_modules != 1) {
         return error_set(SHOAL_ERR_STATE,
-                         "%s is a unit of %zu modules, which can not be the root: shard what is around them",
+                         "%s is a unit of %zu modules, which cannot be the root: shard what is around them",
                          fsdp_wrapper_name(wrapper), wrapper->n_modules);
     }
     struct fsdp_root *root = mem_alloc_zeroed(1, sizeof *root);

@@ -192,7 +192,7 @@ static bool has_cast(const struct fsdp_unit *unit)
     return has_any;
 }
 
-/* Without synchronisation gradients stay on the tensors of whole parameters, unless they are added up in another dtype, or the
+/* Without synchronization gradients stay on the tensors of whole parameters, unless they are added up in another dtype, or the
    unit has memory of its own in which they lie as they are. */
 static bool stays_on_tensor(const struct fsdp_unit *unit, const struct fsdp_param *param)
 {

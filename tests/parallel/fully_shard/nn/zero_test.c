@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * ZeRO-1 and ZeRO-2 with modules: trained by AdamW, they have the bits of FSDP, of fully_shard with replicas and of DDP at equal
- * accumulation and synchronisation; units are gathered when shards were written, and never in backward. Shards are uneven
+ * accumulation and synchronization; units are gathered when shards were written, and never in backward. Shards are uneven
  * or empty, one parameter is in two places, one is frozen, one is cut along its second dimension.
  */
 #include "fixtures/compiled_pair.h"
@@ -534,7 +534,7 @@ static void set_both(struct pair *pair, bool is_on)
     CHECK_OK(shoal_fsdp_set_sync(shoal_fully_shard_unit(pair->other.root, true), is_on));
 }
 
-/* Compiled steps gather each time; the ones without synchronisation leave gradients on tensors. Eager ones have the same
+/* Compiled steps gather each time; the ones without synchronization leave gradients on tensors. Eager ones have the same
    bits, and see what compiled steps and updates have written. */
 static void check_compiled(struct rank *self, shoal_fully_shard_options options)
 {
@@ -569,7 +569,7 @@ TEST_RANKS(compiled_steps, 3)
     }
 }
 
-/* Whole gradients of eager backwards are in the engine's memory: a compiled step can not take them along, and says so. */
+/* Whole gradients of eager backwards are in the engine's memory: a compiled step cannot take them along, and says so. */
 TEST_RANKS(eager_gradients_wait_before_a_compiled_step, 2)
 {
     const shoal_fully_shard_options options = {.sharded = SHOAL_SHARDED_STATE};

@@ -301,7 +301,7 @@ static inline bool fuzz_write_early(shoal_graph *graph, struct test_random *rand
     return false;
 }
 
-/* The memory of a result is given to somebody else before it has come. */
+/* The memory of a result is given to somebody else before it has arrived. */
 static inline bool fuzz_reuse_early(shoal_graph *graph, struct test_random *random)
 {
     FUZZ_EACH(graph, random, start)
