@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # Pages, manuals and comments of public headers name what exists: files and folders of the tree, names of the library,
-# variables. docs/source.md names every public header, every example and every folder of src.
+# variables, commands of the tool and their options, targets of make. docs/source.md names every public header, every
+# example and every folder of src.
 set -euo pipefail
 cd "$SHOAL_TEST_SOURCE_DIR"
 
@@ -43,6 +44,59 @@ sub places {
     return map { lc($_) =~ s/[^\w -]//gr =~ tr/ /-/r } slurp($_[0]) =~ /^#+ (.*)$/mg;
 }
 
+# Commands of the tool, each with the options that its sources have as strings; targets of make; options of scripts.
+sub options_of { return map { $_ => 1 } map { slurp($_) =~ s{/\*.*?\*/}{}gsr =~ /"(--[a-z][a-z-]*)/g } @_; }
+my %target = map { $_ => 1 } map { split } slurp("Makefile") =~ /^([a-z][a-z -]*):/mg;
+my %bench = map { $_ => 1 } "all", slurp('tools/shoal/benches.def') =~ /^BENCH\((\w+)/mg;
+my %options;
+my %beside = (bench => 'bench/measure/*.c', info => 'tools/shoal/explain.c'); # sources with other names
+for my $command (slurp('tools/shoal/commands.def') =~ /^COMMAND\((\w+)/mg) {
+    $options{$command} = {'--help' => 1, options_of(glob("tools/shoal/{$command,${command}_*}.c"),
+                                                        map { glob } grep { defined } $beside{$command})};
+}
+my %any_option = map { %$_ } values %options;
+%any_option = (%any_option, options_of(grep { /^(?:tools|bench|examples)\/.*\.c$/ } keys %exists));
+for my $script (grep { /^(?:scripts|bench|\.ci)\/.*\.(?:sh|py|pl)$/ } keys %exists) {
+    $any_option{$_} = 1 for slurp($script) =~ s/^\s*#.*//mgr =~ /(--[a-z][a-z-]*)/g;
+}
+# Of other programs, as our pages use them.
+my $foreign = qr/\b(?:cmake|ctest|mpirun|mpiexec|srun|sbatch|torchrun|docker|ip|git|perf|pkg-config|valgrind)\b/;
+
+# What a line of code, or a piece in quotes, gets wrong about commands. A command counts up to the next one.
+sub look_at_command
+{
+    my ($page, $code, $own) = @_;
+    for my $name ($code =~ /(?:^|[;&(]\s*)make((?: [a-z][a-z-]*)+)/mg) {
+        $target{$_} or push @found, "$page: make has no target $_" for split ' ', $name;
+    }
+    for my $part (split /(?=(?:^|[\s\/"])shoal [a-z])/m, $code) {
+        my ($command, $bench) = $part =~ /^[\s\/"]?shoal ([a-z]+)(?: ([a-z]\w*))?/;
+        push @found, "$page: shoal has no command $command" if defined $command && !$options{$command};
+        push @found, "$page: there is no shoal bench $bench"
+            if ($command // '') eq 'bench' && defined $bench && !$bench{$bench};
+        my $known = $options{$command // $own // ''} // \%any_option;
+        # What is run by the command has options of its own.
+        my $words = ($command // '') eq 'run' ? $part =~ s/ (?:\.\/|build\/|python|--( |$)).*//sr : $part;
+        next if $words =~ $foreign;
+        for my $option ($words =~ /(?<![\w-])(--[a-z][a-z-]*)/g) {
+            next if $known->{$option};
+            my $whose = defined $command ? "shoal $command has no option" : 'there is no option';
+            push @found, "$page: $whose $option";
+        }
+    }
+}
+
+# Code of a page: blocks, and pieces in quotes. A line that ends with \ goes on.
+sub code_of
+{
+    my ($text) = @_;
+    $text =~ s/\\\n\s*/ /g;
+    my @code = map { split /\n/ } $text =~ /^```[^\n]*\n(.*?)^```/msg;
+    $text =~ s/^```.*?^```//msg;
+    push @code, $text =~ /^ {4,}(\S.*)$/mg, $text =~ /`([^`\n]+)`/g;
+    return @code;
+}
+
 # What is wrong with a page.
 sub look_at {
     my ($page, $text) = @_;
@@ -55,6 +109,16 @@ sub look_at {
         next if $name =~ m{^(?:\./|build/|lib/|share/|dlpack/)};
         push @found, "$page: there is no file or folder $name" if !is_there($name =~ s{/$}{}r);
     }
+    if ($page =~ m{/man/(?:shoal-)?(\w+)\.1$}) {
+        my $command = $1 eq 'shoal' ? undef : $1;
+        my $plain = $text =~ s/\\f.|^\.\w+ ?//mgr;
+        look_at_command($page, $_, $command) for split /\n/, $plain;
+    } elsif ($page !~ /\.h$/) {
+        look_at_command($page, $_) for code_of($text);
+    }
+    for my $name ($text =~ m{`([\w-]+\.(?:c|h|sh|pl|def|cmake|graph))`}g) {
+        push @found, "$page: there is no file $name" if !is_there($name);
+    }
     for my $link ($text =~ /\]\(([^):]+)\)/g) {
         my ($file, $place) = split /#/, $link, 2;
         my $target = $file eq '' ? $page : $folder . $file;
@@ -65,14 +129,18 @@ sub look_at {
 }
 
 # Mistakes are found.
-for my $mistake ('shoal_nothing', '`shoal_group_free`', 'SHOAL_NOTHING', '`src/comm/nothing.c`', '`src/nothing/`',
-                 '[page](docs/nothing.md)', '[place](README.md#nothing)') {
+for my $mistake ('shoal_nothing', '`shoal_group_free`', 'SHOAL_NOTHING', '`src/comm/nothing.c`', '`nothing.c`',
+                 '`src/nothing/`',
+                 '`make nothing`', '`shoal nothing`', '`shoal bench nothing`', '`shoal run --nothing`', '`--nothing`',
+                 "```\nshoal info --bind cores\n```\n", '    shoal train --nothing', '[page](docs/nothing.md)',
+                 '[place](README.md#nothing)') {
     @found = ();
     look_at('a page', $mistake);
     die "not found: $mistake\n" if !@found;
 }
 @found = ();
-look_at('a page', '`shoal_group_close`, `SHOAL_TIMEOUT`, `comm/lane.[ch]`, `src/`, [page](README.md#status)');
+look_at('a page', '`shoal_group_close`, `SHOAL_TIMEOUT`, `comm/lane.[ch]`, `src/`, [page](README.md#status), '
+    . '`make test`, `shoal run -n 2 ./program --its-own`, `cmake --preset dev`');
 die "wrongly found: @found\n" if @found;
 
 my @pages = ('README.md', 'CONTRIBUTING.md', glob('docs/*.md docs/design/*.md docs/man/*.1'));
