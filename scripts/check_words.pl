@@ -38,7 +38,7 @@ my @words = (
     [ qr/\btime-outs?\b/, 'timeout' ],
     [ qr/\b(?:life-time|life\s+time)\b/, 'lifetime' ],
     [ qr/\bcall-back/, 'callback' ],
-    [ qr/\b(?:datatype|data\s+type)s?\b/, 'dtype' ],
+    [ qr/\bdata\s+types?\b/, 'dtype' ],
     [ qr/\bfilename/, 'file name' ],
     [ qr/\b(?:dead\s+lock|dead-lock)/, 'deadlock' ],
     [ qr/\bre-us/, 'reuse' ],
