@@ -312,23 +312,20 @@ typedef struct shoal_part {
 /*
  * Lists and counts are copied: they may be freed when the call returns, the buffers not before it has ended.
  *
- *   counts all_gather_v, reduce_scatter_v, gather_v, scatter_v: n_ranks of them, the same on every rank send_counts,
- *   recv_counts all_to_all_v factor with SHOAL_PREMUL_SUM: sums of factor * value, the same factor on every rank;
- *   floating and
- *                             complex dtypes
- *   parts instead of send, recv and count, for kinds without counts: as many calls at once. All parts
- *                             have the one dtype; calls that only move data can give bytes as SHOAL_U8
- *   send_blocks, recv_blocks instead of a send or recv that has a block for every rank: the buffer of each block,
- *   n_ranks
- *                             of them. How blocks lie is each rank's own affair and not compared. In place as in the
- *                             plain calls: the rank's own block, and in all_to_all any recv_blocks[r] == send_blocks[r]
- *   timeout_s how long this call may take, counted from now, at most 1e9; 0: the group's timeout. Past it
- *                             the group has failed, as with its own. A call behind others on its group is not looked at
- *                             before they have ended
- *   on_done, release shoal_group_start only: called with `context` when the call has ended and when its buffers
- *                             are free (shoal/work.h), exactly once each, also when the work was given up, the group
- *                             was aborted or the world closed. Not called when shoal_group_start fails: then nothing
- *                             was started
+ * - counts: for all_gather_v, reduce_scatter_v, gather_v and scatter_v; n_ranks of them, the same on every rank.
+ * - send_counts, recv_counts: for all_to_all_v.
+ * - factor: with SHOAL_PREMUL_SUM, which gives the sum of factor * value. The same on every rank; floating and complex
+ *   dtypes.
+ * - parts: instead of send, recv and count, for kinds without counts; several operations in one call. All parts have
+ *   the one dtype; calls that only move data can give bytes as SHOAL_U8.
+ * - send_blocks, recv_blocks: instead of a send or recv that has a block for every rank; the buffer of each block,
+ *   n_ranks of them. Where its blocks are is each rank's own affair and not compared. In place as in the plain calls:
+ *   the rank's own block, and in all_to_all any recv_blocks[r] == send_blocks[r].
+ * - timeout_s: how long this call may take, counted from now, at most 1e9; 0: the group's timeout. After it the group
+ *   has failed, as after its own. A call that waits behind others on its group is checked when they have ended.
+ * - on_done, release: for shoal_group_start only. They are called with `context` when the call has ended and when its
+ *   buffers are free (shoal/work.h), exactly once each, also when the work was given up, the group was aborted or the
+ *   world closed. They are not called when shoal_group_start fails: then nothing was started.
  */
 typedef struct shoal_collective {
     size_t struct_size; /* sizeof(shoal_collective) */
