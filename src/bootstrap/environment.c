@@ -20,6 +20,7 @@
 
 struct launcher {
     const char *text;
+    bool starts_mpi;
     const char *rank;
     const char *size;
     const char *key;
@@ -213,16 +214,17 @@ static void note_hosts(const struct launcher *launcher, struct environment *envi
 /* All --------------------------------------------------------------------------------------------------- */
 
 static const struct launcher launchers[] = {
-#define LAUNCHER(row_text, row_rank, row_size, row_key, row_more_key, row_local_size, row_n_hosts, \
-                 row_is_there, row_write_key)                                                      \
-    {.text = row_text,                                                                             \
-     .rank = row_rank,                                                                             \
-     .size = row_size,                                                                             \
-     .key = row_key,                                                                               \
-     .more_key = row_more_key,                                                                     \
-     .local_size = row_local_size,                                                                 \
-     .n_hosts = row_n_hosts,                                                                       \
-     .is_there = row_is_there,                                                                     \
+#define LAUNCHER(row_text, row_starts_mpi, row_rank, row_size, row_key, row_more_key, row_local_size, \
+                 row_n_hosts, row_is_there, row_write_key)                                            \
+    {.text = row_text,                                                                                \
+     .starts_mpi = row_starts_mpi,                                                                    \
+     .rank = row_rank,                                                                                \
+     .size = row_size,                                                                                \
+     .key = row_key,                                                                                  \
+     .more_key = row_more_key,                                                                        \
+     .local_size = row_local_size,                                                                    \
+     .n_hosts = row_n_hosts,                                                                          \
+     .is_there = row_is_there,                                                                        \
      .write_key = row_write_key},
 #include "bootstrap/launchers.def"
 #undef LAUNCHER
@@ -288,6 +290,16 @@ shoal_status environment_read(struct environment *environment_out)
     }
     *environment_out = (struct environment){.launcher = "alone", .n_ranks = 1};
     return SHOAL_OK;
+}
+
+bool environment_starts_mpi(const char *launcher)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        if (strcmp(launchers[i].text, launcher) == 0) {
+            return launchers[i].starts_mpi;
+        }
+    }
+    return false;
 }
 
 void environment_describe(char *text, size_t bytes)

@@ -3,6 +3,7 @@
 #ifndef BOOTSTRAP_ENVIRONMENT_H
 #define BOOTSTRAP_ENVIRONMENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "shoal/status.h"
@@ -22,6 +23,9 @@ struct environment {
 
 /* SHOAL_ERR_INVALID names the variable that is missing of a family, or wrong. */
 shoal_status environment_read(struct environment *environment_out);
+
+/* Whether the launcher of that name (struct environment) starts ranks of an MPI. */
+bool environment_starts_mpi(const char *launcher);
 
 /* "torchrun: rank 1 of 4", or what environment_read had against it. */
 void environment_describe(char *text, size_t bytes);

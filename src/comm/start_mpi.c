@@ -14,21 +14,15 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "base/wait.h"
+#include "bootstrap/environment.h"
 #include "bootstrap/liveness.h"
 #include "comm/world.h"
 #include "transport/mpi_start.h"
 #include "transport/registry.h"
 
-/* Launchers of start-up (bootstrap/launchers.def) that start ranks of an MPI. */
-static const char *const mpi_launchers[] = {"Open MPI", "PMI"};
-
 bool start_mpi_is_usual(const struct shoal_world *world)
 {
-    bool is_usual = world->mpi != NULL;
-    for (size_t i = 0; i < sizeof mpi_launchers / sizeof mpi_launchers[0]; i++) {
-        is_usual = is_usual || strcmp(world->launcher, mpi_launchers[i]) == 0;
-    }
-    return is_usual;
+    return world->mpi || environment_starts_mpi(world->launcher);
 }
 
 shoal_status start_mpi_check(const struct shoal_world *world, const shoal_world_options *options)

@@ -104,6 +104,14 @@ TEST(each_family_is_read)
     CHECK_STRING(text, "Slurm: rank 5 of 6");
 }
 
+TEST(some_launchers_start_ranks_of_an_mpi)
+{
+    CHECK(environment_starts_mpi("Open MPI"));
+    CHECK(environment_starts_mpi("PMI"));
+    CHECK(!environment_starts_mpi("torchrun"));
+    CHECK(!environment_starts_mpi("alone"));
+}
+
 TEST(pmi_is_known_by_its_socket)
 {
     int ends[2];
