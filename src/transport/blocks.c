@@ -161,19 +161,24 @@ void block_copy_in(const struct collective *collective, enum block_side side, in
     }
 }
 
-void block_copy_own(const struct collective *collective, int rank)
+void block_copy_own_part(const struct collective *collective, int rank, size_t from, size_t to,
+                         size_t whole_bytes)
 {
-    struct block_walk from =
-        block_walk_begin(collective, BLOCK_SEND, rank, 0, block_elements(collective, BLOCK_SEND, rank));
-    struct block_walk to =
-        block_walk_begin(collective, BLOCK_RECV, rank, 0, block_elements(collective, BLOCK_RECV, rank));
-    while (from.left > 0) {
-        struct block_run run = block_walk_next(&from, SIZE_MAX);
-        struct block_run target = block_walk_next(&to, run.elements);
-        if (target.data != run.data) {
-            kernel_copy(target.data, run.data, run.elements * from.element_bytes);
+    struct block_walk source = block_walk_begin(collective, BLOCK_SEND, rank, from, to);
+    struct block_walk target = block_walk_begin(collective, BLOCK_RECV, rank, from, to);
+    while (source.left > 0) {
+        struct block_run run = block_walk_next(&source, SIZE_MAX);
+        struct block_run place = block_walk_next(&target, run.elements);
+        if (place.data != run.data) {
+            kernel_copy_part(place.data, run.data, run.elements * source.element_bytes, whole_bytes);
         }
     }
+}
+
+void block_copy_own(const struct collective *collective, int rank)
+{
+    size_t elements = block_elements(collective, BLOCK_SEND, rank);
+    block_copy_own_part(collective, rank, 0, elements, elements * shoal_dtype_bytes(collective->dtype));
 }
 
 shoal_status block_reduce(const struct collective *collective, int own, int own_block, int n_ranks,

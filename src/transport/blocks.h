@@ -70,6 +70,9 @@ void block_copy_in(const struct collective *collective, enum block_side side, in
                    size_t to, const char *source, size_t whole_bytes);
 /* From the own block of the send buffer to that of the receive buffer, where it does not lie in place already. */
 void block_copy_own(const struct collective *collective, int rank);
+/* The same for elements [from, to) of the block. */
+void block_copy_own_part(const struct collective *collective, int rank, size_t from, size_t to,
+                         size_t whole_bytes);
 
 /*
  * Reduces elements [from, to): sources[r] points at element `from` of rank r's contribution, contiguous; the own one

@@ -113,6 +113,7 @@ struct journey {
     size_t whole_bytes; /* of the widest buffer */
     size_t chunk;       /* elements of a frame */
     size_t n_rounds;
+    size_t own_elements; /* that this rank gives to itself */
 };
 
 struct stretch {
@@ -276,6 +277,20 @@ static shoal_status take(const struct journey *journey, size_t round)
     return SHOAL_OK;
 }
 
+/*
+ * The own block, a part in each round: what goes to the peers is on its way meanwhile, and lies in the caches because it
+ * was just copied into frames.
+ */
+static void copy_own(const struct journey *journey, size_t round)
+{
+    size_t length = (journey->own_elements + journey->n_rounds - 1) / journey->n_rounds;
+    struct stretch part = find_stretch(journey->own_elements, round, length);
+    if (part.to > part.from) {
+        block_copy_own_part(journey->collective, journey->channel->rank, part.from, part.to,
+                            journey->whole_bytes);
+    }
+}
+
 /* All-reduce: everybody folds a share of each round ------------------------------------------------------ */
 
 /* A rank's share of a round. */
@@ -352,11 +367,15 @@ shoal_status message_move(struct message_channel *channel, const struct collecti
     journey.n_rounds = count_rounds(&journey);
     bool has_shares = collective->kind == COLLECTIVE_ALL_REDUCE;
     if (has_own_block(collective, channel->rank)) {
-        block_copy_own(collective, channel->rank);
+        journey.own_elements = block_elements(collective, BLOCK_SEND, channel->rank);
+    }
+    if (journey.n_rounds == 0) {
+        block_copy_own_part(collective, channel->rank, 0, journey.own_elements, journey.whole_bytes);
     }
     for (size_t round = 0; round < journey.n_rounds + AHEAD; round++) {
         if (round < journey.n_rounds) {
             TRY(has_shares ? fill_shares(&journey, round) : fill(&journey, round));
+            copy_own(&journey, round);
         }
         if (round >= AHEAD) {
             TRY(has_shares ? take_shares(&journey, round - AHEAD) : take(&journey, round - AHEAD));
