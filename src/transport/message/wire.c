@@ -44,7 +44,7 @@
  * agreed needs several, so that one moves while others agree; each receive has a frame of the longest message. What has
  * `wait` reads and writes a stream, which needs no more than one.
  */
-#define DEPTH 4
+#define DEPTH 2
 #define DEEP_RANKS 8
 _Static_assert(DEPTH <= ENDPOINT_IN_FLIGHT, "what an endpoint has room for");
 #define PEER_TEXT_BYTES 256
