@@ -34,6 +34,7 @@ struct mode {
     int is_both;    /* an exchange too */
     int is_default; /* no transport is asked for */
     int dies;       /* the last rank kills itself in the middle */
+    int keeps_lock; /* when it has died, a thread waits for it in MPI, with the lock */
     int stays;      /* the last rank goes on after it has closed its world */
 };
 
@@ -52,6 +53,7 @@ static const struct mode modes[] = {
     {.name = "default", .level = MPI_THREAD_MULTIPLE, .is_default = 1},
     {.name = "dies", .level = -1, .dies = 1},
     {.name = "dies_foreign", .level = MPI_THREAD_MULTIPLE, .dies = 1},
+    {.name = "dies_locked", .level = MPI_THREAD_SERIALIZED, .has_lock = 1, .dies = 1, .keeps_lock = 1},
     {.name = "twice", .level = -1},
     {.name = "stays", .level = -1, .stays = 1},
 };
@@ -99,6 +101,33 @@ static int run_started(const struct mode *mode, shoal_world *world, float *value
     return status != SHOAL_OK || values[LARGE - 1] != (float)n_ranks ? fail("started") : 0;
 }
 
+static pthread_barrier_t is_locked;
+
+/* Waits for a message that never comes. */
+static void *keep_lock(void *context)
+{
+    char byte;
+    int n_ranks;
+    MPI_Comm comm = *(MPI_Comm *)context;
+    lock(&mpi_mutex);
+    MPI_Comm_size(comm, &n_ranks);
+    (void)pthread_barrier_wait(&is_locked);
+    MPI_Recv(&byte, 1, MPI_BYTE, n_ranks - 1, 0, comm, MPI_STATUS_IGNORE);
+    unlock(&mpi_mutex);
+    return NULL;
+}
+
+static void start_keeping(MPI_Comm comm)
+{
+    static MPI_Comm kept;
+    pthread_t thread;
+    kept = comm;
+    (void)pthread_barrier_init(&is_locked, NULL, 2);
+    if (pthread_create(&thread, NULL, keep_lock, &kept) == 0) {
+        (void)pthread_barrier_wait(&is_locked);
+    }
+}
+
 static int run(const struct mode *mode, shoal_world *world, MPI_Comm comm)
 {
     static float values[LARGE];
@@ -108,6 +137,9 @@ static int run(const struct mode *mode, shoal_world *world, MPI_Comm comm)
         float small[2] = {1, (float)shoal_world_rank(world)};
         if (mode->dies && round == ROUNDS / 2 && shoal_world_rank(world) == n_ranks - 1) {
             (void)kill(getpid(), SIGKILL);
+        }
+        if (mode->keeps_lock && round == ROUNDS / 2) {
+            start_keeping(comm);
         }
         if (shoal_group_all_reduce(all, small, small, 2, SHOAL_F32, SHOAL_SUM) != SHOAL_OK) {
             return fail("small");

@@ -106,7 +106,7 @@ survives() {
 
 deaths() {
     local flavour=$1 program=$2 mode rank
-    for mode in dies dies_foreign; do
+    for mode in dies dies_foreign dies_locked; do
         echo "$flavour $mode"
         survives 3 "$program" "$mode"
         for rank in 0 1; do

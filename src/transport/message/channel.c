@@ -32,10 +32,10 @@ static void fail_channel(struct message_channel *channel, shoal_status status, c
     port_fail(channel->port, peers->world_ranks, peers->n_ranks, status, text);
 }
 
-shoal_status message_conclude(struct message_channel *channel, shoal_status status)
+shoal_status message_conclude(struct message_channel *channel, shoal_status status, int64_t deadline_ns)
 {
     if (status == SHOAL_OK) {
-        router_flush(channel->router);
+        router_flush(channel->router, deadline_ns);
         return SHOAL_OK;
     }
     (void)transport_name_rank(channel->base.peers, status);
@@ -182,7 +182,8 @@ static shoal_status message_finish(struct channel *base, struct collective *coll
     }
     /* Relaxed: as in post. */
     atomic_fetch_sub_explicit(&channel->n_posted, 1, memory_order_relaxed);
-    return message_conclude(channel, status == SHOAL_OK ? finish_small(channel, collective) : status);
+    return message_conclude(channel, status == SHOAL_OK ? finish_small(channel, collective) : status,
+                            collective->deadline_ns);
 }
 
 shoal_status message_meet(struct message_channel *channel, const struct collective *collective,
@@ -218,7 +219,7 @@ static shoal_status message_run(struct channel *base, struct collective *collect
     if (status == SHOAL_OK) {
         status = channel->n_ranks == 1 ? message_run_alone(collective) : run_together(channel, collective);
     }
-    return message_conclude(channel, status);
+    return message_conclude(channel, status, collective->deadline_ns);
 }
 
 static void message_poison(struct channel *base, shoal_status status, const char *text)

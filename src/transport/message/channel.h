@@ -108,7 +108,7 @@ shoal_status message_meet(struct message_channel *channel, const struct collecti
                           bool *is_finished_out);
 
 /* A collective that failed has failed for all. What fails behind another has its reason. SHOAL_OK stays. */
-shoal_status message_conclude(struct message_channel *channel, shoal_status status);
+shoal_status message_conclude(struct message_channel *channel, shoal_status status, int64_t deadline_ns);
 
 /* kinds.c: what `open` of a transport over messages made is a router; NULL: the transport is another one. */
 struct router *message_router_of(const struct transport *transport, void *state);

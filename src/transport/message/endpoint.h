@@ -32,6 +32,13 @@ enum endpoint_caller {
     ENDPOINT_CLOSER  /* the one that closes */
 };
 
+/* What keeps callers from making progress. */
+enum endpoint_turns {
+    ENDPOINT_TURNS_FREE,
+    ENDPOINT_TURNS_LOCKED, /* a lock of the application's: only the wire's thread takes it, and may wait for it for ever */
+    ENDPOINT_TURNS_DRIVEN /* only some threads of the application may */
+};
+
 enum endpoint_state {
     ENDPOINT_PENDING,
     ENDPOINT_DONE,
@@ -109,6 +116,8 @@ struct endpoint_kind {
      */
     bool (*enter)(struct endpoint *endpoint, enum endpoint_caller caller);
     void (*leave)(struct endpoint *endpoint);
+    /* NULL: ENDPOINT_TURNS_FREE. The same from open to close. */
+    enum endpoint_turns (*turns)(struct endpoint *endpoint);
     /*
      * NULL: never. Whether messages were handed over that only progress begins to send. A call that returns leaves none behind:
      * the application may keep everybody from making progress until its peers have them.

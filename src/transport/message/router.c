@@ -336,6 +336,7 @@ void router_close(struct router *router)
 {
     /* Ports that nobody has attached to. Frames that come meanwhile may make others: the thread ends first. */
     wire_stop(router->wire);
+    wire_lock(router->wire);
     for (size_t i = 0; i < PORT_BUCKETS; i++) {
         while (router->buckets[i]) {
             struct port *port = router->buckets[i];
@@ -343,6 +344,7 @@ void router_close(struct router *router)
             free_port(router->wire, port);
         }
     }
+    wire_unlock(router->wire);
     wire_free(router->wire);
     mem_free(router);
 }
@@ -372,9 +374,9 @@ bool router_poll(struct router *router, bool is_driver)
     return wire_poll(router->wire, is_driver);
 }
 
-void router_flush(struct router *router)
+void router_flush(struct router *router, int64_t deadline_ns)
 {
-    wire_flush(router->wire);
+    wire_flush(router->wire, deadline_ns);
 }
 
 void router_count_pollers(struct router *router, int change)

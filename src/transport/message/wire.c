@@ -3,15 +3,12 @@
  * Frames to the endpoint and back, and the thread that makes progress. The lock orders everything: whoever rings a bell has
  * done what it rings for under the lock, and whoever looks takes the lock.
  */
-#include "transport/message/wire.h"
+#include "transport/message/wire_state.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/completion.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -27,18 +24,18 @@
 #define NAP_NS INT64_C(100000)
 #define LONG_NAP_NS INT64_C(1000000)
 #define FLUSH_NAP_NS INT64_C(20000)
-/* How long a call that has ended waits until all that it sent was begun: somebody keeps everybody from it. */
+/* How long a call that has ended waits at most until all that it sent was begun: somebody keeps everybody from it. */
 #define BEGIN_SECONDS 10.0
+/* So much of it also after the deadline of the call: it has ended well, and what it sent is needed. */
+#define BEGIN_LATE_NS INT64_C(10000000)
 #define NAPS_BEFORE_LONG 200
 /* How long closing tries to get rid of what was sent, and how long a rank has to answer a fence. */
 #define FLUSH_SECONDS 2.0
+/* How long closing waits for the application's lock; after a death there is nothing left to send. */
+#define LOCKED_SECONDS 5.0
+#define GIVEN_UP_SECONDS 0.5
 /* What a rank that left without a fence may still have sent gets this long. */
 #define LAST_WORDS_NS INT64_C(1000000000)
-/* Frames of the longest message that are kept for later. */
-#define SPARE_FRAMES 32
-/* Frames of calls with little data are kept too: each collective needs two for every peer. */
-#define CALL_FRAME_BYTES ((size_t)512)
-#define SPARE_CALL_FRAMES 64
 /*
  * Messages on their way at once, to a rank and from it. A library that hands over long messages only after both sides have
  * agreed needs several, so that one moves while others agree; each receive has a frame of the longest message. What has
@@ -47,56 +44,6 @@
 #define DEPTH 2
 #define DEEP_RANKS 8
 _Static_assert(DEPTH <= ENDPOINT_IN_FLIGHT, "what an endpoint has room for");
-#define PEER_TEXT_BYTES 256
-
-/* Another rank. */
-struct peer {
-    struct frame *receiving; /* for its next messages, in their order */
-    struct frame *last_receiving;
-    int n_receiving;
-    struct frame *first; /* to be sent; the first n_sending of them are on their way */
-    struct frame *last;
-    struct frame *waiting; /* the first of those that are not; NULL: none */
-    int n_sending;
-    bool is_settled;  /* nothing was sent since the last fence */
-    bool is_silent;   /* it has not answered a fence in time: no other is waited for until it does */
-    int32_t n_fences; /* that were sent; wraps */
-    int32_t n_passed; /* that were answered */
-    bool is_fenced;   /* its last frame was a fence, or it has sent none */
-    int64_t left_ns;  /* when it was first said to have left its world, or to be dead; 0: not yet */
-    bool is_drained;  /* nothing of it was there to be read since then */
-    bool is_gone;
-    int64_t gone_ns;
-    char text[PEER_TEXT_BYTES];
-};
-
-struct wire {
-    const struct endpoint_kind *kind;
-    const struct transport_world *world;
-    struct wire_user user;
-    int64_t open_deadline_ns;
-    struct completion opened;
-    pthread_t thread;
-    pthread_mutex_t lock; /* of all below */
-    struct endpoint *endpoint;
-    bool is_closing;
-    bool must_wake;     /* something was handed over that only the thread may send */
-    struct peer *peers; /* by rank */
-    size_t frame_bytes; /* of the longest payload */
-    int depth;          /* messages to a rank, and from it, that are on their way at once */
-    struct frame *spare;
-    int n_spare;
-    struct frame *spare_calls;
-    int n_spare_calls;
-    _Atomic uint32_t passed; /* changes with every fence that was answered, or cannot be */
-    /* Of an endpoint that has to be polled. */
-    _Atomic int n_pollers;  /* threads that wait and look themselves */
-    _Atomic uint32_t pokes; /* changes when the thread should look at once */
-    unsigned n_naps;        /* of the thread since something came last */
-    uint64_t n_received;    /* messages; under the lock */
-    bool has_given_up;      /* the thread's */
-};
-
 void wire_lock(struct wire *wire)
 {
     (void)pthread_mutex_lock(&wire->lock);
@@ -125,64 +72,6 @@ void wire_unlock(struct wire *wire)
     unlock(wire);
     if (must_wake) {
         wake_thread(wire);
-    }
-}
-
-/* Frames ------------------------------------------------------------------------------------------------ */
-
-size_t wire_frame_bytes(const struct wire *wire)
-{
-    return wire->frame_bytes;
-}
-
-struct frame *wire_new_frame(struct wire *wire, size_t bytes)
-{
-    size_t room = bytes <= CALL_FRAME_BYTES    ? CALL_FRAME_BYTES
-                  : bytes <= FRAME_SMALL_BYTES ? bytes
-                                               : wire->frame_bytes;
-    struct frame *frame = NULL;
-    if (room == wire->frame_bytes && wire->spare) {
-        frame = wire->spare;
-        wire->spare = frame->next;
-        wire->n_spare--;
-    } else if (room == CALL_FRAME_BYTES && wire->spare_calls) {
-        frame = wire->spare_calls;
-        wire->spare_calls = frame->next;
-        wire->n_spare_calls--;
-    } else {
-        frame = mem_alloc_aligned(sizeof *frame + room, 64);
-    }
-    if (frame) {
-        memset(frame, 0, sizeof *frame);
-        frame->room = room;
-        frame->head.bytes = (uint32_t)bytes;
-    }
-    return frame;
-}
-
-void wire_free_frame(struct wire *wire, struct frame *frame)
-{
-    if (frame && frame->room == wire->frame_bytes && wire->n_spare < SPARE_FRAMES) {
-        frame->next = wire->spare;
-        wire->spare = frame;
-        wire->n_spare++;
-        return;
-    }
-    if (frame && frame->room == CALL_FRAME_BYTES && wire->n_spare_calls < SPARE_CALL_FRAMES) {
-        frame->next = wire->spare_calls;
-        wire->spare_calls = frame;
-        wire->n_spare_calls++;
-        return;
-    }
-    mem_free(frame);
-}
-
-void wire_free_frames(struct wire *wire, struct frame *first)
-{
-    while (first) {
-        struct frame *frame = first;
-        first = frame->next;
-        wire_free_frame(wire, frame);
     }
 }
 
@@ -465,7 +354,7 @@ static bool take_turn(struct wire *wire, enum endpoint_caller caller, bool *is_s
         return false;
     }
     wire_lock(wire);
-    *is_sending_out = push(wire);
+    *is_sending_out = !wire->is_abandoned && push(wire);
     unlock(wire);
     if (kind->leave) {
         kind->leave(wire->endpoint);
@@ -487,17 +376,22 @@ bool wire_poll(struct wire *wire, bool is_driver)
 /* Under the lock: whether something was handed over that was not begun. */
 static bool has_unbegun(struct wire *wire)
 {
-    bool is_any = wire->kind->has_noted(wire->endpoint);
+    bool is_any = wire->kind->has_noted && wire->kind->has_noted(wire->endpoint);
     for (int rank = 0; rank < wire->world->n_ranks && !is_any; rank++) {
         is_any = wire->peers[rank].waiting && !wire->peers[rank].is_gone;
     }
     return is_any;
 }
 
-void wire_flush(struct wire *wire)
+static enum endpoint_turns turns_of(const struct wire *wire)
 {
-    int64_t deadline_ns = 0;
-    bool is_any = wire->kind->has_noted != NULL;
+    return wire->kind->turns ? wire->kind->turns(wire->endpoint) : ENDPOINT_TURNS_FREE;
+}
+
+void wire_flush(struct wire *wire, int64_t deadline_ns)
+{
+    bool is_any = turns_of(wire) != ENDPOINT_TURNS_FREE;
+    int64_t end_ns = 0;
     while (is_any) {
         wire_lock(wire);
         is_any = has_unbegun(wire);
@@ -506,8 +400,17 @@ void wire_flush(struct wire *wire)
             wake_thread(wire);
             wait_sleep(FLUSH_NAP_NS);
         }
-        deadline_ns = is_any && deadline_ns == 0 ? clock_deadline_after(BEGIN_SECONDS) : deadline_ns;
-        is_any = is_any && clock_now_ns() < deadline_ns;
+        int64_t now_ns = clock_now_ns();
+        if (end_ns == 0) {
+            int64_t last_ns = clock_deadline_after(BEGIN_SECONDS);
+            end_ns = deadline_ns < now_ns ? now_ns + BEGIN_LATE_NS : deadline_ns;
+            end_ns = end_ns < last_ns ? end_ns : last_ns;
+        }
+        if (is_any && now_ns >= end_ns) {
+            LOG(SHOAL_LOG_WARN, "rank %d: transport %s was kept from sending: peers may wait",
+                wire->world->rank, wire->kind->name);
+            return;
+        }
     }
 }
 
@@ -539,6 +442,12 @@ static void give_up(struct wire *wire, int dead)
     /* The control plane's text says more, and is the one that all ranks have. */
     bool is_told = wire->world->check_rank(wire->world->context, dead) != SHOAL_OK;
     wire_lock(wire);
+    if (atomic_load(&wire->has_given_up)) {
+        unlock(wire);
+        error_clear();
+        return;
+    }
+    atomic_store(&wire->has_given_up, true);
     wire->user.give_up(wire->user.context, is_told ? shoal_error_text() : text);
     error_clear();
     wire->kind->give_up(wire->endpoint, text);
@@ -549,13 +458,14 @@ static void give_up(struct wire *wire, int dead)
         }
     }
     unlock(wire);
-    wire->has_given_up = true;
 }
 
+/* Where a death ends the endpoint. */
 static void look_for_deaths(struct wire *wire)
 {
     const struct transport_world *world = wire->world;
-    for (int rank = 0; rank < world->n_ranks && !wire->has_given_up; rank++) {
+    bool must_look = wire->kind->give_up && world->is_dead;
+    for (int rank = 0; must_look && rank < world->n_ranks && !atomic_load(&wire->has_given_up); rank++) {
         if (rank != world->rank && world->is_dead(world->context, rank)) {
             give_up(wire, rank);
         }
@@ -564,7 +474,7 @@ static void look_for_deaths(struct wire *wire)
 
 static void drop_messages(struct wire *wire)
 {
-    for (int rank = 0; rank < wire->world->n_ranks; rank++) {
+    for (int rank = 0; rank < wire->n_peers; rank++) {
         struct peer *peer = &wire->peers[rank];
         /* The last first: what comes goes to the first that is left. */
         while (peer->receiving) {
@@ -607,7 +517,7 @@ static void finish(struct wire *wire, enum endpoint_caller caller)
 /* What the thread does between its turns. */
 static void rest(struct wire *wire, uint32_t seen, uint64_t *n_before, int64_t *look_ns)
 {
-    if (wire->kind->give_up && wire->world->is_dead && clock_now_ns() >= *look_ns) {
+    if (clock_now_ns() >= *look_ns) {
         look_for_deaths(wire);
         *look_ns = clock_now_ns() + LOOK_NS;
     }
@@ -630,6 +540,35 @@ static bool is_closing(struct wire *wire)
     return is_closing;
 }
 
+static void free_memory(struct wire *wire)
+{
+    struct frame *spares[] = {wire->spare, wire->spare_calls};
+    for (size_t i = 0; i < sizeof spares / sizeof spares[0]; i++) {
+        while (spares[i]) {
+            struct frame *frame = spares[i];
+            spares[i] = frame->next;
+            mem_free(frame);
+        }
+    }
+    (void)pthread_mutex_destroy(&wire->lock);
+    mem_free(wire->opened.text);
+    mem_free(wire->peers);
+    mem_free(wire);
+}
+
+/* The last thing that the thread does. */
+static void end_thread(struct wire *wire)
+{
+    wire_lock(wire);
+    bool must_free = wire->is_released;
+    atomic_store(&wire->has_ended, 1);
+    wait_wake_all(&wire->has_ended, /*is_shared=*/false);
+    unlock(wire);
+    if (must_free) {
+        free_memory(wire);
+    }
+}
+
 static void *run_thread(void *context)
 {
     struct wire *wire = context;
@@ -649,29 +588,14 @@ static void *run_thread(void *context)
             rest(wire, seen, &n_before, &look_ns);
         }
     }
-    if (!wire->kind->any_thread) {
+    if (!wire->kind->any_thread || turns_of(wire) == ENDPOINT_TURNS_LOCKED) {
         finish(wire, ENDPOINT_THREAD);
     }
+    end_thread(wire);
     return NULL;
 }
 
 /* Opening and closing ----------------------------------------------------------------------------------- */
-
-void wire_free(struct wire *wire)
-{
-    struct frame *spares[] = {wire->spare, wire->spare_calls};
-    for (size_t i = 0; i < sizeof spares / sizeof spares[0]; i++) {
-        while (spares[i]) {
-            struct frame *frame = spares[i];
-            spares[i] = frame->next;
-            mem_free(frame);
-        }
-    }
-    (void)pthread_mutex_destroy(&wire->lock);
-    mem_free(wire->opened.text);
-    mem_free(wire->peers);
-    mem_free(wire);
-}
 
 static shoal_status start_thread(struct wire *wire)
 {
@@ -702,6 +626,7 @@ shoal_status wire_open(const struct endpoint_kind *kind, const struct transport_
     wire->world = world;
     wire->user = *user;
     wire->peers = peers;
+    wire->n_peers = world->n_ranks;
     wire->open_deadline_ns = deadline_ns;
     wire->depth = kind->wait ? 1 : choose_depth(world->n_ranks);
     wire->frame_bytes =
@@ -721,20 +646,73 @@ shoal_status wire_open(const struct endpoint_kind *kind, const struct transport_
         }
         (void)pthread_join(wire->thread, NULL);
     }
-    wire_free(wire);
+    free_memory(wire);
     return status;
+}
+
+/*
+ * The application's lock may be kept for ever, by a thread that waits in the library for a rank that has died. Then the wire's
+ * thread does not end in time. It ends when it gets the lock.
+ */
+static void await_end(struct wire *wire)
+{
+    double seconds = atomic_load(&wire->has_given_up) ? GIVEN_UP_SECONDS : LOCKED_SECONDS;
+    struct wait_options options = {.deadline_ns = clock_deadline_after(seconds), .what = "the lock of MPI"};
+    if (wait_while_equal(&wire->has_ended, 0, &options) == SHOAL_OK) {
+        return;
+    }
+    error_clear();
+    wire_lock(wire);
+    wire->is_abandoned = atomic_load(&wire->has_ended) == 0;
+    if (wire->is_abandoned) {
+        LOG(SHOAL_LOG_WARN,
+            "rank %d: the world is closed while the application keeps the lock of transport %s",
+            wire->world->rank, wire->kind->name);
+    }
+    if (wire->is_abandoned && wire->kind->give_up) {
+        wire->kind->give_up(wire->endpoint, "the world was closed while the application kept its lock");
+    }
+    unlock(wire);
 }
 
 void wire_stop(struct wire *wire)
 {
+    bool is_locked = turns_of(wire) == ENDPOINT_TURNS_LOCKED;
+    look_for_deaths(wire);
     wire_lock(wire);
     wire->is_closing = true;
     wake_thread(wire); /* under the lock: once the thread has seen that it must end, the endpoint is gone */
     unlock(wire);
+    if (is_locked) {
+        await_end(wire);
+    }
+    if (wire->is_abandoned) {
+        return;
+    }
     (void)pthread_join(wire->thread, NULL);
-    if (wire->kind->any_thread) {
+    if (wire->kind->any_thread && !is_locked) {
         finish(wire, ENDPOINT_CLOSER);
     }
+    wire->must_wake = false;
+}
+
+void wire_free(struct wire *wire)
+{
+    if (!wire->is_abandoned) {
+        free_memory(wire);
+        return;
+    }
+    pthread_t thread = wire->thread;
+    wire_lock(wire);
+    bool has_ended = atomic_load(&wire->has_ended) != 0;
+    wire->is_released = true;
+    unlock(wire);
+    if (!has_ended) {
+        (void)pthread_detach(thread);
+        return;
+    }
+    (void)pthread_join(thread, NULL);
+    free_memory(wire);
 }
 
 /* Settling ----------------------------------------------------------------------------------------------- */

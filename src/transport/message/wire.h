@@ -74,7 +74,7 @@ shoal_status wire_open(const struct endpoint_kind *kind, const struct transport_
                        int64_t deadline_ns, const struct wire_user *user, struct wire **wire_out);
 /* Sends what is left to send, for a moment at most, and ends the thread: the user is not called any more. */
 void wire_stop(struct wire *wire);
-/* After it was stopped. */
+/* After it was stopped. A thread that still waits for the application's lock frees the memory when it ends. */
 void wire_free(struct wire *wire);
 
 void wire_lock(struct wire *wire);
@@ -97,10 +97,10 @@ bool wire_is_polled(const struct wire *wire);
 /* Takes what has come, and sends. False: this thread may not, and sleeps. Not under the lock. */
 bool wire_poll(struct wire *wire, bool is_driver);
 /*
- * Until all that was handed over is in the hands of what carries it, or a few seconds have passed: for endpoints that only
- * some threads may call, which may be kept from it as soon as the caller returns.
+ * Until all that was handed over is in the hands of what carries it, or the deadline or a few seconds have passed: for
+ * endpoints that only some threads may call, which may be kept from it as soon as the caller returns.
  */
-void wire_flush(struct wire *wire);
+void wire_flush(struct wire *wire, int64_t deadline_ns);
 /* Threads that poll again and again: the wire's own thread sleeps longer meanwhile. */
 void wire_count_pollers(struct wire *wire, int change);
 

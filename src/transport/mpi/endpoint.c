@@ -18,6 +18,9 @@
  */
 #define MESSAGE_BYTES ((size_t)1024 * 1024 + 64)
 #define TEXT_BYTES 200
+/* How long closing waits for receives that cannot be taken back, because a message is on its way into them. */
+#define CANCEL_SECONDS 2.0
+#define CANCEL_NAP_NS 20000
 
 /* In `native` of a message: the request, and the rank and direction. */
 enum {
@@ -40,7 +43,9 @@ struct endpoint {
     /* What progress begins. */
     struct endpoint_message *first;
     struct endpoint_message *last;
-    bool *has_failed; /* by rank */
+    bool *has_failed;  /* by rank */
+    int64_t cancel_ns; /* until when receives are taken back; 0: none was yet */
+    bool has_lock;     /* the application's, between enter and leave */
     char text[TEXT_BYTES];
 };
 
@@ -195,6 +200,13 @@ static void compact(struct endpoint *endpoint)
     endpoint->n_active = n_left;
 }
 
+static int class_of(int error)
+{
+    int class = error;
+    (void)MPI_Error_class(error, &class);
+    return class;
+}
+
 static void mpi_progress(struct endpoint *endpoint)
 {
     if (is_over(endpoint)) {
@@ -208,16 +220,18 @@ static void mpi_progress(struct endpoint *endpoint)
     int n_done = 0;
     int error =
         MPI_Testsome(endpoint->n_active, endpoint->requests, &n_done, endpoint->indices, endpoint->statuses);
+    bool is_in_status = error != MPI_SUCCESS && class_of(error) == MPI_ERR_IN_STATUS;
+    if (error != MPI_SUCCESS && !is_in_status) {
+        mpi_give_up(endpoint, "MPI_Testsome fails");
+        return;
+    }
     if (n_done == MPI_UNDEFINED || n_done == 0) {
-        if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS) {
-            mpi_give_up(endpoint, "MPI_Testsome fails");
-        }
         return;
     }
     for (int i = 0; i < n_done; i++) {
         struct endpoint_message *message = endpoint->messages[endpoint->indices[i]];
         const MPI_Status *status = &endpoint->statuses[i];
-        end_message(endpoint, message, status, error == MPI_ERR_IN_STATUS ? status->MPI_ERROR : MPI_SUCCESS);
+        end_message(endpoint, message, status, is_in_status ? status->MPI_ERROR : MPI_SUCCESS);
     }
     compact(endpoint);
 }
@@ -244,9 +258,29 @@ static bool is_noted(struct endpoint *endpoint, struct endpoint_message *message
     return false;
 }
 
+/* Until MPI has given a receive back. Not so if a message was on its way into it, and the rest does not come. */
+static bool take_back(struct endpoint *endpoint, MPI_Request request)
+{
+    int is_done = 0;
+    if (endpoint->cancel_ns == 0) {
+        endpoint->cancel_ns = mpi_services->deadline_after(CANCEL_SECONDS);
+    }
+    int error = MPI_Cancel(&request);
+    while (error == MPI_SUCCESS && !is_done) {
+        error = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+        if (!is_done && mpi_services->now_ns() >= endpoint->cancel_ns) {
+            return false;
+        }
+        if (!is_done) {
+            mpi_services->sleep(CANCEL_NAP_NS);
+        }
+    }
+    return error == MPI_SUCCESS;
+}
+
 /*
- * A receive is given back by MPI. A message that is being sent is not: MPI cannot take it back, so that MPI is not called any
- * more, and its memory stays.
+ * A receive is given back by MPI, soon. A message that is being sent is not: MPI cannot take it back, so that MPI is not called
+ * any more, and its memory stays.
  */
 static bool mpi_cancel(struct endpoint *endpoint, int rank, struct endpoint_message *message)
 {
@@ -260,9 +294,10 @@ static bool mpi_cancel(struct endpoint *endpoint, int rank, struct endpoint_mess
     if (is_over(endpoint)) {
         return false;
     }
-    MPI_Request request = request_of(message);
-    (void)MPI_Cancel(&request);
-    (void)MPI_Wait(&request, MPI_STATUS_IGNORE);
+    if (!take_back(endpoint, request_of(message))) {
+        mpi_give_up(endpoint, "a message comes half way");
+        return false;
+    }
     message->state = ENDPOINT_FAILED;
     compact(endpoint);
     return true;
@@ -277,7 +312,11 @@ static bool mpi_endpoint_enter(struct endpoint *endpoint, enum endpoint_caller c
         if (caller != ENDPOINT_THREAD && caller != ENDPOINT_CLOSER) {
             return false;
         }
-        mpi_enter(mpi);
+        /* Without a call of MPI there is nothing to lock, and the application may keep its lock after a failure. */
+        endpoint->has_lock = !is_over(endpoint);
+        if (endpoint->has_lock) {
+            mpi_enter(mpi);
+        }
         return true;
     }
     if (mpi->mode == MPI_MODE_DRIVEN) {
@@ -294,7 +333,20 @@ static bool mpi_has_noted(struct endpoint *endpoint)
 
 static void mpi_endpoint_leave(struct endpoint *endpoint)
 {
-    mpi_leave(endpoint->mpi);
+    if (endpoint->has_lock) {
+        endpoint->has_lock = false;
+        mpi_leave(endpoint->mpi);
+    }
+}
+
+static enum endpoint_turns mpi_turns(struct endpoint *endpoint)
+{
+    static const enum endpoint_turns turns[] = {
+        [MPI_MODE_FREE] = ENDPOINT_TURNS_FREE,
+        [MPI_MODE_LOCKED] = ENDPOINT_TURNS_LOCKED,
+        [MPI_MODE_DRIVEN] = ENDPOINT_TURNS_DRIVEN,
+    };
+    return turns[endpoint->mpi->mode];
 }
 
 /* Opening and closing ------------------------------------------------------------------------------------ */
@@ -302,6 +354,9 @@ static void mpi_endpoint_leave(struct endpoint *endpoint)
 static void mpi_close(struct endpoint *endpoint, int64_t deadline_ns)
 {
     (void)deadline_ns;
+    if (endpoint->mpi) {
+        atomic_store(&endpoint->mpi->has_endpoint, false);
+    }
     mpi_services->free(endpoint->requests);
     mpi_services->free(endpoint->messages);
     mpi_services->free(endpoint->statuses);
@@ -345,6 +400,7 @@ static shoal_status mpi_open(const struct transport_world *world, int64_t deadli
         mpi_close(endpoint, 0);
         return status;
     }
+    atomic_store(&endpoint->mpi->has_endpoint, true);
     *endpoint_out = endpoint;
     return SHOAL_OK;
 }
@@ -366,5 +422,6 @@ const struct endpoint_kind mpi_kind = {
     .give_up = mpi_give_up,
     .enter = mpi_endpoint_enter,
     .leave = mpi_endpoint_leave,
+    .turns = mpi_turns,
     .has_noted = mpi_has_noted,
 };

@@ -12,6 +12,7 @@
 
 #include <mpi.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,7 +37,8 @@ struct mpi {
     int n_ranks;
     enum mpi_mode mode;
     bool is_funneled;
-    pthread_t driver; /* of MPI_MODE_DRIVEN */
+    pthread_t driver;          /* of MPI_MODE_DRIVEN */
+    _Atomic bool has_endpoint; /* whose thread may still use this */
     struct mpi_options options;
     char library[MPI_LIBRARY_BYTES];
 };

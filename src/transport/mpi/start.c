@@ -269,7 +269,10 @@ static void start_close(struct mpi *mpi, bool is_clean)
         mpi_leave(mpi);
     }
     process_count_worlds(-1);
-    mpi_services->free(mpi);
+    /* A thread that waits for the application's lock unlocks it by this. */
+    if (!atomic_load(&mpi->has_endpoint)) {
+        mpi_services->free(mpi);
+    }
 }
 
 static int start_rank(const struct mpi *mpi)

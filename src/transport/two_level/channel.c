@@ -168,7 +168,7 @@ static shoal_status two_run(struct channel *base, struct collective *collective)
 {
     struct two_channel *channel = of(base);
     TRY(message_failure(channel->outer));
-    return message_conclude(channel->outer, run_together(channel, collective));
+    return message_conclude(channel->outer, run_together(channel, collective), collective->deadline_ns);
 }
 
 static void two_poison(struct channel *base, shoal_status status, const char *text)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Collectives over endpoints, driven without a lane: values, differing calls, deadlines, cut connections. */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -435,6 +436,74 @@ TEST_PROCESSES(a_death_that_ends_the_wire_fails_every_channel, 3)
     }
     test_barrier(self);
     message_world_close(&m);
+}
+
+/* A lock of the application's, which the wire's thread takes before it makes progress. */
+static pthread_mutex_t application_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool enter_locked(struct endpoint *endpoint, enum endpoint_caller caller)
+{
+    (void)endpoint;
+    return caller == ENDPOINT_THREAD && pthread_mutex_lock(&application_lock) == 0;
+}
+
+static void leave_locked(struct endpoint *endpoint)
+{
+    (void)endpoint;
+    (void)pthread_mutex_unlock(&application_lock);
+}
+
+static enum endpoint_turns turns_locked(struct endpoint *endpoint)
+{
+    (void)endpoint;
+    return ENDPOINT_TURNS_LOCKED;
+}
+
+static int count_threads(void)
+{
+    int n_threads = 0;
+    DIR *folder = opendir("/proc/self/task");
+    for (struct dirent *entry = folder ? readdir(folder) : NULL; entry; entry = readdir(folder)) {
+        n_threads += entry->d_name[0] != '.';
+    }
+    if (folder) {
+        (void)closedir(folder);
+    }
+    return n_threads;
+}
+
+/* As by a thread that waits for a dead rank. The wire's thread ends, and frees what it has, when it gets the lock. */
+TEST_PROCESSES(closing_does_not_wait_for_a_lock_that_is_kept, 2)
+{
+    static struct endpoint_kind locked_kind;
+    locked_kind = socket_kind;
+    locked_kind.enter = enter_locked;
+    locked_kind.leave = leave_locked;
+    locked_kind.turns = turns_locked;
+    locked_kind.give_up = end_nothing;
+    message_world_kind = &locked_kind;
+    struct message_world m;
+    struct message_shared *shared = self->shared;
+    /* As long as the lock is free, all is as ever. */
+    REQUIRE(message_world_open(&m, self, 0));
+    struct collective barrier = {.kind = COLLECTIVE_BARRIER};
+    CHECK_OK(message_world_run(&m, &barrier, 20));
+    test_barrier(self);
+    message_world_close(&m);
+    REQUIRE(message_world_open(&m, self, 1));
+    test_barrier(self);
+    REQUIRE(pthread_mutex_lock(&application_lock) == 0);
+    atomic_store(&shared->is_gone[1 - self->rank], true);
+    int n_threads = count_threads();
+    message_world_close(&m);
+    CHECK(count_threads() == n_threads);
+    REQUIRE(pthread_mutex_unlock(&application_lock) == 0);
+    int64_t deadline_ns = clock_deadline_after(20 * test_time_scale());
+    while (count_threads() >= n_threads && clock_now_ns() < deadline_ns) {
+        wait_sleep(1000000);
+    }
+    CHECK(count_threads() < n_threads);
+    test_barrier(self);
 }
 
 /* Posting -------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of the wire share: wire.c, wire_frames.c. */
+#ifndef MESSAGE_WIRE_STATE_H
+#define MESSAGE_WIRE_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/completion.h"
+#include "transport/message/wire.h"
+
+#define PEER_TEXT_BYTES 256
+
+/* Another rank. */
+struct peer {
+    struct frame *receiving; /* for its next messages, in their order */
+    struct frame *last_receiving;
+    int n_receiving;
+    struct frame *first; /* to be sent; the first n_sending of them are on their way */
+    struct frame *last;
+    struct frame *waiting; /* the first of those that are not; NULL: none */
+    int n_sending;
+    bool is_settled;  /* nothing was sent since the last fence */
+    bool is_silent;   /* it has not answered a fence in time: no other is waited for until it does */
+    int32_t n_fences; /* that were sent; wraps */
+    int32_t n_passed; /* that were answered */
+    bool is_fenced;   /* its last frame was a fence, or it has sent none */
+    int64_t left_ns;  /* when it was first said to have left its world, or to be dead; 0: not yet */
+    bool is_drained;  /* nothing of it was there to be read since then */
+    bool is_gone;
+    int64_t gone_ns;
+    char text[PEER_TEXT_BYTES];
+};
+
+struct wire {
+    const struct endpoint_kind *kind;
+    const struct transport_world *world;
+    struct wire_user user;
+    int64_t open_deadline_ns;
+    struct completion opened;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of all below */
+    struct endpoint *endpoint;
+    bool is_closing;
+    bool must_wake;     /* something was handed over that only the thread may send */
+    struct peer *peers; /* by rank */
+    size_t frame_bytes; /* of the longest payload */
+    int depth;          /* messages to a rank, and from it, that are on their way at once */
+    struct frame *spare;
+    int n_spare;
+    struct frame *spare_calls;
+    int n_spare_calls;
+    _Atomic uint32_t passed; /* changes with every fence that was answered, or cannot be */
+    /* Of an endpoint that has to be polled. */
+    _Atomic int n_pollers;  /* threads that wait and look themselves */
+    _Atomic uint32_t pokes; /* changes when the thread should look at once */
+    unsigned n_naps;        /* of the thread since something came last */
+    uint64_t n_received;    /* messages; under the lock */
+    _Atomic bool has_given_up;
+    _Atomic uint32_t has_ended; /* the thread has; set under the lock */
+    int n_peers;                /* ranks of the world, which may end before the thread does */
+    /* The world was closed, and the thread waits for the application's lock: it touches nothing but the wire and the endpoint. */
+    bool is_abandoned;
+    bool is_released; /* and frees the wire itself */
+};
+
+#endif
