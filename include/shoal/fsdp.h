@@ -198,9 +198,9 @@ SHOAL_API const void *shoal_fsdp_full_param(shoal_fsdp *fsdp, int id);
 SHOAL_API void *shoal_fsdp_grad(shoal_fsdp *fsdp, int id);
 /*
  * The memory of shoal_fsdp_grad, for kernels that can store as well as add (a matrix product with beta 0 or 1). It is
- * not cleared, which saves a pass over it. If *has_values_out is false, the memory holds anything, and the caller must store every
- * element before post_backward. If it is true, there are values to add to: of an earlier backward that did not reduce,
- * or of an earlier call in this one. NULL, with the reason in shoal_error_text, as shoal_fsdp_grad.
+ * not cleared, which saves a pass over it. If *has_values_out is false, the memory holds anything, and the caller must
+ * store every element before post_backward. If it is true, there are values to add to: of an earlier backward that did
+ * not reduce, or of an earlier call in this one. NULL, with the reason in shoal_error_text, as shoal_fsdp_grad.
  */
 SHOAL_API void *shoal_fsdp_grad_to_store(shoal_fsdp *fsdp, int id, bool *has_values_out);
 

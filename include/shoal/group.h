@@ -2,21 +2,24 @@
 /*
  * Groups of ranks, and what they do together: collectives and point to point on raw memory.
  *
- * A group is an ordered list of ranks and a tag. Making one is local; members connect when it is first used.
- * The same ranks and tag are the same group, whoever made it in whatever order; another tag is another lane
- * over the same ranks. All members call the same collectives in the same order on a group; what they call is
- * compared before data moves, and a difference is SHOAL_ERR_MISMATCH that names both calls. Operations of one
- * group run in order; groups do not wait for each other.
+ * A group is an ordered list of ranks and a tag. Making one is local; its members connect when it is first used. Ranks
+ * that make a group of the same ranks and tag, in any order of calls, have the same group. With another tag the same
+ * ranks have another group, whose operations run independently.
  *
- * Buffers: pointers to host memory of any alignment, not overlapping except as each call says. `count` is in
- * elements and may be 0, where NULL is allowed. Buffers belong to the operation until it has ended.
+ * All members call the same collectives in the same order on a group. Ranks compare their calls before data moves; if
+ * they differ, the call is SHOAL_ERR_MISMATCH and the text names both. Operations of one group run in order. Groups do
+ * not wait for each other.
  *
- * Bits: a reduction is a left fold in rank order in the accumulation type, rounded once; every rank gets the
- * same bits, whatever the algorithm.
+ * Buffers: pointers to host memory of any alignment. They must not overlap except as each call says. `count` is in
+ * elements and may be 0; the pointer may then be NULL. Buffers belong to the operation until it has ended: do not free
+ * or write them, nor read what it writes.
+ *
+ * Bits: a reduction combines values in rank order, from rank 0 on, in the accumulation type, and rounds once. Every
+ * rank gets the same bits, whatever the algorithm and transport.
  *
  * Ownership: a group lives until shoal_group_close or until its world is closed. Handles are not counted: the same
  * ranks and tag always give the same handle.
- * Threads: any. Calls from several threads are taken in the order in which they come.
+ * Threads: any. Calls from several threads of a rank are queued in the order in which they arrive.
  * Errors: a wrong argument is reported at once and changes nothing. After a mismatch, a timeout, an abort or the
  * death of a member every call on the group fails with the first reason, on every member that can be reached; other
  * groups go on.
@@ -41,54 +44,57 @@ SHOAL_BEGIN_DECLS
 /* Groups ----------------------------------------------------------------------------------------------- */
 
 /*
- * The group of these world ranks, in this order. `tag` may be NULL, which is "". Only members can have it: on
- * another rank it is SHOAL_ERR_INVALID. Errors: no ranks, a rank twice, a rank outside the world. The order counts:
- * {0, 1} and {1, 0} are two groups.
+ * Makes the group of these world ranks, in this order: {0, 1} and {1, 0} are two groups. `tag` may be NULL, which means
+ * "". Only members call it. SHOAL_ERR_INVALID: the caller is no member, there are no ranks, a rank is listed twice or
+ * is not in the world.
  *
- * There is no call that splits a group by colours, as MPI_Comm_split does: each rank knows the ranks of its own part
- * and makes that group, the others do not call. Blocks are below; rows and columns come from a mesh (shoal/mesh.h).
+ * There is no call that splits a group by colours, as MPI_Comm_split does. Each rank computes the ranks of its own part
+ * and makes that group; ranks of other parts make theirs. For blocks see shoal_group_create_blocks, for rows and
+ * columns a mesh (shoal/mesh.h).
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_create(shoal_world *world, const int *ranks, int n_ranks,
                                                            const char *tag, shoal_group **group_out);
 
-/* The caller's part of a world cut into consecutive blocks of block_ranks, which must divide the world. */
+/* Cuts the world into blocks of block_ranks consecutive ranks, and makes the group of the caller's block. The number of
+   ranks must be a multiple of block_ranks. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_create_blocks(shoal_world *world, int block_ranks,
                                                                   const char *tag, shoal_group **group_out);
 
 /*
- * The caller's part of a world, out of several lists of world ranks, all equally long. n_ranks[i] is the length of
- * lists[i]. The lists are checked as a whole: what is wrong is wrong on every rank.
+ * Makes the group of the one list, of several lists of world ranks, that has the caller. All lists are equally long;
+ * n_ranks[i] is the length of lists[i]. Every rank checks all lists, so that a mistake in any fails on every rank.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_create_lists(shoal_world *world, const int *const *lists,
                                                                  const int *n_ranks, int n_lists,
                                                                  const char *tag, shoal_group **group_out);
 
 /*
- * The group of a name as shoal_group_name gives it: "0,2/tag", "world/tag"; "" and "world": all ranks. It is made if
- * need be, except that ranks cannot be read from a hash.
+ * Finds the group of a name that shoal_group_name gave: "0,2/tag", "world/tag"; "" and "world" are all ranks. If this
+ * rank has no such group yet, it is made; not if the name has a hash instead of ranks, from which they cannot be read.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_find(shoal_world *world, const char *name,
                                                          shoal_group **group_out);
 
 /*
  * Frees the group on all members: its shared memory, its threads and descriptors. Collective: every member calls it,
- * after its last call on the group; operations that were started before end first. What else a member calls in its
- * place is a mismatch, and then nothing has been freed. Waits for the members as long as the group's timeout. When all
- * have called it, sends that were started have half of the timeout to be received; what is unfinished then, and a
- * receive that nobody has sent to, ends with SHOAL_ERR_CANCELLED. (A transfer whose own deadline passes before that
- * fails the group, as always.)
+ * after its last call on the group. It is optional: closing the world closes the groups that are left. NULL is allowed.
  *
- * A group that has failed is closed by each rank for itself, without waiting for anybody; so a close that fails can be
- * repeated. Its ranks and tag stay failed in this world, which remembers the last 1024 such groups: make the next group
- * with another tag. After a close that went well, the same ranks and tag are a new group.
+ * Operations that were started before end first. The call waits for the other members as long as the group's timeout.
+ * When all have called it, sends that were started have half of the timeout to be received. What is unfinished then,
+ * and a receive without a sender, ends with SHOAL_ERR_CANCELLED. (A transfer whose own deadline passes before that
+ * fails the group, as always.) If a member makes another call instead, that is a mismatch, and nothing has been freed.
  *
- * Other threads of this rank may be in a call that waits, or wait for a work of the group, meanwhile; they may ask
- * shoal_group_error and abort the group. They must not begin any other call on it.
+ * A group that has failed is closed by each rank for itself, without waiting for the others; so a close that fails can
+ * be repeated. Its ranks and tag stay failed in this world, which remembers the last 1024 such groups: make the next
+ * group with another tag. After a close that succeeded, the same ranks and tag give a new group.
  *
- * Afterwards the handle must not be used; calls that still find it give SHOAL_ERR_STATE. Works can still be asked how
- * they ended, symmetric memory stays, windows can be read and freed. The world's own group, and a group that a sharded
- * or replicated model uses, cannot be closed. Closing the world closes what is left. NULL is allowed. SHOAL_ERR_STATE
- * in a callback of a work.
+ * While close runs, other threads of this rank may still be waiting in a call or for a work of the group. They may call
+ * shoal_group_error and shoal_group_abort, and must not begin any other call on it.
+ *
+ * Afterwards the handle must not be used; calls that recognize it return SHOAL_ERR_STATE. Works can still be asked how
+ * they ended, symmetric memory stays, windows can be read and freed. SHOAL_ERR_INVALID: it is the world's own group.
+ * SHOAL_ERR_STATE: a sharded or replicated model, or a save in the background, uses the group; or the call is made in a
+ * callback of a work.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_close(shoal_group *group);
 
@@ -96,35 +102,36 @@ SHOAL_API int shoal_group_rank(const shoal_group *group); /* the caller's, in th
 SHOAL_API int shoal_group_n_ranks(const shoal_group *group);
 SHOAL_API const char *shoal_group_tag(const shoal_group *group);
 /*
- * Ranks and tag as one text, the same on all members, that no other group of the world has: "0,2", "0,2/tag"; "world"
- * and "world/tag" for all ranks in order; a hash in the place of ranks that are too many to list. It never has to be
- * agreed upon, and shoal_group_find gives the group back.
+ * Ranks and tag as one text: "0,2", "0,2/tag"; "world" and "world/tag" for all ranks in order; a hash instead of the
+ * ranks if they are too many to list. The same on all members without communication, and different for every group of
+ * the world. shoal_group_find finds the group by it.
  */
 SHOAL_API const char *shoal_group_name(const shoal_group *group);
 SHOAL_API shoal_world *shoal_group_world(const shoal_group *group);
 
-/* Between ranks of the group and of the world; -1 for a rank that is not in the group. */
+/* Translate a rank of the group to that of the world, and back; -1 for a rank that is not in the group. */
 SHOAL_API int shoal_group_world_rank(const shoal_group *group, int group_rank);
 SHOAL_API int shoal_group_rank_of(const shoal_group *group, int world_rank);
 
-/* Collectives that were started on this rank so far. */
+/* How many collectives this rank has started on the group so far. */
 SHOAL_API uint64_t shoal_group_sequence(const shoal_group *group);
 
-/* How long an operation may take; for those that start from now on, also inside of FSDP and DDP on this group. More
-   than 0 and at most 1e9 seconds. */
+/* How many seconds an operation may take; past it the group has failed. Setting it holds for operations that start from
+   now on, also for those of FSDP and DDP on this group. More than 0 and at most 1e9. */
 SHOAL_API double shoal_group_timeout(const shoal_group *group);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_set_timeout(shoal_group *group, double seconds);
 
 /*
- * Ends everything on the group, here and on its other members, with SHOAL_ERR_CANCELLED and the reason; from any
- * thread. This includes what FSDP and DDP do on the group. Calls that wait notice it within about 100 ms. The call
- * itself waits for nobody: a member that is stopped hears of it when it goes on. `reason` may be NULL.
+ * Fails the group: every operation on it, on all members, ends with SHOAL_ERR_CANCELLED and the reason, those of FSDP
+ * and DDP included. Call it from any thread to end a wait that has become pointless. Calls that wait notice it within
+ * about 100 ms. Abort itself does not wait: a member that is stopped learns of it when it continues. `reason` may be
+ * NULL.
  */
 SHOAL_API shoal_status shoal_group_abort(shoal_group *group, const char *reason);
 
 /*
- * SHOAL_OK, or why every call on the group fails, with its text. Asks nobody: a member that has not used the group yet
- * may hear of a failure only with its first call.
+ * SHOAL_OK, or the status and text with which every call on the group fails. Does not communicate: a member that has
+ * not used the group yet may learn of a failure only by its first call.
  */
 SHOAL_API shoal_status shoal_group_error(shoal_group *group);
 
@@ -134,14 +141,15 @@ SHOAL_API shoal_status shoal_group_error(shoal_group *group);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_barrier(shoal_group *group);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_barrier_start(shoal_group *group, shoal_work **work_out);
 
-/* count elements of the root into everybody's buffer. */
+/* Copies `count` elements of the root's buffer into the buffer of every other rank. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_broadcast(shoal_group *group, void *buffer, size_t count,
                                                               shoal_dtype dtype, int root);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_broadcast_start(shoal_group *group, void *buffer,
                                                                     size_t count, shoal_dtype dtype, int root,
                                                                     shoal_work **work_out);
 
-/* send == recv: in place. SHOAL_PREMUL_SUM needs a factor, which shoal_group_run takes. */
+/* Reduces `count` elements over all ranks; every rank gets the result. send == recv: in place. For SHOAL_PREMUL_SUM,
+   which needs a factor, use shoal_group_run. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_reduce(shoal_group *group, const void *send,
                                                                void *recv, size_t count, shoal_dtype dtype,
                                                                shoal_reduce_op reduce);
@@ -151,7 +159,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_reduce_start(shoal_group
                                                                      shoal_reduce_op reduce,
                                                                      shoal_work **work_out);
 
-/* recv is written on the root only, and may be NULL elsewhere. send == recv: in place. */
+/* Reduces `count` elements over all ranks. recv is written on the root only, and may be NULL elsewhere. send == recv:
+   in place. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce(shoal_group *group, const void *send, void *recv,
                                                            size_t count, shoal_dtype dtype,
                                                            shoal_reduce_op reduce, int root);
@@ -160,7 +169,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_start(shoal_group *gr
                                                                  shoal_reduce_op reduce, int root,
                                                                  shoal_work **work_out);
 
-/* recv has n_ranks * count elements. In place: send == recv + rank * count. */
+/* Concatenates `count` elements of each rank, in rank order, on every rank. recv has n_ranks * count elements. In
+   place: send == recv + rank * count. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_gather(shoal_group *group, const void *send,
                                                                void *recv, size_t count, shoal_dtype dtype);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_gather_start(shoal_group *group, const void *send,
@@ -168,8 +178,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_gather_start(shoal_group
                                                                      shoal_dtype dtype,
                                                                      shoal_work **work_out);
 
-/* counts[r] elements of rank r, one after the other; the same counts on every rank. In place: send at its own part of
-   recv. */
+/* Concatenates counts[r] elements of each rank r, in rank order, on every rank. All ranks give the same counts. In
+   place: send points to the rank's own part of recv. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_gather_v(shoal_group *group, const void *send,
                                                                  void *recv, const size_t *counts,
                                                                  shoal_dtype dtype);
@@ -178,7 +188,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_gather_v_start(shoal_gro
                                                                        shoal_dtype dtype,
                                                                        shoal_work **work_out);
 
-/* send has n_ranks * count elements. In place: recv == send + rank * count. */
+/* Reduces n_ranks * count elements over all ranks; rank r gets block r of the result, `count` elements. In place:
+   recv == send + rank * count. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter(shoal_group *group, const void *send,
                                                                    void *recv, size_t count,
                                                                    shoal_dtype dtype, shoal_reduce_op reduce);
@@ -188,7 +199,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_start(shoal_g
                                                                          shoal_reduce_op reduce,
                                                                          shoal_work **work_out);
 
-/* Rank r gets counts[r] elements; the same counts on every rank. In place: recv at its own part of send. */
+/* Reduces send, as many elements as all counts together, over all ranks; rank r gets its part, counts[r] elements. All
+   ranks give the same counts. In place: recv points to the rank's own part of send. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_reduce_scatter_v(shoal_group *group, const void *send,
                                                                      void *recv, const size_t *counts,
                                                                      shoal_dtype dtype,
@@ -197,7 +209,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status
 shoal_group_reduce_scatter_v_start(shoal_group *group, const void *send, void *recv, const size_t *counts,
                                    shoal_dtype dtype, shoal_reduce_op reduce, shoal_work **work_out);
 
-/* Block r of send goes to rank r; count elements a block. send == recv: in place. */
+/* Sends block r of send to rank r, and receives block r of recv from it; a block has `count` elements. send == recv: in
+   place. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all(shoal_group *group, const void *send,
                                                                void *recv, size_t count, shoal_dtype dtype);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all_start(shoal_group *group, const void *send,
@@ -205,7 +218,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all_start(shoal_group
                                                                      shoal_dtype dtype,
                                                                      shoal_work **work_out);
 
-/* send_counts[r] elements to rank r, recv_counts[r] from rank r, one after the other; never in place. */
+/* Sends send_counts[r] elements to rank r, and receives recv_counts[r] from it. The parts lie one after the other in
+   rank order. Never in place. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all_v(shoal_group *group, const void *send,
                                                                  const size_t *send_counts, void *recv,
                                                                  const size_t *recv_counts,
@@ -216,15 +230,16 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_all_to_all_v_start(shoal_gro
                                                                        shoal_dtype dtype,
                                                                        shoal_work **work_out);
 
-/* recv, n_ranks * count elements, is written on the root only. In place there: send == recv + root * count. */
+/* Concatenates `count` elements of each rank on the root. recv, n_ranks * count elements, is written on the root only.
+   In place on the root: send == recv + root * count. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_gather(shoal_group *group, const void *send, void *recv,
                                                            size_t count, shoal_dtype dtype, int root);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_gather_start(shoal_group *group, const void *send,
                                                                  void *recv, size_t count, shoal_dtype dtype,
                                                                  int root, shoal_work **work_out);
 
-/* counts[r] elements of rank r, one after the other, to the root; the same counts on every rank. In place there: send
-   at its own part of recv. */
+/* Concatenates counts[r] elements of each rank r on the root. All ranks give the same counts. In place on the root:
+   send points to the root's own part of recv. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_gather_v(shoal_group *group, const void *send, void *recv,
                                                              const size_t *counts, shoal_dtype dtype,
                                                              int root);
@@ -233,15 +248,16 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_gather_v_start(shoal_group *
                                                                    shoal_dtype dtype, int root,
                                                                    shoal_work **work_out);
 
-/* send, n_ranks * count elements, is read on the root only. In place there: recv == send + root * count. */
+/* Gives rank r block r of the root's send, `count` elements. send, n_ranks * count elements, is read on the root only.
+   In place on the root: recv == send + root * count. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_scatter(shoal_group *group, const void *send, void *recv,
                                                             size_t count, shoal_dtype dtype, int root);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_scatter_start(shoal_group *group, const void *send,
                                                                   void *recv, size_t count, shoal_dtype dtype,
                                                                   int root, shoal_work **work_out);
 
-/* Rank r gets counts[r] elements of the root's send; the same counts on every rank. In place there: recv at its own
-   part of send. */
+/* Gives rank r its part of the root's send, counts[r] elements. All ranks give the same counts. In place on the root:
+   recv points to the root's own part of send. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_scatter_v(shoal_group *group, const void *send,
                                                               void *recv, const size_t *counts,
                                                               shoal_dtype dtype, int root);
@@ -262,8 +278,9 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_scatter_v_start(shoal_group 
  *     call.timeout_s = 10;
  *     status = shoal_group_run(group, &call);
  *
- * Tensors that lie anywhere, one for each rank, without a buffer for all of them between: gather to rank 0 (all_gather,
- * scatter and all_to_all likewise; with other sizes SHOAL_COLLECTIVE_GATHER_V and counts).
+ * Blocks that lie anywhere in memory, one for each rank, without a buffer that has all of them. Here a gather to rank
+ * 0; all_gather, scatter and all_to_all take blocks in the same way. If their sizes differ, use
+ * SHOAL_COLLECTIVE_GATHER_V and counts.
  *
  *     void *blocks[] = {from_rank_0, from_rank_1, from_rank_2};
  *     shoal_collective call = SHOAL_COLLECTIVE_GATHER(send, NULL, count, SHOAL_F32, 0);
@@ -301,8 +318,8 @@ typedef enum shoal_collective_kind {
     SHOAL_KIND_COUNT = 15 /* one more than the last */
 } shoal_collective_kind;
 
-/* One of several operations that cost one synchronization together. What one part writes, no other may read or
-   write. */
+/* One of several operations that cost one synchronization together. Memory that one part writes must not be read or
+   written by another. */
 typedef struct shoal_part {
     const void *send;
     void *recv;
@@ -310,22 +327,8 @@ typedef struct shoal_part {
 } shoal_part;
 
 /*
- * Lists and counts are copied: they may be freed when the call returns, the buffers not before it has ended.
- *
- * - counts: for all_gather_v, reduce_scatter_v, gather_v and scatter_v; n_ranks of them, the same on every rank.
- * - send_counts, recv_counts: for all_to_all_v.
- * - factor: with SHOAL_PREMUL_SUM, which gives the sum of factor * value. The same on every rank; floating and complex
- *   dtypes.
- * - parts: instead of send, recv and count, for kinds without counts; several operations in one call. All parts have
- *   the one dtype; calls that only move data can give bytes as SHOAL_U8.
- * - send_blocks, recv_blocks: instead of a send or recv that has a block for every rank; the buffer of each block,
- *   n_ranks of them. Where its blocks are is each rank's own affair and not compared. In place as in the plain calls:
- *   the rank's own block, and in all_to_all any recv_blocks[r] == send_blocks[r].
- * - timeout_s: how long this call may take, counted from now, at most 1e9; 0: the group's timeout. After it the group
- *   has failed, as after its own. A call that waits behind others on its group is checked when they have ended.
- * - on_done, release: for shoal_group_start only. They are called with `context` when the call has ended and when its
- *   buffers are free (shoal/work.h), exactly once each, also when the work was given up, the group was aborted or the
- *   world closed. They are not called when shoal_group_start fails: then nothing was started.
+ * A call, described. Start from the initializer of its kind (below), and set further fields as needed. Lists and counts
+ * are copied, and may be freed when the call returns. Buffers belong to the operation until it has ended.
  */
 typedef struct shoal_collective {
     size_t struct_size; /* sizeof(shoal_collective) */
@@ -336,22 +339,38 @@ typedef struct shoal_collective {
     const void *send;
     void *recv; /* of a broadcast: the buffer */
     size_t count;
+    /* For all_gather_v, reduce_scatter_v, gather_v and scatter_v: n_ranks of them, the same on every rank. */
     const size_t *counts;
+    /* For all_to_all_v. */
     const size_t *send_counts;
     const size_t *recv_counts;
+    /* Instead of a send or recv that has a block for every rank: the address of each block, n_ranks of them. Ranks need
+       not agree on how blocks lie. In place as in the plain calls: the rank's own block, and in all_to_all any
+       recv_blocks[r] == send_blocks[r]. */
     const void *const *send_blocks;
     void *const *recv_blocks;
+    /* Several calls at once, instead of send, recv and count; for kinds without counts. All parts have the same dtype;
+       calls that only move data can give bytes as SHOAL_U8. */
     const shoal_part *parts;
     size_t n_parts;
+    /* With SHOAL_PREMUL_SUM: the result is the sum of factor * value. The same on every rank; floating and complex
+       dtypes. */
     double factor;
+    /* How many seconds this call may take, counted from now, at most 1e9; 0: the group's timeout. Past it the group has
+       failed, as with the group's own timeout. A call that is queued behind others is not checked before they have
+       ended. */
     double timeout_s;
+    /* For shoal_group_start only. Called with `context` when the call has ended (on_done) and when its buffers may be
+       reused (release): exactly once each, also if the work was freed, the group aborted or the world closed. If
+       shoal_group_start fails, nothing was started and neither is called. See shoal/work.h. */
     shoal_done_function on_done;
     shoal_release_function release;
     void *context;
 } shoal_collective;
 
+/* Runs the call and waits for its end. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_run(shoal_group *group, const shoal_collective *call);
-/* With on_done or release, work_out may be NULL: nobody will wait. */
+/* Starts the call and returns. work_out may be NULL if on_done or release is set. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_start(shoal_group *group, const shoal_collective *call,
                                                           shoal_work **work_out);
 
@@ -408,17 +427,19 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_start(shoal_group *group, co
 /* Point to point --------------------------------------------------------------------------------------- */
 
 /*
- * A stream per (source, destination, tag), apart from the collectives of the group. Messages of a stream arrive
- * in order; streams do not wait for each other. A receive that names another count or dtype than the send fails
- * with SHOAL_ERR_MISMATCH, and so does everything on that stream from then on, on both sides; other streams and the
- * collectives go on. A rank may send to itself with _start; a blocking call that would wait
- * for its own thread is SHOAL_ERR_STATE. A send may return before anybody receives: what is small is kept. A receive
- * names its source: there is none from whoever comes first.
+ * Messages from one rank to another. `peer` is a rank of the group. Source, destination and tag make a stream, which is
+ * independent of the collectives of the group and of other streams. Messages of a stream arrive in order. Tags are 0 or
+ * more; a rank can use about a thousand of them to send to another. A receive always names its source: there is no
+ * receive from any rank.
  *
- * `peer` is a rank of the group. Tags are 0 or more; a rank can use about a thousand of them to send to another.
- * A failure that is known when _start returns is returned by it, and there is no work. The deadline is the group's
- * (shoal_group_set_timeout); past it the whole group has failed, not just the stream. Whoever will not wait asks for a
- * call at the end (shoal_work_on_done) and frees the work.
+ * A small send may return before it is received, because the message is copied. A rank may send to itself with _start;
+ * a blocking call that would wait for its own thread is SHOAL_ERR_STATE. To be called at the end instead of waiting,
+ * use shoal_work_on_done and free the work.
+ *
+ * A receive with another count or dtype than the send fails with SHOAL_ERR_MISMATCH, and so does everything on that
+ * stream from then on, on both sides; other streams and the collectives go on. The deadline is the group's
+ * (shoal_group_set_timeout); past it the whole group has failed, not just the stream. A failure that is known when
+ * _start returns is its status, and there is no work.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_send(shoal_group *group, const void *buffer, size_t count,
                                                          shoal_dtype dtype, int peer, int tag);
@@ -445,9 +466,9 @@ typedef struct shoal_transfer {
     int tag;
 } shoal_transfer;
 
-/* All of them posted before any is waited for: rings and exchanges cannot deadlock. One work for the batch,
-   which ends when all have; its status is the first failure in the order of the list. What one receives, no other may
-   send or receive. The list is copied. */
+/* Posts all transfers of the list before it waits for any, so that rings and exchanges cannot deadlock. The batch ends
+   when all of them have ended; its status is the first failure in the order of the list. Memory that one transfer
+   receives into must not be used by another one of the list. The list is copied. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_group_transfer(shoal_group *group,
                                                              const shoal_transfer *transfers,
                                                              size_t n_transfers);

@@ -72,8 +72,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_create(const shoal_module_d
 
 /* Adds a reference, and returns its argument. */
 SHOAL_API shoal_module *shoal_module_ref(shoal_module *module);
-/* Releases a reference. The last one frees the module; if it is being called, when that call returns. NULL is allowed in
-   both calls. */
+/* Releases a reference. The last one frees the module; if it is being called, when that call returns. NULL is allowed
+   in both calls. */
 SHOAL_API void shoal_module_unref(shoal_module *module);
 
 /* What the definition said, with n_outputs filled in. It lives as long as the module. NULL for a NULL module. */
@@ -210,8 +210,8 @@ SHOAL_API shoal_status shoal_module_call(shoal_module *module, shoal_tensor *con
 
 /*
  * Calls `function` instead of the definition's forward function: encode, or generate. Hooks run around it as around
- * the forward function, so that a module that is fully sharded has its parameters meanwhile. Any number of inputs, and as
- * many outputs as there is room for, at least one. Containers may be called so too.
+ * the forward function, so that a module that is fully sharded has its parameters meanwhile. Any number of inputs, and
+ * as many outputs as there is room for, at least one. Containers may be called so too.
  */
 SHOAL_API shoal_status shoal_module_call_function(shoal_module *module, shoal_module_forward function,
                                                   shoal_tensor *const *inputs, size_t n_inputs,

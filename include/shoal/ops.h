@@ -50,9 +50,9 @@ SHOAL_API shoal_tensor *shoal_to_dtype(shoal_tensor *self, shoal_dtype dtype);
 /* One entry of `shape` may be -1. An error when the strides do not allow a view. */
 SHOAL_API shoal_tensor *shoal_view(shoal_tensor *self, const int64_t *shape, int n_dims);
 /*
- * A view of the same bytes as another dtype; the tensor itself when the dtype is its own. Sizes of elements that differ scale the
- * last dimension, which must then be there and lie densely; for larger elements its size, the other strides and the
- * offset must be whole in them. No gradient flows through: refused where one is needed, detach first.
+ * A view of the same bytes as another dtype; the tensor itself when the dtype is its own. Sizes of elements that differ
+ * scale the last dimension, which must then be there and lie densely; for larger elements its size, the other strides
+ * and the offset must be whole in them. No gradient flows through: refused where one is needed, detach first.
  */
 SHOAL_API shoal_tensor *shoal_view_dtype(shoal_tensor *self, shoal_dtype dtype);
 /* A view where the strides allow it, otherwise a copy. */

@@ -90,7 +90,8 @@ SHOAL_API const char *shoal_safetensors_metadata_key(const shoal_safetensors *fi
 /* A contiguous copy, with the name of the tensor. A bool whose byte is neither 0 nor 1 is an error. */
 SHOAL_API shoal_tensor *shoal_safetensors_tensor(const shoal_safetensors *file, int64_t index);
 
-/* A contiguous copy of the tensor with this name. A name that is not there is SHOAL_ERR_INVALID, and the text has the nearest names. */
+/* A contiguous copy of the tensor with this name. A name that is not there is SHOAL_ERR_INVALID, and the text has the
+   nearest names. */
 SHOAL_API shoal_tensor *shoal_safetensors_tensor_by_name(const shoal_safetensors *file, const char *name);
 
 /* The bytes as they are in the file, into memory of the caller's; `bytes` is the size of the tensor. */
