@@ -2,18 +2,19 @@
 /*
  * Collectives as functions on tensors.
  *
- * Every call whose inputs are there returns at once, with a tensor whose contents are on their way. The first use of it
- * waits: shoal_data, any op that is not a view, printing, exporting. Views do not wait, nor do questions about shape
- * and dtype. Waiting twice costs nothing. A tensor in flight may be handed to anything that takes a tensor, which then
- * waits. Inputs are not changed, except by names that end in `_`, `_out` or `_inplace`, by receiving and by copies into
- * symmetric memory, and may be dropped at once; they must not be written through an old pointer before the result has
- * arrived (shoal_mutable_data and ops wait for that by themselves). SHOAL_SYNC=1 makes every collective wait before it
- * returns.
+ * A call returns at once if its inputs have arrived. Its result is a tensor in flight: the first use of the contents
+ * waits for them. Uses are shoal_data, any op that is not a view, printing and exporting. Views do not wait, nor do
+ * questions about shape and dtype. Waiting twice costs nothing. A tensor in flight may be passed to anything that takes
+ * a tensor. SHOAL_SYNC=1 makes every collective wait before it returns.
  *
- * Waiting is by bytes: calls on parts of one storage that are apart, such as slices of one buffer of gradients, are in
- * flight together, fail by themselves, and may be made in different orders on different groups. A view with gaps counts
- * as all bytes from its first to its last. So calls that write views which lie between each other, such as columns,
- * wait for each other in the order of the calls; made in different orders on several groups they may wait for ever.
+ * Inputs may be released at once. They are not changed, except by calls whose names end in `_`, `_out` or `_inplace`,
+ * by receiving, and by copies into symmetric memory. They must not be written through an old pointer before the result
+ * has arrived; shoal_mutable_data and ops wait for that by themselves.
+ *
+ * Waiting is by bytes. Calls on separate parts of one storage, such as slices of one buffer of gradients, are in flight
+ * together, fail independently, and may be made in different orders on different groups. A view with gaps counts as all
+ * bytes from its first to its last. So calls that write interleaved views, such as columns, wait for each other in the
+ * order of the calls. If ranks make such calls in different orders on several groups, they may deadlock.
  *
  *     shoal_tensor *mean = shoal_all_reduce(gradient, SHOAL_AVG, shoal_world_group(world));
  *     ... compute something else ...
@@ -25,17 +26,18 @@
  * shapes, dimensions and permutations; a difference is SHOAL_ERR_MISMATCH on all ranks. Forms of one operation (in
  * place, into a tensor, coalesced with one tensor) may be mixed; functional and raw calls may not.
  *
- * Gradients: each rank's own; the gradient of a collective is its adjoint over the whole group. A loss that every rank
- * has, in the same form, therefore gives the sum over ranks. Backward is made of collectives too: the same tensors must
- * require a gradient on all ranks, and all must walk back alike; ranks compare which call a gradient belongs to. What
- * cannot be differentiated says so.
+ * Gradients: every rank differentiates its own loss, and the gradient of a collective is its adjoint over the whole
+ * group. If every rank computes the same loss, gradients are therefore summed over ranks. The backward pass makes
+ * collectives too: the same tensors must require a gradient on all ranks, and all ranks must run backward passes
+ * through the same calls in the same order. Ranks compare which call a gradient belongs to. An operation that has no
+ * gradient is an error that names it.
  *
  * Ownership: results belong to the innermost scope. Groups are borrowed; they live until they are closed. A backward
  * through a collective after shoal_group_close or shoal_world_close is SHOAL_ERR_STATE and names the group.
  * Threads: any, each in its own scope.
  * Errors: a wrong argument fails the call (NULL, with the reason in the scope), and the group goes on as if it had not
- * been made. What goes wrong later (another rank differs, died, or never came) is the error of the first use, and of
- * every later one, of any tensor with bytes that were to be written, until one call overwrites all of those.
+ * been made. A failure that is found later (another rank made a different call, died, or did not arrive in time) is the
+ * error of every use of a tensor with bytes that the call was to write, until one call overwrites all of those bytes.
  */
 #ifndef SHOAL_COLLECTIVE_H
 #define SHOAL_COLLECTIVE_H
@@ -57,25 +59,29 @@ SHOAL_BEGIN_DECLS
 
 /* Reductions ------------------------------------------------------------------------------------------- */
 
-/* Gradient: sum, avg and premul_sum likewise; min and max: the summed gradient where the input was the result, to
-   every rank that was (ties), or was NaN. The others have none, which shoal_backward says. */
+/* Reduces the tensor over all ranks; every rank gets the result. The form with `_` writes it into `self`. Gradient of
+   sum, avg and premul_sum: the same reduction of the gradients. Of min and max: the summed gradient, on every rank
+   whose element was the result (also if several were) or was NaN. Other operators have none: shoal_backward says so. */
 SHOAL_API shoal_tensor *shoal_all_reduce(shoal_tensor *self, shoal_reduce_op reduce, shoal_group *group);
 SHOAL_API shoal_tensor *shoal_all_reduce_(shoal_tensor *self, shoal_reduce_op reduce, shoal_group *group);
-/* Each tensor of the list by itself, but one synchronization for all. One dtype, any shapes. Those that are written in
-   place must not share memory; they may lie between each other, as columns do. So in all lists that are written. */
+/* Reduces each tensor of the list by itself, with one synchronization for all. One dtype, any shapes. In this and all
+   other calls with lists, tensors that are written in place must not share memory; they may be interleaved, as columns
+   are. */
 SHOAL_API shoal_tensor *const *shoal_all_reduce_coalesced(shoal_tensor *const *tensors, size_t n_tensors,
                                                           shoal_reduce_op reduce, shoal_group *group);
-/* The reduction on the root, zeros elsewhere. Gradient: of sum, the root's broadcast. */
+/* Reduces the tensor over all ranks. The root gets the result, the others zeros. Gradient of sum: a broadcast of the
+   root's gradient. */
 SHOAL_API shoal_tensor *shoal_reduce(shoal_tensor *self, shoal_reduce_op reduce, int root,
                                      shoal_group *group);
 
 /*
- * Block r, of G equal ones along scatter_dim, reduced over all ranks, on rank r. Gradient of sum, avg and premul_sum:
- * all_gather_tensor, scaled likewise.
+ * Cuts the tensor into G equal blocks along scatter_dim, and reduces them over all ranks; rank r gets block r. Gradient
+ * of sum, avg and premul_sum: all_gather_tensor, with the same scaling.
  */
 SHOAL_API shoal_tensor *shoal_reduce_scatter_tensor(shoal_tensor *self, shoal_reduce_op reduce,
                                                     int64_t scatter_dim, shoal_group *group);
-/* scatter_dims has one entry for each tensor; NULL: dimension 0 for all. */
+/* Reduces and scatters each tensor of the list, with one synchronization for all. scatter_dims has one entry for each
+   tensor; NULL: dimension 0 for all. */
 SHOAL_API shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced(shoal_tensor *const *tensors,
                                                                      size_t n_tensors, shoal_reduce_op reduce,
                                                                      const int64_t *scatter_dims,
@@ -83,32 +89,32 @@ SHOAL_API shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced(shoal_tenso
 
 /* Moving data ------------------------------------------------------------------------------------------ */
 
-/* Blocks of all ranks, in their order, along gather_dim. Gradient: reduce_scatter_tensor, sum. */
+/* Concatenates the tensors of all ranks, in rank order, along gather_dim. Gradient: reduce_scatter_tensor, sum. */
 SHOAL_API shoal_tensor *shoal_all_gather_tensor(shoal_tensor *self, int64_t gather_dim, shoal_group *group);
 SHOAL_API shoal_tensor *const *shoal_all_gather_into_tensor_coalesced(shoal_tensor *const *tensors,
                                                                       size_t n_tensors, shoal_group *group);
 
 /*
- * Rows of dimension 0: input_splits[q] of them go to rank q, output_splits[q] come from rank q. Both lists have
- * n_splits == G entries; or both are NULL, n_splits 0: G equal blocks. What q sends here must be what is expected.
- * Gradient: the same with the lists exchanged.
+ * Exchanges rows (of dimension 0): sends input_splits[q] of them to rank q, and receives output_splits[q] from rank q.
+ * Both lists have n_splits == G entries; or both are NULL and n_splits is 0, which means G equal blocks. A rank must
+ * send as many rows as its peer expects. Gradient: all_to_all_single with the lists exchanged.
  */
 SHOAL_API shoal_tensor *shoal_all_to_all_single(shoal_tensor *self, const int64_t *output_splits,
                                                 const int64_t *input_splits, size_t n_splits,
                                                 shoal_group *group);
 
-/* The tensor of rank `root`. Gradient: the sum to the root, zeros elsewhere. */
+/* Gives every rank the tensor of rank `root`. Gradient: the sum of all gradients on the root, zeros elsewhere. */
 SHOAL_API shoal_tensor *shoal_broadcast(shoal_tensor *self, int root, shoal_group *group);
 SHOAL_API shoal_tensor *shoal_broadcast_(shoal_tensor *self, int root, shoal_group *group);
 
 /* Point to point: streams and tags as in shoal/group.h ------------------------------------------------- */
 
-/* What is wrong and known already (a message has arrived, and differs) fails the call, not the first use. SHOAL_SYNC
-   makes none of these wait: the peer may do the same first. */
+/* A failure that is already known (a message has arrived, and has another shape) fails the call, not the first use.
+   SHOAL_SYNC does not make these calls wait: if the peer waited first too, both would deadlock. */
 
-/* Gives an empty tensor of the same dtype; waiting for it waits until `self` may be reused. */
+/* Sends `self`. Returns an empty tensor of the same dtype; waiting for it waits until `self` may be reused. */
 SHOAL_API shoal_tensor *shoal_isend(shoal_tensor *self, int destination, int tag, shoal_group *group);
-/* Fills `self` and returns it. */
+/* Receives into `self`, and returns it: in flight until the message has arrived. */
 SHOAL_API shoal_tensor *shoal_irecv(shoal_tensor *self, int source, int tag, shoal_group *group);
 
 typedef struct shoal_p2p_op {
@@ -118,7 +124,7 @@ typedef struct shoal_p2p_op {
     int tag;
 } shoal_p2p_op;
 
-/* All of them posted before any waits. For each, in order, what shoal_isend or shoal_irecv gives. */
+/* Posts all of them before any waits. Returns a list: for each, in order, what shoal_isend or shoal_irecv returns. */
 SHOAL_API shoal_tensor *const *shoal_batch_p2p_ops(const shoal_p2p_op *ops, size_t n_ops, shoal_group *group);
 
 /* Symmetric memory ------------------------------------------------------------------------------------- */

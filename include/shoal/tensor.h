@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A tensor is a shape and strides over a storage. The memory of a storage may be in flight: a read waits
- * for writes, a write waits for reads too, freeing waits for nothing. Only what is in flight for bytes of the tensor
- * counts, from its first to its last: parts of a storage that are apart have nothing to do with each other.
+ * A tensor is a shape and strides over a storage, which several tensors (views) may share. Operations in flight may
+ * still read or write the storage's memory: a read waits for writes, a write waits for reads and writes, freeing does
+ * not wait. Only operations on bytes of the tensor count, from its first to its last; separate parts of a storage are
+ * independent.
  *
  * Ownership: results belong to the innermost scope (shoal/scope.h); shoal_tensor_ref keeps one for longer.
  * Threads: any thread may read, reference and release a tensor; changing one is for one thread at a time.
@@ -42,8 +43,8 @@ typedef void (*shoal_deleter)(void *context, void *data);
 /* Making tensors --------------------------------------------------------------------------------------- */
 
 /*
- * A tensor over the caller's memory, which stays the caller's: it must outlive every use, or `deleter` says
- * when the last use is over. On failure the deleter is not called. `strides` are in elements; NULL means
+ * Makes a tensor over the caller's memory, without copying. The memory must outlive every use; `deleter`, if given, is
+ * called when the last use is over. On failure the deleter is not called. `strides` are in elements; NULL means
  * contiguous (row-major). `data` may be NULL only when there are no elements.
  */
 SHOAL_API shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int n_dims, shoal_dtype dtype,
@@ -56,12 +57,14 @@ SHOAL_API shoal_tensor *shoal_from_memory(void *data, const int64_t *shape, int 
    be read through it: other bytes of the storage may be in flight. */
 SHOAL_API const void *shoal_data(const shoal_tensor *tensor);
 
-/* Waits for writes and reads in flight, counts as a change, returns the first element's address. NULL, with the reason
+/* Waits for writes and reads in flight, counts as a change (shoal_tensor_version), and returns the first element's
+   address. NULL, with the reason
    in shoal_error_text, for a tensor that is read-only: a parameter that is gathered from shards (shoal/fully_shard.h).
    In-place operations, collectives that write it, and exports refuse such a tensor too. */
 SHOAL_API void *shoal_mutable_data(shoal_tensor *tensor);
 
-/* Waits for writes; the error of one that failed, every time, until all that it was to write is overwritten at once. */
+/* Waits for writes in flight. If one failed, returns its error, every time, until one call overwrites all bytes that
+   the failed one was to write. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_wait(const shoal_tensor *tensor);
 
 /* What it is. For a NULL tensor: 0, NULL or false ------------------------------------------------------ */
@@ -75,8 +78,8 @@ SHOAL_API int64_t shoal_tensor_offset(const shoal_tensor *tensor); /* in element
 SHOAL_API int64_t shoal_tensor_count(const shoal_tensor *tensor);  /* number of elements */
 SHOAL_API bool shoal_tensor_is_contiguous(const shoal_tensor *tensor);
 
-/* Changes of the storage through the library so far. Writing through an address kept from before, and putting other
-   memory under the storage, do not count. */
+/* How often the storage has been changed through the library. Writing through an address that was kept from before, and
+   shoal_tensor_rebind_data, do not count. */
 SHOAL_API uint64_t shoal_tensor_version(const shoal_tensor *tensor);
 
 /* True when both look at the same storage. */
@@ -95,16 +98,16 @@ SHOAL_API shoal_tensor *shoal_tensor_ref(shoal_tensor *tensor);
 SHOAL_API void shoal_tensor_unref(shoal_tensor *tensor);
 
 /*
- * Gives the memory of a tensor's storage back while all its views stay: touching their data is then an
- * error that names the storage. Memory in use by work in flight is freed when that work is done. The
- * version does not change. Refused, as the call below, where the tensor can only be read: a gathered parameter.
+ * Frees the memory of a tensor's storage, while the tensor and all views stay: using their data is then an error that
+ * names the storage. Memory in use by work in flight is freed when that work is done. The version does not change. This
+ * call and the next are refused for a tensor that is read-only: a gathered parameter.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_tensor_release_data(shoal_tensor *tensor);
 
 /*
- * Puts memory under a storage, whether or not it was released; its views see it at once. `data` NULL means
- * fresh memory of the storage's size, contents undefined; otherwise at least that many bytes, aligned for
- * the dtype, with a deleter or none. Does not change the version.
+ * Gives a storage other memory, whether or not its own was released; all views see it at once. If `data` is NULL, the
+ * library allocates memory of the storage's size, with undefined contents. Otherwise `data` has at least that many
+ * bytes, aligned for the dtype, and `deleter` may be NULL. Does not change the version.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_tensor_rebind_data(shoal_tensor *tensor, void *data,
                                                                  shoal_deleter deleter,
