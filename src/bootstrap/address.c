@@ -169,10 +169,27 @@ bool address_is_by_name(const char *text)
 
 struct choice {
     const char *name; /* NULL: any that is no loopback */
+    int worth;        /* of the address */
     struct address address;
 };
 
-/* IPv4 comes before IPv6, and the first of each before the others. */
+/* Of an address that packets need not leave the link for: 169.254.0.0/16, fe80::/10. */
+static bool is_link_local(const struct address *address)
+{
+    const unsigned char *bytes = address->bytes;
+    return address->family == 4 ? bytes[0] == 169 && bytes[1] == 254
+                                : bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+}
+
+/*
+ * Interfaces with a carrier come before those without (a bridge to which nothing is connected), addresses that others can
+ * route to before those of a link, IPv4 before IPv6, and the first before the others.
+ */
+static int worth_of(const struct address *address, unsigned flags)
+{
+    return 1 + (address->family == 4) + 2 * !is_link_local(address) + 4 * ((flags & IFF_RUNNING) != 0);
+}
+
 static void consider(struct choice *choice, const struct ifaddrs *interface)
 {
     bool is_loopback = (interface->ifa_flags & IFF_LOOPBACK) != 0;
@@ -182,9 +199,10 @@ static void consider(struct choice *choice, const struct ifaddrs *interface)
     if (is_good) {
         address = copy_address(interface->ifa_addr);
     }
-    bool is_better = address.family == 4 ? choice->address.family != 4 : choice->address.family == 0;
-    if (address_is_known(&address) && is_better) {
+    int worth = address_is_known(&address) ? worth_of(&address, interface->ifa_flags) : 0;
+    if (worth > choice->worth) {
         choice->address = address;
+        choice->worth = worth;
     }
 }
 
@@ -225,6 +243,46 @@ static struct address find_route(const struct address *peer)
     return address;
 }
 
+/* The address of the default route's interface: from which packets to far networks would be sent. Unknown: there is none. */
+static struct address find_default_route(void)
+{
+    /* Networks of RFC 5737 and RFC 3849, where nobody is. */
+    const struct address far_away[] = {
+        {.family = 4, .bytes = {198, 51, 100, 1}},
+        {.family = 6, .bytes = {0x20, 0x01, 0x0d, 0xb8, [15] = 1}},
+    };
+    struct address address = {.family = 0};
+    for (size_t i = 0; i < sizeof far_away / sizeof far_away[0] && !address_is_known(&address); i++) {
+        address = find_route(&far_away[i]);
+        if (address_is_known(&address) && address_is_loopback(&address)) {
+            address.family = 0;
+        }
+    }
+    return address;
+}
+
+const char *address_interface(const struct address *address, char name[ADDRESS_INTERFACE_BYTES])
+{
+    struct ifaddrs *interfaces = NULL;
+    (void)snprintf(name, ADDRESS_INTERFACE_BYTES, "unknown");
+    if (getifaddrs(&interfaces) != 0) {
+        return name;
+    }
+    for (const struct ifaddrs *each = interfaces; each; each = each->ifa_next) {
+        struct address own = {.family = 0};
+        if (each->ifa_addr) {
+            own = copy_address(each->ifa_addr);
+        }
+        if (address_is_known(&own) && own.family == address->family &&
+            memcmp(own.bytes, address->bytes, sizeof own.bytes) == 0) {
+            (void)snprintf(name, ADDRESS_INTERFACE_BYTES, "%s", each->ifa_name);
+            break;
+        }
+    }
+    freeifaddrs(interfaces);
+    return name;
+}
+
 static shoal_status find_wanted(const char *wanted, struct address *address_out)
 {
     struct address address = {.family = 4};
@@ -257,6 +315,9 @@ shoal_status address_choose(const char *wanted, const struct address *peer, stru
     struct choice choice = {.name = NULL};
     if (address_is_known(peer)) {
         choice.address = find_route(peer);
+    }
+    if (!address_is_known(&choice.address)) {
+        choice.address = find_default_route();
     }
     if (!address_is_known(&choice.address) && walk_interfaces(&choice) != SHOAL_OK) {
         LOG(SHOAL_LOG_WARN, "%s", shoal_error_text());

@@ -39,9 +39,13 @@ bool address_is_by_name(const char *text);
 
 /*
  * Where this rank shall be reached, without a port: at `wanted` (an address, or the name of an interface; "": nothing is
- * wanted); else at the address from which it reaches `peer` (unknown: nobody); else at the first interface that is up and
- * no loopback; else at the loopback.
+ * wanted); else at the address from which it reaches `peer` (unknown: nobody); else at that of the default route; else at the
+ * first interface that is up and no loopback, those with a carrier first; else at the loopback.
  */
 shoal_status address_choose(const char *wanted, const struct address *peer, struct address *address_out);
+
+/* The name of the interface that has the address; "unknown" if none has it. */
+#define ADDRESS_INTERFACE_BYTES 32
+const char *address_interface(const struct address *address, char name[ADDRESS_INTERFACE_BYTES]);
 
 #endif

@@ -203,7 +203,18 @@ static shoal_status ask_leader(const struct rendezvous *rendezvous, const struct
     int fd = -1;
     *page_fd_out = -1;
     card_token_name(leader->token, name);
-    TRY(socket_connect(name, &fd));
+    bool is_busy = true;
+    while (is_busy) {
+        TRY(socket_try_connect(name, &fd, &is_busy));
+        if (is_busy && clock_now_ns() >= rendezvous->deadline_ns) {
+            return error_set(SHOAL_ERR_TIMEOUT,
+                             "start-up: too many ranks want the page of this host from rank %d",
+                             leader->rank);
+        }
+        if (is_busy) {
+            wait_sleep(FIRST_NAP_NS);
+        }
+    }
     if (fd < 0) {
         return SHOAL_OK;
     }

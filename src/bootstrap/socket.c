@@ -112,14 +112,16 @@ shoal_status socket_accept(int listener, int *fd_out)
     return SHOAL_OK;
 }
 
-shoal_status socket_connect(const char *name, int *fd_out)
+shoal_status socket_try_connect(const char *name, int *fd_out, bool *is_busy_out)
 {
     *fd_out = -1;
+    *is_busy_out = false;
     int fd = -1;
     TRY(open_socket(&fd));
     shoal_status status = SHOAL_OK;
     if (os_socket_connect(fd, name) != 0) {
         bool is_nobody = errno == ECONNREFUSED || errno == EAGAIN || errno == ENOENT || errno == ECONNRESET;
+        *is_busy_out = errno == EAGAIN;
         status =
             is_nobody ? SHOAL_OK : error_set(SHOAL_ERR_SYSTEM, "connect to %s: %s", name, strerror(errno));
     } else if (!is_same_user(fd)) {
@@ -130,6 +132,12 @@ shoal_status socket_connect(const char *name, int *fd_out)
     }
     (void)close(fd);
     return status;
+}
+
+shoal_status socket_connect(const char *name, int *fd_out)
+{
+    bool is_busy;
+    return socket_try_connect(name, fd_out, &is_busy);
 }
 
 /* Without waiting --------------------------------------------------------------------------------------- */

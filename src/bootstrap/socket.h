@@ -66,6 +66,8 @@ shoal_status socket_accept(int listener, int *fd_out);
 
 /* One attempt. *fd_out is -1 when nobody listens there (any more), or too many are in line. */
 shoal_status socket_connect(const char *name, int *fd_out);
+/* The same; *is_busy_out: somebody listens, and too many are in line. */
+shoal_status socket_try_connect(const char *name, int *fd_out, bool *is_busy_out);
 
 /* The process at the other end; 0 when unknown. */
 int socket_peer_pid(int fd);

@@ -176,6 +176,8 @@ says out "all_reduce, 1 rank, 1024 bytes: local"
 says out "staged   cannot:      needs more ranks than one"
 expect 0 info --explain barrier --ranks 2
 says out "barrier, 2 ranks, 0 bytes: oneshot"
+SHOAL_INTERFACE=lo expect 0 info --explain all_reduce --ranks 2 --bytes 1M --transport two_level
+says out "between hosts: reached at 127.0.0.1 (interface lo)"
 SHOAL_ALGO=oneshot expect 0 info --explain all_reduce --ranks 2 --bytes 1M
 says out "SHOAL_ALGO asks for oneshot, which cannot carry it: needs "
 SHOAL_ALGO=staged expect 0 info --explain all_reduce --ranks 2 --bytes 1K

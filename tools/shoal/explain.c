@@ -4,6 +4,7 @@
 
 #include "base/option_parse.h"
 #include "base/options.h"
+#include "bootstrap/address.h"
 #include "shoal/status.h"
 #include "transport/algorithm.h"
 #include "transport/registry.h"
@@ -155,6 +156,22 @@ static void print_asked(const struct algorithm_table *table, const struct algori
     }
 }
 
+/* Start-up decides when it knows rank 0's address: this is what it does without. */
+static void print_interface(void)
+{
+    const char *wanted = option_text(OPTION_INTERFACE);
+    const struct address nobody = {.family = 0};
+    struct address own;
+    char host[ADDRESS_TEXT_BYTES];
+    char name[ADDRESS_INTERFACE_BYTES];
+    if (address_choose(wanted, &nobody, &own) != SHOAL_OK) {
+        printf("  %s\n", shoal_error_text());
+        return;
+    }
+    printf("  between hosts: reached at %s (interface %s)%s\n", address_host(&own, host),
+           address_interface(&own, name), *wanted ? "" : ", or at the one that leads to rank 0");
+}
+
 static void explain(const char *op, const struct question *question)
 {
     const struct algorithm_table *table = question->transport->algorithms;
@@ -175,6 +192,8 @@ static void explain(const char *op, const struct question *question)
     if (table) {
         print_asked(table, &call, picked);
         print_rows(table, &call, picked);
+    } else if (question->transport->has_peers) {
+        print_interface();
     }
 }
 

@@ -67,4 +67,22 @@ TEST(the_interface_is_what_was_wanted_or_leads_there)
     CHECK_ERROR_TEXT("SHOAL_INTERFACE is \"no_such_if0\"");
     REQUIRE_OK(address_choose("", &unknown, &own));
     CHECK(address_is_known(&own));
+    char name[ADDRESS_INTERFACE_BYTES];
+    REQUIRE_OK(address_choose("lo", &unknown, &own));
+    CHECK_STRING(address_interface(&own, name), "lo");
+    REQUIRE_OK(address_choose("127.0.0.2", &unknown, &own));
+    CHECK_STRING(address_interface(&own, name), "unknown");
+}
+
+/* Where there is a default route, its interface is taken: the first one may be a bridge of containers. */
+TEST(without_a_peer_the_default_route_is_taken)
+{
+    struct address far_away;
+    struct address route;
+    struct address own;
+    const struct address unknown = {.family = 0};
+    REQUIRE_OK(address_parse("NAME", "203.0.113.7:1", &far_away));
+    REQUIRE_OK(address_choose("", &far_away, &route));
+    REQUIRE_OK(address_choose("", &unknown, &own));
+    CHECK_BYTES(&own, &route, sizeof own);
 }
