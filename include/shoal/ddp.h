@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Distributed data parallelism for modules: every rank keeps whole parameters and computes with its own part of the
- * batch; at the end of a backward the gradients are the average over the ranks, the same bits on all of them.
+ * batch; at the end of a backward pass the gradients are the average over the ranks, the same bits on all of them.
  *
  *     shoal_ddp_options options = SHOAL_DDP_OPTIONS_INIT;
  *     options.group = group;
@@ -10,31 +10,35 @@
  *     status = shoal_backward(loss, NULL);
  *     ... optimizer over shoal_module_parameters(model, &n), then gradients to NULL or zero ...
  *
- * Gradients travel in buckets while the backward is still computing others: in the order in which they became complete
- * in the first synchronized backward on the group's first rank. That first one sends everything at its end.
+ * Gradients are reduced in buckets while the backward pass is still computing others. The first synchronized backward
+ * pass sends everything at its end; later ones send buckets in the order in which gradients became complete in the
+ * first one, on the group's first rank.
  *
- * A backward adds its average to the gradients that were there. What was averaged is not averaged again: it is set
- * aside meanwhile, and between a backward without synchronization and the next one with it shoal_grad shows what is
- * local. Gradients live in memory that the ranks share and have the dtype of their parameters; the tensor that
- * shoal_grad gives stays the same until the gradient is removed. Inside a backward that runs they are not to be
- * changed. That memory is made by the first backward outside of compiled steps (shoal/compile.h), and stays; wrapping
- * makes none. If one rank cannot have it, the first synchronized backward fails on all ranks with that rank's reason,
- * and the next one tries again.
+ * A backward pass adds its average to the gradients that were there. Gradients that have been averaged are not averaged
+ * again: they are set aside meanwhile. So between a backward pass without synchronization and the next one with it,
+ * shoal_grad shows local gradients only. Do not change gradients while a backward pass runs.
  *
- * Buffers of the module, running averages for example, are the first rank's whenever a forward begins that a
- * synchronized backward can follow; forwards without gradients or without synchronization talk to nobody. Modules
- * without buffers send none.
+ * Gradients live in memory that the ranks share, and have the dtype of their parameters. The tensor that shoal_grad
+ * gives stays the same until the gradient is removed. The first backward pass outside of compiled steps
+ * (shoal/compile.h) allocates that memory, not shoal_ddp; it then stays. If one rank cannot allocate it, the first
+ * synchronized backward pass fails on all ranks with that rank's reason, and the next one tries again.
  *
- * A backward that fails leaves gradients that mean nothing. Remove them (or write zeros) before the next one, on every
- * rank: it then works again, unless a rank is gone. Until then it is an error that names a parameter. Ranks that wait
- * for one whose backward failed, or did not even get to a parameter, fail when that one calls the module again.
+ * Buffers of the module, running averages for example, are copied from the group's first rank whenever a forward pass
+ * begins that a synchronized backward pass can follow. Forward passes without gradients or without synchronization do
+ * not communicate, nor do modules without buffers.
  *
- * Ranks: all ranks wrap, synchronize and run backwards alike; numbers of backwards without synchronization may differ.
- * Within one backward modules and gradients may come in any order. Synchronized backwards that ranks make in different
- * order, through two modules or for two forwards of one, are SHOAL_ERR_MISMATCH on all ranks. A forward that is newer
- * than those a backward walks back, and still recorded, exists on all ranks or on none.
- * Ownership: what is made here belongs to the module and ends with it. What was recorded keeps what its backward needs:
- * a module may be freed between forward and backward, and gradients of its parameters are averaged all the same.
+ * A backward pass that fails leaves undefined gradients. Remove them, or write zeros, on every rank before the next
+ * one: it then works again, unless a rank is gone. Until that is done, a backward pass is an error that names a
+ * parameter. If a rank's backward pass fails, or does not reach a parameter, ranks that wait for it fail when it calls
+ * the module again.
+ *
+ * Ranks: all ranks wrap modules, synchronize and run backward passes alike. Only the number of backward passes without
+ * synchronization may differ. Within one backward pass modules and gradients may become ready in any order. If ranks
+ * make synchronized backward passes in different orders, through two modules or for two forward passes of one, all
+ * ranks get SHOAL_ERR_MISMATCH. A recorded forward pass that is newer than those that a backward pass goes through must
+ * exist on all ranks or on none.
+ * Ownership: what is made here belongs to the module and ends with it. A module may be freed between forward and
+ * backward pass: what was recorded keeps what it needs, and gradients of the parameters are still averaged.
  * Threads: one at a time.
  * Errors: status and text; in backward, that of shoal_backward.
  */
@@ -62,38 +66,42 @@ typedef struct shoal_ddp_options {
     /* By what summed gradients are divided; 0: the number of ranks. 1 gives sums. A factor that is neither 0, 1 nor the
        number of ranks is applied before gradients are added, as a product with 1 / factor. */
     double divide_factor;
-    /* A parameter without a gradient in a backward counts as zeros; without one on all ranks it is left alone.
-       Otherwise the end of that backward is SHOAL_ERR_STATE on all ranks, naming it. */
+    /* True: a parameter that gets no gradient in a backward pass counts as zeros; one that gets none on any rank is
+       left alone. False: the end of such a backward pass is SHOAL_ERR_STATE on all ranks, and names the parameter. */
     bool reduce_unused;
-    bool keeps_parameters; /* otherwise parameters and buffers become those of the group's first rank */
-    shoal_tensor *const *ignored; /* parameters that are none of its business */
+    bool keeps_parameters; /* false: shoal_ddp copies parameters and buffers from the group's first rank */
+    shoal_tensor *const *ignored; /* parameters that are neither copied nor reduced */
     size_t n_ignored;
-    /* Otherwise buffers become those of the group's first rank before every forward that records gradients while
-       synchronization is on: all ranks make these together. */
+    /* False: before every forward pass that records gradients while synchronization is on, buffers are copied from the
+       group's first rank. All ranks make these forward passes together. */
     bool keeps_buffers;
 } shoal_ddp_options;
 #define SHOAL_DDP_OPTIONS_INIT SHOAL_SIZED(shoal_ddp_options)
 
 /*
- * Collective. Takes the parameters that require a gradient now; the others are broadcast, and nothing else. Names,
- * dtypes, shapes and options must be the same on all ranks: a difference is SHOAL_ERR_MISMATCH on all of them, and the
- * group can still be used. Not for a module that is wrapped already, is inside of one, or has one inside; shards of
- * modules inside that are fully sharded must be ignored. Changes nothing when it fails, but for values on their way.
+ * Wraps a module, so that its backward passes average gradients over the group. Collective. Parameters that require a
+ * gradient now are reduced from then on; the others are only broadcast.
+ *
+ * Names, dtypes, shapes and options must be the same on all ranks. If they differ, all ranks get SHOAL_ERR_MISMATCH,
+ * and the group can still be used. A module cannot be wrapped if it is wrapped already, or is inside a wrapped module,
+ * or has one inside. If modules inside are fully sharded, their shards must be among `ignored`. A call that fails
+ * changes nothing, except values that were already being broadcast.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp(shoal_module *module, const shoal_ddp_options *options);
 SHOAL_API bool shoal_ddp_is_wrapped(const shoal_module *module);
 
 /*
- * False: backward passes that begin from now on leave gradients on their rank, where they add up until one with
- * synchronization sends the sum. Ranks may differ in how many of them they make.
+ * Turns synchronization on or off, for backward passes that begin from now on. Without it gradients stay on their rank,
+ * where they are summed; the next backward pass with synchronization averages the sums. Use it to accumulate gradients
+ * over several backward passes. Ranks may differ in how many they make without synchronization.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_set_sync(shoal_module *module, bool is_on);
 
 /*
- * Collective: the norm of the gradients of all parameters that were taken. If max_norm / (norm + 1e-6) is below 1, they
- * are multiplied by it, as in PyTorch. The norm is the power-th root of the sum of |g|^power, or the largest |g| if
- * power is INFINITY; it is exact up to one rounding for 1, 2 and INFINITY, while for others each power is rounded to
- * f64 first. norm_out may be NULL.
+ * Clips the gradients of all parameters that are reduced, by their norm. Collective. If max_norm / (norm + 1e-6) is
+ * below 1, gradients are multiplied by it, as in PyTorch. The norm is the power-th root of the sum of |g|^power, or the
+ * largest |g| if power is INFINITY; it is exact up to one rounding for 1, 2 and INFINITY, while for others each power
+ * is rounded to f64 first. norm_out may be NULL.
  *
  * Gradients are equal on all ranks, so only the arguments are compared. Gradients that are not averaged yet are
  * SHOAL_ERR_STATE; so is, with must_be_finite, a norm that is infinite or NaN. Gradients are then left alone.
@@ -101,12 +109,13 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_set_sync(shoal_module *module,
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_clip_grad_norm(shoal_module *module, double max_norm,
                                                                  double power, bool must_be_finite,
                                                                  double *norm_out);
-/* Collective: every gradient between -max_value and max_value; NaN stays. Ranks compare max_value. */
+/* Clips every gradient to the range from -max_value to max_value; NaN stays. Collective; ranks compare max_value. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_clip_grad_value(shoal_module *module, double max_value);
 
 /*
- * After a backward that failed: removes the gradients, and lets ranks that wait for this one know that it will not
- * come: their backward fails. Otherwise they hear of it when this rank begins another. Not inside a backward.
+ * Removes the gradients after a backward pass that failed, and tells ranks that wait for this one that it will not
+ * arrive: their backward passes fail. Without this call they learn of it when this rank begins its next one. Not inside
+ * a backward pass.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_ddp_reset(shoal_module *module);
 
