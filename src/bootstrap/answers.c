@@ -531,16 +531,27 @@ static void answer_elsewhere(struct server *server, struct connection *connectio
     }
 }
 
+/* A text of a peer, cut to the room that there is. */
+static void copy_text(const struct field *field, char *text, size_t bytes)
+{
+    size_t length = field->n_bytes < bytes ? field->n_bytes : bytes - 1;
+    (void)snprintf(text, bytes, "%.*s", (int)length, field->bytes);
+}
+
 static void answer_ready(struct server *server, struct connection *connection, const struct field *fields)
 {
     if (connection->joined_rank < 0) {
         drop(connection);
         return;
     }
-    (void)meeting_is_ready(server->meeting, connection->joined_rank);
+    char crossing[CARD_TRANSPORT_BYTES];
+    char why[MEETING_WHY_BYTES];
+    copy_text(&fields[0], crossing, sizeof crossing);
+    copy_text(&fields[1], why, sizeof why);
+    bool is_good = meeting_is_ready(server->meeting, connection->joined_rank, crossing, why);
     /* The connection is read on: it may still give up. */
-    connection->header_have = 0;
-    if (meeting_is_complete(server->meeting)) {
+    connection_forget_request(connection);
+    if (!is_good || meeting_is_complete(server->meeting)) {
         end_meeting(server);
     }
 }

@@ -56,8 +56,7 @@ static void keep_output(struct connection *connection, const struct iovec *parts
     connection->output_sent = sent;
 }
 
-/* Ready for the next request. */
-static void forget_request(struct connection *connection)
+void connection_forget_request(struct connection *connection)
 {
     free_payload(connection);
     connection->header_have = 0;
@@ -83,7 +82,7 @@ void connection_answer(struct connection *connection, shoal_status status, const
     } else {
         keep_output(connection, parts, 2, sent);
     }
-    forget_request(connection);
+    connection_forget_request(connection);
 }
 
 void connection_fail(struct connection *connection, shoal_status status)

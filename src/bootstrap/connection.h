@@ -43,6 +43,9 @@ bool connection_may_read(const struct connection *connection);
 /* Reads what is there of one request; true when it is complete. */
 bool connection_read_request(struct connection *connection);
 
+/* Ready for the next request, without an answer. */
+void connection_forget_request(struct connection *connection);
+
 /* Sends an answer; what does not fit now goes later. `fd` is only lent. */
 void connection_answer(struct connection *connection, shoal_status status, const void *payload, size_t bytes,
                        int fd);

@@ -23,6 +23,7 @@ shoal_status meeting_create(const struct card *host, struct meeting **meeting_ou
     }
     meeting->host = *host;
     meeting->n_ranks = host->n_ranks;
+    meeting->crossing_rank = -1;
     meeting->cards = mem_alloc_zeroed((size_t)host->n_ranks, sizeof(struct card_short));
     meeting->places = mem_alloc_zeroed((size_t)host->n_ranks, 1);
     meeting->claims = mem_alloc_zeroed((size_t)host->n_ranks, sizeof *meeting->claims);
@@ -124,9 +125,41 @@ bool meeting_come(struct meeting *meeting, const struct card *card)
     return find_leader(meeting, card->rank, 0);
 }
 
-bool meeting_is_ready(struct meeting *meeting, int rank)
+/* "socket on rank 2 (why)" */
+static void describe_crossing(int rank, const char *crossing, const char *why, char *text, size_t bytes)
+{
+    (void)snprintf(text, bytes, "%s on rank %d%s%s%s", crossing[0] ? crossing : "nothing", rank,
+                   why[0] ? " (" : "", why, why[0] ? ")" : "");
+}
+
+static bool compare_crossing(struct meeting *meeting, int rank, const char *crossing, const char *why)
+{
+    if (meeting->crossing_rank < 0) {
+        meeting->crossing_rank = rank;
+        (void)snprintf(meeting->crossing, sizeof meeting->crossing, "%s", crossing);
+        (void)snprintf(meeting->crossing_why, sizeof meeting->crossing_why, "%s", why);
+        return true;
+    }
+    if (strcmp(meeting->crossing, crossing) == 0) {
+        return true;
+    }
+    char first[MEETING_WHY_BYTES + CARD_TRANSPORT_BYTES + 32];
+    char second[sizeof first];
+    bool is_before = meeting->crossing_rank < rank;
+    describe_crossing(meeting->crossing_rank, meeting->crossing, meeting->crossing_why,
+                      is_before ? first : second, sizeof first);
+    describe_crossing(rank, crossing, why, is_before ? second : first, sizeof first);
+    return fail(meeting, error_set(SHOAL_ERR_MISMATCH,
+                                   "start-up: ranks would use different transports between hosts: %s, %s",
+                                   first, second));
+}
+
+bool meeting_is_ready(struct meeting *meeting, int rank, const char *crossing, const char *why)
 {
     if (meeting->failure != SHOAL_OK) {
+        return false;
+    }
+    if (meeting->is_second_round && !compare_crossing(meeting, rank, crossing, why)) {
         return false;
     }
     if (meeting->places[rank] == PLACE_CAME) {

@@ -12,6 +12,8 @@
 #include "bootstrap/card.h"
 #include "shoal/status.h"
 
+#define MEETING_WHY_BYTES 320
+
 struct meeting {
     struct card_short *cards; /* of those who came */
     uint64_t *claims;         /* what they believe of their hosts */
@@ -19,6 +21,10 @@ struct meeting {
     int *leaders; /* the first rank of each host, in the order in which the hosts came; rank 0 first */
     int n_leaders;
     bool is_second_round; /* several hosts: all have the cards, and connect to each other */
+    /* What the first that was ready then would cross hosts with. */
+    int crossing_rank; /* -1: nobody yet */
+    char crossing[CARD_TRANSPORT_BYTES];
+    char crossing_why[MEETING_WHY_BYTES];
     int n_ranks;
     int n_ready;
     struct card host;     /* rank 0's own, to compare with */
@@ -31,7 +37,8 @@ void meeting_free(struct meeting *meeting); /* NULL is allowed */
 
 /* All return false when the meeting has failed, perhaps just now: failure and text say why. */
 bool meeting_come(struct meeting *meeting, const struct card *card);
-bool meeting_is_ready(struct meeting *meeting, int rank);
+/* In the second round all must cross hosts with the same transport; `why` is why a rank does not use one that comes first. */
+bool meeting_is_ready(struct meeting *meeting, int rank, const char *crossing, const char *why);
 /* Whether a rank may say so: it came, is not ready, and `tried` is the leader that it was told, who is another one. */
 bool meeting_may_be_elsewhere(const struct meeting *meeting, int rank, int tried);
 /*

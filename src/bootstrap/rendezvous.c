@@ -332,7 +332,11 @@ shoal_status rendezvous_complete(struct rendezvous *rendezvous, shoal_status (*l
                                .liveness = liveness,
                                .liveness_context = liveness_context,
                                .what = "all ranks to come"};
+    const char *crossing = rendezvous->crossing ? rendezvous->crossing : "";
+    const char *why = rendezvous->crossing_why ? rendezvous->crossing_why : "";
     struct request request = {.op = REQUEST_READY};
+    request_add_bytes(&request, crossing, strlen(crossing));
+    request_add_bytes(&request, why, strlen(why));
     struct frame frame;
     shoal_status status = request_perform(rendezvous->fd, &request, &wait, &frame);
     if (status == SHOAL_ERR_PEER && !request.was_answered) {

@@ -33,6 +33,9 @@ struct rendezvous {
     int page_fd; /* of the page that this rank has made; -1: none */
     int fd;      /* the connection to rank 0's server; -1: none. The caller closes it. */
     bool is_tcp; /* the connection */
+    /* For the second time to complete: what this rank crosses hosts with, and why not with another; NULL or "": nothing. */
+    const char *crossing;
+    const char *crossing_why;
 };
 
 /* The name for the ranks of a job of this user. */

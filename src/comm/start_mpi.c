@@ -20,6 +20,9 @@
 #include "transport/mpi_start.h"
 #include "transport/registry.h"
 
+/* What a rank has begun before it left its world may still arrive for so long. */
+#define LEFT_GRACE_NS INT64_C(2000000000)
+
 bool start_mpi_is_usual(const struct shoal_world *world)
 {
     return world->mpi || environment_starts_mpi(world->launcher);
@@ -113,12 +116,40 @@ shoal_status start_mpi_for_hosts(struct shoal_world *world)
     return open_mpi(world, transport, &mpi);
 }
 
+/* Who waits for the others. */
+struct company {
+    struct shoal_world *world;
+    int64_t left_ns; /* when one was first seen to have left; 0: none has */
+};
+
+/*
+ * The ranks have met, and begin MPI together. One that is dead does not come. One that has left has failed to start, or it is
+ * through, and has closed its world already: what it did then comes in a moment.
+ */
+static shoal_status check_company(void *context)
+{
+    struct company *company = context;
+    struct shoal_world *world = company->world;
+    int64_t now_ns = clock_now_ns();
+    for (int rank = 0; rank < world->n_ranks; rank++) {
+        enum member_state state = members_state(world->members, rank);
+        if (state == MEMBER_LEFT && company->left_ns == 0) {
+            company->left_ns = now_ns;
+        }
+        if (state == MEMBER_DEAD || (state == MEMBER_LEFT && now_ns >= company->left_ns + LEFT_GRACE_NS)) {
+            return error_prefix(world_check_rank(world, rank), "start-up");
+        }
+    }
+    return SHOAL_OK;
+}
+
 shoal_status start_mpi_late(struct shoal_world *world, const struct transport *transport, int64_t deadline_ns)
 {
     if (world->mpi || !mpi_start_of(transport)) {
         return SHOAL_OK;
     }
-    struct mpi_options mpi = {.deadline_ns = deadline_ns};
+    struct company company = {.world = world};
+    struct mpi_options mpi = {.deadline_ns = deadline_ns, .check = check_company, .check_context = &company};
     TRY(open_mpi(world, transport, &mpi));
     return start_mpi_check_place(world, /*has_communicator=*/false);
 }

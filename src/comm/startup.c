@@ -207,6 +207,7 @@ static shoal_status connect_hosts(struct shoal_world *world, struct rendezvous *
     if (status == SHOAL_OK) {
         members_set_watch(world->members, world->watch);
         client_set_watch(world->client, world->watch);
+        rendezvous->crossing = transports_find_crossing(world->transports, &rendezvous->crossing_why);
     }
     TRY(rendezvous_complete(rendezvous, check_rank_zero, world, /*cards_out=*/NULL));
     watch_judge(world->watch);

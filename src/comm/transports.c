@@ -30,7 +30,10 @@ struct transports {
     struct transport_world world;
     char address[ADDRESS_TEXT_BYTES];
     struct shoal_world *owner;
-    int *hosts; /* NULL: a world without peers */
+    const struct transport *crossing; /* what was found; NULL: nothing */
+    bool has_looked;
+    char passed_over[ERROR_TEXT_BYTES]; /* why not another one */
+    int *hosts;                         /* NULL: a world without peers */
     _Atomic uint64_t *sent_to_hosts;
     /* What may carry groups of this world, what is preferred first; all are open. Each is another one of the process. */
     struct candidate candidates[TRANSPORTS_MOST];
@@ -171,24 +174,44 @@ static shoal_status add_candidate(struct transports *transports, const struct tr
 }
 
 /* Modules that cross hosts. One that is not installed, or does not fit, is passed over. */
-static shoal_status add_modules(struct transports *transports, int64_t deadline_ns)
+static const struct transport *find_module(struct transports *transports)
 {
-    for (size_t i = 0; transport_crossing_at(i); i++) {
+    for (size_t i = 0; transport_crossing_at(i) && !transports->has_looked; i++) {
         const struct transport *transport = NULL;
         if (strcmp(transport_crossing_at(i), "mpi") == 0 && !start_mpi_is_usual(transports->owner)) {
             continue;
         }
         if (transport_find(transport_crossing_at(i), &transport) == SHOAL_OK) {
-            TRY(start_mpi_late(transports->owner, transport, deadline_ns));
-            transports->world.mpi = transports->owner->mpi;
-            TRY(add_candidate(transports, transport, deadline_ns));
-            transports->world.crossing = transport;
-            transports->world.crossing_state = transports->candidates[transports->n_candidates - 1].state;
-            return SHOAL_OK;
+            transports->crossing = transport;
+            break;
         }
         LOG(SHOAL_LOG_INFO, "several hosts: %s", shoal_error_text());
+        (void)snprintf(transports->passed_over, sizeof transports->passed_over, "%s", shoal_error_text());
         error_clear();
     }
+    transports->has_looked = true;
+    return transports->crossing;
+}
+
+const char *transports_find_crossing(struct transports *transports, const char **why_out)
+{
+    const struct transport *asked = transports->owner->transport;
+    const struct transport *crossing = asked && !asked->is_layered ? NULL : find_module(transports);
+    *why_out = transports->passed_over;
+    return crossing ? crossing->name : "";
+}
+
+static shoal_status add_module(struct transports *transports, int64_t deadline_ns)
+{
+    const struct transport *crossing = find_module(transports);
+    if (!crossing) {
+        return SHOAL_OK;
+    }
+    TRY(start_mpi_late(transports->owner, crossing, deadline_ns));
+    transports->world.mpi = transports->owner->mpi;
+    TRY(add_candidate(transports, crossing, deadline_ns));
+    transports->world.crossing = crossing;
+    transports->world.crossing_state = transports->candidates[transports->n_candidates - 1].state;
     return SHOAL_OK;
 }
 
@@ -220,7 +243,7 @@ static void tell_crossing(const struct transports *transports)
 
 static shoal_status add_crossing(struct transports *transports, int64_t deadline_ns)
 {
-    TRY(add_modules(transports, deadline_ns));
+    TRY(add_module(transports, deadline_ns));
     const struct transport *asked = transports->owner->transport;
     for (size_t i = 0; transport_at(i) && (asked || transports->world.crossing); i++) {
         const struct transport *row = transport_at(i);

@@ -24,6 +24,12 @@ struct transports *transports_create(struct shoal_world *world);
  */
 shoal_status transports_open(struct transports *transports, const struct card *cards, int64_t deadline_ns);
 
+/*
+ * Which module carries messages between the hosts of the world: the same on all ranks, which compare it while they meet.
+ * "": none, or what was asked for does. *why_out: why those before it are not used; "" if there is no reason to tell.
+ */
+const char *transports_find_crossing(struct transports *transports, const char **why_out);
+
 /* Nothing is connected any more. NULL is allowed. */
 void transports_close(struct transports *transports);
 

@@ -19,7 +19,7 @@ struct mpi; /* of the module */
 struct transport;
 struct transport_services;
 
-#define MPI_START_INTERFACE 1
+#define MPI_START_INTERFACE 2
 
 struct mpi_options {
     const void *comm; /* the address of the application's MPI_Comm; NULL: MPI_COMM_WORLD */
@@ -30,6 +30,10 @@ struct mpi_options {
     /* The application calls shoal_world_progress, and MPI is called there, or where the thread that opened waits. */
     bool is_driven;
     int64_t deadline_ns;
+    /* Asked every now and then while other ranks are waited for: anything but SHOAL_OK, with its text set, ends that. NULL: not
+       known yet who lives. */
+    shoal_status (*check)(void *context);
+    void *check_context;
 };
 
 struct mpi_start {
@@ -38,7 +42,7 @@ struct mpi_start {
     /*
      * Initializes MPI if nobody has, and duplicates the communicator. All its ranks call it. SHOAL_ERR_STATE: MPI was
      * finalized, or an earlier world of the process has failed; SHOAL_ERR_UNSUPPORTED: the thread level, and which to ask
-     * for; SHOAL_ERR_TIMEOUT: other ranks did not come.
+     * for; SHOAL_ERR_TIMEOUT: other ranks did not come; or what `check` says.
      */
     shoal_status (*open)(const struct mpi_options *options, struct mpi **mpi_out);
     int (*rank)(const struct mpi *mpi);

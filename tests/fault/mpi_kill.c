@@ -4,7 +4,8 @@
  *
  *     mpi_kill FOLDER VICTIM NUMBER
  *
- * The victim kills itself at the NUMBERth fail point of a large all_reduce, or at the last if it has fewer. Every other rank
+ * The victim kills itself at the NUMBERth fail point of a large all_reduce, or at the last if it has fewer; 0: before it begins
+ * MPI, while the others do, who print "open: STATUS: TEXT". Every other rank
  * prints what it got, "group: STATUS: TEXT", and what a group of ranks of several hosts without the victim gets, "others:
  * STATUS: TEXT". Nobody closes its world before all have got theirs, so that none learns it by that: FOLDER has files by
  * which they wait for each other.
@@ -12,11 +13,13 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/wait.h"
+#include "shoal/log.h"
 #include "shoal/shoal.h"
 
 #define LARGE 300000
@@ -28,6 +31,16 @@ static shoal_status strike(void *context, const char *name)
     (void)fprintf(stderr, "dies at %s\n", name);
     (void)raise(SIGKILL);
     return SHOAL_OK;
+}
+
+/* The first thing after the ranks have met is that the module is loaded. */
+static void strike_when_loaded(void *context, shoal_log_level level, const char *message)
+{
+    (void)context;
+    (void)level;
+    if (strstr(message, "transport mpi") && strstr(message, " loaded")) {
+        (void)strike(NULL, "the beginning of MPI");
+    }
 }
 
 static shoal_status sum(shoal_group *group)
@@ -114,6 +127,12 @@ static int run(shoal_world *world, const char *folder, int victim, uint64_t numb
     return 1;
 }
 
+static int read_rank(void)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
+    return rank ? (int)strtol(rank, NULL, 10) : -1;
+}
+
 int main(int argc, char **argv)
 {
     shoal_world *world;
@@ -123,10 +142,17 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "usage: mpi_kill FOLDER VICTIM NUMBER\n");
         return 2;
     }
-    if (shoal_world_open(&options, &world) != SHOAL_OK) {
-        return fail("open");
+    int victim = (int)strtol(argv[2], NULL, 10);
+    uint64_t number = strtoull(argv[3], NULL, 10);
+    if (number == 0 && read_rank() == victim) {
+        shoal_log_set(strike_when_loaded, NULL, SHOAL_LOG_INFO);
     }
-    int result = run(world, argv[1], atoi(argv[2]), strtoull(argv[3], NULL, 10));
+    shoal_status status = shoal_world_open(&options, &world);
+    if (status != SHOAL_OK) {
+        print("open", status);
+        return 1;
+    }
+    int result = run(world, argv[1], victim, number);
     (void)shoal_world_close(world);
     return result;
 }

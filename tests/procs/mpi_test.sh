@@ -149,6 +149,34 @@ late() {
     says 1 "exits without MPI_Finalize: not all ranks have come to it"
 }
 
+# One that dies after the ranks have met, when all begin MPI: nobody waits for it until the end of start-up.
+dies_at_start() {
+    local rank
+    echo "$flavour: rank 2 dies before it begins MPI"
+    SHOAL_TEST_HOSTS=0,0,1 survives 3 "$kill_program" "$scratch" 2 0
+    for rank in 0 1; do
+        cp "$scratch/rank.$rank" "$scratch/out"
+        says 1 "open: SHOAL_ERR_PEER: transport mpi: start-up: rank 2 (process "
+    done
+}
+
+# A host on which the module is missing: every rank hears of it at once.
+differs() {
+    local rank
+    echo "$flavour: rank 2 has no module for it"
+    mkdir -p "$scratch/modules"
+    cp "$library_folder/libshoal_transport_socket.so" "$scratch/modules"
+    # shellcheck disable=SC2016 # the ranks' shells expand it
+    SHOAL_TEST_TCP=1 SHOAL_TEST_HOSTS=0,0,1 survives 3 bash -c '
+        if [[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} == 2 ]]; then SHOAL_MODULE_PATH=$1/modules; fi
+        exec "$2" "$1" -1 1' - "$scratch" "$kill_program"
+    for rank in 0 1 2; do
+        cp "$scratch/rank.$rank" "$scratch/out"
+        says 1 "open: SHOAL_ERR_MISMATCH: start-up: ranks would use different transports between hosts: mpi on rank "
+        says 1 ", socket on rank 2 ("
+    done
+}
+
 # The mpirun of one and the library of the other: each rank is alone in its MPI.
 wrong() {
     local flavour=$1 other=$2 text=$3
@@ -175,6 +203,8 @@ for flavour in openmpi mpich; do
     dies_between 0,0,1,1 3 3
     dies_between 0,1,0,1 $((RANDOM % 4)) $((4 + RANDOM % 12))
     late "$flavour" "$program"
+    dies_at_start
+    differs
     case $flavour in
     openmpi) wrong openmpi mpich "Open MPI says rank" ;;
     mpich) wrong mpich openmpi "PMI says rank" ;;

@@ -52,7 +52,7 @@ extern const struct transport_services *mpi_services;
  * MPI is initialized afterwards, by the process or by Shoal. *is_own_out: by Shoal, on a thread that also finalizes it when
  * the process exits.
  */
-shoal_status process_begin(int64_t deadline_ns, bool *is_own_out);
+shoal_status process_begin(const struct mpi_options *options, bool *is_own_out);
 /* From now on MPI is not called any more. Any thread. */
 void process_fail(void);
 bool process_has_failed(void);

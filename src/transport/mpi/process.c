@@ -241,10 +241,13 @@ static shoal_status start_keeper(void)
 }
 
 /* Until MPI is initialized: other ranks may never come. */
-static shoal_status await_keeper(int64_t deadline_ns)
+static shoal_status await_keeper(const struct mpi_options *start)
 {
     while (atomic_load(&keeper_state) == KEEPER_INITIALISES) {
-        struct wait_options options = {.deadline_ns = deadline_ns, .what = "MPI_Init on all ranks"};
+        struct wait_options options = {.deadline_ns = start->deadline_ns,
+                                       .liveness = start->check,
+                                       .liveness_context = start->check_context,
+                                       .what = "MPI_Init on all ranks"};
         shoal_status status = mpi_services->wait_while_equal(&keeper_state, KEEPER_INITIALISES, &options);
         if (status != SHOAL_OK) {
             process_fail();
@@ -257,7 +260,7 @@ static shoal_status await_keeper(int64_t deadline_ns)
 }
 
 /* Under the lock. */
-static shoal_status begin(int64_t deadline_ns, bool *is_own_out)
+static shoal_status begin(const struct mpi_options *options, bool *is_own_out)
 {
     int is_initialised = 0;
     int is_finalised = 0;
@@ -283,17 +286,17 @@ static shoal_status begin(int64_t deadline_ns, bool *is_own_out)
         return mpi_services->set_error(SHOAL_ERR_STATE, "the process was forked from one that uses MPI");
     }
     *is_own_out = true;
-    return await_keeper(deadline_ns);
+    return await_keeper(options);
 }
 
-shoal_status process_begin(int64_t deadline_ns, bool *is_own_out)
+shoal_status process_begin(const struct mpi_options *options, bool *is_own_out)
 {
     (void)pthread_mutex_lock(&lock);
     shoal_status status =
         process_has_failed()
             ? mpi_services->set_error(SHOAL_ERR_STATE, "an earlier world of this process has failed, and "
                                                        "MPI is not called any more after a failure")
-            : begin(deadline_ns, is_own_out);
+            : begin(options, is_own_out);
     if (status == SHOAL_OK) {
         ignore_deaths();
     }

@@ -13,6 +13,8 @@
 #define SOON_NS 20000
 #define LATER_NS 500000
 #define SOON_TESTS 200
+/* Between two looks at who lives. */
+#define LOOK_NS INT64_C(100000000)
 
 /* Who calls MPI ------------------------------------------------------------------------------------------ */
 
@@ -92,9 +94,11 @@ static shoal_status fail_call(const char *call, int error)
     return mpi_services->set_error(SHOAL_ERR_SYSTEM, "%s: %.200s", call, text);
 }
 
-/* Tests until the operation has ended. After the deadline it stays unfinished, and MPI is not called any more. */
+/* Tests until the operation has ended. After the deadline, or a death, it stays unfinished, and MPI is not called any more. */
 static shoal_status await(struct mpi *mpi, const char *call)
 {
+    const struct mpi_options *options = &mpi->options;
+    int64_t look_ns = mpi_services->now_ns() + LOOK_NS;
     for (int n_tests = 0;; n_tests++) {
         int is_done = 0;
         mpi_enter(mpi);
@@ -106,7 +110,16 @@ static shoal_status await(struct mpi *mpi, const char *call)
         if (is_done) {
             return SHOAL_OK;
         }
-        if (mpi_services->now_ns() >= mpi->options.deadline_ns) {
+        int64_t now_ns = mpi_services->now_ns();
+        if (options->check && now_ns >= look_ns) {
+            look_ns = now_ns + LOOK_NS;
+            shoal_status status = options->check(options->check_context);
+            if (status != SHOAL_OK) {
+                process_fail();
+                return status;
+            }
+        }
+        if (now_ns >= options->deadline_ns) {
             process_fail();
             return mpi_services->set_error(SHOAL_ERR_TIMEOUT,
                                            "start-up: not all ranks of the communicator (%d) have come: %s "
@@ -215,7 +228,7 @@ static shoal_status open_parts(struct mpi *mpi)
     if (mpi->options.comm && !is_initialised) {
         return mpi_services->set_error(SHOAL_ERR_STATE, "mpi_comm is given, but MPI is not initialized");
     }
-    shoal_status status = process_begin(mpi->options.deadline_ns, &is_own);
+    shoal_status status = process_begin(&mpi->options, &is_own);
     if (status == SHOAL_OK) {
         status = choose_mode(mpi, is_own);
     }
@@ -241,6 +254,7 @@ static shoal_status start_open(const struct mpi_options *options, struct mpi **m
         mpi_services->free(mpi);
         return status;
     }
+    mpi->options.check = NULL; /* of start-up */
     process_count_worlds(1);
     mpi_services->log(SHOAL_LOG_INFO, "mpi %s rank %d of %d mode %s", mpi->library, mpi->rank, mpi->n_ranks,
                       mpi->mode == MPI_MODE_FREE     ? "free"

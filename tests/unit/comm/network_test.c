@@ -43,6 +43,25 @@ static bool is_near(int a, int b)
 
 /* Meeting ------------------------------------------------------------------------------------------------ */
 
+/*
+ * Each rank looks for modules by itself. All hear of a difference before any of them waits for what will not come. The first
+ * test: the ranks of later ones are forked from a process that has the module loaded.
+ */
+TEST_PROCESSES(a_module_that_one_rank_lacks_is_told_to_all, 4)
+{
+    struct rank_key key = rank_key(self, 0);
+    shoal_world_options options = rank_world_options(self, &key);
+    shoal_world *world = NULL;
+    if (self->rank == 1) {
+        (void)setenv("SHOAL_MODULE_PATH", "/nowhere", 1);
+    }
+    CHECK_STATUS(shoal_world_open(&options, &world), SHOAL_ERR_MISMATCH);
+    CHECK(world == NULL);
+    CHECK_ERROR_TEXT("ranks would use different transports between hosts: ");
+    CHECK_ERROR_TEXT("socket on rank ");
+    CHECK_ERROR_TEXT("nothing on rank 1 (there is no transport \"socket\"");
+}
+
 TEST_RANKS(ranks_of_other_hosts_are_watched_and_asked, 4)
 {
     shoal_world *world = rank_world_open(self, 0);
