@@ -2,8 +2,8 @@
 /*
  * Fully sharded data parallelism for modules. After shoal_fully_shard a module's parameters are shards: what
  * shoal_module_parameters lists, what an optimizer updates, what has gradients after backward. Calling the module
- * gathers them and gives them up again; backward gathers once more and reduces the gradients. Gathering the next unit
- * and reducing the last one go on while others compute.
+ * gathers them and gives them up again; backward gathers once more and reduces the gradients to their mean over
+ * the ranks. Gathering the next unit and reducing the last one go on while others compute.
  *
  *     for (int i = 0; i < n_layers; i++) shoal_fully_shard(layers[i], &options);      inner modules first
  *     shoal_fully_shard(model, &options);                                             what is left, and the root
