@@ -5,7 +5,7 @@
  *
  * Ownership: every returned string belongs to the library.
  * Threads: any. The error text is per thread.
- * Errors: none of these calls can fail.
+ * Errors: none of these calls can fail, and none of them changes the error text.
  *
  *     shoal_status status = shoal_scope_begin();
  *     if (status != SHOAL_OK) {
@@ -53,7 +53,7 @@ SHOAL_API const char *shoal_status_message(shoal_status status);
 /*
  * Why the last call that failed on this thread did. Calls that can fail empty it when they begin, except
  * shoal_scope_end and shoal_scope_error, so that a reason outlives the scope it happened in. Valid until the
- * next call into the library on this thread.
+ * next call into the library on this thread other than those of this header.
  */
 SHOAL_API const char *shoal_error_text(void);
 

@@ -59,7 +59,7 @@ typedef struct shoal_world_options {
     /*
      * The address of an MPI_Comm of the application. Its ranks become the ranks of the world; n_ranks and rank may be
      * left 0. All of its ranks call open. Open duplicates the communicator, and the application may free its own once
-     * all worlds on it are closed. MPI is then used for start-up and by groups on several hosts, or by all groups if
+     * all worlds on it are closed, which must come before MPI_Finalize. MPI is then used for start-up and by groups on several hosts, or by all groups if
      * transport is "mpi". NULL: no communicator; transport "mpi" then uses MPI_COMM_WORLD, and initializes MPI if that
      * has not been done.
      */
@@ -113,7 +113,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_progress(shoal_world *world)
 SHOAL_API int shoal_world_rank(const shoal_world *world);
 SHOAL_API int shoal_world_n_ranks(const shoal_world *world);
 
-/* Where rank and size came from: "SHOAL", "torchrun", "Open MPI", "PMI", "Slurm", "alone", "options". */
+/* Where rank and size came from: "SHOAL", "torchrun", "Open MPI", "PMI", "Slurm", "alone", "options"; "MPI"
+   with mpi_comm. */
 SHOAL_API const char *shoal_world_launcher(const shoal_world *world);
 
 /* The group of all ranks, in order. Borrowed: it lives as long as the world. */
