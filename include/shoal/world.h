@@ -59,9 +59,9 @@ typedef struct shoal_world_options {
     /*
      * The address of an MPI_Comm of the application. Its ranks become the ranks of the world; n_ranks and rank may be
      * left 0. All of its ranks call open. Open duplicates the communicator, and the application may free its own once
-     * all worlds on it are closed, which must come before MPI_Finalize. MPI is then used for start-up and by groups on several hosts, or by all groups if
-     * transport is "mpi". NULL: no communicator; transport "mpi" then uses MPI_COMM_WORLD, and initializes MPI if that
-     * has not been done.
+     * all worlds on it are closed. They must be closed before MPI_Finalize. MPI is then used for start-up and by groups
+     * on several hosts, or by all groups if transport is "mpi". NULL: no communicator; transport "mpi" then uses
+     * MPI_COMM_WORLD, and initializes MPI if that has not been done.
      */
     const void *mpi_comm;
     /*
