@@ -164,16 +164,16 @@ says out "OP --ranks N --bytes B"
 expect 0 info --explain --help
 expect 0 info --explain all_reduce --ranks 4 --bytes 1M
 says out "all_reduce, 4 ranks, 1048576 bytes: staged"
-says out "local    cannot:      only for a world of one"
-says out "oneshot  cannot:      needs what a rank gives to fit its slot"
-says out "direct   cannot:      needs buffers in symmetric memory"
+says out "local    cannot:       only for a world of one"
+says out "oneshot  cannot:       needs what a rank gives to fit its slot"
+says out "direct   cannot:       needs buffers in symmetric memory"
 says out "staged   is taken:     "
 expect 0 info --explain all_reduce --ranks 4 --bytes 1M --symmetric
 says out "1048576 bytes: direct"
 says out "staged   could:        "
 expect 0 info --explain all_reduce --ranks 1 --bytes 1K
 says out "all_reduce, 1 rank, 1024 bytes: local"
-says out "staged   cannot:      needs more ranks than one"
+says out "staged   cannot:       needs more ranks than one"
 expect 0 info --explain barrier --ranks 2
 says out "barrier, 2 ranks, 0 bytes: oneshot"
 SHOAL_INTERFACE=lo expect 0 info --explain all_reduce --ranks 2 --bytes 1M --transport two_level

@@ -19,10 +19,10 @@ enum keeper_state {
     KEEPER_NONE,
     KEEPER_INITIALISES,
     KEEPER_WAITS,
-    KEEPER_MEETS, /* until all ranks have come to finalise */
+    KEEPER_MEETS, /* until all ranks have come to finalize */
     KEEPER_FINALISES,
     KEEPER_HAS_FINALISED,
-    KEEPER_IS_ALONE /* not all have come: MPI is not finalised */
+    KEEPER_IS_ALONE /* not all have arrived: MPI is not finalized */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of starting the keeper */
@@ -136,7 +136,7 @@ static bool is_mpich(void)
 }
 
 /*
- * Whether all ranks have come to finalise. MPI_Finalize is for all or none: a rank whose world has failed does not call it.
+ * Whether all ranks have come to finalize. MPI_Finalize is for all or none: a rank whose world has failed does not call it.
  *
  * MPICH before 4.2 on UCX wants more. In MPI_Finalize each rank asks all peers to confirm the end of their connections, and
  * when it has all answers it waits in a barrier of the launcher, in which it answers nobody: a rank that asks later hangs.
