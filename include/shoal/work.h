@@ -65,10 +65,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_work_wait(shoal_work *work, double
  *
  * It may start operations, test and free works, read results and abort groups, and should be short: the group's other
  * operations wait for it. It must not wait for other ranks. These are refused there with SHOAL_ERR_STATE, on any group,
- * and change nothing: blocking collectives and transfers, shoal_work_wait for a work that has not ended, reading or writing
- * a tensor that such a work uses, and closing a group or the world. (The first operation that is started on a group
- * connects it, and waits a moment for the servers of the ranks. What the function waits for by other means, a key of
- * the store or a lock of the program, is its own responsibility.)
+ * and change nothing: blocking collectives and transfers, shoal_work_wait for a work that has not ended, reading or
+ * writing a tensor that such a work uses, and closing a group or the world. (The first operation that is started on a
+ * group connects it, and waits a moment for the servers of the ranks. What the function waits for by other means, a key
+ * of the store or a lock of the program, is its own responsibility.)
  */
 typedef void (*shoal_done_function)(void *context, shoal_status status);
 /* Called once the operation does not use its buffers any more, after the function above, under the same rules. */
