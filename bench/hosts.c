@@ -3,11 +3,12 @@
  * hosts INTERFACE RATE_MBIT ITERATIONS MIB...: collectives between hosts, against what their links allow. Built and run by
  * bench/hosts.sh, one process for each rank.
  *
- * A row: the median over iterations of the slowest rank's time; the bytes that the busiest direction of any host's interface
- * carried in one iteration (all that the interface counted, headers included); and the time that those bytes take at the rate
- * of the link. Sizes are of the whole vector: what every rank has before and after an all-reduce, has after an all-gather, and
- * has before a reduce-scatter. Every result is checked.
+ * A row: the median over iterations of the slowest rank's time; the bytes that the host which sends most has sent in one
+ * iteration, headers of all packets included; and the time that those bytes take at the rate of the link.
+ * Sizes are of the whole vector: what every rank has before and after an all-reduce, has after an all-gather, and has before a
+ * reduce-scatter. Every result is checked.
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,23 +45,28 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Received and sent so far, as the kernel counts them. */
-static void read_bytes(const char *interface, double bytes_out[2])
+/*
+ * Sent so far, as the queue counts it that limits the rate: with the headers of every packet. The interface counts what the
+ * kernel handed it, up to 64 KiB with one header, 4.6 % less than crosses the link in packets of 1500 bytes.
+ */
+static double read_bytes(const char *interface)
 {
-    char line[512], name[64];
-    FILE *file = fopen("/proc/net/dev", "r");
-    bytes_out[0] = bytes_out[1] = 0;
-    while (file && fgets(line, sizeof line, file)) {
-        unsigned long long received, sent;
-        if (sscanf(line, " %63[^:]: %llu %*u %*u %*u %*u %*u %*u %*u %llu", name, &received, &sent) == 3 &&
-            strcmp(name, interface) == 0) {
-            bytes_out[0] = (double)received;
-            bytes_out[1] = (double)sent;
-        }
+    char command[128], line[512];
+    unsigned long long sent = 0;
+    bool is_found = false;
+    (void)snprintf(command, sizeof command, "tc -s qdisc show dev %s root", interface);
+    FILE *pipe = popen(command, "r");
+    while (pipe && fgets(line, sizeof line, pipe)) {
+        is_found = is_found || sscanf(line, " Sent %llu bytes", &sent) == 1;
     }
-    if (file) {
-        (void)fclose(file);
+    if (pipe) {
+        (void)pclose(pipe);
     }
+    if (!is_found) {
+        (void)fprintf(stderr, "hosts: %s does not tell what was sent\n", command);
+        exit(1);
+    }
+    return (double)sent;
 }
 
 /* Element i of rank r is i % 251 + r: sums of them are exact. */
@@ -148,11 +154,11 @@ static void max_over_ranks(struct bench *bench, double *values, size_t count)
 static void measure(struct bench *bench, const struct row *row, size_t bytes)
 {
     static double times[MAX_ITERATIONS];
-    double before[2], after[2];
     size_t count = bytes / sizeof(float);
     row->run(bench, count); /* connections and buffers are made */
     check(shoal_group_barrier(bench->group));
-    read_bytes(bench->interface, before);
+    double before = read_bytes(bench->interface);
+    check(shoal_group_barrier(bench->group));
     for (int i = 0; i < bench->n_iterations; i++) {
         memset(bench->result, 0, bytes);
         check(shoal_group_barrier(bench->group));
@@ -162,9 +168,7 @@ static void measure(struct bench *bench, const struct row *row, size_t bytes)
         row->check(bench, count);
     }
     check(shoal_group_barrier(bench->group));
-    read_bytes(bench->interface, after);
-    double busiest =
-        after[0] - before[0] > after[1] - before[1] ? after[0] - before[0] : after[1] - before[1];
+    double busiest = read_bytes(bench->interface) - before;
     max_over_ranks(bench, times, (size_t)bench->n_iterations);
     max_over_ranks(bench, &busiest, 1);
     qsort(times, (size_t)bench->n_iterations, sizeof times[0], compare);
