@@ -12,6 +12,8 @@ function(shoal_add_test)
             NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
         set(looks_for_leaks 1)
     endif()
+    # gcc 13 puts vectors of 64 bytes on the stack that finds uses after return, without their alignment.
+    set(asan_options "detect_leaks=${looks_for_leaks}:detect_stack_use_after_return=0")
     math(EXPR timeout_seconds "180 * ${SHOAL_TEST_TIME_SCALE}")
     add_test(NAME "${arg_NAME}" COMMAND ${arg_COMMAND})
     set_tests_properties("${arg_NAME}" PROPERTIES
@@ -20,7 +22,7 @@ function(shoal_add_test)
         PROCESSORS 2
         SKIP_RETURN_CODE 77
         ENVIRONMENT
-            "SHOAL_TEST_SOURCE_DIR=${CMAKE_SOURCE_DIR};SHOAL_TEST_BUILD_DIR=${CMAKE_BINARY_DIR};SHOAL_TEST_RELEASE_DIR=${SHOAL_RELEASE_DIR};SHOAL_TEST_TOOL=${CMAKE_BINARY_DIR}/bin/shoal;SHOAL_TEST_TIME_SCALE=${SHOAL_TEST_TIME_SCALE};ASAN_OPTIONS=detect_leaks=${looks_for_leaks};${SHOAL_TEST_ENVIRONMENT}")
+            "SHOAL_TEST_SOURCE_DIR=${CMAKE_SOURCE_DIR};SHOAL_TEST_BUILD_DIR=${CMAKE_BINARY_DIR};SHOAL_TEST_RELEASE_DIR=${SHOAL_RELEASE_DIR};SHOAL_TEST_TOOL=${CMAKE_BINARY_DIR}/bin/shoal;SHOAL_TEST_TIME_SCALE=${SHOAL_TEST_TIME_SCALE};ASAN_OPTIONS=${asan_options};${SHOAL_TEST_ENVIRONMENT}")
     # The abi tests look at one release build, and one of them makes it.
     if(arg_LABEL STREQUAL "abi")
         set_tests_properties("${arg_NAME}" PROPERTIES RESOURCE_LOCK release COST 2)
