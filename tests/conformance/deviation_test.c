@@ -4,6 +4,9 @@
  * same: every rank is told, or nothing is wrong. Programs come from seeds (deviation/generate.h); arguments.def has
  * every argument of every call that ranks make together.
  *
+ * Not run under the thread sanitizer: ranks that disagree about the places of a window write to the same ones before they
+ * are told, which is nobody's data (src/transport/shm/window.c) and a race between ranks that are threads.
+ *
  *   SHOAL_DEVIATION_ROUNDS=20    so many programs for each compared argument; 1 by default
  *   SHOAL_DEVIATION_SEED=123     one program, which is printed
  *   SHOAL_DEVIATION_ONLY=text    only arguments whose call and name have the text in them
