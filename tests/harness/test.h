@@ -229,6 +229,7 @@ void test_in_child(void (*body)(void *context), void *context);
  * Runs a program (arguments[0], NULL at the end) and returns its exit code, or 128 + the signal that ended
  * it, or -1 when it could not be run. What it writes to standard output and error is put into `output`, cut
  * to fit and always ended. `environment` are "NAME=value" strings to add, NULL at the end; it may be NULL.
+ * The address sanitizer does not look for leaks in the program.
  */
 int test_run_program(const char *const *arguments, const char *const *environment, char *output,
                      size_t output_bytes);

@@ -155,7 +155,7 @@ static char output[8192];
 static void run_with_level(const char *setting)
 {
     const char *const arguments[] = {test_program(), "planted_log_to_stderr", NULL};
-    const char *const environment[] = {setting, "ASAN_OPTIONS=detect_leaks=0", NULL};
+    const char *const environment[] = {setting, NULL};
     CHECK_INT(test_run_program(arguments, environment, output, sizeof output), 0);
 }
 

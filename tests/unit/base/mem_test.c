@@ -286,7 +286,7 @@ static void run_with_own_memory(const char *name)
 {
     static char output[16384];
     const char *const arguments[] = {test_program(), name, NULL};
-    const char *const environment[] = {"SHOAL_TEST_PLAIN_MEMORY=1", "ASAN_OPTIONS=detect_leaks=0", NULL};
+    const char *const environment[] = {"SHOAL_TEST_PLAIN_MEMORY=1", NULL};
     int code = test_run_program(arguments, environment, output, sizeof output);
     if (code != 0) {
         test_failed(__FILE__, __LINE__, "%s ended with %d:\n%s", name, code, output);

@@ -234,8 +234,7 @@ static void run_program(const char *name, const char *setting, const char *words
 {
     static char output[16384];
     const char *const arguments[] = {test_program(), name, NULL};
-    const char *const environment[] = {"SHOAL_TIMEOUT=12", "SHOAL_TYPO=1", "ASAN_OPTIONS=detect_leaks=0",
-                                       setting, NULL};
+    const char *const environment[] = {"SHOAL_TIMEOUT=12", "SHOAL_TYPO=1", setting, NULL};
     int code = test_run_program(arguments, environment, output, sizeof output);
     const char *found = strstr(output, words);
     bool is_once = found && !strstr(found + 1, words);

@@ -201,8 +201,7 @@ static char output[65536];
 static int run_planted(const char *name, const char *setting)
 {
     const char *const arguments[] = {test_program(), name, NULL};
-    /* The search for leaks takes seconds on some machines, and is not what is tested here. */
-    const char *const environment[] = {"ASAN_OPTIONS=detect_leaks=0", setting, NULL};
+    const char *const environment[] = {setting, NULL};
     return test_run_program(arguments, environment, output, sizeof output);
 }
 

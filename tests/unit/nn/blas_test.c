@@ -228,8 +228,7 @@ TEST(planted_core)
 static void run_planted(const char *name, const char *variable)
 {
     const char *const arguments[] = {test_program(), name, NULL};
-    /* Looking for leaks takes seconds, and this program does so itself. */
-    const char *const environment[] = {variable, "ASAN_OPTIONS=detect_leaks=0", NULL};
+    const char *const environment[] = {variable, NULL};
     char output[4096];
     int code = test_run_program(arguments, environment, output, sizeof(output));
     if (code != 0) {

@@ -231,8 +231,7 @@ NN_TEST(gradients_have_no_gradients)
 TEST(all_of_this_without_a_blas)
 {
     const char *const arguments[] = {test_program(), "every_gradient_agrees_with_finite_differences", NULL};
-    /* Looking for leaks takes seconds, and this program does so itself. */
-    const char *const environment[] = {"SHOAL_NN_BLAS=none", "ASAN_OPTIONS=detect_leaks=0", NULL};
+    const char *const environment[] = {"SHOAL_NN_BLAS=none", NULL};
     char output[4096];
     int code = test_run_program(arguments, environment, output, sizeof(output));
     if (code != 0) {

@@ -221,8 +221,7 @@ TEST_RANKS(all_ranks_get_the_same_bits, 2)
 TEST(all_of_this_without_a_blas)
 {
     const char *const arguments[] = {test_program(), "product", "dimension", "nans", "device", NULL};
-    /* Looking for leaks takes seconds, and this program does so itself. */
-    const char *const environment[] = {"SHOAL_NN_BLAS=none", "ASAN_OPTIONS=detect_leaks=0", NULL};
+    const char *const environment[] = {"SHOAL_NN_BLAS=none", NULL};
     char output[4096];
     int code = test_run_program(arguments, environment, output, sizeof(output));
     if (code != 0) {
