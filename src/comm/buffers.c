@@ -23,25 +23,27 @@ enum place {
     PLACE_IN_SEND  /* recv is this rank's block of send */
 };
 
-struct buffer_rule {
-    bool has_send_blocks; /* a block of `count` per rank, not one */
-    bool has_recv_blocks;
-    bool is_sent_by_root; /* only the root's send is read */
-    bool is_received_by_root;
-    enum place in_place; /* where they may coincide */
-};
+/* Where they may coincide: one block and one block, or the one block and the rank's among all. */
+static enum place place_of(const struct collective *call)
+{
+    const struct collective_row *row = &collective_rows[call->kind];
+    if (row->has_send_blocks == row->has_recv_blocks) {
+        return PLACE_SAME;
+    }
+    return row->has_recv_blocks ? PLACE_IN_RECV : PLACE_IN_SEND;
+}
 
-static const struct buffer_rule rules[COLLECTIVE_COUNT] = {
-    [COLLECTIVE_BARRIER] = {.in_place = PLACE_SAME},
-    [COLLECTIVE_BROADCAST] = {.in_place = PLACE_SAME},
-    [COLLECTIVE_ALL_REDUCE] = {.in_place = PLACE_SAME},
-    [COLLECTIVE_REDUCE] = {.is_received_by_root = true, .in_place = PLACE_SAME},
-    [COLLECTIVE_ALL_GATHER] = {.has_recv_blocks = true, .in_place = PLACE_IN_RECV},
-    [COLLECTIVE_REDUCE_SCATTER] = {.has_send_blocks = true, .in_place = PLACE_IN_SEND},
-    [COLLECTIVE_ALL_TO_ALL] = {.has_send_blocks = true, .has_recv_blocks = true, .in_place = PLACE_SAME},
-    [COLLECTIVE_GATHER] = {.has_recv_blocks = true, .is_received_by_root = true, .in_place = PLACE_IN_RECV},
-    [COLLECTIVE_SCATTER] = {.has_send_blocks = true, .is_sent_by_root = true, .in_place = PLACE_IN_SEND},
-};
+/* Whether only the root's send is read. */
+static bool is_sent_by_root(const struct collective *call)
+{
+    return call->kind == COLLECTIVE_SCATTER;
+}
+
+/* Whether only the root's recv is written. */
+static bool is_received_by_root(const struct collective *call)
+{
+    return call->kind == COLLECTIVE_REDUCE || call->kind == COLLECTIVE_GATHER;
+}
 
 /* The two buffers of a piece, in bytes. */
 struct extent {
@@ -65,7 +67,7 @@ static shoal_status fail_overlap(const struct collective *call)
         return error_set(SHOAL_ERR_INVALID, "%s_v: send and recv overlap", name);
     }
     return error_set(SHOAL_ERR_INVALID, "%s%s: send and recv overlap; they may only %s", name,
-                     call_suffix(call), places[rules[call->kind].in_place]);
+                     call_suffix(call), places[place_of(call)]);
 }
 
 static bool is_in_place(const struct collective *call, const struct collective_piece *piece,
@@ -73,7 +75,7 @@ static bool is_in_place(const struct collective *call, const struct collective_p
 {
     const char *send = piece->send;
     const char *recv = piece->recv;
-    switch (rules[call->kind].in_place) {
+    switch (place_of(call)) {
     case PLACE_SAME:
         return send == recv && !call->send_counts;
     case PLACE_IN_RECV:
@@ -119,10 +121,10 @@ static void leave_out_others(const struct transport_peers *peers, const struct c
                              struct extent *extent)
 {
     bool is_root = peers->rank == call->root;
-    if (rules[call->kind].is_sent_by_root && !is_root) {
+    if (is_sent_by_root(call) && !is_root) {
         extent->send_bytes = 0;
     }
-    if (rules[call->kind].is_received_by_root && !is_root) {
+    if (is_received_by_root(call) && !is_root) {
         extent->recv_bytes = 0;
     }
 }
@@ -130,7 +132,7 @@ static void leave_out_others(const struct transport_peers *peers, const struct c
 static shoal_status measure_piece(const struct transport_peers *peers, const struct collective *call,
                                   const struct collective_piece *piece, struct extent *extent_out)
 {
-    const struct buffer_rule *rule = &rules[call->kind];
+    const struct collective_row *row = &collective_rows[call->kind];
     size_t n_ranks = (size_t)peers->n_ranks;
     size_t bytes;
     size_t all_bytes;
@@ -139,8 +141,8 @@ static shoal_status measure_piece(const struct transport_peers *peers, const str
         __builtin_mul_overflow(bytes, n_ranks, &all_bytes) || all_bytes > SIZE_MAX / 2) {
         return fail_count(call, piece->count, peers->n_ranks);
     }
-    *extent_out = (struct extent){.send_bytes = rule->has_send_blocks ? all_bytes : bytes,
-                                  .recv_bytes = rule->has_recv_blocks ? all_bytes : bytes,
+    *extent_out = (struct extent){.send_bytes = row->has_send_blocks ? all_bytes : bytes,
+                                  .recv_bytes = row->has_recv_blocks ? all_bytes : bytes,
                                   .own_offset = (size_t)peers->rank * bytes};
     leave_out_others(peers, call, extent_out);
     return SHOAL_OK;
@@ -176,7 +178,7 @@ static shoal_status add_counts(const struct transport_peers *peers, const struct
 
 static shoal_status check_counts(const struct transport_peers *peers, const struct collective *call)
 {
-    const struct buffer_rule *rule = &rules[call->kind];
+    const struct collective_row *row = &collective_rows[call->kind];
     struct extent extent;
     size_t recv_offset = 0;
     bool is_exchange = call->kind == COLLECTIVE_ALL_TO_ALL;
@@ -185,10 +187,10 @@ static shoal_status check_counts(const struct transport_peers *peers, const stru
     TRY(add_counts(peers, call, call->recv_counts, is_exchange ? "recv_counts" : "counts", &recv_offset,
                    &extent.recv_bytes));
     size_t own_bytes = call->send_counts[peers->rank] * dtype_bytes(call->dtype);
-    if (!rule->has_send_blocks) {
+    if (!row->has_send_blocks) {
         extent.send_bytes = own_bytes;
     }
-    if (!rule->has_recv_blocks) {
+    if (!row->has_recv_blocks) {
         extent.recv_bytes = own_bytes;
     }
     leave_out_others(peers, call, &extent);
@@ -255,15 +257,15 @@ struct side {
 static struct side describe_side(const struct transport_peers *peers, const struct collective *call,
                                  bool is_send)
 {
-    const struct buffer_rule *rule = &rules[call->kind];
-    bool is_roots = is_send ? rule->is_sent_by_root : rule->is_received_by_root;
+    const struct collective_row *row = &collective_rows[call->kind];
+    bool is_roots = is_send ? is_sent_by_root(call) : is_received_by_root(call);
     return (struct side){.list_name = is_send ? "send_blocks" : "recv_blocks",
                          .name = is_send ? "send" : "recv",
                          .blocks = is_send ? call->send_blocks : (const void *const *)call->recv_blocks,
                          .buffer = is_send ? call->single.send : call->single.recv,
                          .counts = is_send ? call->send_counts : call->recv_counts,
                          .count = call->single.count,
-                         .has_all = is_send ? rule->has_send_blocks : rule->has_recv_blocks,
+                         .has_all = is_send ? row->has_send_blocks : row->has_recv_blocks,
                          .is_used = !is_roots || peers->rank == call->root};
 }
 

@@ -7,14 +7,8 @@
 
 static bool has_block_per_rank(enum collective_kind kind, enum block_side side)
 {
-    static const bool has[COLLECTIVE_COUNT][2] = {
-        [COLLECTIVE_ALL_GATHER] = {[BLOCK_RECV] = true},
-        [COLLECTIVE_GATHER] = {[BLOCK_RECV] = true},
-        [COLLECTIVE_REDUCE_SCATTER] = {[BLOCK_SEND] = true},
-        [COLLECTIVE_SCATTER] = {[BLOCK_SEND] = true},
-        [COLLECTIVE_ALL_TO_ALL] = {[BLOCK_SEND] = true, [BLOCK_RECV] = true},
-    };
-    return has[kind][side];
+    const struct collective_row *row = &collective_rows[kind];
+    return side == BLOCK_SEND ? row->has_send_blocks : row->has_recv_blocks;
 }
 
 static const size_t *get_counts(const struct collective *collective, enum block_side side)

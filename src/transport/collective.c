@@ -7,8 +7,13 @@
 #include <string.h>
 
 const struct collective_row collective_rows[COLLECTIVE_COUNT] = {
-#define COLLECTIVE(name_, text, has_root_, reduces_, doc_) \
-    [COLLECTIVE_##name_] = {.name = text, .has_root = has_root_, .reduces = reduces_, .doc = doc_},
+#define COLLECTIVE(name_, text, has_root_, reduces_, has_send_blocks_, has_recv_blocks_, doc_) \
+    [COLLECTIVE_##name_] = {.name = text,                                                      \
+                            .has_root = has_root_,                                             \
+                            .reduces = reduces_,                                               \
+                            .has_send_blocks = has_send_blocks_,                               \
+                            .has_recv_blocks = has_recv_blocks_,                               \
+                            .doc = doc_},
 #include "transport/collectives.def"
 #undef COLLECTIVE
 };
@@ -22,13 +27,6 @@ static size_t sum_counts(const size_t *counts, int n_ranks)
     return sum;
 }
 
-/* Whether the widest buffer has a block for every rank. */
-static bool has_block_per_rank(enum collective_kind kind)
-{
-    return kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_REDUCE_SCATTER ||
-           kind == COLLECTIVE_ALL_TO_ALL || kind == COLLECTIVE_GATHER || kind == COLLECTIVE_SCATTER;
-}
-
 size_t collective_bytes(const struct collective *collective, int n_ranks)
 {
     if (collective->kind == COLLECTIVE_BARRIER) {
@@ -38,6 +36,8 @@ size_t collective_bytes(const struct collective *collective, int n_ranks)
         bool is_told = collective->purpose && collective->purpose->bytes > 0;
         return is_told ? (size_t)collective->purpose->bytes : collective->window->bytes;
     }
+    const struct collective_row *row = &collective_rows[collective->kind];
+    bool has_blocks = row->has_send_blocks || row->has_recv_blocks;
     size_t element_bytes = shoal_dtype_bytes(collective->dtype);
     if (collective->send_counts) {
         size_t sent = sum_counts(collective->send_counts, n_ranks);
@@ -48,7 +48,7 @@ size_t collective_bytes(const struct collective *collective, int n_ranks)
     for (size_t i = 0; i < collective->n_pieces; i++) {
         count += collective->pieces[i].count;
     }
-    return count * element_bytes * (has_block_per_rank(collective->kind) ? (size_t)n_ranks : 1);
+    return count * element_bytes * (has_blocks ? (size_t)n_ranks : 1);
 }
 
 /* Calls of sharding and the like are called by what they are for; functional ones are called like the raw ones. */

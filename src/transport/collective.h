@@ -18,7 +18,7 @@
 #include "transport/purpose.h"
 
 enum collective_kind {
-#define COLLECTIVE(name, text, has_root, reduces, doc) COLLECTIVE_##name,
+#define COLLECTIVE(name, text, has_root, reduces, has_send_blocks, has_recv_blocks, doc) COLLECTIVE_##name,
 #include "transport/collectives.def"
 #undef COLLECTIVE
     COLLECTIVE_COUNT
@@ -28,6 +28,8 @@ struct collective_row {
     const char *name;
     bool has_root;
     bool reduces;
+    bool has_send_blocks;
+    bool has_recv_blocks;
     const char *doc;
 };
 extern const struct collective_row collective_rows[COLLECTIVE_COUNT];

@@ -40,10 +40,9 @@ static size_t expected_elements(const struct collective *collective, int from, i
 /* Whether a rank's own block has a place in its result. */
 static bool has_own_block(const struct collective *collective, int rank)
 {
-    enum collective_kind kind = collective->kind;
-    bool has_root_block = kind == COLLECTIVE_GATHER || kind == COLLECTIVE_SCATTER;
-    return kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_ALL_TO_ALL ||
-           (has_root_block && rank == collective->root);
+    const struct collective_row *row = &collective_rows[collective->kind];
+    bool has_blocks = row->has_send_blocks || row->has_recv_blocks;
+    return has_blocks && !row->reduces && (!row->has_root || rank == collective->root);
 }
 
 shoal_status message_run_alone(const struct collective *collective)

@@ -36,8 +36,7 @@ static bool gives_nothing(const struct collective *collective, int rank)
 
 static bool has_send_blocks(const struct collective *collective)
 {
-    return collective->kind == COLLECTIVE_REDUCE_SCATTER || collective->kind == COLLECTIVE_ALL_TO_ALL ||
-           collective->kind == COLLECTIVE_SCATTER;
+    return collective_rows[collective->kind].has_send_blocks;
 }
 
 /* a * b, or SIZE_MAX where it would not fit a slot anyway. */

@@ -418,8 +418,7 @@ static shoal_status prepare(struct journey *journey)
     const struct collective *collective = journey->collective;
     enum collective_kind kind = collective->kind;
     size_t half = SHM_HALF_BYTES / journey->element_bytes;
-    journey->has_blocks =
-        kind == COLLECTIVE_REDUCE_SCATTER || kind == COLLECTIVE_ALL_TO_ALL || kind == COLLECTIVE_SCATTER;
+    journey->has_blocks = collective_rows[kind].has_send_blocks;
     journey->chunk = journey->has_blocks ? half / (size_t)channel->n_ranks : half;
     if (kind == COLLECTIVE_ALL_TO_ALL) {
         size_t most = EXCHANGE_BYTES / (size_t)(channel->n_ranks - 1) / journey->element_bytes;
