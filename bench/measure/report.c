@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From the times on the page to a row. docs/performance.md explains every column. */
+/* From the times on the page to a row. docs/benchmarks.md explains every column. */
 #include "measure/measure.h"
 
 #include <inttypes.h>

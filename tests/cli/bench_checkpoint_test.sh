@@ -37,7 +37,7 @@ measures --ranks 3 --bytes 40000 --format whole
 holds "$(value bytes) == 32768 && $(value files) == 2"
 measures --ranks 1 --bytes 16K
 
-# For people: comments, then the columns that docs/performance.md explains. In a directory that the caller names.
+# For people: comments, then the columns that docs/benchmarks.md explains. In a directory that the caller names.
 mkdir "$scratch/named"
 explains_columns --bytes 64K --iterations 2 --directory "$scratch/named"
 [[ -d $scratch/named && -z $(ls -A "$scratch/named") ]] || complain "left $(ls -A "$scratch/named")"

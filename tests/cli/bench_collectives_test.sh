@@ -48,7 +48,7 @@ grep -qF "all_reduce of 65536 bytes: measured staged, since oneshot cannot carry
     complain "does not say that oneshot was not taken"
 measures 1 all_reduce --sizes 1K --ranks 1
 
-# For people: comments, then the columns that docs/performance.md explains.
+# For people: comments, then the columns that docs/benchmarks.md explains.
 explains_columns all_reduce --sizes 1K --iterations 3
 
 bench_name=(all_reduce)

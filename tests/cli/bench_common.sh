@@ -59,7 +59,7 @@ names_what_it_refuses() {
     done
 }
 
-# explains_columns ARGUMENTS...: docs/performance.md explains the columns that people see, and JSON has them. What people see
+# explains_columns ARGUMENTS...: docs/benchmarks.md explains the columns that people see, and JSON has them. What people see
 # is in $scratch/people afterwards.
 explains_columns() {
     local header column
@@ -68,8 +68,8 @@ explains_columns() {
     header=$(grep -E '^#(bench|op) ' "$scratch/out") || complain "no header"
     bench "$@" --json || complain "failed"
     for column in $header; do
-        grep -qF "\`${column#\#}\`" "$SHOAL_TEST_SOURCE_DIR/docs/performance.md" ||
-            complain "docs/performance.md does not explain ${column#\#}"
+        grep -qF "\`${column#\#}\`" "$SHOAL_TEST_SOURCE_DIR/docs/benchmarks.md" ||
+            complain "docs/benchmarks.md does not explain ${column#\#}"
         grep -qE "\"${column#\#}(_gbs)?\": " "$scratch/out" || complain "JSON has no ${column#\#}"
     done
 }

@@ -41,7 +41,7 @@ holds "$(value unsharded_bytes_host) == 0"
 measures 2 --ranks 1 "${tiny[@]}"
 holds "$(value unsharded_bytes_host) == 0"
 
-# For people: comments, then the columns that docs/performance.md explains.
+# For people: comments, then the columns that docs/benchmarks.md explains.
 explains_columns "${tiny[@]}" --wrapping ddp --iterations 3
 grep -q '^# blas  *[^ ]*, core ' "$scratch/people" || complain "no BLAS"
 

@@ -49,7 +49,7 @@ holds "$(value unsharded_bytes_host) == 2 * $window"
 SHOAL_NN_BLAS=none measures "${tiny[@]}"
 grep -q '"core": "-"' "$scratch/out" || complain "a core without a BLAS"
 
-# For people: comments, then the columns that docs/performance.md explains.
+# For people: comments, then the columns that docs/benchmarks.md explains.
 explains_columns "${tiny[@]}" --iterations 3
 grep -q '^# blas  *[^ ]*, core ' "$scratch/people" || complain "no BLAS"
 

@@ -37,7 +37,7 @@ ASAN_OPTIONS=$asan_options measures "$functional" functional --bytes 100K --thre
 # Nothing is hidden then, but everything must be right all the same.
 SHOAL_SYNC=1 measures "$overlap" overlap --bytes 64K
 
-# For people: comments, then the columns that docs/performance.md explains.
+# For people: comments, then the columns that docs/benchmarks.md explains.
 for name in overlap functional; do
     explains_columns "$name" --bytes 1K --iterations 3
 done

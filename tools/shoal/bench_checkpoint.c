@@ -69,7 +69,7 @@ static const struct bench_options options = {
         "bytes in files of the same sizes; memory; and steps while a save is written\n",
     .rows = option_rows,
     .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
-    .notes = "Every loaded byte is checked. docs/performance.md explains the columns.\n",
+    .notes = "Every loaded byte is checked. docs/benchmarks.md explains the columns.\n",
 };
 
 static bool choose(struct arguments *arguments)

@@ -33,7 +33,7 @@ static int print_usage(FILE *out, const char *op, int exit_status)
             "  --symmetric        buffers in symmetric memory instead of the heap\n"
             "  --window           all_gather only: into a window that all ranks share\n"
             "  --threads          ranks are threads instead of processes\n"
-            "Every result is checked. docs/performance.md explains the columns.\n",
+            "Every result is checked. docs/benchmarks.md explains the columns.\n",
             op, measure_usage, op);
     return exit_status;
 }

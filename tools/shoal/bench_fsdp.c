@@ -95,7 +95,7 @@ static const struct bench_options options = {
              "communication\n",
     .rows = option_rows,
     .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
-    .notes = "Every result is checked. docs/performance.md explains the columns.\n",
+    .notes = "Every result is checked. docs/benchmarks.md explains the columns.\n",
 };
 
 static void choose_work(struct arguments *arguments)

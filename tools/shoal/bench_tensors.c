@@ -166,7 +166,7 @@ static bool read_options(struct bench_tensors *bench, int argc, char **argv, int
         .about = kind->summary,
         .rows = rows,
         .n_rows = sizeof(rows) / sizeof(rows[0]),
-        .notes = "Every result is checked. docs/performance.md explains the columns.\n",
+        .notes = "Every result is checked. docs/benchmarks.md explains the columns.\n",
     };
     bool is_good = bench_options_read(&options, argc, argv, &arguments, exit_status_out);
     *bench = arguments.bench;
