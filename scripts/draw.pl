@@ -104,11 +104,13 @@ sub draw_sequence {
     my $pitch = ($WIDTH - 20) / @columns;
     my @middle = map { 10 + ($_ + 0.5) * $pitch } 0 .. $#columns;
     my ($y, $steps) = (74, '');
+    my @ends = (50); # of the pieces of a column's line, which notes interrupt
     for my $entry (@$entries) {
         my ($word, $rest) = @$entry;
         next if $word eq 'column';
         if ($word eq 'note') {
             $steps .= text_at($WIDTH / 2, $y + 4, $rest, 'soft', 'middle');
+            push @ends, $y - 10, $y + 10;
         } elsif ($word eq 'step') {
             my ($from, $to, $text) = split ' ', $rest, 3;
             if ($from == $to) {
@@ -126,9 +128,14 @@ sub draw_sequence {
         }
         $y += 32;
     }
+    push @ends, $y - 12;
     my $svg = '';
     for my $i (0 .. $#columns) {
-        $svg .= sprintf qq(<line class="line" x1="%g" x2="%g" y1="50" y2="%g"/>\n), $middle[$i], $middle[$i], $y - 12;
+        for (my $k = 0; $k + 1 < @ends; $k += 2) {
+            next if $ends[$k] >= $ends[$k + 1];
+            $svg .= sprintf qq(<line class="line" x1="%g" x2="%g" y1="%g" y2="%g"/>\n), $middle[$i], $middle[$i],
+                $ends[$k], $ends[$k + 1];
+        }
         $svg .= text_at($middle[$i], 44, $columns[$i], 'bold', 'middle');
     }
     return ($svg . $steps, $y);

@@ -10,6 +10,11 @@ for picture in docs/pictures/*.svg; do
     grep -qF "pictures/$(basename "$picture")" README.md docs/*.md || { echo "no page shows $picture" && exit 1; }
 done
 
+# The picture of the layers has all of them.
+while read -r layer; do
+    grep -qE "(^box |\| )$layer( /|:)" docs/pictures/layers.txt || { echo "layers.txt has no box for $layer" && exit 1; }
+done < <(sed -n 's/^layer //p' src/layers.txt)
+
 # A change that was not drawn is found.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
