@@ -72,6 +72,25 @@ grep -E "^ +6 +0 +1.000 " "$scratch/table" >/dev/null
 grep -F "all_gather a&amp;b" "$scratch/s.svg" >/dev/null
 grep -F "mul &lt;1&gt;?" "$scratch/s.svg" >/dev/null
 
+# A posted collective is hollow while no thread is busy with it, and full at its end. 4000 us are 1100 pixels.
+cat >"$scratch/posted.json" <<'TRACE'
+[{"ph":"i","cat":"step","name":"step","pid":0,"tid":1,"ts":1000,"args":{"step":5}},
+{"ph":"X","cat":"collective","name":"all_reduce","pid":0,"tid":9,"ts":2000,"dur":2000,"args":{"op":"all_reduce","carried":400}},
+{"ph":"X","cat":"collective","name":"all_gather","pid":0,"tid":9,"ts":4000,"dur":400,"args":{"op":"all_gather","carried":400}},
+{"ph":"X","cat":"collective","name":"barrier","pid":0,"tid":9,"ts":4400,"dur":1600,"args":{"op":"barrier","carried":10}},
+{"ph":"i","cat":"step","name":"step","pid":0,"tid":1,"ts":5000,"args":{"step":6}},
+{"ph":"M","name":"thread_name","pid":0,"tid":9,"args":{"name":"group [0,1]"}}]
+TRACE
+"$tool" trace "$scratch/posted.json" --step 5 --svg="$scratch/posted.svg" >/dev/null
+grep -oE 'class="[a-z ]+" x="[0-9.]+" y="[0-9]+" width="[0-9.]+" height="18"' "$scratch/posted.svg" |
+    sed 's/ y="[0-9]*"//; s/ height.*//' >"$scratch/boxes"
+diff "$scratch/boxes" - <<'BOXES' || fail "a posted collective is drawn otherwise"
+class="reduce hollow" x="465.00" width="550.00"
+class="reduce" x="905.00" width="110.00"
+class="gather" x="1015.00" width="110.00"
+class="other hollow" x="1125.00" width="165.00"
+BOXES
+
 # Times whose difference is no number have an axis that ends.
 cat >"$scratch/endless.json" <<'TRACE'
 [{"ph":"i","cat":"step","name":"step","pid":0,"tid":1,"ts":-1.7e308,"args":{"step":5}},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One step as a picture: for each rank its thread, with what it runs (three levels of modules, passes and ranges) and
- * under it ops and waits, and its lanes with their collectives. Colours follow the reader's light or dark mode.
+ * under it ops and waits, and its lanes with their collectives. The time in which a collective was issued but no thread
+ * of the rank was busy with it is drawn hollow. Colours follow the reader's light or dark mode.
  */
 #include "trace.h"
 
@@ -18,10 +19,13 @@ enum {
     TOP = 56,
     BOTTOM = 34,
     LEVELS = 3,
-    MAX_TICKS = 12 /* of the axis */
+    MAX_TICKS = 12, /* of the axis */
+    TICK_TEXT_WIDTH = 32
 };
 /* What is narrower is drawn this wide, and left out where something as wide was drawn already. */
 #define LEAST_WIDTH 0.4
+/* A hollow part that is narrower is not told apart. */
+#define LEAST_HOLLOW 1.5
 /* Of a character of the text in boxes. */
 #define CHARACTER_WIDTH 5.6
 
@@ -38,14 +42,17 @@ struct drawing {
 static const char *const style =
     "<style>\n"
     "svg{font:10px ui-sans-serif,system-ui,sans-serif}\n"
-    ".p0,.p1{stroke-width:.6}\n"
+    ".p0,.p1{stroke-width:.6}.gather,.reduce,.other{stroke-width:0}.hollow{fill-opacity:.12;stroke-width:.8}"
+    "\n"
     "text{fill:#1b1f24}.s{fill:#6b7280}.l,.p0,.p1{stroke:#d5d9de}.op{fill:#5b8def}.p0{fill:#c9d4e5}.p1{fill:#"
     "dfe6f0}"
-    ".wait{fill:#d9483b}.gather{fill:#2f9e6e}.reduce{fill:#b0752a}.other{fill:#8a63c9}\n"
+    ".wait{fill:#d9483b}.gather{fill:#2f9e6e;stroke:#2f9e6e}.reduce{fill:#b0752a;stroke:#b0752a}"
+    ".other{fill:#8a63c9;stroke:#8a63c9}\n"
     "@media(prefers-color-scheme:dark){"
     "text{fill:#e6e8eb}.s{fill:#9aa3ad}.l,.p0,.p1{stroke:#3a4149}.op{fill:#6b9bff}.p0{fill:#38465c}.p1{fill:#"
     "2b3646}"
-    ".wait{fill:#f0695c}.gather{fill:#45bd8a}.reduce{fill:#d39a4a}.other{fill:#a98be0}}\n"
+    ".wait{fill:#f0695c}.gather{fill:#2f8a63;stroke:#45bd8a}.reduce{fill:#9a6a24;stroke:#d39a4a}"
+    ".other{fill:#7552b8;stroke:#a98be0}}\n"
     "</style>\n";
 
 /* U+FFFE and U+FFFF, which XML does not have. */
@@ -103,7 +110,7 @@ static size_t choose_text(const struct trace_span *span, size_t n_fitting, const
         *text_out = span->unit;
         length = count_characters(span->unit);
     }
-    return length <= n_fitting + 1 ? length : 0;
+    return length <= n_fitting ? length : 0;
 }
 
 static const char *class_of(const struct trace_span *span)
@@ -121,6 +128,53 @@ static double x_of(const struct drawing *drawing, double instant)
     return LABEL_WIDTH + (instant - drawing->begin) * drawing->scale;
 }
 
+/* "all_gather h.0, 3.000 ms, busy 0.500 ms, 2.0 KiB", which viewers show under the pointer. */
+static void put_title(const struct drawing *drawing, const struct trace_span *span)
+{
+    fputs("<title>", drawing->out);
+    put_text(drawing->out, span->name, 200);
+    fprintf(drawing->out, ", %.3f ms", (span->end - span->begin) * 1e-3);
+    if (span->carried < span->end - span->begin) {
+        fprintf(drawing->out, ", busy %.3f ms", span->carried * 1e-3);
+    }
+    if (span->bytes > 0) {
+        fprintf(drawing->out, ", %.1f KiB", (double)span->bytes / 1024.0);
+    }
+    fputs("</title>", drawing->out);
+}
+
+static void put_box(const struct drawing *drawing, const struct trace_span *span, const char *class,
+                    double from, double width)
+{
+    fprintf(drawing->out, "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\">", class, from,
+            drawing->y, width, ROW_HEIGHT);
+    if (width >= 2.0) {
+        put_title(drawing, span);
+    }
+    fputs("</rect>\n", drawing->out);
+}
+
+/*
+ * A span between two places of the current row. A collective that was issued earlier than a thread was busy with it
+ * gets a hollow box, and a full one for the busy time, which is taken to be at the end, as in the table of sums.
+ */
+static void draw_boxes(const struct drawing *drawing, const struct trace_span *span, const char *class,
+                       double from, double width)
+{
+    double busy = span->carried * drawing->scale;
+    if (span->class != CLASS_COLLECTIVE || busy + LEAST_HOLLOW > width) {
+        put_box(drawing, span, class, from, width);
+        return;
+    }
+    char hollow[32];
+    (void)snprintf(hollow, sizeof hollow, "%s hollow", class);
+    put_box(drawing, span, hollow, from, width);
+    if (span->end <= drawing->end) {
+        busy = busy > LEAST_WIDTH ? busy : LEAST_WIDTH;
+        put_box(drawing, span, class, from + width - busy, busy);
+    }
+}
+
 /* Draws a span at the current row. *drawn_to: how far the row is drawn already. */
 static void draw_span(struct drawing *drawing, const struct trace_span *span, const char *class,
                       bool has_text, double *drawn_to)
@@ -132,21 +186,7 @@ static void draw_span(struct drawing *drawing, const struct trace_span *span, co
         return;
     }
     *drawn_to = from + width;
-    fprintf(drawing->out, "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\">", class, from,
-            drawing->y, width, ROW_HEIGHT);
-    if (width >= 2.0) {
-        fputs("<title>", drawing->out);
-        put_text(drawing->out, span->name, 200);
-        fprintf(drawing->out, ", %.3f ms", (span->end - span->begin) * 1e-3);
-        if (span->carried < span->end - span->begin) {
-            fprintf(drawing->out, ", carried %.3f ms", span->carried * 1e-3);
-        }
-        if (span->bytes > 0) {
-            fprintf(drawing->out, ", %.1f KiB", (double)span->bytes / 1024.0);
-        }
-        fputs("</title>", drawing->out);
-    }
-    fputs("</rect>\n", drawing->out);
+    draw_boxes(drawing, span, class, from, width);
     const char *text = NULL;
     size_t n_characters = has_text ? choose_text(span, (size_t)(width / CHARACTER_WIDTH), &text) : 0;
     if (n_characters > 0) {
@@ -268,7 +308,8 @@ static void draw_legend(const struct drawing *drawing, int64_t step)
                 {"wait", "wait: exposed"},
                 {"gather", "gather"},
                 {"reduce", "reduction"},
-                {"other", "barrier and others"}};
+                {"other", "barrier and others"},
+                {"other hollow", "issued: no thread is busy with it yet"}};
     fprintf(drawing->out, "<text x=\"8\" y=\"18\">step %lld, %.3f ms</text>\n", (long long)step,
             (drawing->end - drawing->begin) * 1e-3);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -300,8 +341,10 @@ static void draw_axis(const struct drawing *drawing, int bottom)
         double x = x_of(drawing, drawing->begin + at);
         fprintf(drawing->out, "<line class=\"l\" x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\"/>", x, x,
                 TOP - 18, bottom);
-        fprintf(drawing->out, "<text class=\"s\" x=\"%.2f\" y=\"%d\">%g ms</text>\n", x + 2, TOP - 10,
-                at * 1e-3);
+        if (x < LABEL_WIDTH + PLOT_WIDTH - TICK_TEXT_WIDTH) {
+            fprintf(drawing->out, "<text class=\"s\" x=\"%.2f\" y=\"%d\">%g ms</text>\n", x + 2, TOP - 10,
+                    at * 1e-3);
+        }
     }
 }
 
