@@ -199,7 +199,8 @@ sub memory
 {
     my ($report) = @_;
     my @rows;
-    while ($report->{text} =~ /^(.+), (\d+) ranks: model ([\d.]+) MB; at the peak ([\d.]+) MB a rank; shared \/ ranks up to ([\d.]+), private up to ([\d.]+)$/mg) {
+    my $line = qr/^(?:\[rank 0\] )?(.+), (\d+) ranks: model ([\d.]+) MB; at the peak ([\d.]+) MB a rank;/m;
+    while ($report->{text} =~ /$line shared \/ ranks up to ([\d.]+), private up to ([\d.]+)$/mg) {
         push @rows, [ $1, $2, $3, $5, $6, $4 ];
     }
     return table([ 'model', 'ranks', 'model, MB', 'shared, MB', 'private, MB', 'peak, MB' ], @rows);
