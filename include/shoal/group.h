@@ -6,9 +6,9 @@
  * that make a group of the same ranks and tag, in any order of calls, have the same group. With another tag the same
  * ranks have another group, whose operations run independently.
  *
- * All members call the same collectives in the same order on a group. Ranks compare their calls before data moves; if
- * they differ, the call is SHOAL_ERR_MISMATCH and the text names both. Operations of one group run in order. Groups do
- * not wait for each other.
+ * All members call the same collectives in the same order on a group. Ranks compare their calls before any result can
+ * be read; if they differ, the call is SHOAL_ERR_MISMATCH and the text names both. Operations of one group run in
+ * order. Groups do not wait for each other.
  *
  * Buffers: pointers to host memory of any alignment. They must not overlap except as each call says. `count` is in
  * elements and may be 0; the pointer may then be NULL. Buffers belong to the operation until it has ended: do not free
@@ -20,12 +20,13 @@
  * Ownership: a group lives until shoal_group_close or until its world is closed. Handles are not counted: the same
  * ranks and tag always give the same handle.
  * Threads: any. Calls from several threads of a rank are queued in the order in which they arrive.
- * Errors: a wrong argument is reported at once and changes nothing. After a mismatch, a timeout, an abort or the
- * death of a member every call on the group fails with the first reason, on every member that can be reached; other
- * groups go on.
+ * Errors: a wrong argument is reported at once and changes nothing. After a mismatch, a timeout, an abort or the death
+ * of a member the group has failed: every call on it returns the first failure's status and text, on every member that
+ * can be reached. Other groups go on, with one exception: MPI cannot be used any more after a rank has died, so that
+ * all groups that communicate through MPI then fail with SHOAL_ERR_PEER, also those without that rank.
  *
- * Each collective comes as a blocking call and as _start, which returns at once and gives a work
- * (shoal/work.h) in *work_out.
+ * Each collective comes as a blocking call and as _start, which returns at once and gives a work (shoal/work.h) in
+ * *work_out.
  */
 #ifndef SHOAL_GROUP_H
 #define SHOAL_GROUP_H
