@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Attributes of public declarations, and how structs begin. Every public header includes this one. */
+/* What all public headers use: attributes of declarations (SHOAL_API: exported; SHOAL_MUST_CHECK: the compiler warns if
+   the result is ignored), and how structs with a struct_size are initialized. */
 #ifndef SHOAL_API_H
 #define SHOAL_API_H
 
@@ -20,8 +21,14 @@
 #endif
 
 /*
- * The initial value of a struct whose first member is struct_size: its size, and zeros, which are the defaults. Each
- * such struct has a macro of its own, named after it: shoal_fsdp_options options = SHOAL_FSDP_OPTIONS_INIT;
+ * Structs that begin with struct_size may get further fields at their end in later versions. The size says which of
+ * them a program knows; the others have their defaults. Initialize such a struct with the macro that is named after it,
+ * which sets the size and the defaults (mostly zeros):
+ *
+ *     shoal_fsdp_options options = SHOAL_FSDP_OPTIONS_INIT;
+ *
+ * SHOAL_ERR_INVALID: struct_size is too small, 0 for example. SHOAL_ERR_UNSUPPORTED: the struct is newer than the
+ * library, and a field that the library does not know is not 0.
  */
 #ifdef __cplusplus
 extern "C++" {

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Other names that PyTorch has for functional collectives and operations, for programs and bindings that are written
- * against them. The library has one name for a thing (shoal/collective.h, shoal/ops.h); each function here is one call
- * of it. docs/pytorch.md lists PyTorch's names beside ours.
+ * Names of PyTorch's functional collectives and operations that the library itself does not have, for programs and
+ * bindings that are written against them. The library has one name for each thing (shoal/collective.h, shoal/ops.h);
+ * each function here is one call of it. New programs do not need this header. docs/pytorch.md lists PyTorch's names
+ * beside ours.
  *
- * The functions are static inline: they are compiled into the program that includes this header and are no part of the
- * library. Those that have no function in the library call an op by its name, with boxed arguments (shoal/op.h).
+ *     shoal_tensor *flat = shoal_flatten(x, 0, -1);
+ *     shoal_tensor *all = shoal_all_gather_into_tensor(flat, group);
+ *
+ * All functions are static inline: they are compiled into the program that includes this header, and are no part of the
+ * library. Most of them call an op by its name, with boxed arguments (shoal/op.h). G is the number of ranks of the
+ * group. A function whose name ends in _, _out or _inplace writes a tensor of the caller and returns it.
  *
  * Ownership, threads, errors: as in shoal/collective.h and shoal/ops.h.
  */
@@ -27,7 +32,7 @@
 
 SHOAL_BEGIN_DECLS
 
-/* Boxing ----------------------------------------------------------------------------------------------- */
+/* Boxing, for the functions below ---------------------------------------------------------------------- */
 
 static inline shoal_value shoal_compat_tensor(shoal_tensor *tensor)
 {
@@ -65,7 +70,7 @@ static inline shoal_value shoal_compat_ints(const int64_t *integers, size_t n_in
     return value;
 }
 
-/* As it is, NULL with a count too: the op says what is wrong with it. */
+/* Boxes a list as it is, also NULL with a count, which the op then refuses with a text. */
 static inline shoal_value shoal_compat_ints_of(const int64_t *integers, size_t n_integers)
 {
     shoal_value value;
@@ -111,7 +116,7 @@ static inline shoal_value shoal_compat_group(shoal_group *group)
     return value;
 }
 
-/* An operator that does not exist becomes its number, written to `text`, which the op refuses. */
+/* Boxes the name of an operator. A number that is no operator is written to `text`, and the op refuses it. */
 static inline shoal_value shoal_compat_reduce(shoal_reduce_op reduce, char text[24])
 {
     if (reduce >= SHOAL_SUM && reduce <= SHOAL_PREMUL_SUM) {
@@ -121,8 +126,8 @@ static inline shoal_value shoal_compat_reduce(shoal_reduce_op reduce, char text[
     return shoal_compat_string(text);
 }
 
-/* Calls the op of that name. An op that the loaded library does not have is NULL, and the call fails for that
-   reason. */
+/* Call the op of that name, whose result is a tensor (one) or a list (many). If the loaded library does not have the
+   op, the call fails. */
 static inline shoal_tensor *shoal_compat_one(const char *name, const shoal_value *boxed, size_t n_boxed)
 {
     const shoal_op *op = NULL;
@@ -144,7 +149,8 @@ static inline shoal_tensor *const *shoal_compat_many(const char *name, const sho
     return shoal_op_call_collective(op, boxed, n_boxed, &result) == SHOAL_OK ? result.as.tensors : NULL;
 }
 
-/* Calls an op whose result is a list of tensors. count_out may be NULL; it is 0 after a failure. */
+/* Calls the op of that name, whose result is a list, and gives its length in *count_out: 0 after a failure. count_out
+   may be NULL. */
 static inline shoal_tensor *const *shoal_compat_pieces(const char *name, const shoal_value *boxed,
                                                        size_t n_boxed, size_t *count_out)
 {
@@ -162,7 +168,8 @@ static inline shoal_tensor *const *shoal_compat_pieces(const char *name, const s
 
 /* Operations ------------------------------------------------------------------------------------------- */
 
-/* Dimensions first..last, inclusive, become one, as shoal_reshape can do it. A 0-d tensor becomes 1-d. */
+/* Joins dimensions first_dim to last_dim, inclusive, into one, as shoal_reshape does. A tensor without dimensions
+   becomes one of shape [1]. */
 static inline shoal_tensor *shoal_flatten(shoal_tensor *self, int64_t first_dim, int64_t last_dim)
 {
     shoal_value boxed[3];
@@ -172,7 +179,7 @@ static inline shoal_tensor *shoal_flatten(shoal_tensor *self, int64_t first_dim,
     return shoal_compat_one("flatten", boxed, 3);
 }
 
-/* Removes dimension `dim` if it has size 1, as shoal_view can do it. */
+/* Removes dimension `dim`, which must have size 1. A view. */
 static inline shoal_tensor *shoal_squeeze(shoal_tensor *self, int64_t dim)
 {
     shoal_value boxed[2];
@@ -181,7 +188,7 @@ static inline shoal_tensor *shoal_squeeze(shoal_tensor *self, int64_t dim)
     return shoal_compat_one("squeeze", boxed, 2);
 }
 
-/* A new dimension of size 1, likewise. */
+/* Inserts a dimension of size 1 before dimension `dim`. A view. */
 static inline shoal_tensor *shoal_unsqueeze(shoal_tensor *self, int64_t dim)
 {
     shoal_value boxed[2];
@@ -190,7 +197,8 @@ static inline shoal_tensor *shoal_unsqueeze(shoal_tensor *self, int64_t dim)
     return shoal_compat_one("unsqueeze", boxed, 2);
 }
 
-/* Pieces of `size`, the last one shorter: shoal_split_with_sizes. */
+/* Gives views of consecutive pieces of a dimension, of `size` indices each; the last one may be shorter. count_out may
+   be NULL, as in all functions that return lists. */
 static inline shoal_tensor *const *shoal_split(shoal_tensor *self, int64_t size, int64_t dim,
                                                size_t *count_out)
 {
@@ -201,7 +209,7 @@ static inline shoal_tensor *const *shoal_split(shoal_tensor *self, int64_t size,
     return shoal_compat_pieces("split", boxed, 3, count_out);
 }
 
-/* shoal_div and shoal_div_scalar in place. */
+/* Divide in place, by a tensor or by a number. */
 static inline shoal_tensor *shoal_div_(shoal_tensor *self, shoal_tensor *other)
 {
     shoal_value boxed[2];
@@ -218,7 +226,7 @@ static inline shoal_tensor *shoal_div_scalar_(shoal_tensor *self, double other)
     return shoal_compat_one("div_scalar_", boxed, 2);
 }
 
-/* Removes all dimensions of size 1. */
+/* Removes all dimensions of size 1. A view. */
 static inline shoal_tensor *shoal_squeeze_all(shoal_tensor *self)
 {
     shoal_value boxed[1];
@@ -226,7 +234,8 @@ static inline shoal_tensor *shoal_squeeze_all(shoal_tensor *self)
     return shoal_compat_one("squeeze_all", boxed, 1);
 }
 
-/* At most `chunks` pieces of ceil(n / chunks), fewer when they run out. */
+/* Gives views of at most `chunks` pieces of a dimension, of ceil(n / chunks) indices each. There are fewer if these
+   cover the dimension already, and the last one may be shorter. */
 static inline shoal_tensor *const *shoal_chunk(shoal_tensor *self, int64_t chunks, int64_t dim,
                                                size_t *count_out)
 {
@@ -237,7 +246,7 @@ static inline shoal_tensor *const *shoal_chunk(shoal_tensor *self, int64_t chunk
     return shoal_compat_pieces("chunk", boxed, 3, count_out);
 }
 
-/* Exactly `chunks` pieces, empty ones at the end. */
+/* Gives the pieces of shoal_chunk, followed by empty ones if there are fewer than `chunks`. */
 static inline shoal_tensor *const *shoal_chunk_with_empty(shoal_tensor *self, int64_t chunks, int64_t dim,
                                                           size_t *count_out)
 {
@@ -248,7 +257,7 @@ static inline shoal_tensor *const *shoal_chunk_with_empty(shoal_tensor *self, in
     return shoal_compat_pieces("chunk_with_empty", boxed, 3, count_out);
 }
 
-/* shoal_cat along a new dimension. */
+/* Copies tensors of the same shape side by side along a new dimension. */
 static inline shoal_tensor *shoal_stack(shoal_tensor *const *tensors, size_t n_tensors, int64_t dim)
 {
     shoal_value boxed[2];
@@ -257,7 +266,7 @@ static inline shoal_tensor *shoal_stack(shoal_tensor *const *tensors, size_t n_t
     return shoal_compat_one("stack", boxed, 2);
 }
 
-/* tensors[index], as an op that a trace shows. */
+/* Gives tensors[index], by an op, so that a captured graph shows it. */
 static inline shoal_tensor *shoal_getitem(shoal_tensor *const *tensors, size_t n_tensors, int64_t index)
 {
     shoal_value boxed[2];
@@ -266,7 +275,7 @@ static inline shoal_tensor *shoal_getitem(shoal_tensor *const *tensors, size_t n
     return shoal_compat_one("getitem", boxed, 2);
 }
 
-/* A view of all of self, which no pass over a graph (shoal/compile.h) moves before the others. */
+/* Gives a view of all of `self` that passes over a graph (shoal/compile.h) keep behind the tensors `deps`. */
 static inline shoal_tensor *shoal_control_deps(shoal_tensor *self, shoal_tensor *const *deps, size_t n_deps)
 {
     shoal_value boxed[2];
@@ -275,8 +284,8 @@ static inline shoal_tensor *shoal_control_deps(shoal_tensor *self, shoal_tensor 
     return shoal_compat_one("control_deps", boxed, 2);
 }
 
-/* A contiguous copy of self with the source, which has that shape, in a view of it: strides and offset in elements of
-   the copy. No gradient. */
+/* Copies `self` and writes `source` into a view of the copy, which is contiguous. Shape, strides and offset (in
+   elements) describe that view; `source` has its shape. No gradient. */
 static inline shoal_tensor *shoal_as_strided_scatter(shoal_tensor *self, shoal_tensor *source,
                                                      const int64_t *shape, const int64_t *strides, int n_dims,
                                                      int64_t offset)
@@ -290,7 +299,7 @@ static inline shoal_tensor *shoal_as_strided_scatter(shoal_tensor *self, shoal_t
     return shoal_compat_one("as_strided_scatter", boxed, 5);
 }
 
-/* shoal_add_scalar of -other. */
+/* Subtract a number. */
 static inline shoal_tensor *shoal_sub_scalar(shoal_tensor *self, double other)
 {
     shoal_value boxed[2];
@@ -307,7 +316,7 @@ static inline shoal_tensor *shoal_sub_scalar_(shoal_tensor *self, double other)
     return shoal_compat_one("sub_scalar_", boxed, 2);
 }
 
-/* shoal_mul_scalar_ by -1. */
+/* Negates in place. */
 static inline shoal_tensor *shoal_neg_(shoal_tensor *self)
 {
     shoal_value boxed[1];
@@ -315,7 +324,8 @@ static inline shoal_tensor *shoal_neg_(shoal_tensor *self)
     return shoal_compat_one("neg_", boxed, 1);
 }
 
-/* `self` where a equals b, or both are NaN; 0 elsewhere. One shape and dtype for all three. No gradient. */
+/* Gives `self` where a equals b or both are NaN, and 0 elsewhere. All three have the same shape and
+   dtype. No gradient. */
 static inline shoal_tensor *shoal_where_equal(shoal_tensor *self, shoal_tensor *a, shoal_tensor *b)
 {
     shoal_value boxed[3];
@@ -325,7 +335,8 @@ static inline shoal_tensor *shoal_where_equal(shoal_tensor *self, shoal_tensor *
     return shoal_compat_one("where_equal", boxed, 3);
 }
 
-/* One op for a list: shoal_copy_ of each pair, shoal_div_scalar of each, shoal_add_ of each pair. */
+/* Operate on lists, with one op: shoal_copy_ for each pair, shoal_div_scalar for each tensor, shoal_add_
+   for each pair. */
 static inline shoal_tensor *const *shoal_foreach_copy_(shoal_tensor *const *self, shoal_tensor *const *source,
                                                        size_t n_tensors)
 {
@@ -356,8 +367,8 @@ static inline shoal_tensor *const *shoal_foreach_add_(shoal_tensor *const *self,
 /* Sharding: what FSDP packs and unpacks ---------------------------------------------------------------- */
 
 /*
- * [n_chunks, S] of `dtype`: row w holds, for each tensor in order, its w-th chunk of dimension 0 in
- * row-major order, padded with zeros to the size of the first chunk.
+ * Gives a tensor [n_chunks, S] of `dtype`. Row w has, one after the other, chunk w of each tensor (cut along dimension
+ * 0 as by shoal_chunk, cast, in row-major order), padded with zeros to the size of that tensor's first chunk.
  */
 static inline shoal_tensor *shoal_chunk_cat(shoal_tensor *const *tensors, size_t n_tensors, int64_t n_chunks,
                                             shoal_dtype dtype)
@@ -369,7 +380,7 @@ static inline shoal_tensor *shoal_chunk_cat(shoal_tensor *const *tensors, size_t
     return shoal_compat_one("chunk_cat", boxed, 3);
 }
 
-/* Like shoal_split_with_sizes, copied: contiguous pieces. */
+/* Gives the pieces of shoal_split_with_sizes as contiguous copies. */
 static inline shoal_tensor *const *shoal_split_with_sizes_copy(shoal_tensor *self, const int64_t *sizes,
                                                                size_t n_sizes, int64_t dim, size_t *count_out)
 {
@@ -381,8 +392,8 @@ static inline shoal_tensor *const *shoal_split_with_sizes_copy(shoal_tensor *sel
 }
 
 /*
- * Copies the inputs, flattened and cast, one after the other into row `rank` of `output`, a flat buffer of
- * n_ranks equal rows. Gives {that row, output}.
+ * Copies the inputs, flattened and cast, one after the other into row `rank` of `output`, a tensor of one dimension
+ * that consists of n_ranks equal rows. Gives two tensors: that row, and `output`.
  */
 static inline shoal_tensor *const *shoal_all_gather_copy_in(shoal_tensor *output, shoal_tensor *const *inputs,
                                                             size_t n_inputs, int64_t n_ranks, int64_t rank)
@@ -397,7 +408,7 @@ static inline shoal_tensor *const *shoal_all_gather_copy_in(shoal_tensor *output
 
 /* Collectives ------------------------------------------------------------------------------------------ */
 
-/* shoal_all_gather_tensor along dimension 0; 0-d tensors give [G]. */
+/* shoal_all_gather_tensor along dimension 0. Tensors without dimensions give one of shape [G]. */
 static inline shoal_tensor *shoal_all_gather_into_tensor(shoal_tensor *self, shoal_group *group)
 {
     shoal_value boxed[2];
@@ -406,7 +417,7 @@ static inline shoal_tensor *shoal_all_gather_into_tensor(shoal_tensor *self, sho
     return shoal_compat_one("all_gather_into_tensor", boxed, 2);
 }
 
-/* shoal_all_gather_into_tensor with a result that is written into `out`. */
+/* shoal_all_gather_into_tensor, written into `out`. */
 static inline shoal_tensor *shoal_all_gather_into_tensor_out(shoal_tensor *self, shoal_group *group,
                                                              shoal_tensor *out)
 {
@@ -417,7 +428,7 @@ static inline shoal_tensor *shoal_all_gather_into_tensor_out(shoal_tensor *self,
     return shoal_compat_one("all_gather_into_tensor_out", boxed, 3);
 }
 
-/* shoal_reduce_scatter_tensor along dimension 0, into `out`. */
+/* shoal_reduce_scatter_tensor along dimension 0, written into `out`. */
 static inline shoal_tensor *shoal_reduce_scatter_tensor_out(shoal_tensor *self, shoal_reduce_op reduce,
                                                             shoal_group *group, shoal_tensor *out)
 {
@@ -443,9 +454,9 @@ static inline shoal_tensor *const *shoal_all_reduce_coalesced_(shoal_tensor *con
 }
 
 /*
- * destinations[m] is the rank that gets the tensor of rank m; none twice, at most G of them. A rank to which nobody
- * sends gets a tensor whose dimension 0 is 0. shoal_all_to_all_single and shoal_batch_p2p_ops move the same data.
- * Gradient: the way back.
+ * Sends the tensor of rank m to rank destinations[m]. The list has at most G entries, each rank at most once. A rank to
+ * which nobody sends gets a tensor whose dimension 0 has size 0. The gradient is sent the way back.
+ * (shoal_all_to_all_single and shoal_batch_p2p_ops can move the same data.)
  */
 static inline shoal_tensor *shoal_permute_tensor(shoal_tensor *self, const int64_t *destinations,
                                                  size_t n_destinations, shoal_group *group)
@@ -457,7 +468,8 @@ static inline shoal_tensor *shoal_permute_tensor(shoal_tensor *self, const int64
     return shoal_compat_one("permute_tensor", boxed, 3);
 }
 
-/* From shards along gather_dim to shards along shard_dim: that one is divided by G, the other multiplied. */
+/* Turns shards along gather_dim into shards along shard_dim: the size of gather_dim is multiplied by G, that of
+   shard_dim divided by G. */
 static inline shoal_tensor *shoal_shard_dim_alltoall(shoal_tensor *self, int64_t gather_dim,
                                                      int64_t shard_dim, shoal_group *group)
 {
@@ -471,7 +483,8 @@ static inline shoal_tensor *shoal_shard_dim_alltoall(shoal_tensor *self, int64_t
 
 /* Waiting ---------------------------------------------------------------------------------------------- */
 
-/* Waits for the contents and returns the same tensor. Unlike shoal_wait it is an op, which a trace shows. */
+/* Wait for the contents of a tensor, or of a list, and return the same. Unlike shoal_wait they are ops, which a
+   captured graph shows. */
 static inline shoal_tensor *shoal_wait_tensor(shoal_tensor *self)
 {
     shoal_value boxed[1];
@@ -488,7 +501,8 @@ static inline shoal_tensor *const *shoal_wait_tensors(shoal_tensor *const *tenso
 
 /* Sums of factor * value ------------------------------------------------------------------------------- */
 
-/* The sum of factor * value over ranks; all ranks give the same factor. Gradients are multiplied by it too. */
+/* Functions that end in _premul sum factor * value over the ranks. All ranks give the same factor. Gradients are
+   multiplied by it, too. */
 static inline shoal_tensor *shoal_all_reduce_premul(shoal_tensor *self, double factor, shoal_group *group)
 {
     shoal_value boxed[4];
@@ -569,7 +583,7 @@ static inline shoal_tensor *shoal_reduce_scatter_tensor_premul_out(shoal_tensor 
     return shoal_compat_one("reduce_scatter_tensor_out", boxed, 5);
 }
 
-/* scatter_dims has one entry for each tensor; NULL: dimension 0 for all. */
+/* scatter_dims has an entry for each tensor; NULL: dimension 0 for all. */
 static inline shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced_premul(shoal_tensor *const *tensors,
                                                                                 size_t n_tensors,
                                                                                 double factor,
@@ -587,7 +601,7 @@ static inline shoal_tensor *const *shoal_reduce_scatter_tensor_coalesced_premul(
 
 /* Into the caller's tensors ---------------------------------------------------------------------------- */
 
-/* What is written is returned. */
+/* Functions that end in _inplace are the calls without it, with a result that is written into the first argument. */
 static inline shoal_tensor *shoal_all_reduce_inplace(shoal_tensor *self, shoal_reduce_op reduce,
                                                      shoal_group *group)
 {
@@ -657,7 +671,7 @@ static inline shoal_tensor *shoal_all_to_all_inplace(shoal_tensor *out, shoal_te
     return shoal_compat_one("all_to_all_inplace", boxed, 5);
 }
 
-/* outs[r] gets the tensor of rank r; n_outs is the number of ranks. */
+/* Writes the tensor of rank r into outs[r]. n_outs is G. */
 static inline shoal_tensor *const *shoal_all_gather_inplace(shoal_tensor *const *outs, size_t n_outs,
                                                             shoal_tensor *self, shoal_group *group)
 {
@@ -671,8 +685,8 @@ static inline shoal_tensor *const *shoal_all_gather_inplace(shoal_tensor *const 
 /* Symmetric memory ------------------------------------------------------------------------------------- */
 
 /*
- * All-reduces of tensors that lie in symmetric memory of the group, anywhere in it; other memory is an error. The bits
- * are those of shoal_all_reduce, and the library chooses the algorithm whatever the name says.
+ * All-reduces of tensors that lie in symmetric memory of the group (shoal/window.h), at any place in it; other memory
+ * is an error. The bits are those of shoal_all_reduce. The library chooses the algorithm, whatever the name says.
  */
 static inline shoal_tensor *shoal_one_shot_all_reduce(shoal_tensor *self, shoal_reduce_op reduce,
                                                       shoal_group *group)
@@ -697,7 +711,7 @@ static inline shoal_tensor *shoal_one_shot_all_reduce_out(shoal_tensor *self, sh
     return shoal_compat_one("one_shot_all_reduce_out", boxed, 4);
 }
 
-/* Copies `source`, which may lie anywhere, into the symmetric `self` first. */
+/* Copies `source`, which may be in any memory, into `self`, which is in symmetric memory, and reduces that. */
 static inline shoal_tensor *shoal_one_shot_all_reduce_copy(shoal_tensor *self, shoal_tensor *source,
                                                            shoal_reduce_op reduce, shoal_group *group)
 {
@@ -749,7 +763,7 @@ static inline shoal_tensor *shoal_two_shot_all_reduce_out(shoal_tensor *self, sh
 
 /* Calls with gradients --------------------------------------------------------------------------------- */
 
-/* The calls without _autograd: all of them have gradients. */
+/* In PyTorch only these have gradients. Here they are the calls without _autograd, which all have gradients. */
 static inline shoal_tensor *shoal_all_gather_tensor_autograd(shoal_tensor *self, int64_t gather_dim,
                                                              shoal_group *group)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tensors to and from other libraries through DLPack, without copying. Include <dlpack/dlpack.h> beside
- * this header to look inside the struct.
+ * Tensors to and from other libraries (NumPy, PyTorch, JAX) through DLPack, without copying. The struct is
+ * DLManagedTensor of <dlpack/dlpack.h>; include that header beside this one to look inside it.
  *
- * Ownership: import takes the struct over and calls its deleter when the last use is gone; on failure it
- * stays the caller's. Export gives a struct the caller (or the consumer) must end through its deleter; it
- * keeps the storage alive. While an export lives the storage cannot be released or re-bound.
- * Threads: any.
- * Errors: SHOAL_ERR_UNSUPPORTED for a device, dtype, or lane count that Shoal does not have.
+ * Ownership: an imported struct belongs to the tensor: its deleter is called when the last use of the memory is over.
+ * If the import fails, it stays the caller's. An exported struct belongs to the caller, or to the consumer that it is
+ * given to, and is ended by its deleter. It keeps the memory alive; until then shoal_tensor_release_data and
+ * shoal_tensor_rebind_data refuse the tensor.
+ * Threads: any. The deleter of an export may be called on any thread.
+ * Errors: shoal_from_dlpack returns NULL and leaves the error in the scope; shoal_to_dlpack returns a status.
  */
 #ifndef SHOAL_DLPACK_H
 #define SHOAL_DLPACK_H
@@ -20,11 +21,19 @@ SHOAL_BEGIN_DECLS
 
 struct DLManagedTensor;
 
+/*
+ * Makes a tensor over the memory of `managed`: host memory (kDLCPU or kDLCUDAHost), with any strides. Needs an open
+ * scope, which owns the tensor. SHOAL_ERR_UNSUPPORTED: memory of another device, a dtype that Shoal does not have, or
+ * more than one lane. SHOAL_ERR_INVALID: `managed` is NULL, or its shape and strides are not those of a tensor.
+ */
 SHOAL_API shoal_tensor *shoal_from_dlpack(struct DLManagedTensor *managed);
 
-/* Waits for writes to the tensor's bytes first. A tensor that is read-only (shoal_mutable_data) is SHOAL_ERR_STATE:
-   this form of DLPack cannot tell the consumer so. An output of a plan (shoal/compile.h) gets memory of its own
-   first. */
+/*
+ * Gives a struct that describes the tensor's memory to *managed_out. Waits first for operations that write the tensor;
+ * writes through the struct are not counted (shoal_tensor_version). An output of a compiled step (shoal/compile.h) gets
+ * memory of its own first. SHOAL_ERR_STATE: the tensor has no memory (it is on the meta device, or its data was
+ * released), or it is read-only (shoal_mutable_data), which this form of DLPack cannot tell the consumer.
+ */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_to_dlpack(shoal_tensor *tensor,
                                                         struct DLManagedTensor **managed_out);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Element types and reduce operators.
+ * Dtypes (types of elements) and reduce operators (how values of several ranks are combined).
  *
  * Ownership: every returned string belongs to the library.
  * Threads: any.
- * Errors: a number that is no dtype has the name "?" and 0 bytes.
+ * Errors: status and text. Calls that return something else take any number and say below what they give for one that
+ * is no dtype or operator.
  */
 #ifndef SHOAL_DTYPE_H
 #define SHOAL_DTYPE_H
@@ -18,8 +19,9 @@
 SHOAL_BEGIN_DECLS
 
 /*
- * Zero is no dtype. f16 and bf16 are sixteen bits that C has no arithmetic for: tensors convert (shoal_to_dtype), and
- * so does a gather into a window; for other raw memory there is no call that does. A bf16 is the upper half of an f32.
+ * 0 is no dtype, so that a forgotten field is an error. f16 (IEEE half precision) and bf16 (the upper half of an f32)
+ * have 16 bits and no arithmetic in C: shoal_to_dtype converts tensors, and a gather into a window converts on the way
+ * (shoal/window.h). There is no call that converts other raw memory.
  */
 typedef enum shoal_dtype {
     SHOAL_F64 = 1,
@@ -36,38 +38,41 @@ typedef enum shoal_dtype {
     SHOAL_U64 = 12,
     SHOAL_BOOL = 13, /* one byte, 0 or 1; any other byte reads as 1 */
     SHOAL_C64 = 14,  /* two f32: real, imaginary */
-    SHOAL_C128 = 15  /* two f64 */
+    SHOAL_C128 = 15  /* two f64: real, imaginary */
 } shoal_dtype;
 
-/* Of one element; 0 for a number that is no dtype. */
+/* The bytes of one element; 0 for a number that is no dtype. */
 SHOAL_API size_t shoal_dtype_bytes(shoal_dtype dtype);
 
-/* "f32"; "?" for a number that is no dtype. */
+/* The name of a dtype in small letters: "f32"; "?" for a number that is no dtype. */
 SHOAL_API const char *shoal_dtype_name(shoal_dtype dtype);
 
-/* By that name; SHOAL_ERR_INVALID, naming the nearest dtype, when there is none. */
+/* Finds a dtype by its name. SHOAL_ERR_INVALID, with the nearest name in the text: there is none. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_dtype_find(const char *name, shoal_dtype *dtype_out);
 
-/* True for f64 f32 f16 bf16. */
+/* True for f64, f32, f16 and bf16. */
 SHOAL_API bool shoal_dtype_is_floating(shoal_dtype dtype);
 
-/* How values of several ranks are combined; the numbers go over the wire. */
+/*
+ * Values are combined in rank order, in the accumulation type (f32 for f16 and bf16, otherwise the dtype itself), and
+ * rounded once. Sums and products of integers wrap. A combination that is not offered is SHOAL_ERR_UNSUPPORTED.
+ */
 typedef enum shoal_reduce_op {
-    SHOAL_SUM = 0,
-    SHOAL_AVG = 1, /* of integers: the quotient, cut towards zero */
-    SHOAL_PRODUCT = 2,
-    SHOAL_MIN = 3,
-    SHOAL_MAX = 4,
-    SHOAL_BAND = 5,
-    SHOAL_BOR = 6,
-    SHOAL_BXOR = 7,
-    SHOAL_PREMUL_SUM = 8 /* sum of factor * value */
+    SHOAL_SUM = 0,       /* any dtype; of bools: or */
+    SHOAL_AVG = 1,       /* the sum divided by the number of ranks; integers are cut towards zero; not bool */
+    SHOAL_PRODUCT = 2,   /* not complex; of bools: and */
+    SHOAL_MIN = 3,       /* not complex; a NaN wins; of bools: and */
+    SHOAL_MAX = 4,       /* not complex; a NaN wins; of bools: or */
+    SHOAL_BAND = 5,      /* bitwise and; integers and bool */
+    SHOAL_BOR = 6,       /* bitwise or; integers and bool */
+    SHOAL_BXOR = 7,      /* bitwise exclusive or; integers and bool */
+    SHOAL_PREMUL_SUM = 8 /* the sum of factor * value (shoal_group_run); floating and complex */
 } shoal_reduce_op;
 
-/* "sum"; "?" for a number that is no operator. */
+/* The name of an operator in small letters: "sum"; "?" for a number that is no operator. */
 SHOAL_API const char *shoal_reduce_op_name(shoal_reduce_op reduce);
 
-/* By that name, in upper or lower case; SHOAL_ERR_INVALID when there is none. */
+/* Finds an operator by its name, in upper or lower case. SHOAL_ERR_INVALID, with the nearest name: there is none. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_reduce_op_find(const char *name, shoal_reduce_op *reduce_out);
 
 SHOAL_END_DECLS

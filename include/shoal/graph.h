@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A training step as a graph: what the communication compiler reads, changes and writes.
+ * A training step as a graph: the form in which the compiler (shoal/compile.h) captures, changes and prints it. Use
+ * this header to read such a graph, to write a pass that changes one, or to build one by hand. docs/graph.md describes
+ * the text form.
  *
- * A graph is a list of nodes in program order. A node is an input (placeholder), a constant, a call of an op, or the
- * output, which is the last node. Arguments are values or other nodes, nested in lists. The nodes that a node's
- * arguments name are its inputs; it is one of their users. Each node knows what it gives: one tensor or a list of them,
- * on the meta device, so with a shape and a storage but without data. Two values that share a storage are views of one
- * memory.
+ * A graph is a list of nodes in program order. A node is a placeholder (an input of the step), a constant, a call of an
+ * op, or the output, which is the last node. The arguments of a node are numbers, strings, groups and other nodes,
+ * nested in lists. The nodes among them are its inputs; it is one of their users. The value of a node is a tensor or a
+ * list of tensors on the meta device: they have shapes and storages, but no data. Two tensors that share a storage are
+ * views of one memory.
  *
- * Groups of ranks are symbols, written "@shard", with a table of their ranks: a graph is the same on all ranks, and on
- * no rank in particular. A number may depend on the rank that will run the graph (SHOAL_ARG_RANK).
+ * A graph is the same on all ranks. Groups are therefore names, written "@shard", with a table of their ranks, and a
+ * number may depend on the rank that runs the graph (SHOAL_ARG_RANK).
  *
  *     shoal_graph *graph;
  *     shoal_node *x, *sum;
@@ -20,10 +22,11 @@
  *     shoal_graph_call(graph, add, (shoal_arg[]){{SHOAL_ARG_NODE, {x}}, {SHOAL_ARG_NODE, {x}}}, 2, NULL, &sum);
  *     shoal_graph_output(graph, &(shoal_arg){SHOAL_ARG_NODE, {sum}}, NULL);
  *
- * Ownership: a graph owns its nodes; an erased node must not be used again. Strings and arguments are copied. Arrays
- * that are returned belong to the graph and hold until the node's arguments change.
- * Threads: a graph is used by one thread at a time.
- * Errors: a call that fails leaves the graph as it was.
+ * Ownership: a graph owns its nodes, which live until shoal_graph_free; an erased node must not be used again. Strings
+ * and arguments are copied. Returned arrays belong to the graph and are valid until the node's arguments change.
+ * Threads: one at a time per graph.
+ * Errors: status and text. A wrong argument, also a node of another graph, is SHOAL_ERR_INVALID. A call that fails
+ * leaves the graph as it was.
  */
 #ifndef SHOAL_GRAPH_H
 #define SHOAL_GRAPH_H
@@ -44,24 +47,24 @@ typedef struct shoal_graph shoal_graph;
 typedef struct shoal_node shoal_node;
 
 typedef enum shoal_node_kind {
-    SHOAL_NODE_PLACEHOLDER = 0, /* an input of the graph; their order is the order of the step's arguments */
+    SHOAL_NODE_PLACEHOLDER = 0, /* an input; placeholders are in the order of the step's arguments */
     SHOAL_NODE_CONSTANT = 1,    /* a tensor that is part of the graph */
     SHOAL_NODE_CALL = 2,        /* a call of an op */
-    SHOAL_NODE_OUTPUT = 3       /* what the graph gives; exactly one, and the last node */
+    SHOAL_NODE_OUTPUT = 3       /* what the graph returns; exactly one, and the last node */
 } shoal_node_kind;
 
 /* Arguments -------------------------------------------------------------------------------------------- */
 
 typedef enum shoal_arg_kind {
-    SHOAL_ARG_NONE = 0, /* an absent "tensor?", or an absent output */
+    SHOAL_ARG_NONE = 0, /* no value: of an optional tensor ("tensor?"), or of an output */
     SHOAL_ARG_NODE = 1,
     SHOAL_ARG_INT = 2,
-    SHOAL_ARG_RANK = 3, /* an integer that depends on the rank: factor * (rank in the group) + offset */
+    SHOAL_ARG_RANK = 3, /* an integer that depends on the rank: factor * (its rank in the group) + offset */
     SHOAL_ARG_FLOAT = 4,
     SHOAL_ARG_BOOL = 5,
     SHOAL_ARG_DTYPE = 6,
     SHOAL_ARG_STRING = 7,
-    SHOAL_ARG_GROUP = 8, /* a name of the graph's table, without the "@" */
+    SHOAL_ARG_GROUP = 8, /* the name of a group in the graph's table, without the "@" */
     SHOAL_ARG_LIST = 9
 } shoal_arg_kind;
 
@@ -73,7 +76,7 @@ typedef struct shoal_arg {
         double real;
         bool boolean;
         shoal_dtype dtype;
-        const char *string; /* of a string or group */
+        const char *string; /* SHOAL_ARG_STRING and SHOAL_ARG_GROUP */
         struct {
             const char *group;
             int64_t factor;
@@ -88,39 +91,48 @@ typedef struct shoal_arg {
 
 /* Making and freeing ----------------------------------------------------------------------------------- */
 
+/* Makes an empty graph. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_create(shoal_graph **graph_out);
+/* Frees a graph and all its nodes. NULL is allowed. */
 SHOAL_API void shoal_graph_free(shoal_graph *graph);
 
 /*
- * Adds a group to the table: `n_lists` lists of `size` ranks each, one after the other, every rank in one list at most;
- * a rank that runs the graph is in one of them. SHOAL_ERR_INVALID for a name that is taken by other ranks.
+ * Adds a group to the table, under a name of letters, digits and '_'. `ranks` has n_lists lists of `size` world ranks,
+ * one after the other: for two groups of two ranks, {0, 1, 2, 3}. A rank that runs the graph uses the list that it is
+ * in. SHOAL_ERR_INVALID: a rank is there twice, or the name has other ranks already. (Adding the same again changes
+ * nothing.)
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_add_group(shoal_graph *graph, const char *name,
                                                               const int *ranks, size_t n_lists, size_t size);
 
-/* New nodes go to the insertion point, and get a name that no other node has: `name`, with a number if it is taken;
-   NULL: the op's name. node_out may be NULL. ----------------------------------------------------------- */
+/* Adding nodes ----------------------------------------------------------------------------------------- */
 
+/*
+ * The calls of this part add a node at the insertion point (below; at first the end of the graph). Its name is `name`,
+ * with a number added if another node has that name. If `name` is NULL, it is that of the op. node_out may be NULL.
+ */
+
+/* Adds an input of that shape and dtype. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_placeholder(shoal_graph *graph, const char *name,
                                                                 const int64_t *shape, int n_dims,
                                                                 shoal_dtype dtype, shoal_node **node_out);
 
-/* `tensor` is kept, not copied. */
+/* Adds a constant. The tensor is referenced, not copied. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_constant(shoal_graph *graph, const char *name,
                                                              shoal_tensor *tensor, shoal_node **node_out);
 
 /*
- * A call of an op at the insertion point, checked as shoal_op_call checks it: the result's shape and storage come from
- * the op's meta function, so nodes that passes make have values as all others do. Fewer arguments than parameters are
- * filled with defaults, so a call has one argument per parameter.
+ * Adds a call of an op. Arguments are checked as by shoal_op_call, and missing ones at the end get their defaults, so
+ * that the node has one argument per parameter. The op's meta function computes shape and storage of the value.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_call(shoal_graph *graph, const shoal_op *op,
                                                          const shoal_arg *args, size_t n_args,
                                                          const char *name, shoal_node **node_out);
 
 /*
- * A call of something that is not an op here, such as an op of another program: it has no effects, and gives new
- * tensors shaped like `values`, a list of them if `is_list`. A graph with one can be changed and printed, not run.
+ * Adds a call of something that is no op of this process, for a graph that was written elsewhere. It counts as a call
+ * without side effects, whose value is new tensors with the shapes of `values`: one, or a list if `is_list`. A graph
+ * with such a node can be changed and printed, but not run.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_opaque(shoal_graph *graph, const char *target,
                                                            const shoal_arg *args, size_t n_args,
@@ -128,17 +140,18 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_opaque(shoal_graph *graph, c
                                                            bool is_list, const char *name,
                                                            shoal_node **node_out);
 
-/* Ends the graph; `arg` is a node, none (an output that is absent, such as the gradient of a parameter that the step
-   does not use), or a nested list of them. */
+/* Adds the output, always at the end. `arg` is a node, SHOAL_ARG_NONE (for the gradient of a parameter that the step
+   does not use, for example), or a nested list of these. SHOAL_ERR_STATE: the graph has an output. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_output(shoal_graph *graph, const shoal_arg *arg,
                                                            shoal_node **node_out);
 
 /* The insertion point ---------------------------------------------------------------------------------- */
 
 /*
- * Before a node (in the order in which nodes are made), or directly behind it (so that the node made last comes first).
- * NULL: before the first, or behind the last, where it is at the beginning. A node that is erased takes the point along
- * to its neighbour.
+ * Where new nodes go: before `node`, or directly after it. Several nodes that are added before a node stand in the
+ * order in which they were added; added after a node, in reverse order. If node is NULL: before the first node of the
+ * graph, or after the last one, which is the initial insertion point. If the node is erased, the point stays between
+ * the same neighbours.
  */
 typedef struct shoal_insert_point {
     shoal_node *node;
@@ -151,88 +164,101 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_set_insert_point(shoal_graph
 
 /* Reading ---------------------------------------------------------------------------------------------- */
 
+/* The nodes in program order: from shoal_graph_first by shoal_node_next to NULL, or from the
+   last by shoal_node_prev. */
 SHOAL_API size_t shoal_graph_n_nodes(const shoal_graph *graph);
 SHOAL_API shoal_node *shoal_graph_first(const shoal_graph *graph);
 SHOAL_API shoal_node *shoal_graph_last(const shoal_graph *graph);
-/* NULL when there is none. */
+/* The node of that name; NULL: there is none. */
 SHOAL_API shoal_node *shoal_graph_find(const shoal_graph *graph, const char *name);
 SHOAL_API shoal_node *shoal_node_next(const shoal_node *node);
 SHOAL_API shoal_node *shoal_node_prev(const shoal_node *node);
-/* Whether `a` stands before `b`, in constant time. */
+/* Whether `a` is before `b` in program order. Takes constant time. False for nodes of different graphs. */
 SHOAL_API bool shoal_node_is_before(const shoal_node *a, const shoal_node *b);
 
 SHOAL_API shoal_node_kind shoal_node_get_kind(const shoal_node *node);
 SHOAL_API const char *shoal_node_name(const shoal_node *node);
-/* NULL unless it is a call of an op. */
+/* The op that the node calls; NULL: it calls none. */
 SHOAL_API const shoal_op *shoal_node_op(const shoal_node *node);
-/* The name of the op, or of what an opaque call calls; of other nodes, their own. */
+/* The name of what the node calls: an op, or the target of shoal_graph_opaque. For other nodes, the node's own name. */
 SHOAL_API const char *shoal_node_target(const shoal_node *node);
+/* The arguments, one per parameter of the op. */
 SHOAL_API const shoal_arg *shoal_node_args(const shoal_node *node, size_t *count_out);
-/* Each once, in the order in which the arguments name them first. */
+/* The inputs, each once, in the order in which they first appear in the arguments. */
 SHOAL_API shoal_node *const *shoal_node_inputs(const shoal_node *node, size_t *count_out);
 SHOAL_API size_t shoal_node_n_users(const shoal_node *node);
-/* Users in the order in which they began to be: the first, and the one after `user`; NULL past the last. */
+/* The users, in the order in which they became users: the first one, and the one after `user`; NULL: no further one. */
 SHOAL_API shoal_node *shoal_node_first_user(const shoal_node *node);
 SHOAL_API shoal_node *shoal_node_next_user(const shoal_node *node, const shoal_node *user);
-/* What it gives: how many tensors, whether as a list, and one of them, on the meta device; of a constant, the tensor
-   itself. 0 for the output. */
+/* The value: how many tensors it has (0 for the output), whether they are a list, and tensor number `index`. Tensors
+   are on the meta device, except that of a constant. */
 SHOAL_API size_t shoal_node_n_values(const shoal_node *node);
 SHOAL_API bool shoal_node_is_list(const shoal_node *node);
 SHOAL_API const shoal_tensor *shoal_node_value(const shoal_node *node, size_t index);
 
 /* Changing --------------------------------------------------------------------------------------------- */
 
-/* Other arguments; what the node gives is worked out again. Its inputs count it as their newest user. */
+/* Replaces the arguments of a call or of the output. The value of the node, and those of its users in turn, are
+   computed again. The node becomes the newest user of its inputs. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_set_args(shoal_node *node, const shoal_arg *args,
                                                             size_t n_args);
 
-/* Which users a replacement is for. */
+/* Says whether a user takes part in a replacement. */
 typedef bool (*shoal_node_filter)(void *context, shoal_node *user);
 
-/* Users of `old` that the filter accepts (NULL: all) use `other` instead. n_changed_out may be NULL. */
+/* Makes users of `old` use `other` instead: those for which `filter` returns true, or all if it is NULL. The number of
+   them is given in *n_changed_out, which may be NULL. SHOAL_ERR_INVALID: `other` itself would be among them. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_replace(shoal_node *old, shoal_node *other,
                                                            shoal_node_filter filter, void *context,
                                                            size_t *n_changed_out);
 
+/* Move a node directly before or after another one. The result is not checked: shoal_graph_lint finds a node that is
+   now before one of its inputs. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_move_before(shoal_node *node, shoal_node *where);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_move_after(shoal_node *node, shoal_node *where);
 
-/* SHOAL_ERR_STATE, naming them, while it has users. */
+/* Removes a node from the graph. SHOAL_ERR_STATE: it has users, which the text names. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_node_erase(shoal_node *node);
 
 /* Checking and tidying --------------------------------------------------------------------------------- */
 
 /*
- * SHOAL_ERR_STATE with the first thing that is wrong: a node that is used before it stands, a start that nobody waits
- * for or whose result is used before its wait, memory that is touched while communication uses it (until its wait, what
- * a start writes or gives is for nobody, and what it reads is not written), users and inputs that do not agree, no
- * output at the end.
+ * Checks a graph. Call it after a pass, or for a graph from elsewhere. SHOAL_ERR_STATE, with the first thing that is
+ * wrong in the text:
+ * - a node is used before its place in the order;
+ * - a collective is started and never waited for, or its result is used before the wait;
+ * - memory is used while a collective in flight uses it: between a start and its wait nobody may read or write what it
+ *   writes, nor write what it reads;
+ * - the lists of users, inputs or names contradict each other;
+ * - there is no output, or it is not the last node.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_lint(const shoal_graph *graph);
 
-/* Erases calls without effects, and constants, that nobody uses. SHOAL_ERR_STATE for a graph that is not in order.
-   n_erased_out may be NULL. */
+/* Erases constants, and calls without side effects, that have no users. Gives the number of them in *n_erased_out,
+   which may be NULL. SHOAL_ERR_STATE: a node is used before its place in the order. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_remove_dead(shoal_graph *graph, size_t *n_erased_out);
 
-/* Brings nodes behind their inputs and the output to the end, and otherwise changes no order. SHOAL_ERR_INVALID, naming
-   a node, for a cycle. */
+/* Moves nodes behind their inputs, and the output to the end; other nodes keep their order. SHOAL_ERR_INVALID: there is
+   a cycle; the text names a node of it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_sort(shoal_graph *graph);
 
 /* Text ------------------------------------------------------------------------------------------------- */
 
-/* Takes a piece of text; anything but 0 ends the call with SHOAL_ERR_CANCELLED. */
+/* A function of the program that takes a piece of the text, without a zero at its end. If it returns anything but 0,
+   the call that prints ends with SHOAL_ERR_CANCELLED. */
 typedef int (*shoal_graph_write)(void *context, const char *text, size_t bytes);
 
-/* docs/graph.md describes the text. It reads back as the same graph. */
+/* Prints the graph as text (docs/graph.md), which shoal_graph_parse reads back as the same graph. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_print(const shoal_graph *graph, shoal_graph_write write,
                                                           void *context);
 
-/* A picture for Graphviz. */
+/* Prints the graph in the language of Graphviz, which draws it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_print_dot(const shoal_graph *graph,
                                                               shoal_graph_write write, void *context);
 
-/* SHOAL_ERR_INVALID with line and column of what is wrong, of the op where an argument does not fit it. Does not
-   lint. `text` needs no zero at its end. */
+/* Reads a graph from `bytes` bytes of text; no zero is needed at the end. Call shoal_graph_lint afterwards.
+   SHOAL_ERR_INVALID: the text is wrong; the error text has line and column, those of the op if an argument does not fit
+   it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_parse(const char *text, size_t bytes,
                                                           shoal_graph **graph_out);
 

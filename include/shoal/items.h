@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Items: what a program wants to save, and what it loads into. A list of named tensors, of which each rank has all or
- * a part, and of numbers and strings. Modules, contexts of FSDP and optimizers add theirs with one call each; a
- * program adds its own. Checkpoints (shoal/checkpoint.h) save a list and load into one.
+ * Items: a list of what a program saves in a checkpoint, and loads from one (shoal/checkpoint.h). Items are named
+ * tensors, of which each rank has the whole or a part, and named numbers and strings. Modules, contexts of FSDP and
+ * optimizers add theirs with one call each; a program adds its own.
  *
  *     shoal_items *items;
  *     status = shoal_items_create(&items);
  *     status = shoal_items_add_module(items, "", model);
- *     status = shoal_nn_optimizer_add_items(optimizer, items);         moments, under the paths of their parameters
+ *     status = shoal_nn_optimizer_add_items(optimizer, items);         moments, named after their parameters
  *     status = shoal_items_add_integer(items, "epoch", &epoch);
  *
- * A name belongs to a section: "model", "optimizer" or one of the program's own. Sections keep names apart, and are
- * files of their own in checkpoints that other tools read. Numbers and strings have one section, which needs no name.
+ * Tensors belong to sections: "model", "optimizer" or one of the program's own. The same name may be used in two
+ * sections. Checkpoints that other tools read have a file per section. Numbers and strings have a section of their own,
+ * without a name.
  *
- * A list borrows: tensors are referenced, but memory that was given as an address stays the caller's, and must live
- * as long as the list is used. A list describes parameters as they are when it is used, not when it was made: it may
- * be made once and be used for every save.
+ * A list may be made once and used for every save: what parameters are is looked up when the list is used. Making one
+ * is local; all ranks that save or load together make the same list.
  *
- * Ownership: shoal_items_free. Names are copied.
- * Threads: one at a time for each list.
- * Errors: status and text. A call that fails has added nothing.
+ * Ownership: shoal_items_free frees the list. It references tensors and modules. Memory that was given by its address,
+ * and contexts of FSDP, stay the caller's and must live as long as the list is used. Names are copied.
+ * Threads: one at a time per list.
+ * Errors: status and text. A call that fails has added nothing. SHOAL_ERR_INVALID: a wrong argument, or a name that its
+ * section has already. SHOAL_ERR_UNSUPPORTED: a c128 tensor, which the file format does not have.
  */
 #ifndef SHOAL_ITEMS_H
 #define SHOAL_ITEMS_H
@@ -41,97 +43,106 @@ typedef struct shoal_items shoal_items;
 
 #define SHOAL_SECTION_MODEL "model"
 #define SHOAL_SECTION_OPTIMIZER "optimizer"
-/* The longest name of a section: letters, digits, '_' and '-'. */
+/* Names of sections have 1 to 63 letters, digits, '_' and '-'. */
 #define SHOAL_MAX_SECTION_NAME 63
 
+/* Makes an empty list. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_create(shoal_items **items_out);
-/* NULL is allowed. */
+/* Frees a list; what it names stays. NULL is allowed. */
 SHOAL_API void shoal_items_free(shoal_items *items);
 
 /* Tensors ---------------------------------------------------------------------------------------------------- */
 
 /*
- * One tensor, or the part of one that this rank has: `length` indices from `offset` on along dimension `dim`. All
- * ranks of the group that saves have an item of the same name, dtype and shape; their parts together are the whole,
- * and ranks whose parts are the same have the same values. A part may be empty.
+ * A tensor, or the part of one that this rank has: `length` indices from `offset` on along dimension `dim`. All ranks
+ * of the group that saves have an item of the same name, dtype and shape. Their parts together are the whole; ranks
+ * that have the same part have the same values in it. A part may be empty.
  */
 typedef struct shoal_item {
     size_t struct_size;  /* sizeof(shoal_item) */
     const char *section; /* NULL: SHOAL_SECTION_MODEL */
     const char *name;
     shoal_dtype dtype;
-    int n_dims;           /* 0: a single number */
+    int n_dims;           /* of the whole; 0: a single number */
     const int64_t *shape; /* of the whole */
-    int dim; /* which dimension is cut; -1: none, this rank has all of it, and the next two are 0 */
+    int dim; /* along which ranks have parts; -1: this rank has the whole, and offset and length are 0 */
     int64_t offset;
     int64_t length;
-    /* The part, one of the two: a tensor of the part's shape (a load waits for what is in flight and counts as a
-       change), or contiguous memory. */
+    /* The memory of the part, one of the two: a tensor of the part's shape, with any strides (a load waits for
+       operations in flight, and counts as a change); or the address of contiguous memory, aligned for the dtype. */
     shoal_tensor *tensor;
     void *data;
-    bool may_be_missing; /* in what is loaded: it then keeps its values */
+    bool may_be_missing; /* a load leaves it alone, instead of failing, if the checkpoint does not have it */
 } shoal_item;
 #define SHOAL_ITEM_INIT SHOAL_SIZED(shoal_item)
 
-/* Names are UTF-8. One that its section has already is an error, as an item, an alias or a name within a module. */
+/* Adds an item. Its name is UTF-8 and not yet used in its section: neither by an item, nor an alias, nor a parameter of
+   a module that was added. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add(shoal_items *items, const shoal_item *item);
 
-/* A tensor that every rank has whole, with the same values. */
+/* Adds a tensor that every rank has whole, with the same values. `section` NULL: "model". */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_tensor(shoal_items *items, const char *section,
                                                                const char *name, shoal_tensor *tensor);
 
-/* Another name for an item that there is: it is saved once, and either name loads. */
+/* Gives an item of the list a second name. It is saved once, under its first name, and loaded from either. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_alias(shoal_items *items, const char *section,
                                                               const char *name, const char *alias);
 
 /*
- * All parameters and buffers of a tree of modules in the section "model", under `prefix` followed by their paths:
- * whole ones (of a plain module, or one that shoal_ddp has wrapped), and shards of modules that are fully sharded. A
- * tied parameter is added under its first path, with the others as aliases. The module is referenced. Which tensors
- * it holds is looked up when the list is used, between calls of the module; names, dtypes and shapes must be the same
- * then. Shards of parameters that were on the meta device can be loaded into, and be saved once they were written;
- * other tensors there can neither be saved nor loaded into. Of a unit all is added: a module inside of one that has its
- * parameters in the unit is an error.
+ * Adds all parameters and buffers of a module and of the modules inside it to the section "model", named `prefix` and
+ * their path. Parameters may be whole (also if shoal_ddp wrapped the module) or shards (shoal_fully_shard). A tied
+ * parameter is added under its first path, with its other paths as aliases. The tensors are looked up when the list is
+ * used; use it between calls of the module, whose names, dtypes and shapes must be unchanged then (SHOAL_ERR_STATE
+ * otherwise).
+ *
+ * A shard of a parameter that was made on the meta device can be loaded into, and saved once it has been written. Other
+ * tensors on the meta device can neither be saved nor loaded into. SHOAL_ERR_INVALID: the module is inside a unit that
+ * has its parameters; add the module that was given to shoal_fully_shard.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_module(shoal_items *items, const char *prefix,
                                                                shoal_module *module);
 
-/* All parameters of a context, by their names, which must be there and differ. The context must outlive the list. For
-   the context a load is what shoal_fsdp_load is: between steps, and not between a forward and its backward. */
+/*
+ * Adds all parameters of a context of FSDP, named `prefix` and the parameter's name; each must have one, and they must
+ * differ. A load counts as shoal_fsdp_load: make it between steps, not between a forward pass and its backward pass.
+ * Keep the context until the list is freed.
+ */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_fsdp(shoal_items *items, const char *prefix,
                                                              shoal_fsdp *fsdp);
 
 /* Numbers and strings ---------------------------------------------------------------------------------------- */
 
-/* Where a number or string is: read by a save, on the group's first rank, and written by a load, on every rank. */
+/* Add a number or string by its address. A save reads it on the group's first rank; a load writes it on every rank. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_integer(shoal_items *items, const char *name,
                                                                 int64_t *value);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_real(shoal_items *items, const char *name,
                                                              double *value);
-/* At most bytes - 1 characters of UTF-8 and a zero; a longer one in a checkpoint is an error of the load. */
+/* `value` has room for `bytes` bytes: a text in UTF-8 and a zero. If a checkpoint has a longer text, the load fails. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_add_string(shoal_items *items, const char *name,
                                                                char *value, size_t bytes);
 
-/* Moves everything of another list, which is empty afterwards, to the end: for whoever adds several items, all of them
-   or none. A name that both have is an error, and changes neither. */
+/* Moves everything from another list to the end of this one; the other is empty afterwards. Use it to add several
+   items, all of them or none. SHOAL_ERR_INVALID: both have an item of the same name; neither list is changed. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_append(shoal_items *items, shoal_items *from);
 
 /* What is in a list -------------------------------------------------------------------------------------------- */
 
-/* Tensors, without aliases, in the order of adding. */
+/* The number of tensors, which are numbered from 0 in the order in which they were added. Aliases do not count. */
 SHOAL_API size_t shoal_items_count(const shoal_items *items);
-/* SHOAL_ERR_INVALID for a number that is not within 0..count-1. Strings and shape live until the list is changed. */
+/* Describes tensor number `index`. Strings and shape belong to the list and live until it is changed.
+   SHOAL_ERR_INVALID: there is no such tensor. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_get(const shoal_items *items, size_t index,
                                                         shoal_item *item_out);
-/* The item of that section and name, or of that tensor; -1: none. An alias finds its item. */
+/* The number of the item with that section (NULL: "model") and name, or of the item of that tensor. An alias finds its
+   item. -1: there is none. */
 SHOAL_API int64_t shoal_items_find(const shoal_items *items, const char *section, const char *name);
 SHOAL_API int64_t shoal_items_find_tensor(const shoal_items *items, const shoal_tensor *tensor);
 
 /*
- * A function that a load calls on every rank once all values are there, in the order of adding, and that may refuse
- * them: for whoever keeps something that depends on values. A refusal is the error of the load; the other functions are
- * called all the same, and what was there before is not brought back. `destroy` is called when the list ends, and may
- * be NULL.
+ * Adds a function that a load calls on every rank when all values have been loaded, in the order in which functions
+ * were added. Use it if something is derived from the values, or to check them. If it returns an error, the load fails
+ * with it; the other functions are still called, and the values stay loaded. `destroy`, which may be NULL, is called
+ * with the context when the list is freed.
  */
 typedef shoal_status (*shoal_items_loaded)(void *context);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_items_on_loaded(shoal_items *items, shoal_items_loaded function,

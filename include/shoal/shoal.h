@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Everything but shoal/compat_torch.h. Each header can be included alone. */
+/* All headers of libshoal, except shoal/compat_torch.h (PyTorch's other names). Each of them can be included alone.
+   Those of libshoal_nn are in shoal_nn/. */
 #ifndef SHOAL_H
 #define SHOAL_H
 

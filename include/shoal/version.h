@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The version of these headers and of the library that is loaded. The build reads the three numbers from here.
+ * The version: that of the headers a program was compiled with (the macros), and that of the library it runs with
+ * (shoal_version). Until version 1.0, libraries whose minor versions differ do not replace each other.
  *
  * Ownership: the string belongs to the library.
  * Threads: any.
@@ -11,6 +12,7 @@
 
 #include "shoal/api.h"
 
+/* The build reads the three numbers from here. */
 #define SHOAL_VERSION_MAJOR 0
 #define SHOAL_VERSION_MINOR 1
 #define SHOAL_VERSION_PATCH 0

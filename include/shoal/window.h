@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that the ranks of a group share on one host.
+ * Memory that ranks of a group share. There are two kinds:
  *
- * Symmetric memory: as many bytes for every rank; each can reach all the others'. Collectives whose buffers lie
- * in symmetric memory on every rank skip staging.
- * A window: one block for all ranks of the host. A gather into it is each rank writing its own part in place.
+ * Symmetric memory has a block of the same size for every rank of a group on one host. Each rank can read and write the
+ * blocks of all others. Collectives whose buffers lie in symmetric memory on every rank copy less: they skip staging.
  *
- * A group whose transport has no such memory refuses both (SHOAL_ERR_UNSUPPORTED).
+ * A window is one block for all ranks of a host, into which a value is gathered whose parts the ranks have: each rank
+ * writes its own part, and all read the whole. It exists once per host, not once per rank. FSDP gathers parameters into
+ * windows. A group over several hosts has one block on each of them.
  *
- * Ownership: freed by each rank; the memory goes when the last has. Closing the world frees what is left. Symmetric
- * memory outlives its group: after shoal_group_close its blocks can be read and written, those of peers too, and
- * collectives on any other group use it without staging if all members of that group have a block of it. A window whose
- * group was closed can be read and freed, but not gathered into.
- * Threads: any; creating is collective and follows the order of the group's other collectives.
- * Errors: status and text; a shortage of memory is an error with sizes at creation, never a signal later.
+ * Groups over shared memory (transport "shm") have both; groups over several hosts have windows if shared memory is
+ * used within the hosts; groups over messages alone (transports "socket" and "mpi") have neither. Creating what a
+ * group's transport does not have is SHOAL_ERR_UNSUPPORTED.
+ *
+ * Ownership: each rank frees its handle; the memory is freed when the last rank has done so. Closing the world frees
+ * what is left. Symmetric memory outlives its group: after shoal_group_close all blocks can still be read and written,
+ * and collectives on any other group use it without staging if all members of that group have a block in it. A window
+ * whose group was closed can be read and freed, but not gathered into or released.
+ * Threads: any. Creating is collective, in the order of the group's other collectives.
+ * Errors: status and text. If there is not enough memory, creating fails with the sizes; using the memory never does.
  */
 #ifndef SHOAL_WINDOW_H
 #define SHOAL_WINDOW_H
@@ -33,60 +38,68 @@ SHOAL_BEGIN_DECLS
 typedef struct shoal_symmetric shoal_symmetric;
 
 /*
- * An allocator over it, for tensors that may be in use longer than the group they were made with:
+ * Makes symmetric memory with a block of `bytes` bytes for every rank of the group. Collective. Blocks are zeroed and
+ * begin at a page. The size cannot be changed: make another one if it is too small. 0 bytes are allowed; such blocks
+ * must not be read or written.
  *
- *     shoal_symmetric_create(group, bytes, &memory);          all members, once for a large block
- *     float *gradients = shoal_symmetric_data(memory);        cut into tensors as the program likes
- *     shoal_group_all_reduce(group, gradients, gradients, count, SHOAL_F32, SHOAL_SUM);
- *     shoal_group_close(group);                               the memory stays
- *     shoal_symmetric_free(memory);                           when the last tensor in it is gone
+ *     status = shoal_symmetric_create(group, bytes, &memory);         on all members, once for a large block
+ *     float *gradients = shoal_symmetric_data(memory);                divide it as you like
+ *     status = shoal_group_all_reduce(group, gradients, gradients, count, SHOAL_F32, SHOAL_SUM);
+ *     ...
+ *     shoal_symmetric_free(memory);
  *
- * It does not grow: where it is too small, make another one.
+ * SHOAL_ERR_INVALID on all ranks, and the group can still be used: sizes differ, or some ranks create a window instead.
+ * If one rank cannot map the memory, the call fails on all ranks with its reason.
  */
-/* Collective: the same size on every rank, otherwise SHOAL_ERR_INVALID on all of them and the group stays usable.
-   Zeroed, starts at a page. A rank that cannot have it makes it fail on all. 0 bytes are allowed: blocks that must not
-   be read or written. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_symmetric_create(shoal_group *group, size_t bytes,
                                                                shoal_symmetric **symmetric_out);
+/* The caller's own block. */
 SHOAL_API void *shoal_symmetric_data(shoal_symmetric *symmetric);
-/* The block of another rank of the group, mapped here; NULL, with an error text, for a rank out of range. */
+/* The block of any rank of the group, mapped into this process. NULL, with the reason in shoal_error_text: there is no
+   such rank. Ranks order their reads and writes themselves, by a barrier for example. */
 SHOAL_API void *shoal_symmetric_peer(shoal_symmetric *symmetric, int group_rank);
+/* The size of one block. */
 SHOAL_API size_t shoal_symmetric_bytes(const shoal_symmetric *symmetric);
-/* Local. No operation on this memory may be unfinished on this rank, and none may be started later by a peer whose
-   buffers lie in its own block together with this rank's: free it on all ranks. NULL is allowed. */
+/*
+ * Frees this rank's handle. Not collective, but every rank calls it. Before that, operations on this memory must have
+ * ended on this rank; afterwards no peer may start one whose buffers lie in this memory on all ranks. NULL is allowed.
+ */
 SHOAL_API void shoal_symmetric_free(shoal_symmetric *symmetric);
 
 /* Windows ---------------------------------------------------------------------------------------------- */
 
 typedef struct shoal_window shoal_window;
 
-/* Collective, with the same rules. `bytes` once for the whole group, zeroed. */
+/* Makes a window of `bytes` bytes, zeroed, once per host. Collective; fails as shoal_symmetric_create does. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_create(shoal_group *group, size_t bytes,
                                                             shoal_window **window_out);
-/* Read-only. Its contents are defined between a gather's end and the release that follows it. */
+/* The window's memory, read-only. Its contents are defined from the end of a gather until this rank releases it. */
 SHOAL_API const void *shoal_window_data(const shoal_window *window);
 SHOAL_API size_t shoal_window_bytes(const shoal_window *window);
-/* Local. No gather into it may be unfinished on this rank. NULL is allowed. */
+/* Frees this rank's handle. Not collective, but every rank calls it. No gather into the window may be unfinished on
+   this rank. NULL is allowed. */
 SHOAL_API void shoal_window_free(shoal_window *window);
 
-/* Something a rank writes into the window: `count` elements from `data` to a byte offset, cast on the way. */
+/* What a rank writes into a window: `count` elements of data_dtype at `data`, converted to window_dtype on the way, to
+   a place in the window. `data` is read until the gather has ended. */
 typedef struct shoal_window_piece {
     const void *data;
     size_t count;
     shoal_dtype data_dtype;
     shoal_dtype window_dtype;
-    size_t offset; /* in bytes */
+    size_t offset; /* in the window, in bytes */
 } shoal_window_piece;
 
 /*
- * Collective on the window's group. Begins the next generation of the window: waits until every rank has released
- * the one before, writes this rank's pieces, and ends when all ranks have written theirs. Only then are the calls
- * compared: what lies in a window before its gather has ended is nobody's data. Ranks may write different numbers of
- * pieces; what several of them write to the same place is undefined. `label` (such as the number of a layer) must be
- * the same on all ranks.
+ * Fills the window: waits until every rank has released its previous contents, writes this rank's pieces, and ends when
+ * all ranks have written theirs. Collective. Each filling is a generation of the window. Ranks may write different
+ * numbers of pieces, also none; if several write to the same place, its contents are undefined. `label`, the number of
+ * a layer for example, must be the same on all ranks. Calls are compared at the end: if they differ, all ranks get
+ * SHOAL_ERR_MISMATCH, and the window's contents are undefined.
  *
- * A generation may be started before this rank has released the one before; the blocking call would then wait for its
- * own caller and is SHOAL_ERR_STATE.
+ * _start may be called before this rank has released the previous generation; the list of pieces is copied. The
+ * blocking call would then wait for its own caller, and is SHOAL_ERR_STATE. SHOAL_ERR_INVALID: a piece does not fit
+ * into the window, or has no dtype.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_gather(shoal_window *window,
                                                             const shoal_window_piece *pieces, size_t n_pieces,
@@ -97,9 +110,10 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_gather_start(shoal_window *
                                                                   shoal_work **work_out);
 
 /*
- * Says that this rank has read what it needs of the oldest generation that it has not released yet. Releasing before
- * the gather has finished means that this rank will not read that generation. Never blocks. SHOAL_ERR_STATE if no
- * gather was begun, or its generation was released already.
+ * Says that this rank has read what it needs of the oldest generation that it has not released yet, so that the next
+ * gather may overwrite it. Call it once for every gather. Releasing before the gather has ended means that this rank
+ * will not read that generation. Never waits. SHOAL_ERR_STATE: there is no generation to release, the group was closed,
+ * or a step is being captured.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_window_release(shoal_window *window);
 
