@@ -1,23 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Optimizers over the parameters of a module, or over lists of parameters or shards of them: whole tensors, pieces,
- * empty ones. They know nothing of ranks: an update of a shard is that part of the update of the whole, bit for bit.
- *
- * Arithmetic: f64 parameters in f64, all others in f32, each operation rounded, in this order and no other. Numbers
- * that are the same for all elements are computed in f64 and rounded once.
- *     SGD    p = p - lr * g
- *     AdamW  p = p - (lr * weight_decay) * p
- *            m = beta1 * m + (1 - beta1) * g
- *            v = beta2 * v + (1 - beta2) * (g * g)
- *            p = p - (lr / (1 - beta1^t)) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
- * t counts the updates of that parameter, from 1. m and v start at 0 and have the type that is computed in; a bf16 or
- * f16 parameter is rounded once per step. Groups of parameters may have another weight_decay, and lr times a factor of
- * theirs.
- *
- * Ownership: an optimizer references its tensors until it is freed; raw memory stays the caller's. Names and rows are
- * copied.
- * Threads: one at a time per optimizer.
- * Errors: a step that fails because of an argument, a tensor or memory has changed nothing.
+ * Optimizers, SGD and AdamW: over the parameters of a module, over a list of tensors, or over raw memory. Parameters
+ * may be whole or shards, also empty ones. No call here communicates: the update of a shard has the bits of that part
+ * of the update of the whole.
  *
  *     shoal_nn_adamw_options options = SHOAL_NN_ADAMW_OPTIONS_INIT;
  *     options.lr = 3e-4;
@@ -25,9 +10,25 @@
  *     vectors.max_dims = 1;                      biases and norms
  *     vectors.weight_decay = 0;
  *     status = shoal_nn_adamw_create_for(model, &options, &vectors, 1, &optimizer);
- *     ... forward, shoal_backward ...
+ *     ... forward pass, shoal_backward ...
  *     status = shoal_nn_optimizer_step(optimizer);
  *     status = shoal_nn_optimizer_zero_grad(optimizer);
+ *
+ * Arithmetic: f64 parameters in f64, all others in f32. Each operation is rounded, in exactly this order. Numbers that
+ * are the same for all elements are computed in f64 and rounded once.
+ *     SGD    p = p - lr * g
+ *     AdamW  p = p - (lr * weight_decay) * p
+ *            m = beta1 * m + (1 - beta1) * g
+ *            v = beta2 * v + (1 - beta2) * (g * g)
+ *            p = p - (lr / (1 - beta1^t)) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+ * t counts the updates of that parameter, from 1. m and v start at 0 and have the dtype that is computed in (f64 or
+ * f32). A bf16 or f16 parameter is rounded once per step. Groups of parameters may have their own weight_decay and a
+ * factor of lr.
+ *
+ * Ownership: shoal_nn_optimizer_free frees an optimizer. It references its tensors; raw memory stays the caller's.
+ * Names and groups are copied.
+ * Threads: one at a time per optimizer.
+ * Errors: status and text. A step that fails because of an argument, a tensor or memory has changed nothing.
  */
 #ifndef SHOAL_NN_OPTIM_H
 #define SHOAL_NN_OPTIM_H
@@ -59,10 +60,10 @@ typedef struct shoal_nn_adamw_options {
     double beta2;
     double eps;
     double weight_decay;
-    bool allows_zeros; /* beta1, beta2 and eps may be 0, which is otherwise taken for forgotten and refused */
+    bool allows_zeros; /* beta1, beta2 and eps may be 0; otherwise a 0 counts as forgotten, an error */
 } shoal_nn_adamw_options;
 
-/* Initializers with PyTorch's defaults. */
+/* PyTorch's defaults, in the order of the fields. */
 #define SHOAL_NN_SGD_OPTIONS_INIT          \
     {                                      \
         sizeof(shoal_nn_sgd_options), 1e-3 \
@@ -75,30 +76,30 @@ typedef struct shoal_nn_adamw_options {
 /* A parameter, or a shard of one, in the caller's memory. */
 typedef struct shoal_nn_shard {
     void *data;
-    /* NULL: none in this step, the parameter is passed over. An empty shard has one, at any address, when the others
-       of the parameter have: ranks count updates alike. */
+    /* NULL: the step leaves this parameter alone. If other ranks give gradients of the parameter, a rank whose shard is
+       empty gives an address, too (any), so that all ranks count the same updates. */
     const void *gradient;
-    size_t count;      /* elements of both; 0 is fine */
+    size_t count;      /* elements of data and of gradient; may be 0 */
     shoal_dtype dtype; /* of data: f64, f32, f16 or bf16 */
     shoal_dtype gradient_dtype;
 } shoal_nn_shard;
 
 /* Groups ----------------------------------------------------------------------------------------------- */
 
-/* max_dims of a group that takes parameters of any number of dimensions. */
+/* The max_dims of a group that takes parameters with any number of dimensions. */
 #define SHOAL_NN_ANY_DIMS 0
-/* weight_decay of a group that has the one of the optimizer's options. */
+/* The weight_decay of a group that has that of the optimizer's options. */
 #define SHOAL_NN_SAME_DECAY (-1.0)
 
-/* Which parameters of a module belong to a group, and what is different for them. */
+/* A group: which parameters of a module belong to it, and which settings they have. */
 typedef struct shoal_nn_param_group {
     size_t struct_size;  /* sizeof(shoal_nn_param_group) */
-    const char *pattern; /* of the whole path: '*' stands for any characters, '?' for one; NULL: every path */
-    int max_dims; /* only parameters that have, whole, at most so many dimensions; SHOAL_NN_ANY_DIMS: all */
-    double lr_factor;    /* lr of the group = lr of the optimizer * lr_factor; schedules act on all groups */
-    double weight_decay; /* SHOAL_NN_SAME_DECAY: that of the options. SGD has none: 0, or the same */
-    bool may_be_empty;   /* no parameter needs to be in this group, which is otherwise an error */
-    bool allows_zeros;   /* lr_factor may be 0, which is otherwise taken for forgotten and refused */
+    const char *pattern; /* matches whole paths: '*' any characters, '?' one character; NULL: every path */
+    int max_dims; /* takes parameters whose whole has at most so many dimensions; SHOAL_NN_ANY_DIMS: any */
+    double lr_factor;    /* the group's rate is the optimizer's rate, which schedules set, times this */
+    double weight_decay; /* SHOAL_NN_SAME_DECAY: that of the options. For SGD 0 or SHOAL_NN_SAME_DECAY */
+    bool may_be_empty;   /* false: it is an error if no parameter belongs to the group */
+    bool allows_zeros;   /* lr_factor may be 0, which otherwise counts as forgotten and is an error */
 } shoal_nn_param_group;
 #define SHOAL_NN_PARAM_GROUP_INIT                                                                     \
     {                                                                                                 \
@@ -108,13 +109,14 @@ typedef struct shoal_nn_param_group {
 /* Making ----------------------------------------------------------------------------------------------- */
 
 /*
- * Over all parameters of a module and of the modules inside, in the order of a walk (shoal_module_walk), tied ones
- * once, under their first path. Parameters that require no gradient are among them: steps pass them over until they
- * have one. Of modules that are fully sharded the optimizer has the shards, so make it after shoal_fully_shard and
- * after tensors were put in the place of others. Each parameter belongs to the first of the groups whose pattern and
- * max_dims fit it, or to none, and then the options hold. A group that no parameter belongs to is SHOAL_ERR_INVALID,
- * unless its row allows that. The module is not referenced, only its parameters are. NULL options: the defaults above;
- * groups may be NULL when n_groups is 0.
+ * Make an optimizer over all parameters of a module and of the modules inside it, in the order of shoal_module_walk; a
+ * tied parameter counts once, under its first path. Parameters that require no gradient are included: steps leave them
+ * alone until they have one. For fully sharded modules it has the shards: make it after shoal_fully_shard, and after
+ * tensors of the module were replaced. Only the parameters are referenced, not the module.
+ *
+ * Each parameter belongs to the first group whose pattern and max_dims fit it; if none does, the options hold for it.
+ * SHOAL_ERR_INVALID: a group has no parameters and may_be_empty is false. options NULL: the defaults above. groups may
+ * be NULL if n_groups is 0.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create_for(shoal_module *module,
                                                                 const shoal_nn_sgd_options *options,
@@ -128,8 +130,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_for(shoal_module *
                                                                   shoal_nn_optimizer **optimizer_out);
 
 /*
- * Over tensors: gradients are those of shoal_grad. NULL options: the defaults above. Every parameter is a leaf
- * (shoal_is_leaf), because results of operations keep no gradients; there is at least one.
+ * Make an optimizer over a list of tensors, at least one. Steps use their gradients (shoal_grad); so each must be a
+ * leaf (shoal_is_leaf), because results of operations keep no gradients. options NULL: the defaults above.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create(shoal_tensor *const *parameters,
                                                             size_t n_parameters,
@@ -140,8 +142,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create(shoal_tensor *cons
                                                               const shoal_nn_adamw_options *options,
                                                               shoal_nn_optimizer **optimizer_out);
 
-/* Over raw memory, at least one shard. Only counts and dtypes are kept: every step is told where data and gradients
-   are. */
+/* Make an optimizer over raw memory, at least one shard. Only counts and dtypes are kept: every step is given the
+   addresses of data and gradients. options NULL: the defaults above. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_sgd_create_raw(const shoal_nn_shard *shards, size_t n_shards,
                                                                 const shoal_nn_sgd_options *options,
                                                                 shoal_nn_optimizer **optimizer_out);
@@ -150,76 +152,78 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_adamw_create_raw(const shoal_nn
                                                                   const shoal_nn_adamw_options *options,
                                                                   shoal_nn_optimizer **optimizer_out);
 
-/* NULL is allowed. */
+/* Frees an optimizer and its moments. NULL is allowed. */
 SHOAL_API void shoal_nn_optimizer_free(shoal_nn_optimizer *optimizer);
 
 /* Stepping --------------------------------------------------------------------------------------------- */
 
 /*
- * Updates, in place, every parameter that has a gradient. State is made when a parameter's first gradient comes. When
- * no parameter with elements has a gradient, nothing is updated, and the log (shoal/log.h) gets a warning, once until a
- * step finds gradients again.
+ * Updates every parameter that has a gradient, in place. The moments of a parameter are allocated at its first update.
+ * If no parameter with elements has a gradient, nothing is updated, and the log (shoal/log.h) has a warning; the next
+ * one comes only after a step that found gradients.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step(shoal_nn_optimizer *optimizer);
 
-/* Updates parameter `index`, counted from 0, alone: for a hook that runs when its gradient is complete. */
+/* Updates parameter `index`, counted from 0, alone: for a hook that is called when the parameter's gradient is
+   complete. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step_one(shoal_nn_optimizer *optimizer,
                                                                     size_t index);
 
-/* shoal_nn_optimizer_step over raw memory: as many shards as at creation, of the same counts and dtypes. */
+/* shoal_nn_optimizer_step for an optimizer over raw memory. The shards have the number, counts and dtypes of those at
+   creation. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_step_raw(shoal_nn_optimizer *optimizer,
                                                                     const shoal_nn_shard *shards,
                                                                     size_t n_shards);
 
-/* Removes the gradients of all its tensors. */
+/* Removes the gradients of all its tensors. Call it after each step. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_zero_grad(shoal_nn_optimizer *optimizer);
 
-/* The rate of the options. Groups multiply it by their factors. */
+/* The rate, and another one from the next step on. Groups multiply it by their factors. */
 SHOAL_API double shoal_nn_optimizer_lr(const shoal_nn_optimizer *optimizer);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_lr(shoal_nn_optimizer *optimizer, double lr);
 
 /* Parameters, by number and by path ------------------------------------------------------------------------ */
 
-/* Parameters are counted from 0, in the order in which they were given or walked. 0 for NULL. */
+/* The number of parameters. They are numbered from 0, in the order in which they were given or walked. 0 for NULL. */
 SHOAL_API size_t shoal_nn_optimizer_count(const shoal_nn_optimizer *optimizer);
-/* The first path of a parameter in its module; "" for an optimizer that was made from a list. It lives as long as the
-   optimizer. NULL, with the reason in shoal_error_text, for a number that is too large. */
+/* The first path of a parameter in its module; "" if the optimizer was made from a list. It lives as long as the
+   optimizer. NULL, with the reason in shoal_error_text: there is no such parameter. */
 SHOAL_API const char *shoal_nn_optimizer_path(const shoal_nn_optimizer *optimizer, size_t index);
-/* The parameter of that first path; -1: none. */
+/* The number of the parameter with that first path; -1: there is none. */
 SHOAL_API int64_t shoal_nn_optimizer_find(const shoal_nn_optimizer *optimizer, const char *path);
 
-/* The number of the group that a parameter belongs to; -1: to none. -1, with the reason in shoal_error_text, for a
-   number that is too large. */
+/* The number of the group that a parameter belongs to; -1: it belongs to none. -1 with a text in shoal_error_text:
+   there is no such parameter. */
 SHOAL_API int64_t shoal_nn_optimizer_group_of(const shoal_nn_optimizer *optimizer, size_t index);
-/* The row of a group. Its pattern lives as long as the optimizer. */
+/* Gives the settings of a group. The pattern lives as long as the optimizer. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_get_group(const shoal_nn_optimizer *optimizer,
                                                                      size_t group,
                                                                      shoal_nn_param_group *row_out);
-/* Another lr_factor and weight_decay for a group, from the next step on. Who belongs to it stays: pattern, max_dims and
-   may_be_empty must be those that shoal_nn_optimizer_get_group gives. */
+/* Sets lr_factor and weight_decay of a group, from the next step on. Its parameters stay the same: pattern, max_dims
+   and may_be_empty must be those that shoal_nn_optimizer_get_group gives. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_group(shoal_nn_optimizer *optimizer,
                                                                      size_t group,
                                                                      const shoal_nn_param_group *row);
 
 /* State ------------------------------------------------------------------------------------------------ */
 
-/* What a checkpoint needs of one parameter. */
+/* The state of one parameter, for checkpoints that a program writes itself. */
 typedef struct shoal_nn_optimizer_state {
     size_t struct_size;          /* sizeof(shoal_nn_optimizer_state), set by the caller */
     int64_t n_updates;           /* t */
-    shoal_tensor *first_moment;  /* m, borrowed, like the parameter; NULL: none yet, or SGD */
-    shoal_tensor *second_moment; /* v */
+    shoal_tensor *first_moment;  /* m, of the parameter's shape, borrowed; NULL: none yet, or SGD */
+    shoal_tensor *second_moment; /* v, in the same way */
 } shoal_nn_optimizer_state;
 #define SHOAL_NN_OPTIMIZER_STATE_INIT SHOAL_SIZED(shoal_nn_optimizer_state)
 
-/* Moments of raw shards have one dimension. The tensors of a parameter stay the same as long as the optimizer lives:
-   steps and set_state write into them. */
+/* Gives the state of a parameter. Moments of raw shards have one dimension. The tensors stay the same as long as the
+   optimizer lives: steps and set_state write into them. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_get_state(const shoal_nn_optimizer *optimizer,
                                                                      size_t index,
                                                                      shoal_nn_optimizer_state *state_out);
 /*
- * Copies the moments, which have the shape of the parameter (of raw shards: any shape with as many elements) and the
- * type that is computed in. NULL stands for zeros. Of SGD both are NULL.
+ * Sets the state of a parameter. The moments are copied. They have the shape of the parameter (for raw shards: any
+ * shape with as many elements) and the dtype that is computed in. NULL stands for zeros; for SGD both are NULL.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_state(shoal_nn_optimizer *optimizer,
                                                                      size_t index,
@@ -230,17 +234,17 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_set_state(shoal_nn_op
 /*
  * Adds the state of an optimizer over tensors to a list that has its parameters already (shoal_items_add_module). For a
  * parameter whose item is called NAME there are, in the section "optimizer":
- *     NAME.exp_avg, NAME.exp_avg_sq    m and v, cut like the parameter; not of SGD
+ *     NAME.exp_avg, NAME.exp_avg_sq    m and v, sharded like the parameter; not for SGD
  *     NAME.step                        t, an i64 without dimensions
- * They are the optimizer's own memory: what a load writes is in place. Moments that do not exist yet are made, with
- * zeros, which is the same as none. A parameter that requires no gradient and has no state is left out. One that
- * has no item in the list is SHOAL_ERR_INVALID. Rates, betas and groups are not saved: the program gives them
- * again. The list keeps the optimizer's memory alive; list and optimizer may be freed in any order.
+ * They are the optimizer's own memory, so that a load restores the state. Moments that do not exist yet are allocated,
+ * with zeros. A parameter that requires no gradient and has no state is left out. Rates, betas and groups are not
+ * saved: the program sets them again. List and optimizer may be freed in any order. SHOAL_ERR_INVALID: a parameter has
+ * no item in the list.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_add_items(shoal_nn_optimizer *optimizer,
                                                                      shoal_items *items);
-/* Adds the state of an optimizer over raw memory. numbers[i] is the number of the item (shoal_items_find)
-   of shard i, with as many elements and of the same dtype; -1: its state is left out. */
+/* Adds the state of an optimizer over raw memory, as above. numbers[i] is the number (shoal_items_find) of the item of
+   shard i, which has as many elements and the same dtype; -1: its state is left out. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_optimizer_add_items_raw(shoal_nn_optimizer *optimizer,
                                                                          shoal_items *items,
                                                                          const int64_t *numbers,

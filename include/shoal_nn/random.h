@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random numbers: draws that are functions of their position, initial values of parameters, and dropout.
+ * Random numbers for training: initial values of parameters, dropout, and the draws that both are made of.
  *
- * There is no generator with a state. A draw is a function of five numbers: seed, stream, step, sample and element.
- * Therefore it does not matter which rank makes it, in which order, in which micro-batch, how often, or inside a
- * captured graph.
+ *     const shoal_nn_distribution weights = SHOAL_NN_KAIMING_UNIFORM(sqrt(2), SHOAL_NN_FAN_IN);
+ *     const shoal_nn_distribution zeros = SHOAL_NN_UNIFORM(0, 0);
+ *     status = shoal_nn_initialize(model, "*weight", &weights, seed);   before or after shoal_fully_shard
+ *     status = shoal_nn_initialize(model, "*bias", &zeros, seed);
  *
- *     seed      of the run
- *     stream    who draws: a parameter, a dropout layer. shoal_nn_stream makes one of a name
- *     step      of the training; 0 for initial values
+ *     int64_t position[3] = {seed, step, first_sample};   of this rank's micro-batch, in the whole batch
+ *     shoal_tensor *at = shoal_from_memory(position, (int64_t[]){3}, 1, SHOAL_I64, NULL, NULL, NULL);
+ *     hidden = shoal_nn_dropout(hidden, at, shoal_nn_stream("blocks.3"), 0.1);
+ *
+ * There is no generator with a state. A draw is a function of five numbers, so its value does not depend on the rank
+ * that makes it, on the order, on micro-batches, on repetitions or on compilation:
+ *
+ *     seed      the seed of the run
+ *     stream    who draws: a parameter, a dropout layer. shoal_nn_stream makes a stream from a name
+ *     step      the number of the training step; 0 for initial values
  *     sample    the number of the sample in the whole batch, over all ranks and micro-batches; 0 for initial values
  *     element   the index within the sample, or within the whole parameter, in row-major order
  *
@@ -25,21 +33,12 @@
  *                    Wichura's algorithm AS 241, with a logarithm of our own. |z| is at most 6.4 in f32 and 8.3 in f64.
  *     bf16, f16      the f32 draw, rounded once more
  *
- * Bits: all of this is made of + - * / and square roots of IEEE 754, and of integers. The bits are the same for every
- * machine, compiler, number of ranks and floating-point mode.
+ * Bits: all of this uses integers, and + - * / and square roots of IEEE 754. The bits are the same with every machine,
+ * compiler, number of ranks and floating-point mode.
  *
- * Ownership: tensors that are returned belong to the innermost scope; memory that a call fills stays the caller's.
+ * Ownership: returned tensors belong to the innermost scope; memory that a call fills stays the caller's.
  * Threads: any.
  * Errors: a status, or NULL with the error in the scope. A call that fails has written nothing.
- *
- *     const shoal_nn_distribution weights = SHOAL_NN_KAIMING_UNIFORM(sqrt(2), SHOAL_NN_FAN_IN);
- *     const shoal_nn_distribution zeros = SHOAL_NN_UNIFORM(0, 0);
- *     status = shoal_nn_initialize(model, "*weight", &weights, seed);   before or after shoal_fully_shard
- *     status = shoal_nn_initialize(model, "*bias", &zeros, seed);
- *
- *     int64_t position[3] = {seed, step, first_sample};   of this rank's micro-batch, in the whole batch
- *     shoal_tensor *at = shoal_from_memory(position, (int64_t[]){3}, 1, SHOAL_I64, NULL, NULL, NULL);
- *     hidden = shoal_nn_dropout(hidden, at, shoal_nn_stream("blocks.3"), 0.1);
  */
 #ifndef SHOAL_NN_RANDOM_H
 #define SHOAL_NN_RANDOM_H
@@ -57,7 +56,7 @@ SHOAL_BEGIN_DECLS
 
 /* Draws ------------------------------------------------------------------------------------------------ */
 
-/* Where a sequence of elements comes from. */
+/* Names a sequence of draws: all but the element. */
 typedef struct shoal_nn_draws {
     uint64_t seed;
     uint64_t stream;
@@ -65,14 +64,14 @@ typedef struct shoal_nn_draws {
     uint64_t sample;
 } shoal_nn_draws;
 
-/* The stream of a name: FNV-1a, 64 bits, of its bytes (begin with 0xcbf29ce484222325; for each byte: xor it, then
-   multiply by 0x100000001b3). NULL is the empty name. */
+/* Gives the stream of a name: the 64-bit FNV-1a hash of its bytes (begin with 0xcbf29ce484222325; for each byte: xor
+   it, then multiply by 0x100000001b3). NULL counts as "". */
 SHOAL_API uint64_t shoal_nn_stream(const char *name);
 
-/* Philox4x32-10. The arrays may be the same. */
+/* Computes Philox4x32-10. words_out may be the array `counter`. */
 SHOAL_API void shoal_nn_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words_out[4]);
 
-/* Words first .. first + count - 1 of the sequence. The last one is below 2^63. */
+/* Writes words first .. first + count - 1 of the sequence, all of them below number 2^63. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_words(const shoal_nn_draws *draws, uint64_t first,
                                                        size_t count, uint32_t *words_out);
 
@@ -134,7 +133,7 @@ typedef struct shoal_nn_distribution {
         sizeof(shoal_nn_distribution), SHOAL_NN_KIND_KAIMING_NORMAL, 0, 0, 0, 0, (gain), (fan) \
     }
 
-/* The gain that suits what follows a layer: PyTorch's calculate_gain. */
+/* What follows a layer, for shoal_nn_gain. */
 typedef enum shoal_nn_nonlinearity {
     SHOAL_NN_LINEAR = 0,
     SHOAL_NN_SIGMOID = 1,
@@ -144,14 +143,15 @@ typedef enum shoal_nn_nonlinearity {
     SHOAL_NN_SELU = 5
 } shoal_nn_nonlinearity;
 
-/* `slope` is the negative slope of a leaky relu; the others do not look at it. */
+/* Gives the gain that suits a nonlinearity, as PyTorch's calculate_gain does. `slope` is the negative slope of a leaky
+   relu; the others ignore it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_gain(shoal_nn_nonlinearity nonlinearity, double slope,
                                                       double *gain_out);
 
 /* Filling memory and tensors --------------------------------------------------------------------------- */
 
-/* Elements first .. first + count - 1, contiguous, of a floating dtype. Not for XAVIER and KAIMING, which need a
-   shape. first + count is below 2^62. */
+/* Fills contiguous memory of a floating dtype with elements first .. first + count - 1; first + count is below 2^62.
+   Not for XAVIER and KAIMING, which need a shape. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_fill_memory(const shoal_nn_draws *draws,
                                                              const shoal_nn_distribution *distribution,
                                                              shoal_dtype dtype, uint64_t first, size_t count,
@@ -167,8 +167,8 @@ typedef struct shoal_nn_part {
 } shoal_nn_part;
 
 /*
- * What a fill of the whole would put there, into contiguous memory: for shards in memory of the program. With
- * shoal/fsdp.h:
+ * Fills contiguous memory with the values that a part of a parameter has if the whole is filled. Use it for shards in
+ * memory of the program, for example with shoal/fsdp.h:
  *
  *     shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
  *     status = shoal_fsdp_get_layout(shoal_fsdp_param_of(f, id), &layout);
@@ -181,7 +181,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_fill_part(const shoal_nn_draws 
                                                            shoal_dtype dtype, const shoal_nn_part *part,
                                                            void *data);
 
-/* A whole floating tensor, in place, with any strides. Records nothing: neither a tape nor a capture sees it. */
+/* Fills a whole tensor of a floating dtype, with any strides, in place. It is no op: neither gradients nor a captured
+   step record it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_fill(const shoal_nn_draws *draws,
                                                       const shoal_nn_distribution *distribution,
                                                       shoal_tensor *tensor);
@@ -190,11 +191,11 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_fill(const shoal_nn_draws *draw
 
 /*
  * Fills the parameters of a module whose paths match `pattern`: '*' stands for any characters, dots included, '?' for
- * one. No match is an error. The stream of a parameter is shoal_nn_stream of its first path from `module` (tied
- * parameters have several), its step and sample are 0. A shard of a fully sharded module gets its part of what the
- * whole parameter would get, bit for bit, so that sharding, ranks and the order in which modules are made do not
- * matter. Not collective: every rank calls it. Inside a forward, where the tree holds gathered parameters, it is
- * SHOAL_ERR_STATE. After an error no value has changed.
+ * one. The stream of a parameter is shoal_nn_stream of its first path from `module` (tied parameters have several);
+ * step and sample are 0. A shard gets its part of what the whole parameter would get, so that sharding, the number of
+ * ranks and the order in which modules are made do not matter. Every rank calls it; it does not communicate. After an
+ * error no value has changed. SHOAL_ERR_INVALID: no parameter matches. SHOAL_ERR_STATE: called inside a forward pass,
+ * where the module has gathered parameters.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_initialize(shoal_module *module, const char *pattern,
                                                             const shoal_nn_distribution *distribution,
@@ -203,18 +204,17 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_nn_initialize(shoal_module *module
 /* Dropout ---------------------------------------------------------------------------------------------- */
 
 /*
- * Sets each element to 0 with probability p, whatever it was, and multiplies the others by 1 / (1 - p). Dimension 0
- * counts samples. `position` is an i64 [3]: seed, step, and the number of the first sample in the whole batch. It is
- * a tensor because a captured step freezes numbers: it is an input of the step. An element is dropped if its word is
- * below p * 2^32: the mask does not depend on the dtype. The numbers are taken as unsigned ones: -1 is 2^64 - 1.
+ * Sets each element to 0 with probability p, whatever it was, and multiplies the others by 1 / (1 - p). Do not call it
+ * to evaluate a model. Dimension 0 counts samples. Give each layer of a model its own stream. p = 0 gives the values of
+ * `self`, p = 1 zeros.
  *
- * The gradient draws the same mask again, from a copy of the position: memory behind `position` may be changed or freed
- * before the backward. Only shoal_recompute, which calls its function again, needs it until then. A position that a
- * captured step makes itself, from memory, is a constant of the graph: every run would draw the same mask.
- * SHOAL_COMPILE_CHECK=1 finds that.
+ * `position` is an i64 tensor [3]: seed, step, and the number of the first sample in the whole batch, taken as unsigned
+ * numbers (-1 is 2^64 - 1). It is a tensor so that it can be an input of a compiled step. If a compiled step makes it
+ * from memory itself, it is a constant, and every run draws the same mask; SHOAL_COMPILE_CHECK=1 finds that.
  *
- * p = 0 gives the values of `self`, p = 1 zeros. In evaluation, do not call it. Layers of one model have different
- * streams.
+ * An element is dropped if its word is below p * 2^32, whatever the dtype. The backward pass draws the same mask again,
+ * from a copy of the position: its memory may be changed or freed before. (Inside shoal_recompute, which calls its
+ * function again, it must stay until then.)
  */
 SHOAL_API shoal_tensor *shoal_nn_dropout(shoal_tensor *self, shoal_tensor *position, uint64_t stream,
                                          double p);
