@@ -31,12 +31,13 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 TOLERANCE = 1e-5
 
 INTRODUCTION = """\
-What Python's packages make of whole checkpoints. Written by `scripts/check_export.py` from what four ranks of
-`tests/interop/export_model.c` have saved: a network with a tied embedding, layer norms and linear layers, fully sharded
-along both dimensions, after three steps of AdamW. "files" is a checkpoint of `model-0000i-of-0000n.safetensors` and
-`model.safetensors.index.json`, "file" one of `model.safetensors`; the optimizer has files of its own. Tensors are
-compared with values that were gathered without the code of checkpoints. Losses are computed in f32 from what was
-loaded, and may differ by 1e-5 of Shoal's.
+Whether PyTorch, safetensors and transformers read Shoal's whole checkpoints (`SHOAL_CHECKPOINT_WHOLE` in
+`shoal/checkpoint.h`) as they are. `scripts/check_export.py` writes this page. Four ranks of
+`tests/interop/export_model.c` train a network with a tied embedding, layer norms and linear layers, fully sharded along
+both dimensions, for three steps of AdamW, and save it. "files" is a checkpoint with several files,
+`model-0000i-of-0000n.safetensors` and `model.safetensors.index.json`; "file" is one with `model.safetensors`. The
+optimizer has files of its own. Tensors are compared with values that were gathered without the code of checkpoints.
+Losses are computed in f32 from the loaded model, and may differ from Shoal's by 1e-5 of their value.
 """
 
 

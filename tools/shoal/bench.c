@@ -9,7 +9,7 @@ static const struct tool_choice benches[] = {
 #define BENCH(name_, function, summary_) {.name = #name_, .run = function, .summary = summary_},
 #include "benches.def"
 #undef BENCH
-    {.name = "all", .run = NULL, .summary = "each of these"},
+    {.name = "all", .run = NULL, .summary = "all of these"},
 };
 
 #define N_BENCHES (sizeof benches / sizeof benches[0])

@@ -64,9 +64,10 @@ static const struct bench_option option_rows[] = {
 };
 
 static const struct bench_options options = {
-    .about =
-        "saves and loads of a sharded model by all ranks, next to one process that writes and reads as many\n"
-        "bytes in files of the same sizes; memory; and steps while a save is written\n",
+    .about = "Measures saving and loading a sharded model on all ranks, compared with one process that "
+             "writes and\n"
+             "reads as many bytes in files of the same sizes; memory; and steps while a save is in the "
+             "background.\n",
     .rows = option_rows,
     .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
     .notes = "Every loaded byte is checked. docs/benchmarks.md explains the columns.\n",

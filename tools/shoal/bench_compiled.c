@@ -77,9 +77,9 @@ static const struct bench_option option_rows[] = {
 };
 
 static const struct bench_options options = {
-    .about = "a step (forward and backward, no optimizer) that was compiled, next to the eager one, the "
-             "compiled one\n"
-             "without passes, and the same without communication: fully sharded, then with replicas\n",
+    .about =
+        "Measures a compiled step (forward and backward pass, no optimizer), compared with the eager one,\n"
+        "without passes, and without communication: fully sharded, then replicated.\n",
     .rows = option_rows,
     .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
     .notes = "Every result is checked. docs/benchmarks.md explains the columns.\n",

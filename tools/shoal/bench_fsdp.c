@@ -91,8 +91,9 @@ static const struct bench_option option_rows[] = {
 };
 
 static const struct bench_options options = {
-    .about = "a step (forward and backward, no optimizer) of fully sharded training, and the same without\n"
-             "communication\n",
+    .about =
+        "Measures a step (forward and backward pass, no optimizer) of fully sharded training, and the same\n"
+        "without communication.\n",
     .rows = option_rows,
     .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
     .notes = "Every result is checked. docs/benchmarks.md explains the columns.\n",

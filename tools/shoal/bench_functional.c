@@ -167,7 +167,7 @@ int bench_functional(int argc, char **argv)
 {
     static const struct bench_tensors_kind kind = {
         .name = "functional",
-        .summary = "what calling and waiting for shoal_all_reduce costs beyond shoal_group_all_reduce\n",
+        .summary = "Measures what shoal_all_reduce and a wait cost beyond shoal_group_all_reduce.\n",
         .default_bytes = 1024,
         .max_bytes = (size_t)1 << 20,
         .run = run_rounds,

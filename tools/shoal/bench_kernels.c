@@ -237,7 +237,7 @@ static const struct bench_option option_rows[] = {
 };
 
 static const struct bench_options options = {
-    .about = "kernels next to memcpy of as many bytes\n",
+    .about = "Measures kernels, compared with memcpy of as many bytes.\n",
     .rows = option_rows,
     .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
     .notes = "A row of the default variant is marked when its ratio to memcpy is below 0.8 for f32 or 0.6 "

@@ -237,7 +237,8 @@ static const struct bench_option option_rows[] = {
 };
 
 static const struct bench_options options = {
-    .about = "layers and attention next to sgemm, other operations next to memcpy\n",
+    .about =
+        "Measures layers and attention, compared with sgemm, and other operations, compared with memcpy.\n",
     .rows = option_rows,
     .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
     .notes = "A row is marked when its ratio is below 0.8 for layers or 0.5 for attention.\n",

@@ -164,7 +164,8 @@ int bench_overlap(int argc, char **argv)
 {
     static const struct bench_tensors_kind kind = {
         .name = "overlap",
-        .summary = "how much of shoal_all_reduce hides behind computation that takes 1.5 times as long\n",
+        .summary =
+            "Measures how much of shoal_all_reduce is hidden behind computation of 1.5 times its time.\n",
         .default_bytes = (size_t)16 << 20,
         .max_bytes = (size_t)1 << 30,
         .run = run_overlap,

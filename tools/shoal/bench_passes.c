@@ -258,7 +258,7 @@ static const struct bench_option option_rows[] = {
 };
 
 static const struct bench_options options = {
-    .about = "what graphs and passes over them take, by the number of nodes\n",
+    .about = "Measures graphs and passes over them, by the number of nodes.\n",
     .rows = option_rows,
     .n_rows = sizeof(option_rows) / sizeof(option_rows[0]),
     .notes = "Fusing and scheduling 1024 gradients is marked when it takes more than 2 ms, capturing a step\n"

@@ -17,9 +17,9 @@
 
 static const char usage[] =
     "usage: shoal info --explain OP --ranks N --bytes B [--symmetric] [--transport T]\n"
-    "  OP     all_reduce, all_gather, ...; a barrier needs no --bytes\n"
-    "  B      the whole buffer on one rank, for instance 64K or 4M\n"
-    "  T      shm by default\n";
+    "  OP     the collective: all_reduce, all_gather, ...; a barrier needs no --bytes\n"
+    "  B      bytes of the whole buffer on one rank, 64K or 4M for example\n"
+    "  T      the transport; default shm\n";
 
 struct question {
     enum collective_kind kind;

@@ -200,11 +200,11 @@ static int print_usage(int argc, char **argv);
 static const struct tool_choice pages[] = {
     {.name = "--explain",
      .run = info_explain,
-     .summary = "OP --ranks N --bytes B [--symmetric]: which algorithm is taken, and why"},
-    {.name = "--json", .run = info_json, .summary = "the summary as one object"},
-    {.name = "--ops", .run = print_ops, .summary = "the operations, with signature"},
-    {.name = "--ops-md", .run = print_ops_page, .summary = "the same as a page of the manual"},
-    {.name = "--options-md", .run = print_options_page, .summary = "the options as a page of the manual"},
+     .summary = "OP --ranks N --bytes B [--symmetric]: which algorithm carries a collective, and why"},
+    {.name = "--json", .run = info_json, .summary = "the summary as one JSON object"},
+    {.name = "--ops", .run = print_ops, .summary = "all operations, with their signatures"},
+    {.name = "--ops-md", .run = print_ops_page, .summary = "all operations, as a Markdown table"},
+    {.name = "--options-md", .run = print_options_page, .summary = "all options, as a Markdown table"},
     {.name = "--help", .run = print_usage, .summary = "this list"},
 };
 

@@ -29,18 +29,18 @@ static int print_usage(FILE *out, int exit_status)
         "usage: shoal run -n N [--transport NAME] [--grace SECONDS] [--no-label] [--] PROGRAM [ARGUMENT...]\n"
         "       shoal run --hosts FILE [-n N] [--launcher ssh|mpirun] [OPTION...] [--] PROGRAM "
         "[ARGUMENT...]\n"
-        "  -n N             ranks, 1 to %d (-np N is the same)\n"
-        "  --transport NAME SHOAL_TRANSPORT of the ranks; shoal info lists them\n"
-        "  --grace SECONDS  between telling a rank to end and killing it; default %g, with --hosts %g\n"
-        "  --no-label       lines as the ranks wrote them, without [RANK]\n"
-        "  --hosts FILE     on these hosts: lines NAME [slots=N]; -n may be left out: all slots\n"
-        "  --launcher NAME  ssh: an agent for each host (SHOAL_RSH); mpirun: default where there is one\n"
-        "  --mpirun CMD     the mpirun, and options of it\n"
-        "  --address A      where rank 0 listens, HOST or HOST:PORT; default the first host, for ssh\n"
-        "  -x NAME[=VALUE]  hosts get this variable too; those that begin with SHOAL_ they get anyway\n"
-        "Starts N ranks of a program on this machine. Each finds SHOAL_RANK, SHOAL_RANKS and SHOAL_KEY in\n"
-        "its environment, which is all that shoal_world_open needs. Rank 0 reads the standard input.\n"
-        "The first rank that fails ends the others, and its exit code is returned.\n",
+        "  -n N             number of ranks, 1 to %d (also -np N)\n"
+        "  --transport NAME transport of the ranks (SHOAL_TRANSPORT); shoal info lists the names\n"
+        "  --grace SECONDS  from telling ranks to end until they are killed; default %g, with --hosts %g\n"
+        "  --no-label       prints lines as the ranks write them, without [RANK]\n"
+        "  --hosts FILE     starts ranks on these hosts, lines NAME [slots=N]; default of -n: all slots\n"
+        "  --launcher NAME  ssh (or the command SHOAL_RSH), or mpirun; default mpirun if there is one\n"
+        "  --mpirun CMD     the mpirun to use, with options for it\n"
+        "  --address A      with ssh: where rank 0 listens, HOST or HOST:PORT; default the first host\n"
+        "  -x NAME[=VALUE]  passes this variable on to other hosts; SHOAL_* are always passed on\n"
+        "Starts the ranks of a program, with SHOAL_RANK, SHOAL_RANKS and SHOAL_KEY in their environment,\n"
+        "which shoal_world_open reads. Rank 0 reads the standard input. When a rank fails, the others are\n"
+        "ended, and the exit code is that of the rank that failed first.\n",
         RUN_MAX_RANKS, GRACE_DEFAULT_S, GRACE_HOSTS_S);
     return exit_status;
 }
