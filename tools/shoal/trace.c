@@ -8,15 +8,14 @@
 
 static int print_usage(FILE *out, int exit_status)
 {
-    fputs(
-        "usage: shoal trace [options] FILE\n"
-        "  --step N    summarizes this step only\n"
-        "  --steps     prints a line for each step and rank, too\n"
-        "  --svg OUT   draws a step (default: one of median length): ranks, lanes, compute, waits\n"
-        "Summarizes a trace (SHOAL_TRACE=FILE, shoal_trace_start): how long steps take on each rank, how\n"
-        "much of that is compute and how much exposed communication, by unit; and the slowest rank.\n"
-        "Perfetto (ui.perfetto.dev) draws the whole file.\n",
-        out);
+    fputs("usage: shoal trace [options] FILE\n"
+          "  --step N    summarizes this step only\n"
+          "  --steps     prints a line for each step and rank, too\n"
+          "  --svg OUT   draws a step (default: one of median length): ranks, lanes, compute, waits\n"
+          "Summarizes a trace (SHOAL_TRACE=FILE, shoal_trace_start): how long steps take on each rank, how\n"
+          "much of that is compute and how much exposed communication, by unit; and the slowest rank.\n"
+          "Perfetto (ui.perfetto.dev) draws the whole file.\n",
+          out);
     return exit_status;
 }
 
