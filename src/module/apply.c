@@ -46,13 +46,16 @@ static shoal_status list_parameters(shoal_module *module, shoal_tensor ***list_o
         memcpy(*list_out, listing.list, bytes);
     }
     mem_free(listing.list);
-    *n_out = listing.count;
+    *n_out = status == SHOAL_OK ? listing.count : 0;
     return status;
 }
 
 shoal_tensor *const *shoal_module_parameters(shoal_module *module, size_t *n_out)
 {
     shoal_tensor **list = NULL;
+    if (n_out) {
+        *n_out = 0; /* also in a scope that has failed already, so that a loop over the list does nothing */
+    }
     if (scope_enter() != SHOAL_OK) {
         return NULL;
     }

@@ -242,11 +242,10 @@ shoal_status shoal_module_count(shoal_module *module, uint32_t flags, size_t *co
     if (status == SHOAL_OK) {
         status = walk_tree(module, flags, count_entry, &count);
     }
-    if (status != SHOAL_OK) {
-        return error_prefix(status, "module_count");
+    if (count_out) {
+        *count_out = status == SHOAL_OK ? count : 0;
     }
-    *count_out = count;
-    return SHOAL_OK;
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "module_count");
 }
 
 /* Looking for a module --------------------------------------------------------------------------------- */

@@ -126,7 +126,7 @@ SCOPED_TEST(walks_can_be_cut_short)
 
 SCOPED_TEST(bad_walks)
 {
-    size_t count;
+    size_t count = 99;
     struct tree tree = make_tree();
     CHECK_STATUS(shoal_module_walk(NULL, SHOAL_WALK_MODULES, look, NULL), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("module_walk: module is NULL");
@@ -138,6 +138,7 @@ SCOPED_TEST(bad_walks)
     CHECK_ERROR_TEXT("flags 0x81 are not all known");
     CHECK_STATUS(shoal_module_walk(tree.root, 1u << 31 | 1, look, NULL), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_module_count(tree.root, 0, &count), SHOAL_ERR_INVALID);
+    CHECK(count == 0);
     CHECK_STATUS(shoal_module_count(tree.root, 1, NULL), SHOAL_ERR_INVALID);
     shoal_module_unref(tree.root);
 }
@@ -222,10 +223,22 @@ SCOPED_TEST(all_parameters_in_a_list)
 
 TEST(a_list_needs_a_scope)
 {
-    size_t n;
+    size_t n = 99;
     shoal_module *module = make_module("empty", NULL, NULL);
-    CHECK(!shoal_module_parameters(module, &n));
+    CHECK(!shoal_module_parameters(module, &n) && n == 0);
     CHECK_ERROR_TEXT("no scope is open");
+    shoal_module_unref(module);
+}
+
+/* A loop over what was not listed does nothing. */
+TEST(a_list_in_a_failed_scope_is_empty)
+{
+    size_t n = 99;
+    shoal_module *module = make_module("empty", NULL, NULL);
+    CHECK_OK(shoal_scope_begin());
+    CHECK(!shoal_module_parameter(module, "none"));
+    CHECK(!shoal_module_parameters(module, &n) && n == 0);
+    CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
     shoal_module_unref(module);
 }
 
