@@ -1,19 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Modules: a tree of named parameters, buffers and children, functions to run, and hooks around them. A module
- * computes nothing itself; its forward function calls operations and other modules.
- *
- * Names are letters, digits and '_', unique within a module whatever they name, and keep the order in which they were
- * added. Paths join them with dots: "layers.0.weight". A tensor may have several places (tied parameters), and a
- * module several parents (shared modules); a module inside itself is an error.
- *
- * Ownership: shoal_module_create gives the caller a reference. A module keeps its own references on what is added to
- * it, so callers drop theirs. Getters return borrowed pointers, which live as long as their place holds them.
- * Threads: any thread may reference, release, read, walk and call a module; changing one (adding, replacing, hooks,
- * extras) is for one thread at a time, with no calls or walks on others. A record of gradients belongs to one
- * thread at a time, as always.
- * Errors: calls that return a status leave the scope alone, except shoal_module_call. Getters of what must be there
- * tell the scope.
+ * Modules: trees of named parameters, buffers and child modules, each with a forward function and with hooks around
+ * it. Use them to hold the parameters of a model, to call its layers, and as what shoal_fully_shard, shoal_ddp and
+ * checkpoints work on. A module computes nothing itself: its forward function calls operations and other modules.
  *
  *     static shoal_status forward(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
  *                                 shoal_tensor **outputs, size_t n_outputs)
@@ -22,11 +11,30 @@
  *         return SHOAL_OK;
  *     }
  *
- *     shoal_module_definition definition = {
- *         .struct_size = sizeof(definition), .type = "scale", .forward = forward, .n_inputs = 1};
+ *     shoal_module_definition definition = SHOAL_MODULE_DEFINITION_INIT;
+ *     definition.type = "scale";
+ *     definition.forward = forward;
+ *     definition.n_inputs = 1;
  *     status = shoal_module_create(&definition, &scale);
  *     status = shoal_module_add_parameter(scale, "weight", weight);
  *     shoal_tensor *y = shoal_module_call_one(scale, x);
+ *     ...
+ *     shoal_module_unref(scale);
+ *
+ * A name has 1 to 255 letters, digits and '_'. Within a module no two parameters, buffers or children have the same
+ * name. Each kind keeps the order in which it was added. A path joins names with dots, from some module down:
+ * "layers.0.weight". The same tensor may be in several places (tied parameters), and a module may have several parents
+ * (shared modules). A module cannot contain itself.
+ *
+ * Ownership: shoal_module_create gives the caller a reference, which shoal_module_unref releases. A module takes its
+ * own references to what is added to it; the caller keeps and releases its own. Getters return borrowed pointers,
+ * which are valid as long as the module holds them in that place.
+ * Threads: any thread may reference, release, read, walk and call a module, also several at once. While one thread
+ * changes a module (adds, replaces, sets hooks or extras), no other thread may use it. What autograd records belongs
+ * to one thread at a time (shoal/autograd.h).
+ * Errors: status and text. shoal_module_call and shoal_module_call_function also leave their error in the innermost
+ * scope, as operations do; other calls that return a status leave the scope alone. How getters fail is said with each
+ * of them.
  */
 #ifndef SHOAL_MODULE_H
 #define SHOAL_MODULE_H
@@ -43,83 +51,95 @@ SHOAL_BEGIN_DECLS
 
 typedef struct shoal_module shoal_module;
 
-/* Longest name of a parameter, buffer or child. */
+/* The most characters of a name. */
 #define SHOAL_MAX_MODULE_NAME 255
 
 /* Making modules --------------------------------------------------------------------------------------- */
 
 /*
- * Computes outputs[0..n_outputs-1], each of which must be set. Runs in the scope of the call: what it makes and does
- * not hand out dies with the call. An error in that scope ends the call even if the function returns SHOAL_OK, so
- * that a chain of operations needs no check. inputs[i] is NULL where the caller gave none.
+ * Computes the outputs of a call. It must set each of outputs[0..n_outputs-1]; they are NULL before. inputs[i] is NULL
+ * if the caller gave none.
+ *
+ * It runs in the scope of the call: tensors that it makes and does not return are released when the call ends. If an
+ * operation fails, the scope holds the error, and the call fails even if the function returns SHOAL_OK; so a chain of
+ * operations needs no checks. A gradient mode that it sets ends with it.
  */
 typedef shoal_status (*shoal_module_forward)(shoal_module *module, shoal_tensor *const *inputs,
                                              size_t n_inputs, shoal_tensor **outputs, size_t n_outputs);
 
 typedef struct shoal_module_definition {
     size_t struct_size;             /* sizeof(shoal_module_definition) */
-    const char *type;               /* "linear": for error texts; copied */
-    shoal_module_forward forward;   /* NULL: a container of others, which cannot be called */
-    size_t n_inputs;                /* how many a call must give; 0: any number */
-    size_t n_outputs;               /* how many a call gives; 0: one */
-    void *context;                  /* for shoal_module_context */
-    void (*destroy)(void *context); /* NULL: none; called when the module dies, not when making it fails */
+    const char *type;               /* its kind, for error texts: "linear"; at least one character; copied */
+    shoal_module_forward forward;   /* NULL: a container, which cannot be called by shoal_module_call */
+    size_t n_inputs;                /* how many inputs a call must give; 0: any number */
+    size_t n_outputs;               /* how many outputs a call gives; 0: one */
+    void *context;                  /* what shoal_module_context returns */
+    void (*destroy)(void *context); /* frees `context` when the module is freed; NULL: nothing to do */
 } shoal_module_definition;
 #define SHOAL_MODULE_DEFINITION_INIT SHOAL_SIZED(shoal_module_definition)
 
+/* Makes a module without parameters, buffers or children. The definition is copied. On failure `destroy` is not
+   called. SHOAL_ERR_INVALID: the type is NULL or empty. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_create(const shoal_module_definition *definition,
                                                             shoal_module **module_out);
 
-/* Adds a reference, and returns its argument. */
+/* Adds a reference, and returns the module. NULL is allowed. */
 SHOAL_API shoal_module *shoal_module_ref(shoal_module *module);
-/* Releases a reference. The last one frees the module; if it is being called, when that call returns. NULL is allowed
-   in both calls. */
+/* Releases a reference. The last one frees the module; if it is being called, that happens when the call returns. NULL
+   is allowed. */
 SHOAL_API void shoal_module_unref(shoal_module *module);
 
-/* What the definition said, with n_outputs filled in. It lives as long as the module. NULL for a NULL module. */
+/* Returns the definition with which the module was made, n_outputs filled in. It belongs to the module. NULL for a
+   NULL module. */
 SHOAL_API const shoal_module_definition *shoal_module_get_definition(const shoal_module *module);
-/* Its type and context, which are needed most. For a NULL module: "" and NULL. */
+/* Return type and context of the definition. For a NULL module they are "" and NULL. */
 SHOAL_API const char *shoal_module_type(const shoal_module *module);
 SHOAL_API void *shoal_module_context(const shoal_module *module);
 
 /* Parameters, buffers, children ------------------------------------------------------------------------ */
 
-/* Parameters are leaves: what a recorded operation made is refused. They need not require a gradient. */
+/* Adds a parameter: a tensor that is trained, or one that could be (it need not require a gradient).
+   SHOAL_ERR_INVALID: it is the result of a recorded operation, or the name is not allowed or taken. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_add_parameter(shoal_module *module, const char *name,
                                                                    shoal_tensor *parameter);
 
-/* State that is not trained. Any tensor. */
+/* Adds a buffer: state that is not trained, such as a running average. It may be any tensor. SHOAL_ERR_INVALID: the
+   name is not allowed or taken. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_add_buffer(shoal_module *module, const char *name,
                                                                 shoal_tensor *buffer);
 
-/* SHOAL_ERR_INVALID when `child` is the module, or has it somewhere inside. */
+/* Adds a module as a child. SHOAL_ERR_INVALID: `child` is the module itself or contains it, or the name is not allowed
+   or taken. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_add_child(shoal_module *module, const char *name,
                                                                shoal_module *child);
 
-/* Puts another tensor in the place that `path` names; the order stays. Other places of a tied one keep theirs.
-   SHOAL_ERR_STATE in a step that is captured (shoal/compile.h): a graph cannot do it. */
+/*
+ * Put another tensor, of any shape and dtype, in the place that `path` names; the order stays. If the old tensor is in
+ * several places (tied), the other places keep it. SHOAL_ERR_INVALID: there is no such place, or a parameter is the
+ * result of a recorded operation. SHOAL_ERR_STATE: inside a step that is being captured (shoal/compile.h), since a
+ * graph cannot repeat it; copy the values with shoal_copy_ instead.
+ */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_set_parameter(shoal_module *module, const char *path,
                                                                    shoal_tensor *parameter);
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_set_buffer(shoal_module *module, const char *path,
                                                                 shoal_tensor *buffer);
 
-/*
- * By name, or by path ("layers.0.weight"). If there is none, they return NULL and leave an error that names the module
- * and the path, in shoal_error_text and in the innermost scope, if one is open; so the result can be handed to an
- * operation unchecked. The child of the path "" is the module itself.
- */
+/* Find by name or path what must exist. If there is none, they return NULL and leave an error that names the module
+   and the path, in shoal_error_text and in the innermost scope, if one is open. So the result can be handed to an
+   operation unchecked. shoal_module_child with the path "" returns the module itself. */
 SHOAL_API shoal_tensor *shoal_module_parameter(const shoal_module *module, const char *path);
 SHOAL_API shoal_tensor *shoal_module_buffer(const shoal_module *module, const char *path);
 SHOAL_API shoal_module *shoal_module_child(shoal_module *module, const char *path);
 
-/* Find by name or path what need not exist, such as a bias: NULL, without an error, when there is none. */
+/* Find by name or path what need not exist, such as a bias: NULL, without an error, if there is none. */
 SHOAL_API shoal_tensor *shoal_module_find_parameter(const shoal_module *module, const char *path);
 SHOAL_API shoal_tensor *shoal_module_find_buffer(const shoal_module *module, const char *path);
 SHOAL_API shoal_module *shoal_module_find_child(shoal_module *module, const char *path);
 
 /*
- * The module's own, not its children's, in the order of adding, counted from 0; NULL past the last. name_out may be
- * NULL; the name lives as long as the module.
+ * Return a parameter, buffer or child of this module (not of modules inside it) by its number: 0, 1, 2, ... in the
+ * order of adding. Past the last they return NULL, without an error. name_out may be NULL; the name belongs to the
+ * module.
  *
  *     for (size_t i = 0; (child = shoal_module_child_at(module, i, NULL)) != NULL; i++) { ... }
  */
@@ -135,61 +155,64 @@ SHOAL_API shoal_module *shoal_module_child_at(const shoal_module *module, size_t
 enum {
     SHOAL_WALK_PARAMETERS = 1u << 0,
     SHOAL_WALK_BUFFERS = 1u << 1,
-    SHOAL_WALK_MODULES = 1u << 2,   /* the root of the walk too */
-    SHOAL_WALK_DUPLICATES = 1u << 3 /* tied tensors and shared modules under each of their names */
+    SHOAL_WALK_MODULES = 1u << 2,   /* also the module where the walk begins */
+    SHOAL_WALK_DUPLICATES = 1u << 3 /* tied tensors and shared modules under each of their paths */
 };
 
-/* What a walk has come to. Valid during the visit. */
+/* What a walk visits: a parameter, a buffer or a module. The struct and its strings are valid during the visit. */
 typedef struct shoal_module_entry {
     size_t struct_size;   /* how much of it the library has filled in: the size it has there */
-    uint32_t kind;        /* one of the first three above */
-    const char *path;     /* from the root of the walk; "" for that root */
+    uint32_t kind;        /* SHOAL_WALK_PARAMETERS, _BUFFERS or _MODULES */
+    const char *path;     /* from the module where the walk begins; "" for that module */
     const char *name;     /* the last part of the path */
-    shoal_module *module; /* a module: itself; a tensor: the module whose own it is */
+    shoal_module *module; /* for a module: itself; for a tensor: the module that it was added to */
     shoal_tensor *tensor; /* NULL for a module */
 } shoal_module_entry;
 #define SHOAL_MODULE_ENTRY_INIT SHOAL_SIZED(shoal_module_entry)
 
 typedef enum shoal_walk_next {
-    SHOAL_WALK_ON = 0,
-    SHOAL_WALK_SKIP = 1, /* a module: not into it; a tensor: the same as on */
-    SHOAL_WALK_STOP = 2  /* end the walk, with SHOAL_OK */
+    SHOAL_WALK_ON = 0, /* go on */
+    /* Leave out what is inside this module; for a tensor the same as SHOAL_WALK_ON. */
+    SHOAL_WALK_SKIP = 1,
+    SHOAL_WALK_STOP = 2 /* end the walk, which returns SHOAL_OK */
 } shoal_walk_next;
 
-/* *next is SHOAL_WALK_ON before. A status other than SHOAL_OK ends the walk, which returns it. */
+/* Called for each entry of a walk. *next is SHOAL_WALK_ON before. A status that is not SHOAL_OK ends the walk, which
+   returns it. */
 typedef shoal_status (*shoal_module_visitor)(void *context, const shoal_module_entry *entry,
                                              shoal_walk_next *next);
 
 /*
- * Depth first: a module, its parameters, its buffers, then its children, each in the order of adding. `flags` say
- * which kinds are visited; every tensor and every module once, under its first path, unless duplicates are asked
- * for. The visitor may replace tensors and add to modules; what it adds where the walk has not been is visited.
- * Tensors that were visited live until the walk ends.
+ * Calls `visitor` for the module and everything inside it that `flags` choose (SHOAL_WALK_* joined by |). The walk
+ * goes depth first: a module, its parameters, its buffers, then its children, each in the order of adding. Each tensor
+ * and each module is visited once, under its first path, unless SHOAL_WALK_DUPLICATES is set.
+ *
+ * The visitor may replace tensors and add to modules; what it adds where the walk has not been yet is visited. Without
+ * SHOAL_WALK_DUPLICATES tensors that were visited live at least until the walk ends. SHOAL_ERR_INVALID: flags choose
+ * nothing, or have other bits.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_walk(shoal_module *module, uint32_t flags,
                                                           shoal_module_visitor visitor, void *context);
 
-/* How many entries such a walk has. */
+/* Counts the entries of a walk with these flags. *count_out is 0 if it fails. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_count(shoal_module *module, uint32_t flags,
                                                            size_t *count_out);
 
-/*
- * All parameters of the tree, each once, in the order of a walk, for optimizers and norms. Needs an open scope, which
- * owns the list but not the tensors. NULL, with the error in the scope, on failure; not NULL for an empty list.
- */
+/* Lists all parameters of the module and of those inside it, each once, in the order of a walk: for optimizers and
+   norms. Needs an open scope, which owns the list; the tensors are borrowed. On failure it returns NULL, *n_out is 0,
+   and the error is in the scope; an empty list is not NULL. */
 SHOAL_API shoal_tensor *const *shoal_module_parameters(shoal_module *module, size_t *n_out);
 
-/*
- * Shown a tensor of the tree; may set *tensor to another one for all its places. Runs in a scope of its own with
- * gradients off: "*tensor = shoal_to_dtype(entry->tensor, SHOAL_BF16)".
- */
+/* Gets a parameter or buffer as entry->tensor, and may set *tensor to one that takes its place. It runs in a scope of
+   its own with gradients off: "*tensor = shoal_to_dtype(entry->tensor, SHOAL_BF16)". */
 typedef shoal_status (*shoal_module_function)(void *context, const shoal_module_entry *entry,
                                               shoal_tensor **tensor);
 
 /*
- * Applies a function to every parameter and buffer that `flags` (SHOAL_WALK_PARAMETERS, _BUFFERS, or both) choose,
- * once each, and puts what it gives in all places of that tensor: tied ones stay tied. A parameter that required a
- * gradient does so again; hooks and gradients stay with the old tensor. Nothing is replaced when anything fails.
+ * Calls `function` once for each tensor of the tree that `flags` choose (SHOAL_WALK_PARAMETERS, SHOAL_WALK_BUFFERS, or
+ * both), and then puts the tensors that it gave in all places of the old ones, so that tied ones stay tied. Where the
+ * old tensor required a gradient, the new one does, too; gradients and hooks are not carried over. If anything fails,
+ * no tensor is replaced.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_apply(shoal_module *module, uint32_t flags,
                                                            shoal_module_function function, void *context);
@@ -197,96 +220,96 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_apply(shoal_module *module,
 /* Calling ---------------------------------------------------------------------------------------------- */
 
 /*
- * Runs pre-forward hooks, the forward function and post-forward hooks in a scope of their own inside the innermost
- * one, which must exist. Outputs belong to the caller's scope; what else was made is gone after the call. The lists
- * may be the same. Inputs may be NULL (absent). Gradient mode and tracer are the caller's; a mode that a hook or the
- * function sets ends with it.
+ * Calls the module: runs its pre-forward hooks, its forward function and its post-forward hooks, in a scope of their
+ * own inside the innermost scope, which must be open. The outputs belong to the caller's scope; everything else that
+ * was made is released when the call ends. Inputs may be NULL where the module allows it. `inputs` and `outputs_out`
+ * may be the same list. Gradient mode and tracer are the caller's. A module may be called inside a call of itself.
  *
- * On failure all outputs are NULL and the caller's scope holds the error, with the path or type of the module in
- * front, like that of an operation: a chain of calls needs one check. A module may be called inside itself.
+ * On failure all outputs are NULL, and the caller's scope holds the error, with the path or type of the module in
+ * front; so a chain of calls needs one check at its end. SHOAL_ERR_STATE: the module has no forward function.
+ * SHOAL_ERR_INVALID: another number of inputs or outputs than the definition says, or an output that was not set.
  */
 SHOAL_API shoal_status shoal_module_call(shoal_module *module, shoal_tensor *const *inputs, size_t n_inputs,
                                          shoal_tensor **outputs_out, size_t n_outputs);
 
-/*
- * Calls `function` instead of the definition's forward function: encode, or generate. Hooks run around it as around
- * the forward function, so that a module that is fully sharded has its parameters meanwhile. Any number of inputs, and
- * as many outputs as there is room for, at least one. Containers may be called so too.
- */
+/* Calls `function` instead of the definition's forward function: to encode, say, or to generate. Hooks run as around
+   the forward function, so a module that is fully sharded has its whole parameters during the call. It takes any
+   number of inputs, and gives n_outputs outputs, at least one. Containers can be called so, too. */
 SHOAL_API shoal_status shoal_module_call_function(shoal_module *module, shoal_module_forward function,
                                                   shoal_tensor *const *inputs, size_t n_inputs,
                                                   shoal_tensor **outputs_out, size_t n_outputs);
 
-/* One input, one output. */
+/* shoal_module_call with one input and one output. NULL on failure, with the error in the scope. */
 SHOAL_API shoal_tensor *shoal_module_call_one(shoal_module *module, shoal_tensor *input);
 
 /* Hooks ------------------------------------------------------------------------------------------------ */
 
-/* A call, as hooks see it. They run in the scope of the call: what they make lives until its end. */
+/* A call, as its hooks see it. Hooks run in the scope of the call: what they make lives until the call ends. */
 typedef struct shoal_forward_call {
     size_t struct_size; /* how much of it the library has filled in: the size it has there */
     shoal_module *module;
     shoal_tensor **inputs; /* pre-forward hooks may replace entries */
     size_t n_inputs;
-    shoal_tensor **outputs; /* post-forward hooks may replace entries; NULL entries before */
+    /* NULL entries before the forward function; post-forward hooks may replace entries. */
+    shoal_tensor **outputs;
     size_t n_outputs;
-    bool is_recompute; /* made inside a backward, as the second run of shoal_recompute is */
+    /* The call is made during a backward pass, as the second run of shoal_recompute is. */
+    bool is_recompute;
 } shoal_forward_call;
 #define SHOAL_FORWARD_CALL_INIT SHOAL_SIZED(shoal_forward_call)
 
-/* A status other than SHOAL_OK, or an error in the scope, ends the call with that error. */
+/* Called before or after the forward function. If it returns another status than SHOAL_OK, or leaves an error in the
+   scope, the call fails with that error. */
 typedef shoal_status (*shoal_module_hook_function)(void *context, const shoal_forward_call *call);
 
-/* Hooks of one place run in order of registration. */
+/* Which hooks of a module run first. Hooks of one place run in the order in which they were added. */
 typedef enum shoal_hook_place {
     SHOAL_HOOK_IN_ORDER = 0,
-    SHOAL_HOOK_FIRST = 1, /* before those in order */
-    SHOAL_HOOK_LAST = 2   /* after them */
+    SHOAL_HOOK_FIRST = 1, /* before those with SHOAL_HOOK_IN_ORDER */
+    SHOAL_HOOK_LAST = 2   /* after those with SHOAL_HOOK_IN_ORDER */
 } shoal_hook_place;
 
 typedef struct shoal_module_hook_definition {
     size_t struct_size;                     /* sizeof(shoal_module_hook_definition) */
-    shoal_module_hook_function pre_forward; /* of the three functions at least one is not NULL */
+    shoal_module_hook_function pre_forward; /* at least one of the three functions is not NULL */
     shoal_hook_place pre_place;
-    shoal_module_hook_function post_forward; /* not run when what comes before it failed */
+    shoal_module_hook_function post_forward; /* does not run if something before it failed */
     shoal_hook_place post_place;
-    void *context;                  /* of all three */
-    void (*destroy)(void *context); /* NULL: none; called once, when no call can use the hook any more */
-    /*
-     * Cleans up after a call that failed, at whatever point after the first pre-forward hook was about to run: also
-     * when the pre_forward of this hook has not run. The newest hook comes first. The call's scope has failed already,
-     * so that operations do nothing, and what goes wrong here changes nothing about the error of the call.
-     */
+    void *context; /* given to all three functions */
+    /* Frees `context`, once no call can use the hook any more; NULL: nothing to do. */
+    void (*destroy)(void *context);
+    /* Cleans up after a call that failed at any point, even if pre_forward of this hook has not run. The newest hook
+       comes first. The scope of the call holds the error already, so operations do nothing, and errors in this
+       function change nothing about the error of the call. */
     void (*failed_forward)(void *context, const shoal_forward_call *call);
 } shoal_module_hook_definition;
 #define SHOAL_MODULE_HOOK_DEFINITION_INIT SHOAL_SIZED(shoal_module_hook_definition)
 
 typedef struct shoal_module_hook shoal_module_hook;
 
-/*
- * Hooks that are added during a call run from the next one on. hook_out may be NULL when it is never to be removed.
- * On failure `destroy` is not called.
- */
+/* Adds a hook to the module. The definition is copied. A hook that is added during a call runs from the next call on.
+   hook_out may be NULL if the hook will never be removed. On failure `destroy` is not called. SHOAL_ERR_INVALID: all
+   functions are NULL, or a place is not one of the three. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_add_hook(shoal_module *module,
                                                               const shoal_module_hook_definition *definition,
                                                               shoal_module_hook **hook_out);
 
-/*
- * Takes a hook off again, also from inside a call and after the module is gone. A handle that was asked for is freed by
- * this call and by nothing else. NULL is allowed.
- */
+/* Removes a hook and frees its handle. May be called during a call, and after the module was freed. Every handle that
+   was asked for must be freed by this call, and by nothing else. NULL is allowed. */
 SHOAL_API void shoal_module_hook_remove(shoal_module_hook *hook);
 
 /* Extras ----------------------------------------------------------------------------------------------- */
 
 /*
- * Something of somebody else's that lives with the module, found by the address `key`: of a static variable, say. An
- * older value of that key is destroyed; a NULL value removes it. `destroy` may be NULL, and is not called on failure.
+ * Attaches a value of another library to the module, to be found again by `key`, an address that is unique to that
+ * library (of a static variable, say). If the key has a value already, that one is destroyed and replaced; a NULL
+ * value only removes it. `destroy` frees the value when it is replaced or removed, or when the module is freed; it may
+ * be NULL, and is not called on failure.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_module_set_extra(shoal_module *module, const void *key,
                                                                void *value, void (*destroy)(void *value));
 
-/* NULL when there is none. */
+/* Returns the value of that key; NULL if there is none. */
 SHOAL_API void *shoal_module_extra(const shoal_module *module, const void *key);
 
 SHOAL_END_DECLS
