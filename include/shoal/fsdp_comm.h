@@ -1,13 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What programs may put into the communication of fully sharded data parallelism, for both ways in: shoal/fsdp_unit.h
- * has the calls that take these.
+ * Callbacks of the program in the communication of fully sharded data parallelism: a hook that sees reduced gradients,
+ * and objects that gather parameters and reduce gradients instead of the library. shoal/fsdp_unit.h has the calls that
+ * set them: shoal_fsdp_set_all_reduce_hook, shoal_fsdp_set_custom_all_gather and shoal_fsdp_set_custom_reduce_scatter.
+ * They work for both ways to shard, shoal/fsdp.h and shoal/fully_shard.h.
  *
- * Ranks: all ranks set the same, and callbacks are called in the same order on all of them.
- * Ownership: a callback and its context must stay until they are replaced, or what they were given to is freed.
- * Threads: callbacks run on the thread whose call they are part of. They may use groups of the program's own, and must
- * not call what they are part of: steps, gathers by hand, reset and the like are SHOAL_ERR_STATE there.
- * Errors: a status that is not SHOAL_OK becomes that of the call, or of shoal_backward; the step can be reset then.
+ *     static shoal_status over_hosts(void *context, const shoal_reduced_gradients *reduced, shoal_work **work_out)
+ *     {
+ *         return shoal_group_all_reduce_start(context, reduced->data, reduced->data, reduced->count, reduced->dtype,
+ *                                             SHOAL_AVG, work_out);
+ *     }
+ *
+ *     status = shoal_fsdp_set_all_reduce_hook(shoal_fsdp_unit_of(f, SHOAL_FSDP_ALL_UNITS), over_hosts, other_group);
+ *
+ * Ranks: all ranks set the same callbacks, which are then called in the same order on all of them.
+ * Ownership: a callback and its context must live until they are replaced, or until the units that they were set for
+ * are freed.
+ * Threads: a callback runs on the thread that made the call of which it is a part. It may use the group that it is
+ * given, and groups of the program's own. It must not call back into the context that it is part of: steps, gathers by
+ * hand, reset and the like are SHOAL_ERR_STATE there.
+ * Errors: if a callback returns another status than SHOAL_OK, the call that it is part of, or shoal_backward, fails
+ * with that status; shoal_fsdp_reset ends the step. If it fails on some ranks only, the step fails on all: the other
+ * ranks get its error text as soon as they need that rank, unless they are waiting for it on a group of the program's
+ * own.
  */
 #ifndef SHOAL_FSDP_COMM_H
 #define SHOAL_FSDP_COMM_H
@@ -22,60 +37,57 @@
 
 SHOAL_BEGIN_DECLS
 
-/* The gradients of one unit, this rank's shards of them one after the other, each at a multiple of 64 bytes, with zeros
-   between and behind. */
+/* The reduced gradients of one unit: this rank's shards of them one after the other, each at a multiple of 64 bytes,
+   with zeros in the gaps and at the end. */
 typedef struct shoal_reduced_gradients {
-    size_t struct_size; /* how much of it the library has filled in: the size it has there */
-    void *data;         /* to be changed in place */
-    size_t count;
-    shoal_dtype dtype;     /* in which gradients are reduced */
-    shoal_group *shards;   /* over which shards they have been added; NULL: there is one shard */
-    shoal_group *replicas; /* over which replicas; NULL: there is one replica */
-    const char *unit;      /* its name */
+    size_t struct_size;    /* how much of it the library has filled in: the size it has there */
+    void *data;            /* the hook may change it in place */
+    size_t count;          /* elements, gaps included */
+    shoal_dtype dtype;     /* the dtype in which gradients are reduced */
+    shoal_group *shards;   /* over which they were reduced; NULL: there is one shard */
+    shoal_group *replicas; /* over which they were reduced, too; NULL: there is one replica */
+    const char *unit;      /* the name of the unit */
 } shoal_reduced_gradients;
 #define SHOAL_REDUCED_GRADIENTS_INIT SHOAL_SIZED(shoal_reduced_gradients)
 
 /*
- * Called when the gradients of a unit have been added up over the shards and, if there are any, the replicas; not for
- * those that are only kept (no synchronization, no all-reduce). What it leaves in `data` is divided if that is still to
- * be done (factors that do not go with the reduction), cast and added to the gradients of the shards. Typical: an
- * all-reduce over replicas of the program's own.
+ * Called when the gradients of a unit have been reduced over the shards and, if there are any, over the replicas. It
+ * is not called for gradients that stay pending (shoal_fsdp_set_sync, shoal_fsdp_set_all_reduce). Afterwards `data` is
+ * divided, if the reduction has not done that already, cast to the dtype of the shards, and added to their gradients.
+ * Typical use: an all-reduce over further replicas.
  *
- * *work_out is NULL. A hook that starts something instead of waiting for it puts the work there: it is waited for
- * before `data` is read, and freed, while the step goes on. `reduced` is gone when the hook returns, `data` stays until
- * then.
- *
- * If it fails on some ranks only, the step fails on all: the others are told with its error text as soon as they need
- * the rank, unless they wait for it on a group of the program's own. The same holds for the objects below.
+ * *work_out is NULL before. A hook that starts an operation instead of waiting for it puts its work there; the library
+ * waits for the work before it reads `data`, and frees it, while the step goes on. `reduced` is valid during the call
+ * only; `data` stays until the work has ended.
  */
 typedef shoal_status (*shoal_all_reduce_hook)(void *context, const shoal_reduced_gradients *reduced,
                                               shoal_work **work_out);
 
 /*
- * Objects that gather parameters and reduce gradients instead of the library. What is sent and received lies in their
- * memory, in one piece, rank after rank; nothing is shared inside a host then, so that every rank has full parameters
- * of its own. Not called where there is one shard.
+ * Objects that gather parameters and reduce gradients instead of the library. What is sent and received lies in one
+ * piece of memory, rank after rank. Ranks share no memory then: every rank has whole parameters of its own. They are
+ * not called if there is only one shard.
  *
- * Each call may wait, or leave a work in *work_out, which is NULL before: that is waited for when the result is needed,
- * and freed. Memory is that of `allocate`, aligned as malloc does it, given back by `release` once the result has been
- * copied, or the call has failed. Both NULL: memory of the library.
+ * `call` may wait for its result, or start an operation and put its work in *work_out, which is NULL before; the
+ * library then waits for the work when it needs the result, and frees it. Memory comes from `allocate`, aligned as
+ * malloc does it (NULL: no memory, SHOAL_ERR_NO_MEMORY), and goes back to `release` when the result has been copied or
+ * the call has failed. Set both or neither (SHOAL_ERR_INVALID otherwise); if both are NULL, the library allocates.
  */
-typedef void *(*shoal_custom_allocate)(void *context, size_t bytes); /* NULL: there is none */
+typedef void *(*shoal_custom_allocate)(void *context, size_t bytes);
 typedef void (*shoal_custom_release)(void *context, void *memory, size_t bytes);
 
 typedef struct shoal_custom_all_gather {
     size_t struct_size; /* sizeof(shoal_custom_all_gather) */
     shoal_custom_allocate allocate;
     shoal_custom_release release;
-    /*
-     * In place: `in`, count elements, is out + rank * count. Every rank sends its shard of each parameter of the unit,
-     * with zeros behind it where it is short, in the dtype of compute, one after the other; if dtypes differ, bytes
-     * (SHOAL_U8), each shard at a multiple of 16. The group has the ranks with the shards, or the neighbours over which
-     * parameters stay after forward.
-     */
+    /* Gathers `count` elements of each rank into `out`, rank after rank. In place: `in` is out + rank * count. Each
+       rank sends its shard of every parameter of the unit, one after the other, in param_dtype or, if that is 0, as
+       stored, padded with zeros to the length of the longest shard. If parameters differ in dtype, `dtype` is
+       SHOAL_U8, and each shard begins at a multiple of 16 bytes. `group` is that of the shards, or, with
+       SHOAL_RESHARD_PARTLY in the backward pass, that of the neighbours. */
     shoal_status (*call)(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
                          shoal_group *group, shoal_work **work_out);
-    void *context; /* of all three */
+    void *context; /* given to all three functions */
 } shoal_custom_all_gather;
 #define SHOAL_CUSTOM_ALL_GATHER_INIT SHOAL_SIZED(shoal_custom_all_gather)
 
@@ -83,14 +95,12 @@ typedef struct shoal_custom_reduce_scatter {
     size_t struct_size; /* sizeof(shoal_custom_reduce_scatter) */
     shoal_custom_allocate allocate;
     shoal_custom_release release;
-    /*
-     * From `in`, n_ranks * count elements, to `out`, count of them: block w of `in` is for rank w, the padded rows of
-     * each parameter that has a gradient one after the other. SHOAL_SUM, SHOAL_AVG, or SHOAL_PREMUL_SUM, which goes
-     * with `factor`.
-     */
+    /* Reduces `in`, n_ranks * count elements, to `out`, count elements: block r of `in` is for rank r, and holds the
+       padded shards of all parameters that have gradients, one after the other. `reduce` is SHOAL_SUM, SHOAL_AVG, or
+       SHOAL_PREMUL_SUM, which multiplies by `factor` first. */
     shoal_status (*call)(void *context, void *out, const void *in, size_t count, shoal_dtype dtype,
                          shoal_reduce_op reduce, double factor, shoal_group *group, shoal_work **work_out);
-    void *context; /* of all three */
+    void *context; /* given to all three functions */
 } shoal_custom_reduce_scatter;
 #define SHOAL_CUSTOM_REDUCE_SCATTER_INIT SHOAL_SIZED(shoal_custom_reduce_scatter)
 
