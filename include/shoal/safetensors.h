@@ -1,25 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Safetensors files: named tensors, and strings about them. Reading all of one, ranges and boxes; saving tensors;
- * writing one file from several processes.
- *
- * Opening reads and checks the header only; data is read when it is asked for. The reader is strict: a file that the
- * format does not allow is refused with the tensor and both values that contradict each other. Tensors of a file are
- * numbered in the order of their data.
- *
- * Files are written under another name beside the target, PATH.partial-0123456789abcdef, and get theirs when they are
- * complete and durable: whatever happens meanwhile, PATH is the old file or the new one. A process that is killed
- * leaves such a file behind; the next one that writes PATH removes it. A symbolic link is followed, and stays; a file
- * that is replaced passes its permissions on.
- *
- * Ownership: a file is closed by shoal_safetensors_close; strings and infos are its own. Tensors are copies that
- * belong to the innermost scope and outlive the file. Layouts and writers are freed by their creator; a writer keeps
- * what it needs of its layout.
- * Threads: a file may be read by any number of threads, and so may a writer be written to; every other call on a
- * file, layout or writer is for one thread at a time.
- * Errors: status and text; shoal_safetensors_tensor and
- * shoal_safetensors_tensor_by_name give NULL with the error in the scope. A request that the system
- * refuses is SHOAL_ERR_SYSTEM, with the file, the request, the number of bytes and the reason.
+ * Safetensors files: named tensors, and strings about them, in the format that PyTorch and transformers use. Read
+ * whole tensors, ranges of bytes or boxes; save tensors; write one file from several processes. For a whole training
+ * run see shoal/checkpoint.h.
  *
  *     shoal_safetensors *file;
  *     if (shoal_safetensors_open("model.safetensors", &file) != SHOAL_OK) { ... shoal_error_text() ... }
@@ -29,6 +12,22 @@
  *     const char *names[] = {"layers.0.weight"};
  *     const char *metadata[] = {"format", "pt", NULL};
  *     status = shoal_safetensors_save("copy.safetensors", names, &weight, 1, metadata);
+ *
+ * Reading: opening a file reads and checks its header; data is read when it is asked for. The reader is strict: a file
+ * that the format does not allow is SHOAL_ERR_INVALID, with the tensor and the two values that contradict each other.
+ * Tensors of a file are numbered 0, 1, 2, ... in the order of their data.
+ *
+ * Writing: a file is written under another name beside its own, PATH.partial-0123456789abcdef, and renamed when it is
+ * complete and on the disk. Whatever happens meanwhile, PATH is the old file or the new one. A process that is killed
+ * leaves the other file; the next writer of PATH removes it. A symbolic link is followed, and stays. A file that is
+ * replaced passes on its permissions.
+ *
+ * Ownership: shoal_safetensors_close frees a file; names, shapes and strings belong to it. Tensors are copies that
+ * belong to the innermost scope, and outlive the file. Layouts and writers are freed by the caller, in any order.
+ * Threads: any number of threads may read from one file at once, and write to one writer. Other calls on a file,
+ * layout or writer are for one thread at a time.
+ * Errors: status and text. Calls that return a tensor return NULL and leave the error in the scope. SHOAL_ERR_SYSTEM:
+ * the system refused something; the text has the file, what was asked for, the number of bytes and the reason.
  */
 #ifndef SHOAL_SAFETENSORS_H
 #define SHOAL_SAFETENSORS_H
@@ -45,68 +44,74 @@ SHOAL_BEGIN_DECLS
 
 typedef struct shoal_safetensors shoal_safetensors;
 
-/* The file stays open until it is closed, and must not be changed meanwhile: what was read before and after would not
-   belong together. One that becomes shorter is an error of the read that misses its bytes. */
+/* Opens a file for reading, and checks its header. The file must not be changed until it is closed; reading one
+   that became shorter is an error. SHOAL_ERR_SYSTEM: it cannot be opened. SHOAL_ERR_INVALID: it is not a
+   safetensors file. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_open(const char *path,
                                                                shoal_safetensors **file_out);
 
-/* A file that is in memory, which is borrowed until it is closed. It may lie anywhere. */
+/* Opens a file that is in memory, at any alignment. The memory is borrowed until the file is closed. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_open_memory(const void *data, size_t bytes,
                                                                       shoal_safetensors **file_out);
 
-/* NULL is allowed. */
+/* Closes a file and frees it. NULL is allowed. */
 SHOAL_API void shoal_safetensors_close(shoal_safetensors *file);
 
 /* What is in it ---------------------------------------------------------------------------------------- */
 
+/* How many tensors the file has. 0 for NULL. */
 SHOAL_API int64_t shoal_safetensors_count(const shoal_safetensors *file);
 
-/* The number of the tensor of that name, or -1. */
+/* Returns the number of the tensor with this name; -1 if there is none. */
 SHOAL_API int64_t shoal_safetensors_find(const shoal_safetensors *file, const char *name);
 
+/* A tensor of a file or layout. */
 typedef struct shoal_safetensors_info {
     size_t struct_size; /* sizeof(shoal_safetensors_info), set by the caller */
     const char *name;
     shoal_dtype dtype;
     int n_dims;
     const int64_t *shape;
-    size_t bytes;
-    uint64_t file_offset; /* where in the file its data begins */
+    size_t bytes;         /* of its data */
+    uint64_t file_offset; /* where its data begins in the file */
 } shoal_safetensors_info;
 #define SHOAL_SAFETENSORS_INFO_INIT SHOAL_SIZED(shoal_safetensors_info)
 
-/* SHOAL_ERR_INVALID for a number that is not within 0..count-1. What `info` points to lives as long as the file. */
+/* Describes a tensor by its number. What the info points to belongs to the file. SHOAL_ERR_INVALID: there is no such
+   number. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_get(const shoal_safetensors *file, int64_t index,
                                                               shoal_safetensors_info *info_out);
 
-/* What the file says about itself under that key, or NULL. */
+/* Returns the string that the file has under this key; NULL if there is none. */
 SHOAL_API const char *shoal_safetensors_metadata(const shoal_safetensors *file, const char *key);
 
-/* The key with that number, in the order of the file, or NULL: for (i = 0; (key = ...(file, i)); i++). */
+/* Returns key number `index`, in the order of the file; NULL past the last: for (i = 0; (key = ...(file, i)); i++). */
 SHOAL_API const char *shoal_safetensors_metadata_key(const shoal_safetensors *file, int64_t index);
 
 /* Data ------------------------------------------------------------------------------------------------- */
 
-/* A contiguous copy, with the name of the tensor. A bool whose byte is neither 0 nor 1 is an error. */
+/* Reads a tensor: a contiguous copy in the innermost scope, with the name that it has in the file. SHOAL_ERR_INVALID:
+   there is no such number, or a byte of a bool is neither 0 nor 1. */
 SHOAL_API shoal_tensor *shoal_safetensors_tensor(const shoal_safetensors *file, int64_t index);
 
-/* A contiguous copy of the tensor with this name. A name that is not there is SHOAL_ERR_INVALID, and the text has the
-   nearest names. */
+/* Reads the tensor with this name. SHOAL_ERR_INVALID: there is none; the text has the nearest names. */
 SHOAL_API shoal_tensor *shoal_safetensors_tensor_by_name(const shoal_safetensors *file, const char *name);
 
-/* The bytes as they are in the file, into memory of the caller's; `bytes` is the size of the tensor. */
+/* Reads all bytes of a tensor, as they are in the file, into memory of the caller's. `bytes` must be the size of the
+   tensor. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read(const shoal_safetensors *file, int64_t index,
                                                                void *data_out, size_t bytes);
 
-/* Some of these bytes: those from `offset` in the tensor. */
+/* Reads `bytes` bytes of a tensor, from `offset` bytes after its beginning. SHOAL_ERR_INVALID: they are not within the
+   tensor. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read_range(const shoal_safetensors *file,
                                                                      int64_t index, uint64_t offset,
                                                                      void *data_out, size_t bytes);
 
 /*
- * The elements with indices begin[d] .. begin[d] + length[d] - 1 in each dimension d, as they are in the file, into
- * memory of the caller's, whose first element is at `data_out`. `begin` NULL: from 0. `length` NULL: to the end.
- * `strides` are in elements, may be negative, and must give each element a place of its own; NULL: contiguous
+ * Reads a box: the elements with indices begin[d] to begin[d] + length[d] - 1 in each dimension d, into memory of the
+ * caller's, whose first element is at `data_out`. `begin` NULL: from 0. `length` NULL: to the end. `strides` are those
+ * of the memory, in elements; they may be negative, and must give each element a place of its own. NULL: contiguous
  * (row-major).
  *
  * Long runs are read straight into the memory; short ones together, with gaps of up to 16 KiB between them, through a
@@ -120,14 +125,15 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_read_box(const shoal_s
 /* Saving ----------------------------------------------------------------------------------------------- */
 
 /*
- * Writes tensors to a file that is complete and durable when the call returns; after an error `path` is as before.
- * (If only the last step failed, making the name durable, it is the new file already.) Waits for tensors in flight.
- * Tensors of any layout are saved as contiguous ones, with a buffer of at most 1 MiB; elements of bool become 0 or 1.
- * `metadata`: key, value, key, value, ..., NULL; NULL: none.
+ * Saves tensors to a file, which is complete and on the disk when the call returns. Tensors of any strides are saved
+ * as contiguous ones, with a buffer of at most 1 MiB; elements of bool become 0 or 1. Tensors in flight are waited
+ * for. `metadata` is a list: key, value, key, value, ..., NULL; or NULL for none. After an error `path` is as before,
+ * except if only the last step failed, making the new name durable. SHOAL_ERR_INVALID: a name occurs twice or is not
+ * UTF-8, or a tensor is on the meta device.
  *
- * Parameters of a fully sharded module are shards, which would be saved as they are. Gather the whole ones, and save
- * them on one rank (shoal_fsdp_gather); or let every rank write its own part with a writer (below), where
- * shoal_fsdp_get_layout says which part that is.
+ * Parameters of a fully sharded module are shards, and would be saved as shards. Gather whole ones with
+ * shoal_fsdp_gather and save them on one rank, or let every rank write its part with a writer (below;
+ * shoal_fsdp_get_layout says which part that is).
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_save(const char *path, const char *const *names,
                                                                shoal_tensor *const *tensors, size_t n_tensors,
@@ -136,39 +142,40 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_save(const char *path,
 /* Layouts: what a file is to look like ----------------------------------------------------------------- */
 
 /*
- * A layout is a list of tensors without data. Its tensors are numbered 0, 1, 2, ... in the order in which they are
- * added. In the file they lie as the reference implementation of the format puts them: those of larger elements
- * first, of one dtype by name, the first at a multiple of 8. So each tensor is aligned to its elements, and equal
- * tensors give equal files in whatever order they were added. Metadata keeps the order in which it was added.
+ * A layout is a list of tensors without data: what a file will look like. Its tensors are numbered 0, 1, 2, ... in the
+ * order of adding. In the file they lie as the reference implementation of the format puts them: larger elements
+ * first, within a dtype by name, the first tensor at a multiple of 8 bytes. So each tensor is aligned to its elements,
+ * and the same tensors give the same file in whatever order they were added. Metadata keeps the order of adding.
  */
 typedef struct shoal_safetensors_layout shoal_safetensors_layout;
 
+/* Makes an empty layout. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status
 shoal_safetensors_layout_create(shoal_safetensors_layout **layout_out);
-/* NULL is allowed. Writers that were made with the layout are not affected. */
+/* Frees a layout. Writers that were made with it are not affected. NULL is allowed. */
 SHOAL_API void shoal_safetensors_layout_free(shoal_safetensors_layout *layout);
 
-/*
- * Adds a tensor. A name that is there already or is not UTF-8, "__metadata__", and a shape with a negative size or
- * too many bytes are SHOAL_ERR_INVALID; C128, which the format has not, is SHOAL_ERR_UNSUPPORTED; a layout with which
- * a writer was made is SHOAL_ERR_STATE.
- */
+/* Adds a tensor. The name is copied. SHOAL_ERR_INVALID: the name occurs already, is "__metadata__" or is not UTF-8, or
+   the shape has a negative size or too many bytes. SHOAL_ERR_UNSUPPORTED: SHOAL_C128, which the format does not have.
+   SHOAL_ERR_STATE: a writer was made with the layout. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_layout_add(shoal_safetensors_layout *layout,
                                                                      const char *name, const int64_t *shape,
                                                                      int n_dims, shoal_dtype dtype);
 
-/* Adds a string about the file. A key that is there already is an error. */
+/* Adds a string about the file. Key and value are copied. SHOAL_ERR_INVALID: the key occurs already, or one of them is
+   not UTF-8. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status
 shoal_safetensors_layout_add_metadata(shoal_safetensors_layout *layout, const char *key, const char *value);
 
+/* How many tensors the layout has. 0 for NULL. */
 SHOAL_API int64_t shoal_safetensors_layout_count(const shoal_safetensors_layout *layout);
 
-/* The number of the tensor of that name, or -1. */
+/* Returns the number of the tensor with this name; -1 if there is none. */
 SHOAL_API int64_t shoal_safetensors_layout_find(const shoal_safetensors_layout *layout, const char *name);
 
-/* A tensor, and where in the file it lies; size of the file. What the info points to, and the places, hold until
-   something is added. A header above the 100,000,000 bytes that the format allows is an error of these and of making
-   a writer. */
+/* Describe a tensor by its number, and where in the file it will be; and the size of the file. The info is valid until
+   something is added. SHOAL_ERR_INVALID: there is no such number, or the header has more than the 100,000,000 bytes
+   that the format allows, which is an error of making a writer, too. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_layout_get(shoal_safetensors_layout *layout,
                                                                      int64_t index,
                                                                      shoal_safetensors_info *info_out);
@@ -178,45 +185,43 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_layout_file_bytes(shoa
 /* Writers: one file, written by one or several processes ----------------------------------------------- */
 
 /*
- * One process creates the file and tells the others shoal_safetensors_writer_path; they join, with equal layouts.
- * Each writes parts of tensors; bytes that nobody writes are 0. Each then finishes: those that joined first, the
- * creator when all of them have. Only then does `path` name the new file.
+ * One process creates the file, and tells the others its shoal_safetensors_writer_path. They join it, with equal
+ * layouts. Each writes parts of tensors; bytes that no process writes are 0. Then the processes that joined finish,
+ * and when all have, the creator finishes: only then `path` names the new file.
  */
 typedef struct shoal_safetensors_writer shoal_safetensors_writer;
 
+/* Creates a file of this layout. Nothing can be added to the layout from then on. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_writer_create(
     const char *path, shoal_safetensors_layout *layout, shoal_safetensors_writer **writer_out);
 
-/* SHOAL_ERR_INVALID if the file was created with another layout. */
+/* Joins a writer of another process. SHOAL_ERR_INVALID: the file was created with another layout. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_writer_join(const char *writer_path,
                                                                       shoal_safetensors_layout *layout,
                                                                       shoal_safetensors_writer **writer_out);
 
-/* The file that is being written, for those who join. Belongs to the writer; NULL for NULL. */
+/* Returns the path of the file that is being written, for the processes that join. It belongs to the writer. NULL for
+   NULL. */
 SHOAL_API const char *shoal_safetensors_writer_path(const shoal_safetensors_writer *writer);
 
-/* Bytes of tensor `index` of the layout, from `offset` in it, as they shall be in the file. */
+/* Writes bytes of tensor `index` of the layout, from `offset` bytes after its beginning, as they shall be in the file.
+   SHOAL_ERR_INVALID: they are not within the tensor. SHOAL_ERR_STATE: the writer has finished. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_write(shoal_safetensors_writer *writer,
                                                                 int64_t index, uint64_t offset,
                                                                 const void *data, size_t bytes);
 
-/*
- * The counterpart of shoal_safetensors_read_box. Every run that is contiguous in the file is one request to the
- * system: rows are cheap, a column of a matrix is one request for each element.
- */
+/* Writes a box; arguments as of shoal_safetensors_read_box. Every run that is contiguous in the file is one request to
+   the system: rows are cheap, while a column of a matrix is one request for each element. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_write_box(shoal_safetensors_writer *writer,
                                                                     int64_t index, const int64_t *begin,
                                                                     const int64_t *length, const void *data,
                                                                     const int64_t *strides);
 
-/*
- * Makes durable what this process has written; the creator's call also gives the file its name. Afterwards nothing
- * can be written. SHOAL_ERR_STATE if a write has failed before, or finishing has: such a file is never given its
- * name.
- */
+/* Brings to the disk what this process has written; if it is the creator, it also gives the file its name. Nothing can
+   be written afterwards. SHOAL_ERR_STATE: an earlier write or finish has failed; such a file never gets its name. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_safetensors_writer_finish(shoal_safetensors_writer *writer);
 
-/* Frees the writer. If its creator has not finished it, the file is removed. NULL is allowed. */
+/* Frees the writer. If it is the creator's and has not finished, the file is removed. NULL is allowed. */
 SHOAL_API void shoal_safetensors_writer_close(shoal_safetensors_writer *writer);
 
 SHOAL_END_DECLS
