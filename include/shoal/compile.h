@@ -1,15 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The communication compiler. shoal_compile does all of it: it captures a training step as a graph (shoal/graph.h),
- * lets passes fuse, bucket and move its communication, lowers it to a plan of buffers and steps, and runs that plan
- * every step. The parts can be used alone: shoal_capture, shoal_graph_run_passes, shoal_graph_run, shoal_plan_create.
+ * The communication compiler. shoal_compile takes the function that makes a training step, captures it as a graph
+ * (shoal/graph.h), lets passes fuse, bucket and move its communication, lowers the graph to a plan (steps over memory
+ * whose places are fixed), and runs that plan for each step. The result has the same bits as the step that is not
+ * compiled.
  *
- * A pass has a name, is deterministic, and leaves a graph that passes shoal_graph_lint and computes the same bits.
- * shoal_graph_run says what these are.
+ *     static shoal_status step(void *model, shoal_tensor *const *inputs, size_t n_inputs,
+ *                              shoal_tensor **outputs, size_t n_outputs)
+ *     {
+ *         outputs[0] = shoal_sum(shoal_module_call_one(model, inputs[0]), NULL, 0, false);
+ *         return shoal_backward(outputs[0], NULL);
+ *     }
  *
- * Ownership: graphs stay the caller's. A definition is copied; registered passes live as long as the process.
- * Threads: any; a graph is used by one thread at a time.
- * Errors: a graph whose pass failed can be printed and freed, and may be half changed.
+ *     status = shoal_compile(world, step, model, 1, NULL, &compiled);
+ *     for (...) {
+ *         status = shoal_compiled_run(compiled, &batch, 1, &loss, 1);
+ *         ... optimizer over the gradients of the parameters; shoal_tensor_unref(loss) ...
+ *     }
+ *     shoal_compiled_free(compiled);
+ *
+ * The parts can also be used alone: shoal_capture, shoal_graph_run_passes, shoal_graph_run and shoal_plan_create.
+ * docs/graph.md describes graphs and plans as text, what a capture changes, and the options; examples/12_compile.c is
+ * a program.
+ *
+ * Ownership: what a call makes is freed by the call beside it (shoal_compiled_free, shoal_plan_free); graphs stay the
+ * caller's. Definitions are copied; registered passes and lowerings live as long as the process.
+ * Threads: any; a graph, a plan and a compiled step are used by one thread at a time.
+ * Errors: status and text. A graph whose pass failed may be half changed, and can only be printed and freed.
  */
 #ifndef SHOAL_COMPILE_H
 #define SHOAL_COMPILE_H
@@ -27,31 +44,39 @@ SHOAL_BEGIN_DECLS
 
 typedef struct shoal_pass_options {
     size_t struct_size; /* sizeof(shoal_pass_options) */
-    /* A bucket of gradients is closed at so many MiB, the first at one; below 0: after the first each alone. 0: 25;
-       for shoal_compile a sixteenth of all gradients, but at least 1 and at most 25. */
+    /* Gradients of DDP are fused into buckets of this many MiB, the first into one of 1 MiB. Below 0: after the first
+       bucket each gradient alone. 0: 25; for shoal_compile a sixteenth of all gradients, but at least 1 and at most
+       25. */
     double bucket_size_mb;
-    /* Names of passes that are skipped, separated by commas; NULL: none. */
+    /* Names of passes that are skipped, separated by commas. NULL: none. */
     const char *disabled;
-    /* What a pass changed is drawn into files that begin so; NULL: none are written. */
+    /* Each pass that changed something draws its graph, for Graphviz, into files whose paths begin so. NULL: no
+       files. */
     const char *dot_prefix;
-    /* What fuse_ddp_communication runs, separated by commas; NULL: fuse_ddp_with_concat_op and schedule_comm_wait. */
+    /* The passes that fuse_ddp_communication runs, separated by commas. NULL: fuse_ddp_with_concat_op,
+       schedule_comm_wait. */
     const char *ddp_passes;
-    /* The passes bucket_* begin a new bucket before one grows beyond so many MiB; 0: 2000. */
+    /* The most MiB of a bucket of the passes bucket_*: before a bucket grows beyond it, a new one begins. 0: 2000. */
     double comm_bucket_mb;
 } shoal_pass_options;
 #define SHOAL_PASS_OPTIONS_INIT SHOAL_SIZED(shoal_pass_options)
 
-/* What passes did, together. */
+/* What the passes of one call did together. */
 typedef struct shoal_pass_report {
     size_t struct_size; /* sizeof(shoal_pass_report), set by the caller */
-    size_t n_created;   /* nodes made; shoal_graph_run_passes counts them, a pass does not */
-    size_t n_erased;    /* nodes erased; counted by shoal_graph_run_passes too */
-    size_t n_buckets;   /* of the last pass that made any; the passes bucket_* count those of two or more */
+    size_t n_created;   /* nodes made; counted by shoal_graph_run_passes, not by the pass */
+    size_t n_erased;    /* nodes erased; counted by shoal_graph_run_passes, too */
+    /* Of the last pass that made any; the passes bucket_* count those of two or more. */
+    size_t n_buckets;
 } shoal_pass_report;
 #define SHOAL_PASS_REPORT_INIT SHOAL_SIZED(shoal_pass_report)
 
-/* Runs passes by name, in order, and lints after each. options may be NULL, and so may report_out. An unknown name is
-   SHOAL_ERR_INVALID, naming the nearest, before any pass runs. The report is written only on success. */
+/*
+ * Runs passes by name, in order, on a graph, and checks the graph with shoal_graph_lint after each. options and
+ * report_out may be NULL; the report is written only on success. SHOAL_ERR_INVALID, before any pass runs: an unknown
+ * name (the text has the nearest) or an option that is not allowed. SHOAL_ERR_STATE: the graph does not end with an
+ * output.
+ */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_run_passes(shoal_graph *graph, const char *const *passes,
                                                                size_t n_passes,
                                                                const shoal_pass_options *options,
@@ -59,27 +84,32 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_run_passes(shoal_graph *grap
 
 /* What passes there are ---------------------------------------------------------------------------------- */
 
+/* A pass: changes a graph. It must be deterministic, because all ranks run it and must get the same collectives, and
+   leave a graph that passes shoal_graph_lint and computes the same bits (shoal_graph_run says what these are). */
 typedef shoal_status (*shoal_pass_function)(shoal_graph *graph, const shoal_pass_options *options,
                                             shoal_pass_report *report, void *context);
 
 typedef struct shoal_pass_definition {
     size_t struct_size; /* sizeof(shoal_pass_definition) */
-    const char *name;   /* a letter, then letters, digits and '_'; not yet taken */
-    const char *doc;    /* one sentence */
+    const char *name;   /* a letter, then letters, digits and '_'; not taken yet */
+    const char *doc;    /* one sentence; NULL: "" */
     shoal_pass_function run;
     void *context;
 } shoal_pass_definition;
 #define SHOAL_PASS_DEFINITION_INIT SHOAL_SIZED(shoal_pass_definition)
 
+/* Adds a pass, which can be run by name from then on. examples/13_pass.c has one. SHOAL_ERR_INVALID: the name is taken
+   or not allowed, or `run` is NULL. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_pass_register(const shoal_pass_definition *definition);
 
-/* The pass of that index, counted from 0; SHOAL_ERR_INVALID past the last. The strings live as long as the pass. */
+/* Gives pass number `index`: 0, 1, 2, ..., the library's first. SHOAL_ERR_INVALID past the last. The strings live as
+   long as the process. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_pass_at(size_t index, shoal_pass_definition *definition_out);
 
 /* Communication blocks ----------------------------------------------------------------------------------- */
 
-/* A start, its waits, and what only looks at their results (split, reshape, getitem, views). The arrays belong to the
-   block. */
+/* A communication block: the node that starts a collective, its waits, and the nodes that only look at their results
+   (split, reshape, getitem, views). For passes that move or join communication. The arrays belong to the block. */
 typedef struct shoal_comm_block {
     size_t struct_size; /* sizeof(shoal_comm_block), set by the caller */
     shoal_node *start;
@@ -87,27 +117,26 @@ typedef struct shoal_comm_block {
     size_t n_inputs;
     shoal_node *const *waits;
     size_t n_waits;
-    shoal_node *const
-        *nodes; /* all members, the start first, then the waits and what follows, in program order */
+    /* All members: the start, then the waits and what follows them, in program order. */
+    shoal_node *const *nodes;
     size_t n_nodes;
-    shoal_node *const *outputs; /* members that others use */
+    shoal_node *const *outputs; /* members that other nodes use */
     size_t n_outputs;
     void *memory;
 } shoal_comm_block;
 #define SHOAL_COMM_BLOCK_INIT SHOAL_SIZED(shoal_comm_block)
 
-/* SHOAL_ERR_INVALID, with the reason, when `start` and what waits for it are not of that form. */
+/* Finds the block of a start. shoal_comm_block_free frees its arrays. SHOAL_ERR_INVALID, with the reason: `start` and
+   what waits for it are not of that form. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_comm_block_get(shoal_node *start, shoal_comm_block *block_out);
 SHOAL_API void shoal_comm_block_free(shoal_comm_block *block);
 
-/* Which blocks a call is for. It must not change the graph. */
+/* Tells whether a block is wanted. It must not change the graph. */
 typedef bool (*shoal_comm_block_filter)(void *context, const shoal_comm_block *block);
 
-/*
- * All blocks whose start calls one of these ops (NULL: any op that starts communication) and that the filter accepts
- * (NULL: all), in program order of their starts. Starts that shoal_comm_block_get refuses are left out. The list is
- * given back with shoal_comm_blocks_free; it holds until the graph changes.
- */
+/* Lists all blocks of a graph, in program order of their starts, whose start calls one of `ops` (NULL: any op that
+   starts communication) and that `filter` accepts (NULL: all). Starts that shoal_comm_block_get refuses are left out.
+   The list is valid until the graph changes; shoal_comm_blocks_free frees it. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_comm_blocks_get(const shoal_graph *graph,
                                                               const shoal_op *const *ops, size_t n_ops,
                                                               shoal_comm_block_filter filter, void *context,
@@ -116,14 +145,13 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_comm_blocks_get(const shoal_graph 
 SHOAL_API void shoal_comm_blocks_free(shoal_comm_block **blocks, size_t n_blocks);
 
 /*
- * Moves nodes, such as those of a block or its waits and what follows them, to one place, where they stand in the order
- * of the array. SHOAL_ERR_INVALID, naming two nodes and leaving the graph as it was, when the first has to stay before
- * the second and would not: a node stays behind its inputs and before its users, reads and writes of one memory keep
- * their order, what is in flight is not touched before its wait, and starts and other side effects keep theirs,
- * whatever their groups. Waits may change places. Inputs of the graph and its output cannot be moved. SHOAL_ERR_STATE
- * for a graph that is not in order.
+ * Moves nodes, such as those of a block, to one place, where they stand in the order of the array. It checks the whole
+ * graph, in n log n time; shoal_node_move_before moves one node without a check.
  *
- * The check looks at the whole graph, so a call takes n log n; shoal_node_move_before moves one node without any check.
+ * SHOAL_ERR_INVALID, naming two nodes and leaving the graph as it was: the first has to stay before the second. A node
+ * stays behind its inputs and before its users; reads and writes of the same memory keep their order; memory in flight
+ * is not touched before its wait; starts and other side effects keep their order, whatever their groups. Waits may
+ * change places. Inputs of the graph and its output cannot be moved. SHOAL_ERR_STATE: the graph is not in order.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_move_nodes(shoal_graph *graph, shoal_node *const *nodes,
                                                                size_t n_nodes, shoal_insert_point where);
@@ -131,32 +159,32 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_move_nodes(shoal_graph *grap
 /* Running ------------------------------------------------------------------------------------------------ */
 
 /*
- * Runs a graph op by op on this rank, each call as shoal_op_call makes it, in the order of the nodes and without
- * gradients. It is what a graph means: passes and plans are compared with it.
+ * Runs a graph op by op on this rank, each as shoal_op_call does it, in the order of the nodes and with gradients off.
+ * This defines what a graph means: passes and plans are compared with it. All ranks of a group run the same graph.
  *
- * inputs: a tensor for each placeholder, in their order, with its shape and dtype, contiguous, and with data. What the
- * graph writes in place is written: into the caller's tensors, and into constants of the graph. A graph does not know
- * of inputs that share memory, and passes may change what comes of it.
+ * inputs: a tensor for each placeholder, in their order, of its shape and dtype, contiguous, with data. What the graph
+ * writes in place is written to the caller's tensors and to the constants of the graph. A graph does not know of
+ * inputs that share memory: passes may change what happens to them.
  *
- * outputs: a tensor for each that the output names, lists flattened in order (a node that gives a list counts as its
- * tensors), and NULL for each none among them; n_outputs is that number. Each tensor is a reference of the caller's
- * (shoal_tensor_unref), which may be one on an input. They may be in flight where the graph does not wait. Nothing else
- * stays: values end with their last user, and the caller's scope gets nothing, so none need be open.
+ * outputs: as many as the graph's output names, lists flattened in order (a node that gives a list counts as its
+ * tensors), with NULL for each absent one. Each is a reference that the caller releases (shoal_tensor_unref); it may
+ * be one to an input. An output is in flight if the graph does not wait for it. No scope need be open; values end with
+ * their last user.
  *
- * Groups: each group of the table becomes the group of `world` with the list that has this rank and the tag
- * "graph:NAME" (a name of more than 58 characters is cut, and a hash follows). So the same name and ranks are the same
- * group in each run and graph, two names are two lanes, and neither is a group that the program made for itself. The
- * world keeps them. `world` may be NULL for a graph without groups.
+ * Groups: a captured graph uses the groups that the step used. In other graphs each group of the table becomes the
+ * group of `world` with the list of ranks that has this rank and the tag "graph:NAME" (names of more than 58
+ * characters are cut, and a hash follows). So equal names and ranks are the same group in all runs and graphs, and
+ * none is a group that the program made itself. The world keeps them. `world` may be NULL if the graph has no groups,
+ * or is captured.
  *
- * What is compared: all ranks of a group run the same graph, and each call that ranks make together is compared with
- * what the others call, before its result can be read, as in shoal/group.h; a difference is SHOAL_ERR_MISMATCH that
- * names both calls. The graphs as wholes are not: nodes between may differ, and a rank that has fewer calls lets the
- * others wait as long as the group's timeout, as does one that fails alone.
+ * What ranks compare: each call that they make together, as in shoal/group.h; a difference is SHOAL_ERR_MISMATCH that
+ * names both calls. Whole graphs are not compared: if a rank has fewer calls, or fails alone, the others wait as long
+ * as the group's timeout.
  *
  * Errors begin with the call and the node: "graph_run: %name: ". Before anything has run: SHOAL_ERR_INVALID for inputs
- * that do not fit, an opaque call, a constant without data, a group without this rank or with ranks that the world has
- * not; SHOAL_ERR_STATE for a graph without output or out of order. After a failure no outputs are given, and what is
- * written in place may have been.
+ * that do not fit, an opaque call, a constant without data, a group without this rank or with ranks that the world
+ * does not have; SHOAL_ERR_STATE for a graph without an output or out of order. After a failure no outputs are given,
+ * and memory that is written in place may have been written.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_run(const shoal_graph *graph, shoal_world *world,
                                                         shoal_tensor *const *inputs, size_t n_inputs,
@@ -164,173 +192,188 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_graph_run(const shoal_graph *graph
 
 /* Capturing ---------------------------------------------------------------------------------------------- */
 
-/* A training step: forward, backward, and whatever else calls ops. Sets each of outputs[]; NULL is allowed there. */
+/* A training step: forward pass, backward pass, and whatever else calls ops. Sets each of outputs[]; NULL is allowed
+   there. */
 typedef shoal_status (*shoal_step_function)(void *context, shoal_tensor *const *inputs, size_t n_inputs,
                                             shoal_tensor **outputs, size_t n_outputs);
 
 /*
- * Runs `step` without computing anything, and gives the graph of the ops it called. It gets tensors like `inputs` whose
- * data nobody can touch: asking for data is SHOAL_ERR_STATE with the name of the op whose result it was. What `step`
- * reads from its context is frozen in the graph; numbers that change from step to step are tensors among the inputs.
+ * Runs `step` without computing anything, and gives the graph of the ops that it called; the caller frees it. The step
+ * gets tensors like `inputs` that have no data: asking for data is SHOAL_ERR_STATE, with the name of the op whose
+ * result it was. Everything else that `step` reads, numbers and branches, is frozen in the graph; what changes from
+ * step to step must be a tensor among the inputs.
  *
- * Placeholders of the graph: the inputs, then the other tensors with memory that ops used (parameters, buffers,
- * gradients that are added to), which the graph keeps: shoal_graph_bound_input. Tensors that `step` itself made from
- * memory are constants, with a copy of their data; an output that is one is a clone of it. The output is a list: what
- * `step` gave, then the gradients of leaves that a backward changed: shoal_graph_bound_leaf. In-place ops become
- * out-of-place ones, also through views, and what they write into a placeholder is written by a copy_ at the end;
- * lists, collectives through views and ops of users stay in place (docs/graph.md). A gradient that a leaf has already
- * is added to as eager code does it: it is a placeholder that is written, and no output.
+ * Placeholders of the graph are the inputs, then the other tensors with memory that ops used (parameters, buffers,
+ * gradients that are added to), which the graph keeps: shoal_graph_bound_input. Tensors that the step makes from
+ * memory are constants, with a copy of their data; an output that is a constant is a clone of it. The output is a
+ * list: what `step` gave, then the gradients of leaves that the backward pass made: shoal_graph_bound_leaf. A gradient
+ * that a leaf has already is added to, as without capture: it is a placeholder that is written, and no output. Ops in
+ * place become ops that are not, also through views, and a copy_ at the end writes what a placeholder gets; lists,
+ * collectives through views and ops of users stay in place (docs/graph.md).
  *
- * Inputs share no memory with each other nor with what `step` uses besides them, and are no results of recorded
- * operations; those that require a gradient are leaves in the step as well. The step sees them as contiguous. A step
- * that writes a constant writes a copy: memory that shoal_from_memory got with a deleter is nobody else's, so each run
- * begins with what it held at the capture. Writing other memory that the step made a tensor of itself is
- * SHOAL_ERR_UNSUPPORTED, because somebody may look at it.
+ * Inputs share no memory with each other nor with anything else that the step uses, and are not results of recorded
+ * operations (SHOAL_ERR_INVALID). Inputs that require a gradient are leaves in the step as well. The step sees them as
+ * contiguous. A step may write to a constant that shoal_from_memory made with a deleter: each run then begins with a
+ * copy of what it held at the capture. Writing to other memory that the step made a tensor of is
+ * SHOAL_ERR_UNSUPPORTED, because others may look at it.
  *
- * Modules that shoal_ddp wrapped, or shoal_fully_shard cut, appear with functional collectives, one for each parameter.
- * A module that was never called is prepared first, as by its first call, which ranks do together. Calls of groups that
- * are no ops (shoal/group.h) inside `step` are SHOAL_ERR_STATE.
+ * Modules that shoal_ddp wrapped or shoal_fully_shard cut appear with one functional collective for each parameter. A
+ * module that was never called is prepared first, as by its first call, which is collective. Calls on groups that are
+ * no ops (shoal/group.h) are SHOAL_ERR_STATE inside `step`, and so is a capture inside a capture.
  *
- * When it returns, well or badly, gradients, versions, modules, shards and groups are as they were.
+ * When the call returns, gradients, versions, modules, shards and groups are as they were before, also after an error.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_capture(shoal_step_function step, void *context,
                                                       shoal_tensor *const *inputs, size_t n_inputs,
                                                       size_t n_outputs, shoal_graph **graph_out);
 
-/* The tensor that a placeholder, counted from 0, stands for; NULL: an input of the step, or no captured graph.
-   Borrowed. */
+/* Returns the tensor that placeholder number `index` of a captured graph stands for. Borrowed. NULL: it is an input of
+   the step, or the graph was not captured. */
 SHOAL_API shoal_tensor *shoal_graph_bound_input(const shoal_graph *graph, size_t index);
-/* The leaf whose gradient an output, counted from 0, is; NULL: what the step gave, an input of a compiled step, or no
-   captured graph. Borrowed. */
+/* Returns the leaf whose gradient output number `index` of a captured graph is. Borrowed. NULL: the step gave that
+   output, or the leaf is an input of a compiled step, or the graph was not captured. */
 SHOAL_API shoal_tensor *shoal_graph_bound_leaf(const shoal_graph *graph, size_t index);
 
 /* Plans -------------------------------------------------------------------------------------------------- */
 
 typedef struct shoal_compile_options {
     size_t struct_size; /* sizeof(shoal_compile_options) */
-    /* Names of passes, separated by commas; NULL: the default ones (shoal_default_passes); "": none. */
+    /* The passes to run, separated by commas. NULL: shoal_default_passes; "": none. */
     const char *passes;
     const shoal_pass_options *pass_options; /* NULL: their defaults */
-    /* Sums of at most one_shot_max_bytes (0: 131072) that can be made in comm memory are made by a blocking call. */
+    /* All-reduces with SHOAL_SUM of at most one_shot_max_bytes (0: 131072) that can be made in comm memory are made by
+       one blocking call. */
     bool one_shot;
     size_t one_shot_max_bytes;
-    bool no_reuse;        /* each buffer has bytes of its own */
-    bool no_comm_buffers; /* collectives work on ordinary memory, and gathers use no window */
+    bool no_reuse;        /* buffers do not share memory */
+    bool no_comm_buffers; /* collectives work on ordinary memory, and gathers use no windows */
 } shoal_compile_options;
 #define SHOAL_COMPILE_OPTIONS_INIT SHOAL_SIZED(shoal_compile_options)
 
 typedef struct shoal_plan shoal_plan;
 
 /*
- * Collective over the groups of the graph, one after the other in the order of its table: a graph lowered to buffers
- * and steps, with memory. options may be NULL; its passes are not run. Ranks compare the collectives of each group, one
- * by one, and a difference is SHOAL_ERR_MISMATCH on all of them that names both nodes; the group stays usable. What
- * fails on one rank fails on those it shares a group with, and on those that these share one with, and so on. `world`
- * may be NULL for a graph without groups. The graph is not needed afterwards; a plan whose world was closed can only be
- * freed.
+ * Lowers a graph to a plan, and allocates its memory. Collective over the groups of the graph, one after the other in
+ * the order of its table. options may be NULL; its passes are not run. `world` may be NULL if the graph has no groups,
+ * or is captured. The graph may be freed afterwards. Once the world is closed, a plan can only be freed.
+ *
+ * Ranks compare the collectives of each group, one by one; a difference is SHOAL_ERR_MISMATCH on all of them that
+ * names both nodes, and the group can still be used. If it fails on one rank, it fails on all ranks that share a group
+ * with that one, directly or through others.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_create(const shoal_graph *graph, shoal_world *world,
                                                           const shoal_compile_options *options,
                                                           shoal_plan **plan_out);
 
 /*
- * shoal_graph_run of the graph, with the plan's memory: the same bits, errors that name the node, and the same
- * comparison of what ranks call, with plan and ordinal. What is in flight in the inputs is waited for.
- * SHOAL_ERR_INVALID, before anything runs, for an input that the plan writes and that shares memory with another one,
- * and for one that lies in the plan's own memory (an output that is given as a tensor is moved out of the way). After
- * the first run it allocates nothing, but for point-to-point ops, outputs that are views of inputs, copies of a source
- * that overlaps its target, kernels that are not ours, and transports of messages. Each output is a reference of the
- * caller's on the plan's memory, which the next run overwrites: one that is still referenced then, itself or by a view,
- * is given memory of its own first (n_copied_out counts them). NULL stands for an absent one. An output that is an
- * input, or a constant, is that tensor. One that is exported (shoal_to_dlpack) gets memory of its own when it is: its
- * address changes then, and neither the next run nor the end of the world takes it away. One thread at a time.
+ * Runs a plan: what shoal_graph_run does with its graph, with the same bits, in the plan's memory. Inputs in flight
+ * are waited for. Ranks compare each collective, with its plan and its place in it.
  *
- * Errors begin with the call and the node: "plan_run: %name: ". After one, what was started has been waited for, and
- * the plan can run again if its groups can; where it could not be waited for (in a callback, in a forked child) further
- * runs are SHOAL_ERR_STATE.
+ * Each output is a reference that the caller releases, to a tensor in the plan's memory; NULL stands for an absent
+ * one. The next run overwrites that memory: an output that is still referenced then, itself or by a view, gets memory
+ * of its own first (n_copied_out counts these). An output that is exported (shoal_to_dlpack) gets memory of its own at
+ * once, and its address changes. An output that is an input or a constant is that tensor.
+ *
+ * After the first run nothing is allocated, except by point-to-point ops, outputs that are views of inputs, copies of
+ * a source that overlaps its target, kernels that are not ours, and transports that send messages.
+ *
+ * SHOAL_ERR_INVALID, before anything runs: an input does not fit, shares memory with another one and is written, or
+ * lies in the plan's own memory (outputs of the plan may be given: they are moved away). SHOAL_ERR_STATE: the plan
+ * runs already. Errors begin with the call and the node: "plan_run: %name: ". After one, what was started has been
+ * waited for, and the plan can run again if its groups can; if it could not be waited for (in a callback, in a forked
+ * child), further runs are SHOAL_ERR_STATE.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_run(shoal_plan *plan, shoal_tensor *const *inputs,
                                                        size_t n_inputs, shoal_tensor **outputs,
                                                        size_t n_outputs);
 
-/* Buffers and steps as text; docs/graph.md describes it. */
+/* Writes buffers and steps of a plan as text, which docs/graph.md describes. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_print(const shoal_plan *plan, shoal_graph_write write,
                                                          void *context);
-/* Waits for what is in flight. Outputs that are still referenced get memory of their own. NULL is allowed. */
+/* Frees a plan, after waiting for what is in flight. Outputs that are still referenced get memory of their own. NULL
+   is allowed. */
 SHOAL_API void shoal_plan_free(shoal_plan *plan);
 
+/* What a plan consists of, in numbers and bytes. */
 typedef struct shoal_plan_stats {
     size_t struct_size; /* sizeof(shoal_plan_stats), set by the caller */
     size_t n_steps;
-    size_t n_collectives; /* started and blocking */
+    size_t n_collectives; /* those that are started, and blocking ones */
     size_t n_blocking;
-    uint64_t collective_bytes; /* of the widest buffer of each */
+    uint64_t collective_bytes; /* of the widest buffer of each collective, added up */
     size_t pool_bytes;         /* memory of this rank that steps share */
     size_t output_bytes;
     size_t comm_bytes;   /* symmetric memory of this rank */
-    size_t window_bytes; /* of all windows, once per host */
-    size_t peak_bytes;   /* of pool and outputs, at the worst step */
-    size_t n_copied_out; /* outputs, so far */
+    size_t window_bytes; /* of all windows; they exist once per host */
+    size_t peak_bytes;   /* of pool and outputs, at the step that uses most */
+    size_t n_copied_out; /* outputs that got memory of their own, so far */
 } shoal_plan_stats;
 #define SHOAL_PLAN_STATS_INIT SHOAL_SIZED(shoal_plan_stats)
+/* Gives these numbers. Local. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_plan_get_stats(const shoal_plan *plan,
                                                              shoal_plan_stats *stats_out);
 
 /* Lowerings ---------------------------------------------------------------------------------------------- */
 
 /*
- * What a call of an op becomes in a plan. The library has one for each of its collectives; the calls below make one for
- * an op of your own that starts communication. Without one such an op is called as shoal_op_call calls it, and its
- * results are copied.
+ * Lowerings: what a call of an op becomes in a plan. The library has one for each of its collectives. Register one for
+ * an op of your own that starts communication; without it the op is called as shoal_op_call does, and its results are
+ * copied.
  *
  *     static shoal_status lower(shoal_lowering *lowering, shoal_node *node, void *context)     scaled_sum(x, group)
  *     {
- *         shoal_arg copy[] = {{SHOAL_ARG_NODE, {node}}, shoal_node_args(node, &n)[0]};
- *         shoal_lowering_call(lowering, copy_, copy, 2);                                       into the result
- *         if (shoal_lowering_can_realize(lowering, node)) {
- *             shoal_lowering_realize(lowering, node);                                          where peers can read it
- *             shoal_lowering_mark_skip_wait(lowering);                                         a blocking call
+ *         size_t n;
+ *         const shoal_arg *args = shoal_node_args(node, &n);
+ *         shoal_arg result = {.kind = SHOAL_ARG_NODE, .as.node = node};
+ *         shoal_arg copy[] = {result, args[0]};
+ *         shoal_arg sum[] = {result, {.kind = SHOAL_ARG_STRING, .as.string = "sum"}, args[1]};
+ *         shoal_status status = shoal_lowering_call(lowering, copy_op, copy, 2);    into the result
+ *         if (status == SHOAL_OK && shoal_lowering_can_realize(lowering, node)) {
+ *             status = shoal_lowering_realize(lowering, node);                    where peers can read it
+ *             shoal_lowering_mark_skip_wait(lowering);                            a blocking call
  *         }
- *         shoal_arg sum[] = {{SHOAL_ARG_NODE, {node}}, "sum", the group};
- *         return shoal_lowering_call(lowering, all_reduce_, sum, 3);
+ *         return status == SHOAL_OK ? shoal_lowering_call(lowering, all_reduce_op, sum, 3) : status;
  *     }
  *
- * It is called whenever a graph with the op is lowered, and decides by what all ranks have in common: they make the
- * same collectives. A lowering is valid during the call only.
+ * It is called whenever a graph with the op is lowered. All ranks must make the same collectives, so it decides by
+ * what they have in common. `lowering` is valid during the call only.
  */
 typedef struct shoal_lowering shoal_lowering;
 typedef shoal_status (*shoal_lowering_function)(shoal_lowering *lowering, shoal_node *node, void *context);
 
 typedef struct shoal_lowering_definition {
     size_t struct_size; /* sizeof(shoal_lowering_definition) */
-    const char *op;     /* a registered op with SHOAL_OP_COLLECTIVE that has no lowering yet */
+    const char *op;     /* an op of your own with SHOAL_OP_COLLECTIVE that has no lowering yet */
     const char *doc;    /* one sentence */
     shoal_lowering_function lower;
     void *context;
 } shoal_lowering_definition;
 #define SHOAL_LOWERING_DEFINITION_INIT SHOAL_SIZED(shoal_lowering_definition)
 
+/* Registers a lowering for an op. SHOAL_ERR_INVALID: the op is unknown or the library's, starts no communication, or
+   has a lowering already. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_lowering_register(const shoal_lowering_definition *definition);
 
 /*
- * A call that the plan makes, of an op that works in place or writes into `out`. Its nodes are the lowered one, which
- * stands for its results, and that one's inputs, which it must not write unless the op itself does. A collective
- * becomes what its own lowering makes of it: waits for the lowered node wait for the last one, and each ends the one
- * before.
+ * Adds a call of an op that works in place or writes into `out` to the plan. Its arguments may be the lowered node,
+ * which stands for its results, and the inputs of that node, which must not be written unless the lowered op itself
+ * writes them. A collective is lowered by its own lowering; it first waits for the one that this lowering made before.
+ * Waits for the lowered node wait for the last collective. SHOAL_ERR_INVALID: another node, or an op that gives a new
+ * tensor.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_lowering_call(shoal_lowering *lowering, const shoal_op *op,
                                                             const shoal_arg *args, size_t n_args);
 
-/* Whether what a node gives (the lowered one, or an input of it) is, or can be, made in comm memory of the lowered
-   node's group: the plan allocates it, and no other group has it. */
+/* Tells whether a result (of the lowered node, or of an input of it) is, or can be, in comm memory of the lowered
+   node's group: the plan allocates it, and no other group has it there. */
 SHOAL_API bool shoal_lowering_can_realize(shoal_lowering *lowering, const shoal_node *node);
-/* Makes it so. SHOAL_ERR_STATE, naming the node, when it cannot be. */
+/* Puts it there. SHOAL_ERR_STATE, naming the node: it cannot be. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_lowering_realize(shoal_lowering *lowering,
                                                                const shoal_node *node);
 
-/* Collectives of the lowered node block, and the waits for it are left out. */
+/* Makes the collectives of the lowered node blocking calls; waits for it are left out. */
 SHOAL_API void shoal_lowering_mark_skip_wait(shoal_lowering *lowering);
-/* Whether waits for what a node gives are left out. */
+/* Tells whether waits for the result of a node are left out. */
 SHOAL_API bool shoal_lowering_should_skip_wait(const shoal_lowering *lowering, const shoal_node *node);
 
 /* Compiling ---------------------------------------------------------------------------------------------- */
@@ -338,13 +381,17 @@ SHOAL_API bool shoal_lowering_should_skip_wait(const shoal_lowering *lowering, c
 typedef struct shoal_compiled shoal_compiled;
 
 /*
- * A step that is captured, changed by passes and lowered when it first runs, and again, with the reason in the log,
- * when an input has another shape or dtype, a gradient is there that was not (or the other way round), a parameter was
- * frozen or thawed, or a setting of a wrapped module is another one (shoal_ddp_set_sync, say). It never falls back to
- * running `step` as it is. Context, and what the step uses, outlive it. Once its world was closed it can only be freed.
+ * Makes a compiled step. It is captured, changed by passes and lowered when it first runs, not here. It is compiled
+ * again, with the reason in the log, when an input has another shape or dtype, a gradient is there that was not (or
+ * the other way round), a parameter was frozen or thawed, or a setting of a wrapped module has changed
+ * (shoal_ddp_set_sync, say). Up to eight such variants are kept. It never falls back to running `step` uncompiled.
  *
- * With SHOAL_COMPILE_CHECK=1 the step is captured again before each run, and a difference is SHOAL_ERR_STATE that shows
- * the first line that differs: `step` depends on something that the graph does not know.
+ * Local, but all ranks compile the same steps in the same order. options are copied, and may be NULL. `context`, and
+ * all that the step uses, must outlive the compiled step. `world` may be NULL for a step without groups. Once the
+ * world is closed, the step can only be freed. SHOAL_ERR_INVALID: a pass is unknown.
+ *
+ * With SHOAL_COMPILE_CHECK=1 in the environment the step is captured again before each run. If the graph differs, the
+ * run is SHOAL_ERR_STATE with the first line that differs: `step` depends on something that the graph does not know.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_step_function step,
                                                       void *context, size_t n_outputs,
@@ -352,37 +399,36 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compile(shoal_world *world, shoal_
                                                       shoal_compiled **compiled_out);
 
 /*
- * Collective, like the step. outputs[] as the step sets them, a reference of the caller's each; gradients are on the
- * leaves, where optimizers and clipping find them. Both lie in the plan's memory, as shoal_plan_run says; a gradient
- * that the step sets to an input is a view of it, as shoal_set_grad makes one. Inputs are leaves, and no two share
- * memory. A step that runs already, in another thread, say, is busy: SHOAL_ERR_STATE. Ranks compile in the same runs:
- * where inputs are of a new kind on one rank, they are on all, or the run is SHOAL_ERR_MISMATCH.
+ * Runs the step, and compiles it first if need be. Collective, like the step. outputs[] are as the step sets them,
+ * each a reference that the caller releases. Gradients are on the leaves, where optimizers and clipping find them.
+ * Both lie in the plan's memory, as with shoal_plan_run. A gradient that lies elsewhere than when the step was
+ * captured (in a flat buffer, say) is copied there for the run, and back. A gradient that the step sets to an input is
+ * a view of that input, as shoal_set_grad makes one.
  *
- * A rank that fails before its plan runs tells the others at once, whom it would have met: they have SHOAL_ERR_PEER
- * with the rank and its reason, and the groups on which they were waiting for it have failed. Where all ranks fail,
- * each has its own error, and groups go on. What fails while plans are compared fails on all, and groups go on, too.
- * Ranks know a step by how many were compiled in the world before it, and a run by how many it had; a rank whose
- * numbers are others, or that compiled without a world, is waited for until the deadline, as is one that fails in the
- * middle of its plan.
+ * SHOAL_ERR_INVALID: an input is the result of recorded operations, or two inputs share memory. SHOAL_ERR_STATE: the
+ * step runs already, in another thread, say. SHOAL_ERR_MISMATCH: inputs are of a new kind on some ranks only; ranks
+ * compile in the same runs. SHOAL_ERR_UNSUPPORTED: the step writes a shard of a parameter that cannot be cut evenly,
+ * and gathers it afterwards (an optimizer in the step may write it behind its last gather).
  *
- * A gradient that lies elsewhere in memory than when the step was captured, in a flat buffer, say, is copied there for
- * the run, and back.
- *
- * A shard of a parameter that cannot be cut evenly may be written behind the last gather of it, by an optimizer in the
- * step, but not before: that is SHOAL_ERR_UNSUPPORTED.
+ * If a rank fails before its plan runs, it tells the ranks that it would have met: they get SHOAL_ERR_PEER with its
+ * reason, and the groups on which they were waiting for it have failed. If all ranks fail, each has its own error, and
+ * groups go on; so they do after a failure while plans are compared. Ranks recognize a step by how many were compiled
+ * in the world before it, and a run by how many it had before. A rank with other numbers, or that compiled without a
+ * world, is waited for until the deadline; so is one that fails in the middle of its plan.
  */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compiled_run(shoal_compiled *compiled,
                                                            shoal_tensor *const *inputs, size_t n_inputs,
                                                            shoal_tensor **outputs, size_t n_outputs);
-/* NULL is allowed. */
+/* Frees a compiled step and its plans. Local. NULL is allowed. */
 SHOAL_API void shoal_compiled_free(shoal_compiled *compiled);
 
+/* What the compiler did for the variant that ran last. */
 typedef struct shoal_compile_report {
     size_t struct_size;    /* sizeof(shoal_compile_report), set by the caller */
-    size_t n_compiles;     /* so far */
+    size_t n_compiles;     /* compilations so far, of all variants */
     const char *reason;    /* of the last one; belongs to the compiled step */
-    size_t n_nodes_before; /* of the captured graph */
-    size_t n_nodes_after;  /* passes */
+    size_t n_nodes_before; /* in the captured graph */
+    size_t n_nodes_after;  /* after the passes */
     size_t n_collectives_before;
     size_t n_collectives_after;
     size_t n_buckets; /* of the last pass that made any */
@@ -392,14 +438,16 @@ typedef struct shoal_compile_report {
     shoal_plan_stats plan;
 } shoal_compile_report;
 #define SHOAL_COMPILE_REPORT_INIT SHOAL_SIZED(shoal_compile_report)
-/* SHOAL_ERR_STATE before the first run. */
+/* Gives the report. Local. SHOAL_ERR_STATE before the first run. */
 SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_compiled_get_report(const shoal_compiled *compiled,
                                                                   shoal_compile_report *report_out);
-/* The graph after passes, and the plan, of the last run; NULL before. They belong to the compiled step. */
+/* Return the graph after the passes, and the plan, of the variant that ran last; NULL before the first run. They
+   belong to the compiled step. */
 SHOAL_API const shoal_graph *shoal_compiled_graph(const shoal_compiled *compiled);
 SHOAL_API const shoal_plan *shoal_compiled_plan(const shoal_compiled *compiled);
 
-/* "dedupe_waits,fuse_ddp_communication,...": what shoal_compile runs by default. */
+/* Returns the passes that shoal_compile runs by default, separated by commas:
+   "dedupe_waits,fuse_ddp_communication,...". */
 SHOAL_API const char *shoal_default_passes(void);
 
 SHOAL_END_DECLS
