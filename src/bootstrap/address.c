@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,10 +13,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/option_parse.h"
 #include "base/try.h"
 
-#define HOST_BYTES 256
 /* Any number will do: nothing is sent. */
 #define ROUTE_PORT 9
 
@@ -104,65 +101,6 @@ static struct address copy_address(const struct sockaddr *from)
                                                  : 0;
     memcpy(&system, from, bytes);
     return address_from_system(&system);
-}
-
-/* Parsing ----------------------------------------------------------------------------------------------- */
-
-/* Splits "host:port" at its last colon; brackets of IPv6 are left out. */
-static bool split(const char *text, char host[HOST_BYTES], const char **port_out)
-{
-    const char *colon = strrchr(text, ':');
-    size_t length = colon ? (size_t)(colon - text) : 0;
-    bool has_brackets = length > 2 && text[0] == '[' && text[length - 1] == ']';
-    if (length == 0 || length >= HOST_BYTES || (!has_brackets && memchr(text, ':', length))) {
-        return false;
-    }
-    (void)snprintf(host, HOST_BYTES, "%.*s", (int)(has_brackets ? length - 2 : length),
-                   has_brackets ? text + 1 : text);
-    *port_out = colon + 1;
-    return true;
-}
-
-static shoal_status look_up(const char *name, const char *host, int64_t port, struct address *address_out)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct addrinfo *found = NULL;
-    int error = getaddrinfo(host, NULL, &hints, &found);
-    if (error != 0) {
-        return error_set(SHOAL_ERR_INVALID, "%s: the host \"%.100s\" is not known: %s", name, host,
-                         gai_strerror(error));
-    }
-    struct address address = {.family = 0};
-    for (const struct addrinfo *each = found; each && !address_is_known(&address); each = each->ai_next) {
-        address = copy_address(each->ai_addr);
-    }
-    freeaddrinfo(found);
-    if (!address_is_known(&address)) {
-        return error_set(SHOAL_ERR_INVALID, "%s: the host \"%.100s\" has no address", name, host);
-    }
-    address.port = (uint16_t)port;
-    *address_out = address;
-    return SHOAL_OK;
-}
-
-shoal_status address_parse(const char *name, const char *text, struct address *address_out)
-{
-    char host[HOST_BYTES];
-    const char *port_text = "";
-    int64_t port = 0;
-    if (!split(text, host, &port_text) || !option_parse_int(port_text, &port) || port < 1 || port > 65535) {
-        return error_set(SHOAL_ERR_INVALID, "%s is \"%.100s\", host:port expected", name, text);
-    }
-    return look_up(name, host, port, address_out);
-}
-
-bool address_is_by_name(const char *text)
-{
-    char host[HOST_BYTES];
-    const char *port;
-    struct in6_addr bytes;
-    return split(text, host, &port) && inet_pton(AF_INET, host, &bytes) != 1 &&
-           inet_pton(AF_INET6, host, &bytes) != 1;
 }
 
 /* This machine's ---------------------------------------------------------------------------------------- */

@@ -32,11 +32,6 @@ const char *address_text(const struct address *address, char text[ADDRESS_TEXT_B
 socklen_t address_to_system(const struct address *address, struct sockaddr_storage *system);
 struct address address_from_system(const struct sockaddr_storage *system);
 
-/* "host:port", "10.0.0.1:29500", "[::1]:29500". A name is looked up. `name` is the variable, for texts. */
-shoal_status address_parse(const char *name, const char *text, struct address *address_out);
-/* Of what address_parse has taken: whether the host is a name. */
-bool address_is_by_name(const char *text);
-
 /*
  * Where this rank shall be reached, without a port: at `wanted` (an address, or the name of an interface; "": nothing is
  * wanted); else at the address from which it reaches `peer` (unknown: nobody); else at that of the default route; else at the

@@ -11,6 +11,7 @@
 #include "base/options.h"
 #include "base/try.h"
 #include "bootstrap/card.h"
+#include "bootstrap/lookup.h"
 
 static const char *read_variable(const char *name)
 {
@@ -49,8 +50,8 @@ static shoal_status read_meeting(const struct span_question *question, struct sp
     }
     span->key = proof_key_of_text(token);
     span->is_on = true;
-    TRY(address_parse(name, text, &span->meeting));
-    span->is_by_name = address_is_by_name(text);
+    TRY(lookup_address(name, text, question->deadline_ns, &span->meeting));
+    span->is_by_name = lookup_is_by_name(text);
     return SHOAL_OK;
 }
 

@@ -25,11 +25,13 @@ struct span_question {
     bool has_exchange;      /* the application's, or the MPI module's */
     bool is_by_environment; /* rank and size came from a launcher: SHOAL_ADDRESS counts */
     const char *hosts_text; /* why there are several hosts, as the launcher says; "": it does not */
+    int64_t deadline_ns;    /* of start-up: until then a name is looked up */
 };
 
 /*
- * Reads SHOAL_ADDRESS, SHOAL_TOKEN, SHOAL_PORT and SHOAL_INTERFACE anew. SHOAL_ERR_INVALID when one is wrong or missing,
- * SHOAL_ERR_UNSUPPORTED when there are several hosts and no way for the ranks to find each other.
+ * Reads SHOAL_ADDRESS, SHOAL_TOKEN, SHOAL_PORT and SHOAL_INTERFACE anew. SHOAL_ERR_INVALID when one is wrong or
+ * missing, SHOAL_ERR_UNSUPPORTED when there are several hosts and no way for the ranks to find each other,
+ * SHOAL_ERR_TIMEOUT when a name could not be looked up in time.
  */
 shoal_status span_decide(const struct span_question *question, struct span *span_out);
 

@@ -306,7 +306,8 @@ shoal_status startup_with_peers(struct shoal_world *world, const struct startup_
                                            .n_ranks = world->n_ranks,
                                            .has_exchange = plan->exchange != NULL,
                                            .is_by_environment = plan->is_by_environment,
-                                           .hosts_text = plan->hosts_text};
+                                           .hosts_text = plan->hosts_text,
+                                           .deadline_ns = deadline_ns};
     struct span span = {.is_on = false};
     struct card card;
     TRY(card_create(world->rank, world->n_ranks, world->transport ? world->transport->name : "", &card));

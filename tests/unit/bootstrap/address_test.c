@@ -4,13 +4,20 @@
 
 #include <string.h>
 
+#include "base/clock.h"
+#include "bootstrap/lookup.h"
 #include "harness/test.h"
+
+static int64_t deadline(void)
+{
+    return clock_deadline_after(60);
+}
 
 static void check_text(const char *text, const char *host)
 {
     struct address address;
     char back[ADDRESS_TEXT_BYTES];
-    REQUIRE_OK(address_parse("NAME", text, &address));
+    REQUIRE_OK(lookup_address("NAME", text, deadline(), &address));
     CHECK_STRING(address_text(&address, back), text);
     CHECK_STRING(address_host(&address, back), host);
     struct sockaddr_storage system;
@@ -30,7 +37,7 @@ TEST(texts_become_addresses_and_texts_again)
 TEST(a_name_is_looked_up)
 {
     struct address address;
-    REQUIRE_OK(address_parse("NAME", "localhost:7", &address));
+    REQUIRE_OK(lookup_address("NAME", "localhost:7", deadline(), &address));
     CHECK_INT(address.port, 7);
     CHECK(address_is_known(&address));
 }
@@ -43,7 +50,8 @@ TEST(what_is_no_address_is_told)
         "a b:", ":",      "]:1:",  "1.2.3.4", "1.2.3.4:+1", "[::1:80"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct address address;
-        if (CHECK_STATUS(address_parse("SHOAL_ADDRESS", texts[i], &address), SHOAL_ERR_INVALID)) {
+        if (CHECK_STATUS(lookup_address("SHOAL_ADDRESS", texts[i], deadline(), &address),
+                         SHOAL_ERR_INVALID)) {
             CHECK_ERROR_TEXT("SHOAL_ADDRESS");
         }
     }
@@ -55,7 +63,7 @@ TEST(the_interface_is_what_was_wanted_or_leads_there)
     struct address peer;
     struct address own;
     char text[ADDRESS_TEXT_BYTES];
-    REQUIRE_OK(address_parse("NAME", "127.0.0.1:5", &peer));
+    REQUIRE_OK(lookup_address("NAME", "127.0.0.1:5", deadline(), &peer));
     REQUIRE_OK(address_choose("", &peer, &own));
     CHECK_STRING(address_host(&own, text), "127.0.0.1");
     CHECK_INT(own.port, 0);
@@ -81,7 +89,7 @@ TEST(without_a_peer_the_default_route_is_taken)
     struct address route;
     struct address own;
     const struct address unknown = {.family = 0};
-    REQUIRE_OK(address_parse("NAME", "203.0.113.7:1", &far_away));
+    REQUIRE_OK(lookup_address("NAME", "203.0.113.7:1", deadline(), &far_away));
     REQUIRE_OK(address_choose("", &far_away, &route));
     REQUIRE_OK(address_choose("", &unknown, &own));
     CHECK_BYTES(&own, &route, sizeof own);
