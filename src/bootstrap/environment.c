@@ -302,6 +302,39 @@ bool environment_starts_mpi(const char *launcher)
     return false;
 }
 
+/* Launchers of MPI programs; and Shoal's own, whose ranks would each be alone in their MPI. */
+static bool counts_ranks_of_mpi(const struct launcher *launcher)
+{
+    return launcher->starts_mpi || strcmp(launcher->text, "SHOAL") == 0;
+}
+
+shoal_status environment_check_mpi(int n_ranks, const char *library)
+{
+    const char *name = NULL;
+    int64_t said = 0;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const struct launcher *launcher = &launchers[i];
+        const char *value = counts_ranks_of_mpi(launcher) ? read_variable(launcher->size) : NULL;
+        int64_t number = 0;
+        if (!value || !option_parse_int(value, &number)) {
+            continue;
+        }
+        if (number == n_ranks) {
+            return SHOAL_OK;
+        }
+        said = name ? said : number;
+        name = name ? name : launcher->size;
+    }
+    if (!name) {
+        return SHOAL_OK;
+    }
+    return error_set(SHOAL_ERR_INVALID,
+                     "%s is %" PRId64
+                     ", but MPI_COMM_WORLD of %s has %d rank%s: was the program started by the "
+                     "mpirun of another MPI, or by none?",
+                     name, said, library, n_ranks, n_ranks == 1 ? "" : "s");
+}
+
 void environment_describe(char *text, size_t bytes)
 {
     struct environment environment;

@@ -27,6 +27,13 @@ shoal_status environment_read(struct environment *environment_out);
 /* Whether the launcher of that name (struct environment) starts ranks of an MPI. */
 bool environment_starts_mpi(const char *launcher);
 
+/*
+ * Whether the launchers that have left variables here can have started an MPI whose MPI_COMM_WORLD has n_ranks ranks.
+ * One that says the same number is enough: others may be of a launcher further out. SHOAL_ERR_INVALID: each says
+ * another number. `library` is the name of the MPI, for the text.
+ */
+shoal_status environment_check_mpi(int n_ranks, const char *library);
+
 /* "torchrun: rank 1 of 4", or what environment_read had against it. */
 void environment_describe(char *text, size_t bytes);
 

@@ -270,3 +270,27 @@ TEST(an_address_stands_for_a_key)
     SET("SHOAL_ADDRESS=node:1");
     (void)read_good("alone", 0, 1);
 }
+
+TEST(ranks_of_mpi_are_compared_with_those_of_launchers)
+{
+    SET("RANK=0", "WORLD_SIZE=3"); /* says nothing of MPI */
+    CHECK_OK(environment_check_mpi(1, "an MPI"));
+    SET("PMI_SIZE=2", "PMI_RANK=1");
+    CHECK_OK(environment_check_mpi(2, "an MPI"));
+    if (CHECK_STATUS(environment_check_mpi(1, "Open MPI v4"), SHOAL_ERR_INVALID)) {
+        CHECK_ERROR_TEXT("PMI_SIZE is 2, but MPI_COMM_WORLD of Open MPI v4 has 1 rank:");
+    }
+    SET("OMPI_COMM_WORLD_SIZE=4");
+    if (CHECK_STATUS(environment_check_mpi(1, "MPICH"), SHOAL_ERR_INVALID)) {
+        CHECK_ERROR_TEXT("OMPI_COMM_WORLD_SIZE is 4, but MPI_COMM_WORLD of MPICH has 1 rank:");
+    }
+    /* What Slurm, or the mpirun around this one, has set is still there. */
+    SET("OMPI_COMM_WORLD_SIZE=4", "PMI_SIZE=1", "SHOAL_RANKS=8");
+    CHECK_OK(environment_check_mpi(4, "Open MPI"));
+    CHECK_OK(environment_check_mpi(1, "MPICH"));
+    CHECK_STATUS(environment_check_mpi(2, "MPICH"), SHOAL_ERR_INVALID);
+    SET("SHOAL_RANKS=2");
+    if (CHECK_STATUS(environment_check_mpi(1, "MPICH"), SHOAL_ERR_INVALID)) {
+        CHECK_ERROR_TEXT("SHOAL_RANKS is 2, but");
+    }
+}
