@@ -59,9 +59,9 @@ typedef struct shoal_world_options {
     /*
      * The address of an MPI_Comm of the application. Its ranks become the ranks of the world; n_ranks and rank may be
      * left 0. All of its ranks call open. Open duplicates the communicator, and the application may free its own once
-     * all worlds on it are closed. They must be closed before MPI_Finalize. MPI is then used for start-up and by groups
-     * on several hosts, or by all groups if transport is "mpi". NULL: no communicator; transport "mpi" then uses
-     * MPI_COMM_WORLD, and initializes MPI if that has not been done.
+     * all worlds on it are closed. They must be closed before MPI_Finalize (otherwise close gives SHOAL_ERR_STATE). MPI
+     * is then used for start-up and by groups on several hosts, or by all groups if transport is "mpi". NULL: no
+     * communicator; transport "mpi" then uses MPI_COMM_WORLD, and initializes MPI if that has not been done.
      */
     const void *mpi_comm;
     /*
@@ -98,8 +98,8 @@ SHOAL_API SHOAL_MUST_CHECK shoal_status shoal_world_open(const shoal_world_optio
  * Collectives and sends that were started are finished, as far as the peers do their part; receives without a sender
  * are cancelled. Then it waits until every rank that is alive has called it too.
  *
- * SHOAL_ERR_TIMEOUT names a rank that did not close within the deadline. Otherwise a save in the background that
- * failed, and that was not waited for, is the error. The world is freed also if close fails.
+ * SHOAL_ERR_TIMEOUT names a rank that did not close in time. Otherwise a save in the background that failed, and that
+ * was not waited for, is the error; or MPI_Finalize was called before (SHOAL_ERR_STATE). It is freed in any case.
  */
 SHOAL_API shoal_status shoal_world_close(shoal_world *world);
 

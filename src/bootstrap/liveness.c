@@ -403,6 +403,31 @@ shoal_status members_check(struct members *members, int rank)
     }
 }
 
+void members_keep(struct members *members)
+{
+    if (members->watch) {
+        watch_keep(members->watch);
+    }
+}
+
+/* The lock of a rank that has left is kept until members_free. */
+static bool has_process_ended(void *context, int rank)
+{
+    struct members *members = context;
+    if (watch_has(members->watch, rank)) {
+        return watch_is_gone(members->watch, rank);
+    }
+    return !is_of_this_process(&members->header->members[rank]) && !is_locked_elsewhere(members, rank);
+}
+
+shoal_status members_check_processes(struct members *members)
+{
+    char ended[RANK_LIST_BYTES];
+    int n_ended = rank_list_write(ended, members->n_ranks, has_process_ended, members);
+    return n_ended == 0 ? SHOAL_OK
+                        : error_set(SHOAL_ERR_PEER, "%s died, exited or cannot be reached any more", ended);
+}
+
 /* The end ----------------------------------------------------------------------------------------------- */
 
 static bool is_staying(void *context, int rank)

@@ -62,6 +62,13 @@ shoal_status members_check(struct members *members, int rank);
 /* Says that this rank needs nothing more from the others. */
 void members_leave(struct members *members);
 
+/*
+ * Before members_leave, on all ranks: whether the processes of ranks live can be asked until members_free, also of
+ * those that have left. members_check_processes: SHOAL_ERR_PEER names those whose process has ended.
+ */
+void members_keep(struct members *members);
+shoal_status members_check_processes(struct members *members);
+
 /* Waits until nobody lives who has not left. SHOAL_ERR_TIMEOUT names those who have not. */
 shoal_status members_wait_for_end(struct members *members, int64_t deadline_ns);
 

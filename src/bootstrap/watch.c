@@ -36,6 +36,8 @@
 #define BEATS_PER_HEARTBEAT 5
 /* So many frames of one rank before the others have their turn. */
 #define FRAMES_PER_TURN 16
+/* Between two looks whether the listener has come back. */
+#define NAP_NS 200000
 
 /* What is said on a link: the op of a frame. */
 enum word {
@@ -61,7 +63,8 @@ struct peer {
     enum reason reason;
     int told_by;
     int64_t heard_ns;
-    bool has_ended; /* says nothing more; may still listen */
+    bool has_ended;       /* says nothing more; may still listen */
+    _Atomic bool is_gone; /* its process, after it has left */
     struct link link;
 };
 
@@ -73,6 +76,8 @@ struct watch {
     int wake; /* eventfd */
     _Atomic uint32_t n_taken;
     bool has_left;
+    bool is_kept;    /* those that have left are watched on */
+    bool is_telling; /* the listener is being called */
     bool is_judging; /* all ranks have begun to speak */
     bool is_ending;
     bool is_running;
@@ -172,6 +177,15 @@ static void bury(struct watch *watch, int rank, enum reason reason, int told_by)
     }
 }
 
+/* The end of a process that has left, where that matters. */
+static void note_gone(struct watch *watch, int rank)
+{
+    if (watch->is_kept && watch_state(watch, rank) == MEMBER_LEFT) {
+        /* Relaxed: it stands for itself. */
+        atomic_store_explicit(&watch->peers[rank].is_gone, true, memory_order_relaxed);
+    }
+}
+
 /* Listening --------------------------------------------------------------------------------------------- */
 
 static bool is_failure(const struct link *link)
@@ -186,10 +200,12 @@ static bool is_failure(const struct link *link)
 static void pass_on(struct watch *watch, const struct link *link)
 {
     const char *name = link->payload;
+    watch->is_telling = true;
     (void)pthread_mutex_unlock(&watch->lock);
     watch->options.hear(watch->options.hear_context, name, (shoal_status)link->header.status,
                         name + strlen(name) + 1);
     (void)pthread_mutex_lock(&watch->lock);
+    watch->is_telling = false;
 }
 
 static void hear_word(struct watch *watch, int rank)
@@ -238,6 +254,7 @@ static void listen_to(struct watch *watch, int rank)
             /* Who has left still wants to hear when this rank does. */
             peer->has_ended = true;
             bury(watch, rank, REASON_ENDED, rank);
+            note_gone(watch, rank);
             return;
         case SOCKET_LATER:
         default:
@@ -284,6 +301,7 @@ static void judge(struct watch *watch, int64_t now_ns)
             peer->heard_ns = now_ns;
         } else if (now_ns - peer->heard_ns > watch->options.heartbeat_ns) {
             bury(watch, rank, REASON_SILENT, rank);
+            note_gone(watch, rank);
         }
     }
 }
@@ -510,11 +528,42 @@ void watch_leave(struct watch *watch)
     (void)pthread_mutex_lock(&watch->lock);
     for (int rank = 0; rank < watch->options.n_ranks && !watch->has_left; rank++) {
         link_send(&watch->peers[rank].link, WORD_LEFT, 0, NULL, 0);
-        link_end(&watch->peers[rank].link);
+        if (!watch->is_kept) {
+            link_end(&watch->peers[rank].link);
+        }
     }
     watch->has_left = true;
     (void)pthread_mutex_unlock(&watch->lock);
     os_event_set(watch->wake);
+}
+
+void watch_keep(struct watch *watch)
+{
+    (void)pthread_mutex_lock(&watch->lock);
+    watch->is_kept = true;
+    (void)pthread_mutex_unlock(&watch->lock);
+}
+
+bool watch_is_gone(const struct watch *watch, int rank)
+{
+    /* Relaxed: it stands for itself. */
+    return atomic_load_explicit(&watch->peers[rank].is_gone, memory_order_relaxed) ||
+           watch_state(watch, rank) == MEMBER_DEAD;
+}
+
+void watch_hush(struct watch *watch)
+{
+    if (!watch) {
+        return;
+    }
+    (void)pthread_mutex_lock(&watch->lock);
+    watch->options.hear = NULL;
+    while (watch->is_telling) {
+        (void)pthread_mutex_unlock(&watch->lock);
+        wait_sleep(NAP_NS);
+        (void)pthread_mutex_lock(&watch->lock);
+    }
+    (void)pthread_mutex_unlock(&watch->lock);
 }
 
 /* Beginning and end ------------------------------------------------------------------------------------- */
@@ -566,6 +615,9 @@ void watch_stop(struct watch *watch)
     watch_leave(watch);
     (void)pthread_mutex_lock(&watch->lock);
     watch->is_ending = true;
+    for (int rank = 0; rank < watch->options.n_ranks; rank++) {
+        link_end(&watch->peers[rank].link);
+    }
     (void)pthread_mutex_unlock(&watch->lock);
     if (watch->is_running) {
         os_event_set(watch->wake);

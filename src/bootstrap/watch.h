@@ -65,4 +65,13 @@ void watch_tell_failure(struct watch *watch, int rank, const char *name, shoal_s
 /* Says to all that this rank needs nothing more from them. */
 void watch_leave(struct watch *watch);
 
+/*
+ * Before watch_leave, on all ranks: those that have left are watched on, until watch_stop. watch_is_gone says whether
+ * the process of one that has left has ended since, or its host cannot be reached.
+ */
+void watch_keep(struct watch *watch);
+bool watch_is_gone(const struct watch *watch, int rank);
+/* Nobody is told of failures any more, nor is being told when it returns. NULL is allowed. */
+void watch_hush(struct watch *watch);
+
 #endif

@@ -6,6 +6,7 @@
 #include "comm/start_mpi.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@
 #include "base/wait.h"
 #include "bootstrap/environment.h"
 #include "bootstrap/liveness.h"
+#include "bootstrap/watch.h"
 #include "comm/world.h"
 #include "transport/mpi_start.h"
 #include "transport/registry.h"
@@ -64,6 +66,8 @@ static shoal_status open_mpi(struct shoal_world *world, const struct transport *
     if (status != SHOAL_OK) {
         return error_prefix(status, "transport %s", transport->name);
     }
+    static _Atomic uint64_t n_opened;
+    world->mpi_number = atomic_fetch_add(&n_opened, 1);
     return SHOAL_OK;
 }
 
@@ -81,6 +85,66 @@ shoal_status start_mpi_drive(struct shoal_world *world, void (*drive)(void *cont
     return SHOAL_OK;
 }
 
+/* The processes of ranks, at the exit ------------------------------------------------------------------------- */
+
+/*
+ * Of the last world on an MPI that is Shoal's own, after it was closed: its ranks are all ranks of MPI. Worlds are
+ * numbered in the order of their communicators, which is the same on all ranks, so that all keep the same one.
+ */
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    struct members *members;
+    struct watch *watch;
+    uint64_t number;
+} kept;
+
+/* Under the lock. */
+static void free_kept(void)
+{
+    watch_stop(kept.watch);
+    members_free(kept.members);
+    watch_free(kept.watch);
+    kept.members = NULL;
+    kept.watch = NULL;
+}
+
+static shoal_status check_kept(void)
+{
+    (void)pthread_mutex_lock(&kept_lock);
+    shoal_status status = kept.members ? members_check_processes(kept.members) : SHOAL_OK;
+    (void)pthread_mutex_unlock(&kept_lock);
+    return status;
+}
+
+static void end_kept(void)
+{
+    (void)pthread_mutex_lock(&kept_lock);
+    free_kept();
+    (void)pthread_mutex_unlock(&kept_lock);
+}
+
+/* Where another world is opened: a process that has ended since the last one does not come. */
+static shoal_status check_before_meeting(void *context)
+{
+    (void)context;
+    shoal_status status = check_kept();
+    return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "start-up");
+}
+
+void start_mpi_keep(struct shoal_world *world)
+{
+    (void)pthread_mutex_lock(&kept_lock);
+    if (!kept.members || kept.number < world->mpi_number) {
+        free_kept();
+        kept.members = world->members;
+        kept.watch = world->watch;
+        kept.number = world->mpi_number;
+        world->members = NULL;
+        world->watch = NULL;
+    }
+    (void)pthread_mutex_unlock(&kept_lock);
+}
+
 shoal_status start_mpi_if_asked(struct shoal_world *world, const shoal_world_options *options)
 {
     const struct transport *transport = world->transport;
@@ -96,7 +160,8 @@ shoal_status start_mpi_if_asked(struct shoal_world *world, const shoal_world_opt
                               .unlock = options->mpi_unlock,
                               .lock_context = options->mpi_lock_context,
                               .is_driven = options->mpi_progress != 0,
-                              .deadline_ns = clock_deadline_after(world->startup_timeout_s)};
+                              .deadline_ns = clock_deadline_after(world->startup_timeout_s),
+                              .check = check_before_meeting};
     return open_mpi(world, transport, &mpi);
 }
 
@@ -112,7 +177,8 @@ shoal_status start_mpi_for_hosts(struct shoal_world *world)
         error_clear();
         return SHOAL_OK;
     }
-    struct mpi_options mpi = {.deadline_ns = clock_deadline_after(world->startup_timeout_s)};
+    struct mpi_options mpi = {.deadline_ns = clock_deadline_after(world->startup_timeout_s),
+                              .check = check_before_meeting};
     return open_mpi(world, transport, &mpi);
 }
 
@@ -174,6 +240,12 @@ shoal_status start_mpi_check_place(struct shoal_world *world, bool has_communica
         has_communicator ? "" : ": was the program started by the mpirun of another MPI, or by none?");
 }
 
+shoal_status start_mpi_check_launcher(const struct shoal_world *world)
+{
+    return environment_check_mpi(world->mpi_start->n_started(world->mpi),
+                                 world->mpi_start->library(world->mpi));
+}
+
 int start_mpi_exchange(void *context, const void *in, void *out_all, size_t bytes)
 {
     struct shoal_world *world = context;
@@ -189,13 +261,32 @@ static bool has_anybody_died(struct shoal_world *world)
     return has_died;
 }
 
-void start_mpi_end(struct shoal_world *world)
+shoal_status start_mpi_check_order(const struct shoal_world *world)
+{
+    return world->mpi ? world->mpi_start->check(world->mpi) : SHOAL_OK;
+}
+
+void start_mpi_leave(struct shoal_world *world)
+{
+    if (world->mpi && world->members && world->mpi_start->is_own(world->mpi)) {
+        members_keep(world->members);
+    }
+}
+
+bool start_mpi_end(struct shoal_world *world)
 {
     if (world->is_driven) {
         (void)wait_set_meanwhile(NULL, NULL);
     }
-    if (world->mpi) {
-        world->mpi_start->close(world->mpi, world->has_ended_well && !has_anybody_died(world));
+    if (!world->mpi) {
+        return false;
     }
+    bool is_own = world->mpi_start->is_own(world->mpi);
+    bool may_call = world->mpi_start->close(world->mpi, world->has_ended_well && !has_anybody_died(world));
     world->mpi = NULL;
+    if (is_own && may_call && world->members) {
+        world->mpi_start->set_exit(check_kept, end_kept);
+        return true;
+    }
+    return false;
 }

@@ -37,7 +37,21 @@ bool start_mpi_is_usual(const struct shoal_world *world);
 shoal_status start_mpi_late(struct shoal_world *world, const struct transport *transport,
                             int64_t deadline_ns);
 
-/* After the transports: no thread calls MPI any more. */
-void start_mpi_end(struct shoal_world *world);
+/* With mpi_comm: a launcher that has started another number of ranks than MPI_COMM_WORLD has is that of another MPI. */
+shoal_status start_mpi_check_launcher(const struct shoal_world *world);
+
+/* SHOAL_ERR_STATE: the application has called MPI_Finalize although the world is open. */
+shoal_status start_mpi_check_order(const struct shoal_world *world);
+
+/* Before this rank says that it leaves. */
+void start_mpi_leave(struct shoal_world *world);
+
+/*
+ * After the transports: no thread calls MPI any more. True: MPI is Shoal's own, and is finalized when all processes
+ * exit. So start_mpi_keep is called later, which takes the members and their watch from the world: who waits for
+ * another process at its exit must know whether that lives.
+ */
+bool start_mpi_end(struct shoal_world *world);
+void start_mpi_keep(struct shoal_world *world);
 
 #endif

@@ -345,14 +345,21 @@ void startup_undo(struct shoal_world *world)
     groups_close(world->groups);
     owned_list_end(&world->owned);
     transports_close(world->transports);
-    start_mpi_end(world);
+    bool is_kept = start_mpi_end(world);
     regions_free(world->regions);
     store_free(world->store);
     client_free(world->client);
     server_free(world->server);
-    watch_stop(world->watch);
+    if (is_kept) {
+        watch_hush(world->watch);
+    } else {
+        watch_stop(world->watch);
+    }
     /* After the server and the watch, which tell it of failures. */
     groups_free(world->groups);
+    if (is_kept) {
+        start_mpi_keep(world);
+    }
     members_free(world->members);
     /* After the server, which hands out its descriptor. */
     members_free(world->page);

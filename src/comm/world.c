@@ -140,6 +140,9 @@ static shoal_status open_world(struct shoal_world *world, const shoal_world_opti
     TRY(find_transport(world, options));
     TRY(start_mpi_check(world, options));
     TRY(start_mpi_if_asked(world, options));
+    if (options->mpi_comm) {
+        TRY(start_mpi_check_launcher(world));
+    }
     TRY(start_mpi_drive(world, drive));
     char own_key[ENVIRONMENT_KEY_BYTES];
     if (options->n_ranks == 0) {
@@ -258,6 +261,9 @@ shoal_status shoal_world_close(shoal_world *world)
     }
     owned_list_end(&world->ending);
     error_clear();
+    if (start_mpi_check_order(world) != SHOAL_OK) {
+        world_note_failure(world, SHOAL_ERR_STATE, shoal_error_text());
+    }
     int64_t deadline_ns = clock_deadline_after(world->close_timeout_s);
     LOG(SHOAL_LOG_DEBUG, "rank %d closes its world", world->rank);
     warn_of_unawaited(world);
@@ -268,6 +274,7 @@ shoal_status shoal_world_close(shoal_world *world)
     error_clear();
     shoal_status status = SHOAL_OK;
     if (world->members) {
+        start_mpi_leave(world);
         members_leave(world->members);
         status = members_wait_for_end(world->members, deadline_ns);
     }
@@ -292,6 +299,7 @@ shoal_status shoal_world_progress(shoal_world *world)
         return error_set(SHOAL_ERR_INVALID, "world is NULL");
     }
     TRY(world_check_process(world));
+    TRY(start_mpi_check_order(world));
     return world->is_driven ? transports_progress(world->transports) : SHOAL_OK;
 }
 

@@ -37,8 +37,9 @@ struct shoal_world {
     struct transports *transports;     /* comm/transports.h */
     const struct mpi_start *mpi_start; /* comm/start_mpi.h; NULL: the world does not use MPI */
     struct mpi *mpi;
-    pthread_t opener; /* the thread that drives the world */
-    double timeout_s; /* of an operation */
+    uint64_t mpi_number; /* of the worlds of this process on MPI: the same on all ranks */
+    pthread_t opener;    /* the thread that drives the world */
+    double timeout_s;    /* of an operation */
     double close_timeout_s;
     double startup_timeout_s;
     struct members *members; /* NULL: a world without peers */

@@ -19,7 +19,7 @@ struct mpi; /* of the module */
 struct transport;
 struct transport_services;
 
-#define MPI_START_INTERFACE 2
+#define MPI_START_INTERFACE 3
 
 struct mpi_options {
     const void *comm; /* the address of the application's MPI_Comm; NULL: MPI_COMM_WORLD */
@@ -47,6 +47,10 @@ struct mpi_start {
     shoal_status (*open)(const struct mpi_options *options, struct mpi **mpi_out);
     int (*rank)(const struct mpi *mpi);
     int (*n_ranks)(const struct mpi *mpi);
+    /* Of MPI_COMM_WORLD, of which the communicator may be a part. */
+    int (*n_started)(const struct mpi *mpi);
+    /* Whether Shoal has initialized MPI: it then finalizes it when the process exits. */
+    bool (*is_own)(const struct mpi *mpi);
     /* "Open MPI v4.1.4", for texts. */
     const char *(*library)(const struct mpi *mpi);
     /* Whether MPI is called only by the thread that opened, and in shoal_world_progress. */
@@ -55,8 +59,18 @@ struct mpi_start {
     int (*exchange)(void *mpi, const void *in, void *out_all, size_t bytes);
     /* After a failure: no call of MPI follows in this process, MPI_Finalize included. */
     void (*fail)(struct mpi *mpi);
-    /* is_clean: every rank has closed its world. Otherwise it is a failure. */
-    void (*close)(struct mpi *mpi, bool is_clean);
+    /* SHOAL_ERR_STATE: the application has called MPI_Finalize. Calls nothing of MPI that could wait or fail. Any
+       thread. */
+    shoal_status (*check)(struct mpi *mpi);
+    /* is_clean: every rank has closed its world. Otherwise it is a failure. True: MPI may still be called
+       afterwards. */
+    bool (*close)(struct mpi *mpi, bool is_clean);
+    /*
+     * How a process that exits learns that another will not come to MPI_Finalize: `check` is asked every now and then
+     * while it waits, on a thread of the module's, and anything but SHOAL_OK, with its text set, ends that. `end` is
+     * called after it. Once set they stay.
+     */
+    void (*set_exit)(shoal_status (*check)(void), void (*end)(void));
 };
 
 /* What a module exports: const struct mpi_start *shoal_mpi_start(void), after shoal_transport_module was called. */

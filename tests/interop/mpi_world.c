@@ -37,6 +37,10 @@ struct mode {
     int dies;       /* the last rank kills itself in the middle */
     int keeps_lock; /* when it has died, a thread waits for it in MPI, with the lock */
     int stays;      /* the last rank goes on after it has closed its world */
+    int dies_late;  /* it kills itself instead */
+    int finalizes;  /* MPI_Finalize before the world is closed */
+    int is_newer;   /* the last rank has another version of MPI */
+    int spawns;     /* two more processes, which run the program with "multiple" */
 };
 
 static const struct mode modes[] = {
@@ -57,6 +61,12 @@ static const struct mode modes[] = {
     {.name = "dies_locked", .level = MPI_THREAD_SERIALIZED, .has_lock = 1, .dies = 1, .keeps_lock = 1},
     {.name = "twice", .level = -1},
     {.name = "stays", .level = -1, .stays = 1},
+    {.name = "dies_late", .level = -1, .dies_late = 1},
+    {.name = "finalizes", .level = MPI_THREAD_MULTIPLE, .finalizes = 1},
+    {.name = "finalizes_locked", .level = MPI_THREAD_SERIALIZED, .has_lock = 1, .finalizes = 1},
+    {.name = "finalizes_progress", .level = MPI_THREAD_FUNNELED, .calls_progress = 1, .finalizes = 1},
+    {.name = "version", .level = MPI_THREAD_MULTIPLE, .is_newer = 1},
+    {.name = "spawns", .level = MPI_THREAD_MULTIPLE, .spawns = 1},
 };
 
 static pthread_mutex_t mpi_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -69,6 +79,19 @@ static void lock(void *context)
 static void unlock(void *context)
 {
     (void)pthread_mutex_unlock(context);
+}
+
+static int is_newer;
+
+/* In front of the library's own. */
+int MPI_Get_library_version(char *text, int *length)
+{
+    int error = PMPI_Get_library_version(text, length);
+    char *digit = strpbrk(text, "123456789");
+    if (is_newer && digit) {
+        *digit = '9';
+    }
+    return error;
 }
 
 static int exchange(void *context, const void *in, void *out_all, size_t bytes)
@@ -166,6 +189,22 @@ static int run(const struct mode *mode, shoal_world *world, MPI_Comm comm)
     return run_started(mode, world, values, n_ranks);
 }
 
+/* Too early: what comes after it fails, and nothing crashes or hangs. */
+static void finalize_first(const struct mode *mode, shoal_world *world)
+{
+    float value = 1;
+    if (mode->has_lock) {
+        lock(&mpi_mutex);
+    }
+    MPI_Finalize();
+    if (mode->has_lock) {
+        unlock(&mpi_mutex);
+    }
+    shoal_status status =
+        shoal_group_all_reduce(shoal_world_group(world), &value, &value, 1, SHOAL_F32, SHOAL_SUM);
+    printf("after MPI_Finalize: %s: %s\n", shoal_status_name(status), shoal_error_text());
+}
+
 static int open_and_run(const struct mode *mode, MPI_Comm comm)
 {
     shoal_world_options options = {.struct_size = sizeof options,
@@ -194,12 +233,19 @@ static int open_and_run(const struct mode *mode, MPI_Comm comm)
     int result = run(mode, world, comm);
     int rank = shoal_world_rank(world);
     int is_last = rank == shoal_world_n_ranks(world) - 1;
-    if (shoal_world_close(world) != SHOAL_OK) {
-        return fail("close");
+    if (mode->finalizes) {
+        finalize_first(mode, world);
+    }
+    shoal_status status = shoal_world_close(world);
+    if (status != SHOAL_OK) {
+        return fail(status == SHOAL_ERR_STATE ? "close: SHOAL_ERR_STATE" : "close");
     }
     if (result == 0) {
         printf("rank %d: ok\n", rank);
         (void)fflush(stdout);
+    }
+    if (mode->dies_late && is_last) {
+        (void)kill(getpid(), SIGKILL);
     }
     if (mode->stays && is_last) {
         (void)poll(NULL, 0, STAY_SECONDS * 1000);
@@ -221,7 +267,26 @@ static int check_handlers(void)
     return 0;
 }
 
-static int run_mode(const struct mode *mode)
+static void spawn(const char *program)
+{
+    char argument[] = "multiple";
+    char *arguments[] = {argument, NULL};
+    MPI_Comm children;
+    MPI_Comm_spawn(program, arguments, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
+    MPI_Comm_disconnect(&children);
+}
+
+/* Those that were spawned leave their parents first: MPI_Finalize would wait for these. */
+static void leave_parents(void)
+{
+    MPI_Comm parents;
+    MPI_Comm_get_parent(&parents);
+    if (parents != MPI_COMM_NULL) {
+        MPI_Comm_disconnect(&parents);
+    }
+}
+
+static int run_mode(const struct mode *mode, const char *program)
 {
     if (mode->level < 0) {
         int result = open_and_run(mode, MPI_COMM_NULL);
@@ -232,6 +297,13 @@ static int run_mode(const struct mode *mode)
     MPI_Comm comm = MPI_COMM_WORLD;
     MPI_Init_thread(NULL, NULL, mode->level, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    int n_ranks;
+    MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
+    is_newer = mode->is_newer && rank == n_ranks - 1;
+    leave_parents();
+    if (mode->spawns) {
+        spawn(program);
+    }
     if (mode->splits) {
         MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &comm);
     }
@@ -239,6 +311,9 @@ static int run_mode(const struct mode *mode)
     if (mode->dies) {
         /* As docs/cluster.md says: after a failure MPI is not called any more. */
         _exit(result);
+    }
+    if (mode->finalizes) {
+        return result;
     }
     result = result == 0 ? check_handlers() : result;
     MPI_Finalize();
@@ -249,7 +324,7 @@ int main(int argc, char **argv)
 {
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         if (argc == 2 && strcmp(argv[1], modes[i].name) == 0) {
-            return run_mode(&modes[i]);
+            return run_mode(&modes[i], argv[0]);
         }
     }
     (void)fprintf(stderr, "usage: mpi_world MODE\n");

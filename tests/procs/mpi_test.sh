@@ -140,6 +140,53 @@ dies_between() {
     done
 }
 
+# dies_late HOSTS: a rank that dies after it has closed its world. The others do not wait for it in MPI_Finalize.
+dies_late() {
+    local rank
+    echo "$flavour: rank 2 of hosts $1 dies after it has closed its world"
+    SHOAL_TEST_HOSTS=$1 survives 3 env SHOAL_LOG=warn "$program" dies_late
+    for rank in 0 1; do
+        cp "$scratch/rank.$rank" "$scratch/out"
+        says 1 "rank $rank: ok"
+        # Another that has gone for the same reason may be named too.
+        grep -qE "exits without MPI_Finalize: ranks? .*2 died, exited or" "$scratch/out" ||
+            complain "rank $rank does not say that rank 2 has gone"
+        says 1 "status 0"
+    done
+}
+
+# MPI_Finalize before the world is closed: an error that says so, at every level.
+finalizes() {
+    local mode
+    for mode in finalizes finalizes_locked finalizes_progress; do
+        echo "$flavour $mode"
+        runs fail "${mpirun[@]}" -n 2 "$program" "$mode"
+        says 2 "after MPI_Finalize: SHOAL_ERR_PEER: "
+        says 1 "close: SHOAL_ERR_STATE: the application has called MPI_Finalize while the world was open"
+        if grep -qE "MPI_ABORT|BAD TERMINATION|signal" "$scratch/out"; then
+            complain "a rank was ended"
+        fi
+    done
+}
+
+# Ranks that run another version of the library.
+versions() {
+    echo "$flavour versions"
+    runs fail "${mpirun[@]}" -n 2 "$program" version
+    says 1 "ranks have different versions of MPI: rank 0 has"
+}
+
+# Processes that an MPI program has started have variables of their own.
+spawns() {
+    echo "$flavour spawns"
+    runs any "${mpirun[@]}" -n 3 "$program" spawns
+    if grep -q "Error in spawn call" "$scratch/out"; then
+        echo "  this MPI cannot spawn" # MPICH 4.0 on UCX
+    else
+        says 5 ": ok"
+    fi
+}
+
 # A rank that goes on after its world was closed: the others wait for it in MPI_Finalize, but not for ever. What mpirun makes
 # of a rank that exits without it is its own affair.
 late() {
@@ -179,12 +226,16 @@ differs() {
 
 # The mpirun of one and the library of the other: each rank is alone in its MPI.
 wrong() {
-    local flavour=$1 other=$2 text=$3
+    local flavour=$1 other=$2 text=$3 size=$4
     [[ -e $library_folder/libshoal_mpi_$other.so ]] || return 0
     echo "$flavour is not $other"
     runs fail env SHOAL_TRANSPORT=mpi SHOAL_MPI="$other" "${mpirun[@]}" -n 2 "$example"
     says 1 "$text"
     says 1 "was the program started by the mpirun of another MPI"
+    # The same of a program that gives its communicator.
+    runs fail "${mpirun[@]}" -n 2 "$SHOAL_TEST_BUILD_DIR/tests/interop/mpi_world_$other" multiple
+    says 1 "${size} is 2, but MPI_COMM_WORLD of"
+    says 1 "has 1 rank: was the program started by the mpirun of another MPI"
 }
 
 some=false
@@ -203,12 +254,20 @@ for flavour in openmpi mpich; do
     dies_between 0,0,1,1 3 3
     dies_between 0,1,0,1 $((RANDOM % 4)) $((4 + RANDOM % 12))
     late "$flavour" "$program"
+    dies_late 0,0,0
+    dies_late 0,0,1
+    finalizes
+    versions
+    spawns
     dies_at_start
     differs
     case $flavour in
-    openmpi) wrong openmpi mpich "Open MPI says rank" ;;
-    mpich) wrong mpich openmpi "PMI says rank" ;;
+    openmpi) wrong openmpi mpich "Open MPI says rank" OMPI_COMM_WORLD_SIZE ;;
+    mpich) wrong mpich openmpi "PMI says rank" PMI_SIZE ;;
     esac
+    echo "$flavour without mpirun"
+    runs fail "$SHOAL_TEST_BUILD_DIR/bin/shoal" run -n 2 "$program" multiple
+    says 1 "SHOAL_RANKS is 2, but MPI_COMM_WORLD of"
     runs fail env SHOAL_TRANSPORT=mpi SHOAL_MPI=lam "$example"
     says 1 'SHOAL_MPI is "lam", openmpi or mpich expected'
     other=openmpi

@@ -83,6 +83,9 @@ static void fail_message(struct endpoint *endpoint, struct endpoint_message *mes
 
 static const char *mpi_failure(struct endpoint *endpoint, int rank)
 {
+    if (process_is_finalised_early()) {
+        return PROCESS_ORDER;
+    }
     if (process_has_failed()) {
         return endpoint->has_given_up ? endpoint->text : "MPI is not called any more after a failure";
     }
@@ -114,6 +117,7 @@ static void add_active(struct endpoint *endpoint, struct endpoint_message *messa
     endpoint->messages[endpoint->n_active++] = message;
 }
 
+/* Inside of process_enter. */
 static void begin(struct endpoint *endpoint, struct endpoint_message *message)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -139,10 +143,12 @@ static void begin(struct endpoint *endpoint, struct endpoint_message *message)
 
 static void begin_or_note(struct endpoint *endpoint, struct endpoint_message *message)
 {
-    if (is_over(endpoint) || endpoint->has_failed[rank_of(message)]) {
+    bool is_free = endpoint->mpi->mode == MPI_MODE_FREE;
+    if (is_over(endpoint) || endpoint->has_failed[rank_of(message)] || (is_free && !process_enter())) {
         message->state = ENDPOINT_FAILED;
-    } else if (endpoint->mpi->mode == MPI_MODE_FREE) {
+    } else if (is_free) {
         begin(endpoint, message);
+        process_leave();
     } else {
         if (endpoint->first) {
             endpoint->last->next = message;
@@ -207,11 +213,9 @@ static int class_of(int error)
     return class;
 }
 
-static void mpi_progress(struct endpoint *endpoint)
+/* Inside of process_enter. */
+static void move(struct endpoint *endpoint)
 {
-    if (is_over(endpoint)) {
-        return;
-    }
     while (endpoint->first) {
         struct endpoint_message *message = endpoint->first;
         endpoint->first = message->next;
@@ -234,6 +238,14 @@ static void mpi_progress(struct endpoint *endpoint)
         end_message(endpoint, message, status, is_in_status ? status->MPI_ERROR : MPI_SUCCESS);
     }
     compact(endpoint);
+}
+
+static void mpi_progress(struct endpoint *endpoint)
+{
+    if (!endpoint->has_given_up && process_enter()) {
+        move(endpoint);
+        process_leave();
+    }
 }
 
 static enum endpoint_state mpi_test(struct endpoint *endpoint, struct endpoint_message *message)
@@ -291,10 +303,12 @@ static bool mpi_cancel(struct endpoint *endpoint, int rank, struct endpoint_mess
     if (is_sent(message)) {
         mpi_give_up(endpoint, "a message was given up half way");
     }
-    if (is_over(endpoint)) {
-        return false;
+    if (is_over(endpoint) || !process_enter()) {
+        return process_is_finalised(); /* nobody uses its memory after that */
     }
-    if (!take_back(endpoint, request_of(message))) {
+    bool is_back = take_back(endpoint, request_of(message));
+    process_leave();
+    if (!is_back) {
         mpi_give_up(endpoint, "a message comes half way");
         return false;
     }

@@ -35,6 +35,8 @@ struct mpi {
     MPI_Request request; /* of start-up */
     int rank;
     int n_ranks;
+    int n_started; /* ranks of MPI_COMM_WORLD */
+    bool is_own;   /* Shoal has initialized MPI */
     enum mpi_mode mode;
     bool is_funneled;
     pthread_t driver;          /* of MPI_MODE_DRIVEN */
@@ -56,8 +58,25 @@ shoal_status process_begin(const struct mpi_options *options, bool *is_own_out);
 /* From now on MPI is not called any more. Any thread. */
 void process_fail(void);
 bool process_has_failed(void);
+/*
+ * Around calls of MPI after start-up. False: MPI must not be called any more, and process_leave is not called. The
+ * application may call MPI_Finalize while worlds are open, which is wrong: it is held up until nobody is inside, and
+ * then it is false.
+ */
+bool process_enter(void);
+void process_leave(void);
+/* From the first world on MPI_Finalize is noticed when it begins. By a thread that may call MPI. */
+void process_await_finalize(void);
+/* Whether MPI_Finalize has returned. */
+bool process_is_finalised(void);
+/* Whether the application has called MPI_Finalize under an open world, for which the text is PROCESS_ORDER. */
+bool process_is_finalised_early(void);
+#define PROCESS_ORDER \
+    "the application has called MPI_Finalize while the world was open: close all worlds first, then call it"
 /* Worlds that are open: MPI is not finalized under them. */
 void process_count_worlds(int change);
+/* As set_exit in transport/mpi_start.h. */
+void process_set_exit(shoal_status (*check)(void), void (*end)(void));
 /* A world has ranks on several hosts. */
 void process_note_hosts(void);
 

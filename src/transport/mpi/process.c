@@ -3,10 +3,16 @@
  * MPI belongs to the process: it is initialized once and finalized once. Where Shoal initializes it, a thread of the module
  * does both, because MPI wants both from one thread, and a world may be closed by another thread than opened it. It
  * finalizes when the process exits, so that a process can open one world after another.
+ *
+ * An application that owns MPI may finalize it too early, while other threads are in it. MPI_Finalize begins with
+ * deleting the attributes of MPI_COMM_SELF, one of which is the module's: from then on nobody calls MPI. `has_failed`
+ * is stored before `n_inside` is read there, and counted up before `has_failed` is read by callers (both sequentially
+ * consistent): either the caller sees that it must not, or it is waited for.
  */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,8 +37,15 @@ static int init_error; /* written before KEEPER_WAITS */
 static pid_t keeper_process;
 static _Atomic bool has_failed;
 static _Atomic int n_worlds;
+static _Atomic int n_inside; /* threads that call MPI */
+static _Atomic bool is_finalised_early;
+static bool awaits_finalize;             /* under the lock */
+static shoal_status (*exit_check)(void); /* under the lock, like the next */
+static void (*exit_end)(void);
 static _Atomic bool has_hosts;   /* a world was on several */
 static int64_t meet_deadline_ns; /* written before KEEPER_MEETS */
+/* Why not; written before KEEPER_IS_ALONE. */
+static char alone_text[256] = "not all ranks have come to it";
 
 /*
  * How long a process that exits waits for the other ranks to exit too, and then for MPI_Finalize, which has nothing to wait
@@ -44,6 +57,11 @@ static int64_t meet_deadline_ns; /* written before KEEPER_MEETS */
 /* Between two looks at who has come, and between that and MPI_Finalize: see meet. */
 #define MEET_NAP_NS INT64_C(100000)
 #define QUIET_NS INT64_C(100000000)
+/* Between two looks at who lives. */
+#define LOOK_NS INT64_C(100000000)
+/* How long MPI_Finalize is held up for a thread that is inside of MPI, in calls that do not wait. */
+#define INSIDE_SECONDS 2.0
+#define INSIDE_NAP_NS 20000
 
 void process_fail(void)
 {
@@ -58,6 +76,73 @@ bool process_has_failed(void)
 void process_count_worlds(int change)
 {
     atomic_fetch_add(&n_worlds, change);
+}
+
+bool process_enter(void)
+{
+    atomic_fetch_add(&n_inside, 1);
+    if (atomic_load(&has_failed)) {
+        atomic_fetch_sub(&n_inside, 1);
+        return false;
+    }
+    return true;
+}
+
+void process_leave(void)
+{
+    atomic_fetch_sub(&n_inside, 1);
+}
+
+bool process_is_finalised(void)
+{
+    int is_finalised = 0;
+    (void)MPI_Finalized(&is_finalised);
+    return is_finalised != 0;
+}
+
+bool process_is_finalised_early(void)
+{
+    return atomic_load(&is_finalised_early);
+}
+
+/* MPI_Finalize begins. */
+static int hear_finalize(MPI_Comm comm, int keyval, void *value, void *state)
+{
+    (void)comm;
+    (void)keyval;
+    (void)value;
+    (void)state;
+    if (atomic_load(&n_worlds) == 0) {
+        return MPI_SUCCESS;
+    }
+    atomic_store(&is_finalised_early, true);
+    process_fail();
+    mpi_services->log(SHOAL_LOG_ERROR, "%s", PROCESS_ORDER);
+    int64_t deadline_ns = mpi_services->deadline_after(INSIDE_SECONDS);
+    while (atomic_load(&n_inside) > 0 && mpi_services->now_ns() < deadline_ns) {
+        mpi_services->sleep(INSIDE_NAP_NS);
+    }
+    return MPI_SUCCESS;
+}
+
+void process_await_finalize(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    int keyval = MPI_KEYVAL_INVALID;
+    if (!awaits_finalize &&
+        MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, hear_finalize, &keyval, NULL) == MPI_SUCCESS) {
+        awaits_finalize = MPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL) == MPI_SUCCESS;
+        (void)MPI_Comm_free_keyval(&keyval); /* lives as long as the attribute */
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void process_set_exit(shoal_status (*check)(void), void (*end)(void))
+{
+    (void)pthread_mutex_lock(&lock);
+    exit_check = check;
+    exit_end = end;
+    (void)pthread_mutex_unlock(&lock);
 }
 
 void process_note_hosts(void)
@@ -135,6 +220,17 @@ static bool is_mpich(void)
     return strncmp(version, "MPICH", 5) == 0;
 }
 
+/* False: one has ended without coming to finalize. */
+static bool all_live(void)
+{
+    if (!exit_check || exit_check() == SHOAL_OK) {
+        return true;
+    }
+    (void)snprintf(alone_text, sizeof alone_text, "%s", mpi_services->error_text());
+    mpi_services->error_clear();
+    return false;
+}
+
 /*
  * Whether all ranks have come to finalize. MPI_Finalize is for all or none: a rank whose world has failed does not call it.
  *
@@ -148,9 +244,16 @@ static bool meet(void)
 {
     MPI_Request request = MPI_REQUEST_NULL;
     int is_done = 0;
+    bool is_worth_it = true;
     int error = MPI_Ibarrier(MPI_COMM_WORLD, &request);
-    while (error == MPI_SUCCESS && !is_done && mpi_services->now_ns() < meet_deadline_ns) {
+    int64_t look_ns = 0;
+    while (error == MPI_SUCCESS && !is_done && is_worth_it) {
         error = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+        int64_t now_ns = mpi_services->now_ns();
+        if (!is_done && now_ns >= look_ns) {
+            look_ns = now_ns + LOOK_NS;
+            is_worth_it = now_ns < meet_deadline_ns && all_live();
+        }
         if (!is_done) {
             mpi_services->sleep(MEET_NAP_NS);
         }
@@ -205,7 +308,7 @@ static void await_state(enum keeper_state state, int64_t deadline_ns)
 static void finalise(void)
 {
     if (getpid() != keeper_process || process_has_failed() || atomic_load(&n_worlds) > 0 ||
-        atomic_load(&keeper_state) != KEEPER_WAITS || init_error != MPI_SUCCESS) {
+        atomic_load(&keeper_state) != KEEPER_WAITS || init_error != MPI_SUCCESS || process_is_finalised()) {
         return;
     }
     meet_deadline_ns = end_of_wait(MEET_SECONDS);
@@ -216,7 +319,10 @@ static void finalise(void)
     if (state != KEEPER_HAS_FINALISED) {
         process_fail();
         mpi_services->log(SHOAL_LOG_WARN, "the process exits without MPI_Finalize: %s",
-                          state == KEEPER_FINALISES ? "it does not return" : "not all ranks have come to it");
+                          state == KEEPER_FINALISES ? "it does not return" : alone_text);
+    }
+    if (exit_end) {
+        exit_end();
     }
 }
 
@@ -263,11 +369,9 @@ static shoal_status await_keeper(const struct mpi_options *start)
 static shoal_status begin(const struct mpi_options *options, bool *is_own_out)
 {
     int is_initialised = 0;
-    int is_finalised = 0;
     if (atomic_load(&keeper_state) == KEEPER_NONE) {
         (void)MPI_Initialized(&is_initialised);
-        (void)MPI_Finalized(&is_finalised);
-        if (is_finalised) {
+        if (process_is_finalised()) {
             return mpi_services->set_error(SHOAL_ERR_STATE, "the process has called MPI_Finalize");
         }
         *is_own_out = false;

@@ -55,13 +55,13 @@ static shoal_status refuse_level(int level)
 }
 
 /* After MPI was initialized. */
-static shoal_status choose_mode(struct mpi *mpi, bool is_own)
+static shoal_status choose_mode(struct mpi *mpi)
 {
     int level = MPI_THREAD_SINGLE;
     (void)MPI_Query_thread(&level);
     mpi->driver = pthread_self();
     mpi->is_funneled = level == MPI_THREAD_FUNNELED;
-    if (level == MPI_THREAD_MULTIPLE || (is_own && level == MPI_THREAD_SERIALIZED)) {
+    if (level == MPI_THREAD_MULTIPLE || (mpi->is_own && level == MPI_THREAD_SERIALIZED)) {
         mpi->mode = MPI_MODE_FREE;
         return SHOAL_OK;
     }
@@ -69,7 +69,7 @@ static shoal_status choose_mode(struct mpi *mpi, bool is_own)
         mpi->mode = MPI_MODE_LOCKED;
         return SHOAL_OK;
     }
-    bool is_possible = !is_own && mpi->options.is_driven && level >= MPI_THREAD_FUNNELED;
+    bool is_possible = !mpi->is_own && mpi->options.is_driven && level >= MPI_THREAD_FUNNELED;
     if (!is_possible) {
         return refuse_level(level);
     }
@@ -145,6 +145,7 @@ static shoal_status duplicate(struct mpi *mpi)
     }
     (void)MPI_Comm_rank(comm, &mpi->rank);
     (void)MPI_Comm_size(comm, &mpi->n_ranks);
+    (void)MPI_Comm_size(MPI_COMM_WORLD, &mpi->n_started);
     int error = MPI_Comm_idup(comm, &mpi->comm, &mpi->request);
     mpi_leave(mpi);
     if (error != MPI_SUCCESS) {
@@ -222,19 +223,21 @@ static void read_library(char library[MPI_LIBRARY_BYTES])
 
 static shoal_status open_parts(struct mpi *mpi)
 {
-    bool is_own = false;
     int is_initialised = 0;
     (void)MPI_Initialized(&is_initialised);
     if (mpi->options.comm && !is_initialised) {
         return mpi_services->set_error(SHOAL_ERR_STATE, "mpi_comm is given, but MPI is not initialized");
     }
-    shoal_status status = process_begin(&mpi->options, &is_own);
+    shoal_status status = process_begin(&mpi->options, &mpi->is_own);
     if (status == SHOAL_OK) {
-        status = choose_mode(mpi, is_own);
+        status = choose_mode(mpi);
     }
     if (status != SHOAL_OK) {
         return status;
     }
+    mpi_enter(mpi);
+    process_await_finalize();
+    mpi_leave(mpi);
     read_library(mpi->library);
     status = duplicate(mpi);
     return status == SHOAL_OK ? compare_libraries(mpi) : status;
@@ -270,14 +273,23 @@ static void start_fail(struct mpi *mpi)
     process_fail();
 }
 
-static void start_close(struct mpi *mpi, bool is_clean)
+static shoal_status start_check(struct mpi *mpi)
 {
-    int is_finalised = 0;
-    (void)MPI_Finalized(&is_finalised);
-    if (!is_clean || is_finalised) {
+    (void)mpi;
+    if (process_is_finalised() || process_is_finalised_early()) {
+        process_fail();
+        return mpi_services->set_error(SHOAL_ERR_STATE, PROCESS_ORDER);
+    }
+    return SHOAL_OK;
+}
+
+static bool start_close(struct mpi *mpi, bool is_clean)
+{
+    if (!is_clean || process_is_finalised()) {
         process_fail();
     }
-    if (!process_has_failed()) {
+    bool may_call = !process_has_failed();
+    if (may_call) {
         mpi_enter(mpi);
         (void)MPI_Comm_free(&mpi->comm);
         mpi_leave(mpi);
@@ -287,6 +299,7 @@ static void start_close(struct mpi *mpi, bool is_clean)
     if (!atomic_load(&mpi->has_endpoint)) {
         mpi_services->free(mpi);
     }
+    return may_call;
 }
 
 static int start_rank(const struct mpi *mpi)
@@ -297,6 +310,16 @@ static int start_rank(const struct mpi *mpi)
 static int start_n_ranks(const struct mpi *mpi)
 {
     return mpi->n_ranks;
+}
+
+static int start_n_started(const struct mpi *mpi)
+{
+    return mpi->n_started;
+}
+
+static bool start_is_own(const struct mpi *mpi)
+{
+    return mpi->is_own;
 }
 
 static const char *start_library(const struct mpi *mpi)
@@ -315,9 +338,13 @@ const struct mpi_start mpi_start_table = {
     .open = start_open,
     .rank = start_rank,
     .n_ranks = start_n_ranks,
+    .n_started = start_n_started,
+    .is_own = start_is_own,
     .library = start_library,
     .is_driven = start_is_driven,
     .exchange = start_exchange,
     .fail = start_fail,
+    .check = start_check,
     .close = start_close,
+    .set_exit = process_set_exit,
 };
