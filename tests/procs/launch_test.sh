@@ -83,7 +83,25 @@ if tested_with mpirun.openmpi; then
         TMPDIR=$scratch/one mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 '$program' && wait \$!"
     has_sums 2
 fi
+# trains MPIRUN...: the tool itself as ranks of an mpirun ends with the digest that it has alone, with its own ranks.
+train=("$SHOAL_TEST_TOOL" train --layers 1 --width 32 --heads 2 --context 16 --batch 2 --steps 3 --json
+    --data "$SHOAL_TEST_SOURCE_DIR/README.md")
+digest() {
+    grep -oE '"digest": "[0-9a-f]{16}"' "$scratch/out" || true
+}
+runs ok "${train[@]}" --ranks 2
+wanted=$(digest)
+trains() {
+    runs ok "$@" -n 2 "${train[@]}"
+    [[ -n $wanted && $(digest) == "$wanted" ]] || complain "$1: digest '$(digest)', expected '$wanted'"
+}
+trains "$SHOAL_TEST_TOOL" run --no-label
+if tested_with mpirun.openmpi; then
+    trains env TMPDIR="$scratch/one" mpirun.openmpi --allow-run-as-root --oversubscribe
+fi
+
 if tested_with mpirun.mpich; then
+    trains mpirun.mpich
     runs ok mpirun.mpich -n 2 "$program"
     has_sums 2
     runs ok bash -c "mpirun.mpich -n 2 '$program' >'$scratch/other' & mpirun.mpich -n 2 '$program' && wait \$!"
