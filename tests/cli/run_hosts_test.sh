@@ -143,6 +143,19 @@ test_failures() {
         says out "[$rank] $rank has noticed"
     done
     [[ $(wc -l <"$scratch/err") -eq 1 ]] || complain "more than the first failure was told"
+    # All that were killed are named, and the first gives the exit code.
+    rm -f "$scratch/err"
+    over_ssh 137 --grace 1000 sh -c 'case $SHOAL_RANK in
+        1) kill -9 $$ ;;
+        2) until [ -e "$0/second" ]; do sleep 0.01; done; kill -6 $$ ;;
+        esac
+        until [ -e "$0/third" ]; do sleep 0.01; done' "$scratch" &
+    run=$!
+    await grep -qs 'rank 1 on a was killed by signal 9' "$scratch/err"
+    : >"$scratch/second"
+    await grep -qs 'rank 2 on b was killed by signal 6' "$scratch/err"
+    : >"$scratch/third"
+    wait "$run"
     # Not for ever.
     over_ssh 4 --grace 0.2 sh -c 'if [ "$SHOAL_RANK" = 2 ]; then exit 4; fi; trap "" TERM
         echo $$ >"$0/deaf.$SHOAL_RANK"; while :; do sleep 1000; done' "$scratch"

@@ -45,9 +45,10 @@ struct run {
     struct run_rank *ranks;
     int n_started;
     int n_ended;
-    bool is_ending; /* a rank has failed or a signal came: the exit code is known */
-    bool was_asked; /* by a signal */
-    bool was_told;  /* the ranks have got a signal that ends them */
+    bool is_ending;    /* a rank has failed or a signal came: the exit code is known */
+    bool was_asked;    /* by a signal */
+    bool has_no_grace; /* by a second one */
+    bool was_told;     /* the ranks have got a signal that ends them */
     bool was_killed;
     bool is_control_open; /* of a worker */
     int n_reported;       /* ranks of agents that have ended */
@@ -160,6 +161,7 @@ static void end_by_signal(struct run *run, int number)
     /* Whoever presses Ctrl-C twice wants no grace. */
     if (run->was_asked && number == SIGINT) {
         run->kill_at_ns = clock_now_ns();
+        run->has_no_grace = true;
     }
     run->was_asked = true;
     begin_end(run, 128 + number);
@@ -289,9 +291,10 @@ static void take_report(struct run *run, const struct run_report *report)
     if (run->n_reported == run->plan.n_ranks_all) {
         expect_end(run);
     }
-    /* One that was killed is the likelier cause, although others were faster to say that it is gone. */
-    bool is_likelier = is_killed && run->exit_code <= 128 && !run->was_told;
-    if (report->exit_code == 0 || (run->is_ending && !is_likelier)) {
+    /* One that was killed is the likelier cause, although others were faster to say that it is gone. Where several
+       were, ranks name any of them. */
+    bool is_cause = is_killed && !run->was_told;
+    if (report->exit_code == 0 || (run->is_ending && !is_cause)) {
         return;
     }
     if (is_killed) {
@@ -301,7 +304,7 @@ static void take_report(struct run *run, const struct run_report *report)
         run_sink_say(error_sink(run), "%s: rank %d on %s ended with exit code %d", run->plan.command,
                      report->rank, report->host, report->exit_code);
     }
-    if (run->is_ending) {
+    if (run->is_ending && run->exit_code <= 128) {
         run->exit_code = report->exit_code;
     }
     end_by_failure(run, report->exit_code);
@@ -411,12 +414,30 @@ static void tell_late(struct run *run)
     tell_ranks(run, SIGTERM);
 }
 
+/* A worker ends its ranks within the grace and tells so. One that has not cannot be reached. */
+static void name_silent_agents(struct run *run)
+{
+    for (int i = 0; i < run->n_started; i++) {
+        const struct run_agent *row = &run->plan.agents[i];
+        int n_unknown = row->n_ranks - run->ranks[i].n_reported;
+        if (n_unknown > 0 && !run->ranks[i].has_ended) {
+            run_sink_say(error_sink(run),
+                         "%s: %s has not told the end of %d of its %d rank%s: does the host answer?",
+                         run->plan.command, row->name, n_unknown, row->n_ranks, row->n_ranks == 1 ? "" : "s");
+        }
+    }
+}
+
 static void kill_ranks(struct run *run)
 {
     int n_alive = count_alive(run);
+    bool has_workers = run->plan.agents && run->plan.agents[0].input;
+    if (has_workers && !run->has_no_grace) {
+        name_silent_agents(run);
+    }
     signal_ranks(run, SIGKILL);
     run->was_killed = true;
-    if (n_alive > 0 && !run->plan.host) {
+    if (n_alive > 0 && !run->plan.host && !has_workers) {
         run_sink_say(error_sink(run), "%s: %d rank%s did not end within %g s, and %s killed",
                      run->plan.command, n_alive, n_alive == 1 ? "" : "s", run->plan.grace_s,
                      n_alive == 1 ? "was" : "were");
