@@ -5,7 +5,9 @@
  *
  * `make test` runs a seeded sample. `make sweep` runs everything (SHOAL_TEST_SWEEP=whole): ranks as processes under
  * the address sanitizer, as threads under the thread sanitizer. SHOAL_TEST_SWEEP_OP and SHOAL_TEST_SWEEP_DTYPE, each a
- * name of collectives/sweep_ops.def or src/tensor/dtypes.def, restrict the whole to a part.
+ * name of collectives/sweep_ops.def or src/tensor/dtypes.def, restrict the whole to a part. With
+ * SHOAL_TEST_SWEEP_TURNS=1 every op, dtype, operator and count comes once, and the variants (alignments, in place or
+ * not) take turns.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -192,11 +194,16 @@ static bool is_wanted(const char *variable, const char *name)
 
 /*
  * Whether an algorithm makes a difference to a case: no slot holds more than SHM_SLOT_BYTES, and only `direct` minds
- * where memory lies. SHM_ALGORITHM_COUNT is the choice of the tables.
+ * where memory lies. SHM_ALGORITHM_COUNT is the choice of the tables. Transports without symmetric memory do not look
+ * at the algorithms of shm.
  */
-static bool is_algorithm_for(enum shm_algorithm algorithm, const struct sweep_case *one)
+static bool is_algorithm_for(const struct sweep *sweep, enum shm_algorithm algorithm,
+                             const struct sweep_case *one)
 {
     size_t bytes = one->count * dtype_bytes(one->dtype);
+    if (!sweep->symmetric && algorithm != SHM_ALGORITHM_COUNT) {
+        return false;
+    }
     switch ((int)algorithm) {
     case SHM_ALGORITHM_ONESHOT:
         return bytes <= SHM_SLOT_BYTES && one->memory == SWEEP_HEAP;
@@ -233,23 +240,43 @@ static bool choose_variant(const struct sweep *sweep, struct sweep_case *one, en
     one->is_started = sweep->n_cases % 2 == 1;
     one->root = (int)(sweep->n_cases / 2 % (size_t)sweep->self->n_ranks);
     bool is_possible = !one->is_in_place || (in_place != SWEEP_NEVER && in_place != SWEEP_ALWAYS);
-    return is_possible && is_algorithm_for(algorithm, one);
+    return is_possible && is_algorithm_for(sweep, algorithm, one);
+}
+
+/* Of the variants that a case has, the `chosen`-th; false: there are fewer. */
+static bool find_variant(const struct sweep *sweep, struct sweep_case *one, enum shm_algorithm algorithm,
+                         size_t chosen)
+{
+    for (size_t i = 0; i < N_VARIANTS; i++) {
+        if (choose_variant(sweep, one, algorithm, i) && chosen-- == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whose turn it is: any order that has nothing to do with that of roots and of blocking calls. */
+static size_t choose_turn(const struct sweep *sweep, struct sweep_case one, enum shm_algorithm algorithm)
+{
+    size_t n_possible = 0;
+    while (find_variant(sweep, &one, algorithm, n_possible)) {
+        n_possible++;
+    }
+    uint64_t mixed = (uint64_t)sweep->n_cases * UINT64_C(0x9e3779b97f4a7c15);
+    return n_possible > 0 ? (size_t)((mixed >> 32) % n_possible) : 0;
 }
 
 static bool run_variants(struct sweep *sweep, struct sweep_case one, enum shm_algorithm algorithm,
                          unsigned char *scratch)
 {
-    bool is_full = one.count <= MAX_FULL_COUNT;
-    size_t first = is_full ? 0 : sweep->n_cases;
+    bool is_full = one.count <= MAX_FULL_COUNT && !getenv("SHOAL_TEST_SWEEP_TURNS");
+    if (!is_full) {
+        bool is_there = find_variant(sweep, &one, algorithm, choose_turn(sweep, one, algorithm));
+        return !is_there || sweep_run_case(sweep, &one, scratch);
+    }
     for (size_t i = 0; i < N_VARIANTS; i++) {
-        if (!choose_variant(sweep, &one, algorithm, (first + i) % N_VARIANTS)) {
-            continue;
-        }
-        if (!sweep_run_case(sweep, &one, scratch)) {
+        if (choose_variant(sweep, &one, algorithm, i) && !sweep_run_case(sweep, &one, scratch)) {
             return false;
-        }
-        if (!is_full) {
-            break;
         }
     }
     return true;
