@@ -117,7 +117,7 @@ GRADIENT(as_strided)
     int64_t first;
     int64_t end;
     if (!self->is_contiguous) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "the gradient is offered for contiguous tensors only");
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the gradient is supported for contiguous tensors only");
     }
     /* The offset counts from the storage's start, where self may begin later. */
     layout.offset -= self->layout.offset;

@@ -209,7 +209,7 @@ static shoal_status count_recorded(const shoal_op *op, const shoal_value *argume
         }
         if (dtype_kind(outputs[i]->dtype) == DTYPE_KIND_COMPLEX) {
             return error_set(SHOAL_ERR_UNSUPPORTED,
-                             "an input requires a gradient, but gradients of %s results are not offered",
+                             "an input requires a gradient, but gradients of %s results are not supported",
                              shoal_dtype_name(outputs[i]->dtype));
         }
         bool is_hiding = hides_gradient(op, arguments, outputs[i]);

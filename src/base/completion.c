@@ -127,7 +127,7 @@ static shoal_status sleep_until_finished(struct completion *completion, int64_t 
 static shoal_status wait_unfinished(struct completion *completion, int64_t deadline_ns)
 {
     if (completion->kind->push) {
-        TRY(callback_check("waiting for an operation that has not ended"));
+        TRY(callback_check("a wait for an operation that has not finished"));
         TRY(completion->kind->push(completion, deadline_ns));
     }
     /* Acquire: pairs with the release exchange in completion_finish. */

@@ -29,12 +29,13 @@ shoal_status fork_watch(void)
     (void)pthread_once(&is_watched, watch);
     return watch_error == 0
                ? SHOAL_OK
-               : error_set(SHOAL_ERR_NO_MEMORY, "forks cannot be watched: %s", strerror(watch_error));
+               : error_set(SHOAL_ERR_NO_MEMORY, "pthread_atfork failed: %s", strerror(watch_error));
 }
 
 shoal_status fork_fail(void)
 {
     return error_set(SHOAL_ERR_STATE,
-                     "process %d was forked off one that had opened the world, and is not its rank",
+                     "process %d is a fork of the process that opened the world, and cannot use it; open a "
+                     "world after the fork",
                      (int)getpid());
 }

@@ -321,7 +321,9 @@ static shoal_status end_session(void)
     (void)pthread_mutex_unlock(&mutex);
     if (!is_quiet) {
         /* Who is inside may write yet: the memory stays. */
-        status = error_set(SHOAL_ERR_TIMEOUT, "trace %s: a thread does not leave it", writing.path);
+        status =
+            error_set(SHOAL_ERR_TIMEOUT,
+                      "trace %s: not written, because a thread is still recording an event", writing.path);
     } else if (status == SHOAL_OK) {
         writing.process.rings = rings;
         status = write_file(&writing);
@@ -519,8 +521,10 @@ static shoal_status begin_session(const char *path, size_t n_events)
     int code = trace_signal_take(write_at_signal);
     if (code != 0) {
         /* The trace is only lost if a signal ends the process. */
-        log_answer(SHOAL_LOG_WARN, "trace %s: no thread that writes it at a signal: %s", path,
-                   error_errno_text(code));
+        log_answer(SHOAL_LOG_WARN,
+                   "trace %s: it will be lost if a signal ends the process, because a thread could not be "
+                   "created: %s",
+                   path, error_errno_text(code));
     }
     session.begin_real_ns = trace_file_clock_ns();
     session.capacity = n_events;
@@ -604,8 +608,8 @@ static shoal_status start(const char *path, size_t n_events)
         return begin_session(path, n_events);
     }
     if (strcmp(path, session.path) != 0) {
-        return error_set(SHOAL_ERR_STATE, "trace_start: path is \"%s\", but a trace to \"%s\" runs", path,
-                         session.path);
+        return error_set(SHOAL_ERR_STATE, "trace_start: path is \"%s\", but a trace to \"%s\" is running",
+                         path, session.path);
     }
     session.n_starts++;
     return SHOAL_OK;
@@ -635,7 +639,7 @@ static shoal_status stop(bool *is_last)
 {
     *is_last = false;
     if (!session.is_running || session.n_starts == 0) {
-        return error_set(SHOAL_ERR_STATE, "trace_stop: no trace runs");
+        return error_set(SHOAL_ERR_STATE, "trace_stop: no trace is running");
     }
     *is_last = --session.n_starts == 0;
     return SHOAL_OK;

@@ -78,8 +78,10 @@ shoal_status trace_file_expand(const char *pattern, int rank, char *path_out)
             text_add(&text, "%%");
             break;
         default:
-            return error_set(SHOAL_ERR_INVALID,
-                             "trace %s: %%%.1s stands for nothing; %%p, %%h, %%r and %%%% do", pattern, at);
+            return error_set(
+                SHOAL_ERR_INVALID,
+                "trace %s: %%%.1s is unknown; %%p (process), %%h (host), %%r (rank) and %%%% are possible",
+                pattern, at);
         }
     }
     if (text.length + 1 >= TRACE_PATH_BYTES) {
@@ -136,8 +138,8 @@ static shoal_status lock_file(int fd, const char *path)
             return fail(path, errno);
         }
         if (clock_now_ns() >= deadline_ns) {
-            return error_set(SHOAL_ERR_TIMEOUT, "trace %s: another process has it locked for %.0f s", path,
-                             LOCK_SECONDS);
+            return error_set(SHOAL_ERR_TIMEOUT, "trace %s: another process has held its lock for %.0f s",
+                             path, LOCK_SECONDS);
         }
         wait_sleep(LOCK_NAP_NS);
     }
@@ -257,7 +259,7 @@ static shoal_status open_other(struct trace_sink *sink, char *path)
 {
     int length = snprintf(path, TRACE_PATH_BYTES, "%s.%016" PRIx64, sink->file->path, sink->file->run);
     if (length < 0 || length >= TRACE_PATH_BYTES) {
-        return error_set(SHOAL_ERR_STATE, "trace %s: another job writes to it, too", sink->file->path);
+        return error_set(SHOAL_ERR_STATE, "trace %s: another job writes to the same file", sink->file->path);
     }
     (void)close(sink->fd);
     sink->fd = -1;
@@ -283,14 +285,15 @@ static shoal_status add_piece(struct trace_sink *sink)
         TRY(open_other(sink, other_path));
         path = other_path;
         log_answer(SHOAL_LOG_WARN,
-                   "trace %s: another job writes to it, too (%%p in the path keeps them apart); this one "
-                   "goes to %s",
+                   "trace %s: another job writes to the same file (put %%p into the path to keep them "
+                   "apart); this trace is written to %s",
                    sink->file->path, path);
     }
     int code = 0;
     if (fate == FATE_UNWANTED) {
         sink->is_unwanted = true;
-        log_answer(SHOAL_LOG_WARN, "trace %s is of a later session of this job: it stays as it is", path);
+        log_answer(SHOAL_LOG_WARN,
+                   "trace %s was written by a later session of this job, and is not overwritten", path);
     } else {
         code = write_piece(sink, fate == FATE_OTHERS ? FATE_REPLACED : fate, place);
     }

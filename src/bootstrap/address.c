@@ -148,7 +148,8 @@ static shoal_status walk_interfaces(struct choice *choice)
 {
     struct ifaddrs *interfaces = NULL;
     if (getifaddrs(&interfaces) != 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "the interfaces of this machine: %s", error_errno_text(errno));
+        return error_set(SHOAL_ERR_SYSTEM, "the network interfaces of this machine could not be listed: %s",
+                         error_errno_text(errno));
     }
     for (const struct ifaddrs *each = interfaces; each; each = each->ifa_next) {
         consider(choice, each);

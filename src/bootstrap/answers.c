@@ -181,8 +181,9 @@ void answer_too_late(struct server *server, struct connection *connection)
     if (n_missing > 1) {
         (void)snprintf(more, sizeof more, " and %zu more of %zu", n_missing - 1, n_keys);
     }
-    connection_fail(connection, error_set(SHOAL_ERR_TIMEOUT, "waited %.1f s for the key \"%.*s\"%s", waited_s,
-                                          (int)first.n_bytes, first.bytes, more));
+    connection_fail(connection,
+                    error_set(SHOAL_ERR_TIMEOUT, "waited %.1f s (timeout_s) for the key \"%.*s\"%s", waited_s,
+                              (int)first.n_bytes, first.bytes, more));
 }
 
 static void answer_byte(struct connection *connection, bool is_true)
@@ -246,13 +247,13 @@ static shoal_status add_to_value(struct server *server, const struct field *key,
     const struct entry *entry = entries_find(&server->values, key->bytes, key->n_bytes);
     int64_t number = 0;
     if (entry && (strlen(entry->value) != entry->value_bytes || !option_parse_int(entry->value, &number))) {
-        return error_set(SHOAL_ERR_INVALID, "the value of the key \"%.*s\" is no number: \"%.40s\"",
+        return error_set(SHOAL_ERR_INVALID, "the value of the key \"%.*s\" is \"%.40s\", a number expected",
                          (int)key->n_bytes, key->bytes, entry->value);
     }
     int64_t sum;
     if (__builtin_add_overflow(number, amount, &sum)) {
         return error_set(SHOAL_ERR_INVALID,
-                         "the key \"%.*s\": %" PRId64 " and %" PRId64 " are beyond 64 bits",
+                         "the key \"%.*s\": the sum of %" PRId64 " and %" PRId64 " does not fit 64 bits",
                          (int)key->n_bytes, key->bytes, number, amount);
     }
     char text[32];
@@ -347,9 +348,10 @@ static shoal_status obtain_segment(struct server *server, const struct field *na
         entry->segment_bytes = bytes;
     }
     if (entry->segment_bytes != bytes) {
-        return error_set(SHOAL_ERR_MISMATCH,
-                         "shared memory \"%.100s\" of %zu bytes is asked for, but it has %" PRIu64,
-                         entry->name, bytes, entry->segment_bytes);
+        return error_set(
+            SHOAL_ERR_MISMATCH,
+            "shared memory \"%.100s\" exists with another size: %zu bytes are requested, it has %" PRIu64,
+            entry->name, bytes, entry->segment_bytes);
     }
     *entry_out = entry;
     return SHOAL_OK;
@@ -504,8 +506,11 @@ static void answer_join(struct server *server, struct connection *connection, co
     atomic_fetch_add_explicit(&server->n_joins, 1, memory_order_relaxed);
     wait_wake_all(&server->n_joins, /*is_shared=*/false);
     if (meeting_is_complete(meeting)) {
-        connection_fail(connection, error_set(SHOAL_ERR_STATE, "start-up is over: all %d ranks have arrived",
-                                              meeting->n_ranks));
+        connection_fail(
+            connection,
+            error_set(SHOAL_ERR_STATE,
+                      "start-up: all %d ranks of this job have arrived already, and this process is one more",
+                      meeting->n_ranks));
         return;
     }
     if (!meeting_come(meeting, &card)) {
@@ -572,7 +577,8 @@ static void answer_give_up(struct server *server, struct connection *connection,
 void answer_loss(struct server *server, struct connection *connection)
 {
     if (connection->joined_rank >= 0) {
-        meeting_lose(server->meeting, connection->joined_rank, SHOAL_ERR_PEER, "has ended");
+        meeting_lose(server->meeting, connection->joined_rank, SHOAL_ERR_PEER,
+                     "exited or closed its connection");
         end_meeting(server);
     }
 }

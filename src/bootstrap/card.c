@@ -34,7 +34,8 @@ static shoal_status read_boot_id(char *text, size_t bytes)
     }
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-        return error_set(SHOAL_ERR_SYSTEM, "start-up: %s", error_errno_text(errno));
+        return error_set(SHOAL_ERR_SYSTEM, "start-up: opening /proc/sys/kernel/random/boot_id: %s",
+                         error_errno_text(errno));
     }
     if (fd < 0) {
         return SHOAL_OK;
@@ -93,7 +94,7 @@ shoal_status card_create(int rank, int n_ranks, const char *transport, struct ca
     identify_host(&card);
     (void)snprintf(card.transport, sizeof card.transport, "%s", transport);
     if (!os_random(card.token, sizeof card.token)) {
-        return error_set(SHOAL_ERR_SYSTEM, "no random numbers: %s", strerror(errno));
+        return error_set(SHOAL_ERR_SYSTEM, "start-up: no random numbers for the token: %s", strerror(errno));
     }
     *card_out = card;
     return SHOAL_OK;
@@ -131,10 +132,13 @@ shoal_status card_fail_several_hosts(const char *how)
 static shoal_status check_version(const struct card *card, const struct card *mine)
 {
     if (card->magic != CARD_MAGIC) {
-        return error_set(SHOAL_ERR_INVALID, "start-up: what came is not the card of a rank");
+        return error_set(SHOAL_ERR_INVALID,
+                         "start-up: received data that does not come from a rank of this library");
     }
     if (card->version != mine->version) {
-        return error_set(SHOAL_ERR_MISMATCH, "start-up: a rank has version %u of the library, another has %u",
+        return error_set(SHOAL_ERR_MISMATCH,
+                         "start-up: ranks have different versions of the library (start-up protocol %u and "
+                         "%u): use the same libshoal on all ranks",
                          card->version, mine->version);
     }
     return SHOAL_OK;
@@ -144,11 +148,14 @@ shoal_status card_check_kind(const struct card *card, const struct card *mine)
 {
     TRY(check_version(card, mine));
     if (card->n_ranks != mine->n_ranks) {
-        return error_set(SHOAL_ERR_MISMATCH, "start-up: rank %d (process %d) says %d ranks, rank %d says %d",
-                         card->rank, card->pid, card->n_ranks, mine->rank, mine->n_ranks);
+        return error_set(
+            SHOAL_ERR_MISMATCH,
+            "start-up: ranks differ in the number of ranks: rank %d (process %d) has %d, rank %d has %d",
+            card->rank, card->pid, card->n_ranks, mine->rank, mine->n_ranks);
     }
     if (card->rank < 0 || card->rank >= card->n_ranks) {
-        return error_set(SHOAL_ERR_INVALID, "start-up: a card of rank %d of %d", card->rank, card->n_ranks);
+        return error_set(SHOAL_ERR_INVALID, "start-up: a process has rank %d, but there are %d ranks",
+                         card->rank, card->n_ranks);
     }
     if (card->heartbeat_ms != mine->heartbeat_ms && card->heartbeat_ms != 0 && mine->heartbeat_ms != 0) {
         return error_set(SHOAL_ERR_MISMATCH, "start-up: SHOAL_HEARTBEAT is %g on rank %d, and %g on rank %d",
@@ -173,11 +180,10 @@ shoal_status card_check(const struct card *card, int rank, const struct card *mi
                          (int)strnlen(card->text, sizeof card->text), card->text);
     }
     if (card->rank != rank) {
-        return error_set(
-            SHOAL_ERR_MISMATCH,
-            "start-up: the card at place %d says rank %d: two ranks with one number, or exchange mixed "
-            "them up",
-            rank, card->rank);
+        return error_set(SHOAL_ERR_MISMATCH,
+                         "start-up: exchange returned at index %d what rank %d gave: two ranks have the same "
+                         "number, or exchange does not return the blocks in rank order",
+                         rank, card->rank);
     }
     return card_check_kind(card, mine);
 }

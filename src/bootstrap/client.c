@@ -143,7 +143,7 @@ static shoal_status fail_gone(const struct holder *holder)
         TRY(members_check(holder->client->members, holder->rank));
         wait_sleep(NAP_NS);
     } while (clock_now_ns() < until_ns);
-    return error_set(SHOAL_ERR_PEER, "rank %d's server has gone", holder->rank);
+    return error_set(SHOAL_ERR_PEER, "the server thread of rank %d has ended", holder->rank);
 }
 
 /* One attempt. *fd_out is -1 when nobody listens there, or many do at once. */
@@ -153,7 +153,7 @@ static shoal_status try_to_connect(struct holder *holder, int *fd_out)
     if (watch_has(holder->client->watch, holder->rank)) {
         const struct proof_key key = {{card->token[0], card->token[1]}};
         char what[64];
-        (void)snprintf(what, sizeof what, "a connection to rank %d's server", holder->rank);
+        (void)snprintf(what, sizeof what, "a connection to the server thread of rank %d", holder->rank);
         const struct socket_wait wait = {.deadline_ns = holder->wait->deadline_ns,
                                          .liveness = check_holder,
                                          .liveness_context = holder,
@@ -176,7 +176,8 @@ static shoal_status connect_to(struct holder *holder, int *fd_out)
         TRY(members_check(holder->client->members, holder->rank));
         TRY(check_caller(holder));
         if (clock_now_ns() >= holder->wait->deadline_ns) {
-            return error_set(SHOAL_ERR_TIMEOUT, "rank %d's server cannot be reached", holder->rank);
+            return error_set(SHOAL_ERR_TIMEOUT, "the server thread of rank %d cannot be reached",
+                             holder->rank);
         }
         wait_sleep(NAP_NS);
     }

@@ -114,7 +114,7 @@ static void begin_payload(struct connection *connection)
 {
     const struct frame_header *header = &connection->header;
     if (!frame_header_is_good(header)) {
-        LOG(SHOAL_LOG_WARN, "server dropped a client: no request, process %d",
+        LOG(SHOAL_LOG_WARN, "the connection of process %d was closed, because it sent no valid request",
             socket_peer_pid(connection->fd));
         connection->is_broken = true;
         return;

@@ -72,8 +72,8 @@ static shoal_status read_number(const struct launcher *launcher, const char *nam
 {
     const char *value = read_variable(name);
     if (!value) {
-        return error_set(SHOAL_ERR_INVALID, "the environment is half of %s's: %s is not set", launcher->text,
-                         name);
+        return error_set(SHOAL_ERR_INVALID, "some variables of %s are set in the environment, but %s is not",
+                         launcher->text, name);
     }
     int64_t number;
     if (!option_parse_int(value, &number)) {
@@ -263,8 +263,8 @@ static shoal_status check_complete(const struct launcher *launcher)
     if (missing.n_names == 0) {
         return SHOAL_OK;
     }
-    return error_set(SHOAL_ERR_INVALID, "the environment is half of %s's: %s %s not set", launcher->text,
-                     missing.names, missing.n_names == 1 ? "is" : "are");
+    return error_set(SHOAL_ERR_INVALID, "some variables of %s are set in the environment, but %s %s not",
+                     launcher->text, missing.names, missing.n_names == 1 ? "is" : "are");
 }
 
 static shoal_status read_family(const struct launcher *launcher, struct environment *environment)

@@ -60,10 +60,10 @@ struct welcome hello_judge(const struct hello_head *greeting, const struct hello
 static shoal_status check_greeting(const struct hello_head *greeting, const char *where)
 {
     if (memcmp(greeting->magic, HELLO_MAGIC, sizeof greeting->magic) != 0) {
-        return error_set(SHOAL_ERR_INVALID, "what listens at %s is no rank", where);
+        return error_set(SHOAL_ERR_INVALID, "what listens at %s is not a rank of Shoal", where);
     }
     if (greeting->order != HELLO_ORDER) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "the rank at %s is on a machine of another byte order",
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the rank at %s is on a machine with another byte order",
                          where);
     }
     return SHOAL_OK;
@@ -73,16 +73,18 @@ static shoal_status check_welcome(const struct welcome *welcome, const unsigned 
                                   const char *where)
 {
     if (memcmp(welcome->magic, HELLO_MAGIC, sizeof welcome->magic) != 0) {
-        return error_set(SHOAL_ERR_INVALID, "what listens at %s is no rank", where);
+        return error_set(SHOAL_ERR_INVALID, "what listens at %s is not a rank of Shoal", where);
     }
     if (welcome->verdict == HELLO_WRONG_KIND) {
-        return error_set(SHOAL_ERR_MISMATCH,
-                         "the rank at %s has another version of the library, or another byte order", where);
+        return error_set(
+            SHOAL_ERR_MISMATCH,
+            "the rank at %s has another version of the library, or its machine another byte order", where);
     }
     if (welcome->verdict != HELLO_WELCOME || !proof_is_equal(welcome->proof, expected)) {
-        return error_set(
-            SHOAL_ERR_INVALID,
-            "the rank at %s has another token than this one: another job, or SHOAL_TOKEN differs", where);
+        return error_set(SHOAL_ERR_INVALID,
+                         "the rank at %s has another token than this rank: it belongs to another job, or "
+                         "SHOAL_TOKEN differs",
+                         where);
     }
     return SHOAL_OK;
 }
@@ -95,7 +97,7 @@ shoal_status hello_perform(int fd, const struct proof_key *key, const char *wher
     TRY(check_greeting(&greeting, where));
     struct hello hello;
     if (!fill_head(&hello.head)) {
-        return error_set(SHOAL_ERR_SYSTEM, "no random numbers: %s", strerror(errno));
+        return error_set(SHOAL_ERR_SYSTEM, "no random numbers for a connection: %s", strerror(errno));
     }
     struct nonces nonces = take_nonces(&greeting, &hello.head);
     unsigned char expected[PROOF_BYTES];

@@ -149,7 +149,8 @@ static shoal_status enter_page(struct members *members)
 {
     struct stat stat;
     if (fstat(members->fd, &stat) != 0) {
-        return error_set(SHOAL_ERR_INVALID, "the page of the world: %s", strerror(errno));
+        return error_set(SHOAL_ERR_INVALID, "the shared memory with the states of the ranks: %s",
+                         strerror(errno));
     }
     struct page *page = find_page(&stat);
     if (!page) {
@@ -181,9 +182,10 @@ static shoal_status take_lock(const struct members *members)
         return SHOAL_OK;
     }
     if (errno == EAGAIN || errno == EACCES) {
-        return error_set(SHOAL_ERR_STATE, "rank %d is taken by another process", members->rank);
+        return error_set(SHOAL_ERR_STATE, "another process is rank %d already", members->rank);
     }
-    return error_set(SHOAL_ERR_SYSTEM, "rank %d could not be locked: %s", members->rank, strerror(errno));
+    return error_set(SHOAL_ERR_SYSTEM, "the file lock of rank %d could not be taken: %s", members->rank,
+                     strerror(errno));
 }
 
 static void give_up_lock(const struct members *members)
@@ -241,13 +243,14 @@ static shoal_status become_alive(struct members *members)
 {
     struct page_header *header = members->header;
     if (header->magic != PAGE_MAGIC || header->n_ranks != members->n_ranks) {
-        return error_set(SHOAL_ERR_INVALID, "the page of the world is of %d ranks, %d expected",
+        return error_set(SHOAL_ERR_INVALID,
+                         "the shared memory with the states of the ranks is for %d ranks, %d expected",
                          header->n_ranks, members->n_ranks);
     }
     struct member *self = &header->members[members->rank];
     /* Acquire: pairs with the release below, of another rank that took our place. */
     if (atomic_load_explicit(&self->state, memory_order_acquire) != MEMBER_ABSENT) {
-        return error_set(SHOAL_ERR_STATE, "rank %d is taken by process %d", members->rank, self->pid);
+        return error_set(SHOAL_ERR_STATE, "process %d is rank %d already", self->pid, members->rank);
     }
     TRY(take_lock(members));
     FAIL_POINT("members locked");
@@ -449,7 +452,10 @@ shoal_status members_wait_for_end(struct members *members, int64_t deadline_ns)
         }
         int64_t now_ns = clock_now_ns();
         if (now_ns >= deadline_ns) {
-            return error_set(SHOAL_ERR_TIMEOUT, "closing the world: not closed by %s", staying);
+            return error_set(
+                SHOAL_ERR_TIMEOUT,
+                "closing the world: %s did not close it in time (close_timeout_s of shoal_world_options)",
+                staying);
         }
         int64_t turn_ns = now_ns + WAIT_LIVENESS_NS;
         struct wait_options options = {.deadline_ns = turn_ns < deadline_ns ? turn_ns : deadline_ns,

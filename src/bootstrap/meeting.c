@@ -74,7 +74,7 @@ static bool find_leader(struct meeting *meeting, int rank, int at)
     }
     if (!address_is_known(&card->address) || !address_is_known(&meeting->host.address)) {
         char how[96];
-        (void)snprintf(how, sizeof how, "rank %d is elsewhere than rank %d", rank, meeting->host.rank);
+        (void)snprintf(how, sizeof how, "rank %d is on another host than rank %d", rank, meeting->host.rank);
         return fail(meeting, card_fail_several_hosts(how));
     }
     card->leader = rank;
@@ -225,11 +225,11 @@ void meeting_lose(struct meeting *meeting, int rank, shoal_status status, const 
     int n_late = rank_list_write(late, meeting->n_ranks, is_late, meeting);
     char text[2 * RANK_LIST_BYTES + 64] = "";
     if (n_missing > 0) {
-        (void)snprintf(text, sizeof text, "; %s did not come", missing);
+        (void)snprintf(text, sizeof text, "; %s did not arrive", missing);
     }
     if (n_late > 0) {
         size_t used = strlen(text);
-        (void)snprintf(text + used, sizeof text - used, "; %s came, but did not get ready", late);
+        (void)snprintf(text + used, sizeof text - used, "; %s arrived, but did not finish start-up", late);
     }
     (void)fail(meeting, error_set(SHOAL_ERR_TIMEOUT, "start-up: rank %d %s%s", rank, why, text));
 }

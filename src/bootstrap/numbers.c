@@ -18,7 +18,7 @@ static shoal_status make_key(const char *name, char key[KEY_BYTES])
     int length = snprintf(key, KEY_BYTES, KEY_PREFIX "%s", name);
     return length > 0 && length < KEY_BYTES
                ? SHOAL_OK
-               : error_set(SHOAL_ERR_INTERNAL, "name of a number too long: %.40s...", name);
+               : error_set(SHOAL_ERR_INTERNAL, "the name of a number is too long: %.40s...", name);
 }
 
 shoal_status numbers_agree(struct client *client, int holder, const char *name, uint64_t proposed,

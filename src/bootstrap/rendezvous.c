@@ -46,8 +46,8 @@ static shoal_status check_own_card(const struct card *card, const struct card *m
 {
     if (memcmp(card->token, mine->token, sizeof mine->token) != 0) {
         return error_set(SHOAL_ERR_MISMATCH,
-                         "start-up: exchange gave back another card at place %d than rank "
-                         "%d had given: two ranks with one number?",
+                         "start-up: exchange did not return at index %d what rank %d gave: two ranks have "
+                         "the same number, or exchange does not return the blocks in rank order",
                          mine->rank, mine->rank);
     }
     return SHOAL_OK;
@@ -116,7 +116,7 @@ static shoal_status try_to_connect(struct rendezvous *rendezvous)
         return SHOAL_OK;
     }
     const struct socket_wait wait = {.deadline_ns = rendezvous->deadline_ns,
-                                     .what = "the server of rank 0 to answer"};
+                                     .what = "the server thread of rank 0 to answer"};
     shoal_status status = tcp_connect(&rendezvous->address, &rendezvous->key, &wait, &rendezvous->fd);
     rendezvous->is_tcp = rendezvous->fd >= 0;
     /* Its time is over when ours is. */
@@ -135,9 +135,10 @@ static shoal_status fail_alone(const struct rendezvous *rendezvous, int64_t wait
         (void)snprintf(at, sizeof at, " (at %s; last: %.300s)", address_text(&rendezvous->address, where),
                        shoal_error_text());
     }
-    return error_set(SHOAL_ERR_TIMEOUT,
-                     "start-up: rank %d of %d waited %.1f s for rank 0, which did not come%s",
-                     rendezvous->card->rank, rendezvous->card->n_ranks, (double)waited_ns * 1e-9, at);
+    return error_set(
+        SHOAL_ERR_TIMEOUT,
+        "start-up: rank %d of %d waited %.1f s (startup_timeout_s) for rank 0, which did not arrive%s",
+        rendezvous->card->rank, rendezvous->card->n_ranks, (double)waited_ns * 1e-9, at);
 }
 
 static shoal_status find_host(struct rendezvous *rendezvous)
@@ -168,7 +169,7 @@ static shoal_status ask_for_leader(struct rendezvous *rendezvous, struct request
     struct socket_wait wait = {.deadline_ns = rendezvous->deadline_ns, .what = "rank 0 to let this rank in"};
     shoal_status status = request_perform(rendezvous->fd, request, &wait, frame_out);
     if (status == SHOAL_ERR_PEER && !request->was_answered) {
-        return error_prefix(status, "start-up: rank 0 has ended, or its world was complete");
+        return error_prefix(status, "start-up: rank 0 exited, or has all its ranks already");
     }
     TRY(status);
     if (frame_out->header.bytes != sizeof *leader_out) {
@@ -183,7 +184,7 @@ static shoal_status ask_for_leader(struct rendezvous *rendezvous, struct request
 /* Takes the descriptor out of a frame. */
 static shoal_status take_page(struct frame *frame, int *page_fd_out)
 {
-    shoal_status status = frame_check_fd(frame, "the page of the world");
+    shoal_status status = frame_check_fd(frame, "the shared memory with the states of the ranks");
     if (status == SHOAL_OK) {
         *page_fd_out = frame->fd;
         frame->fd = -1;
@@ -208,7 +209,8 @@ static shoal_status ask_leader(const struct rendezvous *rendezvous, const struct
         TRY(socket_try_connect(name, &fd, &is_busy));
         if (is_busy && clock_now_ns() >= rendezvous->deadline_ns) {
             return error_set(SHOAL_ERR_TIMEOUT,
-                             "start-up: too many ranks want the page of this host from rank %d",
+                             "start-up: rank %d, from which the ranks of this host get their shared memory, "
+                             "did not accept a connection in time (startup_timeout_s)",
                              leader->rank);
         }
         if (is_busy) {
@@ -219,7 +221,8 @@ static shoal_status ask_leader(const struct rendezvous *rendezvous, const struct
         return SHOAL_OK;
     }
     struct request request = {.op = REQUEST_PAGE};
-    struct socket_wait wait = {.deadline_ns = rendezvous->deadline_ns, .what = "the page of this host"};
+    struct socket_wait wait = {.deadline_ns = rendezvous->deadline_ns,
+                               .what = "the shared memory of this host"};
     struct frame frame;
     shoal_status status = request_perform(fd, &request, &wait, &frame);
     if (status == SHOAL_OK) {
@@ -235,9 +238,10 @@ static shoal_status find_page(struct rendezvous *rendezvous, struct card_leader 
     for (;;) {
         if (leader.rank == rendezvous->card->rank) {
             *page_fd_out = os_duplicate(rendezvous->page_fd);
-            return *page_fd_out >= 0 ? SHOAL_OK
-                                     : error_set(SHOAL_ERR_SYSTEM, "start-up: the page of this host: %s",
-                                                 error_errno_text(errno));
+            return *page_fd_out >= 0
+                       ? SHOAL_OK
+                       : error_set(SHOAL_ERR_SYSTEM, "start-up: the shared memory of this host: %s",
+                                   error_errno_text(errno));
         }
         TRY(ask_leader(rendezvous, &leader, page_fd_out));
         if (*page_fd_out >= 0) {
@@ -281,8 +285,8 @@ static shoal_status take_cards(const struct frame *frame, const struct card *min
 {
     size_t bytes = (size_t)mine->n_ranks * sizeof(struct card_short);
     if (frame->header.bytes != bytes) {
-        return error_set(SHOAL_ERR_SYSTEM, "start-up: %u bytes of cards, %zu expected", frame->header.bytes,
-                         bytes);
+        return error_set(SHOAL_ERR_SYSTEM, "start-up: rank 0 sent %u bytes about the ranks, %zu expected",
+                         frame->header.bytes, bytes);
     }
     /* Rank 0's server has compared everything that is not in the short form. */
     for (int rank = 0; rank < mine->n_ranks; rank++) {
@@ -309,13 +313,14 @@ static void hang_up(struct rendezvous *rendezvous)
 /* Our time is over: tells rank 0's server, which tells everybody, who is missing. */
 static shoal_status ask_who_is_missing(struct rendezvous *rendezvous, int64_t start_ns, struct frame *frame)
 {
-    char why[64];
+    char why[96];
     double waited_s = (double)(clock_now_ns() - start_ns) * 1e-9;
-    (void)snprintf(why, sizeof why, "waited %.1f s for all to come", waited_s);
+    (void)snprintf(why, sizeof why, "waited %.1f s (startup_timeout_s) for all ranks", waited_s);
     struct request request = {.op = REQUEST_GIVE_UP};
     request_add_number(&request, SHOAL_ERR_TIMEOUT);
     request_add_bytes(&request, why, strlen(why));
-    struct socket_wait wait = {.deadline_ns = clock_now_ns() + GRACE_NS, .what = "rank 0's server"};
+    struct socket_wait wait = {.deadline_ns = clock_now_ns() + GRACE_NS,
+                               .what = "the server thread of rank 0"};
     shoal_status status = request_perform(rendezvous->fd, &request, &wait, frame);
     if (status == SHOAL_ERR_TIMEOUT && !request.was_answered) {
         return error_set(status, "start-up: rank %d %s; rank 0 does not answer", rendezvous->card->rank, why);
@@ -331,7 +336,7 @@ shoal_status rendezvous_complete(struct rendezvous *rendezvous, shoal_status (*l
     struct socket_wait wait = {.deadline_ns = rendezvous->deadline_ns,
                                .liveness = liveness,
                                .liveness_context = liveness_context,
-                               .what = "all ranks to come"};
+                               .what = "all ranks to arrive"};
     const char *crossing = rendezvous->crossing ? rendezvous->crossing : "";
     const char *why = rendezvous->crossing_why ? rendezvous->crossing_why : "";
     struct request request = {.op = REQUEST_READY};
@@ -340,7 +345,7 @@ shoal_status rendezvous_complete(struct rendezvous *rendezvous, shoal_status (*l
     struct frame frame;
     shoal_status status = request_perform(rendezvous->fd, &request, &wait, &frame);
     if (status == SHOAL_ERR_PEER && !request.was_answered) {
-        return error_prefix(status, "start-up: rank 0 has ended");
+        return error_prefix(status, "start-up: rank 0 exited");
     }
     bool is_late = status == SHOAL_ERR_TIMEOUT && !request.was_answered;
     if (is_late) {
@@ -366,7 +371,8 @@ void rendezvous_give_up(struct rendezvous *rendezvous, shoal_status status)
     struct request request = {.op = REQUEST_GIVE_UP};
     request_add_number(&request, status);
     request_add_bytes(&request, why, strlen(why));
-    struct socket_wait wait = {.deadline_ns = clock_now_ns() + GRACE_NS, .what = "rank 0's server"};
+    struct socket_wait wait = {.deadline_ns = clock_now_ns() + GRACE_NS,
+                               .what = "the server thread of rank 0"};
     struct frame frame;
     if (request_perform(rendezvous->fd, &request, &wait, &frame) == SHOAL_OK) {
         frame_clear(&frame);

@@ -29,7 +29,7 @@ shoal_status segments_open(struct client *client, int holder, const char *name, 
         return open_own(name, bytes, segment_out);
     }
     if (bytes == 0 || bytes > INT64_MAX) {
-        return error_set(SHOAL_ERR_INVALID, "shared memory \"%.100s\" of %zu bytes", name, bytes);
+        return error_set(SHOAL_ERR_INVALID, "shared memory \"%.100s\" cannot have %zu bytes", name, bytes);
     }
     struct request request = {.op = REQUEST_SEGMENT};
     request_add_bytes(&request, name, strlen(name));

@@ -119,7 +119,8 @@ static void refuse_first(struct server *server, int listener)
         add_connection(server, fd, /*is_remote=*/false); /* there was a second one: they are back */
     } else if (is_accepted) {
         shoal_status status =
-            error_set(SHOAL_ERR_SYSTEM, "rank %d cannot be asked: %s", server->card.rank, why);
+            error_set(SHOAL_ERR_SYSTEM, "the server thread of rank %d cannot accept a connection: %s",
+                      server->card.rank, why);
         refuse_connection(fd, status);
         open_spare(server);
     }
@@ -145,7 +146,7 @@ static void turn_deaf(struct server *server, int listener)
 {
     int64_t now_ns = clock_now_ns();
     if (server->deaf_until_ns < now_ns - PATIENCE_NS) {
-        LOG(SHOAL_LOG_WARN, "server accepts nobody for a while: %s", shoal_error_text());
+        LOG(SHOAL_LOG_WARN, "the server thread accepts no connections for a while: %s", shoal_error_text());
         server->deaf_since_ns = now_ns;
     } else if (now_ns - server->deaf_since_ns >= PATIENCE_NS) {
         refuse_waiting(server, listener);
@@ -305,12 +306,15 @@ shoal_status server_create(const struct card *card, struct server **server_out)
     server->wake = os_event();
     shoal_status status = SHOAL_OK;
     if (server->wake < 0) {
-        status = error_set(SHOAL_ERR_SYSTEM, "no eventfd for the server: %s", error_errno_text(errno));
+        status = error_set(SHOAL_ERR_SYSTEM, "the eventfd of the server thread could not be created: %s",
+                           error_errno_text(errno));
         goto free_server;
     }
     open_spare(server);
     if (server->spare < 0) {
-        status = error_set(SHOAL_ERR_SYSTEM, "no descriptor for the server: %s", error_errno_text(errno));
+        status =
+            error_set(SHOAL_ERR_SYSTEM, "a spare descriptor of the server thread could not be opened: %s",
+                      error_errno_text(errno));
         goto free_server;
     }
     TRY_GOTO(status, reserve_polled(server), free_server);
@@ -382,7 +386,7 @@ shoal_status server_start(struct server *server)
     /* Signals are the application's: none of its handlers runs on our thread. */
     int error = os_start_thread(&server->thread, run_server, server);
     if (error != 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "no thread for the server: %s", strerror(error));
+        return error_set(SHOAL_ERR_SYSTEM, "the server thread could not be created: %s", strerror(error));
     }
     server->is_running = true;
     return SHOAL_OK;
@@ -393,7 +397,7 @@ void server_linger(struct server *server)
     if (!server->is_running || !server->meeting) {
         return;
     }
-    struct wait_options options = {.deadline_ns = clock_now_ns() + LINGER_NS, .what = "ranks to come"};
+    struct wait_options options = {.deadline_ns = clock_now_ns() + LINGER_NS, .what = "ranks to arrive"};
     uint32_t n_ranks = (uint32_t)server->card.n_ranks;
     shoal_status status = SHOAL_OK;
     uint32_t n_joins = 0;

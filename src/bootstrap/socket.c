@@ -41,7 +41,7 @@ shoal_status frame_check_fd(const struct frame *frame, const char *what)
         return SHOAL_OK;
     }
     if (frame->fd != FRAME_FD_LOST) {
-        return error_set(SHOAL_ERR_SYSTEM, "%s came without a descriptor", what);
+        return error_set(SHOAL_ERR_SYSTEM, "%s was received without its descriptor", what);
     }
     /* The kernel does not tell why it dropped one, but whether there is room for one. */
     int another = os_socket();
@@ -62,7 +62,7 @@ static shoal_status open_socket(int *fd_out)
 {
     int fd = os_socket();
     if (fd < 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "no socket: %s", error_errno_text(errno));
+        return error_set(SHOAL_ERR_SYSTEM, "a socket could not be created: %s", error_errno_text(errno));
     }
     *fd_out = fd;
     return SHOAL_OK;
@@ -75,7 +75,7 @@ shoal_status socket_listen(const char *name, int *fd_out)
     if (os_socket_listen(fd, name) != 0) {
         bool is_taken = errno == EADDRINUSE;
         shoal_status status = error_set(is_taken ? SHOAL_ERR_STATE : SHOAL_ERR_SYSTEM,
-                                        "the socket name %s cannot be had: %s", name, strerror(errno));
+                                        "the socket name %s could not be bound: %s", name, strerror(errno));
         (void)close(fd);
         return status;
     }
@@ -241,7 +241,8 @@ shoal_status socket_await(int fd, short events, const struct socket_wait *wait, 
 
 static shoal_status fail_gone(const struct socket_wait *wait)
 {
-    return error_set(SHOAL_ERR_PEER, "the other end has gone while waiting for %s", wait->what);
+    return error_set(SHOAL_ERR_PEER, "the other process closed the connection while this one waited for %s",
+                     wait->what);
 }
 
 /* Leaves out the first `bytes` of the parts. */
@@ -282,14 +283,14 @@ shoal_status socket_send_frame(int fd, uint32_t op, const struct iovec *parts, s
     struct iovec all[1 + PARTS_MAX] = {{.iov_base = &header, .iov_len = sizeof header}};
     size_t bytes = 0;
     if (n_parts > PARTS_MAX) {
-        return error_set(SHOAL_ERR_INTERNAL, "a frame of %zu parts", n_parts);
+        return error_set(SHOAL_ERR_INTERNAL, "a frame has %zu parts", n_parts);
     }
     for (size_t i = 0; i < n_parts; i++) {
         all[1 + i] = parts[i];
         bytes += parts[i].iov_len;
     }
     if (bytes > FRAME_PAYLOAD_BYTES_MAX) {
-        return error_set(SHOAL_ERR_INVALID, "a request of %zu bytes, at most %zu are possible", bytes,
+        return error_set(SHOAL_ERR_INVALID, "a request has %zu bytes, at most %zu expected", bytes,
                          FRAME_PAYLOAD_BYTES_MAX);
     }
     header.bytes = (uint32_t)bytes;
@@ -338,7 +339,8 @@ shoal_status socket_receive_frame(int fd, const struct socket_wait *wait, struct
     shoal_status status;
     TRY_GOTO(status, receive_bytes(fd, &frame.header, sizeof frame.header, wait, start_ns, &frame.fd), clear);
     if (!frame_header_is_good(&frame.header)) {
-        status = error_set(SHOAL_ERR_SYSTEM, "an answer that is none while waiting for %s", wait->what);
+        status =
+            error_set(SHOAL_ERR_SYSTEM, "an invalid answer was received while waiting for %s", wait->what);
         goto clear;
     }
     frame.payload = mem_alloc((size_t)frame.header.bytes + 1);

@@ -44,8 +44,7 @@ static shoal_status read_meeting(const struct span_question *question, struct sp
     if (token[0] == '\0') {
         return error_set(
             SHOAL_ERR_INVALID,
-            "%s says where the ranks meet, but SHOAL_TOKEN is not set: a text that only this job "
-            "knows, the same on all ranks",
+            "%s is set, but SHOAL_TOKEN is not: set it to a secret text of this job, the same on all ranks",
             name);
     }
     span->key = proof_key_of_text(token);

@@ -55,7 +55,7 @@ static shoal_status check_store(const struct shoal_store *store)
     if (!store->client) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "a world without peers (transport fake) has no store");
     }
-    return callback_check_capture("a call of the store");
+    return callback_check_capture("a function of the store");
 }
 
 static shoal_status check_key(const char *key)
@@ -71,11 +71,13 @@ static shoal_status check_key(const char *key)
     for (size_t i = 0; i < bytes; i++) {
         unsigned char byte = (unsigned char)key[i];
         if (byte < 0x20 || byte == 0x7f) {
-            return error_set(SHOAL_ERR_INVALID, "byte %zu of a key is the control character 0x%02x", i, byte);
+            return error_set(SHOAL_ERR_INVALID, "byte %zu of key \"%.40s\" is the control character 0x%02x",
+                             i, key, byte);
         }
     }
     if (strncmp(key, RESERVED_PREFIX, strlen(RESERVED_PREFIX)) == 0) {
-        return error_set(SHOAL_ERR_INVALID, "key \"%s\": what begins with \"%s\" is the library's", key,
+        return error_set(SHOAL_ERR_INVALID,
+                         "key \"%s\": keys that begin with \"%s\" are reserved for the library", key,
                          RESERVED_PREFIX);
     }
     return SHOAL_OK;
@@ -87,7 +89,7 @@ static shoal_status check_value(const char *what, const void *value, size_t byte
         return error_set(SHOAL_ERR_INVALID, "%s is NULL, but has %zu bytes", what, bytes);
     }
     if (bytes > STORE_VALUE_BYTES_MAX) {
-        return error_set(SHOAL_ERR_INVALID, "%s has %zu bytes, at most %zu are possible", what, bytes,
+        return error_set(SHOAL_ERR_INVALID, "%s has %zu bytes, at most %zu expected", what, bytes,
                          STORE_VALUE_BYTES_MAX);
     }
     return SHOAL_OK;
@@ -100,7 +102,7 @@ static shoal_status check_out(const char *what, const void *out)
 
 static shoal_status check_timeout(double timeout_s)
 {
-    return isnan(timeout_s) ? error_set(SHOAL_ERR_INVALID, "timeout_s is not a number") : SHOAL_OK;
+    return isnan(timeout_s) ? error_set(SHOAL_ERR_INVALID, "timeout_s is nan, a number expected") : SHOAL_OK;
 }
 
 static shoal_status check_keys(const char *const *keys, size_t n_keys, size_t *bytes_out)
@@ -113,7 +115,8 @@ static shoal_status check_keys(const char *const *keys, size_t n_keys, size_t *b
         TRY(check_key(keys[i]));
         *bytes_out += sizeof(uint32_t) + strlen(keys[i]);
         if (*bytes_out > FRAME_PAYLOAD_BYTES_MAX - sizeof(int64_t)) {
-            return error_set(SHOAL_ERR_INVALID, "%zu keys are too many for one call: more than %zu bytes",
+            return error_set(SHOAL_ERR_INVALID,
+                             "the %zu keys have more than %zu bytes together, which is too much for one call",
                              n_keys, FRAME_PAYLOAD_BYTES_MAX);
         }
     }

@@ -183,7 +183,8 @@ static bool accept_one(struct strangers *strangers, enum door door)
         return false;
     }
     if (tcp_accept(strangers->doors[door].listener, &fd) != SHOAL_OK) {
-        LOG(SHOAL_LOG_WARN, "server accepts nobody from the network for a while: %s", shoal_error_text());
+        LOG(SHOAL_LOG_WARN, "the server thread accepts no connections from the network for a while: %s",
+            shoal_error_text());
         strangers->deaf_until_ns = clock_now_ns() + DEAF_NS;
         return false;
     }
@@ -212,10 +213,10 @@ static void judge(struct strangers *strangers, struct stranger *stranger,
         admit(context, fd);
         return;
     }
-    LOG(SHOAL_LOG_WARN, "a connection from the network was turned away: %s",
-        welcome.verdict == HELLO_WRONG_TOKEN ? "it has not the token of the job"
-        : is_told                            ? "another version, or another order of bytes"
-                                             : "it has gone");
+    LOG(SHOAL_LOG_WARN, "a connection from the network was rejected: %s",
+        welcome.verdict == HELLO_WRONG_TOKEN ? "it does not have the token of this job"
+        : is_told                            ? "it has another version of the library, or another byte order"
+                                             : "it was closed");
     turn_away(strangers, stranger);
 }
 

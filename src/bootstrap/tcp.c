@@ -40,7 +40,7 @@ static shoal_status open_socket(const struct sockaddr_storage *system, int *fd_o
 {
     int fd = socket(system->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "no socket: %s", error_errno_text(errno));
+        return error_set(SHOAL_ERR_SYSTEM, "a socket could not be created: %s", error_errno_text(errno));
     }
     *fd_out = fd;
     return SHOAL_OK;
@@ -69,7 +69,7 @@ shoal_status tcp_listen(struct address *address, int *fd_out)
     }
     bytes = sizeof system;
     if (getsockname(fd, (struct sockaddr *)&system, &bytes) != 0) {
-        shoal_status status = error_set(SHOAL_ERR_SYSTEM, "the port of a socket: %s", strerror(errno));
+        shoal_status status = error_set(SHOAL_ERR_SYSTEM, "getsockname failed: %s", strerror(errno));
         (void)close(fd);
         return status;
     }

@@ -113,15 +113,14 @@ void watch_explain(const struct watch *watch, int rank, char *text, size_t bytes
     case REASON_SILENT:
         (void)snprintf(
             text, bytes,
-            "gave no sign of life for %.1f s (SHOAL_HEARTBEAT): it is stopped, or its host cannot be "
-            "reached",
+            "sent no heartbeat for %.1f s (SHOAL_HEARTBEAT): it is stopped, or its host cannot be reached",
             (double)watch->options.heartbeat_ns * 1e-9);
         break;
     case REASON_TOLD:
-        (void)snprintf(text, bytes, "died or cannot be reached, says rank %d", peer->told_by);
+        (void)snprintf(text, bytes, "died or cannot be reached, as rank %d reports", peer->told_by);
         break;
     case REASON_GIVEN_UP:
-        (void)snprintf(text, bytes, "has taken this rank for dead, and left it");
+        (void)snprintf(text, bytes, "considers this rank dead, and closed the connection");
         break;
     case REASON_ENDED:
     default:
@@ -475,7 +474,8 @@ static shoal_status start(struct watch *watch)
     watch->next_beat_ns = now_ns;
     int error = os_start_thread(&watch->thread, run_watch, watch);
     if (error != 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "no thread to watch other hosts: %s", strerror(error));
+        return error_set(SHOAL_ERR_SYSTEM, "the thread that watches other hosts could not be created: %s",
+                         strerror(error));
     }
     watch->is_running = true;
     return SHOAL_OK;
@@ -584,7 +584,9 @@ shoal_status watch_create(const struct watch_options *options, struct watch **wa
     if (watch->wake < 0 || !watch->polled) {
         shoal_status status =
             watch->polled
-                ? error_set(SHOAL_ERR_SYSTEM, "no eventfd to watch other hosts: %s", error_errno_text(errno))
+                ? error_set(SHOAL_ERR_SYSTEM,
+                            "the eventfd of the thread that watches other hosts could not be created: %s",
+                            error_errno_text(errno))
                 : SHOAL_ERR_NO_MEMORY;
         if (watch->wake >= 0) {
             (void)close(watch->wake);

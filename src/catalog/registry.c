@@ -93,7 +93,9 @@ static shoal_status check_name(const char *name)
     }
     for (const char *c = name; *c; c++) {
         if (!isalnum((unsigned char)*c) && *c != '_' && *c != '.') {
-            return error_set(SHOAL_ERR_INVALID, "op_register: name \"%.64s\" has a '%c'", name, *c);
+            return error_set(SHOAL_ERR_INVALID,
+                             "op_register: name \"%.64s\" contains '%c'; letters, digits and '_' expected",
+                             name, *c);
         }
     }
     return SHOAL_OK;

@@ -30,8 +30,8 @@ static shoal_status check_reduce(const struct collective *call, bool has_factor)
     shoal_status status = kernel_reduce_check(call->reduce, call->dtype);
     /* Not "not offered": there is none of that number. */
     if (status != SHOAL_OK && ((int)call->reduce < 0 || (int)call->reduce > (int)SHOAL_PREMUL_SUM)) {
-        return error_set(SHOAL_ERR_INVALID, "%s: %d is no reduce operator", collective_rows[call->kind].name,
-                         (int)call->reduce);
+        return error_set(SHOAL_ERR_INVALID, "%s: %d is not a reduce operator",
+                         collective_rows[call->kind].name, (int)call->reduce);
     }
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%s", collective_rows[call->kind].name);
 }
@@ -45,7 +45,7 @@ static shoal_status check_call(shoal_group *group, const struct collective *call
     }
     TRY(group_check_open(group));
     if (!dtype_is_valid(call->dtype)) {
-        return error_set(SHOAL_ERR_INVALID, "%s: %d is no dtype", row->name, (int)call->dtype);
+        return error_set(SHOAL_ERR_INVALID, "%s: %d is not a dtype", row->name, (int)call->dtype);
     }
     if (row->reduces) {
         TRY(check_reduce(call, has_factor));
@@ -118,8 +118,8 @@ static shoal_status submit_list(shoal_group *group, struct collective *call, con
     error_clear();
     const char *name = collective_rows[call->kind].name;
     if (!parts || n_parts == 0) {
-        return error_set(SHOAL_ERR_INVALID, "%s: an empty list: parts is %s, n_parts is %zu", name,
-                         parts ? "given" : "NULL", n_parts);
+        return error_set(SHOAL_ERR_INVALID, "%s: the list of parts is empty: parts is %s, n_parts is %zu",
+                         name, parts ? "given" : "NULL", n_parts);
     }
     struct collective_piece few[BUFFERS_FEW];
     struct collective_piece *pieces = few;

@@ -157,8 +157,8 @@ static shoal_status check_timeout(const shoal_collective *call)
 static shoal_status check_fields(const shoal_collective *call)
 {
     if ((int)call->kind < 1 || (int)call->kind >= (int)SHOAL_KIND_COUNT) {
-        return error_set(SHOAL_ERR_INVALID, "shoal_collective: kind %d is none, 1 to %d expected",
-                         (int)call->kind, (int)SHOAL_KIND_COUNT - 1);
+        return error_set(SHOAL_ERR_INVALID, "shoal_collective: kind is %d, 1 to %d expected", (int)call->kind,
+                         (int)SHOAL_KIND_COUNT - 1);
     }
     const struct kind *kind = &kinds[call->kind];
     TRY(check_unused(call, ~kind->fields, "this kind does not use it"));

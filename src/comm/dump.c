@@ -52,7 +52,7 @@ struct writer {
 static shoal_status flush(struct writer *writer)
 {
     if (writer->used > 0 && writer->write(writer->context, writer->buffer, writer->used) != 0) {
-        return error_set(SHOAL_ERR_CANCELLED, "the dump's write function gave up");
+        return error_set(SHOAL_ERR_CANCELLED, "world_dump: the write function returned an error");
     }
     writer->used = 0;
     return SHOAL_OK;
@@ -326,7 +326,7 @@ static void write_file(struct shoal_world *world, const char *prefix)
     char path[4096];
     int bytes = snprintf(path, sizeof path, "%s%d.json", prefix, world->rank);
     if (bytes < 0 || (size_t)bytes >= sizeof path) {
-        LOG(SHOAL_LOG_ERROR, "SHOAL_DUMP: the path is too long");
+        LOG(SHOAL_LOG_ERROR, "SHOAL_DUMP: the path of the flight record is too long");
         return;
     }
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

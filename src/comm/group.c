@@ -126,8 +126,8 @@ static shoal_status check_ranks(const struct shoal_world *world, const int *rank
                          ranks ? "given" : "NULL", n_ranks);
     }
     if (n_ranks > world->n_ranks) {
-        return error_set(SHOAL_ERR_INVALID, "group_create: a group of %d ranks in a world of %d", n_ranks,
-                         world->n_ranks);
+        return error_set(SHOAL_ERR_INVALID, "group_create: n_ranks is %d, but the world has %d ranks",
+                         n_ranks, world->n_ranks);
     }
     char text[TEXT_CHARACTERS];
     (void)write_ranks(ranks, n_ranks, text, sizeof text);
@@ -193,7 +193,7 @@ static shoal_status name_segment(const struct shoal_group *group, const char *na
 {
     int n_characters = snprintf(full_name, SEGMENT_CHARACTERS, "%s" SEGMENT_SUFFIX, name, group->key);
     if (n_characters < 0 || n_characters >= SEGMENT_CHARACTERS) {
-        return error_set(SHOAL_ERR_INTERNAL, "name of a segment too long: %s", name);
+        return error_set(SHOAL_ERR_INTERNAL, "the name of a shared-memory segment is too long: %s", name);
     }
     return SHOAL_OK;
 }
@@ -517,8 +517,8 @@ shoal_status groups_remove(struct groups *groups, struct shoal_group *ancestor, 
     while (groups->n_walkers > 0) {
         (void)pthread_mutex_unlock(&groups->mutex);
         if (clock_now_ns() >= deadline_ns) {
-            return error_set(SHOAL_ERR_TIMEOUT, "close of group %s: shoal_world_dump has not ended",
-                             ancestor->name);
+            return error_set(SHOAL_ERR_TIMEOUT,
+                             "group_close: a call of shoal_world_dump still reads group %s", ancestor->name);
         }
         wait_sleep(WALK_NAP_NS);
         (void)pthread_mutex_lock(&groups->mutex);
@@ -656,8 +656,10 @@ shoal_status group_create_lane(struct shoal_group *parent, int first, int n_rank
     int length = has_all ? snprintf(full_word, sizeof full_word, "%s", word)
                          : snprintf(full_word, sizeof full_word, "%s %d+%d", word, first, n_ranks);
     if (length < 0 || (size_t)length >= sizeof full_word || lane_depth(parent) >= MAX_LANE_DEPTH) {
-        return error_set(SHOAL_ERR_INTERNAL, "lane \"%s\" of group %s: too long, or too deep", word,
-                         parent->name);
+        return error_set(
+            SHOAL_ERR_INTERNAL,
+            "lane \"%s\" of group %s: the name is too long, or there are too many lanes in each other", word,
+            parent->name);
     }
     const struct identity identity = {
         .ranks = parent->ranks + first, .n_ranks = n_ranks, .parent = parent, .word = full_word};

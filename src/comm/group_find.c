@@ -29,7 +29,7 @@ static shoal_status fail_name(const char *name, const char *at)
 {
     return error_set(SHOAL_ERR_INVALID,
                      NAME_SHOWN
-                     " is no name of a group, from character %zu on: expected \"world\", or ranks "
+                     " is not the name of a group, from character %zu on: expected \"world\", or ranks "
                      "joined by ',', then, if there is a tag, '/' and the tag: \"0,2\", \"0,2/tag\"",
                      name, (size_t)(at - name));
 }
@@ -83,8 +83,9 @@ static shoal_status create_listed(shoal_world *world, const char *name, const ch
     size_t n_ranks;
     TRY(read_ranks(name, NULL, 0, &n_ranks));
     if (n_ranks > (size_t)shoal_world_n_ranks(world)) {
-        return error_set(SHOAL_ERR_INVALID, "name " NAME_SHOWN ": a group of %zu ranks in a world of %d",
-                         name, n_ranks, shoal_world_n_ranks(world));
+        return error_set(SHOAL_ERR_INVALID,
+                         "name " NAME_SHOWN ": the group has %zu ranks, but the world has %d", name, n_ranks,
+                         shoal_world_n_ranks(world));
     }
     int *ranks = mem_alloc(n_ranks * sizeof *ranks);
     if (!ranks) {
@@ -115,9 +116,8 @@ static shoal_status create_named(shoal_world *world, const char *name, shoal_gro
     }
     if (has_hash(name)) {
         return error_set(SHOAL_ERR_INVALID,
-                         NAME_SHOWN
-                         " is not a group of this rank yet: ranks cannot be read from their hash; make "
-                         "it first, with shoal_group_create",
+                         NAME_SHOWN " is not a group of this rank yet, and the name has only a hash of its "
+                                    "ranks: create it first, with shoal_group_create",
                          name);
     }
     return create_listed(world, name, tag, group_out);
@@ -156,7 +156,7 @@ static shoal_status check_lengths(const int *const *lists, const int *n_ranks, i
         return error_set(SHOAL_ERR_INVALID, "%s is NULL", lists ? "n_ranks" : "lists");
     }
     if (n_lists < 1) {
-        return error_set(SHOAL_ERR_INVALID, "n_lists is %d: there must be a list", n_lists);
+        return error_set(SHOAL_ERR_INVALID, "n_lists is %d, at least 1 expected", n_lists);
     }
     for (int i = 0; i < n_lists; i++) {
         if (n_ranks[i] != n_ranks[0]) {
@@ -188,7 +188,7 @@ static shoal_status mark_ranks(const shoal_world *world, const int *ranks, int n
         }
         if (seen[rank]) {
             return error_set(SHOAL_ERR_INVALID,
-                             "rank %d is in list %d and in list %d: which group it is in is open", rank,
+                             "rank %d is in list %d and in list %d: a rank can be in one list only", rank,
                              seen[rank] - 1, list);
         }
         seen[rank] = list + 1;

@@ -64,10 +64,10 @@ shoal_status shoal_group_set_timeout(shoal_group *group, double seconds)
                          most);
     }
     if (group->parent) {
-        return error_set(
-            SHOAL_ERR_INVALID,
-            "group_set_timeout: group %s is a lane: it has the timeout of the group it was made of",
-            group->name);
+        return error_set(SHOAL_ERR_INVALID,
+                         "group_set_timeout: group %s is internal and uses the timeout of the group that it "
+                         "was made from: set that one",
+                         group->name);
     }
     atomic_store_explicit(&group->own_timeout_s, seconds, memory_order_relaxed);
     return SHOAL_OK;

@@ -72,7 +72,7 @@ static shoal_status connect_once(struct lane *lane, int64_t deadline_ns)
     shoal_status status = transport->connect(peers, deadline_ns, &channel);
     status = transport_check_status(transport, "connect", status);
     if (status == SHOAL_OK && (!channel || !channel->transport)) {
-        status = error_set(SHOAL_ERR_INTERNAL, "transport %s: connect gave no channel%s", transport->name,
+        status = error_set(SHOAL_ERR_INTERNAL, "transport %s: connect returned no channel%s", transport->name,
                            channel ? " of a transport" : "");
     }
     if (status != SHOAL_OK) {
@@ -586,7 +586,7 @@ void lane_free(struct lane *lane, const char *what)
     }
     stop_thread(lane);
     if (!drain_poisoned(lane)) {
-        LOG(SHOAL_LOG_ERROR, "group %s: a thread does not leave it; its memory is kept",
+        LOG(SHOAL_LOG_ERROR, "group %s: a thread still uses it; its memory is not freed",
             transport_group_name(lane->part.peers));
         return;
     }

@@ -334,8 +334,8 @@ shoal_status line_need_thread(struct lane *lane)
     FAIL_POINT("lane thread");
     int code = os_start_thread(&lane->thread, run_thread, lane);
     if (code != 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "thread of group %s: %s", transport_group_name(lane->part.peers),
-                         strerror(code));
+        return error_set(SHOAL_ERR_SYSTEM, "the thread of group %s could not be created: %s",
+                         transport_group_name(lane->part.peers), strerror(code));
     }
     (void)pthread_setname_np(lane->thread, "shoal-lane");
     lane->has_thread = true;

@@ -24,7 +24,7 @@ static shoal_status check_transfer(const struct shoal_group *group, const shoal_
 {
     size_t bytes = 0;
     if (transfer->direction != SHOAL_SEND && transfer->direction != SHOAL_RECV) {
-        return error_set(SHOAL_ERR_INVALID, "direction %d is neither SHOAL_SEND nor SHOAL_RECV",
+        return error_set(SHOAL_ERR_INVALID, "direction is %d, SHOAL_SEND or SHOAL_RECV expected",
                          (int)transfer->direction);
     }
     TRY(dtype_check(transfer->dtype, "dtype"));
@@ -36,8 +36,8 @@ static shoal_status check_transfer(const struct shoal_group *group, const shoal_
         return error_set(SHOAL_ERR_INVALID, "buffer is NULL, with count %zu", transfer->count);
     }
     if (transfer->peer < 0 || transfer->peer >= group->peers.n_ranks) {
-        return error_set(SHOAL_ERR_INVALID, "peer %d is not a rank of the group, which has %d",
-                         transfer->peer, group->peers.n_ranks);
+        return error_set(SHOAL_ERR_INVALID, "peer %d is outside of the group of %d ranks", transfer->peer,
+                         group->peers.n_ranks);
     }
     if (transfer->tag < 0) {
         return error_set(SHOAL_ERR_INVALID, "tag %d is negative", transfer->tag);

@@ -266,7 +266,7 @@ static shoal_status describe_mismatch(const struct p2p *p2p, const struct p2p_op
     describe(p2p, operation, what, sizeof what);
     describe_group(p2p, group, sizeof group);
     if (found->sequence != expected->sequence) {
-        return error_set(SHOAL_ERR_INTERNAL, "%s: message %u was expected, and %u came%s", what,
+        return error_set(SHOAL_ERR_INTERNAL, "%s: message %u was expected, but message %u arrived%s", what,
                          expected->sequence, found->sequence, group);
     }
     return error_set(SHOAL_ERR_MISMATCH, "%s, but rank %d sends %s count %llu%s", what,
@@ -281,7 +281,7 @@ static shoal_status describe_timeout(const struct p2p *p2p, const struct p2p_ope
     char group[256];
     return error_set(SHOAL_ERR_TIMEOUT,
                      "%s: waited %.1f s (SHOAL_TIMEOUT, shoal_group_set_timeout) for rank %d; %zu of %zu "
-                     "bytes went over%s",
+                     "bytes were transferred%s",
                      describe(p2p, operation, what, sizeof what),
                      (double)(now_ns - operation->start_ns) * 1e-9, world_rank(p2p, operation->end->peer),
                      operation->message.done, operation->message.bytes,
@@ -498,7 +498,8 @@ static shoal_status ensure_thread(struct p2p *p2p)
     }
     int error = os_start_thread(&p2p->thread, run_thread, p2p);
     if (error != 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "the point-to-point thread: %s", strerror(error));
+        return error_set(SHOAL_ERR_SYSTEM, "the point-to-point thread could not be created: %s",
+                         strerror(error));
     }
     p2p->has_thread = true;
     return SHOAL_OK;
@@ -532,8 +533,8 @@ static shoal_status check_own(struct p2p *p2p, const struct p2p_batch *batch,
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_STATE,
-                     "rank %d would wait for itself: a %s of %zu bytes, tag %d, without a %s "
-                     "that was started before",
+                     "rank %d would wait for itself for ever: a %s of %zu bytes, tag %d, blocks, and no %s "
+                     "was started before it",
                      world_rank(p2p, p2p->rank), is_send ? "send" : "receive", operation->message.bytes,
                      end->tag, is_send ? "receive" : "send");
 }

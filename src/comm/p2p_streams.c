@@ -47,11 +47,11 @@ void p2p_unref(struct p2p *p2p)
 static shoal_status init_locks(struct p2p *p2p)
 {
     if (pthread_mutex_init(&p2p->lock, NULL) != 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "a mutex could not be made");
+        return error_set(SHOAL_ERR_SYSTEM, "a mutex could not be created");
     }
     if (pthread_mutex_init(&p2p->connect_lock, NULL) != 0) {
         (void)pthread_mutex_destroy(&p2p->lock);
-        return error_set(SHOAL_ERR_SYSTEM, "a mutex could not be made");
+        return error_set(SHOAL_ERR_SYSTEM, "a mutex could not be created");
     }
     return SHOAL_OK;
 }
@@ -61,14 +61,15 @@ static shoal_status connect_group(struct p2p *p2p, int64_t deadline_ns)
     const struct transport_peers *peers = p2p->part.peers;
     const struct transport *transport = peers->transport;
     if (!transport->streams) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "transport %s of group %s has no point to point",
+        return error_set(SHOAL_ERR_UNSUPPORTED,
+                         "transport %s of group %s does not support point to point (send and recv)",
                          transport->name, transport_group_name(peers));
     }
     FAIL_POINT("p2p connect");
     shoal_status status = transport->streams->connect(peers, deadline_ns, &p2p->streams);
     TRY(transport_check_status(transport, "streams->connect", status));
     if (!p2p->streams) {
-        return error_set(SHOAL_ERR_INTERNAL, "transport %s: streams->connect gave no streams",
+        return error_set(SHOAL_ERR_INTERNAL, "transport %s: streams->connect returned no streams",
                          transport->name);
     }
     p2p->bell = p2p->streams->bell;

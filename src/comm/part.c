@@ -14,11 +14,10 @@ shoal_status part_lock_to_connect(const struct part *part, pthread_mutex_t *mute
     while (pthread_mutex_trylock(mutex) != 0) {
         TRY(part->calls->failure(part->group));
         if (clock_now_ns() >= deadline_ns) {
-            return error_set(
-                SHOAL_ERR_TIMEOUT,
-                "connecting group %s: another thread is doing it, and rank %d, whose server it asks, "
-                "does not answer",
-                transport_group_name(part->peers), part->peers->holder);
+            return error_set(SHOAL_ERR_TIMEOUT,
+                             "connecting group %s: another thread is connecting it, and still waits for an "
+                             "answer of rank %d",
+                             transport_group_name(part->peers), part->peers->holder);
         }
         wait_sleep(CONNECT_NAP_NS);
     }

@@ -98,7 +98,7 @@ static shoal_status check_idle(const struct prepared *prepared)
 {
     TRY(group_check_open(prepared->group));
     return prepared->is_running
-               ? error_set(SHOAL_ERR_STATE, "%s: it was started before, and nobody has waited for its end",
+               ? error_set(SHOAL_ERR_STATE, "%s: it was started before and not waited for yet",
                            collective_rows[lane_prepared_call(prepared->work)->kind].name)
                : SHOAL_OK;
 }

@@ -50,7 +50,8 @@ static shoal_status allocate_alone(struct shoal_symmetric *symmetric)
 {
     size_t block_bytes;
     if (!shared_round_to_pages(symmetric->bytes, &block_bytes)) {
-        return error_set(SHOAL_ERR_NO_MEMORY, "symmetric_create: %zu bytes are too many", symmetric->bytes);
+        return error_set(SHOAL_ERR_NO_MEMORY, "symmetric_create: %zu bytes are more than memory can hold",
+                         symmetric->bytes);
     }
     symmetric->base = mem_alloc_aligned(block_bytes, (size_t)sysconf(_SC_PAGESIZE));
     if (!symmetric->base) {
@@ -67,8 +68,8 @@ static shoal_status map_blocks(struct shoal_group *group, enum shared_kind kind,
     size_t segment_bytes;
     if (!shared_round_to_pages(symmetric->bytes, &stride) ||
         !mem_multiply(stride, (size_t)symmetric->n_ranks, &segment_bytes)) {
-        return error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes for each of %d ranks are too many", symmetric->bytes,
-                         symmetric->n_ranks);
+        return error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes for each of %d ranks are more than memory can hold",
+                         symmetric->bytes, symmetric->n_ranks);
     }
     TRY(shared_open(group, kind, number, segment_bytes, &symmetric->segment));
     symmetric->base = segment_base(symmetric->segment);

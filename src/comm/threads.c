@@ -87,8 +87,8 @@ static shoal_status start_threads(struct thread_rank *ranks, int n_ranks)
     for (int i = 0; i < n_ranks; i++) {
         int error = pthread_create(&ranks[i].thread, NULL, wait_and_run_rank, &ranks[i]);
         if (error != 0) {
-            return error_set(SHOAL_ERR_SYSTEM, "no thread for rank %d of %d: %s", i, n_ranks,
-                             strerror(error));
+            return error_set(SHOAL_ERR_SYSTEM, "the thread of rank %d of %d could not be created: %s", i,
+                             n_ranks, strerror(error));
         }
         ranks[i].is_running = true;
     }

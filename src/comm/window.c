@@ -79,7 +79,8 @@ static shoal_status allocate_alone(struct shoal_window *window)
     size_t flags_at;
     size_t total;
     if (!count_bytes(window->area.bytes, window->group->peers.n_ranks, &flags_at, &total)) {
-        return error_set(SHOAL_ERR_NO_MEMORY, "window_create: %zu bytes are too many", window->area.bytes);
+        return error_set(SHOAL_ERR_NO_MEMORY, "window_create: %zu bytes are more than memory can hold",
+                         window->area.bytes);
     }
     window->area.writable = mem_alloc_aligned(total, (size_t)sysconf(_SC_PAGESIZE));
     if (!window->area.writable) {
@@ -96,7 +97,7 @@ static shoal_status map_window(struct shoal_window *window)
     size_t flags_at;
     size_t total;
     if (!count_bytes(window->area.bytes, window->group->peers.n_ranks, &flags_at, &total)) {
-        return error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are too many", window->area.bytes);
+        return error_set(SHOAL_ERR_NO_MEMORY, "%zu bytes are more than memory can hold", window->area.bytes);
     }
     TRY(shared_open(window->group, SHARED_WINDOW, window->area.id, total, &window->segment));
     TRY(segment_read_only(window->segment, &window->data));
@@ -186,7 +187,7 @@ static shoal_status check_piece(const shoal_window *window, const shoal_window_p
     size_t data_bytes = shoal_dtype_bytes(piece->data_dtype);
     size_t element_bytes = shoal_dtype_bytes(piece->window_dtype);
     if (data_bytes == 0 || element_bytes == 0) {
-        return error_set(SHOAL_ERR_INVALID, "window_gather: piece %zu: %s %d is no dtype", index,
+        return error_set(SHOAL_ERR_INVALID, "window_gather: piece %zu: %s %d is not a dtype", index,
                          data_bytes == 0 ? "data_dtype" : "window_dtype",
                          (int)(data_bytes == 0 ? piece->data_dtype : piece->window_dtype));
     }
@@ -195,7 +196,7 @@ static shoal_status check_piece(const shoal_window *window, const shoal_window_p
     if (!mem_multiply(piece->count, element_bytes, &bytes) ||
         !mem_multiply(piece->count, data_bytes, &source_bytes)) {
         return error_set(SHOAL_ERR_INVALID,
-                         "window_gather: piece %zu: %zu elements of %s are more than memory", index,
+                         "window_gather: piece %zu: %zu elements of %s are more than memory can hold", index,
                          piece->count, shoal_dtype_name(piece->window_dtype));
     }
     if (piece->offset > window->area.bytes || bytes > window->area.bytes - piece->offset) {
@@ -255,10 +256,11 @@ static shoal_status check_was_released(const shoal_window *window)
     uint64_t n_gathers = atomic_load_explicit(&window->n_gathers, memory_order_relaxed);
     /* Relaxed: the flag in shared memory is what orders reads and writes; this is only to say something sooner. */
     if (atomic_load_explicit(&window->n_released, memory_order_relaxed) < n_gathers) {
-        return error_set(SHOAL_ERR_STATE,
-                         "window_gather: this rank has not released generation %" PRIu64
-                         ": a call that blocks would wait for itself",
-                         n_gathers);
+        return error_set(
+            SHOAL_ERR_STATE,
+            "window_gather: this rank has not released generation %" PRIu64
+            " of the window: release it first (shoal_window_release), because this call would wait for that",
+            n_gathers);
     }
     return SHOAL_OK;
 }
@@ -331,7 +333,7 @@ shoal_status window_prepare(shoal_window *window, struct shoal_group *group, con
 {
     TRY(check_gather(window, call->window_pieces, call->n_window_pieces));
     if (window->group != group) {
-        return error_set(SHOAL_ERR_INVALID, "window_gather: the window is of another group");
+        return error_set(SHOAL_ERR_INVALID, "window_gather: the window belongs to another group");
     }
     struct collective collective =
         next_gather(window, call->window_pieces, call->n_window_pieces, call->label, call->purpose);

@@ -152,8 +152,8 @@ static shoal_status fail_too_early(struct shoal_work *work, int64_t waited_ns)
     if (work->describe) {
         work->describe(work, what, sizeof what);
     }
-    return error_set(SHOAL_ERR_TIMEOUT, "waited %.3f s for %s, which goes on", (double)waited_ns * 1e-9,
-                     what);
+    return error_set(SHOAL_ERR_TIMEOUT, "waited %.3f s (timeout_s) for %s, which is still in progress",
+                     (double)waited_ns * 1e-9, what);
 }
 
 shoal_status shoal_work_wait(shoal_work *work, double timeout_s)
@@ -163,7 +163,7 @@ shoal_status shoal_work_wait(shoal_work *work, double timeout_s)
         return error_set(SHOAL_ERR_INVALID, "work_wait: work is NULL");
     }
     if (timeout_s != timeout_s) {
-        return error_set(SHOAL_ERR_INVALID, "work_wait: timeout_s is not a number");
+        return error_set(SHOAL_ERR_INVALID, "work_wait: timeout_s is nan, a number expected");
     }
     if (completion_is_finished(&work->completion)) {
         return completion_wait(&work->completion, DEADLINE_NEVER);

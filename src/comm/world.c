@@ -71,7 +71,7 @@ static shoal_status check_place(struct shoal_world *world, const shoal_world_opt
     }
     bool needs_key = world->has_peers && options->n_ranks > 1 && !options->exchange && !world->mpi;
     if (needs_key && (!options->key || !options->key[0])) {
-        return error_set(SHOAL_ERR_INVALID, "n_ranks is %d, but there is neither a key nor an exchange",
+        return error_set(SHOAL_ERR_INVALID, "n_ranks is %d, but neither key nor exchange is given",
                          options->n_ranks);
     }
     world->launcher = "options";
@@ -95,10 +95,10 @@ static shoal_status find_place(struct shoal_world *world, const shoal_world_opti
                          "exchange is given, but n_ranks is 0: give n_ranks and rank with it");
     }
     if (options->rank != 0 || options->key) {
-        return error_set(
-            SHOAL_ERR_INVALID,
-            "%s is given, but n_ranks is 0, which takes all from the environment: give n_ranks too",
-            options->key ? "key" : "rank");
+        return error_set(SHOAL_ERR_INVALID,
+                         "%s is given, but n_ranks is 0, which means that all is taken from the environment: "
+                         "give n_ranks too",
+                         options->key ? "key" : "rank");
     }
     TRY(environment_read(environment));
     world->launcher = environment->launcher;
@@ -218,7 +218,7 @@ static void warn_of_unawaited(struct shoal_world *world)
     uint64_t n_unawaited = atomic_load_explicit(&world->works->n_unawaited, memory_order_relaxed);
     if (n_unawaited > 0) {
         LOG(SHOAL_LOG_WARN,
-            "rank %d closes its world: nobody waited for %" PRIu64 " operations that were started",
+            "rank %d closes its world, but never waited for %" PRIu64 " operations that were started",
             world->rank, n_unawaited);
     }
 }
@@ -256,8 +256,8 @@ shoal_status shoal_world_close(shoal_world *world)
     TRY(world_check_process(world));
     TRY(callback_check("world_close"));
     if (world->is_driven && !pthread_equal(pthread_self(), world->opener)) {
-        return error_set(SHOAL_ERR_STATE,
-                         "the world was opened with mpi_progress: the thread that opened it closes it");
+        return error_set(SHOAL_ERR_STATE, "world_close: the world was opened with mpi_progress, so the "
+                                          "thread that opened it must close it");
     }
     owned_list_end(&world->ending);
     error_clear();

@@ -31,7 +31,7 @@ shoal_status device_check(shoal_device device, const char *argument)
     if (device_is_valid(device)) {
         return SHOAL_OK;
     }
-    return error_set(SHOAL_ERR_INVALID, "%s: %d is no device", argument, (int)device);
+    return error_set(SHOAL_ERR_INVALID, "%s: %d is not a device", argument, (int)device);
 }
 
 shoal_status device_find(const char *name, shoal_device *device_out)

@@ -15,7 +15,8 @@ static shoal_status check(shoal_dtype dtype, const char *what)
 {
     return dtype_kind(dtype) == DTYPE_KIND_FLOAT
                ? SHOAL_OK
-               : error_set(SHOAL_ERR_UNSUPPORTED, "%s is not offered for %s", what, shoal_dtype_name(dtype));
+               : error_set(SHOAL_ERR_UNSUPPORTED, "%s is not supported for %s", what,
+                           shoal_dtype_name(dtype));
 }
 
 static size_t piece_after(size_t done, size_t count)

@@ -364,7 +364,7 @@ shoal_status kernel_binary_nd(enum kernel_binary op, shoal_dtype dtype, struct k
 {
     run_function *function = run_sets[dtype].binary[op];
     if (!function) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "%s is not offered for %s", binary_names[op],
+        return error_set(SHOAL_ERR_UNSUPPORTED, "%s is not supported for %s", binary_names[op],
                          shoal_dtype_name(dtype));
     }
     struct kernel_operand operands[] = {dst, a, b};
@@ -380,7 +380,7 @@ shoal_status kernel_negate_nd(shoal_dtype dtype, struct kernel_operand dst, stru
 {
     run_function *function = run_sets[dtype].negate;
     if (!function) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "negate is not offered for %s", shoal_dtype_name(dtype));
+        return error_set(SHOAL_ERR_UNSUPPORTED, "negate is not supported for %s", shoal_dtype_name(dtype));
     }
     struct kernel_operand operands[] = {dst, a};
     struct work work = make_work(dtype, function, run_sets[SHOAL_F32].negate);
@@ -447,7 +447,7 @@ shoal_status kernel_scale(shoal_dtype dtype, void *dst, const void *src, size_t 
 {
     const struct scale_row *row = &scale_rows[dtype];
     if (!row->function) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "scaling is not offered for %s", shoal_dtype_name(dtype));
+        return error_set(SHOAL_ERR_UNSUPPORTED, "scaling is not supported for %s", shoal_dtype_name(dtype));
     }
     uint64_t mode = fp_mode_enter();
     row->function(dst, src, count * row->n_components, factor);

@@ -309,7 +309,7 @@ shoal_status kernel_reduce_check(shoal_reduce_op op, shoal_dtype dtype)
         is_offered[dtype_kind(dtype)][op]) {
         return SHOAL_OK;
     }
-    return error_set(SHOAL_ERR_UNSUPPORTED, "reduce operator %s (%d) is not offered for dtype %s (%d)",
+    return error_set(SHOAL_ERR_UNSUPPORTED, "reduce operator %s (%d) is not supported for dtype %s (%d)",
                      shoal_reduce_op_name(op), (int)op, shoal_dtype_name(dtype), (int)dtype);
 }
 

@@ -129,7 +129,8 @@ static const struct simd_table *pick(void)
     if (is_usable(wanted)) {
         return wanted->table;
     }
-    LOG(SHOAL_LOG_WARN, "SHOAL_SIMD %s is not possible on this machine, using %s", wanted->name, best->name);
+    LOG(SHOAL_LOG_WARN, "SHOAL_SIMD is %s, which this machine does not support; using %s", wanted->name,
+        best->name);
     return best;
 }
 

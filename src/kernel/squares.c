@@ -285,7 +285,7 @@ shoal_status kernel_squares_add(struct kernel_squares *squares, shoal_dtype dtyp
 {
     const struct squares_row *row = &squares_rows[dtype];
     if (!row->add) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "the sum of squares is not offered for %s",
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the sum of squares is not supported for %s",
                          shoal_dtype_name(dtype));
     }
     row->add(squares, src, count * row->n_components);
@@ -329,7 +329,7 @@ shoal_status kernel_powers_add(struct kernel_squares *squares, shoal_dtype dtype
                                size_t count, double power)
 {
     if (dtype_kind(dtype) != DTYPE_KIND_FLOAT) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "the sum of powers is not offered for %s",
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the sum of powers is not supported for %s",
                          shoal_dtype_name(dtype));
     }
     uint64_t mode = fp_mode_enter();

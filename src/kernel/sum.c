@@ -339,7 +339,7 @@ shoal_status kernel_sum_nd(shoal_dtype dtype, struct kernel_operand dst, struct 
                            int n_dims, const int64_t *shape, const bool *is_reduced, int64_t divisor)
 {
     if (dtype == SHOAL_BOOL && divisor != 0) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "the mean is not offered for bool");
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the mean is not supported for bool");
     }
     if (iterate_is_empty(n_dims, shape)) {
         store_empty_sums(dtype, dst, n_dims, shape, is_reduced);

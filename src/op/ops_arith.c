@@ -24,7 +24,7 @@ shoal_status arith_check_number(const shoal_tensor *self)
     if (self->dtype != SHOAL_BOOL) {
         return SHOAL_OK;
     }
-    return error_set(SHOAL_ERR_UNSUPPORTED, "self: not offered for bool; cast to an integer first");
+    return error_set(SHOAL_ERR_UNSUPPORTED, "self: not supported for bool; cast to an integer first");
 }
 
 /* Two tensors ------------------------------------------------------------------------------------------ */

@@ -59,7 +59,7 @@ struct regions *regions_create(void)
     atomic_init(&regions->n_readers, 0);
     if (pthread_mutex_init(&regions->lock, NULL) != 0) {
         mem_free(regions);
-        (void)error_set(SHOAL_ERR_NO_MEMORY, "the system has no more locks");
+        (void)error_set(SHOAL_ERR_NO_MEMORY, "a lock for symmetric memory could not be created");
         return NULL;
     }
     return regions;
@@ -258,7 +258,9 @@ static struct table *table_create(size_t n_regions)
 {
     size_t bytes;
     if (!mem_multiply(n_regions, 2 * sizeof(struct region *), &bytes) || bytes > SIZE_MAX / 2) {
-        (void)error_set(SHOAL_ERR_NO_MEMORY, "%zu regions of symmetric memory are too many", n_regions);
+        (void)error_set(SHOAL_ERR_NO_MEMORY,
+                        "there are already %zu regions of symmetric memory, and there cannot be more",
+                        n_regions);
         return NULL;
     }
     struct table *table = mem_alloc(sizeof(*table) + bytes);
@@ -362,7 +364,9 @@ static shoal_status add_region(struct regions *regions, struct region *region)
 {
     const struct table *table = current_table(regions);
     if (table && region_with_id(table, region->id)) {
-        return error_set(SHOAL_ERR_STATE, "symmetric memory number %u is still there from %u allocations ago",
+        return error_set(SHOAL_ERR_STATE,
+                         "symmetric memory %u, allocated %u allocations ago, is still in use, and its number "
+                         "cannot be given to another one",
                          (unsigned)region->id, (unsigned)UINT16_MAX);
     }
     struct table *fresh = copy_table(regions, 1);

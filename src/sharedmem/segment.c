@@ -114,7 +114,7 @@ static shoal_status seal(int fd)
 shoal_status segment_create_fd(const char *name, size_t bytes, int *fd_out)
 {
     if (bytes == 0 || bytes > SIZE_MAX / 4) {
-        return error_set(SHOAL_ERR_INVALID, "shared memory \"%.100s\" of %zu bytes", name, bytes);
+        return error_set(SHOAL_ERR_INVALID, "shared memory \"%.100s\" cannot have %zu bytes", name, bytes);
     }
     size_t whole_bytes = round_to_pages(bytes);
     TRY(check_file_limit(name, whole_bytes));
@@ -149,7 +149,7 @@ static shoal_status check_fd(int fd, size_t bytes, struct stat *stat_out)
         return error_set(SHOAL_ERR_INVALID, "descriptor %d is not sealed shared memory", fd);
     }
     if (bytes == 0 || stat_out->st_size < 0 || (uint64_t)stat_out->st_size < bytes) {
-        return error_set(SHOAL_ERR_INVALID, "descriptor %d: shared memory of %lld bytes, %zu expected", fd,
+        return error_set(SHOAL_ERR_INVALID, "descriptor %d is shared memory of %lld bytes, %zu expected", fd,
                          (long long)stat_out->st_size, bytes);
     }
     return SHOAL_OK;

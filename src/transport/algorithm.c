@@ -41,7 +41,8 @@ static shoal_status find_algorithm(const struct algorithm_table *table, const ch
             return SHOAL_OK;
         }
     }
-    return error_set(SHOAL_ERR_INVALID, "there is no algorithm \"%.*s\"", (int)chars, text);
+    return error_set(SHOAL_ERR_INVALID, "there is no algorithm \"%.*s\" (shoal info --explain lists them)",
+                     (int)chars, text);
 }
 
 static shoal_status find_kind(const char *text, size_t chars, enum collective_kind *kind_out)

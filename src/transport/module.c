@@ -133,12 +133,11 @@ static bool is_name(const char *name)
 /* Names become part of a path. */
 static shoal_status check_name(const char *name)
 {
-    return is_name(name)
-               ? SHOAL_OK
-               : error_set(SHOAL_ERR_INVALID,
-                           "\"%.64s\" cannot be the name of a transport: 1 to %d letters a to z, digits "
-                           "and '_' expected; built in are:%s",
-                           name, MAX_NAME_CHARACTERS, known_names);
+    return is_name(name) ? SHOAL_OK
+                         : error_set(SHOAL_ERR_INVALID,
+                                     "\"%.64s\" cannot be the name of a transport: 1 to %d letters a to z, "
+                                     "digits and '_' expected; built-in transports are:%s",
+                                     name, MAX_NAME_CHARACTERS, known_names);
 }
 
 static bool is_mpi(const char *name)
@@ -373,7 +372,8 @@ static shoal_status ask_module(void *library, const char *name, const struct tra
     const struct transport *transport = module(services);
     if (!transport) {
         const char *text = shoal_error_text();
-        return error_set(SHOAL_ERR_UNSUPPORTED, "%s", *text ? text : "it gives no transport, and no reason");
+        return error_set(SHOAL_ERR_UNSUPPORTED, "%s",
+                         *text ? text : "it returned no transport, and no reason");
     }
     TRY(transport_check(transport));
     if (strcmp(transport->name, is_mpi(name) ? "mpi" : name) != 0) {

@@ -175,8 +175,8 @@ static shoal_status find_installed(const struct flavour **flavour_out)
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_INVALID,
-                     "which MPI? The process has loaded none, SHOAL_MPI (openmpi, mpich) is not set, no "
-                     "mpirun of theirs has started it, and %s",
+                     "it is not known which MPI to use: the process has loaded none, SHOAL_MPI (openmpi or "
+                     "mpich) is not set, the process was not started by mpirun, and %s",
                      n_there == 0 ? "neither libshoal_mpi_openmpi.so nor libshoal_mpi_mpich.so is installed"
                                   : "modules for both are installed");
 }

@@ -12,7 +12,7 @@ shoal_status transport_check_status(const struct transport *transport, const cha
                                     shoal_status status)
 {
     if (!status_is_known(status)) {
-        return error_set(SHOAL_ERR_INTERNAL, "transport %s: %s returned %d, which is no status",
+        return error_set(SHOAL_ERR_INTERNAL, "transport %s: %s returned %d, which is not a status",
                          transport->name, function, (int)status);
     }
     if (status != SHOAL_OK && *shoal_error_text() == '\0') {

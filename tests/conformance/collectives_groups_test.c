@@ -54,7 +54,7 @@ TEST(default_store_timeout)
     CHECK(seconds >= 0.19);
     CHECK(seconds < 10 * test_time_scale());
     /* It says who is missing. */
-    CHECK_ERROR_TEXT("ranks 1 and 2 did not come");
+    CHECK_ERROR_TEXT("ranks 1 and 2 did not arrive");
     options.rank = 1;
     CHECK_STATUS(shoal_world_open(&options, &world), SHOAL_ERR_TIMEOUT);
 }

@@ -183,7 +183,7 @@ TEST(descriptors_that_contradict_themselves)
     shoal_collective call = {.struct_size = sizeof call};
     REFUSED("kind 0 is none");
     call.kind = SHOAL_KIND_COUNT;
-    REFUSED("kind 15 is none, 1 to 14 expected");
+    REFUSED("kind is 15, 1 to 14 expected");
     call = (shoal_collective)SHOAL_COLLECTIVE_ALL_REDUCE(memory, memory + 32, 2, SHOAL_F32, SHOAL_SUM);
     call.struct_size = 3;
     REFUSED("shoal_collective");

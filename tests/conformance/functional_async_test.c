@@ -561,7 +561,7 @@ static _Atomic int n_named;
 static void count_warnings(void *context, shoal_log_level level, const char *message)
 {
     /* A rank that closed first may be worth another word. */
-    if (level <= SHOAL_LOG_WARN && strstr(message, "nobody waited")) {
+    if (level <= SHOAL_LOG_WARN && strstr(message, "never waited for")) {
         atomic_fetch_add(&n_warnings, 1);
         atomic_fetch_add(&n_named, strstr(message, context) != NULL);
     }
@@ -602,7 +602,7 @@ FUNCTIONAL(unwaited_at_close, 2)
     shoal_tensor *b = shoal_all_gather_tensor(shoal_view(large, INTS64(3, -1), 2), 1, self->group);
     CHECK(a && b && shoal_all_reduce_(own, SHOAL_MAX, self->group) == own);
     CHECK_INT(n_unawaited(self), 3);
-    close_world(self, "nobody waited for 3 operations");
+    close_world(self, "never waited for 3 operations");
     CHECK_FULL(a, SHAPE(3), 3);
     CHECK_FULL(own, SHAPE(2), 2);
     CHECK_FULL(shoal_narrow(b, 1, 100000, 100000), SHAPE(3, 100000), 2);
@@ -631,7 +631,7 @@ FUNCTIONAL(unanswered_at_close, 2)
     shoal_tensor *strided = shoal_slice(full_of(SHAPE(6), 0, SHOAL_F32), 0, 0, 6, 2);
     CHECK(shoal_irecv(lonely, 1 - self->rank, 1, self->group));
     CHECK(shoal_irecv(strided, 1 - self->rank, 2, self->group));
-    close_world(self, "nobody waited for 2 operations");
+    close_world(self, "never waited for 2 operations");
     for (int i = 0; i < 2; i++) {
         CHECK(!shoal_data(lonely) && !shoal_data(strided));
         check_given_up(shoal_wait(lonely));
@@ -659,7 +659,7 @@ FUNCTIONAL(ten_thousand_nobody_waits_for, 2)
         results[i] = i % 4 < 2 ? shoal_tensor_ref(result) : NULL;
         CASE_END();
     }
-    close_world(self, "nobody waited for 10000 operations");
+    close_world(self, "never waited for 10000 operations");
     for (int i = 0; i < N; i++) {
         if (results[i] && !test_has_failed()) {
             CHECK_DOUBLE((double)*(const float *)shoal_data(results[i]), i % 2 ? i : 2 * i);
@@ -731,7 +731,7 @@ struct inherited {
 /* The threads that bring the data are not in the child: an error, and no waiting for ever. */
 static void use_what_is_in_flight(void *context)
 {
-    static const char words[] = "was forked off";
+    static const char words[] = "is a fork of";
     const struct inherited *inherited = context;
     for (size_t i = 0; i < inherited->n_tensors; i++) {
         shoal_tensor *tensor = inherited->tensors[i];

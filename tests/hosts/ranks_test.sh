@@ -216,7 +216,7 @@ test_start_up() {
     said 0 1 "rank 1"
     by_hand 0 a "" 3
     wait
-    said 0 1 "SHOAL_TOKEN is not set"
+    said 0 1 "but SHOAL_TOKEN is not"
     # Hosts that cannot reach each other, and are not told so.
     ip link set "$(<"$FIXTURE_HOSTS_DIR/b.port")" down
     by_hand 0 a secret 3

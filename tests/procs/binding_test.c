@@ -443,7 +443,7 @@ static void check_refused(shoal_status status, const char *what)
 {
     CHECK_STATUS(status, SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT(what);
-    CHECK_ERROR_TEXT("in a callback: it would wait");
+    CHECK_ERROR_TEXT("was called in a callback and would have to wait");
 }
 
 static void wait_for_everything(void *context, shoal_status status)
@@ -461,8 +461,8 @@ static void wait_for_everything(void *context, shoal_status status)
         check_refused(shoal_group_recv(group, &value, 1, SHOAL_I32, peer, 7), "recv");
         check_refused(shoal_group_transfer(group, both, 2), "transfer");
         check_refused(shoal_group_close(group), "group_close");
-        check_refused(shoal_work_wait(refusals->works[i], -1), "waiting for an operation");
-        check_refused(shoal_work_wait(refusals->works[i], 0), "waiting for an operation");
+        check_refused(shoal_work_wait(refusals->works[i], -1), "a wait for an operation");
+        check_refused(shoal_work_wait(refusals->works[i], 0), "a wait for an operation");
         CHECK(!shoal_work_test(refusals->works[i]));
     }
     check_refused(shoal_world_close(shoal_group_world(refusals->groups[0])), "world_close");

@@ -40,7 +40,7 @@ shoal_status shm_own_failure(struct shm_channel *channel)
         return SHOAL_OK;
     }
     if (state == SHM_FAILING) {
-        return error_set(SHOAL_ERR_PEER, "another rank of the group has failed");
+        return error_set(SHOAL_ERR_PEER, "another rank of the group has failed, and gave no reason");
     }
     /* Copied, and ended here: what a peer wrote is not trusted to be a string. */
     char text[ERROR_TEXT_BYTES];

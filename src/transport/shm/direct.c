@@ -32,7 +32,7 @@ static shoal_status find_peer_place(struct shm_channel *channel, const struct co
     int world_rank = channel->base.peers->world_ranks[peer];
     *buffer_out = regions_peer(channel->base.peers->regions, place, world_rank, bytes);
     if (!*buffer_out && bytes > 0) {
-        return error_set(SHOAL_ERR_PEER, "%s: rank %d names symmetric memory that is not known here",
+        return error_set(SHOAL_ERR_PEER, "%s: rank %d uses symmetric memory that this rank does not have",
                          collective_rows[collective->kind].name, world_rank);
     }
     return SHOAL_OK;

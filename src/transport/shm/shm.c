@@ -223,8 +223,8 @@ static shoal_status check_counts_fit(const struct shm_channel *channel, const st
 {
     int most = (int)(SHM_SLOT_BYTES / sizeof(uint64_t));
     if (collective->kind == COLLECTIVE_ALL_TO_ALL && collective->send_counts && channel->n_ranks > most) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "all_to_all_v over %d ranks: at most %d", channel->n_ranks,
-                         most);
+        return error_set(SHOAL_ERR_UNSUPPORTED, "all_to_all_v: the group has %d ranks, at most %d expected",
+                         channel->n_ranks, most);
     }
     return SHOAL_OK;
 }

@@ -167,10 +167,10 @@ static shoal_status find_stream(struct shm_streams *streams, int source, int des
             return SHOAL_OK;
         }
     }
-    return error_set(
-        SHOAL_ERR_UNSUPPORTED,
-        "tag %d: rank %d has used %zu tags to send to rank %d already, and a group offers no more", tag,
-        source, count_all_streams(), destination);
+    return error_set(SHOAL_ERR_UNSUPPORTED,
+                     "tag %d: rank %d has used %zu tags to send to rank %d already, which is the most that a "
+                     "group can have",
+                     tag, source, count_all_streams(), destination);
 }
 
 /* Ends ------------------------------------------------------------------------------------------------- */

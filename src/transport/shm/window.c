@@ -78,9 +78,11 @@ shoal_status shm_window_wait_released(struct shm_channel *channel, const struct 
     }
     if (status == SHOAL_ERR_TIMEOUT) {
         char call[ERROR_TEXT_BYTES];
-        return error_set(status, "%s and rank %d has not released the generation before",
-                         transport_describe_timeout(channel->base.peers, collective, call, sizeof call),
-                         channel->base.peers->world_ranks[member]);
+        return error_set(
+            status,
+            "%s and rank %d has not released the previous generation of the window (shoal_window_release)",
+            transport_describe_timeout(channel->base.peers, collective, call, sizeof call),
+            channel->base.peers->world_ranks[member]);
     }
     return status;
 }

@@ -176,7 +176,7 @@ static bool is_head_good(struct connection *connection, const struct endpoint_me
     if (head->magic == MAGIC && head->bytes <= message->bytes) {
         return true;
     }
-    fail(connection, "what came is no message: magic %x, %u bytes", head->magic, head->bytes);
+    fail(connection, "received data is not a message: magic %x, %u bytes", head->magic, head->bytes);
     return false;
 }
 
@@ -251,7 +251,7 @@ static bool socket_cancel(struct endpoint *endpoint, int rank, struct endpoint_m
         (void)take_out(&connection->receiving, &connection->last_receiving, message);
     }
     if (is_half) {
-        fail(connection, "a message was given up half way");
+        fail(connection, "a message was cancelled after a part of it was sent");
     }
     return true;
 }
@@ -352,7 +352,8 @@ static shoal_status prepare(struct endpoint *endpoint, int64_t deadline_ns)
     endpoint->poll_fd = epoll_create1(EPOLL_CLOEXEC);
     endpoint->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (endpoint->poll_fd < 0 || endpoint->bell_fd < 0) {
-        return socket_services->set_error(SHOAL_ERR_SYSTEM, "descriptors to watch sockets with: %s",
+        return socket_services->set_error(SHOAL_ERR_SYSTEM,
+                                          "the descriptors to watch sockets with could not be created: %s",
                                           strerror(errno));
     }
     struct epoll_event event = {.events = EPOLLIN, .data = {.u32 = (uint32_t)endpoint->world->rank}};

@@ -90,9 +90,9 @@ static shoal_status resolve(const char *host, int port, struct addrinfo **addres
     int error = getaddrinfo(host, service, &hints, address_out);
     return error == 0
                ? SHOAL_OK
-               : socket_services->set_error(SHOAL_ERR_INVALID,
-                                            "\"%.60s\" (SHOAL_TRANSPORT_SOCKET_ADDRESS) is no address: %s",
-                                            host, gai_strerror(error));
+               : socket_services->set_error(
+                     SHOAL_ERR_INVALID, "\"%.60s\" (SHOAL_TRANSPORT_SOCKET_ADDRESS) is not an address: %s",
+                     host, gai_strerror(error));
 }
 
 static shoal_status find_port(struct listener *listener)
@@ -104,7 +104,7 @@ static shoal_status find_port(struct listener *listener)
         getnameinfo((struct sockaddr *)&bound, bytes, NULL, 0, service, sizeof service, NI_NUMERICSERV) !=
             0 ||
         sscanf(service, "%d", &listener->port) != 1) {
-        return FAIL("the port of a socket: %s", strerror(errno));
+        return FAIL("getsockname failed: %s", strerror(errno));
     }
     return SHOAL_OK;
 }
@@ -125,7 +125,7 @@ static shoal_status listen_at(struct listener *listener, int n_ranks)
         return FAIL("listening at %s: %s", listener->host, strerror(error));
     }
     if (getrandom(listener->token, sizeof listener->token, 0) != (ssize_t)sizeof listener->token) {
-        return FAIL("a token: %s", strerror(errno));
+        return FAIL("no random numbers for the token: %s", strerror(errno));
     }
     return find_port(listener);
 }
@@ -200,7 +200,7 @@ static shoal_status fail_poll(size_t n_polls, int error)
 {
     struct rlimit limit = {0};
     (void)getrlimit(RLIMIT_NOFILE, &limit);
-    return FAIL("waiting for %zu descriptors (RLIMIT_NOFILE is %llu): %s", n_polls,
+    return FAIL("polling %zu descriptors failed (RLIMIT_NOFILE is %llu): %s", n_polls,
                 (unsigned long long)limit.rlim_cur, strerror(error));
 }
 
@@ -224,7 +224,8 @@ static shoal_status wait_for(const struct transport_world *world, struct pollfd 
         }
         if (socket_services->now_ns() >= deadline_ns) {
             return socket_services->set_error(
-                SHOAL_ERR_TIMEOUT, "rank %d did not connect to rank %d in time, or was not reached", rank,
+                SHOAL_ERR_TIMEOUT,
+                "rank %d did not connect to rank %d in time (startup_timeout_s), or cannot be reached", rank,
                 world->rank);
         }
         if (socket_services->now_ns() >= until_ns) {
@@ -292,7 +293,8 @@ static shoal_status look_up(const struct transport_world *world, int rank, int64
         status = peer == SHOAL_OK ? status : peer;
     }
     if (status == SHOAL_ERR_TIMEOUT) {
-        (void)socket_services->set_error(status, "rank %d did not tell its address in time", rank);
+        (void)socket_services->set_error(
+            status, "rank %d did not publish its address in time (startup_timeout_s)", rank);
     }
     if (status != SHOAL_OK) {
         return status;
@@ -305,7 +307,7 @@ static shoal_status look_up(const struct transport_world *world, int rank, int64
     char token[2 * TOKEN_BYTES + 1];
     if (sscanf(text, "%63s %d %32s", listener->host, &listener->port, token) != 3 ||
         strlen(token) != 2 * TOKEN_BYTES || !parse_token(token, listener->token)) {
-        return FAIL("rank %d has told an address that is none", rank);
+        return FAIL("rank %d published an invalid address", rank);
     }
     return SHOAL_OK;
 }
@@ -363,14 +365,14 @@ static shoal_status await_welcome(const struct transport_world *world, int rank,
         }
         ssize_t received = recv(fd, answer + n_bytes, sizeof answer - n_bytes, 0);
         if (received == 0 || (received < 0 && errno != EAGAIN && errno != EINTR)) {
-            return socket_services->set_error(SHOAL_ERR_PEER, "rank %d turned the connection away", rank);
+            return socket_services->set_error(SHOAL_ERR_PEER, "rank %d rejected the connection", rank);
         }
         n_bytes += received > 0 ? (size_t)received : 0;
     }
     return memcmp(answer, welcome, sizeof welcome) == 0
                ? SHOAL_OK
-               : socket_services->set_error(SHOAL_ERR_PEER, "at the address of rank %d is something else",
-                                            rank);
+               : socket_services->set_error(
+                     SHOAL_ERR_PEER, "the process at the address of rank %d is not a rank of this job", rank);
 }
 
 static shoal_status connect_to(struct endpoint *endpoint, int rank, int64_t deadline_ns)
@@ -405,7 +407,7 @@ static shoal_status accept_stranger(int listener_fd, struct stranger *strangers)
 
 static void turn_away(struct stranger *stranger)
 {
-    socket_services->log(SHOAL_LOG_WARN, "a connection without the token of the job was turned away");
+    socket_services->log(SHOAL_LOG_WARN, "a connection without the token of the job was rejected");
     (void)close(stranger->fd);
     stranger->fd = -1;
 }

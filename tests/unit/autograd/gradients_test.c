@@ -138,7 +138,7 @@ SCOPED_TEST(as_strided_of_a_strided_tensor_is_refused)
     shoal_tensor *x = shoal_transpose(shoal_zeros(INTS(2, 3), 2, SHOAL_F64), 0, 1);
     shoal_tensor *y = shoal_as_strided(require_grad(x), INTS(2), INTS(1), 1, 0);
     CHECK_STATUS(shoal_backward(sum_all(y), NULL), SHOAL_ERR_UNSUPPORTED);
-    CHECK_ERROR_TEXT("gradient of as_strided: the gradient is offered for contiguous tensors only");
+    CHECK_ERROR_TEXT("gradient of as_strided: the gradient is supported for contiguous tensors only");
 }
 
 SCOPED_TEST(as_strided_outside_its_tensor_is_refused)

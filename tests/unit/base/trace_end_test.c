@@ -322,9 +322,9 @@ TEST(jobs_at_the_same_time_do_not_destroy_each_others_file)
     CHECK_INT(count_named(path, "other"), 1);
     CHECK_INT(count_named(path, "mine"), 0);
     CHECK_INT(scratch_count(&scratch, "trace.json."), 1);
-    const char *beside = strstr(heard, "this one goes to ");
+    const char *beside = strstr(heard, "this trace is written to ");
     REQUIRE(beside != NULL);
-    CHECK_INT(count_named(beside + strlen("this one goes to "), "mine"), 1);
+    CHECK_INT(count_named(beside + strlen("this trace is written to "), "mine"), 1);
     scratch_remove(&scratch);
 }
 
@@ -344,7 +344,7 @@ TEST(paths_have_patterns)
     char pattern[SCRATCH_PATH_BYTES + 16];
     char name[64];
     CHECK_STATUS(trace_to("%x.json"), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("%x stands for nothing; %p, %h, %r and %% do");
+    CHECK_ERROR_TEXT("%x is unknown; %p (process), %h (host), %r (rank) and %% are possible");
     CHECK_STATUS(trace_to("end%"), SHOAL_ERR_INVALID);
     REQUIRE_OK(trace_to(scratch_file(&scratch, "%p-100%%.json")));
     CHECK_OK(trace_to(scratch_file(&scratch, "%p-100%%.json")));

@@ -130,7 +130,7 @@ TEST(pmi_is_known_by_its_socket)
     SET("PMI_RANK=0", "PMI_SIZE=2", "PMI_FD=9999");
     check_bad(SHOAL_ERR_UNSUPPORTED, "PMI_FD is 9999");
     SET("PMI_RANK=0", "PMI_SIZE=2");
-    check_bad(SHOAL_ERR_INVALID, "half of PMI's: PMI_FD is not set");
+    check_bad(SHOAL_ERR_INVALID, "some variables of PMI are set in the environment, but PMI_FD is not");
     SET("PMI_RANK=0", "PMI_SIZE=1");
     (void)read_good("PMI", 0, 1);
     (void)close(ends[0]);
@@ -168,7 +168,8 @@ TEST(keys_tell_jobs_apart)
 TEST(half_a_family_names_what_is_missing)
 {
     SET("SHOAL_RANK=0");
-    check_bad(SHOAL_ERR_INVALID, "half of SHOAL's: SHOAL_RANKS, SHOAL_KEY|SHOAL_ADDRESS are not set");
+    check_bad(SHOAL_ERR_INVALID, "some variables of SHOAL are set in the environment, but SHOAL_RANKS, "
+                                 "SHOAL_KEY|SHOAL_ADDRESS are not");
     SET("SHOAL_RANKS=2");
     check_bad(SHOAL_ERR_INVALID, "SHOAL_RANK, SHOAL_KEY|SHOAL_ADDRESS are not set");
     SET("SHOAL_RANK=0", "SHOAL_RANKS=2");
@@ -178,7 +179,8 @@ TEST(half_a_family_names_what_is_missing)
     SET("SHOAL_KEY=k");
     check_bad(SHOAL_ERR_INVALID, "SHOAL_RANK, SHOAL_RANKS are not set");
     SET("RANK=0");
-    check_bad(SHOAL_ERR_INVALID, "half of torchrun's: WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not set");
+    check_bad(SHOAL_ERR_INVALID, "some variables of torchrun are set in the environment, but WORLD_SIZE, "
+                                 "MASTER_ADDR, MASTER_PORT are not");
     SET("WORLD_SIZE=2", "RANK=");
     check_bad(SHOAL_ERR_INVALID, "RANK, MASTER_ADDR, MASTER_PORT are not set");
     SET("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a");

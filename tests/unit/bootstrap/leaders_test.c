@@ -154,6 +154,6 @@ TEST(a_host_without_a_network_is_told)
     struct card_leader leader;
     request_add_bytes(&request, &stage.cards[1], sizeof stage.cards[1]);
     CHECK_STATUS(ask(&stage, 1, &request, &leader), SHOAL_ERR_UNSUPPORTED);
-    CHECK_ERROR_TEXT("several hosts (rank 1 is elsewhere than rank 0): set SHOAL_ADDRESS=host:port");
+    CHECK_ERROR_TEXT("several hosts (rank 1 is on another host than rank 0): set SHOAL_ADDRESS=host:port");
     end(&stage);
 }

@@ -102,7 +102,7 @@ TEST(add_keeps_decimal_text)
     CHECK_INT(sum, 8);
     CHECK_OK(shoal_store_set(store, "n", "seven", 5));
     CHECK_STATUS(shoal_store_add(store, "n", 1, &sum), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("the value of the key \"n\" is no number: \"seven\"");
+    CHECK_ERROR_TEXT("the value of the key \"n\" is \"seven\", a number expected");
     CHECK_OK(shoal_store_set(store, "n", "7\0", 2));
     CHECK_STATUS(shoal_store_add(store, "n", 1, &sum), SHOAL_ERR_INVALID);
     CHECK_OK(shoal_store_set(store, "n", NULL, 0));
@@ -198,7 +198,7 @@ TEST(waits_end_by_their_time)
     int64_t start_ns = clock_now_ns();
     CHECK_STATUS(shoal_store_get(store, "never", value, sizeof value, 0.1, &bytes), SHOAL_ERR_TIMEOUT);
     CHECK(clock_now_ns() - start_ns >= 100000000);
-    CHECK_ERROR_TEXT(" s for the key \"never\"");
+    CHECK_ERROR_TEXT(" s (timeout_s) for the key \"never\"");
     CHECK_STATUS(shoal_store_get(store, "never", value, sizeof value, 0, &bytes), SHOAL_ERR_TIMEOUT);
     CHECK_OK(shoal_store_set(store, "there", "x", 1));
     const char *keys[] = {"there", "first", "second"};
@@ -227,9 +227,9 @@ TEST(arguments_are_checked)
     CHECK_STATUS(shoal_store_set(store, long_key, "v", 1), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("256 bytes, 1 to 255 expected");
     CHECK_STATUS(shoal_store_set(store, "a\nb", "v", 1), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("byte 1 of a key is the control character 0x0a");
+    CHECK_ERROR_TEXT("is the control character 0x0a");
     CHECK_STATUS(shoal_store_set(store, "shoal/x", "v", 1), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("is the library's");
+    CHECK_ERROR_TEXT("keys that begin with \"shoal/\" are reserved");
     CHECK_STATUS(shoal_store_set(store, "k", NULL, 1), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_store_get(store, "k", NULL, 1, 0, &bytes), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_store_get(store, "k", value, 1, 0, NULL), SHOAL_ERR_INVALID);
@@ -348,7 +348,7 @@ TEST_RANKS(segments_are_the_same_for_all, 3)
         struct segment *other = NULL;
         CHECK_STATUS(world_open_segment(world, holder, name, 4096, clock_deadline_after(20), &other),
                      SHOAL_ERR_MISMATCH);
-        CHECK_ERROR_TEXT("of 4096 bytes is asked for, but it has 8192");
+        CHECK_ERROR_TEXT("exists with another size: 4096 bytes are requested, it has 8192");
         test_barrier(self);
         if (self->rank == 0) {
             CHECK_OK(world_drop_segment(world, holder, name, clock_deadline_after(20)));

@@ -30,8 +30,8 @@ TEST(names_that_are_refused)
                                    "and the tag: \"0,2\", \"0,2/tag\"";
     static const struct bad_name bad[] = {
         {NULL, "group_find: name is NULL"},
-        {"tp", "group_find: \"tp\" is no name of a group, from character 0 on: expected \"world\""},
-        {"/", "\"/\" is no name of a group, from character 0 on"},
+        {"tp", "group_find: \"tp\" is not the name of a group, from character 0 on: expected \"world\""},
+        {"/", "\"/\" is not the name of a group, from character 0 on"},
         {"/tag", "from character 0 on"},
         {",1", "from character 0 on"},
         {"1,", "from character 2 on"},
@@ -56,7 +56,7 @@ TEST(names_that_are_refused)
         {"1,2147483647", "rank 2147483647 of group [1,2147483647] is outside of the world of 4 ranks"},
         {"1,4", "group_find: rank 4 of group [1,4] is outside of the world of 4 ranks"},
         {"1,1", "rank 1 is twice in group [1,1]"},
-        {"0,1,2,3,1", "name \"0,1,2,3,1\": a group of 5 ranks in a world of 4"},
+        {"0,1,2,3,1", "name \"0,1,2,3,1\": the group has 5 ranks, but the world has 4"},
         {"0,2", "group_find: rank 1 is not in group [0,2]: only members can make it"},
         {"0,1/a\nb", "tag: character 1 (0x0a) is not printable ASCII"},
         {"world/\x7f", "tag: character 0 (0x7f)"},
@@ -90,7 +90,7 @@ TEST(ranks_that_are_refused)
         {NULL, 0, NULL, "ranks is NULL, n_ranks is 0"},
         {INTS(1), 0, NULL, "a group needs ranks: ranks is given, n_ranks is 0"},
         {INTS(1), -1, NULL, "n_ranks is -1"},
-        {INTS(0, 1, 2, 3, 0), 5, NULL, "a group of 5 ranks in a world of 4"},
+        {INTS(0, 1, 2, 3, 0), 5, NULL, "n_ranks is 5, but the world has 4 ranks"},
         {INTS(1, 4), 2, NULL, "rank 4 of group [1,4] is outside of the world of 4 ranks"},
         {INTS(1, -1), 2, NULL, "rank -1 of group [1,-1] is outside"},
         {INTS(1, 2, 1), 3, NULL, "rank 1 is twice in group [1,2,1]"},
@@ -119,7 +119,7 @@ TEST(rank_lists_that_are_refused)
     } bad[] = {
         {NULL, INTS(1), 1, NULL, "group_create_lists: lists is NULL"},
         {LISTS(INTS(1)), NULL, 1, NULL, "group_create_lists: n_ranks is NULL"},
-        {LISTS(INTS(1)), INTS(1), 0, NULL, "n_lists is 0: there must be a list"},
+        {LISTS(INTS(1)), INTS(1), 0, NULL, "n_lists is 0, at least 1 expected"},
         {LISTS(INTS(1)), INTS(1), -3, NULL, "n_lists is -3"},
         {LISTS(INTS(1), NULL), INTS(1, 1), 2, NULL, "lists[1] is NULL"},
         {LISTS(INTS(1), INTS(0)), INTS(0, 0), 2, NULL, "list 0 has length 0: a group needs ranks"},
@@ -159,7 +159,7 @@ struct inherited {
 
 static void ask_of_inherited(void *context)
 {
-    static const char words[] = "was forked off one that had opened the world";
+    static const char words[] = "is a fork of the process that opened the world";
     const struct inherited *inherited = context;
     shoal_world *world = inherited->world;
     EXPECT(shoal_group_find(world, "world", &group), SHOAL_ERR_STATE, words);

@@ -472,7 +472,7 @@ TEST(many_ranks_have_a_hash_for_a_name)
         check_same(group_of_name(world, all), group_of_name(world, i ? "world/t" : "world"));
         /* A hash says nothing to who has not made the group. */
         CHECK(!group_of_name(other, shoal_group_name(group)));
-        CHECK_ERROR_TEXT("\" is not a group of this rank yet: ranks cannot be read from their hash");
+        CHECK_ERROR_TEXT("\" is not a group of this rank yet, and the name has only a hash of its ranks");
         CHECK(group_of_name(other, text) != NULL);
         CHECK_STRING(shoal_group_name(group_of_name(other, text)), shoal_group_name(group));
         CHECK(group_of_name(other, shoal_group_name(group)) != NULL);

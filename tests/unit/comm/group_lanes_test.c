@@ -107,7 +107,7 @@ TEST(a_lane_has_the_timeout_of_its_group)
     CHECK_DOUBLE(shoal_group_timeout(lane), 7.5);
     CHECK_DOUBLE(shoal_group_timeout(part), 7.5);
     CHECK_STATUS(shoal_group_set_timeout(lane, 3.0), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("is a lane");
+    CHECK_ERROR_TEXT("uses the timeout of the group that it was made from");
     CHECK_DOUBLE(shoal_group_timeout(all), 7.5);
     CHECK_OK(shoal_world_close(world));
 }

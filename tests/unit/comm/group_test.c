@@ -171,7 +171,7 @@ TEST(lists_that_are_no_group)
         {NULL, 1, "ranks is NULL, n_ranks is 1"},
         {(const int[]){1}, 0, "n_ranks is 0"},
         {(const int[]){1}, -5, "n_ranks is -5"},
-        {(const int[]){0, 1, 2, 3}, 4, "group_create: a group of 4 ranks in a world of 3"},
+        {(const int[]){0, 1, 2, 3}, 4, "group_create: n_ranks is 4, but the world has 3 ranks"},
         {(const int[]){1, 3}, 2, "rank 3 of group [1,3] is outside of the world of 3 ranks"},
         {(const int[]){-1, 1}, 2, "rank -1 of group [-1,1]"},
         {(const int[]){1, 0, 1}, 3, "rank 1 is twice in group [1,0,1]"},
@@ -306,7 +306,8 @@ TEST(wrong_arguments_change_nothing)
     EXPECT(all_to_all_v(g, a, counts, b, NULL, SHOAL_F32), SHOAL_ERR_INVALID, "recv_counts is NULL");
     EXPECT(all_to_all_v(g, a, counts, a, counts, SHOAL_F32), SHOAL_ERR_INVALID,
            "all_to_all_v: send and recv overlap");
-    EXPECT_OF(group_all_reduce_list(g, NULL, 1, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID, "empty list");
+    EXPECT_OF(group_all_reduce_list(g, NULL, 1, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID,
+              "the list of parts is empty");
     EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, b, 1}}, 0, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID,
               "n_parts is 0");
     EXPECT_OF(group_all_reduce_list(g, (shoal_part[]){{a, b, 1}, {NULL, b + 1, 1}}, 2, SHOAL_F32, SHOAL_SUM),

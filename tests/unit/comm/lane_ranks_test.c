@@ -103,7 +103,7 @@ TEST_RANKS(a_wait_that_is_too_short_says_for_what, 2)
         CHECK_OK(shoal_group_recv_start(group, data, 3, SHOAL_F32, 1, 7, &works[2]));
         CHECK_STATUS(shoal_work_wait(works[0], 0.1), SHOAL_ERR_TIMEOUT);
         CHECK(!strstr(shoal_error_text(), "waited 0.0"));
-        CHECK_ERROR_TEXT("s for barrier #0 on group [0,1] tag \"x\", which goes on");
+        CHECK_ERROR_TEXT("s (timeout_s) for barrier #0 on group [0,1] tag \"x\", which is still in progress");
         CHECK_STATUS(shoal_work_wait(works[1], 0.1), SHOAL_ERR_TIMEOUT);
         CHECK(!strstr(shoal_error_text(), "waited 0.0"));
         CHECK_ERROR_TEXT("s for all_reduce f32 sum count 524288 #1 on group [0,1] tag \"x\"");

@@ -287,7 +287,8 @@ TEST_PROCESSES(who_can_not_be_asked_says_why, 2)
     } else {
         test_barrier(self);
         CHECK_STATUS(shoal_group_barrier(group), SHOAL_ERR_SYSTEM);
-        CHECK_ERROR_TEXT("rank 1 cannot be asked: accept: Too many open files (RLIMIT_NOFILE of process ");
+        CHECK_ERROR_TEXT("the server thread of rank 1 cannot accept a connection: accept: Too many open "
+                         "files (RLIMIT_NOFILE of process ");
         test_barrier(self);
         test_barrier(self);
     }

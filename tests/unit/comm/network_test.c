@@ -318,10 +318,10 @@ TEST_PROCESSES(what_is_missing_or_wrong_is_told, 1)
     shoal_world *world = NULL;
     set_place(1, 2, find_port(), "");
     CHECK_STATUS(open_by_environment(1, &world), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("SHOAL_TOKEN is not set");
+    CHECK_ERROR_TEXT("but SHOAL_TOKEN is not: set it to a secret text");
     set_place(1, 2, find_port(), "a secret");
     CHECK_STATUS(open_by_environment(0.2, &world), SHOAL_ERR_TIMEOUT);
-    CHECK_ERROR_TEXT(" s for rank 0, which did not come (at 127.0.0.1:");
+    CHECK_ERROR_TEXT(" s (startup_timeout_s) for rank 0, which did not arrive (at 127.0.0.1:");
     (void)setenv("SHOAL_ADDRESS", "here", 1);
     CHECK_STATUS(open_by_environment(1, &world), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("SHOAL_ADDRESS is \"here\", host:port expected");
@@ -438,7 +438,7 @@ TEST_PROCESSES(what_is_no_rank_zero_is_told, 2)
     shoal_world *world = NULL;
     set_place(1, 2, port, "a secret");
     CHECK_STATUS(open_by_environment(20, &world), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("is no rank");
+    CHECK_ERROR_TEXT("is not a rank of Shoal");
     test_barrier(self);
     CHECK_STATUS(open_by_environment(20, &world), SHOAL_ERR_UNSUPPORTED);
     CHECK_ERROR_TEXT("another byte order");

@@ -296,7 +296,7 @@ TEST_RANKS(wrong_arguments_are_named, 2)
     CHECK_STATUS(shoal_group_recv(group, &byte, 1, (shoal_dtype)99, 0, 0), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("dtype");
     CHECK_STATUS(shoal_group_recv(group, &byte, 1, SHOAL_U8, 2, 0), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("recv: peer 2 is not a rank of the group, which has 2");
+    CHECK_ERROR_TEXT("recv: peer 2 is outside of the group of 2 ranks");
     CHECK_STATUS(shoal_group_recv(group, &byte, 1, SHOAL_U8, -1, 0), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_group_send(group, &byte, 1, SHOAL_U8, 0, -5), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("send: tag -5 is negative");

@@ -378,7 +378,7 @@ TEST_RANKS(mistakes_are_refused, 2)
     CHECK_OK(prepared_wait(prepared)); /* nothing was started */
     CHECK_OK(prepared_start(prepared));
     CHECK_STATUS(prepared_start(prepared), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("nobody has waited");
+    CHECK_ERROR_TEXT("not waited for yet");
     CHECK_STATUS(prepared_run(prepared), SHOAL_ERR_STATE);
     CHECK_OK(prepared_wait(prepared));
     CHECK_OK(prepared_wait(prepared));

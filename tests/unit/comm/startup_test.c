@@ -132,9 +132,9 @@ TEST_RANKS(what_was_exchanged_is_checked, 3)
     } cases[] = {
         {NULL, 13, SHOAL_ERR_SYSTEM, "exchange returned 13"},
         {change_version, 0, SHOAL_ERR_MISMATCH, "version"},
-        {swap_cards, 0, SHOAL_ERR_MISMATCH, "the card at place 0 says rank 1"},
-        {change_size, 0, SHOAL_ERR_MISMATCH, "says 7 ranks"},
-        {erase, 0, SHOAL_ERR_INVALID, "not the card of a rank"},
+        {swap_cards, 0, SHOAL_ERR_MISMATCH, "at index 0 what rank 1 gave"},
+        {change_size, 0, SHOAL_ERR_MISMATCH, "ranks differ in the number of ranks"},
+        {erase, 0, SHOAL_ERR_INVALID, "does not come from a rank"},
         {fail_rank, 0, SHOAL_ERR_PEER, "rank 2 could not start: nothing left"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -170,8 +170,8 @@ TEST_RANKS(a_rank_that_never_comes_is_named_by_all, 4)
         int64_t start_ns = clock_now_ns();
         shoal_world *world = NULL;
         CHECK_STATUS(shoal_world_open(&options, &world), SHOAL_ERR_TIMEOUT);
-        CHECK_ERROR_TEXT(" s for all to come; ");
-        CHECK_ERROR_TEXT("rank 2 did not come");
+        CHECK_ERROR_TEXT(" s (startup_timeout_s) for all ranks; ");
+        CHECK_ERROR_TEXT("rank 2 did not arrive");
         CHECK(clock_now_ns() - start_ns < 20000000000);
     }
     test_barrier(self);
@@ -185,7 +185,7 @@ TEST_RANKS(rank_zero_that_never_comes_is_named, 3)
     if (self->rank != 0) {
         shoal_world *world = NULL;
         CHECK_STATUS(shoal_world_open(&options, &world), SHOAL_ERR_TIMEOUT);
-        CHECK_ERROR_TEXT(" s for rank 0, which did not come");
+        CHECK_ERROR_TEXT(" s (startup_timeout_s) for rank 0, which did not arrive");
     }
     test_barrier(self);
 }
@@ -215,7 +215,7 @@ TEST_RANKS(different_sizes_are_told, 3)
     shoal_world *world = NULL;
     CHECK_STATUS(shoal_world_open(&options, &world), SHOAL_ERR_MISMATCH);
     CHECK_ERROR_TEXT("rank 2 (process ");
-    CHECK_ERROR_TEXT("says 5 ranks, rank 0 says 3");
+    CHECK_ERROR_TEXT("has 5, rank 0 has 3");
     test_barrier(self);
     /* After a failure the key can be used again. */
     options.n_ranks = 3;
@@ -251,7 +251,7 @@ TEST_RANKS(a_rank_that_ends_during_start_up_is_named, 3)
     shoal_world *world = NULL;
     CHECK_STATUS(shoal_world_open(&options, &world), SHOAL_ERR_PEER);
     CHECK_ERROR_TEXT("start-up: rank 1 (process ");
-    CHECK_ERROR_TEXT("has ended");
+    CHECK_ERROR_TEXT("exited or closed its connection");
     test_barrier(self);
 }
 
@@ -267,7 +267,7 @@ TEST_RANKS(a_rank_too_many_is_told, 3)
         options.rank = 1;
         shoal_world *world = NULL;
         CHECK_STATUS(shoal_world_open(&options, &world), SHOAL_ERR_TIMEOUT);
-        CHECK_ERROR_TEXT("rank 0, which did not come");
+        CHECK_ERROR_TEXT("rank 0, which did not arrive");
         test_barrier(self);
         return;
     }

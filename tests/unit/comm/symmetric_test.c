@@ -262,10 +262,10 @@ TEST_RANKS(too_much_is_refused_everywhere, 2)
     CHECK_STATUS(shoal_symmetric_create(group, (size_t)1 << 50, &symmetric), SHOAL_ERR_NO_MEMORY);
     CHECK_ERROR_TEXT("2251799813685248 bytes");
     CHECK_STATUS(shoal_symmetric_create(group, SIZE_MAX, &symmetric), SHOAL_ERR_NO_MEMORY);
-    CHECK_ERROR_TEXT("18446744073709551615 bytes for each of 2 ranks are too many");
+    CHECK_ERROR_TEXT("18446744073709551615 bytes for each of 2 ranks are more than memory can hold");
     CHECK_STATUS(shoal_window_create(group, (size_t)1 << 50, &window), SHOAL_ERR_NO_MEMORY);
     CHECK_STATUS(shoal_window_create(group, SIZE_MAX, &window), SHOAL_ERR_NO_MEMORY);
-    CHECK_ERROR_TEXT("18446744073709551615 bytes are too many");
+    CHECK_ERROR_TEXT("18446744073709551615 bytes are more than memory can hold");
     share_blocks(group, 100);
     CHECK_OK(shoal_world_close(world));
 }

@@ -87,7 +87,7 @@ TEST_RANKS(what_a_transport_lacks_is_refused, 3)
     float value = 1.0f;
     int peer = (self->rank + 1) % self->n_ranks;
     CHECK_STATUS(shoal_group_send(group, &value, 1, SHOAL_F32, peer, 0), SHOAL_ERR_UNSUPPORTED);
-    CHECK_ERROR_TEXT("transport test_post of group [0,1,2] has no point to point");
+    CHECK_ERROR_TEXT("transport test_post of group [0,1,2] does not support point to point");
     shoal_symmetric *symmetric = NULL;
     CHECK_STATUS(shoal_symmetric_create(group, 64, &symmetric), SHOAL_ERR_UNSUPPORTED);
     CHECK_ERROR_TEXT("carried by transport test_post, which has no symmetric memory");
@@ -130,8 +130,9 @@ TEST(what_a_module_returns_is_checked)
         const char *text;
     } flaws[] = {
         {"test_connect", SHOAL_ERR_SYSTEM, "transport test_connect: connect failed and gave no reason"},
-        {"test_channel", SHOAL_ERR_INTERNAL, "transport test_channel: connect gave no channel"},
-        {"test_orphan", SHOAL_ERR_INTERNAL, "transport test_orphan: connect gave no channel of a transport"},
+        {"test_channel", SHOAL_ERR_INTERNAL, "transport test_channel: connect returned no channel"},
+        {"test_orphan", SHOAL_ERR_INTERNAL,
+         "transport test_orphan: connect returned no channel of a transport"},
         {"test_run", SHOAL_ERR_INTERNAL, "transport test_run: run returned 7, which is no status"},
         {"test_quiet", SHOAL_ERR_SYSTEM, "transport test_quiet: run failed and gave no reason"},
     };

@@ -181,7 +181,7 @@ static void check_bad_head(struct rank *self, int round, struct wire_head head, 
 
 TEST_PROCESSES(heads_that_make_no_sense, 2)
 {
-    check_bad_head(self, 0, (struct wire_head){0x12345678, 10}, "no message: magic 12345678, 10 bytes");
+    check_bad_head(self, 0, (struct wire_head){0x12345678, 10}, "not a message: magic 12345678, 10 bytes");
     check_bad_head(self, 1, (struct wire_head){MAGIC, UINT32_MAX}, "4294967295 bytes");
     check_bad_head(self, 2, (struct wire_head){MAGIC, 0}, "a message came that is no frame");
 }

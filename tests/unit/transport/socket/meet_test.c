@@ -87,7 +87,7 @@ TEST_PROCESSES(what_is_no_address_is_told_to_all, 2)
     if (self->rank == 1) {
         CHECK_INT(setenv("SHOAL_TRANSPORT_SOCKET_ADDRESS", "nowhere", 1), 0);
         CHECK_STATUS(open_alone(&m, self, 20), SHOAL_ERR_INVALID);
-        CHECK_ERROR_TEXT("\"nowhere\" (SHOAL_TRANSPORT_SOCKET_ADDRESS) is no address");
+        CHECK_ERROR_TEXT("\"nowhere\" (SHOAL_TRANSPORT_SOCKET_ADDRESS) is not an address");
     } else {
         CHECK_STATUS(open_alone(&m, self, 20), SHOAL_ERR_PEER);
         CHECK_ERROR_TEXT("rank 1 could not start: \"nowhere\"");
@@ -170,7 +170,7 @@ TEST_PROCESSES(a_limit_that_poll_refuses_is_told, 2)
     struct message_world m;
     if (self->rank == 1) {
         CHECK_STATUS(open_alone(&m, self, 20), SHOAL_ERR_PEER);
-        CHECK_ERROR_TEXT("rank 0 could not start: waiting for 65 descriptors (RLIMIT_NOFILE is 64)");
+        CHECK_ERROR_TEXT("rank 0 could not start: polling 65 descriptors failed (RLIMIT_NOFILE is 64)");
         return;
     }
     struct rlimit before;
@@ -178,6 +178,6 @@ TEST_PROCESSES(a_limit_that_poll_refuses_is_told, 2)
     struct rlimit lowered = {.rlim_cur = LIMIT, .rlim_max = before.rlim_max};
     REQUIRE(setrlimit(RLIMIT_NOFILE, &lowered) == 0);
     CHECK_STATUS(open_alone(&m, self, 20), SHOAL_ERR_SYSTEM);
-    CHECK_ERROR_TEXT("waiting for 65 descriptors (RLIMIT_NOFILE is 64)");
+    CHECK_ERROR_TEXT("polling 65 descriptors failed (RLIMIT_NOFILE is 64)");
     CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
