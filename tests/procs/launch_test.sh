@@ -159,4 +159,12 @@ for rank in 0 1 2; do
         complain "rank $rank does not say that rank 1 differs"
 done
 
+echo "ranks that gather in other ways"
+# shellcheck disable=SC2016 # each rank expands it
+runs fail "$SHOAL_TEST_TOOL" run -n 2 \
+    bash -c 'trap "" TERM; if [[ $SHOAL_RANK -eq 1 ]]; then export SHOAL_FSDP_GATHER=copy; fi; exec "$0"' \
+    "$SHOAL_TEST_BUILD_DIR/examples/mlp_fsdp"
+grep -qF "options here: SHOAL_FSDP_GATHER auto; on rank 1: SHOAL_FSDP_GATHER copy" "$scratch/err" ||
+    complain "rank 0 does not say that rank 1 gathers in another way"
+
 ! $failed

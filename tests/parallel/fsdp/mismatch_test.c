@@ -299,7 +299,7 @@ TEST_RANKS(both_values_are_named, 2)
         {{.add = add_same, .other_options = {.reshard = SHOAL_RESHARD_NEVER}},
          {"layer 0: options here: reshard default", "on rank 1: reshard never"}},
         {{.add = add_same, .other_options = {.param_dtype = SHOAL_BF16}},
-         {"param_dtype as stored", "param_dtype bf16"}},
+         {"options here: param_dtype as stored;", "on rank 1: param_dtype bf16"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         shoal_fsdp *fsdp = NULL;

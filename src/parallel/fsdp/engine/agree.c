@@ -14,6 +14,8 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/options.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "parallel/fsdp/engine/compare.h"
 #include "parallel/fsdp/engine/context.h"
@@ -50,6 +52,7 @@ static uint64_t number_of_options(const struct fsdp_unit *unit)
     number = mix(mix(number, (int64_t)unit->config.param_dtype), (int64_t)unit->config.reduce_dtype);
     number = mix_double(mix(number, unit->config.force_sum), unit->config.divide_factor);
     number = mix(mix(number, unit->hooks.all_gather.call != NULL), unit->hooks.reduce_scatter.call != NULL);
+    number = mix(number, option_choice(OPTION_FSDP_GATHER));
     return mix(mix(number, unit->config.reduce_unused), (int64_t)unit->config.sharded);
 }
 
@@ -139,14 +142,42 @@ static void describe_options(const struct fsdp_unit *unit, char *words)
     const struct fsdp_unit_config *config = &unit->config;
     (void)snprintf(words, WORDS_BYTES,
                    "reshard %s over %d ranks, sharded %s, param_dtype %s, reduce_dtype %s, divide_factor %g, "
-                   "force_sum %d, "
-                   "custom gather %d and reduce-scatter %d, reduce_unused %d",
+                   "force_sum %d, custom all-gather %d, custom reduce-scatter %d, reduce_unused %d, "
+                   "SHOAL_FSDP_GATHER %s",
                    fsdp_reshard_name(config->reshard), config->reshard_ranks,
                    fsdp_sharded_name(config->sharded),
                    config->param_dtype != 0 ? shoal_dtype_name(config->param_dtype) : "as stored",
                    config->reduce_dtype != 0 ? shoal_dtype_name(config->reduce_dtype) : "of the gradients",
                    config->divide_factor, config->force_sum, unit->hooks.all_gather.call != NULL,
-                   unit->hooks.reduce_scatter.call != NULL, config->reduce_unused);
+                   unit->hooks.reduce_scatter.call != NULL, config->reduce_unused,
+                   option_choice(OPTION_FSDP_GATHER) == 1 ? "copy" : "auto");
+}
+
+/* Of two lists of settings, in the same order and with ", " between them, leaves those that differ. */
+static void keep_differences(char mine[WORDS_BYTES], char theirs[WORDS_BYTES])
+{
+    char kept[2][WORDS_BYTES];
+    struct text texts[2] = {text_begin(kept[0], WORDS_BYTES), text_begin(kept[1], WORDS_BYTES)};
+    const char *at[2] = {mine, theirs};
+    while (*at[0] && *at[1]) {
+        size_t lengths[2];
+        for (int i = 0; i < 2; i++) {
+            const char *end = strstr(at[i], ", ");
+            lengths[i] = end ? (size_t)(end - at[i]) : strlen(at[i]);
+        }
+        bool is_same = lengths[0] == lengths[1] && memcmp(at[0], at[1], lengths[0]) == 0;
+        for (int i = 0; i < 2; i++) {
+            if (!is_same) {
+                text_add(&texts[i], "%s%.*s", texts[i].length > 0 ? ", " : "", (int)lengths[i], at[i]);
+            }
+            at[i] += lengths[i];
+            at[i] += *at[i] ? strlen(", ") : 0;
+        }
+    }
+    if (kept[0][0]) {
+        memcpy(mine, kept[0], WORDS_BYTES);
+        memcpy(theirs, kept[1], WORDS_BYTES);
+    }
 }
 
 static void describe_param(const struct fsdp_param *param, char *words)
@@ -176,6 +207,9 @@ static shoal_status report_part(shoal_group *group, const struct fsdp_unit *unit
         describe_param(&unit->params[part - 1], mine);
     }
     TRY(exchange_words(group, mine, rank, theirs));
+    if (part == 0) {
+        keep_differences(mine, theirs);
+    }
     return error_set(SHOAL_ERR_MISMATCH, "%s: %s here: %s; on rank %d: %s", unit->name,
                      part == 0 ? "options" : "parameter", mine, shoal_group_world_rank(group, rank), theirs);
 }
@@ -352,8 +386,8 @@ static shoal_status fail_values(const struct fsdp_context *context, size_t index
         index -= context->units[i]->n_params;
     }
     return error_set(SHOAL_ERR_MISMATCH,
-                     "%s: parameter %s starts with other values on rank %d: replicas begin alike; load equal "
-                     "values, or broadcast those of one rank",
+                     "%s: parameter %s has other values on rank %d, but replicas must begin with the same "
+                     "ones; load equal values, or broadcast those of one rank",
                      context->units[i]->name, context->units[i]->params[index].name, rank);
 }
 
