@@ -63,7 +63,7 @@ expect 0 "$step" --help
 expect 2
 says err "the file is missing"
 expect 2 "$step" "$step"
-says err "one file, not both"
+says err "one file expected, but got"
 expect 2 --pases=schedule_comm_wait "$step"
 says err "did you mean '--passes'?"
 expect 2 --passes
@@ -276,7 +276,9 @@ says_not out neg
 expect 1 --passes=test_fail --load "$library" -
 says err "shoal opt: standard input: graph_run_passes: pass test_fail: as it always does"
 expect 1 "--load=$scratch/missing.so" -
-says err "--load: $scratch/missing.so"
+says err "--load: $scratch/missing.so cannot be loaded: cannot open"
+expect 1 --load=missing.so -
+says err "for a file in this directory use ./missing.so"
 expect 1 "--load=$SHOAL_TEST_BUILD_DIR/tests/modules/libshoal_transport_test_post.so" --list
 says err "has registered neither an op nor a pass"
 sed -i 's/test.like/neg/' "$scratch/in"

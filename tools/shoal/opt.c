@@ -307,7 +307,7 @@ static int parse(struct opt_plan *plan, int argc, char **argv)
         if (argv[i][0] == '-' && argv[i][1] != '\0') {
             exit_status = parse_option(plan, argc, argv, &i);
         } else if (plan->path) {
-            fprintf(stderr, "shoal opt: one file, not both '%s' and '%s'\n", plan->path, argv[i]);
+            fprintf(stderr, "shoal opt: one file expected, but got '%s' and '%s'\n", plan->path, argv[i]);
             exit_status = TOOL_USAGE;
         } else {
             plan->path = argv[i];
@@ -348,6 +348,22 @@ static size_t count_ops(void)
     return n_ops;
 }
 
+/* The loader's reason begins with the path or not. */
+static void tell_not_loaded(const char *path, const char *reason)
+{
+    size_t length = strlen(path);
+    bool is_named = strncmp(reason, path, length) == 0 && strncmp(reason + length, ": ", 2) == 0;
+    fprintf(stderr, "shoal opt: --load: %s cannot be loaded: %s", path,
+            is_named ? reason + length + 2 : reason);
+    if (!strchr(path, '/')) {
+        fprintf(stderr,
+                "; a name without '/' is looked for among the installed libraries, so for a file in this "
+                "directory use ./%s",
+                path);
+    }
+    fputc('\n', stderr);
+}
+
 /*
  * Its constructors register. They find this program's shoal_ functions, not those of the libshoal that it was linked with. The
  * companion library has none, so that programs can set an allocator first: its shoal_nn_init registers.
@@ -357,7 +373,7 @@ static int load(const char *path)
     size_t n_before = count_passes() + count_ops();
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
-        fprintf(stderr, "shoal opt: --load: %s\n", dlerror());
+        tell_not_loaded(path, dlerror());
         return TOOL_FAILED;
     }
     shoal_status (*init)(void) = NULL;
