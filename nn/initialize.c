@@ -42,8 +42,8 @@ static shoal_status grow(struct initialization *initialization)
     struct parameter *parameters =
         realloc(initialization->parameters, capacity * sizeof(initialization->parameters[0]));
     if (!parameters) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: a list of %zu parameters", initialization->call,
-                          capacity);
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for a list of %zu parameters",
+                          initialization->call, capacity);
     }
     initialization->parameters = parameters;
     initialization->capacity = capacity;

@@ -15,7 +15,7 @@ static shoal_status join(const char *call, const char *first, const char *second
     size_t bytes = strlen(first) + strlen(second) + 1;
     char *text = malloc(bytes);
     if (!text) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: the name %.100s%s", call, first, second);
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for the name %.100s%s", call, first, second);
     }
     (void)snprintf(text, bytes, "%s%s", first, second);
     *text_out = text;

@@ -30,7 +30,7 @@ shoal_status nn_module_make(const char *type, shoal_module_forward forward,
     shoal_module_definition definition = SHOAL_MODULE_DEFINITION_INIT;
     struct nn_settings *copy = malloc(sizeof(*copy));
     if (!copy) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, "settings of a module \"%s\"", type);
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "no memory for the settings of a module \"%s\"", type);
     }
     *copy = *settings;
     definition.type = type;

@@ -168,13 +168,13 @@ static shoal_status check_parts(const shoal_tensor *query, const shoal_tensor *k
     const int64_t *key_shape = shoal_tensor_shape(key);
     if (shape[0] != key_shape[0] || shape[3] != key_shape[3]) {
         return shoal_fail(SHOAL_ERR_INVALID,
-                          "query has shape %s, key %s: not as many samples, or not one size",
+                          "query has shape %s, key %s: the numbers of samples or the sizes of heads differ",
                           nn_shape_text(query).text, nn_shape_text(key).text);
     }
     if (key_shape[2] < 1 || shape[2] % key_shape[2] != 0) {
-        return shoal_fail(SHOAL_ERR_INVALID, "query has shape %s, key %s: %lld heads are no multiple of %lld",
-                          nn_shape_text(query).text, nn_shape_text(key).text, (long long)shape[2],
-                          (long long)key_shape[2]);
+        return shoal_fail(
+            SHOAL_ERR_INVALID, "query has shape %s, key %s: %lld heads are not a multiple of %lld",
+            nn_shape_text(query).text, nn_shape_text(key).text, (long long)shape[2], (long long)key_shape[2]);
     }
     return SHOAL_OK;
 }

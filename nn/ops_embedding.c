@@ -30,7 +30,7 @@ META(embedding)
     NN_TRY(nn_check_integer(indices, "indices"));
     NN_TRY(nn_check_floating(weight, "weight"));
     if (shoal_tensor_n_dims(weight) != 2) {
-        return shoal_fail(SHOAL_ERR_INVALID, "weight has shape %s, which is no matrix",
+        return shoal_fail(SHOAL_ERR_INVALID, "weight has shape %s, which is not a matrix",
                           nn_shape_text(weight).text);
     }
     for (int i = 0; i < n_dims; i++) {

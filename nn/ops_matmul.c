@@ -219,7 +219,7 @@ static shoal_status check_sides(const shoal_tensor *left, const char *left_name,
         return shoal_fail(SHOAL_ERR_INVALID, "%s has no dimensions", left_name);
     }
     if (shoal_tensor_n_dims(right) != 2) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s has shape %s, which is no matrix", right_name,
+        return shoal_fail(SHOAL_ERR_INVALID, "%s has shape %s, which is not a matrix", right_name,
                           nn_shape_text(right).text);
     }
     if (shoal_tensor_shape(right)[common_dim] != nn_last_size(left)) {

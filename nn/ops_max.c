@@ -25,7 +25,8 @@ static shoal_status check_search(const shoal_tensor *self, int64_t dim, int *dim
     NN_TRY(nn_check_floating(self, "self"));
     NN_TRY(nn_check_dim(dim, self, "self", dim_out));
     if (shoal_tensor_n_dims(self) > 0 && shoal_tensor_shape(self)[*dim_out] == 0) {
-        return shoal_fail(SHOAL_ERR_INVALID, "self has shape %s: nothing is largest along dimension %d",
+        return shoal_fail(SHOAL_ERR_INVALID,
+                          "self has shape %s: there is no largest element along dimension %d, which is empty",
                           nn_shape_text(self).text, *dim_out);
     }
     return SHOAL_OK;

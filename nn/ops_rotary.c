@@ -38,7 +38,7 @@ META(rotary)
                           nn_shape_text(self).text);
     }
     if (nn_last_size(self) % 2 != 0) {
-        return shoal_fail(SHOAL_ERR_INVALID, "self has shape %s: a size of %" PRId64 " has no halves",
+        return shoal_fail(SHOAL_ERR_INVALID, "self has shape %s: a size of %" PRId64 " cannot be halved",
                           nn_shape_text(self).text, nn_last_size(self));
     }
     if (!(base > 0) || isinf(base)) {

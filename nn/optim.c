@@ -107,7 +107,7 @@ shoal_status nn_check_kind(const char *call, const shoal_nn_optimizer *optimizer
         return shoal_fail(SHOAL_ERR_INVALID, "%s: optimizer is NULL", call);
     }
     if (optimizer->is_raw != is_raw) {
-        return shoal_fail(SHOAL_ERR_STATE, "%s: the optimizer was made over %s", call,
+        return shoal_fail(SHOAL_ERR_STATE, "%s: the optimizer was created for %s", call,
                           is_raw ? "tensors" : "raw memory");
     }
     return SHOAL_OK;
@@ -126,8 +126,8 @@ shoal_status nn_optimizer_allocate(const char *call, enum nn_rule rule, const sh
     }
     *optimizer_out = optimizer;
     if (!optimizer) {
-        shoal_status failed =
-            shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: an optimizer of %zu parameters", call, n_parameters);
+        shoal_status failed = shoal_fail(
+            SHOAL_ERR_NO_MEMORY, "%s: no memory for an optimizer of %zu parameters", call, n_parameters);
         return failed != SHOAL_OK ? failed : SHOAL_ERR_INTERNAL; /* it never is; an analyzer cannot know */
     }
     atomic_init(&optimizer->n_references, 1);

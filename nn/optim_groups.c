@@ -86,7 +86,7 @@ static shoal_status copy_rows(const char *call, shoal_nn_optimizer *optimizer,
     }
     optimizer->groups = calloc(n_groups, sizeof(groups[0]));
     if (!optimizer->groups) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: %zu groups", call, n_groups);
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for %zu groups", call, n_groups);
     }
     for (size_t i = 0; i < n_groups; i++) {
         shoal_nn_param_group *row = &optimizer->groups[i];
@@ -94,7 +94,7 @@ static shoal_status copy_rows(const char *call, shoal_nn_optimizer *optimizer,
         optimizer->n_groups = i + 1;
         row->pattern = groups[i].pattern ? copy_text(groups[i].pattern) : NULL;
         if (groups[i].pattern && !row->pattern) {
-            return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: the pattern of group %zu", call, i);
+            return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for the pattern of group %zu", call, i);
         }
     }
     return SHOAL_OK;
@@ -152,14 +152,16 @@ static shoal_status visit(void *context, const shoal_module_entry *entry, shoal_
     int n_dims = 0;
     (void)next;
     if (making->n_filled == making->optimizer->n_parameters) {
-        return shoal_fail(SHOAL_ERR_STATE, "%s: the module was changed meanwhile", making->call);
+        return shoal_fail(SHOAL_ERR_STATE, "%s: the module was changed while the optimizer was created",
+                          making->call);
     }
     NN_TRY(nn_check_tensor(making->call, entry->path, entry->tensor));
     NN_TRY(find_n_dims(making, entry, &n_dims));
     struct nn_parameter *parameter = &making->optimizer->parameters[making->n_filled];
     parameter->path = copy_text(entry->path);
     if (!parameter->path) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: the path %.200s", making->call, entry->path);
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for the path %.200s", making->call,
+                          entry->path);
     }
     nn_parameter_set(parameter, entry->tensor);
     choose_group(making, entry->path, n_dims, parameter);
@@ -174,7 +176,7 @@ static shoal_status check_members(const struct making *making)
         if (making->n_members[i] == 0 && !row->may_be_empty) {
             return shoal_fail(SHOAL_ERR_INVALID, "%s: %s has no parameter: %s", making->call,
                               name_of(i, row).text,
-                              making->n_fitting[i] > 0 ? "those that it fits are in earlier groups"
+                              making->n_fitting[i] > 0 ? "those that it matches are in earlier groups"
                                                        : "none has such a path and number of dimensions");
         }
     }
@@ -191,7 +193,7 @@ static shoal_status sort_paths(const char *call, shoal_nn_optimizer *optimizer)
     size_t n_paths = optimizer->n_parameters;
     optimizer->paths = calloc(n_paths, sizeof(optimizer->paths[0]));
     if (!optimizer->paths) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: a list of %zu paths", call, n_paths);
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for a list of %zu paths", call, n_paths);
     }
     for (size_t i = 0; i < n_paths; i++) {
         optimizer->paths[i] = (struct nn_path){optimizer->parameters[i].path, i};
@@ -210,7 +212,7 @@ static shoal_status take_parameters(struct making *making, const shoal_nn_param_
     NN_TRY(copy_rows(making->call, optimizer, groups, n_groups));
     making->n_fitting = calloc(2 * (n_groups + 1), sizeof(size_t));
     if (!making->n_fitting) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: %zu groups", making->call, n_groups);
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for %zu groups", making->call, n_groups);
     }
     making->n_members = making->n_fitting + n_groups;
     NN_TRY(shoal_module_walk(making->module, SHOAL_WALK_PARAMETERS, visit, making));
@@ -329,8 +331,8 @@ shoal_status shoal_nn_optimizer_set_group(shoal_nn_optimizer *optimizer, size_t 
     if (!old->pattern != !row->pattern || strcmp(patterns[0], patterns[1]) != 0 ||
         row->max_dims != old->max_dims || row->may_be_empty != old->may_be_empty) {
         return shoal_fail(SHOAL_ERR_INVALID,
-                          "%s: %s: pattern, max_dims and may_be_empty cannot be changed: who belongs to a "
-                          "group is decided when the optimizer is made",
+                          "%s: %s: pattern, max_dims and may_be_empty cannot be changed: which parameters "
+                          "belong to a group is decided when the optimizer is created",
                           call, name.text);
     }
     NN_TRY(check_rates(call, optimizer, name.text, row));

@@ -133,11 +133,11 @@ static shoal_status collect(const char *call, shoal_nn_optimizer *optimizer, con
         }
         int64_t number = numbers ? numbers[i] : shoal_items_find_tensor(from, parameter->tensor);
         if (number < 0 || (size_t)number >= shoal_items_count(from)) {
-            return shoal_fail(
-                SHOAL_ERR_INVALID, "%s: %s has no item in the list%s", call, which_of(optimizer, i).text,
-                numbers ? " of that number"
-                        : "; its module is added before, and the optimizer is made after "
-                          "shoal_fully_shard, which puts other tensors in its parameters' places");
+            return shoal_fail(SHOAL_ERR_INVALID, "%s: %s has no item in the list%s", call,
+                              which_of(optimizer, i).text,
+                              numbers ? " of that number"
+                                      : "; add its module first, and create the optimizer after "
+                                        "shoal_fully_shard, which replaces the tensors of parameters");
         }
         NN_TRY(add_parameter(call, optimizer, i, from, number, to));
     }

@@ -33,7 +33,7 @@ shoal_status shoal_nn_gain(shoal_nn_nonlinearity nonlinearity, double slope, dou
         return shoal_fail(SHOAL_ERR_INVALID, "nn_gain: gain_out is NULL");
     }
     if ((int)nonlinearity < 0 || (size_t)nonlinearity >= sizeof(gains) / sizeof(gains[0])) {
-        return shoal_fail(SHOAL_ERR_INVALID, "nn_gain: %d is no shoal_nn_nonlinearity", (int)nonlinearity);
+        return shoal_fail(SHOAL_ERR_INVALID, "nn_gain: %d is not a shoal_nn_nonlinearity", (int)nonlinearity);
     }
     if (nonlinearity == SHOAL_NN_LEAKY_RELU && !isfinite(slope)) {
         return shoal_fail(SHOAL_ERR_INVALID, "nn_gain: slope: %g is not a number", slope);
@@ -56,7 +56,7 @@ static shoal_status check_uniform(const char *name, double low, double high)
     NN_TRY(check_finite(name, "high", high));
     if (low > high || !isfinite(high - low)) {
         return shoal_fail(SHOAL_ERR_INVALID, "%s: uniform from low %g to high %g: %s", name, low, high,
-                          low > high ? "low is above high" : "the difference is no number");
+                          low > high ? "low is above high" : "the difference is not a finite number");
     }
     return SHOAL_OK;
 }
@@ -68,7 +68,8 @@ static shoal_status check_fan(const char *name, const shoal_nn_distribution *dis
                           distribution->gain);
     }
     if (distribution->fan != SHOAL_NN_FAN_IN && distribution->fan != SHOAL_NN_FAN_OUT) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: fan: %d is no shoal_nn_fan", name, (int)distribution->fan);
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: fan: %d is not a shoal_nn_fan", name,
+                          (int)distribution->fan);
     }
     return SHOAL_OK;
 }
@@ -98,8 +99,8 @@ shoal_status nn_check_distribution(const char *name, const shoal_nn_distribution
     case SHOAL_NN_KIND_KAIMING_NORMAL:
         return check_fan(name, distribution);
     default:
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: distribution: kind %d is none", name,
-                          (int)distribution->kind);
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: distribution: kind is %d, which is none of SHOAL_NN_KIND_*",
+                          name, (int)distribution->kind);
     }
 }
 
@@ -131,7 +132,8 @@ static shoal_status check_shape(const char *name, const shoal_nn_part *part)
     }
     for (int i = 0; i < part->n_dims; i++) {
         if (part->shape[i] < 0) {
-            return shoal_fail(SHOAL_ERR_INVALID, "%s: part: shape[%d] is %" PRId64, name, i, part->shape[i]);
+            return shoal_fail(SHOAL_ERR_INVALID, "%s: part: shape[%d] has the bad size %" PRId64, name, i,
+                              part->shape[i]);
         }
         if (__builtin_mul_overflow(count, (uint64_t)part->shape[i], &count) || count > MAX_ELEMENTS) {
             return shoal_fail(SHOAL_ERR_INVALID, "%s: part: the shape has more than 2^62 elements", name);
@@ -147,8 +149,8 @@ shoal_status nn_runs_of(const char *name, const shoal_nn_part *part, struct nn_r
     }
     NN_TRY(check_shape(name, part));
     if (part->dim < 0 || part->dim >= part->n_dims) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: part: dim %d is not one of %d", name, part->dim,
-                          part->n_dims);
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: part: dim %d is outside of the %d dimensions", name,
+                          part->dim, part->n_dims);
     }
     int64_t size = part->shape[part->dim];
     if (part->offset < 0 || part->length < 0 || part->offset > size || part->length > size - part->offset) {

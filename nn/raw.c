@@ -33,7 +33,9 @@ shoal_status shoal_nn_sgemm(bool transposes_a, bool transposes_b, size_t m, size
     size_t inner = n > k ? n : k;
     size_t outer = m > k ? m : k;
     if (m > largest || n > largest || k > largest || (outer > 0 && inner > largest / outer)) {
-        return shoal_fail(SHOAL_ERR_INVALID, "nn_sgemm: m %zu, n %zu, k %zu: more than memory", m, n, k);
+        return shoal_fail(SHOAL_ERR_INVALID,
+                          "nn_sgemm: m %zu, n %zu, k %zu: the matrices are more than memory can hold", m, n,
+                          k);
     }
     NN_TRY(check_operand(a, "a", m, k));
     NN_TRY(check_operand(b, "b", k, n));

@@ -78,7 +78,7 @@ shoal_status shoal_nn_scaler_create(const shoal_nn_scaler_options *options, shoa
     NN_TRY(check_options(call, options));
     shoal_nn_scaler *scaler = calloc(1, sizeof(*scaler));
     if (!scaler) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: a scaler", call);
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for a scaler", call);
     }
     atomic_init(&scaler->n_references, 1);
     scaler->options = *options;
@@ -127,7 +127,7 @@ static shoal_status make_room(const char *call, shoal_nn_scaler *scaler)
     size_t capacity = scaler->capacity > 0 ? 2 * scaler->capacity : 4;
     struct nn_scaler_entry *entries = realloc(scaler->entries, capacity * sizeof(entries[0]));
     if (!entries) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: a list of %zu optimizers", call, capacity);
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for a list of %zu optimizers", call, capacity);
     }
     scaler->entries = entries;
     scaler->capacity = capacity;
@@ -166,7 +166,7 @@ static shoal_status exchange(const char *call, const shoal_nn_scaler *scaler, en
     NN_TRY(shoal_group_all_reduce(scaler->options.group, words, words, N_WORDS, SHOAL_F64, SHOAL_MAX));
     static const char *const names[] = {[WORD_SCALE] = "the scale",
                                         [WORD_CLEAN] = "n_clean",
-                                        [WORD_CALLS] = "how many optimizers they have unscaled"};
+                                        [WORD_CALLS] = "the number of optimizers that were unscaled"};
     for (int i = WORD_SCALE; i < N_WORDS; i += 2) {
         if (words[i] != -words[i + 1]) {
             return shoal_fail(SHOAL_ERR_MISMATCH, "%s: ranks differ in %s: from %g to %g, here %g", call,
@@ -194,7 +194,8 @@ static shoal_status agree(const char *call, const shoal_nn_scaler *scaler, shoal
     NN_TRY(exchanged);
     return *outcome != FAILED
                ? SHOAL_OK
-               : shoal_fail(SHOAL_ERR_STATE, "%s: it failed on another rank, which says why", call);
+               : shoal_fail(SHOAL_ERR_STATE, "%s: it failed on another rank; the error is reported there",
+                            call);
 }
 
 /* Ranks that have parts of a parameter see different gradients: without the others this rank would skip steps alone. */
@@ -259,7 +260,7 @@ static shoal_status check_call(const char *call, const shoal_nn_scaler *scaler,
     NN_TRY(nn_check_kind(call, optimizer, is_raw));
     const struct nn_scaler_entry *entry = find_entry(scaler, optimizer);
     if (entry && (entry->has_stepped || !is_step)) {
-        return shoal_fail(SHOAL_ERR_STATE, "%s: the optimizer %s already; shoal_nn_scaler_update comes first",
+        return shoal_fail(SHOAL_ERR_STATE, "%s: the optimizer %s already; call shoal_nn_scaler_update first",
                           call, entry->has_stepped ? "has made its step" : "was unscaled");
     }
     return SHOAL_OK;

@@ -42,7 +42,8 @@ shoal_status nn_gradients_open(const char *call, const shoal_nn_optimizer *optim
     *gradients = (struct nn_gradients){.targets = calloc(n_parameters, sizeof(gradients->targets[0])),
                                        .counts = calloc(n_parameters, sizeof(gradients->counts[0]))};
     if (!gradients->targets || !gradients->counts) {
-        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: a list of %zu gradients", call, n_parameters);
+        return shoal_fail(SHOAL_ERR_NO_MEMORY, "%s: no memory for a list of %zu gradients", call,
+                          n_parameters);
     }
     for (size_t i = 0; i < n_parameters; i++) {
         if (shards) {

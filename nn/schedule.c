@@ -105,7 +105,7 @@ static shoal_status check_unused(const char *call, const shoal_nn_schedule *sche
     bool has_steps = schedule->n_steps != 0 && !(kind->uses & USES_N_STEPS);
     bool has_minimum = schedule->min_lr != 0 && !(kind->uses & USES_MIN_LR);
     if (has_steps || has_minimum) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s: a schedule of kind %s has none; it is 0", call,
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: %s must be 0: a schedule of kind %s does not use it", call,
                           has_steps ? "n_steps" : "min_lr", kind->name);
     }
     return SHOAL_OK;
@@ -119,7 +119,7 @@ static shoal_status check_schedule(const char *call, const shoal_nn_schedule *sc
     NN_TRY(nn_check_size(call, "schedule", schedule->struct_size, sizeof(*schedule)));
     const struct kind *kind = find_kind(schedule->kind);
     if (!kind) {
-        return shoal_fail(SHOAL_ERR_INVALID, "%s: kind: %d is no shoal_nn_schedule_kind", call,
+        return shoal_fail(SHOAL_ERR_INVALID, "%s: kind: %d is not a shoal_nn_schedule_kind", call,
                           (int)schedule->kind);
     }
     NN_TRY(nn_check_number(call, "lr", schedule->lr, (double)INFINITY));

@@ -43,8 +43,9 @@ shoal_status nn_scratch(shoal_op_call_context *call, size_t count, size_t elemen
         *scratch_out = call ? shoal_op_workspace(call, bytes) : malloc(bytes > 0 ? bytes : 1);
     }
     if (!*scratch_out) {
-        shoal_status failed = shoal_fail(SHOAL_ERR_NO_MEMORY, "scratch memory: %zu elements of %zu bytes",
-                                         count, element_bytes);
+        shoal_status failed =
+            shoal_fail(SHOAL_ERR_NO_MEMORY, "no memory for %zu elements of %zu bytes of scratch memory",
+                       count, element_bytes);
         return failed != SHOAL_OK ? failed : SHOAL_ERR_INTERNAL; /* it never is; an analyzer cannot know */
     }
     return SHOAL_OK;

@@ -49,11 +49,12 @@ static shoal_status name_difference(shoal_group *group, const char *phase)
     int64_t differs = strcmp(first, other) != 0 ? shoal_group_rank(group) : INT64_MAX;
     TRY(find_minimum(group, &differs, 1));
     if (differs == INT64_MAX) {
-        return error_set(SHOAL_ERR_INTERNAL, "ranks differ, but all of them are at \"%s\"", first);
+        return error_set(SHOAL_ERR_INTERNAL, "ranks differ, but all of them do \"%s\"", first);
     }
     TRY(shoal_group_broadcast(group, other, sizeof other, SHOAL_U8, (int)differs));
-    return error_set(SHOAL_ERR_MISMATCH, "rank 0 is at \"%s\", but rank %" PRId64 " at \"%s\"", first,
-                     differs, other);
+    return error_set(SHOAL_ERR_MISMATCH,
+                     "ranks made different calls: rank 0 does \"%s\", but rank %" PRId64 " does \"%s\"",
+                     first, differs, other);
 }
 
 struct failure {

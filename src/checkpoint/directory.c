@@ -263,7 +263,7 @@ static shoal_status begin(struct directory_save *save, int64_t step, const char 
         TRY(clean(save));
     }
     if (!replaces && exists(target)) {
-        return error_set(SHOAL_ERR_STATE, "%.240s: is there already; options.replaces would replace it",
+        return error_set(SHOAL_ERR_STATE, "%.240s: exists already; set options.replaces to replace it",
                          target);
     }
     char *saving = join(save->directory, SAVING, id);

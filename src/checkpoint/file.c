@@ -83,7 +83,7 @@ static shoal_status lock(int fd, const char *path, bool *is_lost_out)
         return SHOAL_OK;
     }
     if (fstat(fd, &info) != 0) {
-        return path_fail(path, "look at", errno);
+        return path_fail(path, "stat", errno);
     }
     *is_lost_out = info.st_nlink == 0;
     return SHOAL_OK;
@@ -130,7 +130,7 @@ static shoal_status try_number(struct file *file, char *number)
     bool is_lost;
     file->fd = -1;
     if (!os_random(&random, sizeof(random))) {
-        return path_fail(file->path, "find a name", errno);
+        return path_fail(file->path, "find a free name", errno);
     }
     (void)snprintf(number, NUMBER_DIGITS + 1, "%0*" PRIx64, NUMBER_DIGITS, random);
     int fd = path_create_file(file->directory_fd, path_name(file->path), O_EXCL);
@@ -199,7 +199,8 @@ static shoal_status open_joined(const char *path, int *fd_out)
         status = lock(fd, path, &is_lost);
     }
     if (status == SHOAL_OK && is_lost) {
-        status = error_set(SHOAL_ERR_STATE, "%.240s: its creator has ended, and it was removed", path);
+        status =
+            error_set(SHOAL_ERR_STATE, "%.240s: was removed when the process that created it ended", path);
     }
     if (status != SHOAL_OK) {
         (void)close(fd);

@@ -33,7 +33,7 @@ static shoal_status check_tensor(const struct index_tensor *tensor)
     }
     if (safetensors_dtype_row(tensor->dtype) < 0) {
         char text[SAFETENSORS_NAME_BYTES];
-        return error_set(SHOAL_ERR_UNSUPPORTED, "tensor %s: safetensors files have no dtype for %s",
+        return error_set(SHOAL_ERR_UNSUPPORTED, "tensor %s: safetensors files do not support %s",
                          safetensors_format_name(text, tensor->name), shoal_dtype_name(tensor->dtype));
     }
     return SHOAL_OK;

@@ -31,10 +31,11 @@ shoal_status index_check_file(const char *name)
     char text[SAFETENSORS_NAME_BYTES];
     size_t length = strlen(name);
     if (length == 0 || length > FILE_NAME_CHARS || name[0] == '.' || strchr(name, '/')) {
-        return error_set(SHOAL_ERR_INVALID,
-                         "%s is no name of a file in the directory: 1 to %d bytes, without '/' and without "
-                         "'.' at the beginning",
-                         safetensors_format_name(text, name), FILE_NAME_CHARS);
+        return error_set(
+            SHOAL_ERR_INVALID,
+            "%s is not the name of a file in the directory: 1 to %d bytes, without '/' and without "
+            "'.' at the beginning",
+            safetensors_format_name(text, name), FILE_NAME_CHARS);
     }
     if (strcmp(name, INDEX_NAME) == 0) {
         return error_set(SHOAL_ERR_INVALID, "'" INDEX_NAME "' is the name of the index itself");

@@ -183,7 +183,7 @@ static shoal_status parse_sums(struct reader *reader, json_t *value, void *into)
     TRY(parse_array(reader, value, parse_sum, sizeof(run->sums[0]), (void **)&run->sums, &n_sums));
     if (n_sums != checksum_n_blocks(run->bytes)) {
         return error_set(SHOAL_ERR_INVALID,
-                         "%zu are not those of the %" PRIu64 " blocks of %" PRIu64 " bytes", n_sums,
+                         "%zu checksums are given for %" PRIu64 " blocks in %" PRIu64 " bytes", n_sums,
                          checksum_n_blocks(run->bytes), run->bytes);
     }
     return SHOAL_OK;
@@ -380,7 +380,7 @@ static shoal_status parse_value(struct reader *reader, json_t *json, struct inde
     }
     if (!hexfloat_parse(json_string_value(json), &value->real)) {
         char text[SAFETENSORS_NAME_BYTES];
-        return error_set(SHOAL_ERR_INVALID, "%s is no number as \"0x1.8p+1\"",
+        return error_set(SHOAL_ERR_INVALID, "%s is not a number such as \"0x1.8p+1\"",
                          safetensors_format_name(text, json_string_value(json)));
     }
     return SHOAL_OK;
@@ -466,7 +466,7 @@ static shoal_status check_version(json_t *root)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
     if (!format || strcmp(format, "shoal") != 0) {
-        return error_set(SHOAL_ERR_INVALID, "this is no index of a checkpoint: format is not \"shoal\"");
+        return error_set(SHOAL_ERR_INVALID, "this is not the index of a checkpoint: format is not \"shoal\"");
     }
     int64_t version;
     shoal_status status = get_number(json_object_get(root, "version"), 1, INT64_MAX, &version);
@@ -522,15 +522,17 @@ static shoal_status check_sum(const char *text, size_t bytes)
     if (!end || memcmp(end, INDEX_SUM_BEFORE, before_bytes) != 0 ||
         memcmp(end + before_bytes + INDEX_SUM_CHARS, INDEX_SUM_BEHIND, behind_bytes) != 0) {
         return error_set(SHOAL_ERR_INVALID,
-                         "this is no index of a checkpoint, or cut off: %zu bytes do not end in a sum",
+                         "this is not the index of a checkpoint, or it was cut off: its %zu bytes do not end "
+                         "in a checksum",
                          bytes);
     }
     memcpy(digits, end + before_bytes, INDEX_SUM_CHARS);
     TRY(check_hex(digits, INDEX_SUM_CHARS));
     uint64_t sum = checksum_block(text, (size_t)(end - text));
     if (sum != hex_value(digits)) {
-        return error_set(SHOAL_ERR_INVALID, "damaged: the sum of the text is %016" PRIx64 ", and it says %s",
-                         sum, digits);
+        return error_set(SHOAL_ERR_INVALID,
+                         "damaged: the checksum of the text is %016" PRIx64 ", but the text says %s", sum,
+                         digits);
     }
     return SHOAL_OK;
 }
@@ -544,8 +546,8 @@ static shoal_status load(const char *text, size_t bytes, json_t **root_out)
         return error_set(SHOAL_ERR_NO_MEMORY, "no memory for the JSON of an index of %zu bytes", bytes);
     }
     if (!root) {
-        return error_set(SHOAL_ERR_INVALID, "this is no JSON that is allowed: %s, at byte %d of %zu",
-                         error.text, error.position, bytes);
+        return error_set(SHOAL_ERR_INVALID, "this is not valid JSON: %s, at byte %d of %zu", error.text,
+                         error.position, bytes);
     }
     *root_out = root;
     return SHOAL_OK;

@@ -74,7 +74,7 @@ static shoal_status check_part(const shoal_item *item)
     int64_t count;
     TRY(dtype_check(item->dtype, "dtype"));
     if (safetensors_dtype_row(item->dtype) < 0) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "dtype: checkpoints have no %s",
+        return error_set(SHOAL_ERR_UNSUPPORTED, "dtype: checkpoints do not support %s",
                          dtype_rows[item->dtype].name);
     }
     if (!item->shape && item->n_dims > 0) {
@@ -100,7 +100,7 @@ static shoal_status check_part(const shoal_item *item)
 static shoal_status check_tensor(const shoal_item *item, const struct region *region)
 {
     if (shoal_tensor_dtype(item->tensor) != item->dtype) {
-        return error_set(SHOAL_ERR_INVALID, "tensor: it is %s instead of %s",
+        return error_set(SHOAL_ERR_INVALID, "tensor: its dtype is %s instead of %s",
                          shoal_dtype_name(shoal_tensor_dtype(item->tensor)), shoal_dtype_name(item->dtype));
     }
     int n_dims = shoal_tensor_n_dims(item->tensor);
@@ -121,13 +121,13 @@ static shoal_status check_values(const shoal_item *item)
     struct region region;
     region_make(&region, item->n_dims, item->shape, item->dim, item->offset, item->length);
     if (item->tensor && item->data) {
-        return error_set(SHOAL_ERR_INVALID, "tensor and data: both are there");
+        return error_set(SHOAL_ERR_INVALID, "tensor and data are both given");
     }
     if (item->tensor) {
         return check_tensor(item, &region);
     }
     if (!item->data && region_count(&region, item->n_dims) > 0) {
-        return error_set(SHOAL_ERR_INVALID, "tensor and data: both are NULL");
+        return error_set(SHOAL_ERR_INVALID, "tensor and data are both NULL");
     }
     size_t alignment = dtype_rows[item->dtype].alignment;
     if ((uintptr_t)item->data % alignment != 0) {
@@ -273,7 +273,8 @@ shoal_status shoal_items_add_string(shoal_items *items, const char *name, char *
 {
     const struct item_value added = {.kind = ITEM_STRING, .name = name, .value = value, .bytes = bytes};
     if (bytes == 0) {
-        return error_set(SHOAL_ERR_INVALID, "items_add_string: bytes is 0: there is no room for the zero");
+        return error_set(SHOAL_ERR_INVALID,
+                         "items_add_string: bytes is 0, but the string needs a byte for the zero at its end");
     }
     return add_value(items, "items_add_string", &added);
 }

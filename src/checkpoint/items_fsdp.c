@@ -40,7 +40,7 @@ static shoal_status add_param(shoal_items *items, const char *prefix, shoal_fsdp
         return error_set(SHOAL_ERR_INVALID, "parameter %d has no name", id);
     }
     if (safetensors_dtype_row(layout.dtype) < 0) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "parameter %d: checkpoints have no %s", id,
+        return error_set(SHOAL_ERR_UNSUPPORTED, "parameter %d: checkpoints do not support %s", id,
                          shoal_dtype_name(layout.dtype));
     }
     struct item_entry entry = {.source = &fsdp_source,

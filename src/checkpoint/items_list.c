@@ -92,7 +92,8 @@ shoal_status items_list_check_name(const shoal_items *items, const char *section
     }
     TRY(safetensors_text_check(argument, name));
     if (strcmp(name, SAFETENSORS_METADATA_KEY) == 0) {
-        return error_set(SHOAL_ERR_INVALID, "%s: \"%s\" is kept for the metadata of files", argument, name);
+        return error_set(SHOAL_ERR_INVALID, "%s: \"%s\" is reserved for the metadata of files", argument,
+                         name);
     }
     return items_list_find(items, section, name) ? report_twice(argument, section, name) : SHOAL_OK;
 }

@@ -77,7 +77,8 @@ static shoal_status look_at_shard(const struct item_entry *entry, enum item_use 
     }
     /* Not of a tensor that was put in the shard's place. */
     if (use == ITEM_READ && layout.needs_values && place->tensor->has_landed) {
-        return error_set(SHOAL_ERR_STATE, "it was on the meta device, and nobody has written its shard yet");
+        return error_set(SHOAL_ERR_STATE,
+                         "it was on the meta device, and its shard has not been written yet");
     }
     place->dim = layout.dim;
     place->offset = layout.offset;
@@ -129,7 +130,8 @@ static shoal_status describe(const struct collection *collection, const shoal_mo
     const int64_t *shape = shoal_tensor_shape(entry->tensor);
     shoal_shard_layout layout = SHOAL_SHARD_LAYOUT_INIT;
     if (safetensors_dtype_row(item.dtype) < 0) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "checkpoints have no %s", shoal_dtype_name(item.dtype));
+        return error_set(SHOAL_ERR_UNSUPPORTED, "checkpoints do not support %s",
+                         shoal_dtype_name(item.dtype));
     }
     if (!item.is_buffer) {
         TRY(shoal_fully_shard_find_param(collection->module, entry, &item.param));
@@ -138,8 +140,9 @@ static shoal_status describe(const struct collection *collection, const shoal_mo
         TRY(shoal_fsdp_get_layout(item.param, &layout));
         shape = layout.shape;
     } else if (entry->tensor->has_landed) {
-        return error_set(SHOAL_ERR_INVALID, "it is a shard of a unit that a module around this one has: add "
-                                            "the module that was given to fully_shard");
+        return error_set(
+            SHOAL_ERR_INVALID,
+            "it is a shard of a unit of an outer module: add the module that was given to fully_shard");
     }
     for (int i = 0; i < item.n_dims; i++) {
         item.shape[i] = shape[i];

@@ -186,7 +186,7 @@ static shoal_status read_text(const char *file_path, int fd, size_t kept, char *
 {
     struct stat info;
     if (fstat(fd, &info) != 0) {
-        return path_fail(file_path, "look at", errno);
+        return path_fail(file_path, "stat", errno);
     }
     if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size > MAX_INDEX_BYTES) {
         return error_set(SHOAL_ERR_INVALID, "%.240s: is not a regular file, or of %" PRId64 " bytes",
@@ -261,7 +261,7 @@ static shoal_status report_none(const struct load *load)
 {
     char of_step[40] = "";
     if (load->n_damaged > 0) {
-        return error_set(SHOAL_ERR_INVALID, "%.120s: %zu damaged checkpoint%s and no other; the newest: %s",
+        return error_set(SHOAL_ERR_INVALID, "%.120s: only %zu damaged checkpoint%s found; the newest: %s",
                          load->directory, load->n_damaged, load->n_damaged == 1 ? "" : "s",
                          load->damage_text);
     }
@@ -344,9 +344,10 @@ static shoal_status check_index(const struct load *load)
     const shoal_checkpoint_load_options *options = &load->options;
     if (load->found.source != SOURCE_SHOAL && options->section &&
         strcmp(options->section, SHOAL_SECTION_MODEL) != 0) {
-        return error_set(SHOAL_ERR_INVALID,
-                         "options.section: \"%.64s\", but %.240s is of another tool and has only \"%s\"",
-                         options->section, load->found.path, SHOAL_SECTION_MODEL);
+        return error_set(
+            SHOAL_ERR_INVALID,
+            "options.section: \"%.64s\", but %.240s was written by another tool and has only \"%s\"",
+            options->section, load->found.path, SHOAL_SECTION_MODEL);
     }
     if (options->has_step && load->index.step != options->step) {
         return error_set(SHOAL_ERR_STATE, "%.240s: is of step %" PRId64 ", not %" PRId64, load->found.path,
@@ -403,7 +404,9 @@ static shoal_status check_none(struct load *load)
     char *path = NULL;
     shoal_status status = find_path(load, &path);
     if (status == SHOAL_OK && path) {
-        status = error_set(SHOAL_ERR_STATE, "%.200s: there is %.60s, but the first rank sees no checkpoint",
+        status = error_set(SHOAL_ERR_STATE,
+                           "%.200s: this rank sees %.60s, but the first rank sees no checkpoint: all ranks "
+                           "must share the directory",
                            load->directory, path_name(path));
     }
     mem_free(path);
@@ -438,7 +441,7 @@ static shoal_status choose(struct load *load)
             memcpy(load->damage_text, text, sizeof text);
         }
         if (shoal_group_rank(load->group) == 0) {
-            LOG(SHOAL_LOG_WARN, "checkpoint: a damaged one is passed over: %s", text);
+            LOG(SHOAL_LOG_WARN, "checkpoint: a damaged checkpoint is skipped: %s", text);
         }
         status = find_and_look(load, &own);
     }
@@ -474,14 +477,18 @@ static shoal_status open_parts(struct load *load)
 static shoal_status read_all(struct load *load)
 {
     shoal_status status = agree(load->group, "reading the checkpoint", load_reader_read(&load->reader));
-    return status == SHOAL_OK ? status : error_prefix(status, "values are undefined now");
+    return status == SHOAL_OK
+               ? status
+               : error_prefix(status, "the load failed half way, and values are undefined now");
 }
 
 static shoal_status end(struct load *load)
 {
     load_match_set_values(&load->match);
     shoal_status status = agree(load->group, "what follows a load", items_loaded(load->items));
-    return status == SHOAL_OK ? status : error_prefix(status, "all values are loaded, but were refused");
+    return status == SHOAL_OK
+               ? status
+               : error_prefix(status, "all values are loaded, but a function of items_on_loaded failed");
 }
 
 static shoal_status load_all(struct load *load)

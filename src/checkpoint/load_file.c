@@ -175,7 +175,7 @@ static shoal_status open_file(struct load_file *file, struct stat *info_out)
     }
     file->fd = fd;
     if (fstat(fd, info_out) != 0) {
-        return path_fail(file->path, "look at", errno);
+        return path_fail(file->path, "stat", errno);
     }
     if (!S_ISREG(info_out->st_mode)) {
         return error_set(SHOAL_ERR_INVALID, "%s: is not a regular file", shown(file));
@@ -190,7 +190,7 @@ static shoal_status check_bytes(const struct load_file *file)
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_INVALID,
-                     "%s: has %" PRIu64 " bytes instead of %" PRIu64 ": it %s, or is of another save",
+                     "%s: has %" PRIu64 " bytes instead of %" PRIu64 ": it %s, or belongs to another save",
                      shown(file), bytes, file->info->bytes,
                      bytes < file->info->bytes ? "was cut off" : "has become longer");
 }
@@ -224,10 +224,10 @@ static shoal_status compare_id(const struct load_file *file, const struct safete
 {
     const char *id = find_pair(header, ID_KEY);
     if (!id) {
-        return error_set(SHOAL_ERR_INVALID, "it is of no save: its header has no " ID_KEY);
+        return error_set(SHOAL_ERR_INVALID, "it does not belong to a checkpoint: its header has no " ID_KEY);
     }
     if (strcmp(id, file->id) != 0) {
-        return error_set(SHOAL_ERR_INVALID, "it is of another save, %.40s, not of %s", id, file->id);
+        return error_set(SHOAL_ERR_INVALID, "it belongs to another save, %.40s, not to %s", id, file->id);
     }
     return SHOAL_OK;
 }
@@ -270,8 +270,8 @@ static shoal_status check_sum(const struct load_file *file, const struct block *
         return SHOAL_OK;
     }
     return error_set(SHOAL_ERR_INVALID,
-                     "%s: bytes %" PRIu64 " to %" PRIu64 " are damaged: their sum is %016" PRIx64
-                     ", that of the index %016" PRIx64,
+                     "%s: bytes %" PRIu64 " to %" PRIu64 " are damaged: their checksum is %016" PRIx64
+                     ", but the index says %016" PRIx64,
                      shown(file), block->at, block->at + block->bytes, sum, block->sum);
 }
 

@@ -46,10 +46,10 @@ static shoal_status check_file_name(const char *name, const char *file)
         file[0] != '\0' && !strchr(file, '/') && strcmp(file, ".") != 0 && strcmp(file, "..") != 0;
     char text[SAFETENSORS_NAME_BYTES];
     char other[SAFETENSORS_NAME_BYTES];
-    return is_plain
-               ? SHOAL_OK
-               : error_set(SHOAL_ERR_INVALID, "weight_map: tensor %s is in %s, which is no name of a file",
-                           safetensors_format_name(text, name), safetensors_format_name(other, file));
+    return is_plain ? SHOAL_OK
+                    : error_set(SHOAL_ERR_INVALID,
+                                "weight_map: tensor %s is in %s, which is not the name of a file",
+                                safetensors_format_name(text, name), safetensors_format_name(other, file));
 }
 
 static shoal_status take_weights(struct builder *builder, json_t *root)
@@ -87,7 +87,7 @@ static shoal_status parse(const char *text, size_t bytes, json_t **root_out)
         return error_set(SHOAL_ERR_NO_MEMORY, "no memory for the JSON of %zu bytes", bytes);
     }
     if (!root) {
-        return error_set(SHOAL_ERR_INVALID, "is no JSON that is allowed: %s, at byte %d of %zu", error.text,
+        return error_set(SHOAL_ERR_INVALID, "is not valid JSON: %s, at byte %d of %zu", error.text,
                          error.position, bytes);
     }
     *root_out = root;

@@ -79,10 +79,10 @@ static shoal_status look_at(const char *path, bool *is_link_out, mode_t *mode_ou
     struct stat info;
     *is_link_out = false;
     if (path_name(path)[0] == '\0') {
-        return path_fail(path, "is no file", path[0] == '\0' ? ENOENT : EISDIR);
+        return path_fail(path, "is not a file", path[0] == '\0' ? ENOENT : EISDIR);
     }
     if (lstat(path, &info) != 0) {
-        return errno == ENOENT ? SHOAL_OK : path_fail(path, "look at", errno);
+        return errno == ENOENT ? SHOAL_OK : path_fail(path, "stat", errno);
     }
     *is_link_out = S_ISLNK(info.st_mode);
     if (!*is_link_out && !S_ISREG(info.st_mode)) {
@@ -99,7 +99,7 @@ shoal_status path_resolve(const char *path, char **resolved_out, mode_t *mode_ou
     mode_t mode = 0;
     bool is_link = true;
     if (strlen(path) >= sizeof resolved) {
-        return path_fail(path, "look at", ENAMETOOLONG);
+        return path_fail(path, "stat", ENAMETOOLONG);
     }
     memcpy(resolved, path, strlen(path) + 1);
     for (int n_links = 0; is_link; n_links++) {
@@ -260,7 +260,7 @@ static shoal_status remove_entry(const char *path, bool *is_directory_out)
     struct stat info;
     *is_directory_out = false;
     if (lstat(path, &info) != 0) {
-        return errno == ENOENT ? SHOAL_OK : path_fail(path, "look at", errno);
+        return errno == ENOENT ? SHOAL_OK : path_fail(path, "stat", errno);
     }
     *is_directory_out = S_ISDIR(info.st_mode);
     return *is_directory_out ? SHOAL_OK : path_remove(path);
@@ -282,7 +282,7 @@ static shoal_status remove_files(const char *path, char inner[PATH_MAX])
             continue;
         }
         if (snprintf(child, sizeof child, "%s/%s", path, entry->d_name) >= (int)sizeof child) {
-            status = path_fail(path, "name what is in it", ENAMETOOLONG);
+            status = path_fail(path, "path of an entry", ENAMETOOLONG);
             break;
         }
         status = remove_entry(child, &is_directory);

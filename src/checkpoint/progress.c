@@ -58,7 +58,7 @@ shoal_status progress_compare(const shoal_checkpoint_progress *now, const shoal_
     return error_set(SHOAL_ERR_INVALID,
                      "options.progress: %" PRId64 " samples in a step (%" PRId64 " ranks x %" PRId64
                      " x %" PRId64 "), but the run was saved with %" PRId64 " (%" PRId64 " x %" PRId64
-                     " x %" PRId64 "); allows_other_batch would go on as another run",
+                     " x %" PRId64 "); set allows_other_batch to continue with another batch",
                      n_now, now->n_ranks, now->batch, now->n_accumulate, n_saved, saved->n_ranks,
                      saved->batch, saved->n_accumulate);
 }

@@ -119,7 +119,7 @@ static shoal_status parse_dtype(const json_t *value, struct safetensors_tensor *
         return SHOAL_OK;
     }
     char text[SAFETENSORS_NAME_BYTES];
-    return error_set(SHOAL_ERR_UNSUPPORTED, "there is no dtype for %s", safetensors_format_name(text, name));
+    return error_set(SHOAL_ERR_UNSUPPORTED, "dtype %s is not supported", safetensors_format_name(text, name));
 }
 
 /* Entry i of the array `what`, which is not negative. */
@@ -415,8 +415,8 @@ static shoal_status load(const char *text, size_t bytes, json_t **root_out)
         return error_set(SHOAL_ERR_NO_MEMORY, "no memory for the JSON of a header of %zu bytes", bytes);
     }
     if (!root) {
-        return error_set(SHOAL_ERR_INVALID, "the header is no JSON that is allowed: %s, at byte %d of %zu",
-                         error.text, error.position, bytes);
+        return error_set(SHOAL_ERR_INVALID, "the header is not valid JSON: %s, at byte %d of %zu", error.text,
+                         error.position, bytes);
     }
     *root_out = root;
     return SHOAL_OK;

@@ -105,7 +105,7 @@ static shoal_status check_open(const shoal_safetensors_layout *layout)
         return error_set(SHOAL_ERR_INVALID, "layout is NULL");
     }
     if (layout->is_fixed) {
-        return error_set(SHOAL_ERR_STATE, "a writer was made with the layout: nothing can be added any more");
+        return error_set(SHOAL_ERR_STATE, "a writer uses the layout, so nothing can be added to it any more");
     }
     return SHOAL_OK;
 }
@@ -124,7 +124,7 @@ static shoal_status check_name(const shoal_safetensors_layout *layout, const cha
     }
     TRY(safetensors_text_check("name", name));
     if (strcmp(name, SAFETENSORS_METADATA_KEY) == 0) {
-        return error_set(SHOAL_ERR_INVALID, "name: %s is kept for the metadata",
+        return error_set(SHOAL_ERR_INVALID, "name: %s is reserved for the metadata",
                          safetensors_format_name(text, name));
     }
     if (find_string(&layout->names, name)) {
@@ -142,7 +142,7 @@ static shoal_status describe(const int64_t *shape, int n_dims, shoal_dtype dtype
     size_t bytes;
     TRY(dtype_check(dtype, "dtype"));
     if (safetensors_dtype_row(dtype) < 0) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "dtype: safetensors files have no %s",
+        return error_set(SHOAL_ERR_UNSUPPORTED, "dtype: safetensors files do not support %s",
                          dtype_rows[dtype].name);
     }
     if (!shape && n_dims > 0) {

@@ -55,7 +55,7 @@ static shoal_status compare_header(const shoal_safetensors_writer *writer)
     struct stat info;
     char piece[4096];
     if (fstat(writer->file.fd, &info) != 0) {
-        return path_fail(writer->file.path, "look at", errno);
+        return path_fail(writer->file.path, "stat", errno);
     }
     if ((uint64_t)info.st_size != layout->file_bytes) {
         return error_set(SHOAL_ERR_INVALID,

@@ -49,7 +49,8 @@ shoal_status save_check_arguments(const char *directory, const shoal_items *item
         return error_set(SHOAL_ERR_INVALID, "options: step is %" PRId64 ", below 0", options.step);
     }
     if (options.format != SHOAL_CHECKPOINT_PIECES && options.format != SHOAL_CHECKPOINT_WHOLE) {
-        return error_set(SHOAL_ERR_INVALID, "options: format is %d, which is none", (int)options.format);
+        return error_set(SHOAL_ERR_INVALID, "options: format is %d, which is none of SHOAL_CHECKPOINT_*",
+                         (int)options.format);
     }
     if (options.keep < 0) {
         return error_set(SHOAL_ERR_INVALID, "options: keep is %d, below 0", options.keep);
@@ -134,7 +135,8 @@ static shoal_status make_id(char id[INDEX_ID_CHARS + 1])
 {
     uint64_t random[2];
     if (!os_random(random, sizeof random)) {
-        return error_set(SHOAL_ERR_SYSTEM, "an id for the save: %s", error_errno_text(errno));
+        return error_set(SHOAL_ERR_SYSTEM, "no random numbers for the id of the save: %s",
+                         error_errno_text(errno));
     }
     (void)snprintf(id, INDEX_ID_CHARS + 1, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
     return SHOAL_OK;

@@ -195,7 +195,8 @@ static shoal_status start_thread(shoal_checkpoint_saving *saving)
 {
     int code = os_start_thread(&saving->thread, run, saving);
     if (code != 0) {
-        return error_set(SHOAL_ERR_SYSTEM, "a thread for the save: %s", error_errno_text(code));
+        return error_set(SHOAL_ERR_SYSTEM, "the thread of the save could not be created: %s",
+                         error_errno_text(code));
     }
     saving->has_thread = true;
     return SHOAL_OK;
@@ -231,10 +232,9 @@ static shoal_status choose_lane(shoal_checkpoint_saving *saving)
             return SHOAL_OK;
         }
     }
-    return error_set(
-        SHOAL_ERR_STATE,
-        "ranks have lost each other in %d saves in the background on this group: no more of these",
-        MAX_LANES);
+    return error_set(SHOAL_ERR_STATE,
+                     "%d saves in the background have failed on this group, and no more can be started on it",
+                     MAX_LANES);
 }
 
 static shoal_status begin(shoal_checkpoint_saving *saving, const char *directory, const shoal_items *items,

@@ -89,7 +89,7 @@ static shoal_status count(struct accesses *accesses, const struct shoal_graph *g
         }
     }
     if (n_entries >= ACCESSES_NONE) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has %zu accesses to memory", n_entries);
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has too many accesses to memory: %zu", n_entries);
     }
     for (size_t i = 1; i < n_storages; i++) {
         accesses->first[i + 1] += accesses->first[i];

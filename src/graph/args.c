@@ -43,7 +43,7 @@ static shoal_status check_node(const struct check *check, const struct shoal_nod
         return error_set(SHOAL_ERR_INVALID, "node %s would use itself", node->name);
     }
     if (node->kind == SHOAL_NODE_OUTPUT) {
-        return error_set(SHOAL_ERR_INVALID, "node %s is the output, which gives nothing", node->name);
+        return error_set(SHOAL_ERR_INVALID, "node %s is the output, which has no value", node->name);
     }
     return SHOAL_OK;
 }
@@ -72,10 +72,10 @@ static shoal_status check_list(const struct check *check, const shoal_arg *list,
 {
     const shoal_arg *items = list->as.list.items;
     if (list->as.list.count > 0 && !items) {
-        return error_set(SHOAL_ERR_INVALID, "items is NULL with %zu of them", list->as.list.count);
+        return error_set(SHOAL_ERR_INVALID, "items is NULL, but count is %zu", list->as.list.count);
     }
     if (depth == ARGS_MAX_DEPTH) {
-        return error_set(SHOAL_ERR_INVALID, "more than %d lists in each other", ARGS_MAX_DEPTH);
+        return error_set(SHOAL_ERR_INVALID, "lists are nested more than %d deep", ARGS_MAX_DEPTH);
     }
     for (size_t i = 0; i < list->as.list.count; i++) {
         shoal_status status = check_arg(check, &items[i], depth + 1);
@@ -108,7 +108,7 @@ static shoal_status check_arg(const struct check *check, const shoal_arg *arg, i
     case SHOAL_ARG_LIST:
         return check_list(check, arg, depth);
     }
-    return error_set(SHOAL_ERR_INVALID, "%d is no kind of argument", (int)arg->kind);
+    return error_set(SHOAL_ERR_INVALID, "%d is not a kind of argument", (int)arg->kind);
 }
 
 shoal_status args_check(const struct shoal_graph *graph, const struct shoal_node *user, const shoal_op *op,
@@ -116,7 +116,7 @@ shoal_status args_check(const struct shoal_graph *graph, const struct shoal_node
 {
     struct check check = {.graph = graph, .user = user};
     if (n_args > 0 && !args) {
-        return error_set(SHOAL_ERR_INVALID, "args is NULL with %zu of them", n_args);
+        return error_set(SHOAL_ERR_INVALID, "args is NULL, but n_args is %zu", n_args);
     }
     for (size_t i = 0; i < n_args; i++) {
         shoal_status status = check_arg(&check, &args[i], 0);
@@ -186,11 +186,11 @@ shoal_status args_complete(const shoal_op *op, const shoal_arg *args, size_t n_a
                            shoal_arg complete[OP_MAX_PARAMS])
 {
     if (n_args > op->n_params) {
-        return error_set(SHOAL_ERR_INVALID, "%zu arguments for %zu parameters (%s)", n_args, op->n_params,
-                         op->signature);
+        return error_set(SHOAL_ERR_INVALID, "%zu arguments are given for %zu parameters (%s)", n_args,
+                         op->n_params, op->signature);
     }
     if (n_args > 0 && !args) {
-        return error_set(SHOAL_ERR_INVALID, "args is NULL with %zu of them", n_args);
+        return error_set(SHOAL_ERR_INVALID, "args is NULL, but n_args is %zu", n_args);
     }
     for (size_t i = 0; i < op->n_params; i++) {
         const struct op_param *param = &op->params[i];

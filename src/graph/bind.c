@@ -258,11 +258,10 @@ static shoal_status check_twins(const struct shoal_plan *plan)
         const struct bound_input *shard = &inputs[inputs[i].twin];
         if (inputs[i].is_written ||
             (shard->is_written && plan->buffers[plan->inputs[i]].last >= shard->first_write)) {
-            return error_set(
-                SHOAL_ERR_UNSUPPORTED,
-                "%%%s: passes or lowering have put a write of this parameter before the end of its last "
-                "gather, which is possible where it cannot be cut evenly",
-                shard->name);
+            return error_set(SHOAL_ERR_UNSUPPORTED,
+                             "%%%s: passes or lowering have moved a write of this parameter before the end "
+                             "of its last gather, which can happen where its shards have different sizes",
+                             shard->name);
         }
     }
     return SHOAL_OK;

@@ -143,7 +143,7 @@ static shoal_status box_list(struct boxing *boxing, const struct op_param *param
     case OP_PARAM_GROUP:
         break;
     }
-    return error_set(SHOAL_ERR_INVALID, "a list does not fit");
+    return error_set(SHOAL_ERR_INVALID, "a list is not expected here");
 }
 
 /* Whether the kind fits the parameter is for the dispatcher to say, except where boxing depends on it. */
@@ -189,7 +189,7 @@ static shoal_status box(struct boxing *boxing, const struct op_param *param, con
     case SHOAL_ARG_LIST:
         return box_list(boxing, param, arg, value_out);
     }
-    return error_set(SHOAL_ERR_INVALID, "%d is no kind of argument", (int)arg->kind);
+    return error_set(SHOAL_ERR_INVALID, "%d is not a kind of argument", (int)arg->kind);
 }
 
 /* One tensor of a node's list: only that one is boxed, so that taking all of a long list apart is no quadratic walk. */

@@ -165,7 +165,7 @@ static shoal_status check_models(const char *target, shoal_tensor *const *values
         return error_set(SHOAL_ERR_INVALID, "target is %s", target ? "empty" : "NULL");
     }
     if (n_values > 0 && !values) {
-        return error_set(SHOAL_ERR_INVALID, "values is NULL with %zu of them", n_values);
+        return error_set(SHOAL_ERR_INVALID, "values is NULL, but n_values is %zu", n_values);
     }
     if (n_values > 1 && !is_list) {
         return error_set(SHOAL_ERR_INVALID, "%zu values that are not a list", n_values);

@@ -76,8 +76,8 @@ static shoal_status add_input(struct op_tracer *tracer, shoal_tensor *tensor, sh
     struct captured_input *input = &capture->graph->captured->inputs[storage->input];
     if (source && capture_has_written(capture, source->storage)) {
         return error_set(SHOAL_ERR_UNSUPPORTED,
-                         "parameter %s is written and then gathered in one captured step, which is for "
-                         "parameters that can be cut evenly",
+                         "parameter %s is written and then gathered in one captured step, which is supported "
+                         "only where all shards have the same size",
                          name); /* the graph has two inputs for the same memory, and no order between them */
     }
     if (source && !input->source) {
@@ -367,7 +367,8 @@ static shoal_status run_step(struct capture *capture, shoal_step_function step, 
     TRY(op_set_tracer(&capture->tracer));
     TRY(call_step(capture, step, context, outputs, n_outputs));
     if (capture->lost != SHOAL_OK) {
-        return error_set(capture->lost, "a call of the step could not be noted, and the step went on");
+        return error_set(capture->lost,
+                         "an op of the step could not be captured, and the step did not return its error");
     }
     return make_outputs(capture, outputs, n_outputs);
 }

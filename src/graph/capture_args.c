@@ -138,7 +138,7 @@ static shoal_status make_arg(struct capture *capture, const shoal_value *value, 
         arg->kind = SHOAL_ARG_GROUP;
         return find_row(capture->graph, value->as.group, &arg->as.string);
     }
-    return error_set(SHOAL_ERR_INTERNAL, "%d is no kind of value", (int)value->kind);
+    return error_set(SHOAL_ERR_INTERNAL, "%d is not a kind of value", (int)value->kind);
 }
 
 shoal_status capture_make_args(struct capture *capture, const shoal_op *op, const shoal_value *arguments,

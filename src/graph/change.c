@@ -53,10 +53,10 @@ static shoal_status check_args(const struct shoal_node *node, const shoal_arg **
     if (node->kind == SHOAL_NODE_OUTPUT) {
         return *n_args == 1
                    ? args_check_output(*args)
-                   : error_set(SHOAL_ERR_INVALID, "%zu arguments of an output, which has one", *n_args);
+                   : error_set(SHOAL_ERR_INVALID, "%zu arguments are given, but an output has one", *n_args);
     }
     if (node->kind != SHOAL_NODE_CALL && *n_args > 0) {
-        return error_set(SHOAL_ERR_INVALID, "%zu arguments for a node that is not a call", *n_args);
+        return error_set(SHOAL_ERR_INVALID, "%zu arguments are given, but the node is not a call", *n_args);
     }
     return SHOAL_OK;
 }
@@ -159,7 +159,7 @@ static shoal_status replace(struct replacement *replacement, shoal_node_filter f
     const struct shoal_node *other = replacement->other;
     TRY(check_pair("old", old, "other", other));
     if (other->kind == SHOAL_NODE_OUTPUT) {
-        return error_set(SHOAL_ERR_INVALID, "node %s is the output, which gives nothing", other->name);
+        return error_set(SHOAL_ERR_INVALID, "node %s is the output, which has no value", other->name);
     }
     if (old == other || old->n_users == 0) {
         return SHOAL_OK;

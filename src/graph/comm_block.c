@@ -80,7 +80,7 @@ static bool is_refused(const struct builder *builder)
 static struct shoal_node *find_wait(struct builder *builder, const struct shoal_node *node)
 {
     if (node->n_users == 0) {
-        (void)refuse(builder, "nobody uses %.64s", node->name);
+        (void)refuse(builder, "%.64s has no users", node->name);
         return NULL;
     }
     struct shoal_node *user = node->first_use->user;
@@ -97,7 +97,7 @@ static shoal_status add_elements(struct builder *builder)
 {
     for (const struct edge *edge = builder->start->first_use; edge; edge = edge->next) {
         if (!node_calls(edge->user, OP_getitem)) {
-            return refuse(builder, "%.64s uses %.64s, and is no getitem", edge->user->name,
+            return refuse(builder, "%.64s uses %.64s, and is not a getitem", edge->user->name,
                           builder->start->name);
         }
         TRY(add(builder, edge->user));

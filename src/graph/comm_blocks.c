@@ -82,7 +82,7 @@ static shoal_status check(const struct search *search, const void *blocks_out, c
                                         : "n_blocks_out");
     }
     if (search->n_ops > 0 && !search->ops) {
-        return error_set(SHOAL_ERR_INVALID, "comm_blocks_get: ops is NULL with %zu of them", search->n_ops);
+        return error_set(SHOAL_ERR_INVALID, "comm_blocks_get: ops is NULL, but n_ops is %zu", search->n_ops);
     }
     for (size_t i = 0; i < search->n_ops; i++) {
         if (!search->ops[i]) {

@@ -257,7 +257,7 @@ static shoal_status run_pass(void *context, const char *name, size_t bytes)
     char word[128];
     const char *words[] = {word};
     if (bytes >= sizeof word) {
-        return error_set(SHOAL_ERR_INVALID, "a name of %zu characters is no pass", bytes);
+        return error_set(SHOAL_ERR_INVALID, "there is no pass with a name of %zu characters", bytes);
     }
     memcpy(word, name, bytes);
     word[bytes] = '\0';
@@ -515,7 +515,7 @@ static shoal_status check_lists(const struct shoal_compiled *compiled, shoal_ten
                                 size_t n_inputs, shoal_tensor **outputs, size_t n_outputs)
 {
     if (n_outputs != compiled->n_outputs) {
-        return error_set(SHOAL_ERR_INVALID, "room for %zu outputs, but the step gives %zu", n_outputs,
+        return error_set(SHOAL_ERR_INVALID, "n_outputs is %zu, but the step has %zu outputs", n_outputs,
                          compiled->n_outputs);
     }
     if ((n_inputs > 0 && !inputs) || (n_outputs > 0 && !outputs)) {
@@ -579,9 +579,8 @@ shoal_status shoal_compiled_run(shoal_compiled *compiled, shoal_tensor *const *i
         return error_set(SHOAL_ERR_INVALID, "compiled_run: compiled is NULL");
     }
     if (atomic_exchange(&compiled->is_running, true)) {
-        return error_set(
-            SHOAL_ERR_STATE,
-            "compiled_run: the step is busy: it runs already, in another thread or below this call");
+        return error_set(SHOAL_ERR_STATE,
+                         "compiled_run: the step is running already, in another thread or around this call");
     }
     uint64_t begin_ticks = trace_begin();
     shoal_status status = compiled->has_lost_world

@@ -250,7 +250,7 @@ static shoal_status build(struct walk *walk)
         TRY(visit(walk, node, number));
     }
     if (walk->n_pairs >= NO_NUMBER) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has %zu edges", walk->n_pairs);
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has too many edges: %zu", walk->n_pairs);
     }
     TRY(sort_pairs(walk, /*is_behind=*/false, constraints->first_before, &constraints->before));
     return sort_pairs(walk, /*is_behind=*/true, constraints->first_behind, &constraints->behind);

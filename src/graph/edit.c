@@ -46,7 +46,8 @@ static shoal_status push(struct work *work, struct shoal_node *node)
 {
     *(node->stamp == work->stamp + 1 ? &work->n_again : &work->n_first) += 1;
     if (work->n_again / MAX_ROUNDS > work->n_first) {
-        return error_set(SHOAL_ERR_INVALID, "node %s is in a circle of nodes whose shapes grow", node->name);
+        return error_set(SHOAL_ERR_INVALID, "node %s is in a cycle of nodes whose shapes grow without end",
+                         node->name);
     }
     TRY(mem_grow((void **)&work->heap, &work->heap_capacity, work->n_heap + 1, sizeof(work->heap[0])));
     size_t at = work->n_heap++;

@@ -138,7 +138,7 @@ static shoal_status number_storage(struct walk *walk, const shoal_tensor *tensor
     }
     size_t number = walk->effects->n_storages;
     if (number >= UINT32_MAX - 1) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "more storages than can be counted");
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has too many storages");
     }
     TRY(mem_grow((void **)&walk->storages, &walk->storages_capacity, number + 1, sizeof *walk->storages));
     walk->storages[number] = (struct storage_state){.storage = storage, .seen_at = walk->place};

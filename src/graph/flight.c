@@ -47,7 +47,7 @@ static shoal_status add_use(struct flight *flight, const struct shoal_node *node
         return SHOAL_OK;
     }
     if (flight->n_uses == MAX_USES) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "more communication than can be counted");
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has too many nodes that start communication");
     }
     if (!storage_map_get(&flight->numbers, storage, &number)) {
         number = flight->numbers.count;

@@ -141,7 +141,8 @@ static shoal_status prepare(struct shoal_graph *graph, const struct node_spec *s
         TRY(args_check(graph, NULL, spec->op, spec->args, spec->n_args));
     }
     if (graph->n_ids == UINT32_MAX) {
-        return error_set(SHOAL_ERR_INVALID, "a graph can have %u nodes", UINT32_MAX);
+        return error_set(SHOAL_ERR_INVALID,
+                         "the graph has %u nodes already, which is the most that it can have", UINT32_MAX);
     }
     struct shoal_node *node = arena_alloc(&graph->nodes, 1, sizeof(*node));
     if (!node) {

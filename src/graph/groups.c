@@ -86,11 +86,11 @@ static shoal_status check_ranks(const int *ranks, size_t n_ranks, int *sorted)
     memcpy(sorted, ranks, n_ranks * sizeof(sorted[0]));
     qsort(sorted, n_ranks, sizeof(sorted[0]), compare_ranks);
     if (sorted[0] < 0) {
-        return error_set(SHOAL_ERR_INVALID, "rank %d is below 0", sorted[0]);
+        return error_set(SHOAL_ERR_INVALID, "rank %d is negative", sorted[0]);
     }
     for (size_t i = 1; i < n_ranks; i++) {
         if (sorted[i] == sorted[i - 1]) {
-            return error_set(SHOAL_ERR_INVALID, "rank %d is there twice", sorted[i]);
+            return error_set(SHOAL_ERR_INVALID, "rank %d is given twice", sorted[i]);
         }
     }
     return SHOAL_OK;
@@ -151,7 +151,7 @@ static shoal_status add_group(struct shoal_graph *graph, const char *name, const
     }
     if (there->n_lists != n_lists || there->size != size ||
         memcmp(there->ranks, ranks, n_lists * size * sizeof(ranks[0])) != 0) {
-        return error_set(SHOAL_ERR_INVALID, "there is a group \"%.64s\" of other ranks", name);
+        return error_set(SHOAL_ERR_INVALID, "the graph has a group \"%.64s\" of other ranks already", name);
     }
     return SHOAL_OK;
 }

@@ -125,7 +125,7 @@ static shoal_status scan_string(struct lexer *lexer)
         }
         if (*lexer->at == '\0') {
             lexer->token.start = lexer->at;
-            return lexer_fail(&lexer->token, "a zero byte in the text");
+            return lexer_fail(&lexer->token, "the text contains a zero byte");
         }
         if (*lexer->at == '\n') {
             break;
@@ -135,7 +135,7 @@ static shoal_status scan_string(struct lexer *lexer)
             lexer->at++;
         }
     }
-    return lexer_fail(&lexer->token, "a string that does not end in its line");
+    return lexer_fail(&lexer->token, "the string does not end in its line");
 }
 
 static shoal_status scan_sign(struct lexer *lexer)
@@ -168,12 +168,11 @@ static shoal_status scan(struct lexer *lexer)
         lexer->token.kind = TOKEN_MARK;
         lexer->at++;
     } else if (c == '\0') {
-        return lexer_fail(&lexer->token, "a zero byte in the text");
+        return lexer_fail(&lexer->token, "the text contains a zero byte");
     } else if ((unsigned char)c < 0x20 || (unsigned char)c >= 0x7F) {
-        return lexer_fail(&lexer->token, "a byte 0x%02x that does not belong here",
-                          (unsigned)(unsigned char)c);
+        return lexer_fail(&lexer->token, "unexpected byte 0x%02x", (unsigned)(unsigned char)c);
     } else {
-        return lexer_fail(&lexer->token, "a '%c' that does not belong here", c);
+        return lexer_fail(&lexer->token, "unexpected '%c'", c);
     }
     return SHOAL_OK;
 }
@@ -331,7 +330,7 @@ shoal_status lexer_float(const struct token *token, shoal_dtype dtype, double *v
         return lexer_fail(token, "a number of %zu characters, more than %d", token->length,
                           FLOAT_TEXT_MAX_CHARS);
     }
-    return lexer_fail(token, "'%.*s' is no number", shown, token->start);
+    return lexer_fail(token, "'%.*s' is not a number", shown, token->start);
 }
 
 shoal_status lexer_nan_bits(const struct token *token, uint64_t *bits_out)

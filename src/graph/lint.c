@@ -140,7 +140,7 @@ static shoal_status check_reference(const struct lint *lint, const struct shoal_
                                     const struct shoal_node *other, const char *what, size_t index)
 {
     if (!other) {
-        return refuse(node, "%s %zu: is no node", what, index);
+        return refuse(node, "%s %zu: is not a node", what, index);
     }
     if (other->is_erased) {
         return refuse(node, "%s %zu: node %.64s is erased", what, index, name_of(other));

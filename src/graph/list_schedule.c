@@ -191,7 +191,9 @@ static shoal_status schedule(struct scheduling *scheduling)
     find_starts(scheduling);
     place_all(scheduling);
     if (scheduling->n_new < n_nodes) {
-        return error_set(SHOAL_ERR_STATE, "%zu nodes are not in order", n_nodes - scheduling->n_new);
+        return error_set(SHOAL_ERR_STATE,
+                         "%zu nodes could not be ordered, because they depend on each other in a cycle",
+                         n_nodes - scheduling->n_new);
     }
     return apply(scheduling);
 }
@@ -201,7 +203,7 @@ shoal_status list_schedule_run(struct shoal_graph *graph, const struct list_sche
     struct scheduling scheduling = {.settings = settings};
     struct effects *effects;
     if (graph->n_nodes >= NO_START) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has %zu nodes", graph->n_nodes);
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has too many nodes: %zu", graph->n_nodes);
     }
     TRY(graph_lint_order(graph));
     TRY(effects_build(graph, &effects));

@@ -70,7 +70,8 @@ static shoal_status lower_call_node(struct shoal_lowering *lowering, struct shoa
 {
     uint32_t flags = node_flags(node);
     if (!node->op) {
-        return error_set(SHOAL_ERR_INVALID, "\"%.64s\" is no op here, so it cannot run", node->target);
+        return error_set(SHOAL_ERR_INVALID,
+                         "there is no op \"%.64s\" in this program, so the node cannot run", node->target);
     }
     if (lowering->nodes[node->id].is_absorbed || node->op->index == OP_empty) {
         return SHOAL_OK; /* of an empty one nobody may know the contents */

@@ -309,7 +309,7 @@ shoal_status lower_add_step(struct shoal_lowering *lowering, const struct plan_s
 {
     struct shoal_plan *plan = lowering->plan;
     if (plan->n_steps == PLAN_NONE - 1) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "more steps than can be counted");
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the plan would have too many steps");
     }
     TRY(mem_grow((void **)&plan->steps, &plan->steps_capacity, plan->n_steps + 1, sizeof *plan->steps));
     struct plan_step *added = &plan->steps[plan->n_steps];

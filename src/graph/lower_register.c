@@ -75,7 +75,7 @@ static shoal_status add_definition(const shoal_lowering_definition *definition)
     TRY(shoal_op_find(definition->op, &op));
     if (op_is_builtin(op) || (op->flags & SHOAL_OP_COLLECTIVE) == 0) {
         return error_set(SHOAL_ERR_INVALID, "op %s %s", op->name,
-                         op_is_builtin(op) ? "is the library's" : "starts no communication");
+                         op_is_builtin(op) ? "is built into the library" : "starts no communication");
     }
     struct lowering_entry *entry = mem_alloc_zeroed(1, sizeof *entry);
     if (!entry) {
@@ -141,7 +141,7 @@ static shoal_status check_call(const struct shoal_lowering *lowering, const shoa
         graph_visit_arg(&args[i], check_node, &check);
     }
     if (check.stranger) {
-        return error_set(SHOAL_ERR_INVALID, "%%%s is no input of %%%s", check.stranger->name,
+        return error_set(SHOAL_ERR_INVALID, "%%%s is not an input of %%%s", check.stranger->name,
                          lowering->node->name);
     }
     return op_is_in_place(op) ? SHOAL_OK
@@ -167,7 +167,8 @@ static shoal_status infer_values(struct shoal_lowering *lowering, struct shoal_n
         shoal_tensor *value = is_list ? result.as.tensors[i] : result.as.tensor;
         size_t number;
         if (!storage_map_get(&lowering->numbers, twins_find(lowering->graph, value->storage), &number)) {
-            return error_set(SHOAL_ERR_INVALID, "%s gives a new tensor, which has no place", call->op->name);
+            return error_set(SHOAL_ERR_INVALID, "%s returns a new tensor, for which the plan has no memory",
+                             call->op->name);
         }
         call->values[call->n_values++] = shoal_tensor_ref(value);
     }
@@ -288,7 +289,7 @@ static shoal_status find_tensor(struct shoal_lowering *lowering, const struct sh
     }
     if (!is_known(lowering->node, node) || node->n_values != 1) {
         return error_set(SHOAL_ERR_INVALID, "%%%s %s", node->name,
-                         node->n_values == 1 ? "is no input of the lowered node" : "gives a list");
+                         node->n_values == 1 ? "is not an input of the lowered node" : "gives a list");
     }
     return lower_tensor(lowering, node, 0, tensor_out);
 }

@@ -124,7 +124,8 @@ static shoal_status infer_here(struct shoal_lowering *lowering, const struct sho
     TRY(op_infer(node->op, values, node->n_args, &result));
     bool is_list = result.kind == SHOAL_VALUE_TENSORS;
     if ((is_list ? result.count : 1) != node->n_values) {
-        return error_set(SHOAL_ERR_INVALID, "%s gives another number of tensors here", node->op->name);
+        return error_set(SHOAL_ERR_INVALID, "%s returns another number of tensors here than in the graph",
+                         node->op->name);
     }
     for (size_t i = 0; i < node->n_values; i++) {
         shoal_tensor *value = is_list ? result.as.tensors[i] : result.as.tensor;

@@ -120,7 +120,7 @@ static shoal_status add_use(struct builder *builder, struct shoal_node *node, si
         return SHOAL_OK;
     }
     if (profile->n_uses == UINT32_MAX) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "more uses of storages than can be counted");
+        return error_set(SHOAL_ERR_UNSUPPORTED, "the graph has too many uses of storages");
     }
     builder->used_by[storage] = item;
     TRY(mem_grow((void **)&profile->uses, &profile->uses_capacity, profile->n_uses + 1,
@@ -146,7 +146,7 @@ static shoal_status use_value(struct builder *builder, struct shoal_node *node, 
         number = profile->n_storages;
         if (storage->bytes > INT64_MAX ||
             __builtin_add_overflow(builder->bytes, (int64_t)storage->bytes, &builder->bytes)) {
-            return error_set(SHOAL_ERR_UNSUPPORTED, "node %.64s: more bytes than can be counted", node->name);
+            return error_set(SHOAL_ERR_UNSUPPORTED, "node %.64s: its values have too many bytes", node->name);
         }
         TRY(mem_grow((void **)&profile->storages, &profile->storages_capacity, number + 1,
                      sizeof *profile->storages));

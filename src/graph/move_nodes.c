@@ -40,11 +40,11 @@ static shoal_status check_nodes(const struct move *move)
         }
         TRY(check_node(move, node));
         if (node->kind == SHOAL_NODE_PLACEHOLDER || node->kind == SHOAL_NODE_OUTPUT) {
-            return error_set(SHOAL_ERR_INVALID, "node %.64s is %s, which stays where it is", node->name,
+            return error_set(SHOAL_ERR_INVALID, "node %.64s is %s, which cannot be moved", node->name,
                              node->kind == SHOAL_NODE_OUTPUT ? "the output" : "an input");
         }
         if (move->places[node->id] > 0) {
-            return error_set(SHOAL_ERR_INVALID, "node %.64s is there twice", node->name);
+            return error_set(SHOAL_ERR_INVALID, "node %.64s is given twice", node->name);
         }
         move->places[node->id] = (uint32_t)i + 1;
     }

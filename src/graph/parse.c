@@ -51,7 +51,7 @@ static shoal_status parse_rank_list(struct parser *parser, struct ranks *ranks)
     }
     ranks->size = ranks->n_lists == 0 ? size : ranks->size;
     if (size != ranks->size) {
-        return lexer_fail(&token, "a list of %zu ranks; the first one has %zu", size, ranks->size);
+        return lexer_fail(&token, "the list has %zu ranks, but the first one has %zu", size, ranks->size);
     }
     ranks->n_lists++;
     return lexer_next(lexer);
@@ -109,7 +109,7 @@ static shoal_status parse_placeholder(struct parser *parser, const struct defini
     TRY(lexer_expect(&parser->lexer, ':'));
     TRY(parse_type(parser, &type));
     if (type.has_strides) {
-        return lexer_fail(&type.token, "a placeholder has no strides");
+        return lexer_fail(&type.token, "a placeholder cannot have strides");
     }
     shoal_status status = shoal_graph_placeholder(parser->graph, definition->name, type.layout.shape,
                                                   type.layout.n_dims, type.dtype, node_out);
@@ -327,7 +327,7 @@ static shoal_status parse_what(struct parser *parser, const struct definition *d
     if (lexer_is_word(&before, "return")) {
         return parse_return(parser, definition->name, &definition->what, node_out);
     }
-    return lexer_fail_expected(&parser->lexer, "'(' behind the name of an op");
+    return lexer_fail_expected(&parser->lexer, "'(' after the name of an op");
 }
 
 /* Nodes get another name than they wish for when it is taken, or has characters that names do not have. */

@@ -237,7 +237,7 @@ static shoal_status parse_items(struct parser *parser, char closing, int depth, 
 static shoal_status parse_list(struct parser *parser, int depth, shoal_arg *arg)
 {
     if (depth == ARGS_MAX_DEPTH) {
-        return lexer_fail(&parser->lexer.token, "more than %d lists in each other", ARGS_MAX_DEPTH);
+        return lexer_fail(&parser->lexer.token, "lists are nested more than %d deep", ARGS_MAX_DEPTH);
     }
     TRY(lexer_next(&parser->lexer));
     arg->kind = SHOAL_ARG_LIST;

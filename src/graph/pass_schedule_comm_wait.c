@@ -122,7 +122,7 @@ static shoal_status schedule_block(struct schedule *schedule, const shoal_comm_b
     schedule->block = block;
     schedule->number++;
     if (is_mistake(block)) {
-        return error_set(SHOAL_ERR_STATE, "%s %%%.64s has a wait that nobody uses", block->start->op->name,
+        return error_set(SHOAL_ERR_STATE, "%s %%%.64s has a wait without users", block->start->op->name,
                          block->start->name);
     }
     for (size_t i = 0; i < block->n_nodes; i++) {

@@ -102,7 +102,9 @@ static shoal_status check_definition(const shoal_pass_definition *definition)
     }
     for (const char *c = name; *c; c++) {
         if (!isalnum((unsigned char)*c) && *c != '_') {
-            return error_set(SHOAL_ERR_INVALID, "pass_register: name \"%.64s\" has a '%c'", name, *c);
+            return error_set(SHOAL_ERR_INVALID,
+                             "pass_register: name \"%.64s\" contains '%c'; letters, digits and '_' expected",
+                             name, *c);
         }
     }
     if (!definition->run) {
@@ -201,7 +203,7 @@ static shoal_status check_part_name(void *context, const char *name, size_t byte
     (void)context;
     TRY(pass_find(name, bytes, &pass));
     if (pass->run == pass_fuse_ddp_communication) {
-        return error_set(SHOAL_ERR_INVALID, "%s cannot be a part of itself", pass->name);
+        return error_set(SHOAL_ERR_INVALID, "%s cannot contain itself", pass->name);
     }
     return SHOAL_OK;
 }
@@ -209,7 +211,7 @@ static shoal_status check_part_name(void *context, const char *name, size_t byte
 static shoal_status check_options(const shoal_pass_options *options)
 {
     if (isnan(options->bucket_size_mb)) {
-        return error_set(SHOAL_ERR_INVALID, "bucket_size_mb is not a number");
+        return error_set(SHOAL_ERR_INVALID, "bucket_size_mb is nan, a number expected");
     }
     if (isnan(options->comm_bucket_mb) || options->comm_bucket_mb < 0) {
         return error_set(SHOAL_ERR_INVALID, "comm_bucket_mb %g must be 0 or more", options->comm_bucket_mb);

@@ -70,7 +70,7 @@ static shoal_status check(const struct run *run)
 {
     const struct plan_binding *binding = run->binding;
     if (!binding) {
-        return error_set(SHOAL_ERR_STATE, "the plan has no memory");
+        return error_set(SHOAL_ERR_STATE, "the memory of the plan was not allocated");
     }
     if (binding->broken != SHOAL_OK) {
         return error_set(SHOAL_ERR_STATE, "the plan cannot run any more: %s", binding->broken_text);
@@ -80,23 +80,23 @@ static shoal_status check(const struct run *run)
     }
     if ((run->n_inputs > 0 && !run->inputs) || (run->n_outputs > 0 && !run->outputs)) {
         bool is_inputs = run->n_inputs > 0 && !run->inputs;
-        return error_set(SHOAL_ERR_INVALID, "%s is NULL with %zu of them", is_inputs ? "inputs" : "outputs",
-                         is_inputs ? run->n_inputs : run->n_outputs);
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL, but n_%s is %zu", is_inputs ? "inputs" : "outputs",
+                         is_inputs ? "inputs" : "outputs", is_inputs ? run->n_inputs : run->n_outputs);
     }
     if (run->n_inputs != run->plan->n_inputs) {
-        return error_set(SHOAL_ERR_INVALID, "%zu inputs for %zu placeholders", run->n_inputs,
-                         run->plan->n_inputs);
+        return error_set(SHOAL_ERR_INVALID, "n_inputs is %zu, but the graph has %zu placeholders",
+                         run->n_inputs, run->plan->n_inputs);
     }
     for (size_t i = 0; i < run->n_inputs; i++) {
         TRY(check_input(&binding->inputs[i], run->inputs[i], i));
     }
     if (run->n_outputs != run->plan->n_outputs) {
-        return error_set(SHOAL_ERR_INVALID, "room for %zu outputs, but the graph gives %zu", run->n_outputs,
+        return error_set(SHOAL_ERR_INVALID, "n_outputs is %zu, but the graph has %zu outputs", run->n_outputs,
                          run->plan->n_outputs);
     }
     const struct scope *scope = scope_current();
     if (scope && scope->tracer) {
-        return error_set(SHOAL_ERR_STATE, "calls are traced here, and those of a plan cannot be");
+        return error_set(SHOAL_ERR_STATE, "a plan cannot run while calls are captured or traced");
     }
     return run->plan->n_collectives > 0 ? callback_check("plan_run") : SHOAL_OK;
 }
@@ -118,7 +118,7 @@ static shoal_status take_input(const struct run *run, size_t index)
     size_t mask = atomic_load_explicit(&storage->alignment_mask, memory_order_relaxed);
     if (((uintptr_t)address & mask) != 0) {
         return error_set(SHOAL_ERR_INVALID,
-                         "address %p is no multiple of %zu, which a view as another dtype needs", address,
+                         "address %p is not a multiple of %zu, which a view as another dtype needs", address,
                          mask + 1);
     }
     storage->memory->base = address;

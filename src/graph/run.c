@@ -197,7 +197,8 @@ static shoal_status check_inputs(const struct run *run)
     }
     return index == run->n_inputs
                ? SHOAL_OK
-               : error_set(SHOAL_ERR_INVALID, "%zu inputs for %zu placeholders", run->n_inputs, index);
+               : error_set(SHOAL_ERR_INVALID, "n_inputs is %zu, but the graph has %zu placeholders",
+                           run->n_inputs, index);
 }
 
 /* Calls `visit` with each node among the outputs, in order, and with NULL for each none. */
@@ -222,8 +223,9 @@ static shoal_status check_nodes(const struct shoal_graph *graph)
     GRAPH_EACH(graph, node)
     {
         if (node->kind == SHOAL_NODE_CALL && !node->op) {
-            return error_set(SHOAL_ERR_INVALID, "%%%s: \"%.64s\" is no op here, so it cannot run", node->name,
-                             node->target);
+            return error_set(SHOAL_ERR_INVALID,
+                             "%%%s: there is no op \"%.64s\" in this program, so the node cannot run",
+                             node->name, node->target);
         }
         if (node->kind == SHOAL_NODE_CONSTANT && !device_rows[node->values[0]->storage->device].has_data) {
             return error_set(SHOAL_ERR_INVALID, "%%%s: the constant has no data", node->name);
@@ -237,14 +239,14 @@ static shoal_status check(const struct run *run)
     const struct shoal_graph *graph = run->graph;
     if ((run->n_inputs > 0 && !run->inputs) || (run->n_outputs > 0 && !run->outputs)) {
         bool is_inputs = run->n_inputs > 0 && !run->inputs;
-        return error_set(SHOAL_ERR_INVALID, "%s is NULL with %zu of them", is_inputs ? "inputs" : "outputs",
-                         is_inputs ? run->n_inputs : run->n_outputs);
+        return error_set(SHOAL_ERR_INVALID, "%s is NULL, but n_%s is %zu", is_inputs ? "inputs" : "outputs",
+                         is_inputs ? "inputs" : "outputs", is_inputs ? run->n_inputs : run->n_outputs);
     }
     if (!graph->output) {
         return error_set(SHOAL_ERR_STATE, "the graph has no output");
     }
     if (graph->last != graph->output) {
-        return error_set(SHOAL_ERR_STATE, "%%%s stands behind the output", graph->last->name);
+        return error_set(SHOAL_ERR_STATE, "%%%s stands after the output", graph->last->name);
     }
     TRY(graph_lint_order(graph));
     TRY(check_nodes(graph));
@@ -253,8 +255,8 @@ static shoal_status check(const struct run *run)
     visit_outputs(&graph->output->args[0], count_outputs, &n_outputs);
     return n_outputs == run->n_outputs
                ? SHOAL_OK
-               : error_set(SHOAL_ERR_INVALID, "room for %zu outputs, but the graph gives %zu", run->n_outputs,
-                           n_outputs);
+               : error_set(SHOAL_ERR_INVALID, "n_outputs is %zu, but the graph has %zu outputs",
+                           run->n_outputs, n_outputs);
 }
 
 /* Running ---------------------------------------------------------------------------------------------- */

@@ -141,7 +141,7 @@ good() {
 expect 1 '30 checked, 29 wrong, worst 0 of its bound' "$scratch/names"
 says "w2.all_shuffle.i32: unknown name: there is no op 'all_shuffle'"
 says "w2.all_reduce.avg.i32: unknown name: all_reduce does not know 'avg'"
-says "w2.all_reduce.sum.i33: unknown name: 'i33' is no dtype"
+says "w2.all_reduce.sum.i33: unknown name: 'i33' is not a dtype"
 says 'w2.all_reduce.sum.i64: rank0.in0 is i32, the name says i64'
 says 'w2.all_reduce.i32: unknown name: all_reduce has 1 words of variant, not 0'
 says "w2.broadcast.src2.i32: unknown name: broadcast does not know 'src2'"

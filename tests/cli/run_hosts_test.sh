@@ -160,7 +160,7 @@ test_failures() {
     over_ssh 4 --grace 0.2 sh -c 'if [ "$SHOAL_RANK" = 2 ]; then exit 4; fi; trap "" TERM
         echo $$ >"$0/deaf.$SHOAL_RANK"; while :; do sleep 1000; done' "$scratch"
     says err "shoal run: rank 2 on b ended with exit code 4"
-    says err "shoal run: 3 ranks did not end within 0.2 s of that, and are told to"
+    says err "shoal run: 3 ranks did not end within 0.2 s after that, and are told to"
     have_lines "$scratch"/deaf.* && await all_gone "$scratch"/deaf.*
 }
 

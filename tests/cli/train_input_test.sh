@@ -54,7 +54,7 @@ refuses_at_once 1 'zeros has 12 rows of 16 tokens, but a step takes 16 ' --data 
     refuses_at_once 1 'zeros has 12 rows of 16 tokens, but a step takes 16 ' --data "$scratch/zeros" --ranks 8
     ! $failed
 ) || failed=true
-refuses_at_once 1 'odd has 33 bytes, which is no whole number of u16 tokens' --tokens "$scratch/odd"
+refuses_at_once 1 'odd has 33 bytes, which is not a whole number of u16 tokens' --tokens "$scratch/odd"
 refuses_at_once 1 'large has token 65535, but --vocabulary is 256' --tokens "$scratch/large" --vocabulary 256
 
 # What would be written over.

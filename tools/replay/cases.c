@@ -121,7 +121,7 @@ static bool read_words(char *text, struct replay_case *self)
     const char *dtype = words[n_words - 1];
     if (shoal_dtype_find(dtype, &self->dtype) != SHOAL_OK ||
         strcmp(shoal_dtype_name(self->dtype), dtype) != 0) {
-        replay_case_set_reason(self, "unknown name: '%s' is no dtype", dtype);
+        replay_case_set_reason(self, "unknown name: '%s' is not a dtype", dtype);
         return false;
     }
     struct replay_call *call = &self->call;

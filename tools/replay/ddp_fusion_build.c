@@ -93,7 +93,7 @@ static enum fusion_verdict read_value(const struct building *building, const str
     for (size_t i = 0; i < n_dims; i++) {
         const json_t *size = json_array_get(sizes, i);
         if (!json_is_integer(size) || json_integer_value(size) < 0) {
-            return refuse(building, node, "\"meta\" has a shape with something that is no size");
+            return refuse(building, node, "\"meta\" has a shape with something that is not a size");
         }
         shape[i] = json_integer_value(size);
     }

@@ -107,7 +107,8 @@ static bool run_threads(const struct bench_ranks *ranks)
         *thread = (struct thread){.ranks = ranks, .rank = n_threads};
         int error = pthread_create(&thread->handle, NULL, run_thread, thread);
         if (error != 0) {
-            fprintf(stderr, "shoal bench: a thread for rank %d: %s\n", n_threads, strerror(error));
+            fprintf(stderr, "shoal bench: the thread of rank %d could not be created: %s\n", n_threads,
+                    strerror(error));
             measure_page_fail(ranks->page);
             break;
         }

@@ -96,7 +96,7 @@ static int parse_option(struct question *question, int argc, char **argv)
         }
         return 2;
     }
-    fprintf(stderr, "shoal info --explain: '%s' is not understood\n%s", argv[0], usage);
+    fprintf(stderr, "shoal info --explain: unknown option '%s'\n%s", argv[0], usage);
     return 0;
 }
 

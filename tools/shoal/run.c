@@ -92,7 +92,7 @@ static bool parse_launcher(struct run_line *line, const char *value)
 static bool parse_mpirun(struct run_line *line, const char *value)
 {
     if (value[strspn(value, " \t")] == '\0') {
-        fprintf(stderr, "shoal run: --mpirun: '%s' is no command\n", value);
+        fprintf(stderr, "shoal run: --mpirun: '%s' is not a command\n", value);
         return false;
     }
     line->remote.mpirun = value;

@@ -407,7 +407,7 @@ static void tell_late(struct run *run)
 {
     int n_alive = count_alive(run);
     if (n_alive > 0 && !run->plan.host) {
-        run_sink_say(error_sink(run), "%s: %d rank%s did not end within %g s of that, and %s told to",
+        run_sink_say(error_sink(run), "%s: %d rank%s did not end within %g s after that, and %s told to",
                      run->plan.command, n_alive, n_alive == 1 ? "" : "s", run->plan.grace_s,
                      n_alive == 1 ? "is" : "are");
     }

@@ -166,7 +166,8 @@ static int work_for_agent(void)
     char *bytes = n_bytes > 0 ? calloc(1, n_bytes) : NULL;
     if (!bytes || !read_all(bytes, n_bytes)) {
         free(bytes);
-        return complain("no plan came through the standard input; this is not for calling by hand");
+        return complain(
+            "no plan was received on standard input; a worker is started by shoal run, not by hand");
     }
     int exit_code = work_for_plan((struct strings){bytes, bytes + n_bytes});
     free(bytes);
@@ -187,10 +188,10 @@ static int work_for_mpirun(int argc, char **argv)
     rank = rank ? rank : getenv("PMI_RANK");
     struct run_plan plan = {.command = "shoal run", .n_ranks = 1, .host = host_name, .is_rank_foreign = true};
     if (argc <= PROGRAM || !option_parse_seconds(argv[GRACE], &plan.grace_s)) {
-        return complain("this is not for calling by hand");
+        return complain("a worker is started by shoal run, not by hand");
     }
     if (!rank || !read_int(rank, 0, RUN_MAX_RANKS, &plan.first_rank)) {
-        return complain("mpirun has told no rank: neither OMPI_COMM_WORLD_RANK nor PMI_RANK is there");
+        return complain("mpirun gave no rank: neither OMPI_COMM_WORLD_RANK nor PMI_RANK is set");
     }
     (void)snprintf(plan.key, sizeof plan.key, "%.32s", argv[KEY]);
     plan.has_labels = strcmp(argv[LABELS], "1") == 0;

@@ -65,7 +65,7 @@ static int parse_word(struct trace_plan *plan, int argc, char **argv, int *at)
         return tool_choice_unknown("option", word, options, sizeof options / sizeof options[0]);
     }
     if (plan->path) {
-        fprintf(stderr, "shoal trace: '%s' and '%s': one file\n", plan->path, word);
+        fprintf(stderr, "shoal trace: one file expected, but got '%s' and '%s'\n", plan->path, word);
         return TOOL_USAGE;
     }
     plan->path = word;

@@ -428,7 +428,7 @@ static void tell_error(const char *path, json_error_t *error)
     for (char *at = error->text; *at; at++) {
         *at = (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at;
     }
-    fprintf(stderr, "shoal trace: %s:%d: no JSON: %s\n", path, error->line, error->text);
+    fprintf(stderr, "shoal trace: %s:%d: not valid JSON: %s\n", path, error->line, error->text);
 }
 
 static bool load_file(const char *path, FILE *file, struct trace *trace)
@@ -476,7 +476,7 @@ bool trace_read(const char *path, struct trace *trace)
     const json_t *events =
         json_is_array(trace->document) ? trace->document : json_object_get(trace->document, "traceEvents");
     if (!json_is_array(events)) {
-        fprintf(stderr, "shoal trace: %s: no trace: it has no traceEvents\n", path);
+        fprintf(stderr, "shoal trace: %s: not a trace: it has no traceEvents\n", path);
         return false;
     }
     for (size_t i = 0; i < json_array_size(events); i++) {
@@ -485,7 +485,7 @@ bool trace_read(const char *path, struct trace *trace)
         }
     }
     if (trace->n_spans == 0) {
-        fprintf(stderr, "shoal trace: %s: there are no events of shoal in it\n", path);
+        fprintf(stderr, "shoal trace: %s: it contains no events of shoal\n", path);
         return false;
     }
     return put_in_order(trace);

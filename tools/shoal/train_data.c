@@ -84,8 +84,8 @@ static shoal_status open_file(struct train_data *data, const char *path)
     }
     size_t n_bytes = (size_t)about.st_size;
     if (n_bytes % data->token_bytes != 0) {
-        return error_set(SHOAL_ERR_INVALID, "%s has %zu bytes, which is no whole number of u16 tokens", path,
-                         n_bytes);
+        return error_set(SHOAL_ERR_INVALID, "%s has %zu bytes, which is not a whole number of u16 tokens",
+                         path, n_bytes);
     }
     data->n_tokens = n_bytes / data->token_bytes;
     return SHOAL_OK;

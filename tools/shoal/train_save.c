@@ -42,7 +42,7 @@ static shoal_status try_folder(const char *directory, const char *missing)
         (void)rmdir(missing);
         return SHOAL_OK;
     }
-    return error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s cannot be made: %s: %s", directory, missing,
+    return error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s cannot be created: %s: %s", directory, missing,
                      error_errno_text(errno));
 }
 
@@ -60,15 +60,15 @@ static shoal_status check_folder(const char *directory, bool is_first)
                          strlen(directory));
     }
     if (stat(path, &about) == 0 && !S_ISDIR(about.st_mode)) {
-        return error_set(SHOAL_ERR_INVALID, "--checkpoint: %s is no directory", directory);
+        return error_set(SHOAL_ERR_INVALID, "--checkpoint: %s is not a directory", directory);
     }
     while (access(path, W_OK | X_OK) != 0) {
         if (errno != ENOENT || strcmp(path, ".") == 0 || strcmp(path, "/") == 0) {
             const char *reason = error_errno_text(errno);
             return strcmp(path, directory) == 0
                        ? error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s: %s", directory, reason)
-                       : error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s cannot be made in %s: %s", directory,
-                                   path, reason);
+                       : error_set(SHOAL_ERR_SYSTEM, "--checkpoint: %s cannot be created in %s: %s",
+                                   directory, path, reason);
         }
         memcpy(missing, path, sizeof missing);
         cut_last(path);

@@ -101,7 +101,7 @@ TEST(saving_and_finding)
     CHECK_STRING(found_text(found, -1), "ten");
     mem_free(found);
     CHECK_STATUS(save_text(directory, 2, "again", false, 0), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("step-000000002: is there already");
+    CHECK_ERROR_TEXT("step-000000002: exists already");
     CHECK_STRING(found_text(directory, 2), "two");
     CHECK_OK(save_text(directory, 2, "again", true, 0));
     CHECK_STRING(found_text(directory, 2), "again");

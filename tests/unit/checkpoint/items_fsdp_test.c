@@ -263,7 +263,7 @@ TEST_RANKS(wrong_contexts, 1)
                  {{"a", "a"}, "", "items_add_fsdp: parameter 1: name: there is an item model 'a' already"},
                  {{"a", "\xff"}, "", "items_add_fsdp: parameter 1: name"},
                  {{"a", "b"}, "\xff", "items_add_fsdp: parameter 0: name"},
-                 {{"a", "metadata__"}, "__", "is kept for the metadata"},
+                 {{"a", "metadata__"}, "__", "is reserved for the metadata"},
                  {{"a", "taken"}, "", "items_add_fsdp: name: there is an item model 'taken' already"}};
     shoal_world *world = rank_world_open(self, 0);
     shoal_items *items = NULL;
@@ -281,7 +281,7 @@ TEST_RANKS(wrong_contexts, 1)
     }
     fsdp = make_context(world, "a", "b", SHOAL_C128);
     check_refused(items, fsdp, "", SHOAL_ERR_UNSUPPORTED,
-                  "items_add_fsdp: parameter 1: checkpoints have no c128");
+                  "items_add_fsdp: parameter 1: checkpoints do not support c128");
     shoal_fsdp_free(fsdp);
     fsdp = make_context(world, "a", "b", SHOAL_F32);
     check_refused(items, fsdp, NULL, SHOAL_ERR_INVALID, "items_add_fsdp: prefix is NULL");

@@ -330,7 +330,7 @@ static void check_unwritten(const shoal_items *items, const struct net *net)
         if (layout.needs_values) {
             CHECK_STATUS(items_part(items, i, &part), SHOAL_ERR_STATE);
             CHECK_ERROR_TEXT(wanted[i].name);
-            CHECK_ERROR_TEXT("it was on the meta device, and nobody has written its shard yet");
+            CHECK_ERROR_TEXT("it was on the meta device, and its shard has not been written yet");
         } else {
             CHECK_OK(items_part(items, i, &part));
         }
@@ -520,7 +520,7 @@ TEST_RANKS(a_part_of_a_unit, 2)
     shard_net(&net, &(struct setting){.is_alone = true}, world, NULL);
     CHECK_OK(shoal_items_create(&items));
     CHECK_STATUS(shoal_items_add_module(items, "", net.layers[0]), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("items_add_module: parameter weight: it is a shard of a unit that a module around");
+    CHECK_ERROR_TEXT("items_add_module: parameter weight: it is a shard of a unit of an outer module");
     CHECK_INT(shoal_items_count(items), 0);
     shoal_items_free(items);
     shoal_module_unref(net.root);
@@ -568,7 +568,7 @@ TEST(wrong_modules)
     CHECK_OK(shoal_module_add_buffer(net.root, "__metadata__", shoal_zeros(wanted[0].shape, 1, SHOAL_F32)));
     CHECK_OK(shoal_scope_end());
     CHECK_STATUS(shoal_items_add_module(items, "c.", net.root), SHOAL_ERR_UNSUPPORTED);
-    CHECK_ERROR_TEXT("items_add_module: buffer table: checkpoints have no c128");
+    CHECK_ERROR_TEXT("items_add_module: buffer table: checkpoints do not support c128");
     CHECK_OK(shoal_scope_begin());
     CHECK_OK(shoal_module_set_buffer(net.root, "table", shoal_zeros(wanted[0].shape, 1, SHOAL_C64)));
     CHECK_OK(shoal_scope_end());

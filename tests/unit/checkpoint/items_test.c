@@ -473,7 +473,7 @@ TEST(wrong_names_and_sections)
     } rows[] = {{NULL, NULL, "items_add: name is NULL"},
                 {NULL, "", "items_add: name is empty"},
                 {NULL, "\xc3(", "is not UTF-8 at byte 0"},
-                {NULL, "__metadata__", "is kept for the metadata"},
+                {NULL, "__metadata__", "is reserved for the metadata"},
                 {"", "a", "section: '' is not 1 to 63 letters"},
                 {"a/b", "a", "section: 'a/b' is not 1 to 63"},
                 {"..", "a", "section"},
@@ -509,7 +509,7 @@ TEST(wrong_parts)
         check_refused(items, &item, status, text); \
     } while (0)
     REFUSE(SHOAL_ERR_INVALID, "items_add: item model 'a': dtype", item.dtype = 0);
-    REFUSE(SHOAL_ERR_UNSUPPORTED, "checkpoints have no c128", item.dtype = SHOAL_C128);
+    REFUSE(SHOAL_ERR_UNSUPPORTED, "checkpoints do not support c128", item.dtype = SHOAL_C128);
     REFUSE(SHOAL_ERR_INVALID, "shape is NULL", item.shape = NULL);
     REFUSE(SHOAL_ERR_INVALID, "9", item.n_dims = 9);
     REFUSE(SHOAL_ERR_INVALID, "-1", item.n_dims = -1);
@@ -522,7 +522,7 @@ TEST(wrong_parts)
     REFUSE(SHOAL_ERR_INVALID, "length: 4 is not within 0..3, what is left from 1", item.length = 4);
     REFUSE(SHOAL_ERR_INVALID, "length: -1 is not within", item.length = -1);
     REFUSE(SHOAL_ERR_INVALID, "offset: 1 is not within 0..0", item.dim = -1);
-    REFUSE(SHOAL_ERR_INVALID, "both are NULL", item.data = NULL);
+    REFUSE(SHOAL_ERR_INVALID, "tensor and data are both NULL", item.data = NULL);
     REFUSE(SHOAL_ERR_INVALID, "is not aligned to 4 bytes", item.data = (char *)data + 1);
     REFUSE(SHOAL_ERR_INVALID, "items_add: item: struct_size", item.struct_size = 4);
 #undef REFUSE
@@ -539,10 +539,10 @@ SCOPED_TEST(wrong_tensors)
     float data[6];
     shoal_item item = make_rows("a", data);
     item.tensor = shoal_zeros(shape_2x3, 2, SHOAL_F32);
-    check_refused(items, &item, SHOAL_ERR_INVALID, "tensor and data: both are there");
+    check_refused(items, &item, SHOAL_ERR_INVALID, "tensor and data are both given");
     item.data = NULL;
     item.dtype = SHOAL_F16;
-    check_refused(items, &item, SHOAL_ERR_INVALID, "tensor: it is f32 instead of f16");
+    check_refused(items, &item, SHOAL_ERR_INVALID, "tensor: its dtype is f32 instead of f16");
     item.dtype = SHOAL_F32;
     item.length = 3;
     check_refused(items, &item, SHOAL_ERR_INVALID, "tensor: its shape is [2, 3] instead of [3, 3]");

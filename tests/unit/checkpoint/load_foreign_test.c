@@ -63,15 +63,15 @@ TEST(maps_that_are_wrong)
         const char *text;
         const char *words;
     } rows[] = {
-        {"", "is no JSON that is allowed"},
-        {"{\"weight_map\":{\"a\":\"1\"}", "is no JSON that is allowed"},
+        {"", "is not valid JSON"},
+        {"{\"weight_map\":{\"a\":\"1\"}", "is not valid JSON"},
         {"[]", "has no object \"weight_map\""},
         {"{\"weight_map\":[]}", "has no object \"weight_map\""},
         {"{\"weight_map\":{\"a\":1}}", "the file of tensor 'a' is not a string"},
         {"{\"weight_map\":{\"a\":\"1\",\"a\":\"1\"}}", "duplicate"},
-        {"{\"weight_map\":{\"a\":\"../1\"}}", "tensor 'a' is in '../1', which is no name of a file"},
-        {"{\"weight_map\":{\"a\":\"\"}}", "is no name of a file"},
-        {"{\"weight_map\":{\"a\":\"..\"}}", "is no name of a file"},
+        {"{\"weight_map\":{\"a\":\"../1\"}}", "tensor 'a' is in '../1', which is not the name of a file"},
+        {"{\"weight_map\":{\"a\":\"\"}}", "is not the name of a file"},
+        {"{\"weight_map\":{\"a\":\"..\"}}", "is not the name of a file"},
         {"{\"weight_map\":{\"a\":\"2\"}}", "No such file"},
         {"{\"weight_map\":{\"b\":\"1\"}}", "1: has no tensor 'b'"},
         {"{\"weight_map\":{\"a\":\"short\"}}", "short: not a safetensors file"},

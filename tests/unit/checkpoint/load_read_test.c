@@ -260,7 +260,7 @@ TEST(files_that_are_missing_cut_longer_or_of_another_save)
 
     memset(made.index.id, 'e', INDEX_ID_CHARS);
     CHECK_STATUS(look_at(&made, true), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("of another save, " MADE_ID);
+    CHECK_ERROR_TEXT("to another save, " MADE_ID);
     made_free(&made);
 }
 

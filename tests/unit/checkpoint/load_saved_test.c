@@ -288,7 +288,7 @@ TEST_RANKS(damaged_ones_are_passed_over, 3)
     spoil(&stage, "step-000000000", "shoal.index.json");
     CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, &info),
                  SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT(": 5 damaged checkpoints and no other; the newest: ");
+    CHECK_ERROR_TEXT(": only 5 damaged checkpoints found; the newest: ");
     CHECK_ERROR_TEXT("pieces-00003-of-00003.safetensors");
     walk(&list, 2, SHOAL_F32, true);
     free_list(&list);
@@ -387,7 +387,7 @@ static void load_exchanged(struct rank *self, shoal_checkpoint_format format)
     for (options.step = 1; options.step <= 2; options.step++) {
         CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.directory, list.items, &options, NULL),
                      SHOAL_ERR_INVALID);
-        CHECK_ERROR_TEXT("it is of another save");
+        CHECK_ERROR_TEXT("it belongs to another save");
         walk(&list, 2, SHOAL_F32, true);
     }
     test_barrier(self);

@@ -195,7 +195,7 @@ TEST_RANKS(functions_are_called_when_all_is_there, 2)
     CHECK_OK(shoal_items_on_loaded(stage.items, note, &stage, NULL));
     CHECK_STATUS(load(&stage), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("no room");
-    CHECK_ERROR_TEXT("checkpoint_load: all values are loaded, but were refused: ");
+    CHECK_ERROR_TEXT("checkpoint_load: all values are loaded, but a function of items_on_loaded failed: ");
     if (self->rank == 0) {
         CHECK_ERROR_TEXT("refused: rank 1: ");
     }
@@ -451,7 +451,7 @@ TEST_RANKS(what_one_rank_finds_fails_on_all, 2)
     open_stage(self, &stage, 0);
     change(&stage, flip_data);
     CHECK_STATUS(load(&stage), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("are damaged: their sum is ");
+    CHECK_ERROR_TEXT("are damaged: their checksum is ");
     check_values(&stage, false);
     change(&stage, flip_data);
     close_stage(&stage);
@@ -531,7 +531,7 @@ TEST_RANKS(files_of_other_tools, 3)
     options.section = "optimizer";
     CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL),
                  SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("is of another tool and has only \"model\"");
+    CHECK_ERROR_TEXT("was written by another tool and has only \"model\"");
     options = (shoal_checkpoint_load_options){.struct_size = sizeof options, .has_step = true, .step = 7};
     CHECK_STATUS(shoal_checkpoint_load(stage.group, stage.path, stage.items, &options, NULL),
                  SHOAL_ERR_STATE);

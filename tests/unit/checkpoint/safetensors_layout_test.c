@@ -165,7 +165,7 @@ TEST(refuses_wrong_tensors)
     CHECK_ERROR_TEXT("name: there is a tensor 'a' already");
     CHECK_STATUS(shoal_safetensors_layout_add(layout, "__metadata__", NUMBERS(3), 1, SHOAL_F16),
                  SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("'__metadata__' is kept for the metadata");
+    CHECK_ERROR_TEXT("'__metadata__' is reserved for the metadata");
     CHECK_STATUS(shoal_safetensors_layout_add(layout, "b", NULL, 1, SHOAL_F32), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("tensor 'b': shape is NULL");
     CHECK_STATUS(shoal_safetensors_layout_add(layout, "b", NUMBERS(2, -3), 2, SHOAL_F32), SHOAL_ERR_INVALID);
@@ -182,7 +182,7 @@ TEST(refuses_wrong_tensors)
                  SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("dtype");
     CHECK_STATUS(shoal_safetensors_layout_add(layout, "b", NUMBERS(1), 1, SHOAL_C128), SHOAL_ERR_UNSUPPORTED);
-    CHECK_ERROR_TEXT("safetensors files have no c128");
+    CHECK_ERROR_TEXT("safetensors files do not support c128");
     CHECK_INT(shoal_safetensors_layout_count(layout), 1);
     check_header(layout, "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}");
     shoal_safetensors_layout_free(layout);

@@ -273,7 +273,7 @@ TEST(refuses_wrong_arguments)
     CHECK_ERROR_TEXT("tensors[1] is NULL");
     tensors[1] = shoal_zeros(NUMBERS(1), 1, SHOAL_C128);
     CHECK_STATUS(shoal_safetensors_save(path, names, tensors, 2, NULL), SHOAL_ERR_UNSUPPORTED);
-    CHECK_ERROR_TEXT("tensor 'b': dtype: safetensors files have no c128");
+    CHECK_ERROR_TEXT("tensor 'b': dtype: safetensors files do not support c128");
     tensors[1] = shoal_empty_on(NUMBERS(1), 1, SHOAL_F32, SHOAL_META);
     CHECK_STATUS(shoal_safetensors_save(path, names, tensors, 2, NULL), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("tensors[1]: is on the device meta and has no data");

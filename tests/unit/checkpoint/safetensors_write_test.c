@@ -81,7 +81,7 @@ TEST(a_writer_that_does_not_finish_leaves_nothing)
     shoal_safetensors_writer_close(writer);
     CHECK_INT(scratch_count(&scratch, ""), 0);
     CHECK_STATUS(shoal_safetensors_layout_add(layout, "late", NULL, 0, SHOAL_F32), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("a writer was made with the layout");
+    CHECK_ERROR_TEXT("a writer uses the layout");
     CHECK_STATUS(shoal_safetensors_layout_add_metadata(layout, "late", ""), SHOAL_ERR_STATE);
     shoal_safetensors_layout_free(layout);
     shoal_safetensors_writer_close(NULL);

@@ -167,7 +167,7 @@ TEST_RANKS(ranks_that_differ, 3)
     CHECK_ERROR_TEXT("rank 0 is at \"save: arguments\", but rank 1 at \"save_start: arguments\"");
     CHECK_OK(shoal_checkpoint_save(group, directory, state.items, NULL));
     CHECK_STATUS(shoal_checkpoint_save(group, directory, state.items, NULL), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("step-000000000: is there already");
+    CHECK_ERROR_TEXT("step-000000000: exists already");
     state_close(&state);
     CHECK_OK(shoal_world_close(world));
     remove_directory(self, directory);

@@ -570,10 +570,10 @@ TEST(asking_for_data_names_the_op)
     shoal_graph *graph = NULL;
     bool asks_input = false;
     CHECK_STATUS(shoal_capture(ask_for_data, &asks_input, &x, 1, 1, &graph), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("the data of a result of sum was asked for while a step is captured");
+    CHECK_ERROR_TEXT("the data of a result of sum was accessed while a step is captured");
     asks_input = true;
     CHECK_STATUS(shoal_capture(ask_for_data, &asks_input, &x, 1, 1, &graph), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("the data of an input of a step was asked for");
+    CHECK_ERROR_TEXT("the data of an input of a step was accessed");
     CHECK(!graph);
     shoal_tensor_unref(x);
 }

@@ -209,7 +209,7 @@ TEST(blocks_that_are_refused)
     CHECK_STATUS(shoal_comm_blocks_get(graph, NULL, 0, NULL, NULL, &list, NULL), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("n_blocks_out is NULL");
     CHECK_STATUS(shoal_comm_blocks_get(graph, NULL, 2, NULL, NULL, &list, &count), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("ops is NULL with 2 of them");
+    CHECK_ERROR_TEXT("ops is NULL, but n_ops is 2");
     CHECK_STATUS(shoal_comm_blocks_get(graph, ops, 2, NULL, NULL, &list, &count), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("ops[0] is NULL");
     CHECK_OK(shoal_op_find("neg", &ops[0]));

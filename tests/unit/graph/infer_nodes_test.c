@@ -57,7 +57,7 @@ TEST(lists_and_single_tensors_are_told_apart)
                  SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("view: shape: item 0 of the list is not an integer");
     CHECK_STATUS(shoal_graph_call(graph, find_op("neg"), &list, 1, NULL, &node), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("neg: self: a list does not fit");
+    CHECK_ERROR_TEXT("neg: self: a list is not expected here");
     CHECK(!node);
     shoal_graph_free(graph);
 }

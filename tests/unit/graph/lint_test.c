@@ -149,7 +149,7 @@ TEST(arguments_and_inputs)
 {
     struct subject s;
     REQUIRE(subject_build(&s));
-    BREAK(s.graph, args_of(s.add)[1].as.node, NULL, "node add: argument 1: is no node");
+    BREAK(s.graph, args_of(s.add)[1].as.node, NULL, "node add: argument 1: is not a node");
     BREAK(s.graph, args_of(s.add)[1].as.node, s.x, "node add: argument 1: node x is not its input 1");
     BREAK(s.graph, args_of(s.add)[1].as.node, s.mul,
           "node add: argument 1: node mul does not stand before it");
@@ -247,7 +247,7 @@ TEST(edges)
     s.output->n_users = 1;
     check_refused(__LINE__, s.graph, "node output: its user mul does not have it as an input");
     stray.user = NULL;
-    check_refused(__LINE__, s.graph, "node output: user 0: is no node");
+    check_refused(__LINE__, s.graph, "node output: user 0: is not a node");
     stray.input = s.mul;
     check_refused(__LINE__, s.graph, "node output: its users are not a list: user 0 does not lead back");
     shoal_graph_free(s.graph);

@@ -176,7 +176,7 @@ TEST(errors_name_the_node)
                                   (shoal_tensor *const[]){(shoal_tensor *)(uintptr_t)like}, 1, false, "y",
                                   NULL));
     CHECK_INT(plan_lower(graph, &options, &target, &plan), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("%y: \"other.op\" is no op here");
+    CHECK_ERROR_TEXT("%y: there is no op \"other.op\" in this program");
     CHECK(plan == NULL);
     shoal_graph_free(graph);
 }

@@ -191,7 +191,7 @@ TEST(what_a_lowering_may_not)
                   "%r: the lowering of test.sum: lowering_call(neg): neg does not write what it is given");
     CHECK_INT(wish.status, SHOAL_ERR_INVALID);
     wish = (struct wish){.calls_stranger = true};
-    check_refused(sum_text, "lowering_call(copy_): %w is no input of %r");
+    check_refused(sum_text, "lowering_call(copy_): %w is not an input of %r");
     wish = (struct wish){.realizes_input = true};
     check_refused(
         "graph {\n    group @w = [[0, 1]]\n    %x = placeholder : f32[4]\n    %r = test.sum(%x, @w)\n"
@@ -210,7 +210,7 @@ TEST(definitions_are_checked)
     definition.lower = lower_sum;
     definition.op = "all_reduce";
     CHECK_INT(shoal_lowering_register(&definition), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("is the library's");
+    CHECK_ERROR_TEXT("is built into the library");
     definition.op = "test.local";
     CHECK_INT(shoal_lowering_register(&definition), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("starts no communication");

@@ -119,11 +119,11 @@ TEST(arguments)
     CHECK_STATUS(shoal_graph_move_nodes(graph, NULL, 1, before(b)), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("nodes is NULL");
     CHECK_STATUS(shoal_graph_move_nodes(graph, nodes, 2, before(b)), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("node a is there twice");
+    CHECK_ERROR_TEXT("node a is given twice");
     nodes[1] = NULL;
     CHECK_STATUS(shoal_graph_move_nodes(graph, nodes, 2, before(b)), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("node 1 is NULL");
-    check_refused(graph, x, before(b), "node x is an input, which stays where it is");
+    check_refused(graph, x, before(b), "node x is an input, which cannot be moved");
     check_refused(graph, shoal_graph_last(graph), before(b), "node output is the output");
     check_refused(graph, a, before(a), "node a would move next to itself");
     check_refused(graph, a, before(foreign), "node foreign belongs to another graph");

@@ -247,8 +247,8 @@ TEST(arguments_that_are_refused)
         {{.kind = SHOAL_ARG_GROUP, .as.string = "all"}, "no group \"all\""},
         {{.kind = SHOAL_ARG_RANK, .as.rank = {"all", 1, 0}}, "no group \"all\""},
         {{.kind = SHOAL_ARG_DTYPE, .as.dtype = (shoal_dtype)77}, "dtype"},
-        {{.kind = SHOAL_ARG_LIST, .as.list = {NULL, 3}}, "items is NULL with 3"},
-        {{.kind = (shoal_arg_kind)77}, "77 is no kind of argument"},
+        {{.kind = SHOAL_ARG_LIST, .as.list = {NULL, 3}}, "items is NULL, but count is 3"},
+        {{.kind = (shoal_arg_kind)77}, "77 is not a kind of argument"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         shoal_arg args[] = {node_arg(x), list_arg(&cases[i].arg, 1)};
@@ -268,7 +268,7 @@ TEST(arguments_that_are_refused)
     CHECK_STATUS(shoal_graph_call(graph, find_op("add"), NULL, 0, NULL, NULL), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("self is missing");
     CHECK_STATUS(shoal_graph_call(graph, find_op("add"), NULL, 9, NULL, NULL), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("9 arguments for 2 parameters");
+    CHECK_ERROR_TEXT("9 arguments are given for 2 parameters");
     CHECK_INT(shoal_graph_n_nodes(graph), 1);
     CHECK_INT(shoal_node_n_users(x), 0);
     shoal_graph_free(other);
@@ -461,7 +461,7 @@ TEST(groups)
     CHECK_STATUS(shoal_graph_add_group(graph, "shard", ranks, 1, 4), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("a group \"shard\" of other ranks");
     CHECK_STATUS(shoal_graph_add_group(graph, "twice", ranks, 1, 5), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("rank 2 is there twice");
+    CHECK_ERROR_TEXT("rank 2 is given twice");
     CHECK_STATUS(shoal_graph_add_group(graph, "x", (const int[]){0, -1}, 1, 2), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_graph_add_group(graph, "x", NULL, 1, 2), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_graph_add_group(graph, "x", ranks, 0, 2), SHOAL_ERR_INVALID);

@@ -53,13 +53,13 @@ TEST(structure)
         {IN_GRAPH("%y neg(%x)"), "line 2, column 8: expected '=', found 'neg'"},
         {IN_GRAPH("%y = %x"),
          "line 2, column 10: expected an op, placeholder, constant, opaque or return, found '%x'"},
-        {IN_GRAPH("%y = neg %x"), "line 2, column 14: expected '(' behind the name of an op, found '%x'"},
+        {IN_GRAPH("%y = neg %x"), "line 2, column 14: expected '(' after the name of an op, found '%x'"},
         {IN_GRAPH("%y = neg(%x"), "line 3, column 1: expected ',' or ')', found '}'"},
         {IN_GRAPH("%y = neg(%x,)"), "line 2, column 17: expected an argument, found ')'"},
         {IN_GRAPH("%y = neg(%x)) "), "line 2, column 17: expected %name"},
         {IN_GRAPH("% = neg(%x)"), "line 2, column 5: expected a name behind '%'"},
         {IN_GRAPH("%y = neg(@)"), "line 2, column 14: expected a name behind '@'"},
-        {IN_GRAPH("%y = neg(%x) ; "), "line 2, column 18: a ';' that does not belong here"},
+        {IN_GRAPH("%y = neg(%x) ; "), "line 2, column 18: unexpected ';'"},
         {IN_GRAPH("%y = neg(\x01)"), "line 2, column 14: a byte 0x01"},
         {IN_GRAPH("%y = neg(\xc3\xa4)"), "line 2, column 14: a byte 0xc3"},
         {IN_GRAPH("return"), "line 3, column 1: expected an argument, found '}'"},
@@ -79,7 +79,7 @@ TEST(names)
         {IN_GRAPH("%x = neg(%x)"), "line 2, column 5: %x is defined twice"},
         {IN_GRAPH("%y.z = neg(%x)"), "line 2, column 5: \"y.z\" cannot be the name of a node; %y_z could"},
         {IN_GRAPH("%3 = neg(%x)"), "line 2, column 5: \"3\" cannot be the name of a node"},
-        {IN_GRAPH("%y = sum(%x, 3)"), "sum: dims: a value of kind int does not fit, it takes ints"},
+        {IN_GRAPH("%y = sum(%x, 3)"), "sum: dims: the value is of kind int, ints expected"},
         {IN_GRAPH("%y = negg(%x)"),
          "line 2, column 10: there is no op negg; the nearest are \"neg\" and \"neg_\""},
         {IN_GRAPH("%y = broadcast(%x, 0, @h)"), "line 2, column 27: there is no group @h; the nearest"},
@@ -101,7 +101,8 @@ TEST(groups)
         {"graph { group @g = [0] }", "line 1, column 21: expected '[', found '0'"},
         {"graph { group @g = [] }", "line 1, column 21: expected '[', found ']'"},
         {"graph { group @g = [[]] }", "line 1, column 15: "},
-        {"graph { group @g = [[0], [1, 2]] }", "line 1, column 26: a list of 2 ranks; the first one has 1"},
+        {"graph { group @g = [[0], [1, 2]] }",
+         "line 1, column 26: the list has 2 ranks, but the first one has 1"},
         {"graph { group @g = [[0, -1]] }", "line 1, column 25: expected a rank, found '-'"},
         {"graph { group @g = [[0, 2147483648]] }", "line 1, column 25: 2147483648 is too large"},
         {"graph { group @g = [[0, 1], [2, 0]] }", "line 1, column 15: "},
@@ -125,10 +126,10 @@ TEST(numbers_and_strings)
         {IN_CALL("1e309"), "line 2, column 21: 1e309 is too large for f64"},
         {IN_CALL("1e999999999999999999999"), "line 2, column 21: 1e999999999999999999999 is too large"},
         {IN_CALL("1e-400"), "line 2, column 21: 1e-400 is too small for f64"},
-        {IN_CALL("1.5.2"), "line 2, column 21: '1.5.2' is no number"},
-        {IN_CALL("1."), "line 2, column 21: '1.' is no number"},
-        {IN_CALL("1e"), "line 2, column 21: '1e' is no number"},
-        {IN_CALL("0x10"), "line 2, column 21: '0x10' is no number"},
+        {IN_CALL("1.5.2"), "line 2, column 21: '1.5.2' is not a number"},
+        {IN_CALL("1."), "line 2, column 21: '1.' is not a number"},
+        {IN_CALL("1e"), "line 2, column 21: '1e' is not a number"},
+        {IN_CALL("0x10"), "line 2, column 21: '0x10' is not a number"},
         {IN_CALL("- x"), "line 2, column 23: expected a number or inf, found 'x'"},
         {IN_CALL("-nan"), "line 2, column 22: expected a number or inf, found 'nan'"},
         {IN_CALL("nan(5)"), "line 2, column 25: expected the 16 hexadecimal digits of a NaN"},
@@ -136,8 +137,8 @@ TEST(numbers_and_strings)
          "line 2, column 25: expected the 16 hexadecimal digits of a NaN"},
         {IN_CALL("nan(0x7ff0000000000000)"),
          "line 2, column 25: expected the 16 hexadecimal digits of a NaN"},
-        {IN_CALL("\"abc"), "line 2, column 21: a string that does not end in its line"},
-        {IN_CALL("\"ab\\"), "line 2, column 21: a string that does not end in its line"},
+        {IN_CALL("\"abc"), "line 2, column 21: the string does not end in its line"},
+        {IN_CALL("\"ab\\"), "line 2, column 21: the string does not end in its line"},
         {IN_CALL("\"ab\\q\""), "line 2, column 24: expected \\n"},
         {IN_CALL("\"ab\\x1\""), "line 2, column 24: expected \\n"},
         {IN_CALL("\"ab\\x00\""), "line 2, column 24: a string cannot have a zero byte"},
@@ -160,7 +161,8 @@ TEST(types)
          "line 2, column 52: more than 8 dimensions"},
         {IN_GRAPH("%y = placeholder : f32[9223372036854775807, 9223372036854775807]"), "line 2, column 24: "},
         {IN_GRAPH("%y = placeholder : f64[9223372036854775807]"), "line 2, column 24: "},
-        {IN_GRAPH("%y = placeholder : f32[2, 2]{1, 2}"), "line 2, column 24: a placeholder has no strides"},
+        {IN_GRAPH("%y = placeholder : f32[2, 2]{1, 2}"),
+         "line 2, column 24: a placeholder cannot have strides"},
         {IN_GRAPH("%y = neg(%x) : f32[4]"),
          "line 2, column 20: the text says f32[4], but neg gives f32[4, 4]"},
         {IN_GRAPH("%y = neg(%x) : f64[4, 4]"),
@@ -254,10 +256,10 @@ TEST(zero_bytes)
     static const char in_string[] = "graph { %x = opaque \"a\0b\"() : f32[] }";
     static const char in_comment[] = "graph { # a\0b\n }";
     static const char behind[] = "graph { }";
-    check_bad(in_blank, sizeof in_blank - 1, "line 2, column 2: a zero byte in the text");
-    check_bad(in_string, sizeof in_string - 1, "line 1, column 23: a zero byte in the text");
-    check_bad(in_comment, sizeof in_comment - 1, "line 1, column 12: a zero byte in the text");
-    check_bad(behind, sizeof behind, "line 1, column 10: a zero byte in the text");
+    check_bad(in_blank, sizeof in_blank - 1, "line 2, column 2: the text contains a zero byte");
+    check_bad(in_string, sizeof in_string - 1, "line 1, column 23: the text contains a zero byte");
+    check_bad(in_comment, sizeof in_comment - 1, "line 1, column 12: the text contains a zero byte");
+    check_bad(behind, sizeof behind, "line 1, column 10: the text contains a zero byte");
 }
 
 TEST(arguments_of_the_call)
@@ -328,11 +330,11 @@ TEST(nested_lists)
     free(text);
     text = nest(65);
     REQUIRE(text);
-    check_bad(text, strlen(text), "line 2, column 81: more than 64 lists in each other");
+    check_bad(text, strlen(text), "line 2, column 81: lists are nested more than 64 deep");
     free(text);
     text = nest(1000000);
     REQUIRE(text);
-    check_bad(text, strlen(text), "line 2, column 81: more than 64 lists in each other");
+    check_bad(text, strlen(text), "line 2, column 81: lists are nested more than 64 deep");
     free(text);
 }
 

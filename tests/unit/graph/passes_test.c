@@ -39,7 +39,7 @@ TEST(unknown_names_run_nothing)
     options.disabled = NULL;
     options.ddp_passes = DRIVER;
     CHECK_STATUS(run(graph, DRIVER, &options, NULL), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("cannot be a part of itself");
+    CHECK_ERROR_TEXT("cannot contain itself");
     options.ddp_passes = "nothing";
     CHECK_STATUS(run(graph, CONCAT, &options, NULL), SHOAL_ERR_INVALID);
     CHECK_INT(shoal_graph_n_nodes(graph), n_nodes);

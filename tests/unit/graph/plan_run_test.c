@@ -111,12 +111,12 @@ TEST(mistakes_are_refused)
         CHECK_ERROR_TEXT(cases[i].words);
     }
     CHECK_STATUS(shoal_plan_run(plan, NULL, 1, outputs, 4), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("inputs is NULL with 1 of them");
+    CHECK_ERROR_TEXT("inputs is NULL, but n_inputs is 1");
     CHECK_STATUS(shoal_plan_run(plan, &x, 1, NULL, 4), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_plan_run(plan, &x, 1, outputs, 5), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("room for 5 outputs, but the graph gives 4");
+    CHECK_ERROR_TEXT("n_outputs is 5, but the graph has 4 outputs");
     CHECK_STATUS(shoal_plan_run(plan, &x, 2, outputs, 4), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("2 inputs for 1 placeholders");
+    CHECK_ERROR_TEXT("n_inputs is 2, but the graph has 1 placeholders");
     CHECK(outputs[0] == NULL);
     CHECK_OK(shoal_plan_run(plan, &x, 1, outputs, 4));
     run_unref(outputs, 4);

@@ -166,7 +166,7 @@ TEST(a_circle_that_grows)
     int64_t count = shoal_tensor_count(shoal_node_value(c, 0));
     list = list_arg(items, 3);
     CHECK_STATUS(shoal_node_set_args(c, &list, 1), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("in a circle of nodes whose shapes grow");
+    CHECK_ERROR_TEXT("in a cycle of nodes whose shapes grow");
     CHECK_INT(shoal_tensor_count(shoal_node_value(c, 0)), count);
     arg = node_arg(x);
     CHECK_OK(shoal_node_set_args(a, &arg, 1));

@@ -76,7 +76,7 @@ TEST(absent_outputs_are_null)
         CHECK(shoal_graph_find(graph, "dead") == NULL);
     }
     CHECK_STATUS(shoal_graph_run(graph, NULL, &input, 1, outputs, 3), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("room for 3 outputs, but the graph gives 6");
+    CHECK_ERROR_TEXT("n_outputs is 3, but the graph has 6 outputs");
     shoal_graph_free(graph);
     shoal_tensor_unref(input);
     CHECK_INT(test_live_blocks(), n_live);
@@ -94,7 +94,7 @@ TEST(a_node_behind_the_output_is_refused)
     REQUIRE_OK(shoal_graph_call(graph, neg, &arg, 1, "late", NULL));
     CHECK_INT(run_inputs(graph, 0, &input), 1);
     CHECK_STATUS(shoal_graph_run(graph, NULL, &input, 1, &output, 1), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("%late stands behind the output");
+    CHECK_ERROR_TEXT("%late stands after the output");
     CHECK(output == NULL);
     shoal_tensor_unref(input);
     shoal_graph_free(graph);
@@ -387,12 +387,13 @@ static void check_bad_inputs(shoal_world *world, shoal_tensor *x, shoal_tensor *
     shoal_tensor *meta = shoal_empty_on((int64_t[]){2}, 1, SHOAL_F32, SHOAL_META);
     shoal_tensor *half = shoal_to_dtype(x, SHOAL_F16);
     CHECK_RUN("graph is NULL", SHOAL_ERR_INVALID, NULL, world, NULL, 0, NULL, 0);
-    CHECK_RUN("inputs is NULL with 2 of them", SHOAL_ERR_INVALID, graph, world, NULL, 2, out, 2);
-    CHECK_RUN("outputs is NULL with 2 of them", SHOAL_ERR_INVALID, graph, world, (shoal_tensor *[]){x, y}, 2,
-              NULL, 2);
-    CHECK_RUN("1 inputs for 2 placeholders", SHOAL_ERR_INVALID, graph, world, &x, 1, out, 2);
-    CHECK_RUN("3 inputs for 2 placeholders", SHOAL_ERR_INVALID, graph, world, (shoal_tensor *[]){x, y, y}, 3,
-              out, 2);
+    CHECK_RUN("inputs is NULL, but n_inputs is 2", SHOAL_ERR_INVALID, graph, world, NULL, 2, out, 2);
+    CHECK_RUN("outputs is NULL, but n_outputs is 2", SHOAL_ERR_INVALID, graph, world,
+              (shoal_tensor *[]){x, y}, 2, NULL, 2);
+    CHECK_RUN("n_inputs is 1, but the graph has 2 placeholders", SHOAL_ERR_INVALID, graph, world, &x, 1, out,
+              2);
+    CHECK_RUN("n_inputs is 3, but the graph has 2 placeholders", SHOAL_ERR_INVALID, graph, world,
+              (shoal_tensor *[]){x, y, y}, 3, out, 2);
     CHECK_RUN("%y: input 1 is NULL", SHOAL_ERR_INVALID, graph, world, (shoal_tensor *[]){x, NULL}, 2, out, 2);
     CHECK_RUN("%y: input 1 is f32 [2, 3], but the placeholder is f32 [2]", SHOAL_ERR_INVALID, graph, world,
               (shoal_tensor *[]){x, x}, 2, out, 2);
@@ -402,7 +403,7 @@ static void check_bad_inputs(shoal_world *world, shoal_tensor *x, shoal_tensor *
               (shoal_tensor *[]){flipped, y}, 2, out, 2);
     CHECK_RUN("%y: input 1 has no data: it is on device meta", SHOAL_ERR_INVALID, graph, world,
               (shoal_tensor *[]){x, meta}, 2, out, 2);
-    CHECK_RUN("room for 3 outputs, but the graph gives 2", SHOAL_ERR_INVALID, graph, world,
+    CHECK_RUN("n_outputs is 3, but the graph has 2 outputs", SHOAL_ERR_INVALID, graph, world,
               (shoal_tensor *[]){x, y}, 2, out, 3);
     CHECK_RUN("world is NULL, but the graph has group @g", SHOAL_ERR_INVALID, graph, NULL,
               (shoal_tensor *[]){x, y}, 2, out, 2);
@@ -445,7 +446,8 @@ TEST_RANKS(graphs_that_can_not_run, 2)
     check_refused(NULL,
                   "graph {\n%x = placeholder : f32[4]\n%a = neg_(%x)\n"
                   "%o = opaque \"aten.mul\"(%a, 2) : f32[4]\nreturn %o\n}",
-                  SHOAL_ERR_INVALID, "graph_run: %o: \"aten.mul\" is no op here, so it cannot run");
+                  SHOAL_ERR_INVALID,
+                  "graph_run: %o: there is no op \"aten.mul\" in this program, so the node cannot run");
     check_refused(NULL,
                   "graph {\n%x = placeholder : f32[4]\n%a = neg_(%x)\n"
                   "%c = constant : f32[4]\nreturn %a\n}",

@@ -38,7 +38,7 @@ TEST(d30_wait_without_users)
     build_output(graph, 1, x);
     const char *pass = SCHEDULE;
     CHECK_STATUS(shoal_graph_run_passes(graph, &pass, 1, NULL, NULL), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("all_reduce %all_reduce has a wait that nobody uses");
+    CHECK_ERROR_TEXT("all_reduce %all_reduce has a wait without users");
     shoal_graph_free(graph);
 }
 

@@ -567,12 +567,14 @@ NN_TEST(tensors_that_are_wrong)
     refuse(X(x, flat, x), NULL, SHOAL_ERR_INVALID, "key has shape [2, 3, 4], not");
     refuse(X(x, x, flat), NULL, SHOAL_ERR_INVALID, "value has shape [2, 3, 4]");
     refuse(X(x, x, heads(2, 4, 4, 5)), NULL, SHOAL_ERR_INVALID, "value has shape [2, 4, 4, 5]");
-    refuse(X(x, heads(1, 3, 4, 5), heads(1, 3, 4, 5)), NULL, SHOAL_ERR_INVALID, "not as many samples");
-    refuse(X(x, heads(2, 3, 4, 6), heads(2, 3, 4, 6)), NULL, SHOAL_ERR_INVALID, "not one size");
+    refuse(X(x, heads(1, 3, 4, 5), heads(1, 3, 4, 5)), NULL, SHOAL_ERR_INVALID,
+           "the numbers of samples or the sizes of heads differ");
+    refuse(X(x, heads(2, 3, 4, 6), heads(2, 3, 4, 6)), NULL, SHOAL_ERR_INVALID,
+           "the numbers of samples or the sizes of heads differ");
     refuse(X(x, heads(2, 3, 3, 5), heads(2, 3, 3, 5)), NULL, SHOAL_ERR_INVALID,
-           "4 heads are no multiple of 3");
+           "4 heads are not a multiple of 3");
     refuse(X(x, heads(2, 3, 0, 5), heads(2, 3, 0, 5)), NULL, SHOAL_ERR_INVALID,
-           "4 heads are no multiple of 0");
+           "4 heads are not a multiple of 0");
     refuse(X(heads(2, 3, 4, 0), heads(2, 3, 4, 0), heads(2, 3, 4, 0)), NULL, SHOAL_ERR_INVALID,
            "heads of size 0");
     refuse(X(x, shoal_to_dtype(x, SHOAL_BF16), x), NULL, SHOAL_ERR_INVALID, "key is bf16, but query is f32");

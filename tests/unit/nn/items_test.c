@@ -252,8 +252,7 @@ NN_TEST(parameters_without_items_are_named)
     shoal_nn_optimizer *optimizer = NULL;
     REQUIRE_OK(shoal_nn_adamw_create_for(net, NULL, NULL, 0, &optimizer));
     CHECK_STATUS(shoal_nn_optimizer_add_items(optimizer, items), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT(
-        "nn_optimizer_add_items: parameter bias has no item in the list; its module is added before");
+    CHECK_ERROR_TEXT("nn_optimizer_add_items: parameter bias has no item in the list; add its module first");
     CHECK_INT(shoal_items_count(items), 1);
     CHECK_STATUS(shoal_nn_optimizer_add_items(optimizer, NULL), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("nn_optimizer_add_items: items is NULL");

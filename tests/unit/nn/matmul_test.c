@@ -170,7 +170,7 @@ NN_TEST(products_refuse_what_does_not_fit)
     CHECK_SCOPE_ERROR(shoal_nn_matmul(shoal_zeros(NULL, 0, SHOAL_F32), x), SHOAL_ERR_INVALID,
                       "nn.matmul: a has no dimensions");
     CHECK_SCOPE_ERROR(shoal_nn_matmul(x, shoal_zeros(INTS(3), 1, SHOAL_F32)), SHOAL_ERR_INVALID,
-                      "nn.matmul: b has shape [3], which is no matrix");
+                      "nn.matmul: b has shape [3], which is not a matrix");
     CHECK_SCOPE_ERROR(shoal_nn_linear(x, NULL, NULL), SHOAL_ERR_INVALID, "nn.linear: weight is NULL");
 }
 

@@ -320,7 +320,7 @@ NN_TEST(layers_refuse_what_does_not_fit)
     CHECK_SCOPE_ERROR(shoal_nn_embedding(indices, indices), SHOAL_ERR_UNSUPPORTED,
                       "nn.embedding: weight: i64");
     CHECK_SCOPE_ERROR(shoal_nn_embedding(indices, shoal_zeros(INTS(3), 1, SHOAL_F32)), SHOAL_ERR_INVALID,
-                      "nn.embedding: weight has shape [3], which is no matrix");
+                      "nn.embedding: weight has shape [3], which is not a matrix");
     CHECK_SCOPE_ERROR(shoal_nn_layer_norm(x, shoal_zeros(INTS(2), 1, SHOAL_F32), NULL, 1e-5),
                       SHOAL_ERR_INVALID,
                       "nn.layer_norm: weight has shape [2], not [3], the last dimension of input");

@@ -260,7 +260,7 @@ static const struct {
      "group 1 (*.weight) has no parameter: none has such a path and number of dimensions"},
     {{sizeof(shoal_nn_param_group), "0.bias", 0, 1, 0, false, false},
      false,
-     "group 1 (0.bias) has no parameter: those that it fits are in earlier groups"},
+     "group 1 (0.bias) has no parameter: those that it matches are in earlier groups"},
     {{sizeof(shoal_nn_param_group), "", 0, 1, 0, false, false}, false, "group 1 () has no parameter"},
     {{sizeof(shoal_nn_param_group), "head", 0, 1, 0, false, false}, false, "group 1 (head) has no parameter"},
     {{8, "*", 0, 1, 0, false, false}, false, "group 1: struct_size 8 is not"},

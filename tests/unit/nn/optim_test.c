@@ -320,7 +320,7 @@ NN_TEST(optimizers_refuse_nonsense)
         .data = values, .gradient = values, .count = 2, .dtype = SHOAL_F32, .gradient_dtype = SHOAL_F32};
     REQUIRE_OK(shoal_nn_adamw_create_raw(&shard, 1, NULL, &optimizer));
     CHECK_STATUS(shoal_nn_optimizer_step(optimizer), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("nn_optimizer_step: the optimizer was made over raw memory");
+    CHECK_ERROR_TEXT("nn_optimizer_step: the optimizer was created for raw memory");
     CHECK_STATUS(shoal_nn_optimizer_step_raw(optimizer, &shard, 2), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("nn_optimizer_step_raw: 2 shards, but it was made with 1");
     shard.count = 1;

@@ -446,7 +446,7 @@ TEST(gains_as_in_pytorch)
         CHECK_DOUBLE(gain, gains[i]);
     }
     CHECK_STATUS(shoal_nn_gain((shoal_nn_nonlinearity)6, 0, &gain), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("6 is no shoal_nn_nonlinearity");
+    CHECK_ERROR_TEXT("6 is not a shoal_nn_nonlinearity");
     CHECK_STATUS(shoal_nn_gain((shoal_nn_nonlinearity)-1, 0, &gain), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_nn_gain(SHOAL_NN_LEAKY_RELU, (double)NAN, &gain), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_nn_gain(SHOAL_NN_RELU, 0, NULL), SHOAL_ERR_INVALID);

@@ -302,7 +302,7 @@ NN_TEST(max_refuses_what_does_not_fit)
 {
     shoal_tensor *none = shoal_zeros(INTS(2, 0), 2, SHOAL_F32);
     CHECK_SCOPE_ERROR(shoal_nn_max(none, 1, false), SHOAL_ERR_INVALID,
-                      "nn.max: self has shape [2, 0]: nothing is largest along dimension 1");
+                      "nn.max: self has shape [2, 0]: there is no largest element along dimension 1");
     CHECK_INT(shoal_tensor_count(shoal_nn_argmax(none, 0, false)), 0);
     CHECK_SCOPE_ERROR(shoal_nn_argmax(none, 2, false), SHOAL_ERR_INVALID,
                       "nn.argmax: dim: 2 is not within -2..1");

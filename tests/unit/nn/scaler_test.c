@@ -386,7 +386,7 @@ NN_TEST(raw_shards_are_unscaled)
     shoal_nn_scaler *scaler = make_scaler(4, 1);
     REQUIRE_OK(shoal_nn_sgd_create_raw(shards, 4, &options, &optimizer));
     CHECK_STATUS(shoal_nn_scaler_unscale(scaler, optimizer), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("nn_scaler_unscale: the optimizer was made over raw memory");
+    CHECK_ERROR_TEXT("nn_scaler_unscale: the optimizer was created for raw memory");
     CHECK_STATUS(shoal_nn_scaler_unscale_raw(scaler, optimizer, shards, 3), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("nn_scaler_unscale_raw: 3 shards, but it was made with 4");
     CHECK_STATUS(shoal_nn_scaler_unscale_raw(scaler, optimizer, NULL, 4), SHOAL_ERR_INVALID);

@@ -171,9 +171,9 @@ TEST(schedules_are_checked)
         shoal_nn_schedule schedule;
         const char *words;
     } refused[] = {
-        {make((shoal_nn_schedule_kind)0, 1, 0, 0, 0), "kind: 0 is no shoal_nn_schedule_kind"},
-        {make((shoal_nn_schedule_kind)4, 1, 0, 0, 0), "kind: 4 is no shoal_nn_schedule_kind"},
-        {make((shoal_nn_schedule_kind)-1, 1, 0, 0, 0), "kind: -1 is no shoal_nn_schedule_kind"},
+        {make((shoal_nn_schedule_kind)0, 1, 0, 0, 0), "kind: 0 is not a shoal_nn_schedule_kind"},
+        {make((shoal_nn_schedule_kind)4, 1, 0, 0, 0), "kind: 4 is not a shoal_nn_schedule_kind"},
+        {make((shoal_nn_schedule_kind)-1, 1, 0, 0, 0), "kind: -1 is not a shoal_nn_schedule_kind"},
         {make(CONSTANT, nan, 0, 0, 0), "lr: nan is not at least 0"},
         {make(CONSTANT, -1, 0, 0, 0), "lr: -1 is not at least 0"},
         {make(CONSTANT, (double)INFINITY, 0, 0, 0), "lr: inf is not"},

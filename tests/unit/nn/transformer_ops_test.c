@@ -223,7 +223,7 @@ NN_TEST(rotary_refuses_what_does_not_fit)
     CHECK_SCOPE_ERROR(shoal_nn_rotary(shoal_zeros(INTS(3, 4), 2, SHOAL_F32), 0, 10000), SHOAL_ERR_INVALID,
                       "nn.rotary: self has shape [3, 4], not [..., positions, heads, size]");
     CHECK_SCOPE_ERROR(shoal_nn_rotary(shoal_zeros(INTS(2, 4, 3), 3, SHOAL_F32), 0, 10000), SHOAL_ERR_INVALID,
-                      "nn.rotary: self has shape [2, 4, 3]: a size of 3 has no halves");
+                      "nn.rotary: self has shape [2, 4, 3]: a size of 3 cannot be halved");
     CHECK_SCOPE_ERROR(shoal_nn_rotary(x, 0, 0), SHOAL_ERR_INVALID, "nn.rotary: base: 0 is not a positive");
     CHECK_SCOPE_ERROR(shoal_nn_rotary(x, 0, (double)NAN), SHOAL_ERR_INVALID, "nn.rotary: base: ");
 }

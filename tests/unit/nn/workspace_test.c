@@ -249,7 +249,7 @@ NN_TEST(built_in_ops)
 static shoal_status meta_greedy(shoal_op_call_context *call, const shoal_value *arguments)
 {
     CHECK(shoal_op_workspace(call, 8) == NULL);
-    CHECK_ERROR_TEXT("only kernels");
+    CHECK_ERROR_TEXT("only a kernel");
     return shoal_op_output(call, NULL, 0, SHOAL_F32);
 }
 
