@@ -132,8 +132,7 @@ static shoal_status check_shape(const char *name, const shoal_nn_part *part)
     }
     for (int i = 0; i < part->n_dims; i++) {
         if (part->shape[i] < 0) {
-            return shoal_fail(SHOAL_ERR_INVALID, "%s: part: shape[%d] has the bad size %" PRId64, name, i,
-                              part->shape[i]);
+            return shoal_fail(SHOAL_ERR_INVALID, "%s: part: shape[%d] is %" PRId64, name, i, part->shape[i]);
         }
         if (__builtin_mul_overflow(count, (uint64_t)part->shape[i], &count) || count > MAX_ELEMENTS) {
             return shoal_fail(SHOAL_ERR_INVALID, "%s: part: the shape has more than 2^62 elements", name);

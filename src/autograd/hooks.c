@@ -19,19 +19,16 @@ static shoal_status check_will_run(const shoal_tensor *tensor)
                          name[0] ? " " : "", name);
     }
     if (output && output->node->is_consumed) {
-        return error_set(
-            SHOAL_ERR_STATE,
-            "on_gradient: the record of the tensor, a result of %s, was used up by a backward: the "
-            "hook would never run",
-            output->node->kind->name(output->node));
+        return error_set(SHOAL_ERR_STATE,
+                         "on_gradient: the record of the tensor, a result of %s, was used and freed by a "
+                         "backward pass: the hook would never run",
+                         output->node->kind->name(output->node));
     }
     if (tensor->has_landed) {
-        return error_set(
-            SHOAL_ERR_STATE,
-            "on_gradient: tensor%s%s is a shard: its gradient is the result of a reduction and no "
-            "backward comes to it, so the hook would never run; shoal_on_accumulated is called "
-            "when it has a gradient",
-            name[0] ? " " : "", name);
+        return error_set(SHOAL_ERR_STATE,
+                         "on_gradient: tensor%s%s is a shard, which gets its gradient from a reduction and "
+                         "not from a backward pass, so the hook would never run; use shoal_on_accumulated",
+                         name[0] ? " " : "", name);
     }
     return SHOAL_OK;
 }

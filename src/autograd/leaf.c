@@ -87,7 +87,8 @@ static shoal_status end_requiring(shoal_tensor *tensor)
 {
     struct leaf *leaf = leaf_of(tensor);
     if (leaf->visits) {
-        return error_set(SHOAL_ERR_STATE, "set_requires_grad: a running backward is about to reach the leaf");
+        return error_set(SHOAL_ERR_STATE,
+                         "set_requires_grad: the tensor is a leaf of a backward pass that is running");
     }
     tensor->history = NULL;
     end_leaf(&leaf->history.base);

@@ -46,7 +46,7 @@ shoal_status history_check_current(const shoal_tensor *tensor)
         return error_set(SHOAL_ERR_STATE,
                          "the view was recorded in version %" PRIu64
                          " of its storage, which was changed in place since: it is in version %" PRIu64
-                         "; take the view again",
+                         "; make the view again",
                          output->version, version);
     }
     return SHOAL_OK;

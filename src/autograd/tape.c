@@ -132,8 +132,9 @@ static shoal_status check_in_place_target(const shoal_op *op, const shoal_value 
                          "gradients are on (shoal_scope_set_grad(false) around updates)");
     }
     if (tensor->is_view) {
-        return error_set(SHOAL_ERR_STATE, "this is a view: changing it in place while gradients are recorded "
-                                          "would not be seen by the tensor it looks at");
+        return error_set(SHOAL_ERR_STATE,
+                         "this is a view: while gradients are recorded it cannot be changed in place, "
+                         "because the tensor that it is a view of would not record the change");
     }
     for (size_t i = 0; i < index; i++) {
         if (get_tensor(written, i) == tensor) {

@@ -165,13 +165,14 @@ static shoal_status check_node(const struct walk *walk, const struct node *node)
 {
     if (node->sequence < walk->oldest_captured) {
         return error_set(SHOAL_ERR_STATE,
-                         "%s was recorded before the capture of this step, which must not use the record up",
+                         "%s was recorded before this step was captured, and a captured backward pass cannot "
+                         "use it; run its forward pass inside the step",
                          node->kind->name(node));
     }
     if (node->is_consumed) {
         return error_set(SHOAL_ERR_STATE,
-                         "the record of %s was already used up by a backward; give that one keeps_graph to "
-                         "walk the record again",
+                         "the record of %s was already used and freed by a backward pass; set keeps_graph "
+                         "for that pass to run backward a second time",
                          node->kind->name(node));
     }
     if (node->sequence < walk->request->oldest_sequence) {
@@ -181,9 +182,10 @@ static shoal_status check_node(const struct walk *walk, const struct node *node)
                          node->kind->name(node));
     }
     if (node->visits && !walk->request->keeps_graph) {
-        return error_set(SHOAL_ERR_STATE,
-                         "the record of %s is in use by the backward around this one; it needs keeps_graph",
-                         node->kind->name(node));
+        return error_set(
+            SHOAL_ERR_STATE,
+            "the record of %s is in use by the backward pass around this one, which needs keeps_graph",
+            node->kind->name(node));
     }
     return SHOAL_OK;
 }

@@ -254,13 +254,16 @@ static shoal_status check_splits(const char *name, const shoal_value *splits, in
 {
     int64_t sum = 0;
     if (splits->count != (size_t)n_ranks) {
-        return error_set(SHOAL_ERR_INVALID, "%s: %zu numbers for %" PRId64 " ranks", name, splits->count,
-                         n_ranks);
+        return error_set(SHOAL_ERR_INVALID, "%s: %zu numbers are given, but the group has %" PRId64 " ranks",
+                         name, splits->count, n_ranks);
     }
     for (size_t i = 0; i < splits->count; i++) {
         int64_t rows = splits->as.integers[i];
         if (rows < 0 || __builtin_add_overflow(sum, rows, &sum)) {
-            return error_set(SHOAL_ERR_INVALID, "%s[%zu] is %" PRId64, name, i, rows);
+            return error_set(SHOAL_ERR_INVALID,
+                             "%s[%zu] is %" PRId64
+                             ", which is negative, or too large together with the others",
+                             name, i, rows);
         }
     }
     if (n_rows >= 0 && sum != n_rows) {
@@ -305,8 +308,8 @@ shoal_status arguments_permutation(const shoal_value *destinations, shoal_group 
     const int64_t *numbers = destinations->as.integers;
     *source_out = -1;
     if (destinations->count > (size_t)n_ranks) {
-        return error_set(SHOAL_ERR_INVALID, "destinations: %zu numbers for %d ranks", destinations->count,
-                         n_ranks);
+        return error_set(SHOAL_ERR_INVALID, "destinations: %zu numbers are given, but the group has %d ranks",
+                         destinations->count, n_ranks);
     }
     for (size_t i = 0; i < destinations->count; i++) {
         if (numbers[i] < 0 || numbers[i] >= n_ranks) {

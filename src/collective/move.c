@@ -179,7 +179,8 @@ shoal_status meta_all_gather_inplace(shoal_op_call_context *call, const shoal_va
     const shoal_tensor *self = arguments[1].as.tensor;
     int n_ranks = shoal_group_n_ranks(arguments[2].as.group);
     if (outs->count != (size_t)n_ranks) {
-        return error_set(SHOAL_ERR_INVALID, "outs: %zu tensors for %d ranks", outs->count, n_ranks);
+        return error_set(SHOAL_ERR_INVALID, "outs: %zu tensors are given, but the group has %d ranks",
+                         outs->count, n_ranks);
     }
     for (size_t i = 0; i < outs->count; i++) {
         struct arguments_name name;

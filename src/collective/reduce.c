@@ -320,8 +320,8 @@ shoal_status meta_reduce_scatter_tensor_coalesced(shoal_op_call_context *call, c
     const shoal_value *tensors = &arguments[0];
     TRY(arguments_list(tensors));
     if (arguments[2].count != 0 && arguments[2].count != tensors->count) {
-        return error_set(SHOAL_ERR_INVALID, "scatter_dims: %zu numbers for %zu tensors", arguments[2].count,
-                         tensors->count);
+        return error_set(SHOAL_ERR_INVALID, "scatter_dims: %zu numbers are given for %zu tensors",
+                         arguments[2].count, tensors->count);
     }
     for (size_t i = 0; i < tensors->count; i++) {
         struct layout layout;

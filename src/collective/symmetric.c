@@ -32,7 +32,7 @@ static shoal_status check_place(shoal_symmetric *symmetric, size_t offset, const
     size_t element_bytes = dtype_bytes(dtype);
     size_t total = shoal_symmetric_bytes(symmetric);
     if (offset % element_bytes != 0) {
-        return error_set(SHOAL_ERR_INVALID, "offset %zu is no multiple of the %zu bytes of %s", offset,
+        return error_set(SHOAL_ERR_INVALID, "offset %zu is not a multiple of the %zu bytes of %s", offset,
                          element_bytes, shoal_dtype_name(dtype));
     }
     if (__builtin_mul_overflow((size_t)count, element_bytes, &bytes) || bytes > total ||
@@ -68,11 +68,11 @@ static shoal_status check_symmetric(shoal_tensor *self, shoal_group *group)
     void *data;
     TRY(tensor_address(self, &data));
     if (!self->is_contiguous) {
-        return error_set(SHOAL_ERR_INVALID, "self: not contiguous");
+        return error_set(SHOAL_ERR_INVALID, "self is not contiguous");
     }
     if (!group_has_symmetric(group, data, tensor_bytes(self))) {
         return error_set(SHOAL_ERR_INVALID,
-                         "self: does not lie in symmetric memory of group %s (shoal_symmetric_create, "
+                         "self is not in symmetric memory of group %s (shoal_symmetric_create, "
                          "shoal_symmetric_tensor)",
                          group_text(group));
     }

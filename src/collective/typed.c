@@ -169,7 +169,7 @@ static bool alloc_lists(size_t n_ops, struct p2p_lists *lists)
 static shoal_status fill_lists(const shoal_p2p_op *ops, size_t n_ops, struct p2p_lists *lists)
 {
     if (n_ops > 0 && !ops) {
-        return error_set(SHOAL_ERR_INVALID, "batch_p2p_ops: ops is NULL with %zu of them", n_ops);
+        return error_set(SHOAL_ERR_INVALID, "batch_p2p_ops: ops is NULL, but n_ops is %zu", n_ops);
     }
     if (n_ops > SIZE_MAX / 64) {
         return error_set(SHOAL_ERR_INVALID, "batch_p2p_ops: %zu ops are more than memory can hold", n_ops);
@@ -180,7 +180,8 @@ static shoal_status fill_lists(const shoal_p2p_op *ops, size_t n_ops, struct p2p
     char *word = lists->directions;
     for (size_t i = 0; i < n_ops; i++) {
         if (ops[i].direction != SHOAL_SEND && ops[i].direction != SHOAL_RECV) {
-            return error_set(SHOAL_ERR_INVALID, "batch_p2p_ops: ops[%zu]: %d is no direction", i,
+            return error_set(SHOAL_ERR_INVALID,
+                             "batch_p2p_ops: ops[%zu]: direction is %d, SHOAL_SEND or SHOAL_RECV expected", i,
                              (int)ops[i].direction);
         }
         lists->tensors[i] = ops[i].tensor;

@@ -59,7 +59,7 @@ static const char *call_suffix(const struct collective *call)
 
 static shoal_status fail_overlap(const struct collective *call)
 {
-    static const char *const places[] = {[PLACE_SAME] = "coincide",
+    static const char *const places[] = {[PLACE_SAME] = "be the same buffer",
                                          [PLACE_IN_RECV] = "coincide with send at this rank's block of recv",
                                          [PLACE_IN_SEND] = "coincide with recv at this rank's block of send"};
     const char *name = collective_rows[call->kind].name;

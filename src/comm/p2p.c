@@ -33,7 +33,7 @@ static shoal_status check_transfer(const struct shoal_group *group, const shoal_
                          shoal_dtype_name(transfer->dtype));
     }
     if (!transfer->buffer && transfer->count > 0) {
-        return error_set(SHOAL_ERR_INVALID, "buffer is NULL, with count %zu", transfer->count);
+        return error_set(SHOAL_ERR_INVALID, "buffer is NULL, but count is %zu", transfer->count);
     }
     if (transfer->peer < 0 || transfer->peer >= group->peers.n_ranks) {
         return error_set(SHOAL_ERR_INVALID, "peer %d is outside of the group of %d ranks", transfer->peer,
@@ -81,7 +81,7 @@ static shoal_status check_list(const struct shoal_group *group, const shoal_tran
                                size_t n_transfers)
 {
     if (!transfers && n_transfers > 0) {
-        return error_set(SHOAL_ERR_INVALID, "transfers is NULL, with n_transfers %zu", n_transfers);
+        return error_set(SHOAL_ERR_INVALID, "transfers is NULL, but n_transfers is %zu", n_transfers);
     }
     for (size_t i = 0; i < n_transfers; i++) {
         shoal_status status = check_transfer(group, &transfers[i]);

@@ -205,7 +205,7 @@ static shoal_status check_piece(const shoal_window *window, const shoal_window_p
                          index, bytes, piece->offset, window->area.bytes);
     }
     if (!piece->data && piece->count > 0) {
-        return error_set(SHOAL_ERR_INVALID, "window_gather: piece %zu: data is NULL with count %zu", index,
+        return error_set(SHOAL_ERR_INVALID, "window_gather: piece %zu: data is NULL, but count is %zu", index,
                          piece->count);
     }
     return SHOAL_OK;
@@ -220,7 +220,7 @@ static shoal_status check_gather(const shoal_window *window, const shoal_window_
     TRY(group_check_open(window->group));
     TRY(world_check_process(window->world));
     if (!pieces && n_pieces > 0) {
-        return error_set(SHOAL_ERR_INVALID, "window_gather: pieces is NULL with n_pieces %zu", n_pieces);
+        return error_set(SHOAL_ERR_INVALID, "window_gather: pieces is NULL, but n_pieces is %zu", n_pieces);
     }
     for (size_t i = 0; i < n_pieces; i++) {
         TRY(check_piece(window, &pieces[i], i));

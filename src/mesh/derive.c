@@ -19,12 +19,13 @@ static shoal_status check_arguments(const char *what, const shoal_mesh *mesh, sh
 static shoal_status add_dim(const char *what, struct mesh_plan *plan, const struct mesh_dim *dim)
 {
     if (plan->n_dims == SHOAL_MESH_MAX_DIMS) {
-        return error_set(SHOAL_ERR_INVALID, "%s: more than %d dimensions", what, SHOAL_MESH_MAX_DIMS);
+        return error_set(SHOAL_ERR_INVALID, "%s: the mesh would have more than %d dimensions", what,
+                         SHOAL_MESH_MAX_DIMS);
     }
     for (int i = 0; i < plan->n_dims; i++) {
         const struct mesh_dim *other = &plan->dims[i];
         if (dim->name && other->name && strcmp(dim->name, other->name) == 0) {
-            return error_set(SHOAL_ERR_INVALID, "%s: \"%s\" is there twice", what, dim->name);
+            return error_set(SHOAL_ERR_INVALID, "%s: dimension \"%s\" is given twice", what, dim->name);
         }
         if (mesh_lines_overlap(&dim->line, &other->line)) {
             return error_set(SHOAL_ERR_INVALID, "%s: dimensions \"%s\" and \"%s\" overlap", what,
@@ -77,7 +78,7 @@ shoal_status shoal_mesh_slice(shoal_mesh *mesh, const char *const *names, int n_
                          mesh->n_dims);
     }
     if (n_names < 1 || !names) {
-        return error_set(SHOAL_ERR_INVALID, "mesh_slice: %d names; at least one is needed",
+        return error_set(SHOAL_ERR_INVALID, "mesh_slice: %d names are given, at least 1 expected",
                          names ? n_names : 0);
     }
     struct mesh_plan plan = {0};
@@ -155,13 +156,14 @@ shoal_status shoal_mesh_flatten(shoal_mesh *mesh, const char *name, shoal_mesh *
 static shoal_status check_sizes(const struct mesh_line *line, const int *sizes, int n_sizes)
 {
     if (n_sizes < 1 || n_sizes > SHOAL_MESH_MAX_DIMS || !sizes) {
-        return error_set(SHOAL_ERR_INVALID, "mesh_unflatten: %d sizes; 1 to %d are possible",
+        return error_set(SHOAL_ERR_INVALID, "mesh_unflatten: %d sizes are given, 1 to %d expected",
                          sizes ? n_sizes : 0, SHOAL_MESH_MAX_DIMS);
     }
     int64_t product = 1;
     for (int i = 0; i < n_sizes; i++) {
         if (sizes[i] < 1) {
-            return error_set(SHOAL_ERR_INVALID, "mesh_unflatten: size %d is %d", i, sizes[i]);
+            return error_set(SHOAL_ERR_INVALID, "mesh_unflatten: sizes[%d] is %d, at least 1 expected", i,
+                             sizes[i]);
         }
         product *= sizes[i];
         if (product > line->size) {
@@ -170,7 +172,7 @@ static shoal_status check_sizes(const struct mesh_line *line, const int *sizes, 
     }
     if (product != line->size) {
         return error_set(SHOAL_ERR_INVALID,
-                         "mesh_unflatten: the sizes multiply to %s%lld, the dimension has %d",
+                         "mesh_unflatten: the product of the sizes is %s%lld, but the dimension has size %d",
                          product > line->size ? "at least " : "", (long long)product, line->size);
     }
     return SHOAL_OK;
@@ -183,9 +185,10 @@ static shoal_status check_part_names(const shoal_mesh *mesh, const char *const *
                          "mesh_unflatten: names is NULL; the other dimensions of the mesh have names");
     }
     if (names && !mesh->dims[0].name && mesh->n_dims > 1) {
-        return error_set(SHOAL_ERR_INVALID,
-                         "mesh_unflatten: names for the new dimensions, while the other %d have none",
-                         mesh->n_dims - 1);
+        return error_set(
+            SHOAL_ERR_INVALID,
+            "mesh_unflatten: names is given, but the other %d dimensions of the mesh have no names",
+            mesh->n_dims - 1);
     }
     for (int i = 0; names && i < n_names; i++) {
         TRY(mesh_check_name(names[i], "mesh_unflatten", i));
@@ -224,11 +227,10 @@ shoal_status shoal_mesh_unflatten(shoal_mesh *mesh, int dim, const int *sizes, i
     TRY(check_part_names(mesh, names, n_sizes));
     struct mesh_line parts[SHOAL_MESH_MAX_DIMS];
     if (!mesh_line_split(line, sizes, n_sizes, parts)) {
-        return error_set(
-            SHOAL_ERR_UNSUPPORTED,
-            "mesh_unflatten: dimension %d was flattened from dimensions that do not lie together, and "
-            "these sizes cut through one of them",
-            index);
+        return error_set(SHOAL_ERR_UNSUPPORTED,
+                         "mesh_unflatten: dimension %d was flattened from dimensions that are not adjacent, "
+                         "and these sizes would divide one of them",
+                         index);
     }
     struct mesh_plan plan = {0};
     TRY(plan_unflatten(mesh, index, parts, n_sizes, names, &plan));
@@ -245,11 +247,8 @@ static shoal_status plan_concatenation(shoal_mesh *const *meshes, int n_meshes, 
             return error_set(SHOAL_ERR_INVALID, "mesh_concatenate: mesh %d is NULL", i);
         }
         if (mesh->family != meshes[0]->family) {
-            return error_set(
-                SHOAL_ERR_INVALID,
-                "mesh_concatenate: meshes 0 and %d do not come from one mesh: they have no common "
-                "array",
-                i);
+            return error_set(SHOAL_ERR_INVALID,
+                             "mesh_concatenate: meshes 0 and %d were not derived from the same mesh", i);
         }
         for (int k = 0; k < mesh->n_dims; k++) {
             TRY(add_dim("mesh_concatenate", plan, &mesh->dims[k]));
@@ -262,7 +261,7 @@ shoal_status shoal_mesh_concatenate(shoal_mesh *const *meshes, int n_meshes, sho
 {
     error_clear();
     if (!meshes || n_meshes < 1) {
-        return error_set(SHOAL_ERR_INVALID, "mesh_concatenate: %d meshes; at least one is needed",
+        return error_set(SHOAL_ERR_INVALID, "mesh_concatenate: %d meshes are given, at least 1 expected",
                          meshes ? n_meshes : 0);
     }
     TRY(check_arguments("mesh_concatenate", meshes[0], mesh_out));

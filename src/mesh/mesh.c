@@ -275,13 +275,14 @@ void shoal_mesh_free(shoal_mesh *mesh)
 static shoal_status find_device(const char *name, const char **device_out)
 {
     if (!name) {
-        return error_set(SHOAL_ERR_INVALID, "mesh: device is NULL; \"cpu\" is one");
+        return error_set(SHOAL_ERR_INVALID, "mesh: device is NULL, the name of a device (\"cpu\") expected");
     }
     size_t n_letters = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
     if (name[n_letters] != '\0') {
-        return error_set(
-            SHOAL_ERR_INVALID,
-            "mesh: device \"%.32s\": a mesh has a kind of device, letters only, without an index", name);
+        return error_set(SHOAL_ERR_INVALID,
+                         "mesh: device is \"%.32s\", but a mesh takes the name of a kind of device "
+                         "(\"cpu\"), without an index",
+                         name);
     }
     shoal_device device;
     shoal_status status = device_find(name, &device);
@@ -295,7 +296,7 @@ static shoal_status find_device(const char *name, const char **device_out)
 static shoal_status check_shape(const int *shape, int n_dims, int n_world_ranks, int *n_ranks_out)
 {
     if (n_dims < 1 || n_dims > SHOAL_MESH_MAX_DIMS) {
-        return error_set(SHOAL_ERR_INVALID, "mesh: %d dimensions; 1 to %d are possible", n_dims,
+        return error_set(SHOAL_ERR_INVALID, "mesh: n_dims is %d, 1 to %d expected", n_dims,
                          SHOAL_MESH_MAX_DIMS);
     }
     if (!shape) {
@@ -304,12 +305,13 @@ static shoal_status check_shape(const int *shape, int n_dims, int n_world_ranks,
     int64_t n_ranks = 1;
     for (int i = 0; i < n_dims; i++) {
         if (shape[i] < 1) {
-            return error_set(SHOAL_ERR_INVALID, "mesh: dimension %d has size %d", i, shape[i]);
+            return error_set(SHOAL_ERR_INVALID, "mesh: dimension %d has size %d, at least 1 expected", i,
+                             shape[i]);
         }
         n_ranks *= shape[i];
         if (n_ranks > n_world_ranks) {
             return error_set(SHOAL_ERR_INVALID,
-                             "mesh: the first %d dimensions hold %lld ranks, the world has %d", i + 1,
+                             "mesh: the first %d dimensions need %lld ranks, but the world has %d", i + 1,
                              (long long)n_ranks, n_world_ranks);
         }
     }
@@ -324,8 +326,8 @@ shoal_status mesh_check_name(const char *name, const char *what, int index)
     }
     size_t n_chars = strlen(name);
     if (n_chars == 0 || n_chars > SHOAL_MESH_MAX_NAME) {
-        return error_set(SHOAL_ERR_INVALID, "%s: name %d has %zu characters; 1 to %d are possible", what,
-                         index, n_chars, SHOAL_MESH_MAX_NAME);
+        return error_set(SHOAL_ERR_INVALID, "%s: name %d has %zu characters, 1 to %d expected", what, index,
+                         n_chars, SHOAL_MESH_MAX_NAME);
     }
     for (size_t i = 0; i < n_chars; i++) {
         if (name[i] < ' ' || name[i] > '~') {
@@ -355,11 +357,12 @@ static shoal_status check_ranks_with(const int *ranks, int n_ranks, int n_world_
     for (int i = 0; i < n_ranks; i++) {
         int rank = ranks[i];
         if (rank < 0 || rank >= n_world_ranks) {
-            return error_set(SHOAL_ERR_INVALID, "mesh: rank %d at position %d; the world has ranks 0 to %d",
-                             rank, i, n_world_ranks - 1);
+            return error_set(SHOAL_ERR_INVALID,
+                             "mesh: ranks has rank %d at position %d, but the world has ranks 0 to %d", rank,
+                             i, n_world_ranks - 1);
         }
         if (place_of[rank] != 0) {
-            return error_set(SHOAL_ERR_INVALID, "mesh: rank %d is at positions %d and %d", rank,
+            return error_set(SHOAL_ERR_INVALID, "mesh: ranks has rank %d twice, at positions %d and %d", rank,
                              place_of[rank] - 1, i);
         }
         place_of[rank] = i + 1;
@@ -473,8 +476,9 @@ static shoal_status check_group(const struct mesh_family *family, const struct m
     const struct mesh_line *line = &dim->line;
     int n_ranks = shoal_group_n_ranks(group);
     if (n_ranks != line->size) {
-        return error_set(SHOAL_ERR_INVALID, "mesh_from_groups: dimension %d has size %d, its group %d ranks",
-                         index, line->size, n_ranks);
+        return error_set(SHOAL_ERR_INVALID,
+                         "mesh_from_groups: dimension %d has size %d, but its group has %d ranks", index,
+                         line->size, n_ranks);
     }
     if (family->position < 0) {
         return error_set(
@@ -487,9 +491,10 @@ static shoal_status check_group(const struct mesh_family *family, const struct m
     for (int i = 0; i < n_ranks; i++) {
         int expected = family->ranks[start + mesh_line_offset(line, i)];
         if (shoal_group_world_rank(group, i) != expected) {
-            return error_set(SHOAL_ERR_INVALID,
-                             "mesh_from_groups: dimension %d has rank %d at index %d, its group has %d",
-                             index, expected, i, shoal_group_world_rank(group, i));
+            return error_set(
+                SHOAL_ERR_INVALID,
+                "mesh_from_groups: dimension %d has rank %d at index %d, but its group has rank %d there",
+                index, expected, i, shoal_group_world_rank(group, i));
         }
     }
     return SHOAL_OK;
@@ -508,7 +513,8 @@ static shoal_status use_groups(const struct mesh_family *family, struct mesh_pla
 static shoal_status check_group_list(shoal_group *const *groups, int n_groups)
 {
     if (n_groups < 1) {
-        return error_set(SHOAL_ERR_INVALID, "mesh_from_groups: %d groups; at least one is needed", n_groups);
+        return error_set(SHOAL_ERR_INVALID, "mesh_from_groups: %d groups are given, at least 1 expected",
+                         n_groups);
     }
     if (!groups) {
         return error_set(SHOAL_ERR_INVALID, "mesh_from_groups: groups is NULL");
@@ -570,15 +576,15 @@ shoal_status shoal_mesh_from_groups(shoal_group *const *groups, int n_groups, co
         return mesh_from_one_group(groups[0], device, names, mesh_out);
     }
     if (!ranks) {
-        return error_set(SHOAL_ERR_INVALID, "mesh_from_groups: ranks is NULL; %d groups need the array",
+        return error_set(SHOAL_ERR_INVALID, "mesh_from_groups: ranks is NULL, but %d groups need it",
                          n_groups);
     }
     if (n_groups > 1 && !names) {
-        return error_set(SHOAL_ERR_INVALID, "mesh_from_groups: names is NULL; %d groups need names",
+        return error_set(SHOAL_ERR_INVALID, "mesh_from_groups: names is NULL, but %d groups need names",
                          n_groups);
     }
     if (n_dims != n_groups) {
-        return error_set(SHOAL_ERR_INVALID, "mesh_from_groups: %d groups for an array of %d dimensions",
+        return error_set(SHOAL_ERR_INVALID, "mesh_from_groups: %d groups are given for %d dimensions",
                          n_groups, n_dims);
     }
     return mesh_from_groups(groups, device, ranks, shape, n_dims, names, mesh_out);

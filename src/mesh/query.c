@@ -120,7 +120,7 @@ bool shoal_mesh_coordinate(const shoal_mesh *mesh, int *coordinate_out)
 
 static shoal_status fail_outside(const shoal_mesh *mesh, const char *what)
 {
-    return error_set(SHOAL_ERR_STATE, "mesh: rank %d is not among the %d ranks of the mesh: it has no %s",
+    return error_set(SHOAL_ERR_STATE, "mesh: rank %d is not among the %d ranks of the mesh, so it has no %s",
                      shoal_world_rank(mesh->family->world), mesh->family->n_ranks, what);
 }
 
@@ -140,7 +140,7 @@ static int origin(const shoal_mesh *mesh)
 static shoal_status check_has_ranks(const shoal_mesh *mesh)
 {
     if (mesh->family->position < 0 && mesh->n_ranks != mesh->family->n_ranks) {
-        return fail_outside(mesh, "part of what was cut from it");
+        return fail_outside(mesh, "slices of it");
     }
     return SHOAL_OK;
 }

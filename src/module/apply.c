@@ -158,13 +158,14 @@ static shoal_status accept(struct subject *subject, shoal_tensor *given)
 {
     shoal_tensor *old = subject->entry.tensor;
     if (!given) {
-        return error_set(SHOAL_ERR_INVALID, "the function gave NULL");
+        return error_set(SHOAL_ERR_INVALID, "the function returned NULL");
     }
     if (given == old) {
         return SHOAL_OK;
     }
     if (!shoal_is_leaf(given)) {
-        return error_set(SHOAL_ERR_INVALID, "the function gave the result of a recorded operation");
+        return error_set(SHOAL_ERR_INVALID,
+                         "the function returned the result of a recorded operation; a leaf is expected");
     }
     if (shoal_requires_grad(old) && !shoal_requires_grad(given)) {
         TRY(shoal_set_requires_grad(given, true));

@@ -243,12 +243,12 @@ static shoal_status check_call(const shoal_module *module, size_t n_inputs, size
                          module->type);
     }
     if (definition->n_inputs > 0 && n_inputs != definition->n_inputs) {
-        return error_set(SHOAL_ERR_INVALID, "module_call: %zu inputs given, %s takes %zu", n_inputs,
+        return error_set(SHOAL_ERR_INVALID, "module_call: n_inputs is %zu, but %s takes %zu inputs", n_inputs,
                          module->type, definition->n_inputs);
     }
     if (n_outputs != definition->n_outputs) {
-        return error_set(SHOAL_ERR_INVALID, "module_call: room for %zu outputs, %s gives %zu", n_outputs,
-                         module->type, definition->n_outputs);
+        return error_set(SHOAL_ERR_INVALID, "module_call: n_outputs is %zu, but %s has %zu outputs",
+                         n_outputs, module->type, definition->n_outputs);
     }
     return SHOAL_OK;
 }
@@ -257,7 +257,7 @@ static shoal_status check_function(shoal_module_forward function, size_t n_outpu
 {
     if (!function || n_outputs == 0) {
         return error_set(SHOAL_ERR_INVALID, "module_call_function: %s",
-                         function ? "there is room for no outputs" : "function is NULL");
+                         function ? "n_outputs is 0" : "function is NULL");
     }
     return SHOAL_OK;
 }

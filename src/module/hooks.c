@@ -23,7 +23,7 @@ static shoal_status read_definition(const shoal_module_hook_definition *given,
         return error_set(SHOAL_ERR_INVALID, "pre_forward, post_forward and failed_forward are NULL");
     }
     if (!is_place(known->pre_place) || !is_place(known->post_place)) {
-        return error_set(SHOAL_ERR_INVALID, "%s %d is no place",
+        return error_set(SHOAL_ERR_INVALID, "%s is %d, which is none of SHOAL_HOOK_*",
                          is_place(known->pre_place) ? "post_place" : "pre_place",
                          (int)(is_place(known->pre_place) ? known->post_place : known->pre_place));
     }
@@ -91,7 +91,7 @@ static shoal_status check_outputs(const shoal_forward_call *call)
 {
     for (size_t i = 0; i < call->n_outputs; i++) {
         if (!call->outputs[i]) {
-            return error_set(SHOAL_ERR_INVALID, "it took output %zu away", i);
+            return error_set(SHOAL_ERR_INVALID, "it set output %zu to NULL", i);
         }
     }
     return SHOAL_OK;

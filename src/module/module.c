@@ -246,7 +246,7 @@ static shoal_status check_child(const shoal_module *module, shoal_module *child)
     }
     if (is_inside) {
         return error_set(SHOAL_ERR_INVALID,
-                         module == child ? "%s cannot be its own child" : "%s has the module inside it",
+                         module == child ? "%s cannot be its own child" : "%s contains the module itself",
                          child->type);
     }
     return SHOAL_OK;

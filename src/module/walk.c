@@ -206,7 +206,7 @@ static shoal_status check_walk(const shoal_module *module, uint32_t flags)
         return error_set(SHOAL_ERR_INVALID, "module is NULL");
     }
     if (flags & ~(uint32_t)(WALK_KINDS | SHOAL_WALK_DUPLICATES)) {
-        return error_set(SHOAL_ERR_INVALID, "flags 0x%x are not all known", (unsigned)flags);
+        return error_set(SHOAL_ERR_INVALID, "flags 0x%x: SHOAL_WALK_* expected", (unsigned)flags);
     }
     if (!(flags & WALK_KINDS)) {
         return error_set(SHOAL_ERR_INVALID, "flags 0x%x choose nothing to visit", (unsigned)flags);

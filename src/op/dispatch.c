@@ -128,7 +128,7 @@ static shoal_status check_is_argument(const shoal_op_call_context *call, const s
             }
         }
     }
-    return error_set(SHOAL_ERR_INVALID, "output %zu looks at a tensor that is not an argument",
+    return error_set(SHOAL_ERR_INVALID, "output %zu is a view of a tensor that is not an argument",
                      call->n_outputs);
 }
 
@@ -209,7 +209,7 @@ static shoal_status fail_kind(const struct op_param *param, const shoal_value *v
 {
     bool is_typed = (unsigned)param->type < sizeof(param_words) / sizeof(param_words[0]);
     bool is_known = (unsigned)value->kind < sizeof(kind_names) / sizeof(kind_names[0]);
-    return error_set(SHOAL_ERR_INVALID, "%s: a value of kind %s does not fit, it takes %s", param->name,
+    return error_set(SHOAL_ERR_INVALID, "%s: the value is of kind %s, %s expected", param->name,
                      is_known ? kind_names[value->kind] : "?",
                      is_typed ? param_words[param->type] : "nothing");
 }
@@ -287,8 +287,8 @@ static shoal_status complete_arguments(const shoal_op *op, const shoal_value *gi
                                        shoal_value arguments[OP_MAX_PARAMS])
 {
     if (n_given > op->n_params) {
-        return error_set(SHOAL_ERR_INVALID, "%zu arguments for %zu parameters (%s)", n_given, op->n_params,
-                         op->signature);
+        return error_set(SHOAL_ERR_INVALID, "%zu arguments are given for %zu parameters (%s)", n_given,
+                         op->n_params, op->signature);
     }
     if (n_given > 0 && !given) {
         return error_set(SHOAL_ERR_INVALID, "arguments is NULL");
@@ -327,11 +327,10 @@ shoal_status op_check_current(const shoal_tensor *tensor)
         return SHOAL_OK;
     }
     const char *name = shoal_tensor_name(tensor);
-    return error_set(
-        SHOAL_ERR_STATE,
-        "tensor %s was taken before an in-place operation gave its storage a gradient; take the view "
-        "again, or detach it",
-        name[0] ? name : "(unnamed)");
+    return error_set(SHOAL_ERR_STATE,
+                     "tensor %s is a view that was made before an in-place operation gave its storage a "
+                     "gradient; make the view again, or detach it",
+                     name[0] ? name : "(unnamed)");
 }
 
 static shoal_status survey_tensor(shoal_op_call_context *call, struct survey *survey, bool has_grad,
@@ -344,7 +343,7 @@ static shoal_status survey_tensor(shoal_op_call_context *call, struct survey *su
     } else if (device != call->device) {
         return error_set(
             SHOAL_ERR_INVALID,
-            "tensors on devices %s and %s in one call (in a gradient function: list what it reads in saves)",
+            "one call has tensors on devices %s and %s (in a gradient function: list what it reads in saves)",
             device_rows[call->device].name, device_rows[device].name);
     }
     if (has_grad && tensor->history) {
@@ -419,7 +418,7 @@ static shoal_status declare_outputs(shoal_op_call_context *call, const shoal_val
     }
     for (size_t i = 0; (op->flags & SHOAL_OP_VIEW) != 0 && i < call->n_outputs; i++) {
         if (!call->outputs[i].is_argument && !call->outputs[i].tensor->is_view) {
-            return error_set(mistake, "output %zu of a view is a new tensor", i);
+            return error_set(mistake, "output %zu of a view op is a new tensor instead of a view", i);
         }
     }
     return SHOAL_OK;

@@ -14,8 +14,8 @@ static shoal_status check_lengths(const shoal_value *self, const shoal_value *ot
     if (self->count == other->count) {
         return SHOAL_OK;
     }
-    return error_set(SHOAL_ERR_INVALID, "lists of %zu and %zu tensors in one call", self->count,
-                     other->count);
+    return error_set(SHOAL_ERR_INVALID, "the lists have %zu and %zu tensors, but must have the same number",
+                     self->count, other->count);
 }
 
 enum {

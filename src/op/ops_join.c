@@ -104,7 +104,8 @@ shoal_status meta_stack(shoal_op_call_context *call, const shoal_value *argument
     TRY(check_list(list));
     const struct layout *first = &list->as.tensors[0]->layout;
     if (first->n_dims == SHOAL_MAX_DIMS) {
-        return error_set(SHOAL_ERR_INVALID, "tensors: they have %d dimensions already, the most there can be",
+        return error_set(SHOAL_ERR_INVALID,
+                         "tensors: they have %d dimensions already, which is the most that a tensor can have",
                          first->n_dims);
     }
     TRY(layout_normalise_dim("dim", arguments[1].as.integer, first->n_dims + 1, &dim));

@@ -70,7 +70,7 @@ shoal_status meta_view(shoal_op_call_context *call, const shoal_value *arguments
         char from[LAYOUT_TEXT_BYTES];
         char strides[LAYOUT_TEXT_BYTES];
         char to[LAYOUT_TEXT_BYTES];
-        return error_set(SHOAL_ERR_INVALID, "shape: %s is no view of %s with strides %s; use reshape",
+        return error_set(SHOAL_ERR_INVALID, "shape: %s cannot be a view of %s with strides %s; use reshape",
                          layout_format(to, n_dims, shape),
                          layout_format(from, self->layout.n_dims, self->layout.shape),
                          layout_format(strides, self->layout.n_dims, self->layout.strides));
@@ -90,7 +90,7 @@ struct dtype_change {
 static shoal_status fail_change(const struct dtype_change *change, const char *what, int64_t number)
 {
     return error_set(SHOAL_ERR_INVALID,
-                     "dtype: %s %" PRId64 " is no multiple of the %" PRId64 " elements of %s in one of %s",
+                     "dtype: %s %" PRId64 " is not a multiple of the %" PRId64 " elements of %s in one of %s",
                      what, number, change->ratio, shoal_dtype_name(change->from),
                      shoal_dtype_name(change->to));
 }
@@ -214,7 +214,7 @@ shoal_status meta_flatten(shoal_op_call_context *call, const shoal_value *argume
     TRY(layout_normalise_dim("first_dim", arguments[1].as.integer, known, &first));
     TRY(layout_normalise_dim("last_dim", arguments[2].as.integer, known, &last));
     if (first > last) {
-        return error_set(SHOAL_ERR_INVALID, "first_dim: %d is behind last_dim %d", first, last);
+        return error_set(SHOAL_ERR_INVALID, "first_dim: %d is after last_dim %d", first, last);
     }
     if (from->n_dims > 0) {
         n_dims = 0;
@@ -373,8 +373,8 @@ shoal_status meta_permute(shoal_op_call_context *call, const shoal_value *argume
     struct layout layout = {.n_dims = from->n_dims, .offset = from->offset};
     bool is_used[SHOAL_MAX_DIMS] = {false};
     if (arguments[1].count != (size_t)from->n_dims) {
-        return error_set(SHOAL_ERR_INVALID, "dims: %zu given for %d dimensions", arguments[1].count,
-                         from->n_dims);
+        return error_set(SHOAL_ERR_INVALID, "dims: %zu dimensions are given, but the tensor has %d",
+                         arguments[1].count, from->n_dims);
     }
     for (int i = 0; i < from->n_dims; i++) {
         int dim;
@@ -436,7 +436,8 @@ shoal_status meta_unsqueeze(shoal_op_call_context *call, const shoal_value *argu
     struct layout layout = self->layout;
     int dim;
     if (layout.n_dims == SHOAL_MAX_DIMS) {
-        return error_set(SHOAL_ERR_INVALID, "self has %d dimensions already, the most there can be",
+        return error_set(SHOAL_ERR_INVALID,
+                         "self has %d dimensions already, which is the most that a tensor can have",
                          layout.n_dims);
     }
     layout.n_dims++;
@@ -474,7 +475,8 @@ static shoal_status declare_pieces(shoal_op_call_context *call, shoal_tensor *se
     int64_t total = self->layout.shape[dim];
     int64_t start = 0;
     if (count > MAX_PIECES) {
-        return error_set(SHOAL_ERR_INVALID, "%" PRId64 " pieces are more than %d", count, MAX_PIECES);
+        return error_set(SHOAL_ERR_INVALID, "%" PRId64 " pieces are too many: at most %d expected", count,
+                         MAX_PIECES);
     }
     for (int64_t i = 0; i < count; i++) {
         int64_t left = total - start;

@@ -218,8 +218,8 @@ static shoal_status mark_saved_word(shoal_op *op, char word[TOKEN_BYTES])
     if (wanted) {
         saving.saved_for = find_tensor_param(op, wanted);
         if (saving.saved_for < 0) {
-            return error_set(SHOAL_ERR_INVALID, "saves: \"%s\" is no tensor parameter of \"%.160s\"", wanted,
-                             op->signature);
+            return error_set(SHOAL_ERR_INVALID, "saves: \"%s\" is not a tensor parameter of \"%.160s\"",
+                             wanted, op->signature);
         }
     }
     if (strcmp(word, "result") == 0) {
@@ -228,7 +228,7 @@ static shoal_status mark_saved_word(shoal_op *op, char word[TOKEN_BYTES])
     }
     int param = find_tensor_param(op, word);
     if (param < 0) {
-        return error_set(SHOAL_ERR_INVALID, "saves: \"%s\" is no tensor parameter of \"%.160s\"", word,
+        return error_set(SHOAL_ERR_INVALID, "saves: \"%s\" is not a tensor parameter of \"%.160s\"", word,
                          op->signature);
     }
     op->params[param].saving = saving;

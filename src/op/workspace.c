@@ -18,7 +18,7 @@ static void *allocate(shoal_op_call_context *call, size_t bytes)
         scratch = mem_alloc_aligned(sizeof *scratch + bytes, SHOAL_OP_WORKSPACE_ALIGNMENT);
     }
     if (!scratch) {
-        (void)error_set(SHOAL_ERR_NO_MEMORY, "scratch memory: %zu bytes", bytes);
+        (void)error_set(SHOAL_ERR_NO_MEMORY, "no memory for %zu bytes of scratch memory", bytes);
         return NULL;
     }
     scratch->next = call->scratches;
@@ -29,7 +29,8 @@ static void *allocate(shoal_op_call_context *call, size_t bytes)
 void *shoal_op_workspace(shoal_op_call_context *call, size_t bytes)
 {
     if (!call || !call->is_kernel) {
-        (void)error_set(SHOAL_ERR_STATE, "op_workspace: %s", call ? "only kernels have one" : "call is NULL");
+        (void)error_set(SHOAL_ERR_STATE, "op_workspace: %s",
+                        call ? "only a kernel may call it" : "call is NULL");
         return NULL;
     }
     size_t rounded = op_round_workspace(bytes);

@@ -96,7 +96,9 @@ shoal_status clip_by_norm(const struct clip_source *source, shoal_group *group, 
     struct outcome outcome;
     TRY(find_norm(source, group, norm, &outcome));
     if (norm->must_be_finite && !isfinite(outcome.norm)) {
-        return error_set(SHOAL_ERR_STATE, "the norm of the gradients is %g", outcome.norm);
+        return error_set(SHOAL_ERR_STATE,
+                         "the norm of the gradients is %g, but must be finite (must_be_finite)",
+                         outcome.norm);
     }
     if (!(outcome.factor >= 1.0)) { /* not a number: then no gradient is one, on any rank */
         TRY(source->walk(source->owner, true, scale, &outcome.factor));

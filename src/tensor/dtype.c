@@ -65,7 +65,7 @@ shoal_status dtype_check(shoal_dtype dtype, const char *argument)
     if (dtype_is_valid(dtype)) {
         return SHOAL_OK;
     }
-    return error_set(SHOAL_ERR_INVALID, "%s: %d is no dtype", argument, (int)dtype);
+    return error_set(SHOAL_ERR_INVALID, "%s: %d is not a dtype", argument, (int)dtype);
 }
 
 size_t shoal_dtype_bytes(shoal_dtype dtype)

@@ -105,7 +105,7 @@ shoal_status handle_fail(const shoal_tensor *tensor)
     }
     (void)pthread_mutex_unlock(&lock);
     if (!dead.tensor) {
-        return error_set(SHOAL_ERR_STATE, "a tensor was used after it ended");
+        return error_set(SHOAL_ERR_STATE, "a tensor was used after it was freed");
     }
     return error_set(SHOAL_ERR_STATE, "tensor%s%s, %s %s, was used %s", dead.name[0] ? " " : "", dead.name,
                      shoal_dtype_name(tensor->dtype),

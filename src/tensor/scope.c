@@ -135,7 +135,7 @@ shoal_status scope_callback_end(struct scope_callback callback, const char *what
         return is_left_open ? error_set(SHOAL_ERR_STATE, "%s left a scope open", what) : SHOAL_OK;
     }
     if (!status_is_known(status)) {
-        return error_set(SHOAL_ERR_INVALID, "%s returned %d, which is no status", what, (int)status);
+        return error_set(SHOAL_ERR_INVALID, "%s returned %d, which is not a status", what, (int)status);
     }
     return shoal_error_text()[0] ? status
                                  : error_set(status, "%s returned %s", what, shoal_status_name(status));

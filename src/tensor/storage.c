@@ -168,11 +168,13 @@ uint64_t storage_trace_id(struct storage *storage)
 static shoal_status fail_traced(const struct storage *storage)
 {
     if (storage->traced_op == STORAGE_OF_STEP) {
-        return error_set(SHOAL_ERR_STATE,
-                         "the data of an input of a step was asked for while the step is captured");
+        return error_set(SHOAL_ERR_STATE, "the data of an input of a step was accessed while the step is "
+                                          "captured, in which only ops can use it");
     }
-    return error_set(SHOAL_ERR_STATE, "the data of a result of %s was asked for while a step is captured",
-                     storage->traced_op);
+    return error_set(
+        SHOAL_ERR_STATE,
+        "the data of a result of %s was accessed while a step is captured, in which only ops can use it",
+        storage->traced_op);
 }
 
 shoal_status storage_base(const struct storage *storage, void **base_out)
@@ -223,7 +225,7 @@ shoal_status storage_need_alignment(struct storage *storage, size_t alignment)
 {
     const void *base = storage->memory ? storage->memory->base : NULL;
     if ((uintptr_t)base % alignment != 0) {
-        return error_set(SHOAL_ERR_INVALID, "address %p of the storage is no multiple of %zu", base,
+        return error_set(SHOAL_ERR_INVALID, "address %p of the storage is not a multiple of %zu", base,
                          alignment);
     }
     /* Relaxed, here and in re-binding: memory is changed by one thread at a time, which has seen the views. */
@@ -238,8 +240,8 @@ shoal_status storage_rebind(struct storage *storage, void *base, shoal_deleter d
     if (((uintptr_t)base & mask) != 0) {
         return error_set(
             SHOAL_ERR_INVALID,
-            "rebind_data: data: address %p is no multiple of %zu, which a view as another dtype needs", base,
-            mask + 1);
+            "rebind_data: data: address %p is not a multiple of %zu, which a view as another dtype needs",
+            base, mask + 1);
     }
     struct memory *memory = base ? memory_create_borrowed(base, deleter, deleter_context)
                                  : memory_create(storage->device, storage->bytes);

@@ -23,7 +23,7 @@ grep -q '^# variant *plain ' "$scratch/out" || complain "SHOAL_SIMD=plain does n
 for other in neon avx2; do
     "$SHOAL_TEST_TOOL" info | grep '^simd ' | grep -w "$other" >/dev/null && continue
     SHOAL_SIMD=$other SHOAL_LOG=warn bench --bytes 16K --kernel cast || complain "failed"
-    grep -q "SHOAL_SIMD $other" "$scratch/err" || complain "no warning about $other"
+    grep -q "SHOAL_SIMD is $other" "$scratch/err" || complain "no warning about $other"
 done
 
 refuses "--bytes" "--bytes 1" "--bytes 10Q" "--bytes -5" "--variant nonsense" "--kernel nonsense" "--what 1"

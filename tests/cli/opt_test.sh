@@ -194,7 +194,7 @@ says out "%sum4 = start all_reduce sum @world 0"
 sed 's/mul(%d4, %x4)/opaque "mm"(%d4, %x4) : f32[8, 16384]/' "$step" >"$scratch/opaque.graph"
 expect 0 --passes=fuse_ddp_communication "$scratch/opaque.graph"
 expect 1 --lower "$scratch/opaque.graph"
-says err '"mm" is no op here'
+says err 'there is no op "mm" in this program'
 for option in --one-shot --no-reuse --no-comm-buffers; do
     expect 2 "$option" "$step"
     says err "$option needs --lower"
@@ -234,7 +234,7 @@ for lower in "" --lower; do
     says out "# run: ranks 2, outputs 4, same bits"
 done
 expect 1 --run "$scratch/opaque.graph"
-says err '"mm" is no op here'
+says err 'there is no op "mm" in this program'
 for word in x 0 -1 129; do
     expect 2 --run "-n=$word" "$step"
     says err "-n: '$word' is not a number from 1 to 128"

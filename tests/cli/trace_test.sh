@@ -114,7 +114,7 @@ expect 1 "no/such/place.svg: No such file" "$tool" trace "$scratch/steps.json" -
 expect 1 "is empty: no rank has written to it" "$tool" trace "$scratch/empty"
 expect 1 "Is a directory" "$tool" trace "$scratch"
 head -c 300 "$scratch/steps.json" >"$scratch/cut"
-expect 1 "cut:4: no JSON" "$tool" trace "$scratch/cut"
+expect 1 "cut:4: not valid JSON" "$tool" trace "$scratch/cut"
 echo '{"other": 1}' >"$scratch/other"
 expect 1 "it has no traceEvents" "$tool" trace "$scratch/other"
 echo '[1, "x", {"ph": 3}, {"ph":"X","cat":"foreign","name":"y"}]' >"$scratch/foreign"

@@ -181,7 +181,7 @@ TEST(descriptors_that_contradict_themselves)
         CHECK_ERROR_TEXT(words);                                    \
     } while (0)
     shoal_collective call = {.struct_size = sizeof call};
-    REFUSED("kind 0 is none");
+    REFUSED("kind is 0");
     call.kind = SHOAL_KIND_COUNT;
     REFUSED("kind is 15, 1 to 14 expected");
     call = (shoal_collective)SHOAL_COLLECTIVE_ALL_REDUCE(memory, memory + 32, 2, SHOAL_F32, SHOAL_SUM);

@@ -611,7 +611,7 @@ TEST(every_collective_in_place_has_a_case)
 /* A change through a view would not be seen by what it looks at. */
 FUNCTIONAL(views_are_not_changed_in_place, 2)
 {
-    const char *const text = "this is a view: changing it in place while gradients are recorded";
+    const char *const text = "this is a view: while gradients are recorded it cannot be changed in place";
     shoal_tensor *x = leaf_of_rank(self, SHAPE(4));
     shoal_tensor *y = shoal_mul_scalar(x, 2);
     shoal_tensor *room = full_of(SHAPE(8), 0, SHOAL_F64);

@@ -318,7 +318,7 @@ TEST_RANKS(symmetric_memory_of_another_group, N_RANKS)
         REQUIRE_OK(shoal_scope_begin());
         bool was_done = shoal_one_shot_all_reduce(block, SHOAL_SUM, place.group) != NULL;
         check_refusal(&place, was_done, "one_shot_all_reduce", "typed", SHOAL_ERR_INVALID,
-                      "does not lie in symmetric memory of group", sequence);
+                      "is not in symmetric memory of group", sequence);
         /* What belongs to more ranks will do for fewer. */
         shoal_tensor *wide = shoal_symmetric_tensor(place.symmetric, 0, INTS(4), 1, SHOAL_F32);
         CHECK(shoal_data(shoal_two_shot_all_reduce_(wide, SHOAL_MAX, two)));

@@ -37,7 +37,7 @@
     BAD(view_dtype, INVALID, "0-d tensor of f32 has no dimension to scale for u8",                        \
         shoal_view_dtype(s, SHOAL_U8))                                                                    \
     BAD(view_dtype, INVALID, "0-d tensor of f32", shoal_view_dtype(s, SHOAL_F64))                         \
-    BAD(view_dtype, INVALID, "last dimension's size 3 is no multiple of the 2",                           \
+    BAD(view_dtype, INVALID, "last dimension's size 3 is not a multiple of the 2",                        \
         shoal_view_dtype(f, SHOAL_F64))                                                                   \
     BAD(view_dtype, INVALID, "elements of f32 in one of c128", shoal_view_dtype(f, SHOAL_C128))           \
     BAD(view_dtype, INVALID, "stride 1, not 3", shoal_view_dtype(v, SHOAL_F64))                           \
@@ -58,7 +58,7 @@
     BAD(slice, INVALID, "dim: 2", shoal_slice(f, 2, 0, 1, 1))                                             \
     BAD(select, INVALID, "index: 3", shoal_select(f, 1, 3))                                               \
     BAD(select, INVALID, "index: -4", shoal_select(f, 1, -4))                                             \
-    BAD(permute, INVALID, "1 given", shoal_permute(f, DIMS(0)))                                           \
+    BAD(permute, INVALID, "1 dimensions are given", shoal_permute(f, DIMS(0)))                            \
     BAD(permute, INVALID, "twice", shoal_permute(f, DIMS(1, -1)))                                         \
     BAD(permute, INVALID, "dims: 2", shoal_permute(f, DIMS(0, 2)))                                        \
     BAD(transpose, INVALID, "dim_a: -3", shoal_transpose(f, -3, 0))                                       \

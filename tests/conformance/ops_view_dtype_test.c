@@ -79,7 +79,7 @@ SCOPED_TEST(addresses_that_do_not_fit)
     for (size_t at = 0; at < 16; at++) {
         shoal_tensor *odd = shoal_from_memory(bytes + at, DIMS(32), SHOAL_U8, NULL, NULL, NULL);
         if (at % 4 != 0) {
-            CHECK_SCOPE_ERROR(shoal_view_dtype(odd, SHOAL_F32), SHOAL_ERR_INVALID, "is no multiple of 4");
+            CHECK_SCOPE_ERROR(shoal_view_dtype(odd, SHOAL_F32), SHOAL_ERR_INVALID, "is not a multiple of 4");
             CHECK_ERROR_TEXT("view_dtype: dtype: f32");
         } else {
             CHECK(shoal_view_dtype(odd, SHOAL_F32));
@@ -99,7 +99,7 @@ SCOPED_TEST(memory_that_comes_later_must_fit)
     shoal_tensor *view = shoal_view_dtype(tensor, SHOAL_I64);
     CHECK(view);
     CHECK_STATUS(shoal_tensor_rebind_data(tensor, bytes + 4, NULL, NULL), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("is no multiple of 8");
+    CHECK_ERROR_TEXT("is not a multiple of 8");
     CHECK_OK(shoal_tensor_rebind_data(tensor, bytes + 8, NULL, NULL));
     CHECK(shoal_data(view) == bytes + 8);
 }
@@ -166,7 +166,7 @@ SCOPED_TEST(views_from_before_a_gradient)
     shoal_tensor *leaf = shoal_full(DIMS(4), 5, SHOAL_F32);
     REQUIRE_OK(shoal_set_requires_grad(leaf, true));
     CHECK(shoal_add_(target, leaf) == target);
-    CHECK_SCOPE_ERROR(shoal_neg(bits), SHOAL_ERR_STATE, "taken before");
+    CHECK_SCOPE_ERROR(shoal_neg(bits), SHOAL_ERR_STATE, "is a view that was made before");
     /* And no gradient is written into a view, of whatever dtype. */
     shoal_tensor *words = shoal_zeros(DIMS(4), SHOAL_I32);
     CHECK_SCOPE_ERROR(shoal_add_(shoal_view_dtype(words, SHOAL_F32), leaf), SHOAL_ERR_STATE, "view");

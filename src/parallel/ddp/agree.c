@@ -86,7 +86,7 @@ static shoal_status compare_cards(const int64_t *cards, const int64_t *mine, int
     for (int r = 0; r < n_ranks; r++) {
         const int64_t *card = &cards[r * CARD_FIELDS];
         if (card[CARD_STATUS] != SHOAL_OK) {
-            return error_set((shoal_status)card[CARD_STATUS], "rank %d could not do it: %s", r,
+            return error_set((shoal_status)card[CARD_STATUS], "rank %d failed: %s", r,
                              shoal_status_name((shoal_status)card[CARD_STATUS]));
         }
     }
@@ -124,11 +124,11 @@ static shoal_status compare_hashes(shoal_group *lane, const struct ddp_tensors *
     for (size_t i = 0; i < list->n_tensors && status == SHOAL_OK; i++) {
         for (int r = 0; r < shoal_group_n_ranks(lane) && status == SHOAL_OK; r++) {
             if (all[(size_t)r * list->n_tensors + i] != list->hashes[i]) {
-                status = error_set(
-                    SHOAL_ERR_MISMATCH,
-                    "%s is another one on rank %d: names, order, dtypes, shapes and requires_grad must be "
-                    "the same on all ranks",
-                    list->paths[i], r);
+                status =
+                    error_set(SHOAL_ERR_MISMATCH,
+                              "%s differs on rank %d: names, order, dtypes, shapes and requires_grad must be "
+                              "the same on all ranks",
+                              list->paths[i], r);
             }
         }
     }
@@ -175,6 +175,6 @@ shoal_status ddp_confirm(shoal_group *lane, shoal_status mine)
     }
     TRY(status);
     return number == SHOAL_OK ? SHOAL_OK
-                              : error_set((shoal_status)number, "another rank could not do it: %s",
+                              : error_set((shoal_status)number, "another rank failed: %s",
                                           shoal_status_name((shoal_status)number));
 }

@@ -124,8 +124,8 @@ static shoal_status arrive(struct ddp_param *param)
         ddp->buckets.plan.places[param - ddp->params].bucket < ddp->backward.n_started) {
         param->n_expected = SIZE_MAX; /* from now on it waits for the end */
         return error_set(SHOAL_ERR_STATE,
-                         "parameter %s gets another gradient after its own was sent: it comes more often "
-                         "than in the first backward",
+                         "parameter %s gets another gradient after its gradient was sent: it is used more "
+                         "often than in the first backward pass",
                          param->path);
     }
     return ddp_make_room(param);

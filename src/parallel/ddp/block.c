@@ -41,7 +41,8 @@ static void give_up_healthy(shoal_group *lane)
 {
     char reason[96];
     if (lane && group_failure(lane) == SHOAL_OK) {
-        (void)snprintf(reason, sizeof reason, "aborted by rank %d: it has given up the module's other lane",
+        (void)snprintf(reason, sizeof reason,
+                       "aborted by rank %d: another collective of the module failed there",
                        shoal_world_rank(shoal_group_world(lane)));
         group_poison(lane, SHOAL_ERR_CANCELLED, reason);
     }
@@ -326,11 +327,10 @@ static void give_up_lanes(struct ddp *ddp)
     shoal_status status = group_failure(ddp->lane.group);
     status = status == SHOAL_OK ? ddp_order_failure(ddp->order.shared, ddp->order.generation) : status;
     if (status == SHOAL_OK) {
-        status = error_set(
-            SHOAL_ERR_CANCELLED,
-            "aborted by rank %d: rank %d gave up a backward of a module whose gradients were on their "
-            "way",
-            shoal_world_rank(shoal_group_world(ddp->group)), shoal_group_rank(ddp->group));
+        status = error_set(SHOAL_ERR_CANCELLED,
+                           "aborted by rank %d: rank %d abandoned a backward pass while gradients of the "
+                           "module were being reduced",
+                           shoal_world_rank(shoal_group_world(ddp->group)), shoal_group_rank(ddp->group));
     }
     (void)snprintf(reason, sizeof reason, "%s", shoal_error_text());
     ddp_order_poison(ddp->order.shared, ddp->order.generation, status, reason);

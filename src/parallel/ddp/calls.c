@@ -47,10 +47,10 @@ static shoal_status visit_gradient(const struct ddp_param *param, bool is_writte
         return SHOAL_OK;
     }
     if (ddp_is_ours(param) && param->is_local) {
-        return error_set(SHOAL_ERR_STATE,
-                         "the gradient of parameter %s has not been sent yet: it is not that "
-                         "of the other ranks",
-                         param->path);
+        return error_set(
+            SHOAL_ERR_STATE,
+            "the gradient of parameter %s has not been reduced yet, and differs from those of other ranks",
+            param->path);
     }
     if (!gradient->is_contiguous) {
         return error_set(SHOAL_ERR_UNSUPPORTED, "the gradient of parameter %s is not contiguous",
@@ -137,7 +137,7 @@ shoal_status shoal_ddp_reset(shoal_module *module)
     struct ddp *ddp;
     TRY(find("ddp_reset", module, &ddp));
     if (shoal_in_backward()) {
-        return error_set(SHOAL_ERR_STATE, "ddp_reset: inside a backward");
+        return error_set(SHOAL_ERR_STATE, "ddp_reset: cannot be called inside a backward pass");
     }
     ddp_notice_failure(ddp);
     ddp->lane.is_broken = true;

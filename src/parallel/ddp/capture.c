@@ -113,7 +113,7 @@ static shoal_status make_usable(struct ddp *ddp)
     if (ddp->backward.is_running) {
         return error_set(
             SHOAL_ERR_STATE,
-            "a backward of the module is running, or has failed: shoal_ddp_reset comes before a capture");
+            "a backward of the module is running, or has failed: call shoal_ddp_reset before a capture");
     }
     TRY(ddp_check_left(ddp));
     return ddp->lane.is_broken ? ddp_open_again(ddp) : SHOAL_OK;
@@ -336,8 +336,8 @@ shoal_status ddp_capture_gradient(struct ddp_param *param, struct op_tracer *tra
     }
     if (captured->n_arrived > param->n_expected) {
         return error_set(SHOAL_ERR_STATE,
-                         "parameter %s gets another gradient after its own was sent: a backward outside of "
-                         "the capture tells how often it comes",
+                         "parameter %s gets another gradient after its gradient was sent: run a backward "
+                         "pass before the capture, which counts how often it is used",
                          param->path);
     }
     return captured->n_arrived == param->n_expected ? reduce_last(param, gradient, added_out)

@@ -34,7 +34,7 @@ static shoal_status look_at_params(struct ddp *ddp)
         if (shoal_requires_grad(ddp->frozen[i].tensor)) {
             return error_set(SHOAL_ERR_STATE,
                              "parameter %s requires a gradient now, but did not when the module was wrapped: "
-                             "the ranks' would part",
+                             "its gradient would not be reduced",
                              ddp->frozen[i].path);
         }
     }
@@ -81,8 +81,9 @@ static shoal_tensor *hold(void *context, shoal_tensor *gradient)
     size_t n_newer;
     (void)gradient;
     if (op_capture_running()) {
-        (void)scope_fail(
-            error_set(SHOAL_ERR_STATE, "ddp: a forward from before the capture cannot be walked back in it"));
+        (void)scope_fail(error_set(
+            SHOAL_ERR_STATE,
+            "ddp: the forward pass ran before the capture, so its backward pass cannot be captured"));
         return NULL;
     }
     if (forward_reached(forward, &n_newer) && ddp->forwards.backward != backward_number()) {

@@ -122,7 +122,7 @@ static shoal_status check_arguments(const shoal_module *module, const shoal_ddp_
         return error_set(SHOAL_ERR_INVALID, "%s is NULL", module ? "group" : "module");
     }
     if (!options->ignored && options->n_ignored > 0) {
-        return error_set(SHOAL_ERR_INVALID, "ignored is NULL with %zu of them", options->n_ignored);
+        return error_set(SHOAL_ERR_INVALID, "ignored is NULL, but n_ignored is %zu", options->n_ignored);
     }
     if (!(options->divide_factor >= 0.0) || isinf(options->divide_factor)) {
         return error_set(

@@ -77,7 +77,7 @@ static shoal_status check_landed(const char *call, const shoal_fsdp *fsdp)
     return fsdp->context->reductions.n == 0
                ? SHOAL_OK
                : error_set(SHOAL_ERR_STATE,
-                           "%s: gradients are on their way until a backward that is the last one ends "
+                           "%s: gradients are still being reduced until the last backward pass ends "
                            "(shoal_fsdp_set_is_last_backward)",
                            call);
 }

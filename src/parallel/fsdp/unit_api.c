@@ -120,8 +120,9 @@ static shoal_status check_reshard(struct fsdp_unit *unit, void *context)
     bool needs_neighbours = effective_reshard(unit, change->reshard) == SHOAL_RESHARD_PARTLY;
     return needs_neighbours && !unit->gather.neighbours
                ? error_set(SHOAL_ERR_STATE,
-                           "%s: %s has had its first forward, and no neighbours to stay with", change->call,
-                           unit->name)
+                           "%s: %s has had its first forward pass, and SHOAL_RESHARD_PARTLY can be set only "
+                           "before it",
+                           change->call, unit->name)
                : SHOAL_OK;
 }
 
@@ -234,8 +235,8 @@ shoal_status shoal_fsdp_set_unit_name(shoal_fsdp_unit *handle, const char *name)
         return error_set(SHOAL_ERR_INVALID, "set_unit_name: %s: name is NULL", unit->name);
     }
     if (unit->watch) {
-        return error_set(SHOAL_ERR_UNSUPPORTED, "set_unit_name: %s: units of modules have the names of these",
-                         unit->name);
+        return error_set(SHOAL_ERR_UNSUPPORTED,
+                         "set_unit_name: %s: the unit of a module has the name of the module", unit->name);
     }
     char *copy = mem_copy_string(name);
     if (!copy) {
@@ -357,7 +358,7 @@ static shoal_status make_list(const char *call, const struct fsdp_unit *unit, sh
         return SHOAL_OK;
     }
     if (!units) {
-        return error_set(SHOAL_ERR_INVALID, "%s: %s: units is NULL with %zu of them", call, unit->name,
+        return error_set(SHOAL_ERR_INVALID, "%s: %s: units is NULL, but n_units is %zu", call, unit->name,
                          n_units);
     }
     struct fsdp_unit **list = mem_alloc_zeroed(n_units, sizeof list[0]);
@@ -421,7 +422,8 @@ shoal_status shoal_fsdp_wait(shoal_fsdp_unit *handle)
     TRY(fsdp_handle_one("wait", handle, &unit));
     TRY(fsdp_unit_check_failure(unit));
     if (!unit->gather.is_pending && unit->state != FSDP_UNSHARDED && unit->n_params > 0) {
-        return error_set(SHOAL_ERR_STATE, "wait: nobody gathers %s (shoal_fsdp_unshard)", unit->name);
+        return error_set(SHOAL_ERR_STATE, "wait: no gather of %s was started (shoal_fsdp_unshard)",
+                         unit->name);
     }
     TRY(fsdp_unit_end_call(unit, "wait", fsdp_unit_wait(unit)));
     unit->gather.is_held = true;

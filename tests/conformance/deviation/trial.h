@@ -166,7 +166,7 @@ static inline bool names_calls(const char *text)
 static inline bool names_both(const char *text)
 {
     return names_calls(text) || (strstr(text, " here") && strstr(text, " on rank ")) ||
-           strstr(text, "is another one on rank ") ||
+           strstr(text, " differs on rank ") ||
            (strstr(text, " sends ") && strstr(text, " which expects ")) ||
            strstr(text, "another replica, on rank");
 }

@@ -95,10 +95,10 @@ struct bad_tensors {
         shoal_reduce_scatter_tensor_coalesced(LIST(f, f), SHOAL_SUM, INTS(2, 0), g))                         \
     BAD(reduce_scatter_tensor_coalesced, INVALID, "tensors[2]: self: a 0-d tensor",                          \
         shoal_reduce_scatter_tensor_coalesced(LIST(f, f, s), SHOAL_SUM, NULL, g))                            \
-    BAD(reduce_scatter_tensor_coalesced, INVALID, "scatter_dims: 1 numbers for 2 tensors",                   \
+    BAD(reduce_scatter_tensor_coalesced, INVALID, "scatter_dims: 1 numbers are given for 2 tensors",         \
         BOX_MANY(reduce_scatter_tensor_coalesced, NULL, box_tensors(LIST(f, f)), box_string("sum"),          \
                  BOXED(0), box_group(g)))                                                                    \
-    BAD(reduce_scatter_tensor_coalesced, INVALID, "scatter_dims: 3 numbers for 2 tensors",                   \
+    BAD(reduce_scatter_tensor_coalesced, INVALID, "scatter_dims: 3 numbers are given for 2 tensors",         \
         BOX_MANY(reduce_scatter_tensor_coalesced, NULL, box_tensors(LIST(f, f)), box_string("sum"),          \
                  BOXED(0, 0, 0), box_group(g)))                                                              \
     /* roots */                                                                                              \
@@ -146,9 +146,9 @@ struct bad_tensors {
         shoal_all_gather_into_tensor_out(q, g, x))                                                           \
     BAD(all_gather_into_tensor_out, INVALID, "out: it overlaps self|block of out",                           \
         shoal_all_gather_into_tensor_out(p, g, o))                                                           \
-    BAD(all_gather_inplace, INVALID, "outs: 2 tensors for 3 ranks",                                          \
+    BAD(all_gather_inplace, INVALID, "outs: 2 tensors are given, but the group has 3 ranks",                 \
         shoal_all_gather_inplace(LIST(f, h), f, g))                                                          \
-    BAD(all_gather_inplace, INVALID, "outs: 4 tensors for 3 ranks",                                          \
+    BAD(all_gather_inplace, INVALID, "outs: 4 tensors are given, but the group has 3 ranks",                 \
         shoal_all_gather_inplace(LIST(f, h, h, h), f, g))                                                    \
     BAD(all_gather_inplace, INVALID, "outs[1]|[4]|[6, 3]", shoal_all_gather_inplace(LIST(f, n, h), f, g))    \
     BAD(all_gather_inplace, INVALID, "outs[2]|[3, 6]|[6, 3]", shoal_all_gather_inplace(LIST(f, h, v), f, g)) \
@@ -167,11 +167,11 @@ struct bad_tensors {
     BAD(all_to_all_single, INVALID, "only input_splits",                                                     \
         shoal_all_to_all_single(f, NULL, INTS(2, 2, 2), 3, g))                                               \
     BAD(all_to_all_single, INVALID, "n_splits is 0", shoal_all_to_all_single(f, INTS(2), INTS(2), 0, g))     \
-    BAD(all_to_all_single, INVALID, "input_splits: 2 numbers for 3 ranks",                                   \
+    BAD(all_to_all_single, INVALID, "input_splits: 2 numbers are given, but the group has 3 ranks",          \
         shoal_all_to_all_single(f, INTS(3, 3), INTS(3, 3), 2, g))                                            \
-    BAD(all_to_all_single, INVALID, "input_splits: 4 numbers for 3 ranks",                                   \
+    BAD(all_to_all_single, INVALID, "input_splits: 4 numbers are given, but the group has 3 ranks",          \
         shoal_all_to_all_single_autograd(f, INTS(3, 3, 0, 0), INTS(3, 3, 0, 0), 4, g))                       \
-    BAD(all_to_all_single, INVALID, "output_splits: 2 numbers for 3 ranks",                                  \
+    BAD(all_to_all_single, INVALID, "output_splits: 2 numbers are given, but the group has 3 ranks",         \
         BOX_ONE(all_to_all_single, box_tensor(f), BOXED(3, 3), BOXED(2, 2, 2), box_group(g)))                \
     BAD(all_to_all_single, INVALID, "input_splits: the sum is 5, but dimension 0 is 6",                      \
         shoal_all_to_all_single(f, INTS(2, 2, 2), INTS(2, 2, 1), 3, g))                                      \
@@ -193,7 +193,7 @@ struct bad_tensors {
         shoal_permute_tensor(f, INTS(1, 0, 1), 3, g))                                                        \
     BAD(permute_tensor, INVALID, "destinations[1] is 3|3 ranks", shoal_permute_tensor(f, INTS(1, 3), 2, g))  \
     BAD(permute_tensor, INVALID, "destinations[0] is -1", shoal_permute_tensor(f, INTS(-1, 0, 1), 3, g))     \
-    BAD(permute_tensor, INVALID, "destinations: 4 numbers for 3 ranks",                                      \
+    BAD(permute_tensor, INVALID, "destinations: 4 numbers are given, but the group has 3 ranks",             \
         shoal_permute_tensor(f, INTS(0, 1, 2, 0), 4, g))                                                     \
     BAD(permute_tensor, INVALID, "0-d", shoal_permute_tensor(s, INTS(0, 1, 2), 3, g))                        \
     BAD(permute_tensor, INVALID, "destinations is NULL with 3 numbers", shoal_permute_tensor(f, NULL, 3, g)) \
@@ -206,7 +206,7 @@ struct bad_tensors {
     BAD(batch_p2p_ops, INVALID, "ops is NULL", shoal_batch_p2p_ops(NULL, 2, g))                              \
     BAD(batch_p2p_ops, INVALID, "more than memory can hold",                                                 \
         shoal_batch_p2p_ops(&(shoal_p2p_op)SEND(f, 0, 0), SIZE_MAX, g))                                      \
-    BAD(batch_p2p_ops, INVALID, "ops[1]: 7 is no direction",                                                 \
+    BAD(batch_p2p_ops, INVALID, "ops[1]: direction is 7, SHOAL_SEND or SHOAL_RECV expected",                 \
         shoal_batch_p2p_ops(P2P(SEND(f, 0, 0), {.direction = (shoal_direction)7, .tensor = f}), g))          \
     BAD(batch_p2p_ops, INVALID, "tensor 1 of 2 is NULL",                                                     \
         shoal_batch_p2p_ops(P2P(SEND(f, 0, 0), RECV(NULL, 0, 0)), g))                                        \
@@ -229,35 +229,35 @@ struct bad_tensors {
     BAD(batch_p2p_ops, INVALID, "2 tensors, but 2 peers and 3 tags",                                         \
         BATCH("isend irecv", BOXED(0, 0), BOXED(0, 0, 0)))                                                   \
     /* symmetric memory */                                                                                   \
-    BAD(one_shot_all_reduce, INVALID, "does not lie in symmetric memory",                                    \
+    BAD(one_shot_all_reduce, INVALID, "is not in symmetric memory",                                          \
         shoal_one_shot_all_reduce(f, SHOAL_SUM, g))                                                          \
     BAD(one_shot_all_reduce, INVALID, "not contiguous", shoal_one_shot_all_reduce(z, SHOAL_SUM, g))          \
-    BAD(one_shot_all_reduce_out, INVALID, "does not lie in symmetric memory",                                \
+    BAD(one_shot_all_reduce_out, INVALID, "is not in symmetric memory",                                      \
         shoal_one_shot_all_reduce_out(f, SHOAL_SUM, g, h))                                                   \
     BAD(one_shot_all_reduce_out, INVALID, "out: shape [2, 3]|[6, 3]",                                        \
         shoal_one_shot_all_reduce_out(y, SHOAL_SUM, g, q))                                                   \
-    BAD(one_shot_all_reduce_copy, INVALID, "does not lie in symmetric memory",                               \
+    BAD(one_shot_all_reduce_copy, INVALID, "is not in symmetric memory",                                     \
         shoal_one_shot_all_reduce_copy(f, h, SHOAL_SUM, g))                                                  \
     BAD(one_shot_all_reduce_copy, INVALID, "source: f32 [2, 3], but self is f32 [6, 3]",                     \
         shoal_one_shot_all_reduce_copy(y, q, SHOAL_SUM, g))                                                  \
     BAD(one_shot_all_reduce_copy, INVALID, "source: i32 [6]",                                                \
         shoal_one_shot_all_reduce_copy(y, i, SHOAL_SUM, g))                                                  \
-    BAD(one_shot_all_reduce_copy_out, INVALID, "does not lie in symmetric memory",                           \
+    BAD(one_shot_all_reduce_copy_out, INVALID, "is not in symmetric memory",                                 \
         shoal_one_shot_all_reduce_copy_out(f, h, SHOAL_SUM, g, h))                                           \
     BAD(one_shot_all_reduce_copy_out, INVALID, "source: f32 [4]",                                            \
         shoal_one_shot_all_reduce_copy_out(y, n, SHOAL_SUM, g, h))                                           \
     BAD(one_shot_all_reduce_copy_out, INVALID, "out: shape [4]",                                             \
         shoal_one_shot_all_reduce_copy_out(y, f, SHOAL_SUM, g, n))                                           \
-    BAD(two_shot_all_reduce_, INVALID, "does not lie in symmetric memory",                                   \
+    BAD(two_shot_all_reduce_, INVALID, "is not in symmetric memory",                                         \
         shoal_two_shot_all_reduce_(f, SHOAL_SUM, g))                                                         \
     BAD(two_shot_all_reduce_, UNSUPPORTED, "band|f32", shoal_two_shot_all_reduce_(y, SHOAL_BAND, g))         \
-    BAD(two_shot_all_reduce_out, INVALID, "does not lie in symmetric memory",                                \
+    BAD(two_shot_all_reduce_out, INVALID, "is not in symmetric memory",                                      \
         shoal_two_shot_all_reduce_out(f, SHOAL_SUM, g, h))                                                   \
     BAD(two_shot_all_reduce_out, INVALID, "group is NULL",                                                   \
         shoal_two_shot_all_reduce_out(y, SHOAL_SUM, NULL, h))                                                \
     BAD(symmetric_tensor, INVALID, "symmetric is NULL",                                                      \
         shoal_symmetric_tensor(NULL, 0, INTS(2), 1, SHOAL_F32))                                              \
-    BAD(symmetric_tensor, INVALID, "offset 2 is no multiple of the 4 bytes of f32",                          \
+    BAD(symmetric_tensor, INVALID, "offset 2 is not a multiple of the 4 bytes of f32",                       \
         shoal_symmetric_tensor(m, 2, INTS(2), 1, SHOAL_F32))                                                 \
     BAD(symmetric_tensor, INVALID, "[5000] of f32 at offset 0 does not fit 16384 bytes",                     \
         shoal_symmetric_tensor(m, 0, INTS(5000), 1, SHOAL_F32))                                              \

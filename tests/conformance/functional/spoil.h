@@ -352,7 +352,7 @@ static inline bool spoil_group(struct spoilt *s)
     }
     *spoil_value(s) = s->variant == 0 ? box_group(NULL) : box_string("world");
     return spoil_expect(s, SHOAL_ERR_INVALID,
-                        s->variant == 0 ? "group is NULL" : "group: a value of kind string does not fit");
+                        s->variant == 0 ? "group is NULL" : "group: the value is of kind string");
 }
 
 /* An array that is not there. */

@@ -63,7 +63,7 @@ static void *run_beside(void *context)
         (void)sched_yield();
     }
     CHECK_STATUS(shoal_compiled_run(meeting->compiled, &meeting->x, 1, &output, 1), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("compiled_run: the step is busy");
+    CHECK_ERROR_TEXT("compiled_run: the step is running already");
     CHECK(output == NULL);
     atomic_store(&meeting->state, 2);
     return NULL;

@@ -23,8 +23,10 @@ enum fault {
 };
 
 static const char *const texts[FAULT_COUNT] = {
-    [FAULT_BEFORE] = "the batch is upside down", [FAULT_AFTER] = "the batch is upside down",
-    [FAULT_OUTPUTS] = "room for 0 outputs",      [FAULT_INPUTS] = "is a result of recorded operations",
+    [FAULT_BEFORE] = "the batch is upside down",
+    [FAULT_AFTER] = "the batch is upside down",
+    [FAULT_OUTPUTS] = "n_outputs is 0, but the step has",
+    [FAULT_INPUTS] = "is a result of recorded operations",
     [FAULT_SETTING] = "cannot be captured",
 };
 

@@ -235,7 +235,7 @@ static void check_early(struct rank *self, enum recovery recovery, bool has_buff
             }
         } else {
             CHECK_STATUS(net_backward(&s.net, 2, self->rank, 0), SHOAL_ERR_CANCELLED);
-            CHECK_ERROR_TEXT("gave up a backward");
+            CHECK_ERROR_TEXT("abandoned a backward");
         }
         setting_step(&s, 3, "after a failure");
         CHECK_INT(ddp_of(s.net.module)->lane.generation, round + 1);

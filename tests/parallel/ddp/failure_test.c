@@ -86,7 +86,7 @@ static void fail_halfway(struct rank *self, int param, enum recovery recovery, i
             }
         } else {
             CHECK_STATUS(status, SHOAL_ERR_CANCELLED);
-            CHECK_ERROR_TEXT("rank 0 gave up");
+            CHECK_ERROR_TEXT("rank 0 abandoned");
         }
         setting_step(&s, 10, "after a failure");
         CHECK_INT(ddp_of(s.net.module)->lane.generation, round + 1);

@@ -339,7 +339,7 @@ TEST_RANKS(arrays_that_are_refused, 2)
         shoal_fsdp_gather_array(shoal_fsdp_param_of(s.fsdp, 1), SHOAL_F32, part, NULL, SHOAL_FSDP_ALL_RANKS),
         SHOAL_ERR_INVALID, "gather_array: parameter weight: full is NULL, but has 6 elements");
     CHECK_REFUSED(shoal_fsdp_gather_array(shoal_fsdp_param_of(s.fsdp, 1), SHOAL_F32, part, full, 2),
-                  SHOAL_ERR_INVALID, "gather_array: parameter weight: root 2 of 2 ranks");
+                  SHOAL_ERR_INVALID, "gather_array: parameter weight: root 2 is outside of the 2 ranks");
     CHECK_REFUSED(shoal_fsdp_gather_array(shoal_fsdp_param_of(s.fsdp, 1), SHOAL_F32, part, NULL, s.rank),
                   SHOAL_ERR_INVALID, "gather_array: parameter weight: full is NULL");
     CHECK_REFUSED(shoal_fsdp_load_array(shoal_fsdp_param_of(s.fsdp, 1), SHOAL_F32, NULL, part),
@@ -349,7 +349,7 @@ TEST_RANKS(arrays_that_are_refused, 2)
     CHECK_REFUSED(shoal_fsdp_load_array(shoal_fsdp_param_of(s.fsdp, 1), SHOAL_F32, full, shard.data),
                   SHOAL_ERR_INVALID, "load_array: shard holds the values of parameter weight itself");
     CHECK_REFUSED(shoal_fsdp_broadcast_array(shoal_fsdp_param_of(s.fsdp, 1), SHOAL_F32, full, part, -1),
-                  SHOAL_ERR_INVALID, "broadcast_array: parameter weight: root -1 of 2 ranks");
+                  SHOAL_ERR_INVALID, "broadcast_array: parameter weight: root -1 is outside of the 2 ranks");
     CHECK_REFUSED(shoal_fsdp_broadcast_array(shoal_fsdp_param_of(s.fsdp, 1), SHOAL_F32, NULL, part, s.rank),
                   SHOAL_ERR_INVALID, "broadcast_array: parameter weight: full is NULL");
     CHECK_REFUSED(shoal_fsdp_broadcast_array(shoal_fsdp_param_of(s.fsdp, 1), SHOAL_F32, full, shard.data, 0),

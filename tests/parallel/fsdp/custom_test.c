@@ -447,7 +447,7 @@ static void check_failing(struct rank *self, shoal_fsdp *fsdp, const struct mode
     CHECK_ERROR_TEXT(is_gather ? ": gathering parameters: a custom all-gather"
                                : ": reducing gradients: a custom reduce-scatter");
     if (is_scarce) {
-        CHECK_ERROR_TEXT(": allocate gave no memory for ");
+        CHECK_ERROR_TEXT(": allocate returned NULL for ");
     }
     CHECK_OK(shoal_fsdp_reset(fsdp));
     CHECK_INT(gatherer->n_live, 0);

@@ -399,12 +399,12 @@ static void check_first_values(struct rank *self, bool is_replicated, const char
 
 TEST_RANKS(replicas_that_begin_with_other_values, 2)
 {
-    check_first_values(self, true, "parameter w starts with other values");
+    check_first_values(self, true, "parameter w has other values");
 }
 
 TEST_RANKS(replicas_of_one_shard_begin_with_other_values, 4)
 {
-    check_first_values(self, false, "parameter w starts with other values");
+    check_first_values(self, false, "parameter w has other values");
 }
 
 /* One rank fewer gradients --------------------------------------------------------------------------------- */

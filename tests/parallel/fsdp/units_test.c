@@ -165,7 +165,7 @@ TEST_RANKS(gathered_by_hand, 3)
     struct setting s;
     REQUIRE(setting_open(self, &s, MODEL_FSDP, NULL));
     CHECK_STATUS(shoal_fsdp_wait(shoal_fsdp_unit_of(s.fsdp, 2)), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("wait: nobody gathers unit 2");
+    CHECK_ERROR_TEXT("wait: no gather of unit 2 was started");
     CHECK_OK(shoal_fsdp_reshard(shoal_fsdp_unit_of(s.fsdp, 2)));
     CHECK_OK(shoal_fsdp_unshard(shoal_fsdp_unit_of(s.fsdp, 2)));
     CHECK_OK(shoal_fsdp_unshard(shoal_fsdp_unit_of(s.fsdp, 2)));
@@ -298,7 +298,7 @@ TEST_RANKS(neighbours_changed_between_steps, 4)
         check_gradients(&s, (float)(step + 1) * sum_of(&s) / 4);
         CHECK_STATUS(shoal_fsdp_set_reshard(shoal_fsdp_unit_of(s.fsdp, 3), SHOAL_RESHARD_PARTLY),
                      SHOAL_ERR_STATE);
-        CHECK_ERROR_TEXT("no neighbours");
+        CHECK_ERROR_TEXT("SHOAL_RESHARD_PARTLY can be set only before it");
         for (int unit = 0; unit < 3; unit++) {
             CHECK_OK(shoal_fsdp_set_reshard(shoal_fsdp_unit_of(s.fsdp, unit), step == 0 ? SHOAL_RESHARD_NEVER
                                                                               : step == 1
@@ -379,7 +379,7 @@ TEST_RANKS(backwards_that_are_not_the_last, 2)
             forward(&s);
             backward(&s, 1.0F);
             CHECK_STATUS(shoal_fsdp_get_shard(s.fsdp, 0, &shard), SHOAL_ERR_STATE);
-            CHECK_ERROR_TEXT("get_shard: gradients are on their way");
+            CHECK_ERROR_TEXT("get_shard: gradients are still being reduced");
             CHECK_STATUS(shoal_fsdp_clip_grad_value(s.fsdp, 1.0), SHOAL_ERR_STATE);
             CHECK_OK(shoal_fsdp_set_is_last_backward(s.fsdp, true));
             forward(&s);
@@ -415,7 +415,7 @@ TEST_RANKS(units_that_are_refused, 1)
         CHECK_ERROR_TEXT(": there is no unit");
     }
     CHECK_STATUS(prefetch_units(shoal_fsdp_set_forward_prefetch, f, 0, NULL, 2), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("units is NULL with 2 of them");
+    CHECK_ERROR_TEXT("units is NULL, but n_units is 2");
     static const double factors[] = {-1.0, (double)NAN, (double)INFINITY};
     for (int k = 0; k < 3; k++) {
         CHECK_STATUS(shoal_fsdp_set_divide_factor(shoal_fsdp_unit_of(f, 0), factors[k]), SHOAL_ERR_INVALID);

@@ -59,9 +59,9 @@ TEST_RANKS(creating, 2)
     CHECK_STATUS(shoal_fsdp_create(group, &(shoal_fsdp_options){.struct_size = 3}, &fsdp), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("fsdp_create: shoal_fsdp_options: struct_size is 3");
     check_create(group, (shoal_fsdp_options){.param_dtype = SHOAL_I32},
-                 "fsdp_create: param_dtype: i32 is not floating");
+                 "fsdp_create: param_dtype: i32 is not a floating-point dtype");
     check_create(group, (shoal_fsdp_options){.reduce_dtype = (shoal_dtype)77},
-                 "fsdp_create: reduce_dtype: 77 is no dtype");
+                 "fsdp_create: reduce_dtype: 77 is not a dtype");
     check_create(group, (shoal_fsdp_options){.reshard = (shoal_reshard)9},
                  "fsdp_create: reshard is 9, which is none of SHOAL_RESHARD_*");
     check_create(group, (shoal_fsdp_options){.reshard = SHOAL_RESHARD_PARTLY, .reshard_ranks = 3},
@@ -91,20 +91,23 @@ TEST_RANKS(adding, 2)
     SAYS(shoal_fsdp_add_param(s.fsdp, 0, NULL, SHOAL_F32, 1, SHAPE(6), NULL, NULL),
          "add_param: name is NULL");
     SAYS(add_second(s.fsdp, 3, SHOAL_F32, 1, SHAPE(6), 0),
-         "add_param: parameter second: unit 3, but the next one is unit 1: they are numbered without gaps");
+         "add_param: parameter second: unit is 3, but the next new unit is 1: units are numbered without "
+         "gaps");
     SAYS(add_second(s.fsdp, -1, SHOAL_F32, 1, SHAPE(6), 0),
-         "add_param: parameter second: unit -1, but the next one is unit 1: they are numbered without gaps");
+         "add_param: parameter second: unit is -1, but the next new unit is 1: units are numbered without "
+         "gaps");
     SAYS(add_second(s.fsdp, 0, (shoal_dtype)99, 1, SHAPE(6), 0),
-         "add_param: parameter second: dtype: 99 is no dtype");
+         "add_param: parameter second: dtype: 99 is not a dtype");
     SAYS(add_second(s.fsdp, 0, SHOAL_F32, 0, NULL, 0),
-         "add_param: parameter second: it has no dimension: make it one of one element, [1]");
+         "add_param: parameter second: it has no dimensions: give it the shape [1]");
     SAYS(add_second(s.fsdp, 0, SHOAL_F32, -2, SHAPE(6), 0),
          "add_param: parameter second: n_dims: -2 is not within 0..8");
     SAYS(add_second(s.fsdp, 0, SHOAL_F32, 1, NULL, 0), "add_param: parameter second: shape is NULL");
     SAYS(add_second(s.fsdp, 0, SHOAL_F32, 2, SHAPE(3, -4), 0),
          "add_param: parameter second: shape: size -4 of dimension 1 is negative");
     SAYS(add_second(s.fsdp, 0, SHOAL_F32, 2, SHAPE(4, 5), 1),
-         "add_param: parameter second: dimension 1, which is 5, cannot be cut evenly into 2; only dimension "
+         "add_param: parameter second: dimension 1, which is 5, cannot be divided evenly into 2 shards; only "
+         "dimension "
          "0 "
          "may be uneven");
     SAYS(add_second(s.fsdp, 0, SHOAL_F32, 2, SHAPE(4, 5), 2),
@@ -155,7 +158,7 @@ TEST_RANKS(values, 2)
     SAYS(shoal_fsdp_load_slice(shoal_fsdp_param_of(s.fsdp, 1), 0, 3, NULL),
          "load_slice: parameter second: slice is NULL, but has 3 elements");
     SAYS(shoal_fsdp_broadcast(shoal_fsdp_param_of(s.fsdp, 1), values, 5),
-         "broadcast: parameter second: root 5 of 2 ranks");
+         "broadcast: parameter second: root 5 is outside of the 2 ranks");
     (void)snprintf(wanted, sizeof wanted,
                    "broadcast: parameter second: full is NULL on the root, rank %d, but has 6 elements",
                    s.rank);
@@ -163,7 +166,7 @@ TEST_RANKS(values, 2)
     SAYS(shoal_fsdp_gather(shoal_fsdp_param_of(s.fsdp, 1), NULL, SHOAL_FSDP_ALL_RANKS),
          "gather: parameter second: full is NULL, but has 6 elements");
     SAYS(shoal_fsdp_gather(shoal_fsdp_param_of(s.fsdp, 1), values, -2),
-         "gather: parameter second: root -2 of 2 ranks");
+         "gather: parameter second: root -2 is outside of the 2 ranks");
     (void)snprintf(wanted, sizeof wanted,
                    "gather: parameter second: full is NULL on the root, rank %d, but has 6 elements", s.rank);
     SAYS(shoal_fsdp_gather(shoal_fsdp_param_of(s.fsdp, 1), NULL, s.rank), wanted);
@@ -191,10 +194,11 @@ TEST_RANKS(settings, 2)
     SAYS(shoal_fsdp_set_force_sum(shoal_fsdp_unit_of(s.fsdp, -2), true),
          "set_force_sum: there is no unit -2: there are 2");
     SAYS(prefetch_units(shoal_fsdp_set_forward_prefetch, s.fsdp, 1, NULL, 2),
-         "set_forward_prefetch: unit 1: units is NULL with 2 of them");
+         "set_forward_prefetch: unit 1: units is NULL, but n_units is 2");
     SAYS(prefetch_units(shoal_fsdp_set_backward_prefetch, s.fsdp, 1, (const int[]){0, 8}, 2),
          "set_backward_prefetch: there is no unit 8: there are 2 (units[1])");
-    SAYS(shoal_fsdp_wait(shoal_fsdp_unit_of(s.fsdp, 1)), "wait: nobody gathers unit 1 (shoal_fsdp_unshard)");
+    SAYS(shoal_fsdp_wait(shoal_fsdp_unit_of(s.fsdp, 1)),
+         "wait: no gather of unit 1 was started (shoal_fsdp_unshard)");
     SAYS(shoal_fsdp_clip_grad_norm(s.fsdp, -2.0, 2.0, false, NULL),
          "clip_grad_norm: max_norm is -2, but must be 0 or more");
     SAYS(shoal_fsdp_clip_grad_value(s.fsdp, (double)NAN),
@@ -218,7 +222,7 @@ static void check_open(shoal_fsdp *fsdp)
     SAYS(shoal_fsdp_set_reduce_unused(shoal_fsdp_unit_of(fsdp, SHOAL_FSDP_ALL_UNITS), true),
          "set_reduce_unused: unit 0 is in the middle of a step");
     SAYS(shoal_fsdp_add_param(fsdp, 0, "late", SHOAL_F32, 1, SHAPE(6), NULL, NULL),
-         "add_param: parameter late comes after the first forward");
+         "add_param: parameter late is added after the first forward pass");
 }
 
 TEST_RANKS(steps, 2)

@@ -112,13 +112,13 @@ TEST_RANKS(arrays_that_are_refused, 2)
     CHECK_REFUSED(shoal_fsdp_gather_array(param, SHOAL_F64, NULL, full, SHOAL_FSDP_ALL_RANKS),
                   SHOAL_ERR_INVALID, "gather_array: parameter weight: shard is NULL");
     CHECK_REFUSED(shoal_fsdp_gather_array(param, (shoal_dtype)0, data, full, SHOAL_FSDP_ALL_RANKS),
-                  SHOAL_ERR_INVALID, "gather_array: parameter weight: dtype: 0 is no dtype");
+                  SHOAL_ERR_INVALID, "gather_array: parameter weight: dtype: 0 is not a dtype");
     CHECK_REFUSED(shoal_fsdp_gather_array(param, SHOAL_F64, data, NULL, SHOAL_FSDP_ALL_RANKS),
                   SHOAL_ERR_INVALID, "gather_array: parameter weight: full is NULL");
     CHECK_REFUSED(shoal_fsdp_gather_array(param, SHOAL_F64, data, full, 2), SHOAL_ERR_INVALID,
-                  "gather_array: parameter weight: root 2 of 2 ranks");
+                  "gather_array: parameter weight: root 2 is outside of the 2 ranks");
     CHECK_REFUSED(shoal_fsdp_broadcast_array(param, SHOAL_F64, full, shoal_mutable_data(moment), -1),
-                  SHOAL_ERR_INVALID, "broadcast_array: parameter weight: root -1 of 2 ranks");
+                  SHOAL_ERR_INVALID, "broadcast_array: parameter weight: root -1 is outside of the 2 ranks");
     shoal_tensor *values = shoal_module_parameter(root, "1.weight");
     CHECK_REFUSED(shoal_fsdp_load_array(param, shoal_tensor_dtype(values), full, shoal_mutable_data(values)),
                   SHOAL_ERR_INVALID,

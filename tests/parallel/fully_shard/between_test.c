@@ -192,7 +192,7 @@ TEST_RANKS(after_a_backward_that_failed_at_its_end, 2)
     REQUIRE_OK(shoal_scope_begin());
     CHECK(shoal_module_call_one(root, net_input(0, self->rank)) == NULL);
     CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("shoal_fsdp_reset comes first");
+    CHECK_ERROR_TEXT("call shoal_fsdp_reset first");
     CHECK_STATUS(shoal_fsdp_zero_grad(fsdp_of_module(root)), SHOAL_ERR_STATE);
     CHECK_OK(shoal_fsdp_reset(fsdp_of_module(root)));
     CHECK_OK(shoal_fsdp_zero_grad(fsdp_of_module(root)));
@@ -215,7 +215,7 @@ TEST_RANKS(clipping_waits_for_the_last_backward, 2)
     CHECK_OK(shoal_fsdp_set_is_last_backward(fsdp_of_module(root), false));
     net_pass(&bench.sharded, 0, self->rank);
     CHECK_STATUS(shoal_fsdp_clip_grad_norm(fsdp_of_module(root), 1.0, 2.0, false, &norm), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("clip_grad_norm: gradients are on their way");
+    CHECK_ERROR_TEXT("clip_grad_norm: gradients are still being reduced");
     CHECK_STATUS(shoal_fsdp_clip_grad_value(fsdp_of_module(root), 1.0), SHOAL_ERR_STATE);
     CHECK_OK(shoal_fsdp_set_is_last_backward(fsdp_of_module(root), true));
     net_pass(&bench.sharded, 0, self->rank);

@@ -205,7 +205,7 @@ TEST_RANKS(a_layer_that_somebody_holds, 2)
         REQUIRE_OK(shoal_scope_begin());
         CHECK(shoal_module_call_one(layer, net_input(0, 0)) == NULL);
         CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_STATE);
-        CHECK_ERROR_TEXT("the root that this module was sharded under is gone");
+        CHECK_ERROR_TEXT("the root module that this module was sharded under was freed");
         CHECK_OK(i == 0 ? shoal_backward(loss, NULL) : SHOAL_OK);
         CHECK(shoal_grad(shard) != NULL);
     }

@@ -90,6 +90,6 @@ TEST_RANKS(arguments_that_are_wrong, 1)
     CHECK_STATUS(shoal_fully_shard_find_param(root, &entry, NULL), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("param_out is NULL");
     CHECK_STATUS(shoal_fully_shard_find_param(root, &entry, &param), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("kind 0 is no parameter");
+    CHECK_ERROR_TEXT("kind is 0, a parameter expected");
     bench_close(&bench);
 }

@@ -415,7 +415,7 @@ TEST_RANKS(values_that_are_refused, 2)
                  SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("0.wight");
     CHECK_STATUS(shoal_fsdp_broadcast(shoal_fully_shard_param(root, path), full, 2), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("root 2 of 2 ranks");
+    CHECK_ERROR_TEXT("root 2 is outside of the 2 ranks");
     CHECK_STATUS(shoal_fsdp_broadcast(shoal_fully_shard_param(root, path), full, -1), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_fsdp_broadcast(shoal_fully_shard_param(root, path), NULL, self->rank),
                  SHOAL_ERR_INVALID);
@@ -426,7 +426,7 @@ TEST_RANKS(values_that_are_refused, 2)
     CHECK_ERROR_TEXT("full is NULL on the root, rank");
     CHECK_STATUS(shoal_fully_shard_broadcast_all(NULL, NULL, 0), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_fully_shard_broadcast_all(root, bench.alone.root, 7), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("root 7 of 2 ranks");
+    CHECK_ERROR_TEXT("root 7 is outside of the 2 ranks");
     CHECK_STATUS(shoal_fully_shard_broadcast_all(bench.alone.root, bench.alone.root, 0), SHOAL_ERR_INVALID);
     bench_close(&bench);
 }

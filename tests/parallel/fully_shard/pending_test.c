@@ -387,7 +387,7 @@ static shoal_status look_inside(void *context, shoal_tensor *leaf)
     CHECK_STATUS(shoal_fsdp_get_pending(shoal_fully_shard_param(net->root, "0.weight"), &pending),
                  SHOAL_ERR_STATE);
     CHECK_STATUS(shoal_fsdp_synchronize(fsdp_of_module(net->root)), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("has failed (reset)");
+    CHECK_ERROR_TEXT("has failed (shoal_fsdp_reset)");
     return SHOAL_OK;
 }
 

@@ -102,7 +102,8 @@ TEST_RANKS(options, 4)
     CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "floating");
     options = bench.options;
     options.n_ignored = 2;
-    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "ignored is NULL with 2 of them");
+    CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID,
+                  "ignored is NULL, but n_ignored is 2");
     options = bench.options;
     options.max_reduces = -1;
     CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_INVALID, "max_reduces is -1");
@@ -152,7 +153,7 @@ TEST_RANKS(parameters, 4)
     shoal_fully_shard_options options = bench.options;
     options.placement = along_1;
     CHECK_REFUSED(shoal_fully_shard(layer, &options), SHOAL_ERR_UNSUPPORTED,
-                  "weight: dimension 1, which is 5, cannot be cut evenly into 4");
+                  "weight: dimension 1, which is 5, cannot be divided evenly into 4 shards");
     replace(&bench.sharded, weight);
     CHECK_OK(shoal_fully_shard(layer, &bench.options));
     bench_close(&bench);
@@ -262,7 +263,7 @@ TEST_RANKS(lists_of_another_root, 2)
         } else {
             CHECK_OK(prefetch_modules(shoal_fsdp_set_backward_prefetch, others[0], others, 2));
             CHECK_OK(prefetch_modules(shoal_fsdp_set_forward_prefetch, root, others, 2));
-            check_call_refused(root, SHOAL_ERR_INVALID, "names layer, which has another root");
+            check_call_refused(root, SHOAL_ERR_INVALID, "contains layer, which has another root");
         }
         net_free(&bench.alone); /* it is not gathered any more, nor looked at */
         (void)net_pass(&bench.sharded, 0, self->rank);
@@ -395,7 +396,7 @@ TEST_RANKS(modules_end_in_any_order, 2)
     REQUIRE(net_shard(&bench.sharded, &bench.options));
     (void)net_pass(&bench.sharded, 0, self->rank);
     net_free(&bench.sharded);
-    check_call_refused(layer, SHOAL_ERR_STATE, "gone");
+    check_call_refused(layer, SHOAL_ERR_STATE, "was freed");
     CHECK_REFUSED(shoal_fsdp_set_sync(shoal_fully_shard_unit(layer, true), true), SHOAL_ERR_INVALID,
                   "not fully sharded");
     shoal_module_unref(layer);
@@ -461,10 +462,10 @@ TEST_RANKS(inner_modules_after_the_first_call, 2)
     CHECK_OK(shoal_fully_shard(bench.sharded.root, &bench.options));
     shoal_tensor *loss = net_loss(&bench.sharded, net_input(0, self->rank));
     CHECK_STATUS(shoal_fully_shard(bench.sharded.layers[0], &bench.options), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("inner modules are sharded before what is around them");
+    CHECK_ERROR_TEXT("call shoal_fully_shard on inner modules before the modules around them");
     CHECK_OK(shoal_backward(loss, NULL));
     CHECK_STATUS(shoal_fully_shard(bench.sharded.layers[0], &bench.options), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("inner modules are sharded before what is around them");
+    CHECK_ERROR_TEXT("call shoal_fully_shard on inner modules before the modules around them");
     CHECK(shoal_grad(shoal_module_parameter(bench.sharded.root, "0.weight")) != NULL);
     bench_close(&bench);
 }
@@ -515,8 +516,8 @@ TEST_RANKS(second_parameters_of_modules, 2)
         options.placement = cut_weights_along_one;
         CHECK_STATUS(shoal_fully_shard(module, &options), SHOAL_ERR_UNSUPPORTED);
         CHECK_STRING(shoal_error_text(),
-                     "fully_shard: parameter wide: dimension 1, which is 5, cannot be cut "
-                     "evenly into 2; only dimension 0 may be uneven");
+                     "fully_shard: parameter wide: dimension 1, which is 5, cannot be divided "
+                     "evenly into 2 shards; only dimension 0 may be uneven");
         CHECK_INT(shoal_tensor_count(shoal_module_parameter(module, "tall")), 20); /* whole again */
         shoal_module_unref(module);
     }

@@ -64,7 +64,7 @@ SCOPED_TEST(a_status_without_text_gets_one)
     shoal_tensor *y = make_leaf(2, 1, 1);
     CHECK_OK(shoal_on_accumulated(y, return_bare_status, &unknown, NULL));
     CHECK_STATUS(shoal_backward(sum_all(y), NULL), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("the hook returned 42, which is no status");
+    CHECK_ERROR_TEXT("the hook returned 42, which is not a status");
 }
 
 static shoal_status recompute_badly(void *context, shoal_tensor *const *inputs, size_t n_inputs,

@@ -271,7 +271,7 @@ SCOPED_TEST(hooks_on_a_used_record_are_refused)
     CHECK_OK(shoal_on_gradient(y, change_nothing, NULL, NULL));
     CHECK_OK(shoal_backward(loss, NULL));
     CHECK_STATUS(shoal_on_gradient(y, change_nothing, NULL, NULL), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("a result of neg, was used up by a backward: the hook would never run");
+    CHECK_ERROR_TEXT("a result of neg, was used and freed by a backward pass: the hook would never run");
     CHECK_OK(shoal_on_gradient(x, change_nothing, NULL, NULL));
 }
 

@@ -264,7 +264,7 @@ SCOPED_TEST(a_view_taken_before_an_in_place_change_is_stale)
     CHECK_SCOPE_ERROR(
         shoal_neg(view), SHOAL_ERR_STATE,
         "neg: self: the view was recorded in version 0 of its storage, which was changed in place "
-        "since: it is in version 1; take the view again");
+        "since: it is in version 1; make the view again");
     CHECK_STATUS(shoal_backward(view, make_vector((double[]){1, 1}, 2)), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("root 0: the view was recorded in version 0");
     CHECK_OK(shoal_backward(sum_all(shoal_narrow(y, 0, 0, 2)), NULL));

@@ -55,7 +55,8 @@ TEST_RANKS(one_rank_deviates, 3)
     shoal_group *group = open_group(self, &world);
     REQUIRE(group);
     CHECK_STATUS(agree(group, self->rank == 2 ? "load" : "save", SHOAL_OK), SHOAL_ERR_MISMATCH);
-    CHECK_STRING(shoal_error_text(), "rank 0 is at \"save\", but rank 2 at \"load\"");
+    CHECK_STRING(shoal_error_text(),
+                 "ranks made different calls: rank 0 does \"save\", but rank 2 does \"load\"");
     CHECK_STATUS(agree_on(group, "directory", self->rank == 1 ? "run8" : "run7", 4), SHOAL_ERR_MISMATCH);
     CHECK_STRING(shoal_error_text(), "directory: rank 1 has another one than rank 0");
     CHECK_STATUS(agree_on(group, "directory", "run7", self->rank == 0 ? 4 : 3), SHOAL_ERR_MISMATCH);

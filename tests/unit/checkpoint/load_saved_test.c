@@ -180,7 +180,7 @@ TEST_PROCESSES(none_on_the_first_rank_only, 2)
     for (int i = 0; i < 2; i++) {
         options.skips_damaged = i == 1;
         CHECK_STATUS(shoal_checkpoint_load(stage.group, ".", list.items, &options, NULL), SHOAL_ERR_STATE);
-        CHECK_ERROR_TEXT("there is step-000000003, but the first rank sees no checkpoint");
+        CHECK_ERROR_TEXT("this rank sees step-000000003, but the first rank sees no checkpoint");
         walk(&list, 5, SHOAL_F32, true);
     }
     REQUIRE(chdir("/") == 0);

@@ -197,7 +197,7 @@ TEST_RANKS(functions_are_called_when_all_is_there, 2)
     CHECK_ERROR_TEXT("no room");
     CHECK_ERROR_TEXT("checkpoint_load: all values are loaded, but a function of items_on_loaded failed: ");
     if (self->rank == 0) {
-        CHECK_ERROR_TEXT("refused: rank 1: ");
+        CHECK_ERROR_TEXT("failed: rank 1: ");
     }
     close_stage(&stage);
 }

@@ -164,7 +164,7 @@ TEST_RANKS(ranks_that_differ, 3)
                      ? shoal_checkpoint_save_start(group, directory, state.items, &options, &saving)
                      : shoal_checkpoint_save(group, directory, state.items, &options),
                  SHOAL_ERR_MISMATCH);
-    CHECK_ERROR_TEXT("rank 0 is at \"save: arguments\", but rank 1 at \"save_start: arguments\"");
+    CHECK_ERROR_TEXT("rank 0 does \"save: arguments\", but rank 1 does \"save_start: arguments\"");
     CHECK_OK(shoal_checkpoint_save(group, directory, state.items, NULL));
     CHECK_STATUS(shoal_checkpoint_save(group, directory, state.items, NULL), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("step-000000000: exists already");

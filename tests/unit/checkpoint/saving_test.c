@@ -288,7 +288,7 @@ TEST_RANKS(arguments_of_a_start, 2)
     CHECK_OK(shoal_checkpoint_save_wait(saving));
     saving = NULL;
     CHECK_STATUS(shoal_checkpoint_save_start(group, directory, state.items, NULL, &saving), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("is there already");
+    CHECK_ERROR_TEXT("exists already");
     CHECK(!saving);
     state_close(&state);
     CHECK_OK(shoal_world_close(world));

@@ -274,16 +274,16 @@ TEST(wrong_arguments_change_nothing)
     EXPECT(all_reduce(g, NULL, b, 4, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID,
            "all_reduce: send is NULL, but has 16 bytes");
     EXPECT(all_reduce(g, a, NULL, 4, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID, "recv is NULL");
-    EXPECT(all_reduce(g, a, b, 4, (shoal_dtype)99, SHOAL_SUM), SHOAL_ERR_INVALID, "99 is no dtype");
-    EXPECT(all_reduce(g, a, b, 4, (shoal_dtype)0, SHOAL_SUM), SHOAL_ERR_INVALID, "0 is no dtype");
+    EXPECT(all_reduce(g, a, b, 4, (shoal_dtype)99, SHOAL_SUM), SHOAL_ERR_INVALID, "99 is not a dtype");
+    EXPECT(all_reduce(g, a, b, 4, (shoal_dtype)0, SHOAL_SUM), SHOAL_ERR_INVALID, "0 is not a dtype");
     EXPECT(all_reduce(g, a, b, 4, SHOAL_F32, (shoal_reduce_op)77), SHOAL_ERR_INVALID,
-           "77 is no reduce operator");
+           "77 is not a reduce operator");
     EXPECT(all_reduce(g, a, b, 4, SHOAL_F32, SHOAL_BAND), SHOAL_ERR_UNSUPPORTED,
            "all_reduce: reduce operator band");
     EXPECT(all_reduce(g, a, b, 4, SHOAL_F32, SHOAL_PREMUL_SUM), SHOAL_ERR_INVALID, "needs a factor");
     EXPECT_OF(group_all_reduce_premul(g, a, b, 4, SHOAL_I32, 2), SHOAL_ERR_UNSUPPORTED, "premul_sum");
     EXPECT(all_reduce(g, a, a + 1, 4, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID,
-           "all_reduce: send and recv overlap; they may only coincide");
+           "all_reduce: send and recv overlap; they may only be the same buffer");
     EXPECT(all_reduce(g, a, b, SIZE_MAX / 2, SHOAL_F32, SHOAL_SUM), SHOAL_ERR_INVALID, "more than memory");
     EXPECT(all_gather(g, a, b, SIZE_MAX / 16, SHOAL_F32), SHOAL_ERR_INVALID, "more than memory");
     EXPECT(broadcast(g, a, 4, SHOAL_F32, -1), SHOAL_ERR_INVALID,

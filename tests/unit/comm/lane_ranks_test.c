@@ -106,10 +106,11 @@ TEST_RANKS(a_wait_that_is_too_short_says_for_what, 2)
         CHECK_ERROR_TEXT("s (timeout_s) for barrier #0 on group [0,1] tag \"x\", which is still in progress");
         CHECK_STATUS(shoal_work_wait(works[1], 0.1), SHOAL_ERR_TIMEOUT);
         CHECK(!strstr(shoal_error_text(), "waited 0.0"));
-        CHECK_ERROR_TEXT("s for all_reduce f32 sum count 524288 #1 on group [0,1] tag \"x\"");
+        CHECK_ERROR_TEXT("s (timeout_s) for all_reduce f32 sum count 524288 #1 on group [0,1] tag \"x\"");
         CHECK_STATUS(shoal_work_wait(works[2], 0.1), SHOAL_ERR_TIMEOUT);
         CHECK(!strstr(shoal_error_text(), "waited 0.0"));
-        CHECK_ERROR_TEXT("s for \"rank 0 receives f32 count 3 from rank 1 tag 7\" (group [0,1] tag \"x\")");
+        CHECK_ERROR_TEXT(
+            "s (timeout_s) for \"rank 0 receives f32 count 3 from rank 1 tag 7\" (group [0,1] tag \"x\")");
         test_barrier(self);
         for (int i = 2; i >= 0; i--) {
             CHECK_OK(shoal_work_wait(works[i], -1));

@@ -141,7 +141,7 @@ TEST_PROCESSES(a_stopped_rank_is_dead_after_the_heartbeat, 4)
     if (self->rank != 3) {
         CHECK_STATUS(await_end(world, 3), SHOAL_ERR_PEER);
         CHECK_ERROR_TEXT("rank 3 (process ");
-        CHECK(strstr(shoal_error_text(), "no sign of life") || strstr(shoal_error_text(), "says rank"));
+        CHECK(strstr(shoal_error_text(), "sent no heartbeat") || strstr(shoal_error_text(), "as rank"));
         float value = 1.0f;
         CHECK_STATUS(
             shoal_group_all_reduce(shoal_world_group(world), &value, &value, 1, SHOAL_F32, SHOAL_SUM),

@@ -311,7 +311,7 @@ TEST_RANKS(wrong_arguments_are_named, 2)
         {.direction = SHOAL_SEND, .buffer = &byte, .count = 1, .dtype = SHOAL_U8},
         {.direction = (shoal_direction)7, .buffer = &byte, .count = 1, .dtype = SHOAL_U8}};
     CHECK_STATUS(shoal_group_transfer_start(group, list, 2, &work), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("transfer 1: direction 7");
+    CHECK_ERROR_TEXT("transfer 1: direction is 7");
     CHECK(!work);
     /* Nothing was changed by any of this. */
     CHECK_STATUS(shoal_group_recv(group, &byte, 1, SHOAL_U8, self->rank, 0), SHOAL_ERR_STATE);

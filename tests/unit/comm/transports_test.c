@@ -133,12 +133,12 @@ TEST(what_a_module_returns_is_checked)
         {"test_channel", SHOAL_ERR_INTERNAL, "transport test_channel: connect returned no channel"},
         {"test_orphan", SHOAL_ERR_INTERNAL,
          "transport test_orphan: connect returned no channel of a transport"},
-        {"test_run", SHOAL_ERR_INTERNAL, "transport test_run: run returned 7, which is no status"},
+        {"test_run", SHOAL_ERR_INTERNAL, "transport test_run: run returned 7, which is not a status"},
         {"test_quiet", SHOAL_ERR_SYSTEM, "transport test_quiet: run failed and gave no reason"},
     };
     shoal_world *world = NULL;
     CHECK_STATUS(open_alone("test_open", &world), SHOAL_ERR_INTERNAL);
-    CHECK_ERROR_TEXT("transport test_open: open returned -777, which is no status");
+    CHECK_ERROR_TEXT("transport test_open: open returned -777, which is not a status");
     CHECK(world == NULL);
     for (size_t i = 0; i < sizeof flaws / sizeof flaws[0]; i++) {
         REQUIRE_OK(open_alone(flaws[i].transport, &world));

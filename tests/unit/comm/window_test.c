@@ -252,11 +252,11 @@ TEST_RANKS(bad_pieces_are_refused, 1)
         {{.data = &byte, .count = SIZE_MAX / 2, .data_dtype = SHOAL_F64, .window_dtype = SHOAL_I8},
          "are more than memory"},
         {{.data = NULL, .count = 1, .data_dtype = SHOAL_I8, .window_dtype = SHOAL_I8},
-         "data is NULL with count 1"},
+         "data is NULL, but count is 1"},
         {{.data = &byte, .count = 1, .data_dtype = (shoal_dtype)0, .window_dtype = SHOAL_I8},
-         "data_dtype 0 is no dtype"},
+         "data_dtype 0 is not a dtype"},
         {{.data = &byte, .count = 1, .data_dtype = SHOAL_I8, .window_dtype = (shoal_dtype)99},
-         "window_dtype 99 is no dtype"},
+         "window_dtype 99 is not a dtype"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const shoal_window_piece pieces[] = {
@@ -268,7 +268,7 @@ TEST_RANKS(bad_pieces_are_refused, 1)
         CHECK(work == NULL);
     }
     CHECK_STATUS(shoal_window_gather(window, NULL, 1, 0), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("pieces is NULL with n_pieces 1");
+    CHECK_ERROR_TEXT("pieces is NULL, but n_pieces is 1");
     CHECK_STATUS(shoal_window_gather(NULL, NULL, 0, 0), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_window_gather_start(window, NULL, 0, 0, NULL), SHOAL_ERR_INVALID);
     shoal_window *none = NULL;

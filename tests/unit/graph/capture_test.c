@@ -662,7 +662,7 @@ TEST(a_record_from_before_is_not_used_up)
     CHECK_ERROR_TEXT("recorded before the capture; detach it");
     outside.walks = true;
     CHECK_STATUS(shoal_capture(use_outside, &outside, NULL, 0, 1, &graph), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("sum was recorded before the capture");
+    CHECK_ERROR_TEXT("sum was recorded before this step was captured");
     CHECK(!graph && !shoal_grad(x));
     CHECK_OK(shoal_backward(outside.result, NULL));
     CHECK(shoal_grad(x) != NULL);

@@ -87,13 +87,13 @@ TEST(d27_d28_what_is_no_block)
     shoal_node *x = build_input(graph, "x", 6);
     check_refused(x, "x does not start communication");
     shoal_node *lonely = build_all_reduce(graph, x);
-    check_refused(lonely, "nobody uses all_reduce");
+    check_refused(lonely, "all_reduce has no users");
     shoal_node *seen = build_all_reduce(graph, x);
     BUILD_CALL(graph, "neg", arg_node(seen));
     check_refused(seen, "all_reduce_1 has 1 users, the first of which is neg, instead of one wait");
     shoal_node *list = build_all_reduce_coalesced(graph, &x, 1);
     shoal_node *item = build_getitem(graph, list, 0);
-    check_refused(list, "nobody uses getitem");
+    check_refused(list, "getitem has no users");
     build_wait(graph, item);
     shoal_node *again = BUILD_CALL(graph, "neg", arg_node(item));
     check_refused(list, "getitem has 2 users");

@@ -166,7 +166,7 @@ TEST(registering_badly)
     CHECK_STATUS(shoal_pass_register(&definition), SHOAL_ERR_INVALID);
     definition.name = "a,b";
     CHECK_STATUS(shoal_pass_register(&definition), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("has a ','");
+    CHECK_ERROR_TEXT("contains ','");
     definition.name = "test_without_function";
     CHECK_STATUS(shoal_pass_register(&definition), SHOAL_ERR_INVALID);
     definition.name = CONCAT;

@@ -16,26 +16,27 @@ TEST(wrong_meshes_are_refused)
         const char *const *names;
         const char *words;
     } cases[] = {
-        {"cpu:0", NULL, INTS(2), 1, NULL, "device \"cpu:0\""},
+        {"cpu:0", NULL, INTS(2), 1, NULL, "device is \"cpu:0\""},
         {"gpu", NULL, INTS(2), 1, NULL, "there is no device \"gpu\""},
         {NULL, NULL, INTS(2), 1, NULL, "device is NULL"},
-        {"cpu", NULL, INTS(2), 0, NULL, "0 dimensions; 1 to 8"},
-        {"cpu", NULL, INTS(1, 1, 1, 1, 1, 1, 1, 1, 1), 9, NULL, "9 dimensions"},
-        {"cpu", NULL, INTS(2), -1, NULL, "-1 dimensions"},
+        {"cpu", NULL, INTS(2), 0, NULL, "n_dims is 0, 1 to 8 expected"},
+        {"cpu", NULL, INTS(1, 1, 1, 1, 1, 1, 1, 1, 1), 9, NULL, "n_dims is 9"},
+        {"cpu", NULL, INTS(2), -1, NULL, "n_dims is -1"},
         {"cpu", NULL, NULL, 1, NULL, "shape is NULL"},
         {"cpu", NULL, INTS(2, 0), 2, NULL, "dimension 1 has size 0"},
         {"cpu", NULL, INTS(-2, 2), 2, NULL, "dimension 0 has size -2"},
-        {"cpu", NULL, INTS(3, 3), 2, NULL, "the first 2 dimensions hold 9 ranks, the world has 8"},
-        {"cpu", NULL, INTS(2147483647, 2147483647, 2147483647), 3, NULL, "hold 2147483647 ranks"},
+        {"cpu", NULL, INTS(3, 3), 2, NULL, "the first 2 dimensions need 9 ranks, but the world has 8"},
+        {"cpu", NULL, INTS(2147483647, 2147483647, 2147483647), 3, NULL, "need 2147483647 ranks"},
         {"cpu", NULL, INTS(2, 2), 2, NAMES("dp", "dp"), "dimensions 0 and 1 are both called \"dp\""},
         {"cpu", NULL, INTS(2, 2), 2, NAMES("dp", NULL), "name 1 is NULL"},
         {"cpu", NULL, INTS(2, 2), 2, NAMES("", "b"), "name 0 has 0 characters"},
         {"cpu", NULL, INTS(2), 1, NAMES("a name of sixty characters, which is one more than there may be"),
          "name 0 has"},
         {"cpu", NULL, INTS(2, 2), 2, NAMES("a", "b\n"), "name 1: character 1 (0x0a) is not printable ASCII"},
-        {"cpu", INTS(0, 1, 2, 8), INTS(2, 2), 2, NULL, "rank 8 at position 3; the world has ranks 0 to 7"},
+        {"cpu", INTS(0, 1, 2, 8), INTS(2, 2), 2, NULL,
+         "ranks has rank 8 at position 3, but the world has ranks 0 to 7"},
         {"cpu", INTS(0, -1), INTS(2), 1, NULL, "rank -1 at position 1"},
-        {"cpu", INTS(4, 1, 2, 4), INTS(2, 2), 2, NULL, "rank 4 is at positions 0 and 3"},
+        {"cpu", INTS(4, 1, 2, 4), INTS(2, 2), 2, NULL, "ranks has rank 4 twice, at positions 0 and 3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         shoal_mesh *mesh = NULL;
@@ -86,7 +87,7 @@ TEST(wrong_questions_and_cuts_are_refused)
     CHECK_STATUS(shoal_mesh_slice(mesh, NAMES("shardd"), 1, &out), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("mesh_slice: mesh: there is no dimension \"shardd\"");
     CHECK_STATUS(shoal_mesh_slice(mesh, NAMES("shard", "shard"), 2, &out), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("\"shard\" is there twice");
+    CHECK_ERROR_TEXT("dimension \"shard\" is given twice");
     CHECK_STATUS(shoal_mesh_slice(mesh, NULL, 0, &out), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_mesh_slice(mesh, NAMES(NULL), 1, &out), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_mesh_slice(NULL, NAMES("a"), 1, &out), SHOAL_ERR_INVALID);
@@ -113,20 +114,20 @@ TEST(wrong_questions_and_cuts_are_refused)
     shoal_mesh_free(out);
 
     CHECK_STATUS(shoal_mesh_unflatten(mesh, 1, INTS(2, 3), 2, NAMES("a", "b"), &none), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("multiply to at least 6, the dimension has 4");
+    CHECK_ERROR_TEXT("the product of the sizes is at least 6, but the dimension has size 4");
     CHECK_STATUS(shoal_mesh_unflatten(mesh, 1, INTS(2, 0), 2, NAMES("a", "b"), &none), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("size 1 is 0");
+    CHECK_ERROR_TEXT("sizes[1] is 0, at least 1 expected");
     CHECK_STATUS(shoal_mesh_unflatten(mesh, 1, INTS(2), 1, NAMES("a"), &none), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("multiply to 2, the dimension has 4");
+    CHECK_ERROR_TEXT("the product of the sizes is 2, but the dimension has size 4");
     CHECK_STATUS(shoal_mesh_unflatten(mesh, 2, INTS(2, 2), 2, NAMES("a", "b"), &none), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("there is no dimension 2");
     CHECK_STATUS(shoal_mesh_unflatten(mesh, 1, INTS(2, 2), 2, NULL, &none), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("names is NULL");
     CHECK_STATUS(shoal_mesh_unflatten(plain, 1, INTS(2, 2), 2, NAMES("a", "b"), &none), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("while the other 1 have none");
+    CHECK_ERROR_TEXT("but the other 1 dimensions of the mesh have no names");
     CHECK_STATUS(shoal_mesh_unflatten(mesh, 1, INTS(2, 2), 2, NAMES("a", "replicate"), &none),
                  SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("\"replicate\" is there twice");
+    CHECK_ERROR_TEXT("dimension \"replicate\" is given twice");
     CHECK_STATUS(shoal_mesh_unflatten(mesh, 1, NULL, 2, NAMES("a", "b"), &none), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_mesh_unflatten(mesh, 1, INTS(2, 2, 1, 1, 1, 1, 1, 1), 8,
                                       NAMES("a", "b", "c", "d", "e", "f", "g", "h"), &none),
@@ -149,7 +150,7 @@ TEST(what_was_flattened_apart_is_not_cut_inside)
     REQUIRE_OK(shoal_mesh_slice(mesh, NAMES("a", "c"), 2, &ends));
     REQUIRE_OK(shoal_mesh_flatten(ends, NULL, &flat));
     CHECK_STATUS(shoal_mesh_unflatten(flat, 0, INTS(3, 2), 2, NAMES("x", "y"), &none), SHOAL_ERR_UNSUPPORTED);
-    CHECK_ERROR_TEXT("do not lie together");
+    CHECK_ERROR_TEXT("are not adjacent");
     shoal_mesh_free(mesh);
     shoal_mesh_free(ends);
     shoal_mesh_free(flat);

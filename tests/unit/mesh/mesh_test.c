@@ -224,14 +224,14 @@ TEST(unflatten_and_concatenate)
     CHECK_STATUS(shoal_mesh_concatenate((shoal_mesh *const[]){ep, shard}, 2, &none), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("\"ep\" and \"dp_shard\" overlap");
     CHECK_STATUS(shoal_mesh_concatenate((shoal_mesh *const[]){ep, ep}, 2, &none), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("\"ep\" is there twice");
+    CHECK_ERROR_TEXT("dimension \"ep\" is given twice");
     CHECK_STATUS(shoal_mesh_concatenate(NULL, 0, &none), SHOAL_ERR_INVALID);
     CHECK_STATUS(shoal_mesh_concatenate((shoal_mesh *const[]){ep, NULL}, 2, &none), SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("mesh 1 is NULL");
     shoal_mesh *stranger = NULL;
     REQUIRE_OK(shoal_mesh_create(world, "cpu", NULL, INTS(2), 1, NAMES("x"), &stranger));
     CHECK_STATUS(shoal_mesh_concatenate((shoal_mesh *const[]){ep, stranger}, 2, &none), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("do not come from one mesh");
+    CHECK_ERROR_TEXT("were not derived from the same mesh");
     shoal_mesh *const handles[] = {mesh, shard, split, ep, pp, joined, stranger};
     for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++) {
         shoal_mesh_free(handles[i]);
@@ -290,19 +290,19 @@ TEST(from_groups_that_exist)
     CHECK_ERROR_TEXT("0 groups");
     CHECK_STATUS(shoal_mesh_from_groups(rows, 2, "cpu", NULL, INTS(2, 2), 2, NAMES("a", "b"), &mesh),
                  SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("2 groups need the array");
+    CHECK_ERROR_TEXT("ranks is NULL, but 2 groups need it");
     CHECK_STATUS(shoal_mesh_from_groups(rows, 2, "cpu", INTS(0, 1, 2, 3), INTS(2, 2), 2, NULL, &mesh),
                  SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("2 groups need names");
     CHECK_STATUS(shoal_mesh_from_groups(rows, 2, "cpu", INTS(0, 1), INTS(2), 1, NAMES("a"), &mesh),
                  SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("2 groups for an array of 1 dimensions");
+    CHECK_ERROR_TEXT("2 groups are given for 1 dimensions");
     CHECK_STATUS(
         shoal_mesh_from_groups(rows, 2, "cpu", INTS(0, 1, 3, 2), INTS(2, 2), 2, NAMES("a", "b"), &mesh),
         SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("dimension 0 has rank 2 at index 1, its group has 3");
+    CHECK_ERROR_TEXT("dimension 0 has rank 2 at index 1, but its group has rank 3 there");
     CHECK_STATUS(shoal_mesh_from_groups(rows, 1, "cpu", INTS(1), INTS(1), 1, NULL, &mesh), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("dimension 0 has size 1, its group 2 ranks");
+    CHECK_ERROR_TEXT("dimension 0 has size 1, but its group has 2 ranks");
     CHECK_STATUS(shoal_mesh_from_groups(rows, 1, "cpu", INTS(0, 2), INTS(2), 1, NULL, &mesh),
                  SHOAL_ERR_INVALID);
     CHECK_ERROR_TEXT("rank 1 has the group of dimension 0, but is not among");

@@ -149,10 +149,13 @@ SCOPED_TEST(bad_calls)
     CHECK(!outputs[0] && !outputs[1]);
     CHECK_CALL_FAILS(shoal_module_call(module, NULL, 3, outputs, 2), "inputs is NULL");
     CHECK_CALL_FAILS(shoal_module_call(module, inputs, 3, NULL, 2), "outputs_out is NULL");
-    CHECK_CALL_FAILS(shoal_module_call(module, inputs, 2, outputs, 2), "2 inputs given, mixed takes 3");
+    CHECK_CALL_FAILS(shoal_module_call(module, inputs, 2, outputs, 2),
+                     "n_inputs is 2, but mixed takes 3 inputs");
     CHECK(!outputs[0] && !outputs[1]);
-    CHECK_CALL_FAILS(shoal_module_call(module, inputs, 4, outputs, 2), "4 inputs given, mixed takes 3");
-    CHECK_CALL_FAILS(shoal_module_call(module, inputs, 3, outputs, 1), "room for 1 outputs, mixed gives 2");
+    CHECK_CALL_FAILS(shoal_module_call(module, inputs, 4, outputs, 2),
+                     "n_inputs is 4, but mixed takes 3 inputs");
+    CHECK_CALL_FAILS(shoal_module_call(module, inputs, 3, outputs, 1),
+                     "n_outputs is 1, but mixed has 2 outputs");
     CHECK(!outputs[0] && outputs[1] == x);
     CHECK_CALL_FAILS(shoal_module_call(container, inputs, 1, outputs, 1),
                      "list is a container: it has no forward function");
@@ -230,7 +233,7 @@ SCOPED_TEST(errors_name_the_path_from_the_caller)
         {SHOAL_ERR_INVALID, "net: body.layers.1 (failing): select: "},
         {SHOAL_ERR_INVALID, "net: body.layers.1 (failing): select: "},
         {SHOAL_ERR_PEER, "net: body.layers.1 (failing): the forward function returned SHOAL_ERR_PEER"},
-        {SHOAL_ERR_INVALID, "the forward function returned 77, which is no status"},
+        {SHOAL_ERR_INVALID, "the forward function returned 77, which is not a status"},
         {SHOAL_ERR_STATE, "the forward function left a scope open"},
         {SHOAL_ERR_CANCELLED, "still here"},
     };
@@ -520,7 +523,7 @@ TEST(functions_that_are_refused)
                  {module, NULL, lists, lists, 1, "function is NULL"},
                  {module, scale_forward, NULL, lists, 1, "inputs is NULL"},
                  {module, scale_forward, lists, NULL, 1, "outputs_out is NULL"},
-                 {module, scale_forward, lists, lists, 0, "room for no outputs"}};
+                 {module, scale_forward, lists, lists, 0, "n_outputs is 0"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CHECK_OK(shoal_scope_begin());
         CHECK_STATUS(shoal_module_call_function(cases[i].module, cases[i].function, cases[i].inputs, 1,

@@ -137,7 +137,7 @@ SCOPED_TEST(a_failing_hook_ends_the_call)
                 {SHOAL_ERR_INVALID, "forward hook: select: "},
                 {SHOAL_ERR_TIMEOUT, "forward hook: it returned SHOAL_ERR_TIMEOUT"},
                 {SHOAL_ERR_STATE, "forward hook: it left a scope open"},
-                {SHOAL_ERR_INVALID, "scale: a post-forward hook: it took output 0 away"}};
+                {SHOAL_ERR_INVALID, "scale: a post-forward hook: it set output 0 to NULL"}};
     shoal_tensor *x = make_leaf(1, 3, 0);
     for (int way = 0; way < 5; way++) {
         for (int is_post = way == 4; is_post < 2; is_post++) {
@@ -250,11 +250,11 @@ TEST(bad_hooks)
     CHECK_ERROR_TEXT("definition is NULL");
     definition.pre_place = (shoal_hook_place)3;
     CHECK_STATUS(shoal_module_add_hook(module, &definition, NULL), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("pre_place 3 is no place");
+    CHECK_ERROR_TEXT("pre_place is 3, which is none of SHOAL_HOOK_*");
     definition.pre_place = SHOAL_HOOK_FIRST;
     definition.post_place = (shoal_hook_place)-1;
     CHECK_STATUS(shoal_module_add_hook(module, &definition, NULL), SHOAL_ERR_INVALID);
-    CHECK_ERROR_TEXT("post_place -1 is no place");
+    CHECK_ERROR_TEXT("post_place is -1, which is none of SHOAL_HOOK_*");
     definition.post_place = SHOAL_HOOK_LAST;
     definition.pre_forward = definition.post_forward = NULL;
     CHECK_STATUS(shoal_module_add_hook(module, &definition, NULL), SHOAL_ERR_INVALID);

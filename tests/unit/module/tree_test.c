@@ -266,7 +266,7 @@ TEST(a_tree_has_no_cycles)
     }
     for (int i = 1; i < 4; i++) {
         CHECK_STATUS(shoal_module_add_child(modules[i], "back", modules[0]), SHOAL_ERR_INVALID);
-        CHECK_ERROR_TEXT("block has the module inside it");
+        CHECK_ERROR_TEXT("block contains the module itself");
     }
     CHECK_OK(shoal_module_add_child(modules[0], "last", modules[3]));
     for (int i = 0; i < 4; i++) {

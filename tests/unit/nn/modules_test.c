@@ -504,7 +504,7 @@ NN_TEST(layers_take_one_input)
     for (size_t n_inputs = 0; n_inputs <= 2; n_inputs += 2) {
         REQUIRE_OK(shoal_scope_begin());
         CHECK_STATUS(shoal_module_call(layer, inputs, n_inputs, &output, 1), SHOAL_ERR_INVALID);
-        CHECK_ERROR_TEXT("inputs given, linear takes 1");
+        CHECK_ERROR_TEXT("but linear takes 1 inputs");
         CHECK_STATUS(shoal_scope_end(), SHOAL_ERR_INVALID);
     }
     shoal_module_unref(layer);

@@ -320,7 +320,7 @@ NN_TEST(the_order_of_calls_is_checked)
     CHECK_ERROR_TEXT("nn_scaler_update: no optimizer has made a step since the last update");
     CHECK_OK(shoal_nn_scaler_unscale(scaler, optimizer));
     CHECK_STATUS(shoal_nn_scaler_unscale(scaler, optimizer), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("nn_scaler_unscale: the optimizer was unscaled already; shoal_nn_scaler_update");
+    CHECK_ERROR_TEXT("nn_scaler_unscale: the optimizer was unscaled already; call shoal_nn_scaler_update");
     CHECK_STATUS(shoal_nn_scaler_update(scaler), SHOAL_ERR_STATE);
     CHECK_ERROR_TEXT("nn_scaler_update: an optimizer that was unscaled has not made its step");
     CHECK_STATUS(shoal_nn_scaler_set_state(scaler, &state), SHOAL_ERR_STATE);

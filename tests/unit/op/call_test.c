@@ -124,8 +124,9 @@ TEST(bad_calls_are_told_apart)
                               : k == 2 ? shoal_op_call(find("neg"), arguments, 2, &result)
                               : k == 3 ? shoal_op_call(find("neg"), NULL, 1, &result)
                                        : shoal_op_call(find("add"), arguments, 1, &result);
-        static const char *const words[] = {"op is NULL", "result_out is NULL", "neg: 2 arguments for 1",
-                                            "neg: arguments is NULL", "add: other is missing"};
+        static const char *const words[] = {"op is NULL", "result_out is NULL",
+                                            "neg: 2 arguments are given for 1", "neg: arguments is NULL",
+                                            "add: other is missing"};
         CHECK_STATUS(status, SHOAL_ERR_INVALID);
         CHECK_ERROR_TEXT(words[k]);
         CHECK(!shoal_neg(t));

@@ -27,7 +27,8 @@ static shoal_status check_floating(shoal_dtype dtype, const char *what)
     TRY(dtype_check(dtype, what));
     return shoal_dtype_is_floating(dtype)
                ? SHOAL_OK
-               : error_set(SHOAL_ERR_INVALID, "%s: %s is not floating", what, shoal_dtype_name(dtype));
+               : error_set(SHOAL_ERR_INVALID, "%s: %s is not a floating-point dtype", what,
+                           shoal_dtype_name(dtype));
 }
 
 shoal_status fsdp_check_reshard_ranks(const struct fsdp_mesh *mesh, int n_ranks)

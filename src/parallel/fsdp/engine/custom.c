@@ -60,7 +60,7 @@ shoal_status fsdp_custom_allocate(const struct fsdp_unit *unit, shoal_custom_all
         fsdp_memory_add(&unit->context->memory, FSDP_MEMORY_OTHER, bytes);
         return SHOAL_OK;
     }
-    return function ? error_set(SHOAL_ERR_NO_MEMORY, "allocate gave no memory for %zu bytes", bytes)
+    return function ? error_set(SHOAL_ERR_NO_MEMORY, "allocate returned NULL for %zu bytes", bytes)
                     : SHOAL_ERR_NO_MEMORY;
 }
 

@@ -139,7 +139,8 @@ shoal_status fsdp_handle_alive(const char *call, const struct shoal_fsdp *handle
 static shoal_status check_outside(const char *call, const struct fsdp_context *context)
 {
     return context && context->n_callbacks > 0
-               ? error_set(SHOAL_ERR_STATE, "%s: inside a hook or custom collective of the same context",
+               ? error_set(SHOAL_ERR_STATE,
+                           "%s: cannot be called inside a hook or custom collective of the same context",
                            call)
                : SHOAL_OK;
 }

@@ -30,7 +30,7 @@ static shoal_status check_dim(const struct fsdp_param *param, int n_shards)
     if (param->dim > 0 && size % n_shards != 0) {
         return error_set(SHOAL_ERR_UNSUPPORTED,
                          "dimension %d, which is %" PRId64
-                         ", cannot be cut evenly into %d; only dimension 0 may be uneven",
+                         ", cannot be divided evenly into %d shards; only dimension 0 may be uneven",
                          param->dim, size, n_shards);
     }
     return SHOAL_OK;
@@ -61,7 +61,7 @@ static shoal_status init(struct fsdp_param *param, const char *name, const int64
     int64_t count;
     TRY(dtype_check(param->dtype, "dtype"));
     if (param->n_dims == 0) {
-        return error_set(SHOAL_ERR_INVALID, "it has no dimension: make it one of one element, [1]");
+        return error_set(SHOAL_ERR_INVALID, "it has no dimensions: give it the shape [1]");
     }
     if (param->n_dims > 0 && !shape) {
         return error_set(SHOAL_ERR_INVALID, "shape is NULL");

@@ -20,11 +20,10 @@ static shoal_status check_partial(const struct fsdp_unit *unit)
     for (size_t i = 0; unit->grads.has_partial && i < unit->n_params; i++) {
         const struct fsdp_param *param = &unit->params[i];
         if (param->is_reduced != param->is_partial) {
-            return error_set(
-                SHOAL_ERR_STATE,
-                "%s: parameter %s %s a gradient, unlike in the backward before, whose gradients the "
-                "replicas have not added up yet",
-                unit->name, param->name, param->is_reduced ? "has" : "has not");
+            return error_set(SHOAL_ERR_STATE,
+                             "%s: parameter %s %s a gradient, unlike in the previous backward pass, whose "
+                             "gradients have not been reduced over the replicas yet",
+                             unit->name, param->name, param->is_reduced ? "has" : "has not");
         }
     }
     return SHOAL_OK;

@@ -138,8 +138,9 @@ static shoal_status check_list(const struct fsdp_unit *unit, struct fsdp_unit *c
 {
     for (size_t i = 0; i < n_list; i++) {
         if (!list[i]->is_gone && list[i]->context != unit->context) {
-            return error_set(SHOAL_ERR_INVALID, "%s: a list to prefetch names %s, which has another root",
-                             unit->name, list[i]->name);
+            return error_set(SHOAL_ERR_INVALID,
+                             "%s: a prefetch list contains %s, which has another root module", unit->name,
+                             list[i]->name);
         }
     }
     return SHOAL_OK;

@@ -39,7 +39,7 @@ shoal_status fsdp_check_rank(const struct fsdp_mesh *mesh, const char *what, int
     int n_ranks = fsdp_mesh_n_ranks(mesh);
     return rank >= 0 && rank < n_ranks
                ? SHOAL_OK
-               : error_set(SHOAL_ERR_INVALID, "%s %d of %d ranks", what, rank, n_ranks);
+               : error_set(SHOAL_ERR_INVALID, "%s %d is outside of the %d ranks", what, rank, n_ranks);
 }
 
 shoal_status fsdp_check_full(const struct fsdp_param *param, const void *full)

@@ -197,14 +197,14 @@ static shoal_status check_new_param(const shoal_fsdp *fsdp, int unit, const char
         return error_set(SHOAL_ERR_INVALID, "add_param: name is NULL");
     }
     if (fsdp->context->is_prepared) {
-        return error_set(SHOAL_ERR_STATE, "add_param: parameter %s comes after the first forward", name);
+        return error_set(SHOAL_ERR_STATE, "add_param: parameter %s is added after the first forward pass",
+                         name);
     }
     if (unit < 0 || (size_t)unit > fsdp->context->n_units) {
-        return error_set(
-            SHOAL_ERR_INVALID,
-            "add_param: parameter %s: unit %d, but the next one is unit %zu: they are numbered without "
-            "gaps",
-            name, unit, fsdp->context->n_units);
+        return error_set(SHOAL_ERR_INVALID,
+                         "add_param: parameter %s: unit is %d, but the next new unit is %zu: units are "
+                         "numbered without gaps",
+                         name, unit, fsdp->context->n_units);
     }
     return SHOAL_OK;
 }
@@ -272,10 +272,10 @@ shoal_status shoal_fsdp_set_requires_grad(shoal_fsdp *fsdp, int id, bool is_requ
     TRY(explicit_find_param("set_requires_grad", fsdp, id, &unit, &param));
     TRY(check_between_steps(unit, "set_requires_grad"));
     if (unit->grads.has_partial) {
-        return error_set(
-            SHOAL_ERR_STATE,
-            "set_requires_grad: the replicas of %s have not added up their gradients yet (set_all_reduce)",
-            unit->name);
+        return error_set(SHOAL_ERR_STATE,
+                         "set_requires_grad: the gradients of %s have not been reduced over the replicas yet "
+                         "(set_all_reduce)",
+                         unit->name);
     }
     if (is_required && !shoal_dtype_is_floating(param->dtype)) {
         return error_set(SHOAL_ERR_INVALID, "set_requires_grad: parameter %s is %s, which has no gradients",
@@ -292,7 +292,7 @@ static shoal_status check_landed(const shoal_fsdp *fsdp, const char *what)
     return fsdp->context->reductions.n == 0
                ? SHOAL_OK
                : error_set(SHOAL_ERR_STATE,
-                           "%s: gradients are on their way until a backward that is the last one ends "
+                           "%s: gradients are still being reduced until the last backward pass ends "
                            "(shoal_fsdp_set_is_last_backward)",
                            what);
 }

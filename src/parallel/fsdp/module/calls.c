@@ -117,9 +117,10 @@ static shoal_tensor *begin_backward(void *context, shoal_tensor *gradient)
     struct fsdp_wrapper *wrapper = forward_owner(forward);
     (void)gradient;
     if (op_capture_running()) {
-        (void)scope_fail(error_set(SHOAL_ERR_STATE,
-                                   "%s: a forward from before the capture cannot be walked back in it",
-                                   fsdp_wrapper_name(wrapper)));
+        (void)scope_fail(
+            error_set(SHOAL_ERR_STATE,
+                      "%s: the forward pass ran before the capture, so its backward pass cannot be captured",
+                      fsdp_wrapper_name(wrapper)));
         return NULL;
     }
     (void)forward_reached(forward, &n_newer);
@@ -235,7 +236,7 @@ static shoal_status begin_call(struct fsdp_wrapper *wrapper, bool is_in_backward
         TRY(await_end(root, 0));
         root->context->backward.is_running = true;
     } else if (root->is_end_awaited) {
-        return error_set(SHOAL_ERR_STATE, "%s: the last backward failed; shoal_fsdp_reset comes first",
+        return error_set(SHOAL_ERR_STATE, "%s: the last backward failed; call shoal_fsdp_reset first",
                          fsdp_wrapper_name(wrapper));
     } else {
         TRY(begin_root(wrapper));

@@ -203,13 +203,13 @@ static shoal_status check_root(const struct fsdp_wrapper *wrapper)
     const struct fsdp_root *root = wrapper->root;
     if (root->is_end_awaited) {
         return error_set(SHOAL_ERR_STATE,
-                         "%s: a backward is running, or has failed; shoal_fsdp_reset comes first",
+                         "%s: a backward is running, or has failed; call shoal_fsdp_reset first",
                          fsdp_wrapper_name(wrapper));
     }
     if (root->context->reductions.n > 0) {
         return error_set(SHOAL_ERR_STATE,
-                         "%s: reductions are on their way (shoal_fsdp_set_is_last_backward); "
-                         "shoal_fsdp_synchronize comes first",
+                         "%s: gradients are still being reduced (shoal_fsdp_set_is_last_backward); call "
+                         "shoal_fsdp_synchronize first",
                          fsdp_wrapper_name(wrapper));
     }
     return SHOAL_OK;

@@ -57,8 +57,8 @@ static shoal_status check_pending(const struct fsdp_unit *unit)
 {
     bool waits = (unit->grads.buffer && unit->grads.has_accumulated) || unit->grads.has_partial;
     return waits ? error_set(SHOAL_ERR_STATE,
-                             "%s: gradients of earlier backwards wait to be reduced (%s): "
-                             "shoal_fsdp_synchronize comes before a capture",
+                             "%s: gradients of earlier backwards wait to be reduced (%s): call "
+                             "shoal_fsdp_synchronize before a capture",
                              unit->name,
                              unit->grads.has_partial ? "shoal_fsdp_set_all_reduce" : "shoal_fsdp_set_sync")
                  : SHOAL_OK;
@@ -142,11 +142,10 @@ static shoal_status need_padded(const struct fsdp_captured *unit, size_t index)
     }
     return shoal_tensor_version(tensors->sharded) == captured->version
                ? SHOAL_OK
-               : error_set(
-                     SHOAL_ERR_UNSUPPORTED,
-                     "%s: parameter %s is written and gathered again in one captured step, which is for "
-                     "parameters that can be cut evenly",
-                     unit->wrapper->unit->name, param->name);
+               : error_set(SHOAL_ERR_UNSUPPORTED,
+                           "%s: parameter %s is written and gathered again in one captured step, which is "
+                           "supported only where all shards have the same size",
+                           unit->wrapper->unit->name, param->name);
 }
 
 /* What a parameter is gathered from. The shard itself is an input of the graph, in the name it has, once it is used. */

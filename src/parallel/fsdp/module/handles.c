@@ -200,7 +200,7 @@ shoal_status shoal_fully_shard_find_param(shoal_module *module, const shoal_modu
                                   : "param_out");
     }
     if (entry->kind != SHOAL_WALK_PARAMETERS || !entry->module || !entry->name) {
-        return error_set(SHOAL_ERR_INVALID, "fully_shard_find_param: entry: kind %u is no parameter",
+        return error_set(SHOAL_ERR_INVALID, "fully_shard_find_param: entry: kind is %u, a parameter expected",
                          (unsigned)entry->kind);
     }
     search.found = search_path(module, entry);
@@ -218,7 +218,8 @@ static shoal_status check_ended(const shoal_fsdp *fsdp, const char *call)
 {
     const struct fsdp_root *root = fsdp->owner;
     return root->is_end_awaited
-               ? error_set(SHOAL_ERR_STATE, "%s: a backward is running, or has failed (reset)", call)
+               ? error_set(SHOAL_ERR_STATE, "%s: a backward is running, or has failed (shoal_fsdp_reset)",
+                           call)
                : SHOAL_OK;
 }
 
@@ -275,7 +276,8 @@ static shoal_status zero_grad(shoal_fsdp *fsdp)
     struct fsdp_root *root = fsdp->owner;
     TRY(fsdp_handle_check("zero_grad", fsdp));
     if (root->is_end_awaited || shoal_in_backward()) {
-        return error_set(SHOAL_ERR_STATE, "zero_grad: inside a backward, or after one that failed");
+        return error_set(SHOAL_ERR_STATE,
+                         "zero_grad: a backward is running, or has failed (shoal_fsdp_reset)");
     }
     TRY(fsdp_drain(root->context, 0)); /* or they would land afterwards */
     for (size_t i = 0; i < root->n_wrappers; i++) {

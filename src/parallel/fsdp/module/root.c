@@ -236,7 +236,7 @@ shoal_status fsdp_wrapper_prepare(struct fsdp_wrapper *wrapper)
 {
     TRY(fsdp_wrapper_check(wrapper));
     if (!wrapper->unit || (wrapper->root && wrapper->root->is_gone)) {
-        return error_set(SHOAL_ERR_STATE, "the root that this module was sharded under is gone");
+        return error_set(SHOAL_ERR_STATE, "the root module that this module was sharded under was freed");
     }
     if (wrapper->root) {
         if (wrapper->root->has_originals && was_called(wrapper->root)) {

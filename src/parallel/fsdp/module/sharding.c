@@ -60,7 +60,7 @@ static shoal_status visit_inside(void *owner, fsdp_unit_visitor visit, void *con
     const struct fsdp_seat *seat = owner;
     struct deep_visit deep = {.visit = visit, .context = context};
     if (!seat->wrapper->unit) {
-        return error_set(SHOAL_ERR_STATE, "the root that this module was sharded under is gone");
+        return error_set(SHOAL_ERR_STATE, "the root module that this module was sharded under was freed");
     }
     return shoal_module_walk(seat->module, SHOAL_WALK_MODULES, visit_entry, &deep);
 }
@@ -124,8 +124,8 @@ static shoal_status check_parameter(const shoal_module_entry *entry)
     }
     if (fsdp_is_of_unit(tensor)) {
         return error_set(SHOAL_ERR_STATE,
-                         "parameter %s belongs to a unit already: inner modules are sharded before what is "
-                         "around them",
+                         "parameter %s belongs to a unit already: call shoal_fully_shard on inner modules "
+                         "before the modules around them",
                          entry->path);
     }
     return SHOAL_OK;
@@ -308,7 +308,7 @@ shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
     struct fsdp_mesh mesh;
     TRY(fsdp_check_modules(modules, n_modules));
     if (!options->ignored && options->n_ignored > 0) {
-        return error_set(SHOAL_ERR_INVALID, "ignored is NULL with %zu of them", options->n_ignored);
+        return error_set(SHOAL_ERR_INVALID, "ignored is NULL, but n_ignored is %zu", options->n_ignored);
     }
     TRY(find_mesh(options, &mesh));
     if (options->is_replicated) {

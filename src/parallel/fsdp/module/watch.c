@@ -523,7 +523,8 @@ static shoal_status check_ended(const struct fsdp_unit *unit, const char *call)
 {
     const struct fsdp_wrapper *wrapper = unit->owner;
     return wrapper->root && wrapper->root->is_end_awaited
-               ? error_set(SHOAL_ERR_STATE, "%s: a backward is running, or has failed (reset)", call)
+               ? error_set(SHOAL_ERR_STATE, "%s: a backward is running, or has failed (shoal_fsdp_reset)",
+                           call)
                : SHOAL_OK;
 }
 

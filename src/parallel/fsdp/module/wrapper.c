@@ -20,7 +20,7 @@ struct fsdp_wrapper *fsdp_wrapper_of(const shoal_module *module)
 
 const char *fsdp_wrapper_name(const struct fsdp_wrapper *wrapper)
 {
-    return wrapper->unit ? wrapper->unit->name : "a unit whose root is gone";
+    return wrapper->unit ? wrapper->unit->name : "a unit whose root module was freed";
 }
 
 shoal_status fsdp_wrapper_check(const struct fsdp_wrapper *wrapper)
