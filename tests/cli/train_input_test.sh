@@ -82,7 +82,7 @@ done
 # Places of checkpoints that cannot be made are found before the training, and nothing stays there.
 ln -s nowhere "$scratch/dangling"
 for ranks in 1 2; do
-    refuses_at_once 1 '--checkpoint: .*/dangling cannot be made: .*File exists' --checkpoint "$scratch/dangling" --ranks "$ranks"
+    refuses_at_once 1 '--checkpoint: .*/dangling cannot be created: .*File exists' --checkpoint "$scratch/dangling" --ranks "$ranks"
     refuses_at_once 1 'trace .*No such file' --trace "$scratch/no/trace" --checkpoint "$scratch/new/place" --ranks "$ranks"
     [[ ! -e $scratch/new ]] || complain "made a folder for nothing"
 done
