@@ -191,7 +191,7 @@ bad 'before, node output: an output has one argument' 9 set before/output/args '
 bad 'before, node sub: "meta" is neither [shape, dtype] nor a list of them' 9 set before/sub/meta '"float32"'
 bad 'before, node sub: "meta" is neither [shape, dtype] nor a list of them' 9 set before/sub/meta '[[1, 64]]'
 bad 'before, node sub: "meta" has an unknown dtype' 9 set before/sub/meta/1 '"float33"'
-bad 'before, node sub: "meta" has a shape with something that is no size' 9 set before/sub/meta/0/0 -1
+bad 'before, node sub: "meta" has a shape with something that is not a size' 9 set before/sub/meta/0/0 -1
 bad 'before, node sub: "meta" has too many dimensions' 9 set before/sub/meta/0 '[1, 1, 1, 1, 1, 1, 1, 1, 1]'
 bad 'before, node sub: "meta" says nothing, and so its shape is not known' 9 set before/sub/meta null
 bad 'before, node arg0_1: "meta" of a placeholder is not [shape, dtype]' 9 set before/arg0_1/meta '[]'

@@ -101,7 +101,7 @@ refuses 1 'has done 9 steps, more than --steps 7' --mode single --steps 7 --chec
 
 # Places that cannot be made are told before the first step. (Root may write everywhere.)
 if [[ $(id -u) -ne 0 ]]; then
-    refuses 1 "cannot be made in /usr/: Permission denied" --mode single --steps 1 --checkpoint /usr/no/such/place
+    refuses 1 "cannot be created in /usr/: Permission denied" --mode single --steps 1 --checkpoint /usr/no/such/place
     [[ ! -s $scratch/out ]] || complain "trained first"
 fi
 
@@ -136,7 +136,7 @@ refuses 1 '^shoal train: --resume: [^;]*safetensors[^;]*$' --ranks 4 --steps 9 -
 rm -r "$scratch/whole/step-000000008"
 refuses 1 '^shoal train: --resume: [^;]*shoal.index.json[^;]*$' --ranks 4 --steps 9 --checkpoint "$scratch/whole" --resume
 refuses 1 'Not a directory' --steps 1 --checkpoint /dev/null/place
-refuses 1 'LICENSE is no directory' --steps 1 --checkpoint "$SHOAL_TEST_SOURCE_DIR/LICENSE"
+refuses 1 'LICENSE is not a directory' --steps 1 --checkpoint "$SHOAL_TEST_SOURCE_DIR/LICENSE"
 ! $may_limit_files || (
     trap '' XFSZ
     ulimit -f 4
