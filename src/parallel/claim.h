@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whose parameters a module's are. Each way to train in parallel claims the modules that it takes parameters from, and
- * asks here whether another one has claimed them. The ways do not know each other: a new one adds a row.
+ * Which way of training in parallel (FSDP, DDP) owns the parameters of a module. Each way claims the modules that it
+ * takes parameters from, and asks here whether another one has claimed them. The ways do not know each other: a new
+ * one adds a row.
  *
  * A claim is an extra of the module (shoal/module.h): it holds a value of the claimant, and ends with the module.
  */
@@ -20,12 +21,13 @@ enum claimant {
     CLAIMANT_COUNT
 };
 
-/* `release` is called with the value when the claim is dropped or the module dies. One claim of each claimant. */
+/* Claims the module. `release` is called with the value when the claim is dropped or the module dies. A module
+   has at most one claim of each claimant. */
 shoal_status claim_take(shoal_module *module, enum claimant claimant, void *value,
                         void (*release)(void *value));
 void claim_drop(shoal_module *module, enum claimant claimant);
 
-/* The value; NULL: this claimant has not claimed the module. */
+/* The value of the claim, or NULL if this claimant has not claimed the module. */
 void *claim_value(const shoal_module *module, enum claimant claimant);
 bool claim_is_taken(const shoal_module *module);
 

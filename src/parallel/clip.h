@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clipping gradients, wherever they are: by a norm of all of them, or one by one. What has gradients is walked by a
- * function of its owner; nothing is allocated.
+ * Clips gradients, wherever they are stored: by a norm over all of them, or each element by itself. Whoever has the
+ * gradients passes a function that visits them; nothing is allocated.
  *
- * The sum under a norm is kept in integer bins (kernel/squares.c) and the bins are added over the ranks that gradients
- * are cut among: no rounding until the end, so that the number does not depend on how many they are. For the 2-norm and
- * the 1-norm it is exact; for others each power is rounded first. The largest gradient needs no such care.
+ * The sum under a norm is kept in integer bins (kernel/squares.c), and the bins are added over the ranks that
+ * gradients are cut among. Nothing is rounded until the end, so the result does not depend on the number of ranks.
+ * For the 2-norm and the 1-norm the sum is exact; for other norms each power is rounded before it is added. The
+ * infinity norm is a maximum, which needs no rounding.
  */
 #ifndef PARALLEL_CLIP_H
 #define PARALLEL_CLIP_H
@@ -46,12 +47,13 @@ shoal_status clip_check_norm(const char *call, const struct clip_norm *norm);
 shoal_status clip_check_value(const char *call, double max_value);
 
 /*
- * Collective over `group` (NULL: nobody has another part). Scales all gradients if max_norm / (norm + 1e-6) is below 1 or
- * not a number. SHOAL_ERR_STATE, and nothing is changed, for a norm that is not finite if it must be.
+ * Collective over `group` (NULL: no other rank has a part of the gradients). Scales all gradients by max_norm /
+ * (norm + 1e-6) if that is below 1 or not a number. If the norm must be finite and is not, returns SHOAL_ERR_STATE
+ * and changes nothing.
  */
 shoal_status clip_by_norm(const struct clip_source *source, shoal_group *group, const struct clip_norm *norm,
                           double *norm_out);
-/* Everything between -max_value and max_value. */
+/* Limits every element to the range from -max_value to max_value. */
 shoal_status clip_by_value(const struct clip_source *source, double max_value);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The recorded forward passes of a module, and which of them a backward pass walks back. Ranks that walk back two
- * forward passes of one module in different order would otherwise add up gradients that do not belong together.
+ * The recorded forward passes of a module, and which of them a backward pass walks back. If ranks walked back two
+ * forward passes of one module in different order, they would add up gradients that do not belong together.
  *
- * What ranks compare is how many newer forward passes are recorded that no backward pass has reached. A backward pass
- * goes from newer to older operations, so the first output that it reaches belongs to its newest forward pass, and the
- * number is known before the first gradient of a parameter has arrived. Forward passes whose record is gone do not
- * count, nor do older ones: ranks may make forward passes that nobody walks back.
+ * Ranks compare how many newer forward passes are recorded that no backward pass has reached. A backward pass goes
+ * from newer to older operations, so the first output that it reaches belongs to its newest forward pass, and the
+ * number is known before the first gradient of a parameter arrives. Older forward passes do not count, nor do those
+ * whose record is gone: ranks may make forward passes that nobody walks back.
  */
 #ifndef PARALLEL_FORWARDS_H
 #define PARALLEL_FORWARDS_H
@@ -21,8 +21,8 @@
 
 struct forward;
 
-/* Of one module. The owner fills in the first three; `owner` has the list and lives until `let_go` was called as
-   often as `keep`: a record that can be walked back needs it. */
+/* The list of one module. The owner fills in the first three fields. `owner` contains the list, and must live
+   until `let_go` was called as often as `keep`: a record that can be walked back needs it. */
 struct forward_list {
     void *owner;
     void (*keep)(void *owner);
@@ -31,15 +31,15 @@ struct forward_list {
     uint64_t n_ever;
 };
 
-/* A hook on each output of the call that requires a gradient: called when a backward pass reaches the output. Its
-   context is the struct forward. Without gradients it records nothing. */
+/* Adds a hook to each output of the call that requires a gradient. It is called when a backward pass reaches
+   the output, with the struct forward as context. Records nothing where gradients are off. */
 shoal_status forwards_record(struct forward_list *list, const shoal_forward_call *call,
                              shoal_gradient_hook hook);
 
 void *forward_owner(const struct forward *forward);
 
-/* A backward pass has reached the forward pass: how many newer ones are pending. False: it was computed again inside a
-   backward pass, and does not count. */
+/* Call when a backward pass has reached the forward pass. Gives how many newer ones are pending. Returns false
+   for a forward pass that was computed again inside a backward pass: it does not count. */
 bool forward_reached(struct forward *forward, size_t *n_newer_out);
 
 #endif

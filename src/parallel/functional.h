@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Collectives as ops, for modules in a capture (op/tracer.h): each call is a start and its wait in the graph. Results belong to
- * the innermost scope; NULL, with the error in that scope.
- */
+/* Collectives as ops, for modules in a capture (op/tracer.h): each call is a start and its wait in the graph.
+   Results belong to the innermost scope. On failure a call returns NULL, and that scope has the error. */
 #ifndef PARALLEL_FUNCTIONAL_H
 #define PARALLEL_FUNCTIONAL_H
 
@@ -12,7 +10,7 @@
 #include "shoal/group.h"
 #include "shoal/tensor.h"
 
-/* A reduction with the factor of SHOAL_PREMUL_SUM, which the others do not look at. */
+/* A reduction, with the factor of SHOAL_PREMUL_SUM. Other operators ignore the factor. */
 struct functional_reduce {
     shoal_reduce_op op;
     double factor;
@@ -24,7 +22,7 @@ shoal_tensor *functional_reduce_scatter(shoal_tensor *tensor, struct functional_
                                         shoal_group *group);
 shoal_tensor *functional_all_gather(shoal_tensor *tensor, int64_t dim, shoal_group *group);
 shoal_tensor *functional_broadcast(shoal_tensor *tensor, int root, shoal_group *group);
-/* shoal_to_dtype, and no call where there is nothing to convert. */
+/* shoal_to_dtype, but without a call if the tensor has that dtype. */
 shoal_tensor *functional_cast(shoal_tensor *tensor, shoal_dtype dtype);
 
 #endif

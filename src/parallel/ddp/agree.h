@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Ranks compare what they are about to wrap. Whatever fails on one rank, all go through the same collectives and
-   hear of it. */
+/* Ranks compare what they are about to wrap. If something fails on one rank, it still makes the same
+   collectives as the others, so all ranks learn of the failure. */
 #ifndef PARALLEL_DDP_AGREE_H
 #define PARALLEL_DDP_AGREE_H
 
 #include "parallel/ddp/collect.h"
 
-/* Collective: `mine` is how collecting ended here. Also chooses the numbers of the module's lane and block. */
+/* Collective. `mine` is the status of ddp_collect on this rank. Also chooses the numbers of the module's lane
+   and block. */
 shoal_status ddp_agree(struct ddp_collector *collector, shoal_group *lane, shoal_status mine);
-/* Collective: this rank's status if it is a failure, otherwise the first of the others'. */
+/* Collective. Returns this rank's status if it is a failure, otherwise the first failure of another rank. */
 shoal_status ddp_confirm(shoal_group *lane, shoal_status mine);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Buffers before a forward: those of the first rank, as one piece of bytes over a lane of their own. A buffer whose
- * values are the same already is not written, so that what was recorded with it stays valid.
+ * Before a forward pass, all ranks take the buffers of the first rank. They are broadcast together as bytes, over a
+ * lane of their own. A buffer whose values are the same already is not written, so its version stays and what was
+ * recorded with it can still be walked back.
  */
 #ifndef PARALLEL_DDP_BUFFERS_H
 #define PARALLEL_DDP_BUFFERS_H

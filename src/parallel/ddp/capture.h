@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A wrapped module in a capture (op/tracer.h): gradients and buffers are functional collectives on the module's lanes, one for
- * each. Nothing of the module, its lanes or its block changes; what the capture has to remember hangs on the module until it ends.
+ * A wrapped module in a capture (op/tracer.h): the collectives of gradients and buffers become functional ones on
+ * the module's lanes, one for each tensor. The module, its lanes and its block do not change; what the capture has
+ * to remember is kept with the module until the capture ends.
  *
- *     forward    buffers: broadcast and copy_, where an eager forward sends them
- *     gradient   none there:    all_reduce(new)
- *                averaged:      old + all_reduce(new)
- *                local:         all_reduce(old + new)
- *     end        parameters that did not come: local gradients are reduced, otherwise an error
+ *     forward    buffers: broadcast and copy_, where an eager forward pass sends them
+ *     gradient   the leaf has none:        all_reduce(new)
+ *                it has an averaged one:   old + all_reduce(new)
+ *                it has a local one:       all_reduce(old + new)
+ *     end        parameters that got no gradient: local gradients are reduced, otherwise it is an error
  *
- * A parameter that comes several times in a backward is reduced with the last time, of which eager backwards have told how many
- * there are.
+ * A parameter may get several gradients in one backward pass. They are reduced when the last one has arrived; how
+ * many there are is known from earlier eager backward passes.
  */
 #ifndef PARALLEL_DDP_CAPTURE_H
 #define PARALLEL_DDP_CAPTURE_H
@@ -18,12 +19,13 @@
 #include "op/tracer.h"
 #include "parallel/ddp/ddp.h"
 
-/* Before the module is called. */
+/* Call before the module is called. */
 shoal_status ddp_capture_forward(struct ddp *ddp, struct op_tracer *tracer);
-/* The gradient of a parameter has come: what is to be added to the one that the leaf has. NULL: itself. */
+/* Call when a gradient of a parameter has arrived. Gives what the leaf has to add instead; NULL: the gradient
+   itself. */
 shoal_status ddp_capture_gradient(struct ddp_param *param, struct op_tracer *tracer, shoal_tensor *gradient,
                                   shoal_tensor **added_out);
-/* It has been added. */
+/* Call when it has been added. */
 shoal_status ddp_capture_added(struct ddp_param *param);
 
 #endif

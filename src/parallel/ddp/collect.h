@@ -5,7 +5,7 @@
 
 #include "parallel/ddp/ddp.h"
 
-/* What is broadcast, and what ranks compare of it. */
+/* The tensors that are broadcast, and what ranks compare of them. */
 struct ddp_tensors {
     shoal_tensor **tensors; /* the tree's references */
     uint64_t *hashes;

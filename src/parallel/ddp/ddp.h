@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hangs on a wrapped module. From the bottom up:
+ * The state of a wrapped module. The files, from the bottom up:
  *
- *   plan        which gradients travel together
- *   order       ranks do the same things with the modules of a group, in the same order
- *   gradient    one gradient on its way into the block
- *   block       the lane and the memory that gradients live in, and replacing both after a failure
- *   ddp         the struct, and how long it lives
- *   purpose     what ranks compare of all these calls
- *   reduction   buckets that leave, and the end of a module's backward pass
- *   pass        the end of a backward pass that has reached several modules
- *   backward    the beginning of a backward pass, and the hooks on leaves
- *   buffers     buffers become those of the first rank before a forward pass
- *   capture     all of these in a capture, as functional collectives
- *   forward     the hooks on the module
- *   collect, agree, wrap   which parameters, whether the ranks have the same ones, and the wrapping
- *   calls       the other public calls
+ * plan        which gradients are reduced together, as a bucket order       checks that all ranks do the same things
+ * with the modules of a group, in the same order gradient    one gradient on its way into the block block       the
+ * lane and the memory that gradients live in, and replacing both after a failure ddp         the struct, and how
+ * long it lives purpose     what ranks compare of all these calls reduction   the reduction of buckets, and the end
+ * of a module's backward pass pass        the end of a backward pass that has reached several modules backward
+ * the beginning of a backward pass, and the hooks on leaves buffers     buffers become those of the first rank
+ * before a forward pass capture     all of these in a capture, as functional collectives forward     the hooks on
+ * the module collect, agree, wrap   which parameters, whether the ranks have the same ones, and the wrapping calls
+ * the other public calls
  */
 #ifndef PARALLEL_DDP_DDP_H
 #define PARALLEL_DDP_DDP_H
@@ -145,15 +140,16 @@ struct ddp {
 /* NULL: not wrapped. */
 struct ddp *ddp_of(const shoal_module *module);
 
-/* Frees all of it, at any point of wrapping. */
+/* Frees everything. May be called at any point of wrapping. */
 void ddp_free(struct ddp *ddp);
-/* The module lets go of it (claim.h). A forward pass that was recorded can still be walked back, and keeps it. */
+/* Called when the module's claim ends (claim.h). Recorded forward passes keep the struct: their backward pass
+   needs it. */
 void ddp_release_claim(void *value);
 
 /* Counts a hook in n_records. */
 void ddp_keep(void *context);
-/* Such a hook cannot run any more. The last one of a module that is gone takes it along. Keeps the thread's error
-   text. */
+/* Such a hook cannot run any more. If the module is gone, the last hook frees the struct. The thread's error
+   text stays. */
 void ddp_let_go(void *context);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a call of a wrapped module does: before it, others hear of a backward pass that failed here, and buffers become
- * those of the first rank; after it, the record of its outputs keeps what their backward pass needs, also when the
- * module is dropped.
+ * The hooks of a wrapped module's forward pass. Before it, the other ranks are told of a backward pass that failed
+ * here, and buffers become those of the first rank. After it, the record of its outputs keeps what their backward
+ * pass needs, even if the module is dropped.
  */
 #ifndef PARALLEL_DDP_FORWARD_H
 #define PARALLEL_DDP_FORWARD_H

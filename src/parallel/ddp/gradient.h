@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One gradient on its way into the block, as its leaf keeps it:
+ * One gradient on its way into the block, as its leaf holds it:
  *
- *     not ours --take in--> local --all-reduce--> reduced --more comes: set aside--> local ...
+ *     not ours --take in--> local --all-reduce--> reduced --more arrives: set aside--> local ...
  *
- * "ours" is a tensor over a place in the block, or in memory of its own while there is no block (block.h), with a storage of
- * its own, so that versions tell whether somebody wrote to it. The leaf adds what a backward pass brings to the gradient it
- * has, so what has been reduced already must be out of the way by then: it is set aside, "nothing" is left in its place, and
- * it is added to the result of the next reduction. Nothing is -0: added to any number it gives that number, bit by bit.
+ * A gradient is "ours" if it is the tensor that DDP made: over its place in the block, or over other memory while
+ * there is no block (block.h). It has a storage of its own, whose version tells whether the program wrote to it.
+ *
+ * The leaf adds each new gradient to the one it has. A gradient that is reduced already must not be reduced again,
+ * so it is moved out of the way first: it is set aside, its place is filled with -0, and it is added to the result
+ * of the next reduction. -0 plus any number is that number, bit by bit.
  */
 #ifndef PARALLEL_DDP_GRADIENT_H
 #define PARALLEL_DDP_GRADIENT_H
@@ -50,21 +52,24 @@ struct ddp_param {
 /* Whether the leaf's gradient is ours. */
 bool ddp_is_ours(const struct ddp_param *param);
 
-/* Before more is added. A gradient that was removed or zeroed takes with it what was set aside. */
+/* Call before a gradient is added: sets aside what is reduced. If the program removed or zeroed the gradient,
+   what was set aside before is dropped. */
 shoal_status ddp_make_room(struct ddp_param *param);
-/* What the leaf has is copied to its place in the block, which becomes the gradient. */
+/* Copies the leaf's gradient to its place in the block, and makes that the leaf's gradient. */
 shoal_status ddp_take_in(struct ddp_param *param, shoal_tensor *kept);
 
-/* The end of a backward pass in which a parameter has not come: whatever is in its place is right afterwards. */
+/* Call at the end of a backward pass in which the parameter got no gradient: puts into its place what is to be
+   reduced. */
 shoal_status ddp_fill_in(struct ddp_param *param);
-/* The result of a reduction is there. `is_used`: by some rank; otherwise things are as they were. */
+/* Call when the reduction has ended. `is_used`: some rank had a gradient; if none had, the gradient is restored. */
 shoal_status ddp_land(struct ddp_param *param, bool is_used);
 
 void ddp_remove_hooks(struct ddp_param *param);
-/* Frees what it has. */
+/* Frees what the struct holds. */
 void ddp_param_free(struct ddp_param *param);
 
-/* Gradients of a backward that failed: somebody must have removed them or written to them. */
+/* SHOAL_ERR_STATE if a parameter still has the gradient of a failed backward pass: the program must remove it
+   or write zeros. */
 shoal_status ddp_check_left(struct ddp *ddp);
 
 #endif

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The order of what ranks do with the wrapped modules of a group.
+ * Checks that ranks do the same things with the wrapped modules of a group, in the same order.
  *
- * Each module reduces on a lane of its own, so that gradients may arrive in any order within a backward pass. Ranks
- * that make passes in different order would then wait for each other on different lanes. So before a rank waits on any
- * of them, it says on a lane that all modules of the group share what it is about to do: the end of a backward pass,
- * clipping, wrapping, a forward pass that sends buffers. A rank that does one of these while others do another is told.
+ * Each module reduces on a lane of its own, so gradients may arrive in any order within a backward pass. But ranks
+ * that make passes in different orders would wait for each other on different lanes. So the modules of a group also
+ * share one lane. Before a rank waits on a module's lane, it says on the shared one what it is about to do: end a
+ * backward pass, clip, wrap, or send buffers before a forward pass. Ranks that are about to do different things get
+ * an error.
  *
- * A rank that gives up a backward pass aborts that lane; all go on with the next generation, a lane of another name.
- * Each rank counts a lane as lost when its own pass on it has failed, so all count alike.
+ * A rank that gives up a backward pass aborts the shared lane, and all go on with its next generation, a lane of
+ * another name. A rank counts a lane as lost when its own pass on it has failed, so all ranks count the same.
  */
 #ifndef PARALLEL_DDP_ORDER_H
 #define PARALLEL_DDP_ORDER_H
@@ -27,29 +28,27 @@ struct ddp_order;
 /* The order of the group; made if there is none. */
 shoal_status ddp_order_find(shoal_group *group, struct ddp_order **order_out);
 
-/* Which lane is in use: the number of those that were lost. */
+/* Which lane is in use: the number of lanes that were lost before it. */
 uint32_t ddp_order_generation(const struct ddp_order *order);
 
 /*
- * Collective: all ranks make this call next, of all on modules of the group, or SHOAL_ERR_MISMATCH on all. A failure of
- * one of `lanes`, on which a rank may tell that it has given up, ends the wait. After a mismatch all of them are
- * poisoned: nobody will answer what was started there.
+ * Collective. All ranks must make this call next, of all calls on modules of the group; otherwise all get
+ * SHOAL_ERR_MISMATCH. The wait also ends when one of `lanes` fails: a rank that gives up may say so there. After a
+ * mismatch all of `lanes` are poisoned, because nobody will answer what was started there.
  */
 shoal_status ddp_order_compare(struct ddp_order *order, const struct purpose *purpose,
                                shoal_group *const *lanes, size_t n_lanes);
 
-/* Why that generation has failed; SHOAL_OK: it has not. */
+/* Why that generation has failed; SHOAL_OK if it has not. */
 shoal_status ddp_order_failure(const struct ddp_order *order, uint32_t generation);
 
-/* This rank gives up a pass of that generation: others that wait for it hear of it. */
+/* This rank gives up a pass of that generation: ranks that wait for it are told. */
 void ddp_order_poison(struct ddp_order *order, uint32_t generation, shoal_status status, const char *text);
 
-/*
- * The lanes of modules have generations of their own (block.h). A lane that has failed while its group has not is closed:
- * true, and the thread's error is cleared. NULL is left alone.
- */
+/* The lanes of modules have generations of their own (block.h). Closes a lane that has failed while its group
+   has not: returns true, and clears the thread's error. `lane` may be NULL. */
 bool ddp_order_close_failed(const struct ddp_order *order, shoal_group *lane);
-/* The first generation of that lane number that was not lost, as far as this rank knows; and another one is. */
+/* ddp_order_first_generation gives the first generation of a lane number that this rank has not lost. */
 int ddp_order_first_generation(const struct ddp_order *order, int number);
 void ddp_order_lose_lane(struct ddp_order *order, int number, int generation);
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which gradients travel together. Pure arithmetic: all ranks plan from the same numbers and get the same plan.
+ * Which gradients are reduced together, as one bucket. Pure arithmetic: all ranks plan from the same numbers and get
+ * the same plan.
  *
  *     items in order   a:f32 b:bf16 c:f32 d:f32 e:bf16          limits 2 items, then 3
- *     buckets          [a c] f32   [b e] bf16   [d] f32         by the place of the last item
+ *     buckets          [a c] f32   [b e] bf16   [d] f32         sorted by where their last item comes
  *
- * A bucket has one dtype and is one range of the block; each item starts at a multiple of DDP_ALIGNMENT. Whatever the
- * order, the block has the same size.
+ * A bucket has one dtype and is one range of the block; each item starts at a multiple of DDP_ALIGNMENT. The size of
+ * the block does not depend on the order.
  */
 #ifndef PARALLEL_DDP_PLAN_H
 #define PARALLEL_DDP_PLAN_H
@@ -47,7 +48,8 @@ struct ddp_plan {
     size_t *members;           /* items, by bucket */
 };
 
-/* A bucket is closed when it has the limit, the first of each dtype at first_bytes. Sizes are known to fit size_t. */
+/* Closes a bucket when it has `bytes`, the first one of each dtype at `first_bytes`. The sum of sizes must
+   fit size_t. */
 shoal_status ddp_plan_create(const struct ddp_item *items, const size_t *order, size_t n_items,
                              size_t first_bytes, size_t bytes, struct ddp_plan *plan_out);
 void ddp_plan_free(struct ddp_plan *plan);

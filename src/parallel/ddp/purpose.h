@@ -8,13 +8,13 @@
 
 struct purpose ddp_purpose(const struct ddp *ddp, enum purpose_id id);
 
-/* Which parameters are frozen in the backward pass that begins; then the purpose of its collectives, which tells that
-   too, and how many newer forward passes are recorded. */
+/* ddp_find_frozen notes which parameters are frozen as a backward pass begins. The purpose of the pass's
+   collectives then contains that, and how many newer forward passes are recorded. */
 shoal_status ddp_find_frozen(struct ddp *ddp);
 struct purpose ddp_backward_purpose(const struct ddp *ddp, enum purpose_id id);
 
-/* Collective: ddp_order_compare between passes, when the module may have no lane that is any good. Nothing once the
-   world is closed. */
+/* Collective. ddp_order_compare for calls between passes, when the module's own lanes may have failed. Does
+   nothing once the world is closed. */
 shoal_status ddp_compare(const struct ddp *ddp, const struct purpose *purpose);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What units share: lanes, pools, the order of passes, and reductions that are on their way. */
+/* What the units of a context share: lanes, pools, the order of passes, and reductions in flight. */
 #ifndef PARALLEL_FSDP_ENGINE_CONTEXT_H
 #define PARALLEL_FSDP_ENGINE_CONTEXT_H
 
@@ -18,7 +18,7 @@
 
 struct fsdp_reduction;
 
-/* What units share that stay sharded over so many neighbours after forward. */
+/* Shared by the units that stay sharded over the same number of neighbours after a forward pass. */
 struct fsdp_kept {
     int n_ranks;
     struct fsdp_pool windows;
@@ -39,14 +39,14 @@ struct fsdp_pools {
     size_t kept_capacity;
 };
 
-/* Units in the order of their forward passes, by which the next ones are gathered ahead. */
+/* Units in the order of their forward passes: it tells which ones to gather ahead. */
 struct fsdp_passes {
     struct fsdp_unit_list order;         /* forwards of this step whose backward is to come */
     struct fsdp_unit_list forwards;      /* of this step */
     struct fsdp_unit_list last_forwards; /* of the step before */
 };
 
-/* Reductions on their way. */
+/* Reductions in flight. */
 struct fsdp_reductions {
     struct fsdp_reduction *items; /* oldest first */
     size_t n;
@@ -69,13 +69,13 @@ struct fsdp_backward {
     size_t n_newer;   /* forwards of a module that are newer than the one that the backward walks back */
 };
 
-/* What tests hear. */
+/* A callback for tests. */
 struct fsdp_listener {
     void (*hear)(void *context, enum fsdp_event event, const struct fsdp_unit *unit);
     void *context;
 };
 
-/* With the explicit calls: the first failure that lasts, and its text. Every later call fails with it. */
+/* Used with the explicit calls only: the first permanent failure, and its text. Every later call fails with it. */
 struct fsdp_failure {
     shoal_status status;
     char text[ERROR_TEXT_BYTES];
@@ -113,29 +113,29 @@ struct fsdp_context {
 /* The name of a value of shoal_reshard or shoal_sharded, for error texts. */
 const char *fsdp_reshard_name(shoal_reshard reshard);
 const char *fsdp_sharded_name(shoal_sharded sharded);
-/* SHOAL_ERR_INVALID where parameters are not sharded and `reshard` would have them given up. */
+/* SHOAL_ERR_INVALID if parameters are not sharded, but `reshard` asks to give them up. */
 shoal_status fsdp_check_sharded(shoal_sharded sharded, shoal_reshard reshard);
-/* The same, where every rank keeps everything, which `why` tells. */
+/* fsdp_check_sharded for groups in which every rank keeps everything; `why` says so in the error text. */
 shoal_status fsdp_check_not_sharded(const char *why, shoal_sharded sharded);
 shoal_status fsdp_check_options(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options);
 shoal_status fsdp_check_reshard_ranks(const struct fsdp_mesh *mesh, int n_ranks);
-/* `root`: fsdp_mesh_next_root's, or that of the wrapper that becomes the root. */
+/* `root` is the number that fsdp_mesh_next_root gave, or that of the wrapper that becomes the root. */
 shoal_status fsdp_context_create(const struct fsdp_mesh *mesh, const shoal_fsdp_options *options,
                                  uint32_t root, struct fsdp_context **context_out);
 void fsdp_context_free(struct fsdp_context *context);
-/* Where calls begin: SHOAL_ERR_STATE once the world is closed. */
+/* Public calls begin with this. SHOAL_ERR_STATE once the world is closed. */
 shoal_status fsdp_context_check(const struct fsdp_context *context);
 
-/* A new unit, the last; before the first forward. */
+/* Adds a unit at the end. Call before the first forward pass. */
 shoal_status fsdp_unit_create(struct fsdp_context *context, struct fsdp_unit **unit_out);
-/* One that belongs to nobody yet, and its end. */
+/* Makes a unit that has no context yet, and frees one. */
 shoal_status fsdp_unit_create_alone(const char *name, struct fsdp_unit **unit_out);
 void fsdp_unit_free(struct fsdp_unit *unit);
-/* Nobody may use it any more: its module is gone. */
+/* Frees the handles of a unit whose module is gone. */
 void fsdp_unit_end_handles(struct fsdp_unit *unit);
 /* The context takes the unit over. */
 shoal_status fsdp_context_adopt(struct fsdp_context *context, struct fsdp_unit *unit);
-/* One more parameter, taken over. */
+/* Adds a parameter, which is taken over. */
 shoal_status fsdp_unit_add_param(struct fsdp_unit *unit, const struct fsdp_param *param);
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * By what gradients are divided, and when: while they are added up where that is safe, before and after where the dtype
- * might overflow or run out of digits. The net effect is always (the sum over all ranks) / factor.
- */
+/* What gradients are divided by, and when: while they are added up if that is safe; partly before and partly
+   after if the dtype could overflow or underflow. The result is always (the sum over all ranks) / factor. */
 #ifndef PARALLEL_FSDP_ENGINE_FACTORS_H
 #define PARALLEL_FSDP_ENGINE_FACTORS_H
 
@@ -22,7 +20,8 @@ struct fsdp_factors {
 struct fsdp_factors fsdp_factors_choose(int n_shards, int n_replicas, shoal_dtype reduce_dtype, double factor,
                                         bool forces_sum);
 
-/* The power of two that goes before: the largest so far that divides the factor and is less than what is left. */
+/* What to divide by before the sum: a power of two, doubled while it divides `factor` and is less than what
+   then remains. */
 double fsdp_factors_before(double factor);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of a unit's own for full parameters, where they are not in a window. */
+/* Memory that a unit has for its full parameters when they are not in a window. */
 #ifndef PARALLEL_FSDP_ENGINE_FULL_H
 #define PARALLEL_FSDP_ENGINE_FULL_H
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Who shards and who replicates: a group of shards, a group of replicas, or both. Each kind of traffic has a lane of its
- * own over the same ranks, so that a gather never waits behind a reduction.
- */
+/* The ranks that shard and those that replicate: a group of shards, a group of replicas, or both. Gathers and
+   reductions have lanes of their own over the same ranks, so a gather never waits behind a reduction. */
 #ifndef PARALLEL_FSDP_ENGINE_LANES_H
 #define PARALLEL_FSDP_ENGINE_LANES_H
 
@@ -19,31 +17,31 @@ struct fsdp_mesh {
     shoal_group *
         calls; /* where there are replicas of the whole only: the lane of gathers that ranks with shards would use,
                            on which both are told that they differ */
-    /* Whose lanes these are: the ranks, the deadlines and the failures of these are the lanes' too. */
+    /* The groups that the lanes belong to. Lanes have the same ranks and deadlines, and fail with them. */
     shoal_group *shards;
     shoal_group *replicas;
     int n_shards;
     int shard; /* this rank's */
     int n_replicas;
-    /* Which of the models made on the group of replicas this is; their groups of shards may have others besides. */
+    /* The number of this model among those made on the group of replicas. Groups of shards may have other
+       models besides. */
     uint32_t replica_root;
 };
 
 shoal_status fsdp_mesh_from_group(shoal_group *group, struct fsdp_mesh *mesh_out);
 shoal_status fsdp_mesh_from_replicas(shoal_group *group, struct fsdp_mesh *mesh_out);
-/* One dimension: shards. Two named ones: replicas, shards. */
+/* A mesh of one dimension: shards. Of two named dimensions: replicas, shards. */
 shoal_status fsdp_mesh_from_mesh(shoal_mesh *mesh, struct fsdp_mesh *mesh_out);
 
-/* The neighbours over which shards stay after forward: n_ranks of them, which divide the shards. */
+/* Makes the group of `n_ranks` neighbours over which a unit stays sharded after a forward pass. `n_ranks`
+   divides n_shards. */
 shoal_status fsdp_mesh_neighbours(const struct fsdp_mesh *mesh, int n_ranks, shoal_group **group_out);
 
-/*
- * Which of the models made on the mesh the next one is: the root of its purposes (transport/purpose.h). Also sets the
- * mesh's replica_root.
- */
+/* Gives the number of the next model made on the mesh: the root of its purposes (transport/purpose.h). Also
+   sets the mesh's replica_root. */
 uint32_t fsdp_mesh_next_root(struct fsdp_mesh *mesh);
 
-/* While it is held, the program cannot close the groups it is made of. Not after the world was closed. */
+/* While a mesh is held, the program cannot close its groups. Do not call after the world was closed. */
 void fsdp_mesh_hold(const struct fsdp_mesh *mesh);
 void fsdp_mesh_let_go(const struct fsdp_mesh *mesh);
 

@@ -17,38 +17,41 @@
 #include "transport/purpose.h"
 
 shoal_status fsdp_mark_forwards(struct fsdp_context *context);
-/* Waits for that one. */
+/* Waits for the barrier of fsdp_mark_forwards. */
 shoal_status fsdp_end_mark(struct fsdp_context *context);
 shoal_status fsdp_mark_backward(struct fsdp_context *context);
 /*
- * A rank that waits on the lane of reductions has first issued something on the lane of gathers, so that a rank which
- * waits there for a gather that this one does not make is told. At the end of the backward pass that is a mark; before
- * it a gather usually is, and where there was none since the reduction began (`n_gathers`, what fsdp_count_gathers said
- * then) a mark of its own, for which nobody waits.
+ * A rank must have issued something on the lane of gathers before it waits on the lane of reductions. Otherwise a
+ * rank that waits for a gather which this one does not make would not be told. fsdp_mark_gathers issues a mark
+ * there, at the end of the backward pass. fsdp_mark_wait is for waits before that: it issues a mark, for which
+ * nobody waits, unless there was a gather since the reduction began (`n_gathers` is what fsdp_count_gathers returned
+ * then).
  */
 shoal_status fsdp_mark_gathers(struct fsdp_context *context);
-/* A buffer is made on the lane of reductions, for which the rank waits. */
+/* Call before a buffer is made on the lane of reductions: that waits for the other ranks, so a mark comes first. */
 shoal_status fsdp_mark_buffer(const struct fsdp_unit *unit, const struct purpose *purpose);
-/* Waits for that of fsdp_mark_gathers. */
+/* Waits for the mark of fsdp_mark_gathers. */
 shoal_status fsdp_end_gathers_mark(struct fsdp_context *context);
 shoal_status fsdp_mark_wait(const struct fsdp_unit *unit, uint64_t n_gathers);
-/* A unit that stayed over neighbours is gathered on their lane. A mark on the lane of gathers says so to all. */
+/* A unit that stayed sharded over neighbours is gathered on their lane. This tells all ranks by a mark on the
+   lane of gathers. */
 shoal_status fsdp_mark_neighbours(const struct fsdp_unit *unit);
-/* A unit is gathered by hand, or is there already. All ranks make this call: who waits for the unit waits for that, too. */
+/* For calls that gather a unit by hand: all ranks must make them, even if the unit is gathered already.
+   fsdp_end_unshard waits for the mark, when the unit is waited for. */
 shoal_status fsdp_mark_unshard(struct fsdp_unit *unit);
 shoal_status fsdp_end_unshard(struct fsdp_unit *unit);
-/* Gives it up. */
+/* Drops the mark of fsdp_mark_unshard. */
 void fsdp_drop_unshard(struct fsdp_unit *unit);
-/* Collectives that this rank has issued on lanes of gathers. */
+/* Counts the collectives that this rank has issued on lanes of gathers. */
 uint64_t fsdp_count_gathers(const struct fsdp_context *context);
-/* Gives up what fsdp_mark_forwards and fsdp_mark_gathers began. */
+/* Drops the marks of fsdp_mark_forwards and fsdp_mark_gathers. */
 void fsdp_drop_mark(struct fsdp_context *context);
 
 /*
- * A function of the program (a hook, a custom gather or reduction), or something else in its backward pass, has failed on
- * this rank, with the thread's error text, which stays. Marks that on all lanes, without waiting: peers whose functions
- * did not fail find it in the place of their next collective, and are told at once, with this text. If those of all
- * ranks fail alike the lanes can be used further. Returns status.
+ * Call when a function of the program (a hook, a custom gather or reduction), or something else in the backward
+ * pass, has failed on this rank. Issues a mark with the thread's error text on all lanes, without waiting. Peers on
+ * which nothing failed collide with it in their next collective, and get this text. If the same failed on all ranks,
+ * the lanes stay usable. Returns `status`; the error text stays.
  */
 shoal_status fsdp_mark_failure(const struct fsdp_unit *unit, shoal_status status);
 

@@ -7,7 +7,7 @@
 
 #include "shoal/fsdp.h"
 
-/* Shards are counted when somebody asks: they stay what they are. */
+/* Shards are not counted as they are made, but when somebody asks: their size does not change. */
 enum fsdp_memory_kind {
     FSDP_MEMORY_GRADIENTS,
     FSDP_MEMORY_WINDOWS,
@@ -28,7 +28,8 @@ void fsdp_memory_remove(struct fsdp_memory *memory, enum fsdp_memory_kind kind, 
 
 struct fsdp_context;
 
-/* Fills in what the caller's struct has room for; SHOAL_ERR_INVALID, beginning with the call, for NULL or too little. */
+/* Fills in the fields that the caller's struct has. SHOAL_ERR_INVALID, with `call` in front, if it is NULL or
+   too small. */
 shoal_status fsdp_memory_report(const char *call, const struct fsdp_context *context,
                                 shoal_fsdp_memory_report *report_out);
 

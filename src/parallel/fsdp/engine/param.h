@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A parameter that is cut among ranks. Seen from the dimension that is cut it has three: [outer, size, inner]. With n
- * shards, rank i has rows i*chunk ... min((i+1)*chunk, size), chunk = ceil(size / n): the last pieces may be short or
- * empty. A dimension other than the first must divide evenly.
+ * A parameter that is cut among ranks. Its shape is seen as [outer, size, inner], where `size` is the dimension that
+ * is cut. With n shards, rank i has rows i*chunk ... min((i+1)*chunk, size), chunk = ceil(size / n): the last shards
+ * may be short or empty. A dimension other than the first must divide evenly.
  *
- * The shard lies at the front of a buffer that is as large on every rank: what is behind it is zero and nobody's.
+ * The shard is at the front of a buffer that has the same size on every rank; the rest of it is zero and not used.
  */
 #ifndef PARALLEL_FSDP_ENGINE_PARAM_H
 #define PARALLEL_FSDP_ENGINE_PARAM_H
@@ -17,7 +17,7 @@
 #include "shoal/status.h"
 #include "shoal/tensor.h"
 
-/* Of parameters and gradients in memory that they share. */
+/* Alignment of parameters and gradients that lie in one block of memory. */
 #define FSDP_ALIGNMENT 64
 
 static inline size_t fsdp_round_up(size_t bytes)
@@ -82,19 +82,20 @@ enum {
 
 void fsdp_write_shape(int n_dims, const int64_t *shape, char *text);
 
-/* Without data. `shard` and `n_shards`: which part of how many. */
+/* Makes a parameter without data. It is part `shard` of `n_shards`. */
 shoal_status fsdp_param_init(struct fsdp_param *param, const char *name, shoal_dtype dtype, int n_dims,
                              const int64_t *shape, int dim, int shard, int n_shards);
 void fsdp_param_free(struct fsdp_param *param);
 
-/* The gradient is gone; memory of its own stays for the next one. */
+/* Drops the gradient. Memory of its own is kept for the next one. */
 void fsdp_param_drop_grad(struct fsdp_param *param);
 
-/* The shard, zeros at first. */
+/* Allocates the shard, filled with zeros. */
 shoal_status fsdp_param_allocate(struct fsdp_param *param);
-/* This rank's part of the whole. */
+/* Copies this rank's part out of the whole array. */
 void fsdp_array_load(const struct fsdp_array *array, const void *full);
-/* This rank's part of a slice, `length` indices from `offset` on of the dimension that is cut; false: it has none of it. */
+/* The same for a slice of the whole: `length` indices from `offset` on, along the dimension that is cut. False:
+   this rank has no part in it. */
 bool fsdp_array_load_slice(const struct fsdp_array *array, int64_t offset, int64_t length, const void *slice);
 
 /* The values of a parameter. */
@@ -110,7 +111,7 @@ static inline void fsdp_param_load(const struct fsdp_param *param, const void *f
     fsdp_array_load(&values, full);
 }
 
-/* Rows of the dimension that is cut: those of shard i. */
+/* The rows of shard i, along the dimension that is cut. */
 static inline void fsdp_param_rows(const struct fsdp_param *param, int64_t i, int64_t *begin_out,
                                    int64_t *end_out)
 {
@@ -120,13 +121,13 @@ static inline void fsdp_param_rows(const struct fsdp_param *param, int64_t i, in
     *end_out = end < param->size ? end : param->size;
 }
 
-/* Elements of the whole before piece `o` of the outer dimension of this rank's part. */
+/* How many elements of the whole come before piece `o` of this rank's part, where `o` counts the outer dimension. */
 static inline size_t fsdp_param_offset(const struct fsdp_param *param, int64_t o)
 {
     return (size_t)((o * param->size + param->begin) * param->inner);
 }
 
-/* Elements of one such piece. */
+/* How many elements such a piece has. */
 static inline size_t fsdp_param_piece_count(const struct fsdp_param *param)
 {
     return (size_t)(param->length * param->inner);

@@ -5,9 +5,10 @@
 
 #include "parallel/fsdp/engine/reduction.h"
 
-/* The output is kept for the next backward, added to what is there. */
+/* Keeps the output for the next backward pass, added to what is kept already. */
 shoal_status fsdp_partial_put(const struct fsdp_reduction *reduction);
-/* What was kept is added to the output; becomes the output. Nothing is kept afterwards. */
+/* fsdp_partial_add adds what was kept to the output; fsdp_partial_take makes it the output. Afterwards nothing
+   is kept. */
 shoal_status fsdp_partial_add(struct fsdp_reduction *reduction);
 void fsdp_partial_take(const struct fsdp_reduction *reduction);
 

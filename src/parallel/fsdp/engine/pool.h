@@ -65,31 +65,32 @@ struct fsdp_pool {
 void fsdp_pool_init(struct fsdp_pool *pool, enum fsdp_pool_kind kind, shoal_group *group,
                     struct fsdp_memory *memory);
 void fsdp_pool_free(struct fsdp_pool *pool);
-/* The world is closed, and has freed windows and symmetric memory. */
+/* Call when the world is closed: it has freed windows and symmetric memory. */
 void fsdp_pool_forget(struct fsdp_pool *pool);
 
 /* Takes the smallest free block that is large enough and not more than twice as large. NULL: there is none. */
 struct fsdp_block *fsdp_pool_take(struct fsdp_pool *pool, size_t bytes);
 /*
- * For when there is none: makes one, as the head of this file says. Collective, unless the pool has to use a block that
- * is far too large; all ranks have the same purpose then. If it fails, it does on all ranks, and the blocks that were to be
- * replaced are gone on all of them.
+ * Makes a block when fsdp_pool_take has found none, by the rules at the head of this file. Collective, unless the
+ * pool has to use a block that is far too large; all ranks pass the same purpose. A failure is one on all ranks, and
+ * the blocks that were to be replaced are then gone on all of them.
  */
 shoal_status fsdp_pool_make(struct fsdp_pool *pool, size_t bytes, size_t limit, const struct purpose *purpose,
                             struct fsdp_block **block_out);
-/* A block that one unit keeps: nobody else takes or replaces it. Only the order of calls decides, as above. */
+/* Gives the block to one unit for good: no other unit takes or replaces it. All ranks must call this in the
+   same order. */
 void fsdp_block_own(struct fsdp_block *block);
 /* Any unit may take it again, or the pool give it up. */
 void fsdp_block_disown(struct fsdp_block *block);
-/* Takes one's own block; false: something of the unit is still in it. */
+/* Takes a block that the unit owns. False: something of the unit is still in it. */
 bool fsdp_block_take(struct fsdp_block *block);
 
-/* The unit has no further use for it. */
+/* The unit does not need the block any more. */
 void fsdp_pool_give_back(struct fsdp_block *block);
-/* The same for a window in which something was gathered. */
+/* fsdp_pool_give_back for a window in which something was gathered. */
 shoal_status fsdp_pool_release_window(struct fsdp_block *block);
 
-/* A gradient stays in the block; has gone. */
+/* fsdp_block_keep: a gradient stays in the block. The second call: it has gone. */
 void fsdp_block_keep(struct fsdp_block *block);
 void fsdp_block_drop(struct fsdp_block *block);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reductions of gradients: beginning one, and carrying on those that are on their way. */
+/* Reductions of gradients: starts them, and carries on those in flight. */
 #ifndef PARALLEL_FSDP_ENGINE_REDUCTION_H
 #define PARALLEL_FSDP_ENGINE_REDUCTION_H
 
@@ -11,7 +11,7 @@
 #include "parallel/fsdp/engine/factors.h"
 #include "shoal/work.h"
 
-/* A reduction on its way. */
+/* A reduction in flight. */
 struct fsdp_reduction {
     struct fsdp_unit *unit;
     struct fsdp_block *buffer; /* what goes in; and what comes out (fsdp_reduction_output) */
@@ -29,24 +29,26 @@ struct fsdp_reduction {
     uint64_t n_gathers;   /* fsdp_count_gathers when this one began */
 };
 
-/* Memory for the gradients of a backward: zeros, or what an earlier one left. Once for each. */
+/* Makes memory for the gradients of a backward pass: zeros, or what an earlier one left. Does it once for each pass. */
 shoal_status fsdp_unit_begin_grads(struct fsdp_unit *unit);
-/* The backward is over: to the reduction, or kept for the next one. */
+/* Call when the backward pass is over: reduces the gradients, or keeps them for the next pass. */
 shoal_status fsdp_unit_end_grads(struct fsdp_unit *unit);
-/* Before a backward: what a compiled step has left in the dtype of the reduction goes into the buffer, so that this backward is
-   added to it as a whole. */
+/* Call before a backward pass. Moves gradients that a compiled step left in the dtype of the reduction into the
+   buffer, so that the gradients of this pass are added to them as a whole. */
 shoal_status fsdp_unit_take_cast(struct fsdp_unit *unit);
-/* Likewise: with SHOAL_SHARDED_STATE this backward adds to what earlier ones have left in the buffer, as it would to a gradient on
-   the tensor, so that the sums are the same. */
+/*
+ * Call before a backward pass. With SHOAL_SHARDED_STATE, makes what earlier passes left in the buffer the gradients
+ * of the tensors. This pass then adds to them there, and the sums are those of gradients that stay on tensors.
+ */
 shoal_status fsdp_unit_lend_grads(struct fsdp_unit *unit);
-/* What is kept for the replicas goes to them, without anything new. */
+/* Reduces over the replicas what is kept for them, without new gradients. */
 shoal_status fsdp_unit_reduce_partial(struct fsdp_unit *unit);
 /* Ends the oldest reductions until at most `n_left` are in flight. */
 shoal_status fsdp_drain(struct fsdp_context *context, size_t n_left);
-/* Before a unit is gathered: a hook of the program that its gradients are landing for may write the shards, which the gather
-   reads. */
+/* Call before a unit is gathered. If the unit has a landed hook and its reduction is in flight, ends all
+   reductions: the hook may write the shards, which the gather reads. */
 shoal_status fsdp_unit_land(struct fsdp_unit *unit);
-/* Gives up all of them. */
+/* Drops all reductions. */
 void fsdp_drop_reductions(struct fsdp_context *context);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How full parameters travel when they are not written into a window: [ranks, bytes], where rank w's row is its shard of
- * every parameter, padded, in the dtype of compute. With one dtype the shards lie one after the other; with several they
- * are bytes, each shard at a multiple of 16. A unit that stayed over neighbours sends the slices that it kept instead.
+ * The layout in which full parameters are sent when they are not written into a window: [ranks, bytes]. The row of a
+ * rank is its shard of every parameter, padded, in the dtype of compute. If all have one dtype, the shards lie one
+ * after the other; if not, they are bytes, and each shard begins at a multiple of 16. A unit that stayed sharded
+ * over neighbours sends the slices that it kept.
  */
 #ifndef PARALLEL_FSDP_ENGINE_ROWS_H
 #define PARALLEL_FSDP_ENGINE_ROWS_H
@@ -24,9 +25,9 @@ struct fsdp_rows {
 };
 
 struct fsdp_rows fsdp_rows_of(const struct fsdp_unit *unit);
-/* This rank's row. */
+/* Writes this rank's row. */
 void fsdp_rows_pack(const struct fsdp_rows *rows, const struct fsdp_unit *unit, char *row);
-/* All rows, into the unit's memory for full parameters. */
+/* Unpacks all rows into the unit's memory for full parameters. */
 void fsdp_rows_unpack(const struct fsdp_rows *rows, const struct fsdp_unit *unit, const char *gathered);
 
 #endif

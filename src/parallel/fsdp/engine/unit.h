@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The machine inside: units of parameters that are gathered and reduced together, and what they share. Both ways in (raw
- * calls, modules) drive it by the same five calls per unit and one at the end; docs/design/fsdp.md has the picture.
+ * The engine of FSDP: units of parameters that are gathered and reduced together, and what they share. The explicit
+ * calls and modules drive it by the same calls (step.h); docs/design/fsdp.md has the picture.
  *
- *   SHARDED --unshard, wait--> UNSHARDED --reshard--> SHARDED
- *                                  \--reshard in forward, over neighbours--> KEPT --unshard, wait--> UNSHARDED
+ * SHARDED --unshard, wait--> UNSHARDED --reshard--> SHARDED
+ *                                  \--reshard after forward, over neighbours--> KEPT --unshard, wait--> UNSHARDED
  */
 #ifndef PARALLEL_FSDP_ENGINE_UNIT_H
 #define PARALLEL_FSDP_ENGINE_UNIT_H
@@ -44,43 +44,43 @@ struct fsdp_kept;
 struct fsdp_mesh;
 struct fsdp_unit;
 
-/* What the module way in adds to a unit; the raw calls have none. */
+/* Callbacks by which modules follow their unit. The explicit calls have none. */
 struct fsdp_watch {
-    /* Parameters are about to be gathered: from the shards, if that is what there is. */
+    /* Parameters are about to be gathered: from the shards, unless neighbours keep them. */
     shoal_status (*gathering)(struct fsdp_unit *unit);
-    /* The full parameters have arrived; are about to go. */
+    /* unsharded: the full parameters have arrived. resharding: they are about to be given up. */
     shoal_status (*unsharded)(struct fsdp_unit *unit);
     void (*resharding)(struct fsdp_unit *unit);
-    /* Whether backwards have left gradients that are not in the buffer. */
+    /* Whether backward passes have left gradients that are not in the buffer. */
     bool (*has_kept)(const struct fsdp_unit *unit);
-    /* Whether some of these, which a compiled step has left, are in the dtype of the reduction and not in that of backwards. */
+    /* Whether a compiled step has left some of these in the dtype of the reduction, not in that of backward passes. */
     bool (*has_cast)(const struct fsdp_unit *unit);
-    /* A backward begins: whole gradients in the buffer become those of the tensors, over the same memory, to be added to. */
+    /* A backward pass begins: whole gradients in the buffer become those of the tensors, over the same memory. */
     shoal_status (*lend)(struct fsdp_unit *unit);
-    /* The backward is over: puts gradients into the buffer (fsdp_unit_put_grad), if there are any to reduce. */
+    /* The backward pass is over: puts gradients into the buffer (fsdp_unit_put_grad), if there are any to reduce. */
     shoal_status (*collect)(struct fsdp_unit *unit);
-    /* Whether the world is, also before the unit has a context. */
+    /* Whether the world is closed. Also called before the unit has a context. */
     bool (*is_closed)(const struct fsdp_unit *unit);
-    /* SHOAL_ERR_STATE, with the call in front: a backward is running, or one has failed. */
+    /* SHOAL_ERR_STATE, with the call in front, if a backward pass is running or has failed. */
     shoal_status (*check_ended)(const struct fsdp_unit *unit, const char *call);
-    /* The unit is about to be gathered by hand: it needs a context, and that must be prepared. */
+    /* The unit is about to be gathered by hand: gives it a context, and prepares that. */
     shoal_status (*prepare)(struct fsdp_unit *unit);
-    /* It was gathered by hand, and is looked at outside of a step. */
+    /* The unit was gathered by hand, and is used outside of a step. */
     shoal_status (*held)(struct fsdp_unit *unit);
-    /* The values of a shard are about to be read, overwritten; have been written. */
+    /* The values of a shard are about to be read; are about to be overwritten; have been written. */
     shoal_status (*reading)(struct fsdp_unit *unit, size_t index);
     shoal_status (*writing)(struct fsdp_unit *unit, size_t index);
     void (*written)(struct fsdp_unit *unit, size_t index);
-    /* Whether nobody has written a shard yet that was made without values. */
+    /* Whether a shard was made without values, and nobody has written it yet. */
     bool (*needs_values)(const struct fsdp_unit *unit, size_t index);
-    /* Fills in the gradient of a whole parameter that a backward left elsewhere than in the buffer. */
+    /* Fills in the gradient of a whole parameter, if a backward pass left it elsewhere than in the buffer. */
     shoal_status (*get_pending)(struct fsdp_unit *unit, size_t index, shoal_pending_gradient *pending);
-    /* Reduced gradients are about to be added to those of the shards (has_grad); have been. */
+    /* landing: reduced gradients are about to be added to those of the shards (has_grad). landed: they have been. */
     shoal_status (*landing)(struct fsdp_unit *unit);
     shoal_status (*landed)(struct fsdp_unit *unit);
 };
 
-/* What is wanted of a unit: settings, most of which may change between steps. */
+/* The settings of a unit. Most may change between steps. */
 struct fsdp_unit_config {
     double divide_factor;
     int reshard_ranks;
@@ -107,7 +107,7 @@ struct fsdp_unit_hooks {
     shoal_custom_reduce_scatter reduce_scatter;
 };
 
-/* Full parameters: on their way, or there. */
+/* Full parameters: in flight, or gathered. */
 struct fsdp_unit_gather {
     const struct fsdp_gather_way *way; /* of the gather in flight; NULL: none */
     size_t bytes;                      /* of all full parameters; known once prepared */
@@ -144,9 +144,9 @@ struct fsdp_unit_grads {
     bool is_owed; /* a backward left gradients on tensors, or would have: reduce_unused is about them */
 };
 
-/* What is gathered ahead of it, or because of it (prefetch.c). */
+/* What is gathered ahead of this unit, or when it has its parameters (prefetch.c). */
 struct fsdp_unit_prefetch {
-    /* Instead of the orders of the last step: what to gather when this one has its parameters. */
+    /* What to gather when this unit has its parameters, instead of following the order of the last step. */
     struct fsdp_unit **forward;
     size_t n_forward;
     struct fsdp_unit **backward;
@@ -184,31 +184,31 @@ struct fsdp_unit {
     struct fsdp_unit_prefetch prefetch;
 };
 
-/* Tells whoever listens (context.h). */
+/* Calls the listener (context.h), if there is one. */
 void fsdp_note(struct fsdp_unit *unit, enum fsdp_event event);
 
-/* Gathers; no-ops where there is nothing to do. */
+/* Starts a gather, and waits for it. Each does nothing where there is nothing to do. */
 shoal_status fsdp_unit_unshard(struct fsdp_unit *unit);
 shoal_status fsdp_unit_wait(struct fsdp_unit *unit);
 /* Waits for a gather whose result nobody wants. */
 void fsdp_unit_forget_gather(struct fsdp_unit *unit);
 shoal_status fsdp_unit_reshard(struct fsdp_unit *unit);
-/* By hand, whatever the forward would do; a gather in flight is waited for. */
+/* Gives up full parameters by hand, whatever the setting for a forward pass is. Waits for a gather in flight. */
 shoal_status fsdp_unit_give_up(struct fsdp_unit *unit);
 /* The full parameter of a unit that is UNSHARDED. */
 const void *fsdp_unit_param(const struct fsdp_unit *unit, const struct fsdp_param *param);
 
-/* What is cut among the ranks: fixed from now on. */
+/* Sets what is cut among the ranks. It cannot change afterwards. */
 void fsdp_unit_set_sharded(struct fsdp_unit *unit, shoal_sharded sharded);
-/* Whether whole parameters stay from step to step, to be gathered only when shards were written. */
+/* Whether whole parameters stay from step to step, and are gathered again only when shards were written. */
 static inline bool fsdp_unit_stays(const struct fsdp_unit *unit)
 {
     return unit->config.sharded != SHOAL_SHARDED_PARAMETERS;
 }
 
-/* Whether a reduction of the unit is on its way. */
+/* Whether a reduction of the unit is in flight. */
 bool fsdp_unit_is_reducing(const struct fsdp_unit *unit);
-/* SHOAL_ERR_STATE, with `what` in front, while something of the unit is on its way. */
+/* SHOAL_ERR_STATE, with `what` in front, while the unit is in a step, or a gather or reduction of it is in flight. */
 shoal_status fsdp_unit_check_idle(const struct fsdp_unit *unit, const char *what);
 
 #endif

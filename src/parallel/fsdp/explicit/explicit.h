@@ -11,16 +11,16 @@
 
 extern const struct fsdp_way explicit_way;
 
-/* SHOAL_OK for a context of shoal/fsdp.h whose world is open: modules call their units themselves. */
+/* Whether a public call may use the context: it was made by shoal/fsdp.h, not by modules, and its world is open. */
 shoal_status explicit_check(const char *call, const shoal_fsdp *fsdp);
 
-/* By number; each clears the error of the thread first, and texts begin with the call. */
+/* Find a unit or parameter by its number. Each clears the thread's error first; error texts begin with the call. */
 shoal_status explicit_find_unit(const char *call, const shoal_fsdp *fsdp, int unit,
                                 struct fsdp_unit **unit_out);
 shoal_status explicit_find_param(const char *call, const shoal_fsdp *fsdp, int id,
                                  struct fsdp_unit **unit_out, struct fsdp_param **param_out);
 
-/* Who forgets to end a backward would train with what happens to have arrived. */
+/* SHOAL_ERR_STATE if a backward pass was not ended: some gradients may not have arrived yet. */
 shoal_status explicit_check_ended(const shoal_fsdp *fsdp, const char *what);
 
 #endif

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A unit in a capture: its gathers and reductions as functional collectives, on the lanes that the engine would use. Nothing of
- * the engine changes.
+ * A unit in a capture: its gathers and reductions as functional collectives, on the lanes that the engine would use.
+ * The engine itself does not change.
  *
- *     gather   shard (padded where ranks differ) [control_deps] [to_dtype] all_gather, wait [narrow]: the whole parameter
- *     reduce   gradient [to_dtype] [cat with zeros] [division] reduce_scatter, wait [all_reduce, wait] [division] [to_dtype] [narrow]
+ *     gather   shard (padded where ranks differ) [control_deps] [to_dtype] all_gather, wait [narrow]: whole parameter
+ *     reduce   gradient [to_dtype] [cat with zeros] [division] reduce_scatter, wait [all_reduce, wait] [division]
+ *              [to_dtype] [narrow]
  *
- * The whole parameter is the tensor that the record keeps for all of its life; what it holds is said to the capture with each
- * gather (rebind).
+ * The record keeps one tensor for the whole parameter, for as long as it lives. Each gather tells the capture what
+ * that tensor holds from then on (rebind).
  */
 #ifndef PARALLEL_FSDP_MODULE_CAPTURED_H
 #define PARALLEL_FSDP_MODULE_CAPTURED_H
@@ -39,24 +40,26 @@ struct fsdp_captured {
     struct fsdp_captured_param *params;
 };
 
-/* SHOAL_ERR_UNSUPPORTED or SHOAL_ERR_STATE, with the name of the setting: it has no meaning in a graph. */
+/* SHOAL_ERR_UNSUPPORTED or SHOAL_ERR_STATE, with the name of a setting, if that has no meaning in a graph. */
 shoal_status fsdp_captured_check(const struct fsdp_captured *unit);
-/* A number for what settings and gradients of the unit make of a captured step. */
+/* A hash of the settings and gradients of the unit on which a captured step depends. */
 uint64_t fsdp_captured_state(const struct fsdp_unit *unit);
 
-/* Gathers, if it is not gathered; `after`: none of it before these are there. */
+/* Gathers the unit, unless it is gathered. The gather comes after the tensors in `after`. */
 shoal_status fsdp_captured_gather(struct fsdp_captured *unit, shoal_tensor *const *after, size_t n_after);
 /* Whether a shard was written since it was gathered. */
 bool fsdp_captured_has_changed(const struct fsdp_captured *unit);
 
 /*
- * The beginning of its backward: what earlier ones have left in the dtype of the reduction is not added to before all of this one's
- * is there, as in the engine, so that digits are lost at the same place.
+ * Call when its backward pass begins. Gradients that earlier passes left in the dtype of the reduction are set
+ * aside, and added when all gradients of this pass have arrived. The engine adds in the same order, so rounding is
+ * the same.
  */
 shoal_status fsdp_captured_set_aside(const struct fsdp_captured *unit);
 /* Whether whole parameters have gradients. */
 bool fsdp_captured_has_gradients(const struct fsdp_captured *unit);
-/* The end of its backward: gradients of whole parameters to the shards, or, without synchronization, left where they are. */
+/* Call when its backward pass ends. Reduces the gradients of whole parameters to the shards; without
+   synchronization, leaves them where they are. */
 shoal_status fsdp_captured_reduce(struct fsdp_captured *unit);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Names by paths. */
+/* Names of units and parameters. */
 #ifndef PARALLEL_FSDP_MODULE_NAMES_H
 #define PARALLEL_FSDP_MODULE_NAMES_H
 

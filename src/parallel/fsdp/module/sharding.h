@@ -6,8 +6,9 @@
 #include "parallel/fsdp/module/wrapper.h"
 
 /*
- * Takes the parameters of the modules that no inner one has. Two steps, so that the hooks can be put on between them:
- * after the first, the whole parameters can still be put back (undo, which frees); after the second, they go.
+ * Takes the parameters of the modules, except those that a sharded module inside has. There are two steps, so that
+ * hooks can be added between them. After fsdp_wrapper_create the whole parameters can still be put back:
+ * fsdp_wrapper_undo does that and frees the wrapper. fsdp_wrapper_settle drops them.
  */
 shoal_status fsdp_wrapper_create(shoal_module *const *modules, size_t n_modules,
                                  const shoal_fully_shard_options *options, struct fsdp_wrapper **wrapper_out);

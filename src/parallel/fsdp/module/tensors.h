@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The sharded tensors of a wrapper: making them, and taking over those that replaced them. What modules get
-   and give, too. */
+/* The sharded tensors of a wrapper: makes them, and takes over tensors that the program put in their places.
+   Also the inputs and outputs of modules. */
 #ifndef PARALLEL_FSDP_MODULE_TENSORS_H
 #define PARALLEL_FSDP_MODULE_TENSORS_H
 
@@ -8,19 +8,19 @@
 
 /* Whether the tensor shows a shard, or what was gathered of one. */
 bool fsdp_is_of_unit(const shoal_tensor *tensor);
-/* Memory for the shard, with this rank's part of the original; zeros where that has no data. */
+/* Allocates the shard, and copies this rank's part of the original into it; zeros if that has no data. */
 shoal_status fsdp_take_values(struct fsdp_tensors *tensors, struct fsdp_param *param);
-/* Whether that had no data, and nobody has written the shard since. */
+/* Whether the original had no data, and nobody has written the shard since. */
 bool fsdp_needs_values(const struct fsdp_tensors *tensors);
-/* What the tensor is from now on: a shard of a parameter that is cut into so many; 0: no shard any more. */
+/* Marks the tensor as a shard of a parameter that is cut into `n_shards`; 0: it is not a shard any more. */
 void fsdp_mark_sharded(shoal_tensor *tensor, int n_shards);
-/* The shard as a tensor, in the name and with the wish for a gradient of the whole. */
+/* Makes the shard a tensor named `path`. It requires a gradient if the original does. */
 shoal_status fsdp_make_sharded(struct fsdp_tensors *tensors, struct fsdp_param *param, const char *path,
                                int n_shards);
-/* Before the first forward: tensors that were put in the places of shards become the shards. */
+/* Call before the first forward pass: tensors that the program put in the places of shards become the shards. */
 shoal_status fsdp_adopt_replacements(struct fsdp_wrapper *wrapper);
 
-/* Inputs or outputs of a module: those that are floating get the dtype; 0: nothing is done. */
+/* Casts inputs or outputs of a module to `dtype`, if they are floating. Does nothing if `dtype` is 0. */
 void fsdp_cast_all(shoal_tensor **tensors, size_t n_tensors, shoal_dtype dtype);
 /* Whether one of them requires a gradient. */
 bool fsdp_needs_gradient(shoal_tensor *const *tensors, size_t n_tensors);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Modules on top of units: a wrapper for each call of shoal_fully_shard, hung on its modules. A parameter has two
- * tensors, which take turns in the places of the module tree:
+ * Connects modules to units: each call of shoal_fully_shard makes a wrapper, which its modules hold. A parameter has
+ * two tensors, which are swapped in the places of the module tree:
  *
- *   sharded   over this rank's shard, for ever: what optimizers and walks see
- *   full      over the gathered memory, re-bound with every gather: what forward functions see, and what the record of
- *             gradients keeps; its storage is released while there is nothing gathered
+ * sharded   over this rank's shard, for ever: what optimizers and walks see full      over the gathered memory,
+ * bound again with every gather: what forward functions see, and what autograd's
+ *             record keeps; its storage is released while nothing is gathered
  */
 #ifndef PARALLEL_FSDP_MODULE_WRAPPER_H
 #define PARALLEL_FSDP_MODULE_WRAPPER_H
@@ -22,7 +22,7 @@
 struct fsdp_capture;  /* capture.c */
 struct fsdp_captured; /* captured.h */
 
-/* A place in the tree where a parameter is. */
+/* A place in the module tree where a parameter is. */
 struct fsdp_place {
     shoal_module *module; /* borrowed: it holds the wrapper, or is inside one that does */
     char *name;
@@ -30,14 +30,14 @@ struct fsdp_place {
     bool is_reached; /* while it is looked for */
 };
 
-/* What hangs on a module that holds a wrapper. */
+/* What a module holds that belongs to a wrapper. */
 struct fsdp_seat {
     struct fsdp_wrapper *wrapper;
     shoal_module *module;
     shoal_fsdp_unit *deep; /* stands for the units of the module and of those inside */
 };
 
-/* One parameter; the k-th of these is the k-th of the unit. */
+/* The tensors of one parameter; the k-th of these belongs to the k-th parameter of the unit. */
 struct fsdp_tensors {
     shoal_tensor *original; /* until the second forward, if somebody else has it too: tied to another unit? */
     shoal_tensor *sharded;
@@ -101,14 +101,15 @@ struct fsdp_wrapper {
     struct fsdp_captured *captured; /* its part of root->capture; NULL: none runs */
 };
 
-/* What hangs on a module, and its wrapper, or NULL. */
+/* The module's seat, and its wrapper, or NULL. */
 const struct fsdp_seat *fsdp_seat_of(const shoal_module *module);
 struct fsdp_wrapper *fsdp_wrapper_of(const shoal_module *module);
 
-/* The deleter of memory that full tensors show, by which it is known: it is not theirs. */
+/* The deleter of memory that full tensors show. It frees nothing: the memory is not theirs. Such memory is
+   recognized by it. */
 void fsdp_keep_gathered(void *context, void *data);
 
-/* What was made of a whole parameter; NULL: it is not of the wrapper. */
+/* Finds what was made of a whole parameter; NULL: it does not belong to the wrapper. */
 struct fsdp_tensors *fsdp_find_tensors(const struct fsdp_wrapper *wrapper, const shoal_tensor *original);
 
 /* Forgets which of its modules have run. */
