@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Attention in blocks; see attention.h. What is computed is attention_loops.h's; here is what is computed when, and
- * where it lies.
+ * Attention in blocks; attention.h describes the method. The arithmetic on one tile is in attention_loops.h. This file
+ * decides in which order tiles are computed and where their values lie in memory.
  *
- * A block of queries is cut into tiles. Its queries lie in the columns of a tile, transposed once, and the keys that it
- * meets in rows, as they are: scores, weights and results of a query stay in its column, and the results are transposed
- * once, at the end. Where queries see some keys of a block only, the rows behind the last key that a tile sees are left
- * out, and what is left above the diagonal is overwritten.
+ * A block of queries is cut into tiles. In a tile each query is a column (queries are transposed once, at the start)
+ * and each key is a row, as in memory. So all scores, weights and results of a query stay in its column; results are
+ * transposed back once, at the end. With a causal mask a tile leaves out the rows after the last key that any of its
+ * queries sees, and scores that remain above the diagonal become -infinity.
  */
 #include "attention.h"
 
@@ -542,7 +542,7 @@ static void weigh_tile(const struct backward *backward, const struct block *bloc
     }
 }
 
-/* Rows of keys += weights times rows of queries, which lie in panels. Queries that see none of some keys are left out. */
+/* Rows of keys += weights times rows of queries, in panels. Queries that see none of the keys are left out. */
 static void add_to_keys(const struct backward *backward, const struct block *block, const char *weights,
                         const char *panels, const struct nn_heads *to)
 {
@@ -642,8 +642,9 @@ static void run_backward(const struct nn_attention *attention, int64_t item, cha
 }
 
 /*
- * The same for more threads than heads: gradients of queries by blocks of queries, those of keys and values by blocks of
- * keys. Scores and weights are made twice, and every sum has the same order.
+ * The backward pass when there are more threads than heads. Gradients of queries are computed by blocks of queries,
+ * those of keys and values by blocks of keys. Scores and weights are therefore computed twice, but every sum has the
+ * same order as above, and so the same bits.
  */
 static int64_t count_key_blocks(const struct nn_attention *attention)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Attention on plain memory, in blocks: a block of queries meets one block of keys after the other, and only their
- * scores are in memory. The softmax is made on the way (a running largest score and sum for each query), and the
- * gradient makes the weights again from the logarithm of that sum.
+ * Attention on plain memory, in blocks. A block of queries is multiplied with one block of keys after the other, and
+ * only the scores of the current pair of blocks are in memory. The softmax is computed along the way, from a running
+ * maximum and a running sum for each query. The backward pass computes the weights again from the logarithm of that
+ * sum.
  *
- * Bits: a block's products, and the order in which blocks are added, depend on the sizes alone: not on the number of
- * threads, the other samples, the other heads or the strides.
+ * Bits: the products of a block, and the order in which blocks are added, depend on the sizes only. They do not depend
+ * on the number of threads, on other samples or heads, or on strides.
  */
 #ifndef NN_ATTENTION_H
 #define NN_ATTENTION_H
@@ -51,8 +52,8 @@ struct nn_attention {
 };
 
 /*
- * What the forward, or the backward, takes as scratch memory: blocks of scores, queries, keys and results for each
- * thread. It does not grow with the numbers of queries and keys.
+ * How many bytes of scratch memory the forward pass, or the backward pass, needs: blocks of scores, queries, keys and
+ * results for each thread. The size does not grow with the number of queries or keys.
  */
 size_t nn_attention_scratch_bytes(const struct nn_attention *attention, bool is_backward);
 

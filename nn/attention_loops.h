@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The loops of attention.c over one tile: some queries, which lie beside each other in the lanes of vectors, and any
- * number of keys, one row each. Everything is computed for each query by itself, from its first key to its last: tiles
- * of every width have the same bits. So have all variants of floats (vector.h), which is why a row is no product of a
- * BLAS. Elements are floats or, in nn_attention_f64, doubles.
+ * The loops of attention.c over one tile: some queries, one in each lane of the vectors, and any number of keys, one in
+ * each row. Each query is computed independently of the others, from its first key to its last, so tiles of every width
+ * give the same bits. All variants of floats (vector.h) give the same bits too; a BLAS would not, so none is used here.
+ * Elements are floats or, in nn_attention_f64, doubles.
  *
- * Tiles lie row by row. Where a stride is passed, it is in elements.
+ * Tiles are stored row by row. Strides are in elements.
  */
 #ifndef NN_ATTENTION_LOOPS_H
 #define NN_ATTENTION_LOOPS_H

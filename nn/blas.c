@@ -126,8 +126,8 @@ shoal_status shoal_nn_set_threads(int n_threads)
 
 /*
  * A BLAS has one number of threads for the whole process, and the bits of a product may depend on it. So products that
- * run at the same time have the same number: one that wants another waits until they have ended, and those that come
- * after it wait behind it.
+ * run at the same time must use the same number. A product that needs another number waits until the running ones have
+ * ended, and products that come later queue behind it.
  */
 static struct {
     pthread_mutex_t lock;
@@ -253,8 +253,8 @@ static bool load_library(const char *name, char *reason, size_t reason_bytes)
 }
 
 /*
- * The loops have other bits than a BLAS. A rank must not fall back to them, and part from the others in silence, because it
- * could not open the library's file.
+ * A BLAS that cannot be opened because there are no file descriptors left is an error. Falling back to the loops of
+ * this library would give this rank other bits than the other ranks, without a message.
  */
 static bool lacks_descriptors(const char *reason)
 {

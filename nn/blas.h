@@ -14,8 +14,8 @@ shoal_status nn_blas_product(shoal_dtype real, const struct nn_matrix *a, const 
                              bool adds, void *c);
 
 /*
- * The same on the calling thread alone, so that several threads may compute products beside each other. After
- * nn_blas_load. Products of other threads that use several threads wait for these, and these for them.
+ * The same, but on the calling thread only, so that several threads can each compute a product. Call nn_blas_load
+ * first. Such products and products that use several threads wait for each other.
  */
 void nn_blas_product_alone(shoal_dtype real, const struct nn_matrix *a, const struct nn_matrix *b, void *c);
 

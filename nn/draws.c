@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Draws as functions of their position; see draws.h. Philox runs in lanes, blocks beside each other (vector_draws.h). Normal numbers are made in two passes: all of a chunk as if they were in the middle, which has
- * no branches, then the seventh of them that is in the tails.
+ * Random numbers as functions of their position; see draws.h. Philox computes one block in each lane (vector_draws.h).
+ * Normal numbers are made in two passes: first all of a chunk with the formula for the middle of the distribution,
+ * which has no branches; then the seventh of them that lies in the tails is computed again.
  */
 #include "draws.h"
 

@@ -24,8 +24,9 @@ static inline float nn_float_of(uint32_t bits)
 }
 
 /*
- * A double as a float that rounds to the same 16 bits: cut off, with the last bit set where something was lost ("to odd").
- * Rounding to the nearest float first would round a number just beside a tie to the tie, and then to the other side.
+ * Converts a double to a float that rounds to the same 16 bits as the double: excess bits are cut off, and the last bit
+ * is set if any of them was 1 ("round to odd"). Rounding to the nearest float instead could move a number close to a
+ * tie onto the tie, which the second rounding may then resolve to the wrong side.
  */
 static inline float nn_cut(double value)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Initial values of a module's parameters. First all that match are found, checked and opened; then they are filled,
- * which cannot fail. A shard is filled as a part of the whole parameter that it was cut from.
+ * Initial values of a module's parameters. First all matching parameters are found, checked and opened; then they are
+ * filled, which cannot fail. A shard gets the values that its part of the whole parameter would get.
  */
 #include "initialize.h"
 

@@ -9,8 +9,9 @@
 typedef const shoal_nn_distribution *(*nn_chooser)(const void *context, const shoal_module_entry *entry);
 
 /*
- * Fills the parameters that `choose` has a distribution for, all or none. Distributions were checked. `call` is the
- * name of the call, for texts; *n_filled_out is how many there were.
+ * Fills the parameters for which `choose` gives a distribution: all of them or, after an error, none. Distributions
+ * must have been checked. `call` is the name of the public call, for error texts. *n_filled_out is the number of
+ * parameters that were filled.
  */
 shoal_status nn_initialize_chosen(const char *call, shoal_module *module, nn_chooser choose,
                                   const void *context, uint64_t seed, size_t *n_filled_out);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Arithmetic over plain arrays, once for floats and once for doubles (loops_real.h). The pointers are to arrays of
- * that type. Sums over many elements are made in double, from the first to the last or in the lanes of vector.h: no
- * order depends on the machine.
+ * Arithmetic over plain arrays, once for floats and once for doubles (loops_real.h); pointers are to arrays of that
+ * type. Sums over many elements are accumulated in double, from the first element to the last or in the lanes of
+ * vector.h. The order of a sum never depends on the machine.
  */
 #ifndef NN_LOOPS_H
 #define NN_LOOPS_H

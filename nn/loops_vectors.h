@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The loops of loops.h for floats that are made of vectors (vector.h). Names in brackets, because <tgmath.h> has macros
- * of the same names.
+ * The loops of loops.h for floats that use vector instructions (vector.h). Function names are in brackets, because
+ * <tgmath.h> defines macros with the same names.
  */
 
 #define FORWARD(name)                                                \

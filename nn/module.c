@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What all ready-made modules share: settings, parameters, checks, and their initial values. They are known by the
- * function that frees their settings, which no other module has.
+ * What all ready-made modules share: settings, parameters, checks, and initial values. A module is recognized as
+ * ready-made by the function that frees its context: no other module uses that function.
  */
 #include "module.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of ready-made modules share. Such a module has settings as its context: numbers that its forward
- * function needs, and the distributions of its own parameters, which shoal_nn_initialize_modules reads again.
+ * What the files of ready-made modules share. The context of such a module is its settings: the numbers that its
+ * forward function needs, and the distributions of its own parameters, which shoal_nn_initialize_modules reads again.
  */
 #ifndef NN_MODULE_H
 #define NN_MODULE_H

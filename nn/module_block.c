@@ -19,8 +19,9 @@ enum {
 };
 
 /*
- * Streams are those of joined paths. FNV-1a goes on where it stopped, so a path is passed on as the stream of what
- * stands in front of the next name, with its dot, and nothing is joined.
+ * The stream of a random number is the FNV-1a hash of a joined path, such as "h.0.attn.attn_dropout". FNV-1a can
+ * continue from an earlier hash, so paths are never joined: the hash of the path so far, with its dot, is passed on and
+ * extended by the next name.
  */
 static uint64_t extend(uint64_t stream, const char *text)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A GPT: token and position embeddings, blocks, a last norm, and an output head. The tree has the names of Hugging
- * Face's GPT2LMHeadModel. Embeddings, last norm and head belong to one unit of a sharded model: the head multiplies by
- * the token embedding.
+ * Face's GPT2LMHeadModel. In a sharded model the embeddings, the last norm and the head belong to one unit, because the
+ * head multiplies by the token embedding.
  */
 #include <inttypes.h>
 #include <math.h>

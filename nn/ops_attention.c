@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Attention as operations: what tensors are, where they lie, and the typed functions. The arithmetic is attention.c's.
- * Both forms, with three tensors and with one that holds all three, end in the same struct nn_attention.
+ * Attention as ops: meta functions, the layout of their tensors, and the typed functions. The arithmetic is in
+ * attention.c. There are two forms, with three tensors and with one tensor that holds all three; both are turned into
+ * the same struct nn_attention.
  */
 #include <math.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Batched matrix products. Many matrices, and small ones, are computed beside each other, each on one thread; a few
- * large ones one after the other, each on all threads of the BLAS. Which of the two depends on sizes alone. A matrix
- * that a BLAS takes as it lies is used in place, with any strides of the leading dimensions; any other is copied when
- * its turn comes, into memory for one matrix, of which each part of the work has its own.
+ * Batched matrix products. Many or small matrices are computed in parallel, each on one thread; a few large ones are
+ * computed one after the other, each on all threads of the BLAS. The choice depends on sizes only. A matrix whose
+ * layout the BLAS accepts is used in place, whatever the strides of its leading dimensions. Any other matrix is copied
+ * when its turn comes; each part of the work has scratch memory for one matrix.
  */
 #include "blas.h"
 #include "functions.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Dropout. Whether an element is dropped is a function of its position, which is a tensor, of stream and probability.
- * So the gradient is the same op on the gradient, with the same mask, and only the position is kept: shoal_nn_dropout
- * makes a copy of it, of which this op knows nothing.
+ * Dropout. Whether an element is dropped depends on the position of the random stream (a tensor), the stream and the
+ * probability only. So the gradient is the same op applied to the gradient: it gives the same mask, and only the
+ * position has to be saved. shoal_nn_dropout passes a copy of the position, because the caller's may change.
  */
 #include <inttypes.h>
 

@@ -101,9 +101,9 @@ static size_t matrix_bytes(const shoal_tensor *tensor)
 }
 
 /*
- * A result of 16 bits is computed in panels of rows, each of which is rounded when it is done: scratch memory for a panel
- * is enough, and it is rounded while it is in a cache. A panel has at least so many rows, because a BLAS rearranges b
- * for each, and about so many elements.
+ * A result of 16 bits is computed in panels of rows, and each panel is rounded when it is complete. So scratch memory
+ * for one panel is enough, and the panel is still in a cache when it is rounded. A panel has at least PANEL_ROWS rows,
+ * because a BLAS rearranges b again for each panel, and otherwise about PANEL_ELEMENTS elements.
  */
 #define PANEL_ROWS 256
 #define PANEL_ELEMENTS ((int64_t)1 << 21)

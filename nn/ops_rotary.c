@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rotary position embedding: element i of the first half of a row and element i of the second half are turned by an
- * angle that grows with the position. The gradient turns back: nothing is saved. Angles, sines and cosines are computed
- * in f64, once per position.
+ * Rotary position embedding. Element i of the first half of a row and element i of the second half are rotated by an
+ * angle that grows with the position. The gradient is the inverse rotation, so nothing is saved. Angles, sines and
+ * cosines are computed in f64, once per position.
  */
 #include <inttypes.h>
 #include <math.h>

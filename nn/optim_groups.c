@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Optimizers of modules: their parameters are found by a walk, known by their first paths, and belong to groups. First
- * the rows are checked and copied, then the walk takes the parameters, and at last every group must have some.
+ * Optimizers of modules. Creation checks and copies the groups first, then walks over the module and assigns each
+ * parameter, known by its first path, to a group. A group that ends up without parameters is an error.
  */
 #include <math.h>
 #include <stdio.h>

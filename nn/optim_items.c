@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The state of optimizers as items of checkpoints. Items are collected in a list of their own, which is then appended:
- * a call that fails has added nothing. The list holds a reference on the optimizer, whose memory its items are in.
+ * The state of optimizers as items of checkpoints. Items are collected in a separate list and appended at the end, so a
+ * call that fails has added nothing. The list holds a reference to the optimizer, which owns the memory of the items.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Steps of optimizers. A step has two passes: the first finds data and gradients, waits for them and makes missing
- * state, and may fail; the second computes, and cannot.
+ * Steps of optimizers. A step has two passes. The first finds data and gradients, waits for them and creates missing
+ * state; it may fail. The second computes and cannot fail.
  */
 #include <math.h>
 #include <stdbool.h>

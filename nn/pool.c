@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The pool of threads; see pool.h. One caller at a time has it: a caller that finds it taken, and a body that calls
- * again, run their parts themselves. Threads are made when they are first wanted and sleep on a condition variable.
+ * The pool of threads; see pool.h. One caller at a time uses the pool. A caller that finds it in use, or that is itself
+ * a body that the pool runs, runs its parts on its own thread. Threads are created when they are first needed, and
+ * sleep on a condition variable.
  *
- * A job is open while its caller takes parts. Threads join an open job; the caller closes it when no part is left and
- * waits for those that joined. A thread that wakes up late finds the job closed and sleeps again: nobody waits for it.
+ * A job is open while its caller takes parts. Threads join an open job. When no part is left, the caller closes the job
+ * and waits for the threads that joined. A thread that wakes up late finds the job closed and sleeps again; the caller
+ * does not wait for it.
  */
 #include "pool.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The threads of this library, for loops that are not matrix products. As many as a matrix product uses
- * (shoal_nn_set_threads): they sleep while the BLAS computes, and the BLAS's sleep while they do.
+ * The threads of this library, for loops that are not matrix products. Their number is that of a matrix product
+ * (shoal_nn_set_threads). They sleep while the BLAS computes, and the threads of the BLAS sleep while they work.
  */
 #ifndef NN_POOL_H
 #define NN_POOL_H
@@ -10,15 +10,16 @@
 #include <stdint.h>
 
 /*
- * Runs body(context, part) for part 0 .. n_parts - 1, on the caller's thread and on those of the pool, in any order;
- * returns when all have ended. A body computes in the default floating-point mode, fails in no way, and may call
- * nn_parallel itself, which then runs its parts one after the other.
+ * Runs body(context, part) for part 0 .. n_parts - 1, on the caller's thread and on those of the pool, in any order.
+ * Returns when all parts have ended. The body runs in the default floating-point mode and cannot report an error. It
+ * may call nn_parallel itself; that call then runs its parts one after the other.
  */
 void nn_parallel(size_t n_parts, void (*body)(void *context, size_t part), void *context);
 
 /*
- * Into how many parts n items, each worth about `cost` operations on elements, are cut: at least 1, and at most
- * NN_MAX_PARTS. Depends on n and cost and never on the number of threads, so that sums of parts have one order.
+ * The number of parts into which to cut n items that each cost about `cost` operations on elements: between 1 and
+ * NN_MAX_PARTS. It depends on n and cost, never on the number of threads, so sums over parts always have the same
+ * order.
  */
 #define NN_MAX_PARTS 256
 size_t nn_parts(size_t n, size_t cost);

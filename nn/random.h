@@ -19,8 +19,9 @@ struct nn_runs {
 shoal_status nn_check_distribution(const char *name, const shoal_nn_distribution *distribution);
 
 /*
- * The law of a distribution that was checked, for a whole of that shape. SHOAL_ERR_INVALID for one that asks for a
- * fan, and fewer than two dimensions; n_dims -1: there is no shape.
+ * Computes the law of a distribution (which must have been checked) for a whole parameter of this shape. n_dims -1
+ * means that there is no shape. SHOAL_ERR_INVALID if the distribution needs a fan and there are fewer than two
+ * dimensions.
  */
 shoal_status nn_law_of(const char *name, const shoal_nn_distribution *distribution, const int64_t *shape,
                        int n_dims, struct nn_law *law_out);
@@ -40,8 +41,8 @@ struct nn_target {
 };
 
 /*
- * Takes the tensor's memory, or scratch for it where it is not contiguous; `reads`: scratch has the tensor's values.
- * The tensor keeps them.
+ * Opens the memory of a tensor for writing; a tensor that is not contiguous gets scratch memory instead. With `reads`
+ * the scratch memory is filled with the tensor's values, so that elements that are not written keep them.
  */
 shoal_status nn_target_open(const char *name, shoal_tensor *tensor, bool reads, struct nn_target *target_out);
 /* Puts into the tensor what was filled. */

@@ -79,8 +79,8 @@ void nn_row_store(const struct nn_rows *rows, const struct nn_row *row, const vo
 /* Several rows ----------------------------------------------------------------------------------------- */
 
 /*
- * Rows along another dimension than the last one lie beside each other: reading them one by one takes a line of cache
- * for each element. They are read and written TOGETHER at a time.
+ * Rows along a dimension other than the last are interleaved in memory. Reading them one by one would fetch a whole
+ * cache line for each element. So TOGETHER of them are read and written at a time.
  */
 enum {
     TOGETHER = 16,

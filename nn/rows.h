@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tensors as rows along one of their dimensions, of any strides. A row that lies as an array of floats or doubles is
- * used in place; any other goes through scratch memory of one row. So an op of rows takes a few rows of scratch memory,
- * however large its tensors are.
+ * Tensors as rows along one of their dimensions, with any strides. A row that is already an array of floats or doubles
+ * is used in place; any other row is copied through scratch memory for one row. So an op on rows needs scratch memory
+ * for a few rows, however large its tensors are.
  */
 #ifndef NN_ROWS_H
 #define NN_ROWS_H
@@ -55,8 +55,8 @@ typedef void (*nn_map_function)(const struct nn_loops *loops, size_t n, const vo
                                 void *result, const void *context);
 
 /*
- * The function for every row along the dimension. Inputs and output have one shape and are computed in one dtype. It is
- * called by several threads at once.
+ * Calls the function for every row along the dimension, from several threads at once. Inputs and output have the same
+ * shape and are computed in the same dtype.
  */
 shoal_status nn_map_rows(shoal_op_call_context *call, shoal_tensor *const *inputs, size_t n_inputs, int dim,
                          shoal_tensor *output, nn_map_function function, const void *context);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gradient scalers. An unscale first looks at all gradients, then asks the other ranks, and multiplies when all of them
- * agree that they can: a call that fails has changed nothing, on no rank.
+ * Gradient scalers. An unscale first checks all gradients of this rank, then asks the other ranks, and multiplies only
+ * when all ranks agree that they can. So a call that fails has changed nothing on any rank.
  */
 #include "scaler.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How a failure travels: NN_TRY leaves with the status of a call that failed, NN_TRY_GOTO goes where things are undone. */
+/* How errors are passed on: NN_TRY returns the status of a call that failed, NN_TRY_GOTO goes to the cleanup code. */
 #ifndef NN_TRY_H
 #define NN_TRY_H
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Tensors as arrays of the type that is computed in: double for f64, float for f32, bf16 and f16. What lies so in the
- * tensor's memory already is used in place; everything else (other strides, 16-bit floats) goes through scratch memory.
+ * Tensors as arrays of the type in which they are computed: double for f64, float for f32, bf16 and f16. A tensor whose
+ * memory already is such an array is used in place; all others (other strides, 16-bit floats) go through scratch
+ * memory.
  *
- * Kernels call no operations for this: a tracer or the tape of the caller's scope would see them.
+ * Kernels do not call ops for this, because a tracer or the tape of the caller's scope would see them.
  */
 #ifndef NN_VALUES_H
 #define NN_VALUES_H
@@ -36,8 +37,8 @@ shoal_dtype nn_real(shoal_dtype dtype);
 struct nn_layout nn_layout_of(const shoal_tensor *tensor);
 
 /*
- * So many elements of so many bytes, from the workspace of the call, with which they end; SHOAL_ERR_NO_MEMORY says how much it
- * was. Without a call (an optimizer's): freed with free.
+ * Allocates scratch memory for `count` elements from the workspace of the call; it is released when the call ends. With
+ * call NULL (optimizers) it must be freed with free. SHOAL_ERR_NO_MEMORY names the size that was requested.
  */
 shoal_status nn_scratch(shoal_op_call_context *call, size_t count, size_t element_bytes, void **scratch_out);
 /* What that takes of the workspace. */

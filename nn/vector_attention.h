@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The loops of attention_loops.h, in the operations that vector_loops.h lists, and in these:
+ * The loops of attention_loops.h. The including file defines the operations that vector_loops.h lists, and these:
  *
  *     element                        float or double
- *     TILE_ROWS, TILE_COLUMNS        of a tile
- *     TILE_VECTORS                   of a row, for as many columns as have their sums in registers
- *     quad, load_quad, element_at    four elements; a vector of one of them
+ *     TILE_ROWS, TILE_COLUMNS        the size of a tile
+ *     TILE_VECTORS                   vectors of a row whose sums are kept in registers at a time
+ *     quad, load_quad, element_at    four elements; a vector filled with one of them
  *     larger(a, b)                   a where a > b, else b
- *     exp_of_difference              exp x for x up to 1; 0 for what is not a normal number
+ *     exp_of_difference              exp x for x up to 1; 0 where the result is not a normal number
  */
 #include <stdint.h>
 

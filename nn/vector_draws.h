@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Philox4x32-10 (draws.c) for blocks beside each other, one in each lane. Part of vector_loops.h, with these operations:
+ * Philox4x32-10 (draws.c) on several blocks at once, one in each lane. Part of vector_loops.h; needs these operations
+ * too:
  *
- *     load_words, all_words          as load and all
+ *     load_words, all_words          like load and all, for words
  *     multiply_long                  the halves of 64-bit products
- *     store_blocks(to, c)            c[0], c[1], c[2] and c[3] of each lane one after the other
+ *     store_blocks(to, c)            stores c[0], c[1], c[2] and c[3] of each lane, lane after lane
  */
 enum {
     PHILOX_ROUNDS = 10,

@@ -22,8 +22,8 @@ static inline vector with_sign_of(vector x, vector sign)
 }
 
 /*
- * x = n log 2 + r with |r| <= log(2) / 2, and exp x = 2^n (1 + r q(r)). The integer n lies in the last bits of a sum with
- * 1.5 * 2^23.
+ * x = n log 2 + r with |r| <= log(2) / 2, and exp x = 2^n (1 + r q(r)). The integer n is in the last bits of the sum
+ * with 1.5 * 2^23.
  */
 static inline vector exp_factor_from(vector x, vector shift, vector *r_out, words *shifted_out)
 {
@@ -97,8 +97,8 @@ static inline vector log_of(vector x)
 }
 
 /*
- * 1 - 2 / (exp 2a + 1) for a from 0.6 on. The low parts are what the exponential, the sum, the quotient and the difference
- * lose in rounding; with them the result is within 0.7 units in the last place. From 10 on it is 1.
+ * Computes 1 - 2 / (exp 2a + 1), for a >= 0.6. The low parts are what the exponential, the sum, the quotient and the
+ * difference lose by rounding; with them the result is within 0.7 units in the last place. For a >= 10 it is 1.
  */
 static inline vector tanh_far(vector a)
 {
@@ -174,7 +174,7 @@ static inline vector gelu_of(vector x)
     return x * distribution_of(x);
 }
 
-/* (1 + tanh u) / 2 is sigmoid(2 u). Within 16 on both sides, beyond which it is 0 or 1 and polynomials could overflow. */
+/* (1 + tanh u) / 2 is sigmoid(2 u). |u| is limited to 16: beyond, it is 0 or 1, and polynomials could overflow. */
 static inline vector clamp_for_gelu(vector x)
 {
     return clamp(x, all(-16.0f), all(16.0f));

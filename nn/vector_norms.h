@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rows of layer norm, and of RMS norm, which takes the mean for 0. Everything is f64 from the input to the one rounding
- * of the result. Part of vector_loops.h.
+ * Rows of layer norm, and of RMS norm, which uses 0 as the mean. Everything is computed in f64; only the result is
+ * rounded. Part of vector_loops.h.
  */
 
 /* The sum of (x - mean)^2. The zeros behind the end are not added. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the registers of all instruction sets have in common, in vector extensions of gcc and clang. Included by the file
- * of a variant, after it has defined LANES, and before the operations that need an instruction's name.
+ * What the registers of all instruction sets have in common, written with the vector extensions of gcc and clang. The
+ * file of a variant defines LANES, includes this file, and then defines the operations that need an instruction's name.
  */
 #include <string.h>
 
