@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How many issue slots does BFCVTN take on this processor? Runs it with 0 to 6 independent additions beside
- * it; with four vector pipes, each full slot costs a quarter of a cycle. docs/design/kernels.md uses the
- * result. Needs nothing of the library:
+ * Measures how many issue slots BFCVTN takes on this processor: runs it with 0 to 6 independent additions. With four
+ * vector pipes, each full slot costs a quarter of a cycle. docs/design/kernels.md uses the result. Does not need the
+ * library:
  *
  *     cc -O2 -D_GNU_SOURCE -march=armv8.2-a+bf16 -o bf16_pipes bench/bf16_pipes.c && ./bf16_pipes
  */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hosts INTERFACE RATE_MBIT ITERATIONS MIB...: collectives between hosts, against what their links allow. Built and run by
- * bench/hosts.sh, one process for each rank.
+ * hosts INTERFACE RATE_MBIT ITERATIONS MIB...: times collectives between hosts and compares them with what the links
+ * allow. bench/hosts.sh builds it and runs one process for each rank.
  *
- * A row: the median over iterations of the slowest rank's time; the bytes that the host which sends most has sent in one
- * iteration, headers of all packets included; and the time that those bytes take at the rate of the link.
- * Sizes are of the whole vector: what every rank has before and after an all-reduce, has after an all-gather, and has before a
+ * A row has the median over iterations of the slowest rank's time, the bytes that the host which sends most has sent in
+ * one iteration (headers of all packets included), and the time that these bytes take at the rate of the link. Sizes
+ * are those of the whole vector: the input and result of an all-reduce, the result of an all-gather, the input of a
  * reduce-scatter. Every result is checked.
  */
 #include <stdbool.h>
@@ -46,8 +46,9 @@ static double now_s(void)
 }
 
 /*
- * Sent so far, as the queue counts it that limits the rate: with the headers of every packet. The interface counts what the
- * kernel handed it, up to 64 KiB with one header, 4.6 % less than crosses the link in packets of 1500 bytes.
+ * Returns the bytes that this host has sent so far, as counted by the queue that limits the rate, which includes the
+ * header of every packet. The interface's own counter sees up to 64 KiB with one header: 4.6 % less than crosses the
+ * link in packets of 1500 bytes.
  */
 static double read_bytes(const char *interface)
 {

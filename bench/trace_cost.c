@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a trace costs: steps of a GPT that is fully sharded, in pairs with and without a trace, in one run.
+ * Measures what a trace costs: steps of a fully sharded GPT, in pairs with and without a trace, in one run.
  * bench/trace_cost.sh builds and runs it.
  *
  *     shoal run -n 2 trace_cost [PAIRS [LAYERS WIDTH BATCH CONTEXT]]
  *
- * Other programs on the machine slow down both halves of a pair about alike, so ratios are taken within pairs; which
- * half comes first changes from pair to pair. The median of the ratios is printed with bounds that hold the true median
- * with 95 %, by order statistics, for wall time and for processor time of all ranks, which others disturb less. Then
- * what can be said at any load: how many events a step of rank 0 has, and what one costs.
+ * Other programs on the machine slow down both halves of a pair about equally, so ratios are taken within pairs; which
+ * half comes first changes from pair to pair. The program prints the median ratio with its 95 % confidence interval (by
+ * order statistics), for wall time and for the processor time of all ranks, which other programs disturb less. Then it
+ * prints two numbers that do not depend on the load much: how many events a step of rank 0 has, and what one event
+ * costs.
  */
 #include <shoal/shoal.h>
 #include <shoal_nn/modules.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A mesh: ranks arranged in two rows (one, if their number is odd), and sums along rows and columns, whose ranks are groups.
+ * A mesh arranges ranks in rows and columns, each of which is a group. Here there are two rows (one, if the number of
+ * ranks is odd), and sums along rows and columns.
  *
  *     shoal run -n 4 ./03_mesh
  */

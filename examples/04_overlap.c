@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Communication behind computation: the gradients of one layer are averaged while those of the next are
- * computed. A work is an operation that was started; waiting for it gives its status.
+ * Overlaps communication with computation: the gradients of one layer are averaged while those of the next are
+ * computed. A work is an operation that was started; waiting for it returns its status.
  *
  *     shoal run -n 3 ./04_overlap
  */

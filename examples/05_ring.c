@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Point to point: ranks stand in a ring, and what a rank hears from its left it passes on to its right.
- * shoal_group_transfer posts all sends and receives before it waits, so nobody has to come first.
+ * Point to point: the ranks form a ring, and each passes on to its right neighbour what it receives from its left one.
+ * shoal_group_transfer posts all sends and receives before it waits, so their order does not matter.
  *
  *     shoal run -n 4 ./05_ring
  */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that ranks share. A window is there once for all ranks: a gather into it is each rank writing its part,
- * and reading costs no copy. Symmetric memory is there once for each; collectives on it skip staging.
+ * Memory that ranks share. A window exists once for all ranks of a machine: to gather, each rank writes its part into
+ * it, and all of them read the whole without a copy. Symmetric memory is one block per rank that all ranks can read and
+ * write; collectives on it need no staging copy.
  *
  *     shoal run -n 4 ./06_window
  */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Trains a small network on several ranks, each with a part of every batch and of every weight, gradient and moment of
- * the optimizer; then the same again in one process, which ends with the same bits.
+ * Trains a small network on several ranks. Each rank has a part of every batch, and a part of every weight, gradient
+ * and moment of the optimizer. Then the program trains the same network in one process, which ends with the same bits.
  *
- *     shoal run --no-label -n 2 ./09_train [--live] [STEPS]        for some seconds, without STEPS
+ *     shoal run --no-label -n 2 ./09_train [--live] [STEPS]        without STEPS: for some seconds
  *
- * --live: one line that changes, for terminals. Communication that goes on while the program computes is hidden; the
- * record that the library keeps of the last calls says when each began and ended.
+ * --live prints one line that changes, for terminals. Communication that goes on while the program computes counts as
+ * hidden; the library's record of the last calls tells when each began and ended.
  *
- * The layers are the same in both; what differs is where weights come from and where gradients go (ranks: run_part;
- * one process: run_parts).
+ * The layers are the same in both trainings. They differ in where weights come from and where gradients go: run_part
+ * for ranks, run_parts for one process.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>

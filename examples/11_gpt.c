@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A small GPT in plain C, trained by several ranks: token and position embeddings, blocks of causal attention and an MLP
- * with GELU, layer norms, and an output layer that uses the token embedding once more (a tied embedding). Forward,
- * backward and AdamW are loops, as in a trainer like llm.c. Each rank has its own sequences, and keeps only its part of
- * every weight, gradient and moment.
+ * A small GPT in plain C, trained by several ranks: token and position embeddings, blocks of causal attention and an
+ * MLP with GELU, layer norms, and an output layer that uses the token embedding again (a tied embedding). Forward pass,
+ * backward pass and AdamW are loops, as in a trainer like llm.c. Each rank has its own sequences, and keeps only its
+ * part of every weight, gradient and moment.
  *
  *     shoal run --no-label -n 3 ./11_gpt [STEPS [FROM [TO]]]        STEPS 0, or none: for some seconds
  *
- * FROM and TO are checkpoints (FROM may be "-": none). They hold whole weights and moments, so that any number of ranks
- * can go on from one. Afterwards rank 0 does the same steps alone, with the parts of all ranks one after the other, and
- * ends with the same bits.
+ * FROM and TO are checkpoints (FROM may be "-": none). They hold whole weights and moments, so any number of ranks can
+ * continue from one. Afterwards rank 0 repeats the same steps alone, with the parts of all ranks one after the other,
+ * and ends with the same bits.
  *
- * The first half, the model, knows nothing of ranks: it gets pointers to weights, and adds to gradients. The calls of the
- * library are in the second half, from shard_model on.
+ * The first half of the file, the model, knows nothing of ranks: it gets pointers to weights, and adds to gradients.
+ * All calls of the library are in the second half, from shard_model on.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
@@ -50,8 +50,8 @@ static const char text[] =
 /* Parameters -------------------------------------------------------------------------------------------- */
 
 /*
- * Unit 0 has what both ends of the model use: the token embedding is read by the first layer and by the last. Units 1 to
- * N_BLOCKS are the blocks. Parameters are numbered unit by unit.
+ * Unit 0 has the parameters that both ends of the model use: the first and the last layer both read the token
+ * embedding. Units 1 to N_BLOCKS are the blocks. Parameters are numbered unit by unit.
  */
 enum {
     WTE, /* token embedding */
@@ -471,7 +471,7 @@ static void measure_loss_backward(const struct unit *ends)
                   ends->w[LNF_W]);
 }
 
-/* Elements know nothing of each other, so that a shard is updated as that part of the whole would be. `t` is from 1 on. */
+/* Each element is updated by itself, so a shard is updated as that part of the whole would be. `t` counts from 1. */
 static void adamw(float *w, const float *g, float *m, float *v, size_t count, int t)
 {
     const float rate = 3e-3F;
@@ -528,9 +528,9 @@ static const struct unit *find_unit(int unit, bool is_backward)
 }
 
 /*
- * Units nest: that of the embeddings is open from the first layer to the last. So it is gathered once, and in the backward
- * both uses of the token embedding add to one gradient, which is reduced once. (If the unit were opened twice in the
- * backward, each time would be a reduction: the same gradient but for rounding.)
+ * Units nest: the unit of the embeddings is open from the first layer to the last. So it is gathered once, and in the
+ * backward pass both uses of the token embedding add to one gradient, which is reduced once. (Opening the unit twice in
+ * a backward pass would reduce it twice: the same gradient but for rounding.)
  */
 static float forward_part(void)
 {
@@ -653,8 +653,8 @@ static int load(const char *path, shoal_group *group)
 
 /* One process ------------------------------------------------------------------------------------------- */
 
-/* The whole model, on rank 0. Each part of a batch has a gradient buffer of its own. If kernels went on adding to the sum of
-   the parts before, additions would come in another order, and be rounded to other bits. */
+/* The whole model, on rank 0. Each part of a batch has a gradient buffer of its own. If kernels added to the sum of the
+   earlier parts, additions would have another order, and their results other bits. */
 static float arrays[N_ARRAYS][N_PARAMS][ROOM];
 static float part_gradients[N_PARAMS][ROOM];
 static float gradients[N_PARAMS][ROOM];

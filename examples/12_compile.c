@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A training step under DDP as a graph: captured, its communication fused by passes, and as a plan that runs every step. Rank 0
- * prints each of them. Run it with: shoal run --no-label -n 2 ./12_compile
+ * A training step under DDP becomes a graph: it is captured, passes fuse its communication, and the result is lowered
+ * to a plan that runs every step. Rank 0 prints each of them.
+ *
+ *     shoal run --no-label -n 2 ./12_compile
  */
 #include <shoal/shoal.h>
 #include <shoal_nn/nn.h>

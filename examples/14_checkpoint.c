@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A run that can be ended and started again at any time: it loads the newest checkpoint, if there is one, and saves in
- * the background after every third step. Here it runs twice: fully sharded, five steps; then with ZeRO-1, from the
- * checkpoint of step 3 on, with the same bits. Started again, it goes on from there, also on another number of ranks:
+ * A training run that can be stopped and started again at any time. It loads the newest checkpoint, if there is one,
+ * and saves in the background after every third step. Here it runs twice: fully sharded for five steps; then with
+ * ZeRO-1, from the checkpoint of step 3, with the same bits. If you start it again, it continues from there, also with
+ * another number of ranks:
  *
- *     shoal run --no-label -n 2 ./14_checkpoint [DIRECTORY]        checkpoints stay there; "checkpoints"
+ *     shoal run --no-label -n 2 ./14_checkpoint [DIRECTORY]        checkpoints stay there; default "checkpoints"
  *     shoal run --no-label -n 3 ./14_checkpoint [DIRECTORY]        steps 4 and 5
  */
 #include <shoal/shoal.h>

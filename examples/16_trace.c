@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where the time of a step goes, of a small GPT whose blocks are sharded: steps and one range of its own are recorded.
- *     shoal run -n 2 ./16_trace [FILE]        "trace.json"
+ * Records where the time of a step goes: a small GPT whose blocks are sharded, with its steps and one range of its own.
+ *
+ *     shoal run -n 2 ./16_trace [FILE]        default "trace.json"
  *     shoal trace trace.json --svg step.svg   the table, and a picture; https://ui.perfetto.dev shows the whole
  */
 #include <shoal/shoal.h>

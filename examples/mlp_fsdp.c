@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A perceptron of several layers with kernels of its own, twice: mlp_single.c is one process, mlp_fsdp.c several ranks, of
- * which each has a part of the batch and a part of the weights. Both end with the same bits; a few lines differ.
+ * A multilayer perceptron with its own kernels, as two programs: mlp_single.c is one process; mlp_fsdp.c is several
+ * ranks, each with a part of the batch and of the weights. Both end with the same bits, and only a few lines differ.
  *
  *     ./mlp_single 3               three parts of the batch, their gradients added up in order
- *     shoal run -n 3 ./mlp_fsdp    a part for each rank
+ *     shoal run -n 3 ./mlp_fsdp    one part for each rank
  */
 #include <math.h>
 #include <shoal/shoal.h>

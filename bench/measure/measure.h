@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How collectives are measured, the same for every library: `shoal bench` and the programs of bench/peers/ are
- * made of these files, which need nothing but libc, and add only how their library is called.
+ * How collectives are measured, the same for every library. `shoal bench` and the programs of bench/peers/ use these
+ * files and add only the calls of their library. The files need nothing but libc.
  *
  * One iteration, on every rank:
  *   1. the input is written: values that depend on rank, iteration and place
@@ -101,8 +101,9 @@ uint64_t *measure_page_wrong(struct measure_page *page, int rank);
 /* Values (pattern.c) ----------------------------------------------------------------------------------- */
 
 /*
- * Element j of rank r in iteration i is a(j, i) + b(r), small whole numbers: sums over ranks are exact in every
- * dtype and known without adding. From one iteration to the next every a changes, so that a stale result shows.
+ * Element j of rank r in iteration i is a(j, i) + b(r). Both are small whole numbers, so sums over ranks are exact in
+ * every dtype, and the expected sum has a closed form. Every a changes from one iteration to the next, so a stale
+ * result is found.
  */
 struct measure_pattern {
     const struct measure_dtype *dtype;

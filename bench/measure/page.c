@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The page of shared memory on which ranks meet before a call and leave their times after it. A line per rank:
- * each writes its own and reads the others', as in the barriers of every library, so that none is favoured.
+ * The page of shared memory on which ranks meet before a call and leave their times after it. Each rank has a cache
+ * line: it writes its own and reads the others', as the barriers of all libraries do, so no library is favoured.
  *
- * Meeting: a rank counts its own line up and waits until every other has counted as far. The count is stored
- * with release and loaded with acquire: what a rank left on the page before it came is seen by those it meets.
- * Ranks meet twice in a row. The first time they sleep when it takes long, so that a rank that is early does not
- * take the processor from threads of a library that still work for another one. The second time they have all
- * come, and stay awake, so that they leave together.
+ * Meeting: a rank increments the count in its own line and waits until every other count is as high. Counts are stored
+ * with release and loaded with acquire, so whatever a rank wrote to the page before is visible to the ranks that it
+ * meets. Ranks meet twice in a row. The first time they sleep if it takes long: an early rank must not take the
+ * processor from threads of a library that still work for another rank. The second time all ranks are there already and
+ * stay awake, so they leave together.
  */
 #include "measure/measure.h"
 

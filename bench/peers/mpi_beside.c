@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Collectives of MPI and of Shoal over the same MPI, in the same processes and in turns, so that both see the same machine.
- * bench/mpi.sh builds and runs it:
+ * Times collectives of MPI, and of Shoal over the same MPI, in the same processes and in turns, so that both see the
+ * same machine. bench/mpi.sh builds and runs it:
  *
  *     mpirun -n 2 mpi_beside FROM TO      sizes in bytes of a rank's result or contribution, times 8 from FROM to TO
  *
- * Prints a line per op and size: the medians over rounds of both, and of their quotient. A round is so many calls of one and as
- * many of the other; its time is that of the slowest rank. MPI is initialized with MPI_THREAD_MULTIPLE, for both.
+ * Prints a line per op and size: the medians over rounds of both times and of their quotient. A round is a number of
+ * calls of one library and as many of the other; its time is that of the slowest rank. MPI is initialized with
+ * MPI_THREAD_MULTIPLE, for both.
  */
 #include <mpi.h>
 

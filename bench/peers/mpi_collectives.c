@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The collectives of an MPI library, measured as `shoal bench` measures ours: see bench/measure/measure.h.
- * bench/run.sh builds it once for Open MPI and once for MPICH:
+ * Measures the collectives of an MPI library as `shoal bench` measures ours: see bench/measure/measure.h. bench/run.sh
+ * builds it once for Open MPI and once for MPICH:
  *
  *     mpirun -n 2 mpi_collectives all_reduce --page FILE [--sizes 1K:64M:4 ...]
  *
- * FILE is where the ranks meet; it must not exist before. It is removed.
+ * FILE is the page on which the ranks meet. It must not exist before, and is removed.
  */
 #include "measure/measure.h"
 
