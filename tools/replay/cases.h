@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cases of a file of collectives' results. A tensor is called wN.OP[.VARIANT].DTYPE.rankR.inI or .outI: what rank R
- * of N gave, or got, as number I of the list. All that have the same name up to .rankR are one case. A case that
- * cannot be run has a reason: a name that says nothing here, ranks or tensors that are missing or do not fit together.
+ * The cases of a file with recorded collectives. A tensor is called wN.OP[.VARIANT].DTYPE.rankR.inI or .outI: number I
+ * of the list of inputs or outputs of rank R, of N ranks. Tensors whose names are equal up to .rankR are one case. A
+ * case that cannot be run keeps the reason: its name is not understood, or ranks or tensors are missing or do not fit
+ * together.
  */
 #ifndef REPLAY_CASES_H
 #define REPLAY_CASES_H

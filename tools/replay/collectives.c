@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * replay_collectives FILE.safetensors...: makes every call whose inputs and results are recorded in the files, with
- * ranks as threads, and compares (compare.h). One line for each case that is wrong, and last
+ * replay_collectives FILE.safetensors...: repeats every call whose inputs and results are recorded in the files, with
+ * ranks as threads, and compares the results (compare.h). Prints one line for each case that is wrong, and at the end
  *
  *     N checked, M wrong, worst E of its bound
  *
- * Exit status: 0 nothing wrong, 1 something, 2 called wrongly or a file that cannot be read.
+ * Exit status: 0 nothing wrong, 1 something wrong, 2 wrong arguments or a file that cannot be read.
  *
- * All cases of one size run in one world. A call that fails may have ruined it for those behind, so they start again in
- * a new one.
+ * All cases with the same number of ranks run in one world. A call that fails may have made that world unusable, so the
+ * cases after it run again in a new one.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How far a result may be from the recorded one. Integers, minima, maxima, bits and moved data are equal bit for bit. A
- * sum of floats was added in another order: |got - want| <= (N-1) * eps * sum of |in|, for each element. A product is
- * within N * eps of the recorded one, relative to it. Complex numbers count as two sums, and by their absolute value in
- * products.
+ * How far a result may be from the recorded one. Integers, minima, maxima, bit operations and moved data must be equal
+ * bit for bit. A sum of floats was recorded in another order: |got - want| <= (N-1) * eps * sum of |in|, for each
+ * element. A product may differ by N * eps relative to the recorded one. A complex number counts as two sums, or in
+ * products by its absolute value.
  */
 #ifndef REPLAY_COMPARE_H
 #define REPLAY_COMPARE_H

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * replay_ddp_fusion [--disable PASS]... FILE.json...: reads graphs that PyTorch's passes have fused, runs our
- * passes of the same names on the graphs before, and compares with the graphs after: the same operations over the
- * same values (ddp_fusion_match.h), in the same order where that matters (ddp_fusion_order.h). One line for each
- * case that is wrong, and last the total of all files:
+ * replay_ddp_fusion [--disable PASS]... FILE.json...: reads graphs that PyTorch's passes have fused, runs our passes of
+ * the same names on the graphs before fusion, and compares with the graphs after it. Both must have the same operations
+ * over the same values (ddp_fusion_match.h), in the same order where order matters (ddp_fusion_order.h). Prints one
+ * line for each case that is wrong, and at the end the total of all files:
  *
  *     N checked, M wrong
  *
- * --disable: that pass is skipped, and so what it should have done is missing.
+ * --disable skips a pass, so that what it should have done is reported as missing.
  *
- * Where ours are to differ from PyTorch's, that is not made up for: gradients of several groups, operators, dtypes
- * or divisors never share a bucket here, and a file in which they do is wrong. That PyTorch reverses blocks that it
- * moves is (fusion_nodes_order, fusion_check_order).
+ * One difference from PyTorch is intended but still counts as wrong: gradients of different groups, operators, dtypes
+ * or divisors never share a bucket here, so a file in which they do is wrong. Another is allowed for: PyTorch reverses
+ * blocks that it moves (fusion_nodes_order, fusion_check_order).
  *
- * Exit status: 0 nothing wrong, 1 something, 2 called wrongly or a file, or a case of it, that cannot be read.
+ * Exit status: 0 nothing wrong, 1 something wrong, 2 wrong arguments, or a file or a case of it that cannot be read.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -94,7 +94,7 @@ static enum fusion_verdict read_task(struct fusion_case *self, const json_t *jso
     if (!json_is_number(size)) {
         return fusion_say(self, FUSION_UNREADABLE, "\"bucket_size_mb\" is missing or not a number");
     }
-    /* PyTorch closes a bucket at 0 MiB after every gradient; here 0 asks for the usual size, and less than 0 for that. */
+    /* 0 MiB means a bucket for each gradient in PyTorch; here that is any negative size, and 0 is the default size. */
     task->options.bucket_size_mb = json_number_value(size) > 0 ? json_number_value(size) : -1;
     return read_passes(self, json_object_get(json, "passes"), task);
 }

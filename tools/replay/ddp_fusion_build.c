@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Nodes of the file as nodes of a graph. A target of the table (ddp_fusion_targets.h) is a call of our op, whose
- * result must have the file's shape; any other is opaque and has it.
+ * Turns nodes of the file into nodes of a graph. A target of the table (ddp_fusion_targets.h) becomes a call of our op,
+ * whose result must have the shape that the file says. Any other target becomes an opaque node with that shape.
  *
  * All groups have the file's eight ranks.
  */
@@ -305,8 +305,8 @@ static enum fusion_verdict read_call(const struct building *building, const stru
 }
 
 /*
- * Its name in the graph's table: "group_" and the file's name, of which only letters and digits are as they were.
- * '_' is doubled, and any other byte is '_' and two digits, so that two names never become one.
+ * Writes the name of a group in the graph's table: "group_" and the file's name, in which only letters and digits are
+ * kept. '_' is doubled, and any other byte becomes '_' and two hexadecimal digits: different names stay different.
  */
 static char *write_group(struct fusion_case *self, const char *group)
 {

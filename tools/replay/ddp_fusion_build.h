@@ -8,8 +8,8 @@
 #include "shoal/graph.h"
 
 /*
- * All nodes, which stand behind their inputs. `verdict_if_not`: what a call is that its op refuses, or whose result
- * has another shape than the file says.
+ * Builds all nodes; each must stand after its inputs. `verdict_if_not` is the verdict on a call that its op refuses, or
+ * whose result has another shape than the file says.
  */
 enum fusion_verdict fusion_build(struct fusion_case *self, const struct fusion_nodes *nodes,
                                  enum fusion_verdict verdict_if_not, shoal_graph **graph_out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Identities are numbers of texts: a node is written down with the numbers of its inputs, and equal texts have
- * equal numbers. So no text is longer than its node, and nothing is taken for equal because of a hash.
+ * An identity is the number of a text. A node is written as a text that has the numbers of its inputs instead of their
+ * texts, and equal texts get equal numbers. So texts stay short, and no two nodes are equal because of a hash
+ * collision.
  */
 #include "ddp_fusion_match.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which node of one graph is which of another: those that call the same over the same values.
+ * Finds which node of one graph is which node of another: those that make the same call on the same values.
  *
- * A node's identity is what it calls, its arguments, the identities of the nodes among them, the last write to the
- * memory that it reads, and the shapes it gives. Placeholders are told apart by name, and equal nodes of one graph
- * by their order. Names of other nodes do not count, nor does the order of nodes, save where a write stands between
- * them.
+ * The identity of a node consists of what it calls, its arguments, the identities of the nodes among them, the last
+ * write to the memory that it reads, and the shapes of its results. Placeholders are distinguished by name, and equal
+ * nodes of one graph by their order. The names of other nodes do not count. The order of nodes counts only where a
+ * write stands between them.
  */
 #ifndef REPLAY_DDP_FUSION_MATCH_H
 #define REPLAY_DDP_FUSION_MATCH_H

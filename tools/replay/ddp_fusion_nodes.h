@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A graph of the file as it stands there: a list of nodes, checked for its form. Whether the nodes can be calls is
- * found out when they are made (ddp_fusion_build.h).
+ * A graph as the file has it: a list of nodes, whose form was checked. Whether the nodes are valid calls is checked
+ * when they are built (ddp_fusion_build.h).
  */
 #ifndef REPLAY_DDP_FUSION_NODES_H
 #define REPLAY_DDP_FUSION_NODES_H
@@ -49,11 +49,11 @@ const char *fusion_node_reference(const json_t *value);
 size_t fusion_node_number(const struct fusion_nodes *nodes, const char *name);
 
 /*
- * Demands that nodes stand behind their inputs; with `may_reverse_blocks`, sorts what follows a wait and only looks
- * at its result (the file's `split`, `getitem`, `reshape`) when it stands before it.
+ * Checks that each node stands after its inputs. With `may_reverse_blocks`, nodes that only look at the result of a
+ * wait (`split`, `getitem`, `reshape` in the file) may stand before it; they are moved behind it.
  *
- * PyTorch's schedule_comm_wait moves a wait and what looks at its result one node before the other, so that they
- * end in reverse order, and leaves it to a later pass to sort them; ours keeps their order. Nothing else may be out
+ * PyTorch's schedule_comm_wait moves a wait, and the nodes that look at its result, one node at a time, each before the
+ * one moved last. They end in reverse order, which a later pass sorts. Ours keeps their order. Nothing else may be out
  * of order.
  */
 enum fusion_verdict fusion_nodes_order(struct fusion_case *self, struct fusion_nodes *nodes,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Nodes that count form a line in each graph. A set of neighbours in our line is the same set as one in the file's
- * line when both are of one size and the partners of ours lie inside the other, which the smallest and the largest
- * of their places show: a tree gives both for any piece of the line, so that a thousand waits at the end of a graph
- * cost no thousand walks.
+ * The nodes whose order matters form a line in each graph. A run of neighbours in our line is the same set as a run in
+ * the file's line if both have the same size and all partners of ours lie inside the other run. The smallest and the
+ * largest place of the partners show that. A tree gives both for any run, so that a thousand waits at the end of a
+ * graph do not need a thousand walks.
  */
 #include "ddp_fusion_order.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The order of two graphs of equal nodes where it matters: for each wait the starts and compute nodes between its
- * start and it, for each start the compute nodes before it.
+ * Compares the order of two graphs with equal nodes where it matters: for each wait, the starts and compute nodes
+ * between its start and it; for each start, the compute nodes before it.
  *
- * Where views and waits stand among each other does not matter: PyTorch's schedule_comm_wait leaves the waits of a
- * coalesced all-reduce in reverse order, and its split results too; ours keeps their order.
+ * The order among views and waits does not matter: PyTorch's schedule_comm_wait leaves the waits of a coalesced
+ * all-reduce, and its split results, in reverse order; ours keeps their order.
  */
 #ifndef REPLAY_DDP_FUSION_ORDER_H
 #define REPLAY_DDP_FUSION_ORDER_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of targets. PyTorch names an op by its overload ("aten.cat.default") or by the packet of them
- * ("aten.cat"): the one without ".default" stands here.
+ * The table of targets. PyTorch names an op by its overload ("aten.cat.default") or by the packet of overloads
+ * ("aten.cat"). The table has the name without ".default".
  *
- * aten.div.Scalar is not in it although it would be div_scalar: PyTorch's passes take aten.div.Tensor for the
- * division of a gradient and nothing else, ours take div_scalar.
+ * aten.div.Scalar is not in the table although it corresponds to div_scalar: PyTorch's passes recognize only
+ * aten.div.Tensor as the division of a gradient, and ours recognize div_scalar.
  */
 #include "ddp_fusion_targets.h"
 

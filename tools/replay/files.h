@@ -9,8 +9,9 @@
 #include "fsdp_checks.h"
 
 /*
- * main: replays each file and prints the total. replay_file gives false when a file cannot be read, which it says. Exit
- * status: 0 nothing wrong, 1 something, 2 called wrongly or a file that cannot be read.
+ * The main function of a replay program: replays each file and prints the total. replay_file returns false, after
+ * printing why, when a file cannot be read. Exit status: 0 nothing wrong, 1 something wrong, 2 wrong arguments or a
+ * file that cannot be read.
  */
 int replay_files(const char *program, int argc, char **argv,
                  bool (*replay_file)(const char *path, struct fsdp_totals *totals));

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * replay_fsdp FILE.safetensors...: makes the training runs that the files have recorded, with ranks as threads and
- * through shoal_fully_shard, and compares losses, gradients, norms, shards and final parameters (fsdp_checks.h). One line
- * for each that is wrong, then one for the file, and last the total of all files:
+ * replay_fsdp FILE.safetensors...: repeats the training runs that the files have recorded, with ranks as threads and
+ * with shoal_fully_shard, and compares losses, gradients, norms, shards and final parameters (fsdp_checks.h). Prints
+ * one line for each result that is wrong, one for each file, and at the end the total of all files:
  *
  *     N checked, M wrong, worst E of its bound
  *
- * Exit status: 0 nothing wrong, 1 something, 2 called wrongly or a file that cannot be read.
+ * Exit status: 0 nothing wrong, 1 something wrong, 2 wrong arguments or a file that cannot be read.
  */
 #include <stdio.h>
 

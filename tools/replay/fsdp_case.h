@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A recorded training run: what the metadata key "case" of the file says. The net is
+ * A recorded training run, as the metadata key "case" of the file describes it. The net is
  *
  *     x -> layer 0 -> tanh -> layer 1 -> tanh -> ... -> last layer, times scale
  *
- * with layers.i.weight [out, in], layers.i.bias [out] and scale [out of the last]. With `is_tied` layer 2 has the weight
- * of layer 1, and only that name occurs.
+ * with layers.i.weight [out, in], layers.i.bias [out] and scale [out of the last]. With `is_tied` layer 2 uses the
+ * weight of layer 1, and only the name of the latter occurs.
  */
 #ifndef REPLAY_FSDP_CASE_H
 #define REPLAY_FSDP_CASE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is compared: each recorded result of one name and step, over the pieces that all ranks have of it. Its error is
- * max|got - want| / max|want|, both maxima over all pieces. What is wrong without a number (missing, of another shape,
+ * Compares each recorded result of one name and step with the pieces that all ranks have of it. The error is max|got -
+ * want| / max|want|, both maxima over all pieces. A result that is wrong without a number (missing, of another shape,
  * unknown) is an entry too, with the reason.
  */
 #ifndef REPLAY_FSDP_CHECKS_H

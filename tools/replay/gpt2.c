@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * replay_gpt2 FILE.safetensors...: makes the trainings of small GPT-2 models that the files have recorded, three times
- * each: by one process, and fully sharded by 2 and by 3 ranks, which are threads. Compares logits, losses, gradients
- * and final parameters (gpt2_run.h). One line for each that is wrong, one for each training, and last the total:
+ * replay_gpt2 FILE.safetensors...: repeats the trainings of small GPT-2 models that the files have recorded, three
+ * times each: in one process, and fully sharded on 2 and on 3 ranks, which are threads. Compares logits, losses,
+ * gradients and final parameters (gpt2_run.h). Prints one line for each result that is wrong, one for each training,
+ * and at the end the total:
  *
  *     N checked, M wrong, worst E of its bound
  *
- * Exit status: 0 nothing wrong, 1 something, 2 called wrongly or a file that cannot be read.
+ * Exit status: 0 nothing wrong, 1 something wrong, 2 wrong arguments or a file that cannot be read.
  */
 #include <inttypes.h>
 #include <stdio.h>

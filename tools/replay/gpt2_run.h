@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One training of a case: by one process with whole parameters, or fully sharded by ranks that are threads. Each block
- * is a unit, and so is the rest.
+ * One training of a case: in one process with whole parameters, or fully sharded on ranks that are threads. Each block
+ * is a unit, and everything else is one more unit.
  *
  * Ranks divide the rows of the batch: rank r of n has rows r * batch / n to (r + 1) * batch / n - 1. The recorded loss
- * is the mean over all targets that count, so a rank multiplies the mean over its own by
+ * is the mean over all targets that count, so a rank multiplies the mean over its own targets by
  *
- *     n * (targets of the rank that count) / (targets of all that count)
+ *     n * (targets of the rank that count) / (targets of all ranks that count)
  *
- * and the average of gradients over the ranks is the gradient of the recorded loss. A rank that has no such targets, or
- * no rows, computes the first row with other targets and the weight 0.
+ * and the average of gradients over the ranks is the gradient of the recorded loss. A rank without such targets, or
+ * without rows, computes the first row with other targets and the weight 0.
  */
 #ifndef REPLAY_GPT2_RUN_H
 #define REPLAY_GPT2_RUN_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cases of `shoal bench kernels`. Sizes follow from the number of bytes that a run shall touch: elements
- * for casts and reductions, the width C of the layer for packing and unpacking.
+ * The cases of `shoal bench kernels`. Sizes follow from the number of bytes that a run should touch: it determines the
+ * number of elements of casts and reductions, and the width C of the layer for packing and unpacking.
  */
 #include "bench_cases.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `shoal bench checkpoint`: what it takes to save and load a sharded model, next to one process that writes and reads as many bytes
- * in files of the same sizes. bench_checkpoint.c has the arguments and the report, ..._rank.c the rounds of a rank,
- * ..._files.c the plain writer and reader, ..._steps.c the steps that run while a save is written.
+ * `shoal bench checkpoint`: times saving and loading a sharded model, compared with one process that writes and reads
+ * as many bytes in files of the same sizes. bench_checkpoint.c has the arguments and the report, ..._rank.c the rounds
+ * of a rank, ..._files.c the plain writer and reader, ..._steps.c the steps that run while a save is in progress.
  */
 #ifndef BENCH_CHECKPOINT_H
 #define BENCH_CHECKPOINT_H

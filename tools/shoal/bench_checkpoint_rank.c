@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The rounds of a rank: a save and a load, a plain writer and a plain reader on rank 0, and a save in the background with steps beside
- * it. What comes first, the plain one or ours, takes turns. Everything that is loaded is compared.
+ * The rounds of a rank: a save and a load, a plain writer and a plain reader on rank 0, and a save in the background
+ * while steps run. The plain one and ours take turns in coming first. Everything that is loaded is compared.
  */
 #include "bench_checkpoint.h"
 #include "count_heap.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Steps as training has them, while a save runs and while none does: matrix products on memory of the rank's own, then an all_reduce
- * of gradients, whose first element tells all ranks how many of them have seen the end of the save.
+ * Steps like those of training, while a save runs and while none does: matrix products on the rank's own memory, then
+ * an all_reduce of gradients. The first element of that all_reduce tells all ranks how many of them have seen the end
+ * of the save.
  */
 #include "bench_checkpoint.h"
 

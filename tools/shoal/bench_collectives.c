@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `shoal bench all_reduce ...`: a collective between ranks that this program starts itself, as processes or as
- * threads. How it is measured is in bench/measure/, which the programs for MPI and Gloo share.
+ * `shoal bench all_reduce ...`: times a collective between ranks that this program starts itself, as processes or as
+ * threads. The measurement is in bench/measure/, which the programs for MPI and Gloo use too.
  */
 #include "bench_calls.h"
 #include "bench_ranks.h"

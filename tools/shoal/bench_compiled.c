@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `shoal bench compiled`: what shoal_compile makes of a training step. bench_compiled.h has the parts; this file has the arguments,
- * starts the ranks, and puts the numbers together.
+ * `shoal bench compiled`: compares compiled training steps with eager ones. This file reads the arguments, starts the
+ * ranks and combines their numbers; bench_compiled.h lists the other files.
  */
 #include "bench_compiled.h"
 #include "bench_options.h"

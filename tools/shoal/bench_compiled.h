@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of `shoal bench compiled` share. For each wrapping of a network there are ranks that measure steps
- * (bench_compiled_steps.c), and ranks that train it in one way only, to see what memory that takes (bench_compiled_memory.c).
- * bench_compiled_numbers.c sums up the times.
+ * What the files of `shoal bench compiled` share. For each wrapping of a network (FSDP, DDP) some ranks measure steps
+ * (bench_compiled_steps.c), and other ranks train it in one way only, to see how much memory that takes
+ * (bench_compiled_memory.c). bench_compiled_numbers.c summarizes the times.
  */
 #ifndef BENCH_COMPILED_H
 #define BENCH_COMPILED_H
@@ -74,8 +74,8 @@ struct bench_compiled_net {
 shoal_status bench_compiled_make(const struct bench_compiled *bench, enum bench_compiled_kind kind,
                                  shoal_world *world, struct bench_compiled_net *net);
 void bench_compiled_free(struct bench_compiled_net *net);
-/* Forward, loss and backward. inputs: what the network is given, and what it should make of that. The loss is a reference of the
-   caller's. */
+/* Forward pass, loss and backward pass. `inputs` are the network's input and the wanted output. The caller owns a
+   reference to the loss. */
 shoal_status bench_compiled_step(const struct bench_compiled_net *net, shoal_tensor *const *inputs,
                                  shoal_tensor **loss_out);
 /* A small step of all weights along their gradients, which are removed. */
@@ -105,7 +105,7 @@ bool bench_compiled_sum_up(const struct bench_compiled *bench, struct measure_pa
 bool bench_compiled_run_steps(const void *bench, struct measure_page *page, int rank);
 bool bench_compiled_run_memory(const void *bench, struct measure_page *page, int rank);
 
-/* Opens the world, loads the BLAS and opens a scope, in which `run` runs. False: something failed, and the others know. */
+/* Opens the world, loads the BLAS and opens a scope, in which `run` runs. False: it failed, and all ranks know. */
 bool bench_compiled_run_rank(const struct bench_compiled *bench, struct measure_page *page, int rank,
                              bool (*run)(void *context, shoal_world *world), void *context);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What memory steps of one kind take: ranks that do nothing else. The heap is counted (count_heap.h);
- * shared memory is what the kernel shows in /proc.
+ * Measures how much memory steps of one kind take, with ranks that do nothing else. The heap is counted by
+ * count_heap.h; shared memory is read from /proc.
  */
 #include "bench_compiled.h"
 #include "count_heap.h"

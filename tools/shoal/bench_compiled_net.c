@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The network of `shoal bench compiled`: units of two blocks, x + W2 gelu(W1 norm(x) + b1) + b2 with W1 [3w, w] and W2 [w, 3w] and
- * a norm that has a weight and a bias: few large parameters and many small ones, as transformers have. The loss is the mean square
- * of what the last unit gives less what is wanted.
+ * The network of `shoal bench compiled`: each unit has two blocks x + W2 gelu(W1 norm(x) + b1) + b2, with W1 [3w, w],
+ * W2 [w, 3w] and a norm with a weight and a bias. Like a transformer it has few large parameters and many small ones.
+ * The loss is the mean squared error of the last unit's output.
  */
 #include "bench_compiled.h"
 

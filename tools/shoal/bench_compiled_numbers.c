@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the rounds of `shoal bench compiled` say. All is made of pairs of one round, so that what slows down a whole round counts for
- * neither side. How far the quotient of exposed communication can be trusted is asked by bootstrap: rounds are drawn again, with
- * repetition, and the quotient is computed of each drawing; what the middle 95% of them give is printed.
+ * Summarizes the rounds of `shoal bench compiled`. All numbers come from pairs within a round, so whatever slows down a
+ * whole round affects both sides. The ratio of exposed communication gets a 95 % confidence interval by bootstrap:
+ * rounds are drawn again with replacement, the ratio of each draw is computed, and the range of the middle 95 % is
+ * printed.
  */
 #include "bench_compiled.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rounds of `shoal bench compiled`: a step of each kind, each with a network of its own that began with the same weights. Outside the
- * clock, losses and gradients are compared bit by bit, and all networks with communication take the same small step.
+ * Rounds of `shoal bench compiled`: one step of each kind, each with a network of its own; all networks begin with the
+ * same weights. Outside the clock, losses and gradients are compared bit by bit, and all networks with communication
+ * make the same small update.
  */
 #include "bench_compiled.h"
 #include "count_heap.h"
@@ -170,7 +171,7 @@ static bool measure(struct rounds *rounds, enum bench_compiled_kind kind, int ro
     return check(rounds, status, "a step");
 }
 
-/* Kinds take turns in coming first, and every other time through them the order is reversed: each comes behind each other one. */
+/* Kinds take turns in coming first, and every other time the order is reversed: each kind runs after each other one. */
 static enum bench_compiled_kind kind_at(int round, int place)
 {
     int turn = round % (2 * BENCH_COMPILED_N_KINDS);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `shoal bench fsdp`: what fully sharded training costs beyond its arithmetic. bench_fsdp.h has the parts; this file has
- * the arguments, starts the ranks, and puts the numbers together.
+ * `shoal bench fsdp`: measures what fully sharded training costs beyond its arithmetic. This file reads the arguments,
+ * starts the ranks and combines their numbers; bench_fsdp.h lists the other files.
  */
 #include "bench_fsdp.h"
 #include "bench_options.h"

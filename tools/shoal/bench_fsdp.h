@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of `shoal bench fsdp` share. The benchmark has three parts, each with ranks of its own: steps of a network
- * with and without communication (bench_fsdp_step.c), and what a unit costs the host, in a world of one and between two
- * threads (bench_fsdp_host.c).
+ * What the files of `shoal bench fsdp` share. The benchmark has three parts, each with its own ranks: steps of a
+ * network with and without communication (bench_fsdp_step.c), and the cost of a unit on the host, in a world of one
+ * rank and between two threads (bench_fsdp_host.c).
  */
 #ifndef BENCH_FSDP_H
 #define BENCH_FSDP_H

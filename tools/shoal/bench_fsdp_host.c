@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a unit costs the host: a stack of tiny linear layers, each fully sharded (shoal/fully_shard.h), and one like it
- * that is not. Their forward and backward are measured in turn, and their gradients compared. All ranks have the same
- * input, so that the average of their gradients is what one of them has.
+ * Measures what a unit costs on the host: a stack of tiny linear layers that are fully sharded (shoal/fully_shard.h),
+ * and the same stack without sharding. Their forward and backward passes are timed in turn, and their gradients
+ * compared. All ranks have the same input, so the average of their gradients is the gradient of one rank.
  */
 #include "bench_fsdp.h"
 

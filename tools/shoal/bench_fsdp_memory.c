@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which shared memory this process holds, as the kernel sees it: descriptors in /proc/self/fd and mappings in /proc/self/maps
- * of memory that the library named "shoal:...", windows "shoal:window/...". Nothing of what the library says about itself is
- * believed.
+ * Finds the shared memory that this process holds, as the kernel sees it: descriptors in /proc/self/fd and mappings in
+ * /proc/self/maps of memory that the library named "shoal:..."; windows are named "shoal:window/...". The benchmark
+ * does not rely on what the library reports about itself.
  */
 #include "bench_fsdp.h"
 

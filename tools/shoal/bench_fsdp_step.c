@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Steps of `shoal bench fsdp`: forward and backward through a chain of matrices, by the explicit calls on shards
- * (shoal/fsdp.h), and by the same matrix products on whole weights of the rank's own. A round is one of each, from the
- * same weights and the same input, and ends, outside the clock, with an update of both and with comparing everything that
- * came out, bit by bit.
+ * Steps of `shoal bench fsdp`: forward and backward pass through a chain of matrices, by the explicit calls on shards
+ * (shoal/fsdp.h), and by the same matrix products on the rank's own whole weights. A round is one step of each, from
+ * the same weights and the same input. After it, outside the clock, both are updated and all results are compared bit
+ * by bit.
  */
 #include "bench_fsdp.h"
 

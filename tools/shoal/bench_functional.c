@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `shoal bench functional`: what calling and waiting through tensors costs beyond the raw call. A round measures two
- * batches of CALLS calls each, back to back, after a meeting of the ranks:
+ * `shoal bench functional`: measures what a collective on tensors costs beyond the raw call. A round times two batches
+ * of CALLS calls each, back to back, after the ranks have met:
  *
  *   raw         shoal_group_all_reduce from buffer to buffer
  *   functional  shoal_scope_begin, then CALLS times shoal_all_reduce and shoal_data, then shoal_scope_end, which drops
  *               the results: a step of a program. All of it counts; the clock only stands still between the last
  *               shoal_data and shoal_scope_end, while results are checked.
  *
- * Both read the same inputs, one for each call of a batch, and are given a place of its own for each result. A time is
- * that of a batch divided by CALLS.
+ * Both read the same inputs, one for each call of a batch, and write each result to a place of its own. A time is that
+ * of a batch divided by CALLS.
  */
 #include "bench_tensors.h"
 #include "tool.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `shoal bench kernels`: the speed of kernels next to memcpy of as many bytes, measured in turns in the same
- * loop so that what disturbs one disturbs the other; the best of 20 of each. Bytes are read plus written, for
- * memcpy too. Every result is compared with plain C.
+ * `shoal bench kernels`: the speed of kernels compared with a memcpy of as many bytes. Both are timed in turns in the
+ * same loop, so that a disturbance affects both, and the best of 20 runs counts for each. Bytes are those read plus
+ * those written, for memcpy too. Every result is compared with plain C.
  */
 #include "bench_cases.h"
 #include "bench_ops.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `shoal bench nn`: layers, attention and functions of elements next to what the machine can do: products of the same
- * shapes on plain memory, or memcpy. Both are measured in turns, the best of some rounds of each.
+ * `shoal bench nn`: layers, attention and functions of elements, compared with a reference on this machine: matrix
+ * products of the same shapes on plain memory, or memcpy. Both are timed in turns, and the best round of each counts.
  */
 #include "bench_nn.h"
 

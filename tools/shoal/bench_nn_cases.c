@@ -238,7 +238,7 @@ double bench_nn_work(const struct nn_state *state, bool is_backward)
         /* Two products forward and five backward, of which the half below the diagonal counts. */
         return (double)state->which->in * HEAD * size * size * (is_backward ? 5 : 2);
     }
-    /* The input and the output, or gradient, input and the input's gradient. Of a table only rows that are read count. */
+    /* Input and output; backward: gradient, input and the input's gradient. Of a table, only rows read count. */
     bool is_table = state->which->make == make_table;
     const shoal_tensor *counted = is_table ? state->gradient : state->inputs[0];
     return (double)shoal_tensor_count(counted) * (double)shoal_dtype_bytes(state->dtype) *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cost of the op layer: an addition of 4 floats, where the arithmetic is next to nothing. The results of
- * a few additions share a scope, as those of a model's step do; opening and closing it counts.
+ * The cost of the op layer: an addition of 4 floats, where the arithmetic takes almost no time. Several additions share
+ * a scope, as the ops of a model's step do; opening and closing the scope is part of the time.
  */
 #include "bench_ops.h"
 

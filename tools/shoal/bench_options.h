@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The options of a benchmark: a table with a row for each, from which arguments are read and the usage is printed. A row tells
- * where in the benchmark's own struct its value goes, as offsetof does.
+ * The options of a benchmark: a table with a row for each, from which arguments are read and the usage is printed. A
+ * row says at which offset of the benchmark's own struct its value goes (offsetof).
  */
 #ifndef BENCH_OPTIONS_H
 #define BENCH_OPTIONS_H
@@ -40,8 +40,9 @@ struct bench_options {
 };
 
 /*
- * Reads argv[1] and the rest into the arguments; argv[0] is the name of the benchmark. True: it shall run. False: everything was
- * said, and exit_status_out is what to return: help was asked for, or an argument was bad.
+ * Reads argv[1] and the rest into the arguments; argv[0] is the name of the benchmark. Returns true if the benchmark
+ * should run. Returns false if help was printed or an argument was bad, which was reported; the caller then returns
+ * *exit_status_out.
  */
 bool bench_options_read(const struct bench_options *options, int argc, char **argv, void *arguments,
                         int *exit_status_out);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `shoal bench overlap`: how much of an all_reduce hides behind computation. A round measures three things, each after
- * a meeting of the ranks:
+ * `shoal bench overlap`: measures how much of an all_reduce hides behind computation. A round times three things, each
+ * after the ranks have met:
  *
  *   comm     shoal_all_reduce, then at once shoal_data, which waits
- *   compute  arithmetic on memory of the rank's own that stays in the cache, calibrated to take 1.5 times as long
+ *   compute  arithmetic on the rank's own memory, which stays in the cache; calibrated to take 1.5 times as long
  *   both     shoal_all_reduce, the same arithmetic, shoal_data
  *
- * hidden = 1 - (both - compute) / comm: 1 when the call costs nothing beyond the arithmetic, 0 when it was done before
- * or after.
+ * hidden = 1 - (both - compute) / comm: 1 if the call costs nothing beyond the arithmetic, 0 if they did not overlap at
+ * all.
  */
 #include "bench_tensors.h"
 #include "tool.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `shoal bench passes`: what graphs and passes over them take, by the number of nodes. A round makes a graph, which does not
- * count, does one thing with it, and checks what came of that; a row is the median of its rounds. Nothing is communicated.
+ * `shoal bench passes`: times graphs and passes over them, by the number of nodes. A round makes a graph, which is not
+ * timed, does one thing with it, and checks the result; a row is the median of its rounds. Nothing is communicated.
  */
 #include "bench_options.h"
 #include "bench_passes.h"

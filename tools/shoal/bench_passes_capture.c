@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The step that `shoal bench passes` captures: a transformer of pre-norm layers with 12 heads each, forward, cross-entropy and
- * backward. Attention weighs by relu(scores) over their sum, because there is no op for softmax. Sizes are small: a capture computes
- * nothing, and takes as long for large ones.
+ * The step that `shoal bench passes` captures: a transformer of pre-norm layers with 12 heads each, forward pass,
+ * cross-entropy and backward pass. There is no op for softmax, so attention weights are relu(scores) divided by their
+ * sum. Sizes are small: a capture computes nothing, and takes as long for large sizes.
  */
 #include "bench_passes.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cases of `shoal bench passes`. A graph is a number of equal units and an output: gradients that are averaged, shards that
- * are gathered, gradients that are scattered, layers with a reduction each.
+ * The cases of `shoal bench passes`. A graph consists of a number of equal units and an output. A unit is a gradient
+ * that is averaged, a shard that is gathered, a gradient that is scattered, or a layer with a reduction.
  */
 #include "bench_passes.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the benchmarks of collectives on tensors share: their arguments, ranks with a world and a scope, and times that
- * the ranks leave on a page. A round measures several things in turn; a number is the median over rounds of the
+ * What the benchmarks of collectives on tensors share: their arguments, ranks with a world and a scope, and a page on
+ * which ranks leave their times. A round times several things in turn. A number is the median over rounds of the
  * longest time of any rank, as in bench/measure.
  */
 #ifndef BENCH_TENSORS_H

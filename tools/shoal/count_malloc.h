@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls of malloc and its relatives, counted: the functions of this program come before those of the C library, whoever calls
- * them. Those of a BLAS are left out, which is a library with "blas" in its name.
+ * Counts calls of malloc and its relatives. This program defines these functions itself, and its definitions take
+ * precedence over the C library's, whoever calls them. Calls from a library with "blas" in its name are not counted.
  */
 #ifndef COUNT_MALLOC_H
 #define COUNT_MALLOC_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `shoal info --explain OP --ranks N --bytes B [--symmetric] [--transport T]`: which algorithm carries the call, and why. */
+/* `shoal info --explain OP --ranks N --bytes B [--symmetric] [--transport T]`: which algorithm a call uses, and why. */
 #include "tool.h"
 
 #include "base/option_parse.h"

@@ -365,8 +365,9 @@ static void tell_not_loaded(const char *path, const char *reason)
 }
 
 /*
- * Its constructors register. They find this program's shoal_ functions, not those of the libshoal that it was linked with. The
- * companion library has none, so that programs can set an allocator first: its shoal_nn_init registers.
+ * Loads a library, whose constructors register ops and passes. They call this program's shoal_ functions, not those of
+ * the libshoal that the library was linked with. libshoal_nn has no constructors, so that programs can set an allocator
+ * first; its shoal_nn_init is called instead.
  */
 static int load(const char *path)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `shoal opt --lower`: plans without ranks. shoal_plan_create is a call that ranks make together, so this is its first half. */
+/* `shoal opt --lower`: plans without ranks. shoal_plan_create is collective, so only its first half is used here. */
 #include "opt.h"
 
 #include "graph/plan.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `shoal opt --run`: ranks, as threads, that run the graph of the file, and what passes and lowering made of it, from the same
- * inputs. Each rank reads both texts itself: a graph is used by one thread at a time, and has constants that a run may write.
- * Both run several times, because a plan keeps its memory.
+ * `shoal opt --run`: ranks, as threads, run the graph of the file and the graph after passes and lowering, from the
+ * same inputs. Each rank parses both texts itself, because a graph may be used by one thread at a time and has
+ * constants that a run may write. Both run several times, because a plan keeps its memory from run to run.
  */
 #include "opt.h"
 

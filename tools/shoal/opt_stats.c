@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `shoal opt --stats`: nodes, collectives by kind, what they move, waits, and what a plan of the graph needs. As comments, which
- * graphs and pictures may have.
+ * `shoal opt --stats`: counts nodes, collectives by kind, the bytes that they move, waits, and what a plan of the graph
+ * needs. The numbers are printed as comments, which both graphs and pictures may contain.
  */
 #include "opt.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* `shoal run -n N [--] PROGRAM ARGUMENTS`: its command line. What happens then is in run_job.c, and for several hosts in
-   run_remote.c. */
+/* `shoal run -n N [--] PROGRAM ARGUMENTS`: its command line. run_job.c runs the ranks, for several hosts
+   with run_remote.c. */
 #include "tool.h"
 
 #include "base/option_parse.h"

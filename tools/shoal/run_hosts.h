@@ -2,7 +2,7 @@
 /*
  * The hosts of `shoal run --hosts FILE`. A line of the file is
  *
- *   NAME [slots=N]     how many ranks it takes, 1 if that is not said
+ *   NAME [slots=N]     N: how many ranks the host takes, 1 by default
  *
  * and # begins a comment. Ranks fill the hosts in the order of the file.
  */
@@ -28,8 +28,8 @@ struct run_hosts {
     int n_ranks;
 };
 
-/* Reads the file and gives each host its ranks. n_ranks 0: as many as there are slots. False, after an error on standard
-   error that names the line. */
+/* Reads the file and gives each host its ranks. n_ranks 0: as many as there are slots. False, after a message that
+   names the line. */
 bool run_hosts_read(const char *path, int n_ranks, struct run_hosts *hosts_out);
 void run_hosts_free(struct run_hosts *hosts);
 

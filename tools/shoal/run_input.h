@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Standard input of rank 0. A file or a pipe is handed over as it is. A terminal is not: it belongs to the
- * launcher's process group, and stops a reader of any other. What is typed goes through a pipe instead.
+ * Standard input of rank 0. A file or a pipe is passed on as it is. A terminal is not: it belongs to the launcher's
+ * process group, and would stop a reader in any other group. So typed input goes through a pipe.
  */
 #ifndef RUN_INPUT_H
 #define RUN_INPUT_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * All ranks through one mpirun. See run_remote.h.
+ * Starts all ranks through one mpirun. See run_remote.h.
  *
- * Open MPI ends a job when one of its processes fails, unless --enable-recovery is given; then it may wait for ever after the
- * last one has ended. MPICH has -disable-auto-cleanup, and kills the other ranks of a host even so when one was killed by a
- * signal. So each rank runs under a worker, which ends with an exit code and tells how its rank has ended, and the launcher
- * ends mpirun when all have told it.
+ * Open MPI ends a job when one of its processes fails, unless --enable-recovery is given; with that option it may wait
+ * for ever after the last process has ended. MPICH has -disable-auto-cleanup, but still kills the other ranks of a host
+ * when one was killed by a signal. So each rank runs under a worker, which always ends with an exit code and reports
+ * how its rank ended. The launcher ends mpirun when all workers have reported.
  */
 #include "run_remote.h"
 

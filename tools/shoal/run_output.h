@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How the output of ranks reaches the output of `shoal run`: a stream is what one rank writes, a sink is where
- * several of them end. Only whole lines enter a sink, each behind the label of its rank, so lines never mix.
+ * How the output of ranks reaches the output of `shoal run`. A stream is what one rank writes; a sink is where several
+ * streams end. Only whole lines enter a sink, each with the label of its rank in front, so lines never mix.
  *
- * Nothing here blocks. A sink that its reader does not empty is full; its streams are then left alone, and
- * ranks that write wait in their own pipes. Memory is bounded: a longer line than RUN_LINE_BYTES is broken.
+ * Nothing here blocks. A sink whose reader is slow becomes full; its streams are then not read, and ranks that write
+ * wait in their own pipes. Memory is bounded: lines longer than RUN_LINE_BYTES are broken.
  */
 #ifndef RUN_OUTPUT_H
 #define RUN_OUTPUT_H

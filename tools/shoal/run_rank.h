@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One rank of `shoal run`: a child that leads a process group of its own and writes into two pipes. An ended
- * rank is left a zombie until the launcher is done with its group, so that no number can be reused meanwhile.
+ * One rank of `shoal run`: a child process that leads a process group of its own and writes into two pipes. A rank that
+ * has ended stays a zombie until the launcher is done with its group, so that the number of the group cannot be reused.
  *
- * With ranks on several hosts (run_agents.h, run_mpirun.h) the children of the launcher are agents: an ssh for each host, or
- * one mpirun.
+ * With ranks on several hosts (run_agents.c, run_mpirun.c) the children of the launcher are agents: an ssh for each
+ * host, or one mpirun.
  */
 #ifndef RUN_RANK_H
 #define RUN_RANK_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `shoal run --hosts FILE`: ranks on several hosts, through an agent for each host (ssh, or what SHOAL_RSH says), or through
- * one mpirun. Either starts workers (run_worker.h), which start the ranks.
+ * `shoal run --hosts FILE`: ranks on several hosts, through an agent for each host (ssh, or the command in SHOAL_RSH),
+ * or through one mpirun. Either starts workers (run_worker.h), which start the ranks.
  *
- * Agents: rank 0 is found at SHOAL_ADDRESS, the first host and a random port; SHOAL_TOKEN is random. Both reach the ranks
- * through the standard input of the agents, so that no command line has them.
- * mpirun: the ranks find each other by MPI. The flags are those that let survivors say what has happened.
+ * - Agents: ranks find rank 0 at SHOAL_ADDRESS, the first host and a random port. SHOAL_TOKEN is random. Both are sent
+ *   through the standard input of the agents, so they do not appear on any command line.
+ * - mpirun: the ranks find each other through MPI. The flags let surviving ranks report what has happened.
  */
 #ifndef RUN_REMOTE_H
 #define RUN_REMOTE_H

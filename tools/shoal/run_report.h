@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How the launcher on one machine learns what became of ranks on others. A worker (run_worker.h) writes a line to its standard
- * error when one of its ranks has ended; mpirun or the agent carries it like any other output, and the launcher takes it out
- * again. The key of the run in it keeps programs from writing one by chance.
+ * How the launcher learns what became of ranks on other machines. When a rank has ended, its worker (run_worker.h)
+ * writes a line to its standard error. mpirun or the agent carries that line like any other output, and the launcher
+ * filters it out. The line contains the key of the run, so that a program cannot write such a line by chance.
  */
 #ifndef RUN_REPORT_H
 #define RUN_REPORT_H
@@ -25,8 +25,8 @@ struct run_report {
 void run_report_write(const struct run_report *report, const char *key, char *line, size_t line_bytes);
 
 /*
- * False when there is none in the line. What a rank wrote last may have no end of its line, so that a report follows it there:
- * n_before_out says how many bytes are not the report's.
+ * Reads a report from a line; returns false if there is none. The last output of a rank may lack a newline, so a report
+ * can follow it on the same line: *n_before_out is the number of bytes before the report.
  */
 bool run_report_read(const char *line, size_t n_bytes, const char *key, size_t *n_before_out,
                      struct run_report *report_out);

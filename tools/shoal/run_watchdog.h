@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A process that outlives `shoal run` by a moment: when the launcher is gone, however it went, every process
- * group of its ranks is killed. PR_SET_PDEATHSIG alone reaches the ranks, but not what a rank started (a program
- * behind `sh -c`), nor a set-uid program.
+ * A process that outlives `shoal run` for a moment: when the launcher is gone, for whatever reason, it kills every
+ * process group of the launcher's ranks. PR_SET_PDEATHSIG alone would reach the ranks, but not the processes that a
+ * rank started (a program behind `sh -c`), nor a set-uid program.
  */
 #ifndef RUN_WATCHDOG_H
 #define RUN_WATCHDOG_H

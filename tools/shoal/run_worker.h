@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A worker runs the ranks of one host for a launcher that is on another: `shoal run --worker`, which nobody calls by hand.
+ * A worker runs the ranks of one host for a launcher on another host. It is started as `shoal run --worker`, never by
+ * hand:
  *
  *   shoal run --worker stdin                         by an agent (ssh). What to run comes through the standard input,
  *                                                    as strings that end with a zero byte; signals follow
- *   shoal run --worker mpirun KEY GRACE LABELS -- P  by mpirun: one rank, which mpirun has told its place
+ *   shoal run --worker mpirun KEY GRACE LABELS -- P  by mpirun: one rank, whose place mpirun has set
  *
- * Lines of ranks go out with labels; how a rank has ended goes out as a report (run_report.h). Ranks do not outlive their
- * worker, and a worker that started them for an agent ends them when its standard input ends.
+ * The worker writes the lines of its ranks with labels, and a report when a rank has ended (run_report.h). Ranks do not
+ * outlive their worker. A worker that was started by an agent ends its ranks when its standard input ends.
  */
 #ifndef RUN_WORKER_H
 #define RUN_WORKER_H

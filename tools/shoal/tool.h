@@ -67,8 +67,8 @@ struct tool_choice {
     const char *summary;
 };
 
-/* --transport: ranks that are started from now on find this name as SHOAL_TRANSPORT. False: there is no such transport, and
-   standard error says so. */
+/* --transport: ranks that are started from now on find this name as SHOAL_TRANSPORT. False, after a message: there is
+   no such transport. */
 bool tool_set_transport(const char *name);
 
 /* The row of that name; NULL when there is none. */

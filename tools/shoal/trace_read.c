@@ -399,8 +399,8 @@ static size_t find_last_line(const char *text, size_t length)
 }
 
 /*
- * A process that was killed while it wrote leaves a file of shoal without its end. What is before is good: an event
- * has a line of its own. NULL: it is no such file.
+ * Reads a trace whose writer was killed, so that the end of the JSON is missing. Every event has a line of its own, so
+ * all complete lines before the end are valid. Returns NULL if the file is not such a trace.
  */
 static json_t *load_cut(FILE *file, size_t n_bytes)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How much of a step is exposed communication, and how much of the communication is hidden: a rank waits while its
- * thread has nothing to do but wait for a collective, or carries one itself. Collectives that are carried while it
- * does not wait are hidden. What was posted and is carried by nobody counts as neither: how far it has come is not
- * known.
+ * Computes how much of a step is exposed communication, and how much of the communication is hidden. Exposed is the
+ * time in which a rank's thread only waits for a collective, or carries one itself. Collectives that are carried while
+ * the thread does not wait are hidden. A collective that was posted and that no thread carries counts as neither,
+ * because its progress is not known.
  */
 #include "trace.h"
 

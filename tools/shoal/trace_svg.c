@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One step as a picture: for each rank its thread, with what it runs (three levels of modules, passes and ranges) and
- * under it ops and waits, and its lanes with their collectives. The time in which a collective was issued but no thread
- * of the rank was busy with it is drawn hollow. Colours follow the reader's light or dark mode.
+ * Draws one step as a picture. Each rank has its thread, with what it runs (three levels of modules, passes and ranges)
+ * and below that ops and waits, and its lanes with their collectives. The time in which a collective was issued but no
+ * thread of the rank was busy with it is drawn hollow. Colours follow the reader's light or dark mode.
  */
 #include "trace.h"
 
@@ -93,8 +93,8 @@ static size_t count_characters(const char *text)
 }
 
 /*
- * What of a name is written into a box: all of it; without the type, "h.0" of "h.0 (block)"; or the unit. 0: nothing
- * fits.
+ * Chooses which part of a name is written into a box: all of it; the name without its type, "h.0" of "h.0 (block)"; or
+ * the unit. Returns 0 if nothing fits.
  */
 static size_t choose_text(const struct trace_span *span, size_t n_fitting, const char **text_out)
 {
@@ -155,8 +155,8 @@ static void put_box(const struct drawing *drawing, const struct trace_span *span
 }
 
 /*
- * A span between two places of the current row. A collective that was issued earlier than a thread was busy with it
- * gets a hollow box, and a full one for the busy time, which is taken to be at the end, as in the table of sums.
+ * Draws a span of the current row. A collective that was issued before a thread was busy with it gets a hollow box, and
+ * a filled box for the busy time. The busy time is assumed to be at the end, as in the table of sums.
  */
 static void draw_boxes(const struct drawing *drawing, const struct trace_span *span, const char *class,
                        double from, double width)

@@ -8,8 +8,8 @@
 /* Steps -------------------------------------------------------------------------------------------------- */
 
 /*
- * The last step of a rank ends with its last event, which need not be of that step: it counts only if it is the only
- * one.
+ * Whether a step counts. The last step of a rank extends to the rank's last event, which need not belong to that step.
+ * So it counts only if it is the rank's only step, or if it was asked for.
  */
 static bool is_counted(const struct trace *trace, size_t index, const int64_t *only)
 {

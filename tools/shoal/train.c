@@ -69,8 +69,8 @@ static shoal_status start_trace(struct train_job *job)
 }
 
 /*
- * A trace that cannot be written, on a full disk perhaps, does not take the result with it: rank 0 says so at the end.
- * The first rank that failed tells all others why.
+ * Stops the trace. If the trace cannot be written, for example because the disk is full, the training result is kept,
+ * and rank 0 reports the failure at the end. The first rank that failed tells all others the reason.
  */
 static shoal_status stop_trace(struct course *course)
 {
@@ -160,8 +160,8 @@ static void drop_model(struct train_job *job)
 }
 
 /*
- * A rank that fails alone ends at once, without closing the world: the others notice. Where all fail with the same
- * reason they close the world, so that nobody ends before rank 0 has said why.
+ * A rank that fails alone ends at once, without closing the world: the others notice. Where all ranks fail with the
+ * same reason, they close the world, so that no rank ends before rank 0 has printed the reason.
  */
 static int run_in_world(const struct train_options *options, const struct train_data *data,
                         shoal_world *world)
@@ -193,8 +193,9 @@ static int run_in_world(const struct train_options *options, const struct train_
 }
 
 /*
- * Every step allocates and frees the same blocks. By default the C library gives large ones, and the end of its heap, back to
- * the system each time, which clears every page again when the next step touches it.
+ * Makes the C library keep freed memory. Every step allocates and frees the same blocks. By default the C library
+ * returns large blocks, and the end of its heap, to the system each time, and the system clears every page again when
+ * the next step touches it.
  */
 static void keep_freed_memory(void)
 {

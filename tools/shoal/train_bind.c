@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thread that has slept is put on any processor that is idle. Ranks sleep whenever they wait for each other; two of them
- * that wake up on one core compute at half speed until the system notices, and all ranks wait for them. With --bind cores
- * each rank keeps to cores of its own, and what carries its communication runs beside it. A rank that a launcher has
- * bound, or that is alone, stays as it is.
+ * Binds ranks to cores. The system may wake a sleeping thread on any idle processor. Ranks sleep whenever they wait for
+ * each other; two ranks that wake up on one core compute at half speed until the system moves one, and all ranks wait
+ * for them. With --bind cores each rank keeps to cores of its own, shared with the threads that carry its
+ * communication. A rank that a launcher has bound already, or that is alone, is not bound.
  */
 #include "train_bind.h"
 

@@ -6,8 +6,9 @@
 #include "train_job.h"
 
 /*
- * Ranks of one machine that may use the same processors divide them, in whole cores, if there are two or more for each rank,
- * and as many as it has threads. Otherwise nothing changes. Collective. job->n_bound: how many this rank has then, 0: all.
+ * Divides the processors of a machine, in whole cores, among the ranks that may use the same ones. It does so only if
+ * each rank gets at least two processors, and as many as it has threads; otherwise nothing changes. Collective.
+ * job->n_bound is the number of processors of this rank afterwards; 0 means all.
  */
 shoal_status train_bind(struct train_job *job);
 

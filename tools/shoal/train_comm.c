@@ -52,7 +52,7 @@ static int64_t find_ns(const char *call, const char *key)
     return found ? strtoll(found + strlen(key), NULL, 10) : 0;
 }
 
-/* Gathers and reductions of parameters: neither what compares or announces, nor the loss, which nobody hurries to wait for. */
+/* Gathers and reductions of parameters. Not counted: comparisons, announcements, and the loss, which may be late. */
 static bool is_counted(const char *op)
 {
     if (find_ns(op, "\"count\": ") <= 1) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How much of the time went into communication. What the program's thread spends waiting for it, or carrying it, is exposed;
- * the rest goes on while it computes.
+ * How much time went into communication. The time that the program's thread spends waiting for communication, or
+ * carrying it, is exposed; all other communication is hidden behind computation.
  */
 #ifndef TRAIN_COMM_H
 #define TRAIN_COMM_H

@@ -43,7 +43,7 @@ static shoal_status fail_short(const struct train_data *data)
                      data->name, count_bytes(data), (long long)about.st_size);
 }
 
-/* Of a file, which another process may cut or change in the meantime: a mapping of it would end this one by a signal. */
+/* Of a file. It is not mapped: if another process cut the file, reading a mapping would end this one by a signal. */
 static shoal_status read_bytes(const struct train_data *data, size_t at, void *to, size_t n_bytes)
 {
     char *bytes = to;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What `shoal train` learns: tokens, and the rows of a batch. Which tokens a sample has is a function of the seed, the step
- * and the number of the sample in the whole batch, so it does not matter how ranks share a batch.
+ * What `shoal train` learns from: tokens, and the rows of a batch. The tokens of a sample depend on the seed, the step
+ * and the number of the sample in the whole batch, so it does not matter how ranks divide a batch.
  */
 #ifndef TRAIN_DATA_H
 #define TRAIN_DATA_H

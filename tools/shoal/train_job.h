@@ -2,10 +2,11 @@
 /*
  * One training in one process: a rank's share of a step, or, in mode single, all of it.
  *
- * A step has n_replicas x n_parts parts, one for each rank, and each part has n_micro backward passes. Samples are numbered
- * over all of it: those of a part come one after the other. Gradients of the backward passes of a part are added, then
- * those of the parts of a replica, which are divided by n_parts, then those of the replicas, which are divided by their
- * number. Ranks do that by their reductions and one process by its sums (train_sums.c): the bits are the same.
+ * A step has n_replicas x n_parts parts, one for each rank, and each part has n_micro backward passes. Samples are
+ * numbered over the whole step: those of a part are consecutive. Gradients are added in this order: those of the
+ * backward passes of a part; then those of the parts of a replica, divided by n_parts; then those of the replicas,
+ * divided by their number. Ranks do that by their reductions and one process by its sums (train_sums.c): the bits are
+ * the same.
  *
  *   train_same.c     what ranks must have in common
  *   train_bind.c     processors for each rank

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Weights in one file or in several with an index (checkpoint/load_foreign.h), under the names of Hugging Face, with "transformer." in front or, as some files have it, without. The shapes of
- * the tensors tell what the model looks like, all but the number of heads: that is in config.json, or given, or else heads
- * have a size of 64, as GPT-2's have.
+ * Loads weights from one file, or from several with an index (checkpoint/load_foreign.h). Names are those of Hugging
+ * Face, with "transformer." in front or, as in some files, without. The shapes of the tensors give all sizes of the
+ * model except the number of heads. That comes from config.json or an option; without either, heads have a size of 64,
+ * as GPT-2's have.
  */
 #include "train_load.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The loop over steps. The mean of the losses of all ranks comes one step late: it travels while the next step computes, and
- * nobody waits for it. In mode none it is made at the end, so that ranks do not communicate while they train.
+ * The loop over steps. The mean loss of all ranks arrives one step late: it is reduced while the next step computes,
+ * and nobody waits for it. In mode none it is computed at the end, so that ranks do not communicate while they train.
  */
 #include "train_loop.h"
 #include "train_comm.h"
@@ -92,8 +92,8 @@ static shoal_status keep_state(struct loop *loop)
 }
 
 /*
- * Plain lines are few, and wait for the loss of their step, as the first and the last line do. Any other live line
- * says the newest loss that is there, and the step that it is of.
+ * Prints the line of a step. Plain lines are few, so they wait for the loss of their step; so do the first and the last
+ * line. Any other live line shows the newest loss that has arrived, and the step to which it belongs.
  */
 static shoal_status show_step(struct loop *loop, int64_t index)
 {
@@ -240,7 +240,7 @@ static shoal_status run_loop(struct loop *loop)
     return find_result(loop);
 }
 
-/* After a failure: the sum of a loss may still be on its way, and needs its memory until then. Keeps the error's text. */
+/* After a failure: the sum of a loss may still be in flight, and needs its memory. Keeps the error's text. */
 static shoal_status drop_loss(struct loop *loop, shoal_status status)
 {
     char text[ERROR_TEXT_BYTES];

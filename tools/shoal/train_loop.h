@@ -5,7 +5,7 @@
 
 #include "train_report.h"
 
-/* Collective: from job->schedule.step to the last one, with checkpoints. The digests are not set but for verify_digest. */
+/* Runs the steps from job->schedule.step on, and saves checkpoints. Of the digests, sets verify_digest. Collective. */
 shoal_status train_loop(struct train_job *job, struct train_report *report, struct train_result *result);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The model of `shoal train`: made, given its values, shared among ranks as the mode says, with an optimizer and a schedule. */
+/* Makes the model of `shoal train`, its values, optimizer and schedule, and divides it among ranks as the mode says. */
 #include "train_job.h"
 #include "train_load.h"
 #include "train_step.h"

@@ -76,8 +76,8 @@ struct train_options {
 };
 
 /*
- * Reads argv[1] and the rest; argv[0] is "train". False: everything was said, and exit_status_out is what to return: help
- * was asked for, or an argument was wrong.
+ * Reads argv[1] and the rest; argv[0] is "train". Returns false if help was printed or an argument was wrong, which was
+ * reported; the caller then returns *exit_status_out.
  */
 bool train_options_read(int argc, char **argv, struct train_options *options, int *exit_status_out);
 

@@ -106,8 +106,9 @@ shoal_status train_peek(struct train_job *job, int64_t *step_out)
 }
 
 /*
- * Collective. Removing checkpoints helps only if files of the newest are to blame and one before it can be loaded: it is
- * tried. What it loads is not used. "": nothing to remove.
+ * Writes advice on which checkpoints to remove, "" if that would not help. Removing checkpoints helps only if files of
+ * the newest ones are damaged and an earlier one can be loaded. So a load that skips damaged checkpoints is tried; what
+ * it loads is not used. Collective.
  */
 static void find_way_out(const struct train_job *job, char *text, size_t bytes)
 {

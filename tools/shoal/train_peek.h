@@ -6,14 +6,15 @@
 #include "train_job.h"
 
 /*
- * Collective, after train_model_make. *step_out: that of the newest checkpoint; -1: there is none. An agreed error if
- * it is of another model, seed or number of samples in a step, or of more steps than this run has.
+ * Looks at the newest checkpoint: *step_out is its step, -1 if there is none. Fails on all ranks if it is of another
+ * model, seed or number of samples in a step, or of more steps than this run has. Collective; call after
+ * train_model_make.
  */
 shoal_status train_peek(struct train_job *job, int64_t *step_out);
 
 /*
- * Collective, of a load that has failed on all ranks: an agreed error. If only files of the newest checkpoints are damaged,
- * it says which to remove.
+ * Reports a load that has failed on all ranks; the error is the same on all ranks. If only files of the newest
+ * checkpoints are damaged, it says which ones to remove. Collective.
  */
 shoal_status train_peek_fail(struct train_job *job, shoal_status status);
 

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 
 /*
- * argv as command_train has it. Returns the exit code when all have ended. writes_trace: when one fails the others
- * have time to write what they recorded.
+ * Starts the ranks with the argv of command_train, and returns the exit code when all have ended. With writes_trace,
+ * when one rank fails, the others get time to write what they recorded.
  */
 int train_ranks_start(int n_ranks, bool writes_trace, int argc, char **argv);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mpirun and torchrun start a command on each machine, and nothing makes it the same command, with the same data. Ranks that
- * differ would train a mixture, or wait for each other for ever.
+ * Checks that all ranks run the same training. mpirun and torchrun start a command on each machine, and nothing ensures
+ * that it is the same command with the same data. Ranks that differ would train a mixture, or wait for each other for
+ * ever.
  */
 #include "train_same.h"
 

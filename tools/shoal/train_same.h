@@ -5,7 +5,7 @@
 
 #include "train_job.h"
 
-/* Compares options and data of all ranks, which a launcher may have given different ones; an agreed error where they differ. */
+/* Compares options and data of all ranks; a launcher may have given them different ones. All get the same error. */
 shoal_status train_same(struct train_job *job);
 
 /* Of a check that each rank makes for itself: if one fails all do, and the first rank that has a reason says it. */

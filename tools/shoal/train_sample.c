@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Drawing tokens one after the other. Each is drawn from the most likely ones, by a number that depends on the seed and on
- * how many were drawn before.
+ * Draws tokens one after the other. Each is drawn from the most likely ones, with a random number that depends on the
+ * seed and on how many tokens were drawn before.
  */
 #include "train_sample.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A checkpoint has parameters, the state of the optimizer, the step, and what must be the same for the run to go on as if it
- * had never stopped (train_peek.c): the seed, and what the model looks like. The data may be another, and so may the rate,
- * the number of steps and the like: that is said.
+ * A checkpoint has the parameters, the state of the optimizer, the step, and what must stay the same for the run to
+ * continue as if it had never stopped (train_peek.c): the seed and the sizes of the model. The data, the learning rate,
+ * the number of steps and similar settings may change; a change is reported.
  */
 #include "train_save.h"
 #include "train_peek.h"
@@ -47,8 +47,8 @@ static shoal_status try_folder(const char *directory, const char *missing)
 }
 
 /*
- * Whoever cannot save shall know it before the first step, not after the last. A folder that is not there yet is made later,
- * in the nearest one above that is there; the first rank tries that.
+ * Checks before the first step that checkpoints can be saved, instead of failing after the last one. A directory that
+ * does not exist yet will be created in its nearest existing parent; the first rank tries that.
  */
 static shoal_status check_folder(const char *directory, bool is_first)
 {
@@ -77,8 +77,8 @@ static shoal_status check_folder(const char *directory, bool is_first)
 }
 
 /*
- * Of a run that begins: checkpoints of another run in its folder would be mixed with its own. While they are of later
- * steps they stay, --resume takes them, and those of the new run are removed.
+ * Refuses a directory that has checkpoints of another run when a new run begins. The two runs would mix: checkpoints of
+ * later steps would be kept, --resume would load them, and those of the new run would be removed.
  */
 static shoal_status check_fresh(const struct train_options *options)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finding and reading the program's own source. Folders above the program are looked at: in a tree that was cloned one of
- * them has src/shoal.map, and where the program was installed one has include/shoal/shoal.h.
+ * Finds and reads the program's own source, by looking at the directories above the program. In a cloned tree one of
+ * them has src/shoal.map; in an installation one has include/shoal/shoal.h.
  */
 #include "train_source.h"
 

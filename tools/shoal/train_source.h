@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The text that `shoal train` learns when nobody names one: the source of this program, or its headers and documents. */
+/* The text that `shoal train` learns if none is named: the source of this program, or its headers and documents. */
 #ifndef TRAIN_SOURCE_H
 #define TRAIN_SOURCE_H
 
@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-/* All files one after the other, in the order of their paths; freed by the caller. `name_out` has room for 256 bytes. */
+/* All files, in the order of their paths, joined. The caller frees the text. `name_out` has room for 256 bytes. */
 shoal_status train_source_read(char **text_out, size_t *bytes_out, char *name_out);
 
 #endif

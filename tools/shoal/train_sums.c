@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gradients of several parts, added up in one process as reductions of ranks add them: from the first part to the last, then
- * divided once. With replicas that is done for the parts of each, and then for what came of it.
+ * Adds gradients of several parts in one process in the order in which the reductions of ranks add them: from the first
+ * part to the last, then one division. With replicas this is done for the parts of each replica, and then for the
+ * results.
  */
 #include "train_job.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Gathering one parameter after the other: no more than one whole parameter is needed besides the model that is asked for. */
+/* Gathers one parameter after the other, so that memory for one whole parameter is enough, besides the result. */
 #include "train_whole.h"
 
 #include "base/error.h"

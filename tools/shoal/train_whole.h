@@ -6,8 +6,9 @@
 #include "train_job.h"
 
 /*
- * Collective, but in mode none. On rank 0 digest_out is a hash of all parameters in the order of the model, and *whole_out,
- * if it is not NULL, a plain GPT with these values, to be freed by shoal_module_unref; elsewhere they are 0 and NULL.
+ * Gathers the whole model on rank 0. There *digest_out is a hash of all parameters in the order of the model, and
+ * *whole_out, if it is not NULL, a plain GPT with these values; free it with shoal_module_unref. Other ranks get 0 and
+ * NULL. Collective, except in mode none.
  */
 shoal_status train_whole(struct train_job *job, uint64_t *digest_out, shoal_module **whole_out);
 
