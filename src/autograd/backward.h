@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Running a backward, from outside and from inside another one. */
+/* Runs a backward pass, called from outside or from inside another one. */
 #ifndef AUTOGRAD_BACKWARD_H
 #define AUTOGRAD_BACKWARD_H
 
@@ -22,13 +22,14 @@ struct backward_request {
 shoal_status backward_run(const struct backward_request *request);
 
 /*
- * The number of the backward that is running on this thread, the same in its parts; no other one of the process has it.
- * 0: none. Who sees a new number before the end of the old one knows that the old one failed.
+ * The number of the backward pass that is running on this thread, the same in its parts; no other pass of the
+ * process has it. 0: none is running. Whoever sees a new number before the end of the old pass knows that the old
+ * one failed.
  */
 uint64_t backward_number(void);
 
-/* shoal_on_backward_end, with the end of the context: after the hook has run, or when it cannot run any more because the
-   backward failed. On failure of this call the context stays the caller's. */
+/* shoal_on_backward_end with a release function: it is called after the hook has run, or when the hook cannot
+   run any more because the backward pass failed. If this call fails, the context stays the caller's. */
 shoal_status backward_on_end(shoal_end_hook hook, void *context, hook_release release);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Identities and hooks whose context has an end: what was recorded keeps it, and lets go of it when no backward can come
-   there any more. */
+/* Identities and hooks that own their context: the record keeps it, and releases it when no backward pass can
+   reach it any more. */
 #ifndef AUTOGRAD_IDENTITY_H
 #define AUTOGRAD_IDENTITY_H
 
@@ -15,8 +15,8 @@ struct identity_hook {
     hook_release release; /* NULL: nobody asks */
 };
 
-/* shoal_identity. If nothing was recorded, because nobody wants a gradient or the call failed, the context stays the
-   caller's. */
+/* shoal_identity. If nothing was recorded, because no gradient is wanted or the call failed, the context stays
+   the caller's. */
 shoal_status identity_over(shoal_tensor *const *inputs, size_t n_inputs, const struct identity_hook *hook,
                            shoal_tensor **outputs_out, bool *is_recorded_out);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One walk over the record, from roots to leaves: the steps of a backward, in this order. */
+/* One walk over the record, from roots to leaves: the steps of a backward pass, in this order. */
 #ifndef AUTOGRAD_WALK_H
 #define AUTOGRAD_WALK_H
 

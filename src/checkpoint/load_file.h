@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One file of a checkpoint, as a load reads it: ranges are marked, everything that was marked is looked at, then it is
- * read.
+ * One file of a checkpoint, as a load reads it. First ranges are marked, then everything that was marked is checked
+ * (a look), then it is read.
  *
  * A look opens the file and compares its size, the id of the save in its header, and the sums of all blocks that the
  * marked ranges touch, each once. A read compares the sums of the blocks that it reads whole.
  *
- * Files stay open between a look and the reads, so that what was looked at is what is read, even if the checkpoint is
- * replaced meanwhile; beyond LOAD_OPEN_FILES of them they are opened again, and must be the same.
+ * Files stay open between a look and the reads, so that what was checked is what is read, even if the checkpoint is
+ * replaced meanwhile. If there are more than LOAD_OPEN_FILES, they are opened again, and must be the same files.
  */
 #ifndef CHECKPOINT_LOAD_FILE_H
 #define CHECKPOINT_LOAD_FILE_H

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Effects (graph/effects.h) by storage: who touches it, in program order. For passes that move nodes and ask what comes next in
- * some memory. The node that makes a storage counts as writing it.
+ * Effects (graph/effects.h) by storage: which nodes touch it, in program order. For passes that move nodes and ask
+ * what comes next in some memory. The node that makes a storage counts as writing it.
  *
- * It describes the graph at one moment. Nodes that are made later are in no list, and positions stay what they were.
+ * The lists describe the graph at the moment they were built. Nodes that are made later are in no list, and
+ * positions do not change.
  *
- * Most graphs write no memory twice: no op works in place, and what is communicated is looked at behind its only wait. There
- * memory demands no order that inputs do not, and there is nothing to list: `effects` is NULL, and nobody touches any storage.
+ * Most graphs write no memory twice: no op works in place, and the result of a collective is read only after its one
+ * wait. In such a graph memory demands no order beyond that of inputs, and nothing is listed: `effects` is NULL, and
+ * no storage has an access.
  */
 #ifndef GRAPH_ACCESSES_H
 #define GRAPH_ACCESSES_H

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What a captured graph keeps of the step it was captured from: the tensors behind its placeholders, and the leaves whose
- * gradients the step changed. References on all of them.
- */
+/* What a captured graph keeps of the step it was captured from: references on the tensors behind its
+   placeholders, and on the leaves whose gradients the step changed. */
 #ifndef GRAPH_CAPTURED_H
 #define GRAPH_CAPTURED_H
 

@@ -18,10 +18,11 @@ struct compared_group {
 };
 
 /*
- * Collective over the group, whatever has become of the plan here: `mine` says what. Members compare, line by line, the collectives
- * that the plan makes on the group, with its memory and options; a difference is SHOAL_ERR_MISMATCH on all of them, with the
- * first line that differs, and the group stays usable. What has failed on one member fails on all. `plan` may be NULL if `mine` is
- * no SHOAL_OK; the result is `mine` then, with the thread's error text as it was.
+ * Collective over the group, even if this rank has failed to make the plan: `mine` is its status. Members compare,
+ * line by line, the collectives that the plan makes on the group, with its memory and options. If they differ, all
+ * get SHOAL_ERR_MISMATCH with the first line that differs, and the group stays usable. A failure of one member is a
+ * failure of all. `plan` may be NULL if `mine` is not SHOAL_OK; the call then returns `mine` and keeps the thread's
+ * error text.
  */
 shoal_status compare_plans(const struct compared_group *compared, const struct shoal_plan *plan,
                            uint32_t group_index, const shoal_compile_options *options, shoal_status mine);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gradients of a compiled step. A step that adds to gradients is another graph than one that makes them, so a variant fits only leaves
- * whose gradients are there, or not, and share storages, as when it was captured. What they were then is not kept: each run takes
- * those that the leaves have.
+ * Gradients of a compiled step. A step that adds to gradients is another graph than one that makes them. So a
+ * variant can only run if the same leaves have gradients as when it was captured, and these share storages in the
+ * same way. The gradients themselves are not kept: each run takes those that the leaves have.
  *
- * Where a gradient lies in its storage is in the graph too, but is no reason to compile: with uneven shards it changes on some ranks and
- * not on others. A gradient that lies elsewhere is copied to where the graph has it, and back.
+ * The graph also contains where a gradient lies in its storage, but a change of that is no reason to compile again:
+ * with uneven shards it happens on some ranks and not on others. A gradient that lies elsewhere is copied to where
+ * the graph has it, and back.
  */
 #ifndef GRAPH_COMPILE_GRADIENTS_H
 #define GRAPH_COMPILE_GRADIENTS_H

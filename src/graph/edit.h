@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Other arguments for nodes, all or none. What the nodes give is inferred anew, and what depends on it: a node whose input's
- * shape has changed, and a node that aliases an input which lies in another storage now.
+ * Gives nodes other arguments: all of them, or none if something fails. Infers anew what these nodes give, and also
+ * nodes that depend on it: those whose input has another shape, and those that alias an input which has moved to
+ * another storage.
  */
 #ifndef GRAPH_EDIT_H
 #define GRAPH_EDIT_H

@@ -47,8 +47,8 @@ void effects_accesses(const struct effects *effects, const struct shoal_node *no
 size_t effects_n_storages(const struct effects *effects);
 
 /*
- * Whether the node may go when nobody uses it. Inputs and the output may not, nor what writes in place, waits, or has another side
- * effect, as point to point has. A collective that only gives new tensors may.
+ * Whether the node may be removed when nobody uses it. Inputs and the output may not, nor an op that writes in
+ * place, waits, or has another side effect (as point to point has). A collective that only gives new tensors may.
  */
 bool effects_is_pure(const struct shoal_node *node);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Nodes that a bucket leaves in the wrong place. A bucket's results stand where its last gradient is read; who used the result of
- * an earlier block may stand before that. Such nodes are moved behind the results, with all that depends on them by arguments or
- * through memory, in the order in which they stood.
+ * Moves nodes that joining a bucket leaves in the wrong place. The results of a bucket stand where its last gradient
+ * is read, but users of the result of an earlier block may stand before that. Such users are moved behind the
+ * results, with everything that depends on them by arguments or through memory, in their old order.
  */
 #ifndef GRAPH_LATE_H
 #define GRAPH_LATE_H

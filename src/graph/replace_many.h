@@ -11,8 +11,9 @@ struct replace_pair {
 };
 
 /*
- * Uses of the old nodes become uses of the others, as by shoal_node_replace for each pair, except in other old nodes. The old ones
- * stay, for the caller to erase: the last in the list first. Each is old once. After a failure nothing has changed but origins.
+ * Replaces all uses of the old nodes by the others, as shoal_node_replace does for each pair, except in other old
+ * nodes. The old nodes stay; the caller erases them, the last in the list first. Each node may be old once. After a
+ * failure only origins have changed.
  */
 shoal_status graph_replace_many(struct shoal_graph *graph, const struct replace_pair *pairs, size_t n_pairs);
 
