@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Blocks in a list, of which the first has room. They grow, so that a large arena has few; a piece that would waste the rest of
- * the first block gets a block of its own behind it.
+ * An arena is a list of blocks. Pieces are taken from the first block. Blocks grow in size, so that a large arena has
+ * few of them. A large piece that does not fit gets a block of its own behind the first one, whose rest is not wasted.
  */
 #include "base/arena.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Functions of the program that the library calls on a thread that others wait for: at the end of an operation, and for a
- * message of the log. Such a function must not wait itself. If it waits for what its own thread has to carry, or two of
- * them wait for each other's threads, nobody goes on. So every call that waits for other ranks asks here first, and is
- * refused.
+ * Keeps callbacks from waiting. The library calls functions of the program on threads that others wait for: at the end
+ * of an operation, and for a message of the log. If such a function waited for what its own thread has to carry, or two
+ * of them for each other's threads, nobody would go on. So every call that waits for other ranks asks here first, and
+ * is refused inside a callback.
  */
 #ifndef BASE_CALLBACK_H
 #define BASE_CALLBACK_H
@@ -28,8 +28,8 @@ static inline void callback_leave(void)
 }
 
 /*
- * A step that is captured (op/tracer.h) is such a function, too: nothing is computed meanwhile, so ranks must not do anything
- * together but by ops. It is counted in the same word, so that who asks pays once.
+ * A captured step (op/tracer.h) counts as a callback, too: nothing is computed in it, so the only way in which ranks
+ * may communicate there is by ops. It is counted in the same word, so that one load answers both questions.
  */
 #define CALLBACK_CAPTURE (1u << 16)
 

@@ -10,8 +10,9 @@
 int64_t clock_now_ns(void);
 
 /*
- * A counter that goes at a constant rate nobody knows: for intervals so short that reading the clock would be most
- * of them. To turn a reading into a time, put it between two instants at which both were read.
+ * Reads a counter that advances at a constant but unknown rate. It is for intervals so short that reading the clock
+ * would take most of them. To convert a reading to a time, interpolate between two instants at which both counter and
+ * clock were read.
  */
 static inline uint64_t clock_ticks(void)
 {

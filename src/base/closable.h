@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Something that ends with something else, while others still point to it: a group ends with its world, and what was
- * recorded may have it as an argument. Whoever wants to keep such a pointer takes a reference, and asks before it is used
- * again whether the thing has been closed. After that only this struct and what `destroy` frees are left of it.
+ * An object that may be closed while others still point to it. A group, for instance, ends with its world, while
+ * recorded ops may have it as an argument. Whoever keeps such a pointer takes a reference, and checks before each use
+ * whether the object has been closed. Of a closed object only this struct and what `destroy` frees are left.
  */
 #ifndef BASE_CLOSABLE_H
 #define BASE_CLOSABLE_H

@@ -50,9 +50,9 @@ struct completion_kind {
     /* Frees what it is embedded in; NULL: mem_free(completion). */
     void (*destroy)(struct completion *completion);
     /*
-     * Called by who waits or tests, outside of any lock, while it is pending: does what the calling thread can do for it,
-     * until `until_ns` at most (0: without blocking). Need not finish it. A failure is the caller's alone: it cannot
-     * wait here.
+     * Called by a thread that waits or tests, without any lock, while the completion is pending. Does what the calling
+     * thread can do towards its end, until `until_ns` at most (0: without blocking); it need not finish it. A failure
+     * is that of the calling thread alone: it means that this thread cannot wait here.
      */
     shoal_status (*push)(struct completion *completion, int64_t until_ns);
     /* Somebody has waited or tested and seen the end. May be called often. */
@@ -102,8 +102,9 @@ static inline bool completion_is_finished(const struct completion *completion)
 }
 
 /*
- * A finished one becomes pending again, without listeners. The caller has the only reference, and has seen in a way that orders
- * memory (a lock) that the finishing thread gave up its own: nobody else can touch it until the caller shows it again.
+ * Makes a finished completion pending again, without listeners. The caller must have the only reference, and must have
+ * seen, in a way that orders memory (a lock), that the finishing thread gave up its own. Then nobody else can touch the
+ * completion until the caller publishes it again.
  */
 void completion_rearm(struct completion *completion);
 

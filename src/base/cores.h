@@ -36,8 +36,9 @@ typedef void (*cores_siblings)(void *context, int processor, struct cores_set *s
 void cores_ask_system(void *context, int processor, struct cores_set *set);
 
 /*
- * Divides processors into n_parts of whole cores, none more than one core larger than another, and gives one of them: the
- * first cores to part 0, and so on. False: there are fewer cores than parts, or fewer than n_least processors for each.
+ * Divides the allowed processors into n_parts of whole cores, whose sizes differ by one core at most, and returns part
+ * number `part`; part 0 has the first cores. Returns false if there are fewer cores than parts, or if a part would have
+ * fewer than n_least processors.
  */
 bool cores_divide(const struct cores_set *allowed, cores_siblings siblings, void *context, int part,
                   int n_parts, int n_least, struct cores_set *share_out);

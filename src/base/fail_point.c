@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counting and firing of fail points (test builds only). Arming is for a moment when nobody passes one:
- * tests arm, run the code, and read the count when it is over.
+ * Counting and firing of fail points (test builds only). Arm one only while no thread passes any: tests arm, run the
+ * code, and read the count afterwards.
  */
 #include "base/fail_point.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who was forked. A child has none of the threads of its parent and is not its rank: what it inherited refuses to work,
- * or two processes would act as one rank. Whoever must refuse keeps fork_count() from when it was made, and asks
- * fork_is_child at every call.
+ * Recognizes forked children. A child has none of its parent's threads and is not its rank: if objects that it
+ * inherited worked, two processes would act as one rank. An object that must refuse to work there keeps the
+ * fork_count() of the time when it was made, and asks fork_is_child at every call.
  */
 #ifndef BASE_FORK_H
 #define BASE_FORK_H

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A hash of bytes for tables and names: spreads well, and is no secret. The same on every machine. */
+/*
+ * Hashes bytes for tables and names. It spreads well, gives the same value on every machine, and is not cryptographic.
+ */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 

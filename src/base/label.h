@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Names as numbers that stay good for the life of the process: for records that outlive what they name, such as the unit
- * of a collective in the flight record. The table lies in static memory, so that a name never fails: when it is full, all
- * further names are the one that says so.
+ * Names as numbers that stay valid for the life of the process. They are for records that outlive what they name, such
+ * as the unit of a collective in the flight record. The table is in static memory, so making a label never fails: when
+ * the table is full, all further names get the same label, whose text says so.
  *
- * A number is the place of the text in one block. Texts are written before their place is put into a slot of the hash
- * table (release), and read after it was found there (acquire); neither ever changes again.
+ * A label is the offset of its text in one block. The text is written before its offset is put into a slot of the hash
+ * table (release), and read after the offset was found there (acquire); neither ever changes again.
  */
 #ifndef BASE_LABEL_H
 #define BASE_LABEL_H

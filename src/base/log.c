@@ -2,8 +2,8 @@
 /*
  * The log: one sink, a callback or standard error, called by one thread at a time.
  *
- * The level is the option SHOAL_LOG, and problems with options are told here. Both come from option_values.h, which reads
- * without telling.
+ * The level is the option SHOAL_LOG, and the log reports invalid options. It reads both from option_values.h, whose
+ * functions report nothing themselves; options.h would call the log in turn.
  */
 #include "base/log.h"
 

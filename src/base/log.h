@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Writing to the log. Off costs one relaxed load and a branch. */
+/* Writing to the log. A message that nobody listens to costs one relaxed load and a branch. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -11,8 +11,8 @@
 extern _Atomic int log_threshold;
 
 /*
- * Tells once what was wrong with the options in the environment, as soon as somebody listens. Every read of an option
- * does so, and every change of the listener.
+ * Reports, once, what was wrong with the options in the environment, as soon as anybody listens to the log. Every read
+ * of an option calls it, and so does every change of the listener.
  */
 void log_tell_problems(void);
 
@@ -20,9 +20,9 @@ void log_tell_problems(void);
 void log_write(shoal_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * What the user asked for by an option and does not get, such as a trace in a file that cannot be written: told on
- * standard error even if SHOAL_LOG is not set. SHOAL_LOG=off and a listener of the program's own decide as for any
- * message.
+ * Reports that something which the user asked for by an option cannot be done, such as a trace to a file that cannot be
+ * written. It is printed on standard error even if SHOAL_LOG is not set. SHOAL_LOG=off and a listener of the program
+ * apply as to any other message.
  */
 void log_answer(shoal_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

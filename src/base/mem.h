@@ -37,9 +37,10 @@ void *mem_alloc_large(size_t bytes);
 #endif
 
 /*
- * The same for blocks that are carved up and freed at once, such as those of a graph, at multiples of MEM_DATA_ALIGNMENT. Freed
- * ones of 64 KiB to MEM_LARGE_BYTES, if that is a power of two, are kept for the next who wants as many: up to MEM_SPARE_BYTES in
- * the whole process, and none where a program has set its own allocator, or where a sanitizer watches who uses freed memory.
+ * Allocates blocks that are carved up and freed at once, such as those of a graph, at multiples of MEM_DATA_ALIGNMENT.
+ * Freed blocks whose size is a power of two from 64 KiB to MEM_LARGE_BYTES are kept for the next caller that wants the
+ * same size: up to MEM_SPARE_BYTES in the whole process. None are kept where the program has set its own allocator, or
+ * under a sanitizer that looks for uses of freed memory.
  */
 #define MEM_SPARE_BYTES ((size_t)1 << 23)
 void *mem_alloc_block(size_t bytes);

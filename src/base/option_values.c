@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads the environment once, by the first thread that asks; after that everything here is constant, except whether
- * problems were told. Nothing is allocated: the application may still want to install its allocator.
+ * Reads the environment once, on the first thread that asks. After that everything here is constant, except whether
+ * problems were reported. Nothing is allocated, because the application may still want to install its allocator.
  */
 #include "base/option_values.h"
 

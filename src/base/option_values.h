@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the environment says about the rows of options.def, and what was wrong with it. The log asks here for its level and
- * for the problems that it has to tell; everybody else asks options.h.
+ * What the environment says about the rows of options.def, and what was wrong with it. The log asks here for its level
+ * and for the problems that it has to report; everybody else asks options.h.
  */
 #ifndef BASE_OPTION_VALUES_H
 #define BASE_OPTION_VALUES_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Asking for options. Whoever asks for one makes the log tell what was wrong with the environment. */
+/* Reading options. Whoever reads one makes the log report what was wrong with the environment. */
 #include "base/options.h"
 
 #include <assert.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* How busy the processors are, as /proc/loadavg says: "0.20 0.18 0.12 3/346 2165" are 3 threads that run or could. */
+/*
+ * How busy the processors are, from /proc/loadavg: in "0.20 0.18 0.12 3/346 2165", 3 threads are running or could run.
+ */
 #include "base/processors.h"
 
 #include <fcntl.h>

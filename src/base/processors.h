@@ -6,8 +6,9 @@
 #include <stdbool.h>
 
 /*
- * False when more threads want to run than there are processors, of all programs of the machine, the caller counted in.
- * True where the system does not say. An answer is up to a millisecond old. Threads: any; each asks for itself.
+ * Returns false when more threads want to run than there are processors, counting all programs of the machine and the
+ * caller. Returns true where the system does not say. The answer may be a millisecond old. Threads: any; each thread
+ * keeps an answer of its own.
  */
 bool processors_are_free(void);
 

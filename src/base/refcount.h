@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counting owners. The count is one word; the rules of order are here, once:
+ * Reference counts. The count is one word; this is the argument for its memory orders:
  *
- *   get   relaxed: who gets already holds one, so the object cannot go away meanwhile.
+ *   get   relaxed: the caller already holds a reference, so the object cannot go away meanwhile.
  *   put   release: what this owner did comes before the object's end. The last put acquires what all others
- *         released. A count of one, seen with acquire, means that we are alone: nobody else can get or put any
- *         more, so the usual atomic subtraction (most of the price of a short-lived object) can be left out.
+ *         released. A count of one, seen with acquire, means that the caller is the only owner: nobody else can
+ *         get or put any more, so the atomic subtraction (most of the price of a short-lived object) is left out.
  */
 #ifndef BASE_REFCOUNT_H
 #define BASE_REFCOUNT_H

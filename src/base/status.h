@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Asking about numbers that came from a function that is not ours. */
+/* Checking status values that a function outside of the library has returned. */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 

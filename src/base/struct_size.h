@@ -19,8 +19,8 @@ shoal_status struct_size_read(const char *what, const void *given, size_t least_
                               size_t our_bytes);
 
 /*
- * The other way: fills in a struct of the caller's from `ours`. struct_size, which the caller has set, stays; where the
- * caller's is shorter the rest of ours is left out, and where it is longer its rest becomes zero.
+ * Fills in a struct of the caller's from `ours`. struct_size, which the caller has set, stays. If the caller's struct
+ * is shorter, the rest of ours is left out; if it is longer, its rest becomes zero.
  */
 shoal_status struct_size_write(const char *what, void *given, size_t least_bytes, const void *ours,
                                size_t our_bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A text in memory of a fixed size, to which is appended until it is full. It is a string at any time. */
+/* A text in memory of a fixed size, appended to until it is full. It is a terminated string at any time. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
@@ -18,8 +18,8 @@ struct text text_begin(char *string, size_t bytes);
 void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * `between` and then the name, for lists: "net without weight, bias". The name is added whole or not at all: one behind
- * which "..." would not fit any more becomes "...", and the text is full.
+ * Appends `between` and then the name, for lists: "net without weight, bias". The name is added whole or not at all: if
+ * "..." would not fit behind it, "..." is added in its place, and the text is full.
  */
 void text_add_name(struct text *text, const char *between, const char *name);
 

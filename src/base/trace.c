@@ -108,7 +108,8 @@ static void leave(uint32_t stripe)
 }
 
 /*
- * Until leave(), of what it returned with true, nobody reads the rings or ends the session. False: nothing is recorded.
+ * After enter has returned true, nobody reads the rings or ends the session until leave() is called with its stripe. If
+ * it returns false, no trace is running, and nothing may be recorded.
  */
 static bool enter(uint32_t *stripe)
 {
@@ -334,7 +335,8 @@ static shoal_status end_session(void)
 }
 
 /*
- * Room for a copy of each ring that there is, with what identifies it. Those for which there is no memory are left out.
+ * Allocates a copy of each existing ring, with what identifies the ring. Rings for which there is no memory are left
+ * out.
  */
 static struct trace_ring *make_copies(void)
 {
@@ -384,7 +386,8 @@ static uint64_t count_events(const struct trace_ring *ring)
 }
 
 /*
- * With both mutexes; leaves the inner one, and takes it again. What there is goes into the file, and the trace goes on.
+ * Writes everything recorded so far to the file, and lets the trace go on. The caller has both mutexes; the inner one
+ * is released while the file is written, and taken again.
  */
 static void write_so_far(void)
 {

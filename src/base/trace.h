@@ -81,8 +81,8 @@ static inline void trace_end(uint64_t begin_ticks, enum trace_kind kind, const c
 /* Worlds ------------------------------------------------------------------------------------------------- */
 
 /*
- * The calling thread is rank `rank` of `n_ranks`, whose traces go into one file. `run`: a number that they share, and
- * nobody else; 0: the rank is alone.
+ * Says that the calling thread is rank `rank` of `n_ranks`, whose traces go into one file. `run` is a number that these
+ * ranks share and that no other run has; 0 means that the rank is alone.
  */
 void trace_world_opened(int rank, int n_ranks, uint64_t run);
 /* As often as the above. The last one writes what there is. */

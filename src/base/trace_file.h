@@ -8,13 +8,13 @@
  *   {...}
  *   ]}
  *
- * (the first two are one line), so that it is complete after each of them: who adds writes over the last line, and puts
- * it at the end again. A process that is killed halfway leaves a file without its end; the next one cuts it off behind
- * the last whole event.
+ * (the first two are one line). The file is complete after each addition: whoever adds events overwrites the last line
+ * and writes it again at the end. A process that is killed halfway leaves a file without its end; the next process cuts
+ * the file off after the last whole event.
  *
- * Whether a file is continued or replaced is told by its header. One of another run, or of an earlier session of this
- * one, is replaced, unless another run has written to it since this session began: both go on then, and these events go
- * to a file beside it, whose name ends in the number of the run.
+ * The header decides whether a file is continued or replaced. A file of another run, or of an earlier session of this
+ * run, is replaced, unless another run has written to it since this session began. In that case both runs are active,
+ * and this one's events go to a file beside it, whose name ends in the number of the run.
  */
 #ifndef BASE_TRACE_FILE_H
 #define BASE_TRACE_FILE_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Events as Chrome's trace format has them: complete events (X) with begin and duration in microseconds, instants (i),
- * and metadata (M) that names processes and threads. The process is the rank. The thread is the number of the thread,
- * or, of a lane, TRACK_TID and the number of its name, which is the same in all ranks' processes only by chance.
+ * Writes events in Chrome's trace format: complete events (X) with begin and duration in microseconds, instants (i),
+ * and metadata (M) that names processes and threads. "pid" is the rank. "tid" is the number of the thread or, for a
+ * lane, TRACK_TID plus the label of the lane's name; processes may have different labels for the same name.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -63,9 +63,9 @@ static size_t measure_character(const unsigned char *at)
 }
 
 /*
- * With quotes. The file has no \u: Perfetto's reader refuses it in front of a time. So control characters become "?",
- * and bytes that are not UTF-8 the character for such, U+FFFD. A name without room is cut. (Most of the time of
- * writing a file is spent here.)
+ * Writes the name in quotes. The file contains no \u, because Perfetto's reader refuses it before a time. So control
+ * characters become "?", and bytes that are not UTF-8 become U+FFFD. A name that does not fit is cut. (Writing a file
+ * spends most of its time here.)
  */
 static const char *quote(const char *name, char *quoted, size_t bytes)
 {
@@ -188,8 +188,8 @@ static void quote_name(const struct trace_event *event, char *quoted, size_t byt
 }
 
 /*
- * {"bytes":4096,"op":"all_gather","carried":12.345,"unit":"layers.0"}, of what there is. Only collectives and waits
- * have units, and only collectives are carried; carried_ns: -1 for others.
+ * Writes the arguments that the event has: {"bytes":4096,"op":"all_gather","carried":12.345,"unit":"layers.0"}. Only
+ * collectives and waits have units. Only collectives are carried; carried_ns is -1 for other events.
  */
 static void write_args(const struct trace_event *event, int64_t carried_ns, char *args, size_t bytes)
 {

@@ -12,8 +12,8 @@
 #define TRACE_MOST_RANGES 64
 
 /*
- * The last `capacity` events of a thread, and its open ranges. Only that thread writes, and who writes the file reads
- * while it cannot.
+ * The last `capacity` events of a thread, and its open ranges. Only that thread writes them. Whoever writes the file
+ * reads them while the thread is kept from recording.
  */
 struct trace_ring {
     struct trace_ring *next;
@@ -54,8 +54,8 @@ struct trace_instant {
 };
 
 /*
- * When the session began, when the file was last written, and now. In between ticks become nanoseconds in proportion,
- * so that events on both sides of a writing fit together.
+ * Three instants: when the session began, when the file was last written, and now. Ticks between them are converted to
+ * nanoseconds by interpolation, so that events before and after a write of the file fit together.
  */
 struct trace_scale {
     struct trace_instant begin;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* trace_signal.h says what for. */
+/* Writing the trace when a signal ends the process: trace_signal.h. */
 #include "base/trace_signal.h"
 
 #include <errno.h>

@@ -42,8 +42,8 @@ bool wait_spin_while_equal(_Atomic uint32_t *word, uint32_t value);
 bool wait_spin_while_equal_for(_Atomic uint32_t *word, uint32_t value, int64_t spin_ns);
 
 /*
- * The calling thread works beside threads that compute: it should only spin while processors are free. It then keeps none
- * from a thread whose partners wait for it. For the rest of the thread's life.
+ * Says that the calling thread works beside threads that compute. For the rest of its life it spins only while
+ * processors are free, so that it takes none from a thread that others wait for.
  */
 void wait_set_background(void);
 
@@ -51,8 +51,8 @@ void wait_set_background(void);
 bool wait_should_spin(void);
 
 /*
- * While the calling thread waits, it calls this about every 100 us, until it is NULL again: for work that no other thread may
- * do. It must not wait. False: the thread has such a function already, and this is another one.
+ * Sets a function that the calling thread calls about every 100 us while it waits, for work that no other thread may
+ * do. The function must not wait. NULL removes it. Returns false if the thread already has such a function.
  */
 bool wait_set_meanwhile(void (*function)(void *context), void *context);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long the calling thread has been in communication: waiting for a collective, or carrying one itself. Time that it
- * spends there it does not compute: communication that is not hidden. Counted always, in ticks of clock_ticks.
+ * How long the calling thread has been in communication: waiting for a collective, or carrying one itself. It does not
+ * compute during that time, so this is exposed communication. It is always counted, in ticks of clock_ticks.
  */
 #ifndef BASE_WAITED_H
 #define BASE_WAITED_H

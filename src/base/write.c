@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Writing to files. SIGXFSZ goes to the thread that writes: blocked there, it waits until it is taken back. */
+/*
+ * Writing to files. The kernel sends SIGXFSZ to the thread that writes. It is blocked there, stays pending, and is
+ * removed.
+ */
 #include "base/write.h"
 
 #include <errno.h>

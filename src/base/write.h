@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writing to files without a signal. A file that would outgrow RLIMIT_FSIZE gives EFBIG; the signal that the kernel
- * sends with it, and that would end the process, is taken back.
+ * Writes to files without a signal. A write beyond RLIMIT_FSIZE fails with EFBIG. The SIGXFSZ that the kernel sends
+ * with it, which would end the process, is removed.
  */
 #ifndef BASE_WRITE_H
 #define BASE_WRITE_H

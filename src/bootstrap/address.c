@@ -120,8 +120,8 @@ static bool is_link_local(const struct address *address)
 }
 
 /*
- * Interfaces with a carrier come before those without (a bridge to which nothing is connected), addresses that others can
- * route to before those of a link, IPv4 before IPv6, and the first before the others.
+ * Ranks an address. Interfaces with a carrier come before those without (a bridge to which nothing is connected),
+ * routable addresses before link-local ones, IPv4 before IPv6, and otherwise the first one found wins.
  */
 static int worth_of(const struct address *address, unsigned flags)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Addresses on the network, as plain bytes that ranks tell each other, and which of its own a rank is reached at. */
+/* Network addresses, as plain bytes that ranks can send to each other, and the choice of this rank's own address. */
 #ifndef BOOTSTRAP_ADDRESS_H
 #define BOOTSTRAP_ADDRESS_H
 
@@ -33,9 +33,12 @@ socklen_t address_to_system(const struct address *address, struct sockaddr_stora
 struct address address_from_system(const struct sockaddr_storage *system);
 
 /*
- * Where this rank shall be reached, without a port: at `wanted` (an address, or the name of an interface; "": nothing is
- * wanted); else at the address from which it reaches `peer` (unknown: nobody); else at that of the default route; else at the
- * first interface that is up and no loopback, those with a carrier first; else at the loopback.
+ * Chooses the address at which this rank can be reached, without a port. The first of these that there is:
+ *   - `wanted`, an address or the name of an interface, unless it is ""; a wrong one is an error;
+ *   - the address from which this rank reaches `peer` (unless that is unknown);
+ *   - the address of the default route;
+ *   - that of the first interface that is up and is not the loopback, those with a carrier first;
+ *   - the loopback.
  */
 shoal_status address_choose(const char *wanted, const struct address *peer, struct address *address_out);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the server makes of each request of requests.def. A request that is not well formed ends its connection;
- * one that asks for what cannot be is answered with a status and a text.
+ * How the server answers each request of requests.def. A malformed request ends its connection. A request for something
+ * impossible is answered with a status and a text.
  */
 #include "bootstrap/answers.h"
 

@@ -22,8 +22,8 @@
     ((uint32_t)SHOAL_VERSION_MAJOR * 1000000 + (uint32_t)SHOAL_VERSION_MINOR * 1000 + SHOAL_VERSION_PATCH)
 
 /*
- * The kernel's number for this run of the machine; empty where it is not to be had. A rank that only lacks descriptors must
- * not seem to be on another machine.
+ * Reads the kernel's id of this boot of the machine; it is empty where the kernel does not say. A lack of descriptors
+ * is an error: otherwise this rank would seem to be on another machine.
  */
 static shoal_status read_boot_id(char *text, size_t bytes)
 {

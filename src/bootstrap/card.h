@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What ranks tell each other of themselves at start-up, before anything else. Plain bytes of a fixed size. */
+/*
+ * What a rank tells the others about itself at start-up, before anything else. A card is plain bytes of a fixed size.
+ */
 #ifndef BOOTSTRAP_CARD_H
 #define BOOTSTRAP_CARD_H
 
@@ -56,9 +58,10 @@ struct card_leader {
 };
 
 /*
- * One for this process, with a token that nobody else has. `transport` is what was asked for, and all ranks must say the
- * same; "": nothing. SHOAL_TEST_HOSTS ("0,0,1", a name per rank) makes ranks seem to be on other hosts, for tests; with
- * SHOAL_TEST_TCP=1 they also talk like such. SHOAL_TEST_BOOT_ID is what the rank believes of its host.
+ * Makes a card for this process, with a token that nobody else has. `transport` is the one that was asked for ("":
+ * none), which must be the same on all ranks. For tests: SHOAL_TEST_HOSTS ("0,0,1", a name per rank) makes ranks seem
+ * to be on several hosts; with SHOAL_TEST_TCP=1 they also connect as if they were; SHOAL_TEST_BOOT_ID replaces the boot
+ * id by which a rank recognizes its host.
  */
 shoal_status card_create(int rank, int n_ranks, const char *transport, struct card *card_out);
 
@@ -73,8 +76,8 @@ bool card_is_tcp_test(void);
 bool card_has_several_hosts(const struct card *cards, int n_ranks);
 
 /*
- * Whether a card could come from rank `rank` of a world of `mine`: magic, version, rank, size. The error names what
- * differs.
+ * Checks that a card can be that of rank `rank` in the world of `mine`: magic, version, rank, size. The error names
+ * what differs.
  */
 shoal_status card_check(const struct card *card, int rank, const struct card *mine);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Asking servers. A connection carries one request at a time, so that a call that waits holds up nobody: each call
- * takes an idle connection to the server, or makes one, and leaves it behind for the next.
+ * Sends requests to servers. A connection carries one request at a time, so that a call that waits delays no other:
+ * each call takes an idle connection to the server, or makes one, and leaves it for later calls.
  */
 #include "bootstrap/client.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections of a rank to the servers of all ranks of its world, and what is asked over them (bootstrap/requests.def).
- * Knows who is in the job and who lives; what the requests are for is its callers' business. Threads: any.
+ * Connections of a rank to the servers of all ranks of its world, and the requests sent over them
+ * (bootstrap/requests.def). A client knows who is in the job and who is alive, but not what the requests are for.
+ * Threads: any.
  */
 #ifndef BOOTSTRAP_CLIENT_H
 #define BOOTSTRAP_CLIENT_H
@@ -38,17 +39,17 @@ struct client_wait {
 };
 
 /*
- * Sends a request to a rank's server and waits for the answer. `what` is waited for, for texts. With SHOAL_OK the caller
- * has the frame, to be cleared (bootstrap/socket.h). A server answers whatever its rank is doing, also while it closes
- * its world; SHOAL_ERR_PEER if it has gone.
+ * Sends a request to a rank's server and waits for the answer. `what` names what is waited for, in error texts. With
+ * SHOAL_OK the frame is the caller's, who clears it (bootstrap/socket.h). A server answers whatever its rank is doing,
+ * also while the rank closes its world. SHOAL_ERR_PEER if the server is gone.
  */
 shoal_status client_perform(struct client *client, int rank, struct request *request,
                             const struct client_wait *bounds, const char *what, struct frame *frame_out);
 
 /*
- * Tells a rank that what is known there by `name` has failed, and why: whoever listens at its server hears it
- * (bootstrap/server.h). Waits for nobody: a rank that is stopped reads it when it goes on, and one that cannot be reached
- * never does.
+ * Tells a rank that what both know by `name` has failed, and why. The rank's server passes it on to its listener
+ * (bootstrap/server.h). Does not wait: a rank that is stopped reads the message when it continues, and a rank that
+ * cannot be reached never gets it.
  */
 void client_tell_failure(struct client *client, int rank, const char *name, shoal_status failure,
                          const char *text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One client of a server: the request that comes in, and what of the answer is still to be sent. Used by the server's
- * thread alone; nothing here waits.
+ * One client of a server: the request that is being received, and the part of the answer that is still to be sent. Only
+ * the server's thread uses it. Nothing here waits.
  */
 #ifndef BOOTSTRAP_CONNECTION_H
 #define BOOTSTRAP_CONNECTION_H

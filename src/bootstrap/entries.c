@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Chains that double when they grow longer than one on average. */
+/* A hash table with chains. Its size doubles when the chains are longer than one entry on average. */
 #include "bootstrap/entries.h"
 
 #include <string.h>

@@ -104,8 +104,9 @@ static bool has_any(const struct launcher *launcher)
 }
 
 /*
- * The shell of a batch job has a SLURM_PROCID of 0 too, but is no step, or one with a number that says so. Any other
- * rank without a step is half of the family, and no world of one.
+ * Whether the process belongs to a Slurm step. The shell of a batch job also has a SLURM_PROCID of 0, but it has no
+ * step, or one with a reserved number. A rank other than 0 without a step counts as one: the family is then incomplete,
+ * which is an error, instead of a world of one rank.
  */
 static bool is_slurm_step(const struct launcher *launcher)
 {

@@ -55,8 +55,9 @@ struct welcome hello_judge(const struct hello_head *greeting, const struct hello
                            const struct proof_key *key);
 
 /*
- * The client's side of it, whole. `where` is the address, for texts. SHOAL_ERR_PEER when the connection ended;
- * SHOAL_ERR_INVALID when something else listens there, or the secrets differ.
+ * Performs the client's side of the handshake. `where` is the address, for error texts. SHOAL_ERR_PEER when the
+ * connection ended; SHOAL_ERR_INVALID when something other than a Shoal server listens there, or when the secrets
+ * differ.
  */
 shoal_status hello_perform(int fd, const struct proof_key *key, const char *where,
                            const struct socket_wait *wait);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A connection on which both ends speak whenever they like, in short frames: what a watch (bootstrap/watch.h) has with
- * each rank on another host. Not locked, and nothing here waits.
+ * A connection on which both ends send short frames at any time. A watch (bootstrap/watch.h) has one with each rank on
+ * another host. It has no lock, and nothing here waits.
  */
 #ifndef BOOTSTRAP_LINK_H
 #define BOOTSTRAP_LINK_H
@@ -37,8 +37,8 @@ void link_open(struct link *link, int fd);
 void link_close(struct link *link);
 
 /*
- * Reads on. SOCKET_DONE: a whole frame is in header and payload (ended by a zero byte that does not count), until
- * link_forget; SOCKET_GONE: the end, or something that is no frame.
+ * Reads what has arrived. SOCKET_DONE: a whole frame is in header and payload until link_forget; a zero byte, which is
+ * not counted, follows the payload. SOCKET_GONE: the connection has ended, or what came is not a frame.
  */
 enum socket_result link_read(struct link *link);
 void link_forget(struct link *link);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who of a world lives: a page of shared memory with a word per rank, and a lock per rank that the kernel drops
- * when its process ends, however it ends. Each host has a page; ranks on others are watched. docs/design/startup.md
- * argues all that.
+ * Which ranks of a world are alive: a page of shared memory with a word per rank, and a lock per rank that the kernel
+ * releases when its process ends, however it ends. Each host has a page; ranks on other hosts are watched over the
+ * network (bootstrap/watch.h). docs/design/startup.md has the argument.
  *
- * Threads: any, except that a rank's members are made and given up by one thread.
+ * Threads: any, except that one thread makes and frees a rank's members.
  */
 #ifndef BOOTSTRAP_LIVENESS_H
 #define BOOTSTRAP_LIVENESS_H
@@ -26,23 +26,25 @@ enum member_state {
 };
 
 /*
- * Makes the page of a world, without being one of its ranks. The descriptor is the members' and stays as long as
- * they do.
+ * Makes the page of a world, without becoming one of its ranks. The descriptor belongs to the members, and stays open
+ * as long as they exist.
  */
 shoal_status members_create(int n_ranks, struct members **members_out);
 int members_fd(const struct members *members);
 
 /*
- * Memory for members_join, had before the descriptor comes into this process: a descriptor that could not be kept
- * would have to be closed, which drops the locks of all thread ranks of the process. NULL: no memory.
+ * Allocates memory for members_join, before the descriptor comes into this process. A descriptor that could not be kept
+ * would have to be closed, which would drop the locks of all thread ranks of the process. Returns NULL if there is no
+ * memory.
  */
 struct members *members_allocate(void);
 /* Of what was not given to members_join. NULL is allowed. */
 void members_discard(struct members *members);
 
 /*
- * Becomes rank `rank` on a page that somebody made: takes the lock, then is alive. Memory and descriptor are taken,
- * also in failure. SHOAL_ERR_INVALID when it is no such page, SHOAL_ERR_STATE when the rank is there already.
+ * Becomes rank `rank` on an existing page: takes the rank's lock, then sets its state to alive. Takes the memory and
+ * the descriptor, also when it fails. SHOAL_ERR_INVALID when the descriptor is not such a page, SHOAL_ERR_STATE when
+ * the rank is already there.
  */
 shoal_status members_join(struct members *members, int fd, int n_ranks, int rank,
                           struct members **members_out);

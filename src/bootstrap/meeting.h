@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The meeting of all ranks at start-up, as rank 0's server keeps it: who has come, who is ready, and the first
- * thing that went wrong. It knows no sockets; the server tells everybody what became of it.
+ * The meeting of all ranks at start-up, which rank 0's server keeps: which ranks have arrived, which are ready, and the
+ * first failure. It does not know of sockets; the server sends the outcome to the ranks.
  */
 #ifndef BOOTSTRAP_MEETING_H
 #define BOOTSTRAP_MEETING_H
@@ -42,8 +42,8 @@ bool meeting_is_ready(struct meeting *meeting, int rank, const char *crossing, c
 /* Whether a rank may say so: it came, is not ready, and `tried` is the leader that it was told, who is another one. */
 bool meeting_may_be_elsewhere(const struct meeting *meeting, int rank, int tried);
 /*
- * Of a rank that came: it is not on the host of the leader `tried`, whatever it believed. Its cards[rank].leader becomes
- * the next one that may be on its host, or the rank itself.
+ * Notes that a rank which has come is not on the host of the leader `tried`, although their cards say so. Its
+ * cards[rank].leader becomes the next rank that may be on its host, or the rank itself.
  */
 bool meeting_is_elsewhere(struct meeting *meeting, int rank, int tried);
 /* A rank's connection has gone, or it says that it gives up: why may be empty. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Numbers by name: values of a server under keys that programs cannot use. */
+/* Numbers by name, stored at a server under keys that programs cannot use. */
 #include "bootstrap/numbers.h"
 
 #include <stdio.h>

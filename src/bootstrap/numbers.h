@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Numbers that ranks agree on under a name, kept by the server of a rank: the first that is proposed. Asking blocks only
- * for that server, which answers whatever its rank is doing.
+ * Numbers on which ranks agree under a name. The server of one rank keeps the first number that is proposed. A call
+ * waits only for that server, which answers whatever its rank is doing.
  */
 #ifndef BOOTSTRAP_NUMBERS_H
 #define BOOTSTRAP_NUMBERS_H

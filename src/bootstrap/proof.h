@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How two ends of a connection show each other that both know a secret, without saying it: each sends a number that was
- * never used before, and a keyed hash (SipHash-2-4) of both numbers. Who listens on the wire cannot use either again.
+ * How both ends of a connection prove that they know a secret, without sending it. Each end sends a number that was
+ * never used before, and a keyed hash (SipHash-2-4) of both numbers. Somebody who records the traffic can use neither
+ * again.
  */
 #ifndef BOOTSTRAP_PROOF_H
 #define BOOTSTRAP_PROOF_H

@@ -79,8 +79,8 @@ shoal_status rendezvous_exchange(shoal_exchange exchange, void *context, const s
 /* Entering ---------------------------------------------------------------------------------------------- */
 
 /*
- * Takes the meeting if this is rank 0. A second rank 0 finds the name taken, and goes on as a guest: so that both
- * hear of each other.
+ * Hosts the meeting if this is rank 0. If another rank 0 has taken the name already, this one joins its meeting as a
+ * guest, so that both get an error that names the conflict.
  */
 static shoal_status host_if_due(struct rendezvous *rendezvous)
 {
@@ -194,8 +194,8 @@ static shoal_status take_page(struct frame *frame, int *page_fd_out)
 }
 
 /*
- * Gets the page from the server of another rank that believes the same of its host. *page_fd_out is -1 when it is not on
- * this host after all: nobody has the name here.
+ * Gets the page of this host from the server of the leader, a rank whose card says that it is on the same host. If
+ * nobody has the leader's name here, it is on another host after all, and *page_fd_out is -1.
  */
 static shoal_status ask_leader(const struct rendezvous *rendezvous, const struct card_leader *leader,
                                int *page_fd_out)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How a rank comes to the meeting of start-up, which rank 0's server keeps: docs/design/startup.md.
+ * How a rank takes part in the meeting at start-up, which rank 0's server keeps: docs/design/startup.md.
  *
- *   enter      finds rank 0's server and shows it the rank's card; gets the page of the rank's host
- *   complete   says that the rank is on the page; returns when all are, with everybody's cards. On several hosts a second
- *              time, when the rank is connected with those of other hosts: returns when all are
- *   give_up    instead of complete: everybody hears why
+ *   enter      finds rank 0's server, shows it the rank's card, and gets the page of the rank's host
+ *   complete   says that the rank is on the page; returns, with all cards, when every rank is. In a world on several
+ *              hosts it is called again once the rank is connected with those on other hosts, and returns when all are
+ *   give_up    instead of complete: all ranks are told why
  *
- * Or all cards come from the application's exchange, and the same follows with the server that rank 0's card names.
+ * If the application exchanges the cards itself, the same follows with the server that rank 0's card names.
  */
 #ifndef BOOTSTRAP_RENDEZVOUS_H
 #define BOOTSTRAP_RENDEZVOUS_H

@@ -34,8 +34,8 @@ void request_add_bytes(struct request *request, const void *bytes, size_t n_byte
 void request_add_raw(struct request *request, const void *bytes, size_t n_bytes);
 
 /*
- * Sends it and waits for the answer. A failure that the server answered comes back as its status and text, and the
- * connection can be used again unless that is SHOAL_ERR_NO_MEMORY; after any other failure it cannot.
+ * Sends the request and waits for the answer. If the server answered with a failure, its status and text are returned,
+ * and the connection can be used again unless the status is SHOAL_ERR_NO_MEMORY. After any other failure it cannot.
  */
 shoal_status request_perform(int fd, struct request *request, const struct socket_wait *wait,
                              struct frame *frame_out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared memory under a name, held by the server of a rank: made, zeroed, by whoever asks first. Asking blocks only for
- * that server, which answers whatever its rank is doing.
+ * Shared memory under a name, held by the server of one rank. Whoever asks first makes it, zeroed. A call waits only
+ * for that server, which answers whatever its rank is doing.
  */
 #ifndef BOOTSTRAP_SEGMENTS_H
 #define BOOTSTRAP_SEGMENTS_H
@@ -16,15 +16,15 @@ struct client_wait; /* bootstrap/client.h */
 struct segment;     /* sharedmem/segment.h */
 
 /*
- * Maps the segment of this name at the server of rank `holder`. SHOAL_ERR_MISMATCH when it exists with another size. A
- * client of NULL means a world without peers: the memory is this rank's alone.
+ * Maps the segment of this name at the server of rank `holder`. SHOAL_ERR_MISMATCH when it exists with another size. If
+ * `client` is NULL, the world has no peers, and the memory is this rank's alone.
  */
 shoal_status segments_open(struct client *client, int holder, const char *name, size_t bytes,
                            const struct client_wait *wait, struct segment **segment_out);
 
 /*
- * The server forgets the segment; whoever has mapped it keeps it. The next to ask for the name gets a new one. With a
- * client of NULL there is nothing to forget.
+ * Makes the server forget the segment. Mappings of it stay valid. The next call with this name makes a new segment.
+ * With a client of NULL it does nothing.
  */
 shoal_status segments_drop(struct client *client, int holder, const char *name, int64_t deadline_ns);
 /* The same with all segments whose names end so, from their first space on. */

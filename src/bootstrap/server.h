@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A rank's server: a thread that answers on a socket whatever the rank itself is doing. It keeps a table of keys
- * and values, segments by name, and on rank 0 the meeting of start-up, and passes on to a listener what other ranks say
- * has failed: requests.def.
+ * A rank's server: a thread that answers on a socket, whatever the rank itself is doing. It keeps a table of keys and
+ * values, segments by name, and on rank 0 the meeting of start-up. It passes failures that other ranks report on to a
+ * listener. Its requests are the rows of requests.def.
  *
- * It trusts nobody: a client that sends what is no request is dropped, the others do not notice.
+ * It trusts nobody: a client that sends anything but a request is dropped, and the others do not notice.
  */
 #ifndef BOOTSTRAP_SERVER_H
 #define BOOTSTRAP_SERVER_H
@@ -20,15 +20,16 @@ struct watch;
 shoal_status server_create(const struct card *card, struct server **server_out);
 
 /*
- * Before the start: takes the meeting of all ranks, also under `name` (NULL: only under its own). The
- * descriptor is what ranks that join are given; it stays the caller's and outlives the server.
+ * Call before server_start. Makes this server host the meeting of all ranks, and also listen under `name` (NULL: only
+ * under its own name). Ranks that join get the descriptor page_fd, which stays the caller's and outlives the server.
  * SHOAL_ERR_STATE when somebody has the name already.
  */
 shoal_status server_host_meeting(struct server *server, const char *name, int page_fd);
 
 /*
- * Before the start: also listens on the network, with a listener that is taken; whoever comes there knows the card's
- * token. The page is for ranks of the same host, and stays the caller's; `watch` gets connections of ranks of others.
+ * Call before server_start. Makes the server also listen on the network; it takes the listener. Clients there must
+ * prove that they know the card's token. The page is for ranks of the same host, and stays the caller's. Connections of
+ * ranks on other hosts are handed to `watch`.
  */
 shoal_status server_open_network(struct server *server, int listener, int page_fd, struct watch *watch);
 /* Before the start, of who has the meeting and is on the network: also at this address, for who knows the key.
@@ -39,8 +40,8 @@ shoal_status server_open_address(struct server *server, const struct address *ad
 void server_close_network(struct server *server);
 
 /*
- * Before the start: who is told, on the server's thread, that something has failed on another rank. `name` is what both
- * ranks know it by.
+ * Call before server_start. Sets the function that is called on the server's thread when another rank reports a
+ * failure. `name` is what both ranks know the failed object by.
  */
 void server_set_hearer(struct server *server,
                        void (*hear)(void *context, const char *name, shoal_status status, const char *text),
@@ -49,8 +50,8 @@ void server_set_hearer(struct server *server,
 shoal_status server_start(struct server *server);
 
 /*
- * After the meeting has failed: gives ranks that are about to come a moment to hear of it, instead of waiting for a
- * rank 0 that has gone. No longer than until all have arrived.
+ * Call after the meeting has failed. Waits a moment, but no longer than until all ranks have arrived, so that late
+ * ranks are told of the failure instead of waiting for a rank 0 that is gone.
  */
 void server_linger(struct server *server);
 

@@ -73,8 +73,8 @@ shoal_status socket_try_connect(const char *name, int *fd_out, bool *is_busy_out
 int socket_peer_pid(int fd);
 
 /*
- * Sends and receives whole frames. SHOAL_ERR_PEER when the other end has gone; SHOAL_ERR_SYSTEM for a frame that
- * is none. After any failure the socket is of no more use.
+ * Send and receive whole frames. SHOAL_ERR_PEER when the other end is gone; SHOAL_ERR_SYSTEM when what arrives is not a
+ * frame. After any failure the socket can no longer be used.
  */
 shoal_status socket_send_frame(int fd, uint32_t op, const struct iovec *parts, size_t n_parts,
                                const struct socket_wait *wait);

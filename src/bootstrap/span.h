@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether a world may span hosts, and then: where its ranks meet on the network, and where this one is reached. */
+/*
+ * Whether a world may span hosts, and if so, where its ranks meet on the network and at which address this one is
+ * reached.
+ */
 #ifndef BOOTSTRAP_SPAN_H
 #define BOOTSTRAP_SPAN_H
 
@@ -29,7 +32,7 @@ struct span_question {
 };
 
 /*
- * Reads SHOAL_ADDRESS, SHOAL_TOKEN, SHOAL_PORT and SHOAL_INTERFACE anew. SHOAL_ERR_INVALID when one is wrong or
+ * Reads SHOAL_ADDRESS, SHOAL_TOKEN, SHOAL_PORT and SHOAL_INTERFACE at each call. SHOAL_ERR_INVALID when one is wrong or
  * missing, SHOAL_ERR_UNSUPPORTED when there are several hosts and no way for the ranks to find each other,
  * SHOAL_ERR_TIMEOUT when a name could not be looked up in time.
  */

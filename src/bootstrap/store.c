@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shoal_store_*: keys and values that a server keeps. The server watches the time of calls that wait for keys, so that even
- * a wait of no time sees a key that is there; the client's own deadline only bounds a server that does not answer.
+ * shoal_store_*: keys and values that a server keeps. When a call waits for keys, the server keeps its timeout. So even
+ * a call with a timeout of 0 finds a key that exists. The client's own deadline is longer, and only ends calls to a
+ * server that does not answer.
  */
 #include "bootstrap/store.h"
 

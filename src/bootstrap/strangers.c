@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Connections over TCP until they have shown the token. Nothing here waits. */
+/* TCP connections that have not proved yet that they know the token. Nothing here waits. */
 #include "bootstrap/strangers.h"
 
 #include <poll.h>

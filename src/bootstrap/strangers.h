@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A server's side of the network: its TCP listeners, and connections that have not shown the token yet. There is a fixed
- * number of places for these, and each has a few seconds to say its 48 bytes, so that who scans ports, or says a byte a
- * minute, costs a place for a while and nothing else. Used by the server's thread alone, except as said.
+ * A server's side of the network: its TCP listeners, and connections that have not shown the token yet. These have a
+ * fixed number of places, and each has a few seconds to send its 48 bytes. So a port scanner, or a client that sends a
+ * byte a minute, takes a place for a while and costs nothing else. Only the server's thread uses this, except as said.
  */
 #ifndef BOOTSTRAP_STRANGERS_H
 #define BOOTSTRAP_STRANGERS_H

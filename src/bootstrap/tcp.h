@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* TCP sockets: the way between ranks on different hosts. Closed on exec, and never blocking by themselves. */
+/* TCP sockets, which connect ranks on different hosts. They are closed on exec and never block. */
 #ifndef BOOTSTRAP_TCP_H
 #define BOOTSTRAP_TCP_H
 
@@ -18,8 +18,8 @@ shoal_status tcp_listen(struct address *address, int *fd_out);
 shoal_status tcp_accept(int listener, int *fd_out);
 
 /*
- * One attempt to connect, and the first bytes (bootstrap/hello.h). *fd_out is -1 when nobody listens there, or the
- * connection ended: the error text says how it was. Other failures will not go away by themselves.
+ * Makes one attempt to connect, including the handshake (bootstrap/hello.h). *fd_out is -1 when nobody listens there,
+ * or when the connection ended; the error text says which, and the caller may try again. Other failures are permanent.
  */
 shoal_status tcp_connect(const struct address *address, const struct proof_key *key,
                          const struct socket_wait *wait, int *fd_out);

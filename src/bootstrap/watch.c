@@ -2,9 +2,10 @@
 /*
  * Watching ranks on other hosts.
  *
- * One lock is over all links and over every change of a state; it is never held while anybody waits or is called who may
- * come back here. States are read without it: a death's reason is stored before the state becomes DEAD (release), and
- * whoever reads DEAD (acquire) may read it. States change from ALIVE to LEFT or DEAD, once.
+ * One lock protects all links and every change of a state. It is never held while a thread waits, or while a function
+ * is called that may come back here. States are read without it: the reason of a death is stored before the state
+ * becomes DEAD (release), and whoever reads DEAD (acquire) may read the reason. States change from ALIVE to LEFT or
+ * DEAD, once.
  */
 #include "bootstrap/watch.h"
 
@@ -271,8 +272,8 @@ static int64_t beat_ns(const struct watch *watch)
 }
 
 /*
- * A rank whose last words still wait to be sent gets no more of them. One that has left gets them all the same: it waits
- * until everybody has, and must not take those who stay for dead.
+ * Sends a heartbeat to every rank that is not dead. A link that still has output pending gets no further heartbeat. A
+ * rank that has left still gets them: it waits until all ranks have left, and must not take those that stay for dead.
  */
 static void beat(struct watch *watch)
 {
@@ -288,8 +289,8 @@ static void beat(struct watch *watch)
 }
 
 /*
- * What has come in was read before. Nobody is to blame for silence while ranks still connect, nor if this process itself did
- * not run for a while.
+ * Declares ranks dead that were silent for too long. The caller has read all input before. Silence is forgiven while
+ * ranks still connect, and after this process itself did not run for a while.
  */
 static void judge(struct watch *watch, int64_t now_ns)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a rank knows of ranks on other hosts: a connection with each of them, on which both say once in a while that they
- * live, that they leave, that somebody died, that something has failed. A thread of its own speaks and listens whatever
- * the rank is doing. docs/design/startup.md argues it.
+ * What a rank knows of the ranks on other hosts. It has a connection with each of them, on which both sides send
+ * heartbeats, and say that they leave, that a rank died, or that something has failed. A thread sends and receives
+ * these whatever the rank is doing. docs/design/startup.md has the argument.
  *
  * Threads: any, except as said.
  */
@@ -40,8 +40,8 @@ void watch_free(struct watch *watch);
 bool watch_take(struct watch *watch, int rank, int fd);
 
 /*
- * After the meeting has told everybody the cards: connects to the ranks before this one that are on other hosts, and waits
- * for those after it. Once. On failure the text names the rank that could not be reached.
+ * Connects to the ranks before this one that are on other hosts, and waits for those after it to connect. Call once,
+ * after the meeting has sent all cards to all ranks. On failure the text names the rank that could not be reached.
  */
 shoal_status watch_open(struct watch *watch, const struct card *cards, const struct socket_wait *wait);
 

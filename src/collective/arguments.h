@@ -43,8 +43,8 @@ shoal_status arguments_out(const char *argument, const shoal_tensor *out, const 
                            const struct layout *layout);
 
 /*
- * The outcome of starting a collective, which knows addresses only, in terms of the arguments: `out` and `self` overlap,
- * but may only ..., or two tensors of a list that is written do.
+ * Takes the status of starting a collective. If buffers overlap, the error knew only addresses, and is rewritten in
+ * terms of the arguments: `out` and `self` overlap, but may only ...; or two tensors of a list that is written do.
  */
 shoal_status arguments_explain_overlap(shoal_status status, const shoal_tensor *self, const shoal_tensor *out,
                                        const char *may_only);

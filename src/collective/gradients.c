@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gradients of collectives: each the adjoint over the whole group. They call collectives in turn, which every rank
- * must do alike: backward visits what was recorded in reverse order, and that is the same on all of them.
+ * Gradients of collectives: each is the adjoint over the whole group. They call collectives themselves, in the same
+ * order on every rank: a backward pass visits what was recorded in reverse order, and all ranks have recorded the same.
  *
- * They call rows, as typed functions do, and not typed functions: those see to it that rows have been handed in, which
- * name the functions here. A gradient function runs only after that.
+ * They call rows of the op table directly, and not typed functions. Typed functions first make sure that the rows were
+ * registered, and the rows name the functions here; a gradient function runs only after that.
  */
 #include "base/error.h"
 #include "base/try.h"

@@ -30,8 +30,9 @@ struct flight_copy {
 };
 
 /*
- * A work and what is copied after it, as one completion: the storages know this one, not the work's. The copies run
- * on the thread that ends the work. Referenced by the fences and, until the work has ended, by its listener.
+ * A work, and the copies to be made after it, as one completion. Storages have this completion in their fences, not the
+ * work's. The copies run on the thread that ends the work. The fences refer to it and, until the work has ended, its
+ * listener.
  */
 struct flight {
     struct completion completion; /* first */

@@ -2,15 +2,15 @@
 /*
  * From tensors to a raw collective in flight. A kernel of this layer
  *
- *   begins a launch,
- *   asks for the memory of each tensor, as the raw call wants it: contiguous, blocks of ranks one after the other;
- *   what does not lie so is staged, inputs at once, outputs by copies when the data has arrived,
- *   says what ranks must have in common beyond the raw collective, and starts that, into launch.work,
- *   ends the launch: every storage touched knows the work then, and nobody has waited.
+ *   - begins a launch;
+ *   - asks for the memory of each tensor as the raw call needs it: contiguous, blocks of ranks one after the other. A
+ *     tensor that is laid out differently is staged: inputs at once, outputs by copies when the data has arrived;
+ *   - adds what ranks must have in common beyond the raw collective, and starts the collective, into launch.work;
+ *   - ends the launch: every storage that is touched then has a fence for the work, and nobody has waited.
  *
- * Everything that can fail is done before the collective starts: what was started cannot be taken back.
+ * Everything that can fail is done before the collective starts, because a started collective cannot be taken back.
  *
- * Who has waited for the inputs: the dispatcher, before the kernel.
+ * The dispatcher has waited for the inputs before it called the kernel.
  */
 #ifndef COLLECTIVE_LAUNCH_H
 #define COLLECTIVE_LAUNCH_H
@@ -68,8 +68,8 @@ enum launch_family {
 void launch_begin(struct launch *launch, shoal_group *group);
 
 /*
- * `status` is what came of everything since launch_begin. On failure all is undone. With SHOAL_SYNC the work is waited
- * for, and its failure is the call's.
+ * Ends the launch. `status` is the outcome of everything since launch_begin. On failure everything is undone. With
+ * SHOAL_SYNC the work is waited for, and its failure is returned.
  */
 shoal_status launch_end(struct launch *launch, shoal_status status);
 
@@ -77,8 +77,8 @@ shoal_status launch_end(struct launch *launch, shoal_status status);
 void *launch_alloc(struct launch *launch, size_t count, size_t size);
 
 /*
- * What must be equal on all ranks and the raw call does not tell: shapes, dimensions, permutations, in the order in which
- * errors list them. What may differ between ranks (splits, strides, in place or not) is not said.
+ * Add what must be equal on all ranks and is not part of the raw call: shapes, dimensions, permutations, in the order
+ * in which errors list them. What may differ between ranks (splits, strides, in place or not) is not added.
  */
 void launch_say_shape(struct launch *launch, const shoal_tensor *tensor);
 void launch_say_number(struct launch *launch, int64_t number);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Under a tracer every collective is followed by its wait, so that a graph says where data is needed; only what stands for a
- * send of its own is left alone.
+ * Under a tracer every collective is followed by its wait, so that a graph shows where data is needed. The exceptions
+ * are sends, and in a capture receives.
  */
 #ifndef COLLECTIVE_TRACED_H
 #define COLLECTIVE_TRACED_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether buffers that are used at the same time are apart from what is written among them. */
+/* Checks that, among buffers that are used at the same time, those that are written overlap no other one. */
 #ifndef COMM_APART_H
 #define COMM_APART_H
 

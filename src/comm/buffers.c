@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a collective needs of its buffers: how large they are, where they may coincide, and that nothing else that is
- * written touches anything else. Counts, lists of parts and lists of blocks are checked here too.
+ * Checks the buffers of a collective: their sizes, where they may coincide, and that otherwise nothing that is written
+ * overlaps anything else. Counts, lists of parts and lists of blocks are checked here too.
  */
 #include "comm/buffers.h"
 

@@ -14,8 +14,9 @@ struct transport_peers;
 #define BUFFERS_FEW 32
 
 /*
- * SHOAL_OK, or SHOAL_ERR_INVALID with what is wrong: NULL, too large, or overlapping. dtype, root and the presence of counts
- * were checked before; `pieces` is set. is_list: texts name the part.
+ * Returns SHOAL_OK, or SHOAL_ERR_INVALID with what is wrong: a NULL, a size that is too large, or an overlap. The
+ * caller has checked dtype, root and the presence of counts, and has set `pieces`. With is_list, error texts name the
+ * part.
  */
 shoal_status buffers_check(const struct transport_peers *peers, const struct collective *call, bool is_list);
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls that ranks make together before they know with whom: which groups a compiled step uses is found out by running it. A rank
- * that gives such a call up, before it has met the others, cannot meet them on a group to say so. It tells all ranks of the world
- * instead, by a message to their servers that nobody waits for. Those who make the same call, and have it on a group with that rank,
- * fail at once; for all others it means nothing.
+ * Calls that ranks make together before they know which ranks take part. For instance, which groups a compiled step
+ * uses is found out by running it. A rank that gives up such a call before it has met the others cannot tell them on a
+ * group. It tells all ranks of the world instead, by a message to their servers for which nobody waits. Ranks that make
+ * the same call, on a group that has the rank as a member, then fail at once; all other ranks ignore the message.
  *
- * Calls are known by a number, which ranks count alike, and by how often the rank has made them; meetings of a call are counted, too. A
- * rank that is slow may still be in a meeting that another one has left, and which will end well for both: what that one gives up
- * afterwards must not fail the groups of the meeting. Ranks that count differently are not told, and wait for their deadline.
+ * A call is identified by its number, which all ranks count alike, and by how often the rank has made it. The meetings
+ * of a call are counted as well. A slow rank may still be in a meeting that another rank has left and that will succeed
+ * for both: if the other rank gives up afterwards, the groups of that meeting must not fail. If ranks count
+ * differently, they do not recognize the message, and wait until their deadline.
  */
 #ifndef COMM_CALLS_H
 #define COMM_CALLS_H
@@ -43,9 +44,11 @@ void world_call_begin(struct world_call *call);
 void world_call_end(struct world_call *call);
 
 /*
- * The thread's call, if it makes one, is about to meet others on these groups, in place of those before, with which it is done; the
- * list is the caller's. Until world_call_part: if one of the members gives the call up, and not after a meeting like this one, every operation on the groups that have it fails with SHOAL_ERR_PEER
- * and its reason, on all members. Not SHOAL_OK: one has given up already; then no group has failed, and nobody is to be met.
+ * Call before the thread's current call, if it makes one, meets other ranks on these groups. They replace the groups of
+ * the meeting before, which is over; the list stays the caller's. Until world_call_part, if a member gives up the call
+ * without having completed this meeting, every operation on the groups that have this member fails with SHOAL_ERR_PEER
+ * and the member's reason, on all members. A failure of this function means that a member has given up already: no
+ * group has failed, and the caller must not meet anybody.
  */
 shoal_status world_call_meet(shoal_group *const *groups, size_t n_groups);
 /* Whether the meeting was a good one: who gives the call up later has met the others there. */

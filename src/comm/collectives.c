@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The public collectives on raw memory: what is asked for is put into a struct collective, checked by one function
- * and given to the group's lane.
+ * The public collectives on raw memory: the arguments are put into a struct collective, checked by one function, and
+ * handed to the group's lane.
  */
 #include <stdint.h>
 #include <stdio.h>

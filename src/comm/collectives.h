@@ -15,9 +15,9 @@
 struct work_hooks; /* comm/work.h */
 
 /*
- * `call` as for the public call of its kind: dtype, single (buffers and count; a broadcast has its buffer in both), and
- * reduce, factor (premul_sum), root and counts where the kind has them. The caller's purpose and counts are copied where
- * they are needed beyond the call.
+ * `call` is filled in as the public call of its kind needs it: dtype; `single`, the buffers and the count (of a
+ * broadcast, both buffers are the same); reduce, factor (premul_sum), root and counts where the kind has them. The
+ * caller's purpose and counts are copied if they are needed beyond the call.
  */
 shoal_status collectives_run(shoal_group *group, struct collective *call);
 shoal_status collectives_start(shoal_group *group, struct collective *call, shoal_work **work_out);
@@ -41,15 +41,15 @@ shoal_status collectives_window_gather_start(shoal_window *window, const shoal_w
                                              shoal_work **work_out);
 
 /*
- * Only the checks that a call with `pieces` in place goes through before it is issued. is_list: texts name the part. For
- * comm/prepared.c.
+ * Makes only the checks that precede issuing a call whose `pieces` are set. With is_list, error texts name the part.
+ * For comm/prepared.c.
  */
 shoal_status collectives_check(shoal_group *group, const struct collective *call, bool is_list);
 
 /*
- * 1, 2, 3, ... on each group: which of the models, contexts or wrappers made on it this is. Ranks make them in the same
- * order; the number is the root of a purpose, so that those that do not are told. It is compared on lanes of this group
- * only: another group over some of the same ranks may have numbered others.
+ * Numbers the models, contexts and wrappers made on a group: 1, 2, 3, ... Ranks make them in the same order. The number
+ * is the root of a purpose, so ranks that use a different order get a mismatch. It is compared only on lanes of this
+ * group, because another group over some of the same ranks may have different numbers.
  */
 uint32_t collectives_next_root(shoal_group *group);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Groups: a list of ranks and a tag, known by both. A world keeps every group that was made in it until it is
- * closed, so that making the same one again finds the same counts of calls. How groups fail is in group_failure.c.
+ * Groups: a list of ranks and a tag, which identify the group. A world keeps every group until the group or the world
+ * is closed, so that making the same group again returns the same one, with its counts of calls. How groups fail is in
+ * group_failure.c.
  */
 #include "comm/group.h"
 
@@ -224,8 +225,8 @@ static shoal_status drop_segment(void *context, const char *name, int64_t deadli
 }
 
 /*
- * The first member's server keeps the first number that a member proposes, until the group is closed. Members propose what
- * no other group of theirs has.
+ * Agrees with the other members on the group's generation. The first member's server keeps the first number that a
+ * member proposes, until the group is closed. A member proposes a number that no other group of its own has.
  */
 static shoal_status find_generation(void *context, int64_t deadline_ns, uint64_t *number_out)
 {
@@ -264,8 +265,8 @@ static void destroy_group(struct closable *closable)
 }
 
 /*
- * Frees all but the texts and the ranks, which go with the last reference: recordings, windows and meshes may have one.
- * `what`: what was closed, "world" or "group".
+ * Frees everything but the texts and the ranks. These are freed with the last reference, which recordings, windows and
+ * meshes may hold. `what` is what was closed, "world" or "group".
  */
 static void free_group(struct shoal_group *group, const char *what)
 {

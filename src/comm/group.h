@@ -20,8 +20,8 @@ struct segment;
 struct shoal_world;
 
 /*
- * Between the name of a group and the word of a lane over its ranks. The program's tags are printable, so that none
- * of them holds this: whatever tag it gives, its groups are no lanes.
+ * Separates the name of a group from the word of a lane over its ranks. Tags of the program are printable, so they
+ * cannot contain it, and no group of the program can be taken for a lane.
  */
 #define GROUP_LANE_MARK "\x1f"
 
@@ -29,8 +29,8 @@ struct shoal_group {
     struct closable closable; /* first: what keeps a group beyond its world looks at this alone */
     struct shoal_world *world;
     /*
-     * Of a lane, which sharding and replicating make for themselves: the group that the program gave them. A lane has
-     * the timeout of its parent, and fails when its parent has failed; never the other way round.
+     * Set for a lane: the group over which FSDP, DDP or a checkpoint has made it. A lane has the timeout of its parent
+     * and fails when its parent has failed, but the parent does not fail with the lane.
      */
     struct shoal_group *parent;
     int *ranks; /* world ranks */
@@ -64,8 +64,8 @@ static inline shoal_status group_check_open(const struct shoal_group *group)
 }
 
 /*
- * All groups of a world. `dump` is called when something has failed: it writes the flight record if that is wanted.
- * NULL: nobody does. May change the error text.
+ * Makes the list of all groups of a world. `dump` is called when something has failed, and writes the flight record if
+ * the user wants it; NULL: nobody does. It may change the error text.
  */
 struct groups *groups_create(void (*dump)(struct shoal_world *world));
 /* Frees all groups, which are idle or poisoned; lanes are joined. What servers hear afterwards is forgotten. */
@@ -74,8 +74,9 @@ void groups_close(struct groups *groups);
 void groups_free(struct groups *groups);
 
 /*
- * Chooses what carries the group, by the hosts of its members as they are known (comm/transports.h). Again once they
- * are, for the group of all ranks, which is made before the ranks have met. Before anything is connected.
+ * Chooses the transport of the group by the hosts of its members (comm/transports.h). Call it before anything is
+ * connected. For the group of all ranks, which is made before the ranks have met, call it again when their hosts are
+ * known.
  */
 shoal_status group_choose_transport(struct shoal_group *group);
 
@@ -96,13 +97,13 @@ static inline struct p2p *group_p2p(struct shoal_group *group)
 /* group_failure.c ------------------------------------------------------------------------------------- */
 
 /*
- * An operation has failed, for the thread's error text, which stays: tells the log, once for a group that has failed, and
- * has the flight record written if that is wanted.
+ * Call when one operation has failed, with the thread's error text, which is kept. Writes it to the log, only once if
+ * the group has failed, and writes the flight record if the user wants it.
  */
 void group_note_failure(struct shoal_group *group);
 /*
- * A call has failed, or has found the group failed, with the thread's error text, which stays: tells the log, writes
- * the record if that is wanted, and tells the members if others than those who are connected must hear of it.
+ * Call when a call has failed, or has found the group failed, with the thread's error text, which is kept. Writes it to
+ * the log, writes the flight record if the user wants it, and tells the members if any that is not connected must know.
  */
 void group_report_failure(struct shoal_group *group);
 

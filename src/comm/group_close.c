@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shoal_group_close: the members meet, see to it that what they have started ends and that the server of the first member
- * forgets the group's shared memory, meet again, and free their parts.
+ * shoal_group_close: the members meet, wait for the end of what they have started, have the server of the first member
+ * forget the group's shared memory, meet again, and free their parts.
  *
- * The first meeting compares: its purpose meets whatever else a member calls on the group. It also comes after everything
- * that was started on the group's lane before. The second meeting comes after the names of the group's segments are
- * gone, so that whoever makes the group again, however soon, gets memory of its own.
+ * The first meeting is a barrier with a purpose, so it mismatches anything else that a member calls on the group. It
+ * also comes after everything that was started earlier on the group's lane. The second meeting comes after the names of
+ * the group's segments were dropped, so that a group which is made again, however soon, gets new memory.
  *
- * What was started gets half of the group's timeout to end, from the first meeting on. What needs a peer that does not
- * come is cancelled then, so that the other half is left for the second meeting, where the others wait.
+ * Operations that were started have half of the group's timeout to end, counted from the first meeting. Those that need
+ * a peer that does not come are then cancelled, which leaves the other half for the second meeting, where the others
+ * wait.
  *
- * A group that has failed has nobody left to agree with: each member frees its part alone.
+ * If the group has failed, there is nothing to agree on: each member frees its part alone.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -44,9 +45,9 @@ static shoal_status meet(struct shoal_group *group, enum step step)
 }
 
 /*
- * Peers may be in the middle of what this rank has started: it stays until that has ended, or the time is up. Sends that
- * nobody has received by then are cancelled, before a deadline of their own fails the group. Collectives are
- * cancelled when their lane is freed.
+ * Waits until what this rank has started on the group has ended, because peers may be in the middle of it, or until the
+ * deadline. Sends that nobody has received by then are cancelled, before their own deadline fails the group.
+ * Collectives are cancelled when their lane is freed.
  */
 static shoal_status finish_started(struct shoal_group *group, int64_t deadline_ns)
 {

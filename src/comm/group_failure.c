@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How groups fail. A failure is kept by the group's lane and its point to point, in shared memory where they are
- * connected. Members that are not connected, and those that only use lanes over the group, cannot see it there. So
- * they are told by a message to their servers, which needs neither a connection nor an answer: the rank that fails
- * never waits for anybody, and a member that is stopped reads the message when it goes on.
+ * How groups fail. The group's lane and its point to point keep a failure, in shared memory if they are connected.
+ * Members that are not connected, and those that only use lanes over the group, cannot see it there. They are told by a
+ * message to their servers, which needs neither a connection nor an answer. So the rank that fails never waits for
+ * anybody, and a member that is stopped reads the message when it continues.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -242,8 +242,8 @@ void groups_forget_news(struct groups *groups)
 /* Public calls ----------------------------------------------------------------------------------------- */
 
 /*
- * These may be called by a thread that watches the group while another closes it. So they look at its parts under the mutex,
- * and only if it is still listed.
+ * A thread may call these to watch a group while another thread closes it. So they look at the parts of the group under
+ * the mutex, and only if the group is still listed.
  */
 
 static shoal_status fail_closed(const struct shoal_group *group)

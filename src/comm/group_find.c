@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Groups by name and by lists of ranks. A group is known by its ranks and its tag, and making it is local. So there is no
- * registry to be filled in the same order everywhere: a name is read, and asking twice, on any thread, gives the same group.
+ * Finds groups by name and by lists of ranks. A group is identified by its ranks and its tag, and making one is local.
+ * So there is no registry that ranks would have to fill in the same order: the name contains all that is needed, and
+ * asking twice, on any thread, returns the same group.
  */
 #include <limits.h>
 #include <stdbool.h>

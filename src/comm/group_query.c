@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a group says of itself, and its timeout. */
+/* What a program can ask of a group, and its timeout. */
 #include <stdatomic.h>
 
 #include "base/clock.h"

@@ -41,16 +41,16 @@ struct shoal_group *groups_walk(struct groups *groups);
 void groups_end_walk(struct groups *groups);
 
 /*
- * Calls visit for the group and the lanes over it, newest first, until it fails; for whoever alone may remove them. It may
- * take its time: other groups can be closed meanwhile.
+ * Calls `visit` for the group and the lanes over it, newest first, until it fails. Only the thread that may remove
+ * these groups may call it. `visit` may take long: other groups can be closed meanwhile.
  */
 shoal_status groups_each_of(struct shoal_group *ancestor,
                             shoal_status (*visit)(struct shoal_group *group, int64_t deadline_ns),
                             int64_t deadline_ns);
 
 /*
- * Takes the group and the lanes over it off the list and frees them; their handles give SHOAL_ERR_STATE from now on.
- * SHOAL_ERR_TIMEOUT, and nothing was done, when somebody walks until the deadline.
+ * Takes the group and the lanes over it off the list and frees them; their handles return SHOAL_ERR_STATE from now on.
+ * If another thread is walking the list until the deadline, it returns SHOAL_ERR_TIMEOUT and has changed nothing.
  */
 shoal_status groups_remove(struct groups *groups, struct shoal_group *ancestor, int64_t deadline_ns);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the layers above do with worlds, groups and works beyond the public calls. They do not see the structs behind
- * these handles.
+ * What the layers above can do with worlds, groups and works besides the public calls. They do not see the structs
+ * behind these handles.
  */
 #ifndef COMM_HANDLES_H
 #define COMM_HANDLES_H
@@ -43,15 +43,17 @@ shoal_group *group_find(shoal_world *world, const char *name);
 const char *group_text(const shoal_group *group);
 
 /*
- * Whoever keeps a group beyond a call, and only wants to be told when it was closed, has a reference: closable_check
- * (base/closable.h) tells, and every group begins with a struct closable. NULL is allowed, and returned.
+ * Takes a reference, for whoever keeps a group beyond a call and only needs to know whether it was closed:
+ * closable_check (base/closable.h) says so, and every group begins with a struct closable. NULL is allowed, and is
+ * returned.
  */
 shoal_group *group_ref(shoal_group *group);
 void group_unref(shoal_group *group);
 
 /*
- * A group of that many ranks, the caller's being 0, that belongs to no world: for meta functions, which ask for its size. A call
- * that would communicate on it is SHOAL_ERR_STATE. `name` is without the "@". Freed with the last reference.
+ * Makes a stand-in: a group of n_ranks ranks, of which the caller is rank 0, that belongs to no world. Meta functions
+ * ask it for its size. Every call that would communicate on it returns SHOAL_ERR_STATE. `name` is given without the
+ * "@". It is freed with the last reference.
  */
 shoal_status group_create_stand_in(const char *name, int n_ranks, shoal_group **group_out);
 /* NULL is allowed. */
@@ -62,8 +64,9 @@ void group_hold(shoal_group *group);
 void group_let_go(shoal_group *group);
 
 /*
- * The lane over n_ranks ranks of the group from place `first` on, the caller among them, that is known by a word; made
- * if there is none. The world keeps it. Same word and ranks, same lane, on all members.
+ * Returns the lane over n_ranks consecutive ranks of the group, from place `first` on, that is identified by `word`;
+ * makes it if there is none. The caller must be one of these ranks. The world owns the lane. On all members the same
+ * word and ranks give the same lane.
  */
 shoal_status group_create_lane(shoal_group *parent, int first, int n_ranks, const char *word,
                                shoal_group **lane_out);
@@ -79,17 +82,19 @@ bool group_has_peers(const shoal_group *group);
 bool group_has_windows(const shoal_group *group);
 
 /*
- * Collective. Symmetric memory where the group's transport has it, otherwise plain memory of each member, which the
- * same calls free and give the address of. For those who want peers to reach it quickly and can do without.
+ * Collective. Makes symmetric memory if the group's transport has it, otherwise plain memory of each member; the same
+ * calls free it and return its address. For callers that profit from symmetric memory and can do without it.
  */
 shoal_status symmetric_create_if_possible(shoal_group *group, size_t bytes, shoal_symmetric **symmetric_out);
 
 /*
- * The same in two steps, for who needs the memory before it is known when the others will come. Members agree on a number,
- * which one of them proposes; no two ranks propose the same. Each opens the memory when it likes and waits for nobody: it is
- * zeroed and can be used, but to collectives it is ordinary memory. Then all share it: `mine` is how opening ended here. One
- * failure is a failure on all members, and memory that was opened is still there, to be discarded. Whoever discards memory
- * that was not shared ends its name too; `group` is NULL once it is gone.
+ * The same in steps, for a caller that needs the memory before it is known when the others will come:
+ *   1. The members agree on a number that one of them got from symmetric_propose; no two ranks propose the same.
+ *   2. Each opens the memory at any time, without waiting for others. It is zeroed and can be used, but collectives
+ *      treat it as ordinary memory.
+ *   3. All call symmetric_share; `mine` is the status of opening here. If opening failed on one member, sharing fails
+ *      on all, and members that did open the memory still have it and must discard it.
+ * Discarding memory that was not shared drops its name too. `group` is NULL if the group is gone.
  */
 uint32_t symmetric_propose(const shoal_group *group);
 shoal_status symmetric_open_if_possible(shoal_group *group, uint32_t number, size_t bytes,
@@ -100,8 +105,8 @@ shoal_status symmetric_share(shoal_group *group, uint32_t number, size_t bytes, 
 void symmetric_discard(shoal_group *group, shoal_symmetric *symmetric);
 
 /*
- * Whether [data, data + bytes) lies in a block of symmetric memory that every member of the group has. Any memory will do
- * in a world without peers, in a group of one rank, and for no bytes.
+ * Whether [data, data + bytes) lies in a block of symmetric memory that every member of the group has. Always true in a
+ * world without peers, in a group of one rank, and for 0 bytes.
  */
 bool group_has_symmetric(const shoal_group *group, const void *data, size_t bytes);
 

@@ -141,8 +141,8 @@ static shoal_status open_channel(struct lane *lane, const struct collective *col
 /* Issuing ---------------------------------------------------------------------------------------------- */
 
 /*
- * The deadline of a call that begins now. Reading the clock costs as much as all the rest of the lane does, so a reading
- * serves for a while.
+ * Returns the deadline of a call that begins now. Reading the clock costs as much as everything else in a lane, so a
+ * reading is used again for a short time.
  */
 static int64_t find_deadline(const struct lane *lane, const struct collective *collective,
                              struct lane_clock *clock, uint64_t now_ticks)
@@ -472,9 +472,9 @@ struct collective *lane_prepared_call(struct lane_work *work)
 }
 
 /*
- * With the mutex. The caller has seen the end of the last issue, which the driver tells before it takes the entry off the line:
- * it may still be between the two. Once the entry is off, under this mutex, the line's reference is gone too, and the caller is
- * alone with the work.
+ * Called with the mutex. The caller has seen that the last issue of the work has ended. The driver announces that
+ * before it takes the entry off the line, and may still be in between. When the entry is off, under this mutex, the
+ * line's reference is gone too, and nobody but the caller uses the work.
  */
 static void await_leaving(struct lane *lane, struct entry *entry, struct wakes *wakes)
 {

@@ -24,23 +24,22 @@ struct part;
 struct lane *lane_create(const struct part *part);
 
 /*
- * Ends everything unfinished with the channel's failure (the group was poisoned, or is idle), joins the thread,
- * disconnects the channel. `what` was closed, for texts: "world" or "group".
+ * Ends everything unfinished with the channel's failure (the group is poisoned, or idle), joins the thread, and
+ * disconnects the channel. `what` is what was closed, for error texts: "world" or "group".
  */
 void lane_free(struct lane *lane, const char *what);
 
 /*
- * hooks: called at the end of the work; NULL: none.
- * Both take a collective whose pieces, counts and window pieces are the caller's; lane_start copies what it needs
- * beyond the call. Neither validates.
+ * Both take a collective whose pieces, counts and window pieces belong to the caller. lane_start copies what it needs
+ * beyond the call. Neither validates. `hooks` are called at the end of the work; NULL: none.
  */
 shoal_status lane_run(struct lane *lane, struct collective *collective);
 shoal_status lane_start(struct lane *lane, const struct collective *collective,
                         const struct work_hooks *hooks, struct shoal_work **work_out);
 
 /*
- * A work that is issued often (comm/prepared.h): made once, with copies of all that `collective` points to. The reference is the
- * caller's; it counts as ended, and as awaited. NULL: no memory.
+ * Makes a work that is issued repeatedly (comm/prepared.h), with copies of everything that `collective` points to. The
+ * caller gets the reference. At first the work counts as ended and awaited. Returns NULL if there is no memory.
  */
 struct lane_work *lane_prepare(struct lane *lane, const struct collective *collective);
 struct shoal_work *lane_prepared_work(struct lane_work *work);
@@ -51,8 +50,8 @@ struct collective *lane_prepared_call(struct lane_work *work);
 shoal_status lane_issue_again(struct lane_work *work);
 
 /*
- * Ends what can be ended by this caller until then (0: what is ready). True when nothing is left and nobody is inside
- * the channel.
+ * Ends what this caller can end until then (0: only what is ready). Returns true when nothing is left and no thread is
+ * inside the channel.
  */
 bool lane_drain(struct lane *lane, int64_t until_ns);
 

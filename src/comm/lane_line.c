@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who carries what stands in line: drivers, waiters and the lane's thread. lane_line.h says what these are. */
+/* Which thread carries the entries in line: drivers, waiters and the lane's thread. lane_line.h explains these. */
 #include "comm/lane_line.h"
 
 #include <stdio.h>
@@ -18,8 +18,8 @@
 /* Waking ----------------------------------------------------------------------------------------------- */
 
 /*
- * Leaves the mutex, then wakes. A waiter's word is set last, because its stack may be gone right after; waking
- * an address that is no longer a waiter's wakes at most somebody who looks again and goes back to sleep.
+ * Releases the mutex, then wakes. A waiter's word is set last, because its stack may be gone right after. A wake-up at
+ * an address that no longer belongs to a waiter only makes some other sleeper look again and go back to sleep.
  */
 void line_unlock(struct lane *lane, struct wakes *wakes)
 {
@@ -88,8 +88,8 @@ static bool is_needed(const struct lane *lane)
 }
 
 /*
- * After driving, or after running alone: opens the gate, or sees to it that somebody goes on. Posted entries that
- * nobody waits for or watches are left as they are: no peer needs them.
+ * Called after driving, or after running alone. Opens the gate, or makes sure that another thread continues. Posted
+ * entries that nobody waits for or watches are left as they are, because no peer needs them.
  */
 void line_settle(struct lane *lane, struct wakes *wakes)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The inside of a lane: what waits in line, and the threads that carry it. docs/design/lanes.md has the argument.
+ * The inside of a lane: the unfinished collectives in line, and the threads that carry them. docs/design/lanes.md has
+ * the argument.
  *
  *   gate     one word: how many collectives were issued, and two bits. ALONE: a blocking call found the lane empty
  *            and runs without an entry. LINE: there are entries or a driver, and the mutex decides.
- *   entries  what is unfinished, in order; those that were posted come before those that are queued.
+ *   entries  what is unfinished, in order; posted entries come before queued ones.
  *   driver   the one thread that carries entries, from the head: a waiter, a blocking call, or the lane's thread.
- *            Who stops driving, with entries left that somebody needs, wakes one who goes on (line_settle).
+ *            A driver that stops, while entries are left that somebody needs, wakes another one (line_settle).
  *
  * comm/lane.c issues and frees, comm/lane_line.c carries and waits. The functions here are called with the mutex.
  */
@@ -78,7 +79,8 @@ struct lane {
     struct channel *_Atomic channel; /* NULL until connected */
     struct part part;
     /*
-     * For the trace, touched by who carries a call: its name, 0 before its first event, and when its last call ended.
+     * For the trace; only the thread that carries a call uses them: the label of the lane's track (0 before its first
+     * event), and when its last call ended.
      */
     uint32_t track;
     uint64_t end_ticks;

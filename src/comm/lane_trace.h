@@ -16,15 +16,15 @@ struct lane_times {
 };
 
 /*
- * A collective that has ended, on the lane's own track, by whoever carried it last. Collectives of a lane end in their
- * order, and one that is posted behind another has to wait for it: its event begins when that one has ended, so that
- * events of a track do not overlap, which viewers do not accept. While something is traced.
+ * Records a collective that has ended, on the lane's own track. Called, while a trace runs, by the thread that carried
+ * it last. Collectives of a lane end in order, and one that is posted behind another has to wait for it. So its event
+ * begins when the previous one has ended: viewers do not accept events that overlap on a track.
  */
 void lane_trace_call(struct lane *lane, const struct collective *collective, const struct lane_times *times);
 
 /*
- * The calling thread had nothing to do from begin_ticks until now but wait for the collective, or carry it. Does
- * nothing while nothing is traced.
+ * Records that from begin_ticks until now the calling thread only waited for the collective, or carried it. Does
+ * nothing unless a trace runs.
  */
 void lane_trace_wait(const struct lane *lane, const struct collective *collective, uint64_t begin_ticks);
 

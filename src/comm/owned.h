@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What users make from a world besides groups and works: meshes, symmetric memory, windows. They free it
- * themselves, or shoal_world_close does.
+ * What a program makes from a world besides groups and works: meshes, symmetric memory, windows. The program frees it,
+ * or shoal_world_close does.
  */
 #ifndef COMM_OWNED_H
 #define COMM_OWNED_H

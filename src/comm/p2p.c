@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The public calls of point to point: what is asked for is checked, made a batch, and posted (p2p_engine.c). */
+/* The public calls of point to point: they check the arguments, make a batch of them, and post it (p2p_engine.c). */
 #include "comm/p2p.h"
 
 #include <stdio.h>

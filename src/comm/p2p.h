@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Point to point on a group: docs/design/p2p.md. Apart from the group's lane: a stream per (source, destination, tag),
- * and whoever waits, or the group's point-to-point thread, moves what can be moved on all of them.
+ * Point to point on a group: docs/design/p2p.md. It does not use the group's lane. There is a stream per (source,
+ * destination, tag), and a thread that waits, or the group's point-to-point thread, moves data on all streams.
  *
- *   comm/p2p.c           the public calls: what is asked for, checked
+ *   comm/p2p.c           the public calls and their checks
  *   comm/p2p_engine.c    posting, moving, waiting, ending
- *   comm/p2p_streams.c   which stream; shared memory
+ *   comm/p2p_streams.c   finding and opening streams
  */
 #ifndef COMM_P2P_H
 #define COMM_P2P_H
@@ -20,8 +20,8 @@
 struct p2p;
 
 /*
- * Ends everything unfinished here with SHOAL_ERR_CANCELLED and joins the thread. What still waits on other threads
- * returns after that. NULL is allowed. `what` was closed, for texts: "world" or "group".
+ * Ends everything unfinished here with SHOAL_ERR_CANCELLED and joins the thread. Other threads that still wait return
+ * after that. NULL is allowed. `what` is what was closed, for error texts: "world" or "group".
  */
 void p2p_free(struct p2p *p2p, const char *what);
 
@@ -52,8 +52,8 @@ struct p2p_stream_state {
 };
 
 /*
- * Copies the streams that this rank has used, at most `capacity` of them, those with pending messages first. Returns
- * how many there are; 0 for NULL: point to point was never used.
+ * Copies the states of the streams that this rank has used, at most `capacity` of them, those with pending messages
+ * first. Returns how many streams there are. NULL is allowed, if point to point was never used: it has 0 streams.
  */
 size_t p2p_list_streams(struct p2p *p2p, struct p2p_stream_state *states, size_t capacity);
 

@@ -2,9 +2,9 @@
 /*
  * Posting, moving, waiting and ending of point-to-point operations: docs/design/p2p.md.
  *
- * Everything is moved under the rank's lock, a piece at a time, by whoever is there: the call that posts, those that
- * wait (drivers), or the group's thread. Ended works are collected and finished after the lock was left, because
- * what listens to them may call anything.
+ * Data is moved under the rank's lock, a piece at a time, by whichever thread is there: one that posts, one that waits
+ * (a driver), or the group's thread. Works that have ended are collected and finished after the lock was released,
+ * because their listeners may call anything.
  */
 #include "comm/p2p_engine.h"
 
@@ -117,8 +117,8 @@ static void tell_lane(struct p2p *p2p)
 }
 
 /*
- * Leaves the lock and does what must not be done under it. Drivers that sleep may wait for what ended on this thread:
- * they are told.
+ * Releases the lock and then does what must not be done under it. If operations have ended on this thread, rings the
+ * bell: sleeping drivers may be waiting for them.
  */
 static void leave(struct p2p *p2p, struct p2p_batch *ended)
 {
@@ -720,8 +720,8 @@ void p2p_cancel_sends(struct p2p *p2p, const char *what)
 }
 
 /*
- * Under the lock. What peers have sent still arrives. Those who wait find everything ended, and nothing to tell: the group
- * goes, and nobody is told of what its closing cancels.
+ * Called under the lock. Takes what peers have already sent, then ends everything else. No failure is reported: the
+ * group is going away, and nobody needs to know what closing it has cancelled.
  */
 static void end_for_close(struct p2p *p2p, const char *what, struct p2p_batch **ended)
 {

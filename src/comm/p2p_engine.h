@@ -2,12 +2,13 @@
 /*
  * What the files of point to point share: docs/design/p2p.md.
  *
- * An operation is a message on one end of a stream; operations of an end wait in line. A batch is what one call posts:
- * it ends when all of its operations have. Blocking calls keep the batch on their stack, started ones in a work.
+ * An operation is a message on one end of a stream; the operations of an end are done in order. A batch is what one
+ * call posts; it ends when all of its operations have ended. A blocking call has its batch on the stack, a started one
+ * in a work.
  *
- * Drivers are threads that wait in a call. A driver moves everything that can be moved, for all operations, then sleeps
- * on the rank's doorbell. While nobody drives and started operations are unfinished, the doorbell is armed and wakes
- * the group's point-to-point thread.
+ * Drivers are threads that wait in a call. A driver moves everything that can be moved, for all operations, and then
+ * sleeps on the rank's doorbell. While there is no driver and started operations are unfinished, the doorbell is armed
+ * and wakes the group's point-to-point thread.
  */
 #ifndef COMM_P2P_ENGINE_H
 #define COMM_P2P_ENGINE_H
@@ -115,8 +116,8 @@ struct p2p_end *p2p_known_end(struct p2p *p2p, shoal_direction direction, int pe
 /* p2p_engine.c ----------------------------------------------------------------------------------------- */
 
 /*
- * Posts all operations of a batch, whose ends are set, and moves what can be moved. A failure means that nothing was
- * posted. When *has_ended_out, all operations have ended, well or not, and a started batch's work with them.
+ * Posts all operations of a batch, whose ends are set, and moves what can be moved. On failure nothing was posted. If
+ * *has_ended_out is true, all operations have ended, successfully or not, and so has the work of a started batch.
  */
 shoal_status p2p_post(struct p2p_batch *batch, bool *has_ended_out);
 

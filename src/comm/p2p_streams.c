@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The ends of streams that this rank has on a group. Where the streams lie is the transport's (transport/streams.h). */
+/*
+ * The ends of streams that this rank has on a group. The transport decides where the streams are (transport/streams.h).
+ */
 #include "base/closable.h"
 #include "base/error.h"
 #include "base/fail_point.h"

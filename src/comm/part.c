@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Parts of a group connect one thread at a time. */
+/* Makes sure that one thread at a time connects a part of a group. */
 #include "comm/part.h"
 
 #include "base/error.h"

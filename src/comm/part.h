@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the parts of a group (its lane, its point to point) know of the group they belong to. Parts do not see the group
- * itself: it calls them, and what they must tell it goes by `calls`, which are made while connecting and when something
- * has failed, but not in a collective that goes well, unless the group has point to point as well.
+ * What the parts of a group (its lane, its point to point) know of the group. They do not see the group itself: it
+ * calls them, and they report to it through `calls`. These are made while connecting and when something has failed. A
+ * successful collective makes none, unless the group also uses point to point.
  */
 #ifndef COMM_PART_H
 #define COMM_PART_H
@@ -33,8 +33,8 @@ struct part_calls {
 };
 
 /*
- * The group has one; each part keeps a copy, and a reference of the group, because the works of a part may outlive both:
- * texts name the group.
+ * The group has one. Each part keeps a copy of it, and a reference to the group, because works of a part may outlive
+ * both and their error texts name the group.
  */
 struct part {
     struct closable *closable; /* the group's */
@@ -61,8 +61,8 @@ static inline int64_t part_deadline(const struct part *part)
 }
 
 /*
- * The right to connect a part, which another thread may have for as long as its own call may take. With SHOAL_OK the
- * caller has the mutex; otherwise the deadline has passed, or the group has failed.
+ * Takes the mutex that allows a thread to connect a part. Another thread may hold it for as long as its own call may
+ * take. If this fails, the deadline has passed or the group has failed, and the caller does not have the mutex.
  */
 shoal_status part_lock_to_connect(const struct part *part, pthread_mutex_t *mutex, int64_t deadline_ns);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A prepared collective is a work of the group's lane that is issued again and again (docs/design/lanes.md, "Works that are issued
- * again"). The prepared object is the only one who knows the work, and is used by one thread at a time.
+ * A prepared collective is a work of the group's lane that is issued repeatedly (docs/design/lanes.md, "Works that are
+ * issued again"). Only the prepared object has a pointer to the work, and one thread at a time uses it.
  *
- * The group is kept by a reference, so that a start can say that it was closed; the work keeps what it needs of the lane.
+ * It holds a reference to the group, so that a start can report that the group was closed. The work keeps what it needs
+ * of the lane.
  */
 #include "comm/prepared.h"
 

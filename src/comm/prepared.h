@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A collective that is started often: all it needs is made once, and starting it allocates nothing. It takes its place in the
- * order of the group's collectives when it is started, and is compared there like any other.
+ * A collective that is started often: everything it needs is allocated once, and starting it allocates nothing. It
+ * takes its place in the order of the group's collectives when it is started, and is compared there like any other.
  */
 #ifndef COMM_PREPARED_H
 #define COMM_PREPARED_H
@@ -14,8 +14,9 @@
 struct prepared;
 
 /*
- * `call` as for collectives_start (comm/collectives.h), checked likewise, with pieces in place of `single` if n_pieces is above 1;
- * also COLLECTIVE_WINDOW_GATHER of `window`, otherwise NULL. Its arrays and its purpose are copied. Talks to nobody.
+ * Prepares `call`, which is filled in and checked as for collectives_start (comm/collectives.h). If n_pieces is above
+ * 1, `pieces` are used in place of `single`. For COLLECTIVE_WINDOW_GATHER `window` is the window, otherwise NULL.
+ * Arrays and the purpose are copied. Does not communicate.
  */
 shoal_status prepared_create(shoal_group *group, const struct collective *call, shoal_window *window,
                              struct prepared **prepared_out);

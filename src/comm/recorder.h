@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The flight recorder of a group: the last calls, for whoever wants to know afterwards, or from another thread
- * while it hangs, what the ranks were doing.
+ * The flight recorder of a group keeps its last calls. It shows what the ranks were doing, afterwards or, from another
+ * thread, while a call hangs.
  *
- * A call costs a dozen stores. A record is eight words, each atomic and each written by one thread at a time:
- * whoever issues the call, then whoever carries it. A dump copies the words and drops a record that was written
- * over meanwhile, which its `number` tells: it is cleared before the others are changed and set after them, and
- * every store releases and every load of the dump acquires, so that a dump that saw a word of the later call sees
- * at its second look that the number is no longer the earlier one.
+ * A call costs a dozen stores. A record is eight words, each atomic and each written by one thread at a time: whoever
+ * issues the call, then whoever carries it. A dump copies the words and drops a record that was overwritten meanwhile,
+ * which its `number` shows: it is cleared before the others are changed and set after them, and every store releases
+ * and every load of the dump acquires, so that a dump that saw a word of the later call sees at its second look that
+ * the number is no longer the earlier one.
  */
 #ifndef COMM_RECORDER_H
 #define COMM_RECORDER_H
@@ -56,8 +56,8 @@ struct record_handle {
 };
 
 /*
- * `number`: of the call, from 1, and no other call's; records lie in its order. start_ticks: 0 while nobody has begun
- * to carry it.
+ * Records a call. `number` is that of the call, unique and counted from 1; records are ordered by it. start_ticks is 0
+ * if no thread has begun to carry the call.
  */
 struct record_handle recorder_issue(struct recorder *recorder, uint64_t number,
                                     const struct collective *collective, int n_ranks, enum record_state state,

@@ -36,8 +36,8 @@ shoal_status shared_open(struct shoal_group *group, enum shared_kind kind, uint3
                          struct segment **segment_out);
 
 /*
- * Collective, whatever became of the call before: takes this rank's status and text, and gives the first failure by
- * rank, with a text that names it.
+ * Collective. Every member calls it, whatever its own status is, and passes that status with the thread's error text.
+ * All members get the failure of the first rank that has one, with a text that names the rank.
  */
 shoal_status shared_confirm(struct shoal_group *group, enum shared_kind kind, uint32_t id, shoal_status mine);
 

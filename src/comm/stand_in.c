@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Groups that stand for ranks which have not met: a graph names the groups of the ranks that will run it, and the meta
- * functions of its calls ask how many ranks there are. A stand-in answers that, and is closed from its beginning: every call
- * that would communicate finds it so, before it looks at the world that a stand-in does not have.
+ * Stand-ins for groups whose ranks have not met. A graph names the groups of the ranks that will run it, and meta
+ * functions of its calls ask how many ranks there are. A stand-in answers that. It is closed from the beginning, so
+ * every call that would communicate is refused before it looks at the world, which a stand-in does not have.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Worlds on MPI. The module is opened before the ranks meet: rank and size are MPI's, compared with what others say, and MPI
- * is the exchange of start-up. Of MPI itself nothing is known here (transport/mpi_start.h).
+ * Worlds on MPI. If the application gives a communicator or asks for MPI, the module is opened before the ranks meet:
+ * MPI gives rank and size, which must be those that other sources say, and exchanges the cards. Otherwise MPI may be
+ * chosen after the ranks have met (start_mpi_late). This file does not call MPI itself (transport/mpi_start.h).
  */
 #include "comm/start_mpi.h"
 
@@ -189,8 +190,9 @@ struct company {
 };
 
 /*
- * The ranks have met, and begin MPI together. One that is dead does not come. One that has left has failed to start, or it is
- * through, and has closed its world already: what it did then comes in a moment.
+ * Checks the other ranks while all initialize MPI together, after they have met. A dead rank is an error at once. A
+ * rank that has left has either failed to start, or has finished its start and closed its world already; in that case
+ * MPI is about to return here, so a rank that has left is an error only after a grace period.
  */
 static shoal_status check_company(void *context)
 {

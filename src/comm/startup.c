@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Start-up. What can fail for reasons of this rank's own is done before it says that it is ready: after that all
- * ranks have a world, or none.
+ * Start-up. Everything that may fail on this rank alone is done before it says that it is ready. After that either all
+ * ranks have a world, or none has.
  */
 #include "comm/startup.h"
 

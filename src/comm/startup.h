@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How a world comes to be and goes: docs/design/startup.md. */
+/* How a world is opened and closed: docs/design/startup.md. */
 #ifndef COMM_STARTUP_H
 #define COMM_STARTUP_H
 
@@ -18,8 +18,8 @@ struct startup_plan {
 };
 
 /*
- * Meets the other ranks. The world has rank, size, transport and times; it gets its members, server, client,
- * store, regions and groups. On failure startup_undo ends what is there.
+ * Meets the other ranks. On entry the world has its rank, size, transport and timeouts; it gets its members, server,
+ * client, store, regions and groups. After a failure call startup_undo, which frees what was made.
  */
 shoal_status startup_with_peers(struct shoal_world *world, const struct startup_plan *plan);
 

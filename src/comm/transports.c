@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The transports of a world: which there are, what they keep for it, and which one carries a group. */
+/* The transports of a world: which are available, what they keep for the world, and which one carries a group. */
 #include "comm/transports.h"
 
 #include <stdio.h>

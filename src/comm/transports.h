@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which transport carries a group. Asked for by name (shoal_world_options.transport, SHOAL_TRANSPORT) it is the same for all
- * groups; otherwise it follows from the hosts of the members: the first row of transports.def that can carry them.
+ * Chooses the transport of a group. If one was asked for by name (shoal_world_options.transport, SHOAL_TRANSPORT), it
+ * carries all groups. Otherwise the hosts of the members decide: the first row of transports.def that can carry them.
  */
 #ifndef COMM_TRANSPORTS_H
 #define COMM_TRANSPORTS_H
@@ -19,14 +19,15 @@ struct transports;
 struct transports *transports_create(struct shoal_world *world);
 
 /*
- * After the meeting: the cards say which ranks share a host. Transports that groups of this world may use, and that keep
- * something for a world, are opened.
+ * Call after the meeting; the cards say which ranks share a host. Opens the transports that groups of this world may
+ * use, if they keep something for a world.
  */
 shoal_status transports_open(struct transports *transports, const struct card *cards, int64_t deadline_ns);
 
 /*
- * Which module carries messages between the hosts of the world: the same on all ranks, which compare it while they meet.
- * "": none, or what was asked for does. *why_out: why those before it are not used; "" if there is no reason to tell.
+ * Returns the name of the module that carries messages between the hosts of the world. All ranks must find the same,
+ * and compare it while they meet. Returns "" if there is none, or if the transport that was asked for does it. *why_out
+ * says why preferred modules are not used; "" if there is nothing to say.
  */
 const char *transports_find_crossing(struct transports *transports, const char **why_out);
 
@@ -41,8 +42,8 @@ struct transport_choice {
 };
 
 /*
- * The transport of a group of these world ranks; `name` is for texts. SHOAL_ERR_UNSUPPORTED names two ranks on different
- * hosts where none can carry it. Before transports_open all ranks count as on one host.
+ * Chooses the transport of a group of these world ranks; `name` is for error texts. If none can carry the group,
+ * SHOAL_ERR_UNSUPPORTED names two ranks on different hosts. Before transports_open all ranks count as on one host.
  */
 shoal_status transports_choose(const struct shoal_world *world, const int *ranks, int n_ranks,
                                const char *name, struct transport_choice *choice_out);

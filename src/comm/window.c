@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows: a block of shared memory that the group writes together, generation after generation, and a flag for each
- * member that counts the generations it has released. The gather itself is the channel's (transport/shm/window.c).
+ * Windows: a block of shared memory that the group fills together, once per generation, and for each member a flag that
+ * counts the generations it has released. The channel does the gather itself (transport/shm/window.c).
  *
- * A gather is numbered and handed to the lane under one lock, so that the numbers go up in the lane's order. Releasing
- * takes another one: it must not wait for a gather that waits for it.
+ * A gather gets its number and is handed to the lane under one lock, so that the numbers increase in the lane's order.
+ * Releasing takes a different lock, because it must not wait for a gather that waits for the release.
  */
 #include <inttypes.h>
 #include <pthread.h>

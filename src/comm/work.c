@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shoal_work_*: waiting for an operation and asking what became of it. How it is pushed along is its maker's business:
+ * shoal_work_*: waiting for an operation and asking for its result. Whoever made the work decides how it progresses:
  * comm/lane.c, comm/p2p.c.
  */
 #include "comm/work.h"

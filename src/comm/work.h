@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What shoal_work_* stands on: a completion that knows its world. Made by lanes and by point to point; both embed it as
- * first member of what they complete, and push it along (base/completion.h).
+ * The base of a shoal_work: a completion that knows its world. Lanes and point to point embed it as the first member of
+ * what they complete, and make it progress by its push (base/completion.h).
  */
 #ifndef COMM_WORK_H
 #define COMM_WORK_H
@@ -49,8 +49,9 @@ struct shoal_work {
 };
 
 /*
- * One reference, the caller's. The kind's destroy ends in work_release, its awaited is work_note_awaited, and its push
- * begins with work_check_process. To take back a work that was never handed out, work_forget it first.
+ * Initializes a work with one reference, the caller's. The kind's destroy must end in work_release, its awaited must be
+ * work_note_awaited, and its push must begin with work_check_process. Before freeing a work that was never handed out,
+ * call work_forget.
  */
 void work_init(struct shoal_work *work, struct work_count *count, const struct completion_kind *kind);
 void work_release(struct shoal_work *work);

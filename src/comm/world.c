@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Worlds: what the public calls are given and give back. How ranks meet is in startup.c. */
+/* Worlds: the public calls that open, close and query them. How ranks meet is in startup.c. */
 #include "comm/world.h"
 
 #include <inttypes.h>
@@ -224,8 +224,8 @@ static void warn_of_unawaited(struct shoal_world *world)
 }
 
 /*
- * Peers may be in the middle of what this rank has started: it stays until that has ended, or the time is up. What
- * is still unfinished then is cancelled when its group is freed.
+ * Waits until what this rank has started has ended, because peers may be in the middle of it, or until the deadline.
+ * What is unfinished then is cancelled when its group is freed.
  */
 static void finish_started(struct shoal_world *world, int64_t deadline_ns)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Limits of numbers: the largest of them, and all of them between two. A piece at a time in f64, which holds them all. */
+/*
+ * The largest magnitude of numbers, and clamping them to a range. Works in f64, which holds all values, a piece at a
+ * time.
+ */
 #include <math.h>
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Copying bytes: memcpy, and past the cache for outputs so large that they would only push others out. */
+/* Copies bytes: by memcpy, or bypassing the cache for outputs so large that they would evict everything else. */
 #include "kernel/kernel.h"
 
 #include "kernel/simd.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Types of elements in memory and in registers, per row of dtypes.def:
+ * Types of elements in memory and in registers, for each row of dtypes.def:
  *
  *   element_F16   what memory holds, at any alignment: loops index pointers of this type
  *   value_F16     the same type, aligned
- *   compute_F16   what arithmetic uses: the dtype's accumulation type
- *   element_load_F16, element_store_F16   between the two; the store rounds once
+ *   compute_F16   the type that arithmetic uses: the dtype's accumulation type
+ *   element_load_F16, element_store_F16   convert between element and compute type; the store rounds once
  */
 #ifndef KERNEL_ELEMENT_H
 #define KERNEL_ELEMENT_H

@@ -9,8 +9,8 @@
  * as written, each operation rounded in the component's type, and nothing done for infinities or NaN.
  */
 /*
- * clang warns where a loop does not pay to vectorize, while ELEMENT_LOOP only permits it. With -g it finds the
- * loops in the first inclusion of dtypes.def, so that this stands before all others.
+ * clang warns where vectorizing a loop does not pay, although ELEMENT_LOOP only permits it. With -g it attributes the
+ * loops to the first inclusion of dtypes.def, so this must stand before all of them.
  */
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Wpass-failed"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Filling with one value: the value becomes an element once, and the element is copied with strides of 0. */
+/* Fills with one value: it is converted to an element once, and the element is copied with strides of 0. */
 #include "kernel/element.h"
 #include "kernel/iterate.h"
 #include "kernel/kernel.h"

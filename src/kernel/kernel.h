@@ -38,8 +38,8 @@ void kernel_copy_part(void *dst, const void *src, size_t bytes, size_t whole_byt
 bool kernel_is_streaming(size_t output_bytes);
 
 /*
- * Asks for the lines of this memory together with the right to write them: for memory that another processor wrote and
- * that this one reads, or is about to write. Only a hint: changes nothing, waits for nothing.
+ * Prefetches the cache lines of this memory with the right to write them. Use it for memory that another processor
+ * wrote and that this one reads, or is about to write. It is only a hint: it changes nothing and waits for nothing.
  */
 void kernel_fetch_to_write(const void *memory, size_t bytes);
 
@@ -127,9 +127,10 @@ shoal_status kernel_reduce(shoal_reduce_op op, shoal_dtype dtype, void *dst, con
 shoal_status kernel_reduce_check(shoal_reduce_op op, shoal_dtype dtype);
 
 /*
- * The same fold made in several places: a partial holds what was folded so far, in the type in which kernel_reduce folds
- * (f16 and bf16: f32; averages of integers: 64 or 128 bits). Folding the sources of one place after those of the place
- * before, and finishing once with the number of all sources, gives the bits of one kernel_reduce over all of them.
+ * The same fold, made in several places. A partial holds what was folded so far, in the type in which kernel_reduce
+ * folds (f16 and bf16: f32; averages of integers: 64 or 128 bits). Folding the sources of one place after those of the
+ * place before, and finishing once with the number of all sources, gives the bits of one kernel_reduce over all of
+ * them.
  */
 size_t kernel_partial_bytes(shoal_reduce_op op, shoal_dtype dtype); /* of an element */
 /* `before`: the partial to go on from; NULL: these sources are the first. partial may coincide with before. n_srcs >= 1. */
@@ -191,8 +192,8 @@ struct kernel_pack_item {
 int64_t kernel_pack_row_elems(const struct kernel_pack_item *items, size_t n_items, int64_t n_ranks);
 
 /*
- * dst [n_ranks, S]: row w is, for each item in order, its chunk w followed by zeros up to c * row_elems. Cast
- * on the way. `first_rank`, `n_rows`: which rows to write; dst points at row first_rank.
+ * Writes rows of dst [n_ranks, S]. Row w is, for each item in order, its chunk w followed by zeros up to c * row_elems.
+ * Elements are cast on the way. Only the n_rows rows from first_rank on are written; dst points at row first_rank.
  */
 void kernel_pack(shoal_dtype dst_dtype, void *dst, shoal_dtype src_dtype,
                  const struct kernel_pack_item *items, size_t n_items, int64_t n_ranks, int64_t first_rank,

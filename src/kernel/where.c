@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Choosing elements by comparing others. */
+/* Copies elements where two other operands are equal. */
 #include "base/fp_mode.h"
 #include "kernel/element.h"
 #include "kernel/kernel.h"

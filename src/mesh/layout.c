@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lines of a mesh as digits of the position. */
+/* Computes the lines of a mesh from the digits of a position. */
 #include "mesh/layout.h"
 
 static void append_digit(struct mesh_line *line, struct mesh_digit digit)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The arithmetic of meshes. The ranks a family of meshes began with are numbered row-major: their positions. A
- * dimension of any mesh of the family is a line: some digits of the position, as in a number with mixed bases,
- * read as one number, the first digit counting most. Flattening joins lines, unflattening cuts one, slicing
- * leaves lines out; the digits that are left out keep the caller's values.
+ * The arithmetic of meshes. The ranks of the mesh that a family began with are numbered row-major; these numbers are
+ * their positions. A dimension of any mesh of the family is a line: some digits of the position, as in a number with
+ * mixed bases, read as one number, the first digit being the most significant. Flattening joins lines, unflattening
+ * cuts one, slicing leaves lines out; digits that are left out keep the caller's values.
  */
 #ifndef MESH_LAYOUT_H
 #define MESH_LAYOUT_H

@@ -165,8 +165,8 @@ static shoal_status check_flattened_name(const struct mesh_family *family, const
 }
 
 /*
- * Under the family's lock: the mesh if there is one, otherwise `made` (which may be NULL) enters the list and *made is
- * NULL then.
+ * Called under the family's lock. Returns the mesh if there is one. Otherwise adds *made to the list, unless it is
+ * NULL, and sets *made to NULL.
  */
 static shoal_status find_or_list(struct mesh_family *family, const struct mesh_plan *plan, bool is_flattened,
                                  shoal_mesh **made, shoal_mesh **mesh_out)

@@ -2,9 +2,9 @@
 /*
  * Meshes and their families.
  *
- * A family is what one call to create or from_group began, and all that was cut from it or made of its dimensions
- * since. Its meshes differ in their dimensions, never change once they are listed, and live as long as it does;
- * handles count on the family.
+ * A family is the mesh that a call of create or from_group made, and all meshes derived from it since. Its meshes
+ * differ in their dimensions, never change once they are listed, and live as long as the family. Handles are references
+ * to the family.
  */
 #ifndef MESH_MESH_H
 #define MESH_MESH_H
@@ -55,8 +55,8 @@ struct mesh_family {
 };
 
 /*
- * The family's mesh with these dimensions, made if there is none; one handle. is_flattened: its name shall stand for
- * it, and must not stand for another.
+ * Returns the family's mesh with these dimensions, and makes it if there is none; counts one handle. With is_flattened,
+ * the mesh can be found by its name, which must not be the name of another one.
  */
 shoal_status mesh_intern(struct mesh_family *family, const struct mesh_plan *plan, bool is_flattened,
                          shoal_mesh **mesh_out);

@@ -6,8 +6,8 @@
 #include "base/wait.h"
 
 /*
- * The longest spin. Longer than a wake-up takes, because ranks that run the same program come close together, and
- * both a sleep and a wake-up cost the fast path of the next operation its warm caches.
+ * The longest spin. It is longer than a wake-up takes: ranks that run the same program arrive close together, and both
+ * a sleep and a wake-up cost the fast path of the next operation its warm caches.
  */
 #define SPIN_MOST_NS 50000
 #define SPIN_LEAST_NS 1000
@@ -17,8 +17,8 @@
 #define PROBE_WAITS 64
 
 /*
- * How long this thread spins. Spinning keeps a processor from a peer that needs it, and what else runs on the
- * machine is not known; so it is learnt from what happens.
+ * How long this thread spins. Spinning takes a processor from a peer that may need it, and what else runs on the
+ * machine is unknown. So the time is adapted to how earlier waits went.
  */
 static _Thread_local int64_t spin_ns = SPIN_MOST_NS;
 static _Thread_local unsigned n_waits;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is left of the machine's memory and of the limits on this process. Both versions of control groups are
- * asked, from the process's own group up to the root: a limit may stand on any of them.
+ * How much is left of the machine's memory and of the limits on this process. Control groups of both versions are read,
+ * from the process's own group up to the root, because any of them may have a limit.
  */
 #include "sharedmem/free_memory.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared memory segments: making, mapping once per process, and the table of what is mapped.
+ * Shared memory segments: making them, mapping each once per process, and the table of what is mapped.
  *
- * A segment is sealed against changes of its size, so that no rank can take the ground from under another's
- * mapping. A descriptor that came from somewhere else is believed only if it has that seal.
+ * A segment is sealed against changes of its size, so that no rank can truncate memory that another one has mapped. A
+ * descriptor that came from another process is accepted only if it has that seal.
  */
 #include "sharedmem/segment.h"
 
@@ -61,8 +61,8 @@ static size_t round_to_pages(size_t bytes)
 /* Making ------------------------------------------------------------------------------------------------ */
 
 /*
- * Reserving more than there is does not fail everywhere: without a limit on this kind of memory the kernel ends
- * some process instead. So the question comes first.
+ * Reserving more memory than there is does not always fail: without a limit on shared memory the kernel kills some
+ * process instead. So this is checked before the memory is reserved.
  */
 static shoal_status check_free_memory(const char *name, size_t bytes)
 {
@@ -79,8 +79,8 @@ static shoal_status check_free_memory(const char *name, size_t bytes)
 }
 
 /*
- * A segment is a file to the kernel, and one beyond the limit on files does not only fail: the signal that comes with the
- * failure (SIGXFSZ) ends the process. So this question comes first, too.
+ * A segment is a file to the kernel. Growing one beyond the limit on file sizes does not only fail: the signal that
+ * comes with the failure (SIGXFSZ) ends the process. So this is checked first as well.
  */
 static shoal_status check_file_limit(const char *name, size_t bytes)
 {

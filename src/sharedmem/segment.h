@@ -20,8 +20,8 @@ struct segment;
 shoal_status segment_create_fd(const char *name, size_t bytes, int *fd_out);
 
 /*
- * Maps what a descriptor stands for; the descriptor is only read and stays the caller's. SHOAL_ERR_INVALID when
- * it is not a memfd of at least that size. One reference.
+ * Maps the memory of a descriptor, and returns one reference. The descriptor stays the caller's. SHOAL_ERR_INVALID when
+ * it is not a memfd of at least that size.
  */
 shoal_status segment_map(int fd, size_t bytes, struct segment **segment_out);
 
@@ -32,8 +32,8 @@ void *segment_base(const struct segment *segment);
 size_t segment_bytes(const struct segment *segment); /* whole pages */
 
 /*
- * A second, read-only mapping of the same memory; lives as long as the segment. Under the thread sanitizer it is
- * the first one.
+ * Makes a second, read-only mapping of the same memory, which lives as long as the segment. Under the thread sanitizer
+ * it returns the first mapping, so that the sanitizer sees one address.
  */
 shoal_status segment_read_only(struct segment *segment, const void **base_out);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The algorithms of a transport, for those who ask about them: SHOAL_ALGO, `shoal info --explain`, the flight record. A
- * transport that has a choice offers a table (struct transport.algorithms) and asks it for wishes; which one carries a call
- * is its own affair.
+ * transport with several algorithms offers a table (struct transport.algorithms), and looks up there what the user
+ * wishes. Which algorithm carries a call is decided by the transport.
  */
 #ifndef TRANSPORT_ALGORITHM_H
 #define TRANSPORT_ALGORITHM_H
@@ -46,8 +46,8 @@ struct algorithm_table {
 };
 
 /*
- * A row that is taken where it can carry the call, instead of SHOAL_ALGO's; n_rows: none. Set before ranks use a group,
- * and the same on all of them.
+ * Sets a row that is used, instead of SHOAL_ALGO's, for every call that it can carry; n_rows: none. Set it before ranks
+ * use a group, and to the same row on all ranks.
  */
 void algorithm_override_all(const struct algorithm_table *table, int row);
 

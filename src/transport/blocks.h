@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where the elements of a collective lie. Every buffer is a number of blocks, one per rank or only one; a block is
- * the elements of all pieces one after the other. So algorithms count elements of blocks, and lists of pieces, counts per
- * rank, a buffer per block and the plain case are one to them.
+ * Where the elements of a collective lie. Every buffer consists of blocks, one per rank or only one. A block is the
+ * elements of all pieces, one after the other. So algorithms count elements of blocks, and need not distinguish lists
+ * of pieces, counts per rank, a buffer per block, and the plain case.
  *
  *   kind                       send buffer      receive buffer
  *   broadcast                  block 0          block 0
@@ -75,9 +75,9 @@ void block_copy_own_part(const struct collective *collective, int rank, size_t f
                          size_t whole_bytes);
 
 /*
- * Reduces elements [from, to): sources[r] points at element `from` of rank r's contribution, contiguous; the own one
- * (sources[own]) is taken from the block own_block of the send buffer instead. The result goes to the same stretch
- * of block 0 of the receive buffer.
+ * Reduces elements [from, to) of the block. sources[r] points at element `from` of rank r's contribution, contiguous;
+ * sources[own] is set here, to the own values in block own_block of the send buffer. The array is changed. The result
+ * goes to elements [from, to) of block 0 of the receive buffer.
  */
 shoal_status block_reduce(const struct collective *collective, int own, int own_block, int n_ranks,
                           const void **sources, size_t from, size_t to);

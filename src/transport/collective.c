@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What can be said of a collective without knowing how it travels. */
+/* What is known of a collective, whatever transport carries it. */
 #include "transport/collective.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One collective on its way through lane and transport: what the caller asked for, already validated, and what
- * the channel notes between posting and finishing it. Pieces and counts belong to whoever made it and live until
- * it has ended.
+ * A collective between the call and its end, as lane and transport see it: the caller's arguments, already validated,
+ * and what the channel notes between posting and finishing it. Pieces and counts belong to whoever made the collective,
+ * and live until it has ended.
  */
 #ifndef TRANSPORT_COLLECTIVE_H
 #define TRANSPORT_COLLECTIVE_H
@@ -35,8 +35,8 @@ struct collective_row {
 extern const struct collective_row collective_rows[COLLECTIVE_COUNT];
 
 /*
- * `count` as in the public call: all_gather, gather: what a rank gives; reduce_scatter, all_to_all, scatter: a
- * block; otherwise the whole. With counts (below) it is unused.
+ * `count` means what it means in the public call: for all_gather and gather, what one rank gives; for reduce_scatter,
+ * all_to_all and scatter, one block; otherwise the whole. With counts per member (below) it is unused.
  */
 struct collective_piece {
     const void *send;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A barrier whose purpose is a call: its fingerprint and details are details of the barrier, its text the words. */
+/*
+ * A barrier stands for a call: it has the call's fingerprint and details as its details, and the call's text as its
+ * words.
+ */
 #include "transport/companion.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Comparing calls for a transport whose data path cannot: every collective meets on a companion first, a channel of another
- * transport between the same ranks. After that all members are in the same call, or all have SHOAL_ERR_MISMATCH.
+ * Compares calls for a transport whose data path cannot. Every collective first meets on a companion, a channel of
+ * another transport between the same ranks. After that all members are in the same call, or all get SHOAL_ERR_MISMATCH.
  */
 #ifndef TRANSPORT_COMPANION_H
 #define TRANSPORT_COMPANION_H
@@ -11,8 +11,8 @@
 #include "transport/transport.h"
 
 /*
- * Runs a barrier on the companion that compares what the call says, as fingerprints do. Every collective of the channel
- * meets, in order, and nothing else uses the companion. The deadline is the collective's.
+ * Runs a barrier on the companion that compares the call as fingerprints do. Call it for every collective of the
+ * channel, in order, and use the companion for nothing else. The collective's deadline applies.
  */
 shoal_status companion_meet(struct channel *companion, const struct collective *collective);
 

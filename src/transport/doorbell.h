@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A word per rank that peers ring after they did something the rank may wait for: docs/design/p2p.md.
+ * A word per rank that peers ring after they did something for which the rank may wait: docs/design/p2p.md.
  *
- * The word is rings * 2 + 1 while it is armed. Anybody rings: one compare-and-exchange counts the ring and clears the
- * bit, and only if the bit was set there is a system call. Who wants to sleep looks at the word first, then at
- * all it waits for, then arms the word, which fails if it rang meanwhile, and sleeps while the word is as it was
- * armed. All of this changes one word, so no ring is lost and nobody makes a system call for nobody.
+ * The word is rings * 2 + 1 while it is armed. Anybody may ring: one compare-and-exchange counts the ring and clears
+ * the bit, and only if the bit was set there is a system call. A thread that wants to sleep reads the word first, then
+ * looks at everything it waits for, then arms the word, which fails if it rang meanwhile, and sleeps while the word is
+ * as it was armed. All of this changes one word, so no ring is lost, and nobody makes a system call if there is no
+ * sleeper.
  *
- * Arming and sleeping may be done by two threads of the rank: one that sleeps on the word, whatever it was then, is
- * woken by the first ring after anybody armed it.
+ * Two threads of the rank may share this, one that arms and one that sleeps: a thread that sleeps on the word, whatever
+ * its value was then, is woken by the first ring after anybody armed it.
  */
 #ifndef TRANSPORT_DOORBELL_H
 #define TRANSPORT_DOORBELL_H
@@ -24,8 +25,8 @@ struct doorbell {
 };
 
 /*
- * What the word is now. Acquire: pairs with doorbell_ring, so that what was done before any ring counted here is
- * seen by who looks afterwards.
+ * Returns the word as it is now. Acquire: pairs with doorbell_ring, so that whoever looks afterwards sees what was done
+ * before any ring that is counted in the word.
  */
 static inline uint32_t doorbell_look(struct doorbell *bell)
 {

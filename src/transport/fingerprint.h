@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What ranks compare of a collective before any result can be read, for all transports: taking it of a call, comparing
- * two, and saying how they differ.
+ * What ranks compare of a collective before any result can be read, on all transports: taking it from a call, comparing
+ * two, and describing how they differ.
  *
- * A call is a fingerprint of fixed size, perhaps details (numbers of a purpose that do not fit there), and words for
- * errors. How they travel is the transport's: shm has them in slots, a message transport sends them. Whatever a peer wrote
- * may be handed in here: it is described, never trusted.
+ * A call has a fingerprint of fixed size, perhaps details (numbers of a purpose that do not fit there), and words for
+ * errors. Transports decide how these travel: shm has them in slots, a message transport sends them. Whatever a peer
+ * wrote may be passed in here: it is described, never trusted.
  */
 #ifndef TRANSPORT_FINGERPRINT_H
 #define TRANSPORT_FINGERPRINT_H
@@ -55,8 +55,9 @@ uint64_t fingerprint_hash(const struct collective *collective, int n_ranks);
 uint64_t fingerprint_count(const struct collective *collective, int n_ranks);
 
 /*
- * What a call says. Writes fingerprint_n_details numbers to `details`, which has room for PURPOSE_DETAILS. Inline: every
- * collective takes one, and most are raw calls of one piece, which need no more than what is written here.
+ * Takes the fingerprint of a call. Writes fingerprint_n_details numbers to `details`, which has room for
+ * PURPOSE_DETAILS. It is inline because every collective takes one, and most are raw calls of one piece, which need
+ * only this code.
  */
 static inline struct fingerprint fingerprint_take(const struct collective *collective, int n_ranks,
                                                   int64_t *details)
@@ -122,8 +123,8 @@ static inline bool fingerprint_is_equal(const struct fingerprint_call *a, const 
 }
 
 /*
- * SHOAL_ERR_MISMATCH, with a text that has both calls in full and says the same on all ranks. `own` is this rank's call,
- * `theirs` the one of group rank `peer`.
+ * Returns SHOAL_ERR_MISMATCH, with a text that has both calls in full and that is the same on all ranks. `own` is this
+ * rank's call, `theirs` that of group rank `peer`.
  */
 shoal_status fingerprint_fail(const struct transport_peers *peers, const struct fingerprint_call *own,
                               int peer, const struct fingerprint_call *theirs);

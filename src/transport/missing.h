@@ -23,10 +23,10 @@ struct missing_members {
 void missing_add(struct missing_members *missing, int group_rank);
 
 /*
- * SHOAL_ERR_TIMEOUT with the call, the members that are missing, and how far the first of them came: whoever made the
- * call on another group, or on one of the same ranks in another order, finds that out here. n_calls: how many
- * collectives that member has called on this group. Only their number is told, because the member may be making
- * its next call while this rank looks.
+ * Returns SHOAL_ERR_TIMEOUT, with a text that names the call, the members that are missing, and how far the first of
+ * them has come. This shows when a rank made the call on another group, or on one of the same ranks in another order.
+ * n_calls is how many collectives that member has called on this group. Only the number is reported, because the member
+ * may be making its next call while this rank looks.
  */
 shoal_status missing_fail(struct missing_members *missing, const struct collective *collective,
                           uint32_t n_calls);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Loading transports: finding the file, asking it for its table, and checking that. */
+/* Loads transports: finds the file, asks it for its table, and checks the table. */
 #include "transport/module.h"
 
 #include <dirent.h>
@@ -191,8 +191,9 @@ static bool is_path_used(void)
 }
 
 /*
- * Folder number `index`: those of SHOAL_MODULE_PATH, the own one, and the one of installed libraries as a program that
- * is installed beside them sees it. "" where one is unknown. False: there are no more.
+ * Returns folder number `index` of those where modules are looked for: the folders of SHOAL_MODULE_PATH, the library's
+ * own folder, and the folder of installed libraries relative to a program that is installed beside them. A folder that
+ * is unknown is "". Returns false if there are no more.
  */
 static bool get_folder(size_t index, char folder[PATH_BYTES])
 {

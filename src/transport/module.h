@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Transports that are loaded: libshoal_transport_<name>.so, in a folder of SHOAL_MODULE_PATH or beside the library, with one
- * exported function. docs/design/transport.md says where exactly it is looked for, and how to write one.
+ * Transports that are loaded: libshoal_transport_<name>.so, in a folder of SHOAL_MODULE_PATH or beside the library,
+ * with one exported function. docs/design/transport.md says where exactly it is looked for, and how to write one.
  *
- * A module may use the public headers, the inline functions of src/transport, and what the services offer: it sees
- * no other symbol of the library, which may be linked statically. It is never unloaded.
+ * A module may use the public headers, the inline functions of src/transport, and the services that it is given. It
+ * sees no other symbol of the library, which may be linked statically. A module is never unloaded.
  */
 #ifndef TRANSPORT_MODULE_H
 #define TRANSPORT_MODULE_H
@@ -87,17 +87,17 @@ struct transport_services {
     shoal_status (*companion_meet)(struct channel *companion, const struct collective *collective);
 
     /*
-     * A transport over endpoints that only send, receive, test, cancel and progress: channels, streams, comparison, ordered
-     * fold and poison are the library's. Lives as long as the process. NULL: the kind does not fit, or there are too many,
-     * with the error text set.
+     * Makes a transport of an endpoint that only sends, receives, tests, cancels and progresses; the library adds
+     * channels, streams, comparison, ordered fold and poison. The transport lives as long as the process. Returns NULL,
+     * with the error text set, if the kind does not fit or there are too many.
      */
     const struct transport *(*message_transport)(const struct endpoint_kind *kind);
 };
 
 /*
- * What a module exports: const struct transport *shoal_transport_module(const struct transport_services *services).
- * Called once, with services that stay. It checks them first (transport_services_fit). NULL: it cannot be used, and
- * the error text says why.
+ * The function that a module exports: const struct transport *shoal_transport_module(const struct transport_services
+ * *services). It is called once, with services that stay valid, and must check them first (transport_services_fit). It
+ * returns NULL, with the error text set, if the module cannot be used.
  */
 #define TRANSPORT_MODULE_ENTRY "shoal_transport_module"
 #define TRANSPORT_MODULE_EXPORT __attribute__((visibility("default")))
@@ -124,8 +124,9 @@ static inline bool transport_services_fit(const struct transport_services *servi
 extern const struct transport_services transport_services;
 
 /*
- * The transport of a module, loaded at the first call and given the services, which stay. SHOAL_ERR_INVALID when there is
- * no such file; SHOAL_ERR_UNSUPPORTED when it does not fit, with what was expected and what was found.
+ * Returns the transport of a module. The first call loads it and gives it the services, which must stay valid.
+ * SHOAL_ERR_INVALID when there is no such file; SHOAL_ERR_UNSUPPORTED when the module does not fit, with what was
+ * expected and what was found.
  */
 shoal_status transport_module_load(const char *name, const struct transport_services *services,
                                    const struct transport **transport_out);
@@ -140,8 +141,9 @@ bool transport_module_is_there(const char *name);
 void *transport_module_symbol(const struct transport *transport, const char *symbol);
 
 /*
- * Visits the modules in the folders where they are looked for, in the order of their names; of several with one name the
- * one that would be loaded. Loads nothing. A folder that cannot be read has none. The visitor's first failure ends it.
+ * Visits the modules in the folders where they are looked for, in the order of their names. If several have one name,
+ * the one that would be loaded is visited. Nothing is loaded. A folder that cannot be read counts as empty. The
+ * visitor's first failure ends the visit.
  */
 typedef shoal_status transport_module_visitor(void *context, const char *name, const char *path);
 shoal_status transport_module_list(transport_module_visitor *visit, void *context);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which MPI library transport "mpi" uses: the rows of mpi_flavours.def. Two MPI libraries have the same names for
- * different things, so that a process can use only one of them, and a module is built for one of them.
+ * Which MPI library transport "mpi" uses: the rows of mpi_flavours.def. MPI libraries use the same names for different
+ * things. So a process can use only one of them, and a module is built for one of them.
  *
- * What is looked at, in this order: an MPI library that the process has loaded; SHOAL_MPI; the variables of the launcher
- * that started the process; the only module that is installed.
+ * It is decided by the first of these that says: an MPI library that the process has loaded; SHOAL_MPI; the variables
+ * of the launcher that started the process; the only module that is installed.
  */
 #ifndef TRANSPORT_MPI_FLAVOUR_H
 #define TRANSPORT_MPI_FLAVOUR_H
@@ -17,9 +17,9 @@
 #define MPI_FLAVOUR_BYTES 32
 
 /*
- * The name of the module, "mpi_openmpi". SHOAL_ERR_INVALID when nothing says which, or SHOAL_MPI names another than the
- * process has loaded; SHOAL_ERR_UNSUPPORTED when the process has loaded one without a module, or two. The text says what was
- * looked at.
+ * Finds the name of the module, such as "mpi_openmpi". SHOAL_ERR_INVALID when nothing says which, or when SHOAL_MPI
+ * names another MPI than the process has loaded. SHOAL_ERR_UNSUPPORTED when the process has loaded one that has no
+ * module, or two. The text says what was looked at.
  */
 shoal_status mpi_flavour_find(char module[MPI_FLAVOUR_BYTES]);
 

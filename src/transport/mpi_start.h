@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How a world starts on MPI, before its ranks have met: docs/design/mpi.md. What the modules of transport "mpi" export
+ * How a world starts on MPI, before its ranks have met: docs/design/mpi.md. The modules of transport "mpi" export this
  * besides their transport.
  *
- * One struct mpi per world: a duplicate of a communicator, for the world's endpoint. Threads: open, exchange and close are
- * called by the thread that opens or closes the world; fail by any.
+ * There is one struct mpi per world: a duplicate of a communicator, for the world's endpoint. Threads: open, exchange
+ * and close are called by the thread that opens or closes the world; fail by any.
  */
 #ifndef TRANSPORT_MPI_START_H
 #define TRANSPORT_MPI_START_H
@@ -40,9 +40,9 @@ struct mpi_start {
     size_t struct_size;
     uint32_t interface; /* MPI_START_INTERFACE */
     /*
-     * Initializes MPI if nobody has, and duplicates the communicator. All its ranks call it. SHOAL_ERR_STATE: MPI was
-     * finalized, or an earlier world of the process has failed; SHOAL_ERR_UNSUPPORTED: the thread level, and which to ask
-     * for; SHOAL_ERR_TIMEOUT: other ranks did not come; or what `check` says.
+     * Initializes MPI if nobody has, and duplicates the communicator, so all its ranks must call it. SHOAL_ERR_STATE:
+     * MPI was finalized, or an earlier world of the process has failed. SHOAL_ERR_UNSUPPORTED: the thread level is too
+     * low; the text says which to ask for. SHOAL_ERR_TIMEOUT: other ranks did not come. Also any failure of `check`.
      */
     shoal_status (*open)(const struct mpi_options *options, struct mpi **mpi_out);
     int (*rank)(const struct mpi *mpi);

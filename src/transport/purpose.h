@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a collective is for. The raw calls have no purpose: kind, dtype, counts, operator and root say all. The layers
- * above issue collectives that look alike and stand for different things: the gathers of two units, the gradients of
- * two models, all_gather along dimension 0 or 1. Such a collective carries a purpose, and ranks compare purposes as
- * they compare the rest of the call, exactly, before any result can be read.
+ * What a collective is for. Raw calls have no purpose: kind, dtype, counts, operator and root say everything. The
+ * layers above issue collectives that look alike but have different meanings: the gathers of two units, the gradients
+ * of two models, all_gather along dimension 0 or 1. Such a collective has a purpose, and ranks compare purposes
+ * exactly, like the rest of the call, before any result can be read.
  *
- * Four numbers identify most calls. What does not fit there are details: a list of items, each a header and its
- * numbers, which errors can print. Ranks compare them number by number up to PURPOSE_DETAILS numbers, and beyond that
- * by a 128-bit hash and their count.
+ * Four numbers identify most calls. Whatever does not fit there are details: a list of items, each with a header and
+ * its numbers, which errors can print. Ranks compare up to PURPOSE_DETAILS numbers one by one; a longer list is
+ * compared by a 128-bit hash and its length.
  */
 #ifndef TRANSPORT_PURPOSE_H
 #define TRANSPORT_PURPOSE_H
@@ -71,9 +71,9 @@ static inline size_t purpose_stored_details(const struct purpose_key *key)
 struct purpose_key purpose_take(const struct purpose *purpose, int64_t *details);
 
 /*
- * "gather of layers.3", "broadcast of the whole parameter w(root 0)", "all_gather_tensor([4,8], 1)", into `text`; ""
- * for raw calls. Whatever the key and details hold: a peer may have written them. `is_root_told`: the number of the
- * root too, since it differs.
+ * Writes a description to `text`: "gather of layers.3", "broadcast of the whole parameter w(root 0)",
+ * "all_gather_tensor([4,8], 1)"; "" for raw calls. Key and details may hold anything, because a peer may have written
+ * them. With is_root_told, the number of the root is included, because it differs.
  */
 void purpose_describe(const struct purpose_key *key, const int64_t *details, const char *words,
                       bool is_root_told, char *text, size_t text_bytes);

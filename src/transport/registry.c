@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The transports that are built in, and finding one by its name. Nothing of this layer refers to this file. */
+/* The transports that are built in, and finding one by its name. No other file of this layer depends on this one. */
 #include "transport/registry.h"
 
 #include <pthread.h>

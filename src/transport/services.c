@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the library does for transports that are loaded. */
+/* What the library does for modules, transports that are loaded. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a transport offers for point to point: a stream of messages per (source, destination, tag). comm/p2p_engine.c puts
- * and takes messages, waits, and keeps deadlines; a transport moves bytes: docs/design/p2p.md.
+ * What a transport offers for point to point: a stream of messages per (source, destination, tag). comm/p2p_engine.c
+ * puts and takes messages, waits, and keeps deadlines; the transport moves bytes: docs/design/p2p.md.
  *
- * All calls on the streams of a group are made by one thread at a time, except fail-safe ones that say so. None of them
- * waits, except connect and open, which have a deadline.
+ * One thread at a time calls the functions of a group's streams, except those that may be called from any thread, as
+ * said there. None of them waits, except connect and open, which have a deadline.
  *
- * A rank sleeps on its bell (transport/doorbell.h). Whoever does something that a rank may wait for rings its bell: the
- * peer, where both share memory, otherwise a thread of the transport's own in the rank's process.
+ * A rank sleeps on its bell (transport/doorbell.h). Whoever does something for which a rank may wait rings the rank's
+ * bell: the peer, if both share memory, otherwise a thread of the transport in the rank's process.
  */
 #ifndef TRANSPORT_STREAMS_H
 #define TRANSPORT_STREAMS_H
@@ -67,27 +67,28 @@ struct transport_streams {
     shoal_status (*connect)(const struct transport_peers *peers, int64_t deadline_ns,
                             struct streams **streams_out);
     /*
-     * The group is going away: nothing is put, taken, opened or failed any more, and no peer is waited for. The bell,
-     * poison and reason are still good, for threads that are about to return.
+     * Called when the group goes away. Afterwards nothing is put, taken, opened or failed; it must not wait for peers.
+     * The bell, poison and reason must still work, for threads that are about to return.
      */
     void (*disconnect)(struct streams *streams);
     /* Frees the streams and their ends. Any time after disconnect, also after the world was closed. */
     void (*free)(struct streams *streams);
 
     /*
-     * This rank's side of the stream to (is_sender) or from group rank `peer`, which may be the rank itself, under a tag
-     * of 0 or more. Asked once for each; lives as long as the streams. May run while messages move on other ends.
+     * Opens this rank's end of the stream to (is_sender) or from group rank `peer`, which may be the rank itself. Tags
+     * are 0 or more. Called once for each end, which lives as long as the streams. May run while messages move on other
+     * ends.
      */
     shoal_status (*open)(struct streams *streams, bool is_sender, int peer, int tag, int64_t deadline_ns,
                          struct stream_end **end_out);
 
     /*
-     * Moves as much of a message as can be moved now, and a bounded amount at most, so that other streams have their turn:
-     * unless it is finished, message->is_stuck says whether to wait for a ring of the bell or to call again. Messages
-     * are put and taken one after the other, each until it is finished; a message that was put is the transport's to
-     * deliver, and its bytes were copied or sent. Failures: SHOAL_ERR_MISMATCH of take, without a text, when another
-     * message came than the one expected (message->found); SHOAL_ERR_INTERNAL with a text when what came makes no sense.
-     * The caller then fails the stream.
+     * Moves as much of a message as can be moved now, but a bounded amount, so that other streams get their turn. If
+     * the message is not finished then, message->is_stuck says whether to wait for the bell or to call again. Messages
+     * are put and taken one after the other, each until it is finished. When a message was put, its bytes were copied
+     * or sent, and the transport delivers it. Failures: SHOAL_ERR_MISMATCH of take, without a text, when a different
+     * message came than the expected one (message->found); SHOAL_ERR_INTERNAL, with a text, when what came is
+     * malformed. The caller then fails the stream.
      */
     shoal_status (*put)(struct stream_end *end, struct stream_message *message);
     shoal_status (*take)(struct stream_end *end, struct stream_message *message);
@@ -106,8 +107,8 @@ struct transport_streams {
     shoal_status (*reason)(struct streams *streams);
 
     /*
-     * Optional. Whether what a peer that has left or died has sent before may still be on its way; false after a while.
-     * NULL: all that was put can be taken.
+     * Optional. After a peer has left or died: whether something that it sent before may still arrive. It becomes false
+     * after a while. NULL: everything that was put can be taken.
      */
     bool (*may_receive)(struct stream_end *end);
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What transports say alike. */
+/* What all transports need: names and texts for errors. */
 #include "transport/transport.h"
 
 #include <stdatomic.h>

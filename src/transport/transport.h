@@ -2,9 +2,9 @@
 /*
  * What a transport is: docs/design/transport.md has the contract.
  *
- * Required is a channel per group, which carries its collectives in order. Streams (point to point), memory (symmetric
- * memory, windows) and a table of algorithms are optional: where one is NULL, the layers above have a general way, or
- * refuse the call with a reason.
+ * A transport must have channels, one per group, which carry the group's collectives in order. Streams (point to
+ * point), memory (symmetric memory, windows) and a table of algorithms are optional: where one is NULL, the layers
+ * above use a general way, or refuse the call with a reason.
  *
  * The lane (comm/lane.c) calls a channel like this, and no other way:
  *   post     under the lane's lock, in the order of sequences, while every earlier collective of the channel was
@@ -14,10 +14,10 @@
  *            happen meanwhile on other threads.
  *   run      by one thread at a time, in order, for collectives that were not posted; nothing else is called
  *            meanwhile, except poison, failure and is_ready.
- * A failure of finish or run leaves the channel poisoned (it says so itself, on every member that can see it).
+ * If finish or run fails, the channel is poisoned: it does that itself, for every member that can see it.
  *
- * What ranks call is compared before any result can be read (transport/fingerprint.h). A transport whose data path cannot
- * compare meets on a companion channel of another transport first.
+ * The calls of the ranks are compared before any result can be read (transport/fingerprint.h). A transport whose data
+ * path cannot compare them first meets on a companion channel of another transport.
  */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
@@ -105,23 +105,23 @@ struct transport_peers {
     /* SHOAL_OK while the member can still do its part; otherwise SHOAL_ERR_PEER with a text that names it. */
     shoal_status (*check_member)(void *context, int group_rank);
     /*
-     * NULL: the group has no parent. SHOAL_OK, or why the parent has failed, which is then also this group's failure.
-     * Cheap: a few loads while all is well.
+     * NULL: the group has no parent. Returns SHOAL_OK, or why the parent has failed, which is then also this group's
+     * failure. It is cheap: a few loads while there is no failure.
      */
     shoal_status (*check_parent)(void *context);
     /*
-     * Shared memory of the members on this host, under a name: made, zeroed, by whoever asks first, whatever the other
-     * members are doing; the server of the first of them holds it. All ask for the same size. One reference
-     * (sharedmem/segment.h).
+     * Opens shared memory of the members on this host, under a name. Whoever asks first makes it, zeroed, whatever the
+     * other members are doing; the server of the first of them holds it. All must ask for the same size. Returns one
+     * reference (sharedmem/segment.h).
      */
     shoal_status (*open_segment)(void *context, const char *name, size_t bytes, int64_t deadline_ns,
                                  struct segment **segment_out);
     /* The name is free again; who has mapped the memory keeps it. */
     shoal_status (*drop_segment)(void *context, const char *name, int64_t deadline_ns);
     /*
-     * NULL: 0. A number that tells the group from those of the same key that were closed before it, the same on all members:
-     * for transports whose messages might be taken for such a group's. Segments need none: their names are dropped when a
-     * group is closed. Blocks for the server of the first member at most.
+     * Returns a number, the same on all members, that distinguishes the group from closed groups with the same key. It
+     * is for transports whose messages could be taken for those of such a group. Segments do not need it: their names
+     * are dropped when a group is closed. It waits at most for the server of the first member. NULL: the number is 0.
      */
     shoal_status (*generation)(void *context, int64_t deadline_ns, uint64_t *number_out);
 };
@@ -139,8 +139,8 @@ struct transport_memory {
     /* run carries window_gather. */
     bool has_windows;
     /*
-     * Memory under a name, mapped by all members that the caller can share memory with; zeroed. Blocks for processes of
-     * members at most.
+     * Opens memory under a name, zeroed, mapped by all members with which the caller can share memory. It waits at most
+     * for the processes of members, not for their calls.
      */
     shoal_status (*open)(const struct transport_peers *peers, const char *name, size_t bytes,
                          int64_t deadline_ns, struct segment **segment_out);
@@ -164,8 +164,9 @@ struct transport {
     int max_ranks; /* of a group; 0: any number */
 
     /*
-     * Optional: what the transport keeps for a world. Called once, by every rank, at the end of start-up, if groups of the
-     * world may use the transport; may talk by set and get, and waits until the deadline at most.
+     * Optional: makes what the transport keeps for a world. Called once on every rank, at the end of start-up, if
+     * groups of the world may use the transport. It may exchange values by set and get, and waits until the deadline at
+     * most.
      */
     shoal_status (*open)(const struct transport *transport, const struct transport_world *world,
                          int64_t deadline_ns, void **state_out);
@@ -183,8 +184,8 @@ struct transport {
     /* Whether finish would return without waiting. */
     bool (*is_ready)(struct channel *channel, const struct collective *collective);
     /*
-     * Waits for the peers at most until `until_ns`; past it, and before the collective's own deadline,
-     * SHOAL_ERR_TIMEOUT with *is_pending_out true: nothing has changed, finish can be called again.
+     * Waits for the peers, at most until `until_ns`. If that passes before the collective's own deadline, returns
+     * SHOAL_ERR_TIMEOUT with *is_pending_out true: nothing has changed, and finish can be called again.
      */
     shoal_status (*finish)(struct channel *channel, struct collective *collective, int64_t until_ns,
                            bool *is_pending_out);
@@ -201,8 +202,8 @@ struct transport {
 };
 
 /*
- * Follows the sizes of what both sides see, so that a module and a library that were not built together are found out
- * although nobody has changed the number of the interface.
+ * A number that depends on the sizes of what both sides see. It reveals a module and a library that were not built
+ * together even if nobody has changed the number of the interface.
  */
 #define TRANSPORT_LAYOUT                                                              \
     ((uint32_t)(sizeof(struct transport_world) + 3 * sizeof(struct transport_peers) + \
@@ -230,8 +231,8 @@ static inline shoal_status transport_generation(const struct transport_peers *pe
 }
 
 /*
- * What a function of the transport has returned, for paths that are not hot: SHOAL_ERR_INTERNAL for a number that is no
- * status; a failure without a text gets one.
+ * Checks what a function of the transport has returned, for paths that are not hot: SHOAL_ERR_INTERNAL for a number
+ * that is not a status. A failure without an error text gets one.
  */
 shoal_status transport_check_status(const struct transport *transport, const char *function,
                                     shoal_status status);
@@ -247,8 +248,8 @@ static inline const char *transport_group_name(const struct transport_peers *pee
 }
 
 /*
- * "all_reduce f32 sum count 8 #3 on group [0,1]: 30 s passed (SHOAL_TIMEOUT, shoal_group_set_timeout)": what a text
- * that says what did not happen begins with. Returns text.
+ * Writes the beginning of a timeout's error text: "all_reduce f32 sum count 8 #3 on group [0,1]: 30 s passed
+ * (SHOAL_TIMEOUT, shoal_group_set_timeout)". Returns text.
  */
 const char *transport_describe_timeout(const struct transport_peers *peers,
                                        const struct collective *collective, char *text, size_t text_bytes);

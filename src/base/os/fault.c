@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Counting calls of the system, and failing one (test builds only). Arming is for a moment when nobody calls. */
+/* Counting system calls, and failing one of them (test builds only). Arm one only while no thread makes such calls. */
 #include "base/os/fault.h"
 
 #ifdef SHOAL_FAIL_POINTS

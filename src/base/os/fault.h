@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Test builds only: calls of base/os that fail on purpose. Calls that can fail are counted, of all kinds and threads
- * together; the armed one does nothing and gives the armed error. Tests arm, run the code until the count is below the
- * armed number, and so try every one.
+ * Test builds only: makes calls of base/os fail on purpose. All calls that can fail are counted, of all kinds and
+ * threads together; the armed one does nothing and returns the armed error. Tests arm call 1, 2, 3, ... and run the
+ * code each time, until it makes fewer calls than that; so every call fails once.
  */
 #ifndef BASE_OS_FAULT_H
 #define BASE_OS_FAULT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What Shoal asks of Linux and other systems have not, or have otherwise: the folder to port. Each function is one request
- * to the kernel, without policy; texts and statuses are made by its callers.
+ * Everything that Shoal asks of Linux and that other systems lack or do differently: a port replaces this folder. Each
+ * function is one request to the kernel, without policy; its callers make error texts and statuses.
  *
  * Unless said otherwise a function returns what the system call does, -1 and errno for a failure. Test builds can make
  * each of them fail: base/os/fault.h.
@@ -48,8 +48,8 @@ bool os_is_byte_locked(int fd, int64_t byte);
 /* Sleeping and waking (wait.c) ------------------------------------------------------------------------- */
 
 /*
- * Sleeps while the word is `value`, until it is woken, or until an instant of the monotonic clock (INT64_MAX: for ever),
- * or for no reason: the caller looks again. 0 in all these cases.
+ * Sleeps while the word is `value`. Returns 0 when it was woken, when an instant of the monotonic clock has passed
+ * (INT64_MAX: never), and also without a reason: the caller must look at the word again.
  */
 int os_sleep_on_word(_Atomic uint32_t *word, uint32_t value, int64_t until_ns, bool is_shared);
 void os_wake_all(_Atomic uint32_t *word, bool is_shared);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The transport without peers: a world of any size in one process, where every collective ends at once and moves
- * nothing. For tracing, for shapes, and for tests of what does not depend on data.
+ * A transport without peers: a world of any size in one process, in which every collective ends at once and moves
+ * nothing. It is for tracing, for shapes, and for tests that do not depend on data.
  */
 #include <stdatomic.h>
 #include <stdio.h>

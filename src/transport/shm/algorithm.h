@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which algorithm carries a collective: rows of algorithms.def (what there is and what it needs) and of
- * preferences.def (what is taken when). A pure function of the call, so that all ranks choose alike.
+ * Which algorithm carries a collective: rows of algorithms.def (which exist, and what they need) and of preferences.def
+ * (which is used when). The choice is a pure function of the call, so that all ranks choose alike.
  */
 #ifndef SHM_ALGORITHM_H
 #define SHM_ALGORITHM_H

@@ -168,9 +168,9 @@ static inline struct shm_counters shm_entered_counters(const struct shm_channel 
 }
 
 /*
- * Waits for a counter of a peer, until `until_ns`, noticing failures and deaths: the peer's, and those of all who
- * have not come as far themselves, because the peer may be late and will then wait for them. Failures are described
- * by the caller.
+ * Waits for a counter of a peer, until `until_ns`. It notices failures of the group and deaths: of the peer, and of
+ * every member that has not come as far itself, because a late peer will have to wait for those. The caller describes
+ * failures.
  */
 shoal_status shm_wait(struct shm_channel *channel, int peer, struct shm_counters counters, uint32_t target,
                       int64_t until_ns);

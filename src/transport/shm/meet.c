@@ -172,7 +172,7 @@ shoal_status shm_wait_entered(struct shm_channel *channel, const struct collecti
 
 /*
  * Counted by itself, not by the sequence: between two collectives that use it there may be any number that do not, and
- * a counter that stood still for 2^30 would look as if it were past. All ranks count the same collectives.
+ * a counter that stood still for 2^30 would look as if it had passed. All ranks count the same collectives.
  */
 void shm_raise_wrote(struct shm_channel *channel)
 {

@@ -4,7 +4,7 @@
 
 /*
  * Where a buffer lies, if all members of the group can reach it there. What a rank says of its own memory decides for
- * all (shm_settle), so it must not offer what was made with others than these.
+ * all members (shm_settle), so it must not offer memory that it shares with other ranks than these.
  */
 static struct region_place find_place(struct shm_channel *channel, const void *buffer, size_t bytes)
 {

@@ -169,9 +169,9 @@ static shoal_status conclude(struct shm_channel *channel, shoal_status status)
 }
 
 /*
- * SHOAL_OK when what could not be finished yet may still be. Waits of short turns, or of none, are too short for
- * anybody to look around in them, so it is done here: after each for what costs nothing, now and then for deaths.
- * (Also, the group may have failed by somebody else's timeout, which must not be taken for the caller's.)
+ * Returns SHOAL_OK while the collective may still finish. Waits of short turns, or of none, are too short to check the
+ * group during them, so it is done here: after each turn for failures, which is cheap, and now and then for deaths.
+ * (Also, the group may have failed by another rank's timeout, which must not be taken for the caller's.)
  */
 static shoal_status check_pending(struct shm_channel *channel, const struct collective *collective)
 {

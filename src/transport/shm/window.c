@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gathering into a window: each rank writes its pieces where they stay, and waits until the others have.
+ * Gathering into a window: each rank writes its pieces to their final place, and waits until the others have written.
  *
  * Memory order: a rank writes the window after it has seen every member's `released` (acquire) at the generation
  * before, which the member set (release) after its last read; it reads the window after it has seen every peer's
  * `wrote` (acquire), set (release) after the peer's last write.
  *
- * Calls are compared after the writing: what lies in a window before the gather has ended is nobody's data. Who waits for
- * a release that does not come compares with those who have entered, so that ranks that diverge are told at once.
+ * Calls are compared after the writing: nobody may read a window before its gather has ended. A rank that waits long
+ * for a release compares its call with those of the ranks that have entered, so that ranks that diverge get an error at
+ * once.
  */
 #include "base/clock.h"
 #include "base/fail_point.h"

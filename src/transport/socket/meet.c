@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How the ranks of a world find and connect to each other. Every rank listens on a port of its own and tells all ranks
- * the address and a secret token by control messages. A rank connects to all ranks before it and accepts those after it.
- * Whoever connects shows the token of the rank it connects to; others are turned away. No circle of waits: a rank accepts
- * after it has connected, so rank 0 accepts first, then rank 1, and so on.
+ * How the ranks of a world find and connect to each other. Every rank listens on a port of its own and publishes its
+ * address and a secret token by control messages. A rank connects to all ranks before it and accepts those after it.
+ * Whoever connects must show the token of the rank it connects to; others are refused. The waits form no circle: a rank
+ * accepts after it has connected, so rank 0 accepts first, then rank 1, and so on.
  *
- * A rank that fails here says so in the place of its address, so that nobody waits for it.
+ * A rank that fails here publishes that in place of its address, so that nobody waits for it.
  */
 #include "transport/socket/socket.h"
 
@@ -138,8 +138,8 @@ static void name_key(char *key, size_t bytes, int rank)
 }
 
 /*
- * SHOAL_OK while the rank lives; otherwise SHOAL_ERR_PEER. Ranks that give up because another one died go too: all that are
- * gone are named, the cause among them.
+ * Returns SHOAL_OK while the rank is alive, otherwise SHOAL_ERR_PEER. When one rank dies, others give up and leave,
+ * too. So the error names all ranks that are gone; the one that died is among them.
  */
 static shoal_status check_peer(const struct transport_world *world, int rank)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shared memory of the members of one host: rings of cells, each with a writer and readers that count (two_level.h).
+ * Shared memory of the members of one host: rings of cells, in which one rank writes and the readers count
+ * (two_level.h).
  *
- * Memory order: a cell is written before its counter is raised (release), and read after the counter was seen (acquire);
- * it is written again after the readers' counters were seen, which they raise after their last access.
+ * Memory order: a cell is written before its counter is raised (release), and read after the counter was seen
+ * (acquire); it is written again after the readers' counters were seen, which they raise after their last access.
  */
 #include <string.h>
 

@@ -2,11 +2,11 @@
 /*
  * Chains: how reductions, broadcasts and all-gathers go from host to host. docs/design/two_level.md has the whole.
  *
- * What is to be moved is cut into slices, one for each member of a host, and slices into chunks. The owner of a slice on a
- * host takes the chunk's partial from the owner on the host before, folds the values of its host's ranks into it in rank
- * order, and passes it on. A fold comes to a host once for each stretch of ranks that are there: its stops. After the last
- * stop the result goes on from host to host, or to the one rank that it is for. A broadcast is a chain with one stop,
- * at which nothing is folded; an all-gather is one for each rank.
+ * The data is cut into slices, one for each member of a host, and slices into chunks. The owner of a slice on a host
+ * takes the chunk's partial result from the owner on the previous host, folds the values of its host's ranks into it in
+ * rank order, and passes it on. A fold visits a host once for each stretch of consecutive ranks there; these visits are
+ * its stops. After the last stop the result goes on from host to host, or to the one rank that needs it. A broadcast is
+ * a chain with one stop, at which nothing is folded; an all-gather is one such chain for each rank.
  *
  * No deadlock: a chunk's steps have ticks, and every rank makes its steps in the order of their ticks. With chunk c and
  * stop t of n, and the j-th host that the result comes to:
@@ -15,11 +15,15 @@
  *     pass(c, j)    c + 2(n - 1) + dj + 1
  *     read(c, j)    c + 2(n - 1) + dj + 2    the other ranks of that host take the result
  * where d, the ticks from host to host, is 2, or 4 where the chunks of a port are at least 2 apart (choose_lead).
- * Every wait of a step is for a step with a smaller tick: for the data of the step before, two ticks earlier or more;
- * for credit, that is, until the next owner has taken the port's third chunk before this one or a later one, at most
- * a tick earlier; for a cell of a ring of two, until chunk c - 2 was taken out of it, a tick earlier; for a cell of
- * results, of which there are as many as two ticks can bring, until one that was made two ticks before was read. So
- * the rank whose step has the smallest tick never waits. Each hop of each slice has a port of its own: frames of
+ * Every wait of a step is for a step with a smaller tick:
+ * - for the data of the step before, two ticks earlier or more;
+ * - for credit, that is, until the next owner has taken the port's third chunk before this one or a later one, at most
+ *   a tick earlier;
+ * - for a cell of a ring of two, until chunk c - 2 was taken out of it, a tick earlier;
+ * - for a cell of results, of which there are as many as two ticks can bring, until one that was made two ticks before
+ *   was read.
+ *
+ * So the rank whose step has the smallest tick never waits. Each hop of each slice has a port of its own: frames of
  * different hops never wait for each other's credit.
  *
  * In place is safe: a rank has given away its elements of a chunk before it writes the result of the chunk.
@@ -36,9 +40,10 @@
 /* Ticks between a stop and the next: time for a frame on its way. */
 #define STOP_TICKS ((size_t)2)
 /*
- * Chunks of a slice that there should be for each tick of each hop, so that hosts work at the same time, and what is
- * not cut further. While the first chunk goes over the hops, and while the last one does, links wait: an all_reduce
- * of 4 MiB on two hosts took 9 % longer than its link needs by chunks of 128 KiB, and no longer by 64 KiB.
+ * A slice should have this many chunks for each tick of each hop, so that hosts work at the same time; but chunks of
+ * SMALL_CHUNK_BYTES are not cut further. Links are idle while the first chunk, and while the last one, goes over the
+ * hops: an all_reduce of 4 MiB on two hosts took 9 % longer than its link needs with chunks of 128 KiB, and no longer
+ * with 64 KiB.
  */
 #define CHUNKS_OF_TICK 8
 #define SMALL_CHUNK_BYTES ((size_t)32 * 1024)
@@ -731,8 +736,9 @@ static size_t count_apart(const struct two_layout *layout)
 }
 
 /*
- * Whether fewer bytes cross between hosts if each rank sends what it has to the rank that folds it, instead of partials from
- * stop to stop: where stops are many and ranks few. Bytes are those of a collective with one element in each rank's block.
+ * Whether fewer bytes cross between hosts if each rank sends its values to the rank that folds them, instead of partial
+ * sums going from stop to stop. That is so if there are many stops and few ranks. Bytes are counted for a collective
+ * with one element in each rank's block.
  */
 static bool is_less_apart(const struct two_layout *layout, const struct two_fold *fold,
                           const struct collective *collective)

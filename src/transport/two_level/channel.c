@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The transport: what it keeps for a world and a group, and the way of a collective through it. Nothing of this folder
- * refers to this file.
+ * The transport: what it keeps for a world and a group, and how a collective passes through it. No other file of this
+ * folder depends on this one.
  */
 #include "base/error.h"
 #include "base/fail_point.h"

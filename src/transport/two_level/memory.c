@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows: one per host, in memory that the members there share. Each rank writes its pieces into the window of its host,
- * and sends them to one member of every other host, its counterpart, which writes them there. So each byte comes to a host
- * once. Then the members of a host meet: what all of them have written is there.
+ * Windows: one per host, in memory that the members there share. Each rank writes its pieces into the window of its
+ * host, and sends them to one member of every other host, its counterpart, which writes them there. So each byte comes
+ * to a host once. Then the members of a host meet, and everything that they have written is complete.
  *
- * What is sent is read from the window: the bytes that the other hosts' windows get, whatever the dtype of the pieces was.
- * A frame holds records: where in the window, how many bytes, the bytes. How many frames come, only the sender knows: the
- * last one says so.
+ * A rank sends the bytes that it has written into its window, after any conversion from the dtype of the pieces. A
+ * frame holds records: an offset in the window, a number of bytes, and the bytes. Only the sender knows how many frames
+ * there are; the last one is marked.
  *
- * No deadlock: the argument of message/move.c. A rank sends frame r + 1 before it takes frame r of those that send to it, and
- * credit is for more than that.
+ * No deadlock: the argument of message/move.c. A rank sends frame r + 1 before it takes frame r of those that send to
+ * it, and credit is for more than that.
  */
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Point to point: streams of shm to the members of this host, streams of messages to the others. Both ring one bell, the one
- * that lies in the memory of this host: a peer here rings it, or the wire's thread. The reason of all streams of the group is
- * that of the messages, which reach every member.
+ * Point to point: streams of shm to the members of this host, streams of messages to the others. Both ring one bell,
+ * which is in the shared memory of this host: a peer on this host rings it, or the wire's thread. The reason of a
+ * failure of all streams is kept by the message streams, which reach every member.
  */
 #include "transport/streams.h"
 

@@ -29,7 +29,7 @@ struct two_world {
 /* layout.c ------------------------------------------------------------------------------------------------ */
 
 /*
- * The order of a fold: group ranks, cut into stops. The ranks of a stop are on one host, and follow each other; the next
+ * The order of a fold: group ranks, divided into stops. The ranks of a stop are consecutive and on one host; the next
  * stop is on another host.
  */
 struct two_fold {
@@ -105,9 +105,9 @@ static inline int two_world_rank(const struct two_channel *channel, int rank)
 /* cells.c: shared memory of this host ---------------------------------------------------------------------- */
 
 /*
- * Rings of cells. For each member and slice there is one ring that the member fills and the slice's owner empties; for each
- * slice there is one that the owner fills, and all other members read: results. Both sides count the same cells, because
- * both know which chunks go through a ring. The counters go on from one collective to the next.
+ * Rings of cells. For each member and slice there is a ring that the member fills and the slice's owner empties. For
+ * each slice there is also a ring of results, which the owner fills and all other members read. Both sides count the
+ * same cells, because both know which chunks go through a ring. The counters continue from one collective to the next.
  */
 #define TWO_FILL_CELLS 2
 
