@@ -107,6 +107,8 @@ int harness_launched_size(void);
 int harness_launched_rank(void);
 /* A descriptor of a file that the ranks share, zeroed when the first comes. */
 int harness_launched_file(const char *name, size_t bytes);
+/* Once, before the first test. */
+void harness_launched_begin(void);
 void harness_run_launched(const struct test_case *test);
 
 /* ranks.c */

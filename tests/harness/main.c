@@ -197,6 +197,9 @@ int main(int argc, char **argv)
         tests[i].test = __start_test_cases[i];
     }
     qsort(tests, n_tests, sizeof *tests, compare_lines);
+    if (!is_listing && harness_launched_size() > 0) {
+        harness_launched_begin();
+    }
     struct totals totals = {{0}};
     for (enum act act = is_listing ? ACT_LIST : ACT_COUNT; act <= (is_listing ? ACT_LIST : ACT_RUN); act++) {
         for (size_t i = 0; (is_listing || act != ACT_LIST) && i < n_tests; i++) {

@@ -276,7 +276,7 @@ TEST(steps_in_steps)
     REQUIRE_OK(shoal_compile(NULL, run_nested, &nested, 1, NULL, &nested.inner));
     shoal_tensor *output = NULL;
     (void)!shoal_compiled_run(nested.inner, &x, 1, &output, 1);
-    CHECK(nested.seen == SHOAL_ERR_STATE && strstr(nested.text, "busy") != NULL);
+    CHECK(nested.seen == SHOAL_ERR_STATE && strstr(nested.text, "running already") != NULL);
     shoal_tensor_unref(output);
     shoal_compiled_free(nested.inner);
     CHECK_OK(shoal_scope_end());
