@@ -12,13 +12,11 @@
  * stop t of n, and the j-th host that the result comes to:
  *     fill(c)       c + 2t              a rank gives its values to the owners on its host
  *     stop(c, t)    c + 2t + 1          takes from stop(c, t - 1), and from the fills of its ranks
- *     pass(c, j)    c + 2(n - 1) + dj + 1
- *     read(c, j)    c + 2(n - 1) + dj + 2    the other ranks of that host take the result
- * where d, the ticks from host to host, is 2, or 4 where the chunks of a port are at least 2 apart (choose_lead).
+ *     pass(c, j)    c + 2(n - 1) + 2j + 1
+ *     read(c, j)    c + 2(n - 1) + 2j + 2    the other ranks of that host take the result
  * Every wait of a step is for a step with a smaller tick:
- * - for the data of the step before, two ticks earlier or more;
- * - for credit, that is, until the next owner has taken the port's third chunk before this one or a later one, at most
- *   a tick earlier;
+ * - for the data of the step before, two ticks earlier;
+ * - for credit, that is, until the next owner has taken chunk c - 3 or a later one, at most a tick earlier;
  * - for a cell of a ring of two, until chunk c - 2 was taken out of it, a tick earlier;
  * - for a cell of results, of which there are as many as two ticks can bring, until one that was made two ticks before
  *   was read.
@@ -37,15 +35,13 @@
 #include "kernel/kernel.h"
 #include "transport/two_level/two_level.h"
 
-/* Ticks between a stop and the next: time for a frame on its way. */
-#define STOP_TICKS ((size_t)2)
 /*
- * A slice should have this many chunks for each tick of each hop, so that hosts work at the same time; but chunks of
+ * A slice should have this many chunks for each hop, so that hosts work at the same time; but chunks of
  * SMALL_CHUNK_BYTES are not cut further. Links are idle while the first chunk, and while the last one, goes over the
  * hops: an all_reduce of 4 MiB on two hosts took 9 % longer than its link needs with chunks of 128 KiB, and no longer
  * with 64 KiB.
  */
-#define CHUNKS_OF_TICK 8
+#define CHUNKS_OF_HOP 16
 #define SMALL_CHUNK_BYTES ((size_t)32 * 1024)
 #define LINE_BYTES 64
 
@@ -62,7 +58,6 @@ struct journey {
     size_t whole_bytes;   /* of the widest buffer */
     size_t chunk;         /* elements */
     size_t n_chunks;      /* of all units */
-    size_t lead;          /* ticks between a result's hosts */
 };
 
 /* One chunk of all slices of a unit. */
@@ -579,24 +574,19 @@ static shoal_status pass(const struct journey *journey, const struct chunk *chun
     return SHOAL_OK;
 }
 
-/* What other owners on this host have of the result. A rank's own elements of an all-gather come from its send buffer:
-   chunk by chunk, so that no link waits for a copy. */
+/* What other owners on this host have of the result. */
 static shoal_status read_results(const struct journey *journey, const struct chunk *chunk)
 {
     struct two_channel *channel = journey->channel;
-    const struct collective *collective = journey->collective;
     int rank = channel->base.peers->rank;
     for (int slice = 0; slice < journey->layout->n_slices; slice++) {
         struct stretch stretch = find_stretch(journey, chunk, slice);
-        if (collective->kind == COLLECTIVE_ALL_GATHER && chunk->source == rank) {
-            block_copy_own_part(collective, rank, stretch.from, stretch.to, journey->whole_bytes);
-        }
         if (own_owner(journey, slice) == rank || is_empty(stretch) || !has_cell(journey, chunk, slice)) {
             continue;
         }
         if (chunk->source != rank && (chunk->target < 0 || chunk->target == rank)) {
             const char *cell = NULL;
-            TRY(two_read_begin(channel, collective, slice, &cell));
+            TRY(two_read_begin(channel, journey->collective, slice, &cell));
             store(journey, chunk, stretch, cell);
         }
         two_read_end(channel, slice);
@@ -646,31 +636,9 @@ static shoal_status run_results(const struct journey *journey, size_t tick)
             host_at(journey, &chunk, position) == journey->channel->host) {
             TRY(read_results(journey, &chunk));
         }
-        distance += journey->lead;
+        distance += 2;
     }
     return SHOAL_OK;
-}
-
-static bool has_even_hosts(const struct two_layout *layout)
-{
-    for (int host = 1; host < layout->n_hosts; host++) {
-        if (layout->n_locals[host] != layout->n_locals[0]) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/*
- * Ticks between a host's result and the next one's. A host sends the chunks that begin in that time before it waits
- * for one. In an all-gather hosts begin chunks in turn: within two ticks, one of two hosts began one, and its link
- * had nothing to send when the other's chunk was late. With as many members on each host, the third chunk before one
- * of the same host is at least 6 ticks earlier: after 4 of them there is credit.
- */
-static size_t choose_lead(const struct journey *journey)
-{
-    bool takes_turns = ways[journey->collective->kind].source == ROLE_UNIT && has_even_hosts(journey->layout);
-    return takes_turns ? 2 * STOP_TICKS : STOP_TICKS;
 }
 
 /* Hops of a chunk, one after the other: from stop to stop, and to all hosts that get the result. */
@@ -687,7 +655,7 @@ static size_t choose_chunk(const struct journey *journey, size_t largest)
     size_t most = two_cell_bytes(journey->layout) / journey->element_bytes;
     size_t frame = FRAME_DATA_BYTES / journey->partial_bytes;
     most = frame < most ? frame : most;
-    size_t n_wanted = CHUNKS_OF_TICK * journey->lead * count_hops(journey);
+    size_t n_wanted = CHUNKS_OF_HOP * count_hops(journey);
     size_t wanted = largest / (size_t)journey->layout->n_slices * (size_t)journey->n_units / n_wanted;
     size_t least = SMALL_CHUNK_BYTES / journey->element_bytes;
     wanted = wanted < least ? least : wanted;
@@ -789,9 +757,11 @@ shoal_status two_chain_run(struct two_channel *channel, const struct collective 
     journey.n_stops = journey.fold ? journey.fold->n_stops : 1;
     journey.partial_bytes =
         journey.fold ? kernel_partial_bytes(collective->reduce, collective->dtype) : journey.element_bytes;
-    journey.lead = choose_lead(&journey);
     plan(&journey);
-    size_t n_ticks = journey.n_chunks + 2 * (size_t)journey.n_stops + journey.lead * (size_t)layout->n_hosts;
+    if (collective->kind == COLLECTIVE_ALL_GATHER) {
+        block_copy_own(collective, channel->base.peers->rank);
+    }
+    size_t n_ticks = journey.n_chunks + 2 * (size_t)(journey.n_stops + layout->n_hosts);
     for (size_t tick = 0; tick < n_ticks; tick++) {
         TRY(run_stops(&journey, tick));
         TRY(run_results(&journey, tick));
