@@ -20,6 +20,8 @@ install(DIRECTORY "${CMAKE_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_D
 # Documents lie to each other as in the tree, so that their links hold; the headers lie elsewhere.
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs"
     FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "man" EXCLUDE)
+# The page of figures links to the reports behind them.
+install(DIRECTORY "${CMAKE_SOURCE_DIR}/bench/reports" DESTINATION "${CMAKE_INSTALL_DOCDIR}/bench")
 install(FILES "${CMAKE_SOURCE_DIR}/CHANGELOG.md" "${CMAKE_SOURCE_DIR}/CONTRIBUTING.md" "${CMAKE_SOURCE_DIR}/LICENSE"
     DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 file(RELATIVE_PATH doc_to_include "/${CMAKE_INSTALL_DOCDIR}" "/${CMAKE_INSTALL_INCLUDEDIR}")

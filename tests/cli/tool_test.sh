@@ -125,7 +125,7 @@ perl -MJSON::PP -e 'local $/; decode_json(<STDIN>)' <"$scratch/out" || { echo "i
 SHOAL_RANK=1 SHOAL_RANKS=3 SHOAL_KEY=x expect 0 info
 says out "launcher  SHOAL: rank 1 of 3"
 SHOAL_RANK=1 SHOAL_RANKS="" SHOAL_KEY=x expect 0 info
-says out "SHOAL_RANKS is not set"
+says out "but SHOAL_RANKS is not"
 SHOAL_TIMEOUT=7.5 expect 0 info
 grep -A1 SHOAL_TIMEOUT "$scratch/out" | grep 'environment' >/dev/null || {
     echo "info does not say that SHOAL_TIMEOUT came from the environment"

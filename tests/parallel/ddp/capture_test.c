@@ -521,7 +521,7 @@ TEST_RANKS(a_forward_from_before_is_not_walked_back, 2)
     shoal_tensor *x = make_input(self);
     struct kept kept = {.model = &model, .tensor = shoal_module_call_one(model.net.module, x)};
     CHECK_INT(shoal_capture(walk_back, &kept, &x, 1, 1, &graph), SHOAL_ERR_STATE);
-    CHECK(strstr(shoal_error_text(), "before the capture") != NULL);
+    CHECK(strstr(shoal_error_text(), "before this step was captured") != NULL);
     close_model(&model);
 }
 

@@ -145,7 +145,7 @@ static void check_bad_params(shoal_fsdp *fsdp)
     CHECK_REFUSED(shoal_fsdp_add_param(fsdp, -1, "w", SHOAL_F32, 1, SHAPE(3), NULL, &id), SHOAL_ERR_INVALID,
                   "-1");
     CHECK_REFUSED(shoal_fsdp_add_param(fsdp, 5, "w", SHOAL_F32, 1, SHAPE(3), NULL, &id), SHOAL_ERR_INVALID,
-                  "unit 5");
+                  "unit is 5");
     CHECK_REFUSED(shoal_fsdp_add_param(fsdp, 0, "w", (shoal_dtype)99, 1, SHAPE(3), NULL, &id),
                   SHOAL_ERR_INVALID, "99");
     CHECK_REFUSED(shoal_fsdp_add_param(fsdp, 0, "scale", SHOAL_F32, 0, NULL, NULL, &id), SHOAL_ERR_INVALID,

@@ -142,7 +142,7 @@ SCOPED_TEST(wrong_gradients_are_noticed)
     static const char *const texts[] = {
         "gradient of test.wrong: the gradient for input 0: f64 [] on cpu does not fit its tensor, f64 [2]",
         "the gradient for input 0: f64 [2] on meta does not fit its tensor, f64 [2] on cpu",
-        "gradient of test.wrong: mul: tensors on devices cpu and meta",
+        "gradient of test.wrong: mul: one call has tensors on devices cpu and meta",
         "the gradient for input 0: f32 [2]",
         "gradient of test.wrong: I will not",
     };

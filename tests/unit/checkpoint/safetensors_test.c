@@ -288,7 +288,7 @@ static const struct bad bad_headers[] = {
     /* Dtype. */
     {OTHER("\"dtype\":1," SHAPE_1 "," OFFSETS_4), 4, INVALID, "tensor 'a': dtype is a number, not a string"},
     {"{" TENSOR("a", "F8_E4M3", "[4]", 0, 4) "}", 4, UNSUPPORTED,
-     "tensor 'a': there is no dtype for 'F8_E4M3'"},
+     "tensor 'a': dtype 'F8_E4M3' is not supported"},
     {"{" TENSOR("a", "C128", "[1]", 0, 16) "}", 16, UNSUPPORTED, "'C128'"},
     {"{" TENSOR("a", "f32", "[1]", 0, 4) "}", 4, UNSUPPORTED, "'f32'"},
     {"{" TENSOR("a", "", "[1]", 0, 4) "}", 4, UNSUPPORTED, "''"},
@@ -370,7 +370,7 @@ TEST(long_names_do_not_push_the_values_out_of_the_text)
     struct image image = image_make(header, NULL, 0);
     shoal_safetensors *file;
     CHECK_STATUS(shoal_safetensors_open_memory(image.bytes, image.n_bytes, &file), UNSUPPORTED);
-    CHECK_ERROR_TEXT("\xC3\xA9...': there is no dtype for 'F9'");
+    CHECK_ERROR_TEXT("\xC3\xA9...': dtype 'F9' is not supported");
     image_free(&image);
 }
 
