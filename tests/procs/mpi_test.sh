@@ -176,15 +176,12 @@ versions() {
     says 1 "ranks have different versions of MPI: rank 0 has"
 }
 
-# Processes that an MPI program has started have variables of their own.
+# Processes that an MPI program has started have variables of their own. MPICH 4.0 on UCX cannot start any.
 spawns() {
+    [[ $flavour == openmpi ]] || return 0
     echo "$flavour spawns"
-    runs any "${mpirun[@]}" -n 3 "$program" spawns
-    if grep -q "Error in spawn call" "$scratch/out"; then
-        echo "  this MPI cannot spawn" # MPICH 4.0 on UCX
-    else
-        says 5 ": ok"
-    fi
+    runs ok "${mpirun[@]}" -n 3 "$program" spawns
+    says 5 ": ok"
 }
 
 # A rank that goes on after its world was closed: the others wait for it in MPI_Finalize, but not for ever. What mpirun makes
