@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Dropout. Whether an element is dropped depends on the position of the random stream (a tensor), the stream and the
- * probability only. So the gradient is the same op applied to the gradient: it gives the same mask, and only the
- * position has to be saved. shoal_nn_dropout passes a copy of the position, because the caller's may change.
+ * Dropout. Whether an element is dropped depends only on its index, on `position` (a tensor: seed, step, first sample),
+ * the stream and the probability, not on values. So the gradient is the same op applied to the output's gradient: it
+ * draws the same mask, and only the position has to be saved. If a gradient is needed, shoal_nn_dropout passes a copy
+ * of the position, because the program may change or free its own before the backward pass.
  */
 #include <inttypes.h>
 

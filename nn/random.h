@@ -7,7 +7,8 @@
 #include "shoal_nn/random.h"
 #include "values.h"
 
-/* Of which numbers a fill consists: `n_runs` times `run` elements, of which the k-th begin at first + k * stride. */
+/* Which elements of the whole a fill consists of: `n_runs` runs of `run` elements; run k begins at first + k *
+   stride. */
 struct nn_runs {
     uint64_t first;
     uint64_t stride;
@@ -15,7 +16,7 @@ struct nn_runs {
     size_t run;
 };
 
-/* SHOAL_ERR_INVALID, naming the value. With `name` in front, here and below. */
+/* SHOAL_ERR_INVALID, with a text that names the wrong value. Here and below, texts begin with `name`. */
 shoal_status nn_check_distribution(const char *name, const shoal_nn_distribution *distribution);
 
 /*
@@ -41,11 +42,12 @@ struct nn_target {
 };
 
 /*
- * Opens the memory of a tensor for writing; a tensor that is not contiguous gets scratch memory instead. With `reads`
- * the scratch memory is filled with the tensor's values, so that elements that are not written keep them.
+ * Gives memory for the values of a tensor, which nn_target_store puts there: its own, or scratch memory if it is not
+ * contiguous. With `reads` the scratch memory begins with the tensor's values, so that elements that are not written
+ * keep them. SHOAL_ERR_UNSUPPORTED: not a floating dtype; SHOAL_ERR_STATE: the tensor is on the meta device.
  */
 shoal_status nn_target_open(const char *name, shoal_tensor *tensor, bool reads, struct nn_target *target_out);
-/* Puts into the tensor what was filled. */
+/* Copies scratch memory, if there is any, to the tensor. */
 void nn_target_store(const struct nn_target *target);
 void nn_target_close(struct nn_target *target);
 

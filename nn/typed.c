@@ -182,7 +182,7 @@ shoal_tensor *shoal_nn_index_select(shoal_tensor *self, int dim, shoal_tensor *i
 
 shoal_tensor *shoal_nn_dropout(shoal_tensor *self, shoal_tensor *position, uint64_t stream, double p)
 {
-    /* The gradient reads the position again: it has a copy, for the caller may have changed or freed his memory. */
+    /* The gradient reads the position again, from a copy: the caller may have changed or freed the memory by then. */
     if (self && position && shoal_requires_grad(self)) {
         position = shoal_clone(position);
     }
