@@ -22,7 +22,7 @@
 
 /* What a failed backward pass left ----------------------------------------------------------------------- */
 
-/* On the way to parameters of the module, since the last time. */
+/* Whether a backward pass has failed on its way to parameters of the module since the last call. */
 static bool has_failed_before(struct ddp *ddp)
 {
     bool has_failed = false;
@@ -40,7 +40,7 @@ static bool has_failed_before(struct ddp *ddp)
 void ddp_notice_failure(struct ddp *ddp)
 {
     bool has_failed = has_failed_before(ddp);
-    if (has_failed && !ddp->backward.is_running) { /* others may be in that backward, and wait */
+    if (has_failed && !ddp->backward.is_running) { /* others may wait in that backward pass */
         ddp->lane.is_broken = ddp->lane.is_broken || ddp->wanted_sync;
     }
     if (!ddp->backward.is_running || ddp->backward.number == backward_number()) {
@@ -56,7 +56,6 @@ void ddp_notice_failure(struct ddp *ddp)
 
 /* The beginning ------------------------------------------------------------------------------------------ */
 
-/* One that fails before this has ended stays "running", which the next one notices. */
 static shoal_status end_backward(void *context)
 {
     struct ddp *ddp = context;
@@ -106,7 +105,7 @@ static shoal_status begin(struct ddp *ddp)
     if (ddp->backward.syncs) {
         TRY(ddp_find_frozen(ddp));
     }
-    ddp->backward.is_running = true; /* if the next call fails too: others may be in this backward already */
+    ddp->backward.is_running = true; /* even if the next call fails: others may be in this pass already */
     /* Relaxed: see pass.c. */
     atomic_store_explicit(&ddp->backward.pass, ddp->backward.syncs ? number : 0, memory_order_relaxed);
     TRY(backward_on_end(end_backward, ddp, ddp_let_go));

@@ -116,7 +116,7 @@ static void *place_of(const struct ddp *ddp, const struct ddp_plan *plan, size_t
     return (char *)shoal_symmetric_data(ddp->buckets.block) + plan->places[index].offset;
 }
 
-/* Parameters in the order of the tree; backwards come to them the other way round. */
+/* A guess: a backward pass reaches parameters in the reverse order of the tree. */
 static shoal_status make_first_plan(const struct ddp *ddp, struct ddp_plan *plan_out)
 {
     size_t *order = mem_alloc_zeroed(ddp->n_params, sizeof *order);
@@ -341,8 +341,7 @@ static void give_up_lanes(struct ddp *ddp)
 
 void ddp_close(struct ddp *ddp)
 {
-    bool is_awaited =
-        ddp->backward.is_running && ddp->backward.syncs; /* others may be in that backward still */
+    bool is_awaited = ddp->backward.is_running && ddp->backward.syncs; /* others may still be in that pass */
     /* Once is enough: the module may have been called since, and stand in another generation of the order. */
     if (ddp->lane.group && !ddp->lane.is_given_up &&
         (ddp->lane.is_broken || is_awaited || is_anything_in_flight(ddp))) {

@@ -17,17 +17,17 @@
 
 /* A parameter. */
 struct captured {
-    size_t n_arrived; /* in the running backward */
+    size_t n_arrived; /* in the running backward pass */
     shoal_tensor
         *gradient;       /* of the leaf, as the capture left it; one reference. NULL: it has not changed it */
     bool is_averaged;    /* that one */
-    shoal_tensor *aside; /* averaged, while more comes in this backward; one reference */
+    shoal_tensor *aside; /* averaged, while more comes in this backward pass; one reference */
 };
 
 struct ddp_capture {
     struct ddp *ddp;
     struct op_tracer *tracer;
-    uint64_t backward; /* the last one that came here */
+    uint64_t backward; /* the number of the last backward pass that came here */
     bool syncs;        /* it reduces */
     struct captured params[];
 };
@@ -47,7 +47,7 @@ static void end_capture(void *context)
     ddp_let_go(ddp);
 }
 
-/* What a captured backward does with the gradients that are there. */
+/* What a captured backward pass does with the gradients that are there. */
 static uint64_t state_of_param(const struct ddp_param *param)
 {
     const shoal_tensor *kept = shoal_grad(param->tensor);
@@ -104,16 +104,16 @@ static shoal_status need_capture(struct ddp *ddp, struct op_tracer *tracer)
     return SHOAL_OK;
 }
 
-/* As an eager pass begins. What one has left that failed is noticed between passes only: a capture may be in one. */
+/* As when an eager pass begins, but a failed pass is not looked for: a capture may run inside a backward pass. */
 static shoal_status make_usable(struct ddp *ddp)
 {
     if (!ddp->world) {
         return error_set(SHOAL_ERR_STATE, "the world of the module's group is closed");
     }
     if (ddp->backward.is_running) {
-        return error_set(
-            SHOAL_ERR_STATE,
-            "a backward of the module is running, or has failed: call shoal_ddp_reset before a capture");
+        return error_set(SHOAL_ERR_STATE,
+                         "a backward pass of the module is running, or has failed: call shoal_ddp_reset "
+                         "before a capture");
     }
     TRY(ddp_check_left(ddp));
     return ddp->lane.is_broken ? ddp_open_again(ddp) : SHOAL_OK;
@@ -206,7 +206,7 @@ static shoal_status reduce(const struct ddp_param *param, shoal_tensor *local, s
     return reduced ? SHOAL_OK : shoal_scope_error();
 }
 
-/* In a backward that reduces: the last gradient of the parameter. */
+/* In a backward pass that reduces: the last gradient of the parameter. */
 static shoal_status reduce_last(const struct ddp_param *param, shoal_tensor *gradient,
                                 shoal_tensor **added_out)
 {
@@ -233,23 +233,23 @@ static shoal_status set_aside(const struct ddp_param *param)
     return take_gradient(param);
 }
 
-/* The end of a backward ---------------------------------------------------------------------------------- */
+/* The end of a backward pass ----------------------------------------------------------------------------- */
 
 /*
- * What this rank does not use is known when the step is captured, and so it is on the others, whose step is the same: with
- * reduce_unused the parameter is left alone, as an eager backward does it. Ranks that differ would have different collectives,
- * which they find before the first run.
+ * A parameter that this step does not use on this rank. With reduce_unused it keeps its gradient, as in an eager
+ * backward pass in which no rank uses it. If another rank did use it, that rank would have captured other
+ * collectives, and ranks compare their plans before the first run.
  */
 static shoal_status leave_missing(const struct ddp_param *param)
 {
     return param->ddp->config.reduce_unused
                ? SHOAL_OK
                : error_set(SHOAL_ERR_STATE,
-                           "parameter %s got no gradient: use it in every backward, or freeze it",
+                           "parameter %s got no gradient: use it in every backward pass, or freeze it",
                            param->path);
 }
 
-/* One that did not come, or less often than in an eager backward. */
+/* A gradient that did not arrive, or arrived less often than in an eager backward pass. */
 static shoal_status reduce_late(const struct ddp_param *param)
 {
     shoal_tensor *reduced;
@@ -284,8 +284,8 @@ static shoal_status check_left(const struct ddp *ddp)
     for (size_t i = 0; i < ddp->n_params; i++) {
         const struct ddp_param *param = &ddp->params[i];
         if (param->is_left && ddp_is_ours(param) && shoal_tensor_version(param->gradient) == param->version) {
-            return error_set(SHOAL_ERR_STATE, "parameter %s has the gradient that a failed backward left",
-                             param->path);
+            return error_set(SHOAL_ERR_STATE,
+                             "parameter %s has the gradient that a failed backward pass left", param->path);
         }
     }
     return SHOAL_OK;
@@ -316,8 +316,8 @@ static shoal_status check_apart(const struct ddp_param *param)
     if (is_apart || (!param->ddp->capture->syncs && is_averaged(param))) {
         return error_set(SHOAL_ERR_STATE,
                          "parameter %s has a gradient that was averaged, and gets or has one that was not "
-                         "(shoal_ddp_set_sync): remove it, or capture the backwards without synchronization "
-                         "in one step with the next one that has it",
+                         "(shoal_ddp_set_sync): remove it, or capture the backward passes without "
+                         "synchronization in one step with the next one that synchronizes",
                          param->path);
     }
     return SHOAL_OK;
@@ -337,7 +337,7 @@ shoal_status ddp_capture_gradient(struct ddp_param *param, struct op_tracer *tra
     if (captured->n_arrived > param->n_expected) {
         return error_set(SHOAL_ERR_STATE,
                          "parameter %s gets another gradient after its gradient was sent: run a backward "
-                         "pass before the capture, which counts how often it is used",
+                         "pass before the capture, so that it is known how often the parameter is used",
                          param->path);
     }
     return captured->n_arrived == param->n_expected ? reduce_last(param, gradient, added_out)

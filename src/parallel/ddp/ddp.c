@@ -54,7 +54,7 @@ void ddp_free(struct ddp *ddp)
     mem_free(ddp);
 }
 
-/* A forward that was recorded can still be walked back, and its gradients are averaged. */
+/* A recorded forward pass can still be walked back, and its gradients are averaged. */
 void ddp_release_claim(void *value)
 {
     struct ddp *ddp = value;

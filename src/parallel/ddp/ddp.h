@@ -2,15 +2,20 @@
 /*
  * The state of a wrapped module. The files, from the bottom up:
  *
- * plan        which gradients are reduced together, as a bucket order       checks that all ranks do the same things
- * with the modules of a group, in the same order gradient    one gradient on its way into the block block       the
- * lane and the memory that gradients live in, and replacing both after a failure ddp         the struct, and how
- * long it lives purpose     what ranks compare of all these calls reduction   the reduction of buckets, and the end
- * of a module's backward pass pass        the end of a backward pass that has reached several modules backward
- * the beginning of a backward pass, and the hooks on leaves buffers     buffers become those of the first rank
- * before a forward pass capture     all of these in a capture, as functional collectives forward     the hooks on
- * the module collect, agree, wrap   which parameters, whether the ranks have the same ones, and the wrapping calls
- * the other public calls
+ *     plan        which gradients are reduced together, as a bucket
+ *     order       checks that ranks do the same things with the modules of a group, in the same order
+ *     gradient    one gradient on its way into the block
+ *     block       the lane and the memory that gradients live in, and replacing both after a failure
+ *     ddp         the struct, and how long it lives
+ *     purpose     what ranks compare of all these calls
+ *     reduction   the reduction of buckets, and the end of a module's backward pass
+ *     pass        the end of a backward pass that has reached several modules
+ *     backward    the beginning of a backward pass, and the hooks on leaves
+ *     buffers     buffers become those of the first rank before a forward pass
+ *     capture     all of these in a capture, as functional collectives
+ *     forward     the hooks on the module
+ *     collect, agree, wrap   which parameters are wrapped, whether ranks have the same ones, and the wrapping
+ *     calls       the other public calls
  */
 #ifndef PARALLEL_DDP_DDP_H
 #define PARALLEL_DDP_DDP_H
@@ -66,17 +71,17 @@ struct ddp_lane {
 /* Where the module stands in the order of passes (order.h). */
 struct ddp_turn {
     struct ddp_order *shared; /* by all modules of the group; the world keeps it */
-    uint32_t generation;      /* when the module was last called, or its backward last began */
+    uint32_t generation;      /* when the module was last called, or its backward pass last began */
 };
 
 /* The memory of gradients, and which of them travel together. */
 struct ddp_buckets {
-    shoal_symmetric *block; /* NULL: no eager backward has needed it yet, or it could not be had (block.h) */
+    shoal_symmetric *block; /* NULL: no eager backward pass needed it yet, or it cannot be made (block.h) */
     bool is_shared;         /* all ranks have it: collectives can reduce in it */
     uint32_t block_number;  /* of the blocks of all generations, agreed upon */
     struct ddp_item *items; /* by parameter */
     struct ddp_plan plan;
-    bool is_learning; /* the plan is a guess: this backward will tell the order */
+    bool is_learning; /* the plan is a guess: the next backward pass will tell the order */
 };
 
 struct ddp_buffers {
@@ -88,11 +93,11 @@ struct ddp_buffers {
 
 struct ddp_forwards {
     struct forward_list list;
-    uint64_t backward; /* the last backward that reached one of them, */
-    size_t n_newer;    /* and how many newer ones it left */
+    uint64_t backward; /* the number of the last backward pass that reached one of them */
+    size_t n_newer;    /* how many newer forward passes were pending then */
 };
 
-/* The running backward, or the last one. */
+/* The running backward pass, or the last one. */
 struct ddp_backward {
     bool is_running;
     bool syncs;
@@ -114,10 +119,10 @@ struct ddp {
     shoal_world *world;   /* on whose list it is; NULL: not yet, or that world is closed */
     shoal_group *group;   /* NULL: the world is closed */
     shoal_module *module; /* NULL: it is gone, and what was recorded keeps the rest */
-    size_t n_records;     /* hooks of what was recorded, and of a backward that runs */
+    size_t n_records;     /* hooks of recorded forward passes, and of a running backward pass */
     shoal_module_hook *forward_hook;
-    bool wants_sync;  /* of the next backward */
-    bool wanted_sync; /* when the module was last called: of a backward that never came here */
+    bool wants_sync;  /* whether the next backward pass reduces */
+    bool wanted_sync; /* the same of the backward pass after the last call, even if that never got here */
     struct ddp_param *params;
     size_t n_params;
     size_t params_capacity;

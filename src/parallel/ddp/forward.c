@@ -15,7 +15,8 @@
 
 /* Before ------------------------------------------------------------------------------------------------- */
 
-/* Others that wait in a backward which failed here hear of it now, or they would never come to this forward. */
+/* Ranks may still wait in a backward pass that failed here. They are told now, or would never get to this forward
+   pass. */
 static void give_up_failed(struct ddp *ddp)
 {
     ddp_notice_failure(ddp);

@@ -78,8 +78,8 @@ static shoal_status set_aside(struct ddp_param *param, void *place)
 }
 
 /*
- * Before more comes. A gradient that was removed or zeroed takes with it what was set aside, and zeros need not be. Who
- * wrote zeros is known by the version: a local gradient may be zero by itself.
+ * A reduced gradient of zeros need not be set aside. A local gradient of zeros drops what was set aside before only if
+ * the program wrote them, which the version tells: a local gradient may also be zero by itself.
  */
 shoal_status ddp_make_room(struct ddp_param *param)
 {
@@ -122,7 +122,7 @@ shoal_status ddp_fill_in(struct ddp_param *param)
         return ddp_take_in(param, kept);
     }
     if (kept && param->is_local) {
-        return SHOAL_OK; /* from backwards without synchronization */
+        return SHOAL_OK; /* from backward passes without synchronization */
     }
     param->has_part = false;
     if (!kept) {
@@ -188,8 +188,8 @@ shoal_status ddp_check_left(struct ddp *ddp)
         struct ddp_param *param = &ddp->params[i];
         if (param->is_left && ddp_is_ours(param) && shoal_tensor_version(param->gradient) == param->version) {
             return error_set(SHOAL_ERR_STATE,
-                             "parameter %s has the gradient that a failed backward left: remove it, or write "
-                             "zeros",
+                             "parameter %s has the gradient that a failed backward pass left: remove it, or "
+                             "write zeros",
                              param->path);
         }
         if (param->is_left) {

@@ -29,21 +29,21 @@ struct ddp_param {
     struct ddp *ddp;
     shoal_tensor *tensor; /* one reference */
     char *path;
-    shoal_tensor *gradient;     /* over its place; one reference. NULL: no eager backward has begun yet */
-    shoal_hook *on_gradient;    /* before it is added to what the leaf has */
+    shoal_tensor *gradient;  /* over its place; one reference. NULL: no eager backward pass has begun yet */
+    shoal_hook *on_gradient; /* before it is added to what the leaf has */
     shoal_hook *on_accumulated; /* after */
     struct leaf *leaf;          /* that has the hooks: freezing a tensor loses them */
     uint64_t n_failures;        /* of the leaf, as far as noticed */
 
     bool is_reduced;  /* ours, and the same on all ranks */
     bool is_local;    /* ours, and never sent */
-    bool is_left;     /* by a backward that failed */
+    bool is_left;     /* by a backward pass that failed */
     void *aside;      /* as large as the gradient; NULL: never needed */
     bool has_aside;   /* something is set aside */
     uint64_t version; /* of the gradient's storage, when we last wrote to it */
 
-    size_t n_expected; /* times that it comes in a backward: more than once where recomputing is involved */
-    /* Of the running backward. */
+    size_t n_expected; /* arrivals in a backward pass: more than one where functions are recomputed */
+    /* Of the running backward pass. */
     size_t n_arrived;
     size_t stamp;  /* the last time, among all; 0: not yet */
     bool has_part; /* in what is sent: otherwise it holds nothing */

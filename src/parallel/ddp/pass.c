@@ -96,8 +96,9 @@ static shoal_status compare_order(struct ddp *const *ddps, size_t n)
 }
 
 /*
- * A module that has not sent anything in this backward says on its own lane, too, that it ends: a rank that runs a compiled
- * step of the module is there, and not on the lane of the order, and would not be met before the deadline.
+ * A module that has not sent anything in this backward pass also announces the end by a barrier on its own lane. A rank
+ * that runs a compiled step of the module instead issues collectives on that lane and never on the lane of the order,
+ * so without the barrier the two would wait until the deadline.
  */
 static shoal_status announce(const struct pass *pass)
 {

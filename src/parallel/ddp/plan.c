@@ -40,10 +40,8 @@ void ddp_plan_free(struct ddp_plan *plan)
     *plan = (struct ddp_plan){.n_items = 0};
 }
 
-/*
- * Places get their bucket by number of opening; a bucket's `first` is the position of its last item in the order until
- * lay_out.
- */
+/* Numbers buckets in the order in which they are opened. Until lay_out runs, a bucket's `first` is the position of its
+   last item in `order`. */
 static void cut(struct ddp_plan *plan, const struct ddp_item *items, const size_t *order, size_t first_bytes,
                 size_t bytes)
 {

@@ -271,11 +271,11 @@ static shoal_status name_missing(const struct ddp *ddp, const struct verdict *ve
     }
     return error_set(SHOAL_ERR_STATE,
                      "parameter %s got no gradient on rank %" PRId64
-                     ": use it in every backward, freeze it, or set reduce_unused",
+                     ": use it in every backward pass, freeze it, or set reduce_unused",
                      ddp->params[verdict->missing / n_ranks].path, verdict->missing % n_ranks);
 }
 
-/* All collectives of a backward's end are over afterwards, or it returns an error and the lane is of no use. */
+/* Afterwards all collectives of the end of a backward pass are over; after an error the lane cannot be used again. */
 static shoal_status reduce_all(struct ddp *ddp, struct verdict *verdict)
 {
     TRY(ddp_share_block(ddp));

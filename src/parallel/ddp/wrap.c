@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Wrapping a module: its parameters are collected, ranks compare what they have, a lane is opened, hooks are put on the
- * leaves, values are broadcast. Whatever fails on one rank, all go through the same collectives and hear of it. The block of
- * gradients is made by backwards (block.h).
+ * Wraps a module: collects its parameters, compares them between ranks, opens a lane, adds hooks to the leaves, and
+ * broadcasts the values of the first rank. If something fails on one rank, all ranks still make the same collectives
+ * and are told. The block of gradients is made later, by backward passes (block.h).
  */
 #include <math.h>
 #include <stdio.h>

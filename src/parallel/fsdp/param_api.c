@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The calls of shoal/fsdp_unit.h about parameters as a whole, and about arrays that are cut like them (an optimizer's
- * moments): where they lie, into a rank's memory and from it. For both ways in.
+ * The calls of shoal/fsdp_unit.h on a parameter, and on arrays that are sharded like one (an optimizer's moments): they
+ * tell where it lies, and copy whole values from and to a rank's memory. For contexts of explicit calls and of modules.
  */
 #include <string.h>
 
@@ -81,8 +81,8 @@ static shoal_status check_ended(const struct param_call *call)
         return unit->watch->check_ended(unit, call->name);
     }
     return unit->context->backward.is_running
-               ? error_set(SHOAL_ERR_STATE, "%s: the backward has not been ended (shoal_fsdp_end_backward)",
-                           call->name)
+               ? error_set(SHOAL_ERR_STATE,
+                           "%s: the backward pass has not been ended (shoal_fsdp_end_backward)", call->name)
                : SHOAL_OK;
 }
 

@@ -46,7 +46,7 @@ static shoal_status check_idle(struct fsdp_unit *unit, void *context)
     return fsdp_unit_check_idle(unit, change->call);
 }
 
-/* Modules read these when they come to them: they may change between a forward and its backward. */
+/* Modules read these settings when they use them, so they may change between a forward pass and its backward pass. */
 static shoal_status check_explicit_idle(struct fsdp_unit *unit, void *context)
 {
     return unit->watch ? SHOAL_OK : check_idle(unit, context);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * When the block of gradients is made: never by compiled steps, by each rank for itself when its first eager backward
- * begins, and shared by all at the end of the first synchronized one. A rank that cannot have it is an error on all ranks,
- * and the next backward works.
+ * begins, and shared by all at the end of the first synchronized one. A rank that cannot have it is an error on all
+ * ranks, and the next backward works.
  */
 #include "comm/handles.h"
 #include "fixtures/ddp_net.h"
@@ -133,7 +133,8 @@ TEST_RANKS(eager_and_compiled_steps_take_turns, 2)
 
 /* Without synchronization -------------------------------------------------------------------------------- */
 
-/* Ranks make 0, 1 and 2 backwards without synchronization first. Each has a block of its own then, where gradients stay. */
+/* Ranks make 0, 1 and 2 backwards without synchronization first. Each has a block of its own then, where gradients
+   stay. */
 TEST_RANKS(local_backwards_before_the_first_synchronised_one, 3)
 {
     struct setting s;
@@ -232,7 +233,7 @@ TEST_RANKS(a_rank_that_can_not_have_the_block, 3)
     CHECK_ERROR_TEXT("symmetric_share: rank 0: ");
     CHECK((buckets_of(&s.net)->block != NULL) == (self->rank > 0));
     CHECK_STATUS(net_backward(&s.net, 9, self->rank, 0), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("failed backward left");
+    CHECK_ERROR_TEXT("failed backward pass left");
     symmetric_discard(lane, other);
     setting_step(&s, 0, "after a failure");
     check_all_in(&s.net);

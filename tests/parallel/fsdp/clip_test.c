@@ -65,7 +65,8 @@ static double gradient_at(struct setting *s, shoal_dtype dtype, size_t i)
                    : (double)NAN;
 }
 
-/* Numbers of very different sizes: the sum of their squares is not exact in f64; of few digits: their mean over ranks is. */
+/* Numbers of very different sizes: the sum of their squares is not exact in f64; of few digits: their mean over
+   ranks is. */
 static void draw(shoal_dtype dtype, double *values)
 {
     uint32_t seed = 7;
@@ -324,7 +325,7 @@ TEST_RANKS(clipping_that_is_refused, 1)
     CHECK_OK(shoal_fsdp_post_forward(s.fsdp, 0));
     CHECK_OK(shoal_fsdp_pre_backward(s.fsdp, 0));
     CHECK_STATUS(shoal_fsdp_clip_grad_norm(s.fsdp, 1.0, 1.0, false, NULL), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("the backward has not been ended");
+    CHECK_ERROR_TEXT("the backward pass has not been ended");
     CHECK_STATUS(shoal_fsdp_clip_grad_value(s.fsdp, 1.0), SHOAL_ERR_STATE);
     CHECK_OK(shoal_fsdp_end_backward(s.fsdp));
     setting_close(&s);

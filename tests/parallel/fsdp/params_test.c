@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Parameters of all kinds in units: frozen, thawed, empty, of whole numbers, cut along any dimension; and how their values
- * come in and out. What a rank reads between pre_forward and post_forward must be what was put in, whatever happened
- * before.
+ * Parameters of all kinds in units: frozen, thawed, empty, of whole numbers, cut along any dimension; and how their
+ * values come in and out. What a rank reads between pre_forward and post_forward must be what was put in, whatever
+ * happened before.
  */
 #include <stdlib.h>
 
@@ -243,7 +243,7 @@ TEST_RANKS(values_loaded_before_the_backward, 2)
                  : way == 1 ? shoal_fsdp_load_slice(param, 0, 1, values)
                             : shoal_fsdp_broadcast(param, values, 0));
         CHECK_STATUS(shoal_fsdp_pre_backward(s.fsdp, 0), SHOAL_ERR_STATE);
-        CHECK_ERROR_TEXT("pre_backward: values of unit 0 were loaded after its forward");
+        CHECK_ERROR_TEXT("pre_backward: values of unit 0 were loaded after its forward pass");
         CHECK_OK(shoal_fsdp_pre_forward(s.fsdp, 0));
         CHECK_OK(shoal_fsdp_post_forward(s.fsdp, 0));
         CHECK_OK(shoal_fsdp_pre_backward(s.fsdp, 0));

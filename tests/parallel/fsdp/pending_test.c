@@ -419,9 +419,9 @@ TEST_RANKS(refused, 2)
     CHECK_OK(shoal_fsdp_post_forward(s.fsdp, 0));
     CHECK_OK(shoal_fsdp_pre_backward(s.fsdp, 0));
     CHECK_STATUS(shoal_fsdp_get_pending(shoal_fsdp_param_of(s.fsdp, 0), &pending), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("get_pending: the backward has not been ended");
+    CHECK_ERROR_TEXT("get_pending: the backward pass has not been ended");
     CHECK_STATUS(shoal_fsdp_synchronize(s.fsdp), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("synchronize: the backward has not been ended");
+    CHECK_ERROR_TEXT("synchronize: the backward pass has not been ended");
     CHECK_OK(shoal_fsdp_post_backward(s.fsdp, 0));
     CHECK_OK(shoal_fsdp_end_backward(s.fsdp));
     setting_close(&s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the explicit calls offer for single units: lists to prefetch, gathering by hand, factors, parameters that stay or are
- * not needed, several backwards in a step, forwards without one, and gradients that are given up.
+ * What the explicit calls offer for single units: lists to prefetch, gathering by hand, factors, parameters that stay
+ * or are not needed, several backwards in a step, forwards without one, and gradients that are given up.
  */
 #include "fixtures/fsdp_handles.h"
 #include "fixtures/fsdp_model.h"
@@ -486,7 +486,7 @@ static void check_evaluation(struct rank *self, shoal_reshard reshard, const cha
         CHECK_INT(s.fsdp->context->passes.order.n, 0);
         CHECK_INT(s.fsdp->context->passes.forwards.n, 0);
         CHECK_STATUS(shoal_fsdp_pre_backward(s.fsdp, 3), SHOAL_ERR_STATE);
-        CHECK_ERROR_TEXT("unit 3 has had no forward in this step");
+        CHECK_ERROR_TEXT("unit 3 has had no forward pass in this step");
         add_to_shards(&s, 1.0F);
     }
     CHECK_EVENTS(&s, events);
@@ -527,7 +527,7 @@ TEST_RANKS(evaluation_that_stops_early, 2)
     forward(&s);
     CHECK_OK(shoal_fsdp_pre_backward(s.fsdp, 3));
     CHECK_STATUS(shoal_fsdp_end_forward(s.fsdp), SHOAL_ERR_STATE);
-    CHECK_ERROR_TEXT("end_forward: the backward has not been ended");
+    CHECK_ERROR_TEXT("end_forward: the backward pass has not been ended");
     backward(&s, 1.0F);
     check_gradients(&s, 2 * sum_of(&s) / 2);
     setting_close(&s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the explicit calls say to whoever calls them wrongly: the call, the parameter or unit, and the value, whole texts. The
- * parameter that is wrong is never the first of its unit.
+ * What the explicit calls say to whoever calls them wrongly: the call, the parameter or unit, and the value, whole
+ * texts. The parameter that is wrong is never the first of its unit.
  */
 #include <math.h>
 
@@ -235,7 +235,7 @@ TEST_RANKS(steps, 2)
         "and post_backward, and between wait and reshard");
     POINTS_NOWHERE(shoal_fsdp_full_param(s.fsdp, 9), "full_param: there is no parameter 9: there are 3");
     SAYS(shoal_fsdp_post_forward(s.fsdp, 0), "post_forward: unit 0 has had no pre_forward");
-    SAYS(shoal_fsdp_pre_backward(s.fsdp, 0), "pre_backward: unit 0 has had no forward in this step");
+    SAYS(shoal_fsdp_pre_backward(s.fsdp, 0), "pre_backward: unit 0 has had no forward pass in this step");
     SAYS(shoal_fsdp_post_backward(s.fsdp, 1), "post_backward: unit 1 has had no pre_backward");
     CHECK_OK(shoal_fsdp_pre_forward(s.fsdp, 0));
     check_open(s.fsdp);
@@ -248,7 +248,7 @@ TEST_RANKS(steps, 2)
     CHECK_OK(shoal_fsdp_pre_backward(s.fsdp, 0));
     check_open(s.fsdp);
     SAYS(shoal_fsdp_pre_forward(s.fsdp, 1),
-         "pre_forward: the backward has not been ended (shoal_fsdp_end_backward)");
+         "pre_forward: the backward pass has not been ended (shoal_fsdp_end_backward)");
     POINTS_NOWHERE(shoal_fsdp_grad(s.fsdp, 2), "grad: parameter numbers of unit 1 gets no gradient");
     CHECK_OK(shoal_fsdp_post_backward(s.fsdp, 0));
     CHECK_OK(shoal_fsdp_end_backward(s.fsdp));

@@ -308,7 +308,7 @@ TEST_RANKS(a_parameter_frozen_by_one_rank, 2)
         CHECK_OK(shoal_set_requires_grad(shoal_module_parameter(bench.sharded.root, "0.weight"), false));
     }
     CHECK_STATUS(shoal_backward(loss, NULL), self->rank == 0 ? SHOAL_ERR_STATE : SHOAL_ERR_MISMATCH);
-    CHECK_ERROR_TEXT("parameter 0.weight was frozen between its forward and its backward");
+    CHECK_ERROR_TEXT("parameter 0.weight was frozen between its forward and its backward pass");
     CHECK_OK(shoal_scope_end());
     bench_close(&bench);
 }

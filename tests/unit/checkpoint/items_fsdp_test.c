@@ -215,7 +215,7 @@ TEST_RANKS(a_load_after_a_forward, 3)
         CHECK_OK(items_part(items, 0, &part));
         CHECK_OK(items_mutable_part(items, 0, &part));
         CHECK_STATUS(shoal_fsdp_pre_backward(fsdp, 0), SHOAL_ERR_STATE);
-        CHECK_ERROR_TEXT("were loaded after its forward");
+        CHECK_ERROR_TEXT("were loaded after its forward pass");
         CHECK_OK(shoal_fsdp_reset(fsdp));
         for (int step = 0; step < 2; step++) {
             CHECK_OK(shoal_fsdp_pre_forward(fsdp, 0));

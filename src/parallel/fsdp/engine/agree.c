@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Before anything is gathered: whether all ranks have the same units. Each sends a number for every unit, in which all
- * that must be equal went. Gathers and reductions would find out later, or not at all when only shapes differ.
+ * Checks, before anything is gathered, that all ranks have the same units. Each rank sends one number for every unit: a
+ * hash of everything that must be equal. Otherwise gathers and reductions would find a difference later, or not at all
+ * if only shapes differ.
  *
- * Every rank of a group sees the numbers of all, so all know which unit is the first to differ, and go on together to
- * find out what it is: they ask for numbers of its parts, then for the words.
+ * Every rank of a group sees the numbers of all ranks, so all know which unit is the first that differs. Together they
+ * then look for the difference: they exchange a number for each part of the unit, then a description of that part.
  */
 #include "parallel/fsdp/engine/agree.h"
 
@@ -222,7 +223,7 @@ static shoal_status compare_parts(shoal_group *group, const struct fsdp_unit *un
     size_t which = numbers.which;
     numbers_free(&numbers);
     TRY(status);
-    /* Never without one, for the sum of these numbers differed. */
+    /* Some part should differ: the number of the unit is computed from the same values. */
     return rank < 0 ? error_set(SHOAL_ERR_MISMATCH, "%s differs between ranks", unit->name)
                     : report_part(group, unit, which, rank);
 }
@@ -280,8 +281,8 @@ static shoal_status compare_units(const struct fsdp_context *context, shoal_grou
 /* Exactly ------------------------------------------------------------------------------------------------ */
 
 /*
- * The numbers above find what differs, and lead to words that say what it is; but two units that differ might have the
- * same number. So each unit is compared once more as a whole, by the details of a purpose.
+ * The numbers above lead to a text that says what differs, but different units might have the same number. So each unit
+ * is compared once more as a whole, by the details of a purpose (transport/purpose.h).
  */
 struct unit_details {
     int64_t *numbers;

@@ -73,9 +73,9 @@ shoal_status fsdp_compare_replicas(const struct fsdp_mesh *mesh, const struct pu
 }
 
 /*
- * Where every rank keeps everything. Ranks that have shards make the call on the lane of gathers, which these do not have;
- * ranks that keep everything but make another call wait on the lane of replicas. So something is on both lanes before this
- * rank waits on either.
+ * For ranks that keep everything. Ranks that have shards would compare on the lane of gathers, which is mesh->calls
+ * here; ranks that keep everything but make another call wait on the lane of replicas. So this rank issues a barrier
+ * on both lanes before it waits on either.
  */
 static shoal_status compare_replicated(const struct fsdp_mesh *mesh, const struct purpose *purpose)
 {
@@ -107,8 +107,8 @@ shoal_status fsdp_compare(const struct fsdp_mesh *mesh, const struct purpose *pu
     return status == SHOAL_OK ? SHOAL_OK : fsdp_tell(mesh, status);
 }
 
-/* What a call on a parameter says of it: calls by hand may come before the first forward pass, when ranks compare names,
-   shapes and dimensions of all. Longer names are cut. */
+/* What ranks compare in a call on a parameter: dtype, shape, sharded dimension and name. Such calls may come before the
+   first forward pass, in which all parameters are compared. Longer names are cut. */
 enum {
     NAME_WORDS = 16,
     PLACE_DETAILS = 2 + 3 + SHOAL_MAX_DIMS + NAME_WORDS

@@ -41,7 +41,7 @@ struct fsdp_pools {
 
 /* Units in the order of their forward passes: it tells which ones to gather ahead. */
 struct fsdp_passes {
-    struct fsdp_unit_list order;         /* forwards of this step whose backward is to come */
+    struct fsdp_unit_list order;         /* forward passes of this step whose backward pass is to come */
     struct fsdp_unit_list forwards;      /* of this step */
     struct fsdp_unit_list last_forwards; /* of the step before */
 };
@@ -56,17 +56,17 @@ struct fsdp_reductions {
 
 /* Barriers between passes (marks.h). */
 struct fsdp_marks {
-    shoal_work *forwards;       /* the end of forwards, in flight; NULL: none */
-    shoal_work *gathers;        /* the end of gathers in the backward; likewise */
-    size_t n_backwards;         /* so many ends of backwards, over shards */
+    shoal_work *forwards;       /* the mark after the forward passes, in flight; NULL: none */
+    shoal_work *gathers;        /* the mark after the gathers of the backward pass; likewise */
+    size_t n_backwards;         /* how many backward passes were marked as ended, over shards */
     size_t n_replica_backwards; /* and over replicas */
 };
 
 struct fsdp_backward {
     bool is_running;
     bool has_failed;  /* with the explicit calls: gradients of a unit may be lost, until a reset */
-    bool is_not_last; /* more backwards of this step will follow this one */
-    size_t n_newer;   /* forwards of a module that are newer than the one that the backward walks back */
+    bool is_not_last; /* more backward passes of this step will follow this one */
+    size_t n_newer;   /* forward passes of a module newer than the one that the backward pass walks back */
 };
 
 /* A callback for tests. */
@@ -82,7 +82,7 @@ struct fsdp_failure {
 };
 
 struct fsdp_context_config {
-    int forward_prefetch; /* units ahead in forward */
+    int forward_prefetch; /* how many units ahead are gathered in a forward pass */
     int max_reduces;
 };
 
@@ -92,8 +92,8 @@ struct fsdp_context {
     bool is_prepared;
     uint32_t root; /* which of those made on the group this is: part of what ranks compare */
     int n_callbacks; /* functions of the program that run inside of a call on the context, and must not call it */
-    size_t n_asked;  /* times that the raw calls gave somebody the address of a shard, who may write there */
-    size_t n_looked; /* of these, when parameters that stay were last looked at (explicit/step.c) */
+    size_t n_asked; /* how often explicit calls gave the program the address of a shard, which it may write */
+    size_t n_looked; /* n_asked when parameters that stay gathered were last checked (explicit/step.c) */
     struct fsdp_mesh mesh;
     shoal_fsdp_options options;
     struct fsdp_context_config config;

@@ -2,10 +2,10 @@
 /*
  * The ways to gather a unit, one row each:
  *
- * alone    one shard: nothing is sent; parameters are cast if needed window   every rank writes its shards into
- * memory that the ranks of a host share: where the group has windows copy     an all-gather into memory of the
- * rank's own, which is then unpacked: on any transport custom   an object of the program does the all-gather
- * (shoal/fsdp_comm.h)
+ *     alone    one shard: nothing is sent; parameters are cast if needed
+ *     window   every rank writes its shards into memory that the ranks of a host share: where the group has windows
+ *     copy     an all-gather into memory of the rank's own, which is then unpacked: on any transport
+ *     custom   an object of the program does the all-gather (shoal/fsdp_comm.h)
  *
  * All give the same bits. A gather is started, and finished once its work (unit->gather.work, if there is one) has
  * ended well. A gather that failed, or that nobody wants, is dropped instead.

@@ -48,7 +48,8 @@ static size_t fill_pieces(const struct fsdp_unit *unit, shoal_window_piece *piec
     return n;
 }
 
-/* One unit computes, one may be gathered for backward, and some ahead in forward; those that stay come on top. */
+/* One unit computes, one may be gathered for a backward pass, some ahead of a forward pass; units that stay add to
+   it. */
 static size_t windows_limit(const struct fsdp_context *context)
 {
     size_t largest = 0;

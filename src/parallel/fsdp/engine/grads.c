@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gradients before their reduction. Every parameter has a region in the unit's buffer, one block for each shard, in the
- * dtype of the reduction. A parameter that is cut along its first dimension lies there as it is, padding at its end, so
- * kernels write it in place; others are written elsewhere and put there afterwards.
+ * Gradients before their reduction. Every parameter has a region in the unit's buffer: one block for each shard, in the
+ * dtype of the reduction. The gradient of a parameter that is sharded along its first dimension lies there as it is,
+ * with padding at the end; kernels write it in place if they compute in the dtype of the reduction. Other gradients are
+ * written elsewhere and copied into the blocks afterwards.
  */
 #include "parallel/fsdp/engine/grads.h"
 
@@ -44,8 +45,9 @@ static size_t whole_bytes(const struct fsdp_unit *unit)
     return bytes;
 }
 
-/* One unit is written to while others are reduced: over the shards, and the last of them over the replicas. What lands in
-   place comes on top, and what units own. */
+/* How many bytes of buffers the pool may have: one for the unit that is being written, max_reduces for units that are
+   being reduced over the shards, and with replicas one more. Gradients that land in place, and buffers that units own,
+   come on top. */
 static size_t buffers_limit(const struct fsdp_context *context, size_t largest)
 {
     size_t stays = 0;
@@ -113,8 +115,9 @@ static shoal_status take_shared(struct fsdp_unit *unit, size_t bytes, struct fsd
     return *block_out ? SHOAL_OK : make_buffer(unit, bytes, block_out);
 }
 
-/* With room for all gradients of the unit, so that it is made once. While a gradient that has landed lies in it, or another
-   layout of this backward, the unit takes one that others use, too. */
+/* The unit's own buffer has room for all of its gradients, so that it is made once. While it is taken (a landed
+   gradient lies in it, or gradients of this backward pass in an older layout), the unit takes a shared buffer
+   instead. */
 static shoal_status take_own(struct fsdp_unit *unit)
 {
     size_t needed = unit->grads.buffer_bytes;
@@ -154,8 +157,8 @@ shoal_status fsdp_unit_take_buffer(struct fsdp_unit *unit)
     return SHOAL_OK;
 }
 
-/* The place of a parameter in the buffer, whole. Places are cleared one by one, when somebody is to add to them: whoever
-   stores spares the memory a pass. */
+/* Clears the region of a parameter that was not written yet. This is done only when something is about to be added
+   there: a kernel that stores needs no zeros, and a pass over the memory is saved. */
 static void clear_place(struct fsdp_unit *unit, struct fsdp_param *param)
 {
     if (param->is_unset) {
@@ -172,7 +175,7 @@ static void clear_behind(struct fsdp_unit *unit, struct fsdp_param *param)
     param->is_unset = false;
 }
 
-/* What nobody has written: parameters that a backward did not reach. */
+/* Clears the regions of parameters that the backward pass did not reach. */
 void fsdp_unit_clear_unset(struct fsdp_unit *unit)
 {
     for (size_t i = 0; i < unit->n_params; i++) {
@@ -180,8 +183,8 @@ void fsdp_unit_clear_unset(struct fsdp_unit *unit)
     }
 }
 
-/* Gradients that are reduced in their own dtype stay where kernels add to them until they are reduced; the others are
-   added up in the buffer, so that no digits are lost. */
+/* While gradients accumulate, those that are reduced in the dtype of the kernels stay where the kernels add to
+   them. The others are added up in the buffer, in the dtype of the reduction, so that no digits are lost. */
 static bool stays_until_reduced(const struct fsdp_unit *unit, const struct fsdp_param *param)
 {
     return param->compute == unit->grads.dtype;

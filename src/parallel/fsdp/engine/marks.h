@@ -2,11 +2,11 @@
 /*
  * Marks: barriers between the passes of a step, by which ranks that diverge find out.
  *
- * Gathers and reductions have lanes of their own, so ranks that diverge could block on different lanes, each waiting for
- * the other. So each backward pass, whether or not it reduces, issues two barriers: "the forward passes are over" on the
- * lane of gathers, which is in flight while the backward pass goes on, and "the reductions are over" on the lane of
- * reductions and that of replicas. A gather or a reduction that only some ranks issue collides with one of them and is
- * reported as a mismatch; so are ranks of which some reduce and some do not.
+ * Gathers and reductions have lanes of their own, so ranks that diverge could block on different lanes, each waiting
+ * for the other. So each backward pass, whether or not it reduces, issues two barriers: "the forward passes are over"
+ * on the lane of gathers, which is in flight while the backward pass goes on, and "the reductions are over" on the
+ * lane of reductions and that of replicas. A gather or a reduction that only some ranks issue collides with one of
+ * them and is reported as a mismatch; so are ranks of which some reduce and some do not.
  */
 #ifndef PARALLEL_FSDP_ENGINE_MARKS_H
 #define PARALLEL_FSDP_ENGINE_MARKS_H
@@ -36,8 +36,9 @@ shoal_status fsdp_mark_wait(const struct fsdp_unit *unit, uint64_t n_gathers);
 /* A unit that stayed sharded over neighbours is gathered on their lane. This tells all ranks by a mark on the
    lane of gathers. */
 shoal_status fsdp_mark_neighbours(const struct fsdp_unit *unit);
-/* For calls that gather a unit by hand: all ranks must make them, even if the unit is gathered already.
-   fsdp_end_unshard waits for the mark, when the unit is waited for. */
+/* Call before a unit is gathered by hand, even if it is gathered already: issues a mark on the lane of gathers that
+   names the unit and says whether it is. Ranks that differ in this, or do not make the call, are told.
+   fsdp_end_unshard waits for the mark; fsdp_unit_wait calls it. */
 shoal_status fsdp_mark_unshard(struct fsdp_unit *unit);
 shoal_status fsdp_end_unshard(struct fsdp_unit *unit);
 /* Drops the mark of fsdp_mark_unshard. */

@@ -59,15 +59,15 @@ struct fsdp_param {
     bool is_direct;       /* the gradient is written where it is reduced from */
     bool is_unset;        /* its place in the buffer holds what whoever had the buffer before left there */
     bool is_clear;        /* its place in the unit's gradients holds zeros */
-    bool
-        has_whole; /* with modules: a gradient of this backward or of earlier ones is in its place in the buffer */
+    bool has_whole; /* with modules: its place in the buffer holds a gradient, of this pass or earlier ones */
     size_t grad_offset; /* otherwise: bytes, in the unit's gradients */
     char *kept;         /* kept_count elements of `compute`, while the unit is sharded over neighbours */
     size_t kept_begin;  /* in elements of the whole */
     size_t kept_count;
 };
 
-/* An array that is cut like a parameter: the values of its shard, or something of the same shape (an optimizer's moment). */
+/* An array that is cut like a parameter: the values of its shard, or something of the same shape (an optimizer's
+   moment). */
 struct fsdp_array {
     const struct fsdp_param *param; /* how it is cut */
     shoal_dtype dtype;

@@ -21,15 +21,15 @@ static shoal_status check_partial(const struct fsdp_unit *unit)
         const struct fsdp_param *param = &unit->params[i];
         if (param->is_reduced != param->is_partial) {
             return error_set(SHOAL_ERR_STATE,
-                             "%s: parameter %s %s a gradient, unlike in the previous backward pass, whose "
+                             "%s: parameter %s has %s gradient, unlike in the previous backward pass, whose "
                              "gradients have not been reduced over the replicas yet",
-                             unit->name, param->name, param->is_reduced ? "has" : "has not");
+                             unit->name, param->name, param->is_reduced ? "a" : "no");
         }
     }
     return SHOAL_OK;
 }
 
-/* Over the shards, but not over the replicas: kept for the next backward. */
+/* Keeps gradients that were reduced over the shards, but not over the replicas, for the next backward pass. */
 shoal_status fsdp_partial_put(const struct fsdp_reduction *reduction)
 {
     struct fsdp_unit *unit = reduction->unit;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Gradients that wait: where they are, and a reduction of them without a backward. */
+/* Pending gradients: where they are, and their reduction without a backward pass. */
 #include "parallel/fsdp/engine/pending.h"
 
 #include "base/error.h"
@@ -50,7 +50,7 @@ void fsdp_unit_get_pending(const struct fsdp_unit *unit, const struct fsdp_param
     }
 }
 
-/* As if a backward that reduces had ended, in which nothing was added. */
+/* As at the end of a backward pass that reduces and has added nothing. */
 static shoal_status reduce_pending(struct fsdp_unit *unit)
 {
     TRY(fsdp_unit_end_grads(unit));

@@ -134,8 +134,9 @@ static void give_up_block(struct fsdp_pool *pool, struct fsdp_block *block)
     remove_block(pool, block);
 }
 
-/* Unless the pool keeps blocks, the largest that is too small; and as many more as it takes to stay below the limit. They
-   go before the new one comes: ranks meet while that is made, and by then all have given up the memory. */
+/* Frees blocks before one of `bytes` is made. Unless the pool keeps blocks, frees the largest one that is too
+   small; then as many more of these as it takes to stay within the limit. Making the new block waits for all
+   ranks, so by then all of them have freed the memory. */
 static void make_room(struct fsdp_pool *pool, size_t bytes, size_t limit)
 {
     bool replaces = !pool->keeps;

@@ -60,7 +60,7 @@ static shoal_status append_unit(struct fsdp_unit ***list, size_t *n, size_t *cap
     return SHOAL_OK;
 }
 
-/* What came after this forward in the last step, if the two have gone alike until here. */
+/* Gathers the units that came next in the last step, if this unit had the same place there. */
 static shoal_status prefetch_by_order(struct fsdp_context *context)
 {
     size_t at = context->passes.forwards.n;
@@ -81,7 +81,7 @@ shoal_status fsdp_prefetch_forward(struct fsdp_unit *unit)
     if (unit->prefetch.n_forward > 0) {
         TRY(prefetch_list(unit, unit->prefetch.forward, unit->prefetch.n_forward, FSDP_FORWARD));
     }
-    if (context->backward.is_running) { /* computed again: not part of the order of forwards */
+    if (context->backward.is_running) { /* recomputed: not part of the order of forward passes */
         return SHOAL_OK;
     }
     TRY(append_unit(&context->passes.forwards.units, &context->passes.forwards.n,
@@ -99,7 +99,8 @@ shoal_status fsdp_order_add(struct fsdp_unit *unit)
                        &context->passes.order.capacity, unit);
 }
 
-/* The unit whose forward came before this one's. Another backward of the same forward has no order to go by, but a list. */
+/* Gathers the unit whose forward pass came before this one's. For a second backward pass of the same forward pass no
+   order is known; lists of the program still count. */
 shoal_status fsdp_prefetch_backward(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;
@@ -110,7 +111,7 @@ shoal_status fsdp_prefetch_backward(struct fsdp_unit *unit)
     return place > 0 ? prefetch(context->passes.order.units[place - 1], FSDP_PRE_BACKWARD) : SHOAL_OK;
 }
 
-/* The forwards of this step are over: they are what the next one is compared with. */
+/* The forward passes of this step are over: the next step is compared with them. */
 void fsdp_order_keep(struct fsdp_context *context)
 {
     struct fsdp_unit **list = context->passes.last_forwards.units;

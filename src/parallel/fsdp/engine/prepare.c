@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* At the first forward: layouts, dtypes and lanes of neighbours. */
+/* What is done once, before the first forward pass: layouts, dtypes and lanes of neighbours. */
 #include "parallel/fsdp/engine/prepare.h"
 
 #include "base/error.h"

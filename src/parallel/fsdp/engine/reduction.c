@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gradients: from the unit's buffer, through a reduce-scatter and, with replicas, an all-reduce, to the shards.
+ * Reduces gradients: from the unit's buffer, by a reduce-scatter and, with replicas, an all-reduce, to the shards.
  *
- * Reductions are carried on in the order in which they began, and only where a call of the step says so, never by what
- * happens to have ended: all ranks start the same collectives in the same order.
+ * Reductions advance in the order in which they began, and only at fixed calls of the step, never because something
+ * happens to have finished. So all ranks start the same collectives in the same order.
  */
 #include "parallel/fsdp/engine/reduction.h"
 

@@ -15,7 +15,7 @@ shoal_status fsdp_unit_pre_forward(struct fsdp_unit *unit)
 {
     struct fsdp_context *context = unit->context;
     TRY(fsdp_prepare(context));
-    if (unit->phase == FSDP_PRE_BACKWARD) { /* computed again inside its backward */
+    if (unit->phase == FSDP_PRE_BACKWARD) { /* recomputed inside its backward pass */
         TRY(fsdp_unit_unshard(unit));
         return fsdp_unit_wait(unit);
     }
@@ -83,7 +83,7 @@ shoal_status fsdp_end_forwards(struct fsdp_context *context, size_t n_order)
     return SHOAL_OK;
 }
 
-/* A gather that nobody came for is waited for, or the memory under it would be used again too early. */
+/* Waits for a gather that was not used, because its memory could be used again too early otherwise. */
 static shoal_status settle_unit(struct fsdp_unit *unit)
 {
     bool reshards = unit->gather.is_pending || unit->config.reshard_after_backward;
@@ -91,14 +91,15 @@ static shoal_status settle_unit(struct fsdp_unit *unit)
     unit->phase = FSDP_IDLE;
     unit->was_forward = false;
     unit->prefetch.n_order = 0;
-    if (reshards) { /* a unit without backward has not been; its parameters may change now */
+    if (reshards) { /* a unit without a backward pass is still gathered; its parameters may change now */
         TRY(fsdp_unit_reshard(unit));
     }
     return SHOAL_OK;
 }
 
-/* No backward, but others may have had one: it takes part with zeros, in the place that all ranks give it. Also where
-   gradients only wait: buffers are made by all ranks together. */
+/* The unit had no backward pass here, but may have had one on other ranks. It takes part with zeros, at the same place
+   in the order of reductions on all ranks. This is also needed when gradients only accumulate, because buffers are made
+   by all ranks together. */
 static shoal_status reduce_unused(struct fsdp_unit *unit)
 {
     if (!unit->watch) {
@@ -116,7 +117,7 @@ static bool may_differ(const struct fsdp_context *context)
     return may && context->is_prepared;
 }
 
-/* What earlier backwards have left is reduced by the first one that reduces, whether that comes to the unit or not. */
+/* Whether earlier backward passes left gradients. The first pass that reduces takes them, even if it skips the unit. */
 static bool is_left_over(const struct fsdp_unit *unit)
 {
     if (unit->phase == FSDP_POST_BACKWARD || !unit->config.sync) {
@@ -125,7 +126,7 @@ static bool is_left_over(const struct fsdp_unit *unit)
     return unit->grads.has_accumulated || (unit->watch && unit->watch->has_kept(unit));
 }
 
-/* Where ranks may differ in which units had a backward, what is left is reduced in the order of backwards. */
+/* If ranks may differ in which units had a backward pass, the rest is reduced in the order of a backward pass. */
 static shoal_status end_units(struct fsdp_context *context)
 {
     bool is_reverse = may_differ(context);
@@ -146,7 +147,7 @@ static shoal_status end_units(struct fsdp_context *context)
 
 shoal_status fsdp_end_backward(struct fsdp_context *context)
 {
-    TRY(fsdp_mark_forwards(context)); /* if no unit had a backward here */
+    TRY(fsdp_mark_forwards(context)); /* if no unit had a backward pass here */
     TRY(end_units(context));
     TRY(fsdp_mark_gathers(context));
     TRY(fsdp_end_mark(context));
@@ -164,7 +165,7 @@ shoal_status fsdp_end_backward(struct fsdp_context *context)
         TRY(settle_unit(context->units[i]));
     }
     context->passes.order.n = 0;
-    fsdp_order_keep(context); /* if there was no backward */
+    fsdp_order_keep(context); /* if there was no backward pass */
     return SHOAL_OK;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whole parameters, and arrays of their shape, on one rank or all; shards on all. Whole ones exist on the rank that gives or
- * wants them and nowhere else: what travels are shards, padded so that all are as long, inside one replica; replicas then
- * copy from each other.
+ * Moves parameters, and arrays of their shape, between whole copies on one rank (or on all) and shards on every rank.
+ * Only ranks that pass or receive a whole copy have memory for it. What is sent are shards, padded to the same length,
+ * within one replica. After a broadcast the other replicas copy their shards from that one.
  */
 #include "parallel/fsdp/engine/transfer.h"
 

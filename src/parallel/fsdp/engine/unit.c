@@ -105,7 +105,6 @@ shoal_status fsdp_unit_wait(struct fsdp_unit *unit)
     return unit->watch ? unit->watch->unsharded(unit) : SHOAL_OK;
 }
 
-/* In flight no longer matters: the memory under it is the world's until the windows are freed. */
 void fsdp_unit_forget_gather(struct fsdp_unit *unit)
 {
     fsdp_drop_unshard(unit);

@@ -3,8 +3,8 @@
  * The engine of FSDP: units of parameters that are gathered and reduced together, and what they share. The explicit
  * calls and modules drive it by the same calls (step.h); docs/design/fsdp.md has the picture.
  *
- * SHARDED --unshard, wait--> UNSHARDED --reshard--> SHARDED
- *                                  \--reshard after forward, over neighbours--> KEPT --unshard, wait--> UNSHARDED
+ *     SHARDED --unshard, wait--> UNSHARDED --reshard--> SHARDED
+ *                                    \--reshard after forward, over neighbours--> KEPT --unshard, wait--> UNSHARDED
  */
 #ifndef PARALLEL_FSDP_ENGINE_UNIT_H
 #define PARALLEL_FSDP_ENGINE_UNIT_H
@@ -139,9 +139,9 @@ struct fsdp_unit_grads {
     int64_t *purpose_details; /* of the last reduction's purpose: which parameters take part (purpose.c) */
     char *purpose_words;
     bool has_begun;       /* kernels may add to them */
-    bool has_accumulated; /* an earlier backward left something in the buffer */
+    bool has_accumulated; /* an earlier backward pass left something in the buffer */
     bool has_partial;     /* of the parameters with is_partial */
-    bool is_owed; /* a backward left gradients on tensors, or would have: reduce_unused is about them */
+    bool is_owed; /* with reduce_unused: a backward pass ended without a reduction, which is still to come */
 };
 
 /* What is gathered ahead of this unit, or when it has its parameters (prefetch.c). */
@@ -152,7 +152,7 @@ struct fsdp_unit_prefetch {
     struct fsdp_unit **backward;
     size_t n_backward;
     size_t n_listed; /* times that it is in a list of another or its own */
-    size_t *order; /* places in the context's order, a stack: one for each forward since the last backward */
+    size_t *order;   /* a stack: the place in the context's order of each forward pass not walked back yet */
     size_t n_order;
     size_t order_capacity;
 };
@@ -175,7 +175,7 @@ struct fsdp_unit {
     enum fsdp_phase phase;
     bool is_prepared;
     bool was_forward; /* has had one in this step */
-    bool was_loaded;  /* since that: a backward of it would see other values */
+    bool was_loaded;  /* since then: its backward pass would see other values */
     bool is_gone;     /* freed but for these lines, until no list has it */
     struct fsdp_unit_config config;
     struct fsdp_unit_hooks hooks;

@@ -28,7 +28,7 @@ static shoal_status find_unit(const char *call, const shoal_fsdp *fsdp, int numb
 
 /* A step ------------------------------------------------------------------------------------------------- */
 
-/* Parameters that an earlier forward left gathered: whether all ranks that gather them think the same of them. */
+/* Compares whether all ranks take parameters that an earlier forward pass left gathered for out of date. */
 static shoal_status compare_old(const struct fsdp_unit *unit, bool is_old)
 {
     const struct fsdp_mesh *mesh = &unit->context->mesh;
@@ -89,8 +89,10 @@ static shoal_status compare_all_old(const struct fsdp_context *context, size_t n
 }
 
 /*
- * Parameters that stay from step to step (shoal_sharded). All ranks look when a pass of forwards begins. In the middle of
- * one only a rank looks that was asked for shards; where others were not, their next call is another one.
+ * For parameters that stay gathered from step to step (shoal_sharded): compares whether they may be out of date, and
+ * gives up those that are. All ranks do this at the first unit of a forward pass. Later in the pass only ranks do it
+ * whose program has asked for shards since then; on the others the next collective is a different one, and all get a
+ * mismatch.
  */
 static shoal_status refresh(struct fsdp_context *context)
 {
@@ -132,7 +134,7 @@ shoal_status shoal_fsdp_pre_forward(shoal_fsdp *fsdp, int number)
     struct fsdp_unit *unit = NULL;
     TRY(find_unit("pre_forward", fsdp, number, &unit));
     TRY(fsdp_end_call(fsdp->context, "pre_forward", give_up_old(unit)));
-    if (unit->phase != FSDP_PRE_BACKWARD) { /* inside its backward it is computed again */
+    if (unit->phase != FSDP_PRE_BACKWARD) { /* otherwise it is recomputed inside its backward pass */
         TRY(explicit_check_ended(fsdp, "pre_forward"));
     }
     return fsdp_end_call(fsdp->context, "pre_forward", fsdp_unit_pre_forward(unit));
@@ -156,10 +158,11 @@ shoal_status shoal_fsdp_pre_backward(shoal_fsdp *fsdp, int number)
         return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no post_forward", unit->name);
     }
     if (!fsdp->context->is_prepared || (unit->phase != FSDP_PRE_BACKWARD && !unit->was_forward)) {
-        return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no forward in this step", unit->name);
+        return error_set(SHOAL_ERR_STATE, "pre_backward: %s has had no forward pass in this step",
+                         unit->name);
     }
     if (unit->phase != FSDP_PRE_BACKWARD && unit->was_loaded) {
-        return error_set(SHOAL_ERR_STATE, "pre_backward: values of %s were loaded after its forward",
+        return error_set(SHOAL_ERR_STATE, "pre_backward: values of %s were loaded after its forward pass",
                          unit->name);
     }
     TRY(fsdp_end_call(fsdp->context, "pre_backward", fsdp_unit_pre_backward(unit)));
@@ -250,9 +253,9 @@ void *shoal_fsdp_grad_to_store(shoal_fsdp *fsdp, int id, bool *has_values_out)
     return fsdp_unit_grad_to_store(unit, param, has_values_out);
 }
 
-/* Forwards without a backward ---------------------------------------------------------------------------- */
+/* Forward passes without a backward pass ----------------------------------------------------------------- */
 
-/* What was kept for the backward; gathers that nobody came for. */
+/* Gives up what was kept for a backward pass, and waits for gathers that were not used. */
 static shoal_status settle_unit(struct fsdp_unit *unit)
 {
     bool reshards = unit->gather.is_pending || unit->config.reshard_after_backward;

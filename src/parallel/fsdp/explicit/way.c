@@ -29,7 +29,8 @@ shoal_status explicit_check_ended(const shoal_fsdp *fsdp, const char *what)
     if (!fsdp->context->backward.is_running) {
         return SHOAL_OK;
     }
-    return error_set(SHOAL_ERR_STATE, "%s: the backward has not been ended (shoal_fsdp_end_backward)", what);
+    return error_set(SHOAL_ERR_STATE, "%s: the backward pass has not been ended (shoal_fsdp_end_backward)",
+                     what);
 }
 
 static shoal_status walk_gradients(void *owner, bool is_written, clip_visitor visit, void *context)

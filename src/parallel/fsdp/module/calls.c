@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shoal_fully_shard: the hooks that drive a unit while modules are called and walked back.
+ * shoal_fully_shard: the hooks that drive a unit in the forward and backward passes of its modules.
  *
- *   pre-forward    first of all hooks: gather, cast inputs, an identity around the inputs whose gradients mean that the
- *                  module's backward is over
- *   post-forward   last: give up, and a hook on each output whose gradient means that it begins
- *   end            of each backward: units whose inputs needed no gradient, and all that is still on its way
+ *     pre-forward    before all other hooks: gathers, casts inputs, and passes the inputs through an identity op; when
+ *                    that op gets its gradients, the module's backward pass is over
+ *     post-forward   after all other hooks: gives up whole parameters, and adds a hook to each output; when an output
+ *                    gets its gradient, the module's backward pass begins
+ *     end            of each backward pass: ends units whose inputs needed no gradient, and waits for reductions
  *
  * In a capture other hooks take their place (capture.h).
  */
@@ -41,8 +42,8 @@
 
 /* Backward ----------------------------------------------------------------------------------------------- */
 
-/* Outside of calls lists of parameters show shards, also of units that stay gathered; not of those that the program has
-   gathered by hand to look at them. */
+/* Between calls, lists of parameters show shards, even of units that stay gathered. Units that the program has gathered
+   by hand show whole parameters. */
 static void show_shards(struct fsdp_root *root)
 {
     for (size_t i = 0; i < root->n_wrappers; i++) {
@@ -64,7 +65,7 @@ static shoal_status end_backward(void *context)
     return SHOAL_OK;
 }
 
-/* The end of a backward is over, or will not come because something in the record failed: peers that wait are told. */
+/* The end of a backward pass has run, or will not run because the pass failed: then ranks that wait are told. */
 static void let_go_of_root(void *context)
 {
     struct fsdp_root *root = context;
@@ -85,7 +86,8 @@ static void let_go_of_wrapper(void *context)
     fsdp_root_let_go(wrapper->root);
 }
 
-/* What was changed since the forward is changed for all that follows in this backward. */
+/* Called when a backward pass reaches a unit; the first call adds the hook for its end. Writes to shards since the
+   forward pass then count as changes of whole parameters, so that the pass refuses values that are out of date. */
 static shoal_status await_end(struct fsdp_root *root, size_t n_newer)
 {
     if (root->is_end_awaited) {
@@ -109,7 +111,7 @@ static shoal_status show_gathered(struct fsdp_wrapper *wrapper)
     return wrapper->unit->state == FSDP_UNSHARDED ? fsdp_wrapper_show_full(wrapper) : SHOAL_OK;
 }
 
-/* The gradient of an output has come. */
+/* The gradient of an output has arrived. */
 static shoal_tensor *begin_backward(void *context, shoal_tensor *gradient)
 {
     size_t n_newer;
@@ -185,9 +187,10 @@ static shoal_status give_up_changed(struct fsdp_context *context, uint8_t *has_c
 }
 
 /*
- * A unit may be gathered from before: its backward was skipped or is still to come, it stays after backward, or the program
- * gathered it by hand. If a shard was written since, on any rank, it is gathered again: ranks ask each other, because
- * only whoever wrote knows. What is still gathered depends on the calls alone, so all ranks ask or none does.
+ * A unit may still be gathered when a forward pass begins: its backward pass was skipped or is still to come, it stays
+ * gathered after backward passes, or the program gathered it by hand. If any rank has written its shard since, the unit
+ * is given up, to be gathered again. Only the rank that wrote knows, so ranks ask each other. Which units are gathered
+ * depends on the calls alone, so all ranks ask or none does.
  */
 static shoal_status refresh(struct fsdp_context *context)
 {
@@ -206,8 +209,8 @@ static shoal_status refresh(struct fsdp_context *context)
 }
 
 /*
- * The outermost call of a forward, from here to the end of its last hook. A call that failed has no such hook: it is over
- * when the next one is not inside its scope. What it had gathered may be old by now.
+ * Finds out whether this is the outermost call of a forward pass. Such a call lasts until its last hook has run. A call
+ * that failed never runs it: it is over when the next call is not inside its scope, and what it gathered is given up.
  */
 static shoal_status begin_root(struct fsdp_wrapper *wrapper)
 {
@@ -228,7 +231,7 @@ static shoal_status begin_root(struct fsdp_wrapper *wrapper)
     return SHOAL_OK;
 }
 
-/* A forward inside a backward belongs to that: nothing is given up or written down. */
+/* A forward pass inside a backward pass belongs to that: nothing is given up, and its order is not recorded. */
 static shoal_status begin_call(struct fsdp_wrapper *wrapper, bool is_in_backward)
 {
     struct fsdp_root *root = wrapper->root;
@@ -236,7 +239,7 @@ static shoal_status begin_call(struct fsdp_wrapper *wrapper, bool is_in_backward
         TRY(await_end(root, 0));
         root->context->backward.is_running = true;
     } else if (root->is_end_awaited) {
-        return error_set(SHOAL_ERR_STATE, "%s: the last backward failed; call shoal_fsdp_reset first",
+        return error_set(SHOAL_ERR_STATE, "%s: the last backward pass failed; call shoal_fsdp_reset first",
                          fsdp_wrapper_name(wrapper));
     } else {
         TRY(begin_root(wrapper));
@@ -244,7 +247,7 @@ static shoal_status begin_call(struct fsdp_wrapper *wrapper, bool is_in_backward
     return SHOAL_OK;
 }
 
-/* Of a unit of several modules the first one called begins the forward. */
+/* If a unit has several modules, the first one that is called begins its forward pass. */
 static shoal_status gather(struct fsdp_wrapper *wrapper, bool is_first)
 {
     if (is_first) {

@@ -29,9 +29,9 @@ struct fsdp_capture {
     struct fsdp_wrapper *forward_root; /* these as in struct fsdp_root */
     size_t forward_depth;
     bool is_end_awaited;
-    bool is_backward; /* a unit has begun its backward, which has not ended */
+    bool is_backward; /* a backward pass has begun and has not ended */
     shoal_tensor
-        *begun; /* a reference: the gradient with which the last unit began its backward; NULL: none has */
+        *begun; /* one reference: the gradient that began the last unit's backward pass; may be NULL */
     struct fsdp_captured *units;
     size_t n_units;
 };
@@ -144,7 +144,7 @@ static shoal_status begin_capture(struct fsdp_root *root, struct op_tracer *trac
 {
     if (shoal_in_backward()) { /* what waits for its end would outlive the capture */
         return error_set(SHOAL_ERR_STATE,
-                         "a backward is running, and the module is called in a capture inside of it");
+                         "a backward pass is running, and the module is called in a capture inside of it");
     }
     TRY(depend(root, tracer));
     struct fsdp_capture *capture = mem_alloc_zeroed(1, sizeof *capture);
@@ -168,7 +168,7 @@ static shoal_status begin_capture(struct fsdp_root *root, struct op_tracer *trac
     return SHOAL_OK;
 }
 
-/* The others are met there, who may have given the step up. */
+/* Preparing waits for the other ranks, which may have given up the step. */
 static shoal_status meet_and_prepare(struct fsdp_wrapper *wrapper)
 {
     const struct fsdp_mesh *mesh = &wrapper->mesh;
@@ -203,7 +203,7 @@ static shoal_status check_root(const struct fsdp_wrapper *wrapper)
     const struct fsdp_root *root = wrapper->root;
     if (root->is_end_awaited) {
         return error_set(SHOAL_ERR_STATE,
-                         "%s: a backward is running, or has failed; call shoal_fsdp_reset first",
+                         "%s: a backward pass is running, or has failed; call shoal_fsdp_reset first",
                          fsdp_wrapper_name(wrapper));
     }
     if (root->context->reductions.n > 0) {
@@ -349,7 +349,8 @@ static shoal_status await_end(struct fsdp_capture *capture)
     return SHOAL_OK;
 }
 
-/* Gathers may begin with the backward of the unit before, as the engine prefetches: passes can move them up to there. */
+/* The gather depends on the gradient that began the backward pass of the unit before, as far ahead as the engine
+   prefetches: graph passes can move it up to there. */
 static shoal_status gather_again(struct fsdp_captured *unit, shoal_tensor *gradient)
 {
     shoal_tensor *after = unit->capture->begun ? unit->capture->begun : gradient;
@@ -361,7 +362,7 @@ static shoal_status gather_again(struct fsdp_captured *unit, shoal_tensor *gradi
 static shoal_status begin_unit_backward(struct fsdp_captured *unit, shoal_tensor *gradient)
 {
     if (unit->capture->is_over) {
-        return error_set(SHOAL_ERR_STATE, "the capture in which the forward was recorded is over");
+        return error_set(SHOAL_ERR_STATE, "the capture in which the forward pass was recorded is over");
     }
     TRY(await_end(unit->capture));
     if (unit->phase == FSDP_PRE_BACKWARD) {
@@ -373,7 +374,7 @@ static shoal_status begin_unit_backward(struct fsdp_captured *unit, shoal_tensor
     return fsdp_wrapper_show_full(unit->wrapper); /* functions that are computed again look there */
 }
 
-/* The gradient of an output has come. */
+/* The gradient of an output has arrived. */
 static shoal_tensor *begin_backward(void *context, shoal_tensor *gradient)
 {
     shoal_status status = begin_unit_backward(context, gradient);
@@ -403,7 +404,7 @@ static void give_up_changed(struct fsdp_capture *capture)
     }
 }
 
-/* The outermost call of a forward. One that failed is over when the next one is not inside its scope. */
+/* The outermost call of a forward pass. One that failed is over when the next call is not inside its scope. */
 static void begin_root(struct fsdp_captured *unit)
 {
     struct fsdp_capture *capture = unit->capture;
@@ -426,13 +427,14 @@ static shoal_status begin_call(struct fsdp_captured *unit, bool is_in_backward)
         return await_end(unit->capture);
     }
     if (unit->capture->is_end_awaited) {
-        return error_set(SHOAL_ERR_STATE, "%s: the last backward failed", fsdp_wrapper_name(unit->wrapper));
+        return error_set(SHOAL_ERR_STATE, "%s: the last backward pass failed",
+                         fsdp_wrapper_name(unit->wrapper));
     }
     begin_root(unit);
     return SHOAL_OK;
 }
 
-/* What is computed again depends on its inputs, which come behind the gradient. */
+/* A recomputed module is gathered after its inputs, which come after the gradient. */
 static shoal_status gather(struct fsdp_captured *unit, const shoal_forward_call *call)
 {
     shoal_tensor *const *after = call->inputs;
@@ -477,7 +479,7 @@ shoal_status fsdp_capture_before_forward(struct fsdp_wrapper *wrapper, struct op
     return watch_inputs(unit, call);
 }
 
-/* No backward follows an evaluation: what no recorded forward needs is given up. */
+/* No backward pass follows an evaluation: gives up what no recorded forward pass needs. */
 static void end_evaluation(struct fsdp_capture *capture)
 {
     for (size_t i = 0; i < capture->n_units; i++) {

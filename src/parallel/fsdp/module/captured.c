@@ -57,7 +57,7 @@ static shoal_status check_pending(const struct fsdp_unit *unit)
 {
     bool waits = (unit->grads.buffer && unit->grads.has_accumulated) || unit->grads.has_partial;
     return waits ? error_set(SHOAL_ERR_STATE,
-                             "%s: gradients of earlier backwards wait to be reduced (%s): call "
+                             "%s: gradients of earlier backward passes wait to be reduced (%s): call "
                              "shoal_fsdp_synchronize before a capture",
                              unit->name,
                              unit->grads.has_partial ? "shoal_fsdp_set_all_reduce" : "shoal_fsdp_set_sync")
@@ -304,7 +304,8 @@ static shoal_tensor *reduce_gradient(const struct fsdp_captured *unit, const str
     if (!is_uneven(param, mesh)) {
         return value;
     }
-    /* In memory of its own, as an eager one and on all ranks alike: compiled steps look at that when they choose a variant. */
+    /* In memory of its own, as an eager one and on all ranks alike: compiled steps look at that when they choose a
+       variant. */
     return shoal_clone(param->length < param->chunk ? shoal_narrow(value, param->dim, 0, param->length)
                                                     : value);
 }
@@ -340,7 +341,7 @@ shoal_status fsdp_captured_set_aside(const struct fsdp_captured *unit)
     return SHOAL_OK;
 }
 
-/* What this backward and earlier ones gave, in the dtype of the reduction if that is the engine's way. NULL: nothing. */
+/* The sum of what this backward pass and earlier ones gave. NULL: nothing. */
 static shoal_status take_gradient(const struct fsdp_captured *unit, size_t index, shoal_tensor **gradient_out)
 {
     struct fsdp_captured_param *param = &unit->params[index];

@@ -22,7 +22,7 @@ struct fsdp_capture; /* capture.c: of all units under a root */
 struct fsdp_captured_param {
     shoal_tensor
         *padded; /* over the whole buffer of the shard; one reference. NULL: the shard itself will do */
-    shoal_tensor *aside; /* gradients of earlier backwards, while more come; one reference */
+    shoal_tensor *aside; /* gradients of earlier backward passes, while more arrive; one reference */
     uint64_t version;    /* of the shard, when it was gathered last; */
     bool was_gathered;   /* in this capture */
 };
@@ -34,7 +34,7 @@ struct fsdp_captured {
     enum fsdp_phase phase;
     bool is_gathered;  /* the whole parameters hold something */
     bool shows_full;   /* what the places of the module tree showed before */
-    size_t n_forwards; /* recorded, whose backward is to come */
+    size_t n_forwards; /* recorded forward passes whose backward pass is to come */
     size_t n_run;      /* as in the wrapper */
     bool *has_run;
     struct fsdp_captured_param *params;

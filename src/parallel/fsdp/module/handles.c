@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Handles of modules: their units, parameters and context, and how calls on such a context differ from explicit ones. */
+/* Handles of modules: their units, parameters and context, and how calls on such a context differ from explicit
+   ones. */
 #include "parallel/fsdp/module/handles.h"
 
 #include <stdio.h>
@@ -167,8 +168,8 @@ static shoal_status search_place(void *context, const shoal_module_entry *entry,
 }
 
 /*
- * Most parameters belong to a unit of a module on their path. Looking there first keeps walks that ask for each
- * parameter from walking the whole tree for each. A tied parameter may be of a unit elsewhere.
+ * Most parameters belong to a unit of a module on their path, so this looks there first: a program that asks for every
+ * parameter does not walk the whole tree for each. A tied parameter may belong to a unit elsewhere.
  */
 static shoal_fsdp_param *search_path(shoal_module *module, const shoal_module_entry *wanted)
 {
@@ -213,13 +214,13 @@ shoal_status shoal_fully_shard_find_param(shoal_module *module, const shoal_modu
 
 /* The context -------------------------------------------------------------------------------------------- */
 
-/* After a backward that failed nobody knows what is where. */
+/* After a failed backward pass it is not known where gradients are. */
 static shoal_status check_ended(const shoal_fsdp *fsdp, const char *call)
 {
     const struct fsdp_root *root = fsdp->owner;
     return root->is_end_awaited
-               ? error_set(SHOAL_ERR_STATE, "%s: a backward is running, or has failed (shoal_fsdp_reset)",
-                           call)
+               ? error_set(SHOAL_ERR_STATE,
+                           "%s: a backward pass is running, or has failed (shoal_fsdp_reset)", call)
                : SHOAL_OK;
 }
 
@@ -262,7 +263,7 @@ static shoal_status drop_gradient(shoal_tensor *tensor)
     return shoal_grad(tensor) ? shoal_set_grad(tensor, NULL) : SHOAL_OK;
 }
 
-/* Of whole parameters, from backwards that did not reduce or did not end. */
+/* Of whole parameters, from backward passes that did not reduce or did not end. */
 static shoal_status drop_full_gradients(const struct fsdp_wrapper *wrapper)
 {
     for (size_t k = 0; k < wrapper->n_tensors; k++) {
@@ -277,7 +278,7 @@ static shoal_status zero_grad(shoal_fsdp *fsdp)
     TRY(fsdp_handle_check("zero_grad", fsdp));
     if (root->is_end_awaited || shoal_in_backward()) {
         return error_set(SHOAL_ERR_STATE,
-                         "zero_grad: a backward is running, or has failed (shoal_fsdp_reset)");
+                         "zero_grad: a backward pass is running, or has failed (shoal_fsdp_reset)");
     }
     TRY(fsdp_drain(root->context, 0)); /* or they would land afterwards */
     for (size_t i = 0; i < root->n_wrappers; i++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long wrappers live. Modules have them; besides, what was recorded in a forward keeps the root with all its wrappers
- * until no backward can come there any more, and a backward that runs keeps it until its end. So a module may be dropped
- * between forward and backward: its gradients still end in the shards, for whoever has those.
+ * How long wrappers live. Modules own them. Besides, a recorded forward pass keeps the root with all its wrappers
+ * until no backward pass can reach it any more, and a running backward pass keeps them until its end. So a module may
+ * be freed between forward and backward pass: the gradients still land in the shards, which the program may hold.
  *
- * The record keeps wrappers, never modules: modules keep wrappers, so that would be a circle.
+ * The record keeps wrappers, never modules: modules own wrappers, so that would be a reference cycle.
  */
 #include "parallel/fsdp/module/lifetime.h"
 
@@ -208,7 +208,7 @@ static void forget_module(struct fsdp_wrapper *wrapper, const shoal_module *modu
     prune_places(wrapper);
 }
 
-/* What was recorded keeps the root: its backward can be walked, and nothing under it can be called any more. */
+/* The record keeps the root: its backward pass can run, but no module under it can be called any more. */
 static void leave_gone_root(struct fsdp_root *root)
 {
     root->is_gone = true;
@@ -252,7 +252,7 @@ static void free_abandoned(struct fsdp_root *root)
     }
 }
 
-/* The reason of a failure that is on its way up is not lost. */
+/* Keeps the error text of a failure that is being returned. */
 void fsdp_root_let_go(struct fsdp_root *root)
 {
     char text[ERROR_TEXT_BYTES];

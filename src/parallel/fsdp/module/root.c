@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The first forward: who belongs to which root. */
+/* The first forward pass: finds out which wrappers belong to which root. */
 #include "parallel/fsdp/module/root.h"
 
 #include <string.h>

@@ -288,7 +288,7 @@ void fsdp_wrapper_undo(struct fsdp_wrapper *wrapper)
     (void)error_set(SHOAL_OK, "%s", reason);
 }
 
-/* What nobody else has goes at once; the rest is kept to find out, at the first forward, whether it is tied. */
+/* Frees originals that nobody else holds. The others are kept until the first forward pass, which checks for ties. */
 void fsdp_wrapper_settle(struct fsdp_wrapper *wrapper)
 {
     wrapper->number = fsdp_mesh_next_root(&wrapper->mesh);

@@ -96,7 +96,8 @@ bool fsdp_needs_values(const struct fsdp_tensors *tensors)
 
 /* Replacing ---------------------------------------------------------------------------------------------- */
 
-/* The tensor that somebody put in all places of a shard, if it can be one: of the same shape, with memory of its own. */
+/* The tensor that somebody put in all places of a shard, if it can be one: of the same shape, with memory of its
+   own. */
 static shoal_tensor *find_replacement(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
 {
     struct layout layout;
@@ -144,7 +145,7 @@ static shoal_status adopt_replacement(struct fsdp_tensors *tensors, struct fsdp_
     return SHOAL_OK;
 }
 
-/* Before the first forward: of another dtype, say, or made after the module was sharded without values. */
+/* Before the first forward pass a program may replace shards: by another dtype, or by ones with values. */
 shoal_status fsdp_adopt_replacements(struct fsdp_wrapper *wrapper)
 {
     for (size_t i = 0; i < wrapper->n_tensors; i++) {

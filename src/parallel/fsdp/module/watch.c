@@ -49,7 +49,7 @@ static shoal_status check_in_place(const struct fsdp_tensors *tensors, const str
                      param->name);
 }
 
-/* A tensor that is frozen loses its gradient, which an earlier backward may have left there to be reduced. */
+/* A tensor that is frozen loses its gradient, which an earlier backward pass may have left there to be reduced. */
 static shoal_status check_frozen(const struct fsdp_unit *unit, const struct fsdp_tensors *tensors,
                                  const struct fsdp_param *param)
 {
@@ -123,12 +123,12 @@ void fsdp_wrapper_show_shards(struct fsdp_wrapper *wrapper)
     wrapper->shows_full = false;
 }
 
-/* Parameters may be frozen and thawed between steps, but not where a backward is on its way to them. */
+/* Parameters may be frozen and thawed between steps, but not between a forward pass and its backward pass. */
 static shoal_status follow_freezing(const struct fsdp_tensors *tensors, const struct fsdp_param *param)
 {
     shoal_status status = shoal_set_requires_grad(tensors->full, shoal_requires_grad(tensors->sharded));
     return status == SHOAL_ERR_STATE
-               ? error_set(status, "parameter %s was frozen between its forward and its backward",
+               ? error_set(status, "parameter %s was frozen between its forward and its backward pass",
                            param->name)
                : status;
 }
@@ -192,8 +192,9 @@ static bool has_cast(const struct fsdp_unit *unit)
     return has_any;
 }
 
-/* Without synchronization gradients stay on the tensors of whole parameters, unless they are added up in another dtype, or the
-   unit has memory of its own in which they lie as they are. */
+/* Without synchronization, gradients stay on the tensors of whole parameters, unless they are accumulated in another
+   dtype or the unit has a buffer for them already. A buffer of the unit's own (SHOAL_SHARDED_STATE) takes those that
+   lie in it in their usual layout. */
 static bool stays_on_tensor(const struct fsdp_unit *unit, const struct fsdp_param *param)
 {
     bool has_own = unit->config.sharded == SHOAL_SHARDED_STATE;
@@ -219,8 +220,8 @@ static void move_blocks(const struct fsdp_unit *unit, const struct fsdp_block *f
     }
 }
 
-/* A parameter that had no gradient when the unit began to accumulate: a buffer with room for it, to which the others
-   move. After a failure the step is lost, and with it whatever is where. */
+/* A parameter gets its first gradient after the unit began to accumulate: takes a buffer with room for it, and
+   moves the other gradients there. If this fails, the step is lost, and it does not matter where gradients are. */
 static shoal_status join_buffer(struct fsdp_unit *unit, size_t joining)
 {
     struct fsdp_block *old = unit->grads.buffer;
@@ -247,7 +248,8 @@ static shoal_status join_buffer(struct fsdp_unit *unit, size_t joining)
     return status;
 }
 
-/* The first time a buffer is laid out for those that have one, and those that ranks may differ in; later others join. */
+/* The first buffer has room for the gradients there are, and those that only other ranks may have. Others join
+   later. */
 static shoal_status choose_reduced(struct fsdp_unit *unit, const struct fsdp_wrapper *wrapper, bool *has_any)
 {
     *has_any = false;
@@ -282,7 +284,7 @@ static shoal_status copy_grad(shoal_tensor *grad, shoal_tensor **copy_out)
     return SHOAL_OK;
 }
 
-/* Leaves keep views of what they were given, which others may have, too. */
+/* A leaf may keep a view of the gradient it was given, whose memory others may use. */
 static shoal_status make_own(shoal_tensor *leaf, shoal_tensor *grad)
 {
     shoal_tensor *copy;
@@ -401,7 +403,7 @@ static bool is_ours(const struct fsdp_tensors *tensors, const shoal_tensor *grad
            grad->layout.offset == ours->layout.offset;
 }
 
-/* Somebody has kept a gradient that is no longer on the shard: the memory is his. */
+/* The program has kept a gradient that is no longer on the shard: it owns the memory now. */
 static void give_away(struct fsdp_unit *unit, struct fsdp_tensors *tensors, struct fsdp_param *param)
 {
     fsdp_memory_remove(&unit->context->memory, FSDP_MEMORY_GRADIENTS,
@@ -412,8 +414,8 @@ static void give_away(struct fsdp_unit *unit, struct fsdp_tensors *tensors, stru
     param->is_grad_lent = false;
 }
 
-/* Gradients are cleared, replaced and kept by whoever has the tensors. Our memory may be read or written by work that
-   is still on its way. */
+/* The program may have cleared or replaced the gradient of a shard, or kept ours. A gradient that it kept is given
+   away; otherwise this waits for work that still reads or writes our memory. */
 static shoal_status prepare_param(struct fsdp_unit *unit, struct fsdp_tensors *tensors,
                                   struct fsdp_param *param)
 {
@@ -518,13 +520,13 @@ static bool is_closed(const struct fsdp_unit *unit)
     return wrapper->is_closed;
 }
 
-/* After a backward that failed nobody knows what is where. */
+/* After a failed backward pass it is not known where gradients are. */
 static shoal_status check_ended(const struct fsdp_unit *unit, const char *call)
 {
     const struct fsdp_wrapper *wrapper = unit->owner;
     return wrapper->root && wrapper->root->is_end_awaited
-               ? error_set(SHOAL_ERR_STATE, "%s: a backward is running, or has failed (shoal_fsdp_reset)",
-                           call)
+               ? error_set(SHOAL_ERR_STATE,
+                           "%s: a backward pass is running, or has failed (shoal_fsdp_reset)", call)
                : SHOAL_OK;
 }
 

@@ -3,9 +3,9 @@
  * Connects modules to units: each call of shoal_fully_shard makes a wrapper, which its modules hold. A parameter has
  * two tensors, which are swapped in the places of the module tree:
  *
- * sharded   over this rank's shard, for ever: what optimizers and walks see full      over the gathered memory,
- * bound again with every gather: what forward functions see, and what autograd's
- *             record keeps; its storage is released while nothing is gathered
+ *     sharded   over this rank's shard, always: what optimizers and walks see
+ *     full      over the gathered memory, bound again with every gather: what forward functions see, and what
+ *               autograd records; its storage is released while nothing is gathered
  */
 #ifndef PARALLEL_FSDP_MODULE_WRAPPER_H
 #define PARALLEL_FSDP_MODULE_WRAPPER_H
@@ -39,9 +39,9 @@ struct fsdp_seat {
 
 /* The tensors of one parameter; the k-th of these belongs to the k-th parameter of the unit. */
 struct fsdp_tensors {
-    shoal_tensor *original; /* until the second forward, if somebody else has it too: tied to another unit? */
+    shoal_tensor *original; /* until the second forward pass, if it has other owners: tied to another unit? */
     shoal_tensor *sharded;
-    shoal_tensor *full;       /* made at the first forward */
+    shoal_tensor *full;       /* made at the first forward pass */
     shoal_tensor *shard_grad; /* over the gradient of the shard; made when that is */
     const struct storage
         *lent; /* of the full tensor's gradient, while that lies in the unit's buffer; NULL: it does not */
@@ -61,13 +61,13 @@ struct fsdp_root {
     struct fsdp_wrapper **wrappers; /* in the order of a walk */
     size_t n_wrappers;
     size_t capacity;
-    bool is_end_awaited;               /* by the backward that is running */
-    bool is_walking;                   /* that one, and its end has not come */
+    bool is_end_awaited;               /* a backward pass is running, or has failed */
+    bool is_walking;                   /* a backward pass is running, and its end has not begun */
     struct fsdp_wrapper *forward_root; /* the outermost that is being called; NULL: none */
     size_t forward_depth;              /* of scopes, in that call */
     size_t n_order;                    /* of the context, when that call began */
     bool has_originals;                /* of parameters: until the first call */
-    size_t n_records; /* hooks of what was recorded, and of a backward that runs: they keep the wrappers */
+    size_t n_records; /* hooks of forward passes and of a running backward pass: they keep the wrappers */
     bool is_gone;     /* its module is: what was recorded can be walked back, and that is all */
     struct fsdp_capture *capture;     /* that runs and has come here (capture.h); NULL: none */
     struct op_dependence *dependence; /* of graphs on it; NULL: none was captured */
@@ -81,7 +81,7 @@ struct fsdp_wrapper {
     shoal_module **modules;
     shoal_module_hook **hooks; /* one on each; NULL: not yet */
     size_t n_modules;
-    bool *has_run; /* which of them, in this forward */
+    bool *has_run; /* which of them, in this forward pass */
     size_t n_run;
     struct fsdp_unit *unit;
     uint32_t number; /* which of those made on the group this is: part of what ranks compare */
@@ -95,7 +95,7 @@ struct fsdp_wrapper {
     int max_reduces;
     bool shows_full;        /* the full tensors are in the places */
     bool is_named;          /* by its path from the root */
-    struct fsdp_root *root; /* NULL before the first forward */
+    struct fsdp_root *root; /* NULL before the first forward pass */
     bool is_root;           /* and owns it */
     struct forward_list forwards;
     struct fsdp_captured *captured; /* its part of root->capture; NULL: none runs */
