@@ -57,7 +57,8 @@ enum shm_algorithm shm_algorithm_pick(const struct shm_algorithm_query *query, c
     if (algorithm < SHM_ALGORITHM_COUNT && shm_algorithm_can(algorithm, query)) {
         why = "SHOAL_ALGO asks for it";
     } else if (algorithm == SHM_ALGORITHM_DIRECT && shm_algorithm_can(SHM_ALGORITHM_STAGED, query)) {
-        /* Other ranks may have symmetric buffers; with those only staged can be settled. */
+        /* Other ranks may have symmetric buffers and pick direct. With those only staged can be agreed on
+           (shm_settle). */
         algorithm = SHM_ALGORITHM_STAGED;
         why = "SHOAL_ALGO asks for direct, but the buffers are not symmetric";
     } else {
@@ -69,9 +70,9 @@ enum shm_algorithm shm_algorithm_pick(const struct shm_algorithm_query *query, c
     return algorithm;
 }
 
-/* For who asks by name ----------------------------------------------------------------------------------- */
+/* The table for SHOAL_ALGO and `shoal info --explain` ----------------------------------------------------- */
 
-/* What a rank would put into a slot for a call whose widest buffer has so many bytes. */
+/* What a rank would put into its slot for a call whose widest buffer has question->bytes. */
 static size_t find_slot_bytes(const struct algorithm_question *question)
 {
     struct collective call = {

@@ -18,18 +18,18 @@ enum shm_algorithm {
     SHM_ALGORITHM_COUNT
 };
 
-/* What a rank may put into one slot. */
+/* How much data fits into one slot. */
 #define SHM_SLOT_BYTES ((size_t)16 * 1024)
 
 struct shm_algorithm_query {
     enum collective_kind kind;
     int n_ranks;
-    size_t slot_bytes; /* what one rank would put into its slot; SIZE_MAX: ranks cannot know each other's */
+    size_t slot_bytes; /* what one rank would put into its slot; SIZE_MAX: this may differ between ranks */
     bool is_symmetric; /* the buffers that peers must reach lie in symmetric memory */
 };
 
 extern const struct algorithm_row shm_algorithm_rows[SHM_ALGORITHM_COUNT];
-/* The same for who asks by name. */
+/* The same rows for SHOAL_ALGO, `shoal info --explain` and benchmarks. */
 extern const struct algorithm_table shm_algorithms;
 
 bool shm_algorithm_can(enum shm_algorithm algorithm, const struct shm_algorithm_query *query);

@@ -11,10 +11,10 @@
 #include "base/wait.h"
 #include "sharedmem/segment.h"
 
-/* What a peer that is writing its reason gets before it counts as dead at it. */
+/* How long a peer may take to write its reason; after that it is taken for dead. */
 #define REASON_SECONDS 0.1
 
-/* The state once nobody is writing any more. */
+/* Returns the state. If a peer is writing its reason, waits a moment for it to finish. */
 static uint32_t read_failure_state(struct shm_segment *shared)
 {
     /* Acquire: pairs with the release in tell_peers. */
@@ -47,7 +47,8 @@ shoal_status shm_own_failure(struct shm_channel *channel)
     memcpy(text, channel->shared->text, sizeof text);
     text[sizeof text - 1] = '\0';
     shoal_status status = (shoal_status)channel->shared->status;
-    bool is_failure = status < SHOAL_OK && status >= SHOAL_ERR_INTERNAL; /* nor to be a status */
+    bool is_failure =
+        status < SHOAL_OK && status >= SHOAL_ERR_INTERNAL; /* a peer wrote it: it may be anything */
     return error_set(is_failure ? status : SHOAL_ERR_PEER, "%s", text);
 }
 
@@ -58,7 +59,7 @@ static void keep_reason(struct shm_channel *channel, shoal_status status, const 
     if (!atomic_load_explicit(&channel->has_failed, memory_order_relaxed)) {
         channel->status = status;
         (void)snprintf(channel->text, sizeof channel->text, "%s", text);
-        /* Release: pairs with the acquire in shm_failure. */
+        /* Release: pairs with the acquire in shm_own_failure. */
         atomic_store_explicit(&channel->has_failed, true, memory_order_release);
     }
     (void)pthread_mutex_unlock(&channel->failure_lock);
@@ -74,7 +75,7 @@ static void tell_peers(struct shm_segment *shared, shoal_status status, const ch
     }
     shared->status = status;
     (void)snprintf(shared->text, sizeof shared->text, "%s", text);
-    /* Release: pairs with the acquire in shm_failure. */
+    /* Release: pairs with the acquire in read_failure_state. */
     atomic_store_explicit(&shared->failure_state, SHM_FAILED, memory_order_release);
     wait_wake_all(&shared->failure_state, /*is_shared=*/true);
 }
@@ -95,7 +96,7 @@ shoal_status shm_channel_failure(struct channel *base)
 void shm_channel_poison(struct channel *base, shoal_status status, const char *text)
 {
     struct shm_channel *channel = (struct shm_channel *)base;
-    /* What a peer has said before is the first reason here too. */
+    /* If a peer has given a reason before, that one stays the first. */
     if (shm_own_failure(channel) == SHOAL_OK) {
         shm_fail(channel, status, text);
     }
@@ -111,7 +112,7 @@ shoal_status shm_check_members(struct shm_channel *channel, struct shm_counters 
 {
     const struct transport_peers *peers = channel->base.peers;
     for (int i = 0; i < channel->n_ranks; i++) {
-        /* Who has come as far may go: nothing more is needed of it. */
+        /* A rank that has reached the target may leave or die: nothing more is needed of it. */
         if (i != channel->rank && !flag_has_reached(shm_counter(counters, i), target)) {
             TRY(peers->check_member(peers->context, i));
         }
@@ -133,8 +134,8 @@ shoal_status shm_wait(struct shm_channel *channel, int peer, struct shm_counters
     if (flag_has_reached(flag, target)) {
         return SHOAL_OK;
     }
-    /* A channel that has failed already is not waited on until the first look around. What the peer did before it
-       failed still counts: the flag is looked at again. */
+    /* If the channel has failed already, return now and not after the first 100 ms. What the peer did before the
+       failure still counts, so the flag is read once more. */
     shoal_status status = shm_failure(channel);
     if (status != SHOAL_OK && !flag_has_reached(flag, target)) {
         return status;

@@ -29,7 +29,7 @@
 /* Two lines: processors fetch them in pairs. */
 #define SHM_LINE 128
 #define SHM_SLOTS 8
-/* What is left of the two lines that a slot begins with. */
+/* Details that fit on the first two lines of a slot, behind the places. */
 #define SHM_FEW_DETAILS 4
 /* Parts of a list that `direct` can carry: their places lie in the slot's data. */
 #define SHM_LIST_PLACES (SHM_SLOT_BYTES / sizeof(struct region_place))
@@ -37,17 +37,17 @@
 #define SHM_HALF_BYTES ((size_t)256 * 1024)
 
 struct shm_slot {
-    /* Collectives that this rank has entered, when this slot was last written: flag.h. */
+    /* A flag (flag.h): how many collectives this rank had entered when it last wrote this slot. */
     _Alignas(SHM_LINE) _Atomic uint32_t entered;
-    uint32_t algorithm; /* what the rank picked */
+    uint32_t algorithm; /* enum shm_algorithm, as this rank picked it */
     struct fingerprint fingerprint;
-    /* On the second line: only `direct` reads the places. */
+    /* On the second line. Only `direct` reads the places. */
     _Alignas(64) struct region_place send;
     struct region_place recv;
-    /* The details of a purpose, where they are few: processors fetch the two lines together. */
+    /* The details of a purpose if they are few. Processors fetch the two lines together. */
     int64_t few_details[SHM_FEW_DETAILS];
-    /* What the call is for (transport/purpose.h). More details, read when the fingerprint says that there are; words, read
-       by errors. */
+    /* What the call is for (transport/purpose.h). Details are read if the fingerprint says that there are more than a
+       few, words only for an error text. */
     _Alignas(SHM_LINE) int64_t details[PURPOSE_DETAILS];
     char words[PURPOSE_WORDS_BYTES];
     _Alignas(SHM_LINE) char data[SHM_SLOT_BYTES];
@@ -58,7 +58,7 @@ struct shm_rank {
     _Alignas(
         SHM_LINE) _Atomic uint32_t done; /* collectives whose slots this rank has read for the last time */
     _Alignas(
-        SHM_LINE) _Atomic uint32_t wrote; /* collectives, in direct and window: has written and read all */
+        SHM_LINE) _Atomic uint32_t wrote; /* direct and window collectives that this rank is through with */
     _Alignas(SHM_LINE) _Atomic uint32_t filled;  /* rounds whose data lies in this rank's half */
     _Alignas(SHM_LINE) _Atomic uint32_t reduced; /* rounds whose part this rank has reduced */
     _Alignas(SHM_LINE) _Atomic uint32_t taken;   /* rounds of which this rank has read everything */
@@ -67,7 +67,7 @@ struct shm_rank {
 
 enum shm_failure_state {
     SHM_FINE = 0,
-    SHM_FAILING = 1, /* somebody writes the reason; if he dies at it, it stays like this */
+    SHM_FAILING = 1, /* a rank is writing the reason; if it dies meanwhile, the state stays like this */
     SHM_FAILED = 2
 };
 
@@ -78,7 +78,7 @@ struct shm_segment {
     struct shm_rank ranks[];
 };
 
-/* What data goes through. halves: a rank's data; results: what it reduced. */
+/* Memory of one rank that data goes through. halves: its data; results: what it has reduced. */
 struct shm_staging {
     _Alignas(SHM_LINE) char halves[2][SHM_HALF_BYTES];
     char results[2][SHM_HALF_BYTES];
@@ -92,19 +92,19 @@ struct shm_channel {
     struct shm_segment *shared; /* NULL with one rank */
     struct segment *staging_segment;
     struct shm_staging *staging; /* by rank; NULL until needed */
-    /* Collectives that this rank knows all peers to have done with; only grows. Touched under the lane's lock, or
-       while nothing else runs. */
+    /* So many collectives are done on all ranks, as far as this rank has seen; only grows. Touched under the lane's
+       lock, or while nothing else runs. */
     uint32_t known_done;
-    /* Rounds gone by in staging; the same on all ranks. Touched by run only. */
+    /* Rounds of staging so far; the same on all ranks. Touched by run only. */
     uint32_t rounds;
-    /* Collectives that have used `wrote`; likewise. */
+    /* Collectives that have used `wrote`; the same on all ranks. Touched by run only. */
     uint32_t n_wrote;
-    /* When finish looks for deaths again that nobody waits long enough to notice. */
+    /* When finish checks for deaths again. Short waits end before they would check by themselves. */
     _Atomic int64_t look_ns;
-    const void **sources; /* n_ranks: of a reduction */
-    const char **peers;   /* n_ranks: memory of peers */
-    char **targets;       /* n_ranks: likewise, written */
-    /* The first failure seen here; written under the mutex, read once has_failed. */
+    const void **sources; /* n_ranks: the sources of a reduction */
+    const char **peers;   /* n_ranks: memory of peers that is read */
+    char **targets;       /* n_ranks: memory of peers that is written */
+    /* The first failure seen here. Written under the mutex, read after has_failed was seen. */
     pthread_mutex_t failure_lock;
     _Atomic bool has_failed;
     shoal_status status;
@@ -131,9 +131,9 @@ static inline struct region_place *shm_list_places(const struct shm_channel *cha
 /* The staging segment, made at first use. */
 shoal_status shm_open_staging(struct shm_channel *channel, int64_t deadline_ns);
 
-/* Keeps the first reason, here and for the peers. */
+/* Fails the channel, here and for the peers. The first reason is kept. */
 void shm_fail(struct shm_channel *channel, shoal_status status, const char *text);
-/* Without the parent. */
+/* SHOAL_OK, or why this channel has failed; does not look at its parent, as shm_failure does. */
 shoal_status shm_own_failure(struct shm_channel *channel);
 
 static inline shoal_status shm_failure(struct shm_channel *channel)
@@ -142,7 +142,7 @@ static inline shoal_status shm_failure(struct shm_channel *channel)
     return status == SHOAL_OK ? transport_check_parent(channel->base.peers) : status;
 }
 
-/* Of the transport's table. */
+/* Functions of the transport's table. */
 shoal_status shm_channel_failure(struct channel *base);
 void shm_channel_poison(struct channel *base, shoal_status status, const char *text);
 
@@ -168,13 +168,13 @@ static inline struct shm_counters shm_entered_counters(const struct shm_channel 
 }
 
 /*
- * Waits for a counter of a peer, until `until_ns`. It notices failures of the group and deaths: of the peer, and of
- * every member that has not come as far itself, because a late peer will have to wait for those. The caller describes
- * failures.
+ * Waits until a counter of a peer has reached the target, or until `until_ns`. Also returns if the group has failed, or
+ * if a member has died whose counter has not reached the target: the peer may be waiting for that member. Failures have
+ * a text of the group; the caller makes that of a timeout.
  */
 shoal_status shm_wait(struct shm_channel *channel, int peer, struct shm_counters counters, uint32_t target,
                       int64_t until_ns);
-/* SHOAL_ERR_PEER when a rank that has not come as far cannot come any more. */
+/* SHOAL_ERR_PEER if a rank whose counter has not reached the target has died or left. */
 shoal_status shm_check_members(struct shm_channel *channel, struct shm_counters counters, uint32_t target);
 
 /* meet.c ----------------------------------------------------------------------------------------------- */
@@ -188,37 +188,39 @@ void shm_write_slot(struct shm_channel *channel, const struct collective *collec
 void shm_enter(struct shm_channel *channel, uint32_t sequence);
 
 bool shm_have_all_entered(struct shm_channel *channel, uint32_t sequence);
-/* Until all have entered; on a timeout the text names those who have not. */
+/* Waits until all have entered. On a timeout the text names those who have not. */
 shoal_status shm_wait_entered(struct shm_channel *channel, const struct collective *collective,
                               int64_t until_ns);
-/* SHOAL_ERR_MISMATCH with both calls in full. All have entered. */
+/* Compares this rank's call with everybody's; all must have entered. SHOAL_ERR_MISMATCH has both calls in its text. */
 shoal_status shm_compare(struct shm_channel *channel, const struct collective *collective);
-/* The same with those who have entered so far, for who waits for something else meanwhile. */
+/* Compares with the ranks that have entered so far: for a rank that waits for something else. */
 shoal_status shm_compare_entered(struct shm_channel *channel, const struct collective *collective);
-/* What all ranks can do: direct only if all picked it. */
+/* The algorithm for all ranks: direct if all picked it, otherwise staged. */
 enum shm_algorithm shm_settle(struct shm_channel *channel, const struct collective *collective);
-/* The peers may write over what this rank has read. */
+/* Says that this rank has read the slots of the collective for the last time: they may be written again. */
 void shm_done(struct shm_channel *channel, uint32_t sequence);
 
 /* This rank has made its last access to what peers share with it in this collective. */
 void shm_raise_wrote(struct shm_channel *channel);
-/* Until every peer has said so too. */
+/* Waits until every peer has made its last access too. */
 shoal_status shm_wait_wrote(struct shm_channel *channel, const struct collective *collective);
 
 /* places.c ---------------------------------------------------------------------------------------------- */
 
-/* Symmetric places of the buffers that peers must reach; false when one is ordinary memory. Of a list: only whether. */
+/*
+ * Finds where the buffers that peers must reach lie in symmetric memory. False if one of them is ordinary memory. For a
+ * list it only says whether all parts lie in symmetric memory.
+ */
 bool shm_find_places(struct shm_channel *channel, const struct collective *collective,
                      struct region_place *send_out, struct region_place *recv_out);
-/* Those of a list's parts into the own slot. They were all found. */
+/* Writes the places of a list's parts into the own slot, after shm_find_places has returned true. */
 void shm_write_list_places(struct shm_channel *channel, const struct collective *collective);
 
-/* Ways to travel, each in a file of its name ------------------------------------------------------------ */
+/* The algorithms, each in a file of its name ------------------------------------------------------------ */
 
 void shm_oneshot_fill(struct shm_channel *channel, const struct collective *collective);
 shoal_status shm_oneshot_deliver(struct shm_channel *channel, const struct collective *collective);
-/* Asks for what a peer that has entered has for this rank; and, at the end, for the own slot of the next collective.
-   Hints. */
+/* Prefetches what a peer that has entered has for this rank; and the own slot of the next collective, for writing. */
 void shm_oneshot_fetch(struct shm_channel *channel, const struct collective *collective, int peer);
 void shm_oneshot_fetch_next(struct shm_channel *channel, const struct collective *collective);
 
@@ -226,12 +228,12 @@ shoal_status shm_staged_run(struct shm_channel *channel, struct collective *coll
 shoal_status shm_direct_run(struct shm_channel *channel, struct collective *collective);
 shoal_status shm_window_run(struct shm_channel *channel, struct collective *collective);
 shoal_status shm_local_run(struct shm_channel *channel, const struct collective *collective);
-/* Whether it would wait: for the release of a window, which only the caller can do. */
+/* Whether shm_local_run would wait for the release of a window, which only its caller can do. */
 bool shm_local_must_wait(const struct collective *collective);
 
-/* Shared by them. */
+/* Writes the own pieces into the window. */
 void shm_window_write(const struct collective *collective);
-/* Until the member has released the generation before. */
+/* Waits until the member has released the previous generation. */
 shoal_status shm_window_wait_released(struct shm_channel *channel, const struct collective *collective,
                                       int member);
 bool shm_window_is_released(const struct collective *collective, int member);

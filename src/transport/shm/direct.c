@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Symmetric memory: ranks read the peers' send buffers where they are, and all_reduce writes its share of the
- * result into everybody's receive buffer.
+ * Collectives on symmetric memory. Ranks read the peers' send buffers where they are. In an all_reduce a rank also
+ * writes its share of the result into everybody's receive buffer.
  *
  * Memory order: a peer's send buffer is read after its `entered` was seen (acquire), set (release) after the
  * application had written it. Every rank raises `wrote` (release) after its last read and write of peers' memory
@@ -17,7 +17,7 @@
 #include "transport/blocks.h"
 #include "transport/shm/channel.h"
 
-/* What a rank reduces before it writes it out to the peers: stays in the nearest cache. */
+/* A rank reduces this much before it copies the result to the peers: it stays in the nearest cache. */
 #define DIRECT_CHUNK_BYTES ((size_t)16 * 1024)
 
 static size_t single_bytes(const struct collective *collective, int n_blocks)
@@ -45,7 +45,7 @@ static shoal_status find_peer_buffer(struct shm_channel *channel, const struct c
     return find_peer_place(channel, collective, peer, is_send ? slot->send : slot->recv, bytes, buffer_out);
 }
 
-/* All peers' send buffers into channel->peers; the own one too, as it was given. */
+/* Puts all peers' send buffers into channel->peers, and the own one as it was given. */
 static shoal_status find_sends(struct shm_channel *channel, const struct collective *collective, size_t bytes)
 {
     for (int i = 0; i < channel->n_ranks; i++) {
@@ -64,7 +64,7 @@ static shoal_status reduce_chunk(struct shm_channel *channel, const struct colle
 {
     size_t bytes = elements * shoal_dtype_bytes(collective->dtype);
     size_t whole_bytes = single_bytes(collective, 1);
-    /* Large outputs bypass the cache, all of them: then the result is made in near memory first. */
+    /* If the outputs are so large that they bypass the cache, the result is first made in `near`. */
     _Alignas(64) char near[DIRECT_CHUNK_BYTES];
     char *own = channel->targets[channel->rank] + offset;
     char *result = kernel_is_streaming(whole_bytes) ? near : own;
@@ -147,7 +147,8 @@ static shoal_status run_reduce_scatter(struct shm_channel *channel, const struct
     return SHOAL_OK;
 }
 
-/* Blocks of peers into this rank's receive buffer, starting with the next rank so that not all read the same. */
+/* Copies blocks of all ranks into this rank's receive buffer, from the own one on, so that not all read the same
+   rank. */
 static void take_blocks(struct shm_channel *channel, const struct collective *collective, size_t from_bytes)
 {
     const struct collective_piece *piece = &collective->pieces[0];
@@ -157,7 +158,7 @@ static void take_blocks(struct shm_channel *channel, const struct collective *co
         int peer = (channel->rank + i) % channel->n_ranks;
         char *target = (char *)piece->recv + (size_t)peer * block;
         kernel_copy_part(target, channel->peers[peer] + from_bytes, block,
-                         whole_bytes); /* nothing, in place */
+                         whole_bytes); /* in place it does nothing */
     }
 }
 

@@ -30,7 +30,7 @@ bool shm_has_slot(struct shm_channel *channel, uint32_t sequence)
     }
     uint32_t least = sequence & FLAG_MASK;
     for (int i = 0; i < channel->n_ranks; i++) {
-        /* This rank's own too: it reads its slot again when it finishes what it has posted. */
+        /* Including this rank: it reads its own slot again when it finishes what it has posted. */
         uint32_t done = flag_get(&shm_peer(channel, i)->done);
         if (!flag_is_past(done, least)) {
             least = done;
@@ -97,7 +97,7 @@ void shm_write_slot(struct shm_channel *channel, const struct collective *collec
             shm_write_list_places(channel, collective);
         }
     }
-    /* Last: peers that came before poll this line, and each of their reads takes it away again until they see the flag. */
+    /* Last: peers that came before poll this line, and each of their reads takes it away from this processor. */
     slot->algorithm = (uint32_t)collective->algorithm;
     slot->fingerprint = fingerprint;
 }
@@ -124,7 +124,7 @@ bool shm_have_all_entered(struct shm_channel *channel, uint32_t sequence)
     return true;
 }
 
-/* The collectives that a rank has entered. Slot 0 is the first that is ever used. */
+/* How many collectives a rank has entered: the largest count in its slots. Slot 0 is the first that is ever used. */
 static uint32_t count_entered(struct shm_channel *channel, int rank)
 {
     uint32_t n_entered = flag_get(&shm_peer(channel, rank)->slots[0].entered);
@@ -155,7 +155,7 @@ shoal_status shm_wait_entered(struct shm_channel *channel, const struct collecti
         int peer = (channel->rank + i) % channel->n_ranks;
         shoal_status status =
             shm_wait(channel, peer, shm_entered_counters(channel, collective->sequence), target, until_ns);
-        /* Who only waits for a turn of the whole time needs no text: it goes on. */
+        /* A caller that waits for a part of the time only goes on afterwards, and needs no text. */
         bool is_over = status == SHOAL_ERR_TIMEOUT && until_ns >= collective->deadline_ns;
         if (is_over && clock_now_ns() >= until_ns && !has_entered(channel, peer, collective->sequence)) {
             return fail_missing(channel, collective);
@@ -171,8 +171,9 @@ shoal_status shm_wait_entered(struct shm_channel *channel, const struct collecti
 /* Parting ---------------------------------------------------------------------------------------------- */
 
 /*
- * Counted by itself, not by the sequence: between two collectives that use it there may be any number that do not, and
- * a counter that stood still for 2^30 would look as if it had passed. All ranks count the same collectives.
+ * `wrote` counts only the collectives that use it, and does not follow the sequence. Between two of them there may be
+ * any number of others, and a counter that stood still for 2^30 collectives would look as if it were ahead. All ranks
+ * count the same collectives.
  */
 void shm_raise_wrote(struct shm_channel *channel)
 {
@@ -204,7 +205,7 @@ static bool has_few_details(const struct fingerprint *fingerprint)
     return fingerprint->purpose.n_details <= SHM_FEW_DETAILS;
 }
 
-/* A hash of many lies with the many. */
+/* If the details were too many, their hash lies in `details`. */
 static struct fingerprint_call call_in(const struct shm_slot *slot)
 {
     return (struct fingerprint_call){.fingerprint = &slot->fingerprint,
@@ -232,7 +233,7 @@ static shoal_status compare_with(struct shm_channel *channel, const struct colle
 {
     const struct shm_slot *own = shm_slot(channel, channel->rank, collective->sequence);
     const struct shm_slot *slot = shm_slot(channel, peer, collective->sequence);
-    /* Most are raw calls that agree: they have nothing beside the fingerprint. */
+    /* Most calls are raw ones that agree. They have nothing beside the fingerprint. */
     bool is_same = fingerprint_has_same_words(&own->fingerprint, &slot->fingerprint);
     if (is_same && own->fingerprint.purpose.n_details == 0 && own->algorithm == slot->algorithm) {
         return SHOAL_OK;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Small collectives: each rank writes what the others need into its slot before it enters; whoever has seen all
- * slots takes its part and needs nobody any more. That is why such a collective can be left unfinished until
- * somebody wants the result.
+ * Small collectives. Each rank writes what the others need into its slot before it enters. A rank that has seen all
+ * slots entered takes its part out of them and needs nobody any more. So such a collective can stay unfinished until
+ * somebody asks for the result.
  *
- * A slot holds the send buffer's blocks one after the other, except what nobody else reads: the block of the rank
- * itself, and the buffers of ranks that give nothing.
+ * A slot holds the blocks of the send buffer one after the other. Left out is what no peer reads: the block for the
+ * rank itself, and everything on ranks that give nothing (a broadcast's receivers).
  */
 #include "base/try.h"
 #include "kernel/kernel.h"
@@ -39,7 +39,7 @@ static bool has_send_blocks(const struct collective *collective)
     return collective_rows[collective->kind].has_send_blocks;
 }
 
-/* a * b, or SIZE_MAX where it would not fit a slot anyway. */
+/* Returns a * b, or SIZE_MAX if the product is far too large for a slot. */
 static size_t multiply(size_t a, size_t b)
 {
     return a > 0 && b > SHM_SLOT_BYTES * 4096 / a ? SIZE_MAX : a * b;
@@ -71,7 +71,7 @@ size_t shm_oneshot_bytes(const struct collective *collective, int n_ranks)
     return multiply(elements, shoal_dtype_bytes(collective->dtype));
 }
 
-/* A broadcast has one buffer, which may be given as either. */
+/* A broadcast has one buffer: the receive buffer, on the root too. */
 static enum block_side send_side(const struct collective *collective)
 {
     return collective->kind == COLLECTIVE_BROADCAST ? BLOCK_RECV : BLOCK_SEND;
@@ -128,11 +128,11 @@ static const char *find_block(struct shm_channel *channel, const struct collecti
     return data + block_offset(collective, BLOCK_SEND, channel->rank) * shoal_dtype_bytes(collective->dtype);
 }
 
-/* The lines that are asked for ahead: more would push out each other, and processors go on by themselves. */
+/* How much is prefetched. More lines would evict each other, and processors continue a sequence by themselves. */
 #define FETCH_BLOCK_BYTES ((size_t)4 * 64)
 #define FETCH_SLOT_BYTES ((size_t)16 * 64)
 
-/* While the other peers are waited for. Kinds with a root are left out: some of their ranks take nothing. */
+/* Called while the rank waits for other peers. Kinds with a root are left out: some of their ranks take nothing. */
 void shm_oneshot_fetch(struct shm_channel *channel, const struct collective *collective, int peer)
 {
     if (collective_rows[collective->kind].has_root || gives_nothing(collective, peer)) {
@@ -145,8 +145,8 @@ void shm_oneshot_fetch(struct shm_channel *channel, const struct collective *col
     }
 }
 
-/* Peers have read it eight collectives ago, so that writing it would wait for their caches; the next call often gives as
-   much as this one. */
+/* Peers have read this slot eight collectives ago, so its lines still lie in their caches. The next call often gives
+   as much as this one. */
 void shm_oneshot_fetch_next(struct shm_channel *channel, const struct collective *collective)
 {
     const struct shm_slot *slot = shm_slot(channel, channel->rank, collective->sequence + 1);

@@ -7,7 +7,7 @@
 
 #include "transport/collective.h"
 
-/* What one rank puts into its slot; SIZE_MAX where ranks cannot know each other's. */
+/* What one rank puts into its slot; SIZE_MAX if this may differ between ranks, or if the kind has no data in slots. */
 size_t shm_oneshot_bytes(const struct collective *collective, int n_ranks);
 
 #endif

@@ -3,8 +3,8 @@
 #include "transport/shm/channel.h"
 
 /*
- * Where a buffer lies, if all members of the group can reach it there. What a rank says of its own memory decides for
- * all members (shm_settle), so it must not offer memory that it shares with other ranks than these.
+ * Finds where a buffer lies in symmetric memory, if all members of the group have a block there. The answer decides for
+ * all members (shm_settle), so a rank must not offer memory that some of them cannot reach.
  */
 static struct region_place find_place(struct shm_channel *channel, const void *buffer, size_t bytes)
 {
@@ -14,7 +14,7 @@ static struct region_place find_place(struct shm_channel *channel, const void *b
     return is_covered ? place : (struct region_place){0};
 }
 
-/* The send buffer of a part. Ranks agree on counts, so a part without elements is left out by all. */
+/* Finds the send buffer of a part. Ranks agree on counts, so a part without elements is left out by all of them. */
 static bool find_part(struct shm_channel *channel, const struct collective *collective, size_t index,
                       struct region_place *place_out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The transport: connecting, and the way of a collective through the algorithms. Nothing of this folder refers to this
-   file. */
+/* The transport's table: connecting, and passing a collective to its algorithm. No other file of this folder depends on
+   this one. */
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/mem.h"
@@ -93,10 +93,10 @@ static enum shm_algorithm pick(struct shm_channel *channel, const struct collect
     return algorithm;
 }
 
-/* What a single rank copies within _start; more is left to the lane's thread. */
+/* How much a group of one rank copies within _start; more is left to the lane's thread. */
 #define LOCAL_POST_BYTES ((size_t)64 * 1024)
 
-/* Processors read and write the buffers. */
+/* Whether processors can read and write the buffers now. */
 static bool is_cpu(const struct collective *collective)
 {
     return collective->device == SHOAL_CPU && collective->order.ticket == 0;
@@ -110,7 +110,7 @@ static bool shm_post(struct channel *base, struct collective *collective)
     }
     collective->algorithm = (int)pick(channel, collective);
     if (collective->algorithm == SHM_ALGORITHM_LOCAL) {
-        /* Not more than a caller of _start may be kept with; and never what has to wait for a release. */
+        /* The caller of _start must not be kept long, and never wait for a release. */
         return collective_bytes(collective, 1) <= LOCAL_POST_BYTES && !shm_local_must_wait(collective) &&
                shm_local_run(channel, collective) == SHOAL_OK;
     }
@@ -123,7 +123,7 @@ static bool shm_post(struct channel *base, struct collective *collective)
     return true;
 }
 
-/* Who only tests never sleeps until somebody looks around: then finish does (check_pending). */
+/* A caller that only tests never sleeps, so no wait checks the group for it: finish does (check_pending). */
 static bool is_time_to_look(struct shm_channel *channel, const struct collective *collective)
 {
     int64_t now_ns = clock_now_ns();
@@ -150,14 +150,14 @@ static shoal_status finish_oneshot(struct shm_channel *channel, struct collectiv
     FAIL_POINT("shm deliver");
     TRY(shm_oneshot_deliver(channel, collective));
     shm_done(channel, collective->sequence);
-    if (channel->n_ranks > 2) { /* one peer's caches give way at once: hints would only take time */
+    if (channel->n_ranks > 2) { /* with one peer the prefetches cost more time than they save */
         shm_oneshot_fetch_next(channel, collective);
     }
     return SHOAL_OK;
 }
 
-/* A collective that failed has failed for all: the ranks' counters have parted. What fails behind another has its reason:
-   ranks that differ in one call often differ in those that follow. */
+/* Fails the channel with a collective that failed, because the counters of the ranks no longer agree. Returns the first
+   reason of the channel: ranks that differ in one call often differ in those that follow. */
 static shoal_status conclude(struct shm_channel *channel, shoal_status status)
 {
     if (status == SHOAL_OK) {
@@ -229,7 +229,7 @@ static shoal_status check_counts_fit(const struct shm_channel *channel, const st
     return SHOAL_OK;
 }
 
-/* Meets first, so that what everybody calls is compared before data moves. */
+/* Ranks meet first, so that calls are compared before data moves. */
 static shoal_status run_large(struct shm_channel *channel, struct collective *collective)
 {
     TRY(check_counts_fit(channel, collective));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ordinary memory of any size, through the staging halves in rounds. In a round every rank fills a half with what
- * the others need of it, and takes what it needs of theirs; the next half is filled before that, so that peers do
- * not wait for each other's copies. Rounds are counted over the life of the channel, g = 0, 1, ...:
+ * Collectives on ordinary memory of any size, in rounds through the staging halves. In a round every rank fills a half
+ * with what the others need from it, and takes what it needs from theirs. Before it takes, it fills the half of the
+ * next round, so that peers do not wait for its copies. Rounds are counted over the life of the channel, g = 0, 1, ...:
  *
  *   filled > g     the half g % 2 of that rank holds its data of round g
  *   reduced > g    the rank has read all halves of round g (all_reduce: and its result lies in its results)
@@ -14,8 +14,8 @@
  * all_to_all exchanges places: from its third round on, a rank writes what is for a peer to where it has just read what
  * came from that peer. docs/design/shm.md says why that needs no wait, and what it saves.
  *
- * Memory order: each counter is raised (release) after the accesses it speaks of, and seen (acquire) before the
- * accesses it allows. All ranks make the same number of rounds in a collective, so the counters never part.
+ * Memory order: each counter is raised (release) after the accesses that it reports, and seen (acquire) before the
+ * accesses that it allows. All ranks make the same number of rounds in a collective, so their counters agree after it.
  *
  * In place is safe: elements of a round are read out of the send buffer before any result of that round, or of a
  * later one, is written; rounds touch different elements.
@@ -27,14 +27,15 @@
 #include "transport/blocks.h"
 #include "transport/shm/channel.h"
 
-/* What is copied to two places at a time, so that the second copy reads from the nearest cache. */
+/* Data that is copied to two places is copied in parts of this size, so that the second copy reads from a near
+   cache. */
 #define NEAR_BYTES ((size_t)8 * 1024)
 
-/* What a rank gives away in one round of an all_to_all: less than a half holds, so that more rounds exchange places, and
-   what they do stays in the nearer caches. */
+/* What a rank gives away in one round of an all_to_all. It is less than a half, so that more rounds exchange places,
+   and the data of a round stays in nearer caches. */
 #define EXCHANGE_BYTES (SHM_HALF_BYTES / 2)
 
-/* One collective on its way through the rounds. */
+/* A collective while it runs. */
 struct journey {
     struct shm_channel *channel;
     const struct collective *collective;
@@ -54,7 +55,7 @@ struct stretch {
     size_t to;
 };
 
-/* The elements of a block of so many that a round moves. */
+/* The elements that a round moves, of a block with `block` elements. */
 static struct stretch find_stretch(const struct journey *journey, size_t round, size_t block)
 {
     size_t from = round * journey->chunk;
@@ -95,7 +96,7 @@ static uint32_t rounds_done(const struct journey *journey, _Atomic uint32_t *cou
     return flag_is_past(rounds, 0) ? rounds : 0;
 }
 
-/* The peer that has done least: who waits for it has always done more. */
+/* The peer that has made the fewest steps. It is the one to name: ranks that wait for it have made more. */
 static int find_slowest(const struct journey *journey)
 {
     struct shm_channel *channel = journey->channel;
@@ -129,7 +130,7 @@ static shoal_status wait_round(const struct journey *journey, int peer, struct s
     return status;
 }
 
-/* Until all peers have read what this rank's half held before. */
+/* Waits until all peers have read what this rank's half held before. */
 static shoal_status wait_half_free(const struct journey *journey, size_t round)
 {
     struct shm_channel *channel = journey->channel;
@@ -147,7 +148,7 @@ static shoal_status wait_filled(const struct journey *journey, int peer, size_t 
                       global_round(journey, round) + 1);
 }
 
-/* What this rank fills in a later round of an all_to_all it has itself read last, two rounds before. */
+/* From its third round on, an all_to_all fills places that this rank itself was the last to read, two rounds before. */
 static bool is_own_place(const struct journey *journey, size_t round)
 {
     return journey->collective->kind == COLLECTIVE_ALL_TO_ALL && round >= 2;
@@ -195,7 +196,7 @@ static void fill_own_block(const struct journey *journey, size_t round)
                    find_half(journey, rank, round, /*receiver=*/0));
 }
 
-/* The same in an all_gather, where the own block has a place in the result too: both are written out of one read. */
+/* Fills the half in an all_gather, and the own block's place in the result: the block is read once for both. */
 static void fill_own_block_twice(const struct journey *journey, size_t round)
 {
     const struct collective *collective = journey->collective;
@@ -210,7 +211,7 @@ static void fill_own_block_twice(const struct journey *journey, size_t round)
         struct block_run target = block_walk_next(&to, run.elements);
         size_t bytes = run.elements * journey->element_bytes;
         kernel_copy(half, run.data, bytes);
-        kernel_copy_part(target.data, run.data, bytes, journey->whole_bytes); /* nothing, in place */
+        kernel_copy_part(target.data, run.data, bytes, journey->whole_bytes); /* in place it does nothing */
         half += bytes;
     }
 }
@@ -306,7 +307,7 @@ static shoal_status take_exchange(const struct journey *journey, size_t round)
         char *place = find_exchange(journey, peer, channel->rank, round);
         TRY(wait_filled(journey, peer, round));
         if (round + 2 < journey->n_rounds) {
-            /* This rank writes there next: the lines come with the right to. */
+            /* This rank writes there next, so it fetches the lines for writing. */
             kernel_fetch_to_write(place, (stretch.to - stretch.from) * journey->element_bytes);
         }
         block_copy_in(collective, BLOCK_RECV, peer, stretch.from, stretch.to, place, journey->whole_bytes);

@@ -4,10 +4,10 @@
  *
  * - `written` is stored by the sender after the bytes it counts (release) and loaded by the receiver before it reads
  *   them (acquire); `read` likewise, the other way round: room is written again only after it was read.
- * - Rings are spared. The receiver can only wait after it saw the ring empty, the sender after it saw it full. Each
- *   side stores its own counter and then loads the other's; all four are seq_cst, so one of two sides that do this
- *   at the same time sees the other's store: either the waiting side sees that it need not wait, or the moving
- *   side sees that the other may have found the ring empty (full), and rings.
+ * - A bell is rung only if the peer may wait. The receiver waits only after it saw the ring empty, the sender only
+ *   after it saw it full. Each side stores its own counter and then loads the other's. All four accesses are seq_cst.
+ *   So if both sides do this at the same time, one of them sees the other's store: either the side that wants to wait
+ *   sees that it need not, or the other side sees that its peer may have found the ring empty (full), and rings.
  */
 #include "transport/shm/stream.h"
 
@@ -23,14 +23,15 @@ _Static_assert(sizeof(struct stream) % 128 == 0, "streams follow each other in a
 
 enum shared_reason_state {
     REASON_NONE = 0,
-    REASON_BEING_WRITTEN = 1, /* if the writer dies at it, it stays like this: his death is noticed instead */
+    REASON_BEING_WRITTEN =
+        1, /* stays like this if the writer dies meanwhile; its death is reported instead */
     REASON_SET = 2
 };
 
 bool shared_reason_set(struct shared_reason *reason, shoal_status status, const char *text)
 {
     uint32_t none = REASON_NONE;
-    /* Relaxed: who wins writes alone; what is written is released below. */
+    /* Relaxed: only one rank wins, and what it writes is released below. */
     if (!atomic_compare_exchange_strong_explicit(&reason->state, &none, REASON_BEING_WRITTEN,
                                                  memory_order_relaxed, memory_order_relaxed)) {
         return false;
@@ -94,7 +95,7 @@ static void copy_out(const struct stream *stream, uint64_t position, unsigned ch
     }
 }
 
-/* written - read, as one side sees it; false when that cannot be. */
+/* Computes written - read, as one side sees them. False if the memory is damaged. */
 static bool count_used(uint64_t written, uint64_t read, size_t *used_out)
 {
     uint64_t used = written - read;
@@ -120,7 +121,7 @@ static uint64_t load_written(struct shm_stream_end *end)
     return atomic_load_explicit(&end->stream->written, memory_order_seq_cst);
 }
 
-/* Shows `bytes` more to the receiver. */
+/* Shows `bytes` more to the receiver, and rings its bell if it may wait for them. */
 static shoal_status finish_put(struct shm_stream_end *end, size_t bytes)
 {
     uint64_t before = end->position;
@@ -249,8 +250,8 @@ struct stream *stream_table_find(struct stream_table *table, size_t n_streams, i
     uint32_t wanted = (uint32_t)tag + 1;
     for (size_t i = 0; i < n_streams; i++) {
         uint32_t held = 0;
-        /* Relaxed: the slot was zeroed before anybody could see it, and its tag is all that is said. Once set it
-           never changes, so slots before the first free one are the same for everybody. */
+        /* Relaxed: the stream was zeroed before anybody could see it, so only the tag itself is communicated. A tag
+           never changes once it is set, so the slots before the first free one are the same for both sides. */
         if (atomic_compare_exchange_strong_explicit(&table->tags[i], &held, wanted, memory_order_relaxed,
                                                     memory_order_relaxed) ||
             held == wanted) {

@@ -2,9 +2,9 @@
 /*
  * Messages from one rank to another through a ring of bytes in shared memory: docs/design/p2p.md.
  *
- * One sender, one receiver. A message is a head (what the sender says it is) and its bytes, in pieces as there is room, so
- * that a message may be larger than the ring. Counters only grow and are multiples of STREAM_UNIT; nothing that
- * the peer wrote is used before it was checked against the geometry of the ring.
+ * A ring has one sender and one receiver. A message is a head, in which the sender says what it is, and its bytes. They
+ * are copied in pieces, as there is room, so a message may be larger than the ring. Counters only grow, and are
+ * multiples of STREAM_UNIT. Counters that the peer wrote are checked against the size of the ring before they are used.
  */
 #ifndef SHM_STREAM_H
 #define SHM_STREAM_H
@@ -24,14 +24,14 @@
 /* What is copied before the peer hears of it, so that both sides copy at the same time. */
 #define STREAM_PIECE_BYTES (STREAM_RING_BYTES / 4)
 
-/* Why something ended, for all who share it: the first reason stays. */
+/* Why a stream, or all streams of a group, failed; in shared memory. The first reason stays. */
 struct shared_reason {
     _Atomic uint32_t state; /* enum shared_reason_state */
     int32_t status;
     char text[ERROR_TEXT_BYTES];
 };
 
-/* True when this was the first. */
+/* Sets the reason if there is none yet. Returns whether it did. */
 bool shared_reason_set(struct shared_reason *reason, shoal_status status, const char *text);
 /* SHOAL_OK, or the reason, with its text as the thread's error text. One load while all is well. */
 shoal_status shared_reason_get(struct shared_reason *reason);
@@ -48,24 +48,25 @@ struct stream {
 struct shm_stream_end {
     struct stream_end base;
     struct stream *stream;
-    struct doorbell *peer; /* rung when the other side may wait for what was done */
+    struct doorbell *peer; /* the other rank's: rung when it may be waiting for what was done */
     uint64_t position;     /* this side's counter */
 };
 
-/* As struct transport_streams.put and take say; about a ring's worth at most. */
+/* put and take of struct transport_streams. One call moves about a ring's worth at most. */
 shoal_status stream_put(struct shm_stream_end *end, struct stream_message *message);
 shoal_status stream_take(struct shm_stream_end *end, struct stream_message *message);
 
-/* streams.c: of the transport's table. */
+/* The streams of the transport's table, in streams.c. */
 extern const struct transport_streams shm_stream_operations;
 
-/* Bytes a message takes in a ring. */
+/* How many bytes of a ring a message of so many bytes takes. */
 size_t stream_message_room(size_t bytes);
-/* Bytes that stream_put could put now; bytes that stream_take could take. 0 when the counters make no sense. */
+/* Bytes of the ring that are free for stream_put, and that are there for stream_take. 0 if the counters make no
+   sense. */
 size_t stream_room(struct shm_stream_end *end);
 size_t stream_available(struct shm_stream_end *end);
 
-/* The first reason stays; the peer is told. */
+/* Ends the stream for both sides, and rings the peer's bell. The first reason stays. */
 void stream_fail(struct shm_stream_end *end, shoal_status status, const char *text);
 
 /*

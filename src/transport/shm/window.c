@@ -17,7 +17,7 @@
 #include "kernel/kernel.h"
 #include "transport/shm/channel.h"
 
-/* So long a rank waits for a release before it looks whether the others are in the same call. */
+/* A rank that waits for a release checks this often whether the others are in the same call. */
 #define TURN_NS INT64_C(20000000)
 
 void shm_window_write(const struct collective *collective)
@@ -51,15 +51,15 @@ bool shm_window_is_released(const struct collective *collective, int member)
                             generation_before(collective));
 }
 
-/* After a turn in which the release has not come: shorter turns than those of a wait that looks around by itself. */
+/* Called after each turn without a release. Turns are too short for the wait to check the group by itself. */
 static shoal_status look_around(struct shm_channel *channel, const struct collective *collective)
 {
     if (!channel->shared) {
-        return SHOAL_OK; /* one rank, which waits for itself */
+        return SHOAL_OK; /* a group of one rank, which waits for its own release */
     }
     TRY(shm_failure(channel));
     TRY(shm_check_members(channel, released_counters(collective), generation_before(collective)));
-    /* Who does not release may be in another call than this: that is what to tell. */
+    /* A rank that does not release may be in another call: then the error should be a mismatch. */
     return shm_compare_entered(channel, collective);
 }
 
