@@ -20,14 +20,14 @@
 
 /* Two lines: processors fetch them in pairs. */
 #define LINE 128
-/* What the cells of one member may take, so that hosts with many members do not need their square in memory. */
+/* How much memory the cells of one member may take: a host with many members must not need memory for their square. */
 #define MEMBER_BYTES ((size_t)4 * 1024 * 1024)
 #define SMALLEST_CELL_BYTES ((size_t)4 * 1024)
 
-/* Between two looks at messages, of who waits for a flag and has to look itself. */
+/* A rank that waits for a flag, and has to poll for messages itself, does so this often. */
 #define POLL_NS INT64_C(50000)
 
-/* Of a member and a slice. */
+/* The counters of a member for a slice. */
 struct counters {
     _Alignas(LINE) _Atomic uint32_t filled;  /* by the member, for the owner */
     _Alignas(LINE) _Atomic uint32_t emptied; /* by the owner */
@@ -48,7 +48,7 @@ struct two_cells {
     struct flag_line *came;    /* by member: barriers */
     char *filled_cells;        /* by member, slice and place in the ring */
     char *result_cells;        /* by slice and place */
-    /* What this rank has counted. */
+    /* This rank's own copies of the counters that it raises or follows. */
     uint32_t *filled;  /* by slice */
     uint32_t *emptied; /* by member and slice */
     uint32_t *made_own;
@@ -56,7 +56,8 @@ struct two_cells {
     uint32_t n_barriers;
 };
 
-/* In a tick results may come from every host, and they are read in the next one. A power of two: numbers wrap. */
+/* In one tick there may be a result from every host, and results are read in the next tick. The number is a power of
+   two because counters wrap. */
 static uint32_t n_result_cells(const struct two_layout *layout)
 {
     uint32_t n_cells = 2;
@@ -154,8 +155,10 @@ static shoal_status look_around(void *context)
     return peers->check_member(peers->context, waiting->member);
 }
 
-/* Where those who wait move the messages, what this rank has sent must not lie until the flag is raised. False: this thread
-   may not move them, others do. */
+/*
+ * Waits for a flag, and polls for messages meanwhile. Needed if no thread of the wire moves messages: what this rank
+ * has sent must go out even while it waits for the flag. False: this thread may not poll, and another one does.
+ */
 static bool wait_and_poll(struct two_channel *channel, _Atomic uint32_t *flag, uint32_t target,
                           const struct wait_options *options, shoal_status *status_out)
 {
@@ -206,7 +209,7 @@ shoal_status two_wait_flag(struct two_channel *channel, const struct collective 
         .liveness_context = &waiting,
         .what = "a member of this host",
     };
-    /* A channel that has failed already is not waited on until the first look around. */
+    /* If the channel has failed already, do not wait for the first check of the group, after 100 ms. */
     shoal_status status = message_failure(channel->outer);
     if (status == SHOAL_OK) {
         status = wait_flag(channel, flag, target, &options);

@@ -45,14 +45,14 @@
 #define SMALL_CHUNK_BYTES ((size_t)32 * 1024)
 #define LINE_BYTES 64
 
-/* A collective on its way. */
+/* A collective while it runs. */
 struct journey {
     struct two_channel *channel;
     const struct collective *collective;
     const struct two_layout *layout;
-    const struct two_fold *fold; /* NULL: nothing is folded, what one rank has goes to all */
+    const struct two_fold *fold; /* NULL: nothing is folded; what one rank has goes to all */
     int n_stops;
-    int n_units; /* blocks that are moved by themselves: one, or one for each rank */
+    int n_units; /* blocks that are moved separately: one, or one for each rank */
     size_t element_bytes;
     size_t partial_bytes; /* of an element, between stops */
     size_t whole_bytes;   /* of the widest buffer */
@@ -104,13 +104,13 @@ int two_n_hops(const struct two_layout *layout)
     return layout->n_ranks + layout->n_hosts;
 }
 
-/* From a stop to the next. */
+/* The hop of partial results from a stop to the next. */
 static int partial_hop(int stop)
 {
     return stop;
 }
 
-/* From the j-th host that a result comes to, to the next. */
+/* The hop of results from the host that gets them as number `position` to the next. */
 static int result_hop(const struct two_layout *layout, int position)
 {
     return layout->n_ranks + position;
@@ -135,7 +135,7 @@ static bool is_there(struct port *port, int world_rank, bool is_credit)
                      : port_peek(port, world_rank, FRAME_DATA) != NULL;
 }
 
-/* Until a frame of a member has come, or there is credit for one to it. */
+/* Waits until a frame of a member has arrived, or until there is credit to send one to it. */
 static shoal_status await(struct two_channel *channel, const struct collective *collective, struct port *port,
                           int member, bool is_credit)
 {
@@ -179,7 +179,7 @@ shoal_status two_await_frame(struct two_channel *channel, const struct collectiv
     return SHOAL_OK;
 }
 
-/* A frame to a member, whose payload the caller writes before it sends it. */
+/* Makes a frame to a member, after waiting for credit. The caller writes its payload and sends it. */
 static shoal_status begin_frame(const struct journey *journey, int hop, int slice, int to, size_t bytes,
                                 struct frame **frame_out)
 {
@@ -198,7 +198,7 @@ static void send_frame(const struct journey *journey, int hop, int slice, int to
     (void)port_send(port, two_world_rank(channel, to), FRAME_DATA, frame);
 }
 
-/* The payload of a member's next frame, which must be as long as expected. It stays until it is dropped. */
+/* Waits for the next frame of a member, which must be as long as expected. Its payload stays until drop_frame. */
 static shoal_status take_frame(const struct journey *journey, int hop, int slice, int from, size_t expected,
                                const char **payload_out)
 {
@@ -288,7 +288,7 @@ static int own_owner(const struct journey *journey, int slice)
     return two_owner(journey->layout, journey->channel->host, slice);
 }
 
-/* Slices that this rank passes on: the first, and the distance to the next. */
+/* The slices that this rank owns: the first of them, and the distance from one to the next. */
 static int first_slice(const struct journey *journey)
 {
     return journey->channel->local;
@@ -315,11 +315,11 @@ static bool has_cell(const struct journey *journey, const struct chunk *chunk, i
 
 static enum block_side side_of(const struct journey *journey)
 {
-    /* A broadcast has one buffer, which may be given as either. */
+    /* A broadcast has one buffer: the receive buffer, on the root too. */
     return journey->collective->kind == COLLECTIVE_BROADCAST ? BLOCK_RECV : BLOCK_SEND;
 }
 
-/* What this rank has of a stretch, one after the other: where it lies, or a copy in scratch. */
+/* This rank's elements of a stretch, contiguous: where they lie, or as a copy in scratch. */
 static const char *find_own(const struct journey *journey, const struct chunk *chunk, struct stretch stretch)
 {
     struct block_walk walk =
@@ -333,7 +333,7 @@ static const char *find_own(const struct journey *journey, const struct chunk *c
     return journey->channel->scratch;
 }
 
-/* A result of which this rank gets a copy. */
+/* Copies a result into this rank's receive buffer, if it gets one. */
 static void store(const struct journey *journey, const struct chunk *chunk, struct stretch stretch,
                   const char *data)
 {
@@ -347,7 +347,7 @@ static void store(const struct journey *journey, const struct chunk *chunk, stru
 
 /* Steps -------------------------------------------------------------------------------------------------- */
 
-/* Gives the owners on this host what they need of this rank. */
+/* Fills cells with what the owners on this host need from this rank. */
 static shoal_status fill(const struct journey *journey, const struct chunk *chunk)
 {
     struct two_channel *channel = journey->channel;
@@ -376,7 +376,8 @@ static shoal_status send_result(const struct journey *journey, int hop, int slic
     return SHOAL_OK;
 }
 
-/* Hands on a result that is on the position-th host: to the next one, and to this rank. Cells are the caller's. */
+/* Sends a result that is on host number `position` of its way to the next host, or to the rank that it is for, and
+   stores it for this rank. The caller has put it into cells. */
 static shoal_status hand_on(const struct journey *journey, const struct chunk *chunk, int slice, int position,
                             struct stretch stretch, const char *data)
 {
@@ -393,7 +394,7 @@ static shoal_status hand_on(const struct journey *journey, const struct chunk *c
     return SHOAL_OK;
 }
 
-/* The values of the ranks of a stop, in their order. */
+/* Puts the values of the ranks of a stop into channel->sources, in rank order. */
 static shoal_status find_sources(const struct journey *journey, const struct chunk *chunk, int stop,
                                  int slice, struct stretch stretch, size_t *n_sources_out)
 {
@@ -427,7 +428,8 @@ static void leave_sources(const struct journey *journey, const struct chunk *chu
     }
 }
 
-/* The last stop: the result, in the cell for this host's members, or in scratch, or where it lay. */
+/* The last stop: makes the result, in the cell for this host's members or in scratch. If nothing is folded and no
+   cell is needed, the source itself is the result. */
 static shoal_status make_result(const struct journey *journey, const struct chunk *chunk, int slice,
                                 struct stretch stretch, const char *before, size_t n_sources)
 {
@@ -457,7 +459,7 @@ static shoal_status make_result(const struct journey *journey, const struct chun
     return hand_on(journey, chunk, slice, /*position=*/0, stretch, data);
 }
 
-/* A stop before the last: the partial goes on. */
+/* A stop before the last: folds into the partial result and sends it to the next stop. */
 static shoal_status pass_partial(const struct journey *journey, const struct chunk *chunk, int stop,
                                  int slice, struct stretch stretch, const char *before, size_t n_sources)
 {
@@ -513,7 +515,7 @@ static shoal_status fold(const struct journey *journey, const struct chunk *chun
     return SHOAL_OK;
 }
 
-/* A result that comes from another host, to the owner of a slice here. */
+/* Takes a result from another host, for a slice that this rank owns, and hands it on. */
 static shoal_status pass_slice(const struct journey *journey, const struct chunk *chunk, int position,
                                int slice)
 {
@@ -538,7 +540,7 @@ static shoal_status pass_slice(const struct journey *journey, const struct chunk
     return SHOAL_OK;
 }
 
-/* The result for this rank alone, from all owners on the host where it is made. */
+/* Takes a result that is for this rank alone, from all owners on the host where it is made. */
 static shoal_status take_own(const struct journey *journey, const struct chunk *chunk)
 {
     int hop = result_hop(journey->layout, 0);
@@ -574,7 +576,7 @@ static shoal_status pass(const struct journey *journey, const struct chunk *chun
     return SHOAL_OK;
 }
 
-/* What other owners on this host have of the result. */
+/* Reads the parts of the result that other owners on this host have in cells. */
 static shoal_status read_results(const struct journey *journey, const struct chunk *chunk)
 {
     struct two_channel *channel = journey->channel;
@@ -596,7 +598,7 @@ static shoal_status read_results(const struct journey *journey, const struct chu
 
 /* Ticks -------------------------------------------------------------------------------------------------- */
 
-/* The chunk whose step at a distance comes at a tick; false: there is none. */
+/* Finds the chunk whose step `distance` ticks after its first is due at this tick. False: there is none. */
 static bool find_at(const struct journey *journey, size_t tick, size_t distance, struct chunk *chunk_out)
 {
     if (tick < distance || tick - distance >= journey->n_chunks) {
@@ -641,7 +643,7 @@ static shoal_status run_results(const struct journey *journey, size_t tick)
     return SHOAL_OK;
 }
 
-/* Hops of a chunk, one after the other: from stop to stop, and to all hosts that get the result. */
+/* How many hops a chunk makes: from stop to stop, and on to all hosts that get the result. */
 static size_t count_hops(const struct journey *journey)
 {
     bool is_for_all = ways[journey->collective->kind].target == ROLE_NONE;
@@ -649,7 +651,7 @@ static size_t count_hops(const struct journey *journey)
     return n_hops > 0 ? (size_t)n_hops : 1;
 }
 
-/* Elements of a chunk: what fits into frames and cells, and less if that leaves hosts without work. */
+/* Elements of a chunk: as many as fit into a frame and a cell, and fewer if hosts would be idle otherwise. */
 static size_t choose_chunk(const struct journey *journey, size_t largest)
 {
     size_t most = two_cell_bytes(journey->layout) / journey->element_bytes;
@@ -692,8 +694,8 @@ static const struct two_fold *choose_fold(const struct two_channel *channel,
     return is_ordered ? &channel->layout.by_rank : &channel->layout.by_host;
 }
 
-/* Elements that cross when each rank sends what it has to the rank that folds, for a block of each rank: how many ranks are
-   on other hosts than the one that folds, added up over all ranks. */
+/* How many elements cross between hosts if each rank sends its values to the rank that folds them, with one element
+   in each rank's block: for each rank that folds, the number of ranks on other hosts. */
 static size_t count_apart(const struct two_layout *layout)
 {
     size_t n_apart = 0;
@@ -733,7 +735,8 @@ bool two_is_chained(const struct two_channel *channel, const struct collective *
     if (!ways[collective->kind].is_chained) {
         return false;
     }
-    /* Where every member has a host to itself, messages between ranks are as few, and a fold need not wait its turn. */
+    /* If every member is on a host of its own, no more bytes cross from rank to rank, and a fold need not wait for
+       its turn in a chain. */
     if (layout->n_hosts == layout->n_ranks && collective->kind != COLLECTIVE_BROADCAST) {
         return false;
     }

@@ -12,7 +12,8 @@ static int *take_numbers(int **at, size_t count)
     return numbers;
 }
 
-/* `numbers`: n_hosts of the world, zeroed; becomes the number of a host in the layout, from 1. */
+/* `numbers` has an entry for each host of the world, all zero. Each becomes the number of that host in the layout
+   plus 1. */
 static void place_members(struct two_layout *layout, const struct transport_peers *peers, int *numbers)
 {
     for (int rank = 0; rank < layout->n_ranks; rank++) {
@@ -42,7 +43,7 @@ static void place_members(struct two_layout *layout, const struct transport_peer
     }
 }
 
-/* Its order is there. */
+/* Divides a fold into stops. Its order is set already. */
 static void cut_into_stops(const struct two_layout *layout, struct two_fold *fold)
 {
     for (int i = 0; i < layout->n_ranks; i++) {

@@ -8,8 +8,8 @@
  * frame holds records: an offset in the window, a number of bytes, and the bytes. Only the sender knows how many frames
  * there are; the last one is marked.
  *
- * No deadlock: the argument of message/move.c. A rank sends frame r + 1 before it takes frame r of those that send to
- * it, and credit is for more than that.
+ * No deadlock, for the reason that message/move.c gives: a rank sends frame r + 1 before it takes frame r of the ranks
+ * that send to it, and credit is for more frames than that.
  */
 #include <string.h>
 
@@ -31,10 +31,10 @@ struct record_head {
     uint64_t bytes;
 };
 
-/* What of the own pieces was sent. */
+/* How much of the own pieces was sent. */
 struct cursor {
     size_t piece;
-    size_t done; /* bytes of it */
+    size_t done; /* bytes of that piece */
     bool has_ended;
 };
 
@@ -109,7 +109,7 @@ static int counterpart(const struct two_layout *layout, int rank, int host)
     return two_member(layout, host, layout->locals[rank] % layout->n_locals[host]);
 }
 
-/* The next frame, to every other host. */
+/* Sends the next frame to the counterparts on all other hosts. */
 static shoal_status fill(struct gathering *gathering)
 {
     struct two_channel *channel = gathering->channel;
@@ -141,7 +141,7 @@ static shoal_status fail_unreadable(const struct gathering *gathering, int from)
                      transport_group_name(gathering->channel->base.peers));
 }
 
-/* Every record was written by a peer: nothing of it is used unchecked. */
+/* Writes the records of a frame into the window. A peer wrote them, so offsets and lengths are checked. */
 static shoal_status write_records(const struct gathering *gathering, int from, const struct frame *frame)
 {
     const struct window_area *window = gathering->collective->window;
@@ -220,7 +220,7 @@ static shoal_status attach(struct two_channel *channel)
     return port_attach(channel->world->router, id, id, &channel->outer->bell, &channel->windows);
 }
 
-/* Until the members of this host have released the generation before. Those of other hosts have windows of their own. */
+/* Waits until the members of this host have released the previous generation. Other hosts have windows of their own. */
 static shoal_status wait_released(struct two_channel *channel, const struct collective *collective)
 {
     const struct two_layout *layout = &channel->layout;
@@ -228,7 +228,7 @@ static shoal_status wait_released(struct two_channel *channel, const struct coll
         int member = two_member(layout, channel->host, local);
         _Atomic uint32_t *released = collective->window->released + (size_t)member * WINDOW_RELEASED_STRIDE;
         TRY(two_wait_flag(channel, collective, member, released, collective->generation - 1,
-                          "has not released the generation before"));
+                          "has not released the previous generation of the window (shoal_window_release)"));
     }
     return SHOAL_OK;
 }

@@ -35,7 +35,7 @@ static void free_streams(struct streams *base)
     if (streams->outer) {
         streams->outer->operations->free(streams->outer);
     }
-    /* After the other, whose bell lies in it. */
+    /* After the outer streams, whose bell lies in the memory of these. */
     if (streams->inner) {
         streams->inner->operations->free(streams->inner);
     }
@@ -111,7 +111,7 @@ static void disconnect_streams(struct streams *base)
     }
 }
 
-/* Ends are those of one or the other. */
+/* An end belongs to the inner or to the outer streams, so the functions below call those of its own streams. */
 static shoal_status open_end(struct streams *base, bool is_sender, int peer, int tag, int64_t deadline_ns,
                              struct stream_end **end_out)
 {

@@ -49,7 +49,7 @@ struct two_layout {
     int *n_locals; /* n_hosts */
     int *begins;   /* n_hosts: where in `members` those of a host begin */
     int *members;  /* n_ranks: group ranks, host by host */
-    int *spread;   /* n_ranks: the first members of all hosts, then the second ones, ... */
+    int *spread;   /* n_ranks: the first member of every host, then the second of every host, ... */
     struct two_fold by_rank;
     struct two_fold by_host;
 };
@@ -68,7 +68,7 @@ static inline int two_owner(const struct two_layout *layout, int host, int slice
     return two_member(layout, host, slice % layout->n_locals[host]);
 }
 
-/* The host that fold comes to at a stop. */
+/* The host at which a fold makes a stop. */
 static inline int two_stop_host(const struct two_layout *layout, const struct two_fold *fold, int stop)
 {
     return layout->hosts[fold->order[fold->begins[stop]]];
@@ -82,8 +82,8 @@ struct two_channel {
     struct channel base; /* first */
     const struct two_world *world;
     struct two_layout layout;
-    int host;  /* this rank's, in the layout */
-    int local; /* and its number there */
+    int host;  /* of this rank, in the layout */
+    int local; /* its number there */
     /* A channel of messages between all members: calls, small collectives, failures. */
     struct transport_peers outer_peers;
     struct message_channel *outer;
@@ -91,7 +91,7 @@ struct two_channel {
     struct port **ports;     /* two_n_hops * n_slices: see chain.c; NULL: not attached yet */
     struct port *windows;    /* pieces of windows; NULL: not attached yet */
     uint64_t generation;     /* of the group: part of the names of ports */
-    const void **sources;    /* n_ranks: of a fold */
+    const void **sources;    /* n_ranks: the sources of a fold */
     char *scratch; /* TWO_SCRATCH_BYTES: partials and elements that do not lie one after the other */
 };
 
@@ -117,44 +117,48 @@ size_t two_cell_bytes(const struct two_layout *layout);
 shoal_status two_cells_open(struct two_channel *channel, int64_t deadline_ns);
 void two_cells_close(struct two_cells *cells);
 
-/* The next cell of the own ring of a slice, to be written; then shows it to the owner. */
+/* begin: the next cell of this rank's ring for a slice, to be written. end: shows it to the slice's owner. */
 shoal_status two_fill_begin(struct two_channel *channel, const struct collective *collective, int slice,
                             char **cell_out);
 void two_fill_end(struct two_channel *channel, int slice);
-/* The next cell that a member (group rank, of this host) has filled for the owner of a slice, which is this rank. */
+/* begin: the next cell that a member of this host (a group rank) has filled for a slice that this rank owns. end:
+   gives the cell back. */
 shoal_status two_empty_begin(struct two_channel *channel, const struct collective *collective, int member,
                              int slice, const char **cell_out);
 void two_empty_end(struct two_channel *channel, int member, int slice);
 
-/* The owner's next result of a slice. */
+/* For the owner of a slice. begin: the cell for its next result. end: shows it to the other members of this host. */
 shoal_status two_result_begin(struct two_channel *channel, const struct collective *collective, int slice,
                               char **cell_out);
 void two_result_end(struct two_channel *channel, int slice);
-/* The same for a reader; one that has no use for the result only ends. */
+/* For the readers of results. begin: the next result of a slice. end: says that it was read. A member that does not
+   need the result only calls end. */
 shoal_status two_read_begin(struct two_channel *channel, const struct collective *collective, int slice,
                             const char **cell_out);
 void two_read_end(struct two_channel *channel, int slice);
 
-/* Until all members of this host have come here in this collective. */
+/* Waits until all members of this host have called this in this collective. */
 shoal_status two_local_barrier(struct two_channel *channel, const struct collective *collective);
 
-/* Waits for a flag that a member of this host raises; the deadline is the collective's. `missing`: what the member has not
-   done, for the text. */
+/* Waits until a flag of a member of this host has reached the target, with the collective's deadline. `missing` says
+   in an error text what the member has not done. */
 shoal_status two_wait_flag(struct two_channel *channel, const struct collective *collective, int member,
                            _Atomic uint32_t *flag, uint32_t target, const char *missing);
 
 /* chain.c ---------------------------------------------------------------------------------------------------- */
 
-/* Whether chains carry the collective. Others go from rank to rank: what each gives to a peer is for that peer alone, or fewer
-   bytes cross like that. The same on all members. */
+/*
+ * Whether chains carry the collective; the same on all members. Other collectives go from rank to rank: what a rank
+ * gives to a peer is for that peer alone, or fewer bytes cross between hosts like that.
+ */
 bool two_is_chained(const struct two_channel *channel, const struct collective *collective);
-/* After the calls were compared. */
+/* Called after the calls were compared. */
 shoal_status two_chain_run(struct two_channel *channel, const struct collective *collective);
 
-/* Ports of the channel for hops. */
+/* How many hops have ports: those of partial results, by stop, and those of results, by host. */
 int two_n_hops(const struct two_layout *layout);
 
-/* A frame to or from a member, through a port of the channel. */
+/* Waits until a frame may be sent to a member, or until one of a member has arrived, on a port of the channel. */
 shoal_status two_await_credit(struct two_channel *channel, const struct collective *collective,
                               struct port *port, int member);
 shoal_status two_await_frame(struct two_channel *channel, const struct collective *collective,
@@ -163,7 +167,7 @@ shoal_status two_await_frame(struct two_channel *channel, const struct collectiv
 /* memory.c --------------------------------------------------------------------------------------------------- */
 
 extern const struct transport_memory two_level_memory;
-/* After the calls were compared. */
+/* Called after the calls were compared. */
 shoal_status two_window_run(struct two_channel *channel, const struct collective *collective);
 
 /* streams.c -------------------------------------------------------------------------------------------------- */
