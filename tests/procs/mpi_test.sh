@@ -190,7 +190,7 @@ late() {
     local flavour=$1 program=$2
     echo "$flavour stays"
     runs any env SHOAL_TRANSPORT_MPI_FINALIZE_SECONDS=0 SHOAL_LOG=warn "${mpirun[@]}" -n 2 "$program" stays
-    says 1 "exits without MPI_Finalize: not all ranks have come to it"
+    says 1 "exits without MPI_Finalize: not all ranks have reached it"
 }
 
 # One that dies after the ranks have met, when all begin MPI: nobody waits for it until the end of start-up.

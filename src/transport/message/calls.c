@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls as frames. Every member sends its call to every other one, and compares each call that comes with its own. So if
- * one rank finds all calls equal to its own, all ranks do: nobody sends data of a collective in which calls differ, and
- * what travels with the calls is read only after all of them were compared.
+ * Calls as frames. Every member sends its call to every other one, and compares each call that arrives with its own. If
+ * one rank finds all calls equal to its own, all ranks do. So no data of a collective is sent if calls differ, and data
+ * that travels with the calls is read only after all of them were compared.
  *
- * A call: struct call_head, details, words, zeros up to a cache line, data. Sizes that a peer wrote are checked against the
- * length of the frame. The data of an all_to_all_v are all counts of its sender: how much it sends to each member, then how
- * much it expects from each.
+ * The payload of a call is struct call_head, details, words, zeros up to a cache line, data. Sizes that a peer wrote
+ * are checked against the length of the frame. The data of an all_to_all_v are all counts of its sender: how much it
+ * sends to each member, then how much it expects from each.
  */
 #include <string.h>
 
@@ -32,7 +32,7 @@ struct call {
     struct call_head head;
     int64_t details[PURPOSE_DETAILS];
     char words[PURPOSE_WORDS_BYTES];
-    const char *data; /* in the frame that it came with */
+    const char *data; /* in the frame of the call */
 };
 
 static size_t data_offset(const struct call_head *head)
@@ -160,7 +160,7 @@ bool message_have_all_called(struct message_channel *channel)
     return true;
 }
 
-/* SHOAL_ERR_PEER when a member that has not called cannot call any more. */
+/* SHOAL_ERR_PEER if a member that has not called has died or left. */
 static shoal_status check_callers(struct message_channel *channel)
 {
     for (int i = 0; i < channel->n_ranks; i++) {
@@ -183,7 +183,7 @@ static shoal_status fail_missing(struct message_channel *channel, const struct c
                         port_n_calls(channel->port, message_world_rank(channel, missing.first)));
 }
 
-/* The status of a wait that cannot go on, or SHOAL_OK. Calls that have come meanwhile come first. */
+/* SHOAL_OK, or why waiting for calls is of no use. If all calls have arrived meanwhile, that counts first. */
 static shoal_status look_around(struct message_channel *channel, const struct collective *collective)
 {
     shoal_status status = message_failure(channel);
@@ -203,7 +203,7 @@ shoal_status message_await_calls(struct message_channel *channel, const struct c
         }
         TRY(look_around(channel, collective));
         if (clock_now_ns() >= until_ns) {
-            /* Who only waits for a turn of the whole time needs no text: it goes on. */
+            /* A caller that waits for a part of the time only goes on afterwards, and needs no text. */
             return until_ns < collective->deadline_ns ? SHOAL_ERR_TIMEOUT : fail_missing(channel, collective);
         }
         message_wait(channel, seen, until_ns);
@@ -212,7 +212,7 @@ shoal_status message_await_calls(struct message_channel *channel, const struct c
 
 /* Comparing --------------------------------------------------------------------------------------------- */
 
-/* False: it is no call. */
+/* Reads a call out of its frame. False: the frame holds no call. */
 static bool read_call(const struct frame *frame, struct call *call)
 {
     size_t bytes = frame->head.bytes;
@@ -239,7 +239,7 @@ static shoal_status fail_unreadable(struct message_channel *channel, int rank)
                      message_world_rank(channel, rank), transport_group_name(channel->base.peers));
 }
 
-/* What a member says in an all_to_all_v that it sends to another one, or expects from it. */
+/* The count that a member gives in an all_to_all_v: what it sends to `other`, or expects from it. */
 static uint64_t read_count(const struct message_channel *channel, const struct collective *collective,
                            int member, int other, bool is_sent)
 {
@@ -254,9 +254,9 @@ static uint64_t read_count(const struct message_channel *channel, const struct c
 }
 
 /*
- * The counts of an all_to_all_v differ between ranks. Every rank compares those of all pairs, so that all of them find the
- * same difference, also those who exchange nothing. After the calls themselves: where those differ, they are the ones to
- * tell.
+ * The counts of an all_to_all_v differ between ranks. Every rank compares those of all pairs, so that all of them find
+ * the same difference, also ranks that exchange nothing. Calls are compared before: if they differ, the error is about
+ * them.
  */
 static shoal_status compare_counts(struct message_channel *channel, const struct collective *collective)
 {

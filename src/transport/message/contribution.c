@@ -8,7 +8,7 @@ struct contribution message_contribution(const struct collective *collective, in
     int block = from;
     switch (collective->kind) {
     case COLLECTIVE_BROADCAST:
-        /* It has one buffer, which may be given as either. */
+        /* It has one buffer: the receive buffer, on the root too. */
         return from == collective->root
                    ? (struct contribution){BLOCK_RECV, from, block_elements(collective, BLOCK_RECV, from)}
                    : none;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Streams: a port at the sender and one at the receiver for each (group, source, destination, tag). A message is one frame
- * or several, the first of which begins with the stream_head; no frame holds parts of two messages. Credit bounds what the
- * receiver keeps of messages that nobody has asked for yet.
+ * Streams by messages: a port at the sender and one at the receiver for each (group, source, destination, tag). A
+ * message is sent as one frame or several. The first begins with the stream_head, and no frame holds parts of two
+ * messages. Credit bounds how much the receiver keeps of messages that nobody has received yet.
  *
- * A group has one more port, for the reason of all its streams.
+ * A group has one more port, which carries the reason when all its streams fail.
  */
 #include "transport/message/streams.h"
 
@@ -38,8 +38,8 @@ struct message_streams {
     struct message_end *ends;
     /* Threads may still ask for the reason after disconnect, when there are no ports any more. */
     pthread_mutex_t lock;
-    struct port *port;   /* for the reason of all; under the lock */
-    shoal_status status; /* likewise, after disconnect */
+    struct port *port;   /* has the reason for which all streams failed; under the lock */
+    shoal_status status; /* that reason after disconnect; under the lock */
     char text[ERROR_TEXT_BYTES];
     struct doorbell bell;
 };
@@ -56,7 +56,7 @@ static struct message_end *end_of(struct stream_end *end)
 
 /* Connecting --------------------------------------------------------------------------------------------- */
 
-/* Under the lock: the last that the port says. */
+/* Under the lock: copies the reason out of the port, which is about to go. */
 static void keep_reason(struct message_streams *streams)
 {
     streams->status = port_failure(streams->port);
@@ -163,14 +163,14 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Nothing can be moved now; perhaps never. */
+/* Nothing can be moved now. Fails if the peer cannot be reached any more. */
 static shoal_status get_stuck(const struct message_end *end, struct stream_message *message)
 {
     message->is_stuck = true;
     return message_check_connection(of(end->base.streams)->router, end->rank);
 }
 
-/* The next piece of a message as a frame. False: no memory. */
+/* Sends the next piece of a message as a frame. False: no memory. */
 static bool put_piece(struct message_end *end, struct stream_message *message)
 {
     size_t head_bytes = message->has_head ? 0 : sizeof message->head;
@@ -211,7 +211,7 @@ static shoal_status put(struct stream_end *base, struct stream_message *message)
     return SHOAL_OK;
 }
 
-/* Reads the head of a message; SHOAL_ERR_MISMATCH when it is another one. */
+/* Reads the head of a message. SHOAL_ERR_MISMATCH: it is another message than expected. */
 static shoal_status take_head(const struct frame *frame, struct stream_message *message)
 {
     if (frame->head.number != FRAME_BEGINS || frame->head.bytes < sizeof message->found) {

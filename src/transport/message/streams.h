@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Point to point over frames. */
+/* Point to point by messages. */
 #ifndef MESSAGE_STREAMS_H
 #define MESSAGE_STREAMS_H
 
@@ -7,7 +7,7 @@
 
 extern const struct transport_streams message_streams;
 
-/* The same as its connect; the bell is the caller's and outlives the streams. NULL: one of their own. */
+/* message_streams.connect with a bell of the caller's, which outlives the streams. NULL: the streams have their own. */
 shoal_status message_streams_connect(const struct transport_peers *peers, struct doorbell *bell,
                                      int64_t deadline_ns, struct streams **streams_out);
 

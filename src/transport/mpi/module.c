@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the library asks of the module. */
+/* The functions of the module that the library looks up. */
 #include "transport/mpi/mpi.h"
 
 TRANSPORT_MODULE_EXPORT mpi_start_function shoal_mpi_start;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * MPI belongs to the process: it is initialized once and finalized once. Where Shoal initializes it, a thread of the module
- * does both, because MPI wants both from one thread, and a world may be closed by another thread than opened it. It
- * finalizes when the process exits, so that a process can open one world after another.
+ * MPI belongs to the process: it is initialized once and finalized once. If Shoal initializes it, a thread of the
+ * module, the keeper, does both, because MPI requires both from one thread, and a world may be closed by another thread
+ * than the one that opened it. The keeper finalizes MPI when the process exits, so that a process can open one world
+ * after another.
  *
- * An application that owns MPI may finalize it too early, while other threads are in it. MPI_Finalize begins with
- * deleting the attributes of MPI_COMM_SELF, one of which is the module's: from then on nobody calls MPI. `has_failed`
- * is stored before `n_inside` is read there, and counted up before `has_failed` is read by callers (both sequentially
- * consistent): either the caller sees that it must not, or it is waited for.
+ * An application that initialized MPI itself may finalize it too early, while other threads are in it. MPI_Finalize
+ * begins by deleting the attributes of MPI_COMM_SELF. One of them is the module's, and its delete function makes sure
+ * that nobody calls MPI from then on. It stores `has_failed` and then reads `n_inside`; callers count up `n_inside` and
+ * then read `has_failed`. All four are sequentially consistent, so either the caller sees that it must not call, or the
+ * delete function sees the caller and waits for it.
  */
 #include <dlfcn.h>
 #include <signal.h>
@@ -20,46 +22,46 @@
 #include "base/wait.h"
 #include "transport/mpi/mpi.h"
 
-/* What the keeper, the thread that initializes, has come to. */
+/* What the keeper is doing. */
 enum keeper_state {
     KEEPER_NONE,
     KEEPER_INITIALISES,
-    KEEPER_WAITS,
-    KEEPER_MEETS, /* until all ranks have come to finalize */
+    KEEPER_WAITS, /* for the exit of the process */
+    KEEPER_MEETS, /* waits until all ranks want to finalize */
     KEEPER_FINALISES,
     KEEPER_HAS_FINALISED,
-    KEEPER_IS_ALONE /* not all have arrived: MPI is not finalized */
+    KEEPER_IS_ALONE /* not all ranks have arrived: MPI is not finalized */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of starting the keeper */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while the keeper is started */
 static _Atomic uint32_t keeper_state;
 static int init_error; /* written before KEEPER_WAITS */
 static pid_t keeper_process;
 static _Atomic bool has_failed;
 static _Atomic int n_worlds;
-static _Atomic int n_inside; /* threads that call MPI */
+static _Atomic int n_inside; /* threads that are in a call of MPI */
 static _Atomic bool is_finalised_early;
 static bool awaits_finalize;             /* under the lock */
 static shoal_status (*exit_check)(void); /* under the lock, like the next */
 static void (*exit_end)(void);
-static _Atomic bool has_hosts;   /* a world was on several */
+static _Atomic bool has_hosts;   /* a world had ranks on several hosts */
 static int64_t meet_deadline_ns; /* written before KEEPER_MEETS */
-/* Why not; written before KEEPER_IS_ALONE. */
-static char alone_text[256] = "not all ranks have come to it";
+/* Why MPI was not finalized; written before KEEPER_IS_ALONE. */
+static char alone_text[256] = "not all ranks have reached it";
 
 /*
- * How long a process that exits waits for the other ranks to exit too, and then for MPI_Finalize, which has nothing to wait
- * for any more. SHOAL_TRANSPORT_MPI_FINALIZE_SECONDS is instead of both.
+ * How long a process that exits waits for the other ranks to exit too, and how long it then waits for MPI_Finalize,
+ * which should return at once. SHOAL_TRANSPORT_MPI_FINALIZE_SECONDS replaces both.
  */
 #define MEET_SECONDS 600
 #define FINALISE_SECONDS 10
 #define NS_PER_S INT64_C(1000000000)
-/* Between two looks at who has come, and between that and MPI_Finalize: see meet. */
+/* Between two tests whether all ranks have arrived; and the pause between that and MPI_Finalize: see meet. */
 #define MEET_NAP_NS INT64_C(100000)
 #define QUIET_NS INT64_C(100000000)
-/* Between two looks at who lives. */
+/* Between two checks whether all ranks are alive. */
 #define LOOK_NS INT64_C(100000000)
-/* How long MPI_Finalize is held up for a thread that is inside of MPI, in calls that do not wait. */
+/* How long the application's MPI_Finalize is held up for threads that are in calls of MPI, none of which blocks. */
 #define INSIDE_SECONDS 2.0
 #define INSIDE_NAP_NS 20000
 
@@ -105,7 +107,7 @@ bool process_is_finalised_early(void)
     return atomic_load(&is_finalised_early);
 }
 
-/* MPI_Finalize begins. */
+/* Called by MPI when the application's MPI_Finalize begins. */
 static int hear_finalize(MPI_Comm comm, int keyval, void *value, void *state)
 {
     (void)comm;
@@ -171,8 +173,9 @@ static const char *library_file(void)
 }
 
 /*
- * mpirun of MPICH that goes on after a death tells the others by SIGUSR1, and the next call of MPICH that hears of it
- * ends the process. Shoal learns of deaths by itself. A handler of the application's is not touched.
+ * If mpirun of MPICH goes on after the death of a rank, it sends SIGUSR1 to the others, and MPICH ends the process in
+ * its next call. Shoal notices deaths by itself, so the handler of MPICH is replaced. A handler of the application
+ * stays.
  */
 static void ignore_deaths(void)
 {
@@ -188,7 +191,8 @@ static void ignore_deaths(void)
     }
 }
 
-/* The components of Open MPI before 3.0 are not linked with the libraries that they need. */
+/* Components of Open MPI before 3.0 are not linked with the libraries they need: MPI's symbols must be global for
+   them. */
 static void reopen_global(void)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING + 1] = "";
@@ -202,7 +206,7 @@ static void reopen_global(void)
     }
 }
 
-/* The instant at which a wait of `seconds` ends, or of as many as the environment says. */
+/* When a wait that begins now ends: after `seconds`, or after as many as the environment says. */
 static int64_t end_of_wait(int64_t seconds)
 {
     const char *text = mpi_services->variable("MPI_FINALIZE_SECONDS");
@@ -220,7 +224,7 @@ static bool is_mpich(void)
     return strncmp(version, "MPICH", 5) == 0;
 }
 
-/* False: one has ended without coming to finalize. */
+/* False: a rank has ended without finalizing MPI. */
 static bool all_live(void)
 {
     if (!exit_check || exit_check() == SHOAL_OK) {
@@ -232,13 +236,14 @@ static bool all_live(void)
 }
 
 /*
- * Whether all ranks have come to finalize. MPI_Finalize is for all or none: a rank whose world has failed does not call it.
+ * Waits until all ranks want to finalize MPI; false if that does not happen. All ranks have to call MPI_Finalize or
+ * none may, and a rank whose world has failed does not call it.
  *
- * MPICH before 4.2 on UCX wants more. In MPI_Finalize each rank asks all peers to confirm the end of their connections, and
- * when it has all answers it waits in a barrier of the launcher, in which it answers nobody: a rank that asks later hangs.
- * Connections keep the order of what is sent. So a peer that has asked before it answers is safe, and one that answers
- * while it still waits here is not. After the meeting MPI is therefore not called for a while, until everybody knows that
- * it is over, and all ask first.
+ * MPICH before 4.2 on UCX needs more. In its MPI_Finalize each rank asks all peers to confirm the end of their
+ * connections. When it has all answers, it waits in a barrier of the launcher, in which it answers nobody, so a rank
+ * that asks later hangs. Connections keep the order of what is sent. So all is well if every rank asks before it
+ * answers; a rank that still waits here would answer first. Therefore nobody calls MPI for a while after the meeting,
+ * until all ranks know that it is over and begin MPI_Finalize.
  */
 static bool meet(void)
 {
@@ -272,7 +277,8 @@ static void *keep(void *context)
     reopen_global();
     init_error = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
     if (init_error == MPI_SUCCESS) {
-        /* Errors of requests are raised there. Nobody else has asked for this MPI: an application's own is left as it is. */
+        /* Errors of requests are raised on these. Only done if Shoal initialized MPI: the application's settings
+           stay. */
         (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         (void)MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     }
@@ -291,7 +297,7 @@ static void *keep(void *context)
     return NULL;
 }
 
-/* Until the keeper has come further than `state`, or the deadline has passed. */
+/* Waits until the keeper is no longer in `state`, or the deadline has passed. */
 static void await_state(enum keeper_state state, int64_t deadline_ns)
 {
     struct wait_options options = {.deadline_ns = deadline_ns, .what = "the end of MPI"};
@@ -301,9 +307,9 @@ static void await_state(enum keeper_state state, int64_t deadline_ns)
 }
 
 /*
- * At exit. Not after a failure, nor while a world is open: MPI_Finalize would wait for ranks that do not come. It may wait
- * for ranks that go on after they have closed their worlds, as in every program that uses MPI: launchers end a job in
- * which a rank exits without it. But not for ever.
+ * Finalizes MPI when the process exits. Not after a failure, nor while a world is open: MPI_Finalize would wait for
+ * ranks that never call it. Like every program that uses MPI, it waits for ranks that go on after they have closed
+ * their worlds, because launchers end a job in which a rank exits without MPI_Finalize. The wait has a limit.
  */
 static void finalise(void)
 {
@@ -346,7 +352,7 @@ static shoal_status start_keeper(void)
     return SHOAL_OK;
 }
 
-/* Until MPI is initialized: other ranks may never come. */
+/* Waits until MPI is initialized, with a deadline: other ranks may never start. */
 static shoal_status await_keeper(const struct mpi_options *start)
 {
     while (atomic_load(&keeper_state) == KEEPER_INITIALISES) {
@@ -362,7 +368,8 @@ static shoal_status await_keeper(const struct mpi_options *start)
     }
     return init_error == MPI_SUCCESS
                ? SHOAL_OK
-               : mpi_services->set_error(SHOAL_ERR_SYSTEM, "MPI_Init_thread fails with %d", init_error);
+               : mpi_services->set_error(SHOAL_ERR_SYSTEM, "MPI_Init_thread failed with error %d",
+                                         init_error);
 }
 
 /* Under the lock. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the library gave to the module. */
+/* The library's functions for modules, as it passed them to shoal_transport_module. */
 #include "transport/mpi/mpi.h"
 
 const struct transport_services *mpi_services;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A world's part of MPI: which communicator, who may call, and the exchange by which its ranks meet. Nothing here waits in
- * MPI: a rank may never come, and MPI has no deadlines. Operations are begun, and tested until the deadline.
+ * What a world has of MPI: its communicator, which threads may call, and the exchange by which its ranks meet. Nothing
+ * here blocks in MPI, because a rank may never arrive, and MPI has no deadlines. Operations are started, and tested
+ * until the deadline.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 #define SOON_NS 20000
 #define LATER_NS 500000
 #define SOON_TESTS 200
-/* Between two looks at who lives. */
+/* Between two checks whether all ranks are alive. */
 #define LOOK_NS INT64_C(100000000)
 
 /* Who calls MPI ------------------------------------------------------------------------------------------ */
@@ -94,7 +95,8 @@ static shoal_status fail_call(const char *call, int error)
     return mpi_services->set_error(SHOAL_ERR_SYSTEM, "%s: %.200s", call, text);
 }
 
-/* Tests until the operation has ended. After the deadline, or a death, it stays unfinished, and MPI is not called any more. */
+/* Tests until the operation has ended. If the deadline passes or a rank dies, the operation stays unfinished, and
+   MPI is not called any more. */
 static shoal_status await(struct mpi *mpi, const char *call)
 {
     const struct mpi_options *options = &mpi->options;
@@ -122,8 +124,8 @@ static shoal_status await(struct mpi *mpi, const char *call)
         if (now_ns >= options->deadline_ns) {
             process_fail();
             return mpi_services->set_error(SHOAL_ERR_TIMEOUT,
-                                           "start-up: not all ranks of the communicator (%d) have come: %s "
-                                           "does not end",
+                                           "start-up: not all of the communicator's %d ranks have arrived: "
+                                           "%s has not ended",
                                            mpi->n_ranks, call);
         }
         mpi_services->sleep(n_tests < SOON_TESTS ? SOON_NS : LATER_NS);
@@ -181,12 +183,12 @@ static int start_exchange(void *context, const void *in, void *out_all, size_t b
     return gather(context, in, out_all, bytes) == SHOAL_OK ? 0 : -1;
 }
 
-/* Ranks that run different versions of a library may get far enough to hang. */
+/* Ranks with different versions of an MPI library may get this far and hang later. */
 static shoal_status compare_libraries(struct mpi *mpi)
 {
     char(*all)[MPI_LIBRARY_BYTES] = mpi_services->alloc_zeroed((size_t)mpi->n_ranks, MPI_LIBRARY_BYTES);
     if (!all) {
-        process_fail(); /* the others wait in the exchange */
+        process_fail(); /* the other ranks wait in the exchange, which can never end */
         return SHOAL_ERR_NO_MEMORY;
     }
     shoal_status status = gather(mpi, mpi->library, all, MPI_LIBRARY_BYTES);
@@ -203,7 +205,7 @@ static shoal_status compare_libraries(struct mpi *mpi)
     return status;
 }
 
-/* The first line of what the library says of itself, without its white space; Open MPI's up to the first comma. */
+/* The library's name and version: the text that it gives, up to the first comma or line end, with spaces for tabs. */
 static void read_library(char library[MPI_LIBRARY_BYTES])
 {
     char text[MPI_MAX_LIBRARY_VERSION_STRING + 1];
@@ -257,7 +259,7 @@ static shoal_status start_open(const struct mpi_options *options, struct mpi **m
         mpi_services->free(mpi);
         return status;
     }
-    mpi->options.check = NULL; /* of start-up */
+    mpi->options.check = NULL; /* only valid during start-up */
     process_count_worlds(1);
     mpi_services->log(SHOAL_LOG_INFO, "mpi %s rank %d of %d mode %s", mpi->library, mpi->rank, mpi->n_ranks,
                       mpi->mode == MPI_MODE_FREE     ? "free"
@@ -295,7 +297,7 @@ static bool start_close(struct mpi *mpi, bool is_clean)
         mpi_leave(mpi);
     }
     process_count_worlds(-1);
-    /* A thread that waits for the application's lock unlocks it by this. */
+    /* The endpoint's thread may be waiting for the application's lock, which it unlocks through `mpi`. */
     if (!atomic_load(&mpi->has_endpoint)) {
         mpi_services->free(mpi);
     }
