@@ -43,7 +43,7 @@ static shoal_status lower_start(struct shoal_lowering *lowering, struct shoal_no
     return SHOAL_OK;
 }
 
-/* What is made in the storage that it is copied to at the end may write over its own argument. */
+/* A value that is computed directly in the input that it is copied to may have to write over its own argument. */
 static const shoal_op *op_of(const struct shoal_lowering *lowering, const struct shoal_node *node)
 {
     return lowering->nodes[node->id].is_in_place ? lower_in_place_twin(node->op) : node->op;
@@ -74,7 +74,7 @@ static shoal_status lower_call_node(struct shoal_lowering *lowering, struct shoa
                          "there is no op \"%.64s\" in this program, so the node cannot run", node->target);
     }
     if (lowering->nodes[node->id].is_absorbed || node->op->index == OP_empty) {
-        return SHOAL_OK; /* of an empty one nobody may know the contents */
+        return SHOAL_OK; /* the contents of `empty` are not defined, so nothing has to be done */
     }
     if ((flags & SHOAL_OP_WAIT) != 0) {
         return lower_wait(lowering, node);

@@ -249,7 +249,8 @@ shoal_status lower_make_blocks(struct shoal_lowering *lowering, shoal_tensor *te
 
 /* Results that take their input's buffer --------------------------------------------------------------- */
 
-/* Nobody but this node, and waits for it, uses the input's storage from here on, and the tensor is all of it. */
+/* Whether the result may take over the input's buffer: the value is its whole storage, which only this node and waits
+   for it use from here on. */
 static bool can_steal(const struct shoal_lowering *lowering, const struct shoal_node *node,
                       const struct shoal_node *input, size_t index)
 {

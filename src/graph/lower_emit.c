@@ -16,7 +16,7 @@
 
 /* Buffers ---------------------------------------------------------------------------------------------- */
 
-/* Without memory: binding gives it some. */
+/* Makes a storage without memory; plan_bind gives it memory. */
 static struct storage *make_storage(size_t bytes)
 {
     struct storage *storage = mem_alloc(sizeof *storage);
@@ -152,7 +152,6 @@ shoal_status lower_fresh(struct shoal_lowering *lowering, const char *name, shoa
     return make_tensor(lowering, lowering->plan->buffers[buffer].storage, dtype, &layout, tensor_out);
 }
 
-/* Of a constant that is only looked at through its tensor the values are the tensor; they lie in its own storage. */
 static shoal_status make_value(struct shoal_lowering *lowering, const struct shoal_node *node, size_t index,
                                shoal_tensor **tensor_out)
 {
@@ -201,7 +200,7 @@ static shoal_status box_one(void *context, const struct shoal_node *node, shoal_
     return lower_tensor(context, node, 0, tensor_out);
 }
 
-/* The tensors were made before (make_inputs), which can fail. */
+/* make_inputs has made the tensors, because this function cannot fail. */
 static shoal_tensor *const *box_list(void *context, const struct shoal_node *node)
 {
     const struct shoal_lowering *lowering = context;
@@ -236,7 +235,7 @@ static shoal_status make_inputs(struct shoal_lowering *lowering, const struct sh
     return SHOAL_OK;
 }
 
-/* What lies in the scope, or in the graph, into the plan's arena. */
+/* Copies strings and lists, which lie in the scope or in the graph, to the plan's arena. */
 static shoal_status keep_value(struct arena *arena, shoal_value *value)
 {
     size_t bytes = 0;

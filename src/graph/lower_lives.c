@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * From when to when each buffer is in use: from the first step that touches it to the last. A collective touches its buffers in its
- * step and in the first wait for it, so what is in flight is in use until then.
+ * Computes the life of each buffer: from the first step that touches it to the last. A collective touches its buffers
+ * in the step that starts it and in the first wait for it, so memory in flight is in use until then.
  */
 #include "base/mem.h"
 #include "graph/lower.h"

@@ -36,7 +36,7 @@ static shoal_status all_gather(struct shoal_lowering *lowering, uint32_t group, 
     return lower_say_number(lowering, dim);
 }
 
-/* Its buffers need a copy, before or after: what comes after is said once there is a collective. */
+/* Copies operands that are not contiguous: self before the collective, out after it. */
 static shoal_status gather_into(struct shoal_lowering *lowering, uint32_t group, shoal_tensor *self, int dim,
                                 shoal_tensor *out)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lists that are reduced and scattered along their first dimension, as a unit of a sharded model does with its gradients. Transports
- * read comm memory directly. Members that kernels make there are read where they are. A list that is converted or padded before is
- * packed into one buffer, which has a row for each rank, by one kernel (chunk_cat), and results are parts of one buffer. The
- * kernel casts and pads on the way: a conversion, and a cat with zeros, that only the list reads are left out, if nobody writes what
- * they read until then.
+ * Decides which lists are packed before they are reduced and scattered along their first dimension, as FSDP does with
+ * the gradients of a unit. Transports read comm memory directly, so tensors that kernels compute there need no packing.
+ * If a tensor of the list is converted or padded first, one kernel (chunk_cat) packs the list into one buffer with a
+ * row for each rank, and the results are parts of one buffer. The kernel converts and pads on the way. So a
+ * conversion, or a cat with zeros, that only the list reads needs no step, if its input is not written before the
+ * start.
  */
 #include "base/try.h"
 #include "graph/lower.h"
@@ -34,7 +35,7 @@ static bool is_only_for(const struct shoal_lowering *lowering, const struct shoa
            storage->inside == PLAN_NONE && !lowering->nodes[node->id].is_absorbed;
 }
 
-/* cat([a, zeros]) along the first dimension, with as many zeros as the last ranks need: a instead. */
+/* Replaces cat([a, zeros]) along the first dimension by a, if the zeros only make its size a multiple of n_ranks. */
 static void skip_padding(const struct shoal_lowering *lowering, const struct shoal_node *start,
                          int64_t n_ranks, struct pack_source *source)
 {
@@ -116,7 +117,7 @@ static bool find_sources(const struct shoal_lowering *lowering, const struct sho
     return true;
 }
 
-/* The kernel takes one dtype. */
+/* Whether all sources have one dtype, as chunk_cat demands. */
 static bool have_one_dtype(const struct pack_source *sources, size_t count)
 {
     for (size_t i = 1; i < count; i++) {
@@ -128,7 +129,7 @@ static bool have_one_dtype(const struct pack_source *sources, size_t count)
     return true;
 }
 
-/* Without that the list is as good: its members are made in comm memory themselves. */
+/* Packing pays only if it saves a conversion or padding. Otherwise the tensors can be computed in comm memory. */
 static bool is_worthwhile(const struct pack_source *sources, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -139,7 +140,7 @@ static bool is_worthwhile(const struct pack_source *sources, size_t count)
     return false;
 }
 
-/* Results lie one after the other: each begins at a whole element of all that look at it. */
+/* Whether results can lie one after the other: each offset is a whole number of elements of every dtype in it. */
 static bool have_places(const struct shoal_lowering *lowering, const struct shoal_node *start)
 {
     size_t at = 0;

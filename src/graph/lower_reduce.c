@@ -22,7 +22,7 @@ static shoal_status set_reduction(struct plan_collective *collective, enum colle
 
 /* all_reduce ------------------------------------------------------------------------------------------- */
 
-/* A sum that is small enough for a blocking call, and can be made in comm memory. */
+/* Whether it is a sum that is small enough for a blocking call, and whose input can be in comm memory. */
 static bool is_one_shot(const struct shoal_lowering *lowering, const shoal_tensor *tensor,
                         const shoal_value *reduce, uint32_t group)
 {
@@ -82,7 +82,7 @@ LOWERING_FUNCTION(lower_all_reduce_in_place)
 
 /* Lists ------------------------------------------------------------------------------------------------ */
 
-/* Lists that are reduced everywhere gain nothing by comm memory: transports read them through their own. */
+/* Lists are not put into comm memory: transports do not read the parts of an all-reduce of a list there. */
 static shoal_status all_reduce_list(struct shoal_lowering *lowering, shoal_tensor *const *data, size_t count,
                                     const shoal_value *arguments)
 {
@@ -229,7 +229,7 @@ static int scatter_dim_at(const shoal_value *dims, size_t index, int n_dims)
     return (int)(dim < 0 ? dim + n_dims : dim);
 }
 
-/* Transports read a list directly only if all of it is in comm memory. */
+/* Puts a list into comm memory, if all of it can be there: otherwise transports do not read it directly. */
 static void realize_list(struct shoal_lowering *lowering, shoal_tensor *const *sends, size_t count,
                          uint32_t group)
 {
@@ -277,7 +277,7 @@ LOWERING_FUNCTION(lower_reduce_scatter_list)
 
 /* Packed lists (lower_pack.c) -------------------------------------------------------------------------- */
 
-/* A source as rows. */
+/* Gives the tensor of a source as rows. */
 static shoal_status find_rows(struct shoal_lowering *lowering, const struct pack_source *source,
                               shoal_tensor **rows_out)
 {
@@ -291,7 +291,7 @@ static shoal_status find_rows(struct shoal_lowering *lowering, const struct pack
     return lower_view(lowering, *rows_out, &layout, rows_out);
 }
 
-/* One row for each rank, in comm memory. */
+/* Packs the list into a buffer in comm memory that has one row for each rank. */
 static shoal_status pack_rows(struct shoal_lowering *lowering, const struct shoal_node *node, int64_t n_ranks,
                               int64_t total, shoal_tensor **packed_out)
 {
@@ -347,7 +347,7 @@ shoal_status lower_packed_scatter(struct shoal_lowering *lowering, struct shoal_
 
 /* Symmetric memory ------------------------------------------------------------------------------------- */
 
-/* The tensor in comm memory: itself, or a copy there. */
+/* Gives the tensor in comm memory: itself, or a copy. */
 static shoal_status in_comm_memory(struct shoal_lowering *lowering, uint32_t group, shoal_tensor *tensor,
                                    shoal_tensor **comm_out)
 {
@@ -403,7 +403,7 @@ LOWERING_FUNCTION(lower_symmetric_in_place)
                           arguments[0].as.tensor, &arguments[1]);
 }
 
-/* (self, source, reduce, group): the copy is seen by who reads self later. */
+/* (self, source, reduce, group). Later readers of self see the copy. */
 LOWERING_FUNCTION(lower_symmetric_copy)
 {
     uint32_t group = lower_group(lowering, node);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lowerings of users: what is registered, and the calls that they are made of. The registry only grows, so what was found stays
- * valid and readers need no lock.
+ * Lowerings that a program registers: the registry, and the calls that such a lowering can make. Entries are only
+ * added, so a pointer to one stays valid, and readers need no lock.
  *
- * A call that a lowering makes is lowered like that of a node, which it lends its name. That node is not in the graph: it has the
- * place of the lowered one, and the id behind all others.
+ * A call that a lowering makes is lowered as if it were a node. This node is not in the graph. It has the name and the
+ * place of the node that is being lowered, and an id after those of all nodes.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -105,10 +105,10 @@ shoal_status shoal_lowering_register(const shoal_lowering_definition *given)
 
 /* Calls ------------------------------------------------------------------------------------------------ */
 
-/* What is checked of nodes among the arguments. */
+/* Looks for arguments that are neither the lowered node nor one of its inputs. */
 struct node_check {
     const struct shoal_node *lowered;
-    const struct shoal_node *stranger; /* NULL: none so far */
+    const struct shoal_node *stranger; /* such an argument; NULL: none so far */
 };
 
 static bool is_known(const struct shoal_node *lowered, const struct shoal_node *node)
@@ -148,7 +148,8 @@ static shoal_status check_call(const struct shoal_lowering *lowering, const shoa
                               : error_set(SHOAL_ERR_INVALID, "%s does not write what it is given", op->name);
 }
 
-/* Values of the call: tensors that are there. In a scope that ends with the call; references are the caller's. */
+/* Finds the values of the call, which must be tensors that exist already. The caller opens a scope for it, and owns the
+   references in call->values. */
 static shoal_status infer_values(struct shoal_lowering *lowering, struct shoal_node *call)
 {
     struct boxing boxing;
@@ -178,7 +179,8 @@ static shoal_status infer_values(struct shoal_lowering *lowering, struct shoal_n
 static void collect_input(void *context, struct shoal_node *node)
 {
     struct shoal_node *call = context;
-    call->inputs[call->n_inputs++] = node; /* repeatedly, if it is named so: there is room */
+    call->inputs[call->n_inputs++] =
+        node; /* a node that is named twice is there twice; count_input counted so */
 }
 
 static void count_input(void *context, struct shoal_node *node)
@@ -336,7 +338,7 @@ bool shoal_lowering_should_skip_wait(const shoal_lowering *lowering, const shoal
            (start > 0 && lowering->starts[start - 1].skips_wait);
 }
 
-/* The last of its collectives blocks: those before have been waited for. */
+/* Makes the node's last collective a blocking call. Those before it have been waited for. */
 static void skip_wait(struct shoal_lowering *lowering, const struct shoal_node *node)
 {
     uint32_t start = lowering->nodes[node->id].start;
@@ -357,7 +359,7 @@ shoal_status lower_registered(struct shoal_lowering *lowering, struct shoal_node
     if (lowering->skips_wait) {
         skip_wait(lowering, node);
         uint32_t start = lowering->nodes[node->id].start;
-        /* What is copied when it has ended is copied now. */
+        /* Makes the copies that follow the collective. */
         return start > 0 ? lower_end_start(lowering, &lowering->starts[start - 1]) : SHOAL_OK;
     }
     return SHOAL_OK;

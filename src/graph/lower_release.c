@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * When windows are released: behind the last step that reads a gather's results. And from which gather of its group on the window is
- * free again, which is what ranks agree on before windows are given out (graph/windows.c).
+ * Adds a release of a window after the last step that reads a gather's results. Also finds, for each gather, the first
+ * later gather of its group that may use the same window; ranks agree on that before windows are assigned
+ * (graph/windows.c).
  */
 #include "base/mem.h"
 #include "base/try.h"
@@ -25,7 +26,7 @@ static void find_ends(struct shoal_lowering *lowering)
     }
 }
 
-/* Steps with releases among them: `ends` lists the gathers by their last step. */
+/* Inserts the releases between the steps. `ends` lists the gathers by their last step. */
 static shoal_status insert_releases(struct shoal_lowering *lowering, struct window_gather **ends)
 {
     struct shoal_plan *plan = lowering->plan;
@@ -94,7 +95,8 @@ shoal_status lower_release_windows(struct shoal_lowering *lowering)
     return lower_find_lives(lowering);
 }
 
-/* Gathers of a group start in the order of their ordinals; `firsts` are the steps of the starts. */
+/* Finds free_from of each gather of the group (struct plan_gather), and appends it to the group's needs. `of_group` has
+   room for all gathers. */
 static void find_free_from(struct shoal_lowering *lowering, struct plan_group *group, uint32_t index,
                            struct window_gather **of_group)
 {
@@ -106,7 +108,7 @@ static void find_free_from(struct shoal_lowering *lowering, struct plan_group *g
         }
     }
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t low = i + 1; /* starts stand in order: the first behind the last use is in [low, high] */
+        uint32_t low = i + 1; /* the first gather that starts after the last use is in [low, high] */
         uint32_t high = n;
         while (low < high) {
             uint32_t middle = low + (high - low) / 2;

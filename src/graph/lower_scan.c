@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What has to be known before the first step is made: places, storages and who uses them, and what nodes give on this rank.
+ * Collects what has to be known before the first step is made: the places of nodes, the storages and their users, and
+ * the values of nodes on this rank.
  *
- * A number that depends on the rank moves views: the graph's values are those of the first rank. Such views, and views and aliases
- * of them, are worked out again, with the op's meta function. Their shapes are the same, and so are all storages.
+ * If an argument depends on the rank, a view may lie elsewhere on each rank; the graph has the values of the first
+ * rank. The op's meta function is called again for such views, and for views of them. Shapes and storages stay the
+ * same.
  */
 #include "base/error.h"
 #include "base/mem.h"
@@ -137,7 +139,7 @@ static shoal_status infer_here(struct shoal_lowering *lowering, const struct sho
                              "tensor %zu of %s has another shape or dtype here than in the graph", i,
                              node->op->name);
         }
-        /* What is new is the graph's own value. */
+        /* A new tensor has the graph's own value; only views differ. */
         bool is_view = value->storage == node->values[i]->storage;
         here[i] = shoal_tensor_ref(is_view ? value : node->values[i]);
     }
@@ -216,7 +218,7 @@ uint32_t lower_number(const struct shoal_lowering *lowering, const shoal_tensor 
     return (uint32_t)number;
 }
 
-/* New ones are numbered in the order of the list, as effects_build does it. */
+/* Numbers storages in the order in which the list comes to them, as effects_build does. */
 static shoal_status scan_values(struct shoal_lowering *lowering, struct shoal_node *node, uint32_t place)
 {
     for (size_t i = 0; i < node->n_values; i++) {
@@ -268,7 +270,7 @@ static void scan_uses(struct shoal_lowering *lowering, const struct shoal_node *
     }
 }
 
-/* Places of writes, which n_writes has counted, storage by storage. */
+/* Lists the places of writes, storage by storage. n_writes has their numbers already. */
 static shoal_status scan_writes(struct shoal_lowering *lowering)
 {
     uint32_t n_writes = 0;
@@ -339,7 +341,7 @@ bool lower_is_view(const struct shoal_lowering *lowering, const struct shoal_nod
     if ((flags & SHOAL_OP_VIEW) != 0) {
         return true;
     }
-    /* As effects_build has it: what gives storages that were there before, and does nothing to them. */
+    /* As in effects_build, an op also counts as a view if it has no effects and all its storages existed before. */
     for (size_t i = 0; i < node->n_values; i++) {
         if (lowering->storages[lower_number(lowering, node->values[i])].creator == node) {
             return false;

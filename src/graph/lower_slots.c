@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Storages that are made inside of others.
+ * Finds storages that can be placed inside others, which saves copies:
  *
- *   - What a cat puts together for a collective is computed straight into its place there, if only the cat uses it: a gradient into
- *     its bucket.
- *   - What is copied into an input of the graph is computed there: from the node that makes it on nobody may need the input's old
- *     contents, and nobody may change either of the two later. Where that node itself reads the input it must be an op with a twin
- *     that works in place. So is what that node works on in place, if nobody else does.
+ *   - A piece of a cat that feeds a collective is computed directly into its place there, if only the cat uses it: a
+ *     gradient is computed in its bucket.
+ *   - A value that is copied into an input of the graph at the end is computed in the input. Conditions: the input's
+ *     old contents are not needed once the value is computed, and neither of the two is written after the copy. If the
+ *     node that computes the value reads the input itself, its op must have a twin that works in place. The same is
+ *     then tried for the first argument of that node, and so on.
  *
- * Both are decided from the graph alone. What has a part written over is here too: it is made in the storage of what it is made
- * of, if that is not needed any more.
+ * Both are decided from the graph alone. This file also lowers as_strided_scatter: its result takes over the storage of
+ * `self`, if that is not needed any more.
  */
 #include "base/try.h"
 #include "graph/lower.h"
@@ -20,7 +21,8 @@ static uint32_t place_of(const struct shoal_lowering *lowering, const struct sho
     return lowering->nodes[node->id].place;
 }
 
-/* Whether a kernel makes it: neither an input, nor communication, nor what looks at something else. */
+/* Whether a kernel computes it, so that it can be computed elsewhere: it is no input, no result of communication, and
+   not placed inside another storage yet. */
 static bool is_computed(const struct shoal_lowering *lowering, const struct lowered_storage *storage)
 {
     const struct shoal_node *creator = storage->creator;
@@ -38,7 +40,7 @@ static bool is_whole(const shoal_tensor *value, const struct lowered_storage *st
 
 /* Buckets ---------------------------------------------------------------------------------------------- */
 
-/* A dimension in front of which all others are 1: pieces lie one after the other. */
+/* Whether all dimensions before that of the cat are 1, so that its pieces lie one after the other. */
 static bool has_plain_pieces(const struct shoal_node *cat)
 {
     const struct layout *layout = &cat->values[0]->layout;
@@ -64,7 +66,7 @@ static bool feeds_collective(const struct shoal_lowering *lowering, const struct
            (node_flags(node->first_use->user) & SHOAL_OP_COLLECTIVE) != 0;
 }
 
-/* The storage of a piece that only this cat uses; NULL: somebody else does, or it cannot be computed elsewhere. */
+/* Returns the storage of a piece; NULL: other nodes read it, too, or it cannot be computed elsewhere. */
 static struct lowered_storage *find_piece(const struct shoal_lowering *lowering, const struct shoal_node *cat,
                                           size_t index)
 {
@@ -90,7 +92,7 @@ static void find_slots_of(struct shoal_lowering *lowering, struct shoal_node *ca
     }
     for (size_t i = 0; i < cat->args[0].as.list.count; i++) {
         struct lowered_storage *piece = find_piece(lowering, cat, i);
-        /* Where all that look at it find a whole number of their elements before it. */
+        /* Its offset must be a whole number of elements, for every dtype in which it is looked at. */
         if (piece && at % piece->element_bytes == 0) {
             piece->inside = whole;
             piece->inside_at = at;
@@ -101,7 +103,8 @@ static void find_slots_of(struct shoal_lowering *lowering, struct shoal_node *ca
     }
 }
 
-/* What was not computed into its place is copied there; what stands in the list twice has only one. */
+/* Copies the pieces that are not computed in their place. A tensor that is in the list twice is computed in one place,
+   and copied to the other. */
 shoal_status lower_cat(struct shoal_lowering *lowering, struct shoal_node *cat)
 {
     shoal_tensor *whole;
@@ -129,7 +132,7 @@ shoal_status lower_cat(struct shoal_lowering *lowering, struct shoal_node *cat)
 
 /* Parts that are written ------------------------------------------------------------------------------- */
 
-/* The source, or a copy of it that is made before the part is written, where the two may lie in one another. */
+/* Gives the source. If it has the storage of self, a copy is made first, because the two may overlap. */
 static shoal_status separate_source(struct shoal_lowering *lowering, const struct shoal_node *node,
                                     shoal_tensor **source_out)
 {
@@ -146,7 +149,7 @@ static shoal_status separate_source(struct shoal_lowering *lowering, const struc
     return lower_copy(lowering, *source_out, source);
 }
 
-/* The result, with the contents of self. A result that has no place yet may take that of self. */
+/* Gives the result, with the contents of self. If the result has no place yet, it may take over the buffer of self. */
 static shoal_status take_self(struct shoal_lowering *lowering, struct shoal_node *node,
                               shoal_tensor **whole_out)
 {
@@ -224,8 +227,9 @@ static bool can_work_in_place(const struct shoal_lowering *lowering, const struc
 }
 
 /*
- * What is made in the input was made of something else in place: that one is made in the input too, if nobody needs it any more
- * and nobody has used the input since, and so on. A row of writes to an input does not copy it.
+ * `maker` computes a value in the input. If its own first argument is computed, is not needed by anybody else, and the
+ * input is not used in between, that argument is computed in the input, too, and so on backwards. So a chain of writes
+ * to an input copies nothing.
  */
 static void find_homes_before(struct shoal_lowering *lowering, struct shoal_node *maker, uint32_t input)
 {

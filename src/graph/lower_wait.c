@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waits. One work carries all that a start gives: the first wait ends it, and makes the copies that follow it; further ones ask only
- * how it ended. A start that has ended with its own step needs none.
+ * Waits. All results of a start come from one work. The first wait ends it, and makes the copies that follow it; later
+ * waits only ask for its status. A blocking start ends in its own step and needs no wait.
  */
 #include "base/try.h"
 #include "graph/lower.h"
@@ -52,13 +52,14 @@ static shoal_status end_waited(void *context, const struct shoal_node *node, boo
 {
     struct shoal_lowering *lowering = context;
     uint32_t start = lowering->nodes[node->id].start;
-    (void)is_certain; /* this rank is known */
+    (void)is_certain; /* always true, because this rank is known */
     return start > 0 && !lowering->starts[start - 1].has_ended
                ? lower_end_start(lowering, &lowering->starts[start - 1])
                : SHOAL_OK;
 }
 
-/* Starts whose memory this is, and then the one whose result it is, which may have ended before: a wait asks how. */
+/* Ends the starts in whose memory the waited tensors lie. If that adds no step, the start whose result they are has
+   ended before; a wait is added all the same, so that its status is asked for. */
 shoal_status lower_wait(struct shoal_lowering *lowering, struct shoal_node *node)
 {
     size_t n_steps = lowering->plan->n_steps;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Gathers whose results are only read go into a window, which all ranks of a host share. Each rank writes its own rows: what it
- * writes, its sources, need not be one tensor, and is cast on the way. So
+ * A gather whose results are only read goes into a window, which all ranks of a host share. Each rank writes its own
+ * row there. What it writes, its sources, need not be one tensor, and is converted to the window's dtype on the way. So
+ * some nodes need no step:
  *
- *   - a conversion that only the gather reads is left out, if nobody writes what it converts until the gather has ended;
- *   - a cat that only the gather reads is left out as well;
- *   - where pieces of the cat are only copied out of the rows again, the copies are left out too: each source has rows of its own
- *     in the window, and these are what the copy would give. That is what bucketing makes of gathers.
+ *   - a conversion that only the gather reads, if nobody writes its input before the gather has ended;
+ *   - a cat that only the gather reads, under the same condition;
+ *   - copies of the cat's pieces out of the gathered rows, which the bucketing passes make. If all readers of the
+ *     result are such copies, each source gets rows of its own in the window, one for each rank, and the copy is these
+ *     rows.
  *
- * All of this follows from the graph, so ranks decide alike.
+ * All of this follows from the graph, so all ranks decide alike.
  */
 #include "base/error.h"
 #include "base/mem.h"
@@ -67,7 +69,7 @@ static bool can_gather(const struct shoal_lowering *lowering, const struct shoal
     return lowering->plan->groups[group].size > 1 && lower_has_windows(lowering, group);
 }
 
-/* The place of the first wait for a start; UINT32_MAX: none was found. */
+/* Returns the place of the first wait for a start; UINT32_MAX: none was found. */
 static uint32_t first_wait(const struct shoal_lowering *lowering, const struct shoal_node *start)
 {
     uint32_t first = UINT32_MAX;
@@ -86,7 +88,7 @@ static uint32_t first_wait(const struct shoal_lowering *lowering, const struct s
 
 /* Sources ---------------------------------------------------------------------------------------------- */
 
-/* Whether only the node at `place` reads all of what this one makes. */
+/* Whether the node makes a storage that its value fills, and that only the node at `place` reads. */
 static bool is_only_for(const struct shoal_lowering *lowering, const struct shoal_node *node, size_t value,
                         uint32_t place)
 {
@@ -116,7 +118,7 @@ static bool can_cast(const struct shoal_lowering *lowering, const struct shoal_n
            !lower_is_written(lowering, number, lowering->nodes[node->id].place, until);
 }
 
-/* The value that the rank writes for `value` of `node`, which the node at `place` reads: without conversions. */
+/* Fills in the source for a value of a node that the node at `place` reads. A conversion is left out if possible. */
 static void find_source(struct shoal_lowering *lowering, const struct shoal_node *node, size_t value,
                         uint32_t place, uint32_t until, struct window_source *source)
 {
@@ -207,17 +209,18 @@ static shoal_status find_plain_sources(struct shoal_lowering *lowering, struct w
 
 /* Copies out of rows ----------------------------------------------------------------------------------- */
 
-/* Somebody reads a part of the rows. */
+/* A walk over all readers of a gather's result. It is made twice: `places` is NULL while it finds out whether all of
+   them are copies of sources; then it leaves these copies out. */
 struct unpacking {
     struct shoal_lowering *lowering;
     struct window_gather *gather;
     size_t total;         /* bytes of a row */
     size_t n_uses;        /* copies that were seen */
-    const size_t *places; /* of sources in the window, the second time: copies are left out; NULL before */
-    bool can;
+    const size_t *places; /* offsets of sources in the window; NULL: the first walk */
+    bool can;             /* all readers so far are such copies */
 };
 
-/* The source whose rows a view shows, all of them and in order; n_sources: none. */
+/* Returns the index of the source whose rows a view shows, all of them and in order; n_sources: none. */
 static size_t find_rows(const struct unpacking *unpacking, const shoal_tensor *view)
 {
     const struct window_gather *gather = unpacking->gather;
@@ -263,7 +266,7 @@ static bool is_copy(const struct shoal_node *node)
 static void see_copy(struct unpacking *unpacking, struct shoal_node *copy, const struct shoal_node *view)
 {
     struct shoal_lowering *lowering = unpacking->lowering;
-    /* Where the view lies by the rank, ranks would not agree. */
+    /* If the position of the view depended on the rank, ranks would decide differently. */
     bool is_fixed = !lowering->nodes[view->id].here;
     size_t index = is_copy(copy) && is_fixed ? find_rows(unpacking, view->values[0]) : SIZE_MAX;
     struct lowered_storage *result = is_copy(copy) ? storage_of(lowering, copy, 0) : NULL;
@@ -280,7 +283,7 @@ static void see_copy(struct unpacking *unpacking, struct shoal_node *copy, const
     }
 }
 
-/* Everybody who reads what `node` gives, which shows the rows. */
+/* Visits all readers of `node`, whose value is the gathered rows or a view of them. */
 static void see_users(struct unpacking *unpacking, const struct shoal_node *node)
 {
     for (const struct edge *use = node->first_use; use && unpacking->can; use = use->next) {
@@ -297,7 +300,7 @@ static void see_users(struct unpacking *unpacking, const struct shoal_node *node
     }
 }
 
-/* Rows of their own for each source. Users are seen twice: first whether all of them are such copies, then to leave these out. */
+/* Gives each source rows of its own, if all readers of the result are copies of sources. */
 static void unpack(struct shoal_lowering *lowering, struct window_gather *gather)
 {
     struct lowered_storage *result = storage_of(lowering, gather->node, 0);
@@ -366,7 +369,7 @@ shoal_status lower_find_windows(struct shoal_lowering *lowering)
 
 /* The start -------------------------------------------------------------------------------------------- */
 
-/* Buffers for the results, and where each begins in the window. */
+/* Makes buffers for the results, and writes to `begins` where each begins in the window. */
 static shoal_status make_results(struct shoal_lowering *lowering, struct window_gather *gather,
                                  uint32_t number, size_t *begins)
 {
@@ -390,7 +393,7 @@ static shoal_status say_pieces(struct shoal_lowering *lowering, const struct win
     for (size_t i = 0; i < gather->node->n_values; i++) {
         TRY(lower_say_shape(lowering, gather->node->values[i]));
     }
-    /* Members write rows of sources where all of them expect these. */
+    /* Every member must put the rows of each source at the same offset. */
     for (size_t i = 0; i < gather->n_sources && gather->is_unpacked; i++) {
         TRY(lower_say_number(lowering, (int64_t)gather->sources[i].row_bytes));
     }
