@@ -35,7 +35,7 @@ static shoal_status add_call(struct capture *capture, const shoal_op *op, const 
     return capture_note_start(capture, op, arguments, node, result);
 }
 
-/* Arguments are looked up first, while they are what the call gets. */
+/* Looks up the nodes of arguments before the call, because an in-place call changes what they are. */
 static shoal_status trace_call(struct op_tracer *tracer, const shoal_op *op, const shoal_value *arguments,
                                shoal_value *result_out)
 {
@@ -55,14 +55,14 @@ static shoal_status trace_call(struct op_tracer *tracer, const shoal_op *op, con
     shoal_status status = op_is_in_place(op) ? capture_add_write(capture, op, arguments, args, &result)
                                              : add_call(capture, op, arguments, args, &result);
     if (status != SHOAL_OK) {
-        capture->lost = status; /* whatever the step makes of the failure */
+        capture->lost = status; /* the capture fails, even if the step ignores this error */
         return status;
     }
     *result_out = result;
     return SHOAL_OK;
 }
 
-/* What the layers below say ---------------------------------------------------------------------------- */
+/* Calls of layers below (struct op_capture) ------------------------------------------------------------- */
 
 static shoal_status add_input(struct op_tracer *tracer, shoal_tensor *tensor, shoal_tensor *source,
                               const char *name)
@@ -86,7 +86,7 @@ static shoal_status add_input(struct op_tracer *tracer, shoal_tensor *tensor, sh
     return SHOAL_OK;
 }
 
-/* What all of a storage is must be contiguous. */
+/* The base of a storage must be contiguous. */
 static shoal_status make_contiguous(struct capture *capture, struct shoal_node **node)
 {
     if ((*node)->values[0]->is_contiguous) {
@@ -121,7 +121,7 @@ static shoal_status rebind(struct op_tracer *tracer, shoal_tensor *target, shoal
     return SHOAL_OK;
 }
 
-/* The gradient that a leaf has is about to be added to: as a placeholder it has the leaf's name. */
+/* Names the placeholder of a gradient that is about to be added to after its leaf: "w_grad". */
 static shoal_status name_gradient(struct capture *capture, shoal_tensor *leaf, shoal_tensor *gradient)
 {
     char name[128];
@@ -202,14 +202,14 @@ static shoal_status check_input(struct capture *capture, size_t index)
                  : SHOAL_OK;
 }
 
-/* A leaf like the caller's, with the gradient that it has. */
+/* Makes the stand-in a leaf with the gradient of the caller's leaf. */
 static shoal_status make_leaf(const shoal_tensor *input, shoal_tensor *stand_in)
 {
     TRY(leaf_create(stand_in));
     return leaf_keep_gradient(leaf_of(stand_in), leaf_of(input)->gradient);
 }
 
-/* What the step gets for an input, and its placeholder. */
+/* Makes the stand-in that the step gets for an input, and its placeholder. */
 static shoal_status add_stand_in(struct capture *capture, size_t index)
 {
     shoal_tensor *input = capture->inputs[index];
@@ -244,7 +244,7 @@ static shoal_status add_inputs(struct capture *capture)
 
 /* Outputs ---------------------------------------------------------------------------------------------- */
 
-/* Which input of the step a leaf is; CAPTURED_NONE: none. */
+/* Returns the index of the input whose stand-in the leaf is; CAPTURED_NONE: none. */
 static size_t find_given(const struct capture *capture, const shoal_tensor *leaf)
 {
     for (size_t i = 0; leaf->storage->traced_op == STORAGE_OF_STEP && i < capture->n_inputs; i++) {
@@ -255,8 +255,8 @@ static size_t find_given(const struct capture *capture, const shoal_tensor *leaf
     return CAPTURED_NONE;
 }
 
-/* What an output is. A step that makes a tensor from memory makes another one each time: what the caller does with it must not
-   reach the graph's constant. */
+/* Finds the node of an output. A constant is cloned: a step that is not captured makes a new tensor from the memory
+   each time, so what the caller does with an output must not change the graph's constant. */
 static shoal_status find_output(struct capture *capture, shoal_tensor *tensor, struct shoal_node **node_out)
 {
     TRY(capture_find_node(capture, tensor, node_out));
@@ -267,8 +267,9 @@ static shoal_status find_output(struct capture *capture, shoal_tensor *tensor, s
     return shoal_graph_call(capture->graph, op_get(OP_clone), &arg, 1, NULL, node_out);
 }
 
-/* Its new gradient as the next output, or that the old one is changed in place. One that came and went leaves nothing, but a step
-   that finds one there is another step. */
+/* Adds the new gradient of a leaf as the next output, or notes that its old gradient is written in place. The leaf is
+   listed even if it has no gradient before and after the step, because a step that finds a gradient there needs another
+   graph. */
 static shoal_status add_gradient(struct capture *capture, const struct capture_leaf *noted, shoal_arg *items,
                                  size_t *n_items)
 {
@@ -346,13 +347,14 @@ static shoal_status call_step(struct capture *capture, shoal_step_function step,
     shoal_status status = step(context, capture->stand_ins, capture->n_inputs, outputs, n_outputs);
     callback_leave_capture();
     if (status != SHOAL_OK && status == capture->failed && shoal_error_text()[0] == '\0') {
-        (void)error_set(status, "%s", capture->failed_text); /* a later call that went well has cleared it */
+        /* A later call that succeeded has cleared the text. */
+        (void)error_set(status, "%s", capture->failed_text);
     }
     status = scope_callback_end(callback, "the step", status);
     return status == SHOAL_OK ? shoal_scope_error() : status;
 }
 
-/* In the scope of the capture. */
+/* Runs in the scope of the capture. */
 static shoal_status run_step(struct capture *capture, shoal_step_function step, void *context,
                              size_t n_outputs)
 {
@@ -398,7 +400,8 @@ static shoal_status create_graph(shoal_graph **graph_out)
     return SHOAL_OK;
 }
 
-/* When all is as it was before the step, which may have changed settings, and changed them back. */
+/* Notes the state of the graph's dependences. Call it after capture_undo, because the step may have changed
+   settings. */
 static void note_states(struct captured *captured)
 {
     for (size_t i = 0; i < captured->n_dependences; i++) {

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A capture that is running, seen by its parts:
+ * The state of a capture, which these files share:
  *
  *   capture.c         shoal_capture, and the tracer that sees each call
- *   capture_values.c  which node a tensor is: identity of storages and values, tensors with memory that become inputs
- *   capture_args.c    boxed arguments as arguments of nodes, groups as rows of the table
- *   capture_flight.c  starts that nobody has waited for, and where the graph waits for them
- *   functionalize.c   in-place calls as out-of-place ones, and copies into inputs at the end
- *   capture_undo.c    what the step changed outside the graph, put back
+ *   capture_values.c  finds the node of a tensor, and makes tensors with memory inputs of the graph
+ *   capture_args.c    turns the arguments of a call into arguments of a node, and groups into rows of the table
+ *   capture_flight.c  keeps track of starts, and adds the waits that the step does not make itself
+ *   functionalize.c   captures in-place calls as calls that give new tensors, and adds copies into inputs at the end
+ *   capture_undo.c    restores what the step changed outside the graph
  *
- * A storage is known by its trace_id, never by its address. It has a base: the node that gives all of it, contiguous. A value of it
- * is found by dtype and layout; one that was not met yet is a view of the base. A write of the whole storage begins a new epoch:
- * another node becomes the base, and values of older epochs are not found any more. So a graph reads as if each tensor had been
- * computed anew, while tensors, views of them and what autograd saved keep meaning the memory they share.
+ * A storage is identified by its trace_id, never by its address. Its base is the node that gives the whole storage,
+ * contiguous. The node of a tensor is looked up by storage, dtype and layout; a tensor that was not seen before is
+ * captured as a view of the base. A write begins a new epoch of the storage: another node becomes the base, and nodes
+ * of earlier epochs are not found any more. So the graph reads as if every write made a new tensor, while all tensors
+ * of the step that share a storage, also those that autograd saved, see the write.
  */
 #ifndef GRAPH_CAPTURE_H
 #define GRAPH_CAPTURE_H
@@ -29,7 +30,7 @@
 #include "op/tracer.h"
 #include "tensor/tensor.h"
 
-/* What a node gives, or one tensor of the list that it gives: taken out of it when somebody wants it. */
+/* A value of a node. If the node gives a list, capture_take_out makes a node for the one tensor when it is used. */
 struct capture_given {
     struct shoal_node *node;
     size_t index;
@@ -38,20 +39,22 @@ struct capture_given {
 enum capture_origin {
     CAPTURE_MADE,     /* by a call of the step */
     CAPTURE_INPUT,    /* a placeholder: `node` */
-    CAPTURE_CONSTANT, /* made from memory by the step: `node`, with a copy */
-    CAPTURE_REBOUND,  /* a storage that was said to hold another value */
-    CAPTURE_GIVEN     /* of a tensor that was given to shoal_capture: the step has another one in its place */
+    CAPTURE_CONSTANT, /* a constant: `node`, with a copy of memory that the step made a tensor from */
+    CAPTURE_REBOUND,  /* a storage that was made to hold another value by op_capture.rebind */
+    CAPTURE_GIVEN     /* an input of shoal_capture; the step gets a stand-in for it, and must not use it */
 };
 
 struct capture_storage {
     uint64_t id;
     uint32_t epoch;
     enum capture_origin origin;
-    struct shoal_node *node;   /* see above */
-    struct capture_given base; /* what all of it is in this epoch */
-    bool is_shared;   /* another storage has the same base, or it is a constant: it is not written in place */
-    size_t input;     /* which of those given to shoal_capture, or of the placeholders */
-    size_t n_flights; /* of capture.flights */
+    struct shoal_node *node;   /* of CAPTURE_INPUT and CAPTURE_CONSTANT */
+    struct capture_given base; /* the whole storage in this epoch */
+    /* The base must not be written in place: another storage has the same base, or it is a constant. */
+    bool is_shared;
+    size_t
+        input; /* index of the input of shoal_capture (CAPTURE_GIVEN) or of the placeholder (CAPTURE_INPUT) */
+    size_t n_flights; /* how many of capture.flights are on this storage */
 };
 
 /* A value in an epoch of its storage. */
@@ -63,22 +66,22 @@ struct capture_value {
     struct capture_given given;
 };
 
-/* What a start gives, or sends, until it is waited for. */
+/* A tensor that is in flight: a start gives or sends it, and has not been waited for. */
 struct capture_flight {
     struct capture_given start;
-    struct capture_value value; /* what is on its way, or what is sent; without a node */
+    struct capture_value value; /* the tensor; `given` is not filled in */
     struct span span;
-    bool is_read; /* it is sent: it may be read */
+    bool is_read; /* the tensor is sent, so it may be read meanwhile */
 };
 
 /* A leaf whose gradient changed. */
 struct capture_leaf {
-    shoal_tensor *leaf;   /* one reference, */
-    shoal_tensor *before; /* one reference: its gradient when it was noted; NULL: none */
-    bool was_averaged;    /* that gradient (tensor/tensor.h) */
+    shoal_tensor *leaf;   /* one reference */
+    shoal_tensor *before; /* its gradient before the step, one reference; NULL: none */
+    bool was_averaged;    /* is_averaged of that gradient (tensor/tensor.h) */
 };
 
-/* A storage with memory, as it was. */
+/* The state of a storage with memory before the step used it. */
 struct capture_memory {
     struct storage *storage; /* one reference */
     uint64_t version;
@@ -91,14 +94,14 @@ struct capture_end {
 };
 
 struct capture {
-    struct op_tracer tracer; /* first: a tracer's address is the capture's */
+    struct op_tracer tracer; /* must be first: its address is cast to that of the capture */
     struct shoal_graph *graph;
-    struct scope *scope; /* the outermost one of the step */
-    shoal_status lost;   /* why a call that was made is not in the graph; SHOAL_OK: all of them are */
-    shoal_status failed; /* of the first call that failed, if it was no op, */
-    char failed_text[ERROR_TEXT_BYTES]; /* with its text */
-    shoal_tensor *const *inputs;        /* the caller's, */
-    shoal_tensor **stand_ins;           /* and what the step gets, one reference each */
+    struct scope *scope; /* the outermost scope of the step */
+    shoal_status lost;   /* why an op that ran is missing in the graph; SHOAL_OK: none is */
+    shoal_status failed; /* status of the first failure that op_capture.note_failure reported */
+    char failed_text[ERROR_TEXT_BYTES]; /* its text */
+    shoal_tensor *const *inputs;        /* the caller's tensors */
+    shoal_tensor **stand_ins;           /* the tensors that the step gets for them, one reference each */
     size_t n_inputs;
     struct shoal_node *last_placeholder; /* NULL: none yet */
 
@@ -122,7 +125,7 @@ struct capture {
     struct capture_memory *memories;
     size_t n_memories;
     size_t memory_capacity;
-    shoal_tensor **written; /* without history when they were written first; one reference each */
+    shoal_tensor **written; /* tensors that had no history before the step wrote them; one reference each */
     size_t n_written;
     size_t written_capacity;
     struct capture_end *ends;
@@ -132,105 +135,109 @@ struct capture {
 
 /* capture_values.c ------------------------------------------------------------------------------------- */
 
-/* All of its storage, in order. */
+/* Whether the tensor is its whole storage, contiguous. */
 bool capture_is_whole(const shoal_tensor *tensor);
 
-/* The storage of the tensor: known, or lifted, which makes a placeholder or a constant. `name` of a placeholder; NULL: the tensor's
-   own. It holds until the next one is added. */
+/* Finds the storage of a tensor. If it is not known yet, adds a placeholder or a constant for it. A placeholder is
+   called `name`, or like the tensor if that is NULL. The pointer is valid until the next storage is added. */
 shoal_status capture_find_storage(struct capture *capture, shoal_tensor *tensor, const char *name,
                                   struct capture_storage **storage_out);
 
-/* NULL when it is not known. */
+/* Finds a storage; NULL: it is not known. */
 struct capture_storage *capture_known_storage(struct capture *capture, struct storage *storage);
 
-/* A storage that is not known yet. */
+/* Adds a storage that is not known yet. */
 shoal_status capture_add_storage(struct capture *capture, struct storage *storage, enum capture_origin origin,
                                  struct shoal_node *node, struct capture_storage **storage_out);
 
-/* The node that gives the tensor, as it is now. */
+/* Finds the node that gives the tensor as it is now, or adds one. */
 shoal_status capture_find_node(struct capture *capture, shoal_tensor *tensor, struct shoal_node **node_out);
 
-/* The node that gives all of the storage. */
+/* Finds the node that gives the whole storage. */
 shoal_status capture_find_base(struct capture *capture, struct capture_storage *storage,
                                struct shoal_node **node_out);
 
-/* The same as elements of a dtype, of which the storage is a whole number: the base, or a view of it in one dimension. */
+/* Like capture_find_base, in another dtype, if need be as a view in one dimension. The storage must be a whole number
+   of elements of that dtype. */
 shoal_status capture_find_base_as(struct capture *capture, struct capture_storage *storage, shoal_dtype dtype,
                                   struct shoal_node **node_out);
 
-/* From now on all of the storage is what a node gives, contiguous. */
+/* Begins a new epoch in which the value of `node`, which is contiguous, is the whole storage. */
 void capture_replace_base(struct capture_storage *storage, struct shoal_node *node);
 
-/* From now on the tensor, which covers its storage, is what a node gives. */
+/* Begins a new epoch of the tensor's storage, which the tensor covers; `given` is its value from now on. */
 shoal_status capture_begin_epoch(struct capture *capture, shoal_tensor *tensor, struct capture_given given);
 
-/* A tensor that a call gave. */
+/* Notes that a call gave the tensor. Adds its storage if that is new. */
 shoal_status capture_add_result(struct capture *capture, shoal_tensor *tensor, struct capture_given given);
 
-/* The same of a value of a storage that is known. */
+/* Like capture_add_result, for a value of a storage that is known. */
 shoal_status capture_set_result(struct capture *capture, struct capture_storage *storage,
                                 const struct capture_value *value, struct capture_given given);
 
-/* What a tensor of the storage is, without the node. */
+/* Describes a tensor of the storage; `given` is not filled in. */
 struct capture_value capture_value_of(const struct capture_storage *storage, const shoal_tensor *tensor);
 struct capture_storage *capture_storage_of(struct capture *capture, const struct capture_value *value);
 
-/* One tensor of a list, as a node of its own. */
+/* If the node of `given` gives a list, replaces it by a new node for the one tensor. */
 shoal_status capture_take_out(struct capture *capture, struct capture_given *given);
 
-/* A placeholder behind those that are there. `tensor` and `source` may be NULL. */
+/* Adds a placeholder after the existing ones. `tensor` and `source` may be NULL. */
 shoal_status capture_add_placeholder(struct capture *capture, const char *name, const shoal_tensor *like,
                                      shoal_tensor *tensor, shoal_tensor *source,
                                      struct shoal_node **node_out);
 
-/* At the end: placeholders of tensors that nobody uses. */
+/* Removes placeholders without users at the end of the capture. Those of the step's inputs stay. */
 void capture_drop_unused(struct capture *capture);
 
 void capture_free_values(struct capture *capture);
 
 /* capture_args.c --------------------------------------------------------------------------------------- */
 
-/* Arguments of a node for those of a call. Lists live in the innermost scope. */
+/* Makes arguments of a node from those of a call. Lists live in the innermost scope. */
 shoal_status capture_make_args(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
                                shoal_arg args[OP_MAX_PARAMS]);
 
 /* capture_flight.c ------------------------------------------------------------------------------------- */
 
-/* After a call: if it starts something, that is in flight; if it waits, that is not any more. */
+/* Call these after a call was captured: they note what it has started, and what it has waited for. */
 shoal_status capture_note_start(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
                                 struct shoal_node *node, const shoal_value *result);
 void capture_note_wait(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
                        const shoal_arg *args);
 
-/* Whether a batch receives the tensor of that index. */
+/* Whether batch_p2p_ops receives the tensor of that index; otherwise it sends it. */
 bool capture_is_received(const shoal_value *arguments, size_t index);
 
-/* Before a wait of the step's own: for a part of what a start gives the graph waits for all of it. Then the call is done. */
+/* Call before a wait that the step makes. If it waits for only a part of a start's result, the graph waits for all of
+   it, *is_done_out is true, and the step's own wait is not captured. */
 shoal_status capture_wait_whole(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
                                 bool *is_done_out);
 
-/* Waits for what is in flight in the bytes of a tensor: before it is read, or written, which sends are waited for too. */
+/* Adds waits for what is in flight in the bytes of a tensor, before it is read or written. Before a write, sends are
+   waited for, too. */
 shoal_status capture_settle(struct capture *capture, const shoal_tensor *tensor, bool is_written);
-/* The same for all that a call reads and writes; views and waits do neither. */
+/* Calls capture_settle for all tensors that a call reads and writes. Views and waits do neither. */
 shoal_status capture_settle_arguments(struct capture *capture, const shoal_op *op,
                                       const shoal_value *arguments);
-/* At the end: whatever is left. */
+/* Adds waits for everything that is in flight, at the end of the step. */
 shoal_status capture_settle_all(struct capture *capture);
 
 /* functionalize.c -------------------------------------------------------------------------------------- */
 
-/* Before an in-place call: what it writes may be written, and can be put back. */
+/* Call before an in-place call is captured. Checks that the memory may be written, and notes what has to be
+   restored. */
 shoal_status capture_check_written(struct capture *capture, const shoal_op *op, const shoal_value *arguments);
 
-/* The node of an in-place call, and what its tensors are from now on. */
+/* Adds the nodes of an in-place call, and notes the new values of the tensors that it writes. */
 shoal_status capture_add_write(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
                                const shoal_arg *args, const shoal_value *result);
 
-/* The same for a batch that receives: it writes some of its tensors in place, and is no in-place op. */
+/* Like capture_check_written, for the tensors that batch_p2p_ops receives: it writes them, but is no in-place op. */
 shoal_status capture_check_received(struct capture *capture, const shoal_op *op,
                                     const shoal_value *arguments);
 
-/* At the end: what was written into inputs goes there. */
+/* At the end of the step, adds a copy_ into each input that has a new value. */
 shoal_status capture_copy_back(struct capture *capture);
 
 /* capture_undo.c --------------------------------------------------------------------------------------- */
@@ -238,14 +245,16 @@ shoal_status capture_copy_back(struct capture *capture);
 /* Whether a scope of the step owns the tensor. */
 bool capture_is_inside(const struct capture *capture, const shoal_tensor *tensor);
 
+/* Notes the state of a storage, so that capture_undo can restore it. So do capture_note_written and capture_note_leaf
+   for tensors and leaves; capture_at_end adds any other function that restores something. */
 shoal_status capture_note_memory(struct capture *capture, struct storage *storage);
-/* Whether the step has written memory that was there before it. */
+/* Whether the step has written a storage that was noted by capture_note_memory. */
 bool capture_has_written(const struct capture *capture, const struct storage *storage);
 shoal_status capture_note_written(struct capture *capture, shoal_tensor *tensor);
 shoal_status capture_note_leaf(struct capture *capture, shoal_tensor *leaf);
 shoal_status capture_at_end(struct capture *capture, void (*restore)(void *context), void *context);
 
-/* Puts everything back, and forgets it. */
+/* Restores everything that was noted, and forgets it. */
 void capture_undo(struct capture *capture);
 
 #endif

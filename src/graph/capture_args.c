@@ -16,7 +16,8 @@ enum {
     NAME_BYTES = 128
 };
 
-/* The group's own name with other characters than letters, digits and '_' replaced, and a number behind it if that is taken. */
+/* Takes the group's name, replaces characters other than letters and digits by '_', and adds a number if it is
+   taken. */
 static void choose_name(const struct shoal_graph *graph, const shoal_group *group, char name[NAME_BYTES])
 {
     char legal[NAME_BYTES / 2];
@@ -49,7 +50,7 @@ static shoal_status add_group(struct shoal_graph *graph, shoal_group *group)
     return status;
 }
 
-/* The row of a group: one for each group that the step uses, so there are few. */
+/* Finds the row of a group, or adds one. A linear search is enough: a step uses few groups. */
 static shoal_status find_row(struct shoal_graph *graph, shoal_group *group, const char **name_out)
 {
     struct graph_group *row = graph->groups;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Starts of a captured step that nobody has waited for. Eager code waits where contents are used, and so does the graph: a call that
- * reads or writes what is in flight gets a wait_tensor in front of it, and what nobody uses is waited for at the end. Without that a
- * wait directly behind each irecv would stop two ranks that both receive before they send.
+ * Keeps track of starts of a captured step that have not been waited for. Eager code waits when data is used, and so
+ * does the graph: a call that reads or writes memory in flight gets a wait_tensor before it, and the rest is waited for
+ * at the end. (With a wait directly after each irecv, two ranks that both receive before they send would wait for each
+ * other for ever.)
  *
- * Invariant: a storage has as many flights as its n_flights says; starts that only read it, sends, are counted there too.
+ * Invariant: n_flights of a storage is the number of flights on it, including sends, which only read it.
  */
 #include <string.h>
 
@@ -13,14 +14,15 @@
 #include "base/try.h"
 #include "graph/capture.h"
 
-/* Bytes of a tensor, as tensor_span has them, in both of which something may lie. */
+/* Whether the spans of the flight and the tensor overlap. */
 static bool is_touched(const struct capture_flight *flight, const shoal_tensor *tensor)
 {
     struct span span = tensor_span(tensor);
     return flight->span.first < span.end && span.first < flight->span.end;
 }
 
-/* Bytes that a wait for the tensor waits for; without any they are those at the same place. */
+/* Whether a wait for the tensor waits for the flight: their spans overlap, or, if one is empty, begin at the same
+   place. */
 static bool is_met(const struct capture_flight *flight, const shoal_tensor *tensor)
 {
     struct span span = tensor_span(tensor);
@@ -43,14 +45,14 @@ static shoal_status add_flight(struct capture *capture, const shoal_tensor *tens
     return SHOAL_OK;
 }
 
-/* The words have one length. */
+/* The second argument is a list of words of equal length. */
 bool capture_is_received(const shoal_value *arguments, size_t index)
 {
     const size_t word = sizeof "isend";
     return strncmp(arguments[1].as.string + index * word, "irecv", word - 1) == 0;
 }
 
-/* What it sends is there until it is waited for; what it gives, or receives, is not. */
+/* Adds a flight for each tensor of a start: the one that it sends, or else the one that it gives. */
 static shoal_status add_flights(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
                                 struct shoal_node *node, const shoal_value *result)
 {
@@ -75,7 +77,7 @@ shoal_status capture_note_start(struct capture *capture, const shoal_op *op, con
 
 /* Ends ------------------------------------------------------------------------------------------------- */
 
-/* A wait in front of whatever comes next. The flight is not in the list any more. */
+/* Adds a wait for a flight, which the caller has removed from the list. */
 static shoal_status end_flight(struct capture *capture, struct capture_flight *flight)
 {
     struct shoal_node *node = NULL;
@@ -90,7 +92,7 @@ static shoal_status end_flight(struct capture *capture, struct capture_flight *f
                : SHOAL_OK;
 }
 
-/* Those in the way of a tensor; of all, when it is NULL. */
+/* Ends the flights that overlap a tensor; all flights, if `tensor` is NULL. */
 static shoal_status end_flights(struct capture *capture, const shoal_tensor *tensor, bool is_written)
 {
     size_t n_flights = capture->n_flights;
@@ -147,7 +149,7 @@ shoal_status capture_settle_arguments(struct capture *capture, const shoal_op *o
     return SHOAL_OK;
 }
 
-/* Whether the tensor is other bytes than a start gives that it waits for: a part of them, say. */
+/* Whether the tensor overlaps the result of a start, but is not exactly its bytes: a part of it, for example. */
 static bool is_other(const struct capture *capture, const shoal_tensor *tensor)
 {
     uint64_t id = storage_trace_id(tensor->storage);
@@ -175,7 +177,8 @@ shoal_status capture_wait_whole(struct capture *capture, const shoal_op *op, con
     return *is_done_out ? settle_value(capture, &arguments[0], /*is_written=*/false) : SHOAL_OK;
 }
 
-/* A wait of the step's own. What it waits for is a start's result, or a view of one, or else whatever is on its way there. */
+/* Removes the flights that a wait of the step ends. If `node` is a start's result or a view of one, only flights of
+   this start; otherwise all that deliver data to the tensor's bytes. */
 static void end_waited(struct capture *capture, const shoal_tensor *tensor, const struct shoal_node *node)
 {
     while (node->op && (node->op->flags & SHOAL_OP_VIEW) != 0 && node->n_inputs > 0) {

@@ -9,7 +9,7 @@
 
 #include "shoal/status.h"
 
-/* From hashes to indices of an array of somebody else's, who compares. All zero is an empty table. */
+/* Maps hashes to indices of an array of the caller's, whose function compares keys. All zero is an empty table. */
 struct capture_table {
     uint64_t *hashes;
     size_t *indices; /* SIZE_MAX: free */
@@ -18,7 +18,7 @@ struct capture_table {
 };
 
 shoal_status capture_table_add(struct capture_table *table, uint64_t hash, size_t index);
-/* SIZE_MAX when there is none. */
+/* Returns the index for which is_same is true; SIZE_MAX: there is none. */
 size_t capture_table_find(const struct capture_table *table, uint64_t hash,
                           bool (*is_same)(const void *context, const void *key, size_t index),
                           const void *context, const void *key);

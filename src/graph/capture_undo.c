@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a captured step changes outside the graph: remembered before it changes, and put back when the capture ends. */
+/* Notes what a captured step changes outside the graph, before it changes, and restores it when the capture ends. */
 #include "autograd/leaf.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -45,7 +45,8 @@ bool capture_has_written(const struct capture *capture, const struct storage *st
     return false;
 }
 
-/* A tensor with memory that is written under recording gets a history of the step. What the step made dies with it. */
+/* If a tensor with memory is written while autograd records, it gets a history, which capture_undo takes away. Tensors
+   that the step made need not be noted: they end with it. */
 shoal_status capture_note_written(struct capture *capture, shoal_tensor *tensor)
 {
     if (tensor->history || !tensor->storage->memory) {
@@ -65,7 +66,7 @@ static bool is_same_leaf(const void *context, const void *key, size_t index)
     return capture->leaves[index].leaf == key;
 }
 
-/* Leaves that the step makes, as recomputation does, end with it. */
+/* Leaves that the step makes itself, as recomputation does, end with it and need not be noted. */
 shoal_status capture_note_leaf(struct capture *capture, shoal_tensor *leaf)
 {
     uint64_t hash = hash_bytes(0, &leaf, sizeof leaf);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which node a tensor is. Invariant: the base of a storage is contiguous and covers it. */
+/* Finds the node of a tensor. Invariant: the base of a storage is contiguous and covers it. */
 #include <string.h>
 
 #include "base/error.h"
@@ -107,7 +107,7 @@ static struct capture_given *find_value(struct capture *capture, const struct ca
     return index == SIZE_MAX ? NULL : &capture->values[index].given;
 }
 
-/* The value is what a node gives, from now on. */
+/* Notes which node gives the value from now on. */
 static shoal_status set_value(struct capture *capture, const struct capture_value *value,
                               struct capture_given given)
 {
@@ -124,7 +124,6 @@ static shoal_status set_value(struct capture *capture, const struct capture_valu
     return SHOAL_OK;
 }
 
-/* One tensor of a list is taken out of it when it is first used. */
 shoal_status capture_take_out(struct capture *capture, struct capture_given *given)
 {
     if (!given->node->is_list) {
@@ -162,7 +161,8 @@ static shoal_arg ints_arg(const int64_t *numbers, size_t count, shoal_arg items[
     return (shoal_arg){.kind = SHOAL_ARG_LIST, .as.list = {.items = items, .count = count}};
 }
 
-/* The base as elements of another dtype, in one dimension: as many as there are whole ones. */
+/* Makes a one-dimensional view of the base in another dtype. Bytes at the end that are no whole element are left
+   out. */
 static shoal_status view_as(struct capture *capture, struct shoal_node *base, shoal_dtype dtype,
                             struct shoal_node **node_out)
 {
@@ -184,7 +184,7 @@ static shoal_status view_as(struct capture *capture, struct shoal_node *base, sh
     return shoal_graph_call(capture->graph, op_get(OP_view_dtype), cast, 2, NULL, node_out);
 }
 
-/* A layout of the storage over the base of this epoch. */
+/* Makes a view of the base with the layout and dtype of the tensor. */
 static shoal_status make_view(struct capture *capture, struct shoal_node *base, const shoal_tensor *tensor,
                               struct shoal_node **node_out)
 {
@@ -230,7 +230,8 @@ shoal_status capture_add_placeholder(struct capture *capture, const char *name, 
     return SHOAL_OK;
 }
 
-/* All of the storage as a tensor that is contiguous: the tensor itself where it is that. One reference, the caller's. */
+/* Gives the whole storage as a contiguous tensor: `tensor` itself if it is that, or a flat view. The caller gets a
+   reference. */
 static shoal_status make_flat(shoal_tensor *tensor, shoal_tensor **flat_out)
 {
     if (capture_is_whole(tensor)) {
@@ -247,7 +248,7 @@ static shoal_status make_flat(shoal_tensor *tensor, shoal_tensor **flat_out)
     return SHOAL_OK;
 }
 
-/* A copy that nobody else has, made outside the graph. One reference, the caller's. */
+/* Copies the data outside the graph. The caller gets a reference. */
 static shoal_status copy_data(shoal_tensor *flat, shoal_tensor **copy_out)
 {
     TRY(shoal_scope_begin());
@@ -311,7 +312,7 @@ static shoal_status lift(struct capture *capture, shoal_tensor *tensor, const ch
     TRY(capture_add_storage(capture, tensor->storage, is_constant ? CAPTURE_CONSTANT : CAPTURE_INPUT, node,
                             storage_out));
     (*storage_out)->input = capture->graph->captured->n_inputs - 1;
-    (*storage_out)->is_shared = is_constant; /* with the next run: it is not written in place */
+    (*storage_out)->is_shared = is_constant; /* the next run needs it again, so it is not written in place */
     return SHOAL_OK;
 }
 
@@ -321,7 +322,8 @@ static bool is_same_part(const void *context, const void *key, size_t index)
     return capture->graph->captured->parts[index].tensor == key;
 }
 
-/* A tensor from outside the step that looks at a placeholder, and is not the one that this is bound to. */
+/* Notes a tensor from outside the step that shares the storage of a placeholder's tensor, such as a parameter in a flat
+   buffer. The graph depends on whether it requires a gradient. */
 static shoal_status note_part(struct capture *capture, const struct capture_storage *storage,
                               shoal_tensor *tensor)
 {
@@ -362,7 +364,7 @@ void capture_drop_unused(struct capture *capture)
     struct captured *captured = capture->graph->captured;
     size_t index = 0;
     size_t n_kept = 0;
-    capture->graph->captured = NULL; /* which is told below */
+    capture->graph->captured = NULL; /* so that shoal_node_erase leaves it alone; it is updated below */
     GRAPH_EACH(capture->graph, node)
     {
         if (node->kind != SHOAL_NODE_PLACEHOLDER) {
@@ -432,7 +434,7 @@ shoal_status capture_set_result(struct capture *capture, struct capture_storage 
 {
     const struct capture_given *before = find_value(capture, value);
     if (before && before->node == storage->base.node && before->index == storage->base.index) {
-        storage->base = given; /* the same tensor, but later: waited for, say */
+        storage->base = given; /* the same tensor at a later time, for example after a wait */
     }
     return set_value(capture, value, given);
 }

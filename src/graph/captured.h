@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a captured graph keeps of the step it was captured from: references on the tensors behind its
-   placeholders, and on the leaves whose gradients the step changed. */
+/* What a captured graph keeps of its step: references to the tensors that its placeholders stand for, and to the leaves
+   whose gradients the step changes. */
 #ifndef GRAPH_CAPTURED_H
 #define GRAPH_CAPTURED_H
 
@@ -9,29 +9,33 @@
 
 #define CAPTURED_NONE SIZE_MAX
 
-/* Of a placeholder. */
+/* What a placeholder stands for. */
 struct captured_input {
     shoal_tensor *tensor; /* NULL: an input of the step */
-    shoal_tensor *source; /* what is in flight in it is in flight in the tensor; NULL: none */
+    /* A tensor in the same memory: before `tensor` is used, whatever is in flight in `source` must have ended. NULL:
+       none. */
+    shoal_tensor *source;
 };
 
-/* A leaf whose gradient the step changes. Without `output` and not added to: the step removes it. */
+/* A leaf whose gradient the step changes. If `output` is CAPTURED_NONE and is_added_to is false, the leaf has no
+   gradient after the step. */
 struct captured_leaf {
     shoal_tensor *leaf;
-    size_t given;           /* it is that input of the step; CAPTURED_NONE: none */
-    shoal_tensor *gradient; /* what it had before the step; NULL: none */
-    size_t output;          /* of the graph, flattened: the new gradient; CAPTURED_NONE: there is none */
-    bool is_added_to;       /* the gradient it had is written in place: it is one of the inputs */
-    bool is_averaged;       /* all ranks have the new gradient in common (tensor/tensor.h) */
+    size_t given;           /* which input of the step the leaf is; CAPTURED_NONE: none */
+    shoal_tensor *gradient; /* its gradient before the step; NULL: none */
+    size_t output;          /* index of the flattened output that is its new gradient; CAPTURED_NONE: none */
+    bool is_added_to;       /* the gradient that it had is written in place; it is one of the placeholders */
+    bool is_averaged;       /* is_averaged of the new gradient (tensor/tensor.h) */
 };
 
-/* A tensor that is part of a bound one, as parameters in one buffer are, and whether it required a gradient. */
+/* A tensor that lies in the storage of a bound one, such as a parameter in a flat buffer, and whether it required a
+   gradient. */
 struct captured_part {
     shoal_tensor *tensor; /* one reference */
     bool needs_gradient;
 };
 
-/* What else the graph depends on, and its state. */
+/* Something else that the graph depends on, with its state after the capture. */
 struct captured_dependence {
     struct op_dependence *dependence; /* one reference */
     uint64_t state;
@@ -44,8 +48,8 @@ struct captured {
     struct captured_leaf *leaves; /* in the order in which the step reached them */
     size_t n_leaves;
     size_t leaf_capacity;
-    size_t n_step_outputs;        /* of the outputs, those that the step gave: the first ones */
-    shoal_tensor **output_leaves; /* of the others; borrowed from `leaves` */
+    size_t n_step_outputs;        /* how many outputs the step gave; they come first */
+    shoal_tensor **output_leaves; /* the leaves of the other outputs; borrowed from `leaves` */
     size_t n_output_leaves;
     struct captured_dependence *dependences;
     size_t n_dependences;
@@ -57,18 +61,19 @@ struct captured {
 
 void captured_free(struct captured *captured); /* NULL is allowed */
 
-/* Whether what the graph depends on, and which parts require a gradient, is as it was. */
+/* Whether everything that the graph depends on has the state that it had, and the same parts require a gradient. */
 bool captured_is_current(const struct captured *captured);
 
-/* A placeholder is erased. Nothing for other nodes, and for graphs that were not captured. */
+/* Call when a node is erased: forgets the tensor of a placeholder. Does nothing for other nodes, and for graphs that
+   were not captured. */
 void captured_forget_input(const struct shoal_node *node);
 
-/* What is in flight in the source of a bound input has to end before the input is used. */
+/* Waits for what is in flight in the sources of bound inputs, before a run. */
 shoal_status captured_wait_for_sources(const struct shoal_graph *graph, shoal_tensor *const *inputs,
                                        size_t n_inputs);
 
-/* The group that a captured step used under that row of the table, if it is still open: SHOAL_ERR_STATE otherwise. NULL: the graph
-   was not captured, and its groups are made when it runs. */
+/* Gives the group that the captured step used for a row of the table. SHOAL_ERR_STATE: that group was closed. NULL: the
+   graph was not captured, and its groups are made when it runs. */
 shoal_status graph_bound_group(const struct graph_group *row, struct shoal_group **group_out);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * In-place calls of a captured step. A call that writes whole storages, and has a twin that gives new tensors, is captured as its
- * twin (add_ as add, copy_ as a copy), and the storages begin a new epoch: whatever looks at them later looks at the new
- * tensors. A call that writes through a view which is not all of its storage is captured as its twin and as_strided_scatter, which
- * gives all of the storage anew. What inputs of the graph hold in the end is copied into them behind everything else. Lowering
- * writes in place again where nobody needs the old contents (lower_slots.c).
+ * Captures in-place calls as calls that give new tensors. If a call writes whole storages, and its op has a twin that
+ * gives new tensors, the twin is captured (add for add_, a copy for copy_), and the storages begin a new epoch: later
+ * uses see the new tensors. A call that writes through a view of a part of a storage is captured as its twin, followed
+ * by as_strided_scatter, which gives the whole storage as a new tensor. At the end, the new values of inputs are copied
+ * into them. Lowering writes in place again where the old contents are not needed (lower_slots.c).
  *
- * Calls that have no twin (foreach_add_, ops of users), that receive, and collectives through views, whose results are not there
- * before the wait, stay in place: effects (graph/effects.h) keep their order. They write a placeholder directly if it was not
- * written before.
+ * Some calls stay in place: ops without a twin (foreach_add_, ops of the program), receives, and collectives through
+ * views, because their results do not exist before the wait. Effects (graph/effects.h) keep such calls in order. They
+ * write a placeholder directly if it has not been written before.
  */
 #include <string.h>
 
@@ -29,7 +29,7 @@ static shoal_tensor *get_written(const shoal_value *written, size_t index)
 
 /* Twins ------------------------------------------------------------------------------------------------ */
 
-/* Built-in ops that write in place, and those that give the same as a new tensor, with the same arguments. */
+/* Built-in ops that write in place, and their twins, which take the same arguments and give a new tensor. */
 #define TWINS(TWIN)                                   \
     TWIN(add_, add)                                   \
     TWIN(sub_, sub)                                   \
@@ -44,7 +44,7 @@ static shoal_tensor *get_written(const shoal_value *written, size_t index)
     TWIN(all_reduce_coalesced_, all_reduce_coalesced) \
     TWIN(broadcast_, broadcast)
 
-/* NULL: it has none. copy_ has no single one. */
+/* Returns the twin of an op; NULL: none. copy_ has none in the table; add_copy makes its nodes. */
 static const shoal_op *find_twin(const shoal_op *op)
 {
     switch (op->index) {
@@ -58,7 +58,7 @@ static const shoal_op *find_twin(const shoal_op *op)
     }
 }
 
-/* All of each storage is written. Ops refuse a list that names one twice. */
+/* Whether the call writes whole storages. (Ops refuse a list that names a storage twice.) */
 static bool covers_storages(const shoal_value *written)
 {
     size_t count = count_written(written);
@@ -74,10 +74,11 @@ static bool covers_storages(const shoal_value *written)
 enum form {
     FORM_IN_PLACE, /* as it is */
     FORM_FRESH,    /* as its twin, which gives whole storages */
-    FORM_SCATTER   /* as its twin, and what it gives goes into a new one of its storage */
+    FORM_SCATTER /* as its twin, and as_strided_scatter, which puts the result into a new tensor for the storage */
 };
 
-/* What is in flight is not touched by the call, or has been waited for: then it is in other bytes, which a new storage would copy. */
+/* If something is still in flight on the storage, it is in bytes that the call does not touch. The call then stays in
+   place, because as_strided_scatter would read these bytes. */
 static enum form choose_form(struct capture *capture, const shoal_op *op, const shoal_value *arguments)
 {
     if (op->index != OP_copy_ && !find_twin(op)) {
@@ -97,7 +98,7 @@ static enum form choose_form(struct capture *capture, const shoal_op *op, const 
 
 /* Before the call -------------------------------------------------------------------------------------- */
 
-/* A base that two storages have in common is copied before one of them is written in place. */
+/* Copies the base of a storage that shares it with another one, before it is written in place. */
 static shoal_status unshare(struct capture *capture, shoal_tensor *tensor)
 {
     struct shoal_node *base = NULL;
@@ -110,7 +111,8 @@ static shoal_status unshare(struct capture *capture, shoal_tensor *tensor)
     return SHOAL_OK;
 }
 
-/* Memory that a tensor was made of in the step. What was handed over with a deleter is the step's own, and nobody else sees it. */
+/* Refuses to write memory that the step made a tensor from, unless it was handed over with a deleter: then nobody else
+   sees it. */
 static shoal_status check_constant(const struct capture_storage *storage, const shoal_tensor *tensor)
 {
     if (storage->origin != CAPTURE_CONSTANT || tensor->storage->is_handed_over) {
@@ -156,7 +158,7 @@ shoal_status capture_check_received(struct capture *capture, const shoal_op *op,
 
 /* The call --------------------------------------------------------------------------------------------- */
 
-/* What copy_ writes: the source in the target's shape and dtype, as a new tensor where one is needed. */
+/* Gives what copy_ writes: the source in the target's shape and dtype. If is_new, it is always a new tensor. */
 static shoal_status add_copy(struct capture *capture, const shoal_tensor *target, const shoal_arg *args,
                              bool is_new, struct shoal_node **node_out)
 {
@@ -194,7 +196,7 @@ static shoal_status add_fresh(struct capture *capture, const shoal_op *op, const
         TRY(capture_begin_epoch(capture, get_written(&arguments[0], i),
                                 (struct capture_given){.node = node, .index = i}));
     }
-    /* What it gives in place are the tensors that it writes. */
+    /* The results of an in-place call are the tensors that it writes. */
     return capture_note_start(capture, op, arguments, node, &arguments[0]);
 }
 
@@ -206,7 +208,7 @@ static shoal_arg ints_arg(const int64_t *numbers, int count, shoal_arg items[SHO
     return (shoal_arg){.kind = SHOAL_ARG_LIST, .as.list = {.items = items, .count = (size_t)count}};
 }
 
-/* The view is found anew in what the storage is from now on. */
+/* Later uses of the written view become views of the scatter's result. */
 static shoal_status add_scatter(struct capture *capture, const shoal_op *op, const shoal_value *arguments,
                                 const shoal_arg *args)
 {
@@ -255,7 +257,7 @@ shoal_status capture_add_write(struct capture *capture, const shoal_op *op, cons
 
 /* The end ---------------------------------------------------------------------------------------------- */
 
-/* A node in the shape and dtype of a placeholder; it has all of its bytes. */
+/* Replaces *node, which has the bytes of the placeholder, by a view with the placeholder's shape and dtype. */
 static shoal_status view_like(struct capture *capture, const struct shoal_node *placeholder,
                               struct shoal_node **node)
 {

@@ -206,7 +206,7 @@ const shoal_op *lower_in_place_twin(const shoal_op *op)
     return op_is_builtin(op) && twins[op->index] != 0 ? op_get(twins[op->index]) : NULL;
 }
 
-/* Whether `maker` reads the storage as its first argument only, element by element, and has a twin that works in place. */
+/* Whether `maker` has a twin that works in place, and reads the storage only as its first argument, all of it. */
 static bool can_work_in_place(const struct shoal_lowering *lowering, const struct shoal_node *maker,
                               uint32_t input)
 {
