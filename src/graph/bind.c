@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Binding a plan. First what this rank does alone, so that it can fail alone; then ranks compare their plans, with what has become
- * of them (compare.c), make the memory that they share, prepare their collectives, and tell each other that all of it is there.
+ * Binds a plan. First each rank does what it can do alone. Then ranks tell each other whether that succeeded, compare
+ * their plans (compare.c), make the memory that they share, prepare their collectives, and tell each other whether all
+ * of that succeeded.
  */
 #include "graph/bind.h"
 
@@ -25,13 +26,14 @@
 
 /* Memory ------------------------------------------------------------------------------------------------- */
 
-/* What storages without bytes point at. */
+/* The address of buffers without bytes. */
 static _Alignas(MEM_DATA_ALIGNMENT) char no_bytes[MEM_DATA_ALIGNMENT];
 
-/* Groups of a graph that need no memory to be listed. */
+/* Up to so many groups are listed without an allocation. */
 #define FEW_GROUPS 8
 
-/* Before the first run inputs lie where nothing else can, apart from each other: addresses are compared, never used. */
+/* Before the first run, inputs have addresses from here on, where nothing else can be and which do not overlap. These
+   addresses are compared, never used. */
 #define NOWHERE ((uintptr_t)1 << 60)
 
 char *plan_address(const struct shoal_plan *plan, const struct plan_buffer *buffer)
@@ -94,8 +96,8 @@ struct plan_memories {
 };
 
 /*
- * One block holds all of them, and the last reference frees it. That may be a fence's: who waits for a work goes on as soon as it
- * is done, while the thread that ended it still has to drop what its fences hold.
+ * One block holds all memories, and the last reference frees it. That reference may be a fence's: a thread that waits
+ * for a work goes on as soon as the work is done, while the thread that ended it has not dropped its fences yet.
  */
 static shoal_status make_memories(struct shoal_plan *plan)
 {
@@ -117,7 +119,7 @@ static shoal_status make_memories(struct shoal_plan *plan)
     return SHOAL_OK;
 }
 
-/* Storages of buffers have no memory any more, and the binding has none of the memories. */
+/* Takes the memory away from the storages of buffers, and drops the binding's references. */
 static void take_memory(struct shoal_plan *plan)
 {
     struct plan_binding *binding = plan->binding;
@@ -136,7 +138,7 @@ static void take_memory(struct shoal_plan *plan)
 
 /* Inputs ------------------------------------------------------------------------------------------------- */
 
-/* Storages of inputs, by number. */
+/* Maps the storages of inputs to their indices. */
 struct input_map {
     struct storage_map map;
     struct shoal_plan *plan;
@@ -160,7 +162,8 @@ static void note_written(const struct input_map *inputs, shoal_tensor *const *te
     }
 }
 
-/* What ops of ours receive into they also give; others may give an argument that they only read. */
+/* Whether the step writes its outputs. Built-in eager ops give the tensors that they receive into; other ops may give
+   an argument that they only read. */
 static bool writes_outputs(const struct plan_step *step)
 {
     return step->kind == PLAN_CALL ||
@@ -168,7 +171,7 @@ static bool writes_outputs(const struct plan_step *step)
             (op_is_builtin(step->op) || (step->op->flags & SHOAL_OP_IN_PLACE) != 0));
 }
 
-/* What eager steps write besides, they count themselves. */
+/* Notes which inputs steps write. Other writes of eager steps are found in each run by the storage's version. */
 static void note_steps(const struct input_map *inputs)
 {
     struct shoal_plan *plan = inputs->plan;
@@ -182,12 +185,13 @@ static void note_steps(const struct input_map *inputs)
     for (size_t i = 0; i < plan->n_collectives; i++) {
         const struct plan_collective *collective = &plan->collectives[i];
         if (collective->receives) {
-            note_written(inputs, collective->receives, collective->n_pieces, 0); /* some step starts it */
+            note_written(inputs, collective->receives, collective->n_pieces,
+                         0); /* at the first step or later */
         }
     }
 }
 
-/* Pieces that lie in inputs; counted only, if there is no room for them yet. */
+/* Finds the pieces that lie in inputs. If binding->pieces is NULL, it only counts them. */
 static void find_pieces(const struct input_map *inputs)
 {
     struct shoal_plan *plan = inputs->plan;
@@ -208,7 +212,7 @@ static void find_pieces(const struct input_map *inputs)
     }
 }
 
-/* Work on a sharded parameter is in flight in its padded shard. */
+/* Notes the source of an input. For a sharded parameter, it is the shard, and the input is the padded shard. */
 static void note_source(struct bound_input *input, const struct captured *captured, size_t index)
 {
     const struct captured_input *of =
@@ -219,7 +223,7 @@ static void note_source(struct bound_input *input, const struct captured *captur
     }
 }
 
-/* Which placeholders are sources of others. */
+/* Finds the pairs of placeholders of which one is the source of the other. */
 static shoal_status pair_twins(struct shoal_plan *plan, const struct captured *captured)
 {
     struct bound_input *inputs = plan->binding->inputs;
@@ -245,8 +249,9 @@ static shoal_status pair_twins(struct shoal_plan *plan, const struct captured *c
 }
 
 /*
- * A shard and the padded one lie in the same memory, which passes and lowering do not know. In the step all gathers come before the
- * first write (parallel/fsdp/module/captured.c); in the plan they must have ended by then, too.
+ * A shard and its padded shard lie in the same memory, which passes and lowering do not know. In the captured step all
+ * gathers of the padded shard come before the first write of the shard (parallel/fsdp/module/captured.c). Checks that
+ * the gathers have ended before that write in the plan, too.
  */
 static shoal_status check_twins(const struct shoal_plan *plan)
 {
@@ -303,7 +308,7 @@ static shoal_status study_inputs(struct input_map *inputs)
     return SHOAL_OK;
 }
 
-/* All that this rank does alone. */
+/* Does what needs no other rank. */
 static shoal_status bind_alone(struct shoal_plan *plan, const shoal_graph *graph)
 {
     struct plan_binding *binding = plan->binding;
@@ -339,7 +344,6 @@ static const void *find_address(const shoal_tensor *tensor)
     return address;
 }
 
-/* Where a piece lies now. One without a send is in place. */
 struct collective_piece plan_find_piece(const struct plan_collective *collective, size_t index)
 {
     const shoal_tensor *recv = collective->receives ? collective->receives[index] : NULL;
@@ -348,7 +352,7 @@ struct collective_piece plan_find_piece(const struct plan_collective *collective
                                      .recv = (void *)(uintptr_t)find_address(recv)};
 }
 
-/* "%all_reduce_3 of plan 2" */
+/* Gives the collective a name for errors, such as "%all_reduce_3 of plan 2", and what ranks compare. */
 static shoal_status name_collective(struct shoal_plan *plan, struct plan_collective *collective,
                                     uint32_t number)
 {
@@ -389,7 +393,7 @@ static shoal_status prepare(struct shoal_plan *plan, struct plan_collective *col
     return status == SHOAL_OK ? SHOAL_OK : error_prefix(status, "%%%s", collective->node);
 }
 
-/* Groups that steps name are arguments of theirs. */
+/* Fills in the groups among the arguments of steps. */
 static void put_groups(struct shoal_plan *plan)
 {
     for (size_t i = 0; i < plan->n_steps; i++) {
@@ -418,8 +422,8 @@ static void note_outcome(struct outcome *outcome, shoal_status status)
     }
 }
 
-/* Memory that ranks share is made by all members of a group or by none. What fails on one group is no reason to leave the members
-   of another alone. */
+/* Makes comm memory and windows. Each call is collective over its group: if one fails, the others are made all the
+   same, because their members wait for this rank. */
 static shoal_status share_memory(struct shoal_plan *plan)
 {
     struct outcome outcome = {.status = SHOAL_OK};
@@ -430,7 +434,7 @@ static shoal_status share_memory(struct shoal_plan *plan)
                          symmetric_create_if_possible(group->group, group->comm_bytes, &group->symmetric));
             group->comm = shoal_symmetric_data(group->symmetric);
         }
-        /* Not in the order of windows, which ranks have in common within a group only. */
+        /* Group by group, because only members of a group have the same order of windows. */
         for (size_t k = 0; k < plan->n_windows; k++) {
             struct plan_window *window = &plan->windows[k];
             if (window->group == i) {
@@ -453,9 +457,9 @@ static shoal_status prepare_all(struct shoal_plan *plan, const struct compared_g
 }
 
 /*
- * What has become of the plans goes from group to group: a rank that hears of a failure in one tells the others in the next round.
- * Rounds go through the groups backwards and forwards in turn, so that in a mesh all ranks know after the first. Groups that all
- * have left out of a round are the same on all their members.
+ * Spreads failures from group to group: a rank that hears of a failure in one group tells its other groups, in this
+ * round or the next. Rounds go through the groups backwards and forwards in turn, so that in a mesh all ranks know
+ * after the first round. All members of a group have the same n_rounds, so they leave out the same rounds.
  */
 static shoal_status tell_all(const struct compared_group *compared, size_t n_groups, shoal_status mine)
 {
@@ -473,7 +477,7 @@ static shoal_status tell_all(const struct compared_group *compared, size_t n_gro
     return mine;
 }
 
-/* `mine`, or the first failure of another; all groups hear of it. */
+/* Returns `mine`, or the first failure that another rank tells. If there are options, plans are compared, too. */
 static shoal_status agree(struct shoal_plan *plan, const struct compared_group *compared, size_t n_groups,
                           const shoal_compile_options *options, shoal_status mine)
 {
@@ -484,7 +488,7 @@ static shoal_status agree(struct shoal_plan *plan, const struct compared_group *
     return tell_all(compared, n_groups, mine);
 }
 
-/* The most that any member needs of each group: steps between collectives may differ. */
+/* Finds what each group needs: the largest needs of its members, whose steps between collectives may differ. */
 static shoal_status agree_on_needs(struct shoal_plan *plan, const struct compared_group *compared,
                                    size_t n_groups)
 {
@@ -526,7 +530,8 @@ static shoal_status bind_together(struct shoal_plan *plan, struct compared_group
     return agree(plan, compared, n_groups, NULL, mine);
 }
 
-/* Those that there are; all of them, unless something has failed. No way from group to group is longer than all their lists. */
+/* Lists the groups that could be made: all of them, unless something has failed. A failure spreads over fewer groups
+   than there are lists of ranks, which limits the number of rounds. */
 static size_t list_groups(const shoal_graph *graph, shoal_group *const *groups, size_t n_groups,
                           struct compared_group *compared)
 {
@@ -553,7 +558,7 @@ shoal_status plan_bind(struct shoal_plan *plan, const shoal_graph *graph, shoal_
                        const shoal_compile_options *options, shoal_group *const *groups, size_t n_groups,
                        shoal_status lowered)
 {
-    struct compared_group few[FEW_GROUPS]; /* so that a rank without memory can tell the others */
+    struct compared_group few[FEW_GROUPS]; /* a rank that has no memory left can still tell the others */
     struct compared_group *compared =
         n_groups <= FEW_GROUPS ? few : mem_alloc_zeroed(n_groups, sizeof *compared);
     if (!compared) {
@@ -607,7 +612,7 @@ shoal_status plan_end_fences(struct shoal_plan *plan)
     return status;
 }
 
-/* False: something could not be waited for, in a callback or a forked child. */
+/* Waits for everything in flight. False: something could not be waited for, in a callback or a forked child. */
 static bool end_flights(struct shoal_plan *plan)
 {
     bool has_ended = plan_end_fences(plan) == SHOAL_OK;
@@ -623,7 +628,8 @@ static bool end_flights(struct shoal_plan *plan)
     return has_ended;
 }
 
-/* What the world has to do with. Afterwards the plan cannot run any more. */
+/* Frees what belongs to the world: windows, symmetric memory, references to groups. Also frees the plan's own memory.
+   What is still in flight keeps its memory, which is then lost. The plan cannot run any more. */
 static void end_shared(struct shoal_plan *plan)
 {
     bool has_ended = end_flights(plan);
@@ -650,7 +656,7 @@ static void end_shared(struct shoal_plan *plan)
     plan->binding->output = NULL;
 }
 
-/* The world ends before the plan. */
+/* Called when the world is closed before the plan was freed. */
 static void end_with_world(struct owned *owned)
 {
     struct plan_binding *binding = (struct plan_binding *)owned;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a plan has once it can run: memory under its storages, groups, shared memory and prepared collectives.
+ * What a plan needs to run: memory for its storages, groups, shared memory and prepared collectives.
  *
  *   bind.c           makes it, together with the other ranks (compare.h), and frees it
- *   plan_outputs.c   tensors for the caller
- *   plan_overlap.c   inputs that share memory
- *   plan_run.c       runs
+ *   plan_outputs.c   makes the tensors that the caller gets
+ *   plan_overlap.c   refuses inputs that share memory
+ *   plan_run.c       runs the plan
  *
- * Storages of buffers have memory objects that lie in one array and are never freed by them: the binding keeps a reference on each,
- * so that the address under the storage of an input can be changed in each run without an allocation.
+ * The memory objects of all buffers lie in one array. The binding keeps a reference to each, so they stay when storages
+ * drop theirs, and each run can put another address under the storage of an input without an allocation.
  */
 #ifndef GRAPH_BIND_H
 #define GRAPH_BIND_H
@@ -24,111 +24,117 @@ struct bound_input {
     shoal_dtype dtype;
     struct layout layout;
     bool is_written;      /* by a step */
-    uint32_t first_write; /* the first step that does; PLAN_NONE: none */
-    uint64_t version; /* of the plan's storage, when the run began: eager steps count their writes there */
-    /* Of a captured graph: what is in flight in `source` is in flight in `tensor`. One reference each; NULL: none. */
+    uint32_t first_write; /* the first step that writes it; 0 if a collective writes it; only if is_written */
+    uint64_t version;     /* of the plan's storage when the run began; eager steps count their writes there */
+    /* Of a captured graph: before `tensor` is used, whatever is in flight in `source`, which lies in the same memory,
+       must have ended. One reference each; NULL: none. */
     shoal_tensor *tensor;
     shoal_tensor *source;
     const char *address; /* in the last run */
-    /* The placeholder of `source`, or that of which this is the source: they share memory, and the order of steps was checked for it.
-       PLAN_NONE: none. */
+    /* The placeholder of `source`, or the one whose source this is: the two share memory, and binding has checked that
+       the order of steps allows it. PLAN_NONE: none. */
     uint32_t twin;
 };
 
-/* A piece of a collective whose address is that of an input. */
+/* A piece of a collective that lies in an input: its address is set in each run. */
 struct bound_piece {
     uint32_t collective;
     uint32_t piece;
 };
 
 /*
- * Outputs that look at one storage of the graph share a storage, which is not that of the steps: the caller may keep it. It lies over
- * the same bytes until the caller still has it when the next run begins; then it gets bytes of its own, and the plan makes another.
+ * A set: the outputs that lie in one storage of the graph. They share a storage, which is not the one that steps use,
+ * because the caller may keep it. Both have the same memory. If the caller still has an output of the set when the next
+ * run begins, the set's storage gets memory of its own, and the plan makes a new storage.
  */
 struct bound_set {
     uint32_t buffer;
-    size_t offset; /* there */
+    size_t offset; /* in the buffer */
     size_t bytes;
     char *data;
     struct storage *storage; /* one reference, and one for each of its tensors; NULL: to be made */
     uint32_t n_tensors;
-    uint32_t first; /* of its outputs */
+    uint32_t first; /* its first output; bound_output.next leads to the others */
 };
 
 enum output_kind {
     OUTPUT_NONE,
-    OUTPUT_INPUT,      /* the caller's tensor itself */
-    OUTPUT_INPUT_VIEW, /* a new view of it */
-    OUTPUT_CONSTANT,   /* of the plan, for ever */
-    OUTPUT_SET
+    OUTPUT_INPUT,      /* an input of the caller */
+    OUTPUT_INPUT_VIEW, /* a new view of an input */
+    OUTPUT_CONSTANT,   /* a constant of the plan */
+    OUTPUT_SET         /* a tensor of a set */
 };
 
 struct bound_output {
     enum output_kind kind;
-    uint32_t index;       /* of the input, or the set */
-    uint32_t next;        /* output of the set; PLAN_NONE: the last */
-    struct layout layout; /* over the set's storage */
-    shoal_tensor *tensor; /* of a set, or, while it runs, a view: what the caller is given; one reference */
+    uint32_t index;       /* of the input, or of the set */
+    uint32_t next;        /* the next output of the set; PLAN_NONE: the last */
+    struct layout layout; /* over the set's storage, or over the input */
+    shoal_tensor *tensor; /* the tensor for the caller: of a set, or, during a run, a view; one reference */
 };
 
 struct plan_binding {
-    struct owned owned; /* first; ends with the world at the latest */
+    struct owned owned; /* must be first; the world ends the binding when it is closed */
     bool is_owned;
     struct shoal_plan *plan;
-    struct block *memory_block; /* in which the memories lie */
+    struct block *memory_block; /* which holds the memories */
     struct memory *memories;    /* by buffer */
     char *pool;
     char *output;
     struct bound_input *inputs;
-    uint32_t *by_address;       /* inputs */
-    bool is_apart;              /* what is written of the inputs of the last run shared no memory */
-    struct bound_piece *pieces; /* of inputs */
+    uint32_t *by_address;       /* indices of inputs, sorted by address */
+    bool is_apart;              /* the inputs of the last run passed plan_check_apart */
+    struct bound_piece *pieces; /* that lie in inputs */
     size_t n_pieces;
     struct bound_set *sets;
     size_t n_sets;
     struct bound_output *outputs;
     uint32_t *n_held; /* by window: generations that were gathered and not released */
     bool has_eager;
-    struct scope scope; /* while it runs */
+    struct scope scope; /* of the run */
     _Atomic bool is_running;
-    shoal_status broken; /* it cannot run any more */
+    shoal_status broken; /* not SHOAL_OK: the plan cannot run any more */
     char broken_text[ERROR_TEXT_BYTES];
 };
 
 /*
- * Collective on the groups of the graph. `lowered` is what became of lowering, with the thread's error text: what has failed here is
- * told to the others. On failure nothing is left of the binding. groups: by row of the graph, references that the plan takes over
- * on success; NULL where `lowered` is that it could not be made.
+ * Binds a plan. Collective over the groups of the graph. `lowered` is the status of lowering, with the thread's error
+ * text: call this even if lowering failed, so that the other ranks are told. groups: one for each row of the graph's
+ * table; the plan takes references. An entry is NULL if that group could not be made, and `lowered` is the reason.
+ * After a failure the caller frees the plan (plan_unbind, plan_destroy).
  */
 shoal_status plan_bind(struct shoal_plan *plan, const shoal_graph *graph, shoal_world *world,
                        const shoal_compile_options *options, shoal_group *const *groups, size_t n_groups,
                        shoal_status lowered);
-/* Waits for what is in flight. Outputs that the caller has get memory of their own. */
+/* Frees what plan_bind made, after waiting for what is in flight. Outputs that the caller still has get memory of their
+   own. */
 void plan_unbind(struct shoal_plan *plan);
 
-/* Waits for what eager steps have left in flight on the plan's storages, and forgets it. The first failure to wait. */
+/* Waits for what eager steps have left in flight on the plan's storages. Returns the first failure to wait. */
 shoal_status plan_end_fences(struct shoal_plan *plan);
 
-/* Which output is what; local. */
+/* Finds the kind of each output, and the sets. Local. */
 shoal_status plan_find_outputs(struct shoal_plan *plan);
-/* Tensors of outputs for the run that begins: new ones for those that the caller still has. */
+/* Makes the tensors of outputs for the run that begins; those that the caller does not have any more are used again. */
 shoal_status plan_renew_outputs(struct shoal_plan *plan);
-/* References for the caller; of views of inputs, those that the binding has. */
+/* Fills in the caller's outputs, a reference each. Views of inputs pass from the binding to the caller. */
 void plan_give_outputs(struct shoal_plan *plan, shoal_tensor *const *inputs, shoal_tensor **outputs);
-/* False: memory is still looked at by a tensor that could not be given its own. */
+/* Frees the tensors of outputs. False: the caller has one that could not get memory of its own, so the plan's memory
+   cannot be freed. */
 bool plan_end_outputs(struct shoal_plan *plan);
 
-/* Once inputs have their addresses: SHOAL_ERR_INVALID, with their names, when what the plan writes lies in two of them, or one lies in
-   the plan's memory. */
+/* Call when inputs have their addresses. SHOAL_ERR_INVALID, with the names: an input that the plan writes shares memory
+   with another one, or an input lies in the plan's own memory. */
 shoal_status plan_check_apart(struct shoal_plan *plan);
 
-/* shoal_plan_run; has_begun_out: whether a step has run, so that other ranks may have met this one. It is set unless the plan is busy. */
+/* shoal_plan_run. *has_begun_out: whether the first step was reached, so that other ranks may have met this one. It is
+   not set if the plan is busy. */
 shoal_status plan_run(struct shoal_plan *plan, shoal_tensor *const *inputs, size_t n_inputs,
                       shoal_tensor **outputs, size_t n_outputs, bool *has_begun_out);
 
-/* Where a piece lies now. */
+/* Returns the current addresses of a piece. */
 struct collective_piece plan_find_piece(const struct plan_collective *collective, size_t index);
-/* The address of a buffer's first byte; NULL: of an input, or nothing yet. */
+/* Returns the address of a buffer; NULL for inputs and constants. */
 char *plan_address(const struct shoal_plan *plan, const struct plan_buffer *buffer);
 
 #endif

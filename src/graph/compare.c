@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The comparison of plans. Each rank has a text with a line for everything that must be equal on the group. The first rank's goes to
- * all, piece by piece; each finds the first of its own lines that is another one. The smallest of these, over all ranks, is what all
- * of them report: the line of the first rank, which they have seen, and that of the other, which it sends them.
+ * Compares plans. Each rank writes a text with one line for each thing that must be equal on all members of the group.
+ * The first rank sends its text to all, piece by piece, and each rank finds the first of its lines that differs. All
+ * ranks report the lowest such line of all: what the first rank has there, and what the rank that differs has.
  */
 #include "graph/compare.h"
 
@@ -49,7 +49,7 @@ static void __attribute__((format(printf, 2, 3))) write_line(struct lines *lines
     }
 }
 
-/* Counts of pieces are the same on all ranks, but for windows, where each has its own. */
+/* Writes the counts of pieces, which must be the same on all ranks, except for windows and all-to-all. */
 static void write_counts(struct lines *lines, const struct plan_collective *collective, size_t n_ranks)
 {
     const struct collective *call = &collective->call;
@@ -103,7 +103,9 @@ static struct lines write_plan(const struct shoal_plan *plan, uint32_t group,
 
 /* Exchanging --------------------------------------------------------------------------------------------- */
 
-/* Members who wait for this one, which could not even call, hear why; not where it must not call, which all do alike. */
+/* Runs a collective of the comparison. If it fails on this rank, the group is poisoned, so that the other members do
+   not wait for it. Except for SHOAL_ERR_STATE and SHOAL_ERR_INVALID: then the call is not allowed here (in a callback,
+   for example), and fails on all ranks alike. */
 static shoal_status exchange(const struct compared_group *compared, struct collective *call)
 {
     const struct purpose purpose = {
@@ -140,7 +142,8 @@ static shoal_status find_least(const struct compared_group *compared, int64_t *n
     return exchange(compared, &call);
 }
 
-/* What a rank says of itself. A failure is less than any line, and that all is well more. */
+/* A rank's result as one number, of which the smallest counts: codes of failures are below those of lines that differ;
+   INT64_MAX means success. */
 #define RANKS_LIMIT ((int64_t)1 << 20)
 #define FAILURE_BASE (-((int64_t)1 << 40))
 
@@ -154,7 +157,7 @@ static int rank_of_failure(int64_t code)
     return (int)((code - FAILURE_BASE) / 256);
 }
 
-/* Where members have heard of a failure, the one that it is from sends them its text. */
+/* Called by members that have no failure of their own: receives the text of the one that failed. */
 static shoal_status fail_of_other(const struct compared_group *compared, int64_t code)
 {
     char text[ERROR_TEXT_BYTES] = "";
@@ -167,7 +170,7 @@ static shoal_status fail_of_other(const struct compared_group *compared, int64_t
                      text);
 }
 
-/* The error text of this rank, while others are told. */
+/* Tells the others that this rank has failed, and keeps its own error text. */
 static shoal_status keep_text(const struct compared_group *compared, shoal_status mine)
 {
     char text[ERROR_TEXT_BYTES] = "";
@@ -175,7 +178,7 @@ static shoal_status keep_text(const struct compared_group *compared, shoal_statu
     (void)snprintf(text, sizeof text, "%s", shoal_error_text());
     memcpy(sent, text, sizeof sent);
     int64_t code = code_failure(shoal_group_rank(compared->group), mine);
-    /* Why it failed here is told before why they could not be told. */
+    /* If telling the others fails, that error is dropped: the first one matters more. */
     if (find_least(compared, &code) == SHOAL_OK) {
         (void)send_from(compared, sent, sizeof sent, rank_of_failure(code));
     }
@@ -213,14 +216,14 @@ shoal_status compare_needs(const struct compared_group *compared, struct plan_gr
 
 /* Comparing ---------------------------------------------------------------------------------------------- */
 
-/* The first rank's text as it comes, next to our own. */
+/* Reads the first rank's text, and compares it with this rank's. */
 struct reading {
     const char *own;
     size_t own_bytes;
     size_t at;     /* bytes read */
-    int64_t line;  /* that they are in, from 0 */
-    size_t column; /* and where there, in bytes */
-    bool is_other; /* it differs; nothing else counts then */
+    int64_t line;  /* of the first difference, or of the next byte; from 0 */
+    size_t column; /* in that line, in bytes */
+    bool is_other; /* the texts differ */
 };
 
 static void read_byte(struct reading *reading, char byte)
@@ -235,7 +238,7 @@ static void read_byte(struct reading *reading, char byte)
     }
 }
 
-/* An excerpt of the line of that number of our own text; "" behind the last. */
+/* Writes an excerpt of a line of this rank's text; "" if there is no such line. */
 static void copy_line(const struct lines *lines, int64_t line, size_t column, char text_out[EXCERPT_BYTES])
 {
     const char *at = lines->text;
@@ -247,7 +250,7 @@ static void copy_line(const struct lines *lines, int64_t line, size_t column, ch
     excerpt_write(text_out, at, bytes, column);
 }
 
-/* Reads the first rank's text; the line in which ours differs, or INT64_MAX. */
+/* Reads the first rank's text. *line_out: the first line in which this rank's text differs; INT64_MAX: none. */
 static shoal_status read_first(const struct compared_group *compared, const struct lines *lines,
                                uint64_t first_bytes, struct reading *reading, int64_t *line_out)
 {
@@ -268,7 +271,7 @@ static shoal_status read_first(const struct compared_group *compared, const stru
     return SHOAL_OK;
 }
 
-/* The first rank and the one that differs send what their lines of that number have around the difference. */
+/* The first rank and the one that differs send an excerpt of their lines around the difference; all ranks fail. */
 static shoal_status fail_different(const struct compared_group *compared, const struct lines *lines,
                                    const struct reading *reading, int64_t code)
 {
@@ -312,7 +315,7 @@ shoal_status compare_plans(const struct compared_group *compared, const struct s
     if (mine == SHOAL_OK) {
         lines = write_plan(plan, group_index, options);
     }
-    /* All have a text from here on, or none goes on. */
+    /* From here on all ranks have a text: if one has failed, none goes on. */
     shoal_status status = compare_outcomes(compared, lines.status);
     if (status == SHOAL_OK) {
         status = compare_lines(compared, &lines);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Ranks of a group compare what they are about to run together, before they do. */
+/* Lets the ranks of a group compare their plans before they run them. */
 #ifndef GRAPH_COMPARE_H
 #define GRAPH_COMPARE_H
 
@@ -12,14 +12,14 @@ struct compared_group {
     const char *name;
     shoal_group *group;
     uint32_t number; /* from 1, the same on all members */
-    /* How often members tell each other what has become of their plans, after they have compared them. Each says how long a way from
-       group to group may be as far as it knows; the longest counts (compare_rounds). */
+    /* In how many rounds members tell each other, after the comparison, whether it has failed somewhere (tell_all in
+       bind.c). Each rank begins with as many as its own graph may need; compare_rounds takes the largest number. */
     int64_t n_rounds;
 };
 
 /*
  * Collective over the group, even if this rank has failed to make the plan: `mine` is its status. Members compare,
- * line by line, the collectives that the plan makes on the group, with its memory and options. If they differ, all
+ * line by line, the options and the collectives that the plan makes on the group. If they differ, all
  * get SHOAL_ERR_MISMATCH with the first line that differs, and the group stays usable. A failure of one member is a
  * failure of all. `plan` may be NULL if `mine` is not SHOAL_OK; the call then returns `mine` and keeps the thread's
  * error text.
@@ -27,11 +27,12 @@ struct compared_group {
 shoal_status compare_plans(const struct compared_group *compared, const struct shoal_plan *plan,
                            uint32_t group_index, const shoal_compile_options *options, shoal_status mine);
 
-/* Collective over the group: all members have the most rounds that one of them has. */
+/* Sets n_rounds to the largest n_rounds of all members. Collective over the group. */
 shoal_status compare_rounds(struct compared_group *compared);
-/* Collective over the group: whether all members have got so far. SHOAL_OK, `mine`, or that of another. */
+/* Tells the other members the status of this rank. Returns `mine` if it is not SHOAL_OK, otherwise the status of a
+   member that failed, or SHOAL_OK. Collective over the group. */
 shoal_status compare_outcomes(const struct compared_group *compared, shoal_status mine);
-/* The needs of the group become the most that any member has. */
+/* Sets each of the group's needs to the largest of all members. Collective over the group. */
 shoal_status compare_needs(const struct compared_group *compared, struct plan_group *group);
 
 #endif

@@ -33,7 +33,7 @@ static struct span span_here(const struct flight *flight, const struct shoal_nod
     return tensor_span(flight->here ? flight->here(flight->context, node, value) : node->values[value]);
 }
 
-/* What starts use -------------------------------------------------------------------------------------- */
+/* Uses of starts --------------------------------------------------------------------------------------- */
 
 static shoal_status add_use(struct flight *flight, const struct shoal_node *node, size_t value, bool is_write)
 {
@@ -77,10 +77,10 @@ static bool depends_on_rank(const shoal_arg *args, size_t n_args)
     return false;
 }
 
-/* Whether the place of what the node gives depends on the rank. */
+/* Whether the place of the node's value depends on the rank. */
 static bool is_anywhere(const struct flight *flight, const struct shoal_node *node)
 {
-    /* These give their first argument, or views of it. */
+    /* Such ops give their first argument, or views of it. */
     bool is_of_first = (node_flags(node) & (SHOAL_OP_VIEW | SHOAL_OP_IN_PLACE)) != 0 && node->n_args > 0 &&
                        node->args[0].kind == SHOAL_ARG_NODE;
     size_t n_bases = is_of_first ? 1 : node->n_inputs;
@@ -125,11 +125,11 @@ static int compare_points(const void *a, const void *b)
     return left < right ? -1 : left > right ? 1 : 0;
 }
 
-/* Sorted, and each once. */
+/* Sorts the points and removes duplicates. Returns how many are left. */
 static uint32_t tidy_points(uint64_t *points, uint32_t n_points)
 {
     uint32_t n_kept = 1;
-    if (n_points <= 2) { /* those of one span, as most are */
+    if (n_points <= 2) { /* most storages have one span */
         return n_points;
     }
     qsort(points, n_points, sizeof *points, compare_points);
@@ -141,7 +141,7 @@ static uint32_t tidy_points(uint64_t *points, uint32_t n_points)
     return n_kept;
 }
 
-/* The points of each storage, in a part of one array. */
+/* Collects the points of each storage; those of all storages are in one array. */
 static shoal_status collect_points(struct flight *flight)
 {
     size_t n_storages = flight->numbers.count;
@@ -175,7 +175,7 @@ static uint32_t count_nodes(const struct span_tree *tree)
     return tree->n_points > 0 ? span_tree_n_nodes(tree->n_points) : 0;
 }
 
-/* A tree for each storage. */
+/* Makes a tree for each storage. */
 static shoal_status plant_trees(struct flight *flight)
 {
     size_t n_nodes = 0;
@@ -299,7 +299,7 @@ struct waiting {
     struct flight *flight;
     flight_end end;
     void *context;
-    const struct shoal_node *node; /* whose value it waits for */
+    const struct shoal_node *node; /* the node whose value it waits for */
     struct span span;
     size_t bytes; /* of the storage */
 };
@@ -330,7 +330,7 @@ static shoal_status end_use(const struct waiting *waiting, size_t index, bool is
     return end_start(waiting, start, is_certain);
 }
 
-/* Writes whose place everybody knows. */
+/* Ends the writes that are in the tree. */
 static shoal_status end_placed(const struct waiting *waiting, const struct flight_storage *storage)
 {
     struct flight *flight = waiting->flight;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which communication is in flight where, between starts and waits. The one answer to "which starts does this wait end", for
- * effects, lint and lowering.
+ * Finds out which starts a wait ends, and which memory is in flight between the two. Effects, lint and lowering use it,
+ * so they agree.
  *
- * As in tensor/storage.h, memory is a span of bytes of a storage. A wait ends the starts that write or give a byte of what it waits
- * for, whoever gave that; a tensor without elements waits for what was started on tensors without elements of its storage. One work
- * carries all that a start does: the first wait ends what it reads. What it writes is given free value by value, each by a wait
- * of its own, as lint demands.
+ * As in tensor/storage.h, memory is a span of bytes of a storage. A wait for a tensor ends all starts that write or
+ * give a byte of it, whichever node gave the tensor. A tensor without elements waits for starts on tensors without
+ * elements of its storage. A start is one work, so its first wait ends all its reads. Its writes end value by value:
+ * lint demands a wait for each.
  *
- * Where a view lies may depend on the rank. Who knows the rank says where (`here`). Others either take it to lie where meta
- * tensors have it, or are told of all starts that the wait may end (`is_any_rank`).
+ * Where a view lies may depend on the rank. A caller that knows the rank tells where (`here`). Others either assume
+ * that it lies where the meta tensor is, or are told of all starts that a wait may end on some rank (`is_any_rank`).
  *
- * One walk collects what starts use, the caller's own follows it along the list: n log n in the number of spans of a storage, if
- * none depends on the rank.
+ * flight_begin walks over the graph and collects what starts use. Then the caller walks along the list, and calls one
+ * of the functions below for each node. Together this takes n log n time in the number of spans of a storage, if none
+ * depends on the rank.
  */
 #ifndef GRAPH_FLIGHT_H
 #define GRAPH_FLIGHT_H
@@ -26,38 +27,37 @@
 #include "graph/storage_map.h"
 #include "graph/touches.h"
 
-/* What a start uses. */
+/* A span that a start reads or writes. */
 struct flight_use {
     const struct shoal_node *start;
     struct span span;
     uint32_t storage;
-    uint32_t
-        prev; /* among the open writes of the storage that are in its tree, or those that are not: index plus 1 */
+    /* Neighbours in the list flight_storage.placed or .loose: index + 1; 0: none. */
+    uint32_t prev;
     uint32_t next;
     bool is_write;
-    bool is_open;
+    bool is_open;     /* it is in flight */
     bool is_anywhere; /* its place depends on the rank */
 };
 
 struct flight_storage {
     struct span_tree tree;
-    uint32_t placed; /* open writes in the tree: index plus 1 of the first */
-    uint32_t loose;  /* open writes that are not: without bytes, or anywhere */
+    uint32_t placed; /* list of the open writes that are in the tree: index + 1 of the first */
+    uint32_t loose;  /* list of the others, which have no bytes or is_anywhere */
 };
 
 struct flight_state {
-    const struct shoal_node
-        *giver; /* the start whose result the node gives, itself or as a view; NULL: none, or several */
-    uint32_t first_use; /* of a start; its uses follow each other */
-    bool has_ended;     /* of a start: something it gives has been waited for */
+    const struct shoal_node *giver; /* the start whose result, or a view of it, the node gives; NULL: none */
+    uint32_t first_use;             /* of a start: its uses follow each other */
+    bool has_ended;                 /* of a start: a result of it has been waited for */
     bool is_anywhere;
 };
 
 struct flight {
     const struct shoal_graph *graph;
-    bool has_reads; /* what starts read is in the trees */
-    bool is_any_rank;
-    /* What a node gives on this rank; NULL: what the graph says. */
+    bool has_reads;   /* reads of starts are in the trees, too */
+    bool is_any_rank; /* the caller wants all starts that a wait may end on some rank */
+    /* Returns a value of a node on this rank. NULL: values are those of the graph. */
     const shoal_tensor *(*here)(void *context, const struct shoal_node *node, size_t value);
     void *context;
 
@@ -71,22 +71,22 @@ struct flight {
     uint64_t *points;
     struct span_node *nodes;
     struct flight_state *states;   /* by id */
-    const struct shoal_node *node; /* while uses are collected: whose turn it is */
+    const struct shoal_node *node; /* the start whose uses are being collected */
     size_t n_open;
 };
 
-/* The fields in front are the caller's. On failure there is something to free as well. */
+/* Begins a walk. The caller fills in the fields up to `context` before. Call flight_free also after a failure. */
 shoal_status flight_begin(struct flight *flight);
 void flight_free(struct flight *flight);
 
-/* The walk: for every node from the first start on, in program order, one of these. */
+/* The walk: call one of these for every node from the first start on, in program order. */
 void flight_start(struct flight *flight, const struct shoal_node *start);
 void flight_pass(struct flight *flight, const struct shoal_node *node); /* neither a start nor a wait */
-/* `end` is told of each start that ends with this wait; or, if it is not certain, may end with it. */
+/* Calls `end` for each start that ends with this wait. If is_certain is false, it ends only on some ranks. */
 typedef shoal_status (*flight_end)(void *context, const struct shoal_node *start, bool is_certain);
 shoal_status flight_wait(struct flight *flight, const struct shoal_node *wait, flight_end end, void *context);
 
-/* The storage that the tensor, a value of the node, lies in; NULL: no start uses it. */
+/* Returns the storage that a value of the node lies in; NULL: no start uses it. */
 const struct flight_storage *flight_storage_of(const struct flight *flight, const struct shoal_node *node,
                                                const shoal_tensor *tensor);
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where buffers lie. Each area (the pool, and the comm memory of each group) is packed on its own: buffers that are in use at a
- * common step share no byte. Outputs, wherever they are, share with nobody: they hold until the next run. Of several ways to pack
- * an area the smallest result is taken:
+ * Computes where buffers lie. Each area (the pool, the outputs, the comm memory of each group) is packed on its own:
+ * buffers that are in use in the same step share no byte. Outputs, in whatever area, share with no other buffer,
+ * because they are valid until the next run. graph/pack.c packs an area in several ways, and the smallest result is
+ * taken:
  *
- *   - in the order of time, and backwards: what is over goes back into bins by size, and the smallest hole of the first bin that has
- *     one is taken. Takes n log n.
- *   - the largest first, each into the smallest gap between those it meets: quadratic, for few buffers.
+ *   - in the order of time, and backwards: memory whose life is over goes into bins by size, and the smallest hole of
+ *     the first bin with a fitting one is taken. Takes n log n time.
+ *   - the largest buffer first, each into the smallest gap between those that it overlaps in time. Takes quadratic
+ *     time, so only for few buffers.
  *
  * Nothing depends on addresses, so ranks with the same buffers get the same offsets.
  */
@@ -46,7 +48,7 @@ static void add_item(struct placement *placement, size_t bytes, uint32_t first, 
         (struct pack_item){.bytes = align_up(bytes), .first = first, .last = last, .offset = offset};
 }
 
-/* Outputs are there for ever. */
+/* Outputs are in use in all steps. */
 static void add_buffer(struct placement *placement, struct plan_buffer *buffer, bool allows_reuse)
 {
     uint32_t n_steps = (uint32_t)placement->plan->n_steps;
@@ -89,7 +91,7 @@ static shoal_status place_areas(struct placement *placement, bool allows_reuse)
     return SHOAL_OK;
 }
 
-/* Slots lie where their buffer has room for them: that is decided when they are made. */
+/* Finds the most bytes of pool and outputs that are in use in one step. */
 static shoal_status find_peak(struct shoal_plan *plan)
 {
     int64_t *changes = mem_alloc_zeroed(plan->n_steps + 2, sizeof *changes);

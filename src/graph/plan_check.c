@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The rules of graph/place.c, pair by pair and from the steps themselves: lives are worked out again, so that a wrong one is found
- * as well as a wrong offset. Slow and simple; for tests.
+ * Checks the rules of graph/place.c for every pair of buffers, and the lives of buffers by the steps themselves, so
+ * that a wrong life is found as well as a wrong offset. Slow and simple; for tests.
  */
 #include "base/error.h"
 #include "base/mem.h"
@@ -100,7 +100,7 @@ static shoal_status check_buffer(const struct shoal_plan *plan, size_t index)
     return SHOAL_OK;
 }
 
-/* A step's scratch memory against everything that is in use then. */
+/* Checks a step's scratch memory against all buffers that are in use in that step. */
 static shoal_status check_workspace(const struct shoal_plan *plan, uint32_t index)
 {
     const struct plan_step *step = &plan->steps[index];
@@ -161,7 +161,7 @@ static shoal_status check_values(const struct check *check, const struct plan_st
     return SHOAL_OK;
 }
 
-/* Whatever runs touches its buffers in every step. */
+/* A collective that is running counts as touching its buffers in every step. */
 static shoal_status check_step(struct check *check)
 {
     const struct shoal_plan *plan = check->plan;

@@ -22,7 +22,8 @@ struct making {
     shoal_compile_options options; /* complete */
     shoal_group **groups;          /* by row; NULL: could not be made */
     size_t n_groups;
-    shoal_group *few[8]; /* room for them, without an allocation that may fail before the others are told */
+    shoal_group
+        *few[8]; /* used if there are few groups: an allocation could fail before other ranks are told */
 };
 
 static shoal_status make_group(struct making *making, const struct graph_group *row, shoal_group **group_out)
@@ -40,7 +41,7 @@ static shoal_status make_group(struct making *making, const struct graph_group *
     return run_group_create(making->world, row->name, list, row->size, group_out);
 }
 
-/* One that cannot be made is no reason not to meet the members of the others, who are to hear of it. */
+/* Makes all groups, even if one of them fails: plan_bind tells the members of the others about the failure. */
 static shoal_status make_groups(struct making *making)
 {
     size_t n_groups = 0;

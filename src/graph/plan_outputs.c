@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the caller gets from a run. Tensors over the plan's memory are made once and given out in each run, as long as the caller has
- * given them back in between. Whether it has is read off their counts of references: those of a tensor, and those of its storage,
- * which views have too.
+ * The tensors that the caller gets from a run. They lie in the plan's memory. They are made once and given out again in
+ * each run, if the caller has released them in between. Reference counts tell whether it has: those of the tensors, and
+ * that of their storage, which views refer to as well.
  */
 #include "base/error.h"
 #include "base/log.h"
@@ -24,7 +24,7 @@ static bool is_whole(const struct bound_input *input, const shoal_tensor *tensor
                                 input->layout.shape);
 }
 
-/* set_of: by storage of the graph, the set's number and one more; 0: none yet. */
+/* set_of: by storage of the graph, the index of its set + 1; 0: none yet. */
 static struct bound_set *find_set(struct shoal_plan *plan, uint32_t *set_of, const struct plan_output *output)
 {
     struct plan_binding *binding = plan->binding;
@@ -36,7 +36,8 @@ static struct bound_set *find_set(struct shoal_plan *plan, uint32_t *set_of, con
     return &binding->sets[set_of[output->storage] - 1];
 }
 
-/* What is a part of a buffer has a storage of its own here: who changes a gradient does not change its neighbours in the bucket. */
+/* An output that is a part of a buffer gets a storage of its own, so that a write to a gradient, for example, does not
+   count as a write to the other gradients of its bucket. */
 static void place_in_set(struct shoal_plan *plan, uint32_t *set_of, size_t index)
 {
     const struct plan_output *output = &plan->outputs[index];
@@ -125,7 +126,7 @@ static shoal_status make_tensor(struct shoal_plan *plan, size_t index)
     return SHOAL_OK;
 }
 
-/* Whether the caller has one of the tensors, or a view. */
+/* Whether the caller still has a tensor of the set, or a view of one. */
 static bool is_kept(const struct plan_binding *binding, const struct bound_set *set)
 {
     for (uint32_t i = set->first; i != PLAN_NONE; i = binding->outputs[i].next) {
@@ -138,7 +139,7 @@ static bool is_kept(const struct plan_binding *binding, const struct bound_set *
     return atomic_load_explicit(&set->storage->references, memory_order_acquire) != set->n_tensors + 1;
 }
 
-/* As it was made. */
+/* Whether the tensors and the storage are as they were made, so that they can be given out again. */
 static bool is_clean(const struct plan_binding *binding, const struct bound_set *set)
 {
     const struct storage *storage = set->storage;
@@ -152,13 +153,14 @@ static bool is_clean(const struct plan_binding *binding, const struct bound_set 
            storage->memory->base == set->data && !storage_has_fences(storage);
 }
 
-/* What the last run gave is out of the way of the next one, or of the end of the memory. */
+/* Frees the plan's memory of what the last run gave, before the next run or before the memory is freed. If the caller
+   still has a tensor of the set, the set's storage gets memory of its own. */
 static shoal_status let_go(struct shoal_plan *plan, struct bound_set *set)
 {
     if (!set->storage) {
         return SHOAL_OK;
     }
-    /* Work that the caller has started on it, and not waited for, is waited for: its memory is about to change. */
+    /* The memory is about to change: waits for work that the caller has started on it. */
     if (storage_has_fences(set->storage)) {
         TRY(storage_wait_writable(set->storage, /*overwrites=*/true));
     }
@@ -168,7 +170,7 @@ static shoal_status let_go(struct shoal_plan *plan, struct bound_set *set)
     }
     if (has_caller) {
         TRY(storage_own_memory(
-            set->storage)); /* it may have its own already: exported, or put there by the caller */
+            set->storage)); /* does nothing if it has its own already, as after an export */
         plan->n_copied_out += set->n_tensors;
     }
     drop_tensors(plan->binding, set);
@@ -211,8 +213,8 @@ void plan_give_outputs(struct shoal_plan *plan, shoal_tensor *const *inputs, sho
     }
 }
 
-/* It could not be given memory of its own. Memory that ranks share ends with the world at the latest: better no data than such an address. False:
-   something still looks at the plan's memory, or is in flight there. */
+/* For an output that could not get memory of its own. If it lies in memory that ranks share, which ends with the world,
+   its data is taken away. Returns false if something still refers to the plan's memory, or is in flight there. */
 static bool take_away(struct shoal_plan *plan, struct bound_set *set)
 {
     const struct plan_buffer *root = &plan->buffers[set->buffer];

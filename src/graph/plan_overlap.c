@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Inputs that share memory. Steps were put in order, and buffers given bytes, as if each placeholder had memory of its own; so what a
- * plan writes may lie in no other input, and no input in the plan's memory. Inputs that are only read may share what they like.
+ * Refuses inputs that share memory. The compiler ordered the steps and placed the buffers as if each placeholder had
+ * memory of its own. So an input that the plan writes must not overlap another input, and no input may lie in the
+ * plan's memory. Inputs that are only read may overlap.
  *
- * Looked at only where addresses are others than in the run before. Inputs stay sorted by address from run to run, so that a few
- * that have moved are put in their places without an allocation.
+ * The check is made again only if addresses have changed since the run before. Inputs stay sorted by address from run
+ * to run, so that sorting is fast if only a few have moved. Nothing is allocated.
  */
 #include "base/error.h"
 #include "base/try.h"
@@ -90,7 +91,7 @@ static void sort_all(const struct plan_binding *binding, uint32_t *order, size_t
     }
 }
 
-/* Moves what is out of place; all are sorted anew when that is more than a few. */
+/* Sorts by insertion, which is fast if few are out of place; falls back to heapsort after too many moves. */
 static void sort(const struct plan_binding *binding, uint32_t *order, size_t count)
 {
     size_t n_moves = 0;
@@ -111,7 +112,7 @@ static void sort(const struct plan_binding *binding, uint32_t *order, size_t cou
 
 /* Each other ----------------------------------------------------------------------------------------------- */
 
-/* Of the inputs so far, the one that reaches farthest. */
+/* Of the inputs so far, the one whose end is the highest. */
 struct reach {
     uint32_t input; /* PLAN_NONE: none */
     uintptr_t end;
@@ -127,7 +128,8 @@ static shoal_status fail_shared(const struct plan_binding *binding, uint32_t a, 
                      binding->inputs[written].name);
 }
 
-/* Of a shard and the padded one in the same memory, the shard stands for both. */
+/* Returns the end of an input. Of a shard and its padded shard in the same memory, the shard counts with the larger
+   size, and the other one as empty. */
 static uintptr_t find_end(const struct shoal_plan *plan, uint32_t index)
 {
     const struct bound_input *input = &plan->binding->inputs[index];

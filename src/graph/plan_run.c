@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Running a plan: its steps in order, with kernels called directly on tensors that were made when the plan was. Nothing is allocated
- * that a step does not allocate itself.
+ * Runs the steps of a plan in order. Kernels are called directly, on tensors that were made together with the plan.
+ * Nothing is allocated, except by eager steps and by kernels themselves.
  *
- * After a failure in the middle, what was started is waited for and windows are released, so that the next run begins as the first
- * did; groups have failed or not, as the failure was. Memory in flight is never given up: a plan that could not wait runs no more.
+ * If a step fails, what was started is waited for and windows are released, so that the plan can run again, if its
+ * groups have not failed. If something could not be waited for, its memory is still in use, and the plan refuses to run
+ * again.
  */
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +33,7 @@ struct run {
     shoal_tensor **outputs;
     size_t n_inputs;
     size_t n_outputs;
-    bool has_begun; /* the first step */
+    bool has_begun; /* the first step was reached */
 };
 
 /* Before the first step ---------------------------------------------------------------------------------- */
@@ -101,7 +102,7 @@ static shoal_status check(const struct run *run)
     return run->plan->n_collectives > 0 ? callback_check("plan_run") : SHOAL_OK;
 }
 
-/* Waits for what is in flight there, and puts the address under the placeholder's storage. */
+/* Waits for what is in flight in an input, and puts its address under the placeholder's storage. */
 static shoal_status take_input(const struct run *run, size_t index)
 {
     struct bound_input *bound = &run->binding->inputs[index];
@@ -237,7 +238,7 @@ static shoal_status start(const struct run *run, const struct plan_collective *c
         run->binding->n_held[collective->window]++;
         return is_blocking ? prepared_wait(collective->prepared) : SHOAL_OK;
     }
-    /* SHOAL_SYNC: as eager collectives on tensors, so that the one which fails is named. */
+    /* With SHOAL_SYNC every collective is waited for at once, so that the one that fails is named. */
     bool must_wait = is_blocking || option_choice(OPTION_SYNC) != 0;
     return must_wait ? prepared_run(collective->prepared) : prepared_start(collective->prepared);
 }
@@ -295,7 +296,7 @@ static void break_plan(const struct run *run, const char *why)
     (void)snprintf(run->binding->broken_text, sizeof run->binding->broken_text, "%s", why);
 }
 
-/* Nothing is in flight any more; false: something is. */
+/* Waits for all collectives. False: one could not be waited for. */
 static bool end_collectives(const struct run *run)
 {
     bool have_ended = true;
@@ -309,7 +310,7 @@ static bool end_collectives(const struct run *run)
     return have_ended;
 }
 
-/* With the thread's error text, which stays. */
+/* Cleans up after a step that failed. Returns `status`, and keeps the thread's error text. */
 static shoal_status clean_up(const struct run *run, shoal_status status)
 {
     char text[ERROR_TEXT_BYTES];
@@ -329,7 +330,7 @@ static shoal_status clean_up(const struct run *run, shoal_status status)
     return error_set(status, "%s", text);
 }
 
-/* What was written counts, also after a failure. */
+/* Counts writes of inputs in the versions of the caller's tensors, also after a failure. */
 static void count_writes(const struct run *run)
 {
     for (size_t i = 0; i < run->n_inputs; i++) {
@@ -343,7 +344,7 @@ static void count_writes(const struct run *run)
     }
 }
 
-/* Outputs that are parts of inputs. */
+/* Makes the outputs that are views of inputs. */
 static shoal_status make_views(const struct run *run)
 {
     for (size_t i = 0; i < run->n_outputs; i++) {

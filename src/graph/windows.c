@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which gather has which window. Gathers of a group that are apart share one: a gather may take a window whose last gather has been
- * released, on all members, when it starts. Of those that are free it takes the smallest that is large enough, or else the
- * largest, which grows. Only what members have in common decides, so all of them make the same windows. Nothing can fail
- * here: a member that fails alone would leave the others waiting.
+ * Assigns a window to each gather. A gather may use a window again whose previous gather has been released on all
+ * members when this one starts. Of the free windows it takes the smallest that is large enough, or else the largest,
+ * which grows. The choice depends only on what all members have in common, so all of them make the same windows.
+ * Nothing here can fail, because a member that failed alone would leave the others waiting.
  */
 #include "graph/plan.h"
 
